@@ -1,0 +1,130 @@
+//! `cargo xtask test`: everything that must hold before a change goes in.
+
+use std::process::{ExitCode, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::steps::{Done, Steps};
+use crate::{nats, shell, tidy};
+
+/// Runs all steps, or those named by `only`, and prints a summary.
+pub fn run(only: &[String]) -> Result<ExitCode> {
+    let mut steps = Steps::new(only);
+    steps.step("set-up", set_up);
+    steps.step("fmt", || cargo(&["fmt", "--all", "--", "--check"]));
+    steps.step("tidy", || tidy::run().map(|()| Done::Passed));
+    steps.step("clippy", || {
+        cargo(&[
+            "clippy",
+            "--locked",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ])
+    });
+    steps.step("build", || {
+        cargo(&["build", "--locked", "--workspace", "--bins"])
+    });
+    steps.step("tests", tests);
+    steps.step("doc-tests", || {
+        cargo(&["test", "--locked", "--workspace", "--doc", "--quiet"])
+    });
+    steps.step("model-bites", model_bites);
+    steps.step("deny", deny);
+    Ok(if steps.summary() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// A minimal toolchain lacks rustfmt and clippy; rustup can add them.
+fn set_up() -> Result<Done> {
+    let nats_server = nats::ensure()?;
+    eprintln!("   nats-server: {}", nats_server.display());
+    for (component, command) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
+        if !shell::succeeds(&mut shell::cargo(&[command, "--version"])) {
+            shell::run(&mut shell::command(
+                "rustup",
+                &["component", "add", component],
+            ))
+            .with_context(|| format!("`cargo {command}` is missing and rustup could not add it"))?;
+        }
+    }
+    Ok(Done::Passed)
+}
+
+/// All tests, the end-to-end ones on real processes among them.
+fn tests() -> Result<Done> {
+    let nats_server = nats::ensure()?;
+    let nextest = shell::succeeds(&mut shell::cargo(&["nextest", "--version"]));
+    // `--no-fail-fast`: one run tells everything that is wrong.
+    let words: &[&str] = if nextest {
+        &[
+            "nextest",
+            "run",
+            "--locked",
+            "--workspace",
+            "--no-fail-fast",
+        ]
+    } else {
+        &[
+            "test",
+            "--locked",
+            "--workspace",
+            "--lib",
+            "--bins",
+            "--tests",
+            "--no-fail-fast",
+        ]
+    };
+    shell::run(shell::cargo(words).env(nats::ENV, nats_server))?;
+    Ok(Done::Passed)
+}
+
+/// The model test must fail once the hole rule is taken out of the code: a checker that
+/// cannot fail shows nothing. It is built first, so that only its run can be what fails.
+fn model_bites() -> Result<Done> {
+    const TEST: [&str; 8] = [
+        "test",
+        "--locked",
+        "--package",
+        "nowserving-line",
+        "--features",
+        "break-hole-rule",
+        "--test",
+        "model",
+    ];
+    shell::run(shell::cargo(&TEST).arg("--no-run"))?;
+    let run = shell::cargo(&TEST)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .output()
+        .context("cannot start the model test")?;
+    let printed = String::from_utf8_lossy(&run.stdout);
+    match (
+        run.status.success(),
+        printed.contains("test result: FAILED"),
+    ) {
+        (false, true) => Ok(Done::Passed),
+        (true, _) => bail!("the model test passes without the hole rule: it no longer bites"),
+        (false, false) => {
+            bail!("the model test without the hole rule did not run to its end:\n{printed}")
+        }
+    }
+}
+
+fn deny() -> Result<Done> {
+    if !shell::succeeds(&mut shell::cargo(&["deny", "--version"])) {
+        return Ok(Done::Skipped(
+            "cargo-deny is not installed (cargo install --locked cargo-deny)".to_owned(),
+        ));
+    }
+    cargo(&["deny", "check"])
+}
+
+fn cargo(args: &[&str]) -> Result<Done> {
+    shell::run(&mut shell::cargo(args)).map(|()| Done::Passed)
+}

@@ -1,0 +1,62 @@
+//! Set-up and checks of the workspace: `cargo xtask demo|test|bench|tidy`.
+//!
+//! Every command installs what it lacks first, so that a machine with Rust and
+//! nothing else is enough. What xtask says of itself goes to stderr: stdout
+//! belongs to the command that is run (`demo --json` ends in one line of JSON).
+
+mod check;
+mod nats;
+mod release;
+mod shell;
+mod steps;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Set-up and checks of nowserving")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs a three-node cluster, a crowd of shoppers and a crash, for about a minute
+    #[command(disable_help_flag = true)]
+    Demo {
+        /// Passed on to `nowserving demo` (try --help)
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Runs every check: fmt, tidy, clippy, all tests, doc tests, and that the model test bites
+    Test {
+        /// Runs only the steps whose name contains this word; may be given several times
+        #[arg(long)]
+        only: Vec<String>,
+    },
+    /// Measures, on a release build
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// Passed on to `nowserving bench` (try --help)
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Checks the repository's own rules (sizes, words, dependencies, links)
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    let done = match Args::parse().command {
+        Command::Demo { args } => release::run("demo", &args),
+        Command::Bench { args } => release::run("bench", &args),
+        Command::Test { only } => check::run(&only),
+        Command::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}

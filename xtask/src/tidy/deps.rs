@@ -1,0 +1,241 @@
+//! Which crate may use which: the arrows of ARCHITECTURE.md, read from `cargo metadata`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::Finding;
+
+/// What a crate must not reach, not even by way of others.
+const FORBIDDEN: [(&str, &[&str]); 6] = [
+    (
+        "nowserving-line",
+        &[
+            "tokio",
+            "async-nats",
+            "raft",
+            "raft-engine",
+            "rand",
+            "getrandom",
+            "serde",
+        ],
+    ),
+    (
+        "nowserving-protocol",
+        &["tokio", "async-nats", "raft", "raft-engine"],
+    ),
+    (
+        "nowserving-replica",
+        &[
+            "tokio",
+            "async-nats",
+            "raft-engine",
+            "nowserving-log",
+            "nowserving-node",
+        ],
+    ),
+    (
+        "nowserving-log",
+        &["tokio", "async-nats", "nowserving-node"],
+    ),
+    (
+        "nowserving-client",
+        &[
+            "raft",
+            "raft-engine",
+            "nowserving-replica",
+            "nowserving-log",
+            "nowserving-node",
+        ],
+    ),
+    (
+        "nowserving-node",
+        &["nowserving-client", "nowserving", "nowserving-sim"],
+    ),
+];
+
+/// All that a crate may name in its manifest, where the list is short enough to be closed.
+const ONLY: [(&str, &[&str]); 1] = [("nowserving-line", &["thiserror"])];
+
+/// For each package, what it depends on in normal builds (not in tests or build scripts).
+type Graph = BTreeMap<String, BTreeSet<String>>;
+
+/// Applies the rules to what `cargo metadata` printed.
+pub fn check(metadata: &Value) -> Result<Vec<Finding>> {
+    Ok(broken(&graph(metadata)?))
+}
+
+fn broken(graph: &Graph) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut found = |name: &str, what: String| {
+        findings.push(Finding {
+            path: format!("package {name}"),
+            line: 0,
+            what,
+        });
+    };
+    for (name, forbidden) in FORBIDDEN {
+        for target in forbidden {
+            if let Some(way) = way(graph, name, target) {
+                found(
+                    name,
+                    format!("may not depend on {target}: {}", way.join(" -> ")),
+                );
+            }
+        }
+    }
+    for (name, only) in ONLY {
+        let used = graph.get(name).into_iter().flatten();
+        for other in used.filter(|other| !only.contains(&other.as_str())) {
+            found(
+                name,
+                format!(
+                    "depends on {other}; it may use nothing but {}",
+                    only.join(", ")
+                ),
+            );
+        }
+    }
+    findings
+}
+
+/// A way from one package to another, both ends included.
+fn way(graph: &Graph, from: &str, to: &str) -> Option<Vec<String>> {
+    let mut seen = BTreeSet::new();
+    let mut ways = vec![vec![from.to_owned()]];
+    while let Some(way) = ways.pop() {
+        for next in way
+            .last()
+            .and_then(|last| graph.get(last))
+            .into_iter()
+            .flatten()
+        {
+            let mut longer = way.clone();
+            longer.push(next.clone());
+            if next == to {
+                return Some(longer);
+            }
+            if seen.insert(next.clone()) {
+                ways.push(longer);
+            }
+        }
+    }
+    None
+}
+
+fn graph(metadata: &Value) -> Result<Graph> {
+    let array = |value: &Value, what: &str| -> Result<Vec<Value>> {
+        Ok(value
+            .as_array()
+            .with_context(|| format!("cargo metadata has no {what}"))?
+            .clone())
+    };
+    let mut names = BTreeMap::new();
+    for package in array(&metadata["packages"], "packages")? {
+        names.insert(text(&package["id"])?, text(&package["name"])?);
+    }
+    // Two versions of one package count as one: the rules do not care which.
+    let mut graph = Graph::new();
+    for node in array(&metadata["resolve"]["nodes"], "resolve.nodes")? {
+        let uses = graph.entry(name(&names, &node["id"])?).or_default();
+        for dep in array(&node["deps"], "deps")? {
+            let kinds = array(&dep["dep_kinds"], "dep_kinds")?;
+            if kinds.iter().any(|kind| kind["kind"].is_null()) {
+                uses.insert(name(&names, &dep["pkg"])?);
+            }
+        }
+    }
+    Ok(graph)
+}
+
+fn name(names: &BTreeMap<String, String>, id: &Value) -> Result<String> {
+    let id = text(id)?;
+    Ok(names
+        .get(&id)
+        .with_context(|| format!("cargo metadata has no package {id}"))?
+        .clone())
+}
+
+fn text(value: &Value) -> Result<String> {
+    Ok(value
+        .as_str()
+        .context("cargo metadata: a text is missing")?
+        .to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn graph_of(edges: &[(&str, &[&str])]) -> Graph {
+        edges
+            .iter()
+            .map(|(from, to)| {
+                (
+                    (*from).to_owned(),
+                    to.iter().map(|to| (*to).to_owned()).collect(),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_forbidden_package_is_found_by_way_of_others() {
+        let graph = graph_of(&[
+            ("nowserving-replica", &["a", "b"]),
+            ("b", &["c"]),
+            ("c", &["b", "tokio"]),
+        ]);
+        let found = broken(&graph);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0]
+                .what
+                .contains("nowserving-replica -> b -> c -> tokio"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn the_line_may_use_nothing_else() {
+        assert!(broken(&graph_of(&[("nowserving-line", &["thiserror"])])).is_empty());
+        let found = broken(&graph_of(&[("nowserving-line", &["thiserror", "serde"])]));
+        assert_eq!(
+            found.len(),
+            2,
+            "named, and not in the short list: {found:?}"
+        );
+    }
+
+    #[test]
+    fn every_rule_of_the_table_bites() {
+        for (name, forbidden) in FORBIDDEN {
+            for target in forbidden {
+                assert!(
+                    !broken(&graph_of(&[(name, &[*target])])).is_empty(),
+                    "{name} -> {target}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn only_normal_dependencies_count() -> Result<()> {
+        let metadata = json!({
+            "packages": [{"id": "1", "name": "nowserving-log"}, {"id": "2", "name": "tokio"}, {"id": "3", "name": "raft"}],
+            "resolve": {"nodes": [{"id": "1", "deps": [
+                {"pkg": "2", "dep_kinds": [{"kind": "dev"}, {"kind": "build"}]},
+                {"pkg": "3", "dep_kinds": [{"kind": "dev"}, {"kind": null}]},
+            ]}]},
+        });
+        assert_eq!(
+            graph(&metadata)?,
+            graph_of(&[("nowserving-log", &["raft"])])
+        );
+        assert!(check(&metadata)?.is_empty());
+        Ok(())
+    }
+}

@@ -1,0 +1,221 @@
+//! Rules that look at the text of one file.
+
+use super::Finding;
+
+/// Longer files are split: nobody keeps more than this in their head.
+const LINES_MAX: usize = 500;
+
+/// Words that mean "not finished". Glued together here, or this file would find itself.
+const UNFINISHED: [&str; 5] = [
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X"),
+    concat!("to", "do!"),
+    concat!("unimple", "mented!"),
+];
+
+const IGNORED_TEST: &str = concat!("#[", "ignore");
+
+/// Where the core is kept pure: the folder, what must not occur there, and why.
+const PURE: [(&str, &[&str], &str); 2] = [
+    (
+        "crates/line/src/",
+        &[
+            "SystemTime",
+            "Instant",
+            "rand",
+            "tokio",
+            "async",
+            "std::fs",
+            "std::net",
+            "std::env",
+            "std::thread",
+            "std::io",
+            "HashMap",
+            "HashSet",
+        ],
+        "the line is pure: the same commands must give the same state on every node",
+    ),
+    (
+        "crates/replica/src/",
+        &[
+            "SystemTime",
+            "Instant",
+            "tokio",
+            "async",
+            "std::fs",
+            "std::net",
+            "std::thread",
+            "std::io",
+        ],
+        "a replica does no I/O and reads no clock: its caller does",
+    ),
+];
+
+/// Applies every rule that fits the file's name.
+pub fn check(path: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut found = |line: usize, what: String| {
+        findings.push(Finding {
+            path: path.to_owned(),
+            line,
+            what,
+        })
+    };
+    let is_rust = path.ends_with(".rs");
+    // Written by tools, or the text of a licence: not ours to lay out.
+    if path.ends_with(".lock") || path == "LICENSE" {
+        return findings;
+    }
+
+    let lines = text.lines().count();
+    if is_rust && lines > LINES_MAX {
+        found(
+            0,
+            format!("{lines} lines; split it, {LINES_MAX} are the most"),
+        );
+    }
+    if !text.is_empty() && !text.ends_with('\n') {
+        found(lines, "the last line has no end".to_owned());
+    }
+    // Not `lines()`: that would swallow a carriage return.
+    for (number, line) in (1..).zip(text.split('\n')) {
+        if line.ends_with([' ', '\t', '\r']) {
+            found(number, "white space at the end of the line".to_owned());
+        }
+        for word in UNFINISHED.iter().filter(|word| has_word(line, word)) {
+            found(number, format!("`{word}`: finish it, or write an issue"));
+        }
+        if is_rust {
+            for what in rust_line(path, code_of(line)) {
+                found(number, what);
+            }
+        }
+    }
+    findings
+}
+
+fn rust_line(path: &str, code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    if code.contains(IGNORED_TEST) {
+        found.push(format!(
+            "`{IGNORED_TEST}]`: a test that does not run shows nothing"
+        ));
+    }
+    for (folder, words, why) in PURE {
+        if path.starts_with(folder) {
+            let words = words.iter().filter(|word| has_word(code, word));
+            found.extend(words.map(|word| format!("`{word}`: {why}")));
+        }
+    }
+    found
+}
+
+/// The line without its `//` comment: comments may say why something is not used.
+///
+/// A `//` in a string also ends the line here. That hides little: what is forbidden
+/// hardly stands behind an address.
+fn code_of(line: &str) -> &str {
+    line.split_once("//").map_or(line, |(code, _)| code)
+}
+
+/// True if `word` stands in the line and is not part of a longer name.
+fn has_word(line: &str, word: &str) -> bool {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + word.len()..].chars().next();
+        !before.is_some_and(is_name) && !after.is_some_and(is_name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whats(path: &str, text: &str) -> Vec<(usize, String)> {
+        check(path, text)
+            .into_iter()
+            .map(|finding| (finding.line, finding.what))
+            .collect()
+    }
+
+    /// One finding, in that line, that speaks of the word.
+    fn assert_finds(path: &str, text: &str, line: usize, word: &str) {
+        let found = whats(path, text);
+        assert_eq!(found.len(), 1, "{path}: {text:?}: {found:?}");
+        assert_eq!(found[0].0, line);
+        assert!(
+            found[0].1.contains(word),
+            "{found:?} does not speak of {word}"
+        );
+    }
+
+    #[test]
+    fn long_rust_files_are_found() {
+        assert!(whats("a.rs", &"x\n".repeat(500)).is_empty());
+        assert_finds("a.rs", &"x\n".repeat(501), 0, "501 lines");
+        assert!(whats("a.md", &"x\n".repeat(501)).is_empty());
+    }
+
+    #[test]
+    fn impure_words_are_found_in_the_core_only() {
+        for word in [
+            "HashMap",
+            "SystemTime",
+            "Instant::now()",
+            "std::fs",
+            "tokio",
+            "rand",
+        ] {
+            let text = format!("fn f() {{\n    let x = {word};\n}}\n");
+            let name = word.trim_end_matches("::now()");
+            assert_finds("crates/line/src/a.rs", &text, 2, name);
+            assert!(whats("crates/node/src/a.rs", &text).is_empty());
+        }
+        assert_finds(
+            "crates/replica/src/a.rs",
+            "use std::fs::File;\n",
+            1,
+            "std::fs",
+        );
+    }
+
+    #[test]
+    fn parts_of_names_and_comments_are_not_words() {
+        for text in [
+            "let operand = brand;\n",
+            "let x = 1; // not a HashMap: its order is not fixed\n",
+        ] {
+            assert!(whats("crates/line/src/a.rs", text).is_empty(), "{text}");
+        }
+    }
+
+    #[test]
+    fn unfinished_work_is_found_in_every_kind_of_file() {
+        for word in UNFINISHED {
+            assert_finds("docs/a.md", &format!("x\ny {word} z\n"), 2, word);
+            assert_finds("a.rs", &format!("// {word}\n"), 1, word);
+        }
+        assert!(whats("a.md", concat!("TO", "DOs and auto", "do!\n")).is_empty());
+    }
+
+    #[test]
+    fn ignored_tests_are_found() {
+        assert_finds(
+            "tests/a.rs",
+            &format!("    {IGNORED_TEST} = \"slow\"]\n"),
+            1,
+            IGNORED_TEST,
+        );
+        assert!(whats("tests/a.rs", &format!("// {IGNORED_TEST}]\n")).is_empty());
+    }
+
+    #[test]
+    fn white_space_at_the_end_is_found() {
+        assert_finds("a.toml", "a = 1 \n", 1, "white space");
+        assert_finds("a.toml", "a = 1\r\n", 1, "white space");
+        assert_finds("a.toml", "a = 1", 1, "no end");
+        assert!(whats("Cargo.lock", "a = 1 ").is_empty());
+    }
+}
