@@ -1,0 +1,84 @@
+//! What happened, for leaders to publish.
+
+use crate::{LaneName, LineName, Reason, Token};
+
+/// One change that somebody may want to hear of. Every event has a `version` of its own: each
+/// transition moves the line's version by one (and some changes move it without an event).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Something happened to a token.
+    Token {
+        /// The line.
+        line: LineName,
+        /// Which creation of it.
+        incarnation: u64,
+        /// The line's version right after this.
+        version: u64,
+        /// The service clock.
+        at_ms: u64,
+        /// The lane.
+        lane: LaneName,
+        /// The lane's place in the line's table.
+        lane_id: u8,
+        /// The number.
+        token: Token,
+        /// What happened.
+        what: TokenChange,
+    },
+    /// Something happened to a line.
+    Line {
+        /// The line.
+        line: LineName,
+        /// Which creation of it.
+        incarnation: u64,
+        /// The line's version right after this.
+        version: u64,
+        /// The service clock.
+        at_ms: u64,
+        /// What happened.
+        what: LineChange,
+    },
+}
+
+/// What happened to a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenChange {
+    /// It was given a seat.
+    Admitted,
+    /// It claimed its seat.
+    Claimed,
+    /// It is gone.
+    Gone {
+        /// Why.
+        reason: Reason,
+        /// It was waiting until then, and so left a hole among those who wait.
+        was_waiting: bool,
+    },
+}
+
+/// What happened to a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineChange {
+    /// It was made.
+    Created,
+    /// Its settings changed.
+    Configured,
+    /// It is no more.
+    Deleted,
+}
+
+impl Event {
+    /// The line it is about.
+    pub fn line(&self) -> &LineName {
+        match self {
+            Event::Token { line, .. } | Event::Line { line, .. } => line,
+        }
+    }
+
+    /// The line's version right after it.
+    pub fn version(&self) -> u64 {
+        match self {
+            Event::Token { version, .. } | Event::Line { version, .. } => *version,
+        }
+    }
+}

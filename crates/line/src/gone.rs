@@ -1,0 +1,122 @@
+//! The newest gone tokens of a line, with reason and epoch.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::{Reason, Token};
+
+/// What is remembered of a gone token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub(crate) reason: Reason,
+    pub(crate) epoch: Option<u64>,
+}
+
+/// A ring of bounded length, with a lookup by token. By order of going, not of number: a token 1
+/// that stays for ever neither keeps the others remembered nor is forgotten early itself.
+///
+/// Ids and values are packed into one word each (lanes are few, numbers and epochs below 2^53):
+/// with 65,536 of them per busy line the width of an entry is what this costs.
+#[derive(Debug)]
+pub(crate) struct GoneRing {
+    kept: usize,
+    order: VecDeque<u64>,
+    by_id: BTreeMap<u64, u64>,
+}
+
+const LANE_SHIFT: u32 = 56;
+const REASON_BITS: u32 = 4;
+
+fn pack_id(lane: u8, token: Token) -> u64 {
+    debug_assert!(token <= crate::NUMBER_MAX);
+    (u64::from(lane) << LANE_SHIFT) | token
+}
+
+fn unpack_id(id: u64) -> (u8, Token) {
+    let lane = (id >> LANE_SHIFT) as u8;
+    (lane, id & ((1 << LANE_SHIFT) - 1))
+}
+
+/// Epochs start at 1, so 0 stands for none.
+fn pack(gone: Gone) -> u64 {
+    (gone.epoch.unwrap_or(0) << REASON_BITS) | u64::from(gone.reason.code())
+}
+
+fn unpack(word: u64) -> Option<Gone> {
+    let code = (word & ((1 << REASON_BITS) - 1)) as u8;
+    let reason = Reason::from_code(code)?;
+    let epoch = word >> REASON_BITS;
+    let epoch = (epoch > 0).then_some(epoch);
+    Some(Gone { reason, epoch })
+}
+
+impl GoneRing {
+    pub(crate) fn new(kept: usize) -> Self {
+        Self {
+            kept,
+            order: VecDeque::new(),
+            by_id: BTreeMap::new(),
+        }
+    }
+
+    /// Remembers one more, and forgets the oldest if there are too many. False if it was there.
+    pub(crate) fn push(&mut self, lane: u8, token: Token, gone: Gone) -> bool {
+        let id = pack_id(lane, token);
+        if self.by_id.insert(id, pack(gone)).is_some() {
+            return false;
+        }
+        self.order.push_back(id);
+        if self.order.len() > self.kept
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.by_id.remove(&oldest);
+        }
+        true
+    }
+
+    pub(crate) fn get(&self, lane: u8, token: Token) -> Option<Gone> {
+        self.by_id
+            .get(&pack_id(lane, token))
+            .copied()
+            .and_then(unpack)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u8, Token, Gone)> {
+        self.order.iter().filter_map(|id| {
+            let (lane, token) = unpack_id(*id);
+            Some((lane, token, self.get(lane, token)?))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forgets_the_oldest_and_nothing_else() {
+        let mut ring = GoneRing::new(3);
+        let gone = |epoch| Gone {
+            reason: Reason::Closed,
+            epoch,
+        };
+        assert!(ring.push(7, crate::NUMBER_MAX, gone(Some(crate::NUMBER_MAX))));
+        assert!(ring.push(0, 5, gone(None)));
+        assert!(ring.push(1, 5, gone(Some(1))));
+        assert_eq!(
+            ring.get(7, crate::NUMBER_MAX),
+            Some(gone(Some(crate::NUMBER_MAX)))
+        );
+        assert!(!ring.push(1, 5, gone(Some(1))));
+        assert!(ring.push(0, 1, gone(None)));
+        assert_eq!(ring.get(7, crate::NUMBER_MAX), None);
+        let left: Vec<_> = ring.iter().map(|(lane, token, _)| (lane, token)).collect();
+        assert_eq!(left, [(0, 5), (1, 5), (0, 1)]);
+        assert_eq!((ring.len(), ring.by_id.len()), (3, 3));
+    }
+}

@@ -1,0 +1,48 @@
+//! A lane: numbers of its own, and who holds them.
+
+use std::collections::BTreeMap;
+
+use crate::waiting::WaitingSet;
+use crate::{LaneName, Live, Token};
+
+/// A FIFO inside a line. Seats and room are the line's, shared by its lanes.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) name: LaneName,
+    pub(crate) next_token: Token,
+    /// Everybody in it, by number.
+    pub(crate) live: BTreeMap<Token, Live>,
+    /// Those of `live` that wait.
+    pub(crate) waiting: WaitingSet,
+}
+
+impl Lane {
+    pub(crate) fn new(name: LaneName) -> Self {
+        Self {
+            name,
+            next_token: 1,
+            live: BTreeMap::new(),
+            waiting: WaitingSet::default(),
+        }
+    }
+
+    /// Numbers handed out so far.
+    pub(crate) fn issued(&self) -> u64 {
+        self.next_token - 1
+    }
+
+    /// The end of the longest prefix of gone numbers.
+    pub(crate) fn done_through(&self) -> Token {
+        match self.live.first_key_value() {
+            Some((first, _)) => first - 1,
+            None => self.issued(),
+        }
+    }
+
+    /// By what its first waiting token competes with those of other lanes: the least is admitted
+    /// next. (This is where a lane's boost comes in.)
+    pub(crate) fn order_key(&self) -> Option<u64> {
+        let first = self.waiting.first()?;
+        self.live.get(&first).map(|live| live.entered_at_ms)
+    }
+}

@@ -1,0 +1,72 @@
+//! The lines of one shard as a pure state machine: `apply(stamp, op) -> reply, events`.
+//!
+//! No I/O, no clock, no randomness and no hash-order iteration: every replica that applies the same
+//! log holds the same state, down to the byte of its [`Dump`]. Time comes in with each [`Stamp`].
+//! The rules are those of `docs/protocol.md`, sections 1 to 5.
+//!
+//! * [`Lines`] is the shard: all its lines and the service clock; [`Lines::apply`] is the only way
+//!   in for changes, and never panics whatever it is given.
+//! * [`Line`] answers questions ([`Line::status`], [`Line::board`], …) without changing anything.
+//! * Inside a line, four things happen in one place each, so that a later rule has one place to go
+//!   to: a number is issued, a waiting token is admitted (who is next, and may anybody be), a token
+//!   ends with a reason, and what a departure sets in motion (the hole rule).
+//!
+//! # Bounds
+//!
+//! | what | bound |
+//! |---|---|
+//! | a status, a position | O(log waiting), no scan |
+//! | tokens that jobs and recycling touch in one log entry | [`WORK_MAX`] |
+//! | gone tokens remembered per line | [`GONE_KEPT`] |
+//! | memory | live tokens + remembered gone ones, however many numbers were issued |
+//!
+//! # Test-only feature
+//!
+//! `break-hole-rule` makes a waiter's departure admit somebody, as the article the project comes
+//! from has it. It exists so that the model test can be shown to fail; never build a node with it.
+
+mod dump;
+mod event;
+mod gone;
+mod lane;
+mod line;
+mod lines;
+mod name;
+mod op;
+mod settings;
+mod status;
+mod token;
+mod transition;
+mod waiting;
+
+pub use dump::{BadDump, Dump, GoneDump, Head, LaneDump, LineDump, LiveDump};
+pub use event::{Event, LineChange, TokenChange};
+pub use line::Line;
+pub use lines::{Limits, Lines};
+pub use name::{BadName, LaneName, LineName, NAME_BYTES_MAX};
+pub use op::{Op, RecycleItem, Refused, Reply, Stamp};
+pub use settings::{
+    BadField, Change, LABEL_BYTES_MAX, LABELS_MAX, QUEUE_LIMIT_MAX, SEATS_MAX, Settings,
+    SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
+};
+pub use status::{Board, Counts, LaneBoard, Phase, Status};
+pub use token::{Live, Reason, Stage, State, Token, TokenRef};
+
+/// The most lanes a line can have.
+pub const LANES_MAX: usize = 8;
+/// The name of the lane that a line has by default.
+pub const LANE_DEFAULT: &str = "normal";
+/// The longest key, in bytes; the shortest has one.
+pub const KEY_BYTES_MAX: usize = 128;
+/// How many of a line's newest gone tokens keep their reason and epoch.
+pub const GONE_KEPT: usize = 65_536;
+/// How many tokens the jobs and recycles of one log entry touch at most.
+pub const WORK_MAX: u32 = 4_096;
+/// How many items of an [`Op::Recycle`] are looked at; more are ignored.
+pub const RECYCLE_MAX: usize = 1_024;
+/// How many items of an [`Op::Heard`] are looked at; more are ignored.
+pub const HEARD_MAX: usize = 4_096;
+/// How many operations a log entry can have: what makes incarnations unique.
+pub const OPS_PER_ENTRY_MAX: u64 = 4_096;
+/// The largest number that is ever shown to anybody: what a JSON reader keeps exactly.
+pub const NUMBER_MAX: u64 = (1 << 53) - 1;

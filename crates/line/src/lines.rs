@@ -1,0 +1,261 @@
+//! All lines of a shard, and the one way to change them.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::transition::{Birth, Turn};
+use crate::{
+    BadField, Event, GONE_KEPT, HEARD_MAX, Head, LANE_DEFAULT, LaneName, Line, LineChange,
+};
+use crate::{LineName, NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, Refused, Reply, Settings, Stamp};
+use crate::{Status, Token, WORK_MAX};
+
+/// Bounds that are part of the rules: every replica must have the same. Nodes use the default;
+/// tests use small ones, so that few tokens are enough to run into them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// How many tokens the jobs and recycles of one log entry touch.
+    pub work_max: u32,
+    /// How many gone tokens of a line keep their reason.
+    pub gone_kept: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            work_max: WORK_MAX,
+            gone_kept: GONE_KEPT,
+        }
+    }
+}
+
+/// The lines of one shard and its service clock.
+#[derive(Debug, Default)]
+pub struct Lines {
+    pub(crate) limits: Limits,
+    pub(crate) lines: BTreeMap<LineName, Line>,
+    /// Lines with an unfinished job, and their incarnation.
+    pub(crate) jobs: BTreeMap<LineName, u64>,
+    /// Versions and epochs of new lines start above these. One pair for the shard, not one per
+    /// name that ever was: what is kept of deleted lines does not grow with their number.
+    pub(crate) head: Head,
+    /// The entry that is being applied, and what is left of its work limit.
+    entry: Option<(u64, u32)>,
+}
+
+impl Lines {
+    /// No lines, the clock at 0.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// As [`Lines::new`], with other bounds than a node's: for tests.
+    pub fn with_limits(limits: Limits) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
+    }
+
+    /// Applies one operation; what happened is added to `events`, in order. Never panics, whatever
+    /// it is given: operations come from a log. What is refused changes nothing but the clock.
+    pub fn apply(
+        &mut self,
+        stamp: Stamp,
+        op: &Op,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refused> {
+        self.head.now_ms = stamp.now_ms.min(NUMBER_MAX).max(self.head.now_ms);
+        if self.entry.is_none_or(|(index, _)| index != stamp.index) {
+            self.entry = Some((stamp.index, self.limits.work_max));
+        }
+        match op {
+            Op::Stamp => Ok(Reply::Nothing),
+            Op::Create { line, settings } => self.create(stamp, line, settings, events),
+            Op::Configure {
+                line,
+                patch,
+                if_version,
+            } => self.change(line, events, |line, turn| {
+                line.configure(patch, *if_version, turn)?;
+                Ok(Reply::Line {
+                    incarnation: line.incarnation,
+                    version: line.version,
+                })
+            }),
+            Op::Delete { line, force } => self.change(line, events, |line, turn| {
+                line.delete(*force, turn)?;
+                let remaining = line.live_count();
+                Ok(Reply::Deleted { remaining })
+            }),
+            Op::Enter { line, key, lane } => self.user(line, events, |line, turn| {
+                line.enter(key.as_deref(), lane.as_ref(), turn)
+            }),
+            Op::Claim { line, at } => self.user(line, events, |line, turn| line.claim(*at, turn)),
+            Op::Renew { line, at, epoch } => {
+                self.user(line, events, |line, turn| line.renew(*at, *epoch, turn))
+            }
+            Op::Complete { line, at, epoch } => {
+                self.user(line, events, |line, turn| line.complete(*at, *epoch, turn))
+            }
+            Op::Leave { line, at } => self.user(line, events, |line, turn| line.leave(*at, turn)),
+            Op::Recycle {
+                line,
+                incarnation,
+                tokens,
+            } => self.maintain(line, *incarnation, events, |line, turn| Reply::Recycled {
+                count: line.recycle(tokens, turn),
+            }),
+            Op::Heard {
+                line,
+                incarnation,
+                tokens,
+            } => self.maintain(line, *incarnation, events, |line, turn| {
+                note_all_heard(line, tokens, turn.now_ms);
+                Reply::Nothing
+            }),
+            Op::Step { line, incarnation } => {
+                self.maintain(line, *incarnation, events, |line, turn| {
+                    line.step(turn);
+                    Reply::Nothing
+                })
+            }
+        }
+    }
+
+    /// The service clock: the largest stamp applied, never falls.
+    pub fn now_ms(&self) -> u64 {
+        self.head.now_ms
+    }
+
+    /// A line by its name.
+    pub fn get(&self, name: &LineName) -> Option<&Line> {
+        self.lines.get(name)
+    }
+
+    /// All lines, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Line> {
+        self.lines.values()
+    }
+
+    /// The lines after this name (all, if `None`), by name: for listing in pages.
+    pub fn range_after(&self, name: Option<&LineName>) -> impl Iterator<Item = &Line> {
+        let from = name.map_or(Bound::Unbounded, Bound::Excluded);
+        let range = self
+            .lines
+            .range::<LineName, _>((from, Bound::<&LineName>::Unbounded));
+        range.map(|(_, line)| line)
+    }
+
+    /// How many lines there are.
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// The lines, with their incarnation, for which a leader proposes [`Op::Step`] until they are
+    /// not listed any more: seats were raised by more than one entry may give, or the line is
+    /// being deleted. Costs what it lists.
+    pub fn jobs(&self) -> impl Iterator<Item = (&LineName, u64)> {
+        self.jobs.iter().map(|(name, id)| (name, *id))
+    }
+
+    fn create(
+        &mut self,
+        stamp: Stamp,
+        name: &LineName,
+        settings: &Settings,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refused> {
+        if self.lines.contains_key(name) {
+            return Err(Refused::LineExists);
+        }
+        settings.validate()?;
+        let lane = LaneName::try_from(LANE_DEFAULT)
+            .map_err(|bad| BadField::new("lane", bad.to_string()))?;
+        let first = stamp.index.saturating_mul(OPS_PER_ENTRY_MAX);
+        let birth = Birth {
+            incarnation: first.saturating_add(stamp.op_no.into()).min(NUMBER_MAX),
+            version_floor: self.head.version_floor,
+            epoch_floor: self.head.epoch_floor,
+            gone_kept: self.limits.gone_kept,
+        };
+        let now_ms = self.head.now_ms;
+        let line = Line::create(name, lane, settings, &birth, now_ms, events);
+        let reply = Reply::Line {
+            incarnation: line.incarnation,
+            version: line.version,
+        };
+        self.lines.insert(name.clone(), line);
+        Ok(reply)
+    }
+
+    fn user(
+        &mut self,
+        name: &LineName,
+        events: &mut Vec<Event>,
+        run: impl FnOnce(&mut Line, &mut Turn<'_>) -> Result<Status, Refused>,
+    ) -> Result<Reply, Refused> {
+        self.change(name, events, |line, turn| {
+            run(line, turn).map(Reply::Status)
+        })
+    }
+
+    /// What leaders propose of themselves. A line that is no more, or is another one by now, is
+    /// nobody's fault: nothing happens.
+    fn maintain(
+        &mut self,
+        name: &LineName,
+        incarnation: u64,
+        events: &mut Vec<Event>,
+        run: impl FnOnce(&mut Line, &mut Turn<'_>) -> Reply,
+    ) -> Result<Reply, Refused> {
+        match self.lines.get(name) {
+            Some(line) if line.incarnation == incarnation => {
+                self.change(name, events, |line, turn| Ok(run(line, turn)))
+            }
+            _ => Ok(Reply::Nothing),
+        }
+    }
+
+    /// Runs an operation on a line, and sees to what may follow: a job, or the line's end.
+    fn change(
+        &mut self,
+        name: &LineName,
+        events: &mut Vec<Event>,
+        run: impl FnOnce(&mut Line, &mut Turn<'_>) -> Result<Reply, Refused>,
+    ) -> Result<Reply, Refused> {
+        let line = self.lines.get_mut(name).ok_or(Refused::LineNotFound)?;
+        let mut work_left = self.entry.map_or(0, |(_, left)| left);
+        let mut turn = Turn {
+            now_ms: self.head.now_ms,
+            work_left: &mut work_left,
+            events,
+        };
+        let reply = run(line, &mut turn);
+        if line.deleting && line.live_count() == 0 {
+            line.line_event(LineChange::Deleted, turn.now_ms, turn.events);
+            self.head.version_floor = line.version.max(self.head.version_floor);
+            self.head.epoch_floor = line.epoch.max(self.head.epoch_floor);
+            self.jobs.remove(name);
+            self.lines.remove(name);
+        } else if line.has_job() {
+            self.jobs.insert(name.clone(), line.incarnation);
+        } else {
+            self.jobs.remove(name);
+        }
+        self.entry = self.entry.map(|(index, _)| (index, work_left));
+        reply
+    }
+}
+
+fn note_all_heard(line: &mut Line, tokens: &[(u8, Token, u64)], now_ms: u64) {
+    for (lane, token, heard_ms) in tokens.iter().take(HEARD_MAX) {
+        // A time to come would keep it in line unheard.
+        line.note_heard(*lane, *token, (*heard_ms).min(now_ms));
+    }
+}

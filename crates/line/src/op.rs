@@ -1,0 +1,201 @@
+//! What can be asked of the state machine, and what it answers.
+
+use crate::{BadField, LaneName, LineName, Reason, Settings, SettingsPatch, State, Status};
+use crate::{Token, TokenRef};
+
+/// Where in the log an operation stands, and the leader's reading of the service clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// The index of the log entry.
+    pub index: u64,
+    /// The operation's place in its entry, below [`crate::OPS_PER_ENTRY_MAX`].
+    pub op_no: u32,
+    /// The service clock. A reading below an earlier one counts as that one.
+    pub now_ms: u64,
+}
+
+/// One operation, as it stands in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    /// Makes a line. Its incarnation is `index * 4096 + op_no`.
+    Create {
+        /// The line.
+        line: LineName,
+        /// All its settings.
+        settings: Settings,
+    },
+    /// Changes settings; those waiting are admitted at once if `seats` grew (or by a job).
+    Configure {
+        /// The line.
+        line: LineName,
+        /// What changes.
+        patch: SettingsPatch,
+        /// Only if the settings have not changed since the line had this version. Other changes
+        /// (somebody entered) don't count: on a busy line no condition would ever hold.
+        if_version: Option<u64>,
+    },
+    /// Takes the line away. With live tokens it needs `force`; they go with [`Reason::Closed`].
+    Delete {
+        /// The line.
+        line: LineName,
+        /// Also if somebody is in it.
+        force: bool,
+    },
+    /// Takes a number, or answers the live token that the key has already.
+    Enter {
+        /// The line.
+        line: LineName,
+        /// Who it is: 1 to [`crate::KEY_BYTES_MAX`] bytes.
+        key: Option<Box<[u8]>>,
+        /// Which lane; by default the first.
+        lane: Option<LaneName>,
+    },
+    /// Claims the seat that an admitted token holds.
+    Claim {
+        /// The line.
+        line: LineName,
+        /// The token.
+        at: TokenRef,
+    },
+    /// Keeps a claimed seat for longer.
+    Renew {
+        /// The line.
+        line: LineName,
+        /// The token.
+        at: TokenRef,
+        /// What the claim was answered.
+        epoch: u64,
+    },
+    /// The holder of a claimed seat is done.
+    Complete {
+        /// The line.
+        line: LineName,
+        /// The token.
+        at: TokenRef,
+        /// If given: what the claim was answered.
+        epoch: Option<u64>,
+    },
+    /// The holder gives up, whatever it has.
+    Leave {
+        /// The line.
+        line: LineName,
+        /// The token.
+        at: TokenRef,
+    },
+    /// Ends tokens whose clock ran out. Each is checked against what the proposer saw and against
+    /// the service clock, and skipped if it moved on. At most [`crate::RECYCLE_MAX`], and no more
+    /// than is left of the entry's [`crate::WORK_MAX`]; the rest is skipped.
+    Recycle {
+        /// The line.
+        line: LineName,
+        /// Its incarnation; another one: nothing happens.
+        incarnation: u64,
+        /// Whom.
+        tokens: Vec<RecycleItem>,
+    },
+    /// Notes when waiting tokens `(lane, token, seen_ms)` were last heard from: the larger of this
+    /// and what is there. At most [`crate::HEARD_MAX`].
+    Heard {
+        /// The line.
+        line: LineName,
+        /// Its incarnation; another one: nothing happens.
+        incarnation: u64,
+        /// Who was heard when.
+        tokens: Vec<(u8, Token, u64)>,
+    },
+    /// Goes on with the line's unfinished job, see [`crate::Lines::jobs`].
+    Step {
+        /// The line.
+        line: LineName,
+        /// Its incarnation; another one: nothing happens.
+        incarnation: u64,
+    },
+    /// Only moves the service clock.
+    Stamp,
+}
+
+/// A token to be recycled, as the proposer saw it in the applied state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecycleItem {
+    /// The lane's place in the line's table.
+    pub lane: u8,
+    /// The number.
+    pub token: Token,
+    /// The state it was in.
+    pub state: State,
+    /// [`crate::Live::clock_ms`]: `seen_ms` if waiting, else `deadline_ms`.
+    pub clock_ms: u64,
+}
+
+/// What an operation answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// Of `Enter`, `Claim`, `Renew`, `Complete`, `Leave`: the token as it is now.
+    Status(Status),
+    /// Of `Create` and `Configure`: look the line up for the rest.
+    Line {
+        /// Which creation of the line.
+        incarnation: u64,
+        /// Its version now.
+        version: u64,
+    },
+    /// Of `Delete`: how many live tokens are still to be ended; 0: the line is no more.
+    Deleted {
+        /// Live tokens left.
+        remaining: u64,
+    },
+    /// Of `Recycle`: how many it ended.
+    Recycled {
+        /// Tokens ended.
+        count: u64,
+    },
+    /// Of the rest.
+    Nothing,
+}
+
+/// Why an operation did nothing. The state is as it was, but for the service clock.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// There is no such line.
+    #[error("there is no such line")]
+    LineNotFound,
+    /// There is such a line already.
+    #[error("there is such a line already")]
+    LineExists,
+    /// Somebody is in the line; deleting it needs `force`.
+    #[error("the line is not empty")]
+    LineNotEmpty,
+    /// The line is being deleted.
+    #[error("the line is closed")]
+    LineClosed,
+    /// No number can be had now.
+    #[error("the line is full")]
+    LineFull,
+    /// Of [`crate::Line`] lookups by key: no live token has it.
+    #[error("no live token has this key")]
+    TokenNotFound,
+    /// Another incarnation, an unknown lane, or a number that was never issued.
+    #[error("the ticket is not of this line")]
+    TicketInvalid,
+    /// It waits: it has no seat to claim, renew or complete.
+    #[error("the token is not admitted")]
+    NotAdmitted,
+    /// It has not claimed its seat.
+    #[error("the token has not claimed its seat")]
+    NotClaimed,
+    /// It does not wait any more.
+    #[error("the token is not waiting")]
+    NotWaiting,
+    /// The epoch is not that of the token's claim.
+    #[error("the epoch is not that of the claim")]
+    EpochStale,
+    /// The settings changed since `if_version`.
+    #[error("the settings have changed since that version")]
+    VersionConflict,
+    /// It is gone; `None`: so long that the reason is forgotten.
+    #[error("the token is gone: {}", .0.map_or("forgotten", Reason::as_str))]
+    TokenGone(Option<Reason>),
+    /// A field is out of its range.
+    #[error(transparent)]
+    BadField(#[from] BadField),
+}

@@ -1,0 +1,192 @@
+//! What is shown: the status of a token, the board of a line, the counts.
+
+use crate::{LaneName, LineName, Reason, Settings, State, Token, TokenRef};
+
+/// A token as its holder may see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// Which token.
+    pub at: TokenRef,
+    /// Its line.
+    pub line: LineName,
+    /// Its lane.
+    pub lane: LaneName,
+    /// Where it stands.
+    pub state: State,
+    /// While waiting: 1 + the number of tokens that wait before it in its lane.
+    pub position: Option<u64>,
+    /// While waiting: how many wait before it in its lane.
+    pub ahead: Option<u64>,
+    /// The lane's pointer: no number up to it waits.
+    pub admitted_through: u64,
+    /// The fencing number of its claim, if it ever claimed (and, once gone, that is remembered).
+    pub epoch: Option<u64>,
+    /// While it holds a seat: when it loses it (service clock).
+    pub expires_at_ms: Option<u64>,
+    /// Once gone: why; `Some(None)` when that is forgotten.
+    pub reason: Option<Option<Reason>>,
+    /// While live: when it entered (service clock).
+    pub entered_at_ms: Option<u64>,
+    /// When a well-behaved client asks again.
+    pub poll_after_ms: u64,
+    /// The line's version.
+    pub version: u64,
+    /// The service clock, as given by whoever asked.
+    pub at_ms: u64,
+}
+
+/// Whether a line takes and admits tokens. More phases come with a later release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Numbers are given, seats are given.
+    Open,
+    /// Neither: the line is being deleted.
+    Closed,
+}
+
+impl Phase {
+    /// The contract's word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Phase::Open => "open",
+            Phase::Closed => "closed",
+        }
+    }
+}
+
+/// The pointers of every lane, as everybody may see them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Board {
+    /// The line.
+    pub line: LineName,
+    /// Which creation of it.
+    pub incarnation: u64,
+    /// Grows by one with every change of the line.
+    pub version: u64,
+    /// The service clock, as given by whoever asked.
+    pub at_ms: u64,
+    /// Whether it takes and admits tokens.
+    pub phase: Phase,
+    /// How many may hold a seat at once.
+    pub seats: u32,
+    /// How many hold a seat that they have not claimed.
+    pub admitted: u64,
+    /// How many hold a seat that they have claimed.
+    pub in_checkout: u64,
+    /// The lanes, in the order of the line's table.
+    pub lanes: Vec<LaneBoard>,
+}
+
+/// The four pointers of a lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneBoard {
+    /// The lane.
+    pub lane: LaneName,
+    /// Every token up to it is gone.
+    pub done_through: u64,
+    /// No number up to it waits, or would have to on being issued.
+    pub admitted_through: u64,
+    /// The highest number that could be handed out now.
+    pub accepts_through: u64,
+    /// The number that the next entrant gets.
+    pub next_token: u64,
+    /// How many wait.
+    pub waiting: u64,
+}
+
+/// How many tokens an incarnation has had, and where they are:
+/// `issued = waiting + admitted + in_checkout + the sum of gone`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Numbers handed out, over all lanes.
+    pub issued: u64,
+    /// Tokens that wait.
+    pub waiting: u64,
+    /// Tokens that hold a seat they have not claimed.
+    pub admitted: u64,
+    /// Tokens that hold a seat they have claimed.
+    pub in_checkout: u64,
+    /// Tokens gone, by [`Reason::code`].
+    pub gone: [u64; Reason::ALL.len()],
+}
+
+impl Counts {
+    /// Tokens gone for this reason.
+    pub fn gone_for(&self, reason: Reason) -> u64 {
+        self.gone[usize::from(reason.code())]
+    }
+
+    /// Tokens that are not gone.
+    pub fn live(&self) -> u64 {
+        self.waiting + self.admitted + self.in_checkout
+    }
+}
+
+/// Nobody is told to stay away for longer, however far back.
+const POLL_MS_MAX: u64 = 30_000;
+/// Nobody is told to come sooner, unless the timeouts leave no choice.
+const POLL_MS_MIN: u64 = 100;
+/// Each place further back can ask this much later: the front, where something is about to happen,
+/// asks often, and it is few; the tail, which is many, seldom.
+const POLL_MS_PER_PLACE: u64 = 500;
+
+/// When a well-behaved client asks again. At most a third of the idle timeout and half of the
+/// claim timeout, so that one lost poll or a late look at being admitted costs nobody the place.
+pub(crate) fn poll_after_ms(
+    settings: &Settings,
+    state: State,
+    position: Option<u64>,
+    token: Token,
+) -> u64 {
+    let cap = POLL_MS_MAX
+        .min(settings.waiting_idle_timeout_ms / 3)
+        .min(settings.claim_timeout_ms / 2);
+    let wish = match state {
+        State::Waiting => position.unwrap_or(1).saturating_mul(POLL_MS_PER_PLACE),
+        // It has what it wanted and should act on it, not ask.
+        State::Admitted => 1_000,
+        // In time to renew, and to miss it once.
+        State::InCheckout => settings.checkout_timeout_ms / 3,
+        State::Gone => POLL_MS_MAX,
+    };
+    let base = wish.max(POLL_MS_MIN).min(cap);
+    // Up to a fifth earlier (never later: the cap is a promise), by the token, so that a crowd
+    // that came at once does not keep asking at once.
+    let earlier = base / 5 * (mix(token) % 1_024) / 1_024;
+    (base - earlier).max(POLL_MS_MIN.min(cap)).max(1)
+}
+
+/// SplitMix64's finaliser: neighbours get unrelated values.
+fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polls_keep_within_the_timeouts_and_spread() {
+        let mut settings = Settings::new(1, 0);
+        for timeout_ms in [100, 250, 1_000, 30_000, crate::TIMEOUT_MS_MAX] {
+            settings.waiting_idle_timeout_ms = timeout_ms;
+            settings.claim_timeout_ms = timeout_ms;
+            for position in [1, 2, 8, 100, 10_000_000, u64::MAX] {
+                for token in 1..100 {
+                    let ms = poll_after_ms(&settings, State::Waiting, Some(position), token);
+                    assert!(ms <= timeout_ms / 3 && ms <= timeout_ms / 2 && ms >= 1);
+                    assert!(ms >= 100 || timeout_ms / 3 < 125, "{timeout_ms} {ms}");
+                }
+            }
+        }
+        settings = Settings::new(1, 0);
+        let poll =
+            |position, token| poll_after_ms(&settings, State::Waiting, Some(position), token);
+        assert!(poll(1, 7) < poll(100, 7), "the front asks sooner");
+        let distinct: std::collections::BTreeSet<_> = (1..1_000).map(|t| poll(500, t)).collect();
+        assert!(distinct.len() > 500, "a crowd does not ask in step");
+    }
+}

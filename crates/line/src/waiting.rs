@@ -1,0 +1,295 @@
+//! Which numbers of a lane wait: a bitmap in chunks with a Fenwick tree of counts over them.
+//!
+//! Rank (how many wait before this one), select and the first are O(log chunks). Chunks without
+//! anybody are dropped, so memory follows those who wait, not the numbers issued. A balanced tree
+//! with counts does the same for some thirty bytes a waiter; this takes one or two bits.
+
+use crate::Token;
+
+const WORDS: usize = 8;
+const WORD_BITS: u64 = 64;
+const CHUNK_BITS: u64 = WORDS as u64 * WORD_BITS;
+/// Compacting fewer than this isn't worth it.
+const EMPTY_SLOTS_MIN: usize = 8;
+/// A list of holes is given up when it would take looking at more words than this …
+const HOLE_WORDS_MAX: usize = 4_096;
+/// … or have more ranges than this.
+const HOLE_RANGES_MAX: usize = 16_384;
+
+#[derive(Debug, Clone)]
+struct Chunk {
+    /// Of the numbers `no * 512 ..`.
+    no: u64,
+    words: [u64; WORDS],
+}
+
+impl Chunk {
+    fn new(no: u64) -> Self {
+        let words = [0; WORDS];
+        Self { no, words }
+    }
+
+    fn count(&self) -> u64 {
+        self.words.iter().map(|w| u64::from(w.count_ones())).sum()
+    }
+
+    /// How many bits below `bit` are set.
+    fn rank(&self, bit: usize) -> u64 {
+        let (word, bit) = (bit / 64, bit % 64);
+        let before: u32 = self.words[..word].iter().map(|w| w.count_ones()).sum();
+        let within = self.words[word] & ((1 << bit) - 1);
+        u64::from(before + within.count_ones())
+    }
+
+    /// The number whose bit is the `nth` (from 0) set one.
+    fn select(&self, mut nth: u64) -> Option<Token> {
+        for (i, word) in (0..).zip(self.words) {
+            let ones = u64::from(word.count_ones());
+            if nth >= ones {
+                nth -= ones;
+                continue;
+            }
+            let mut rest = word;
+            for _ in 0..nth {
+                rest &= rest - 1;
+            }
+            let bit = i * WORD_BITS + u64::from(rest.trailing_zeros());
+            return Some(self.no * CHUNK_BITS + bit);
+        }
+        None
+    }
+}
+
+fn split(token: Token) -> (u64, usize) {
+    (token / CHUNK_BITS, (token % CHUNK_BITS) as usize)
+}
+
+/// The waiting numbers of a lane. They come in ascending order and leave in any.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingSet {
+    /// Ascending by `no`; some may be empty until the next compaction.
+    chunks: Vec<Chunk>,
+    /// Fenwick tree over the counts of `chunks`; index 0 stands for slot 1 of the textbooks.
+    tree: Vec<u64>,
+    empty: usize,
+    len: u64,
+}
+
+impl WaitingSet {
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// How many chunks are kept, for tests of the memory bound.
+    #[cfg(test)]
+    pub(crate) fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Adds a number larger than any before it. (Numbers are issued in order and nobody goes back
+    /// to waiting, so nothing else is needed; anything else is ignored.)
+    pub(crate) fn push(&mut self, token: Token) {
+        let (no, bit) = split(token);
+        let last = self.chunks.last().map(|c| c.no);
+        debug_assert!(last <= Some(no), "numbers come in order");
+        if last > Some(no) {
+            return;
+        }
+        if last < Some(no) {
+            self.push_chunk(Chunk::new(no));
+        }
+        let slot = self.chunks.len() - 1;
+        let chunk = &mut self.chunks[slot];
+        let mask = 1 << (bit % 64);
+        debug_assert!(chunk.words[bit / 64] & mask == 0, "a number comes once");
+        if chunk.words[bit / 64] & mask != 0 {
+            return;
+        }
+        if chunk.count() == 0 {
+            self.empty -= 1;
+        }
+        chunk.words[bit / 64] |= mask;
+        self.add(slot, 1);
+        self.len += 1;
+    }
+
+    /// Takes a number out. False if it was not there.
+    pub(crate) fn remove(&mut self, token: Token) -> bool {
+        let (no, bit) = split(token);
+        let Ok(slot) = self.slot(no) else {
+            return false;
+        };
+        let chunk = &mut self.chunks[slot];
+        let mask = 1 << (bit % 64);
+        if chunk.words[bit / 64] & mask == 0 {
+            return false;
+        }
+        chunk.words[bit / 64] &= !mask;
+        let emptied = chunk.count() == 0;
+        self.add(slot, -1);
+        self.len -= 1;
+        if emptied {
+            self.empty += 1;
+            self.compact();
+        }
+        true
+    }
+
+    pub(crate) fn contains(&self, token: Token) -> bool {
+        let (no, bit) = split(token);
+        self.slot(no)
+            .is_ok_and(|slot| self.chunks[slot].words[bit / 64] & (1 << (bit % 64)) != 0)
+    }
+
+    /// How many smaller numbers wait.
+    pub(crate) fn rank(&self, token: Token) -> u64 {
+        let (no, bit) = split(token);
+        match self.slot(no) {
+            Ok(slot) => self.sum_before(slot) + self.chunks[slot].rank(bit),
+            Err(slot) => self.sum_before(slot),
+        }
+    }
+
+    /// The smallest number that waits.
+    pub(crate) fn first(&self) -> Option<Token> {
+        self.select(0)
+    }
+
+    /// The number before which exactly `nth` wait.
+    fn select(&self, nth: u64) -> Option<Token> {
+        if nth >= self.len {
+            return None;
+        }
+        let (mut slot, mut left) = (0, nth);
+        let mut step = self.tree.len().next_power_of_two();
+        while step > 0 {
+            if let Some(count) = self.tree.get(slot + step - 1)
+                && *count <= left
+            {
+                left -= count;
+                slot += step;
+            }
+            step /= 2;
+        }
+        self.chunks.get(slot)?.select(left)
+    }
+
+    /// The ranges of numbers between the first that waits and `token` that do not wait, both ends
+    /// included; `None` if that is too much to look at or to list.
+    pub(crate) fn holes_before(&self, token: Token) -> Option<Vec<(Token, Token)>> {
+        let mut holes = Vec::new();
+        let Some(first) = self.first().filter(|first| *first < token) else {
+            return Some(holes);
+        };
+        let mut words = 0;
+        // Every number below `next` is known: it waits, or is in a hole that is listed.
+        let mut next = first;
+        let from = self.slot(first / CHUNK_BITS).unwrap_or_else(|slot| slot);
+        for chunk in &self.chunks[from..] {
+            if chunk.no * CHUNK_BITS >= token {
+                break;
+            }
+            words += WORDS;
+            if words > HOLE_WORDS_MAX || holes.len() > HOLE_RANGES_MAX {
+                return None;
+            }
+            for (i, word) in (0..).zip(chunk.words) {
+                let base = chunk.no * CHUNK_BITS + i * WORD_BITS;
+                next = list_holes(base, word, token, next, &mut holes);
+            }
+        }
+        if next < token {
+            holes.push((next, token - 1));
+        }
+        (holes.len() <= HOLE_RANGES_MAX).then_some(holes)
+    }
+
+    fn slot(&self, no: u64) -> Result<usize, usize> {
+        self.chunks.binary_search_by_key(&no, |chunk| chunk.no)
+    }
+
+    fn push_chunk(&mut self, chunk: Chunk) {
+        let count = chunk.count();
+        self.empty += usize::from(count == 0);
+        self.chunks.push(chunk);
+        // A node of the tree sums the slots that its lowest set bit says, this one included.
+        let node = self.chunks.len();
+        let reach = node - lowest_bit(node);
+        let (mut sum, mut child) = (count, node - 1);
+        while child > reach {
+            sum += self.tree[child - 1];
+            child -= lowest_bit(child);
+        }
+        self.tree.push(sum);
+    }
+
+    fn add(&mut self, slot: usize, change: i64) {
+        let mut node = slot + 1;
+        while node <= self.tree.len() {
+            let sum = &mut self.tree[node - 1];
+            *sum = sum.saturating_add_signed(change);
+            node += lowest_bit(node);
+        }
+    }
+
+    fn sum_before(&self, slot: usize) -> u64 {
+        let (mut sum, mut node) = (0, slot);
+        while node > 0 {
+            sum += self.tree[node - 1];
+            node -= lowest_bit(node);
+        }
+        sum
+    }
+
+    /// Drops empty chunks once they are half of all. What this costs was paid for by the removals
+    /// that emptied them: O(1) each. Ten million waiting are some 20,000 chunks, well under 1 ms.
+    fn compact(&mut self) {
+        if self.empty < EMPTY_SLOTS_MIN || self.empty * 2 < self.chunks.len() {
+            return;
+        }
+        let full = self.chunks.len() - self.empty;
+        let old = std::mem::replace(&mut self.chunks, Vec::with_capacity(full));
+        self.tree = Vec::with_capacity(full);
+        self.empty = 0;
+        for chunk in old.into_iter().filter(|chunk| chunk.count() > 0) {
+            self.push_chunk(chunk);
+        }
+    }
+}
+
+fn lowest_bit(n: usize) -> usize {
+    n & n.wrapping_neg()
+}
+
+/// Goes through one word run by run, so that a word without holes costs one step. Returns the
+/// first number not known after it.
+fn list_holes(
+    base: u64,
+    word: u64,
+    token: Token,
+    mut next: Token,
+    holes: &mut Vec<(Token, Token)>,
+) -> Token {
+    let mut rest = word;
+    while rest != 0 {
+        let start = rest.trailing_zeros();
+        let run = (rest >> start).trailing_ones();
+        let first = base + u64::from(start);
+        if first >= token {
+            break;
+        }
+        if first > next {
+            holes.push((next, first - 1));
+        }
+        next = first + u64::from(run);
+        if start + run >= 64 {
+            break;
+        }
+        rest &= u64::MAX << (start + run);
+    }
+    next
+}
+
+#[cfg(test)]
+#[path = "waiting_tests.rs"]
+mod tests;

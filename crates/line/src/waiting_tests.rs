@@ -1,0 +1,2 @@
+//! The bitmap against a plain sorted list.
+use super::*;
