@@ -33,6 +33,7 @@ mod line;
 mod lines;
 mod name;
 mod op;
+mod ops;
 mod settings;
 mod status;
 mod token;

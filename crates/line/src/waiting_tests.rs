@@ -1,2 +1,161 @@
 //! The bitmap against a plain sorted list.
+
 use super::*;
+use proptest::prelude::*;
+
+/// The holes as a scan of the numbers finds them.
+fn holes_by_scan(list: &[Token], token: Token) -> Vec<(Token, Token)> {
+    let mut holes: Vec<(Token, Token)> = Vec::new();
+    let Some(first) = list.first() else {
+        return holes;
+    };
+    for number in *first..token {
+        if list.binary_search(&number).is_ok() {
+            continue;
+        }
+        match holes.last_mut() {
+            Some((_, end)) if *end + 1 == number => *end = number,
+            _ => holes.push((number, number)),
+        }
+    }
+    holes
+}
+
+fn check(set: &WaitingSet, list: &[Token], probes: &[Token]) {
+    assert_eq!(set.len(), list.len() as u64);
+    assert_eq!(set.first(), list.first().copied());
+    for probe in probes {
+        let rank = list.partition_point(|token| token < probe) as u64;
+        assert_eq!(set.rank(*probe), rank, "rank of {probe}");
+        assert_eq!(set.contains(*probe), list.binary_search(probe).is_ok());
+    }
+    for nth in [0, list.len() / 2, list.len().saturating_sub(1), list.len()] {
+        assert_eq!(set.select(nth as u64), list.get(nth).copied());
+    }
+    let full = set.chunks.iter().filter(|c| c.count() > 0).count();
+    assert_eq!(set.chunks.len() - full, set.empty);
+    assert!(set.chunks.len() <= 2 * full + EMPTY_SLOTS_MIN);
+    assert_eq!(set.tree.len(), set.chunks.len());
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// So many numbers come, this far apart.
+    Push { count: u64, apart: u64 },
+    /// The one at this share of the list goes.
+    Remove(prop::sample::Index),
+    /// A run of them goes.
+    RemoveRun(prop::sample::Index, usize),
+    /// One that may not be there goes.
+    RemoveAny(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (1..600u64, prop_oneof![Just(1), 1..4u64, 1..3_000u64])
+            .prop_map(|(count, apart)| Step::Push { count, apart }),
+        any::<prop::sample::Index>().prop_map(Step::Remove),
+        (any::<prop::sample::Index>(), 1..2_000usize).prop_map(|(at, n)| Step::RemoveRun(at, n)),
+        (0..100_000u64).prop_map(Step::RemoveAny),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    #[test]
+    fn agrees_with_a_sorted_list(steps in prop::collection::vec(step(), 1..60)) {
+        let mut set = WaitingSet::default();
+        let mut list: Vec<Token> = Vec::new();
+        let mut next = 1;
+        for step in steps {
+            match step {
+                Step::Push { count, apart } => for _ in 0..count {
+                    set.push(next);
+                    list.push(next);
+                    next += apart;
+                },
+                Step::Remove(at) => if !list.is_empty() {
+                    let token = list.remove(at.index(list.len()));
+                    assert!(set.remove(token));
+                },
+                Step::RemoveRun(at, n) => if !list.is_empty() {
+                    let from = at.index(list.len());
+                    let to = (from + n).min(list.len());
+                    for token in list.drain(from..to) {
+                        assert!(set.remove(token));
+                    }
+                },
+                Step::RemoveAny(token) => match list.binary_search(&token) {
+                    Ok(at) => {
+                        list.remove(at);
+                        assert!(set.remove(token));
+                    }
+                    Err(_) => assert!(!set.remove(token)),
+                },
+            }
+            let some: Vec<Token> = list.iter().step_by(97).copied().collect();
+            check(&set, &list, &some);
+            check(&set, &list, &[0, 1, 511, 512, 513, 1_024, next, u64::MAX]);
+        }
+        if next < 200_000 && let Some(last) = list.last() {
+            prop_assert_eq!(set.holes_before(*last), Some(holes_by_scan(&list, *last)));
+            let middle = list[list.len() / 2];
+            prop_assert_eq!(set.holes_before(middle), Some(holes_by_scan(&list, middle)));
+        }
+    }
+}
+
+#[test]
+fn the_ends_of_words_and_chunks() {
+    let mut set = WaitingSet::default();
+    for token in 1..=2_048 {
+        set.push(token);
+    }
+    for token in [1, 63, 64, 65, 511, 512, 513, 2_047] {
+        assert_eq!(set.rank(token), token - 1);
+        assert_eq!(set.select(token - 1), Some(token));
+    }
+    for token in 64..=127 {
+        assert!(set.remove(token));
+    }
+    assert!(set.remove(2_047));
+    let holes = vec![(64, 127), (2_047, 2_047)];
+    assert_eq!(set.holes_before(2_048), Some(holes));
+    assert_eq!(set.holes_before(1), Some(Vec::new()));
+}
+
+#[test]
+fn too_many_holes_are_given_up() {
+    let mut set = WaitingSet::default();
+    for token in 1..=600_000 {
+        set.push(token);
+    }
+    // Few holes, but too many words on the way.
+    assert_eq!(set.holes_before(250_000), Some(Vec::new()));
+    assert_eq!(set.holes_before(600_000), None);
+    // Few words, but too many holes.
+    for token in (2..=100_000).step_by(2) {
+        set.remove(token);
+    }
+    assert_eq!(
+        set.holes_before(101),
+        Some((1..=50).map(|n| (2 * n, 2 * n)).collect())
+    );
+    assert_eq!(set.holes_before(100_001), None);
+}
+
+#[test]
+fn memory_follows_those_who_wait() {
+    let mut set = WaitingSet::default();
+    set.push(1);
+    for token in 2..=2_000_000 {
+        set.push(token);
+        if token > 1_000 {
+            assert!(set.remove(token - 900));
+        }
+        assert!(set.chunks() <= 20, "{} chunks", set.chunks());
+    }
+    assert_eq!(set.first(), Some(1));
+    assert_eq!(set.rank(2_000_000), set.len() - 1);
+}
