@@ -1,0 +1,323 @@
+//! What the crowd counts, from nothing but the answers that it got itself.
+//!
+//! Pure: time comes in as the duration since the crowd opened. The definitions are meant to be
+//! strict where the coordinator could err and lenient where only the crowd's own knowledge is late:
+//!
+//! * a seat is held from the answer to `claim` until `complete` or `leave` is sent; by one who
+//!   vanishes until its deadline. So the count is never above what the coordinator must have
+//!   granted at that moment, and a count above `seats` proves an oversold seat;
+//! * an overtake is a `status` request sent after a higher number of the lane was seen admitted
+//!   whose answer still says waiting;
+//! * a duplicate is a number told to two shoppers, a second number for one shopper's key, or a
+//!   fencing epoch told for two numbers;
+//! * lost is a number once acknowledged that the coordinator no longer knows, whose acknowledged
+//!   end it has forgotten or changed, or that a live shopper finds gone without having left or
+//!   been silent.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::time::Duration;
+
+/// Time since the crowd opened.
+pub type At = Duration;
+
+/// One token, as every answer names it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Number {
+    /// Incarnation of the line.
+    pub incarnation: u64,
+    /// Its lane.
+    pub lane: String,
+    /// The number itself.
+    pub token: u64,
+}
+
+/// Where the crowd knows a token to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Its shopper waits, and lives.
+    Waiting,
+    /// Admitted, not in a seat yet.
+    Called,
+    /// In a seat.
+    Seated,
+    /// Its shopper does nothing more with it, or has asked for its end.
+    Over,
+}
+
+#[derive(Debug)]
+struct Record {
+    shopper: u32,
+    stage: Stage,
+    /// Why it is gone, once an answer said so.
+    fate: Option<String>,
+}
+
+/// What was counted, for the table and the line of JSON.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tally {
+    /// Different numbers acknowledged.
+    pub issued: u64,
+    /// Numbers acknowledged as completed.
+    pub completed: u64,
+    /// Numbers known to be gone, by reason (`completed` is one).
+    pub gone: BTreeMap<String, u64>,
+    /// Shoppers turned away.
+    pub refused: u64,
+    /// Most seats held at the same time.
+    pub held_max: u32,
+    /// Status answers that prove somebody was overtaken.
+    pub overtakes: u64,
+    /// Numbers or epochs told twice.
+    pub duplicates: u64,
+    /// Tokens lost.
+    pub lost: u64,
+    /// From the kill to the first write sent after it that was acknowledged.
+    pub failover: Option<Duration>,
+    /// Share of the seats in checkout while anybody waited, in percent; `None` if nobody ever did.
+    pub seat_use_percent: Option<f64>,
+}
+
+/// The crowd's book.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    records: HashMap<Number, Record>,
+    by_shopper: HashMap<u32, Number>,
+    epochs: HashMap<u64, Number>,
+    highest_admitted: HashMap<String, u64>,
+    refused: u64,
+    overtakes: u64,
+    duplicates: u64,
+    lost: BTreeSet<Number>,
+
+    held: u32,
+    held_max: u32,
+    /// Seats of those who vanished, by the deadline until which they count as held.
+    expiring: BinaryHeap<Reverse<At>>,
+    waiting: u64,
+
+    clock: At,
+    waited: Duration,
+    /// Seconds of all seats in checkout while anybody waited.
+    used_seat_s: f64,
+
+    killed: Option<At>,
+    failover: Option<Duration>,
+}
+
+impl Ledger {
+    /// `enter` was answered for this shopper: once, or again for the same key.
+    pub fn entered(&mut self, at: At, shopper: u32, number: &Number) {
+        self.advance(at);
+        if let Some(record) = self.records.get(number) {
+            if record.shopper != shopper {
+                self.duplicates += 1;
+            }
+            return;
+        }
+        if self.by_shopper.insert(shopper, number.clone()).is_some() {
+            self.duplicates += 1;
+        }
+        self.waiting += 1;
+        let record = Record { shopper, stage: Stage::Waiting, fate: None };
+        self.records.insert(number.clone(), record);
+    }
+
+    /// A shopper was turned away for good.
+    pub fn refused(&mut self) {
+        self.refused += 1;
+    }
+
+    /// An answer says that the token is admitted, or in checkout.
+    pub fn admitted(&mut self, at: At, number: &Number) {
+        self.advance(at);
+        let highest = self.highest_admitted.entry(number.lane.clone()).or_default();
+        *highest = number.token.max(*highest);
+        if self.stage(number) == Some(Stage::Waiting) {
+            self.set_stage(number, Stage::Called);
+        }
+    }
+
+    /// The highest number of the lane seen admitted so far (0: none). Take it when a `status`
+    /// request is sent, and give it to [`Ledger::still_waiting`].
+    pub fn highest_admitted(&self, lane: &str) -> u64 {
+        self.highest_admitted.get(lane).copied().unwrap_or(0)
+    }
+
+    /// A `status` says waiting. `highest_when_sent`: see [`Ledger::highest_admitted`].
+    pub fn still_waiting(&mut self, number: &Number, highest_when_sent: u64) {
+        if number.token < highest_when_sent {
+            self.overtakes += 1;
+        }
+    }
+
+    /// `claim` was answered with a seat.
+    pub fn seated(&mut self, at: At, number: &Number, epoch: u64) {
+        self.admitted(at, number);
+        if self.epochs.entry(epoch).or_insert_with(|| number.clone()) != number {
+            self.duplicates += 1;
+        }
+        if self.stage(number) == Some(Stage::Called) {
+            self.set_stage(number, Stage::Seated);
+            self.held += 1;
+            self.held_max = self.held_max.max(self.held);
+        }
+    }
+
+    /// The shopper is about to send `complete` or `leave`.
+    pub fn leaving(&mut self, at: At, number: &Number) {
+        self.advance(at);
+        if self.stage(number) == Some(Stage::Seated) {
+            self.held -= 1;
+        }
+        self.set_stage(number, Stage::Over);
+    }
+
+    /// The shopper goes silent for good. In a seat, that is held until `deadline`.
+    pub fn vanished(&mut self, at: At, number: &Number, deadline: At) {
+        self.advance(at);
+        if self.stage(number) == Some(Stage::Seated) {
+            self.expiring.push(Reverse(deadline));
+        }
+        self.set_stage(number, Stage::Over);
+    }
+
+    /// An answer says that the token is gone, as its shopper asked or must expect. Saying something
+    /// else than before about an end that was acknowledged counts as lost.
+    pub fn gone(&mut self, number: &Number, reason: &str) {
+        let Some(record) = self.records.get_mut(number) else { return };
+        match &record.fate {
+            Some(known) if known != reason => {
+                self.lost.insert(number.clone());
+            }
+            Some(_) => {}
+            None => record.fate = Some(reason.to_owned()),
+        }
+    }
+
+    /// A live shopper that neither left nor was silent finds its token gone.
+    pub fn found_gone(&mut self, at: At, number: &Number, reason: &str) {
+        self.leaving(at, number);
+        self.gone(number, reason);
+        self.lost.insert(number.clone());
+    }
+
+    /// The coordinator does not know the token, or says that it lives although its end was
+    /// acknowledged.
+    pub fn lost(&mut self, at: At, number: &Number) {
+        self.leaving(at, number);
+        self.lost.insert(number.clone());
+    }
+
+    /// The leader of the line was killed.
+    pub fn killed(&mut self, at: At) {
+        self.killed = Some(at);
+    }
+
+    /// A write sent at `sent` was acknowledged. Only those sent after the kill count for the
+    /// failover: an older one may have been answered by the dead leader in its last moment.
+    pub fn wrote(&mut self, sent: At, at: At) {
+        if let Some(killed) = self.killed
+            && sent >= killed
+            && self.failover.is_none()
+        {
+            self.failover = Some(at.saturating_sub(killed));
+        }
+    }
+
+    /// Whether a token's end is known.
+    pub fn is_gone(&self, number: &Number) -> bool {
+        self.records.get(number).is_some_and(|record| record.fate.is_some())
+    }
+
+    /// Seats held now, live shoppers waiting now: for the board on the screen.
+    pub fn held_and_waiting(&mut self, at: At) -> (u32, u64) {
+        self.advance(at);
+        (self.held, self.waiting)
+    }
+
+    /// Numbers acknowledged so far, and how many of them are known to be gone.
+    pub fn issued_and_gone(&self) -> (usize, usize) {
+        let gone = self.records.values().filter(|record| record.fate.is_some()).count();
+        (self.records.len(), gone)
+    }
+
+    /// Everything counted until now. `seats`: how many the line has.
+    pub fn tally(&mut self, at: At, seats: u32) -> Tally {
+        self.advance(at);
+        let mut gone = BTreeMap::new();
+        for reason in self.records.values().filter_map(|record| record.fate.as_ref()) {
+            *gone.entry(reason.clone()).or_insert(0) += 1;
+        }
+        let capacity_seat_s = self.waited.as_secs_f64() * f64::from(seats);
+        Tally {
+            issued: self.records.len() as u64,
+            completed: gone.get("completed").copied().unwrap_or(0),
+            gone,
+            refused: self.refused,
+            held_max: self.held_max,
+            overtakes: self.overtakes,
+            duplicates: self.duplicates,
+            lost: self.lost.len() as u64,
+            failover: self.failover,
+            seat_use_percent: (capacity_seat_s > 0.0)
+                .then(|| self.used_seat_s / capacity_seat_s * 100.0),
+        }
+    }
+
+    fn stage(&self, number: &Number) -> Option<Stage> {
+        self.records.get(number).map(|record| record.stage)
+    }
+
+    fn set_stage(&mut self, number: &Number, stage: Stage) {
+        let Some(record) = self.records.get_mut(number) else { return };
+        if record.stage == Stage::Waiting && stage != Stage::Waiting {
+            self.waiting -= 1;
+        }
+        record.stage = stage;
+    }
+
+    /// Moves the clock, letting seats of the vanished go at their deadlines.
+    fn advance(&mut self, at: At) {
+        while let Some(&Reverse(deadline)) = self.expiring.peek()
+            && deadline <= at
+        {
+            self.expiring.pop();
+            self.integrate(deadline);
+            self.held -= 1;
+        }
+        self.integrate(at);
+    }
+
+    fn integrate(&mut self, at: At) {
+        let passed = at.saturating_sub(self.clock);
+        if self.waiting > 0 {
+            self.waited += passed;
+            self.used_seat_s += passed.as_secs_f64() * f64::from(self.held);
+        }
+        self.clock = self.clock.max(at);
+    }
+}
+
+impl Tally {
+    /// What must not have happened, in words; empty if all is well.
+    pub fn faults(&self, seats: u32) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.held_max > seats {
+            faults.push(format!("{} seats were held at once, of {seats}", self.held_max));
+        }
+        for (count, what) in [
+            (self.overtakes, "overtakes"),
+            (self.duplicates, "duplicates"),
+            (self.lost, "lost tokens"),
+        ] {
+            if count > 0 {
+                faults.push(format!("{count} {what}"));
+            }
+        }
+        faults
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+#![allow(clippy::unwrap_used)]
+//! The checks must be able to fail: each fault is fed in once, and counted once.
+
+use super::*;
+
+const SEATS: u32 = 2;
+
+fn s(seconds: u64) -> At {
+    At::from_secs(seconds)
+}
+
+fn number(token: u64) -> Number {
+    Number { incarnation: 7, lane: "normal".to_owned(), token }
+}
+
+/// Shoppers 1 to `count` with the numbers 1 to `count`, entered at 0 s.
+fn crowd(count: u32) -> Ledger {
+    let mut ledger = Ledger::default();
+    for shopper in 1..=count {
+        ledger.entered(s(0), shopper, &number(u64::from(shopper)));
+    }
+    ledger
+}
+
+fn complete(ledger: &mut Ledger, at: At, token: u64) {
+    ledger.leaving(at, &number(token));
+    ledger.gone(&number(token), "completed");
+}
+
+#[test]
+fn a_visit_as_it_should_be() {
+    let mut ledger = crowd(3);
+    ledger.seated(s(1), &number(1), 1);
+    ledger.seated(s(1), &number(2), 2);
+    ledger.still_waiting(&number(3), ledger.highest_admitted("normal"));
+    complete(&mut ledger, s(2), 1);
+    ledger.admitted(s(2), &number(3));
+    ledger.seated(s(2), &number(3), 3);
+    complete(&mut ledger, s(3), 2);
+    complete(&mut ledger, s(3), 3);
+    ledger.refused();
+    let tally = ledger.tally(s(3), SEATS);
+    assert_eq!(tally.faults(SEATS), Vec::<String>::new());
+    assert_eq!((tally.issued, tally.completed, tally.refused), (3, 3, 1));
+    assert_eq!(tally.gone, BTreeMap::from([("completed".to_owned(), 3)]));
+    assert_eq!(tally.held_max, 2);
+}
+
+#[test]
+fn an_oversold_seat_is_counted() {
+    let mut ledger = crowd(3);
+    for token in 1..=3 {
+        ledger.seated(s(1), &number(token), token);
+    }
+    let tally = ledger.tally(s(2), SEATS);
+    assert_eq!(tally.held_max, 3);
+    assert_eq!(tally.faults(SEATS), ["3 seats were held at once, of 2"]);
+}
+
+#[test]
+fn a_repeated_claim_holds_one_seat() {
+    let mut ledger = crowd(1);
+    ledger.seated(s(1), &number(1), 1);
+    ledger.seated(s(2), &number(1), 1);
+    assert_eq!(ledger.tally(s(2), SEATS).held_max, 1);
+    assert_eq!(ledger.tally(s(2), SEATS).duplicates, 0);
+}
+
+#[test]
+fn a_seat_is_free_from_when_complete_or_leave_is_sent() {
+    let mut ledger = crowd(4);
+    ledger.seated(s(1), &number(1), 1);
+    ledger.seated(s(1), &number(2), 2);
+    // Sent, not answered yet: the coordinator may have given the seat on.
+    ledger.leaving(s(2), &number(1));
+    ledger.seated(s(2), &number(3), 3);
+    ledger.leaving(s(3), &number(2));
+    ledger.seated(s(3), &number(4), 4);
+    assert_eq!(ledger.tally(s(4), SEATS).held_max, 2);
+}
+
+#[test]
+fn who_vanishes_holds_the_seat_until_the_deadline_and_no_longer() {
+    let mut early = crowd(3);
+    let mut late = crowd(3);
+    for ledger in [&mut early, &mut late] {
+        ledger.seated(s(1), &number(1), 1);
+        ledger.seated(s(1), &number(2), 2);
+        ledger.vanished(s(2), &number(1), s(6));
+    }
+    early.seated(s(5), &number(3), 3);
+    assert_eq!(early.tally(s(9), SEATS).held_max, 3);
+    late.seated(s(6), &number(3), 3);
+    assert_eq!(late.tally(s(9), SEATS).held_max, 2);
+}
+
+#[test]
+fn an_overtake_is_counted() {
+    let mut ledger = crowd(3);
+    ledger.admitted(s(1), &number(3));
+    let sent = ledger.highest_admitted("normal");
+    ledger.still_waiting(&number(2), sent);
+    let tally = ledger.tally(s(2), SEATS);
+    assert_eq!(tally.overtakes, 1);
+    assert_eq!(tally.faults(SEATS), ["1 overtakes"]);
+}
+
+#[test]
+fn an_answer_that_was_on_its_way_is_no_overtake() {
+    let mut ledger = crowd(3);
+    let sent = ledger.highest_admitted("normal");
+    ledger.admitted(s(1), &number(3));
+    ledger.still_waiting(&number(2), sent);
+    // A lower number admitted, or one of another lane, overtakes nobody.
+    ledger.admitted(s(1), &Number { lane: "fast".to_owned(), ..number(9) });
+    ledger.admitted(s(1), &number(1));
+    let sent = ledger.highest_admitted("normal");
+    assert_eq!(sent, 3);
+    ledger.still_waiting(&Number { lane: "fast".to_owned(), ..number(10) }, 9);
+    assert_eq!(ledger.tally(s(2), SEATS).overtakes, 0);
+}
+
+#[test]
+fn a_number_told_to_two_shoppers_is_a_duplicate() {
+    let mut ledger = crowd(2);
+    ledger.entered(s(1), 3, &number(2));
+    let tally = ledger.tally(s(2), SEATS);
+    assert_eq!((tally.issued, tally.duplicates), (2, 1));
+    assert_eq!(tally.faults(SEATS), ["1 duplicates"]);
+}
+
+#[test]
+fn a_second_number_for_one_key_is_a_duplicate() {
+    let mut ledger = crowd(2);
+    ledger.entered(s(1), 2, &number(3));
+    let tally = ledger.tally(s(2), SEATS);
+    assert_eq!((tally.issued, tally.duplicates), (3, 1));
+}
+
+#[test]
+fn the_same_answer_to_a_repeated_enter_is_none() {
+    let mut ledger = crowd(2);
+    ledger.entered(s(1), 2, &number(2));
+    let tally = ledger.tally(s(2), SEATS);
+    assert_eq!((tally.issued, tally.duplicates), (2, 0));
+}
+
+#[test]
+fn an_epoch_told_twice_is_a_duplicate() {
+    let mut ledger = crowd(2);
+    ledger.seated(s(1), &number(1), 5);
+    ledger.seated(s(1), &number(2), 5);
+    assert_eq!(ledger.tally(s(2), SEATS).duplicates, 1);
+}
+
+#[test]
+fn a_lost_token_is_counted_once() {
+    let mut ledger = crowd(3);
+    ledger.lost(s(1), &number(2));
+    ledger.lost(s(2), &number(2));
+    ledger.found_gone(s(2), &number(3), "idle");
+    let tally = ledger.tally(s(3), SEATS);
+    assert_eq!(tally.lost, 2);
+    assert_eq!(tally.gone, BTreeMap::from([("idle".to_owned(), 1)]));
+    assert_eq!(tally.faults(SEATS), ["2 lost tokens"]);
+}
+
+#[test]
+fn an_acknowledged_end_that_changes_is_lost() {
+    let mut ledger = crowd(1);
+    ledger.seated(s(1), &number(1), 1);
+    complete(&mut ledger, s(2), 1);
+    ledger.gone(&number(1), "completed");
+    assert_eq!(ledger.tally(s(3), SEATS).lost, 0);
+    ledger.gone(&number(1), "checkout_expired");
+    assert_eq!(ledger.tally(s(3), SEATS).lost, 1);
+}
+
+#[test]
+fn failover_runs_to_the_first_write_sent_after_the_kill() {
+    let mut ledger = crowd(1);
+    ledger.wrote(s(1), s(1));
+    ledger.killed(s(10));
+    ledger.wrote(s(9), s(11));
+    assert_eq!(ledger.tally(s(11), SEATS).failover, None);
+    ledger.wrote(s(10), s(12));
+    ledger.wrote(s(10), s(14));
+    assert_eq!(ledger.tally(s(15), SEATS).failover, Some(s(2)));
+}
+
+#[test]
+fn seat_use_counts_only_while_anybody_waits() {
+    let mut ledger = crowd(3);
+    // 0 to 1 s: 0 of 2 seats, 1 to 3 s: 1 of 2, 3 to 5 s: 2 of 2.
+    ledger.seated(s(1), &number(1), 1);
+    ledger.seated(s(3), &number(2), 2);
+    ledger.leaving(s(5), &number(1));
+    ledger.admitted(s(5), &number(3));
+    // From here on nobody waits.
+    let tally = ledger.tally(s(50), SEATS);
+    assert_eq!(tally.seat_use_percent, Some(60.0));
+}
+
+#[test]
+fn seat_use_is_unknown_if_nobody_waits() {
+    let mut ledger = Ledger::default();
+    assert_eq!(ledger.tally(s(9), SEATS).seat_use_percent, None);
+}
+
+#[test]
+fn who_vanishes_while_waiting_does_not_count_as_waiting() {
+    let mut ledger = crowd(2);
+    ledger.vanished(s(1), &number(1), s(1));
+    ledger.leaving(s(2), &number(2));
+    assert_eq!(ledger.held_and_waiting(s(3)), (0, 0));
+    ledger.gone(&number(1), "idle");
+    assert!(ledger.is_gone(&number(1)));
+    assert_eq!(ledger.issued_and_gone(), (2, 1));
+}

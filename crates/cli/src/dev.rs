@@ -1,0 +1,125 @@
+//! `nowserving dev`: a cluster on this machine, to develop against.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use crate::embedded::tail::Tail;
+use crate::embedded::{Cluster, DataDir, Interrupts, NODES};
+
+/// Runs a three-node cluster with its own nats-server on this machine until interrupted.
+///
+/// On stdout: one line `node N pid P` for each node, then, when every shard has a leader,
+/// `ready nats://127.0.0.1:PORT`. Logs go to stderr and to DATA_DIR/logs.
+#[derive(Debug, clap::Args)]
+pub struct DevArgs {
+    /// Port of 127.0.0.1 on which the private nats-server listens.
+    #[arg(long, default_value_t = 4222, value_parser = clap::value_parser!(u16).range(1..))]
+    nats_port: u16,
+    /// Where the cluster's key, data and logs are kept; made if missing. The next start comes back
+    /// with what is there.
+    #[arg(long, default_value = "nowserving-data")]
+    data_dir: PathBuf,
+}
+
+/// Runs until a signal ends it (exit code 0) or nats-server dies (1).
+///
+/// # Errors
+/// The cluster cannot be started.
+pub async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
+    let mut interrupts = Interrupts::listen()?;
+    let dir = DataDir::open(&args.data_dir)?;
+    let mut messages = Messages::open(&dir.log("dev"))?;
+    let tail = start_tail(&dir)?;
+    let outcome = live(args.nats_port, dir, &mut messages, &mut interrupts).await;
+    tail.finish();
+    outcome
+}
+
+async fn live(
+    nats_port: u16,
+    dir: DataDir,
+    messages: &mut Messages,
+    interrupts: &mut Interrupts,
+) -> anyhow::Result<ExitCode> {
+    let start = Cluster::start(dir, "dev", Some(nats_port));
+    let mut cluster = tokio::select! {
+        cluster = start => cluster?,
+        // What was started so far is killed when the unfinished start is dropped.
+        signal = interrupts.next() => {
+            messages.say(&format!("{signal} while starting"));
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let ending = tokio::select! {
+        ending = serve(&mut cluster, messages) => ending,
+        signal = interrupts.next() => Ok(signal),
+    };
+    if let Ok(signal) = &ending {
+        messages.say(&format!("{signal}: stopping"));
+    }
+    tokio::select! {
+        killed = cluster.stop() => {
+            for name in killed {
+                messages.say(&format!("{name} did not end in time and was killed"));
+            }
+        }
+        // Asked twice: dropping the cluster kills what is left.
+        signal = interrupts.next() => messages.say(&format!("{signal} again: killing what is left")),
+    }
+    ending.map(|_| ExitCode::SUCCESS)
+}
+
+/// Announces the cluster, then reports each node that ends. Returns only with an error.
+async fn serve(cluster: &mut Cluster, messages: &mut Messages) -> anyhow::Result<&'static str> {
+    for (id, pid, metrics) in cluster.nodes() {
+        announce(&format!("node {id} pid {pid}"))?;
+        messages.say(&format!("node {id}: metrics at http://{metrics}/metrics"));
+    }
+    cluster.wait_ready(&mut |waiting_for| messages.say(&waiting_for)).await?;
+    announce(&format!("ready {}", cluster.url()))?;
+    loop {
+        let ended = cluster.next_ended().await;
+        if !cluster.nats_is_alive() {
+            anyhow::bail!("{ended}: without it the nodes cannot serve");
+        }
+        messages.say(&format!("{ended}; it is not started again"));
+    }
+}
+
+/// One of the few lines that belong on stdout.
+fn announce(line: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot write to stdout")
+}
+
+fn start_tail(dir: &DataDir) -> anyhow::Result<Tail> {
+    let nodes = NODES.iter().map(|id| format!("node-{id}"));
+    let names = ["dev".to_owned(), "nats-server".to_owned()].into_iter().chain(nodes);
+    let files = names.map(|name| {
+        let path = dir.log(&name);
+        (name, path)
+    });
+    Ok(Tail::start(files.collect())?)
+}
+
+/// What dev itself has to say. It goes to a file that is copied to stderr like the others, so that
+/// a stderr that nobody reads cannot stop dev from ending its children.
+struct Messages {
+    file: File,
+}
+
+impl Messages {
+    fn open(path: &Path) -> anyhow::Result<Messages> {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        Ok(Messages { file: file.with_context(|| format!("cannot write {}", path.display()))? })
+    }
+
+    fn say(&mut self, text: &str) {
+        // A full disk must not keep dev from ending its children either.
+        let _ = writeln!(self.file, "{text}");
+    }
+}

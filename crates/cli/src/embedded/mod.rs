@@ -1,0 +1,246 @@
+//! A whole cluster on this machine: a private nats-server and three nodes as child processes.
+//! `nowserving dev` and `nowserving demo` are built on it.
+
+mod child;
+mod data_dir;
+pub mod leash;
+mod nats;
+mod ready;
+pub mod tail;
+
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use tokio::sync::mpsc;
+
+pub use child::Ended;
+use child::Child;
+pub use data_dir::DataDir;
+use nats::Nats;
+
+/// The nodes of an embedded cluster.
+pub const NODES: [u64; 3] = [1, 2, 3];
+const SHARDS: u32 = 16;
+/// Nodes hand their shards over before they go; this is far more than that takes.
+const NODE_PATIENCE: Duration = Duration::from_secs(10);
+const NATS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The running cluster. Dropping it kills every child; [`Cluster::stop`] ends them in good order.
+#[derive(Debug)]
+pub struct Cluster {
+    dir: DataDir,
+    name: &'static str,
+    nats: Nats,
+    /// By position as in [`NODES`].
+    nodes: Vec<Child>,
+    metrics: Vec<SocketAddr>,
+    ended_tx: mpsc::Sender<Ended>,
+    ended: mpsc::Receiver<Ended>,
+}
+
+impl Cluster {
+    /// Starts nats-server (on `nats_port` of 127.0.0.1, or any free port) and the nodes. The
+    /// nodes run but need not serve yet: see [`Cluster::wait_ready`].
+    ///
+    /// # Errors
+    /// nats-server is not installed, the port is taken, or a process cannot be started.
+    pub async fn start(
+        dir: DataDir,
+        name: &'static str,
+        nats_port: Option<u16>,
+    ) -> anyhow::Result<Cluster> {
+        // Three nodes that die and start again a few times; nobody may block on it.
+        let (ended_tx, ended) = mpsc::channel(64);
+        let nats = Nats::start(&dir, nats_port, SHARDS, ended_tx.clone()).await?;
+        let metrics = free_addresses(NODES.len())?;
+        let mut cluster = Cluster {
+            dir,
+            name,
+            nats,
+            nodes: Vec::with_capacity(NODES.len()),
+            metrics,
+            ended_tx,
+            ended,
+        };
+        for id in NODES {
+            let node = cluster.start_node(id).await?;
+            cluster.nodes.push(node);
+        }
+        Ok(cluster)
+    }
+
+    /// Waits until every shard has a leader that answers; what it waits for goes to `progress`.
+    ///
+    /// # Errors
+    /// Too few nodes live, or the deadline (60 s) has passed.
+    pub async fn wait_ready(&mut self, progress: &mut dyn FnMut(String)) -> anyhow::Result<()> {
+        ready::wait(self, progress).await
+    }
+
+    /// Starts node `id` again after it has ended, on the data it had.
+    ///
+    /// # Errors
+    /// There is no such node, it still runs, or it cannot be started.
+    pub async fn restart(&mut self, id: u64) -> anyhow::Result<()> {
+        let at = position(id)?;
+        if self.nodes[at].is_alive() {
+            bail!("node {id} still runs");
+        }
+        self.nodes[at] = self.start_node(id).await?;
+        Ok(())
+    }
+
+    /// Kills node `id` (kill -9): see [`Child::kill`] for what the returned moment means.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub fn kill(&self, id: u64) -> anyhow::Result<Instant> {
+        Ok(self.nodes[position(id)?].kill())
+    }
+
+    /// The next child that ended, in the order of their ends.
+    pub async fn next_ended(&mut self) -> Ended {
+        match self.ended.recv().await {
+            Some(ended) => ended,
+            // Never: this struct holds a sender.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Whether nats-server still runs; without it nothing works.
+    pub fn nats_is_alive(&self) -> bool {
+        self.nats.child.is_alive()
+    }
+
+    /// Where clients connect.
+    pub fn url(&self) -> &str {
+        &self.nats.url
+    }
+
+    /// Its directory.
+    pub fn dir(&self) -> &DataDir {
+        &self.dir
+    }
+
+    /// Number, process id and metrics address of each node.
+    pub fn nodes(&self) -> impl Iterator<Item = (u64, u32, SocketAddr)> + '_ {
+        let pids = self.nodes.iter().map(Child::pid);
+        let metrics = self.metrics.iter().copied();
+        NODES.into_iter().zip(pids).zip(metrics).map(|((id, pid), metrics)| (id, pid, metrics))
+    }
+
+    fn live_nodes(&self) -> usize {
+        self.nodes.iter().filter(|node| node.is_alive()).count()
+    }
+
+    /// Ends the nodes, all at once, then nats-server, which they need to say goodbye. Whoever
+    /// takes too long is killed; their names are returned.
+    pub async fn stop(&mut self) -> Vec<String> {
+        for node in &self.nodes {
+            node.ask_to_end();
+        }
+        let deadline = tokio::time::Instant::now() + NODE_PATIENCE;
+        let mut killed = Vec::new();
+        for node in &mut self.nodes {
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            if !node.end_within(left).await {
+                killed.push(node.name().to_owned());
+            }
+        }
+        self.nats.child.ask_to_end();
+        if !self.nats.child.end_within(NATS_PATIENCE).await {
+            killed.push(self.nats.child.name().to_owned());
+        }
+        killed
+    }
+
+    async fn start_node(&self, id: u64) -> anyhow::Result<Child> {
+        let own = std::env::current_exe().context("where is this program?")?;
+        let mut command = leash::command(&own)?;
+        command.args(self.node_arguments(id)?);
+        // What the user's shell sets for nodes of another cluster is not meant for these.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("NOWSERVING_") {
+                command.env_remove(name);
+            }
+        }
+        let log = self.dir.log(&format!("node-{id}"));
+        Child::start(format!("node {id}"), command, &log, self.ended_tx.clone()).await
+    }
+
+    fn node_arguments(&self, id: u64) -> anyhow::Result<Vec<OsString>> {
+        let metrics = self.metrics[position(id)?];
+        let nodes = NODES.map(|id| id.to_string()).join(",");
+        let pairs: [(&str, OsString); 8] = [
+            ("--id", id.to_string().into()),
+            ("--nodes", nodes.into()),
+            ("--cluster", self.name.into()),
+            ("--shards", SHARDS.to_string().into()),
+            ("--data-dir", self.dir.node(id).into()),
+            ("--key-file", self.dir.key_file().into()),
+            ("--nats", self.url().into()),
+            ("--metrics-addr", metrics.to_string().into()),
+        ];
+        let flags = pairs.into_iter().flat_map(|(flag, value)| [flag.into(), value]);
+        Ok(std::iter::once("node".into()).chain(flags).collect())
+    }
+}
+
+fn position(id: u64) -> anyhow::Result<usize> {
+    NODES.iter().position(|&node| node == id).with_context(|| format!("there is no node {id}"))
+}
+
+/// Free ports of 127.0.0.1, for the nodes' metrics. Another program could take one before the node
+/// does; the range they come from makes that unlikely.
+fn free_addresses(count: usize) -> anyhow::Result<Vec<SocketAddr>> {
+    let held: Vec<TcpListener> = (0..count)
+        .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+        .collect::<Result<_, _>>()
+        .context("no free port on 127.0.0.1")?;
+    held.iter().map(|listener| Ok(listener.local_addr()?)).collect()
+}
+
+/// Waits for the user or the system to end this program.
+#[derive(Debug)]
+pub struct Interrupts {
+    signals: [tokio::signal::unix::Signal; 3],
+}
+
+impl Interrupts {
+    /// From here on SIGINT, SIGTERM and SIGHUP do not end the process by themselves.
+    ///
+    /// # Errors
+    /// The system refuses the handlers.
+    pub fn listen() -> anyhow::Result<Interrupts> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Interrupts {
+            signals: [
+                signal(SignalKind::interrupt())?,
+                signal(SignalKind::terminate())?,
+                signal(SignalKind::hangup())?,
+            ],
+        })
+    }
+
+    /// The name of the next such signal.
+    pub async fn next(&mut self) -> &'static str {
+        let [interrupt, terminate, hangup] = &mut self.signals;
+        tokio::select! {
+            _ = interrupt.recv() => "SIGINT",
+            _ = terminate.recv() => "SIGTERM",
+            _ = hangup.recv() => "SIGHUP",
+        }
+    }
+}
+
+/// The last lines of the logs of all nodes, for error messages.
+fn node_logs(dir: &DataDir, lines: usize) -> String {
+    let tail = |id: &u64| {
+        let path = dir.log(&format!("node-{id}"));
+        format!("{}:\n{}", path.display(), data_dir::last_lines(Path::new(&path), lines))
+    };
+    NODES.iter().map(tail).collect::<Vec<_>>().join("\n")
+}
