@@ -1,0 +1,165 @@
+//! A shard that stamps its operations itself.
+// Each test binary uses another part of this.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use nowserving_line::{
+    Board, Event, LaneBoard, Limits, Line, LineName, Lines, Op, RecycleItem, Refused, Reply,
+    Settings, Stamp, Status, TokenRef,
+};
+
+pub struct Shard {
+    pub lines: Lines,
+    pub index: u64,
+    pub now_ms: u64,
+    pub events: Vec<Event>,
+}
+
+pub fn name(text: &str) -> LineName {
+    LineName::try_from(text).unwrap()
+}
+
+/// The one line of most tests.
+pub fn shop() -> LineName {
+    name("shop")
+}
+
+impl Shard {
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            lines: Lines::with_limits(limits),
+            index: 0,
+            now_ms: 1_000,
+            events: Vec::new(),
+        }
+    }
+
+    /// A shard with the line `shop`.
+    pub fn with_shop(limits: Limits, settings: Settings) -> Self {
+        let mut shard = Self::new(limits);
+        let line = shop();
+        shard.apply(&Op::Create { line, settings }).unwrap();
+        shard
+    }
+
+    /// Each operation in an entry of its own; `events` are those of the last one.
+    pub fn apply(&mut self, op: &Op) -> Result<Reply, Refused> {
+        self.index += 1;
+        self.events.clear();
+        let stamp = Stamp {
+            index: self.index,
+            op_no: 0,
+            now_ms: self.now_ms,
+        };
+        self.lines.apply(stamp, op, &mut self.events)
+    }
+
+    pub fn line(&self) -> &Line {
+        self.lines.get(&shop()).unwrap()
+    }
+
+    pub fn board(&self) -> Board {
+        self.line().board(self.now_ms)
+    }
+
+    pub fn lane(&self) -> LaneBoard {
+        self.board().lanes[0].clone()
+    }
+
+    pub fn at(&self, token: u64) -> TokenRef {
+        TokenRef {
+            incarnation: self.line().incarnation(),
+            lane: 0,
+            token,
+        }
+    }
+
+    pub fn status(&self, token: u64) -> Status {
+        self.line().status(self.at(token), self.now_ms).unwrap()
+    }
+
+    fn status_of(&mut self, op: &Op) -> Result<Status, Refused> {
+        match self.apply(op)? {
+            Reply::Status(status) => Ok(status),
+            other => panic!("{other:?} to {op:?}"),
+        }
+    }
+
+    pub fn enter(&mut self) -> Result<Status, Refused> {
+        self.enter_as(None)
+    }
+
+    pub fn enter_as(&mut self, key: Option<&str>) -> Result<Status, Refused> {
+        self.status_of(&Op::Enter {
+            line: shop(),
+            key: key.map(|key| key.as_bytes().into()),
+            lane: None,
+        })
+    }
+
+    pub fn claim(&mut self, token: u64) -> Result<Status, Refused> {
+        let at = self.at(token);
+        self.status_of(&Op::Claim { line: shop(), at })
+    }
+
+    pub fn renew(&mut self, token: u64, epoch: u64) -> Result<Status, Refused> {
+        let (line, at) = (shop(), self.at(token));
+        self.status_of(&Op::Renew { line, at, epoch })
+    }
+
+    pub fn complete(&mut self, token: u64, epoch: Option<u64>) -> Result<Status, Refused> {
+        let (line, at) = (shop(), self.at(token));
+        self.status_of(&Op::Complete { line, at, epoch })
+    }
+
+    pub fn leave(&mut self, token: u64) -> Result<Status, Refused> {
+        let at = self.at(token);
+        self.status_of(&Op::Leave { line: shop(), at })
+    }
+
+    /// Claims if need be, and completes.
+    pub fn serve(&mut self, token: u64) {
+        self.claim(token).unwrap();
+        self.complete(token, None).unwrap();
+    }
+
+    /// What a leader would propose about this token now.
+    pub fn item(&self, token: u64) -> RecycleItem {
+        let live = self.line().live(0, token).unwrap();
+        RecycleItem {
+            lane: 0,
+            token,
+            state: live.state(),
+            clock_ms: live.clock_ms(),
+        }
+    }
+
+    pub fn recycle(&mut self, tokens: Vec<RecycleItem>) -> u64 {
+        let incarnation = self.line().incarnation();
+        let line = shop();
+        let op = Op::Recycle {
+            line,
+            incarnation,
+            tokens,
+        };
+        match self.apply(&op) {
+            Ok(Reply::Recycled { count }) => count,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Proposes steps until no job is left; returns how many it took.
+    pub fn finish_jobs(&mut self) -> u64 {
+        let mut steps = 0;
+        while let Some(op) = self.next_step() {
+            self.apply(&op).unwrap();
+            steps += 1;
+        }
+        steps
+    }
+
+    fn next_step(&self) -> Option<Op> {
+        let (line, incarnation) = self.lines.jobs().next()?;
+        let line = line.clone();
+        Some(Op::Step { line, incarnation })
+    }
+}
