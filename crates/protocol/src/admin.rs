@@ -1,0 +1,349 @@
+//! Requests and replies of operators: section 8 of the contract.
+//!
+//! Requests refuse fields that they don't know: what an operator misspelt must not
+//! be taken for done. Readers of replies ignore them.
+
+use std::collections::BTreeMap;
+
+use nowserving_line::{self as line, Change, LineName, Reason, Settings, SettingsPatch};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::error::ApiError;
+use crate::settings::{self, Body, BodyVisitor};
+use crate::user::BoardReply;
+use crate::wire;
+
+/// The most lines on one page of `list_lines`: so many fit a NATS message whatever
+/// their labels.
+pub const LIST_LINES_MAX: u64 = 200;
+
+/// The lines on a page of `list_lines` if the request does not say.
+pub const LIST_LINES_DEFAULT: u64 = 100;
+
+/// `create`: makes a line. `seats` and `queue_limit` are required.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Create {
+    /// What is not the default. Valid as far as it goes, if it was decoded.
+    pub settings: SettingsPatch,
+}
+
+impl Create {
+    /// The settings of the new line; `bad_request` if a required one is missing.
+    pub fn into_settings(self) -> Result<Settings, ApiError> {
+        Ok(Settings::create(&self.settings)?)
+    }
+}
+
+impl Serialize for Create {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        settings::serialize(&self.settings, None, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Create {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Create, D::Error> {
+        let Body { patch, .. } =
+            deserializer.deserialize_map(BodyVisitor { conditional: false })?;
+        Ok(Create { settings: patch })
+    }
+}
+
+/// `configure`: changes any subset of the settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Configure {
+    /// Only if the settings have not changed since the line had this version.
+    pub if_version: Option<u64>,
+    /// What changes. Valid, if it was decoded.
+    pub settings: SettingsPatch,
+}
+
+impl Serialize for Configure {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        settings::serialize(&self.settings, self.if_version, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Configure {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Configure, D::Error> {
+        let body = deserializer.deserialize_map(BodyVisitor { conditional: true })?;
+        let if_version = match body.if_version {
+            Some(Change::Set(version)) => Some(version),
+            Some(Change::Unset) | None => None,
+        };
+        Ok(Configure {
+            if_version,
+            settings: body.patch,
+        })
+    }
+}
+
+/// `show`: everything about a line.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Show {}
+
+/// `delete`: takes a line away.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Delete {
+    /// Also if somebody is in it; they go with reason `closed`.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// `admin.cluster.status`: how the nodes and shards do.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterStatusRequest {}
+
+/// `admin.cluster.list_lines`: a page of lines, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListLines {
+    /// The page begins after this name; by default at the start.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "wire::name_option"
+    )]
+    pub after: Option<LineName>,
+    /// How many lines, 1 to [`LIST_LINES_MAX`]; by default [`LIST_LINES_DEFAULT`].
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::whole_option::<1, LIST_LINES_MAX, _>"
+    )]
+    pub limit: Option<u64>,
+    /// Only lines that have all these labels.
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "wire::labels"
+    )]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What `create`, `configure` and `show` answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LineReply {
+    /// The line.
+    #[serde(with = "wire::name")]
+    pub line: LineName,
+    /// Which creation of it.
+    pub incarnation: u64,
+    /// Its version.
+    pub version: u64,
+    /// The version at which its settings last changed: what `if_version` is compared with.
+    pub settings_version: u64,
+    /// When it was made, on the service clock.
+    pub created_at_ms: u64,
+    /// While it is being deleted: how many live tokens are still to be ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleting: Option<u64>,
+    /// Its settings.
+    pub settings: SettingsReply,
+    /// Its board.
+    pub board: BoardReply,
+    /// How many tokens it has had, and where they are.
+    pub counts: CountsReply,
+}
+
+impl LineReply {
+    /// What is to be told of a line at `now_ms` of the service clock.
+    pub fn new(line: &line::Line, now_ms: u64) -> LineReply {
+        LineReply {
+            line: line.name().clone(),
+            incarnation: line.incarnation(),
+            version: line.version(),
+            settings_version: line.settings_version(),
+            created_at_ms: line.created_at_ms(),
+            deleting: line.deleting(),
+            settings: line.settings().into(),
+            board: BoardReply::from(&line.board(now_ms)),
+            counts: CountsReply::from(&line.counts()),
+        }
+    }
+}
+
+/// All settings of a line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingsReply {
+    /// How many may be in checkout at once.
+    pub seats: u32,
+    /// How many more than `seats` may be in the line.
+    pub queue_limit: u32,
+    /// A waiting token not heard from for longer is recycled.
+    pub waiting_idle_timeout_ms: u64,
+    /// How long an admitted token has to claim.
+    pub claim_timeout_ms: u64,
+    /// How long a claimed seat lasts without `renew`.
+    pub checkout_timeout_ms: u64,
+    /// Where renewing ends, counted from the claim.
+    pub checkout_max_ms: u64,
+    /// Whether an event is published per token.
+    pub token_events: bool,
+    /// Free words by which lines are listed.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl From<&Settings> for SettingsReply {
+    fn from(settings: &Settings) -> SettingsReply {
+        SettingsReply {
+            seats: settings.seats,
+            queue_limit: settings.queue_limit,
+            waiting_idle_timeout_ms: settings.waiting_idle_timeout_ms,
+            claim_timeout_ms: settings.claim_timeout_ms,
+            checkout_timeout_ms: settings.checkout_timeout_ms,
+            checkout_max_ms: settings.checkout_max_ms,
+            token_events: settings.token_events,
+            labels: settings.labels.clone(),
+        }
+    }
+}
+
+/// How many tokens an incarnation has had, and where they are:
+/// `issued = waiting + admitted + in_checkout + the sum of gone`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountsReply {
+    /// Numbers handed out.
+    pub issued: u64,
+    /// Tokens that wait.
+    pub waiting: u64,
+    /// Tokens that hold a seat and have not claimed it.
+    pub admitted: u64,
+    /// Tokens that hold a seat and have claimed it.
+    pub in_checkout: u64,
+    /// Tokens gone, by reason; every reason is listed.
+    pub gone: BTreeMap<String, u64>,
+}
+
+impl From<&line::Counts> for CountsReply {
+    fn from(counts: &line::Counts) -> CountsReply {
+        let gone = Reason::ALL.map(|reason| (reason.as_str().to_owned(), counts.gone_for(reason)));
+        CountsReply {
+            issued: counts.issued,
+            waiting: counts.waiting,
+            admitted: counts.admitted,
+            in_checkout: counts.in_checkout,
+            gone: gone.into(),
+        }
+    }
+}
+
+/// What `delete` answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeleteReply {
+    /// The line.
+    #[serde(with = "wire::name")]
+    pub line: LineName,
+    /// Whether it is no more; else it takes nobody any more, and goes when the rest has been ended.
+    pub deleted: bool,
+    /// Live tokens that are still to be ended.
+    pub remaining: u64,
+}
+
+/// What `admin.cluster.status` answers, as one node sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The nodes, by id.
+    pub nodes: Vec<NodeStatus>,
+    /// The shards, by number.
+    pub shards: Vec<ShardStatus>,
+    /// How many lines there are.
+    pub lines: u64,
+    /// The node whose view this is.
+    pub answered_by: u64,
+}
+
+/// One node, as the one who answers sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its id.
+    pub id: u64,
+    /// Whether it was heard from lately.
+    pub alive: bool,
+    /// How long ago it was last heard from; missing if never, and for the one who answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heard_ms: Option<u64>,
+    /// How many shards it leads.
+    pub leads: u64,
+    /// Where its metrics are scraped, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics_addr: Option<String>,
+}
+
+/// One shard, as the one who answers sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardStatus {
+    /// Its number.
+    pub shard: u32,
+    /// The node that leads it; null while none is known.
+    pub leader: Option<u64>,
+    /// Raft's term.
+    pub term: u64,
+    /// The last log index applied.
+    pub applied: u64,
+    /// The last log index known to be committed.
+    pub committed: u64,
+}
+
+/// What `admin.cluster.list_lines` answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LineList {
+    /// The lines, by name.
+    pub lines: Vec<LineSummary>,
+    /// The `after` of the next page; missing on the last one.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "wire::name_option"
+    )]
+    pub next: Option<LineName>,
+}
+
+/// One line in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LineSummary {
+    /// The line.
+    #[serde(with = "wire::name")]
+    pub line: LineName,
+    /// Which creation of it.
+    pub incarnation: u64,
+    /// Its version.
+    pub version: u64,
+    /// As on its board.
+    pub phase: String,
+    /// How many may be in checkout at once.
+    pub seats: u32,
+    /// How many more than `seats` may be in the line.
+    pub queue_limit: u32,
+    /// Tokens that wait.
+    pub waiting: u64,
+    /// Tokens that hold a seat and have not claimed it.
+    pub admitted: u64,
+    /// Tokens that hold a seat and have claimed it.
+    pub in_checkout: u64,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl From<&line::Line> for LineSummary {
+    fn from(line: &line::Line) -> LineSummary {
+        // The clock is only shown on a board, and not in a list.
+        let board = line.board(0);
+        LineSummary {
+            line: board.line,
+            incarnation: board.incarnation,
+            version: board.version,
+            phase: board.phase.as_str().to_owned(),
+            seats: board.seats,
+            queue_limit: line.settings().queue_limit,
+            waiting: board.lanes.iter().map(|lane| lane.waiting).sum(),
+            admitted: board.admitted,
+            in_checkout: board.in_checkout,
+            labels: line.settings().labels.clone(),
+        }
+    }
+}

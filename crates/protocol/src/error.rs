@@ -1,0 +1,333 @@
+//! The error codes of the contract and the error that travels in a reply.
+
+use std::fmt;
+
+use nowserving_line as line;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// When a client refused with `line_full` should try again, in milliseconds.
+///
+/// A constant: when room appears depends on strangers, so there is nothing
+/// better to say than "not at once".
+pub const LINE_FULL_RETRY_AFTER_MS: u64 = 3_000;
+
+/// Keeps what an error echoes of a request from growing with the request, in bytes.
+const MESSAGE_MAX_BYTES: usize = 400;
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $http:literal;)*) => {
+        /// Why a request was refused; the contract's error codes.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code {
+            $($(#[$doc])* $name,)*
+            /// A code that this build does not know. Only ever read, from a newer
+            /// server; never sent. The error's message then begins with the code.
+            Unknown,
+        }
+
+        impl Code {
+            /// Every code that may be sent.
+            pub const ALL: &[Code] = &[$(Code::$name),*];
+
+            /// The code as it stands in a reply.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Code::$name => $text,)*
+                    Code::Unknown => "unknown",
+                }
+            }
+
+            /// The code with this text; `None` if this build knows none.
+            pub fn parse(text: &str) -> Option<Code> {
+                match text {
+                    $($text => Some(Code::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// The number for the `Nats-Service-Error-Code` header, taken from HTTP.
+            pub fn http(self) -> u16 {
+                match self {
+                    $(Code::$name => $http,)*
+                    Code::Unknown => 500,
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The request itself is wrong: its form, a field, the operation.
+    BadRequest = "bad_request", 400;
+    /// The ticket is altered, or of another line or incarnation.
+    TicketInvalid = "ticket_invalid", 401;
+    /// The caller may not do this.
+    Forbidden = "forbidden", 403;
+    /// The line takes nobody (any more).
+    LineClosed = "line_closed", 403;
+    /// No line has this name.
+    LineNotFound = "line_not_found", 404;
+    /// No live token has this key, or the number was never given.
+    TokenNotFound = "token_not_found", 404;
+    /// A line with this name is there already.
+    LineExists = "line_exists", 409;
+    /// The line still has live tokens.
+    LineNotEmpty = "line_not_empty", 409;
+    /// Needs a seat, and the token still waits.
+    NotAdmitted = "not_admitted", 409;
+    /// Needs a claimed seat, and this one is not claimed yet.
+    NotClaimed = "not_claimed", 409;
+    /// Needs a waiting token.
+    NotWaiting = "not_waiting", 409;
+    /// The epoch is not that of the current claim.
+    EpochStale = "epoch_stale", 409;
+    /// `if_version` is not the line's version.
+    VersionConflict = "version_conflict", 409;
+    /// The token is gone; `reason` says why.
+    TokenGone = "token_gone", 410;
+    /// No room in the line now.
+    LineFull = "line_full", 429;
+    /// Nothing is left to queue for.
+    SoldOut = "sold_out", 429;
+    /// The node has too much to do; nothing happened.
+    Overloaded = "overloaded", 503;
+    /// This node does not lead the shard; `leader` says who does, if known.
+    NotLeader = "not_leader", 503;
+    /// No quorum; nothing happened.
+    Unavailable = "unavailable", 503;
+    /// It may or may not have happened: repeat it (with the same key) to find out.
+    OutcomeUnknown = "outcome_unknown", 504;
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// An error as a reply carries it. An error means that nothing happened, but for
+/// [`Code::OutcomeUnknown`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct ApiError {
+    /// What a program decides by.
+    pub code: Code,
+    /// What a human reads; may change between releases.
+    pub message: String,
+    /// When to try again, in milliseconds from the reply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// With `token_gone`: why it is gone, or `forgotten`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// With `not_leader`: the id of the node that leads the shard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leader: Option<u64>,
+}
+
+impl ApiError {
+    /// An error of this code. The message is cut at 400 bytes, as it may echo a request.
+    pub fn new(code: Code, message: impl Into<String>) -> ApiError {
+        let mut message = message.into();
+        if message.len() > MESSAGE_MAX_BYTES {
+            message.truncate(message.floor_char_boundary(MESSAGE_MAX_BYTES));
+            message.push('…');
+        }
+        ApiError {
+            code,
+            message,
+            retry_after_ms: None,
+            reason: None,
+            leader: None,
+        }
+    }
+
+    /// A `bad_request`; the message names the field and its limit.
+    pub fn bad_request(message: impl Into<String>) -> ApiError {
+        ApiError::new(Code::BadRequest, message)
+    }
+
+    /// A `not_leader`, with the leader's node id if it is known.
+    pub fn not_leader(leader: Option<u64>) -> ApiError {
+        let message = match leader {
+            Some(id) => format!("node {id} leads this shard"),
+            None => "this node does not lead the shard, and knows no leader".to_owned(),
+        };
+        ApiError {
+            leader,
+            ..ApiError::new(Code::NotLeader, message)
+        }
+    }
+
+    /// The same error, saying when to try again.
+    pub fn retry_after_ms(self, retry_after_ms: u64) -> ApiError {
+        ApiError {
+            retry_after_ms: Some(retry_after_ms),
+            ..self
+        }
+    }
+}
+
+/// What the state machine refused, in the contract's words.
+impl From<line::Refused> for ApiError {
+    fn from(refused: line::Refused) -> ApiError {
+        use line::Refused;
+        let message = refused.to_string();
+        let error = |code| ApiError::new(code, message);
+        match refused {
+            Refused::LineNotFound => error(Code::LineNotFound),
+            Refused::LineExists => error(Code::LineExists),
+            Refused::LineNotEmpty => error(Code::LineNotEmpty),
+            Refused::LineClosed => error(Code::LineClosed),
+            Refused::LineFull => error(Code::LineFull).retry_after_ms(LINE_FULL_RETRY_AFTER_MS),
+            Refused::TokenNotFound => error(Code::TokenNotFound),
+            Refused::TicketInvalid => error(Code::TicketInvalid),
+            Refused::NotAdmitted => error(Code::NotAdmitted),
+            Refused::NotClaimed => error(Code::NotClaimed),
+            Refused::NotWaiting => error(Code::NotWaiting),
+            Refused::EpochStale => error(Code::EpochStale),
+            Refused::VersionConflict => error(Code::VersionConflict),
+            Refused::TokenGone(reason) => ApiError {
+                reason: Some(reason_word(reason).to_owned()),
+                ..error(Code::TokenGone)
+            },
+            Refused::BadField(_) => error(Code::BadRequest),
+        }
+    }
+}
+
+impl From<line::BadField> for ApiError {
+    fn from(bad: line::BadField) -> ApiError {
+        ApiError::bad_request(bad.to_string())
+    }
+}
+
+/// The contract's word for why a token is gone; `None` is `forgotten`.
+pub(crate) fn reason_word(reason: Option<line::Reason>) -> &'static str {
+    reason.map_or("forgotten", line::Reason::as_str)
+}
+
+/// By hand for the sake of codes that this build does not know: a client must be
+/// able to read the error of a newer server.
+impl<'de> Deserialize<'de> for ApiError {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ApiError, D::Error> {
+        #[derive(Deserialize)]
+        struct Wire {
+            code: String,
+            #[serde(default)]
+            message: String,
+            retry_after_ms: Option<u64>,
+            reason: Option<String>,
+            leader: Option<u64>,
+        }
+        let wire = Wire::deserialize(deserializer)?;
+        let (code, message) = match Code::parse(&wire.code) {
+            Some(code) => (code, wire.message),
+            None => (Code::Unknown, format!("{}: {}", wire.code, wire.message)),
+        };
+        Ok(ApiError {
+            retry_after_ms: wire.retry_after_ms,
+            reason: wire.reason,
+            leader: wire.leader,
+            ..ApiError::new(code, message)
+        })
+    }
+}
+
+/// The payload of an error reply: `{"error": {...}}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorReply {
+    /// What went wrong.
+    pub error: ApiError,
+}
+
+impl From<ApiError> for ErrorReply {
+    fn from(error: ApiError) -> ErrorReply {
+        ErrorReply { error }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn codes_are_the_contract_s() {
+        let contract = [
+            ("bad_request", 400),
+            ("ticket_invalid", 401),
+            ("forbidden", 403),
+            ("line_closed", 403),
+            ("line_not_found", 404),
+            ("token_not_found", 404),
+            ("line_exists", 409),
+            ("line_not_empty", 409),
+            ("not_admitted", 409),
+            ("not_claimed", 409),
+            ("not_waiting", 409),
+            ("epoch_stale", 409),
+            ("version_conflict", 409),
+            ("token_gone", 410),
+            ("line_full", 429),
+            ("sold_out", 429),
+            ("overloaded", 503),
+            ("not_leader", 503),
+            ("unavailable", 503),
+            ("outcome_unknown", 504),
+        ];
+        let ours: Vec<_> = Code::ALL
+            .iter()
+            .map(|code| (code.as_str(), code.http()))
+            .collect();
+        assert_eq!(ours, contract);
+        for code in Code::ALL {
+            assert_eq!(Code::parse(code.as_str()), Some(*code));
+        }
+        assert_eq!(Code::parse("unknown"), None);
+        assert_eq!(Code::parse("BAD_REQUEST"), None);
+    }
+
+    #[test]
+    fn an_error_reply_looks_as_in_the_contract() {
+        let reply = ErrorReply::from(ApiError::from(line::Refused::LineFull));
+        let json = serde_json::to_value(&reply).unwrap();
+        assert_eq!(json["error"]["code"], "line_full");
+        assert_eq!(json["error"]["retry_after_ms"], 3000);
+        assert!(json["error"].get("leader").is_none());
+        assert_eq!(serde_json::from_value::<ErrorReply>(json).unwrap(), reply);
+        let gone = ApiError::from(line::Refused::TokenGone(Some(line::Reason::NoShow)));
+        assert_eq!(
+            (gone.code, gone.reason.as_deref()),
+            (Code::TokenGone, Some("no_show"))
+        );
+        assert_eq!(
+            ApiError::from(line::Refused::TokenGone(None))
+                .reason
+                .as_deref(),
+            Some("forgotten")
+        );
+        assert_eq!(ApiError::not_leader(Some(2)).leader, Some(2));
+    }
+
+    #[test]
+    fn a_newer_server_s_code_can_be_read() {
+        let error: ApiError =
+            serde_json::from_str(r#"{"code": "on_fire", "message": "run", "x": 1}"#).unwrap();
+        assert_eq!(error.code, Code::Unknown);
+        assert_eq!(error.message, "on_fire: run");
+    }
+
+    #[test]
+    fn messages_do_not_grow_with_the_request() {
+        let error = ApiError::bad_request("票".repeat(100_000));
+        assert!(error.message.len() <= MESSAGE_MAX_BYTES + 3);
+    }
+}

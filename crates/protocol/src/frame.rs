@@ -1,0 +1,188 @@
+//! The envelope in which nodes send each other frames: sealed with the cluster's
+//! key, and opened only if the seal holds, so that no stranger's bytes ever reach
+//! a decoder.
+//!
+//! ```text
+//! offset  bytes
+//!      0      4  magic "NSFR"
+//!      4      1  format, 1
+//!      5      1  id of the key, 1
+//!      6      2  zero
+//!      8     32  keyed BLAKE3 over bytes 0..8 and the payload
+//!     40      …  the payload: a protobuf `Frame`
+//! ```
+//!
+//! The seal shows that a member of the cluster made the frame. It does not show
+//! that the frame is new: doubles and old ones are told by `boot_id` and `seq`,
+//! and Raft itself stands messages that come twice or late.
+
+use std::fmt;
+
+use bytes::Bytes;
+use prost::Message;
+
+pub use crate::pb::{Frame, ShardMessage};
+
+/// What the envelope adds to a frame, in bytes.
+pub const OVERHEAD_BYTES: usize = HEADER_BYTES + MAC_BYTES;
+
+const HEADER_BYTES: usize = 8;
+const MAC_BYTES: usize = 32;
+const MAGIC: &[u8; 4] = b"NSFR";
+const FORMAT: u8 = 1;
+const KEY_ID: u8 = 1;
+const HEADER: [u8; HEADER_BYTES] = [MAGIC[0], MAGIC[1], MAGIC[2], MAGIC[3], FORMAT, KEY_ID, 0, 0];
+
+/// The key that seals frames. Made by [`crate::keys::ClusterKey::frame_key`].
+#[derive(Clone)]
+pub struct FrameKey([u8; 32]);
+
+impl FrameKey {
+    pub(crate) fn new(key: [u8; 32]) -> FrameKey {
+        FrameKey(key)
+    }
+
+    fn mac(&self, header: &[u8], payload: &[u8]) -> blake3::Hash {
+        blake3::Hasher::new_keyed(&self.0)
+            .update(header)
+            .update(payload)
+            .finalize()
+    }
+}
+
+impl fmt::Debug for FrameKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FrameKey(…)")
+    }
+}
+
+/// Why a frame was not opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Shorter than an envelope can be.
+    #[error("a frame of {0} bytes is shorter than its envelope")]
+    Short(usize),
+    /// Not one of our frames, or of a format or key that this build does not know.
+    #[error("not a frame of a format and key known here")]
+    Header,
+    /// Another cluster's key, or altered on the way.
+    #[error("the frame's seal does not hold: another cluster's key, or it was altered")]
+    Seal,
+    /// Sealed by a member, yet not a frame: a build that differs too much.
+    #[error("a sealed frame does not decode: {0}")]
+    Decode(String),
+}
+
+/// Seals a frame for the wire.
+pub fn seal(key: &FrameKey, frame: &Frame) -> Vec<u8> {
+    let mut sealed = Vec::with_capacity(OVERHEAD_BYTES + frame.encoded_len());
+    sealed.extend_from_slice(&HEADER);
+    sealed.extend_from_slice(&[0; MAC_BYTES]);
+    frame.encode_raw(&mut sealed);
+    let mac = key.mac(&HEADER, &sealed[OVERHEAD_BYTES..]);
+    sealed[HEADER_BYTES..OVERHEAD_BYTES].copy_from_slice(mac.as_bytes());
+    sealed
+}
+
+/// Opens a sealed frame: checks the seal first and decodes only then. The Raft
+/// messages in it share `sealed`'s memory.
+///
+/// Whether `cluster`, `from`, `to`, `disk_id` and `boot_id` are those expected is
+/// for the caller to check.
+pub fn open(key: &FrameKey, sealed: Bytes) -> Result<Frame, FrameError> {
+    let Some((header, rest)) = sealed.split_first_chunk::<HEADER_BYTES>() else {
+        return Err(FrameError::Short(sealed.len()));
+    };
+    let Some((mac, payload)) = rest.split_first_chunk::<MAC_BYTES>() else {
+        return Err(FrameError::Short(sealed.len()));
+    };
+    if *header != HEADER {
+        return Err(FrameError::Header);
+    }
+    // blake3::Hash compares in constant time.
+    if key.mac(header, payload) != blake3::Hash::from_bytes(*mac) {
+        return Err(FrameError::Seal);
+    }
+    Frame::decode(sealed.slice(OVERHEAD_BYTES..))
+        .map_err(|error| FrameError::Decode(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame() -> Frame {
+        Frame {
+            cluster: "prod".to_owned(),
+            from: 1,
+            to: 2,
+            disk_id: u64::MAX,
+            boot_id: 77,
+            seq: 9,
+            messages: vec![
+                ShardMessage {
+                    shard: 0,
+                    raft: Bytes::from_static(b"abc"),
+                },
+                ShardMessage {
+                    shard: 15,
+                    raft: Bytes::new(),
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn round_trip() {
+        let key = FrameKey::new([7; 32]);
+        assert_eq!(open(&key, seal(&key, &frame()).into()), Ok(frame()));
+        let empty = Frame::default();
+        let sealed = seal(&key, &empty);
+        assert_eq!(sealed.len(), OVERHEAD_BYTES);
+        assert_eq!(open(&key, sealed.into()), Ok(empty));
+    }
+
+    #[test]
+    fn every_altered_bit_and_every_cut_is_refused() {
+        let key = FrameKey::new([7; 32]);
+        let sealed = seal(&key, &frame());
+        for bit in 0..sealed.len() * 8 {
+            let mut altered = sealed.clone();
+            altered[bit / 8] ^= 1 << (bit % 8);
+            let expected = if bit / 8 < HEADER_BYTES {
+                FrameError::Header
+            } else {
+                FrameError::Seal
+            };
+            assert_eq!(open(&key, altered.into()), Err(expected), "bit {bit}");
+        }
+        for length in 0..sealed.len() {
+            assert!(
+                open(&key, Bytes::copy_from_slice(&sealed[..length])).is_err(),
+                "cut at {length}"
+            );
+        }
+        let mut longer = sealed;
+        longer.push(0);
+        assert_eq!(open(&key, longer.into()), Err(FrameError::Seal));
+    }
+
+    #[test]
+    fn another_key_is_refused_before_anything_is_decoded() {
+        let garbage_sealed_elsewhere = {
+            let mut sealed = HEADER.to_vec();
+            let payload = [0xff; 10];
+            sealed.extend_from_slice(FrameKey::new([8; 32]).mac(&HEADER, &payload).as_bytes());
+            sealed.extend_from_slice(&payload);
+            Bytes::from(sealed)
+        };
+        assert_eq!(
+            open(&FrameKey::new([7; 32]), garbage_sealed_elsewhere.clone()),
+            Err(FrameError::Seal)
+        );
+        assert!(matches!(
+            open(&FrameKey::new([8; 32]), garbage_sealed_elsewhere),
+            Err(FrameError::Decode(_))
+        ));
+    }
+}

@@ -1,0 +1,336 @@
+//! Requests and replies of users (through backends): section 7 of the contract.
+//!
+//! Requests ignore fields that they don't know; so do readers of replies.
+
+use nowserving_line::{self as line, LaneName, LineName, State};
+use serde::{Deserialize, Serialize};
+
+use crate::error::reason_word;
+pub use crate::key::Key;
+use crate::wire;
+
+/// Most ranges of holes that a reply lists. More would not fit a NATS message.
+pub const HOLES_MAX: usize = 16_384;
+
+/// `enter`: takes a number, or answers the live token that the key has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enter {
+    /// Who it is. Without one, a repeated request may take a second number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Key>,
+    /// Which lane; by default the line's first.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "wire::name_option"
+    )]
+    pub lane: Option<LaneName>,
+}
+
+/// `find`: the live token of a key, without entering.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Find {
+    /// Who it is.
+    pub key: Key,
+}
+
+/// `status`: where a token stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusRequest {
+    /// What `enter` answered.
+    pub ticket: String,
+    /// How fresh the answer has to be; by default [`Consistency::Leader`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consistency: Option<Consistency>,
+    /// Whether the reply is to list [`StatusReply::holes`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub holes: bool,
+}
+
+/// `claim`: goes into checkout with the seat that the token was given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// What `enter` answered.
+    pub ticket: String,
+}
+
+/// `renew`: keeps a claimed seat for longer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Renew {
+    /// What `enter` answered.
+    pub ticket: String,
+    /// What `claim` answered.
+    #[serde(deserialize_with = "wire::number")]
+    pub epoch: u64,
+}
+
+/// `complete`: done; the seat is free.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Complete {
+    /// What `enter` answered.
+    pub ticket: String,
+    /// What `claim` answered; if given, it must be the current one.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::number_option"
+    )]
+    pub epoch: Option<u64>,
+}
+
+/// `leave`: gives up, whatever the token has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leave {
+    /// What `enter` answered.
+    pub ticket: String,
+}
+
+/// `info`: the board, and the settings that users may see.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Info {
+    /// How fresh the answer has to be; by default [`Consistency::Leader`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consistency: Option<Consistency>,
+}
+
+/// How fresh an answer has to be.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Consistency {
+    /// The leader's applied state, within its lease.
+    #[default]
+    Leader,
+    /// Confirmed by a quorum: misses nothing that was done before it was asked.
+    Linearizable,
+    /// Any node's state, possibly behind. Does not mark the token as seen.
+    Local,
+}
+
+/// By hand: a derived one also takes numbers and maps for names.
+impl<'de> Deserialize<'de> for Consistency {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Consistency, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "leader" => Ok(Consistency::Leader),
+            "linearizable" => Ok(Consistency::Linearizable),
+            "local" => Ok(Consistency::Local),
+            other => {
+                let expected = &["leader", "linearizable", "local"];
+                Err(serde::de::Error::unknown_variant(other, expected))
+            }
+        }
+    }
+}
+
+/// A status: what all operations on a token answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusReply {
+    /// The line.
+    #[serde(with = "wire::name")]
+    pub line: LineName,
+    /// Which creation of it.
+    pub incarnation: u64,
+    /// The lane.
+    #[serde(with = "wire::name")]
+    pub lane: LaneName,
+    /// The number in the lane.
+    pub token: u64,
+    /// Where it stands.
+    #[serde(with = "wire::state")]
+    pub state: State,
+    /// While waiting: 1 + how many wait before it in its lane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<u64>,
+    /// While waiting: how many wait before it in its lane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<u64>,
+    /// While waiting: in how many milliseconds it is likely to be admitted;
+    /// `Some(None)`, sent as null, while nothing is known.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::null_or"
+    )]
+    pub eta_ms: Option<Option<u64>>,
+    /// As `eta_ms`: it is admitted earlier in nine of ten cases.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::null_or"
+    )]
+    pub eta_p90_ms: Option<Option<u64>>,
+    /// Whether to prepare now: it is among the first who wait. Lines cannot be set
+    /// to call ahead yet, so always false.
+    #[serde(default)]
+    pub call_ahead: bool,
+    /// The lane's pointer: no number up to it waits.
+    pub admitted_through: u64,
+    /// The fencing number of the claim, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
+    /// While it holds a seat: when it loses it, on the clock of `at_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at_ms: Option<u64>,
+    /// Once gone: why, or `forgotten`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// While live: when it entered, on the clock of `at_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entered_at_ms: Option<u64>,
+    /// When a well-behaved client asks again, in milliseconds.
+    pub poll_after_ms: u64,
+    /// The line's version.
+    pub version: u64,
+    /// The service clock of the line.
+    pub at_ms: u64,
+    /// The ticket: with `enter` and `find`, whose caller may have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<String>,
+    /// If asked for, while waiting: the ranges of numbers after `admitted_through`
+    /// and before `token` that no longer wait. Missing if there are more than
+    /// [`HOLES_MAX`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holes: Option<Vec<[u64; 2]>>,
+}
+
+impl From<&line::Status> for StatusReply {
+    fn from(status: &line::Status) -> StatusReply {
+        // Null, not missing: it waits, and nothing is known.
+        let eta = (status.state == State::Waiting).then_some(None);
+        StatusReply {
+            line: status.line.clone(),
+            incarnation: status.at.incarnation,
+            lane: status.lane.clone(),
+            token: status.at.token,
+            state: status.state,
+            position: status.position,
+            ahead: status.ahead,
+            eta_ms: eta,
+            eta_p90_ms: eta,
+            call_ahead: false,
+            admitted_through: status.admitted_through,
+            epoch: status.epoch,
+            expires_at_ms: status.expires_at_ms,
+            reason: status.reason.map(|reason| reason_word(reason).to_owned()),
+            entered_at_ms: status.entered_at_ms,
+            poll_after_ms: status.poll_after_ms,
+            version: status.version,
+            at_ms: status.at_ms,
+            ticket: None,
+            holes: None,
+        }
+    }
+}
+
+/// A board: the four pointers of every lane, as everybody may see them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoardReply {
+    /// The line.
+    #[serde(with = "wire::name")]
+    pub line: LineName,
+    /// Which creation of it.
+    pub incarnation: u64,
+    /// Grows by one with every change of the line.
+    pub version: u64,
+    /// The service clock of the line.
+    pub at_ms: u64,
+    /// `open`; others come with a later release.
+    pub phase: String,
+    /// How many may be in checkout at once.
+    pub seats: u32,
+    /// How many hold a seat and have not claimed it.
+    pub admitted: u64,
+    /// How many hold a seat and have claimed it.
+    pub in_checkout: u64,
+    /// The lanes, in the line's order.
+    pub lanes: Vec<LaneReply>,
+}
+
+/// One lane of a board.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneReply {
+    /// The lane.
+    #[serde(with = "wire::name")]
+    pub lane: LaneName,
+    /// The number that the next entrant gets.
+    pub next_token: u64,
+    /// Every token up to it is gone.
+    pub done_through: u64,
+    /// No number up to it waits, or would have to on being issued.
+    pub admitted_through: u64,
+    /// The highest number that could be handed out now.
+    pub accepts_through: u64,
+    /// How many wait.
+    pub waiting: u64,
+    /// In events only: the waiting tokens that have gone since `prev_version`, as
+    /// ranges. Missing in an event: there were too many to list, ask `status`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holes: Option<Vec<[u64; 2]>>,
+}
+
+impl From<&line::Board> for BoardReply {
+    fn from(board: &line::Board) -> BoardReply {
+        let lanes = board.lanes.iter().map(|lane| LaneReply {
+            lane: lane.lane.clone(),
+            next_token: lane.next_token,
+            done_through: lane.done_through,
+            admitted_through: lane.admitted_through,
+            accepts_through: lane.accepts_through,
+            waiting: lane.waiting,
+            holes: None,
+        });
+        BoardReply {
+            line: board.line.clone(),
+            incarnation: board.incarnation,
+            version: board.version,
+            at_ms: board.at_ms,
+            phase: board.phase.as_str().to_owned(),
+            seats: board.seats,
+            admitted: board.admitted,
+            in_checkout: board.in_checkout,
+            lanes: lanes.collect(),
+        }
+    }
+}
+
+/// What `info` answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InfoReply {
+    /// The board; its fields stand beside `settings`.
+    #[serde(flatten)]
+    pub board: BoardReply,
+    /// What users may see of the settings.
+    pub settings: UserSettings,
+}
+
+/// What users may see of a line's settings: all but the labels, which are the operator's own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserSettings {
+    /// How many may be in checkout at once.
+    pub seats: u32,
+    /// How many more than `seats` may be in the line.
+    pub queue_limit: u32,
+    /// A waiting token not heard from for longer is recycled.
+    pub waiting_idle_timeout_ms: u64,
+    /// How long an admitted token has to claim.
+    pub claim_timeout_ms: u64,
+    /// How long a claimed seat lasts without `renew`.
+    pub checkout_timeout_ms: u64,
+    /// Where renewing ends, counted from the claim.
+    pub checkout_max_ms: u64,
+    /// Whether an event is published per token.
+    pub token_events: bool,
+}
+
+impl From<&line::Settings> for UserSettings {
+    fn from(settings: &line::Settings) -> UserSettings {
+        UserSettings {
+            seats: settings.seats,
+            queue_limit: settings.queue_limit,
+            waiting_idle_timeout_ms: settings.waiting_idle_timeout_ms,
+            claim_timeout_ms: settings.claim_timeout_ms,
+            checkout_timeout_ms: settings.checkout_timeout_ms,
+            checkout_max_ms: settings.checkout_max_ms,
+            token_events: settings.token_events,
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! How the types of the line crate, which knows no serde, look in payloads; and
+//! readers that say which limit a value broke.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use nowserving_line::{BadName, LABEL_BYTES_MAX, LABELS_MAX, NUMBER_MAX};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor};
+
+/// `with` for a [`nowserving_line::LineName`] or [`nowserving_line::LaneName`].
+pub(crate) mod name {
+    use super::*;
+
+    pub(crate) fn serialize<T: AsRef<str>, S: serde::Serializer>(
+        name: &T,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(name.as_ref())
+    }
+
+    pub(crate) fn deserialize<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+    where
+        T: for<'a> TryFrom<&'a str, Error = BadName>,
+        D: Deserializer<'de>,
+    {
+        deserializer.deserialize_str(NameVisitor(PhantomData))
+    }
+
+    struct NameVisitor<T>(PhantomData<T>);
+
+    impl<T: for<'a> TryFrom<&'a str, Error = BadName>> Visitor<'_> for NameVisitor<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a name: 1 to 64 of [A-Za-z0-9_-]")
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+            T::try_from(text).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+        }
+    }
+}
+
+/// `with` for an optional name; wants `#[serde(default)]` beside it.
+pub(crate) mod name_option {
+    use super::*;
+
+    struct Name<T>(T);
+
+    impl<'de, T: for<'a> TryFrom<&'a str, Error = BadName>> Deserialize<'de> for Name<T> {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            name::deserialize(deserializer).map(Name)
+        }
+    }
+
+    pub(crate) fn serialize<T: AsRef<str>, S: serde::Serializer>(
+        name: &Option<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match name {
+            Some(name) => serializer.serialize_str(name.as_ref()),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+    where
+        T: for<'a> TryFrom<&'a str, Error = BadName>,
+        D: Deserializer<'de>,
+    {
+        Ok(Option::<Name<T>>::deserialize(deserializer)?.map(|name| name.0))
+    }
+}
+
+/// `with` for a [`nowserving_line::State`].
+pub(crate) mod state {
+    use nowserving_line::State;
+
+    use super::*;
+
+    const ALL: [State; 4] = [
+        State::Waiting,
+        State::Admitted,
+        State::InCheckout,
+        State::Gone,
+    ];
+
+    pub(crate) fn serialize<S: serde::Serializer>(
+        state: &State,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(state.as_str())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<State, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        ALL.into_iter()
+            .find(|state| state.as_str() == text)
+            .ok_or_else(|| {
+                D::Error::unknown_variant(&text, &["waiting", "admitted", "in_checkout", "gone"])
+            })
+    }
+}
+
+/// A whole number from `MIN` to `MAX`. Neither a fraction nor text will do.
+struct Whole<const MIN: u64, const MAX: u64>(u64);
+
+/// Reads a whole number from `min` to `max`, and names both if it is not one.
+#[derive(Copy, Clone)]
+pub(crate) struct WholeVisitor<T> {
+    pub(crate) min: T,
+    pub(crate) max: T,
+}
+
+impl<T: Copy + PartialOrd + fmt::Display + TryFrom<u64>> Visitor<'_> for WholeVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number from {} to {}", self.min, self.max)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<T, E> {
+        match T::try_from(value) {
+            Ok(fits) if (self.min..=self.max).contains(&fits) => Ok(fits),
+            _ => Err(E::invalid_value(Unexpected::Unsigned(value), &self)),
+        }
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<T, E> {
+        match u64::try_from(value) {
+            Ok(value) => self.visit_u64(value),
+            Err(_) => Err(E::invalid_value(Unexpected::Signed(value), &self)),
+        }
+    }
+}
+
+impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Whole<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer
+            .deserialize_u64(WholeVisitor { min: MIN, max: MAX })
+            .map(Whole)
+    }
+}
+
+/// `deserialize_with` for a number that JSON keeps exactly.
+pub(crate) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    Whole::<0, NUMBER_MAX>::deserialize(deserializer).map(|whole| whole.0)
+}
+
+/// `deserialize_with` for an optional [`number`]; wants `#[serde(default)]` beside it.
+pub(crate) fn number_option<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<u64>, D::Error> {
+    whole_option::<0, NUMBER_MAX, D>(deserializer)
+}
+
+/// `deserialize_with` for an optional number within limits; wants `#[serde(default)]` beside it.
+pub(crate) fn whole_option<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<u64>, D::Error> {
+    Ok(Option::<Whole<MIN, MAX>>::deserialize(deserializer)?.map(|whole| whole.0))
+}
+
+/// `deserialize_with` that tells a field that is `null` (`Some(None)`) from one that
+/// is not there (`None`, by `#[serde(default)]` beside it).
+pub(crate) fn null_or<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<u64>>, D::Error> {
+    Option::<u64>::deserialize(deserializer).map(Some)
+}
+
+/// `deserialize_with` for labels: no name twice, and no more than a line can have.
+pub(crate) fn labels<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, String>, D::Error> {
+    deserializer.deserialize_map(LabelsVisitor)
+}
+
+/// Reads labels.
+pub(crate) struct LabelsVisitor;
+
+impl<'de> Visitor<'de> for LabelsVisitor {
+    type Value = BTreeMap<String, String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a map of at most {LABELS_MAX} labels, texts of at most {LABEL_BYTES_MAX} bytes"
+        )
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut labels = BTreeMap::new();
+        while let Some(label) = map.next_key::<String>()? {
+            let value = map.next_value::<String>()?;
+            if label.is_empty() || label.len() > LABEL_BYTES_MAX || value.len() > LABEL_BYTES_MAX {
+                return Err(A::Error::custom(format_args!(
+                    "a label's name has 1 to {LABEL_BYTES_MAX} bytes, its value at most {LABEL_BYTES_MAX}"
+                )));
+            }
+            if labels.insert(label, value).is_some() {
+                return Err(A::Error::custom("a label stands there twice"));
+            }
+            if labels.len() > LABELS_MAX {
+                return Err(A::Error::custom(format_args!(
+                    "at most {LABELS_MAX} labels"
+                )));
+            }
+        }
+        Ok(labels)
+    }
+}
