@@ -1,0 +1,229 @@
+//! Why a replica refuses.
+
+use raft::eraftpb::MessageType;
+
+/// Why a replica can't be made from what was found on disk. All of these mean that the node must not
+/// run with this data under its old name.
+#[derive(Debug, thiserror::Error)]
+pub enum NewError {
+    /// The configuration is wrong.
+    #[error("raft configuration of shard {shard}: {problem}")]
+    Config {
+        /// The shard.
+        shard: u32,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The commit index on disk is past the last entry: acknowledged entries were lost.
+    #[error(
+        "shard {shard}: commit index {commit} is past the last log entry {last}: the log lost entries"
+    )]
+    CommitPastLog {
+        /// The shard.
+        shard: u32,
+        /// The commit index found.
+        commit: u64,
+        /// The last entry found.
+        last: u64,
+    },
+    /// The log ends before the snapshot: it is older than the snapshot beside it.
+    #[error("shard {shard}: the log ends at {last}, before the snapshot's {snapshot}")]
+    LogBehindSnapshot {
+        /// The shard.
+        shard: u32,
+        /// The last entry found.
+        last: u64,
+        /// The snapshot's index.
+        snapshot: u64,
+    },
+    /// The log begins after the snapshot: entries in between are missing.
+    #[error("shard {shard}: the log was cut through {cut}, past the snapshot's {snapshot}")]
+    SnapshotBehindLog {
+        /// The shard.
+        shard: u32,
+        /// The last index that was cut.
+        cut: u64,
+        /// The snapshot's index.
+        snapshot: u64,
+    },
+    /// The snapshot was made from another log.
+    #[error("shard {shard}: entry {index} has term {log_term}, in the snapshot {snapshot_term}")]
+    SnapshotOfOtherLog {
+        /// The shard.
+        shard: u32,
+        /// The snapshot's index.
+        index: u64,
+        /// The term in the log.
+        log_term: u64,
+        /// The term in the snapshot.
+        snapshot_term: u64,
+    },
+    /// The term on disk is older than the last entry's: the vote that goes with it was lost.
+    #[error("shard {shard}: the term on disk is {term}, but the last entry is of term {last_term}")]
+    TermBehindLog {
+        /// The shard.
+        shard: u32,
+        /// The term found.
+        term: u64,
+        /// The last entry's term.
+        last_term: u64,
+    },
+    /// The log can't be read.
+    #[error(transparent)]
+    Read(#[from] ReadFailed),
+    /// Raft itself refuses.
+    #[error("raft of shard {shard}")]
+    Raft {
+        /// The shard.
+        shard: u32,
+        /// Why.
+        #[source]
+        source: raft::Error,
+    },
+}
+
+/// Entries that should be in the log can't be read. There is no going on after this one: raft can't
+/// tell what it agreed to.
+#[derive(Debug, thiserror::Error)]
+#[error("shard {shard}: entries {low}..{high} can't be read")]
+pub struct ReadFailed {
+    /// The shard.
+    pub shard: u32,
+    /// The first entry asked for.
+    pub low: u64,
+    /// The entry after the last one asked for.
+    pub high: u64,
+    /// Why.
+    #[source]
+    pub cause: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// Why a peer's message was not taken. Raft itself would panic on most of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StepRefused {
+    /// It is for somebody else.
+    #[error("addressed to node {0}")]
+    WrongTo(u64),
+    /// The sender is not a member of the group.
+    #[error("node {0} is not a member")]
+    NotMember(u64),
+    /// A kind that members never send each other: local kinds, and requests which followers of this
+    /// project never forward (proposals, reads, transfers).
+    #[error("{0:?} does not come from peers")]
+    Kind(MessageType),
+    /// Snapshots can't be taken from peers by this release.
+    #[error("snapshots are not taken from peers")]
+    Snapshot,
+    /// Term 0, or a term further ahead than any number of elections explains.
+    #[error("absurd term {0}")]
+    AbsurdTerm(u64),
+    /// An index so large that arithmetic with it would overflow.
+    #[error("absurd index {0}")]
+    AbsurdIndex(u64),
+    /// The entries are not consecutive, or their terms fall or exceed the sender's.
+    #[error("malformed entries at index {0}")]
+    MalformedEntries(u64),
+    /// An entry changes the membership, which this release can't.
+    #[error("membership change at index {0}")]
+    ConfChange(u64),
+    /// The leader counts on entries which are not here: this disk lost entries it had acknowledged.
+    #[error("commit index {commit} is past the last log entry {last}")]
+    CommitPastLog {
+        /// The leader's commit index for this node.
+        commit: u64,
+        /// The last entry here.
+        last: u64,
+    },
+    /// The entry conflicts with a committed one: one of the logs is not of this group's past.
+    #[error("conflict with the committed entry {0}")]
+    ConflictsWithCommitted(u64),
+    /// The peer acknowledges an entry that does not exist.
+    #[error("acknowledges {index}, past the last log entry {last}")]
+    AckPastLog {
+        /// The index acknowledged or hinted at.
+        index: u64,
+        /// The last entry here.
+        last: u64,
+    },
+    /// A vote that was not asked for yet.
+    #[error("vote before it was asked for")]
+    UnaskedVote,
+    /// The sender claims to lead a term that somebody else leads.
+    #[error("node {claims} claims to lead, but node {leads} leads this term")]
+    SecondLeader {
+        /// Who sent it.
+        claims: u64,
+        /// Who leads.
+        leads: u64,
+    },
+    /// This node has just started: what it answered before may still hold up a lease. Expected.
+    #[error("started less than an election timeout ago")]
+    JustStarted,
+    /// A leader was heard less than an election timeout ago, and may hold a lease. Expected.
+    #[error("a leader was heard less than an election timeout ago")]
+    LeaderAlive,
+    /// Asked to take over with too many committed entries not applied yet. Expected.
+    #[error("too far behind to lead")]
+    FarBehind,
+}
+
+impl StepRefused {
+    /// True for refusals which are part of normal work; all others deserve a line in the log.
+    pub fn is_expected(&self) -> bool {
+        matches!(
+            self,
+            StepRefused::JustStarted | StepRefused::LeaderAlive | StepRefused::FarBehind
+        )
+    }
+}
+
+/// Why a proposal was not taken. Nothing happened: it is safe to try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProposeError {
+    /// Somebody else leads, or nobody.
+    #[error("not the leader")]
+    NotLeader {
+        /// Who leads, if known.
+        leader: Option<u64>,
+    },
+    /// Too much is uncommitted, or leadership is being handed over.
+    #[error("busy")]
+    Busy,
+    /// Over [`crate::MAX_COMMAND_BYTES`].
+    #[error("a command of {0} bytes is too large")]
+    TooLarge(usize),
+    /// An empty command looks like the entry that opens a term.
+    #[error("empty command")]
+    Empty,
+}
+
+/// Why a read was not asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// Somebody else leads, or nobody.
+    #[error("not the leader")]
+    NotLeader {
+        /// Who leads, if known.
+        leader: Option<u64>,
+    },
+    /// This leader has not committed an entry of its term yet; a moment later it will have.
+    #[error("the leader is not ready yet")]
+    NotReady,
+    /// Too many rounds wait for a quorum.
+    #[error("too many reads wait for a quorum")]
+    Busy,
+}
+
+/// Why leadership is not handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TransferError {
+    /// Somebody else leads, or nobody.
+    #[error("not the leader")]
+    NotLeader {
+        /// Who leads, if known.
+        leader: Option<u64>,
+    },
+    /// The target is this node itself or not a voter.
+    #[error("node {0} can't take over")]
+    BadTarget(u64),
+}

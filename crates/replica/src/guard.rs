@@ -1,0 +1,184 @@
+//! What a peer's message must look like before raft sees it.
+//!
+//! Raft trusts its peers and panics where they break a rule. A frame is authenticated before it gets
+//! here, but its sender may run on a disk that lost something, be of another build, or have a bug;
+//! that must not take this node down with it.
+
+use raft::StateRole;
+use raft::eraftpb::{EntryType, Message, MessageType};
+
+use crate::{Micros, Replica, StepRefused};
+
+/// No index gets this large; sums of an index and a count stay below the limits of the type.
+const MAX_INDEX: u64 = 1 << 62;
+/// A term moves by one an election: an election every second for 136 years.
+const MAX_TERM_STEP: u64 = 1 << 32;
+
+impl Replica {
+    pub(crate) fn check(&self, message: &Message, now: Micros) -> Result<(), StepRefused> {
+        let raft = &self.raw.raft;
+        if message.to != raft.id {
+            return Err(StepRefused::WrongTo(message.to));
+        }
+        if message.from == raft.id || raft.prs().get(message.from).is_none() {
+            return Err(StepRefused::NotMember(message.from));
+        }
+        check_kind(message)?;
+        self.check_numbers(message)?;
+        match message.get_msg_type() {
+            MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
+                self.check_silence(message, now)
+            }
+            // Raft ignores older terms, or answers so that the sender learns of the newer one.
+            _ if message.term < raft.term => Ok(()),
+            MessageType::MsgAppend => {
+                self.check_leader(message)?;
+                check_entries(message)?;
+                self.check_conflict(message)
+            }
+            MessageType::MsgHeartbeat => {
+                self.check_leader(message)?;
+                let (commit, last) = (message.commit, self.last_index());
+                if commit > last {
+                    Err(StepRefused::CommitPastLog { commit, last })
+                } else {
+                    Ok(())
+                }
+            }
+            MessageType::MsgTimeoutNow => self.check_takeover(message, now),
+            MessageType::MsgRequestVoteResponse => self.check_vote(message),
+            MessageType::MsgAppendResponse => self.check_ack(message),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_numbers(&self, message: &Message) -> Result<(), StepRefused> {
+        // Raft takes term 0 for a message from within, and believes it everything.
+        if message.term == 0 || message.term > self.term().saturating_add(MAX_TERM_STEP) {
+            return Err(StepRefused::AbsurdTerm(message.term));
+        }
+        if message.log_term > message.term {
+            return Err(StepRefused::AbsurdTerm(message.log_term));
+        }
+        for index in [message.index, message.commit, message.reject_hint] {
+            if index >= MAX_INDEX {
+                return Err(StepRefused::AbsurdIndex(index));
+            }
+        }
+        Ok(())
+    }
+
+    /// The votes of a transfer override a lease: its holder gave it up before it began the transfer.
+    fn check_silence(&self, message: &Message, now: Micros) -> Result<(), StepRefused> {
+        if self.silence.just_started(now) {
+            return Err(StepRefused::JustStarted);
+        }
+        let in_transfer = message.context == raft::CAMPAIGN_TRANSFER;
+        if message.term >= self.term() && !in_transfer && self.silence.leader_alive(now) {
+            return Err(StepRefused::LeaderAlive);
+        }
+        Ok(())
+    }
+
+    /// For messages that only a leader of their term sends.
+    fn check_leader(&self, message: &Message) -> Result<(), StepRefused> {
+        let (claims, leads) = (message.from, self.raw.raft.leader_id);
+        if message.term == self.term() && leads != raft::INVALID_ID && leads != claims {
+            return Err(StepRefused::SecondLeader { claims, leads });
+        }
+        Ok(())
+    }
+
+    /// A correct leader never contradicts a committed entry. Raft 0.7 answers such a message with the
+    /// commit index, whereupon the leader goes on as if all were well.
+    fn check_conflict(&self, message: &Message) -> Result<(), StepRefused> {
+        let cut = self.raw.store().cut_index();
+        let first = (message.index, message.log_term);
+        let rest = message
+            .entries
+            .iter()
+            .map(|entry| (entry.index, entry.term));
+        for (index, term) in std::iter::once(first).chain(rest) {
+            if index > self.committed() {
+                break;
+            }
+            if index >= cut && self.term_at(index) != Some(term) {
+                return Err(StepRefused::ConflictsWithCommitted(index));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_takeover(&self, message: &Message, now: Micros) -> Result<(), StepRefused> {
+        self.check_leader(message)?;
+        if self.silence.just_started(now) {
+            return Err(StepRefused::JustStarted);
+        }
+        if self.is_far_behind() {
+            return Err(StepRefused::FarBehind);
+        }
+        Ok(())
+    }
+
+    /// Raft asserts that its own vote is on disk when it wins.
+    fn check_vote(&self, message: &Message) -> Result<(), StepRefused> {
+        let raft = &self.raw.raft;
+        let counts = raft.state == StateRole::Candidate && message.term == raft.term;
+        if counts && self.votes_asked_term != raft.term {
+            Err(StepRefused::UnaskedVote)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn check_ack(&self, message: &Message) -> Result<(), StepRefused> {
+        if message.request_snapshot != raft::INVALID_INDEX {
+            return Err(StepRefused::Snapshot);
+        }
+        let raft = &self.raw.raft;
+        if raft.state != StateRole::Leader || message.term != raft.term {
+            return Ok(());
+        }
+        let (index, last) = (message.index.max(message.reject_hint), self.last_index());
+        if index > last {
+            Err(StepRefused::AckPastLog { index, last })
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn check_kind(message: &Message) -> Result<(), StepRefused> {
+    match message.get_msg_type() {
+        MessageType::MsgAppend
+        | MessageType::MsgAppendResponse
+        | MessageType::MsgHeartbeat
+        | MessageType::MsgHeartbeatResponse
+        | MessageType::MsgRequestVote
+        | MessageType::MsgRequestVoteResponse
+        | MessageType::MsgRequestPreVote
+        | MessageType::MsgRequestPreVoteResponse
+        | MessageType::MsgTimeoutNow => Ok(()),
+        MessageType::MsgSnapshot => Err(StepRefused::Snapshot),
+        kind => Err(StepRefused::Kind(kind)),
+    }
+}
+
+fn check_entries(message: &Message) -> Result<(), StepRefused> {
+    // Raft says that an entry past the end has term 0, so this would match any log.
+    if (message.index == 0) != (message.log_term == 0) {
+        return Err(StepRefused::MalformedEntries(message.index));
+    }
+    let (mut index, mut term) = (message.index, message.log_term.max(1));
+    for entry in &message.entries {
+        index += 1;
+        if entry.index != index || !(term..=message.term).contains(&entry.term) {
+            return Err(StepRefused::MalformedEntries(index));
+        }
+        if entry.get_entry_type() != EntryType::EntryNormal {
+            return Err(StepRefused::ConfChange(index));
+        }
+        term = entry.term;
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! Rounds of `read_index`, and the lease that they renew.
+
+use std::collections::VecDeque;
+
+use crate::{Micros, ReadGrant, ReadId};
+
+/// Rounds that may wait for a quorum. Without a quorum a leader steps down within two election
+/// timeouts, so this only bounds a burst.
+const MAX_PENDING: usize = 256;
+
+struct Pending {
+    id: ReadId,
+    term: u64,
+    asked_at: Micros,
+}
+
+struct Granted {
+    term: u64,
+    index: u64,
+    until: Micros,
+}
+
+/// A leader's reads. Everything is tagged with the term it was asked in, so nothing of an earlier
+/// leadership counts in a later one.
+pub(crate) struct Reads {
+    lease_us: Micros,
+    last_id: u64,
+    /// The round that reads of this turn share.
+    this_turn: Option<ReadId>,
+    pending: VecDeque<Pending>,
+    /// Granted, but not applied as far as its index.
+    granted: VecDeque<Granted>,
+    /// Term and end of the lease.
+    lease: Option<(u64, Micros)>,
+    /// The term in which leadership was offered to somebody else: no lease in it any more.
+    given_up_term: Option<u64>,
+}
+
+impl Reads {
+    pub fn new(lease_us: Micros) -> Reads {
+        Reads {
+            lease_us,
+            last_id: 0,
+            this_turn: None,
+            pending: VecDeque::new(),
+            granted: VecDeque::new(),
+            lease: None,
+            given_up_term: None,
+        }
+    }
+
+    pub fn this_turn(&self) -> Option<ReadId> {
+        self.this_turn
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.pending.len() >= MAX_PENDING
+    }
+
+    /// Opens a round. Its id is what raft carries as context.
+    pub fn ask(&mut self, term: u64, now: Micros) -> ReadId {
+        self.last_id += 1;
+        let id = ReadId(self.last_id);
+        self.pending.push_back(Pending {
+            id,
+            term,
+            asked_at: now,
+        });
+        self.this_turn = Some(id);
+        id
+    }
+
+    /// Takes back the round just asked for, which raft did not take.
+    pub fn take_back(&mut self) {
+        self.pending.pop_back();
+        self.this_turn = None;
+    }
+
+    /// Later reads need a round of their own.
+    pub fn end_turn(&mut self) {
+        self.this_turn = None;
+    }
+
+    /// A quorum confirmed a round.
+    pub fn grant(&mut self, context: &[u8], index: u64, applied: u64) -> Option<ReadGrant> {
+        let id = ReadId(u64::from_be_bytes(context.try_into().ok()?));
+        let at = self.pending.iter().position(|pending| pending.id == id)?;
+        let Pending { term, asked_at, .. } = self.pending.remove(at)?;
+        if self.given_up_term != Some(term) {
+            self.granted.push_back(Granted {
+                term,
+                index,
+                until: asked_at.saturating_add(self.lease_us),
+            });
+            self.applied(applied);
+        }
+        Some(ReadGrant { id, index })
+    }
+
+    /// Leases begin to count once their index is applied: before that the state may lack writes that
+    /// an earlier leader acknowledged.
+    pub fn applied(&mut self, applied: u64) {
+        while self
+            .granted
+            .front()
+            .is_some_and(|granted| granted.index <= applied)
+        {
+            if let Some(Granted { term, until, .. }) = self.granted.pop_front() {
+                let same_term = self.lease.filter(|lease| lease.0 == term);
+                self.lease = Some((term, same_term.map_or(until, |lease| lease.1.max(until))));
+            }
+        }
+    }
+
+    /// Gives the lease of this term up for good.
+    pub fn give_up(&mut self, term: u64) {
+        self.given_up_term = Some(term);
+        self.granted.clear();
+        self.lease = None;
+    }
+
+    /// Ends all that is not of the term this node leads; returns the rounds which that fails.
+    pub fn only(&mut self, leads_term: Option<u64>) -> Vec<ReadId> {
+        let mut failed = Vec::new();
+        self.pending.retain(|pending| {
+            let keep = Some(pending.term) == leads_term;
+            if !keep {
+                failed.push(pending.id);
+            }
+            keep
+        });
+        self.granted
+            .retain(|granted| Some(granted.term) == leads_term);
+        self.lease = self.lease.filter(|lease| Some(lease.0) == leads_term);
+        failed
+    }
+
+    pub fn lease_until(&self, term: u64) -> Option<Micros> {
+        self.lease
+            .filter(|lease| lease.0 == term)
+            .map(|lease| lease.1)
+    }
+
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+}

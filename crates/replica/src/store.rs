@@ -1,0 +1,282 @@
+//! The log as raft sees it: the newest entries in memory, older ones through an [`EntryReader`].
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use protobuf::Message as _;
+use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
+use raft::storage::GetEntriesContext;
+use raft::{RaftState, Storage, StorageError};
+
+use crate::terms::Terms;
+use crate::{LogState, ReadFailed};
+
+/// Reads entries which fell out of a replica's memory. It is only asked for entries that were
+/// reported as persisted and not cut since.
+pub trait EntryReader: Send + Sync {
+    /// The entries from `low` up to, not including, `high`: at least one, then as many as stay within
+    /// `max_bytes` (encoded) together.
+    ///
+    /// # Errors
+    /// If any of them is missing or can't be read. The replica panics then: see [`ReadFailed`].
+    fn entries(
+        &self,
+        shard: u32,
+        low: u64,
+        high: u64,
+        max_bytes: u64,
+    ) -> Result<Vec<Entry>, ReadFailed>;
+
+    /// The term of one entry.
+    ///
+    /// # Errors
+    /// If it is missing or can't be read.
+    fn term(&self, shard: u32, index: u64) -> Result<u64, ReadFailed>;
+}
+
+/// Persisted entries kept in memory for each shard: enough for peers that lag by a moment.
+const TAIL_BYTES: u64 = 1 << 20;
+/// What is read from disk for peers that lag further, per shard and turn. Without a limit a peer that
+/// comes back after an hour makes the leader load 16 MiB a shard for it in one turn.
+const DISK_BYTES_PER_TURN: u64 = 512 << 10;
+/// Entries looked at in one read from disk: the reader may allocate for the range, not for the result.
+const DISK_ENTRIES_PER_READ: u64 = 1024;
+/// Sends put off to the next turn; what is over the limit is taken up by the next heartbeat's answer.
+const MAX_DEFERRED: usize = 16;
+
+pub(crate) struct Store {
+    shard: u32,
+    reader: Arc<dyn EntryReader>,
+    initial: RaftState,
+    cut_index: u64,
+    last_index: u64,
+    terms: Terms,
+    /// The last entries of the log, without gaps; everything not persisted yet is in here.
+    tail: VecDeque<Entry>,
+    tail_bytes: u64,
+    disk_budget_bytes: Cell<u64>,
+    deferred: RefCell<Vec<GetEntriesContext>>,
+}
+
+fn size(entry: &Entry) -> u64 {
+    u64::from(entry.compute_size())
+}
+
+impl Store {
+    pub fn open(
+        shard: u32,
+        reader: Arc<dyn EntryReader>,
+        log: &LogState,
+        hard_state: HardState,
+        conf_state: ConfState,
+    ) -> Result<Store, ReadFailed> {
+        let terms = Terms::load(
+            reader.as_ref(),
+            shard,
+            (log.cut_index, log.cut_term),
+            log.last_index,
+        )?;
+        Ok(Store {
+            shard,
+            reader,
+            initial: RaftState::new(hard_state, conf_state),
+            cut_index: log.cut_index,
+            last_index: log.last_index,
+            terms,
+            tail: VecDeque::new(),
+            tail_bytes: 0,
+            disk_budget_bytes: Cell::new(DISK_BYTES_PER_TURN),
+            deferred: RefCell::default(),
+        })
+    }
+
+    pub fn last_index(&self) -> u64 {
+        self.last_index
+    }
+
+    pub fn cut_index(&self) -> u64 {
+        self.cut_index
+    }
+
+    /// The term at `index`, if the log reaches there and was not cut past it.
+    pub fn term_at(&self, index: u64) -> Option<u64> {
+        if index > self.last_index {
+            None
+        } else {
+            self.terms.get(index)
+        }
+    }
+
+    /// Puts entries at the end, in place of all from the first one's index on.
+    pub fn append(&mut self, entries: &[Entry]) {
+        let Some(first) = entries.first() else { return };
+        while self
+            .tail
+            .back()
+            .is_some_and(|entry| entry.index >= first.index)
+        {
+            if let Some(entry) = self.tail.pop_back() {
+                self.tail_bytes -= size(&entry);
+            }
+        }
+        for entry in entries {
+            self.terms.append(entry.index, entry.term);
+            self.tail_bytes += size(entry);
+            self.tail.push_back(entry.clone());
+            self.last_index = entry.index;
+        }
+    }
+
+    /// Drops old entries from memory which are on disk: those through `persisted`.
+    pub fn evict(&mut self, persisted: u64) {
+        while self.tail_bytes > TAIL_BYTES
+            && self
+                .tail
+                .front()
+                .is_some_and(|entry| entry.index <= persisted)
+        {
+            self.drop_first();
+        }
+    }
+
+    /// Forgets everything through `index`, but for its term.
+    pub fn cut(&mut self, index: u64) {
+        self.cut_index = index;
+        self.terms.cut(index);
+        while self.tail.front().is_some_and(|entry| entry.index <= index) {
+            self.drop_first();
+        }
+    }
+
+    fn drop_first(&mut self) {
+        if let Some(entry) = self.tail.pop_front() {
+            self.tail_bytes -= size(&entry);
+        }
+    }
+
+    /// Begins a turn: what was put off may be asked for again.
+    pub fn next_turn(&mut self) -> Vec<GetEntriesContext> {
+        self.disk_budget_bytes.set(DISK_BYTES_PER_TURN);
+        self.deferred.take()
+    }
+
+    pub fn has_deferred(&self) -> bool {
+        !self.deferred.borrow().is_empty()
+    }
+
+    /// Bytes of entries kept in memory.
+    pub fn tail_bytes(&self) -> u64 {
+        self.tail_bytes
+    }
+
+    /// The entries from `low` on which are not in memory, up to `high`.
+    fn from_disk(&self, low: u64, high: u64, max_bytes: u64) -> raft::Result<Vec<Entry>> {
+        let broken = |cause: Box<dyn std::error::Error + Send + Sync>| StorageError::Other(cause);
+        let entries = self
+            .reader
+            .entries(self.shard, low, high, max_bytes)
+            .map_err(|failed| broken(Box::new(failed)))?;
+        let consecutive = entries
+            .iter()
+            .zip(low..high)
+            .all(|(entry, index)| entry.index == index);
+        if entries.is_empty() || !consecutive || entries.len() as u64 > high - low {
+            let cause = "the log returned other entries than asked for".into();
+            return Err(broken(Box::new(ReadFailed {
+                shard: self.shard,
+                low,
+                high,
+                cause,
+            }))
+            .into());
+        }
+        Ok(entries)
+    }
+}
+
+impl Storage for Store {
+    fn initial_state(&self) -> raft::Result<RaftState> {
+        Ok(self.initial.clone())
+    }
+
+    fn entries(
+        &self,
+        low: u64,
+        high: u64,
+        max_size: impl Into<Option<u64>>,
+        context: GetEntriesContext,
+    ) -> raft::Result<Vec<Entry>> {
+        if low <= self.cut_index {
+            return Err(StorageError::Compacted.into());
+        }
+        if high > self.last_index + 1 {
+            return Err(StorageError::Unavailable.into());
+        }
+        let max_bytes = max_size.into().unwrap_or(u64::MAX);
+        let tail_first = self.last_index + 1 - self.tail.len() as u64;
+        let mut entries = Vec::new();
+        let mut bytes = 0;
+        let mut next = low;
+        if low < tail_first {
+            let for_peer = context.can_async();
+            if for_peer && self.disk_budget_bytes.get() == 0 {
+                let mut deferred = self.deferred.borrow_mut();
+                if deferred.len() < MAX_DEFERRED {
+                    deferred.push(context);
+                }
+                return Err(StorageError::LogTemporarilyUnavailable.into());
+            }
+            let mut disk_high = high.min(tail_first);
+            if max_bytes != u64::MAX {
+                // Raft asks for more when it gets less; but where it gives no limit it needs all.
+                disk_high = disk_high.min(low + DISK_ENTRIES_PER_READ);
+            }
+            entries = self.from_disk(low, disk_high, max_bytes)?;
+            bytes = entries.iter().map(size).sum();
+            next += entries.len() as u64;
+            if for_peer {
+                self.disk_budget_bytes
+                    .set(self.disk_budget_bytes.get().saturating_sub(bytes.max(1)));
+            }
+            if next < tail_first {
+                return Ok(entries);
+            }
+        }
+        for entry in self
+            .tail
+            .range((next - tail_first) as usize..)
+            .take((high - next) as usize)
+        {
+            bytes += size(entry);
+            if bytes > max_bytes && !entries.is_empty() {
+                break;
+            }
+            entries.push(entry.clone());
+        }
+        Ok(entries)
+    }
+
+    fn term(&self, index: u64) -> raft::Result<u64> {
+        if index > self.last_index {
+            return Err(StorageError::Unavailable.into());
+        }
+        self.terms
+            .get(index)
+            .ok_or_else(|| StorageError::Compacted.into())
+    }
+
+    fn first_index(&self) -> raft::Result<u64> {
+        Ok(self.cut_index + 1)
+    }
+
+    fn last_index(&self) -> raft::Result<u64> {
+        Ok(self.last_index)
+    }
+
+    /// The log is never cut past what every member has, so no peer needs a snapshot in this release.
+    /// Any other error than this one would make raft panic.
+    fn snapshot(&self, _request_index: u64, _to: u64) -> raft::Result<Snapshot> {
+        Err(StorageError::SnapshotTemporarilyUnavailable.into())
+    }
+}

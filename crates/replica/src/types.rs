@@ -1,0 +1,189 @@
+//! What goes into a [`crate::Replica`] and what comes out of it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message};
+
+/// Microseconds of a monotonic clock which also counts while the machine is suspended
+/// (`CLOCK_BOOTTIME`): a lease must not outlive a closed laptop lid.
+pub type Micros = u64;
+
+/// The largest command [`crate::Replica::propose`] takes, in bytes. One entry always travels in one
+/// message, and a message must fit a frame of the transport (1 MiB by default) with room to spare.
+pub const MAX_COMMAND_BYTES: usize = 512 * 1024;
+
+/// How one replica of one shard is set up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The shard, `0..shards`. Only carried along, for [`Write`] and [`crate::EntryReader`].
+    pub shard: u32,
+    /// This node; not 0, and one of the voters.
+    pub id: u64,
+    /// The members of a group that is born now. Ignored once a snapshot names the members.
+    pub voters: Vec<u64>,
+    /// Ticks without a leader before an election is tried (randomized: this to twice this).
+    pub election_ticks: usize,
+    /// Ticks between heartbeats; less than `election_ticks`.
+    pub heartbeat_ticks: usize,
+    /// How much time one tick stands for.
+    pub tick: Duration,
+    /// How long a leader may answer reads on its own, counted from when it asked the quorum. At most
+    /// nine tenths of the election timeout; the rest is room for clocks of different speed.
+    pub lease: Duration,
+}
+
+impl Config {
+    /// The election timeout (before randomization), in µs.
+    pub fn election_timeout(&self) -> Micros {
+        micros(self.tick).saturating_mul(self.election_ticks as u64)
+    }
+}
+
+/// A duration in µs, saturating.
+pub(crate) fn micros(duration: Duration) -> Micros {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What the log of a shard holds. The default is the log of a shard that was never written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LogState {
+    /// Term, vote and commit index as last written.
+    pub hard_state: HardState,
+    /// Everything through this index was cut; the first entry is the one after it. 0: nothing was cut.
+    pub cut_index: u64,
+    /// The term of the entry at `cut_index`; 0 if nothing was cut.
+    pub cut_term: u64,
+    /// The last entry; equal to `cut_index` if there is none.
+    pub last_index: u64,
+}
+
+/// What a state snapshot stands for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SnapshotMeta {
+    /// The last entry in it. 0: there is no snapshot.
+    pub index: u64,
+    /// That entry's term.
+    pub term: u64,
+    /// The members as of that entry. Empty (no voters): take those of [`Config`].
+    pub conf_state: ConfState,
+}
+
+/// All a replica needs from its past.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Restored {
+    /// As read from the log.
+    pub log: LogState,
+    /// As read from the newest snapshot; the replica hands out committed entries from the next one on.
+    pub snapshot: SnapshotMeta,
+}
+
+/// What a node is in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Follows a leader, or waits for one.
+    Follower,
+    /// Asks for votes (or, in pre-vote, whether it would get them).
+    Candidate,
+    /// Leads.
+    Leader,
+}
+
+/// A change of role, of known leader or of term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoleChange {
+    /// The role now.
+    pub role: Role,
+    /// Who leads, if known.
+    pub leader: Option<u64>,
+    /// The term now.
+    pub term: u64,
+}
+
+/// Names one round of [`crate::Replica::read_index`]; unique in the life of a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReadId(pub u64);
+
+/// A quorum confirmed that this node led when the round was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadGrant {
+    /// The round.
+    pub id: ReadId,
+    /// Reads of this round may be answered once this index is applied.
+    pub index: u64,
+}
+
+/// What has to reach the disk. Writes of a shard are made in the order of `number`.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// The shard.
+    pub shard: u32,
+    /// To be given to [`crate::Replica::on_persisted`]; grows, has gaps.
+    pub number: u64,
+    /// Consecutive entries; they replace everything from the first one's index on.
+    pub entries: Vec<Entry>,
+    /// The new hard state, in the same batch as the entries.
+    pub hard_state: Option<HardState>,
+    /// False if only the commit index moved: such a write need not be synced (raft finds the index
+    /// again), but still has to be reported.
+    pub must_sync: bool,
+}
+
+/// What an entry carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// The entry by which a leader opens its term. Nothing to do.
+    Empty,
+    /// A command, as proposed.
+    Command(Bytes),
+    /// A change of membership (either version of raft's message, encoded). This release never
+    /// proposes one; who meets one in the log was started with an older build than the leader and
+    /// must stop instead of going on with the wrong members.
+    ConfChange(Bytes),
+}
+
+/// A committed entry: final, the same on every node. Handed out in order, each once, and not before
+/// it is on this node's disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Its index.
+    pub index: u64,
+    /// Its term: tells the outcome of a proposal, see [`crate::Replica::propose`].
+    pub term: u64,
+    /// What it carries.
+    pub payload: Payload,
+}
+
+impl From<Entry> for Committed {
+    fn from(entry: Entry) -> Committed {
+        let payload = match entry.entry_type {
+            EntryType::EntryNormal if entry.data.is_empty() => Payload::Empty,
+            EntryType::EntryNormal => Payload::Command(entry.data),
+            EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => {
+                Payload::ConfChange(entry.data)
+            }
+        };
+        Committed {
+            index: entry.index,
+            term: entry.term,
+            payload,
+        }
+    }
+}
+
+/// What a turn of [`crate::Replica::ready`] has to be done.
+#[derive(Clone, Debug, Default)]
+pub struct Turn {
+    /// To be sent now.
+    pub send: Vec<Message>,
+    /// To be written; then call [`crate::Replica::on_persisted`] with its number.
+    pub write: Option<Write>,
+    /// To be applied; then call [`crate::Replica::on_applied`].
+    pub committed: Vec<Committed>,
+    /// Rounds of `read_index` that a quorum confirmed.
+    pub reads: Vec<ReadGrant>,
+    /// Rounds that will never be confirmed, as the leadership they were asked under ended.
+    pub reads_failed: Vec<ReadId>,
+    /// Set if role, leader or term changed since the last turn.
+    pub role: Option<RoleChange>,
+}
