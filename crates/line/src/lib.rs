@@ -40,6 +40,9 @@ mod token;
 mod transition;
 mod waiting;
 
+#[cfg(test)]
+mod memory_tests;
+
 pub use dump::{BadDump, Dump, GoneDump, Head, LaneDump, LineDump, LiveDump};
 pub use event::{Event, LineChange, TokenChange};
 pub use line::Line;

@@ -211,15 +211,13 @@ impl Line {
 
     /// A live token of an open line; gone ones are refused with their reason.
     fn live_mut(&mut self, at: TokenRef) -> Result<&mut Live, Refused> {
+        if let Found::Gone(gone) = self.locate(at)?.1 {
+            return Err(Refused::TokenGone(gone.map(|gone| gone.reason)));
+        }
         self.check_open()?;
-        let (_, found) = self.locate(at)?;
-        let gone = match found {
-            Found::Gone(gone) => gone.map(|gone| gone.reason),
-            Found::Live(_) => None,
-        };
         let lane = self.lanes.get_mut(usize::from(at.lane));
         let live = lane.and_then(|lane| lane.live.get_mut(&at.token));
-        live.ok_or(Refused::TokenGone(gone))
+        live.ok_or(Refused::TicketInvalid)
     }
 
     /// What is remembered of a token that is gone for this very reason: asking again for what was

@@ -1,0 +1,191 @@
+//! Random operations against a naive model that recounts everything, checked after every step.
+//!
+//! It must be able to fail. With the test-only feature `break-hole-rule` the crate does what the
+//! seed article has (a waiter's departure admits somebody), and this must be seen to fail:
+//!
+//! ```text
+//! cargo test -p nowserving-line --features break-hole-rule --test model -- --exact agrees_with_a_recount
+//! ```
+#![allow(clippy::unwrap_used)]
+
+#[path = "model/check.rs"]
+mod check;
+#[path = "model/command.rs"]
+mod command;
+#[path = "model/naive.rs"]
+mod naive;
+#[path = "model/shard.rs"]
+mod shard;
+
+use std::collections::BTreeMap;
+
+use check::Seen;
+use command::{Command, LINES, command};
+use naive::Answer;
+use nowserving_line::{Event, Limits, LineName, Lines, Op, Refused, Reply, Stamp};
+use proptest::prelude::*;
+use shard::Naive;
+
+/// Small, so that a handful of tokens runs into them.
+const LIMITS: Limits = Limits {
+    work_max: 3,
+    gone_kept: 6,
+};
+
+struct Run {
+    lines: Lines,
+    naive: Naive,
+    index: u64,
+    now_ms: u64,
+    seen: BTreeMap<LineName, Seen>,
+    /// Versions and epochs of a name only grow, over all its incarnations.
+    newest: BTreeMap<LineName, (u64, u64)>,
+}
+
+impl Run {
+    fn new() -> Self {
+        Self {
+            lines: Lines::with_limits(LIMITS),
+            naive: Naive {
+                work_max: LIMITS.work_max,
+                gone_kept: LIMITS.gone_kept,
+                ..Naive::default()
+            },
+            index: 0,
+            now_ms: 10_000,
+            seen: BTreeMap::new(),
+            newest: BTreeMap::new(),
+        }
+    }
+
+    fn step(&mut self, line: usize, command: &Command) {
+        let line = LineName::try_from(LINES[line]).unwrap();
+        if let Command::Clock { forward, .. } = command {
+            self.now_ms += u64::from(*forward);
+        }
+        let back = matches!(command, Command::Clock { back: true, .. });
+        let op = command.to_op(line, &self.naive);
+        let mut events = Vec::new();
+        match &op {
+            Some(op) => self.apply(op, back, &mut events),
+            None => self.restart(),
+        }
+        check::against_recount(&self.lines, &self.naive);
+        self.seen = check::movement(&self.seen, &self.lines, op.as_ref(), &events);
+        self.over_incarnations(&events);
+    }
+
+    fn apply(&mut self, op: &Op, back: bool, events: &mut Vec<Event>) {
+        self.index += 1;
+        // A new leader's clock can start behind: the shard's must not follow.
+        let now_ms = if back { self.now_ms / 2 } else { self.now_ms };
+        let stamp = Stamp {
+            index: self.index,
+            op_no: 7,
+            now_ms,
+        };
+        let (mut expected_events, incarnation) = (Vec::new(), self.index * 4_096 + 7);
+        let before = self.lines.dump();
+        let reply = self.lines.apply(stamp, op, events);
+        let expected = self
+            .naive
+            .apply(incarnation, now_ms, op, &mut expected_events);
+        self.compare_reply(&reply, expected);
+        assert_eq!(events, &expected_events, "events of {op:?}");
+        if reply.is_err() {
+            let mut after = self.lines.dump();
+            after.head.now_ms = before.head.now_ms;
+            assert_eq!(before, after, "an error means no effect");
+        }
+    }
+
+    fn compare_reply(&self, reply: &Result<Reply, Refused>, expected: Result<Answer, Refused>) {
+        let reply = reply.clone().map(|reply| match reply {
+            Reply::Status(status) => {
+                let line = self.lines.get(&status.line).unwrap();
+                assert_eq!(
+                    line.status(status.at, self.naive.now_ms),
+                    Ok(status.clone())
+                );
+                Answer::Token(status.at.token)
+            }
+            Reply::Line {
+                incarnation,
+                version,
+            } => Answer::Line {
+                incarnation,
+                version,
+            },
+            Reply::Deleted { remaining } => Answer::Remaining(remaining),
+            Reply::Recycled { count } => Answer::Recycled(count),
+            Reply::Nothing => Answer::Nothing,
+        });
+        assert_eq!(reply, expected);
+    }
+
+    fn restart(&mut self) {
+        let dump = self.lines.dump();
+        self.lines = Lines::restore_with(LIMITS, dump.clone()).unwrap();
+        assert_eq!(self.lines.dump(), dump, "nothing is lost over a restart");
+    }
+
+    fn over_incarnations(&mut self, events: &[Event]) {
+        for event in events {
+            let (version, epoch) = self.newest.entry(event.line().clone()).or_default();
+            assert!(
+                event.version() > *version,
+                "versions grow over incarnations"
+            );
+            *version = event.version();
+            if let Event::Token {
+                token,
+                what: nowserving_line::TokenChange::Claimed,
+                ..
+            } = event
+            {
+                let line = self.lines.get(event.line()).unwrap();
+                let given = line.live(0, *token).and_then(|live| live.epoch());
+                assert!(given > Some(*epoch), "epochs grow over incarnations");
+                *epoch = given.unwrap();
+            }
+        }
+    }
+
+    /// Jobs end, and then nobody waits for a seat that is free.
+    fn finish(&mut self) {
+        for _ in 0..100 {
+            let job = self
+                .lines
+                .jobs()
+                .next()
+                .map(|(line, _)| line.as_str().to_owned());
+            let Some(job) = job else { return };
+            let line = LINES.iter().position(|line| **line == *job).unwrap();
+            self.step(line, &Command::Step);
+        }
+        panic!("a job never ends");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        max_shrink_iters: 4_096,
+        ..ProptestConfig::with_cases(10_000)
+    })]
+
+    #[test]
+    fn agrees_with_a_recount(
+        (seats, queue_limit) in (1..5u8, 0..12u8),
+        commands in prop::collection::vec(command(), 1..120),
+    ) {
+        let mut run = Run::new();
+        for line in 0..LINES.len() {
+            run.step(line, &Command::Create { seats, queue_limit });
+        }
+        for (line, command) in &commands {
+            run.step(*line, command);
+        }
+        run.finish();
+    }
+}

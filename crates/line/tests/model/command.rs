@@ -1,0 +1,316 @@
+//! What can happen, without knowing yet which tokens there will be.
+
+use nowserving_line::{
+    Change, LineName, Op, RecycleItem, Settings, SettingsPatch, State, TokenRef,
+};
+use proptest::prelude::*;
+
+use crate::naive::NaiveLine;
+use crate::shard::Naive;
+
+/// Operations name tokens by a number that is folded into what has been issued by then.
+#[derive(Debug, Clone)]
+pub enum Command {
+    Enter {
+        key: Option<u8>,
+    },
+    Token {
+        verb: Verb,
+        pick: u16,
+        epoch: Epoch,
+        astray: bool,
+    },
+    /// As the leader does it: all that is due, or those picked, told truly or not.
+    Recycle {
+        picks: Option<Vec<u16>>,
+        truly: bool,
+    },
+    Heard {
+        picks: Vec<(u16, u16)>,
+    },
+    Configure {
+        seats: Option<u8>,
+        queue_limit: Option<u8>,
+        idle: bool,
+        condition: Condition,
+    },
+    Create {
+        seats: u8,
+        queue_limit: u8,
+    },
+    Delete {
+        force: bool,
+    },
+    Step,
+    /// The clock moves, or somebody claims it did.
+    Clock {
+        forward: u16,
+        back: bool,
+    },
+    /// Dump, restore, and go on with what was restored.
+    Restart,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum Verb {
+    Claim,
+    Renew,
+    Complete,
+    Leave,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum Epoch {
+    None,
+    Right,
+    Older,
+    Newer,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum Condition {
+    None,
+    Met,
+    Old,
+    Future,
+}
+
+pub const LINES: [&str; 2] = ["a", "b"];
+pub const KEYS: u8 = 6;
+const IDLE_MS: u64 = 1_000;
+
+pub fn settings(seats: u8, queue_limit: u8) -> Settings {
+    Settings {
+        waiting_idle_timeout_ms: IDLE_MS,
+        claim_timeout_ms: 500,
+        checkout_timeout_ms: 700,
+        checkout_max_ms: 2_000,
+        ..Settings::new(u32::from(seats).max(1), queue_limit.into())
+    }
+}
+
+pub fn key(key: u8) -> Box<[u8]> {
+    format!("key-{key}").into_bytes().into()
+}
+
+fn token_command() -> impl Strategy<Value = Command> {
+    let verb = prop_oneof![
+        3 => Just(Verb::Claim),
+        1 => Just(Verb::Renew),
+        3 => Just(Verb::Complete),
+        3 => Just(Verb::Leave),
+    ];
+    let epoch = prop_oneof![
+        2 => Just(Epoch::None),
+        5 => Just(Epoch::Right),
+        1 => Just(Epoch::Older),
+        1 => Just(Epoch::Newer),
+    ];
+    (verb, any::<u16>(), epoch, prop::bool::weighted(0.02)).prop_map(
+        |(verb, pick, epoch, astray)| Command::Token {
+            verb,
+            pick,
+            epoch,
+            astray,
+        },
+    )
+}
+
+fn recycle() -> impl Strategy<Value = Command> {
+    let picks = prop::option::of(prop::collection::vec(any::<u16>(), 0..8));
+    (picks, prop::bool::weighted(0.8)).prop_map(|(picks, truly)| Command::Recycle { picks, truly })
+}
+
+fn configure() -> impl Strategy<Value = Command> {
+    let condition = prop_oneof![
+        5 => Just(Condition::None),
+        1 => Just(Condition::Met),
+        1 => Just(Condition::Old),
+        1 => Just(Condition::Future),
+    ];
+    let some = prop::option::of;
+    (
+        some(1..9u8),
+        some(0..12u8),
+        prop::bool::weighted(0.1),
+        condition,
+    )
+        .prop_map(|(seats, queue_limit, idle, condition)| Command::Configure {
+            seats,
+            queue_limit,
+            idle,
+            condition,
+        })
+}
+
+/// One command, and for which of the lines.
+pub fn command() -> impl Strategy<Value = (usize, Command)> {
+    let enter = prop::option::of(0..KEYS).prop_map(|key| Command::Enter { key });
+    let heard = prop::collection::vec((any::<u16>(), 0..2_000u16), 0..5);
+    let create = (1..5u8, 0..9u8);
+    let clock = (0..900u16, prop::bool::weighted(0.1));
+    let command = prop_oneof![
+        24 => enter,
+        30 => token_command(),
+        6 => recycle(),
+        2 => heard.prop_map(|picks| Command::Heard { picks }),
+        5 => configure(),
+        2 => create.prop_map(|(seats, queue_limit)| Command::Create { seats, queue_limit }),
+        1 => prop::bool::ANY.prop_map(|force| Command::Delete { force }),
+        4 => Just(Command::Step),
+        6 => clock.prop_map(|(forward, back)| Command::Clock { forward, back }),
+        2 => Just(Command::Restart),
+    ];
+    // Mostly one line, so that it gets somewhere; the other sees that they don't touch.
+    (prop_oneof![6 => Just(0), 1 => Just(1usize)], command)
+}
+
+impl Command {
+    /// The operation this is now; `None` for what is none.
+    pub fn to_op(&self, line: LineName, naive: &Naive) -> Option<Op> {
+        let now = naive.lines.get(&line);
+        let incarnation = now.map_or(0, |now| now.incarnation);
+        Some(match self {
+            Command::Enter { key: k } => Op::Enter {
+                line,
+                key: k.map(key),
+                lane: None,
+            },
+            Command::Token {
+                verb,
+                pick,
+                epoch,
+                astray,
+            } => {
+                let at = TokenRef {
+                    incarnation: incarnation + u64::from(*astray),
+                    lane: 0,
+                    token: now.map_or(1, |now| fold(now, *pick)),
+                };
+                token_op(*verb, line, at, now, *epoch)
+            }
+            Command::Recycle { picks, truly } => Op::Recycle {
+                line,
+                incarnation,
+                tokens: now.map_or(Vec::new(), |now| items(now, naive.now_ms, picks, *truly)),
+            },
+            Command::Heard { picks } => {
+                let tokens = picks.iter().map(|(pick, ms)| {
+                    let token = now.map_or(1, |now| fold(now, *pick));
+                    (0, token, (naive.now_ms + 500).saturating_sub((*ms).into()))
+                });
+                let tokens = tokens.collect();
+                Op::Heard {
+                    line,
+                    incarnation,
+                    tokens,
+                }
+            }
+            Command::Configure {
+                seats,
+                queue_limit,
+                idle,
+                condition,
+            } => Op::Configure {
+                line,
+                patch: SettingsPatch {
+                    seats: seats.map(|n| Change::Set(n.into())),
+                    queue_limit: queue_limit.map(|n| Change::Set(n.into())),
+                    waiting_idle_timeout_ms: idle.then_some(Change::Set(IDLE_MS / 2)),
+                    ..SettingsPatch::default()
+                },
+                if_version: now.and_then(|now| match condition {
+                    Condition::None => None,
+                    Condition::Met => Some(now.version),
+                    Condition::Old => now.settings_version.checked_sub(1),
+                    Condition::Future => Some(now.version + 1),
+                }),
+            },
+            Command::Create { seats, queue_limit } => Op::Create {
+                line,
+                settings: settings(*seats, *queue_limit),
+            },
+            Command::Delete { force } => Op::Delete {
+                line,
+                force: *force,
+            },
+            Command::Step => Op::Step { line, incarnation },
+            Command::Clock { .. } => Op::Stamp,
+            Command::Restart => return None,
+        })
+    }
+}
+
+/// Mostly one of the live tokens, sometimes any, sometimes one that was never issued.
+fn fold(line: &NaiveLine, pick: u16) -> u64 {
+    let issued = line.tokens.len() as u64;
+    let live = (1..)
+        .zip(&line.tokens)
+        .filter(|(_, t)| t.state != State::Gone);
+    let live: Vec<u64> = live.map(|(token, _)| token).collect();
+    let (kind, pick) = (pick % 8, usize::from(pick / 8));
+    if kind > 0 && !live.is_empty() {
+        // The front, where the seats are, is where most happens.
+        let reach = if kind > 3 {
+            live.len()
+        } else {
+            live.len().min(4)
+        };
+        live[pick % reach]
+    } else {
+        pick as u64 % (issued + 3)
+    }
+}
+
+fn token_op(verb: Verb, line: LineName, at: TokenRef, now: Option<&NaiveLine>, epoch: Epoch) -> Op {
+    let tok = now.and_then(|now| now.tokens.get((at.token as usize).wrapping_sub(1)));
+    let right = tok.and_then(|tok| tok.epoch).unwrap_or(0);
+    let given = match epoch {
+        Epoch::None => None,
+        Epoch::Right => Some(right),
+        Epoch::Older => right.checked_sub(1),
+        Epoch::Newer => Some(right + 1),
+    };
+    match verb {
+        Verb::Claim => Op::Claim { line, at },
+        Verb::Leave => Op::Leave { line, at },
+        Verb::Complete => Op::Complete {
+            line,
+            at,
+            epoch: given,
+        },
+        Verb::Renew => {
+            let epoch = given.unwrap_or(right);
+            Op::Renew { line, at, epoch }
+        }
+    }
+}
+
+fn items(line: &NaiveLine, now_ms: u64, picks: &Option<Vec<u16>>, truly: bool) -> Vec<RecycleItem> {
+    let item = |token: u64| {
+        let tok = line.tokens.get((token as usize).wrapping_sub(1))?;
+        let clock_ms = match tok.state {
+            State::Waiting => tok.seen_ms,
+            State::Admitted | State::InCheckout | State::Gone => tok.deadline_ms,
+        };
+        Some(RecycleItem {
+            lane: 0,
+            token,
+            state: tok.state,
+            clock_ms: clock_ms + u64::from(!truly),
+        })
+    };
+    match picks {
+        Some(picks) => picks.iter().filter_map(|p| item(fold(line, *p))).collect(),
+        None => {
+            let idle_ms = line.settings.waiting_idle_timeout_ms;
+            let all = (1..=line.tokens.len() as u64).filter_map(item);
+            let due = all.filter(|item| match item.state {
+                State::Waiting => item.clock_ms + idle_ms < now_ms,
+                State::Admitted | State::InCheckout => item.clock_ms <= now_ms,
+                State::Gone => false,
+            });
+            due.collect()
+        }
+    }
+}
