@@ -1,0 +1,137 @@
+//! What operators do.
+
+use nowserving_line::LineName;
+use nowserving_protocol::admin::{
+    ClusterStatus, ClusterStatusRequest, Configure, Create, Delete, DeleteReply, LineList,
+    LineReply, ListLines, SettingsReply, Show,
+};
+use nowserving_protocol::error::Code;
+use serde::Serialize;
+
+use crate::client::{Client, line_name};
+use crate::error::{Error, Result};
+use crate::retry::Effect;
+
+/// The operators' side of a cluster. Cheap to clone.
+#[derive(Clone)]
+pub struct Admin {
+    client: Client,
+}
+
+/// The operators' side of one line. Cheap to clone.
+#[derive(Clone)]
+pub struct AdminLine {
+    client: Client,
+    name: LineName,
+}
+
+impl Admin {
+    pub(crate) fn new(client: Client) -> Admin {
+        Admin { client }
+    }
+
+    /// A line, there or yet to be created. Asks nothing yet.
+    ///
+    /// # Errors
+    /// [`crate::Kind::BadArgument`] if `name` is not `[A-Za-z0-9_-]{1,64}`.
+    pub fn line(&self, name: &str) -> Result<AdminLine> {
+        Ok(AdminLine {
+            client: self.client.clone(),
+            name: line_name(name)?,
+        })
+    }
+
+    /// The nodes and shards, as the node that answers sees them.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Unavailable`] if no node answers.
+    pub async fn cluster_status(&self) -> Result<ClusterStatus> {
+        self.client
+            .admin_cluster_call("status", Effect::Read, &ClusterStatusRequest {})
+            .await
+    }
+
+    /// One page of lines, in the order of their names.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Unavailable`] if no node answers.
+    pub async fn list_lines(&self, page: &ListLines) -> Result<LineList> {
+        self.client
+            .admin_cluster_call("list_lines", Effect::Read, page)
+            .await
+    }
+}
+
+impl AdminLine {
+    /// The line's name.
+    #[must_use]
+    pub fn name(&self) -> &LineName {
+        &self.name
+    }
+
+    /// Creates the line.
+    ///
+    /// # Errors
+    /// `line_exists`; `bad_request` naming the setting that is out of its range.
+    pub async fn create(&self, settings: &Create) -> Result<LineReply> {
+        match self.call("create", Effect::Write, settings).await {
+            Err(error) if is_own_effect(&error, Code::LineExists) => {
+                let made: LineReply = self.show().await?;
+                let asked = settings.clone().into_settings();
+                let same = asked.is_ok_and(|asked| made.settings == SettingsReply::from(&asked));
+                if same { Ok(made) } else { Err(error) }
+            }
+            other => other,
+        }
+    }
+
+    /// Changes any subset of the settings, at once and all or none.
+    ///
+    /// # Errors
+    /// `line_not_found`; `version_conflict` if `if_version` is not the version now (if
+    /// [`Error::may_have_happened`], possibly by this very call); `bad_request`.
+    pub async fn configure(&self, changes: &Configure) -> Result<LineReply> {
+        self.call("configure", Effect::Write, changes).await
+    }
+
+    /// Settings, board and counts.
+    ///
+    /// # Errors
+    /// `line_not_found`.
+    pub async fn show(&self) -> Result<LineReply> {
+        self.call("show", Effect::Read, &Show {}).await
+    }
+
+    /// Deletes the line; with `force` even if somebody is in it. Ending many tokens takes a while:
+    /// then the answer says how many remain, and the line is gone once [`AdminLine::show`] says
+    /// `line_not_found`.
+    ///
+    /// # Errors
+    /// `line_not_empty` without `force`; `line_not_found`.
+    pub async fn delete(&self, force: bool) -> Result<DeleteReply> {
+        match self.call("delete", Effect::Write, &Delete { force }).await {
+            Err(error) if is_own_effect(&error, Code::LineNotFound) => Ok(DeleteReply {
+                line: self.name.clone(),
+                deleted: true,
+                remaining: 0,
+            }),
+            other => other,
+        }
+    }
+
+    async fn call<Q: Serialize, R: serde::de::DeserializeOwned>(
+        &self,
+        op: &str,
+        effect: Effect,
+        body: &Q,
+    ) -> Result<R> {
+        self.client
+            .admin_line_call(&self.name, op, effect, body)
+            .await
+    }
+}
+
+/// Whether a refusal may come from an earlier attempt of the same call, whose answer was lost.
+fn is_own_effect(error: &Error, code: Code) -> bool {
+    error.code() == Some(code) && error.may_have_happened()
+}

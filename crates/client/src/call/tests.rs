@@ -1,0 +1,199 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use nowserving_protocol::error::{ApiError, Code};
+
+use super::*;
+use crate::error::{Error, Kind};
+
+/// What the fake cluster does with one attempt.
+enum Does {
+    Answer,
+    Miss(Miss),
+    /// says nothing until the attempt's time is up
+    Silence,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Sent {
+    subject: String,
+    payload: Bytes,
+    told_ms: u128,
+}
+
+#[derive(Default)]
+struct Script {
+    does: Mutex<VecDeque<Does>>,
+    sent: Mutex<Vec<Sent>>,
+}
+
+impl Script {
+    fn new(does: impl IntoIterator<Item = Does>) -> Script {
+        Script {
+            does: Mutex::new(does.into_iter().collect()),
+            sent: Mutex::default(),
+        }
+    }
+
+    fn subjects(&self) -> Vec<String> {
+        self.sent
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|sent| sent.subject.clone())
+            .collect()
+    }
+}
+
+impl Transport for Script {
+    async fn request(
+        &self,
+        subject: &str,
+        payload: Bytes,
+        told: Duration,
+        wait: Duration,
+    ) -> std::result::Result<Bytes, Miss> {
+        assert!(told < wait, "{told:?} {wait:?}");
+        self.sent.lock().unwrap().push(Sent {
+            subject: subject.to_owned(),
+            payload,
+            told_ms: told.as_millis(),
+        });
+        let does = self.does.lock().unwrap().pop_front();
+        match does {
+            Some(Does::Answer) => Ok(Bytes::from_static(b"yes")),
+            Some(Does::Miss(miss)) => Err(miss),
+            Some(Does::Silence) | None => {
+                tokio::time::sleep(wait).await;
+                Err(Miss::NoAnswer)
+            }
+        }
+    }
+}
+
+fn request(shard: bool) -> Request {
+    Request {
+        shard_subject: shard.then(|| "shard".to_owned()),
+        plain_subject: "plain".to_owned(),
+        payload: Bytes::from_static(b"key 1"),
+        effect: Effect::Write,
+    }
+}
+
+async fn run(script: &Script, shard: bool, deadline_ms: u64) -> (Result<Answer>, Duration) {
+    let begin = Instant::now();
+    let deadline = begin + Duration::from_millis(deadline_ms);
+    let result = call(script, &request(shard), deadline).await;
+    (result, begin.elapsed())
+}
+
+fn api(code: Code) -> Does {
+    Does::Miss(Miss::Api(ApiError::new(code, "x")))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_leader_is_asked_first() {
+    let script = Script::new([Does::Answer]);
+    let (result, took) = run(&script, true, 10_000).await;
+    let answer = result.unwrap();
+    assert_eq!(&answer.payload[..], b"yes");
+    assert!(!answer.shard_missed);
+    assert_eq!(took, Duration::ZERO);
+    assert_eq!(script.subjects(), ["shard"]);
+    assert_eq!(script.sent.lock().unwrap()[0].told_ms, 2_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_leader_asks_any_node_without_a_pause() {
+    let script = Script::new([Does::Miss(Miss::NoResponders), Does::Answer]);
+    let (result, took) = run(&script, true, 10_000).await;
+    assert!(result.unwrap().shard_missed);
+    assert_eq!(took, Duration::ZERO);
+    assert_eq!(script.subjects(), ["shard", "plain"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_change_is_followed_with_the_same_payload() {
+    let script = Script::new([
+        Does::Silence,
+        api(Code::Unavailable),
+        Does::Miss(Miss::NoResponders),
+        api(Code::OutcomeUnknown),
+        Does::Answer,
+    ]);
+    let (result, took) = run(&script, true, 10_000).await;
+    result.unwrap();
+    assert_eq!(
+        script.subjects(),
+        ["shard", "plain", "shard", "plain", "shard"]
+    );
+    let sent = script.sent.lock().unwrap();
+    assert!(sent.iter().all(|sent| sent.payload == sent_payload()));
+    assert!(
+        took >= ATTEMPT_MAX && took < Duration::from_secs(3),
+        "{took:?}"
+    );
+}
+
+fn sent_payload() -> Bytes {
+    Bytes::from_static(b"key 1")
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_deadline_over_all_attempts() {
+    let script = Script::default();
+    let (result, took) = run(&script, true, 5_000).await;
+    assert_eq!(result.err().unwrap().kind(), Kind::OutcomeUnknown);
+    assert!(took <= Duration::from_millis(5_000), "{took:?}");
+    // what the cluster is told never goes past the deadline either
+    let told: u128 = script
+        .sent
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|sent| sent.told_ms)
+        .sum();
+    assert!(told < 5_000, "{told}");
+    assert!(script.sent.lock().unwrap().len() >= 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_there_is_unavailable_by_the_deadline() {
+    let script = Script::new((0..1_000).map(|_| Does::Miss(Miss::NoResponders)));
+    let (result, took) = run(&script, true, 3_000).await;
+    assert_eq!(result.err().unwrap().kind(), Kind::Unavailable);
+    assert!(took <= Duration::from_millis(3_000) && took > Duration::from_millis(2_400));
+    // no storm: after the first ones, two requests per backoff
+    let sent = script.sent.lock().unwrap().len();
+    assert!((10..60).contains(&sent), "{sent} attempts");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_final() {
+    let script = Script::new([api(Code::LineFull), Does::Answer]);
+    let (result, _) = run(&script, true, 10_000).await;
+    assert_eq!(result.err().unwrap().code(), Some(Code::LineFull));
+    assert_eq!(script.subjects(), ["shard"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fatal_miss_ends_it() {
+    let closed = Error::new(Kind::Connection, "closed");
+    let script = Script::new([Does::Miss(Miss::Fatal(closed)), Does::Answer]);
+    let (result, _) = run(&script, false, 10_000).await;
+    assert_eq!(result.err().unwrap().kind(), Kind::Connection);
+    assert_eq!(script.subjects(), ["plain"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_is_waited_out() {
+    let script = Script::new([
+        Does::Miss(Miss::Disconnected),
+        Does::Miss(Miss::Disconnected),
+        Does::Answer,
+    ]);
+    let (result, _) = run(&script, false, 10_000).await;
+    result.unwrap();
+}

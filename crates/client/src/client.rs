@@ -1,0 +1,318 @@
+//! The client: one NATS connection, shared by all its clones.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::{ConnectOptions, Event};
+use bytes::Bytes;
+use nowserving_line::LineName;
+use nowserving_protocol::codec::{self, Format};
+use nowserving_protocol::subject::{DEFAULT_PREFIX, Subjects, shard_of};
+use rand::RngExt;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use crate::admin::Admin;
+use crate::call::{self, Request};
+use crate::discovery::Shards;
+use crate::error::{Error, Kind, Result};
+use crate::feed::Feeds;
+use crate::line::Line;
+use crate::retry::Effect;
+use crate::transport::bad_reply;
+
+/// How a [`Client`] behaves.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ClientOptions {
+    /// First word(s) of every subject; default `nowserving`.
+    pub prefix: String,
+    /// How long a call may take, all its attempts together; default 10 s.
+    pub deadline: Duration,
+    /// The name of the connection, as NATS shows it; default `nowserving-client`.
+    pub name: String,
+}
+
+impl Default for ClientOptions {
+    fn default() -> ClientOptions {
+        ClientOptions {
+            prefix: DEFAULT_PREFIX.to_owned(),
+            deadline: Duration::from_secs(10),
+            name: "nowserving-client".to_owned(),
+        }
+    }
+}
+
+/// A connection to a cluster. Cheap to clone; clones share everything.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+    deadline: Duration,
+}
+
+struct Inner {
+    nats: async_nats::Client,
+    subjects: Subjects,
+    shards: Shards,
+    feeds: Arc<Feeds>,
+}
+
+impl Client {
+    /// Connects to the NATS server(s) at `url` (comma-separated) with the default options.
+    ///
+    /// # Errors
+    /// [`Kind::Connection`] if no server can be reached, [`Kind::BadArgument`] for a malformed URL.
+    pub async fn connect(url: &str) -> Result<Client> {
+        Client::connect_with(url, ClientOptions::default()).await
+    }
+
+    /// Connects to the NATS server(s) at `url` (comma-separated). User and password, or a token,
+    /// may stand in the URL; for anything else make the connection yourself and use
+    /// [`Client::from_nats`].
+    ///
+    /// # Errors
+    /// [`Kind::Connection`] if no server can be reached, [`Kind::BadArgument`] for a malformed URL
+    /// or prefix.
+    pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Client> {
+        let servers: Vec<&str> = url.split(',').map(str::trim).collect();
+        let nats = connect_options(&options.name)
+            .connect(servers)
+            .await
+            .map_err(|error| {
+                let kind = match error.kind() {
+                    async_nats::ConnectErrorKind::ServerParse => Kind::BadArgument,
+                    _ => Kind::Connection,
+                };
+                Error::new(kind, format!("NATS at {}: {error}", without_secrets(url)))
+            })?;
+        Client::from_nats(nats, options)
+    }
+
+    /// Uses a NATS connection that is there already. Set a jittered reconnect delay and a ping
+    /// interval of some seconds on it, as its defaults have neither.
+    ///
+    /// # Errors
+    /// [`Kind::BadArgument`] for a malformed prefix.
+    pub fn from_nats(nats: async_nats::Client, options: ClientOptions) -> Result<Client> {
+        let subjects = Subjects::new(options.prefix)
+            .map_err(|error| Error::new(Kind::BadArgument, error.message))?;
+        let feeds = Arc::new(Feeds::new(nats.clone(), subjects.clone()));
+        let inner = Inner {
+            nats,
+            subjects,
+            shards: Shards::default(),
+            feeds,
+        };
+        Ok(Client {
+            inner: Arc::new(inner),
+            deadline: options.deadline,
+        })
+    }
+
+    /// The same client, its calls under another deadline.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Duration) -> Client {
+        Client {
+            deadline,
+            ..self.clone()
+        }
+    }
+
+    /// How long a call may take, all its attempts together.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// A line, for its users. Asks nothing yet.
+    ///
+    /// # Errors
+    /// [`Kind::BadArgument`] if `name` is not `[A-Za-z0-9_-]{1,64}`.
+    pub fn line(&self, name: &str) -> Result<Line> {
+        Ok(Line::new(self.clone(), line_name(name)?))
+    }
+
+    /// The operators' side.
+    #[must_use]
+    pub fn admin(&self) -> Admin {
+        Admin::new(self.clone())
+    }
+
+    /// The NATS connection underneath.
+    #[must_use]
+    pub fn nats(&self) -> &async_nats::Client {
+        &self.inner.nats
+    }
+
+    pub(crate) fn feeds(&self) -> &Arc<Feeds> {
+        &self.inner.feeds
+    }
+
+    /// A user's operation on a line.
+    pub(crate) async fn line_call<Q: Serialize, R: DeserializeOwned>(
+        &self,
+        line: &LineName,
+        op: &str,
+        effect: Effect,
+        body: &Q,
+    ) -> Result<R> {
+        let deadline = Instant::now() + self.deadline;
+        let Inner {
+            nats,
+            subjects,
+            shards,
+            ..
+        } = &*self.inner;
+        let shard = shards
+            .get(nats, subjects)
+            .await
+            .map(|count| shard_of(line.as_str(), count));
+        let request = Request {
+            shard_subject: shard.map(|shard| subjects.shard(shard, line, op)),
+            plain_subject: subjects.line(line, op),
+            payload: encode(body),
+            effect,
+        };
+        self.ask(&request, deadline).await
+    }
+
+    /// An operator's operation on a line.
+    pub(crate) async fn admin_line_call<Q: Serialize, R: DeserializeOwned>(
+        &self,
+        line: &LineName,
+        op: &str,
+        effect: Effect,
+        body: &Q,
+    ) -> Result<R> {
+        let subject = self.inner.subjects.admin_line(line, op);
+        self.plain_call(subject, effect, body).await
+    }
+
+    /// An operator's operation on the cluster.
+    pub(crate) async fn admin_cluster_call<Q: Serialize, R: DeserializeOwned>(
+        &self,
+        op: &str,
+        effect: Effect,
+        body: &Q,
+    ) -> Result<R> {
+        let subject = self.inner.subjects.admin_cluster(op);
+        self.plain_call(subject, effect, body).await
+    }
+
+    async fn plain_call<Q: Serialize, R: DeserializeOwned>(
+        &self,
+        plain_subject: String,
+        effect: Effect,
+        body: &Q,
+    ) -> Result<R> {
+        let request = Request {
+            shard_subject: None,
+            plain_subject,
+            payload: encode(body),
+            effect,
+        };
+        self.ask(&request, Instant::now() + self.deadline).await
+    }
+
+    async fn ask<R: DeserializeOwned>(&self, request: &Request, deadline: Instant) -> Result<R> {
+        let answer = call::call(&self.inner.nats, request, deadline).await?;
+        if answer.shard_missed {
+            self.inner.shards.suspect();
+        }
+        codec::decode(&answer.payload).map_err(|error| bad_reply(&error))
+    }
+}
+
+fn encode<Q: Serialize>(body: &Q) -> Bytes {
+    codec::encode(body, Format::MsgPack).into()
+}
+
+pub(crate) fn line_name(name: &str) -> Result<LineName> {
+    LineName::try_from(name).map_err(|_| {
+        let start: String = name.chars().take(80).collect();
+        Error::new(
+            Kind::BadArgument,
+            format!("a line's name is 1 to 64 of [A-Za-z0-9_-], not {start:?}"),
+        )
+    })
+}
+
+fn connect_options(name: &str) -> ConnectOptions {
+    ConnectOptions::new()
+        .name(name)
+        .connection_timeout(Duration::from_secs(5))
+        // A half-open connection is found in two of these; the library's default is a minute.
+        .ping_interval(Duration::from_secs(5))
+        .reconnect_delay_callback(reconnect_delay)
+        // Boards are read eagerly; what a stalled process misses shows as a gap and costs one
+        // status, while the default of 65,536 boards would be a lot of memory for old news.
+        .subscription_capacity(2_048)
+        .event_callback(|event| async move {
+            match event {
+                Event::SlowConsumer(_) => warn!(%event, "NATS messages were dropped"),
+                _ => debug!(%event, "NATS"),
+            }
+        })
+}
+
+/// Doubles from 50 ms to 3.2 s, half of it at random: a thousand clients that lost their server at
+/// the same moment must not come back at the same moment.
+fn reconnect_delay(attempts: usize) -> Duration {
+    let full_ms = 50_u64 << attempts.saturating_sub(1).min(6);
+    Duration::from_millis(rand::rng().random_range(full_ms / 2..=full_ms))
+}
+
+/// A URL as it may stand in an error message or a log.
+fn without_secrets(url: &str) -> String {
+    let one = |server: &str| match (server.split_once("://"), server.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        (None, Some((_, host))) => host.to_owned(),
+        _ => server.to_owned(),
+    };
+    url.split(',')
+        .map(|server| one(server.trim()))
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reconnects_are_spread_and_bounded() {
+        for attempts in [0, 1, 2, 7, 8, 1_000, usize::MAX] {
+            let delay = reconnect_delay(attempts);
+            assert!(delay >= Duration::from_millis(25), "{attempts}: {delay:?}");
+            assert!(
+                delay <= Duration::from_millis(3_200),
+                "{attempts}: {delay:?}"
+            );
+        }
+        let some: std::collections::BTreeSet<_> = (0..100).map(|_| reconnect_delay(9)).collect();
+        assert!(some.len() > 50);
+    }
+
+    #[test]
+    fn secrets_stay_out_of_messages() {
+        assert_eq!(
+            without_secrets("nats://u:p@h:4222, nats://h2"),
+            "nats://h:4222,nats://h2"
+        );
+        assert_eq!(without_secrets("token@h:4222"), "h:4222");
+        assert_eq!(without_secrets("127.0.0.1:4222"), "127.0.0.1:4222");
+    }
+
+    #[test]
+    fn bad_line_names_are_refused_before_anything_is_sent() {
+        for name in ["", "a b", "a.b", "*", ">", "票", &"x".repeat(65)] {
+            assert_eq!(
+                line_name(name).map_err(|error| error.kind()),
+                Err(Kind::BadArgument)
+            );
+        }
+        assert!(line_name("shop-1").is_ok());
+    }
+}

@@ -1,0 +1,123 @@
+//! How many shards the cluster has, learned from NATS's service discovery.
+//!
+//! Each node is an instance of the service `nowserving`; its metadata names `shards` and `prefix`.
+//! Without an answer requests go over the plain subjects, which is only one hop more.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures::StreamExt;
+use nowserving_protocol::subject::Subjects;
+use serde::Deserialize;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tracing::debug;
+
+const INFO_SUBJECT: &str = "$SRV.INFO.nowserving";
+/// A call waits this long at most for the discovery that goes before it.
+const ANSWER_MAX: Duration = Duration::from_millis(250);
+/// Discovery is tried this often at most: a cluster that is away must not be asked per call.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// The number of shards, as far as it is known.
+#[derive(Debug, Default)]
+pub(crate) struct Shards {
+    /// 0: not known.
+    count: AtomicU32,
+    /// The count led nowhere; it may be another cluster by now.
+    suspect: AtomicBool,
+    asked_at: Mutex<Option<Instant>>,
+}
+
+impl Shards {
+    /// The number of shards; `None` while it is not known. At most one caller at a time waits for
+    /// an answer, the others go on without.
+    pub(crate) async fn get(&self, nats: &async_nats::Client, subjects: &Subjects) -> Option<u32> {
+        let known = match self.count.load(Ordering::Relaxed) {
+            0 => None,
+            count => Some(count),
+        };
+        if known.is_some() && !self.suspect.load(Ordering::Relaxed) {
+            return known;
+        }
+        let Ok(mut asked_at) = self.asked_at.try_lock() else {
+            return known;
+        };
+        if asked_at.is_some_and(|at| at.elapsed() < INTERVAL) {
+            return known;
+        }
+        *asked_at = Some(Instant::now());
+        let Some(count) = ask(nats, subjects.prefix()).await else {
+            return known;
+        };
+        debug!(count, "shards learned");
+        self.count.store(count, Ordering::Relaxed);
+        self.suspect.store(false, Ordering::Relaxed);
+        Some(count)
+    }
+
+    /// Nobody listens on a shard's subject: no leader now, or the count is wrong.
+    pub(crate) fn suspect(&self) {
+        self.suspect.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The first answer of a node with our prefix.
+async fn ask(nats: &async_nats::Client, prefix: &str) -> Option<u32> {
+    let inbox = nats.new_inbox();
+    let mut answers = nats.subscribe(inbox.clone()).await.ok()?;
+    nats.publish_with_reply(INFO_SUBJECT, inbox, bytes::Bytes::new())
+        .await
+        .ok()?;
+    let first = async {
+        while let Some(message) = answers.next().await {
+            if message.status == Some(async_nats::StatusCode::NO_RESPONDERS) {
+                return None;
+            }
+            if let Some(count) = read(&message.payload, prefix) {
+                return Some(count);
+            }
+        }
+        None
+    };
+    tokio::time::timeout(ANSWER_MAX, first).await.ok().flatten()
+}
+
+/// The shards of an instance that serves `prefix`.
+fn read(payload: &[u8], prefix: &str) -> Option<u32> {
+    #[derive(Deserialize)]
+    struct Info {
+        #[serde(default)]
+        metadata: Metadata,
+    }
+    #[derive(Deserialize, Default)]
+    struct Metadata {
+        shards: Option<String>,
+        prefix: Option<String>,
+    }
+    let info: Info = serde_json::from_slice(payload).ok()?;
+    if info.metadata.prefix.is_some_and(|other| other != prefix) {
+        return None;
+    }
+    let count = info.metadata.shards?.parse().ok()?;
+    (count > 0).then_some(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_metadata_of_our_cluster_only() {
+        let info = |metadata: &str| format!(r#"{{"name":"nowserving","metadata":{metadata}}}"#);
+        let ours = info(r#"{"shards":"16","prefix":"nowserving","cluster":"c"}"#);
+        assert_eq!(read(ours.as_bytes(), "nowserving"), Some(16));
+        assert_eq!(read(ours.as_bytes(), "other"), None);
+        assert_eq!(read(info(r#"{"shards":"16"}"#).as_bytes(), "any"), Some(16));
+        for bad in [r#"{"shards":"0"}"#, r#"{"shards":"x"}"#, "{}", "[]"] {
+            assert_eq!(read(info(bad).as_bytes(), "nowserving"), None, "{bad}");
+        }
+        assert_eq!(read(b"{}", "nowserving"), None);
+        assert_eq!(read(b"", "nowserving"), None);
+    }
+}

@@ -1,0 +1,218 @@
+//! The boards of one line, subscribed to once however many watch it in this process.
+//!
+//! One task per watched line reads its subscriptions eagerly, decodes each board once and hands it
+//! to all watchers over a bounded channel. Who falls behind is told so and resynchronises; nobody
+//! holds up anybody else.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use async_nats::Message;
+use futures::StreamExt;
+use nowserving_line::LineName;
+use nowserving_protocol::codec;
+use nowserving_protocol::event::{BoardEvent, LineEvent};
+use nowserving_protocol::subject::Subjects;
+use tokio::sync::{broadcast, watch};
+use tracing::debug;
+
+use crate::error::{Error, Kind, Result};
+
+/// Boards that a watcher may be behind; at twenty a second, six seconds.
+const BEHIND_MAX: usize = 128;
+/// How often to look whether the connection was lost and made again.
+const RECONNECT_CHECK: Duration = Duration::from_millis(250);
+
+/// What watchers are told.
+#[derive(Debug, Clone)]
+pub(crate) enum Beat {
+    Board(Arc<BoardEvent>),
+    /// Something may have been missed, or the line has changed in a way that no board shows.
+    Resync,
+}
+
+/// The feeds of one client.
+pub(crate) struct Feeds {
+    nats: async_nats::Client,
+    subjects: Subjects,
+    open: Mutex<HashMap<LineName, Weak<Feed>>>,
+}
+
+/// One line's subscription; ends with its last watcher.
+pub(crate) struct Feed {
+    line: LineName,
+    feeds: Weak<Feeds>,
+    task: tokio::task::JoinHandle<()>,
+    ready: watch::Receiver<bool>,
+    /// Never read: what new watchers are made from. (A sender here would keep the channel open
+    /// after the task's end, and the watchers waiting.)
+    template: broadcast::Receiver<Beat>,
+}
+
+impl Feeds {
+    pub(crate) fn new(nats: async_nats::Client, subjects: Subjects) -> Feeds {
+        Feeds {
+            nats,
+            subjects,
+            open: Mutex::default(),
+        }
+    }
+
+    /// A watcher of this line. When this returns, the server knows of the subscription: a request
+    /// sent afterwards over the same connection sees no state newer than the first board missed.
+    pub(crate) async fn watch(
+        self: &Arc<Feeds>,
+        line: &LineName,
+        patience: Duration,
+    ) -> Result<Watcher> {
+        let feed = self.feed(line);
+        let beats = feed.template.resubscribe();
+        let mut ready = feed.ready.clone();
+        match tokio::time::timeout(patience, ready.wait_for(|ready| *ready)).await {
+            Ok(Ok(_)) => Ok(Watcher {
+                beats,
+                _feed: feed.clone(),
+            }),
+            Ok(Err(_)) => Err(closed()),
+            Err(_) => Err(Error::new(
+                Kind::Unavailable,
+                "no connection to NATS to watch over",
+            )),
+        }
+    }
+
+    fn feed(self: &Arc<Feeds>, line: &LineName) -> Arc<Feed> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(feed) = open.get(line).and_then(Weak::upgrade)
+            && !feed.task.is_finished()
+        {
+            return feed;
+        }
+        let (beats, template) = broadcast::channel(BEHIND_MAX);
+        let (is_ready, ready) = watch::channel(false);
+        let reader = Reader {
+            nats: self.nats.clone(),
+            board_subject: self.subjects.board(line),
+            line_subject: self.subjects.line_event(line),
+            beats,
+        };
+        let feed = Arc::new(Feed {
+            line: line.clone(),
+            feeds: Arc::downgrade(self),
+            task: tokio::spawn(reader.run(is_ready)),
+            ready,
+            template,
+        });
+        open.insert(line.clone(), Arc::downgrade(&feed));
+        feed
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.task.abort();
+        if let Some(feeds) = self.feeds.upgrade() {
+            let mut open = feeds.open.lock().unwrap_or_else(PoisonError::into_inner);
+            // Another feed of the same line may have taken the place already.
+            if open
+                .get(&self.line)
+                .is_some_and(|feed| feed.strong_count() == 0)
+            {
+                open.remove(&self.line);
+            }
+        }
+    }
+}
+
+/// One watcher's end of a feed.
+pub(crate) struct Watcher {
+    beats: broadcast::Receiver<Beat>,
+    _feed: Arc<Feed>,
+}
+
+impl Watcher {
+    /// The next beat. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Result<Beat> {
+        match self.beats.recv().await {
+            Ok(beat) => Ok(beat),
+            Err(broadcast::error::RecvError::Lagged(_)) => Ok(Beat::Resync),
+            Err(broadcast::error::RecvError::Closed) => Err(closed()),
+        }
+    }
+}
+
+fn closed() -> Error {
+    Error::new(Kind::Connection, "the NATS connection is closed")
+}
+
+/// The task behind a feed.
+struct Reader {
+    nats: async_nats::Client,
+    board_subject: String,
+    line_subject: String,
+    beats: broadcast::Sender<Beat>,
+}
+
+impl Reader {
+    async fn run(self, ready: watch::Sender<bool>) {
+        // The library subscribes again by itself after a reconnect; what was published meanwhile
+        // is lost, so the watchers are told.
+        let statistics = self.nats.statistics();
+        let connects = || statistics.connects.load(Ordering::Relaxed);
+        let mut seen_connects = connects();
+        let boards = self.nats.subscribe(self.board_subject.clone()).await;
+        let changes = self.nats.subscribe(self.line_subject.clone()).await;
+        let (Ok(mut boards), Ok(mut changes)) = (boards, changes) else {
+            return;
+        };
+        if self.nats.flush().await.is_err() || ready.send(true).is_err() {
+            return;
+        }
+        let mut check = tokio::time::interval(RECONNECT_CHECK);
+        check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let beat = tokio::select! {
+                message = boards.next() => match message {
+                    Some(message) => Some(board(&message)),
+                    None => return,
+                },
+                message = changes.next() => match message {
+                    Some(message) => change(&message),
+                    None => return,
+                },
+                _ = check.tick() => {
+                    let now = connects();
+                    (std::mem::replace(&mut seen_connects, now) != now).then_some(Beat::Resync)
+                }
+            };
+            if let Some(beat) = beat {
+                // Fails only while nobody watches; the feed ends then.
+                let _ = self.beats.send(beat);
+            }
+        }
+    }
+}
+
+fn board(message: &Message) -> Beat {
+    match codec::decode::<BoardEvent>(&message.payload) {
+        Ok(board) => Beat::Board(Arc::new(board)),
+        Err(error) => {
+            debug!(%error, subject = %message.subject, "unreadable board");
+            Beat::Resync
+        }
+    }
+}
+
+/// A deleted line publishes no boards any more: only asking shows it.
+fn change(message: &Message) -> Option<Beat> {
+    match codec::decode::<LineEvent>(&message.payload) {
+        Ok(event) if event.event == "deleted" => Some(Beat::Resync),
+        Ok(_) => None,
+        Err(error) => {
+            debug!(%error, subject = %message.subject, "unreadable line event");
+            Some(Beat::Resync)
+        }
+    }
+}

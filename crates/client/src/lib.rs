@@ -1,0 +1,64 @@
+//! The SDK of nowserving: enter lines, wait, claim a seat, watch the board.
+//!
+//! ```no_run
+//! # async fn checkout() -> nowserving_client::Result<()> {
+//! use futures::StreamExt;
+//! use nowserving_client::{Client, State};
+//!
+//! let client = Client::connect("nats://127.0.0.1:4222").await?;
+//! let line = client.line("shop-1")?;
+//! let ticket = line.enter("order-4711").await?.ticket.unwrap_or_default();
+//!
+//! let mut place = line.track(&ticket);
+//! while let Some(now) = place.next().await {
+//!     let now = now?;
+//!     println!("{:?}, position {:?}", now.state, now.position);
+//!     if now.state == State::Admitted {
+//!         break;
+//!     }
+//! }
+//! let seat = line.claim(&ticket).await?;
+//! // … take the money …
+//! line.complete(&ticket, seat.epoch).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Every call has one deadline over all its attempts ([`ClientOptions::deadline`]). Until then it
+//! finds the leader of the line's shard, follows it when it changes, and repeats what can be
+//! repeated; what the cluster refuses is final and comes back as an [`Error`] at once. `enter`
+//! always carries a key, so no retry takes a second number.
+//!
+//! Nothing is queued without bound: a call is a future that its caller holds, and a watcher that
+//! falls behind skips boards and is told so.
+
+mod admin;
+mod call;
+mod client;
+mod discovery;
+mod error;
+mod feed;
+mod line;
+pub mod place;
+mod retry;
+mod track;
+mod transport;
+mod watch;
+
+pub use admin::{Admin, AdminLine};
+pub use client::{Client, ClientOptions};
+pub use error::{Error, Kind, Result};
+pub use line::Line;
+pub use track::Tracker;
+pub use watch::{BoardStream, BoardUpdate};
+
+// What calls take and give, so that one dependency is enough.
+pub use nowserving_line::{Change, LaneName, LineName, Settings, SettingsPatch, State};
+pub use nowserving_protocol::admin::{
+    ClusterStatus, Configure, CountsReply, Create, DeleteReply, LineList, LineReply, LineSummary,
+    ListLines, NodeStatus, SettingsReply, ShardStatus,
+};
+pub use nowserving_protocol::error::{ApiError, Code};
+pub use nowserving_protocol::user::{
+    BoardReply, Consistency, InfoReply, Key, LaneReply, StatusReply, StatusRequest, UserSettings,
+};

@@ -1,0 +1,259 @@
+//! What users do in a line, through a backend.
+
+use nowserving_line::{LaneName, LineName};
+use nowserving_protocol::user::{
+    Claim, Complete, Consistency, Enter, Find, Info, InfoReply, Key, Leave, Renew, StatusReply,
+    StatusRequest,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::client::Client;
+use crate::error::{Error, Kind, Result};
+use crate::feed::Watcher;
+use crate::retry::Effect;
+use crate::track::Tracker;
+use crate::watch::BoardStream;
+
+/// One line of a cluster. Cheap to clone.
+///
+/// All calls may fail with [`Kind::Unavailable`], and those that change something with
+/// [`Kind::OutcomeUnknown`]; every one of them may then be repeated. What else they are refused
+/// with stands at each.
+#[derive(Clone)]
+pub struct Line {
+    client: Client,
+    name: LineName,
+}
+
+impl Line {
+    pub(crate) fn new(client: Client, name: LineName) -> Line {
+        Line { client, name }
+    }
+
+    /// The line's name.
+    #[must_use]
+    pub fn name(&self) -> &LineName {
+        &self.name
+    }
+
+    /// The client that this line belongs to.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Takes a number under `key` (1 to 128 bytes: whose it is, in your own words), in the line's
+    /// first lane. If the key has a live token already, that one is answered. The answer carries
+    /// the `ticket`.
+    ///
+    /// # Errors
+    /// `line_not_found`, `line_closed`, `line_full`.
+    pub async fn enter(&self, key: impl Into<Vec<u8>>) -> Result<StatusReply> {
+        self.enter_with(Some(self::key(key)?), None).await
+    }
+
+    /// [`Line::enter`] with a lane, or without a key of your own: then one is made up for this
+    /// call, so that its retries still take one number only.
+    ///
+    /// # Errors
+    /// As [`Line::enter`]; `bad_request` for a lane that the line does not have.
+    pub async fn enter_with(
+        &self,
+        key: Option<Key>,
+        lane: Option<LaneName>,
+    ) -> Result<StatusReply> {
+        let key = match key {
+            Some(key) => key,
+            None => made_up_key()?,
+        };
+        let body = Enter {
+            key: Some(key),
+            lane,
+        };
+        self.write("enter", &body).await
+    }
+
+    /// The live token of a key, with its ticket, without entering.
+    ///
+    /// # Errors
+    /// `token_not_found`, `line_not_found`.
+    pub async fn find(&self, key: impl Into<Vec<u8>>) -> Result<StatusReply> {
+        self.read(
+            "find",
+            &Find {
+                key: self::key(key)?,
+            },
+        )
+        .await
+    }
+
+    /// Where a token stands. Also tells the cluster that its holder is still there: ask every
+    /// `poll_after_ms`, or the token is recycled as `idle`.
+    ///
+    /// # Errors
+    /// `ticket_invalid`, `line_not_found`.
+    pub async fn status(&self, ticket: &str) -> Result<StatusReply> {
+        self.status_with(StatusRequest {
+            ticket: ticket.to_owned(),
+            consistency: None,
+            holes: false,
+        })
+        .await
+    }
+
+    /// [`Line::status`] with another consistency, or with the holes before the token.
+    ///
+    /// # Errors
+    /// As [`Line::status`].
+    pub async fn status_with(&self, request: StatusRequest) -> Result<StatusReply> {
+        self.read("status", &request).await
+    }
+
+    /// Goes into checkout. The answer carries the `epoch`, a fencing number that only grows, and
+    /// `expires_at_ms`. Again: the same epoch, the current expiry.
+    ///
+    /// # Errors
+    /// `not_admitted` while it waits, `token_gone`, `ticket_invalid`.
+    pub async fn claim(&self, ticket: &str) -> Result<StatusReply> {
+        self.write(
+            "claim",
+            &Claim {
+                ticket: ticket.to_owned(),
+            },
+        )
+        .await
+    }
+
+    /// Keeps a claimed seat for another `checkout_timeout_ms`, until `checkout_max_ms` after the
+    /// claim.
+    ///
+    /// # Errors
+    /// `epoch_stale`, `not_admitted`, `not_claimed`, `token_gone`, `ticket_invalid`.
+    pub async fn renew(&self, ticket: &str, epoch: u64) -> Result<StatusReply> {
+        self.write(
+            "renew",
+            &Renew {
+                ticket: ticket.to_owned(),
+                epoch,
+            },
+        )
+        .await
+    }
+
+    /// Done: gives the seat back. With an `epoch`, only if it is the current one.
+    ///
+    /// # Errors
+    /// `epoch_stale`, `not_admitted`, `not_claimed`, `token_gone` (for another reason than
+    /// `completed`), `ticket_invalid`.
+    pub async fn complete(&self, ticket: &str, epoch: Option<u64>) -> Result<StatusReply> {
+        self.write(
+            "complete",
+            &Complete {
+                ticket: ticket.to_owned(),
+                epoch,
+            },
+        )
+        .await
+    }
+
+    /// Gives up, waiting or not.
+    ///
+    /// # Errors
+    /// `token_gone` (for another reason than `left`), `ticket_invalid`.
+    pub async fn leave(&self, ticket: &str) -> Result<StatusReply> {
+        self.write(
+            "leave",
+            &Leave {
+                ticket: ticket.to_owned(),
+            },
+        )
+        .await
+    }
+
+    /// The board, and the settings that users may see.
+    ///
+    /// # Errors
+    /// `line_not_found`.
+    pub async fn info(&self) -> Result<InfoReply> {
+        self.info_with(Consistency::Leader).await
+    }
+
+    /// [`Line::info`] with another consistency.
+    ///
+    /// # Errors
+    /// As [`Line::info`].
+    pub async fn info_with(&self, consistency: Consistency) -> Result<InfoReply> {
+        let consistency = (consistency != Consistency::Leader).then_some(consistency);
+        self.read("info", &Info { consistency }).await
+    }
+
+    /// The board now, and again whenever it changes (at most twenty times a second). Resumes by
+    /// itself after a lost connection. Watchers of one line in one process share a subscription.
+    ///
+    /// Needs a tokio runtime when first polled.
+    #[must_use]
+    pub fn watch(&self) -> BoardStream {
+        BoardStream::new(self.clone())
+    }
+
+    /// A token's exact place, as a status each time it changes: worked out from boards at once,
+    /// confirmed by `status` every `poll_after_ms`, which also keeps the token alive. Ends once
+    /// the token is gone.
+    ///
+    /// Needs a tokio runtime when first polled.
+    #[must_use]
+    pub fn track(&self, ticket: &str) -> Tracker {
+        Tracker::new(self.clone(), ticket.to_owned())
+    }
+
+    /// The shared subscription behind [`Line::watch`] and [`Line::track`].
+    pub(crate) async fn boards(&self) -> Result<Watcher> {
+        let feeds = self.client.feeds();
+        feeds.watch(&self.name, self.client.deadline()).await
+    }
+
+    async fn read<Q: Serialize, R: DeserializeOwned>(&self, op: &str, body: &Q) -> Result<R> {
+        self.client
+            .line_call(&self.name, op, Effect::Read, body)
+            .await
+    }
+
+    async fn write<Q: Serialize>(&self, op: &str, body: &Q) -> Result<StatusReply> {
+        self.client
+            .line_call(&self.name, op, Effect::Write, body)
+            .await
+    }
+}
+
+fn key(bytes: impl Into<Vec<u8>>) -> Result<Key> {
+    Key::new(bytes.into()).map_err(|error| Error::new(Kind::BadArgument, error.message))
+}
+
+/// 128 random bits: two callers never meet under one.
+fn made_up_key() -> Result<Key> {
+    key(format!("sdk-{:032x}", rand::random::<u128>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_checked_before_anything_is_sent() {
+        assert_eq!(
+            key("").map_err(|error| error.kind()),
+            Err(Kind::BadArgument)
+        );
+        assert_eq!(
+            key(vec![0; 129]).map_err(|error| error.kind()),
+            Err(Kind::BadArgument)
+        );
+        assert!(key(vec![0xff; 128]).is_ok());
+    }
+
+    #[test]
+    fn made_up_keys_differ() {
+        assert_ne!(made_up_key().ok(), made_up_key().ok());
+    }
+}

@@ -1,0 +1,74 @@
+//! One request over NATS.
+
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::{HeaderMap, RequestErrorKind};
+use bytes::Bytes;
+use nowserving_protocol::codec;
+use nowserving_protocol::error::ErrorReply;
+use nowserving_protocol::subject::{ERROR_HEADER, TIMEOUT_HEADER};
+
+use crate::call::Transport;
+use crate::error::{Error, Kind};
+use crate::retry::Miss;
+
+impl Transport for async_nats::Client {
+    async fn request(
+        &self,
+        subject: &str,
+        payload: Bytes,
+        told: Duration,
+        wait: Duration,
+    ) -> Result<Bytes, Miss> {
+        // While disconnected the library would keep the request and send it on reconnecting,
+        // long after the caller was told that nothing happened.
+        if self.connection_state() != State::Connected {
+            return Err(Miss::Disconnected);
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(TIMEOUT_HEADER, told.as_millis().max(1).to_string());
+        let request = async_nats::Request::new()
+            .payload(payload)
+            .headers(headers)
+            .timeout(None);
+        let sent = self.send_request(subject.to_owned(), request);
+        match tokio::time::timeout(wait, sent).await {
+            Ok(Ok(message)) => read(&message),
+            Ok(Err(error)) => Err(match error.kind() {
+                RequestErrorKind::NoResponders => Miss::NoResponders,
+                RequestErrorKind::TimedOut => Miss::NoAnswer,
+                RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded => {
+                    Miss::Fatal(Error::new(Kind::BadArgument, error.to_string()))
+                }
+                RequestErrorKind::Other => {
+                    Miss::Fatal(Error::new(Kind::Connection, error.to_string()))
+                }
+            }),
+            Err(_) => Err(Miss::NoAnswer),
+        }
+    }
+}
+
+/// The payload of a good answer, or the error that it is.
+fn read(message: &async_nats::Message) -> Result<Bytes, Miss> {
+    let is_error = message
+        .headers
+        .as_ref()
+        .is_some_and(|headers| headers.get(ERROR_HEADER).is_some());
+    if !is_error {
+        return Ok(message.payload.clone());
+    }
+    Err(match codec::decode::<ErrorReply>(&message.payload) {
+        Ok(reply) => Miss::Api(reply.error),
+        Err(error) => Miss::Fatal(bad_reply(&error)),
+    })
+}
+
+/// An answer that cannot be read.
+pub(crate) fn bad_reply(error: &impl std::fmt::Display) -> Error {
+    Error::new(
+        Kind::BadReply,
+        format!("the answer cannot be read: {error}"),
+    )
+}

@@ -1,0 +1,177 @@
+//! A line's board as a stream.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::stream::{self, BoxStream, Stream, StreamExt};
+use nowserving_protocol::event::BoardEvent;
+use nowserving_protocol::user::BoardReply;
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::feed::{Beat, Watcher};
+use crate::line::Line;
+use crate::place::is_gap;
+
+/// After an error that may pass, the line is asked again after this long.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// One board of a watched line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct BoardUpdate {
+    /// The board, whole: after a gap too it is all that is to be known of the pointers. Its lanes
+    /// list `holes`, the waiting tokens gone since the update before this one, unless they are not
+    /// known: on the first update and after a gap.
+    #[serde(flatten)]
+    pub board: BoardReply,
+    /// Boards between the update before and this one were missed: who counts holes must ask
+    /// `status` again. Never set on the first update.
+    pub gap: bool,
+}
+
+/// The boards of a line, each newer than the one before; see [`Line::watch`].
+///
+/// Errors that may pass are given out and the stream goes on; it ends after any other error, the
+/// deletion of the line (`line_not_found`) among them. Dropping it unsubscribes.
+pub struct BoardStream(BoxStream<'static, Result<BoardUpdate>>);
+
+impl Stream for BoardStream {
+    type Item = Result<BoardUpdate>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_next_unpin(cx)
+    }
+}
+
+impl BoardStream {
+    pub(crate) fn new(line: Line) -> BoardStream {
+        let watch = Watch {
+            line,
+            watcher: None,
+            sequence: Sequence::default(),
+            ask: true,
+            failed: false,
+            over: false,
+        };
+        BoardStream(stream::unfold(watch, Watch::step).boxed())
+    }
+}
+
+/// What was seen last, and so what a board is worth.
+#[derive(Debug, Default)]
+struct Sequence {
+    seen: Option<u64>,
+}
+
+impl Sequence {
+    /// `None`: a board that is no news. Else whether something before it is missing.
+    fn take(&mut self, version: u64, prev_version: u64) -> Option<Gap> {
+        let gap = match self.seen {
+            None => Gap::First,
+            Some(seen) if version <= seen => return None,
+            Some(seen) if is_gap(seen, prev_version) => Gap::Yes,
+            Some(_) => Gap::No,
+        };
+        self.seen = Some(version);
+        Some(gap)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gap {
+    /// Nothing was seen before.
+    First,
+    Yes,
+    No,
+}
+
+struct Watch {
+    line: Line,
+    /// Subscribed on the first poll, not before: a stream that nobody polls costs nothing.
+    watcher: Option<Watcher>,
+    sequence: Sequence,
+    /// The line must be asked for its board.
+    ask: bool,
+    /// Asking has just failed.
+    failed: bool,
+    over: bool,
+}
+
+impl Watch {
+    async fn step(mut self) -> Option<(Result<BoardUpdate>, Watch)> {
+        if self.over {
+            return None;
+        }
+        let result = self.next().await;
+        self.failed = result.is_err();
+        self.over = matches!(&result, Err(error) if !error.is_transient());
+        Some((result, self))
+    }
+
+    async fn next(&mut self) -> Result<BoardUpdate> {
+        if self.failed {
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+        loop {
+            let watcher = match &mut self.watcher {
+                Some(watcher) => watcher,
+                none => none.insert(self.line.boards().await?),
+            };
+            if self.ask {
+                let board = self.line.info().await?.board;
+                self.ask = false;
+                if let Some(gap) = self.sequence.take(board.version, board.version) {
+                    return Ok(BoardUpdate {
+                        board,
+                        gap: gap == Gap::Yes,
+                    });
+                }
+            }
+            match watcher.next().await? {
+                Beat::Resync => self.ask = true,
+                Beat::Board(event) => {
+                    if let Some(gap) = self.sequence.take(event.board.version, event.prev_version) {
+                        return Ok(update(&event, gap));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn update(event: &BoardEvent, gap: Gap) -> BoardUpdate {
+    let mut board = event.board.clone();
+    if gap != Gap::No {
+        board.lanes.iter_mut().for_each(|lane| lane.holes = None);
+    }
+    BoardUpdate {
+        board,
+        gap: gap == Gap::Yes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubles_are_dropped_and_gaps_are_told() {
+        let mut sequence = Sequence::default();
+        assert_eq!(sequence.take(10, 10), Some(Gap::First));
+        assert_eq!(sequence.take(10, 9), None);
+        assert_eq!(sequence.take(9, 8), None);
+        assert_eq!(sequence.take(12, 10), Some(Gap::No));
+        // builds on something older: part of it is known, nothing is missing
+        assert_eq!(sequence.take(13, 11), Some(Gap::No));
+        assert_eq!(sequence.take(20, 15), Some(Gap::Yes));
+        assert_eq!(sequence.take(21, 20), Some(Gap::No));
+        // the sender does not know what was published before
+        assert_eq!(sequence.take(22, 0), Some(Gap::Yes));
+        let mut sequence = Sequence { seen: Some(21) };
+        // asked for after a reconnect: the same board is no news, a newer one has a gap before it
+        assert_eq!(sequence.take(21, 21), None);
+        assert_eq!(sequence.take(25, 25), Some(Gap::Yes));
+    }
+}
