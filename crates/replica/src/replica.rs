@@ -301,6 +301,21 @@ impl Replica {
             .map(|(_, std::cmp::Reverse(id))| id)
     }
 
+    /// How many entries of this leader's log a voter is known to lack; `None` unless leader, or if it
+    /// is no voter.
+    pub fn lag(&self, voter: u64) -> Option<u64> {
+        if self.raw.raft.state != StateRole::Leader {
+            return None;
+        }
+        let prs = self.raw.raft.prs();
+        let progress = prs
+            .conf()
+            .voters()
+            .contains(voter)
+            .then(|| prs.get(voter))??;
+        Some(self.last_index().saturating_sub(progress.matched))
+    }
+
     /// Tells raft that messages to a peer were dropped before they left: it then probes what the peer
     /// has instead of sending on.
     pub fn report_unreachable(&mut self, peer: u64) {

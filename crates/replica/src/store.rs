@@ -171,7 +171,7 @@ impl Store {
     }
 
     /// The entries from `low` on which are not in memory, up to `high`.
-    fn from_disk(&self, low: u64, high: u64, max_bytes: u64) -> raft::Result<Vec<Entry>> {
+    fn read_disk(&self, low: u64, high: u64, max_bytes: u64) -> raft::Result<Vec<Entry>> {
         let broken = |cause: Box<dyn std::error::Error + Send + Sync>| StorageError::Other(cause);
         let entries = self
             .reader
@@ -232,7 +232,7 @@ impl Storage for Store {
                 // Raft asks for more when it gets less; but where it gives no limit it needs all.
                 disk_high = disk_high.min(low + DISK_ENTRIES_PER_READ);
             }
-            entries = self.from_disk(low, disk_high, max_bytes)?;
+            entries = self.read_disk(low, disk_high, max_bytes)?;
             bytes = entries.iter().map(size).sum();
             next += entries.len() as u64;
             if for_peer {

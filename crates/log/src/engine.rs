@@ -1,0 +1,314 @@
+//! The log on disk.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nowserving_replica::{EntryReader, LogState, ReadFailed, Write};
+use raft::eraftpb::{Entry, HardState};
+use raft_engine::{Command, Config, Engine, LogBatch, MessageExt, ReadableSize, RecoveryMode};
+
+use crate::files::{Counters, Files};
+use crate::guard::{Guard, GuardError, LogFile};
+use crate::{LogError, LogStats, LogStore, read_failed};
+
+const HARD_STATE: &[u8] = b"hard_state";
+/// A read can meet a file which a purge has just deleted; the entry then is elsewhere already.
+const READ_ATTEMPTS: usize = 3;
+
+/// The sizes of a log on disk.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// A file is closed when it gets this large. The default is 16 MiB, as space is given back file by
+    /// file, and only the newest file is exposed to a torn write.
+    pub file_bytes: u64,
+    /// Files are given back once they are larger together. The default is 256 MiB: the engine's own of
+    /// 10 GB would fill a small machine's disk, and be read back whole at each start, while the lines
+    /// of a node fit into some hundred MiB.
+    pub purge_threshold_bytes: u64,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        EngineOptions {
+            file_bytes: 16 << 20,
+            purge_threshold_bytes: 256 << 20,
+        }
+    }
+}
+
+/// The log on disk: one `raft-engine` for all shards of a node.
+pub struct EngineLog {
+    engine: Engine<Files>,
+    guard: Arc<Guard>,
+    counters: Arc<Counters>,
+    stopped: AtomicBool,
+    #[cfg(test)]
+    pub(crate) faults: Arc<crate::files::Faults>,
+}
+
+struct Entries;
+
+impl MessageExt for Entries {
+    type Entry = Entry;
+
+    fn index(entry: &Entry) -> u64 {
+        entry.index
+    }
+}
+
+impl EngineLog {
+    /// Opens the log in `dir`, which is made if need be. Only one process can have it open.
+    ///
+    /// A write that was cut short by a crash is dropped: it was never acknowledged. Anything else that
+    /// is damaged or missing is an error, or, in the entries of an older record, one when it is read.
+    ///
+    /// # Errors
+    /// [`LogError::Lost`] if something is missing that was synced; others if files can't be used.
+    pub fn open(dir: &Path, options: &EngineOptions) -> Result<EngineLog, LogError> {
+        let io = |what: &str| {
+            let what = format!("{what} {}", dir.display());
+            move |source| LogError::Io { what, source }
+        };
+        std::fs::create_dir_all(dir).map_err(io("can't make"))?;
+        let log_files = list(dir).map_err(io("can't list"))?;
+        let guard = Guard::open(dir, &log_files).map_err(|error| match error {
+            GuardError::Lost(what) => LogError::Lost {
+                dir: dir.display().to_string(),
+                what,
+            },
+            GuardError::Io(source) => io("can't use the record in")(source),
+        })?;
+        let guard = Arc::new(guard);
+        let counters = Arc::<Counters>::default();
+        #[cfg(test)]
+        let faults = Arc::<crate::files::Faults>::default();
+        let files = Files {
+            guard: guard.clone(),
+            counters: counters.clone(),
+            #[cfg(test)]
+            faults: faults.clone(),
+        };
+        let engine = Engine::open_with_file_system(config(dir, options), Arc::new(files))
+            .map_err(|error| open_error(dir, error))?;
+        // The engine syncs the directory for every file but the first ones.
+        for path in [
+            Some(dir),
+            dir.parent().filter(|parent| parent.as_os_str() != ""),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            std::fs::File::open(path)
+                .and_then(|dir| dir.sync_all())
+                .map_err(io("can't sync"))?;
+        }
+        Ok(EngineLog {
+            engine,
+            guard,
+            counters,
+            stopped: AtomicBool::new(false),
+            #[cfg(test)]
+            faults,
+        })
+    }
+
+    /// Bytes of the files in use.
+    pub fn used_bytes(&self) -> u64 {
+        self.engine.get_used_size() as u64
+    }
+
+    fn put(&self, batch: &mut LogBatch, sync: bool) -> Result<(), LogError> {
+        if self.stopped.load(Ordering::Acquire) {
+            return Err(LogError::Stopped);
+        }
+        let written = self
+            .engine
+            .write(batch, sync)
+            .map_err(|source| LogError::Engine {
+                what: "can't write".into(),
+                source,
+            })
+            .and_then(|_| {
+                let what = "can't record what is synced".into();
+                self.guard
+                    .publish()
+                    .map_err(|source| LogError::Io { what, source })
+            });
+        if written.is_err() {
+            self.stopped.store(true, Ordering::Release);
+        }
+        written
+    }
+
+    fn fetch(
+        &self,
+        shard: u32,
+        low: u64,
+        high: u64,
+        max_bytes: u64,
+    ) -> Result<Vec<Entry>, ReadFailed> {
+        let max_bytes = usize::try_from(max_bytes).ok();
+        let mut attempt = 1;
+        loop {
+            let mut entries = Vec::new();
+            match self.engine.fetch_entries_to::<Entries>(
+                u64::from(shard),
+                low,
+                high,
+                max_bytes,
+                &mut entries,
+            ) {
+                Ok(_) => return Ok(entries),
+                Err(_) if attempt < READ_ATTEMPTS => attempt += 1,
+                Err(error) => return Err(read_failed(shard, low, high, error)),
+            }
+        }
+    }
+}
+
+fn list(dir: &Path) -> std::io::Result<Vec<(LogFile, u64)>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path: PathBuf = entry?.path();
+        if let Some(file) = LogFile::parse(&path) {
+            files.push((file, path.metadata()?.len()));
+        }
+    }
+    Ok(files)
+}
+
+fn config(dir: &Path, options: &EngineOptions) -> Config {
+    Config {
+        dir: dir.to_string_lossy().into_owned(),
+        // See `guard` for why not the strict one.
+        recovery_mode: RecoveryMode::TolerateTailCorruption,
+        target_file_size: ReadableSize(options.file_bytes),
+        purge_threshold: ReadableSize(options.purge_threshold_bytes),
+        // Recycled files keep old records behind the new ones, and their names until they are used:
+        // more states for a crash to meet, for a saving that matters at thousands of files.
+        enable_log_recycle: false,
+        ..Config::default()
+    }
+}
+
+/// The engine says what it met; whether that is a loss is said by the guard.
+fn open_error(dir: &Path, error: raft_engine::Error) -> LogError {
+    match error {
+        raft_engine::Error::Io(error) if error.kind() != std::io::ErrorKind::InvalidData => {
+            LogError::Io {
+                what: format!("can't open {}", dir.display()),
+                source: error,
+            }
+        }
+        raft_engine::Error::Other(error) => LogError::Engine {
+            what: format!("can't open {}", dir.display()),
+            source: raft_engine::Error::Other(error),
+        },
+        damage => LogError::Lost {
+            dir: dir.display().to_string(),
+            what: damage.to_string(),
+        },
+    }
+}
+
+impl EntryReader for EngineLog {
+    fn entries(
+        &self,
+        shard: u32,
+        low: u64,
+        high: u64,
+        max_bytes: u64,
+    ) -> Result<Vec<Entry>, ReadFailed> {
+        self.fetch(shard, low, high, max_bytes)
+    }
+
+    fn term(&self, shard: u32, index: u64) -> Result<u64, ReadFailed> {
+        let entries = self.fetch(shard, index, index + 1, 0)?;
+        let entry = entries
+            .first()
+            .ok_or_else(|| read_failed(shard, index, index + 1, "no such entry"))?;
+        Ok(entry.term)
+    }
+}
+
+impl LogStore for EngineLog {
+    fn load(&self, shard: u32) -> Result<LogState, LogError> {
+        let region = u64::from(shard);
+        let hard_state: Option<HardState> =
+            self.engine
+                .get_message(region, HARD_STATE)
+                .map_err(|source| LogError::Engine {
+                    what: format!("can't read the state of shard {shard}"),
+                    source,
+                })?;
+        let mut state = LogState {
+            hard_state: hard_state.unwrap_or_default(),
+            ..LogState::default()
+        };
+        if let (Some(first), Some(last)) = (
+            self.engine.first_index(region),
+            self.engine.last_index(region),
+        ) {
+            state.last_index = last;
+            if first > 1 {
+                // `cut` leaves the last entry it drops, for its term.
+                state.cut_index = first;
+                state.cut_term = self.term(shard, first).map_err(|failed| LogError::Lost {
+                    dir: self.engine.path().into(),
+                    what: failed.cause.to_string(),
+                })?;
+            }
+        }
+        Ok(state)
+    }
+
+    fn write(&self, writes: &[Write]) -> Result<(), LogError> {
+        let mut batch = LogBatch::default();
+        for write in writes {
+            let region = u64::from(write.shard);
+            let mut add = || {
+                batch.add_entries::<Entries>(region, &write.entries)?;
+                match &write.hard_state {
+                    Some(state) => batch.put_message(region, HARD_STATE.to_vec(), state),
+                    None => Ok(()),
+                }
+            };
+            add().map_err(|source| LogError::Engine {
+                what: format!("can't encode shard {}", write.shard),
+                source,
+            })?;
+        }
+        self.put(&mut batch, writes.iter().any(|write| write.must_sync))
+    }
+
+    fn cut(&self, shard: u32, through: u64) -> Result<(), LogError> {
+        let mut batch = LogBatch::default();
+        batch.add_command(u64::from(shard), Command::Compact { index: through });
+        self.put(&mut batch, false)
+    }
+
+    fn purge(&self) -> Result<Vec<u32>, LogError> {
+        let purge = |source| LogError::Engine {
+            what: "can't purge".into(),
+            source,
+        };
+        let regions = self.engine.purge_expired_files().map_err(purge)?;
+        self.guard.publish().map_err(|source| LogError::Io {
+            what: "can't record what is synced".into(),
+            source,
+        })?;
+        Ok(regions
+            .into_iter()
+            .filter_map(|region| u32::try_from(region).ok())
+            .collect())
+    }
+
+    fn stats(&self) -> LogStats {
+        LogStats {
+            bytes_written: self.counters.bytes_written.load(Ordering::Relaxed)
+                + self.guard.bytes_written(),
+            syncs: self.counters.syncs.load(Ordering::Relaxed),
+        }
+    }
+}

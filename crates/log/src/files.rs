@@ -1,0 +1,177 @@
+//! The engine's files, with the [`Guard`] and counters in between.
+
+use std::io::{Result, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use raft_engine::env::{DefaultFileSystem, FileSystem, Handle, Permission, WriteExt};
+
+use crate::guard::{Guard, LogFile};
+
+type DiskHandle = <DefaultFileSystem as FileSystem>::Handle;
+type DiskWriter = <DefaultFileSystem as FileSystem>::Writer;
+
+/// What was done to log files.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub bytes_written: AtomicU64,
+    pub syncs: AtomicU64,
+}
+
+/// Switched on by tests: the next sync, or every write, fails.
+#[derive(Debug, Default)]
+#[cfg(test)]
+pub(crate) struct Faults {
+    pub sync: std::sync::atomic::AtomicBool,
+    pub write: std::sync::atomic::AtomicBool,
+}
+
+pub(crate) struct Files {
+    pub guard: Arc<Guard>,
+    pub counters: Arc<Counters>,
+    #[cfg(test)]
+    pub faults: Arc<Faults>,
+}
+
+pub(crate) struct FileHandle {
+    disk: Arc<DiskHandle>,
+    file: Option<LogFile>,
+    /// How far this process wrote.
+    written: AtomicU64,
+    guard: Arc<Guard>,
+    counters: Arc<Counters>,
+    #[cfg(test)]
+    faults: Arc<Faults>,
+}
+
+pub(crate) struct FileWriter {
+    disk: DiskWriter,
+    handle: Arc<FileHandle>,
+    offset: u64,
+}
+
+impl Files {
+    fn handle(&self, path: &Path, disk: DiskHandle) -> FileHandle {
+        FileHandle {
+            disk: Arc::new(disk),
+            file: LogFile::parse(path),
+            written: AtomicU64::new(0),
+            guard: self.guard.clone(),
+            counters: self.counters.clone(),
+            #[cfg(test)]
+            faults: self.faults.clone(),
+        }
+    }
+}
+
+impl FileSystem for Files {
+    type Handle = FileHandle;
+    type Reader = <DefaultFileSystem as FileSystem>::Reader;
+    type Writer = FileWriter;
+
+    fn create<P: AsRef<Path>>(&self, path: P) -> Result<FileHandle> {
+        Ok(self.handle(path.as_ref(), DefaultFileSystem.create(path.as_ref())?))
+    }
+
+    fn open<P: AsRef<Path>>(&self, path: P, permission: Permission) -> Result<FileHandle> {
+        Ok(self.handle(
+            path.as_ref(),
+            DefaultFileSystem.open(path.as_ref(), permission)?,
+        ))
+    }
+
+    fn delete<P: AsRef<Path>>(&self, path: P) -> Result<()> {
+        if let Some(file) = LogFile::parse(path.as_ref()) {
+            self.guard.deleting(file)?;
+        }
+        DefaultFileSystem.delete(path)
+    }
+
+    fn rename<P: AsRef<Path>>(&self, from: P, to: P) -> Result<()> {
+        DefaultFileSystem.rename(from, to)
+    }
+
+    fn new_reader(&self, handle: Arc<FileHandle>) -> Result<Self::Reader> {
+        DefaultFileSystem.new_reader(handle.disk.clone())
+    }
+
+    fn new_writer(&self, handle: Arc<FileHandle>) -> Result<FileWriter> {
+        Ok(FileWriter {
+            disk: DefaultFileSystem.new_writer(handle.disk.clone())?,
+            handle,
+            offset: 0,
+        })
+    }
+}
+
+impl Handle for FileHandle {
+    fn truncate(&self, offset: usize) -> Result<()> {
+        if let Some(file) = self.file {
+            self.guard.check_truncate(file, offset as u64)?;
+        }
+        self.disk.truncate(offset)
+    }
+
+    fn file_size(&self) -> Result<usize> {
+        self.disk.file_size()
+    }
+
+    fn sync(&self) -> Result<()> {
+        #[cfg(test)]
+        if self.faults.sync.load(Ordering::Relaxed) {
+            return Err(std::io::Error::other("injected"));
+        }
+        let written = self.written.load(Ordering::Acquire);
+        self.disk.sync()?;
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        if let Some(file) = self.file {
+            self.guard.synced(file, written);
+        }
+        Ok(())
+    }
+}
+
+impl Write for FileWriter {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        #[cfg(test)]
+        if self.handle.faults.write.load(Ordering::Relaxed) {
+            return Err(std::io::Error::other("injected"));
+        }
+        let count = self.disk.write(bytes)?;
+        self.offset += count as u64;
+        self.handle.written.store(self.offset, Ordering::Release);
+        self.handle
+            .counters
+            .bytes_written
+            .fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.disk.flush()
+    }
+}
+
+impl Seek for FileWriter {
+    fn seek(&mut self, to: SeekFrom) -> Result<u64> {
+        self.offset = self.disk.seek(to)?;
+        Ok(self.offset)
+    }
+}
+
+impl WriteExt for FileWriter {
+    fn truncate(&mut self, offset: usize) -> Result<()> {
+        if let Some(file) = self.handle.file {
+            self.handle.guard.check_truncate(file, offset as u64)?;
+        }
+        self.disk.truncate(offset)?;
+        self.offset = offset as u64;
+        self.handle.written.store(self.offset, Ordering::Release);
+        Ok(())
+    }
+
+    fn allocate(&mut self, offset: usize, size: usize) -> Result<()> {
+        self.disk.allocate(offset, size)
+    }
+}

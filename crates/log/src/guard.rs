@@ -1,0 +1,273 @@
+//! A record, beside the log files, of how far they were synced.
+//!
+//! On opening, raft-engine can't tell a torn write, which was never acknowledged, from a damaged one,
+//! which was. Its tolerant mode cuts the last file at the first record that it can't read, later good
+//! ones included, and calls it a warning; it also drops all files before a missing one. Its strict mode
+//! refuses every log after a kill: files are allocated ahead, so an unclean end leaves zeros, which are
+//! no record. So the tolerant mode is used, and may cut only what this record does not name.
+//!
+//! The record is written after each sync, but not synced itself: a killed process loses nothing of it,
+//! and after a power failure it may lag by what the kernel had not written back, which weakens the
+//! guard for those seconds' worth of log, but never raises a false alarm. It is synced before a file
+//! is deleted, so a file that is missing without being recorded as deleted was lost.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The record's file name; raft-engine leaves alone what it did not name.
+pub(crate) const FILE_NAME: &str = "synced";
+
+const MAGIC: &[u8; 8] = b"nsvsync1";
+const RECORD_BYTES: usize = 72;
+/// Two slots, written in turn, in different blocks of the disk: one of them is always whole.
+const SLOT_BYTES: u64 = 4096;
+/// A file this short holds only its header. Such a file is not recorded: it is synced before its
+/// directory is, so after a power failure it may rightly be gone.
+const HEADER_BYTES: u64 = 96;
+
+/// The two sequences of files that the engine keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    /// What is appended.
+    Append,
+    /// Old entries, written anew so that old files can go.
+    Rewrite,
+}
+
+/// A log file's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogFile {
+    pub queue: Queue,
+    pub seq: u64,
+}
+
+impl LogFile {
+    /// Reads a name such as `0000000000000007.raftlog`.
+    pub fn parse(path: &Path) -> Option<LogFile> {
+        let (seq, suffix) = path.file_name()?.to_str()?.split_once('.')?;
+        let queue = match suffix {
+            "raftlog" => Queue::Append,
+            "rewrite" => Queue::Rewrite,
+            _ => return None,
+        };
+        Some(LogFile {
+            queue,
+            seq: seq.parse().ok()?,
+        })
+    }
+}
+
+/// How far one queue was synced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Synced {
+    /// Files through this one may be gone.
+    deleted_through: u64,
+    /// The newest file; 0 if there is none.
+    seq: u64,
+    /// Its bytes.
+    len: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    counter: u64,
+    queues: [Synced; 2],
+    /// Changed since it was written.
+    dirty: bool,
+    bytes_written: u64,
+}
+
+/// The record, kept open.
+pub(crate) struct Guard {
+    file: File,
+    state: Mutex<State>,
+}
+
+impl Guard {
+    /// Reads the record, or begins one in a directory without log files.
+    pub fn open(dir: &Path, log_files: &[(LogFile, u64)]) -> Result<Guard, GuardError> {
+        let path = dir.join(FILE_NAME);
+        let exists = path.try_exists()?;
+        if !exists && !log_files.is_empty() {
+            return Err(GuardError::Lost(format!(
+                "there are log files, but {FILE_NAME} is missing"
+            )));
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)?;
+        let mut state = State::default();
+        if file.metadata()?.len() > 0 {
+            state = [0, SLOT_BYTES]
+                .into_iter()
+                .filter_map(|offset| read_slot(&file, offset))
+                .max_by_key(|state| state.counter)
+                .ok_or_else(|| GuardError::Lost(format!("{FILE_NAME} can't be read")))?;
+        } else if !log_files.is_empty() {
+            return Err(GuardError::Lost(format!("{FILE_NAME} is empty")));
+        }
+        let guard = Guard {
+            file,
+            state: Mutex::new(state),
+        };
+        guard.check(log_files)?;
+        let mut state = guard.state();
+        guard.write(&mut state)?;
+        guard.file.sync_all()?;
+        drop(state);
+        Ok(guard)
+    }
+
+    fn check(&self, log_files: &[(LogFile, u64)]) -> Result<(), GuardError> {
+        let state = self.state();
+        for queue in [Queue::Append, Queue::Rewrite] {
+            let synced = state.queues[queue as usize];
+            let mut files: Vec<(u64, u64)> = log_files
+                .iter()
+                .filter(|(file, _)| file.queue == queue)
+                .map(|(file, len)| (file.seq, *len))
+                .collect();
+            files.sort_unstable();
+            let mut expected = files
+                .first()
+                .map_or(1, |&(seq, _)| seq.min(synced.deleted_through + 1));
+            for &(seq, _) in &files {
+                if seq != expected {
+                    return Err(GuardError::Lost(format!(
+                        "{queue:?} file {expected} is missing"
+                    )));
+                }
+                expected = seq + 1;
+            }
+            let len = files
+                .iter()
+                .find(|(seq, _)| *seq == synced.seq)
+                .map_or(0, |&(_, len)| len);
+            if len < synced.len {
+                let (seq, all) = (synced.seq, synced.len);
+                return Err(GuardError::Lost(format!(
+                    "{queue:?} file {seq} has {len} of {all} synced bytes"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A file was synced through `len`. Recorded by the next [`Guard::publish`].
+    pub fn synced(&self, file: LogFile, len: u64) {
+        let mut state = self.state();
+        let known = &mut state.queues[file.queue as usize];
+        if len > HEADER_BYTES && (file.seq, len) > (known.seq, known.len) {
+            (known.seq, known.len) = (file.seq, len);
+            state.dirty = true;
+        }
+    }
+
+    /// Whether a file may be cut to `len`.
+    pub fn check_truncate(&self, file: LogFile, len: u64) -> io::Result<()> {
+        let known = self.state().queues[file.queue as usize];
+        if (file.seq, len) < (known.seq, known.len) {
+            let LogFile { queue, seq } = file;
+            let why = format!(
+                "{queue:?} file {seq} is damaged at {len}, before the {} synced bytes",
+                known.len
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        Ok(())
+    }
+
+    /// Writes what [`Guard::synced`] told, if anything.
+    pub fn publish(&self) -> io::Result<()> {
+        let mut state = self.state();
+        if state.dirty {
+            self.write(&mut state)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A file is about to be deleted.
+    pub fn deleting(&self, file: LogFile) -> io::Result<()> {
+        let mut state = self.state();
+        let known = &mut state.queues[file.queue as usize];
+        known.deleted_through = known.deleted_through.max(file.seq);
+        self.write(&mut state)?;
+        self.file.sync_data()
+    }
+
+    /// Bytes written into the record.
+    pub fn bytes_written(&self) -> u64 {
+        self.state().bytes_written
+    }
+
+    fn write(&self, state: &mut State) -> io::Result<()> {
+        state.counter += 1;
+        let mut record = [0; RECORD_BYTES];
+        let numbers = state
+            .queues
+            .iter()
+            .flat_map(|queue| [queue.deleted_through, queue.seq, queue.len]);
+        for (at, number) in std::iter::once(state.counter).chain(numbers).enumerate() {
+            record[8 + at * 8..16 + at * 8].copy_from_slice(&number.to_le_bytes());
+        }
+        record[..8].copy_from_slice(MAGIC);
+        let sum = checksum(&record[..RECORD_BYTES - 8]);
+        record[RECORD_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
+        self.file
+            .write_all_at(&record, state.counter % 2 * SLOT_BYTES)?;
+        state.bytes_written += RECORD_BYTES as u64;
+        state.dirty = false;
+        Ok(())
+    }
+}
+
+/// Why a directory is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GuardError {
+    #[error("{0}")]
+    Lost(String),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+fn read_slot(file: &File, offset: u64) -> Option<State> {
+    let mut record = [0; RECORD_BYTES];
+    file.read_exact_at(&mut record, offset).ok()?;
+    let number = |at: usize| {
+        record[at * 8..at * 8 + 8]
+            .try_into()
+            .map_or(0, u64::from_le_bytes)
+    };
+    let last = RECORD_BYTES / 8 - 1;
+    if &record[..8] != MAGIC || number(last) != checksum(&record[..RECORD_BYTES - 8]) {
+        return None;
+    }
+    let queue = |at: usize| Synced {
+        deleted_through: number(at),
+        seq: number(at + 1),
+        len: number(at + 2),
+    };
+    Some(State {
+        counter: number(1),
+        queues: [queue(2), queue(5)],
+        ..State::default()
+    })
+}
+
+/// FNV-1a: tells a torn or decayed record from a whole one; nobody forges it.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}

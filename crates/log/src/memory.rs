@@ -1,0 +1,277 @@
+//! A log in memory that behaves like a disk, also like a bad one.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nowserving_replica::{EntryReader, LogState, ReadFailed, Write};
+use protobuf::Message as _;
+use raft::eraftpb::{Entry, HardState};
+
+use crate::{LogError, LogStats, LogStore, read_failed};
+
+/// What a crash leaves of the batches that were not synced: a prefix, as the file is one sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Crash {
+    /// So many of the batches survive.
+    pub keep_batches: usize,
+    /// Of the batch after those the parts of so many shards survive. The real log drops a torn batch
+    /// whole; nothing above it may count on that, as each shard stands alone.
+    pub keep_shards: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ShardLog {
+    hard_state: HardState,
+    cut_index: u64,
+    cut_term: u64,
+    entries: VecDeque<Entry>,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Write(Write),
+    Cut { shard: u32, through: u64 },
+}
+
+type Shards = BTreeMap<u32, ShardLog>;
+
+#[derive(Debug, Default)]
+struct Disk {
+    /// As programs see it.
+    seen: Shards,
+    /// As the platter has it.
+    durable: Shards,
+    /// What the platter lacks, in order.
+    unsynced: Vec<Vec<Change>>,
+    writes_until_failure: Option<u64>,
+    stopped: bool,
+    stats: LogStats,
+}
+
+/// A log in memory, for tests and simulations.
+#[derive(Debug, Default)]
+pub struct MemoryLog {
+    disk: Mutex<Disk>,
+}
+
+impl ShardLog {
+    fn state(&self) -> LogState {
+        LogState {
+            hard_state: self.hard_state.clone(),
+            cut_index: self.cut_index,
+            cut_term: self.cut_term,
+            last_index: self.last_index(),
+        }
+    }
+
+    fn last_index(&self) -> u64 {
+        self.cut_index + self.entries.len() as u64
+    }
+
+    fn term(&self, index: u64) -> Option<u64> {
+        let at = index.checked_sub(self.cut_index)?;
+        if at == 0 {
+            Some(self.cut_term)
+        } else {
+            self.entries.get(at as usize - 1).map(|entry| entry.term)
+        }
+    }
+
+    fn write(&mut self, write: &Write) {
+        if let Some(first) = write.entries.first() {
+            let keep = first.index.checked_sub(self.cut_index + 1);
+            assert!(
+                keep.is_some_and(|keep| keep <= self.entries.len() as u64),
+                "a write leaves a hole: {write:?}"
+            );
+            self.entries.truncate(keep.unwrap_or(0) as usize);
+            self.entries.extend(write.entries.iter().cloned());
+        }
+        if let Some(hard_state) = &write.hard_state {
+            self.hard_state = hard_state.clone();
+        }
+    }
+
+    fn cut(&mut self, through: u64) {
+        let through = through.min(self.last_index());
+        while self.cut_index < through {
+            let Some(entry) = self.entries.pop_front() else {
+                return;
+            };
+            (self.cut_index, self.cut_term) = (entry.index, entry.term);
+        }
+    }
+}
+
+fn apply(shards: &mut Shards, change: &Change) {
+    match change {
+        Change::Write(write) => shards.entry(write.shard).or_default().write(write),
+        Change::Cut { shard, through } => shards.entry(*shard).or_default().cut(*through),
+    }
+}
+
+impl Disk {
+    fn put(&mut self, batch: Vec<Change>) -> Result<(), LogError> {
+        if self.stopped {
+            return Err(LogError::Stopped);
+        }
+        if let Some(left) = &mut self.writes_until_failure {
+            if *left == 0 {
+                self.stopped = true;
+                return Err(LogError::Injected);
+            }
+            *left -= 1;
+        }
+        for change in &batch {
+            apply(&mut self.seen, change);
+            self.stats.bytes_written += change_bytes(change);
+        }
+        self.unsynced.push(batch);
+        Ok(())
+    }
+
+    fn sync(&mut self) {
+        for change in self.unsynced.drain(..).flatten() {
+            apply(&mut self.durable, &change);
+        }
+        self.stats.syncs += 1;
+    }
+}
+
+fn change_bytes(change: &Change) -> u64 {
+    match change {
+        Change::Write(write) => {
+            let entries: u64 = write
+                .entries
+                .iter()
+                .map(|entry| u64::from(entry.compute_size()))
+                .sum();
+            entries
+                + write
+                    .hard_state
+                    .as_ref()
+                    .map_or(0, |state| u64::from(state.compute_size()))
+        }
+        Change::Cut { .. } => 8,
+    }
+}
+
+impl MemoryLog {
+    /// An empty log.
+    pub fn new() -> MemoryLog {
+        MemoryLog::default()
+    }
+
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first half of [`LogStore::write`]: the batch can be read, but a crash may lose it.
+    ///
+    /// # Errors
+    /// As for [`LogStore::write`].
+    pub fn write_unsynced(&self, writes: &[Write]) -> Result<(), LogError> {
+        self.disk()
+            .put(writes.iter().cloned().map(Change::Write).collect())
+    }
+
+    /// The second half: everything written so far survives crashes.
+    pub fn sync(&self) {
+        self.disk().sync();
+    }
+
+    /// What [`LogStore::load`] would say after a crash now that keeps nothing unsynced.
+    pub fn load_durable(&self, shard: u32) -> LogState {
+        self.disk()
+            .durable
+            .get(&shard)
+            .map_or_else(LogState::default, ShardLog::state)
+    }
+
+    /// Batches that a crash may lose.
+    pub fn unsynced(&self) -> usize {
+        self.disk().unsynced.len()
+    }
+
+    /// The power fails and comes back. Also ends the effect of an injected failure.
+    pub fn crash(&self, crash: Crash) {
+        let mut disk = self.disk();
+        let disk = &mut *disk;
+        let batches = std::mem::take(&mut disk.unsynced);
+        let whole = batches.iter().take(crash.keep_batches).flatten();
+        let torn = batches
+            .iter()
+            .skip(crash.keep_batches)
+            .take(1)
+            .flat_map(|batch| batch.iter().take(crash.keep_shards));
+        for change in whole.chain(torn) {
+            apply(&mut disk.durable, change);
+        }
+        disk.seen = disk.durable.clone();
+        (disk.stopped, disk.writes_until_failure) = (false, None);
+    }
+
+    /// The write after the next `writes` fails, and all after it.
+    pub fn fail_after(&self, writes: u64) {
+        self.disk().writes_until_failure = Some(writes);
+    }
+}
+
+impl EntryReader for MemoryLog {
+    fn entries(
+        &self,
+        shard: u32,
+        low: u64,
+        high: u64,
+        max_bytes: u64,
+    ) -> Result<Vec<Entry>, ReadFailed> {
+        let disk = self.disk();
+        let empty = ShardLog::default();
+        let log = disk.seen.get(&shard).unwrap_or(&empty);
+        if low <= log.cut_index || high > log.last_index() + 1 || low >= high {
+            return Err(read_failed(shard, low, high, "no such entries"));
+        }
+        let mut bytes = 0;
+        let range = (low - log.cut_index - 1) as usize..(high - log.cut_index - 1) as usize;
+        let fits = |entry: &&Entry| {
+            bytes += u64::from(entry.compute_size());
+            bytes <= max_bytes || entry.index == low
+        };
+        Ok(log.entries.range(range).take_while(fits).cloned().collect())
+    }
+
+    fn term(&self, shard: u32, index: u64) -> Result<u64, ReadFailed> {
+        let term = self.disk().seen.get(&shard).and_then(|log| log.term(index));
+        term.ok_or_else(|| read_failed(shard, index, index + 1, "no such entry"))
+    }
+}
+
+impl LogStore for MemoryLog {
+    fn load(&self, shard: u32) -> Result<LogState, LogError> {
+        Ok(self
+            .disk()
+            .seen
+            .get(&shard)
+            .map_or_else(LogState::default, ShardLog::state))
+    }
+
+    fn write(&self, writes: &[Write]) -> Result<(), LogError> {
+        self.write_unsynced(writes)?;
+        if writes.iter().any(|write| write.must_sync) {
+            self.sync();
+        }
+        Ok(())
+    }
+
+    fn cut(&self, shard: u32, through: u64) -> Result<(), LogError> {
+        self.disk().put(vec![Change::Cut { shard, through }])
+    }
+
+    fn purge(&self) -> Result<Vec<u32>, LogError> {
+        Ok(Vec::new())
+    }
+
+    fn stats(&self) -> LogStats {
+        self.disk().stats
+    }
+}
