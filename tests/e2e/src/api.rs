@@ -1,0 +1,373 @@
+//! Requests as somebody without our SDK makes them.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use async_nats::client::RequestErrorKind;
+use bytes::Bytes;
+use nowserving_protocol::error::Code;
+use nowserving_protocol::subject::{
+    ERROR_CODE_HEADER, ERROR_HEADER, TIMEOUT_DEFAULT_MS, TIMEOUT_HEADER, shard_of,
+};
+use serde_json::{Value, json};
+
+/// How much later than the request's deadline an answer may come: what a busy machine needs.
+const SLACK: Duration = Duration::from_millis(1_500);
+/// For how long [`Api::call`] repeats what did not happen.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// In place of a code: nobody listens on the subject.
+const NO_RESPONDERS: &str = "no responders";
+
+/// What payloads are written in.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Text.
+    Json,
+    /// Binary maps.
+    MsgPack,
+}
+
+/// Which subjects users' requests go to.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// `nowserving.line.<line>.<op>`: whoever takes it.
+    Plain,
+    /// `nowserving.shard.<n>.<line>.<op>`: the leader. The number is how many shards there are.
+    Shard(u32),
+}
+
+/// Somebody who asks.
+#[derive(Clone, Debug)]
+pub struct Api {
+    client: async_nats::Client,
+    format: Format,
+    route: Route,
+    timeout_ms: Option<u64>,
+}
+
+/// An answer, or that nobody was there to give one.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The error's code; none if it is not an error.
+    pub code: Option<String>,
+    /// The payload.
+    pub body: Value,
+    /// Whether the payload is JSON.
+    pub format: Format,
+    /// From asking to the answer.
+    pub took: Duration,
+}
+
+impl Api {
+    /// JSON, to plain subjects, without a deadline header.
+    #[must_use]
+    pub fn new(client: async_nats::Client) -> Api {
+        Api {
+            client,
+            format: Format::Json,
+            route: Route::Plain,
+            timeout_ms: None,
+        }
+    }
+
+    /// The same, in this format and by this route.
+    #[must_use]
+    pub fn by(&self, format: Format, route: Route) -> Api {
+        Api {
+            format,
+            route,
+            ..self.clone()
+        }
+    }
+
+    /// The same, with a deadline of its own for each request.
+    #[must_use]
+    pub fn within(&self, timeout_ms: u64) -> Api {
+        Api {
+            timeout_ms: Some(timeout_ms),
+            ..self.clone()
+        }
+    }
+
+    /// The connection.
+    #[must_use]
+    pub fn client(&self) -> &async_nats::Client {
+        &self.client
+    }
+
+    /// Asks once for an operation of users.
+    ///
+    /// # Errors
+    /// No answer by the deadline, or one that is not a map.
+    pub async fn ask(&self, line: &str, op: &str, body: &Value) -> Result<Reply> {
+        let subject = match self.route {
+            Route::Plain => format!("nowserving.line.{line}.{op}"),
+            Route::Shard(shards) => {
+                format!("nowserving.shard.{}.{line}.{op}", shard_of(line, shards))
+            }
+        };
+        self.ask_subject(&subject, self.encode(body)?).await
+    }
+
+    /// Asks, and asks again while the answer is that nothing happened and that this may change.
+    ///
+    /// # Errors
+    /// No answer by the deadline of an attempt, or it has not changed in 15 s.
+    pub async fn call(&self, line: &str, op: &str, body: &Value) -> Result<Reply> {
+        repeat(async || self.ask(line, op, body).await).await
+    }
+
+    /// [`Api::call`], and the answer must not be an error.
+    ///
+    /// # Errors
+    /// It is one.
+    pub async fn ok(&self, line: &str, op: &str, body: Value) -> Result<Value> {
+        let reply = self.call(line, op, &body).await?;
+        reply
+            .accepted(self.format)
+            .with_context(|| format!("{op} {line} {body}"))
+    }
+
+    /// [`Api::call`], and the answer must be this error, told as the contract wants it. Returns
+    /// what is in `error`.
+    ///
+    /// # Errors
+    /// It is none, or another one.
+    pub async fn refused(&self, line: &str, op: &str, body: Value, code: Code) -> Result<Value> {
+        let reply = self.call(line, op, &body).await?;
+        reply
+            .refused(self.format, code)
+            .with_context(|| format!("{op} {line} {body}"))
+    }
+
+    /// An operator's request about a line; must not be answered with an error.
+    ///
+    /// # Errors
+    /// It is.
+    pub async fn admin(&self, line: &str, op: &str, body: Value) -> Result<Value> {
+        let reply = self.call_admin(line, op, &body).await?;
+        reply
+            .accepted(self.format)
+            .with_context(|| format!("admin {op} {line} {body}"))
+    }
+
+    /// An operator's request about a line; must be answered with this error.
+    ///
+    /// # Errors
+    /// It is not.
+    pub async fn admin_refused(
+        &self,
+        line: &str,
+        op: &str,
+        body: Value,
+        code: Code,
+    ) -> Result<Value> {
+        let reply = self.call_admin(line, op, &body).await?;
+        reply
+            .refused(self.format, code)
+            .with_context(|| format!("admin {op} {line} {body}"))
+    }
+
+    async fn call_admin(&self, line: &str, op: &str, body: &Value) -> Result<Reply> {
+        let subject = format!("nowserving.admin.line.{line}.{op}");
+        repeat(async || self.ask_subject(&subject, self.encode(body)?).await).await
+    }
+
+    /// An operator's request about the cluster; must not be answered with an error.
+    ///
+    /// # Errors
+    /// It is.
+    pub async fn cluster(&self, op: &str, body: Value) -> Result<Value> {
+        let subject = format!("nowserving.admin.cluster.{op}");
+        let reply = repeat(async || self.ask_subject(&subject, self.encode(&body)?).await).await?;
+        reply
+            .accepted(self.format)
+            .with_context(|| format!("admin cluster {op}"))
+    }
+
+    /// Takes a number for `key`.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub async fn enter(&self, line: &str, key: &str) -> Result<Value> {
+        self.ok(line, "enter", json!({"key": key})).await
+    }
+
+    /// Asks where a ticket stands.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub async fn status(&self, line: &str, ticket: &Value) -> Result<Value> {
+        self.ok(line, "status", json!({"ticket": ticket})).await
+    }
+
+    /// Sends these bytes to this subject, once.
+    ///
+    /// # Errors
+    /// No answer by the deadline, or one that is not a map.
+    pub async fn ask_subject(&self, subject: &str, payload: impl Into<Bytes>) -> Result<Reply> {
+        let timeout_ms = self.timeout_ms.unwrap_or(TIMEOUT_DEFAULT_MS);
+        let mut request = async_nats::Request::new()
+            .payload(payload.into())
+            .timeout(Some(Duration::from_millis(timeout_ms) + SLACK));
+        if let Some(timeout_ms) = self.timeout_ms {
+            let mut headers = async_nats::HeaderMap::new();
+            headers.insert(TIMEOUT_HEADER, timeout_ms.to_string());
+            request = request.headers(headers);
+        }
+        let start = Instant::now();
+        let answer = self.client.send_request(subject.to_owned(), request).await;
+        let took = start.elapsed();
+        match answer {
+            Ok(message) => Reply::read(&message, took).with_context(|| subject.to_owned()),
+            Err(error) if error.kind() == RequestErrorKind::NoResponders => Ok(Reply {
+                code: Some(NO_RESPONDERS.to_owned()),
+                body: Value::Null,
+                format: self.format,
+                took,
+            }),
+            Err(error) => bail!("{subject}: no answer after {took:?}: {error}"),
+        }
+    }
+
+    fn encode(&self, body: &Value) -> Result<Vec<u8>> {
+        Ok(match self.format {
+            Format::Json => serde_json::to_vec(body)?,
+            Format::MsgPack => rmp_serde::to_vec_named(body)?,
+        })
+    }
+}
+
+impl Reply {
+    fn read(message: &async_nats::Message, took: Duration) -> Result<Reply> {
+        let (format, body): (_, Value) = match message.payload.first() {
+            Some(b'{') => (Format::Json, serde_json::from_slice(&message.payload)?),
+            _ => (Format::MsgPack, rmp_serde::from_slice(&message.payload)?),
+        };
+        ensure!(body.is_object(), "the answer is not a map: {body}");
+        let code = body["error"]["code"].as_str().map(str::to_owned);
+        ensure!(
+            code.is_some() == body.get("error").is_some(),
+            "an error without a code: {body}"
+        );
+
+        // For NATS's own tools the error stands in the headers too, and only then.
+        let header = |name| {
+            message
+                .headers
+                .as_ref()?
+                .get(name)
+                .map(|value| value.as_str())
+        };
+        match &code {
+            Some(code) => {
+                let known = Code::parse(code).with_context(|| format!("unknown code {code}"))?;
+                let expected = known.http().to_string();
+                ensure!(
+                    header(ERROR_CODE_HEADER) == Some(expected.as_str()),
+                    "headers of {body}"
+                );
+                ensure!(
+                    header(ERROR_HEADER).is_some_and(|text| !text.is_empty()),
+                    "no {body}"
+                );
+                ensure!(
+                    body["error"]["message"]
+                        .as_str()
+                        .is_some_and(|text| !text.is_empty())
+                );
+            }
+            None => ensure!(
+                header(ERROR_CODE_HEADER).is_none(),
+                "an error header on {body}"
+            ),
+        }
+        Ok(Reply {
+            code,
+            body,
+            format,
+            took,
+        })
+    }
+
+    /// The answer, if it is not an error and in the format of the request.
+    ///
+    /// # Errors
+    /// It is not so.
+    pub fn accepted(self, format: Format) -> Result<Value> {
+        ensure!(
+            self.code.is_none(),
+            "refused: {:?} {}",
+            self.code,
+            self.body
+        );
+        ensure!(self.format == format, "answered in {:?}", self.format);
+        Ok(self.body)
+    }
+
+    /// The error, if it is this one and in the format of the request.
+    ///
+    /// # Errors
+    /// It is not so.
+    pub fn refused(self, format: Format, code: Code) -> Result<Value> {
+        ensure!(
+            self.code.as_deref() == Some(code.as_str()),
+            "want {code}: {}",
+            self.body
+        );
+        ensure!(self.format == format, "answered in {:?}", self.format);
+        Ok(self.body["error"].clone())
+    }
+
+    /// Whether it says that nothing happened, for a reason that passes.
+    #[must_use]
+    pub fn passes(&self) -> bool {
+        let passing = ["unavailable", "not_leader", "overloaded", NO_RESPONDERS];
+        self.code
+            .as_deref()
+            .is_some_and(|code| passing.contains(&code))
+    }
+}
+
+async fn repeat(mut ask: impl AsyncFnMut() -> Result<Reply>) -> Result<Reply> {
+    let start = Instant::now();
+    loop {
+        let reply = ask().await?;
+        if !reply.passes() {
+            return Ok(reply);
+        }
+        if start.elapsed() > PATIENCE {
+            bail!("still {:?} after {PATIENCE:?}: {}", reply.code, reply.body);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A number that a reply must have.
+///
+/// # Errors
+/// It has not.
+pub fn number(value: &Value, field: &str) -> Result<u64> {
+    value[field]
+        .as_u64()
+        .with_context(|| format!("no number {field} in {value}"))
+}
+
+/// The four pointers of a board's first lane: done, admitted, accepts, next.
+///
+/// # Errors
+/// One is missing.
+pub fn pointers(board: &Value) -> Result<[u64; 4]> {
+    let lane = &board["lanes"][0];
+    let fields = [
+        "done_through",
+        "admitted_through",
+        "accepts_through",
+        "next_token",
+    ];
+    let mut found = [0; 4];
+    for (place, field) in found.iter_mut().zip(fields) {
+        *place = number(lane, field)?;
+    }
+    Ok(found)
+}

@@ -1,0 +1,386 @@
+//! A whole cluster of a test's own: nats-server, nodes, and a client.
+
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures::future::{join_all, try_join_all};
+use nowserving_protocol::keys::ClusterKey;
+use nowserving_protocol::subject::shard_of;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::api::Api;
+use crate::metrics::Metrics;
+use crate::nats::Nats;
+use crate::process::Process;
+use crate::program::program;
+use crate::proxy::{Link, Proxy};
+use crate::wait::{eventually, free_port};
+
+/// What may be different from test to test.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How many nodes.
+    pub nodes: u64,
+    /// How many shards.
+    pub shards: u32,
+    /// Whether the nats-server maps plain subjects to shards.
+    pub mapping: bool,
+    /// Whether each node reaches nats-server through a proxy, but for what it says to its peers.
+    pub proxied: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            nodes: 3,
+            shards: 16,
+            mapping: true,
+            proxied: false,
+        }
+    }
+}
+
+/// The flags of `nowserving node`.
+#[derive(Clone, Debug, Default)]
+pub struct NodeFlags(Vec<(String, OsString)>);
+
+impl NodeFlags {
+    /// Sets a flag, replacing it if it is there.
+    #[must_use]
+    pub fn with(mut self, flag: &str, value: impl Into<OsString>) -> NodeFlags {
+        self.0.retain(|(name, _)| name != flag);
+        self.0.push((flag.to_owned(), value.into()));
+        self
+    }
+
+    /// Flags and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &OsString)> {
+        self.0.iter().map(|(flag, value)| (flag.as_str(), value))
+    }
+
+    /// The command line, `node` first.
+    #[must_use]
+    pub fn args(&self) -> Vec<OsString> {
+        let flags = self
+            .0
+            .iter()
+            .flat_map(|(flag, value)| [flag.into(), value.clone()]);
+        std::iter::once("node".into()).chain(flags).collect()
+    }
+}
+
+struct Node {
+    id: u64,
+    process: Option<Process>,
+    proxy: Option<Proxy>,
+    metrics: SocketAddr,
+}
+
+/// The running cluster. Dropping it kills its processes; a panic prints their last words.
+pub struct Cluster {
+    options: Options,
+    /// The nats-server.
+    pub nats: Nats,
+    nodes: Vec<Node>,
+    api: Api,
+    /// Last, so that the folder goes after the processes that write to it.
+    folder: TempDir,
+}
+
+impl Cluster {
+    /// Starts everything and waits until each shard is served.
+    ///
+    /// # Errors
+    /// Something does not start.
+    pub async fn start(options: Options) -> Result<Cluster> {
+        let folder = tempfile::Builder::new()
+            .prefix("nowserving-e2e-")
+            .tempdir()?;
+        ClusterKey::generate(&folder.path().join("cluster.key"))?;
+        let nats = Nats::start(folder.path(), options.mapping.then_some(options.shards)).await?;
+        let client = async_nats::ConnectOptions::new().skip_subject_validation(true);
+        let api = Api::new(client.connect(nats.url()).await?);
+        let mut cluster = Cluster {
+            options,
+            nats,
+            nodes: Vec::new(),
+            api,
+            folder,
+        };
+        for id in 1..=cluster.options.nodes {
+            let upstream = SocketAddr::from((Ipv4Addr::LOCALHOST, cluster.nats.port()));
+            let proxy = if cluster.options.proxied {
+                Some(Proxy::start(upstream).await?)
+            } else {
+                None
+            };
+            let metrics = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+            cluster.nodes.push(Node {
+                id,
+                process: None,
+                proxy,
+                metrics,
+            });
+        }
+        let ids: Vec<u64> = cluster.ids().collect();
+        for id in ids {
+            cluster.start_node(id).await?;
+        }
+        let ready = cluster.wait_ready().await;
+        if ready.is_err() {
+            cluster.show_logs();
+        }
+        ready.map(|()| cluster)
+    }
+
+    /// Somebody who asks this cluster.
+    #[must_use]
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// Its folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What it was started with.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The numbers of its nodes.
+    pub fn ids(&self) -> impl Iterator<Item = u64> + use<> {
+        1..=self.options.nodes
+    }
+
+    /// The file with the cluster's key.
+    #[must_use]
+    pub fn key_file(&self) -> PathBuf {
+        self.folder().join("cluster.key")
+    }
+
+    /// The flags that node `id` is started with.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub fn flags(&self, id: u64) -> Result<NodeFlags> {
+        let node = self.node(id)?;
+        let nodes: Vec<String> = self.ids().map(|id| id.to_string()).collect();
+        let nats = node.proxy.as_ref().map_or(self.nats.url(), Proxy::url);
+        Ok(NodeFlags::default()
+            .with("--id", id.to_string())
+            .with("--nodes", nodes.join(","))
+            .with("--cluster", "e2e")
+            .with("--shards", self.options.shards.to_string())
+            .with("--data-dir", self.data_dir(id))
+            .with("--key-file", self.key_file())
+            .with("--nats", nats)
+            .with("--peer-nats", self.nats.url())
+            .with("--metrics-addr", node.metrics.to_string()))
+    }
+
+    /// Where node `id` keeps its data.
+    #[must_use]
+    pub fn data_dir(&self, id: u64) -> PathBuf {
+        self.folder().join(format!("node-{id}"))
+    }
+
+    /// Starts node `id`, for the first time or again.
+    ///
+    /// # Errors
+    /// It runs already, or cannot be started.
+    pub async fn start_node(&mut self, id: u64) -> Result<()> {
+        let name = format!("node {id}");
+        let log = self.folder().join(format!("node-{id}.log"));
+        let args = self.flags(id)?.args();
+        let node = self.node_mut(id)?;
+        if let Some(process) = &mut node.process {
+            ensure!(!process.is_alive()?, "{name} still runs");
+        }
+        node.process = Some(Process::start(&name, program().await?.as_os_str(), args, &log).await?);
+        Ok(())
+    }
+
+    /// Runs `nowserving node` beside the cluster, with these flags and its own log.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub async fn start_stranger(&self, name: &str, flags: &NodeFlags) -> Result<Process> {
+        let log = self.folder().join(format!("{name}.log"));
+        Process::start(name, program().await?.as_os_str(), flags.args(), &log).await
+    }
+
+    /// The process of node `id`.
+    ///
+    /// # Errors
+    /// It was never started.
+    pub fn process(&mut self, id: u64) -> Result<&mut Process> {
+        self.node_mut(id)?
+            .process
+            .as_mut()
+            .with_context(|| format!("node {id} was not started"))
+    }
+
+    /// Cuts or mends what node `id` hears of users; its peers reach it all the same.
+    ///
+    /// # Errors
+    /// The cluster is not proxied.
+    pub fn set_link(&self, id: u64, link: Link) -> Result<()> {
+        self.node(id)?
+            .proxy
+            .as_ref()
+            .context("the cluster is not proxied")?
+            .set(link);
+        Ok(())
+    }
+
+    /// Scrapes node `id`.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn metrics(&self, id: u64) -> Result<Metrics> {
+        Metrics::scrape(self.node(id)?.metrics)
+            .await
+            .with_context(|| format!("node {id}"))
+    }
+
+    /// Scrapes all nodes.
+    ///
+    /// # Errors
+    /// One does not answer.
+    pub async fn all_metrics(&self) -> Result<Vec<Metrics>> {
+        try_join_all(self.ids().map(|id| self.metrics(id))).await
+    }
+
+    /// The node that leads the shard of `line`.
+    ///
+    /// # Errors
+    /// None does for a while.
+    pub async fn leader_of(&self, line: &str) -> Result<u64> {
+        let shard = shard_of(line, self.options.shards) as usize;
+        eventually(
+            "the shard has a leader",
+            Duration::from_secs(15),
+            async || Ok(leaders(&self.api.cluster("status", json!({})).await?)?[shard]),
+        )
+        .await
+    }
+
+    /// Waits until the leader of each shard answers, and all living nodes lead about as many.
+    ///
+    /// # Errors
+    /// They do not within 30 s.
+    pub async fn wait_ready(&mut self) -> Result<()> {
+        let patience = Duration::from_secs(30);
+        let mut living = Vec::new();
+        for node in &mut self.nodes {
+            if let Some(process) = &mut node.process
+                && process.is_alive()?
+            {
+                living.push(node.id);
+            }
+        }
+        eventually("every shard is served", patience, async || {
+            self.all_served().await
+        })
+        .await?;
+        eventually("leaders are spread evenly", patience, async || {
+            let leaders = leaders(&self.api.cluster("status", json!({})).await?)?;
+            let leads = |id: &u64| {
+                leaders
+                    .iter()
+                    .filter(|leader| **leader == Some(*id))
+                    .count()
+            };
+            let fair = leaders.len() / living.len();
+            let spread = living
+                .iter()
+                .all(|id| (fair..=fair + 1).contains(&leads(id)));
+            Ok(spread.then_some(()))
+        })
+        .await
+    }
+
+    async fn all_served(&self) -> Result<Option<()>> {
+        let asks = (0..self.options.shards).map(|shard| async move {
+            let line = line_in(shard, self.options.shards, "ready");
+            let subject = format!("nowserving.shard.{shard}.{line}.info");
+            let body = br#"{"consistency":"linearizable"}"#.as_slice();
+            let reply = self.api.within(500).ask_subject(&subject, body).await;
+            // What only one can say who may answer: there is no such line.
+            reply.is_ok_and(|reply| reply.code.as_deref() == Some("line_not_found"))
+        });
+        let served = join_all(asks).await;
+        Ok(served.iter().all(|served| *served).then_some(()))
+    }
+
+    /// Prints the ends of all logs.
+    pub fn show_logs(&self) {
+        eprint!("{}", self.nats.process.tail(10));
+        for process in self.nodes.iter().filter_map(|node| node.process.as_ref()) {
+            eprint!("{}", process.tail(40));
+        }
+    }
+
+    /// Keeps the folder for whoever looks into a failure.
+    pub fn keep(&mut self) {
+        self.folder.disable_cleanup(true);
+        eprintln!("kept: {}", self.folder().display());
+    }
+
+    fn node(&self, id: u64) -> Result<&Node> {
+        self.nodes
+            .iter()
+            .find(|node| node.id == id)
+            .with_context(|| format!("no node {id}"))
+    }
+
+    fn node_mut(&mut self, id: u64) -> Result<&mut Node> {
+        self.nodes
+            .iter_mut()
+            .find(|node| node.id == id)
+            .with_context(|| format!("no node {id}"))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.show_logs();
+            self.keep();
+        }
+    }
+}
+
+/// A name beginning with `prefix` of a line in this shard.
+#[must_use]
+pub fn line_in(shard: u32, shards: u32, prefix: &str) -> String {
+    let names = (0u64..).map(|number| format!("{prefix}-{number}"));
+    names
+        .into_iter()
+        .find(|name| shard_of(name, shards) == shard)
+        .unwrap_or_default()
+}
+
+/// The leader of each shard, by shard, as `admin.cluster.status` tells it.
+fn leaders(status: &Value) -> Result<Vec<Option<u64>>> {
+    let shards = status["shards"]
+        .as_array()
+        .context("status without shards")?;
+    let in_order = shards
+        .iter()
+        .enumerate()
+        .all(|(at, shard)| shard["shard"] == at);
+    ensure!(in_order, "shards out of order: {status}");
+    Ok(shards
+        .iter()
+        .map(|shard| shard["leader"].as_u64())
+        .collect())
+}

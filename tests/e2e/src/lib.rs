@@ -1,0 +1,33 @@
+//! End-to-end tests: real `nowserving node` processes around a real nats-server.
+//!
+//! This crate is the harness; the tests are in `tests/`, all in one binary, since linking a dozen
+//! would take longer than running them. A test is a cluster: it starts one, runs its scenarios
+//! against it (side by side where they do not disturb each other) and ends it. Requests are made
+//! by hand, as somebody without our SDK would make them.
+//!
+//! `E2E_ONLY=word` runs only the scenarios whose name contains the word. A test that fails prints
+//! the ends of the logs and keeps its folder.
+
+mod api;
+mod cluster;
+mod metrics;
+mod nats;
+mod place;
+mod process;
+mod program;
+mod proxy;
+mod raw;
+mod scenario;
+mod wait;
+
+pub use api::{Api, Format, Reply, Route, number, pointers};
+pub use cluster::{Cluster, NodeFlags, Options, line_in};
+pub use metrics::Metrics;
+pub use nats::Nats;
+pub use place::{Place, Told};
+pub use process::{Process, leashed};
+pub use program::program;
+pub use proxy::{Link, Proxy};
+pub use raw::RawNats;
+pub use scenario::{Scenarios, run};
+pub use wait::{eventually, free_port};

@@ -1,0 +1,102 @@
+//! What a node's metrics endpoint says.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// One scrape.
+#[derive(Debug)]
+pub struct Metrics {
+    /// By the whole of `name{labels}`.
+    samples: BTreeMap<String, f64>,
+}
+
+impl Metrics {
+    /// Scrapes once. HTTP by hand: one GET is no reason for an HTTP client.
+    ///
+    /// # Errors
+    /// No answer within five seconds, or not one in Prometheus's text form.
+    pub async fn scrape(addr: SocketAddr) -> Result<Metrics> {
+        let text = tokio::time::timeout(Duration::from_secs(5), get(addr))
+            .await
+            .context("the metrics endpoint does not answer")??;
+        Metrics::parse(&text)
+    }
+
+    fn parse(text: &str) -> Result<Metrics> {
+        let mut samples = BTreeMap::new();
+        for line in text
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.trim().is_empty())
+        {
+            let (name, value) = line
+                .rsplit_once(' ')
+                .with_context(|| format!("sample {line:?}"))?;
+            let value = value
+                .parse()
+                .with_context(|| format!("value in {line:?}"))?;
+            samples.insert(name.to_owned(), value);
+        }
+        Ok(Metrics { samples })
+    }
+
+    /// The sum over all samples of `name` that have each of `labels` (as in `op="status"`). Zero if
+    /// there is none: a counter that was never touched may not be listed.
+    #[must_use]
+    pub fn sum(&self, name: &str, labels: &[&str]) -> f64 {
+        let wanted = |key: &str| {
+            let (its_name, its_labels) = key.split_once('{').unwrap_or((key, ""));
+            its_name == name && labels.iter().all(|label| its_labels.contains(label))
+        };
+        self.samples
+            .iter()
+            .filter(|(key, _)| wanted(key))
+            .map(|(_, value)| value)
+            .sum()
+    }
+
+    /// Whether there is any sample of this name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.samples
+            .keys()
+            .any(|key| key.split('{').next() == Some(name))
+    }
+}
+
+async fn get(addr: SocketAddr) -> Result<String> {
+    let mut stream = TcpStream::connect(addr).await?;
+    let request = format!("GET /metrics HTTP/1.0\r\nHost: {addr}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .context("not an HTTP answer")?;
+    ensure!(
+        head.starts_with("HTTP/1.") && head.contains(" 200 "),
+        "metrics: {head}"
+    );
+    Ok(body.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_summed_by_name_and_labels() -> Result<()> {
+        let text = "# TYPE a counter\na{op=\"x\",code=\"ok\"} 3\na{op=\"y\"} 4.5\nab 100\n\n";
+        let metrics = Metrics::parse(text)?;
+        assert_eq!(metrics.sum("a", &[]), 7.5);
+        assert_eq!(metrics.sum("a", &["op=\"x\""]), 3.0);
+        assert_eq!(metrics.sum("ab", &[]), 100.0);
+        assert_eq!(metrics.sum("b", &[]), 0.0);
+        assert!(metrics.has("ab") && !metrics.has("b"));
+        Ok(())
+    }
+}

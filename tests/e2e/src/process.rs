@@ -1,0 +1,161 @@
+//! One process that a test started: its log, signals to it, its end.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+
+use crate::program::program;
+
+/// A process with its output in a file. It ends with this value, whatever happens: dropping kills
+/// it, and should the test itself be killed, the leash does.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `program` with `args`; stdout and stderr are added to the file `log`.
+    ///
+    /// # Errors
+    /// It cannot be started, or the log not be written.
+    pub async fn start(
+        name: &str,
+        of: &OsStr,
+        args: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        log: &Path,
+    ) -> Result<Process> {
+        let output = File::options().create(true).append(true).open(log);
+        let output = output.with_context(|| format!("cannot write {}", log.display()))?;
+        let mut command = leashed(of).await?;
+        command
+            .args(args)
+            .stderr(output.try_clone()?)
+            .stdout(output);
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        Ok(Process {
+            name: name.to_owned(),
+            child,
+            log: log.to_owned(),
+        })
+    }
+
+    /// Process id; none once its end was seen.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Whether it still runs.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn is_alive(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        // The id stays taken until the child is reaped, and then `id` is none.
+        let pid = self
+            .child
+            .id()
+            .and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        let pid = pid.with_context(|| format!("{} has ended", self.name))?;
+        Ok(kill_process(pid, signal)?)
+    }
+
+    /// kill -9, and waits for the end.
+    ///
+    /// # Errors
+    /// The system does not say how it ended.
+    pub async fn kill(&mut self) -> Result<ExitStatus> {
+        self.child
+            .start_kill()
+            .with_context(|| format!("cannot kill {}", self.name))?;
+        Ok(self.child.wait().await?)
+    }
+
+    /// Asks it to end (SIGTERM) and waits for that.
+    ///
+    /// # Errors
+    /// It does not end in time.
+    pub async fn stop(&mut self, patience: Duration) -> Result<ExitStatus> {
+        self.signal(Signal::TERM)?;
+        self.ended(patience).await
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// It does not end in time.
+    pub async fn ended(&mut self, patience: Duration) -> Result<ExitStatus> {
+        match tokio::time::timeout(patience, self.child.wait()).await {
+            Ok(status) => Ok(status?),
+            Err(_) => bail!("{} has not ended within {patience:?}", self.name),
+        }
+    }
+
+    /// All that it has printed so far.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn printed(&self) -> Result<String> {
+        Ok(String::from_utf8_lossy(&std::fs::read(&self.log)?).into_owned())
+    }
+
+    /// The end of what it has printed.
+    #[must_use]
+    pub fn tail(&self, lines: usize) -> String {
+        let text = self.printed().unwrap_or_else(|error| error.to_string());
+        let all: Vec<&str> = text.lines().collect();
+        let last = all
+            .get(all.len().saturating_sub(lines)..)
+            .unwrap_or_default();
+        format!(
+            "── {} ({})\n{}\n",
+            self.name,
+            self.log.display(),
+            last.join("\n")
+        )
+    }
+}
+
+/// A command for `program` that does not outlive this test, not even a killed one.
+///
+/// It runs under `nowserving leash`, which `dev` and `demo` use for the same purpose. The leash is
+/// held by the thread that starts the process; so tests use tokio's single-threaded runtime, whose
+/// one thread is the test's.
+///
+/// # Errors
+/// The binary cannot be built.
+pub async fn leashed(of: &OsStr) -> Result<Command> {
+    let mut command = Command::new(program().await?);
+    command
+        .args(["leash", "--parent", &std::process::id().to_string(), "--"])
+        .arg(of);
+    // A group of its own: Ctrl-C in a terminal is for the test, which then ends its children.
+    command
+        .process_group(0)
+        .kill_on_drop(true)
+        .stdin(Stdio::null());
+    // What the user's shell sets for other clusters is not meant for this one.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("NOWSERVING_") {
+            command.env_remove(name);
+        }
+    }
+    Ok(command)
+}

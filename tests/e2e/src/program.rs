@@ -1,0 +1,78 @@
+//! The programs under test: where they are, and that they are of today.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+use tokio::process::Command;
+use tokio::sync::OnceCell;
+
+/// The `nowserving` binary: `NOWSERVING_BIN`, or else the one that cargo builds beside this test.
+///
+/// Cargo knows no dependency of a test on another package's binary. So the first caller has it
+/// built: that takes no time if it is fresh, and a stale one can never pass for the code at hand.
+///
+/// # Errors
+/// It cannot be built.
+pub async fn program() -> Result<PathBuf> {
+    static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
+    PROGRAM.get_or_try_init(build).await.cloned()
+}
+
+async fn build() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("NOWSERVING_BIN") {
+        return Ok(PathBuf::from(path));
+    }
+    // target/<folder of the profile>/deps/e2e-<hash>
+    let test = std::env::current_exe().context("where is this program?")?;
+    let folder = test
+        .ancestors()
+        .nth(2)
+        .context("this program is not in a target folder")?;
+    let profile = match folder.file_name().and_then(|name| name.to_str()) {
+        Some("debug") => "dev",
+        Some(profile) => profile,
+        None => bail!("{}: not in a target folder", test.display()),
+    };
+    let target = folder
+        .parent()
+        .context("this program is not in a target folder")?;
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let mut command = Command::new(cargo);
+    // `--workspace`: with the features that the whole workspace gives its dependencies, as when
+    // this test was built; for one package alone they would be built a second time.
+    command.args([
+        "build",
+        "--quiet",
+        "--workspace",
+        "--bin",
+        "nowserving",
+        "--profile",
+        profile,
+    ]);
+    command.arg("--target-dir").arg(target);
+    command
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .stdin(Stdio::null());
+    let status = command.status().await.context("cannot start cargo")?;
+    if !status.success() {
+        bail!("nowserving cannot be built: {status}");
+    }
+    Ok(folder.join(format!("nowserving{}", std::env::consts::EXE_SUFFIX)))
+}
+
+/// A nats-server: `NATS_SERVER`, or else one in PATH or where packages put it.
+///
+/// # Errors
+/// There is none.
+pub fn nats_server() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("NATS_SERVER") {
+        return Ok(PathBuf::from(path));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/usr/local/bin", "/opt/homebrew/bin"].map(PathBuf::from))
+        .map(|folder| folder.join("nats-server"))
+        .find(|program| program.is_file())
+        .context("no nats-server: run `cargo xtask test`, which installs one, or set NATS_SERVER")
+}

@@ -1,0 +1,69 @@
+//! Running scenarios against a cluster.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use futures::FutureExt;
+use futures::future::{LocalBoxFuture, join_all};
+
+use crate::cluster::{Cluster, Options};
+
+/// Nothing here takes longer, on a slow machine either.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Starts a cluster and runs `body` against it; shows and keeps the logs if that fails.
+///
+/// # Errors
+/// The cluster does not start, or `body` fails.
+pub async fn run(
+    options: Options,
+    body: impl AsyncFnOnce(&mut Cluster) -> Result<()>,
+) -> Result<()> {
+    let mut cluster = Cluster::start(options).await?;
+    let outcome = body(&mut cluster).await;
+    if outcome.is_err() {
+        cluster.show_logs();
+        cluster.keep();
+    }
+    outcome
+}
+
+/// Scenarios that share a cluster and do not disturb each other: each has lines of its own.
+#[derive(Default)]
+pub struct Scenarios<'a>(Vec<(&'static str, LocalBoxFuture<'a, Result<()>>)>);
+
+impl<'a> Scenarios<'a> {
+    /// Adds one, unless `E2E_ONLY` names others.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, run: impl Future<Output = Result<()>> + 'a) -> Self {
+        let only = std::env::var("E2E_ONLY").unwrap_or_default();
+        if name.contains(&only) {
+            self.0.push((name, run.boxed_local()));
+        }
+        self
+    }
+
+    /// Runs them all side by side, and tells of each how it ended.
+    ///
+    /// # Errors
+    /// One of them failed.
+    pub async fn run(self) -> Result<()> {
+        let runs = self.0.into_iter().map(|(name, run)| async move {
+            let start = Instant::now();
+            let outcome = tokio::time::timeout(PATIENCE, run).await;
+            let outcome = outcome.unwrap_or_else(|_| bail!("not done within {PATIENCE:?}"));
+            let took = start.elapsed().as_secs_f64();
+            match &outcome {
+                Ok(()) => eprintln!("scenario {name}: ok, {took:.1} s"),
+                Err(error) => eprintln!("scenario {name}: FAILED, {took:.1} s: {error:?}"),
+            }
+            (name, outcome.is_ok())
+        });
+        let failed = join_all(runs).await.into_iter().filter(|(_, ok)| !ok);
+        let failed: Vec<&str> = failed.map(|(name, _)| name).collect();
+        if !failed.is_empty() {
+            bail!("failed: {}", failed.join(", "));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! Payloads, tickets and settings that make no sense: each answered with an error that names what
+//! is wrong, and nobody else notices.
+
+use anyhow::{Context, Result, ensure};
+use nowserving_e2e::{Api, Cluster, Format};
+use nowserving_protocol::error::Code;
+use serde_json::{Value, json};
+
+/// Payloads.
+pub async fn payloads(cluster: &Cluster) -> Result<()> {
+    let line = "bad-payloads";
+    let api = cluster.api();
+    api.admin(line, "create", json!({"seats": 1, "queue_limit": 100}))
+        .await?;
+    let ticket = api.enter(line, "somebody").await?["ticket"].clone();
+    let ticket = ticket.as_str().context("ticket")?;
+    let epoch = api.ok(line, "claim", json!({"ticket": ticket})).await?["epoch"].clone();
+
+    for (op, payload) in bad_json(ticket).into_iter().chain(bad_msgpack(ticket)) {
+        let format = if payload.starts_with(b"{") {
+            Format::Json
+        } else {
+            Format::MsgPack
+        };
+        let shown = String::from_utf8_lossy(&payload[..payload.len().min(80)]).into_owned();
+        let subject = format!("nowserving.line.{line}.{op}");
+        let reply = api.ask_subject(&subject, payload).await;
+        let error = reply.and_then(|reply| reply.refused(format, Code::BadRequest));
+        error.with_context(|| format!("{op} {shown:?}"))?;
+    }
+
+    // An empty payload is an empty map, and each of those is another visit.
+    let subject = format!("nowserving.line.{line}.enter");
+    let entered = api.ask_subject(&subject, Vec::new()).await?;
+    ensure!(entered.code.is_none(), "{}", entered.body);
+    // At the limit of what NATS takes, nearly all of it in a field that means nothing.
+    let mut large = br#"{"key":"large","filling":""#.to_vec();
+    large.resize(1024 * 1024 - 2, b'x');
+    large.extend_from_slice(b"\"}");
+    let entered = api.ask_subject(&subject, large).await?;
+    ensure!(entered.code.is_none() || entered.code.as_deref() == Some("bad_request"));
+
+    // None of it has done anything to the one who was there.
+    let status = api.status(line, &json!(ticket)).await?;
+    ensure!(
+        status["state"] == "in_checkout" && status["epoch"] == epoch,
+        "{status}"
+    );
+    Ok(())
+}
+
+fn bad_json(ticket: &str) -> Vec<(&'static str, Vec<u8>)> {
+    let deep = format!(
+        "{{\"key\":\"a\",\"x\":{}{}}}",
+        "[".repeat(50_000),
+        "]".repeat(50_000)
+    );
+    let texts = [
+        ("enter", "{".to_owned()),
+        ("enter", "{}{}".to_owned()),
+        ("enter", "{\"key\":\"a\"} trailing".to_owned()),
+        ("enter", deep),
+        ("enter", "{\"key\":\"a\",\"key\":\"b\"}".to_owned()),
+        ("enter", "{\"key\":\"\"}".to_owned()),
+        ("enter", format!("{{\"key\":\"{}\"}}", "k".repeat(129))),
+        ("enter", "{\"key\":1}".to_owned()),
+        ("enter", "{\"key\":[\"a\"]}".to_owned()),
+        ("enter", "{\"lane\":\"nope\"}".to_owned()),
+        ("enter", "{\"lane\":\"a.b\"}".to_owned()),
+        ("enter", "{\"key\":\"\\ud800\"}".to_owned()),
+        ("find", "{}".to_owned()),
+        ("status", "{}".to_owned()),
+        ("status", "{\"ticket\":7}".to_owned()),
+        (
+            "status",
+            format!("{{\"ticket\":\"{ticket}\",\"consistency\":\"psychic\"}}"),
+        ),
+        (
+            "status",
+            format!("{{\"ticket\":\"{ticket}\",\"holes\":\"yes\"}}"),
+        ),
+        ("renew", format!("{{\"ticket\":\"{ticket}\"}}")),
+        ("renew", format!("{{\"ticket\":\"{ticket}\",\"epoch\":-1}}")),
+        (
+            "renew",
+            format!("{{\"ticket\":\"{ticket}\",\"epoch\":1.5}}"),
+        ),
+        (
+            "renew",
+            format!("{{\"ticket\":\"{ticket}\",\"epoch\":NaN}}"),
+        ),
+        (
+            "renew",
+            format!("{{\"ticket\":\"{ticket}\",\"epoch\":9007199254740993}}"),
+        ),
+        (
+            "renew",
+            format!("{{\"ticket\":\"{ticket}\",\"epoch\":1e400}}"),
+        ),
+        (
+            "renew",
+            format!("{{\"ticket\":\"{ticket}\",\"epoch\":\"1\"}}"),
+        ),
+    ];
+    let mut all: Vec<_> = texts
+        .into_iter()
+        .map(|(op, text)| (op, text.into_bytes()))
+        .collect();
+    all.push(("enter", b"{\"key\":\"\xff\xfe\"}".to_vec()));
+    all
+}
+
+fn bad_msgpack(ticket: &str) -> Vec<(&'static str, Vec<u8>)> {
+    // {"key": …, …}: a map of one and its key, ready for a value.
+    let key = |value: &[u8]| [b"\x81\xa3key", value].concat();
+    let epoch = |value: &[u8]| {
+        let length = u8::try_from(ticket.len()).unwrap_or(u8::MAX);
+        [
+            b"\x82\xa6ticket\xd9",
+            [length].as_slice(),
+            ticket.as_bytes(),
+            b"\xa5epoch",
+            value,
+        ]
+        .concat()
+    };
+    let mut deep = b"\x82\xa3key\xa1a\xa1x".to_vec();
+    deep.extend(std::iter::repeat_n(0x91, 50_000));
+    deep.push(0xc0);
+    vec![
+        ("enter", vec![0xc1]),
+        ("enter", b"[]".to_vec()),
+        ("enter", b"\x00".to_vec()),
+        ("enter", b"\xc0".to_vec()),
+        ("enter", b"\x90".to_vec()),
+        // An array and a map that claim 2³² − 1 elements.
+        ("enter", b"\xdd\xff\xff\xff\xff".to_vec()),
+        ("enter", b"\xdf\xff\xff\xff\xff".to_vec()),
+        ("enter", key(b"\xdd\xff\xff\xff\xff")),
+        (
+            "enter",
+            [b"\x82\xa3key\xa1a\xa1x".as_slice(), b"\xdd\xff\xff\xff\xff"].concat(),
+        ),
+        // A string and a binary that claim 4 GiB.
+        ("enter", key(b"\xdb\xff\xff\xff\xffa")),
+        ("enter", key(b"\xc6\xff\xff\xff\xffa")),
+        ("enter", deep),
+        ("enter", b"\x82\xa3key\xa1a\xa3key\xa1b".to_vec()),
+        ("enter", [key(b"\xa1a").as_slice(), b"\xc0"].concat()),
+        ("enter", key(b"\xa1\xff\xff")),
+        ("enter", key(b"\xc4\x00")),
+        ("renew", epoch(b"\xff")),
+        ("renew", epoch(b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00")),
+        ("renew", epoch(b"\xcf\xff\xff\xff\xff\xff\xff\xff\xff")),
+    ]
+}
+
+/// Tickets.
+pub async fn tickets(cluster: &Cluster) -> Result<()> {
+    let (line, other) = ("bad-tickets", "bad-tickets-2");
+    let api = cluster.api();
+    let settings = json!({"seats": 1, "queue_limit": 100});
+    api.admin(line, "create", settings.clone()).await?;
+    api.admin(other, "create", settings).await?;
+    let good = api.enter(line, "a").await?["ticket"].clone();
+    let good = good.as_str().context("ticket")?;
+    let foreign = api.enter(other, "a").await?["ticket"].clone();
+    let foreign = foreign.as_str().context("ticket")?;
+
+    let mut bad = vec![
+        String::new(),
+        "nonsense".to_owned(),
+        "A".repeat(100_000),
+        format!("{good}="),
+        format!("{good}A"),
+        format!(" {good}"),
+        good[..good.len() - 1].to_owned(),
+        good.to_ascii_lowercase(),
+        foreign.to_owned(),
+    ];
+    // Each character replaced by another of the alphabet.
+    for at in 0..good.len() {
+        let mut altered = good.as_bytes().to_vec();
+        altered[at] = if altered[at] == b'A' { b'B' } else { b'A' };
+        bad.push(String::from_utf8(altered)?);
+    }
+    for ticket in &bad {
+        for op in ["status", "claim"] {
+            let refused = api.refused(line, op, json!({"ticket": ticket}), Code::TicketInvalid);
+            refused
+                .await
+                .with_context(|| format!("{op} with {ticket:.100}"))?;
+        }
+    }
+    // `local` is answered by whoever gets it, and checks as well.
+    let body = json!({"ticket": foreign, "consistency": "local"});
+    api.refused(line, "status", body, Code::TicketInvalid)
+        .await?;
+    // Nobody's place was touched.
+    ensure!(api.status(line, &json!(good)).await?["state"] == "admitted");
+    Ok(())
+}
+
+/// Settings of lines.
+pub async fn settings(api: Api) -> Result<()> {
+    let line = "bad-settings";
+    let good = json!({"seats": 1, "queue_limit": 1});
+    let wrong: [(&str, Value); 22] = [
+        ("seats", json!(0)),
+        ("seats", json!(1_000_001)),
+        ("seats", json!(-1)),
+        ("seats", json!(1.5)),
+        ("seats", json!("1")),
+        ("seats", Value::Null),
+        ("queue_limit", json!(10_000_001)),
+        ("queue_limit", json!(9_007_199_254_740_993_u64)),
+        ("waiting_idle_timeout_ms", json!(99)),
+        ("claim_timeout_ms", json!(0)),
+        ("checkout_timeout_ms", json!(604_800_001)),
+        ("checkout_max_ms", json!(u64::MAX)),
+        ("token_events", json!(1)),
+        ("labels", json!([])),
+        ("labels", json!({"a": 1})),
+        ("labels", json!({"a": "x".repeat(65)})),
+        ("labels", json!({("x".repeat(65)): "a"})),
+        ("lanes", json!([{"name": "vip"}])),
+        ("phase", json!("paused")),
+        ("quota", json!({"total": 1})),
+        ("admission_rate", json!({"per_second": 1, "burst": 1})),
+        ("no_such_setting", json!(1)),
+    ];
+    for (field, value) in &wrong {
+        let mut body = good.clone();
+        body[field] = value.clone();
+        refused_naming(&api, line, "create", body, field).await?;
+    }
+    for missing in ["seats", "queue_limit"] {
+        let mut body = good.clone();
+        body.as_object_mut().context("a map")?.remove(missing);
+        refused_naming(&api, line, "create", body, missing).await?;
+    }
+    api.admin_refused(line, "show", json!({}), Code::LineNotFound)
+        .await?;
+
+    let before = api.admin(line, "create", good).await?;
+    for (field, value) in &wrong {
+        // The good half of the change must not be taken either.
+        let body = json!({"claim_timeout_ms": 7_777, (*field): value});
+        refused_naming(&api, line, "configure", body, field).await?;
+    }
+    let many: serde_json::Map<_, _> = (0..17).map(|n| (format!("l{n}"), json!("x"))).collect();
+    refused_naming(&api, line, "configure", json!({"labels": many}), "labels").await?;
+    let after = api.admin(line, "show", json!({})).await?;
+    ensure!(after["settings"] == before["settings"], "{after}");
+    ensure!(after["version"] == before["version"], "{after}");
+    Ok(())
+}
+
+async fn refused_naming(api: &Api, line: &str, op: &str, body: Value, field: &str) -> Result<()> {
+    let error = api
+        .admin_refused(line, op, body.clone(), Code::BadRequest)
+        .await?;
+    let named = error["message"]
+        .as_str()
+        .is_some_and(|text| text.contains(field));
+    ensure!(named, "{op} {body}: does not name {field}: {error}");
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! Subjects, reply subjects and frames that make no sense. Much of this cannot be sent with a
+//! client library: see `RawNats`.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures::StreamExt;
+use nowserving_e2e::{Cluster, RawNats, eventually};
+use nowserving_protocol::subject::shard_of;
+use serde_json::{Value, json};
+
+const SHORT: Duration = Duration::from_secs(4);
+const LINE: &str = "victim";
+
+/// Malformed subjects are answered: that they are, or that nobody listens there.
+pub async fn malformed(cluster: &mut Cluster) -> Result<()> {
+    cluster
+        .api()
+        .admin(LINE, "create", json!({"seats": 1, "queue_limit": 100}))
+        .await?;
+    let mut raw = RawNats::connect(cluster.nats.port()).await?;
+    let shards = cluster.options().shards;
+    let wrong_shard = (shard_of(LINE, shards) + 1) % shards;
+    let long = "x".repeat(65);
+    let longer = "x".repeat(2_000);
+    let subjects = [
+        "nowserving.line.*.enter".to_owned(),
+        "nowserving.line.>".to_owned(),
+        "nowserving.line.victim".to_owned(),
+        "nowserving.line.victim.enter.more".to_owned(),
+        "nowserving.line.victim.no-such-op".to_owned(),
+        "nowserving.line.victim.ENTER".to_owned(),
+        "nowserving.line.a!b.enter".to_owned(),
+        format!("nowserving.line.{long}.enter"),
+        format!("nowserving.line.{longer}.enter"),
+        format!("nowserving.shard.{wrong_shard}.victim.enter"),
+        format!("nowserving.shard.{}.victim.{long}", shard_of(LINE, shards)),
+        format!("nowserving.shard.{shards}.victim.enter"),
+        "nowserving.shard.-1.victim.enter".to_owned(),
+        "nowserving.shard.00.victim.enter".to_owned(),
+        "nowserving.shard.99999999999999999999.victim.enter".to_owned(),
+        "nowserving.admin.line.victim.no-such-op".to_owned(),
+        "nowserving.admin.line.*.delete".to_owned(),
+        "nowserving.admin.cluster.no-such-op".to_owned(),
+        "nowserving.admin.cluster.status.more".to_owned(),
+    ];
+    for subject in &subjects {
+        let answer = raw.ask(subject.as_bytes(), b"{}", SHORT).await?;
+        let answer = answer.with_context(|| format!("{subject:.100}: no answer"))?;
+        let answered = answer.contains("bad_request") || answer.contains("503");
+        ensure!(answered, "{subject:.100}: {answer}");
+    }
+    // The server itself refuses an empty token, or passes it on; nobody may suffer from it.
+    for subject in ["nowserving.line..enter", "nowserving..line.victim.enter"] {
+        let mut raw = RawNats::connect(cluster.nats.port()).await?;
+        let _ = raw
+            .ask(subject.as_bytes(), b"{}", Duration::from_millis(300))
+            .await;
+    }
+    undisturbed(cluster).await
+}
+
+/// A reply subject of ours is nobody's inbox: what is answered there would be taken as a request
+/// by the nodes themselves, with the nodes' rights.
+pub async fn foreign_replies(cluster: &mut Cluster) -> Result<()> {
+    let client = cluster.api().client().clone();
+    let replies = [
+        "nowserving.admin.line.victim.delete",
+        "nowserving.raft.e2e.1.2",
+    ];
+    let mut heard = client.subscribe("nowserving.>").await?;
+    client.flush().await?;
+    let mut raw = RawNats::connect(cluster.nats.port()).await?;
+    for reply in replies {
+        raw.publish(b"nowserving.line.victim.info", reply, b"{}")
+            .await?;
+        raw.publish(b"nowserving.admin.line.victim.show", reply, b"{}")
+            .await?;
+        raw.publish(b"nowserving.line.victim.enter", reply, b"{\"key\":")
+            .await?;
+    }
+    undisturbed(cluster).await?;
+    // All that was answered before is here by now: a node answers on one connection.
+    client.flush().await?;
+    let mut seen = 0;
+    while let Ok(Some(message)) =
+        tokio::time::timeout(Duration::from_millis(200), heard.next()).await
+    {
+        seen += 1;
+        let subject = message.subject.as_str();
+        let to_ours = subject == "nowserving.admin.line.victim.delete"
+            || subject == "nowserving.raft.e2e.1.2" && message.payload.first() == Some(&b'{');
+        ensure!(!to_ours, "answered to {subject}: {:?}", message.payload);
+    }
+    ensure!(
+        seen > 0,
+        "the subscription sees nothing, so it shows nothing"
+    );
+    Ok(())
+}
+
+/// Frames that no member of the cluster made.
+pub async fn frames(cluster: &mut Cluster) -> Result<()> {
+    let client = cluster.api().client().clone();
+    let mut real = client.subscribe("nowserving.raft.e2e.1.2").await?;
+    client.flush().await?;
+    let real = tokio::time::timeout(SHORT, real.next())
+        .await?
+        .context("no frame seen")?
+        .payload;
+    let mut altered = real.to_vec();
+    *altered.last_mut().context("an empty frame")? ^= 1;
+    for to in cluster.ids() {
+        for from in ["1", "2", "3", "9", "x", "18446744073709551616"] {
+            let subject = format!("nowserving.raft.e2e.{to}.{from}");
+            for payload in [
+                &b""[..],
+                b"{}",
+                b"\x00",
+                &[0xff; 500],
+                &altered,
+                &real[..20],
+            ] {
+                client
+                    .publish(subject.clone(), payload.to_vec().into())
+                    .await?;
+            }
+            // A real frame, replayed, and as if from or to another.
+            client.publish(subject, real.clone()).await?;
+        }
+    }
+    client.flush().await?;
+    undisturbed(cluster).await
+}
+
+/// A subject that is not UTF-8. The nodes' NATS library takes it for a broken connection and makes
+/// a new one; so they may be away for a moment, but no longer.
+pub async fn not_utf8(cluster: &mut Cluster) -> Result<()> {
+    let mut raw = RawNats::connect(cluster.nats.port()).await?;
+    let subjects: [&[u8]; 4] = [
+        b"nowserving.line.\xff\xfe.enter",
+        b"nowserving.line.victim.\xff",
+        b"nowserving.admin.line.\xc3\x28.delete",
+        b"nowserving.raft.e2e.1.\xff",
+    ];
+    for subject in subjects {
+        let _ = raw.ask(subject, b"{}", Duration::from_millis(300)).await?;
+    }
+    let api = cluster.api().clone();
+    eventually("the nodes are back", Duration::from_secs(5), async || {
+        let served = api.ask(LINE, "info", &json!({})).await?.code.is_none();
+        let status = api.cluster("status", json!({})).await?;
+        let nodes = status["nodes"].as_array().context("nodes")?;
+        Ok((served && nodes.iter().all(|node| node["alive"] == true)).then_some(()))
+    })
+    .await?;
+    undisturbed(cluster).await
+}
+
+/// All nodes live, and the line serves at the first attempt.
+async fn undisturbed(cluster: &mut Cluster) -> Result<()> {
+    let ids: Vec<u64> = cluster.ids().collect();
+    for id in ids {
+        ensure!(cluster.process(id)?.is_alive()?, "node {id} died");
+    }
+    let api = cluster.api();
+    let reply = api.ask(LINE, "enter", &json!({"key": "a"})).await?;
+    ensure!(
+        reply.code.is_none() && reply.body["token"] == 1,
+        "{:?}: {}",
+        reply.code,
+        reply.body
+    );
+    let status: Value = api.cluster("status", json!({})).await?;
+    let nodes = status["nodes"].as_array().context("nodes")?;
+    ensure!(nodes.iter().all(|node| node["alive"] == true), "{status}");
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! What a node is told at its start. The nonsense is run beside a cluster that works, so that what
+//! is refused is the nonsense.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nowserving_e2e::{Cluster, NodeFlags, Process, free_port};
+use serde_json::json;
+
+/// A node that refuses its configuration does so at once.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LINE: &str = "configured";
+
+/// Values that are wrong in themselves, in the file and as flags.
+pub async fn bad_flags_and_files(cluster: &mut Cluster) -> Result<()> {
+    cluster
+        .api()
+        .admin(LINE, "create", json!({"seats": 1, "queue_limit": 10}))
+        .await?;
+    let stranger = stranger(cluster, "refused")?;
+    for (flag, value) in [
+        ("--id", "0"),
+        ("--id", "one"),
+        ("--id", "4"),
+        ("--nodes", ""),
+        ("--nodes", "1,1"),
+        ("--nodes", "1,2,x"),
+        ("--shards", "0"),
+        ("--shards", "257"),
+        ("--shards", "4294967296"),
+        ("--cluster", "a b"),
+        ("--cluster", "a.b"),
+        ("--prefix", "now>"),
+        ("--metrics-addr", "nowhere"),
+        ("--no-such-flag", "1"),
+    ] {
+        let flags = stranger.clone().with(flag, value);
+        // A list of nodes that lacks this one may be told as a problem of either.
+        let word = if flag == "--id" { "id" } else { &flag[2..] };
+        refuses(cluster, &flags, word)
+            .await
+            .with_context(|| format!("{flag} {value:?}"))?;
+    }
+
+    let file = cluster.folder().join("node.toml");
+    let good = file_of(&stranger);
+    let only_file = NodeFlags::default().with("--config", file.clone());
+    for (line, word) in [
+        ("heartbeat_ms = 0", "heartbeat_ms"),
+        ("heartbeat_ms = -1", "heartbeat_ms"),
+        ("election_ms = 0", "election_ms"),
+        ("heartbeat_ms = 500\nelection_ms = 400", "election_ms"),
+        ("election_ms = 9223372036854775807", "election_ms"),
+        ("election_ms = 99999999999999999999", "election_ms"),
+        ("snapshot_entries = 0", "snapshot_entries"),
+        ("no_such_key = 1", "no_such_key"),
+        ("prefix = 7", "prefix"),
+        ("this is not TOML", "node.toml"),
+    ] {
+        std::fs::write(&file, format!("{good}\n{line}\n"))?;
+        refuses(cluster, &only_file, word)
+            .await
+            .with_context(|| line.to_owned())?;
+    }
+    std::fs::remove_file(&file)?;
+    refuses(cluster, &only_file, "node.toml")
+        .await
+        .context("a missing file")?;
+    undisturbed(cluster).await
+}
+
+/// The key file: missing, open to others, not a key.
+pub async fn key_files(cluster: &mut Cluster) -> Result<()> {
+    let stranger = stranger(cluster, "refused-key")?;
+    let good = std::fs::read(cluster.key_file())?;
+    let file = cluster.folder().join("other.key");
+    let with_file = stranger.with("--key-file", file.clone());
+    refuses(cluster, &with_file, "other.key")
+        .await
+        .context("missing")?;
+    for (content, mode) in [
+        (&good[..], 0o644),
+        (&good[..], 0o640),
+        (b"", 0o600),
+        (b"secret\n", 0o600),
+        (&good[..40], 0o600),
+    ] {
+        std::fs::write(&file, content)?;
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode))?;
+        let refused = refuses(cluster, &with_file, "other.key").await;
+        refused.with_context(|| format!("{} bytes, mode {mode:o}", content.len()))?;
+    }
+    undisturbed(cluster).await
+}
+
+/// A second process on the data directory of a living node.
+pub async fn two_on_one_data_directory(cluster: &mut Cluster) -> Result<()> {
+    let flags = cluster
+        .flags(1)?
+        .with("--metrics-addr", format!("127.0.0.1:{}", free_port()?));
+    refuses(cluster, &flags, "node-1").await?;
+    undisturbed(cluster).await
+}
+
+/// Data of one node and cluster under the name of another.
+pub async fn another_identity(cluster: &mut Cluster) -> Result<()> {
+    ensure!(cluster.process(1)?.stop(PATIENCE).await?.success());
+    let flags = cluster.flags(1)?;
+    for (other, word) in [
+        (flags.clone().with("--shards", "8"), "shards"),
+        (flags.clone().with("--cluster", "another"), "cluster"),
+        (flags.clone().with("--id", "2").with("--nodes", "2"), "id"),
+    ] {
+        refuses(cluster, &other, word)
+            .await
+            .with_context(|| format!("another {word}"))?;
+    }
+    // None of the attempts has done it any harm.
+    cluster.start_node(1).await?;
+    cluster.wait_ready().await?;
+    undisturbed(cluster).await
+}
+
+/// A process with a living node's number and an empty disk: what it would vote could undo what the
+/// real one has acknowledged.
+pub async fn impostor(cluster: &mut Cluster) -> Result<()> {
+    let api = cluster.api().clone();
+    api.admin(LINE, "create", json!({"seats": 1, "queue_limit": 10_000}))
+        .await?;
+    let data = cluster.folder().join("impostor-data");
+    let flags = cluster.flags(1)?;
+    let metrics = format!("127.0.0.1:{}", free_port()?);
+    let flags = flags
+        .with("--data-dir", data)
+        .with("--metrics-addr", metrics);
+    let mut stranger = cluster.start_stranger("impostor", &flags).await?;
+    // Long enough for it to start, stand for election and make itself heard.
+    for nth in 1..=40 {
+        let status = api.enter(LINE, &format!("k{nth}")).await?;
+        ensure!(status["token"] == nth, "{status}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    if stranger.is_alive()? {
+        stranger.kill().await?;
+    }
+    eprint!("{}", stranger.tail(5));
+    let ids: Vec<u64> = cluster.ids().collect();
+    for id in ids {
+        ensure!(cluster.process(id)?.is_alive()?, "node {id} died of it");
+    }
+    cluster.wait_ready().await?;
+    ensure!(api.enter(LINE, "k1").await?["token"] == 1);
+    Ok(())
+}
+
+/// Flags of a node that would be fine, were it not for what is changed in them.
+fn stranger(cluster: &Cluster, folder: &str) -> Result<NodeFlags> {
+    let metrics = format!("127.0.0.1:{}", free_port()?);
+    Ok(cluster
+        .flags(1)?
+        .with("--data-dir", cluster.folder().join(folder))
+        .with("--metrics-addr", metrics))
+}
+
+/// It ends by itself, not with success, and its last words have `word` in them.
+async fn refuses(cluster: &Cluster, flags: &NodeFlags, word: &str) -> Result<()> {
+    let log = cluster.folder().join("refused.log");
+    let _ = std::fs::remove_file(&log);
+    let mut process = cluster.start_stranger("refused", flags).await?;
+    let status = process
+        .ended(PATIENCE)
+        .await
+        .with_context(|| process.tail(10))?;
+    let said = process.printed()?;
+    ensure!(
+        !status.success() && status.code().is_some(),
+        "{status}: {said}"
+    );
+    ensure!(!said.contains("panicked"), "{said}");
+    ensure!(said.contains(word), "does not speak of {word}: {said}");
+    Ok(())
+}
+
+async fn undisturbed(cluster: &mut Cluster) -> Result<()> {
+    let alive = Process::is_alive(cluster.process(1)?)?;
+    ensure!(alive, "the node that worked has died");
+    let status = cluster.api().enter(LINE, "a").await?;
+    ensure!(status["token"] == 1, "{status}");
+    Ok(())
+}
+
+/// The same settings as a file has them.
+fn file_of(flags: &NodeFlags) -> String {
+    let lines = flags.iter().map(|(flag, value)| {
+        let name = flag.trim_start_matches("--").replace('-', "_");
+        let value = Path::new(value).display().to_string();
+        match name.as_str() {
+            "id" | "shards" => format!("{name} = {value}"),
+            "nodes" => format!("{name} = [{value}]"),
+            _ => format!("{name} = {value:?}"),
+        }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}

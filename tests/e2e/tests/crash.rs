@@ -1,0 +1,350 @@
+//! Nodes that die, end or stand still, while people go on.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use futures::StreamExt;
+use futures::future::{join_all, try_join_all};
+use nowserving_e2e::{Api, Cluster, number, pointers};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+const WORKERS: usize = 8;
+/// Acknowledged entries before and after the crash.
+const BEFORE: usize = 200;
+const AFTER: usize = 200;
+/// A leader again, and a write acknowledged; elections take 0.75 to 1.5 s each.
+const FAILOVER_MAX: Duration = Duration::from_secs(10);
+
+/// One acknowledged entry.
+#[derive(Debug)]
+struct Entry {
+    key: String,
+    token: u64,
+    ticket: Value,
+    /// From the first attempt to the acknowledgement.
+    asked: Instant,
+    told: Instant,
+    completed: bool,
+}
+
+/// kill -9 of the leader under load: every acknowledged number is there, once, in order.
+pub async fn of_a_leader_under_load(cluster: &mut Cluster) -> Result<()> {
+    let line = "crash";
+    let api = cluster.api().clone();
+    api.admin(line, "create", json!({"seats": 20, "queue_limit": 100_000}))
+        .await?;
+    let leader = cluster.leader_of(line).await?;
+
+    let entries = RefCell::new(Vec::new());
+    let stop_at = RefCell::new(None::<usize>);
+    let work = (0..WORKERS).map(|worker| {
+        let (api, entries, stop_at) = (api.within(1_000), &entries, &stop_at);
+        async move {
+            for nth in 0.. {
+                if stop_at
+                    .borrow()
+                    .is_some_and(|end| entries.borrow().len() >= end)
+                {
+                    break;
+                }
+                let entry = visit(&api, line, format!("{worker}-{nth}")).await?;
+                entries.borrow_mut().push(entry);
+            }
+            anyhow::Ok(())
+        }
+    });
+    let crash = async {
+        while entries.borrow().len() < BEFORE {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let killed = Instant::now();
+        cluster.process(leader)?.kill().await?;
+        *stop_at.borrow_mut() = Some(entries.borrow().len() + AFTER);
+        anyhow::Ok(killed)
+    };
+    let (_, killed) = tokio::try_join!(try_join_all(work), crash)?;
+    let entries = entries.into_inner();
+
+    let after = entries
+        .iter()
+        .filter(|entry| entry.told > killed)
+        .map(|entry| entry.told);
+    let failover = after.min().context("nothing after the crash")? - killed;
+    eprintln!("kill -9 of node {leader}, then {failover:?} to the next acknowledged write");
+    ensure!(failover < FAILOVER_MAX, "{failover:?} without a write");
+    check(&api, line, &entries).await?;
+
+    // The dead one comes back from its disk, and nothing changes.
+    cluster.start_node(leader).await?;
+    cluster.wait_ready().await?;
+    check(&api, line, &entries).await
+}
+
+/// Enters with `key` until that is acknowledged; who gets a seat at once uses it.
+async fn visit(api: &Api, line: &str, key: String) -> Result<Entry> {
+    let asked = Instant::now();
+    let status = insist(api, line, "enter", &json!({"key": key})).await?;
+    let told = Instant::now();
+    let ticket = status["ticket"].clone();
+    let body = json!({"ticket": ticket});
+    let completed = status["state"] == "admitted";
+    if completed {
+        insist(api, line, "claim", &body).await?;
+        let done = insist(api, line, "complete", &body).await?;
+        ensure!(done["reason"] == "completed", "{done}");
+    }
+    Ok(Entry {
+        key,
+        token: number(&status, "token")?,
+        ticket,
+        asked,
+        told,
+        completed,
+    })
+}
+
+/// Asks until an answer is had that is not an error: also when there is no answer, or nobody knows
+/// whether it has happened. All that is asked here has one effect however often it is asked.
+async fn insist(api: &Api, line: &str, op: &str, body: &Value) -> Result<Value> {
+    let start = Instant::now();
+    loop {
+        let seen = match api.ask(line, op, body).await {
+            Ok(reply) if reply.code.is_none() => return Ok(reply.body),
+            Ok(reply) if reply.passes() || reply.code.as_deref() == Some("outcome_unknown") => {
+                format!("{:?}", reply.code)
+            }
+            Ok(reply) => anyhow::bail!("{op} {line} {body}: {}", reply.body),
+            Err(error) => error.to_string(),
+        };
+        ensure!(
+            start.elapsed() < Duration::from_secs(30),
+            "{op} {line} {body}: still {seen}"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn check(api: &Api, line: &str, entries: &[Entry]) -> Result<()> {
+    // Unique, and without gaps: nobody else has entered, and every entry was insisted on.
+    let tokens: BTreeSet<u64> = entries.iter().map(|entry| entry.token).collect();
+    ensure!(tokens.len() == entries.len(), "a number was given twice");
+    ensure!(
+        tokens.iter().copied().eq(1..=entries.len() as u64),
+        "a number is missing"
+    );
+    let info = api.ok(line, "info", json!({})).await?;
+    ensure!(pointers(&info)?[3] == entries.len() as u64 + 1, "{info}");
+
+    // Who was told a number before another asked has the smaller one.
+    let mut by_told: Vec<&Entry> = entries.iter().collect();
+    by_told.sort_by_key(|entry| entry.told);
+    let mut by_asked: Vec<&Entry> = entries.iter().collect();
+    by_asked.sort_by_key(|entry| entry.asked);
+    let mut told = by_told.into_iter().peekable();
+    let mut largest = 0;
+    for entry in by_asked {
+        while let Some(earlier) = told.next_if(|earlier| earlier.told < entry.asked) {
+            largest = largest.max(earlier.token);
+        }
+        ensure!(
+            entry.token > largest,
+            "{entry:?} asked after {largest} was told"
+        );
+    }
+
+    // Each is as it was acknowledged, by its ticket and by its key.
+    let mut checks = futures::stream::iter(entries.iter().map(async |entry| {
+        let status = api.status(line, &entry.ticket).await?;
+        ensure!(status["token"] == entry.token, "{status} of {entry:?}");
+        if entry.completed {
+            ensure!(status["reason"] == "completed", "{status} of {entry:?}");
+        } else {
+            ensure!(status["state"] != "gone", "{status} of {entry:?}");
+            let again = api.enter(line, &entry.key).await?;
+            ensure!(again["ticket"] == entry.ticket, "{again} but {entry:?}");
+        }
+        anyhow::Ok(())
+    }))
+    .buffer_unordered(16);
+    while let Some(checked) = checks.next().await {
+        checked?;
+    }
+    Ok(())
+}
+
+/// All three killed at once and started again: everything acknowledged is there.
+pub async fn of_all_nodes(cluster: &mut Cluster) -> Result<()> {
+    let api = cluster.api().clone();
+    let lines: Vec<String> = (0..20).map(|nth| format!("all-{nth}")).collect();
+    let mut people = Vec::new();
+    for line in &lines {
+        api.admin(line, "create", json!({"seats": 3, "queue_limit": 100}))
+            .await?;
+        let entered = try_join_all((0..12).map(|nth| {
+            let (api, line) = (&api, line.clone());
+            async move { api.enter(&line, &format!("k{nth}")).await }
+        }));
+        for status in entered.await? {
+            people.push((line.clone(), status["ticket"].clone()));
+        }
+    }
+    for (nth, (line, ticket)) in people.iter().enumerate() {
+        let body = json!({"ticket": ticket});
+        let claims = api.status(line, ticket).await?["state"] == "admitted";
+        match nth % 4 {
+            0 if claims => {
+                api.ok(line, "claim", body.clone()).await?;
+                api.ok(line, "complete", body).await?;
+            }
+            1 if claims => drop(api.ok(line, "claim", body).await?),
+            2 => drop(api.ok(line, "leave", body).await?),
+            _ => {}
+        }
+    }
+    let before = seen(&api, &people).await?;
+
+    let ids: Vec<u64> = cluster.ids().collect();
+    for id in &ids {
+        cluster.process(*id)?.signal(Signal::KILL)?;
+    }
+    for id in &ids {
+        cluster.process(*id)?.ended(Duration::from_secs(5)).await?;
+    }
+    for id in &ids {
+        cluster.start_node(*id).await?;
+    }
+    cluster.wait_ready().await?;
+    let after = seen(&api, &people).await?;
+    for (before, after) in before.iter().zip(&after) {
+        ensure!(before == after, "{before} has become {after}");
+    }
+    // And it goes on from there.
+    for line in &lines {
+        let status = api.enter(line, "late").await?;
+        ensure!(status["token"] == 13, "{status}");
+    }
+    Ok(())
+}
+
+/// What of each status must not change by itself.
+async fn seen(api: &Api, people: &[(String, Value)]) -> Result<Vec<Value>> {
+    let asks = people.iter().map(async |(line, ticket)| {
+        let status = api.status(line, ticket).await?;
+        let mut kept = json!({"line": line});
+        for field in [
+            "token",
+            "state",
+            "position",
+            "reason",
+            "epoch",
+            "version",
+            "incarnation",
+        ] {
+            kept[field] = status[field].clone();
+        }
+        anyhow::Ok(kept)
+    });
+    try_join_all(asks).await
+}
+
+/// SIGTERM: the node hands its shards over, then ends with 0; people hardly notice.
+pub async fn graceful_stop(cluster: &mut Cluster) -> Result<()> {
+    let line = "graceful";
+    let api = cluster.api().within(1_000);
+    api.admin(line, "create", json!({"seats": 1, "queue_limit": 100_000}))
+        .await?;
+    let leader = cluster.leader_of(line).await?;
+    let (done, longest) = (RefCell::new(false), RefCell::new(Duration::ZERO));
+    let write = async {
+        for nth in 0.. {
+            if *done.borrow() {
+                return Ok(());
+            }
+            let start = Instant::now();
+            insist(&api, line, "enter", &json!({"key": format!("k{nth}")})).await?;
+            let took = start.elapsed();
+            longest.replace_with(|longest| took.max(*longest));
+        }
+        anyhow::Ok(())
+    };
+    let stop = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let status = cluster
+            .process(leader)?
+            .stop(Duration::from_secs(15))
+            .await?;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        *done.borrow_mut() = true;
+        ensure!(status.success(), "node {leader} ended with {status}");
+        Ok(())
+    };
+    tokio::try_join!(write, stop)?;
+    eprintln!(
+        "graceful stop of node {leader}: at most {:?} to a write",
+        longest.borrow()
+    );
+    // Less than it would take to find out that a leader is dead.
+    ensure!(
+        *longest.borrow() < Duration::from_millis(750),
+        "{longest:?} to a write"
+    );
+    cluster.start_node(leader).await?;
+    cluster.wait_ready().await
+}
+
+/// A leader that stands still (SIGSTOP) longer than its lease, and then goes on as if nothing had
+/// happened, tells nobody what is no longer so.
+pub async fn pause_longer_than_a_lease(cluster: &mut Cluster) -> Result<()> {
+    let line = "pause";
+    let api = cluster.api().within(1_000);
+    api.admin(line, "create", json!({"seats": 1, "queue_limit": 100}))
+        .await?;
+    let first = api.enter(line, "a").await?["ticket"].clone();
+    let second = api.enter(line, "b").await?["ticket"].clone();
+    let leader = cluster.leader_of(line).await?;
+    cluster.process(leader)?.signal(Signal::STOP)?;
+
+    // The others go on: the seat changes hands.
+    let claimed = insist(&api, line, "claim", &json!({"ticket": first})).await?;
+    ensure!(claimed["state"] == "in_checkout", "{claimed}");
+    let done = insist(&api, line, "complete", &json!({"ticket": first})).await?;
+    let known = number(&done, "version")?;
+
+    // The one that stands still has all of these waiting for it, beside the new leader.
+    let client = api.client().clone();
+    let inbox = client.new_inbox();
+    let mut replies = client.subscribe(inbox.clone()).await?;
+    let shards = cluster.options().shards;
+    let shard = nowserving_protocol::subject::shard_of(line, shards);
+    let subject = format!("nowserving.shard.{shard}.{line}.status");
+    let body = serde_json::to_vec(&json!({"ticket": second}))?;
+    let polls = (0..20)
+        .map(|_| client.publish_with_reply(subject.clone(), inbox.clone(), body.clone().into()));
+    for published in join_all(polls).await {
+        published?;
+    }
+    client.flush().await?;
+    cluster.process(leader)?.signal(Signal::CONT)?;
+    let mut answers = 0;
+    // Whoever answers does so by the deadline, which is two seconds.
+    let until = tokio::time::Instant::now() + Duration::from_millis(2_500);
+    while let Ok(Some(reply)) = tokio::time::timeout_at(until, replies.next()).await {
+        let reply: Value = serde_json::from_slice(&reply.payload)?;
+        if reply.get("error").is_none() {
+            ensure!(
+                number(&reply, "version")? >= known,
+                "stale, want {known}: {reply}"
+            );
+            ensure!(reply["state"] == "admitted", "{reply}");
+            answers += 1;
+        }
+    }
+    ensure!(
+        answers >= 20,
+        "only {answers} answers: the new leader is to answer each"
+    );
+    cluster.wait_ready().await
+}

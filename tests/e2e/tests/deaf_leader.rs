@@ -1,0 +1,220 @@
+//! Nodes whose service connection is cut while their peers still reach them, and a cluster without
+//! a quorum. Without the mapping line here, so plain requests are taken by any node.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use futures::StreamExt;
+use futures::future::{join_all, try_join_all};
+use nowserving_e2e::{Api, Cluster, Link, eventually, line_in};
+use serde_json::{Value, json};
+
+const IDLE_MS: u64 = 1_500;
+const SEAT_MS: u64 = 2_000;
+/// Several times what would throw everybody out.
+const CUT: Duration = Duration::from_secs(7);
+/// Each poll gives up early: the next may be taken by a node that hears.
+const POLL_MS: u64 = 300;
+
+/// The leader's service connection is cut, silently and then openly, for much longer than anybody
+/// may be silent. All go on asking, and nobody is recycled for what could not be heard.
+pub async fn nobody_is_recycled(cluster: &mut Cluster) -> Result<()> {
+    let line = "deaf";
+    let api = cluster.api();
+    let settings = json!({
+        "seats": 2, "queue_limit": 100, "waiting_idle_timeout_ms": IDLE_MS,
+        "claim_timeout_ms": SEAT_MS, "checkout_timeout_ms": SEAT_MS,
+    });
+    api.admin(line, "create", settings).await?;
+    let mut gone = api
+        .client()
+        .subscribe(format!("nowserving.event.{line}.token.>"))
+        .await?;
+    let mut asks = Vec::new();
+    for nth in 0..8 {
+        let ticket = api.enter(line, &format!("k{nth}")).await?["ticket"].clone();
+        // Two hold seats and renew; the others wait and poll.
+        asks.push(if nth < 2 {
+            let claimed = api.ok(line, "claim", json!({"ticket": ticket})).await?;
+            (
+                "renew",
+                json!({"ticket": ticket, "epoch": claimed["epoch"]}),
+            )
+        } else {
+            ("status", json!({"ticket": ticket}))
+        });
+    }
+    let leader = cluster.leader_of(line).await?;
+    let end = Instant::now() + 2 * CUT + Duration::from_secs(1);
+    let polling = asks
+        .iter()
+        .map(|(op, body)| keep_asking(api, line, op, body, end));
+    let cutting = async {
+        cluster.set_link(leader, Link::Silent)?;
+        tokio::time::sleep(CUT).await;
+        cluster.set_link(leader, Link::Up)?;
+        // Whoever leads now, perhaps the same.
+        let leader = cluster.leader_of(line).await?;
+        cluster.set_link(leader, Link::Closed)?;
+        tokio::time::sleep_until((end - Duration::from_secs(1)).into()).await;
+        cluster.set_link(leader, Link::Up)
+    };
+    let (answered, ()) = tokio::try_join!(try_join_all(polling), cutting)?;
+    eprintln!("answers while the leader was deaf: {answered:?}");
+
+    for (_, body) in &asks {
+        let status = api.status(line, &body["ticket"]).await?;
+        ensure!(status["state"] != "gone", "recycled: {status}");
+    }
+    while let Ok(Some(message)) =
+        tokio::time::timeout(Duration::from_millis(100), gone.next()).await
+    {
+        let event: Value = serde_json::from_slice(&message.payload)?;
+        ensure!(event["event"] != "gone", "recycled: {event}");
+    }
+    cluster.wait_ready().await
+}
+
+/// Returns how many were answered in kind.
+async fn keep_asking(api: &Api, line: &str, op: &str, body: &Value, end: Instant) -> Result<usize> {
+    let api = api.within(POLL_MS);
+    let mut answered = 0;
+    while Instant::now() < end {
+        // Neither an error nor silence is an error here: what counts is who is still in line.
+        if let Ok(reply) = api.ask(line, op, body).await {
+            answered += usize::from(reply.code.is_none());
+            ensure!(
+                reply.code.as_deref() != Some("token_gone"),
+                "{op}: {}",
+                reply.body
+            );
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(answered)
+}
+
+/// Only one node hears users, whichever: it answers for all shards, by the deadline.
+pub async fn whoever_takes_it_answers(cluster: &mut Cluster) -> Result<()> {
+    let lines = line_in_every_shard(cluster, "plain").await?;
+    for only in cluster.ids() {
+        for other in cluster.ids().filter(|id| *id != only) {
+            cluster.set_link(other, Link::Closed)?;
+        }
+        // From the first moment on, and once things have settled.
+        for _ in 0..3 {
+            let codes = all_answered(cluster.api(), &lines, "info", 1_500).await?;
+            eprintln!("only node {only} hears: {codes:?}");
+        }
+        for id in cluster.ids() {
+            cluster.set_link(id, Link::Up)?;
+        }
+        cluster.wait_ready().await?;
+    }
+    Ok(())
+}
+
+/// One node of three: it says `unavailable`, in time, and means it: nothing has happened.
+pub async fn without_a_quorum(cluster: &mut Cluster) -> Result<()> {
+    let api = cluster.api().clone();
+    let lines = line_in_every_shard(cluster, "alone").await?;
+    let ticket = api.enter(&lines[0], "before").await?["ticket"].clone();
+    for id in [1, 2] {
+        cluster.process(id)?.kill().await?;
+    }
+    // From the first moment on each request is answered; soon all say the same.
+    eventually("all say unavailable", Duration::from_secs(15), async || {
+        let codes = all_answered(&api, &lines, "enter", 1_000).await?;
+        Ok(codes.iter().all(|code| code == "unavailable").then_some(()))
+    })
+    .await?;
+    let mut unavailable = Vec::new();
+    for line in &lines {
+        let reply = api
+            .within(500)
+            .ask(line, "enter", &json!({"key": "never"}))
+            .await?;
+        if reply.code.as_deref() == Some("unavailable") {
+            unavailable.push(line);
+        }
+    }
+    ensure!(!unavailable.is_empty());
+    let reply = api
+        .ask(&lines[0], "status", &json!({"ticket": ticket}))
+        .await?;
+    ensure!(
+        reply.code.as_deref() == Some("unavailable"),
+        "{}",
+        reply.body
+    );
+    // What needs no leader goes on.
+    let local = json!({"ticket": ticket, "consistency": "local"});
+    let status = api.ok(&lines[0], "status", local).await?;
+    ensure!(status["state"] == "admitted", "{status}");
+    let status = api.cluster("status", json!({})).await?;
+    ensure!(status["answered_by"] == 3, "{status}");
+
+    for id in [1, 2] {
+        cluster.start_node(id).await?;
+    }
+    cluster.wait_ready().await?;
+    for line in unavailable {
+        let reply = api.call(line, "find", &json!({"key": "never"})).await?;
+        ensure!(
+            reply.code.as_deref() == Some("token_not_found"),
+            "{line}: {}",
+            reply.body
+        );
+    }
+    ensure!(api.status(&lines[0], &ticket).await?["state"] == "admitted");
+    Ok(())
+}
+
+/// Asks for each line at once; every one must be answered by the deadline. Returns the codes.
+async fn all_answered(
+    api: &Api,
+    lines: &[String],
+    op: &str,
+    timeout_ms: u64,
+) -> Result<Vec<String>> {
+    let api = api.within(timeout_ms);
+    let key = format!("any-{op}");
+    let asks = lines.iter().map(async |line| {
+        let start = Instant::now();
+        let body = if op == "enter" {
+            json!({"key": key})
+        } else {
+            json!({})
+        };
+        let reply = api
+            .ask(line, op, &body)
+            .await
+            .with_context(|| line.clone())?;
+        let took = start.elapsed();
+        // The client's and the test's own share of the machine comes on top.
+        let in_time = took <= Duration::from_millis(timeout_ms + 500);
+        ensure!(
+            in_time,
+            "{op} {line}: answered after {took:?}, {:?}",
+            reply.code
+        );
+        let code = reply.code.unwrap_or_else(|| "ok".to_owned());
+        ensure!(code != "no responders", "{op} {line}: nobody took it");
+        Ok(code)
+    });
+    join_all(asks).await.into_iter().collect()
+}
+
+async fn line_in_every_shard(cluster: &Cluster, prefix: &str) -> Result<Vec<String>> {
+    let shards = cluster.options().shards;
+    let lines: Vec<String> = (0..shards)
+        .map(|shard| line_in(shard, shards, prefix))
+        .collect();
+    for line in &lines {
+        cluster
+            .api()
+            .admin(line, "create", json!({"seats": 1, "queue_limit": 100}))
+            .await?;
+    }
+    Ok(lines)
+}

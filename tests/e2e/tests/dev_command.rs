@@ -1,0 +1,220 @@
+//! `nowserving dev`: the cluster for those who develop against it.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use nowserving_e2e::{Api, eventually, free_port, leashed, number, program};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout};
+
+const START: Duration = Duration::from_secs(60);
+const STOP: Duration = Duration::from_secs(20);
+const LINE: &str = "dev-line";
+
+/// Started, used, crippled, interrupted, started again, and killed.
+pub async fn dev_runs_a_cluster() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let data = folder.path().join("made/if/need/be");
+    let port = free_port()?;
+
+    let mut dev = Dev::start(port, &data, folder.path()).await?;
+    let ticket = use_it(&dev).await.with_context(|| dev.stderr())?;
+    lose_a_node(&dev).await.with_context(|| dev.stderr())?;
+    busy(port, &data, folder.path()).await?;
+    dev.interrupt().await.with_context(|| dev.stderr())?;
+
+    // It comes back from its data, the lost node too.
+    let mut dev = Dev::start(port, &data, folder.path()).await?;
+    let api = dev.api().await?;
+    let status = api.status(LINE, &ticket).await?;
+    ensure!(
+        status["state"] == "in_checkout" && status["token"] == 1,
+        "{status}"
+    );
+    dev.kill().await.with_context(|| dev.stderr())
+}
+
+async fn use_it(dev: &Dev) -> Result<serde_json::Value> {
+    let api = dev.api().await?;
+    api.admin(LINE, "create", json!({"seats": 1, "queue_limit": 10}))
+        .await?;
+    let entered = api.enter(LINE, "a").await?;
+    let claimed = api
+        .ok(LINE, "claim", json!({"ticket": entered["ticket"]}))
+        .await?;
+    ensure!(number(&claimed, "epoch")? > 0, "{claimed}");
+    Ok(entered["ticket"].clone())
+}
+
+/// It says so, does not start it again, and goes on with two.
+async fn lose_a_node(dev: &Dev) -> Result<()> {
+    let (id, pid) = dev.nodes[1];
+    kill_process(pid, Signal::KILL)?;
+    eventually(
+        "dev says that a node died",
+        Duration::from_secs(5),
+        async || {
+            let words = dev.stderr();
+            let said = |line: &str| {
+                line.contains(&format!("node {id}"))
+                    && line.contains(&pid.as_raw_nonzero().to_string())
+            };
+            Ok((words.lines().any(said) && !is_alive(pid)).then_some(()))
+        },
+    )
+    .await?;
+    let api = dev.api().await?;
+    ensure!(api.enter(LINE, "b").await?["token"] == 2);
+    Ok(())
+}
+
+/// Neither the port nor the data directory can be had twice.
+async fn busy(port: u16, data: &Path, folder: &Path) -> Result<()> {
+    for (port, data) in [
+        (port, folder.join("other")),
+        (free_port()?, data.to_owned()),
+    ] {
+        let mut command = leashed(program().await?.as_os_str()).await?;
+        command
+            .arg("dev")
+            .arg("--nats-port")
+            .arg(port.to_string())
+            .arg("--data-dir")
+            .arg(&data);
+        let done = tokio::time::timeout(START, command.output()).await??;
+        let said = String::from_utf8_lossy(&done.stderr);
+        ensure!(!done.status.success(), "a second dev runs: {said}");
+        ensure!(
+            done.stdout.is_empty() && !said.contains("panicked"),
+            "{said}"
+        );
+        let named = said.contains(&port.to_string()) || said.contains(&*data.to_string_lossy());
+        ensure!(named, "names neither port nor folder: {said}");
+    }
+    Ok(())
+}
+
+struct Dev {
+    child: Child,
+    out: Lines<BufReader<ChildStdout>>,
+    /// What is on stderr goes here.
+    log: std::path::PathBuf,
+    url: String,
+    port: u16,
+    nodes: Vec<(u64, Pid)>,
+}
+
+impl Dev {
+    async fn start(port: u16, data: &Path, folder: &Path) -> Result<Dev> {
+        let log = folder.join("dev.stderr");
+        let mut command = leashed(program().await?.as_os_str()).await?;
+        command
+            .arg("dev")
+            .arg("--nats-port")
+            .arg(port.to_string())
+            .arg("--data-dir")
+            .arg(data);
+        command
+            .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(&log)?);
+        let mut child = command.spawn()?;
+        let out = BufReader::new(child.stdout.take().context("stdout")?).lines();
+        let mut dev = Dev {
+            child,
+            out,
+            log,
+            url: String::new(),
+            port,
+            nodes: Vec::new(),
+        };
+        let ready = tokio::time::timeout(START, dev.until_ready()).await;
+        ready
+            .context("not ready in time")
+            .flatten()
+            .with_context(|| dev.stderr())?;
+        Ok(dev)
+    }
+
+    /// `node 1 pid 123`, and so on, then `ready nats://127.0.0.1:P`.
+    async fn until_ready(&mut self) -> Result<()> {
+        while let Some(line) = self.out.next_line().await? {
+            match line.split(' ').collect::<Vec<_>>()[..] {
+                ["node", id, "pid", pid] => {
+                    self.nodes
+                        .push((id.parse()?, Pid::from_raw(pid.parse()?).context("pid 0")?));
+                }
+                ["ready", url] => {
+                    ensure!(url == format!("nats://127.0.0.1:{}", self.port), "{line}");
+                    self.url = url.to_owned();
+                    let ids: Vec<u64> = self.nodes.iter().map(|(id, _)| *id).collect();
+                    ensure!(ids == [1, 2, 3], "nodes {ids:?}");
+                    return Ok(());
+                }
+                _ => bail!("on stdout: {line:?}"),
+            }
+        }
+        bail!("dev has ended")
+    }
+
+    async fn api(&self) -> Result<Api> {
+        Ok(Api::new(async_nats::connect(&self.url).await?))
+    }
+
+    fn stderr(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_else(|error| error.to_string());
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(60)..].join("\n")
+    }
+
+    fn pid(&self) -> Result<Pid> {
+        let pid = self.child.id().context("dev has ended")?;
+        Pid::from_raw(i32::try_from(pid)?).context("pid 0")
+    }
+
+    /// Ctrl-C: it ends with 0, and everything with it.
+    async fn interrupt(&mut self) -> Result<()> {
+        kill_process(self.pid()?, Signal::INT)?;
+        let status = tokio::time::timeout(STOP, self.child.wait())
+            .await
+            .context("lives on")??;
+        ensure!(status.success(), "dev ended with {status}");
+        let more = self.out.next_line().await?;
+        ensure!(more.is_none(), "more on stdout: {more:?}");
+        self.all_gone(Duration::ZERO).await
+    }
+
+    /// kill -9 of dev itself: its children do not outlive it. (On other systems they can.)
+    async fn kill(&mut self) -> Result<()> {
+        self.child.kill().await?;
+        if cfg!(target_os = "linux") {
+            self.all_gone(Duration::from_secs(5)).await?;
+        }
+        Ok(())
+    }
+
+    async fn all_gone(&self, patience: Duration) -> Result<()> {
+        // A while also without patience: the system reaps what nobody waits for any more.
+        eventually(
+            "all of dev's children are gone",
+            patience + Duration::from_secs(1),
+            async || {
+                let left = self.nodes.iter().filter(|(_, pid)| is_alive(*pid)).count();
+                let port = std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok();
+                ensure!(
+                    left == 0 && !port,
+                    "{left} nodes left, nats-server left: {port}"
+                );
+                Ok(Some(()))
+            },
+        )
+        .await
+    }
+}
+
+fn is_alive(pid: Pid) -> bool {
+    test_kill_process(pid).is_ok()
+}

@@ -1,0 +1,180 @@
+//! Events: boards, tokens and lines, as a subscriber sees them.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use async_nats::Subscriber;
+use futures::StreamExt;
+use nowserving_e2e::{Cluster, number, pointers};
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Boards ascend, tell of gaps, and end with the final pointers.
+pub async fn boards(cluster: &Cluster) -> Result<()> {
+    let line = "boards";
+    let api = cluster.api();
+    let mut heard = subscribe(cluster, "nowserving.event.boards.board").await?;
+    api.admin(line, "create", json!({"seats": 3, "queue_limit": 200}))
+        .await?;
+
+    let mut tickets = Vec::new();
+    for number in 0..40 {
+        tickets.push(api.enter(line, &format!("k{number}")).await?["ticket"].clone());
+    }
+    for ticket in tickets.iter().take(3) {
+        api.ok(line, "claim", json!({"ticket": ticket})).await?;
+        api.ok(line, "complete", json!({"ticket": ticket})).await?;
+    }
+    for ticket in tickets.iter().skip(10).step_by(3) {
+        api.ok(line, "leave", json!({"ticket": ticket})).await?;
+    }
+    let last = api.ok(line, "info", json!({})).await?;
+
+    let mut version = 0;
+    let mut next_token = 0;
+    loop {
+        let board = next(&mut heard).await?;
+        ensure!(
+            board["line"] == line && board["incarnation"] == last["incarnation"],
+            "{board}"
+        );
+        let (previous, new) = (number(&board, "prev_version")?, number(&board, "version")?);
+        ensure!(new > version, "version {new} after {version}: {board}");
+        ensure!(
+            version == 0 || previous == version,
+            "a gap after {version}: {board}"
+        );
+        ensure!(previous < new, "{board}");
+        version = new;
+        let now = pointers(&board)?;
+        ensure!(now[3] >= next_token, "next_token fell: {board}");
+        next_token = now[3];
+        let known = board["admitted"].is_u64() && board["in_checkout"].is_u64();
+        ensure!(
+            known && board["seats"] == 3 && board["phase"] == "open",
+            "{board}"
+        );
+        ensure!(board["lanes"][0]["holes"].is_array(), "{board}");
+        if version >= number(&last, "version")? {
+            ensure!(version == number(&last, "version")?, "{board} but {last}");
+            ensure!(now == pointers(&last)?, "{board} but {last}");
+            ensure!(
+                board["lanes"][0]["waiting"] == last["lanes"][0]["waiting"],
+                "{board}"
+            );
+            return Ok(());
+        }
+    }
+}
+
+/// A token's life, in order; and silence where token events are switched off.
+pub async fn tokens(cluster: &Cluster) -> Result<()> {
+    let (line, quiet) = ("tokens", "tokens-quiet");
+    let api = cluster.api();
+    let mut heard = subscribe(cluster, "nowserving.event.tokens.token.>").await?;
+    let mut heard_quiet = subscribe(cluster, "nowserving.event.tokens-quiet.token.>").await?;
+    let settings = json!({"seats": 1, "queue_limit": 5});
+    api.admin(line, "create", settings).await?;
+    let settings = json!({"seats": 1, "queue_limit": 5, "token_events": false});
+    api.admin(quiet, "create", settings).await?;
+
+    let mut tickets = Vec::new();
+    for key in ["a", "b", "c"] {
+        api.enter(quiet, key).await?;
+        tickets.push(api.enter(line, key).await?["ticket"].clone());
+    }
+    api.ok(line, "claim", json!({"ticket": tickets[0]})).await?;
+    api.ok(line, "leave", json!({"ticket": tickets[2]})).await?;
+    api.ok(line, "complete", json!({"ticket": tickets[0]}))
+        .await?;
+    api.ok(line, "leave", json!({"ticket": tickets[1]})).await?;
+
+    let expected = [
+        (1, "admitted", Value::Null),
+        (1, "claimed", Value::Null),
+        (3, "gone", json!("left")),
+        (1, "gone", json!("completed")),
+        (2, "admitted", Value::Null),
+        (2, "gone", json!("left")),
+    ];
+    let mut version = 0;
+    for (token, what, reason) in expected {
+        let message = tokio::time::timeout(PATIENCE, heard.next())
+            .await?
+            .context("no events")?;
+        let event: Value = serde_json::from_slice(&message.payload)?;
+        let subject = format!("nowserving.event.{line}.token.normal.{token}");
+        ensure!(
+            message.subject.as_str() == subject,
+            "{}: {event}",
+            message.subject
+        );
+        ensure!(
+            event["line"] == line && event["lane"] == "normal",
+            "{event}"
+        );
+        ensure!(
+            event["token"] == token && event["event"] == what,
+            "want {what} {token}: {event}"
+        );
+        ensure!(event["reason"] == reason, "{event}");
+        let (previous, new) = (number(&event, "prev_version")?, number(&event, "version")?);
+        ensure!(new > version, "version {new} after {version}: {event}");
+        ensure!(
+            version == 0 || previous == version,
+            "a gap after {version}: {event}"
+        );
+        version = new;
+        number(&event, "at_ms")?;
+    }
+    // Its events would have come before those of the other line's last steps.
+    let silent = tokio::time::timeout(Duration::from_millis(200), heard_quiet.next()).await;
+    ensure!(
+        silent.is_err(),
+        "an event of a line without token events: {silent:?}"
+    );
+    Ok(())
+}
+
+/// What operators do to a line.
+pub async fn lines(cluster: &Cluster) -> Result<()> {
+    let line = "line-events";
+    let api = cluster.api();
+    let mut heard = subscribe(cluster, "nowserving.event.line-events.line").await?;
+    let created = api
+        .admin(line, "create", json!({"seats": 1, "queue_limit": 5}))
+        .await?;
+    api.admin(line, "configure", json!({"seats": 2})).await?;
+    api.admin(line, "delete", json!({"force": true})).await?;
+    let mut version = 0;
+    for what in ["created", "configured", "deleted"] {
+        let event = next(&mut heard).await?;
+        ensure!(
+            event["event"] == what && event["line"] == line,
+            "want {what}: {event}"
+        );
+        ensure!(event["incarnation"] == created["incarnation"], "{event}");
+        ensure!(number(&event, "version")? > version, "{event}");
+        ensure!(version == 0 || event["prev_version"] == version, "{event}");
+        version = number(&event, "version")?;
+    }
+    Ok(())
+}
+
+/// A subscription that is in place when this returns.
+pub async fn subscribe(cluster: &Cluster, subject: &'static str) -> Result<Subscriber> {
+    let client = cluster.api().client();
+    let heard = client.subscribe(subject).await?;
+    client.flush().await?;
+    Ok(heard)
+}
+
+/// The next event.
+pub async fn next(heard: &mut Subscriber) -> Result<Value> {
+    match tokio::time::timeout(PATIENCE, heard.next()).await {
+        Ok(Some(message)) => Ok(serde_json::from_slice(&message.payload)?),
+        Ok(None) => bail!("the subscription has ended"),
+        Err(_) => bail!("no event within {PATIENCE:?}"),
+    }
+}

@@ -1,0 +1,161 @@
+//! Every test is a cluster; the scenarios are in the modules, by theme.
+
+mod bad_input;
+mod bad_subjects;
+mod config;
+mod crash;
+mod deaf_leader;
+mod dev_command;
+mod discovery;
+mod errors;
+mod events;
+mod operations;
+mod operators;
+mod places;
+mod polls;
+mod recycle;
+
+use anyhow::Result;
+use nowserving_e2e::{Format, Options, Route, Scenarios, run};
+
+/// Most of what a cluster can do, in one cluster, side by side.
+#[tokio::test]
+async fn a_cluster_serves_lines() -> Result<()> {
+    run(Options::default(), async |cluster| {
+        let cluster = &*cluster;
+        let json = cluster.api().by(Format::Json, Route::Plain);
+        let msgpack = cluster
+            .api()
+            .by(Format::MsgPack, Route::Shard(cluster.options().shards));
+        Scenarios::default()
+            .with(
+                "operations_json",
+                operations::every_operation(json.clone(), "op-json"),
+            )
+            .with(
+                "operations_msgpack",
+                operations::every_operation(msgpack.clone(), "op-msgpack"),
+            )
+            .with(
+                "operations_example",
+                operations::worked_example(json.clone()),
+            )
+            .with(
+                "operations_keys",
+                operations::keys(json.clone(), msgpack.clone()),
+            )
+            .with(
+                "operators_json",
+                operators::every_operation(json.clone(), "admin-json"),
+            )
+            .with(
+                "operators_msgpack",
+                operators::every_operation(msgpack.clone(), "admin-msgpack"),
+            )
+            .with("operators_pages", operators::pages(json.clone()))
+            .with("errors_json", errors::every_error(json.clone(), "err-json"))
+            .with(
+                "errors_msgpack",
+                errors::every_error(msgpack.clone(), "err-msgpack"),
+            )
+            .with("bad_payloads", bad_input::payloads(cluster))
+            .with("bad_tickets", bad_input::tickets(cluster))
+            .with("bad_settings", bad_input::settings(json.clone()))
+            .with("events_boards", events::boards(cluster))
+            .with("events_tokens", events::tokens(cluster))
+            .with("events_lines", events::lines(cluster))
+            .with(
+                "places_from_holes_alone",
+                places::every_waiter_knows_its_place(cluster),
+            )
+            .with("recycle_seats", recycle::seats_come_free(cluster))
+            .with("recycle_waiting", recycle::only_the_silent_go(cluster))
+            .with("discovery", discovery::nats_services(cluster))
+            .run()
+            .await
+    })
+    .await
+}
+
+/// What is sent here may break connections; so nobody else is to be using them.
+#[tokio::test]
+async fn bad_subjects_and_frames_are_survived() -> Result<()> {
+    run(Options::default(), async |cluster| {
+        bad_subjects::malformed(cluster).await?;
+        bad_subjects::foreign_replies(cluster).await?;
+        bad_subjects::frames(cluster).await?;
+        bad_subjects::not_utf8(cluster).await
+    })
+    .await
+}
+
+/// Alone in its cluster, so that whatever is written or sent is due to the polls.
+#[tokio::test]
+async fn a_poll_costs_no_disk_and_no_peer() -> Result<()> {
+    run(Options::default(), polls::cost_nothing).await
+}
+
+/// Crashes disturb whoever shares the cluster.
+#[tokio::test]
+async fn crashes_lose_and_double_nothing() -> Result<()> {
+    run(Options::default(), async |cluster| {
+        crash::of_a_leader_under_load(cluster).await?;
+        crash::of_all_nodes(cluster).await
+    })
+    .await
+}
+
+/// A node that ends in good order hands over first.
+#[tokio::test]
+async fn a_graceful_stop_and_a_pause() -> Result<()> {
+    run(Options::default(), async |cluster| {
+        crash::graceful_stop(cluster).await?;
+        crash::pause_longer_than_a_lease(cluster).await
+    })
+    .await
+}
+
+/// Without the mapping line: plain requests are taken by any node.
+#[tokio::test]
+async fn a_deaf_leader_recycles_nobody() -> Result<()> {
+    let options = Options {
+        mapping: false,
+        proxied: true,
+        ..Options::default()
+    };
+    run(options, async |cluster| {
+        deaf_leader::nobody_is_recycled(cluster).await?;
+        deaf_leader::whoever_takes_it_answers(cluster).await?;
+        deaf_leader::without_a_quorum(cluster).await
+    })
+    .await
+}
+
+/// `nowserving dev`: what it prints, what it survives, what it leaves behind.
+#[tokio::test]
+async fn dev_runs_a_cluster() -> Result<()> {
+    dev_command::dev_runs_a_cluster().await
+}
+
+/// A node that is told nonsense says so and does not start.
+#[tokio::test]
+async fn bad_configuration_is_refused() -> Result<()> {
+    let options = Options {
+        nodes: 1,
+        shards: 4,
+        ..Options::default()
+    };
+    run(options, async |cluster| {
+        config::bad_flags_and_files(cluster).await?;
+        config::key_files(cluster).await?;
+        config::two_on_one_data_directory(cluster).await?;
+        config::another_identity(cluster).await
+    })
+    .await
+}
+
+/// A second process with a living node's number.
+#[tokio::test]
+async fn an_impostor_changes_nothing() -> Result<()> {
+    run(Options::default(), config::impostor).await
+}

@@ -1,0 +1,282 @@
+//! Every operation of users, and what it answers.
+
+use anyhow::{Result, ensure};
+use nowserving_e2e::{Api, number, pointers};
+use nowserving_protocol::error::Code;
+use serde_json::{Value, json};
+
+/// One line of a few people, through every operation.
+pub async fn every_operation(api: Api, line: &str) -> Result<()> {
+    api.admin(line, "create", json!({"seats": 2, "queue_limit": 4}))
+        .await?;
+    let mut tickets = Vec::new();
+    for (number, key) in (1..).zip(["a", "b", "c", "d", "e"]) {
+        let status = api.enter(line, key).await?;
+        ensure!(
+            status["line"] == line && status["lane"] == "normal",
+            "{status}"
+        );
+        ensure!(status["token"] == number, "{status}");
+        tickets.push(status["ticket"].clone());
+        let again = api.enter(line, key).await?;
+        ensure!(
+            again["token"] == number && again["ticket"] == status["ticket"],
+            "{again}"
+        );
+    }
+    enters_and_polls(&api, line, &tickets).await?;
+    through_checkout(&api, line, &tickets).await?;
+    leaving(&api, line, &tickets).await?;
+    info(&api, line).await
+}
+
+async fn enters_and_polls(api: &Api, line: &str, tickets: &[Value]) -> Result<()> {
+    let admitted = api.status(line, &tickets[0]).await?;
+    ensure!(admitted["state"] == "admitted", "{admitted}");
+    ensure!(
+        number(&admitted, "expires_at_ms")? > number(&admitted, "at_ms")?,
+        "{admitted}"
+    );
+    for absent in [
+        "position",
+        "ahead",
+        "eta_ms",
+        "eta_p90_ms",
+        "reason",
+        "epoch",
+    ] {
+        ensure!(
+            admitted.get(absent).is_none(),
+            "{absent} of one admitted: {admitted}"
+        );
+    }
+
+    for consistency in ["leader", "linearizable", "local"] {
+        let body = json!({"ticket": tickets[3], "consistency": consistency});
+        let waiting = api.ok(line, "status", body).await?;
+        ensure!(waiting["state"] == "waiting", "{waiting}");
+        ensure!(
+            waiting["position"] == 2 && waiting["ahead"] == 1,
+            "{waiting}"
+        );
+        ensure!(
+            waiting["admitted_through"] == 2 && waiting["call_ahead"] == false,
+            "{waiting}"
+        );
+        for unknown in ["eta_ms", "eta_p90_ms"] {
+            ensure!(
+                waiting.get(unknown).is_some_and(Value::is_null),
+                "{unknown}: {waiting}"
+            );
+        }
+        for absent in ["expires_at_ms", "reason", "epoch", "holes"] {
+            ensure!(
+                waiting.get(absent).is_none(),
+                "{absent} of one waiting: {waiting}"
+            );
+        }
+        // A third of waiting_idle_timeout_ms, half of claim_timeout_ms, by default.
+        ensure!(
+            (1..=60_000).contains(&number(&waiting, "poll_after_ms")?),
+            "{waiting}"
+        );
+        number(&waiting, "version")?;
+    }
+
+    let found = api.ok(line, "find", json!({"key": "d"})).await?;
+    ensure!(
+        found["token"] == 4 && found["ticket"] == tickets[3],
+        "{found}"
+    );
+    api.refused(line, "find", json!({"key": "nobody"}), Code::TokenNotFound)
+        .await?;
+    Ok(())
+}
+
+async fn through_checkout(api: &Api, line: &str, tickets: &[Value]) -> Result<()> {
+    let claimed = api.ok(line, "claim", json!({"ticket": tickets[0]})).await?;
+    ensure!(claimed["state"] == "in_checkout", "{claimed}");
+    let epoch = number(&claimed, "epoch")?;
+    ensure!(epoch >= 1);
+    let again = api.ok(line, "claim", json!({"ticket": tickets[0]})).await?;
+    ensure!(number(&again, "epoch")? == epoch, "{again}");
+    ensure!(
+        again["expires_at_ms"] == claimed["expires_at_ms"],
+        "{again} after {claimed}"
+    );
+
+    let renewed = api
+        .ok(line, "renew", json!({"ticket": tickets[0], "epoch": epoch}))
+        .await?;
+    let (old, new) = (
+        number(&claimed, "expires_at_ms")?,
+        number(&renewed, "expires_at_ms")?,
+    );
+    ensure!(
+        new >= old && renewed["state"] == "in_checkout",
+        "{renewed} after {claimed}"
+    );
+
+    let other = api.ok(line, "claim", json!({"ticket": tickets[1]})).await?;
+    ensure!(
+        number(&other, "epoch")? > epoch,
+        "epochs must grow: {other}"
+    );
+
+    for _ in 0..2 {
+        let done = api
+            .ok(
+                line,
+                "complete",
+                json!({"ticket": tickets[0], "epoch": epoch}),
+            )
+            .await?;
+        ensure!(
+            done["state"] == "gone" && done["reason"] == "completed",
+            "{done}"
+        );
+        ensure!(number(&done, "epoch")? == epoch, "{done}");
+        let status = api.status(line, &tickets[0]).await?;
+        ensure!(
+            status["state"] == "gone" && status["reason"] == "completed",
+            "{status}"
+        );
+    }
+    // The freed seat went to the first who waited.
+    let next = api.status(line, &tickets[2]).await?;
+    ensure!(next["state"] == "admitted", "{next}");
+    let behind = api.status(line, &tickets[3]).await?;
+    ensure!(behind["position"] == 1, "{behind}");
+    Ok(())
+}
+
+async fn leaving(api: &Api, line: &str, tickets: &[Value]) -> Result<()> {
+    for _ in 0..2 {
+        let left = api.ok(line, "leave", json!({"ticket": tickets[3]})).await?;
+        ensure!(
+            left["state"] == "gone" && left["reason"] == "left",
+            "{left}"
+        );
+    }
+    // Who left while waiting frees no seat: token 5 is the first now, and still waits.
+    let behind = api.status(line, &tickets[4]).await?;
+    ensure!(
+        behind["state"] == "waiting" && behind["position"] == 1,
+        "{behind}"
+    );
+    // Who leaves with a seat does.
+    api.ok(line, "leave", json!({"ticket": tickets[2]})).await?;
+    let behind = api.status(line, &tickets[4]).await?;
+    ensure!(behind["state"] == "admitted", "{behind}");
+    // A key whose token is gone enters anew.
+    let anew = api.enter(line, "a").await?;
+    ensure!(anew["token"] == 6 && anew["ticket"] != tickets[0], "{anew}");
+    Ok(())
+}
+
+async fn info(api: &Api, line: &str) -> Result<()> {
+    for consistency in ["leader", "linearizable", "local"] {
+        let info = api
+            .ok(line, "info", json!({"consistency": consistency}))
+            .await?;
+        ensure!(info["line"] == line && info["phase"] == "open", "{info}");
+        ensure!(info["seats"] == 2, "{info}");
+        ensure!(info["settings"]["queue_limit"] == 4, "{info}");
+        // 1 completed, 2 in checkout, 3 and 4 left, 5 admitted, 6 waiting. Also with `local`,
+        // which may be behind: both routes of this cluster lead to the leader.
+        ensure!(info["in_checkout"] == 1 && info["admitted"] == 1, "{info}");
+        ensure!(pointers(&info)? == [1, 5, 9, 7], "{info}");
+        ensure!(info["lanes"][0]["waiting"] == 1, "{info}");
+    }
+    Ok(())
+}
+
+/// The table of section 2 of docs/protocol.md.
+pub async fn worked_example(api: Api) -> Result<()> {
+    let line = "example";
+    api.admin(line, "create", json!({"seats": 7, "queue_limit": 15}))
+        .await?;
+    let mut tickets = vec![Value::Null];
+    let mut enter = async |count: usize| -> Result<()> {
+        for _ in 0..count {
+            let key = format!("key-{}", tickets.len());
+            let status = api.enter(line, &key).await?;
+            ensure!(status["token"] == tickets.len(), "{status}");
+            tickets.push(status["ticket"].clone());
+        }
+        Ok(())
+    };
+    let board = async || pointers(&api.ok(line, "info", json!({})).await?);
+
+    ensure!(board().await? == [0, 7, 22, 1]);
+    enter(1).await?;
+    ensure!(board().await? == [0, 7, 22, 2]);
+    enter(1).await?;
+    ensure!(board().await? == [0, 7, 22, 3]);
+    enter(7).await?;
+    ensure!(board().await? == [0, 7, 22, 10]);
+    ensure!(api.status(line, &tickets[8]).await?["position"] == 1);
+    ensure!(api.status(line, &tickets[9]).await?["position"] == 2);
+
+    for (token, expected) in [
+        (3, [0, 8, 23, 10]),
+        (2, [0, 9, 24, 10]),
+        (1, [3, 10, 25, 10]),
+    ] {
+        api.ok(line, "claim", json!({"ticket": tickets[token]}))
+            .await?;
+        api.ok(line, "complete", json!({"ticket": tickets[token]}))
+            .await?;
+        ensure!(board().await? == expected, "after token {token} completed");
+    }
+    for number in 10..=25 {
+        let status = api.enter(line, &format!("key-{number}")).await?;
+        ensure!(status["token"] == number, "{status}");
+        tickets.push(status["ticket"].clone());
+        if number == 18 {
+            ensure!(status["position"] == 8, "{status}");
+            ensure!(board().await? == [3, 10, 25, 19]);
+        }
+    }
+    ensure!(board().await? == [3, 10, 25, 26]);
+    api.refused(line, "enter", json!({"key": "one more"}), Code::LineFull)
+        .await?;
+    ensure!(board().await? == [3, 10, 25, 26]);
+    api.ok(line, "leave", json!({"ticket": tickets[15]}))
+        .await?;
+    ensure!(board().await? == [3, 10, 26, 26]);
+    ensure!(api.status(line, &tickets[18]).await?["position"] == 7);
+    Ok(())
+}
+
+/// One key is one token, whoever asks, in whatever format and by whatever route.
+pub async fn keys(json: Api, msgpack: Api) -> Result<()> {
+    let line = "keys";
+    json.admin(line, "create", json!({"seats": 1, "queue_limit": 100}))
+        .await?;
+    let longest = "k".repeat(128);
+    for key in ["1", "漢字 & more", longest.as_str()] {
+        let first = json.enter(line, key).await?;
+        let second = msgpack.enter(line, key).await?;
+        ensure!(first["token"] == second["token"], "{first} {second}");
+        ensure!(first["ticket"] == second["ticket"], "{first} {second}");
+    }
+    // Many at once with one key: one token.
+    let asks = (0..20).map(|_| json.enter(line, "impatient"));
+    let answers = futures::future::try_join_all(asks).await?;
+    ensure!(
+        answers.iter().all(|answer| answer["token"] == 4),
+        "{answers:?}"
+    );
+    // Without a key each is another.
+    let first = json.ok(line, "enter", json!({})).await?;
+    let second = json.ok(line, "enter", json!({})).await?;
+    ensure!(
+        first["token"] == 5 && second["token"] == 6,
+        "{first} {second}"
+    );
+    // Unknown fields of users are ignored; the one lane can be named.
+    let body = json!({"key": "x", "lane": "normal", "colour": [1, {"a": null}]});
+    ensure!(msgpack.ok(line, "enter", body).await?["token"] == 7);
+    Ok(())
+}

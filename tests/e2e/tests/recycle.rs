@@ -1,0 +1,186 @@
+//! The idle are found, each by its own clock, and not before; what they held is given on.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use nowserving_e2e::{Api, Cluster, eventually, number};
+use nowserving_protocol::error::Code;
+use serde_json::{Value, json};
+
+use crate::events;
+
+/// What a steady leader may take beyond the timeout.
+const LATE_MAX_MS: u64 = 2_000;
+
+/// A claimed seat that is not completed, and an admission that is not claimed, go to the next.
+pub async fn seats_come_free(cluster: &Cluster) -> Result<()> {
+    let line = "recycle-seats";
+    let api = cluster.api();
+    let (checkout_ms, claim_ms) = (700, 500);
+    let settings = json!({
+        "seats": 1, "queue_limit": 10,
+        "claim_timeout_ms": claim_ms, "checkout_timeout_ms": checkout_ms,
+    });
+    let mut heard = events::subscribe(cluster, "nowserving.event.recycle-seats.token.>").await?;
+    api.admin(line, "create", settings).await?;
+    let mut tickets = Vec::new();
+    for key in ["a", "b", "c"] {
+        tickets.push(api.enter(line, key).await?["ticket"].clone());
+    }
+    let claimed = api.ok(line, "claim", json!({"ticket": tickets[0]})).await?;
+    // Here a vanishes, and b, who is next, never comes. Nobody asks anything meanwhile.
+    let mut at = Vec::new();
+    for (token, what, reason) in [
+        (1, "admitted", ""),
+        (1, "claimed", ""),
+        (1, "gone", "checkout_expired"),
+        (2, "admitted", ""),
+        (2, "gone", "no_show"),
+        (3, "admitted", ""),
+    ] {
+        let event = events::next(&mut heard).await?;
+        ensure!(
+            event["token"] == token && event["event"] == what,
+            "want {token} {what}: {event}"
+        );
+        ensure!(event["reason"].as_str().unwrap_or("") == reason, "{event}");
+        at.push(number(&event, "at_ms")?);
+    }
+    let in_time = |since: u64, gone: u64, timeout_ms: u64| {
+        (since + timeout_ms..=since + timeout_ms + LATE_MAX_MS).contains(&gone)
+    };
+    ensure!(
+        in_time(at[1], at[2], checkout_ms),
+        "checkout_expired: {at:?}"
+    );
+    ensure!(in_time(at[3], at[4], claim_ms), "no_show: {at:?}");
+    ensure!(
+        at[2] >= number(&claimed, "expires_at_ms")?,
+        "before its time: {claimed}, {at:?}"
+    );
+
+    let status = api.status(line, &tickets[0]).await?;
+    ensure!(
+        status["state"] == "gone" && status["reason"] == "checkout_expired",
+        "{status}"
+    );
+    let late = api
+        .refused(
+            line,
+            "complete",
+            json!({"ticket": tickets[0]}),
+            Code::TokenGone,
+        )
+        .await?;
+    ensure!(late["reason"] == "checkout_expired", "{late}");
+    renewing_has_an_end(api).await
+}
+
+/// Renewing keeps the seat past `checkout_timeout_ms`, up to `checkout_max_ms`.
+async fn renewing_has_an_end(api: &Api) -> Result<()> {
+    let line = "recycle-renew";
+    let settings = json!({
+        "seats": 1, "queue_limit": 10, "checkout_timeout_ms": 600, "checkout_max_ms": 1_500,
+    });
+    api.admin(line, "create", settings).await?;
+    let ticket = api.enter(line, "a").await?["ticket"].clone();
+    let claimed = api.ok(line, "claim", json!({"ticket": ticket})).await?;
+    let renew = json!({"ticket": ticket, "epoch": claimed["epoch"]});
+    let mut last = claimed.clone();
+    let gone = eventually("renewing ends", Duration::from_secs(6), async || {
+        let reply = api.call(line, "renew", &renew).await?;
+        if reply.code.is_none() {
+            last = reply.body;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            return Ok(None);
+        }
+        Ok(Some(reply.body))
+    })
+    .await?;
+    ensure!(gone["error"]["code"] == "token_gone", "{gone}");
+    ensure!(gone["error"]["reason"] == "checkout_expired", "{gone}");
+    let since_ms = number(&claimed, "at_ms")?;
+    ensure!(
+        number(&last, "expires_at_ms")? <= since_ms + 1_500,
+        "{last} after {claimed}"
+    );
+    ensure!(
+        number(&last, "at_ms")? > since_ms + 600,
+        "renewing did not help: {last}"
+    );
+    Ok(())
+}
+
+/// Of those who wait, the silent go, and whoever polls or is polled for stays.
+pub async fn only_the_silent_go(cluster: &Cluster) -> Result<()> {
+    let line = "recycle-waiting";
+    let api = cluster.api();
+    let idle_ms = 1_000;
+    let settings = json!({"seats": 1, "queue_limit": 10, "waiting_idle_timeout_ms": idle_ms});
+    api.admin(line, "create", settings).await?;
+    let seated = api.enter(line, "seated").await?;
+    let entered = api.enter(line, "silent").await?;
+    let mut polling = Vec::new();
+    for (key, consistency) in [("polls", "leader"), ("polls carefully", "linearizable")] {
+        polling.push((api.enter(line, key).await?["ticket"].clone(), consistency));
+    }
+    let last = api.enter(line, "asks locally").await?["ticket"].clone();
+    ensure!(
+        number(&entered, "poll_after_ms")? <= idle_ms / 3,
+        "{entered}"
+    );
+
+    let poll = async || -> Result<Vec<Value>> {
+        let mut statuses = Vec::new();
+        for (ticket, consistency) in &polling {
+            let body = json!({"ticket": ticket, "consistency": consistency});
+            statuses.push(api.ok(line, "status", body).await?);
+        }
+        // This one does not count as having been heard from.
+        api.ok(
+            line,
+            "status",
+            json!({"ticket": last, "consistency": "local"}),
+        )
+        .await?;
+        Ok(statuses)
+    };
+    let patience = Duration::from_millis(idle_ms + LATE_MAX_MS + 2_000);
+    eventually("the silent are gone", patience, async || {
+        let statuses = poll().await?;
+        ensure!(
+            statuses.iter().all(|status| status["state"] == "waiting"),
+            "{statuses:?}"
+        );
+        Ok((statuses[0]["position"] == 1 && statuses[0]["ahead"] == 0).then_some(()))
+    })
+    .await?;
+    let silent = api.status(line, &entered["ticket"]).await?;
+    ensure!(
+        silent["state"] == "gone" && silent["reason"] == "idle",
+        "{silent}"
+    );
+    let waited_ms = number(&silent, "at_ms")? - number(&entered, "at_ms")?;
+    ensure!(waited_ms >= idle_ms, "gone after {waited_ms} ms");
+    eventually("`local` does not count", patience, async || {
+        poll().await?;
+        let body = json!({"ticket": last, "consistency": "local"});
+        Ok((api.ok(line, "status", body).await?["reason"] == "idle").then_some(()))
+    })
+    .await?;
+
+    // Nobody who waited got a seat by it, and who holds one may be silent.
+    let info = api.ok(line, "info", json!({})).await?;
+    ensure!(
+        info["admitted"] == 1 && info["lanes"][0]["waiting"] == 2,
+        "{info}"
+    );
+    ensure!(api.status(line, &seated["ticket"]).await?["state"] == "admitted");
+    // The key of one who is gone enters anew, at the end.
+    let again = api.enter(line, "silent").await?;
+    ensure!(
+        again["token"] == 6 && again["state"] == "waiting",
+        "{again}"
+    );
+    Ok(())
+}
