@@ -14,6 +14,8 @@ mod check;
 mod command;
 #[path = "model/naive.rs"]
 mod naive;
+#[path = "model/naive_ops.rs"]
+mod naive_ops;
 #[path = "model/shard.rs"]
 mod shard;
 

@@ -31,7 +31,7 @@ pub enum Command {
     Configure {
         seats: Option<u8>,
         queue_limit: Option<u8>,
-        idle: bool,
+        short: Option<bool>,
         condition: Condition,
     },
     Create {
@@ -78,13 +78,16 @@ pub enum Condition {
 pub const LINES: [&str; 2] = ["a", "b"];
 pub const KEYS: u8 = 6;
 const IDLE_MS: u64 = 1_000;
+const CLAIM_MS: u64 = 500;
+const CHECKOUT_MS: u64 = 700;
+const CHECKOUT_MAX_MS: u64 = 2_000;
 
 pub fn settings(seats: u8, queue_limit: u8) -> Settings {
     Settings {
         waiting_idle_timeout_ms: IDLE_MS,
-        claim_timeout_ms: 500,
-        checkout_timeout_ms: 700,
-        checkout_max_ms: 2_000,
+        claim_timeout_ms: CLAIM_MS,
+        checkout_timeout_ms: CHECKOUT_MS,
+        checkout_max_ms: CHECKOUT_MAX_MS,
         ..Settings::new(u32::from(seats).max(1), queue_limit.into())
     }
 }
@@ -132,15 +135,17 @@ fn configure() -> impl Strategy<Value = Command> {
     (
         some(1..9u8),
         some(0..12u8),
-        prop::bool::weighted(0.1),
+        prop::option::weighted(0.2, any::<bool>()),
         condition,
     )
-        .prop_map(|(seats, queue_limit, idle, condition)| Command::Configure {
-            seats,
-            queue_limit,
-            idle,
-            condition,
-        })
+        .prop_map(
+            |(seats, queue_limit, short, condition)| Command::Configure {
+                seats,
+                queue_limit,
+                short,
+                condition,
+            },
+        )
 }
 
 /// One command, and for which of the lines.
@@ -209,14 +214,17 @@ impl Command {
             Command::Configure {
                 seats,
                 queue_limit,
-                idle,
+                short,
                 condition,
             } => Op::Configure {
                 line,
                 patch: SettingsPatch {
                     seats: seats.map(|n| Change::Set(n.into())),
                     queue_limit: queue_limit.map(|n| Change::Set(n.into())),
-                    waiting_idle_timeout_ms: idle.then_some(Change::Set(IDLE_MS / 2)),
+                    waiting_idle_timeout_ms: timeout(*short, IDLE_MS),
+                    claim_timeout_ms: timeout(*short, CLAIM_MS),
+                    checkout_timeout_ms: timeout(*short, CHECKOUT_MS),
+                    checkout_max_ms: timeout(*short, CHECKOUT_MAX_MS),
                     ..SettingsPatch::default()
                 },
                 if_version: now.and_then(|now| match condition {
@@ -239,6 +247,10 @@ impl Command {
             Command::Restart => return None,
         })
     }
+}
+
+fn timeout(short: Option<bool>, ms: u64) -> Option<Change<u64>> {
+    short.map(|short| Change::Set(if short { ms / 4 } else { ms }))
 }
 
 /// Mostly one of the live tokens, sometimes any, sometimes one that was never issued.

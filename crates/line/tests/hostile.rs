@@ -1,0 +1,309 @@
+//! Nothing that is given to the state machine makes it panic: not operations with absurd values,
+//! not dumps that were tampered with. (Debug assertions and overflow checks are on here.)
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Shard, name, shop};
+use nowserving_line::{
+    Dump, GoneDump, LaneDump, Limits, LineDump, Lines, LiveDump, NUMBER_MAX, Op, Reason,
+    RecycleItem, Settings, Stage, Stamp, State, TokenRef,
+};
+use proptest::prelude::*;
+
+/// Small, around the limits, or anything.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => 0..6u64,
+        1 => (0..4u64).prop_map(|n| u64::MAX - n),
+        1 => (0..4u64).prop_map(|n| NUMBER_MAX + 2 - n),
+        1 => any::<u64>(),
+    ]
+}
+
+fn lane() -> impl Strategy<Value = u8> {
+    prop_oneof![6 => Just(0), 1 => 0..10u8, 1 => Just(u8::MAX)]
+}
+
+fn incarnation() -> impl Strategy<Value = u64> {
+    prop_oneof![6 => Just(4_096), 1 => number()]
+}
+
+fn at() -> impl Strategy<Value = TokenRef> {
+    (incarnation(), lane(), number()).prop_map(|(incarnation, lane, token)| TokenRef {
+        incarnation,
+        lane,
+        token,
+    })
+}
+
+fn state() -> impl Strategy<Value = State> {
+    prop_oneof![
+        Just(State::Waiting),
+        Just(State::Admitted),
+        Just(State::InCheckout),
+        Just(State::Gone),
+    ]
+}
+
+fn settings() -> impl Strategy<Value = Settings> {
+    let number32 = prop_oneof![0..6u32, any::<u32>()];
+    (
+        number32.clone(),
+        number32,
+        number(),
+        number(),
+        number(),
+        number(),
+    )
+        .prop_map(
+            |(seats, queue_limit, idle, claim, checkout, max)| Settings {
+                waiting_idle_timeout_ms: idle,
+                claim_timeout_ms: claim,
+                checkout_timeout_ms: checkout,
+                checkout_max_ms: max,
+                ..Settings::new(seats, queue_limit)
+            },
+        )
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let key = prop::option::of(prop::collection::vec(any::<u8>(), 0..200));
+    let item = (lane(), number(), state(), number());
+    let items = prop::collection::vec(item, 0..20).prop_map(|items| {
+        let items = items.into_iter();
+        let items = items.map(|(lane, token, state, clock_ms)| RecycleItem {
+            lane,
+            token,
+            state,
+            clock_ms,
+        });
+        items.collect()
+    });
+    let heard = prop::collection::vec((lane(), number(), number()), 0..20);
+    prop_oneof![
+        6 => key.prop_map(|key| Op::Enter { line: shop(), key: key.map(Into::into), lane: None }),
+        3 => at().prop_map(|at| Op::Claim { line: shop(), at }),
+        2 => (at(), number()).prop_map(|(at, epoch)| Op::Renew { line: shop(), at, epoch }),
+        3 => (at(), prop::option::of(number()))
+            .prop_map(|(at, epoch)| Op::Complete { line: shop(), at, epoch }),
+        2 => at().prop_map(|at| Op::Leave { line: shop(), at }),
+        2 => (incarnation(), items)
+            .prop_map(|(incarnation, tokens)| Op::Recycle { line: shop(), incarnation, tokens }),
+        2 => (incarnation(), heard)
+            .prop_map(|(incarnation, tokens)| Op::Heard { line: shop(), incarnation, tokens }),
+        1 => incarnation().prop_map(|incarnation| Op::Step { line: shop(), incarnation }),
+        1 => settings().prop_map(|settings| Op::Create { line: shop(), settings }),
+        1 => any::<bool>().prop_map(|force| Op::Delete { line: shop(), force }),
+        1 => Just(Op::Stamp),
+    ]
+}
+
+fn ask_everything(lines: &Lines, at: TokenRef) {
+    for line in lines.iter() {
+        let _ = line.status(at, at.token);
+        let _ = line.holes_before(at);
+        let _ = line.board(at.token);
+        let _ = line.live(at.lane, at.token);
+        for (_, _, live) in line.live_from((at.lane, at.token)) {
+            let _ = line.due_at_ms(live);
+        }
+        let _ = line.counts().live();
+    }
+    let _ = lines.range_after(Some(&name("zzz"))).count() + lines.jobs().count();
+}
+
+fn run(lines: &mut Lines, steps: Vec<(u64, u32, u64, Op, TokenRef)>) {
+    let mut events = Vec::new();
+    for (index, op_no, now_ms, op, at) in steps {
+        let stamp = Stamp {
+            index,
+            op_no,
+            now_ms,
+        };
+        let _ = lines.apply(stamp, &op, &mut events);
+        ask_everything(lines, at);
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<(u64, u32, u64, Op, TokenRef)>> {
+    prop::collection::vec((number(), any::<u32>(), number(), op(), at()), 1..60)
+}
+
+fn stage() -> impl Strategy<Value = Stage> {
+    prop_oneof![
+        number().prop_map(|seen_ms| Stage::Waiting { seen_ms }),
+        number().prop_map(|deadline_ms| Stage::Admitted { deadline_ms }),
+        (number(), number(), number()).prop_map(|(deadline_ms, claimed_at_ms, epoch)| {
+            Stage::InCheckout {
+                deadline_ms,
+                claimed_at_ms,
+                epoch,
+            }
+        }),
+    ]
+}
+
+/// One change to a dump that was good.
+fn tamper() -> impl Strategy<Value = (u8, u64, Stage, Settings)> {
+    (0..18u8, number(), stage(), settings())
+}
+
+fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage, Settings)) {
+    let line = &mut dump.lines[0];
+    let lane = &mut line.lanes[0];
+    match what {
+        0 => dump.head.now_ms = n,
+        1 => dump.head.version_floor = n,
+        2 => dump.head.epoch_floor = n,
+        3 => line.incarnation = n,
+        4 => line.version = n,
+        5 => line.epoch = n,
+        6 => line.settings = settings,
+        7 => line.settings_version = n,
+        8 => line.created_at_ms = n,
+        9 => line.deleting = true,
+        10 => line.gone_counts[0] = n,
+        11 => lane.next_token = n,
+        12 => lane.live[0].token = n,
+        13 => lane.live[0].stage = stage,
+        14 => lane.live[0].entered_at_ms = n,
+        15 => line.gone[0].token = n,
+        16 => line.gone[0].lane = (n % 256) as u8,
+        _ => {
+            // A shard about to run out of numbers, which adds up all the same.
+            lane.next_token = NUMBER_MAX - n % 4;
+            line.gone_counts = [0; 9];
+            line.gone_counts[1] = lane.next_token - 1 - lane.live.len() as u64;
+        }
+    }
+}
+
+fn good_dump() -> Dump {
+    let mut shard = Shard::with_shop(Limits::default(), Settings::new(2, 3));
+    for key in ["a", "b", "c", "d"] {
+        shard.enter_as(Some(key)).unwrap();
+    }
+    shard.serve(1);
+    shard.claim(2).unwrap();
+    shard.lines.dump()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3_000) })]
+
+    #[test]
+    fn no_operation_panics(steps in steps()) {
+        let mut lines = Lines::new();
+        let settings = Settings::new(2, 3);
+        let create = Op::Create { line: shop(), settings };
+        let stamp = Stamp { index: 1, op_no: 0, now_ms: 0 };
+        lines.apply(stamp, &create, &mut Vec::new()).unwrap();
+        run(&mut lines, steps);
+        let dump = lines.dump();
+        prop_assert_eq!(Lines::restore(dump.clone()).unwrap().dump(), dump);
+    }
+
+    #[test]
+    fn no_dump_panics(tampered in prop::collection::vec(tamper(), 1..4), steps in steps()) {
+        let mut dump = good_dump();
+        for tampered in tampered {
+            apply_tampering(&mut dump, tampered);
+        }
+        if let Ok(mut lines) = Lines::restore(dump) {
+            run(&mut lines, steps);
+        }
+    }
+}
+
+fn refused(spoil: impl FnOnce(&mut LineDump)) -> &'static str {
+    let mut dump = good_dump();
+    spoil(&mut dump.lines[0]);
+    Lines::restore(dump).unwrap_err().what
+}
+
+#[test]
+fn a_dump_that_contradicts_itself_is_refused() {
+    assert_eq!(refused(|l| l.name = "a.b".into()), "not a name");
+    assert_eq!(refused(|l| l.settings.seats = 0), "settings out of range");
+    assert_eq!(refused(|l| l.lanes.clear()), "needs 1 to 8 lanes");
+    assert_eq!(refused(|l| l.gone_counts[2] = 1), "tokens don't add up");
+    assert_eq!(
+        refused(|l| l.gone_counts = [u64::MAX; 9]),
+        "tokens don't add up"
+    );
+    assert_eq!(refused(|l| l.epoch = 1), "an epoch never given");
+    assert_eq!(
+        refused(|l| l.lanes[0].live.swap(0, 1)),
+        "live tokens out of order"
+    );
+    let key = |l: &mut LineDump| l.lanes[0].live[1].key = Some((*b"b").into());
+    assert_eq!(refused(key), "two live tokens of one key");
+    let live = GoneDump {
+        lane: 0,
+        token: 3,
+        reason: Reason::Left,
+        epoch: None,
+    };
+    assert_eq!(refused(|l| l.gone.push(live)), "a token live and gone");
+    assert_eq!(refused(|l| l.gone.push(l.gone[0])), "a token gone twice");
+    let mut twice = good_dump();
+    twice.lines.push(twice.lines[0].clone());
+    let bad = Lines::restore(twice).unwrap_err();
+    assert_eq!(bad.what, "two lines of this name");
+    assert_eq!(bad.line, "shop");
+}
+
+/// Lanes come with a later release, but the state has them: who is next is found over all lanes.
+#[test]
+fn seats_go_to_whoever_came_first_over_all_lanes() {
+    let waiting = |token, entered_at_ms| LiveDump {
+        token,
+        key: None,
+        entered_at_ms,
+        stage: Stage::Waiting {
+            seen_ms: entered_at_ms,
+        },
+    };
+    let mut shard = Shard::with_shop(Limits::default(), Settings::new(1, 20));
+    shard.enter().unwrap();
+    let mut dump = shard.lines.dump();
+    let lanes = &mut dump.lines[0].lanes;
+    lanes[0].live.extend([waiting(2, 10), waiting(3, 40)]);
+    lanes[0].next_token = 4;
+    lanes.push(LaneDump {
+        name: "vip".into(),
+        next_token: 4,
+        live: vec![waiting(1, 10), waiting(2, 30), waiting(3, 40)],
+    });
+    shard.lines = Lines::restore(dump).unwrap();
+    let board = shard.board();
+    let through = |lane: usize| board.lanes[lane].admitted_through;
+    assert_eq!((through(0), through(1)), (1, 0));
+    let mut order = Vec::new();
+    let mut holder = (0, 1);
+    for _ in 0..5 {
+        let mut at = shard.at(holder.1);
+        at.lane = holder.0;
+        shard.apply(&Op::Leave { line: shop(), at }).unwrap();
+        let mut live = shard.line().live_from((0, 0));
+        holder = live
+            .find(|(_, _, live)| live.state() == State::Admitted)
+            .map(|(lane, token, _)| (lane, token))
+            .unwrap();
+        order.push(holder);
+    }
+    // A tie goes to the lane listed first.
+    assert_eq!(order, [(0, 2), (1, 1), (1, 2), (0, 3), (1, 3)]);
+    let op = Op::Enter {
+        line: shop(),
+        key: None,
+        lane: Some("vip".try_into().unwrap()),
+    };
+    shard.apply(&op).unwrap();
+    let board = shard.board();
+    assert_eq!(
+        (board.lanes[0].next_token, board.lanes[1].next_token),
+        (4, 5)
+    );
+}
