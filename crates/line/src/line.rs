@@ -109,6 +109,15 @@ impl Line {
         Some(self.token_ref(lane, token))
     }
 
+    /// Whether it takes and admits tokens.
+    pub fn phase(&self) -> Phase {
+        if self.deleting {
+            Phase::Closed
+        } else {
+            Phase::Open
+        }
+    }
+
     /// The pointers of every lane. `now_ms` is only shown.
     pub fn board(&self, now_ms: u64) -> Board {
         Board {
@@ -116,11 +125,7 @@ impl Line {
             incarnation: self.incarnation,
             version: self.version,
             at_ms: now_ms,
-            phase: if self.deleting {
-                Phase::Closed
-            } else {
-                Phase::Open
-            },
+            phase: self.phase(),
             seats: self.settings.seats,
             admitted: self.admitted,
             in_checkout: self.in_checkout,

@@ -114,6 +114,26 @@ pub enum Op {
     Stamp,
 }
 
+impl Op {
+    /// The line it is about; none for [`Op::Stamp`].
+    pub fn line(&self) -> Option<&LineName> {
+        match self {
+            Op::Create { line, .. }
+            | Op::Configure { line, .. }
+            | Op::Delete { line, .. }
+            | Op::Enter { line, .. }
+            | Op::Claim { line, .. }
+            | Op::Renew { line, .. }
+            | Op::Complete { line, .. }
+            | Op::Leave { line, .. }
+            | Op::Recycle { line, .. }
+            | Op::Heard { line, .. }
+            | Op::Step { line, .. } => Some(line),
+            Op::Stamp => None,
+        }
+    }
+}
+
 /// A token to be recycled, as the proposer saw it in the applied state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecycleItem {

@@ -72,11 +72,7 @@ impl Line {
                 return self.status(at, turn.now_ms);
             }
         }
-        self.check_open()?;
-        let lane = match lane {
-            None => 0,
-            Some(name) => self.lane_id(name)?,
-        };
+        let lane = self.lane_for_newcomer(lane)?;
         let token = self.issue(lane, key, turn)?;
         // Everybody starts out waiting; who has nobody before it may get a seat at once. While a
         // job still admits those before it there are free seats, and it waits all the same.
@@ -194,6 +190,32 @@ impl Line {
         } else {
             Ok(())
         }
+    }
+
+    /// What `enter` would be refused with now; `None` if it would be taken, or answered with the
+    /// live token of its key. For a leader that refuses without asking the log.
+    pub fn would_refuse_enter(
+        &self,
+        key: Option<&[u8]>,
+        lane: Option<&LaneName>,
+    ) -> Option<Refused> {
+        if key.is_some_and(|key| self.find(key).is_some()) {
+            return None;
+        }
+        self.lane_for_newcomer(lane).err()
+    }
+
+    /// The lane that a newcomer's number would be of.
+    fn lane_for_newcomer(&self, lane: Option<&LaneName>) -> Result<u8, Refused> {
+        self.check_open()?;
+        let lane = match lane {
+            None => 0,
+            Some(name) => self.lane_id(name)?,
+        };
+        if self.room() == 0 {
+            return Err(Refused::LineFull);
+        }
+        Ok(lane)
     }
 
     fn lane_id(&self, name: &LaneName) -> Result<u8, Refused> {

@@ -62,9 +62,6 @@ impl Line {
         key: Option<&[u8]>,
         turn: &mut Turn<'_>,
     ) -> Result<Token, Refused> {
-        if self.room() == 0 {
-            return Err(Refused::LineFull);
-        }
         let key: Option<Arc<[u8]>> = key.map(Into::into);
         let into = self.lanes.get_mut(usize::from(lane));
         let into = into

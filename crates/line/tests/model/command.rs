@@ -31,7 +31,8 @@ pub enum Command {
     Configure {
         seats: Option<u8>,
         queue_limit: Option<u8>,
-        short: Option<bool>,
+        /// Bit n: timeout n is short now, else long.
+        short: Option<u8>,
         condition: Condition,
     },
     Create {
@@ -71,6 +72,8 @@ pub enum Epoch {
 pub enum Condition {
     None,
     Met,
+    /// Of a version at which the settings were the same.
+    Before,
     Old,
     Future,
 }
@@ -128,6 +131,7 @@ fn configure() -> impl Strategy<Value = Command> {
     let condition = prop_oneof![
         5 => Just(Condition::None),
         1 => Just(Condition::Met),
+        1 => Just(Condition::Before),
         1 => Just(Condition::Old),
         1 => Just(Condition::Future),
     ];
@@ -135,7 +139,7 @@ fn configure() -> impl Strategy<Value = Command> {
     (
         some(1..9u8),
         some(0..12u8),
-        prop::option::weighted(0.2, any::<bool>()),
+        prop::option::weighted(0.2, 0..16u8),
         condition,
     )
         .prop_map(
@@ -221,15 +225,16 @@ impl Command {
                 patch: SettingsPatch {
                     seats: seats.map(|n| Change::Set(n.into())),
                     queue_limit: queue_limit.map(|n| Change::Set(n.into())),
-                    waiting_idle_timeout_ms: timeout(*short, IDLE_MS),
-                    claim_timeout_ms: timeout(*short, CLAIM_MS),
-                    checkout_timeout_ms: timeout(*short, CHECKOUT_MS),
-                    checkout_max_ms: timeout(*short, CHECKOUT_MAX_MS),
+                    waiting_idle_timeout_ms: timeout(*short, 0, IDLE_MS),
+                    claim_timeout_ms: timeout(*short, 1, CLAIM_MS),
+                    checkout_timeout_ms: timeout(*short, 2, CHECKOUT_MS),
+                    checkout_max_ms: timeout(*short, 3, CHECKOUT_MAX_MS),
                     ..SettingsPatch::default()
                 },
                 if_version: now.and_then(|now| match condition {
                     Condition::None => None,
                     Condition::Met => Some(now.version),
+                    Condition::Before => Some(now.settings_version),
                     Condition::Old => now.settings_version.checked_sub(1),
                     Condition::Future => Some(now.version + 1),
                 }),
@@ -249,8 +254,8 @@ impl Command {
     }
 }
 
-fn timeout(short: Option<bool>, ms: u64) -> Option<Change<u64>> {
-    short.map(|short| Change::Set(if short { ms / 4 } else { ms }))
+fn timeout(short: Option<u8>, n: u8, ms: u64) -> Option<Change<u64>> {
+    short.map(|short| Change::Set(if short & (1 << n) != 0 { ms / 4 } else { ms }))
 }
 
 /// Mostly one of the live tokens, sometimes any, sometimes one that was never issued.
