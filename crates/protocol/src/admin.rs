@@ -87,7 +87,7 @@ pub struct Show {}
 #[serde(deny_unknown_fields)]
 pub struct Delete {
     /// Also if somebody is in it; they go with reason `closed`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "wire::flag")]
     pub force: bool,
 }
 
@@ -272,6 +272,9 @@ pub struct NodeStatus {
     /// Where its metrics are scraped, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_addr: Option<String>,
+    /// Its build, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
 }
 
 /// One shard, as the one who answers sees it.

@@ -1,7 +1,7 @@
 //! Payloads: MessagePack maps with string keys, or JSON if the first byte is `{`.
 //!
 //! What comes from outside is read in two steps. A MessagePack payload is first
-//! walked over without building anything ([`crate::walk`]): it must be one
+//! walked over without building anything (`walk.rs`): it must be one
 //! complete map, of bounded depth, with nothing behind it. After that a length
 //! that it claims is a length that it has, so the decoder proper can be trusted
 //! with it. (JSON needs no such walk: it has no lengths, and its reader is

@@ -21,7 +21,7 @@ use std::fmt;
 use bytes::Bytes;
 use prost::Message;
 
-pub use crate::pb::{Frame, ShardMessage};
+pub use crate::pb::{Frame, NodeFacts, ShardMessage};
 
 /// What the envelope adds to a frame, in bytes.
 pub const OVERHEAD_BYTES: usize = HEADER_BYTES + MAC_BYTES;
@@ -119,6 +119,11 @@ mod tests {
             disk_id: u64::MAX,
             boot_id: 77,
             seq: 9,
+            facts: Some(NodeFacts {
+                hears_users: true,
+                metrics_addr: "127.0.0.1:9100".to_owned(),
+                version: "0.1.0".to_owned(),
+            }),
             messages: vec![
                 ShardMessage {
                     shard: 0,

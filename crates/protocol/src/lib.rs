@@ -14,12 +14,17 @@
 
 pub mod admin;
 pub mod codec;
+pub mod command;
+mod command_pb;
 pub mod error;
 pub mod event;
 pub mod frame;
 mod key;
 pub mod keys;
 mod settings;
+mod settings_pb;
+pub mod snapshot;
+mod snapshot_pb;
 pub mod subject;
 pub mod ticket;
 pub mod user;

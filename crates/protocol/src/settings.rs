@@ -9,7 +9,7 @@ use nowserving_line::{
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::wire::{LabelsVisitor, WholeVisitor};
+use crate::wire::{BoolVisitor, LabelsVisitor, WholeVisitor};
 
 const SEATS: WholeVisitor<u32> = WholeVisitor {
     min: 1,
@@ -171,20 +171,6 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for OrNull<V> {
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         // Both formats say what stands there, so the visitor need not ask for a type.
         deserializer.deserialize_any(self.0).map(Change::Set)
-    }
-}
-
-struct BoolVisitor;
-
-impl Visitor<'_> for BoolVisitor {
-    type Value = bool;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("true or false")
-    }
-
-    fn visit_bool<E: Error>(self, value: bool) -> Result<bool, E> {
-        Ok(value)
     }
 }
 

@@ -43,7 +43,11 @@ pub struct StatusRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consistency: Option<Consistency>,
     /// Whether the reply is to list [`StatusReply::holes`].
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(
+        default,
+        skip_serializing_if = "std::ops::Not::not",
+        deserialize_with = "wire::flag"
+    )]
     pub holes: bool,
 }
 

@@ -1,5 +1,9 @@
 //! How the types of the line crate, which knows no serde, look in payloads; and
 //! readers that say which limit a value broke.
+//!
+//! The readers ask for "whatever stands there" instead of for a type. Asked for a
+//! number or a flag, the MessagePack decoder answers anything else with the name
+//! of a marker byte, which says nothing to the one who sent it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -140,7 +144,7 @@ impl<T: Copy + PartialOrd + fmt::Display + TryFrom<u64>> Visitor<'_> for WholeVi
 impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Whole<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer
-            .deserialize_u64(WholeVisitor { min: MIN, max: MAX })
+            .deserialize_any(WholeVisitor { min: MIN, max: MAX })
             .map(Whole)
     }
 }
@@ -170,6 +174,26 @@ pub(crate) fn null_or<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<u64>>, D::Error> {
     Option::<u64>::deserialize(deserializer).map(Some)
+}
+
+/// `deserialize_with` for a flag; wants `#[serde(default)]` beside it.
+pub(crate) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    deserializer.deserialize_any(BoolVisitor)
+}
+
+/// Reads a flag.
+pub(crate) struct BoolVisitor;
+
+impl Visitor<'_> for BoolVisitor {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("true or false")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<bool, E> {
+        Ok(value)
+    }
 }
 
 /// `deserialize_with` for labels: no name twice, and no more than a line can have.

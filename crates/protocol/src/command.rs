@@ -1,0 +1,99 @@
+//! Log entries: the operations that a leader folded into one proposal.
+//!
+//! An entry that is committed must mean the same to every node. So whatever a
+//! reader does not understand is an error, on which a node has to stop; nothing
+//! is skipped. A build that writes what older ones cannot understand raises the
+//! format.
+
+use nowserving_line::{OPS_PER_ENTRY_MAX, Op};
+use prost::Message;
+
+use crate::command_pb::{op_from_pb, op_to_pb};
+use crate::pb;
+
+/// The most operations in one entry: more would make incarnations ambiguous.
+pub const OPS_MAX: usize = OPS_PER_ENTRY_MAX as usize;
+
+/// What this build writes, and the most that it reads.
+const FORMAT: u32 = 1;
+
+/// One log entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// The leader's reading of the shard's service clock.
+    pub now_ms: u64,
+    /// Every member has the log up to this index, so that all may cut it.
+    pub cut_floor: u64,
+    /// The operations, in order; at most [`OPS_MAX`].
+    pub ops: Vec<Op>,
+}
+
+/// Why an entry cannot be applied by this build.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BatchError {
+    /// Not protobuf, or not a batch.
+    #[error("a log entry does not decode: {0}")]
+    Decode(String),
+    /// Of a newer build.
+    #[error("a log entry has format {0}, and this build knows no newer one than {FORMAT}")]
+    Format(u32),
+    /// A batch, and something in it makes no sense.
+    #[error("a log entry contains {0}")]
+    Malformed(&'static str),
+}
+
+/// The entry's bytes. Equal batches are equal bytes.
+///
+/// # Panics
+///
+/// If there are more than [`OPS_MAX`] operations: rather here, before anything is
+/// proposed, than on every node once it is committed.
+pub fn encode(batch: &Batch) -> Vec<u8> {
+    assert!(
+        batch.ops.len() <= OPS_MAX,
+        "more operations than an entry can have"
+    );
+    let batch = pb::Batch {
+        format: FORMAT,
+        now_ms: batch.now_ms,
+        cut_floor: batch.cut_floor,
+        ops: batch.ops.iter().map(op_to_pb).collect(),
+    };
+    batch.encode_to_vec()
+}
+
+/// Reads an entry.
+pub fn decode(bytes: &[u8]) -> Result<Batch, BatchError> {
+    let batch = pb::Batch::decode(bytes).map_err(|error| BatchError::Decode(error.to_string()))?;
+    match batch.format {
+        FORMAT => {}
+        0 => return Err(BatchError::Malformed("no format")),
+        newer => return Err(BatchError::Format(newer)),
+    }
+    if batch.ops.len() > OPS_MAX {
+        return Err(BatchError::Malformed(
+            "more operations than an entry can have",
+        ));
+    }
+    let ops = batch
+        .ops
+        .into_iter()
+        .map(op_from_pb)
+        .collect::<Result<_, _>>();
+    Ok(Batch {
+        now_ms: batch.now_ms,
+        cut_floor: batch.cut_floor,
+        ops: ops.map_err(BatchError::Malformed)?,
+    })
+}
+
+/// How many bytes an operation adds to a batch, so that a batch can be kept below
+/// a limit while it is folded. A batch without operations has at most
+/// [`EMPTY_BYTES_MAX`].
+pub fn encoded_len(op: &Op) -> usize {
+    let length = op_to_pb(op).encoded_len();
+    1 + prost::length_delimiter_len(length) + length
+}
+
+/// The most bytes of a batch without operations.
+pub const EMPTY_BYTES_MAX: usize = 24;

@@ -1,0 +1,205 @@
+//! A shard's state as bytes: the file beside the log, and the hash by which nodes
+//! compare their states.
+//!
+//! ```text
+//! offset  bytes
+//!      0      8  magic "NSSNAP\r\n"
+//!      8      4  format, 1, little-endian
+//!     12      …  a `SnapshotHeader`, then the state: a `ShardState`, then one
+//!                `LineState` per line, by name; each protobuf with its length before it
+//!    end−32  32  BLAKE3 over everything before it
+//! ```
+//!
+//! The digest is checked before anything is decoded: a file that was cut or
+//! altered is refused, whatever it would have decoded to. It has no key: whoever
+//! can write into a node's folder can do worse.
+
+use std::fmt;
+
+use bytes::{Buf, Bytes};
+use nowserving_line::{BadDump, Limits, Lines};
+use prost::Message;
+
+use crate::pb;
+use crate::snapshot_pb::{head_from_pb, head_to_pb, line_from_pb, line_to_pb};
+
+const MAGIC: &[u8; 8] = b"NSSNAP\r\n";
+const FORMAT: u32 = 1;
+const FORMAT_BYTES: usize = 4;
+const DIGEST_BYTES: usize = 32;
+
+/// What a snapshot is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The shard.
+    pub shard: u32,
+    /// The last log entry that is in the state.
+    pub index: u64,
+    /// That entry's term.
+    pub term: u64,
+    /// The members of the shard's Raft group as of that entry.
+    pub voters: Vec<u64>,
+}
+
+/// Why a snapshot is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SnapshotError {
+    /// Some other file.
+    #[error("not a snapshot: its first bytes are not a snapshot's")]
+    Magic,
+    /// Of a newer build.
+    #[error("a snapshot of format {0}, and this build knows {FORMAT} only")]
+    Format(u32),
+    /// Cut off before its digest.
+    #[error("a snapshot of {0} bytes is cut off")]
+    Short(usize),
+    /// Cut off or altered.
+    #[error("the snapshot is cut off or altered: its digest does not hold")]
+    Digest,
+    /// Of another cluster.
+    #[error("a snapshot of cluster {found:?}, not of {expected:?}")]
+    Cluster {
+        /// The cluster in the snapshot.
+        found: String,
+        /// The cluster asked for.
+        expected: String,
+    },
+    /// Of another shard.
+    #[error("a snapshot of shard {found}, not of {expected}")]
+    Shard {
+        /// The shard in the snapshot.
+        found: u32,
+        /// The shard asked for.
+        expected: u32,
+    },
+    /// Whole, yet not what this build calls a snapshot.
+    #[error("a snapshot does not decode: {0}")]
+    Decode(String),
+    /// Decoded, and contradicts itself.
+    #[error("a snapshot contradicts itself: {0}")]
+    Contradiction(#[from] BadDump),
+}
+
+impl SnapshotError {
+    fn decode(what: impl fmt::Display) -> SnapshotError {
+        SnapshotError::Decode(what.to_string())
+    }
+}
+
+/// The snapshot of a shard. Take it between log entries.
+pub fn encode(header: &Header, lines: &Lines) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&FORMAT.to_le_bytes());
+    put(&mut bytes, &header_to_pb(header, lines.len() as u64));
+    each_part(lines, |part| bytes.extend_from_slice(part));
+    let digest = blake3::hash(&bytes);
+    bytes.extend_from_slice(digest.as_bytes());
+    bytes
+}
+
+/// Reads the snapshot of `shard` of `cluster`.
+pub fn decode(bytes: Bytes, cluster: &str, shard: u32) -> Result<(Header, Lines), SnapshotError> {
+    let mut rest = open(bytes)?;
+    let header = take::<pb::SnapshotHeader>(&mut rest)?;
+    if header.cluster != cluster {
+        return Err(SnapshotError::Cluster {
+            found: header.cluster,
+            expected: cluster.to_owned(),
+        });
+    }
+    if header.shard != shard {
+        return Err(SnapshotError::Shard {
+            found: header.shard,
+            expected: shard,
+        });
+    }
+    let head = head_from_pb(take::<pb::ShardState>(&mut rest)?);
+    let mut lines = Lines::from_head(Limits::default(), head)?;
+    for _ in 0..header.line_count {
+        let line = take::<pb::LineState>(&mut rest)?;
+        lines.add(line_from_pb(line).map_err(SnapshotError::decode)?)?;
+    }
+    if rest.has_remaining() {
+        return Err(SnapshotError::decode("bytes after its end"));
+    }
+    Ok((header_from_pb(header), lines))
+}
+
+/// The hash of a shard's state. Nodes that have applied the same entries have the
+/// same, whatever else they did. To compare it across builds, a build that adds
+/// state must add it as fields that are left out while they have their default.
+pub fn hash(lines: &Lines) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    each_part(lines, |part| {
+        hasher.update(part);
+    });
+    hasher.finalize().into()
+}
+
+/// The state's parts, encoded one by one, so that no more than one line is in
+/// memory twice.
+fn each_part(lines: &Lines, mut give: impl FnMut(&[u8])) {
+    let mut part = Vec::new();
+    put(&mut part, &head_to_pb(lines.head()));
+    give(&part);
+    for line in lines.iter() {
+        part.clear();
+        put(&mut part, &line_to_pb(line.dump()));
+        give(&part);
+    }
+}
+
+/// What is between the format and the digest, once both have been checked.
+fn open(mut bytes: Bytes) -> Result<Bytes, SnapshotError> {
+    if !bytes.starts_with(MAGIC) {
+        return Err(SnapshotError::Magic);
+    }
+    let length = bytes.len();
+    let body = MAGIC.len() + FORMAT_BYTES;
+    if length < body + DIGEST_BYTES {
+        return Err(SnapshotError::Short(length));
+    }
+    let digest = bytes.split_off(length - DIGEST_BYTES);
+    let mut format = bytes.slice(MAGIC.len()..body);
+    match format.get_u32_le() {
+        FORMAT => {}
+        other => return Err(SnapshotError::Format(other)),
+    }
+    if blake3::hash(&bytes).as_bytes()[..] != digest[..] {
+        return Err(SnapshotError::Digest);
+    }
+    Ok(bytes.slice(body..))
+}
+
+fn put(bytes: &mut Vec<u8>, part: &impl Message) {
+    prost::encoding::encode_varint(part.encoded_len() as u64, bytes);
+    part.encode_raw(bytes);
+}
+
+fn take<M: Message + Default>(rest: &mut Bytes) -> Result<M, SnapshotError> {
+    M::decode_length_delimited(rest).map_err(SnapshotError::decode)
+}
+
+fn header_to_pb(header: &Header, line_count: u64) -> pb::SnapshotHeader {
+    pb::SnapshotHeader {
+        cluster: header.cluster.clone(),
+        shard: header.shard,
+        index: header.index,
+        term: header.term,
+        voters: header.voters.clone(),
+        line_count,
+    }
+}
+
+fn header_from_pb(header: pb::SnapshotHeader) -> Header {
+    Header {
+        cluster: header.cluster,
+        shard: header.shard,
+        index: header.index,
+        term: header.term,
+        voters: header.voters,
+    }
+}

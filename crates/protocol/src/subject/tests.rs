@@ -1,0 +1,177 @@
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::error::Code;
+
+fn line(name: &str) -> LineName {
+    LineName::try_from(name).unwrap()
+}
+
+#[test]
+fn the_hash_is_fnv1a32() {
+    // The vectors of the hash's authors.
+    for (text, hash) in [
+        ("", 0x811c_9dc5),
+        ("a", 0xe40c_292c),
+        ("foobar", 0xbf9c_f968),
+    ] {
+        assert_eq!(fnv1a32(text.as_bytes()), hash);
+    }
+    assert_eq!(shard_of("foobar", 16), 0xbf9c_f968 % 16);
+    assert_eq!(shard_of("foobar", 1), 0);
+    assert_eq!(shard_of("foobar", 0), 0);
+}
+
+#[test]
+fn what_is_built_is_read_back() {
+    for prefix in ["nowserving", "a.b-c"] {
+        let subjects = Subjects::new(prefix).unwrap();
+        let shop = line("shop-1");
+        let cases = [
+            (
+                subjects.line(&shop, "enter"),
+                Target::Line {
+                    line: shop.clone(),
+                    op: "enter",
+                },
+            ),
+            (
+                subjects.shard(15, &shop, "status"),
+                Target::Shard {
+                    shard: 15,
+                    line: shop.clone(),
+                    op: "status",
+                },
+            ),
+            (
+                subjects.admin_line(&shop, "show"),
+                Target::AdminLine {
+                    line: shop.clone(),
+                    op: "show",
+                },
+            ),
+            (
+                subjects.admin_shard(0, &shop, "create"),
+                Target::AdminShard {
+                    shard: 0,
+                    line: shop.clone(),
+                    op: "create",
+                },
+            ),
+            (
+                subjects.admin_cluster("list_lines"),
+                Target::AdminCluster { op: "list_lines" },
+            ),
+        ];
+        for (subject, target) in cases {
+            assert_eq!(subjects.parse(&subject), Ok(target), "{subject}");
+            assert!(!subjects.may_reply_to(&subject), "{subject}");
+        }
+    }
+}
+
+#[test]
+fn the_contract_s_words() {
+    let subjects = Subjects::default();
+    let shop = line("shop-1");
+    assert_eq!(subjects.board(&shop), "nowserving.event.shop-1.board");
+    assert_eq!(
+        subjects.token_event(&shop, "normal", 18),
+        "nowserving.event.shop-1.token.normal.18"
+    );
+    assert_eq!(subjects.line_event(&shop), "nowserving.event.shop-1.line");
+    assert_eq!(subjects.raft("prod", 2, 1), "nowserving.raft.prod.2.1");
+    assert_eq!(subjects.raft_to("prod", 2), "nowserving.raft.prod.2.*");
+    assert_eq!(subjects.shard_all(3), "nowserving.shard.3.>");
+}
+
+#[test]
+fn malformed_subjects_say_what_is_wrong() {
+    let long = "x".repeat(65);
+    let cases = [
+        ("nowserving.line.*.enter", "line:"),
+        ("nowserving.line.>.enter", "line:"),
+        ("nowserving.line..enter", "line:"),
+        ("nowserving.line.票.enter", "line:"),
+        ("nowserving.line.a b.enter", "line:"),
+        ("nowserving.line.shop.", "op:"),
+        ("nowserving.line.shop.*", "op:"),
+        ("nowserving.line.shop.Enter", "op:"),
+        ("nowserving.line.shop", "subject:"),
+        ("nowserving.line.shop.enter.now", "subject:"),
+        ("nowserving.shard.x.shop.enter", "shard:"),
+        ("nowserving.shard.-1.shop.enter", "shard:"),
+        ("nowserving.shard.+1.shop.enter", "shard:"),
+        ("nowserving.shard.01.shop.enter", "shard:"),
+        ("nowserving.shard.4294967296.shop.enter", "shard:"),
+        ("nowserving.admin.cluster", "subject:"),
+        ("nowserving.raft.prod.1.2", "subject:"),
+        ("nowserving.event.shop.board", "subject:"),
+        ("nowservingline.shop.enter", "subject:"),
+        ("other.line.shop.enter", "subject:"),
+        ("nowserving", "subject:"),
+        ("", "subject:"),
+    ];
+    let over_long = format!("nowserving.line.{long}.enter");
+    for (subject, field) in cases.into_iter().chain([(over_long.as_str(), "line:")]) {
+        let error = Subjects::default().parse(subject).unwrap_err();
+        assert_eq!(error.code, Code::BadRequest);
+        assert!(
+            error.message.starts_with(field),
+            "{subject}: {}",
+            error.message
+        );
+    }
+}
+
+#[test]
+fn bad_prefixes_are_refused() {
+    for prefix in [
+        "",
+        ".",
+        "a.",
+        ".a",
+        "a..b",
+        "a.*",
+        "a.>",
+        "a b",
+        "票",
+        &"a".repeat(129),
+    ] {
+        assert!(Subjects::new(prefix).is_err(), "{prefix:?}");
+    }
+}
+
+#[test]
+fn replies_go_to_inboxes_only() {
+    let subjects = Subjects::default();
+    for good in ["_INBOX.abc.1", "my.own.inbox", "nowservingx.inbox"] {
+        assert!(subjects.may_reply_to(good), "{good}");
+    }
+    for bad in [
+        "",
+        "nowserving",
+        "nowserving.raft.prod.1.2",
+        "nowserving.admin.line.shop.delete",
+        "nowserving.event.shop.board",
+        "nowserving.line.shop.enter",
+        "$SYS.REQ.SERVER.PING",
+        "$JS.API.STREAM.DELETE.x",
+        "a..b",
+        "a.*",
+        ">",
+        "a b",
+    ] {
+        assert!(!subjects.may_reply_to(bad), "{bad}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_subject_is_answered(subject in "(nowserving)?[.a-z*>0-9 票]{0,60}") {
+        let _ = Subjects::default().parse(&subject);
+        let _ = Subjects::default().may_reply_to(&subject);
+    }
+}

@@ -1,0 +1,229 @@
+//! Log entries: every operation comes back as it went in, and nothing that a
+//! reader does not understand is skipped.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::collections::BTreeMap;
+
+use nowserving_line::{
+    Change, LaneName, LineName, Op, RecycleItem, Settings, SettingsPatch, State, TokenRef,
+};
+use nowserving_protocol::command::{
+    Batch, BatchError, EMPTY_BYTES_MAX, OPS_MAX, decode, encode, encoded_len,
+};
+use proptest::collection::{btree_map, vec};
+use proptest::option::of;
+use proptest::prelude::*;
+
+fn line() -> impl Strategy<Value = LineName> {
+    "[A-Za-z0-9_-]{1,64}".prop_map(|name| LineName::try_from(name.as_str()).unwrap())
+}
+
+fn lane() -> impl Strategy<Value = LaneName> {
+    "[A-Za-z0-9_-]{1,64}".prop_map(|name| LaneName::try_from(name.as_str()).unwrap())
+}
+
+fn at() -> impl Strategy<Value = TokenRef> {
+    any::<(u64, u8, u64)>().prop_map(|(incarnation, lane, token)| TokenRef {
+        incarnation,
+        lane,
+        token,
+    })
+}
+
+fn labels() -> impl Strategy<Value = BTreeMap<String, String>> {
+    btree_map(".{0,8}", ".{0,8}", 0..4)
+}
+
+prop_compose! {
+    fn settings()(
+        (seats, queue_limit) in any::<(u32, u32)>(), timeouts in any::<[u64; 4]>(),
+        token_events: bool, labels in labels(),
+    ) -> Settings {
+        let [waiting_idle_timeout_ms, claim_timeout_ms, checkout_timeout_ms, checkout_max_ms] = timeouts;
+        Settings {
+            seats, queue_limit, waiting_idle_timeout_ms, claim_timeout_ms, checkout_timeout_ms, checkout_max_ms,
+            token_events, labels,
+        }
+    }
+}
+
+fn change<T: std::fmt::Debug + Clone>(
+    value: impl Strategy<Value = T>,
+) -> impl Strategy<Value = Option<Change<T>>> {
+    of(of(value).prop_map(|value| value.map_or(Change::Unset, Change::Set)))
+}
+
+prop_compose! {
+    fn patch()(
+        seats in change(any::<u32>()), queue_limit in change(any::<u32>()),
+        idle in change(any::<u64>()), claim in change(any::<u64>()),
+        checkout in change(any::<u64>()), max in change(any::<u64>()),
+        token_events in change(any::<bool>()), labels in change(labels()),
+    ) -> SettingsPatch {
+        SettingsPatch {
+            seats, queue_limit, waiting_idle_timeout_ms: idle, claim_timeout_ms: claim,
+            checkout_timeout_ms: checkout, checkout_max_ms: max, token_events, labels,
+        }
+    }
+}
+
+fn item() -> impl Strategy<Value = RecycleItem> {
+    let states = vec![
+        State::Waiting,
+        State::Admitted,
+        State::InCheckout,
+        State::Gone,
+    ];
+    (any::<(u8, u64, u64)>(), proptest::sample::select(states)).prop_map(
+        |((lane, token, clock_ms), state)| RecycleItem {
+            lane,
+            token,
+            state,
+            clock_ms,
+        },
+    )
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let key = of(vec(any::<u8>(), 0..130).prop_map(Vec::into_boxed_slice));
+    prop_oneof![
+        (line(), settings()).prop_map(|(line, settings)| Op::Create { line, settings }),
+        (line(), patch(), any::<Option<u64>>()).prop_map(|(line, patch, if_version)| {
+            Op::Configure {
+                line,
+                patch,
+                if_version,
+            }
+        }),
+        (line(), any::<bool>()).prop_map(|(line, force)| Op::Delete { line, force }),
+        (line(), key, of(lane())).prop_map(|(line, key, lane)| Op::Enter { line, key, lane }),
+        (line(), at()).prop_map(|(line, at)| Op::Claim { line, at }),
+        (line(), at(), any::<u64>()).prop_map(|(line, at, epoch)| Op::Renew { line, at, epoch }),
+        (line(), at(), any::<Option<u64>>()).prop_map(|(line, at, epoch)| Op::Complete {
+            line,
+            at,
+            epoch
+        }),
+        (line(), at()).prop_map(|(line, at)| Op::Leave { line, at }),
+        (line(), any::<u64>(), vec(item(), 0..5)).prop_map(|(line, incarnation, tokens)| {
+            Op::Recycle {
+                line,
+                incarnation,
+                tokens,
+            }
+        }),
+        (line(), any::<u64>(), vec(any::<(u8, u64, u64)>(), 0..5)).prop_map(
+            |(line, incarnation, tokens)| Op::Heard {
+                line,
+                incarnation,
+                tokens
+            }
+        ),
+        (line(), any::<u64>()).prop_map(|(line, incarnation)| Op::Step { line, incarnation }),
+        Just(Op::Stamp),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn every_operation_comes_back(now_ms: u64, cut_floor: u64, ops in vec(op(), 0..6)) {
+        let batch = Batch { now_ms, cut_floor, ops };
+        let bytes = encode(&batch);
+        let parts: usize = batch.ops.iter().map(encoded_len).sum();
+        prop_assert!(bytes.len() <= EMPTY_BYTES_MAX + parts);
+        prop_assert!(bytes.len() >= parts);
+        prop_assert_eq!(decode(&bytes).unwrap(), batch);
+    }
+
+    #[test]
+    fn no_bytes_are_too_strange(bytes in vec(any::<u8>(), 0..100)) {
+        let _ = decode(&bytes);
+    }
+
+    #[test]
+    fn an_altered_entry_is_answered(ops in vec(op(), 1..3), at: usize, bit in 0_u8..8) {
+        let mut bytes = encode(&Batch { now_ms: 1, cut_floor: 1, ops });
+        let at = at % bytes.len();
+        bytes[at] ^= 1_u8 << bit;
+        let _ = decode(&bytes);
+        let _ = decode(&bytes[..at]);
+    }
+}
+
+#[test]
+fn the_largest_empty_batch_fits_its_bound() {
+    let batch = Batch {
+        now_ms: u64::MAX,
+        cut_floor: u64::MAX,
+        ops: Vec::new(),
+    };
+    assert_eq!(encode(&batch).len(), EMPTY_BYTES_MAX);
+}
+
+#[test]
+fn what_is_not_understood_is_an_error() {
+    let good = encode(&Batch {
+        now_ms: 1,
+        cut_floor: 0,
+        ops: vec![Op::Stamp],
+    });
+    assert!(decode(&good).is_ok());
+    // Field 1 is the format.
+    assert_eq!(decode(&[0x08, 2]), Err(BatchError::Format(2)));
+    assert!(matches!(decode(&[]), Err(BatchError::Malformed(_))));
+    assert!(matches!(decode(&[0xff; 3]), Err(BatchError::Decode(_))));
+    // Field 4 is an operation: one without a kind, and one of kind 99.
+    assert!(matches!(
+        decode(&[0x08, 1, 0x22, 0]),
+        Err(BatchError::Malformed(_))
+    ));
+    assert!(matches!(
+        decode(&[0x08, 1, 0x22, 4, 0x9a, 0x06, 1, 0]),
+        Err(BatchError::Malformed(_))
+    ));
+    // `leave` (9) on a line that has no name, and without a token.
+    assert!(matches!(
+        decode(&[0x08, 1, 0x22, 2, 0x4a, 0]),
+        Err(BatchError::Malformed(_))
+    ));
+    assert!(matches!(
+        decode(&[0x08, 1, 0x22, 5, 0x0a, 1, b'a', 0x4a, 0]),
+        Err(BatchError::Malformed(_))
+    ));
+    // The same with a token in lane 300.
+    let far_lane = [
+        0x08, 1, 0x22, 8, 0x0a, 1, b'a', 0x4a, 5, 0x0a, 3, 0x10, 0xac, 0x02,
+    ];
+    let far_lane = [&far_lane[..3], &[far_lane.len() as u8 - 4], &far_lane[4..]].concat();
+    assert_eq!(
+        decode(&far_lane),
+        Err(BatchError::Malformed("a lane's place beyond 255"))
+    );
+}
+
+#[test]
+fn an_entry_has_a_bounded_number_of_operations() {
+    let full = Batch {
+        now_ms: 1,
+        cut_floor: 0,
+        ops: vec![Op::Stamp; OPS_MAX],
+    };
+    let mut bytes = encode(&full);
+    assert_eq!(decode(&bytes).unwrap(), full);
+    // One more, put behind by hand: an operation with an empty `stamp` (13).
+    bytes.extend_from_slice(&[0x22, 2, 0x6a, 0]);
+    assert!(matches!(decode(&bytes), Err(BatchError::Malformed(_))));
+}
+
+#[test]
+#[should_panic(expected = "more operations")]
+fn too_many_operations_are_not_written() {
+    encode(&Batch {
+        now_ms: 1,
+        cut_floor: 0,
+        ops: vec![Op::Stamp; OPS_MAX + 1],
+    });
+}

@@ -1,0 +1,386 @@
+//! Payloads of users: what is taken, what is refused, and what the refusal says.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use nowserving_line::LaneName;
+use nowserving_protocol::codec::{Format, MAX_REQUEST_BYTES, decode, decode_request, encode};
+use nowserving_protocol::error::{ApiError, Code};
+use nowserving_protocol::user::*;
+use proptest::prelude::*;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+fn msgpack(value: &impl Serialize) -> Vec<u8> {
+    rmp_serde::to_vec_named(value).unwrap()
+}
+
+/// The message of the refusal of `payload` as a `T`.
+fn refusal<T: DeserializeOwned + std::fmt::Debug>(payload: &[u8]) -> String {
+    let error = decode::<T>(payload).unwrap_err();
+    assert_eq!(error.code, Code::BadRequest);
+    error.message
+}
+
+/// As [`refusal`], of a value in both formats, which must both name `field`.
+fn refused<T: DeserializeOwned + std::fmt::Debug>(value: serde_json::Value, field: &str) {
+    for payload in [serde_json::to_vec(&value).unwrap(), msgpack(&value)] {
+        let message = refusal::<T>(&payload);
+        assert!(message.contains(field), "{value}: {message}");
+    }
+}
+
+fn taken<T: DeserializeOwned + PartialEq + std::fmt::Debug>(value: serde_json::Value, expected: T) {
+    assert_eq!(
+        decode::<T>(&serde_json::to_vec(&value).unwrap()).unwrap(),
+        expected
+    );
+    assert_eq!(decode::<T>(&msgpack(&value)).unwrap(), expected);
+}
+
+fn both_ways<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
+    for format in [Format::Json, Format::MsgPack] {
+        let payload = encode(value, format);
+        assert_eq!(Format::of(&payload), format);
+        assert_eq!(decode::<T>(&payload).unwrap(), *value);
+    }
+}
+
+#[test]
+fn requests_look_as_in_the_contract() {
+    let key = Some(Key::new(*b"order 1").unwrap());
+    let lane = Some(LaneName::try_from("vip").unwrap());
+    taken(json!({}), Enter::default());
+    taken(json!({"key": null, "lane": null}), Enter::default());
+    taken(
+        json!({"key": "order 1", "lane": "vip"}),
+        Enter { key, lane },
+    );
+    taken(
+        json!({"key": "票"}),
+        Find {
+            key: Key::new("票".as_bytes()).unwrap(),
+        },
+    );
+    let ticket = "t".to_owned();
+    taken(
+        json!({"ticket": "t"}),
+        StatusRequest {
+            ticket: ticket.clone(),
+            consistency: None,
+            holes: false,
+        },
+    );
+    for (word, consistency) in [
+        ("leader", Consistency::Leader),
+        ("linearizable", Consistency::Linearizable),
+        ("local", Consistency::Local),
+    ] {
+        let consistency = Some(consistency);
+        taken(
+            json!({"ticket": "t", "consistency": word, "holes": true}),
+            StatusRequest {
+                ticket: ticket.clone(),
+                consistency,
+                holes: true,
+            },
+        );
+        taken(json!({ "consistency": word }), Info { consistency });
+    }
+    taken(
+        json!({"ticket": "t"}),
+        Claim {
+            ticket: ticket.clone(),
+        },
+    );
+    taken(
+        json!({"ticket": "t", "epoch": 7}),
+        Renew {
+            ticket: ticket.clone(),
+            epoch: 7,
+        },
+    );
+    taken(
+        json!({"ticket": "t"}),
+        Complete {
+            ticket: ticket.clone(),
+            epoch: None,
+        },
+    );
+    taken(
+        json!({"ticket": "t", "epoch": 7}),
+        Complete {
+            ticket: ticket.clone(),
+            epoch: Some(7),
+        },
+    );
+    taken(json!({"ticket": "t"}), Leave { ticket });
+}
+
+#[test]
+fn what_is_sent_leaves_out_what_is_not_said() {
+    assert_eq!(encode(&Enter::default(), Format::Json), b"{}");
+    let status = StatusRequest {
+        ticket: "t".to_owned(),
+        consistency: None,
+        holes: false,
+    };
+    assert_eq!(encode(&status, Format::Json), br#"{"ticket":"t"}"#);
+    both_ways(&StatusRequest {
+        holes: true,
+        consistency: Some(Consistency::Local),
+        ..status
+    });
+}
+
+#[test]
+fn an_empty_payload_is_an_empty_map() {
+    assert_eq!(decode::<Info>(b"").unwrap(), Info::default());
+    assert_eq!(Format::of(b""), Format::MsgPack);
+    assert!(refusal::<Claim>(b"").contains("`ticket`"));
+}
+
+#[test]
+fn unknown_fields_of_users_are_ignored_however_they_look() {
+    let extra = json!({"ticket": "t", "new": {"deep": [[[{"er": [1.5, null, true, -3, "x"]}]]]}});
+    taken(
+        extra,
+        Claim {
+            ticket: "t".to_owned(),
+        },
+    );
+    let deep = format!(
+        r#"{{"new": {}{}, "ticket": "t"}}"#,
+        "[".repeat(20_000),
+        "]".repeat(20_000)
+    );
+    assert_eq!(decode::<Claim>(deep.as_bytes()).unwrap().ticket, "t");
+    // An extension (a timestamp, say), binary and NaN under an unknown name.
+    for value in [
+        &[0xd6, 0xff, 1, 2, 3, 4][..],
+        &[0xc4, 1, 0xff],
+        &[0xcb, 0x7f, 0xf8, 0, 0, 0, 0, 0, 0],
+    ] {
+        let payload = [
+            &[0x82, 0xa1, b'n'],
+            value,
+            &[0xa6],
+            b"ticket",
+            &[0xa1, b't'],
+        ]
+        .concat();
+        assert_eq!(decode::<Claim>(&payload).unwrap().ticket, "t", "{value:x?}");
+    }
+}
+
+#[test]
+fn missing_and_mistyped_fields_are_named() {
+    refused::<Claim>(json!({}), "`ticket`");
+    refused::<Find>(json!({}), "`key`");
+    refused::<Renew>(json!({"ticket": "t"}), "`epoch`");
+    for wrong in [
+        json!(1),
+        json!(null),
+        json!(["t"]),
+        json!({"t": 1}),
+        json!(true),
+    ] {
+        refused::<Claim>(json!({ "ticket": wrong }), "ticket:");
+    }
+    for wrong in [
+        json!(-1),
+        json!(1.5),
+        json!("7"),
+        json!(null),
+        json!(9_007_199_254_740_992_u64),
+        json!(u64::MAX),
+    ] {
+        refused::<Renew>(json!({"ticket": "t", "epoch": wrong}), "epoch:");
+    }
+    refused::<Complete>(json!({"ticket": "t", "epoch": -1}), "epoch:");
+    refused::<Complete>(
+        json!({"ticket": "t", "epoch": -1}),
+        "from 0 to 9007199254740991",
+    );
+    for wrong in [
+        json!("Leader"),
+        json!(0),
+        json!({"leader": null}),
+        json!([]),
+    ] {
+        refused::<Info>(json!({ "consistency": wrong }), "consistency:");
+    }
+    refused::<Info>(json!({"consistency": "quorum"}), "`linearizable`");
+    for wrong in [
+        json!(""),
+        json!("x".repeat(129)),
+        json!(1),
+        json!([1, 2]),
+        json!({"a": 1}),
+        json!(true),
+    ] {
+        refused::<Enter>(json!({ "key": wrong }), "key:");
+        refused::<Enter>(json!({ "key": wrong }), "1 to 128 bytes");
+    }
+    for wrong in [
+        json!(""),
+        json!("a.b"),
+        json!("*"),
+        json!("票"),
+        json!("x".repeat(65)),
+        json!(1),
+    ] {
+        refused::<Enter>(json!({ "lane": wrong }), "lane:");
+        refused::<Enter>(json!({ "lane": wrong }), "1 to 64");
+    }
+    refused::<StatusRequest>(json!({"ticket": "t", "holes": 1}), "true or false");
+}
+
+#[test]
+fn keys_are_strings_or_binary_and_not_printed() {
+    let binary = [&[0x81, 0xa3], &b"key"[..], &[0xc4, 2, 0xff, 0x00]].concat();
+    let key = decode::<Find>(&binary).unwrap().key;
+    assert_eq!(key.as_bytes(), [0xff, 0x00]);
+    assert_eq!(encode(&Find { key: key.clone() }, Format::MsgPack), binary);
+    let same = [&[0x81, 0xa3], &b"key"[..], &[0xc4, 1, b'a']].concat();
+    assert_eq!(decode::<Find>(&same).unwrap().key, Key::new(*b"a").unwrap());
+    assert!(!format!("{:?}", Key::new(*b"secret").unwrap()).contains("secret"));
+    let long = json!({"key": "secret".repeat(30)}).to_string();
+    assert!(!refusal::<Find>(long.as_bytes()).contains("secret"));
+    assert_eq!(Key::new(*b"").unwrap_err().code, Code::BadRequest);
+    assert!(Key::new(vec![b'x'; 128]).is_ok() && Key::new(vec![b'x'; 129]).is_err());
+}
+
+#[test]
+fn a_field_twice_is_refused() {
+    assert!(refusal::<Claim>(br#"{"ticket":"a","ticket":"b"}"#).contains("ticket"));
+    let twice = [
+        &[0x82, 0xa6],
+        &b"ticket"[..],
+        &[0xa1, b'a', 0xa6],
+        b"ticket",
+        &[0xa1, b'b'],
+    ]
+    .concat();
+    assert!(refusal::<Claim>(&twice).contains("ticket"));
+}
+
+#[test]
+fn what_is_not_a_map_is_refused() {
+    let array = msgpack(&["t"]);
+    for payload in [
+        &array[..],
+        b" {}",
+        b"[]",
+        b"null",
+        b"\"ticket\"",
+        b"ticket=t",
+        &[0xc1],
+        &[0xff, 0xfe],
+    ] {
+        assert!(
+            refusal::<Claim>(payload).starts_with("payload:"),
+            "{payload:?}"
+        );
+    }
+    // Numbers for names: a derived reader would take them for the fields' places.
+    assert!(refusal::<Claim>(&[0x81, 0x00, 0xa1, b't']).starts_with("payload:"));
+}
+
+#[test]
+fn bytes_after_the_end_are_refused() {
+    for payload in [
+        &br#"{"ticket":"t"} x"#[..],
+        br#"{"ticket":"t"}{}"#,
+        b"{\"ticket\":\"t\"}\0",
+    ] {
+        assert!(refusal::<Claim>(payload).starts_with("payload:"));
+    }
+    let mut payload = msgpack(&json!({"ticket": "t"}));
+    payload.push(0xc0);
+    assert_eq!(
+        refusal::<Claim>(&payload),
+        "payload: 1 bytes follow after its end"
+    );
+    assert!(decode::<Claim>(b"{\"ticket\":\"t\"} \n").is_ok());
+}
+
+#[test]
+fn cut_and_hostile_payloads_are_refused() {
+    let json = br#"{"ticket":"t","epoch":7}"#;
+    let binary = msgpack(&json!({"ticket": "t", "epoch": 7}));
+    for payload in [&json[..], &binary] {
+        for length in 1..payload.len() {
+            refusal::<Renew>(&payload[..length]);
+        }
+    }
+    for payload in [
+        &[0xdf, 0xff, 0xff, 0xff, 0xff][..],
+        &[
+            0x81, 0xa6, b't', b'i', b'c', b'k', b'e', b't', 0xdb, 0xff, 0xff, 0xff, 0xff,
+        ],
+        &[
+            0x81, 0xa6, b't', b'i', b'c', b'k', b'e', b't', 0xdd, 0xff, 0xff, 0xff, 0xff,
+        ],
+        &[&[0x81, 0xa1, b'x'][..], &[0x91; 60_000]].concat(),
+        &[&[0x81, 0xa1, b'x'][..], &[0x81; 60_000]].concat(),
+        &[b'{'; 60_000],
+        br#"{"ticket":"\ud800"}"#,
+        b"{\"ticket\":\"\xff\"}",
+        br#"{"ticket":NaN}"#,
+        br#"{"ticket":"t","epoch":1e400}"#,
+        br#"{"ticket":"t","epoch":7.0}"#,
+        br#"{"ticket":"t","epoch":18446744073709551616}"#,
+    ] {
+        refusal::<Renew>(payload);
+    }
+}
+
+#[test]
+fn the_size_limit_is_exact() {
+    let of_size =
+        |size: usize| format!(r#"{{"ticket":"t","pad":"{}"}}"#, "x".repeat(size - 23)).into_bytes();
+    assert_eq!(of_size(100).len(), 100);
+    assert!(decode_request::<Claim>(&of_size(MAX_REQUEST_BYTES)).is_ok());
+    let error = decode_request::<Claim>(&of_size(MAX_REQUEST_BYTES + 1)).unwrap_err();
+    assert_eq!(error.code, Code::BadRequest);
+    assert!(error.message.contains("65536"), "{}", error.message);
+    assert!(
+        decode::<Claim>(&of_size(MAX_REQUEST_BYTES + 1)).is_ok(),
+        "replies may be larger"
+    );
+}
+
+#[test]
+fn errors_do_not_echo_a_whole_payload() {
+    let message = refusal::<Info>(
+        json!({"consistency": "x".repeat(50_000)})
+            .to_string()
+            .as_bytes(),
+    );
+    assert!(message.len() < 500);
+}
+
+proptest! {
+    #[test]
+    fn no_payload_is_too_strange(payload in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = decode::<Enter>(&payload);
+        let _ = decode::<StatusRequest>(&payload);
+        let mut json = vec![b'{'];
+        json.extend_from_slice(&payload);
+        let _ = decode::<StatusRequest>(&json);
+    }
+
+    #[test]
+    fn an_altered_payload_is_answered(at in 0_usize..40, byte: u8) {
+        let request = StatusRequest {
+            ticket: "ticket".to_owned(), consistency: Some(Consistency::Leader), holes: true,
+        };
+        for format in [Format::Json, Format::MsgPack] {
+            let mut payload = encode(&request, format);
+            let at = at % payload.len();
+            payload[at] = byte;
+            let _: Result<StatusRequest, ApiError> = decode(&payload);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Replies to users look as in the contract, and come back from both formats.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use nowserving_line::{LineName, Op, Settings, Stamp};
+use nowserving_protocol::codec::{Format, decode, encode};
+use nowserving_protocol::user::{BoardReply, InfoReply, StatusReply};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+fn both_ways<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
+    for format in [Format::Json, Format::MsgPack] {
+        let payload = encode(value, format);
+        assert_eq!(Format::of(&payload), format);
+        assert_eq!(decode::<T>(&payload).unwrap(), *value);
+    }
+}
+
+fn a_line() -> nowserving_line::Lines {
+    let mut lines = nowserving_line::Lines::new();
+    let line = LineName::try_from("shop-1").unwrap();
+    let mut apply = |index, op| {
+        lines
+            .apply(
+                Stamp {
+                    index,
+                    op_no: 0,
+                    now_ms: 1_000,
+                },
+                &op,
+                &mut Vec::new(),
+            )
+            .unwrap()
+    };
+    apply(
+        1,
+        Op::Create {
+            line: line.clone(),
+            settings: Settings::new(1, 15),
+        },
+    );
+    apply(
+        2,
+        Op::Enter {
+            line: line.clone(),
+            key: None,
+            lane: None,
+        },
+    );
+    apply(
+        3,
+        Op::Enter {
+            line,
+            key: None,
+            lane: None,
+        },
+    );
+    lines
+}
+
+#[test]
+fn a_status_looks_as_in_the_contract() {
+    let lines = a_line();
+    let line = lines.iter().next().unwrap();
+    let at = |token| nowserving_line::TokenRef {
+        incarnation: line.incarnation(),
+        lane: 0,
+        token,
+    };
+    let waiting = StatusReply::from(&line.status(at(2), 5_000).unwrap());
+    both_ways(&waiting);
+    let json = serde_json::to_value(&waiting).unwrap();
+    for (field, value) in [
+        ("line", json!("shop-1")),
+        ("lane", json!("normal")),
+        ("token", json!(2)),
+        ("state", json!("waiting")),
+        ("position", json!(1)),
+        ("ahead", json!(0)),
+        ("eta_ms", json!(null)),
+        ("eta_p90_ms", json!(null)),
+        ("call_ahead", json!(false)),
+        ("admitted_through", json!(1)),
+        ("at_ms", json!(5_000)),
+        ("incarnation", json!(line.incarnation())),
+    ] {
+        assert_eq!(json.get(field), Some(&value), "{field}");
+    }
+    for field in ["ticket", "holes", "epoch", "expires_at_ms", "reason"] {
+        assert_eq!(json.get(field), None, "{field}");
+    }
+    let admitted = StatusReply::from(&line.status(at(1), 5_000).unwrap());
+    both_ways(&admitted);
+    let json = serde_json::to_value(&admitted).unwrap();
+    for field in ["position", "ahead", "eta_ms", "eta_p90_ms"] {
+        assert_eq!(json.get(field), None, "{field}");
+    }
+    assert_eq!(json["expires_at_ms"], 121_000);
+    let with_holes = StatusReply {
+        holes: Some(vec![[3, 5], [9, 9]]),
+        ticket: Some("t".to_owned()),
+        ..waiting
+    };
+    both_ways(&with_holes);
+}
+
+#[test]
+fn a_board_and_an_info_look_as_in_the_contract() {
+    let lines = a_line();
+    let line = lines.iter().next().unwrap();
+    let board = BoardReply::from(&line.board(5_000));
+    both_ways(&board);
+    let info = InfoReply {
+        board,
+        settings: line.settings().into(),
+    };
+    both_ways(&info);
+    let json = serde_json::to_value(&info).unwrap();
+    assert_eq!(json["settings"]["queue_limit"], 15);
+    assert_eq!(json["settings"].get("labels"), None);
+    assert_eq!(json["phase"], "open");
+    assert_eq!(
+        (&json["seats"], &json["admitted"], &json["in_checkout"]),
+        (&json!(1), &json!(1), &json!(0))
+    );
+    let lane = json!({
+        "lane": "normal", "next_token": 3, "done_through": 0, "admitted_through": 1,
+        "accepts_through": 16, "waiting": 1,
+    });
+    assert_eq!(json["lanes"], json!([lane]));
+}
+
+#[test]
+fn replies_of_a_newer_server_can_be_read() {
+    let lines = a_line();
+    let board = BoardReply::from(&lines.iter().next().unwrap().board(5_000));
+    let mut json = serde_json::to_value(&board).unwrap();
+    json["mood"] = json!({"good": [1, 2, 3]});
+    json["lanes"][0]["colour"] = json!("red");
+    for payload in [
+        serde_json::to_vec(&json).unwrap(),
+        rmp_serde::to_vec_named(&json).unwrap(),
+    ] {
+        assert_eq!(decode::<BoardReply>(&payload).unwrap(), board);
+    }
+}

@@ -1,0 +1,311 @@
+//! Snapshots: what comes back is what went in, and a file that is not whole, or
+//! not the one asked for, is refused.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use bytes::Bytes;
+use nowserving_line::{LineName, Lines, Op, Reason, Reply, Settings, Stamp, State, TokenRef};
+use nowserving_protocol::snapshot::{Header, SnapshotError, decode, encode, hash};
+use proptest::prelude::*;
+
+fn header() -> Header {
+    Header {
+        cluster: "prod".to_owned(),
+        shard: 7,
+        index: 1_234,
+        term: 5,
+        voters: vec![1, 2, 3],
+    }
+}
+
+fn name(name: &str) -> LineName {
+    LineName::try_from(name).unwrap()
+}
+
+struct Shard {
+    lines: Lines,
+    index: u64,
+}
+
+impl Shard {
+    fn new() -> Shard {
+        Shard {
+            lines: Lines::new(),
+            index: 0,
+        }
+    }
+
+    fn apply(&mut self, op: Op) -> Option<TokenRef> {
+        self.index += 1;
+        let stamp = Stamp {
+            index: self.index,
+            op_no: 0,
+            now_ms: self.index * 10,
+        };
+        match self.lines.apply(stamp, &op, &mut Vec::new()) {
+            Ok(Reply::Status(status)) => Some(status.at),
+            _ => None,
+        }
+    }
+
+    fn create(&mut self, line: &str, seats: u32) {
+        let mut settings = Settings::new(seats, 1_000);
+        settings.labels.insert("city".to_owned(), "台北".to_owned());
+        self.apply(Op::Create {
+            line: name(line),
+            settings,
+        });
+    }
+
+    fn enter(&mut self, line: &str, key: Option<&[u8]>) -> TokenRef {
+        self.apply(Op::Enter {
+            line: name(line),
+            key: key.map(Into::into),
+            lane: None,
+        })
+        .unwrap()
+    }
+}
+
+/// Two lines with tokens in every state, one line that was deleted.
+fn a_shard() -> Lines {
+    let mut shard = Shard::new();
+    shard.create("old", 1);
+    shard.apply(Op::Delete {
+        line: name("old"),
+        force: false,
+    });
+    shard.create("empty", 5);
+    shard.create("shop-1", 3);
+    let tokens: Vec<_> = (0..8_u8)
+        .map(|n| shard.enter("shop-1", (n % 2 == 0).then_some(&[n, 0xff])))
+        .collect();
+    let line = || name("shop-1");
+    shard.apply(Op::Claim {
+        line: line(),
+        at: tokens[0],
+    });
+    shard.apply(Op::Claim {
+        line: line(),
+        at: tokens[1],
+    });
+    shard.apply(Op::Complete {
+        line: line(),
+        at: tokens[0],
+        epoch: None,
+    });
+    shard.apply(Op::Leave {
+        line: line(),
+        at: tokens[5],
+    });
+    let lines = shard.lines;
+    let states: Vec<_> = tokens
+        .iter()
+        .map(|at| lines.get(&line()).unwrap().status(*at, 0).unwrap().state)
+        .collect();
+    assert_eq!(
+        [
+            State::Gone,
+            State::InCheckout,
+            State::Admitted,
+            State::Admitted,
+            State::Waiting,
+            State::Gone
+        ],
+        states[..6]
+    );
+    assert_eq!(
+        lines.get(&line()).unwrap().counts().gone_for(Reason::Left),
+        1
+    );
+    lines
+}
+
+#[test]
+fn a_shard_comes_back_as_it_was() {
+    for lines in [Lines::new(), a_shard()] {
+        let bytes = encode(&header(), &lines);
+        let (found, restored) = decode(bytes.clone().into(), "prod", 7).unwrap();
+        assert_eq!(found, header());
+        assert_eq!(restored.dump(), lines.dump());
+        assert_eq!(hash(&restored), hash(&lines));
+        assert_eq!(
+            encode(&header(), &restored),
+            bytes,
+            "equal states are equal bytes"
+        );
+    }
+}
+
+#[test]
+fn every_cut_and_every_flipped_bit_is_refused() {
+    let bytes = encode(&header(), &a_shard());
+    for length in 0..bytes.len() {
+        let error = decode(Bytes::copy_from_slice(&bytes[..length]), "prod", 7).unwrap_err();
+        let clear = matches!(
+            error,
+            SnapshotError::Magic | SnapshotError::Short(_) | SnapshotError::Digest
+        );
+        assert!(clear, "cut at {length}: {error}");
+    }
+    for bit in 0..bytes.len() * 8 {
+        let mut altered = bytes.clone();
+        altered[bit / 8] ^= 1 << (bit % 8);
+        let error = decode(altered.into(), "prod", 7).unwrap_err();
+        let clear = match bit / 8 {
+            0..8 => error == SnapshotError::Magic,
+            8..12 => matches!(error, SnapshotError::Format(_)),
+            _ => error == SnapshotError::Digest,
+        };
+        assert!(clear, "bit {bit}: {error}");
+    }
+    let longer = [&bytes[..], &[0]].concat();
+    assert_eq!(
+        decode(longer.into(), "prod", 7).unwrap_err(),
+        SnapshotError::Digest
+    );
+}
+
+#[test]
+fn another_cluster_shard_or_file_is_refused() {
+    let bytes = Bytes::from(encode(&header(), &a_shard()));
+    let error = decode(bytes.clone(), "test", 7).unwrap_err();
+    assert!(
+        matches!(error, SnapshotError::Cluster { .. }) && error.to_string().contains("prod"),
+        "{error}"
+    );
+    let error = decode(bytes, "prod", 8).unwrap_err();
+    assert_eq!(
+        error,
+        SnapshotError::Shard {
+            found: 7,
+            expected: 8
+        }
+    );
+    assert_eq!(
+        decode(Bytes::from_static(b"#!/bin/sh\n"), "prod", 7).unwrap_err(),
+        SnapshotError::Magic
+    );
+    assert_eq!(
+        decode(Bytes::new(), "prod", 7).unwrap_err(),
+        SnapshotError::Magic
+    );
+}
+
+/// A file with this body, and a digest that holds.
+fn sealed(body: &[u8]) -> Bytes {
+    let mut bytes = encode(&header(), &Lines::new());
+    bytes.truncate(12);
+    bytes.extend_from_slice(body);
+    bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
+    bytes.into()
+}
+
+#[test]
+fn a_whole_file_that_makes_no_sense_is_refused() {
+    let header_of = |count: u8| [&[10, 0x0a, 4][..], b"prod", &[0x10, 7, 0x30, count]].concat();
+    let with = |count: u8, rest: &[u8]| sealed(&[&header_of(count)[..], rest].concat());
+    // The header has 10 bytes; a shard's state may be empty, and a line's may not.
+    assert!(decode(with(0, &[0]), "prod", 7).is_ok());
+    for (count, rest) in [
+        (0, &[][..]),                            // no state
+        (0, &[0, 0]),                            // bytes after the end
+        (1, &[0]),                               // a line is missing
+        (1, &[0, 0]),                            // a line of nothing
+        (1, &[0, 3, 0x0a, 1, b'a']),             // a line of a name
+        (0, &[0xff; 12]),                        // a length without end
+        (0, &[0xff, 0xff, 0xff, 0xff, 0x0f, 0]), // a length beyond the file
+    ] {
+        let error = decode(with(count, rest), "prod", 7).unwrap_err();
+        assert!(
+            matches!(error, SnapshotError::Decode(_)),
+            "{rest:?}: {error}"
+        );
+    }
+    // A service clock that no shard can have.
+    let far = with(
+        0,
+        &[
+            10, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f,
+        ],
+    );
+    assert!(matches!(
+        decode(far, "prod", 7).unwrap_err(),
+        SnapshotError::Contradiction(_)
+    ));
+    assert!(matches!(
+        decode(sealed(&[]), "prod", 7).unwrap_err(),
+        SnapshotError::Decode(_)
+    ));
+}
+
+#[test]
+fn the_hash_tells_states_apart() {
+    let mut shard = Shard::new();
+    let mut seen = vec![hash(&shard.lines)];
+    let mut step = |shard: &Shard| {
+        let now = hash(&shard.lines);
+        assert!(!seen.contains(&now));
+        seen.push(now);
+    };
+    shard.create("a", 1);
+    step(&shard);
+    let at = shard.enter("a", Some(b"k"));
+    step(&shard);
+    shard.apply(Op::Claim {
+        line: name("a"),
+        at,
+    });
+    step(&shard);
+    shard.apply(Op::Leave {
+        line: name("a"),
+        at,
+    });
+    step(&shard);
+    shard.apply(Op::Stamp);
+    step(&shard);
+    shard.apply(Op::Delete {
+        line: name("a"),
+        force: false,
+    });
+    step(&shard);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Snapshot and the rest of the log give the state that the whole log gives.
+    #[test]
+    fn going_on_from_a_snapshot_changes_nothing(
+        steps in proptest::collection::vec((0_u8..8, 0_usize..40, any::<u8>()), 1..120), cut: usize,
+    ) {
+        let mut whole = Shard::new();
+        whole.create("a", 3);
+        let mut twin = Shard::new();
+        twin.create("a", 3);
+        let mut tokens = Vec::new();
+        for (number, (what, which, key)) in steps.iter().enumerate() {
+            if number == cut % steps.len() {
+                let bytes = encode(&header(), &twin.lines);
+                twin.lines = decode(bytes.into(), "prod", 7).unwrap().1;
+            }
+            let line = name("a");
+            let Some(at) = tokens.get(which % tokens.len().max(1)).copied() else {
+                tokens.push(whole.enter("a", None));
+                twin.enter("a", None);
+                continue;
+            };
+            let op = match what {
+                0..=2 => Op::Enter { line, key: Some([*key].into()), lane: None },
+                3 | 4 => Op::Claim { line, at },
+                5 => Op::Complete { line, at, epoch: None },
+                6 => Op::Leave { line, at },
+                _ => Op::Stamp,
+            };
+            let entered = whole.apply(op.clone());
+            prop_assert_eq!(twin.apply(op), entered);
+            tokens.extend(entered);
+        }
+        prop_assert_eq!(hash(&whole.lines), hash(&twin.lines));
+    }
+}
