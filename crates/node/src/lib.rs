@@ -1,1 +1,267 @@
-//! placeholder
+//! The node: one process of a nowserving cluster.
+//!
+//! Three kinds of threads. The tokio runtime speaks NATS ([`nats`]); one thread owns all Raft
+//! groups and lines ([`shards`]); one thread writes to disk ([`shards::persist`]). They pass
+//! messages over bounded channels and share no state but counters.
+
+pub mod clock;
+pub mod config;
+pub mod identity;
+pub mod metrics_server;
+pub mod nats;
+pub mod request;
+pub mod shards;
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use nowserving_log::{EngineLog, EngineOptions, LogStore};
+use nowserving_protocol::frame::FrameKey;
+use nowserving_protocol::keys::ClusterKey;
+use nowserving_protocol::subject::Subjects;
+use tokio::sync::{mpsc, watch};
+
+pub use crate::config::{Config, ConfigError};
+use crate::identity::DataDir;
+use crate::nats::discovery::Discovery;
+use crate::nats::forward::Forwarder;
+use crate::nats::parse::Parser;
+use crate::nats::peers::{self, NatsLink, Origin};
+use crate::nats::respond::Responder;
+use crate::nats::service::Service;
+use crate::nats::stats::Stats;
+use crate::nats::{connect, probe};
+use crate::request::{Answer, Inbound};
+use crate::shards::outbox::OutEvent;
+use crate::shards::persist::Persister;
+use crate::shards::{
+    Control, FRAMES_MAX, Inputs, Listen, Outputs, PeerFrame, REQUESTS_MAX, Shards,
+};
+
+/// Turns' events that wait to be published at most.
+const EVENT_TURNS_MAX: usize = 4_096;
+
+/// Runs a node until `stop` completes, then hands its leadership over and ends.
+///
+/// # Errors
+/// The configuration, the key file or the data directory is not usable; or the node met something
+/// that it must not go on with.
+pub async fn run(config: Config, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+    config.check()?;
+    let key = ClusterKey::load(&config.key_file)?;
+    let data = DataDir::open(&config)?;
+    metrics_server::install(config.metrics_addr)?;
+    tracing::info!(
+        node = config.id, cluster = %config.cluster, shards = config.shards,
+        boots = data.identity.boots, "starting"
+    );
+    let node = Node::open(config, &key, data)?;
+    node.run(stop).await
+}
+
+/// The ends of the channels that the NATS side holds.
+struct NatsEnds {
+    requests: Sender<Inbound>,
+    frames: Sender<PeerFrame>,
+    control: Sender<Control>,
+    answers: mpsc::UnboundedReceiver<Vec<Answer>>,
+    events: mpsc::Receiver<Vec<OutEvent>>,
+    listen: watch::Receiver<Vec<Listen>>,
+}
+
+struct Node {
+    config: Config,
+    subjects: Subjects,
+    tickets: Arc<nowserving_protocol::ticket::TicketKeys>,
+    frame_key: Arc<FrameKey>,
+    origin: Origin,
+    log: Arc<dyn LogStore>,
+    // Held until the end: it keeps other processes off the directory.
+    data: DataDir,
+}
+
+impl Node {
+    fn open(config: Config, key: &ClusterKey, data: DataDir) -> anyhow::Result<Self> {
+        let log =
+            EngineLog::open(&data.log(), &EngineOptions::default()).context("opening the log")?;
+        Ok(Node {
+            subjects: Subjects::new(config.prefix.clone())?,
+            tickets: Arc::new(key.ticket_keys()),
+            frame_key: Arc::new(key.frame_key()),
+            origin: Origin {
+                cluster: config.cluster.clone(),
+                me: config.id,
+                disk_id: data.identity.disk_id,
+                boot_id: identity::random_u64()?,
+                metrics_addr: config
+                    .metrics_addr
+                    .map(|addr| addr.to_string())
+                    .unwrap_or_default(),
+            },
+            log: Arc::new(log),
+            data,
+            config,
+        })
+    }
+
+    async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+        let name = format!("nowserving {} node {}", self.config.cluster, self.config.id);
+        let service = connect::connect(&self.config.nats, &name, "service").await?;
+        let peers_name = format!("{name} peers");
+        let peer = connect::connect(self.config.peer_nats(), &peers_name, "peers").await?;
+        let link = Arc::new(NatsLink::new(
+            peer,
+            self.subjects.clone(),
+            self.config.cluster.clone(),
+            self.config.id,
+        ));
+        let peer_ids: Vec<u64> = self.peer_ids();
+        let senders = peers::start_senders(&link, &self.frame_key, &self.origin, &peer_ids);
+        let (ends, inputs, outputs) = channels(senders);
+        let loop_ended = self.start_loop(inputs, outputs)?;
+        tokio::spawn(report(
+            "peer frames",
+            peers::receive_frames(
+                link,
+                self.frame_key.clone(),
+                self.origin.clone(),
+                peer_ids,
+                ends.frames.clone(),
+            ),
+        ));
+        let control = ends.control.clone();
+        let responding = self.start_service(&service, ends).await?;
+        tokio::pin!(loop_ended);
+        let ended = tokio::select! {
+            ended = &mut loop_ended => ended,
+            () = stop => {
+                tracing::info!("stopping: handing over");
+                // A full control channel means that the loop is gone or will be soon.
+                let _ = control.try_send(Control::Stop);
+                loop_ended.await
+            }
+        };
+        // The loop has dropped its ends: what it answered last goes out before we do.
+        let _ = tokio::time::timeout(std::time::Duration::from_secs(1), responding).await;
+        let _ = service.flush().await;
+        tracing::info!(node = self.config.id, "stopped");
+        drop(self.data);
+        ended.context("the shard loop panicked")?
+    }
+
+    fn peer_ids(&self) -> Vec<u64> {
+        let others = self.config.nodes.iter().copied();
+        others.filter(|id| *id != self.config.id).collect()
+    }
+
+    /// Restores every shard and starts the loop's thread.
+    fn start_loop(
+        &self,
+        inputs: Inputs,
+        outputs: Outputs,
+    ) -> anyhow::Result<tokio::sync::oneshot::Receiver<anyhow::Result<()>>> {
+        let now = clock::monotonic_us();
+        let snapshot_dir = self.data.snapshots();
+        let shards = (0..self.config.shards)
+            .map(|id| shards::restore::shard(id, &self.config, &snapshot_dir, &self.log, now))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let shards = Shards::new(
+            self.config.clone(),
+            shards,
+            inputs,
+            outputs,
+            Persister::start(self.log.clone())?,
+            shards::snapshots::Writer::start(snapshot_dir)?,
+            now,
+        );
+        let (ended, wait) = tokio::sync::oneshot::channel();
+        std::thread::Builder::new()
+            .name("shards".into())
+            .spawn(move || {
+                let result = shards.run();
+                if let Err(error) = &result {
+                    tracing::error!(error = format!("{error:#}"), "the shard loop ended");
+                }
+                let _ = ended.send(result);
+            })?;
+        Ok(wait)
+    }
+
+    /// Starts everything that serves clients; the handle ends with the last answer.
+    async fn start_service(
+        &self,
+        client: &async_nats::Client,
+        ends: NatsEnds,
+    ) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+        let stats = Arc::new(Stats::default());
+        let responder = Responder {
+            client: client.clone(),
+            subjects: self.subjects.clone(),
+            tickets: self.tickets.clone(),
+            stats: stats.clone(),
+        };
+        let forward = Forwarder::new(client.clone(), responder.clone());
+        let service = Service {
+            client: client.clone(),
+            parser: Arc::new(Parser {
+                subjects: self.subjects.clone(),
+                shards: self.config.shards,
+                tickets: self.tickets.as_ref().clone(),
+            }),
+            requests: ends.requests,
+            responder: responder.clone(),
+            forward: forward.clone(),
+            listen: ends.listen,
+        };
+        service.listen_plain().await?;
+        tokio::spawn(report("shard subjects", service.listen_shards()));
+        tokio::spawn(report("probe", probe::run(client.clone(), ends.control)));
+        let discovery = Discovery::new(&self.config, self.origin.boot_id, stats);
+        tokio::spawn(report(
+            "discovery",
+            discovery.run(client.clone(), responder.clone()),
+        ));
+        tokio::spawn(responder.clone().run_events(ends.events));
+        Ok(tokio::spawn(responder.run(ends.answers, forward)))
+    }
+}
+
+fn channels(
+    peers: std::collections::BTreeMap<u64, mpsc::Sender<shards::PeerBatch>>,
+) -> (NatsEnds, Inputs, Outputs) {
+    let (requests, requests_in): (_, Receiver<Inbound>) = bounded(REQUESTS_MAX);
+    let (frames, frames_in) = bounded(FRAMES_MAX);
+    let (control, control_in) = bounded(1_024);
+    let (answers_out, answers) = mpsc::unbounded_channel();
+    let (events_out, events) = mpsc::channel(EVENT_TURNS_MAX);
+    let (listen_out, listen) = watch::channel(Vec::new());
+    let ends = NatsEnds {
+        requests,
+        frames,
+        control,
+        answers,
+        events,
+        listen,
+    };
+    let inputs = Inputs {
+        requests: requests_in,
+        frames: frames_in,
+        control: control_in,
+    };
+    let outputs = Outputs {
+        answers: answers_out,
+        events: events_out,
+        peers,
+        listen: listen_out,
+    };
+    (ends, inputs, outputs)
+}
+
+/// Runs a task to its end and says how it ended.
+async fn report(what: &'static str, task: impl Future<Output = anyhow::Result<()>>) {
+    match task.await {
+        Ok(()) => tracing::debug!(what, "ended"),
+        Err(error) => tracing::error!(what, error = format!("{error:#}"), "failed"),
+    }
+}

@@ -17,10 +17,13 @@ mod errors;
 mod guard;
 mod reads;
 mod replica;
+mod setup;
 mod silence;
 mod store;
 mod terms;
+mod turn;
 mod types;
+mod view;
 
 pub use errors::{NewError, ProposeError, ReadError, ReadFailed, StepRefused, TransferError};
 pub use replica::Replica;

@@ -1,0 +1,144 @@
+//! Time in a node: the machine's clock that includes suspended time, and the service clock of a
+//! shard that counts only the time in which its users could be heard.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Microseconds of a clock that only goes forward and counts suspended time too
+/// (`CLOCK_BOOTTIME` on Linux): a lease must lapse while the machine sleeps.
+pub type Micros = u64;
+
+/// Reads the clock behind [`Micros`].
+#[must_use]
+pub fn monotonic_us() -> Micros {
+    #[cfg(target_os = "linux")]
+    const ID: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+    // macOS counts sleep in its CLOCK_MONOTONIC already.
+    #[cfg(not(target_os = "linux"))]
+    const ID: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+    let now = rustix::time::clock_gettime(ID);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000
+        + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000
+}
+
+/// Milliseconds since 1970, for the birth of a shard's service clock and for display only.
+#[must_use]
+pub fn wall_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// How far the service clock may run ahead of the last proof that requests reach us.
+///
+/// Short, since it is what a deaf or stalled leader can wrongly count against somebody; long
+/// enough that a probe round trip on a busy machine does not slow the clock.
+const UNPROVEN_MAX: Duration = Duration::from_millis(250);
+
+/// Sums up the time in which this node could hear its users.
+///
+/// A probe goes out on the service connection every few tens of milliseconds and comes back the
+/// way requests do. Time later than the newest echo's sending (plus a little slack) was not heard,
+/// whatever the reason: connection cut, server slow, this process stopped. Leaving it out of the
+/// service clock is what adds it to everybody's deadline, without touching a deadline.
+#[derive(Debug)]
+pub struct Hearing {
+    heard_us: u64,
+    counted_to: Micros,
+    proven_to: Micros,
+}
+
+impl Hearing {
+    /// Starts counting at `now`, deaf until the first echo.
+    #[must_use]
+    pub fn new(now: Micros) -> Self {
+        Hearing {
+            heard_us: 0,
+            counted_to: now,
+            proven_to: 0,
+        }
+    }
+
+    /// A probe sent at `sent_at` came back.
+    pub fn echo(&mut self, sent_at: Micros) {
+        self.proven_to = self.proven_to.max(sent_at);
+    }
+
+    /// Counts up to `now` what was heard; what was not is left out for good.
+    pub fn advance(&mut self, now: Micros) {
+        let end = now.min(self.proven_to + UNPROVEN_MAX.as_micros() as u64);
+        self.heard_us += end.saturating_sub(self.counted_to);
+        self.counted_to = self.counted_to.max(now);
+    }
+
+    /// Heard time so far, in microseconds.
+    #[must_use]
+    pub fn heard_us(&self) -> u64 {
+        self.heard_us
+    }
+
+    /// For how long nothing proved that requests reach us.
+    #[must_use]
+    pub fn deaf_for(&self, now: Micros) -> Duration {
+        Duration::from_micros(now.saturating_sub(self.proven_to))
+    }
+}
+
+/// The service clock of one shard while this node leads it: it goes on from the last stamped
+/// value, by heard time.
+#[derive(Debug, Clone, Copy)]
+pub struct ServiceClock {
+    base_ms: u64,
+    heard_at_base_us: u64,
+}
+
+impl ServiceClock {
+    /// Takes over at `last_stamp_ms` (0: a newborn shard, which starts at wall time so that
+    /// `at_ms` reads like a date).
+    #[must_use]
+    pub fn take_over(last_stamp_ms: u64, hearing: &Hearing) -> Self {
+        let base_ms = if last_stamp_ms == 0 {
+            wall_ms()
+        } else {
+            last_stamp_ms
+        };
+        ServiceClock {
+            base_ms,
+            heard_at_base_us: hearing.heard_us(),
+        }
+    }
+
+    /// Milliseconds on the service clock.
+    #[must_use]
+    pub fn now_ms(&self, hearing: &Hearing) -> u64 {
+        self.base_ms + (hearing.heard_us() - self.heard_at_base_us) / 1_000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_without_an_echo_is_not_counted() {
+        let mut hearing = Hearing::new(1_000_000);
+        let clock = ServiceClock::take_over(5_000, &hearing);
+        hearing.echo(1_000_000);
+        hearing.advance(1_100_000);
+        assert_eq!(clock.now_ms(&hearing), 5_100);
+        // Stopped for ten seconds: only the slack is counted.
+        hearing.advance(11_100_000);
+        assert_eq!(clock.now_ms(&hearing), 5_250);
+        // Heard again: it goes on from there, and what was lost stays lost.
+        hearing.echo(11_100_000);
+        hearing.advance(11_200_000);
+        assert_eq!(clock.now_ms(&hearing), 5_350);
+    }
+
+    #[test]
+    fn deaf_until_the_first_echo() {
+        let mut hearing = Hearing::new(60_000_000);
+        hearing.advance(61_000_000);
+        assert_eq!(hearing.heard_us(), 0);
+        assert!(hearing.deaf_for(61_000_000) >= Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,257 @@
+//! What a node is told at its start: flags and a TOML file give the same names.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Settings of one node. Every field can stand in the TOML file under its own name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// This node's number, 1 to 65,535, unique in the cluster.
+    pub id: u64,
+    /// The numbers of all nodes, this one among them; odd counts make sense, 1 to 7.
+    pub nodes: Vec<u64>,
+    /// The cluster's name, `[A-Za-z0-9_-]{1,64}`; frames of another cluster are refused.
+    pub cluster: String,
+    /// How many shards (Raft groups), 1 to 256. Fixed at the cluster's birth.
+    #[serde(default = "default_shards")]
+    pub shards: u32,
+    /// Where this node keeps its log, snapshots and identity; made if missing.
+    pub data_dir: PathBuf,
+    /// The cluster's key file, readable by its owner alone.
+    pub key_file: PathBuf,
+    /// NATS server(s) for requests and events, comma-separated.
+    pub nats: String,
+    /// NATS server(s) for Raft between the nodes; by default the same as `nats`. The connection is
+    /// always one of its own, so that neither kind of traffic can hold up the other.
+    #[serde(default)]
+    pub peer_nats: Option<String>,
+    /// Where Prometheus may scrape, for example `127.0.0.1:9464`; no endpoint if absent.
+    #[serde(default)]
+    pub metrics_addr: Option<SocketAddr>,
+    /// First token of every subject.
+    #[serde(default = "default_prefix")]
+    pub prefix: String,
+    /// Time between Raft heartbeats in milliseconds, 10 to 10,000.
+    #[serde(default = "default_heartbeat_ms")]
+    pub heartbeat_ms: u64,
+    /// A follower that hears no leader for this long (up to twice as long, at random) stands for
+    /// election; milliseconds, at least 4 heartbeats, up to 60,000.
+    #[serde(default = "default_election_ms")]
+    pub election_ms: u64,
+    /// A shard's state is written to disk, and its log cut, each time this many entries were
+    /// applied; 100 to 10,000,000.
+    #[serde(default = "default_snapshot_entries")]
+    pub snapshot_entries: u64,
+}
+
+fn default_shards() -> u32 {
+    16
+}
+fn default_prefix() -> String {
+    "nowserving".to_owned()
+}
+fn default_heartbeat_ms() -> u64 {
+    100
+}
+// kill -9 to the next leader is one to two of these: about 1.1 s. Half of it was tried and gave
+// elections for nothing when two cores carried a whole cluster and its crowd.
+fn default_election_ms() -> u64 {
+    750
+}
+fn default_snapshot_entries() -> u64 {
+    20_000
+}
+
+/// Why a configuration was refused: always names the field and its limit.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file could not be read.
+    #[error("configuration {path}: {source}")]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Not TOML, an unknown field, or a field of the wrong type.
+    #[error("configuration {path}: {message}")]
+    Malformed {
+        /// Which file.
+        path: PathBuf,
+        /// Line, field and expectation.
+        message: String,
+    },
+    /// A field out of its range.
+    #[error("{field} {limit}")]
+    OutOfRange {
+        /// Which field.
+        field: &'static str,
+        /// What it must be.
+        limit: String,
+    },
+}
+
+impl Config {
+    /// Reads a TOML file as a table; the caller lays flags over it and calls [`Config::from_table`].
+    ///
+    /// # Errors
+    /// The file cannot be read or is not TOML.
+    pub fn read_table(path: &Path) -> Result<toml::Table, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        text.parse()
+            .map_err(|error: toml::de::Error| ConfigError::Malformed {
+                path: path.to_owned(),
+                message: error.to_string(),
+            })
+    }
+
+    /// Makes a checked configuration from a table; `origin` is named in errors.
+    ///
+    /// # Errors
+    /// A field is missing, unknown, mistyped or out of range.
+    pub fn from_table(table: toml::Table, origin: &Path) -> Result<Self, ConfigError> {
+        let config: Config =
+            table
+                .try_into()
+                .map_err(|error: toml::de::Error| ConfigError::Malformed {
+                    path: origin.to_owned(),
+                    message: error.to_string().trim().replace('\n', " "),
+                })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks every range.
+    ///
+    /// # Errors
+    /// The first field that is out of its range.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let refuse = |field, limit: &str| {
+            Err(ConfigError::OutOfRange {
+                field,
+                limit: limit.to_owned(),
+            })
+        };
+        if !(1..=65_535).contains(&self.id) {
+            return refuse("id", "must be 1 to 65535");
+        }
+        if self.nodes.is_empty() || self.nodes.len() > 7 {
+            return refuse("nodes", "must list 1 to 7 node numbers");
+        }
+        if self.nodes.iter().any(|id| !(1..=65_535).contains(id)) {
+            return refuse("nodes", "must be numbers from 1 to 65535");
+        }
+        let mut sorted = self.nodes.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        if sorted.len() != self.nodes.len() {
+            return refuse("nodes", "must not name a node twice");
+        }
+        if !self.nodes.contains(&self.id) {
+            return refuse("nodes", "must contain this node's own id");
+        }
+        if !is_name(&self.cluster) {
+            return refuse("cluster", "must match [A-Za-z0-9_-]{1,64}");
+        }
+        if !self.prefix.split('.').all(is_name) {
+            return refuse(
+                "prefix",
+                "must be tokens of [A-Za-z0-9_-]{1,64} joined by dots",
+            );
+        }
+        if !(1..=256).contains(&self.shards) {
+            return refuse("shards", "must be 1 to 256");
+        }
+        if !(10..=10_000).contains(&self.heartbeat_ms) {
+            return refuse("heartbeat_ms", "must be 10 to 10000");
+        }
+        if self.election_ms > 60_000 || self.election_ms < 4 * self.heartbeat_ms {
+            return refuse(
+                "election_ms",
+                "must be at least 4 × heartbeat_ms and at most 60000",
+            );
+        }
+        if !(100..=10_000_000).contains(&self.snapshot_entries) {
+            return refuse("snapshot_entries", "must be 100 to 10000000");
+        }
+        Ok(())
+    }
+
+    /// The server for Raft frames.
+    #[must_use]
+    pub fn peer_nats(&self) -> &str {
+        self.peer_nats.as_deref().unwrap_or(&self.nats)
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn load(text: &str) -> Result<Config, ConfigError> {
+        Config::from_table(text.parse().unwrap(), Path::new("test.toml"))
+    }
+
+    const GOOD: &str = r#"
+        id = 1
+        nodes = [1, 2, 3]
+        cluster = "c"
+        data_dir = "d"
+        key_file = "k"
+        nats = "nats://127.0.0.1:4222"
+    "#;
+
+    #[test]
+    fn defaults_are_filled_in() {
+        let config = load(GOOD).unwrap();
+        assert_eq!(config.shards, 16);
+        assert_eq!(config.peer_nats(), config.nats);
+    }
+
+    #[test]
+    fn bad_input_names_the_field() {
+        for (line, named) in [
+            ("shard = 3", "shard"),
+            ("shards = 0", "shards"),
+            ("shards = \"many\"", "shards"),
+            ("heartbeat_ms = 0", "heartbeat_ms"),
+            ("heartbeat_ms = 300", "election_ms"),
+            ("election_ms = 18446744073709551615", "election_ms"),
+            ("metrics_addr = \"nowhere\"", "metrics_addr"),
+            ("prefix = \"a b\"", "prefix"),
+        ] {
+            let Err(error) = format!("{GOOD}\n{line}")
+                .parse::<toml::Table>()
+                .map_or_else(
+                    |e| Err(e.to_string()),
+                    |t| Config::from_table(t, Path::new("t")).map_err(|e| e.to_string()),
+                )
+            else {
+                panic!("{line} was taken");
+            };
+            assert!(error.contains(named), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn two_nodes_with_one_id_are_refused() {
+        let text = GOOD.replace("[1, 2, 3]", "[1, 2, 2]");
+        assert!(load(&text).unwrap_err().to_string().contains("twice"));
+        let text = GOOD.replace("[1, 2, 3]", "[2, 3]");
+        assert!(load(&text).unwrap_err().to_string().contains("own id"));
+    }
+}

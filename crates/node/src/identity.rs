@@ -1,0 +1,296 @@
+//! Who this data directory belongs to: one file that is written once and compared at every start,
+//! and the lock that keeps a second process out.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+
+const IDENTITY_FILE: &str = "identity.toml";
+const LOCK_FILE: &str = "lock";
+
+/// What the directory says about itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    /// Layout of this directory.
+    pub format: u32,
+    /// The cluster it was made for.
+    pub cluster: String,
+    /// The node it was made for.
+    pub node: u64,
+    /// The shard count at the cluster's birth.
+    pub shards: u32,
+    /// The voters at the cluster's birth.
+    pub nodes: Vec<u64>,
+    /// Drawn at random when the directory was made: tells a wiped disk from the one that voted.
+    pub disk_id: u64,
+    /// Grows by one with each start.
+    pub boots: u64,
+}
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// The file system refused.
+    #[error("data directory {path}: {source}")]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Another process holds the lock.
+    #[error("data directory {0} is in use by another process")]
+    InUse(PathBuf),
+    /// The identity file cannot be read.
+    #[error("{path} is damaged: {message}")]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
+    /// The directory was made for something else.
+    #[error("data directory {path} belongs to {what} {found}, the configuration says {configured}")]
+    Mismatch {
+        /// Where.
+        path: PathBuf,
+        /// `cluster`, `node`, `shards` or `nodes`.
+        what: &'static str,
+        /// In the identity file.
+        found: String,
+        /// In the configuration.
+        configured: String,
+    },
+    /// A log without the identity that belongs to it.
+    #[error(
+        "data directory {0} has a log but no {IDENTITY_FILE}: restore it, or start empty as a new node"
+    )]
+    Missing(PathBuf),
+}
+
+/// A data directory that is ours while this lives.
+#[derive(Debug)]
+pub struct DataDir {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it says of itself, after this start was counted.
+    pub identity: Identity,
+    _lock: File,
+}
+
+impl DataDir {
+    /// Folder of the Raft log.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.path.join("log")
+    }
+
+    /// Folder of the shards' snapshots.
+    #[must_use]
+    pub fn snapshots(&self) -> PathBuf {
+        self.path.join("snap")
+    }
+
+    /// Locks the directory (made if missing), compares its identity with `config` and counts this
+    /// start.
+    ///
+    /// # Errors
+    /// In use, damaged, or made for another cluster, node, node list or shard count.
+    pub fn open(config: &Config) -> Result<Self, IdentityError> {
+        let path = config.data_dir.clone();
+        let io = |source| IdentityError::Io {
+            path: path.clone(),
+            source,
+        };
+        fs::create_dir_all(path.join("snap")).map_err(io)?;
+        let lock = File::create(path.join(LOCK_FILE)).map_err(io)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => return Err(IdentityError::InUse(path)),
+            Err(fs::TryLockError::Error(error)) => return Err(io(error)),
+        }
+        let mut identity = match read(&path)? {
+            Some(identity) => compare(identity, config)?,
+            None if path.join("log").exists() => return Err(IdentityError::Missing(path)),
+            None => Identity {
+                format: 1,
+                cluster: config.cluster.clone(),
+                node: config.id,
+                shards: config.shards,
+                nodes: config.nodes.clone(),
+                disk_id: random_u64().map_err(io)?,
+                boots: 0,
+            },
+        };
+        identity.boots += 1;
+        write(&path, &identity).map_err(io)?;
+        Ok(DataDir {
+            path,
+            identity,
+            _lock: lock,
+        })
+    }
+}
+
+/// A random number from the system.
+pub(crate) fn random_u64() -> std::io::Result<u64> {
+    getrandom::u64().map_err(std::io::Error::other)
+}
+
+fn read(dir: &Path) -> Result<Option<Identity>, IdentityError> {
+    let path = dir.join(IDENTITY_FILE);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(IdentityError::Io { path, source }),
+    };
+    toml::from_str(&text)
+        .map(Some)
+        .map_err(|error| IdentityError::Damaged {
+            path,
+            message: error.to_string().trim().replace('\n', " "),
+        })
+}
+
+fn compare(identity: Identity, config: &Config) -> Result<Identity, IdentityError> {
+    let pairs = [
+        ("format", identity.format.to_string(), "1".to_owned()),
+        ("cluster", identity.cluster.clone(), config.cluster.clone()),
+        ("node", identity.node.to_string(), config.id.to_string()),
+        (
+            "shards",
+            identity.shards.to_string(),
+            config.shards.to_string(),
+        ),
+        (
+            "nodes",
+            format!("{:?}", identity.nodes),
+            format!("{:?}", config.nodes),
+        ),
+    ];
+    for (what, found, configured) in pairs {
+        if found != configured {
+            return Err(IdentityError::Mismatch {
+                path: config.data_dir.clone(),
+                what,
+                found,
+                configured,
+            });
+        }
+    }
+    Ok(identity)
+}
+
+/// Replaces the identity file so that a crash leaves the old or the new one, whole.
+fn write(dir: &Path, identity: &Identity) -> std::io::Result<()> {
+    let text = toml::to_string(identity).map_err(std::io::Error::other)?;
+    write_atomically(dir, IDENTITY_FILE, text.as_bytes())
+}
+
+/// Writes `name` in `dir`: to a temporary file, synced, renamed, the folder synced.
+pub(crate) fn write_atomically(dir: &Path, name: &str, bytes: &[u8]) -> std::io::Result<()> {
+    let temporary = dir.join(format!("{name}.tmp"));
+    let mut file = File::create(&temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&temporary, dir.join(name))?;
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn config(dir: &Path) -> Config {
+        Config {
+            id: 1,
+            nodes: vec![1, 2, 3],
+            cluster: "c".into(),
+            shards: 16,
+            data_dir: dir.join("data"),
+            key_file: dir.join("key"),
+            nats: "nats://127.0.0.1:4222".into(),
+            peer_nats: None,
+            metrics_addr: None,
+            prefix: "nowserving".into(),
+            heartbeat_ms: 100,
+            election_ms: 1_000,
+            snapshot_entries: 100,
+        }
+    }
+
+    #[test]
+    fn starts_are_counted_and_the_disk_keeps_its_id() {
+        let temp = tempfile::tempdir().unwrap();
+        let config = config(temp.path());
+        let first = DataDir::open(&config).unwrap().identity;
+        let second = DataDir::open(&config).unwrap().identity;
+        assert_eq!((first.boots, second.boots), (1, 2));
+        assert_eq!(first.disk_id, second.disk_id);
+    }
+
+    #[test]
+    fn a_second_process_is_kept_out() {
+        let temp = tempfile::tempdir().unwrap();
+        let config = config(temp.path());
+        let _held = DataDir::open(&config).unwrap();
+        assert!(matches!(
+            DataDir::open(&config),
+            Err(IdentityError::InUse(_))
+        ));
+    }
+
+    #[test]
+    fn another_shard_count_node_or_cluster_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let config = config(temp.path());
+        drop(DataDir::open(&config).unwrap());
+        let changed = [
+            Config {
+                shards: 8,
+                ..config.clone()
+            },
+            Config {
+                id: 2,
+                ..config.clone()
+            },
+            Config {
+                cluster: "other".into(),
+                ..config.clone()
+            },
+            Config {
+                nodes: vec![1, 2],
+                ..config.clone()
+            },
+        ];
+        for (changed, named) in changed.iter().zip(["shards", "node", "cluster", "nodes"]) {
+            let error = DataDir::open(changed).unwrap_err();
+            assert!(matches!(error, IdentityError::Mismatch { .. }));
+            assert!(error.to_string().contains(named), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_log_without_identity_and_a_damaged_identity_are_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let config = config(temp.path());
+        drop(DataDir::open(&config).unwrap());
+        fs::write(config.data_dir.join(IDENTITY_FILE), "format = ").unwrap();
+        assert!(matches!(
+            DataDir::open(&config),
+            Err(IdentityError::Damaged { .. })
+        ));
+        fs::remove_file(config.data_dir.join(IDENTITY_FILE)).unwrap();
+        fs::create_dir(config.data_dir.join("log")).unwrap();
+        assert!(matches!(
+            DataDir::open(&config),
+            Err(IdentityError::Missing(_))
+        ));
+    }
+}

@@ -1,0 +1,46 @@
+//! How a node connects: named, with jittered reconnects, and half-open connections found early.
+
+use std::time::Duration;
+
+use async_nats::{Client, ConnectOptions, Event, ServerAddr};
+
+/// Connects to one of the comma-separated `urls`, or keeps trying in the background.
+///
+/// # Errors
+/// A URL that cannot be read.
+pub async fn connect(urls: &str, name: &str, kind: &'static str) -> anyhow::Result<Client> {
+    let servers = urls
+        .split(',')
+        .map(|url| url.trim().parse::<ServerAddr>())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| anyhow::anyhow!("nats: {urls:?} is not a list of server URLs: {error}"))?;
+    let options = ConnectOptions::new()
+        .name(name)
+        .retry_on_initial_connect()
+        .ping_interval(Duration::from_secs(2))
+        .connection_timeout(Duration::from_secs(2))
+        .subscription_capacity(65_536)
+        // Frames and answers are stale after an outage; Raft and clients repeat them.
+        .client_capacity(4_096)
+        .reconnect_delay_callback(reconnect_delay)
+        .event_callback(move |event| async move {
+            match event {
+                Event::Connected => tracing::info!(kind, "connected to NATS"),
+                Event::Disconnected => tracing::warn!(kind, "lost the connection to NATS"),
+                Event::SlowConsumer(id) => {
+                    metrics::counter!("nowserving_nats_slow_consumer_total", "kind" => kind)
+                        .increment(1);
+                    tracing::warn!(kind, id, "messages were dropped: slow consumer");
+                }
+                other => tracing::info!(kind, %other, "NATS"),
+            }
+        });
+    Ok(async_nats::connect_with_options(servers, options).await?)
+}
+
+/// async-nats's own delay has no jitter: after a server's restart all clients would come at once.
+fn reconnect_delay(attempts: usize) -> Duration {
+    let ceiling_ms = 20_u64 << attempts.min(6);
+    let random = crate::identity::random_u64().unwrap_or(0);
+    Duration::from_millis(ceiling_ms / 2 + random % ceiling_ms)
+}

@@ -1,0 +1,116 @@
+//! NATS service discovery (`$SRV.PING`, `$SRV.INFO`, `$SRV.STATS`, as in NATS ADR-32): each node is
+//! one instance of the service `nowserving`.
+//!
+//! By hand and not with async-nats's service API: that one owns its endpoints' subscriptions and
+//! answers, and ours come and go with leadership and are answered by the shard loop.
+
+use std::sync::Arc;
+
+use async_nats::{Client, Message};
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+
+use super::respond::Responder;
+use super::stats::Stats;
+use crate::config::Config;
+
+const SERVICE: &str = "nowserving";
+
+/// What an instance says of itself.
+#[derive(Debug)]
+pub struct Discovery {
+    id: String,
+    metadata: Value,
+    endpoints: Vec<(&'static str, String)>,
+    started: String,
+    stats: Arc<Stats>,
+}
+
+impl Discovery {
+    /// For this node.
+    #[must_use]
+    pub fn new(config: &Config, boot_id: u64, stats: Arc<Stats>) -> Self {
+        let prefix = &config.prefix;
+        Discovery {
+            id: format!("{}-{}-{boot_id:016x}", config.cluster, config.id),
+            metadata: json!({
+                "cluster": config.cluster,
+                "node": config.id.to_string(),
+                "shards": config.shards.to_string(),
+                "prefix": prefix,
+            }),
+            endpoints: vec![
+                ("line", format!("{prefix}.line.>")),
+                ("admin", format!("{prefix}.admin.>")),
+            ],
+            started: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
+            stats,
+        }
+    }
+
+    /// Answers for ever.
+    ///
+    /// # Errors
+    /// A subscription cannot be made.
+    pub async fn run(self, client: Client, responder: Responder) -> anyhow::Result<()> {
+        let mut streams = Vec::new();
+        for verb in ["PING", "INFO", "STATS"] {
+            for subject in [
+                format!("$SRV.{verb}"),
+                format!("$SRV.{verb}.{SERVICE}"),
+                format!("$SRV.{verb}.{SERVICE}.{}", self.id),
+            ] {
+                streams.push(client.subscribe(subject).await?);
+            }
+        }
+        let mut asked = futures::stream::select_all(streams);
+        while let Some(message) = asked.next().await {
+            let payload = self.answer(&message).to_string();
+            responder
+                .send(message.reply.as_ref(), None, payload.into())
+                .await;
+        }
+        Ok(())
+    }
+
+    fn answer(&self, message: &Message) -> Value {
+        let verb = message.subject.split('.').nth(1).unwrap_or_default();
+        let mut body = json!({
+            "name": SERVICE,
+            "id": self.id,
+            "version": env!("CARGO_PKG_VERSION"),
+            "metadata": self.metadata,
+        });
+        match verb {
+            "INFO" => {
+                body["type"] = json!("io.nats.micro.v1.info_response");
+                body["description"] = json!("virtual-queue coordinator");
+                body["endpoints"] = self.endpoints(|name, subject| {
+                    json!({"name": name, "subject": subject, "queue_group": SERVICE})
+                });
+            }
+            "STATS" => {
+                body["type"] = json!("io.nats.micro.v1.stats_response");
+                body["started"] = json!(self.started);
+                // Counted over all endpoints together, and told with the first.
+                let (requests, errors) = self.stats.totals();
+                let mut counts = Some((requests, errors));
+                body["endpoints"] = self.endpoints(|name, subject| {
+                    let (requests, errors) = counts.take().unwrap_or_default();
+                    json!({
+                        "name": name, "subject": subject, "queue_group": SERVICE,
+                        "num_requests": requests, "num_errors": errors,
+                        "last_error": "", "processing_time": 0, "average_processing_time": 0,
+                    })
+                });
+            }
+            _ => body["type"] = json!("io.nats.micro.v1.ping_response"),
+        }
+        body
+    }
+
+    fn endpoints(&self, mut each: impl FnMut(&str, &str) -> Value) -> Value {
+        let all = self.endpoints.iter();
+        Value::Array(all.map(|(name, subject)| each(name, subject)).collect())
+    }
+}

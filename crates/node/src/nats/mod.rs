@@ -1,0 +1,12 @@
+//! This node's side of NATS: connections, requests in, answers and events out, frames between the
+//! nodes, discovery.
+
+pub mod connect;
+pub mod discovery;
+pub mod forward;
+pub mod parse;
+pub mod peers;
+pub mod probe;
+pub mod respond;
+pub mod service;
+pub mod stats;

@@ -1,0 +1,321 @@
+//! From a message to a checked request: everything that can be refused for its form is refused
+//! here, so that nothing malformed ever reaches the shard loop or the log.
+
+use async_nats::Message;
+use bytes::Bytes;
+use nowserving_line::{LineName, Op};
+use nowserving_protocol::admin;
+use nowserving_protocol::codec::{Format, decode_request, encode};
+use nowserving_protocol::error::ApiError;
+use nowserving_protocol::subject::{
+    Subjects, TIMEOUT_DEFAULT_MS, TIMEOUT_HEADER, Target, shard_of, unknown_op,
+};
+use nowserving_protocol::ticket::TicketKeys;
+use nowserving_protocol::user::{self, Key};
+
+use crate::clock::{Micros, monotonic_us};
+use crate::request::{Ask, Inbound, Plain, Question, ReplyTo, Request};
+
+/// Longest deadline that a request may ask for.
+pub const TIMEOUT_MAX_MS: u64 = 60_000;
+/// On a forwarded request: whoever takes it must lead, and must not pass it on again.
+pub const FORWARDED_HEADER: &str = "Nowserving-Forwarded";
+
+/// What reading a request needs.
+#[derive(Debug)]
+pub struct Parser {
+    /// The subjects' prefix.
+    pub subjects: Subjects,
+    /// The cluster's shard count.
+    pub shards: u32,
+    /// The cluster's ticket keys.
+    pub tickets: TicketKeys,
+}
+
+/// A request that was refused.
+#[derive(Debug)]
+pub struct Refused {
+    /// To whom to say so.
+    pub reply: ReplyTo,
+    /// What to say.
+    pub error: ApiError,
+}
+
+/// What is left to do for a message.
+#[derive(Debug)]
+pub struct Parsed {
+    /// The request.
+    pub inbound: Inbound,
+    /// It came on a subject that only the leader should listen on.
+    pub for_leader: bool,
+    /// A node passed it on: it must not be passed on again.
+    pub forwarded: bool,
+    /// `enter` without a key: tried twice, it would take two numbers.
+    pub keyless: bool,
+}
+
+impl Parser {
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// What is wrong with it, naming the part.
+    pub fn parse(&self, message: &Message) -> Result<Parsed, Box<Refused>> {
+        let mut reply = ReplyTo {
+            subject: message.reply.clone(),
+            format: Format::of(&message.payload),
+            op: "unknown",
+            plain: None,
+        };
+        match self.read(message, &mut reply) {
+            Ok((read, deadline)) => Ok(read.finish(reply, deadline)),
+            Err(error) => Err(Box::new(Refused { reply, error })),
+        }
+    }
+
+    fn read(&self, message: &Message, reply: &mut ReplyTo) -> Result<(Read, Micros), ApiError> {
+        let target = self.subjects.parse(&message.subject)?;
+        let deadline = deadline(message)?;
+        let (line, op, shard, admin, for_leader) = match target {
+            Target::Line { line, op } => (line, op, None, false, false),
+            Target::Shard { shard, line, op } => (line, op, Some(shard), false, true),
+            Target::AdminLine { line, op } => (line, op, None, true, false),
+            Target::AdminShard { shard, line, op } => (line, op, Some(shard), true, true),
+            Target::AdminCluster { op } => {
+                let question = cluster_question(op, &message.payload, reply)?;
+                return Ok((Read::Cluster(question), deadline));
+            }
+        };
+        let home = shard_of(line.as_str(), self.shards);
+        if shard.is_some_and(|shard| shard != home) {
+            return Err(ApiError::bad_request(format!(
+                "subject: line {} is in shard {home} of {}",
+                line.as_str(),
+                self.shards
+            )));
+        }
+        let ask = if admin {
+            admin_ask(op, &line, &message.payload, reply)?
+        } else {
+            self.user_ask(op, &line, &message.payload, reply)?
+        };
+        let keyless = matches!(&ask, Ask::Write(Op::Enter { key: None, .. }));
+        if !for_leader {
+            let leader_subject = if admin {
+                self.subjects.admin_shard(home, &line, reply.op)
+            } else {
+                self.subjects.shard(home, &line, reply.op)
+            };
+            reply.plain = Some(Box::new(Plain {
+                leader_subject,
+                payload: message.payload.clone(),
+            }));
+        }
+        let read = ReadLine {
+            shard: home,
+            line,
+            ask,
+            for_leader,
+            forwarded: header(message, FORWARDED_HEADER).is_some(),
+            keyless,
+        };
+        Ok((Read::Line(read), deadline))
+    }
+
+    fn user_ask(
+        &self,
+        op: &str,
+        line: &LineName,
+        payload: &[u8],
+        reply: &mut ReplyTo,
+    ) -> Result<Ask, ApiError> {
+        let at = |ticket: &str| self.tickets.verify_for(ticket, line);
+        let line = line.clone();
+        Ok(match op {
+            "status" => {
+                reply.op = "status";
+                let ask: user::StatusRequest = decode_request(payload)?;
+                Ask::Status {
+                    at: at(&ask.ticket)?,
+                    consistency: ask.consistency.unwrap_or_default(),
+                    holes: ask.holes,
+                }
+            }
+            "enter" => {
+                reply.op = "enter";
+                let ask: user::Enter = decode_request(payload)?;
+                Ask::Write(Op::Enter {
+                    line,
+                    key: ask.key.map(|key| key.as_bytes().into()),
+                    lane: ask.lane,
+                })
+            }
+            "find" => {
+                reply.op = "find";
+                let ask: user::Find = decode_request(payload)?;
+                Ask::Find(ask.key.as_bytes().into())
+            }
+            "claim" => {
+                reply.op = "claim";
+                let ask: user::Claim = decode_request(payload)?;
+                let at = at(&ask.ticket)?;
+                Ask::Write(Op::Claim { line, at })
+            }
+            "renew" => {
+                reply.op = "renew";
+                let ask: user::Renew = decode_request(payload)?;
+                let at = at(&ask.ticket)?;
+                let epoch = ask.epoch;
+                Ask::Write(Op::Renew { line, at, epoch })
+            }
+            "complete" => {
+                reply.op = "complete";
+                let ask: user::Complete = decode_request(payload)?;
+                let at = at(&ask.ticket)?;
+                let epoch = ask.epoch;
+                Ask::Write(Op::Complete { line, at, epoch })
+            }
+            "leave" => {
+                reply.op = "leave";
+                let ask: user::Leave = decode_request(payload)?;
+                let at = at(&ask.ticket)?;
+                Ask::Write(Op::Leave { line, at })
+            }
+            "info" => {
+                reply.op = "info";
+                let ask: user::Info = decode_request(payload)?;
+                Ask::Info(ask.consistency.unwrap_or_default())
+            }
+            _ => return Err(unknown_op(op)),
+        })
+    }
+}
+
+fn admin_ask(
+    op: &str,
+    line: &LineName,
+    payload: &[u8],
+    reply: &mut ReplyTo,
+) -> Result<Ask, ApiError> {
+    let line = line.clone();
+    Ok(match op {
+        "create" => {
+            reply.op = "create";
+            let ask: admin::Create = decode_request(payload)?;
+            let settings = ask.into_settings()?;
+            Ask::Write(Op::Create { line, settings })
+        }
+        "configure" => {
+            reply.op = "configure";
+            let ask: admin::Configure = decode_request(payload)?;
+            Ask::Write(Op::Configure {
+                line,
+                patch: ask.settings,
+                if_version: ask.if_version,
+            })
+        }
+        "show" => {
+            reply.op = "show";
+            let _: admin::Show = decode_request(payload)?;
+            Ask::Show
+        }
+        "delete" => {
+            reply.op = "delete";
+            let ask: admin::Delete = decode_request(payload)?;
+            let force = ask.force;
+            Ask::Write(Op::Delete { line, force })
+        }
+        _ => return Err(unknown_op(op)),
+    })
+}
+
+fn cluster_question(op: &str, payload: &[u8], reply: &mut ReplyTo) -> Result<Question, ApiError> {
+    match op {
+        "status" => {
+            reply.op = "cluster_status";
+            let _: admin::ClusterStatusRequest = decode_request(payload)?;
+            Ok(Question::ClusterStatus)
+        }
+        "list_lines" => {
+            reply.op = "list_lines";
+            Ok(Question::ListLines(decode_request(payload)?))
+        }
+        _ => Err(unknown_op(op)),
+    }
+}
+
+/// A well-formed request, before it is given its way back.
+enum Read {
+    Line(ReadLine),
+    Cluster(Question),
+}
+
+struct ReadLine {
+    shard: u32,
+    line: LineName,
+    ask: Ask,
+    for_leader: bool,
+    forwarded: bool,
+    keyless: bool,
+}
+
+impl Read {
+    fn finish(self, reply: ReplyTo, deadline: Micros) -> Parsed {
+        match self {
+            Read::Line(read) => Parsed {
+                for_leader: read.for_leader,
+                forwarded: read.forwarded,
+                keyless: read.keyless,
+                inbound: Inbound::Line(Request {
+                    shard: read.shard,
+                    line: read.line,
+                    ask: read.ask,
+                    reply,
+                    deadline,
+                }),
+            },
+            Read::Cluster(question) => Parsed {
+                for_leader: false,
+                forwarded: false,
+                keyless: false,
+                inbound: Inbound::Cluster(question, reply),
+            },
+        }
+    }
+}
+
+fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
+    let headers = message.headers.as_ref()?;
+    headers.get(name).map(async_nats::HeaderValue::as_str)
+}
+
+/// When the answer must be on its way: a little before the requester gives up.
+fn deadline(message: &Message) -> Result<Micros, ApiError> {
+    let timeout_ms = match header(message, TIMEOUT_HEADER) {
+        None => TIMEOUT_DEFAULT_MS,
+        Some(text) => text
+            .parse::<u64>()
+            .ok()
+            .filter(|ms| (1..=TIMEOUT_MAX_MS).contains(ms))
+            .ok_or_else(|| {
+                ApiError::bad_request(format!(
+                    "{TIMEOUT_HEADER}: must be 1 to {TIMEOUT_MAX_MS} milliseconds"
+                ))
+            })?,
+    };
+    // A tenth for the way back, but no more than 100 ms.
+    let way_back_us = (timeout_ms * 100).min(100_000);
+    Ok(monotonic_us() + timeout_ms * 1_000 - way_back_us)
+}
+
+/// Gives an `enter` without a key one of our own, so that it can be passed on twice and still
+/// takes one number.
+///
+/// # Errors
+/// The payload is not an `enter`.
+pub fn with_key(payload: &[u8], key: &str) -> Result<Bytes, ApiError> {
+    let mut ask: user::Enter = decode_request(payload)?;
+    if ask.key.is_none() {
+        ask.key = Some(Key::new(key.as_bytes())?);
+    }
+    Ok(encode(&ask, Format::of(payload)).into())
+}

@@ -1,0 +1,46 @@
+//! Proof that requests reach this node: a message to itself, the way requests come.
+
+use std::time::Duration;
+
+use async_nats::Client;
+use crossbeam_channel::Sender;
+use futures::StreamExt as _;
+
+use crate::clock::monotonic_us;
+use crate::shards::Control;
+
+/// How often. The service clock stands still some five of these after the last echo.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// Sends probes and reports their echoes, until the loop ends.
+///
+/// # Errors
+/// The subscription cannot be made.
+pub async fn run(client: Client, control: Sender<Control>) -> anyhow::Result<()> {
+    let inbox = client.new_inbox();
+    let mut echoes = client.subscribe(inbox.clone()).await?;
+    let mut ticks = tokio::time::interval(INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {
+                // While disconnected a probe would only lie in the buffer and come back late.
+                if client.connection_state() == async_nats::connection::State::Connected {
+                    let sent_at = monotonic_us().to_le_bytes().to_vec();
+                    let _ = client.publish(inbox.clone(), sent_at.into()).await;
+                }
+            }
+            echo = echoes.next() => {
+                let Some(echo) = echo else {
+                    return Ok(());
+                };
+                if let Ok(sent_at) = <[u8; 8]>::try_from(&echo.payload[..]) {
+                    let sent_at = u64::from_le_bytes(sent_at).min(monotonic_us());
+                    if control.send(Control::Echo(sent_at)).is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+}

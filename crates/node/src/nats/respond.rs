@@ -1,0 +1,174 @@
+//! Answers and events on their way out: encoded here, off the shard loop's thread.
+
+use std::sync::Arc;
+
+use async_nats::{Client, HeaderMap, Subject};
+use bytes::Bytes;
+use nowserving_protocol::admin::DeleteReply;
+use nowserving_protocol::codec::{Format, encode};
+use nowserving_protocol::error::{ApiError, Code, ErrorReply};
+use nowserving_protocol::subject::{ERROR_CODE_HEADER, ERROR_HEADER, Subjects};
+use nowserving_protocol::ticket::{Ticket, TicketKeys};
+use nowserving_protocol::user::{InfoReply, StatusReply};
+use tokio::sync::mpsc;
+
+use super::forward::Forwarder;
+use super::stats::Stats;
+use crate::request::{Answer, Outcome, ReplyTo};
+use crate::shards::outbox::OutEvent;
+
+/// Sends answers and events.
+#[derive(Debug, Clone)]
+pub struct Responder {
+    /// The service connection.
+    pub client: Client,
+    /// For the events' subjects.
+    pub subjects: Subjects,
+    /// Signs what `enter` and `find` give out.
+    pub tickets: Arc<TicketKeys>,
+    /// Counts.
+    pub stats: Arc<Stats>,
+}
+
+impl Responder {
+    /// Sends the shard loop's answers until it ends. A request on a plain subject that turned out
+    /// to be another node's is passed on instead.
+    pub async fn run(self, mut answers: mpsc::UnboundedReceiver<Vec<Answer>>, forward: Forwarder) {
+        while let Some(turn) = answers.recv().await {
+            for answer in turn {
+                self.stats.done();
+                match answer {
+                    Answer {
+                        reply,
+                        result: Err(error),
+                        deadline,
+                    } if error.code == Code::NotLeader && reply.plain.is_some() => {
+                        forward.start(reply, deadline);
+                    }
+                    Answer { reply, result, .. } => self.answer(&reply, result).await,
+                }
+            }
+        }
+    }
+
+    /// Publishes events until the loop ends.
+    pub async fn run_events(self, mut events: mpsc::Receiver<Vec<OutEvent>>) {
+        while let Some(turn) = events.recv().await {
+            for event in turn {
+                let (subject, payload) = self.encode_event(&event);
+                metrics::counter!("nowserving_events_published_total").increment(1);
+                if let Err(error) = self.client.publish(subject, payload).await {
+                    tracing::debug!(%error, "event not published");
+                }
+            }
+        }
+    }
+
+    /// Answers one request.
+    pub async fn answer(&self, reply: &ReplyTo, result: Result<Outcome, ApiError>) {
+        match result {
+            Ok(outcome) => {
+                self.stats.count(reply.op, "ok");
+                let payload = self.encode(outcome, reply.format);
+                self.send(reply.subject.as_ref(), None, payload.into())
+                    .await;
+            }
+            Err(error) => self.refuse(reply, error).await,
+        }
+    }
+
+    /// Answers one request with an error.
+    pub async fn refuse(&self, reply: &ReplyTo, error: ApiError) {
+        self.stats.count(reply.op, error.code.as_str());
+        let mut headers = HeaderMap::new();
+        // A header must be one line; the message in the payload is whole.
+        let message = error.message.replace(['\r', '\n'], " ");
+        headers.insert(ERROR_HEADER, message.as_str());
+        headers.insert(ERROR_CODE_HEADER, error.code.http().to_string().as_str());
+        let payload = encode(&ErrorReply::from(error), reply.format);
+        self.send(reply.subject.as_ref(), Some(headers), payload.into())
+            .await;
+    }
+
+    /// Passes an answer on as it came.
+    pub async fn send(&self, to: Option<&Subject>, headers: Option<HeaderMap>, payload: Bytes) {
+        let Some(to) = to else {
+            return;
+        };
+        if !self.subjects.may_reply_to(to) {
+            metrics::counter!("nowserving_replies_refused_total").increment(1);
+            tracing::warn!(%to, "no answer is sent to this reply subject");
+            return;
+        }
+        let sent = match headers {
+            Some(headers) => {
+                self.client
+                    .publish_with_headers(to.clone(), headers, payload)
+                    .await
+            }
+            None => self.client.publish(to.clone(), payload).await,
+        };
+        if let Err(error) = sent {
+            tracing::debug!(%error, "answer not sent");
+        }
+    }
+
+    fn encode(&self, outcome: Outcome, format: Format) -> Vec<u8> {
+        match outcome {
+            Outcome::Status {
+                status,
+                with_ticket,
+                holes,
+            } => {
+                let mut body = StatusReply::from(&*status);
+                if with_ticket {
+                    body.ticket = Some(self.tickets.sign(&Ticket {
+                        line: status.line.clone(),
+                        at: status.at,
+                    }));
+                }
+                body.holes = holes
+                    .flatten()
+                    .map(|ranges| ranges.into_iter().map(|(a, b)| [a, b]).collect());
+                encode(&body, format)
+            }
+            Outcome::Info(info) => {
+                let (board, settings) = *info;
+                let body = InfoReply {
+                    board: (&board).into(),
+                    settings: (&settings).into(),
+                };
+                encode(&body, format)
+            }
+            Outcome::Line(line) => encode(&*line, format),
+            Outcome::Deleted { line, remaining } => encode(
+                &DeleteReply {
+                    line,
+                    deleted: remaining == 0,
+                    remaining,
+                },
+                format,
+            ),
+            Outcome::Cluster(status) => encode(&*status, format),
+            Outcome::Lines(list) => encode(&*list, format),
+        }
+    }
+
+    fn encode_event(&self, event: &OutEvent) -> (String, Bytes) {
+        match event {
+            OutEvent::Board(board) => (
+                self.subjects.board(&board.board.line),
+                encode(&**board, Format::Json).into(),
+            ),
+            OutEvent::Token(token) => (
+                self.subjects
+                    .token_event(&token.line, token.lane.as_str(), token.token),
+                encode(token, Format::Json).into(),
+            ),
+            OutEvent::Line(line) => (
+                self.subjects.line_event(&line.line),
+                encode(line, Format::Json).into(),
+            ),
+        }
+    }
+}

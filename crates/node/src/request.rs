@@ -1,0 +1,148 @@
+//! What passes between the NATS side and the shard loop: checked requests in, answers out.
+
+use async_nats::Subject;
+use nowserving_line::{Board, LineName, Op, Settings, Status, Token, TokenRef};
+use nowserving_protocol::admin::{ClusterStatus, LineList, LineReply, ListLines};
+use nowserving_protocol::codec::Format;
+use nowserving_protocol::error::ApiError;
+use nowserving_protocol::user::Consistency;
+
+use crate::clock::Micros;
+
+/// Where an answer goes, and in which form.
+#[derive(Debug)]
+pub struct ReplyTo {
+    /// The requester's inbox; `None`: it did not ask for an answer.
+    pub subject: Option<Subject>,
+    /// The format of the request.
+    pub format: Format,
+    /// The operation, for metrics.
+    pub op: &'static str,
+    /// Set for a request on a plain subject: if it turns out that this node does not lead, the
+    /// request is passed on instead of refused.
+    pub plain: Option<Box<Plain>>,
+}
+
+/// A request on a plain subject, kept so that it can be passed on.
+#[derive(Debug, Clone)]
+pub struct Plain {
+    /// The leader's subject for the same operation.
+    pub leader_subject: String,
+    /// As it came (an `enter` without a key got one, so that it can be tried twice).
+    pub payload: bytes::Bytes,
+}
+
+/// A checked request about one line.
+#[derive(Debug)]
+pub struct Request {
+    /// The shard that holds the line.
+    pub shard: u32,
+    /// The line.
+    pub line: LineName,
+    /// What is asked.
+    pub ask: Ask,
+    /// Who wants to know.
+    pub reply: ReplyTo,
+    /// When an answer must be on its way.
+    pub deadline: Micros,
+}
+
+/// What is asked of a line.
+#[derive(Debug)]
+pub enum Ask {
+    /// Goes through the log.
+    Write(Op),
+    /// `status` of a token.
+    Status {
+        /// Which token.
+        at: TokenRef,
+        /// How fresh.
+        consistency: Consistency,
+        /// List the holes before it too.
+        holes: bool,
+    },
+    /// `find` by key.
+    Find(Box<[u8]>),
+    /// `info`.
+    Info(Consistency),
+    /// `admin.line.show`.
+    Show,
+}
+
+impl Ask {
+    /// Whether any node may answer from what it has.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        matches!(
+            self,
+            Ask::Status {
+                consistency: Consistency::Local,
+                ..
+            } | Ask::Info(Consistency::Local)
+        )
+    }
+
+    /// Whether it may change something.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        matches!(self, Ask::Write(_))
+    }
+}
+
+/// A question about the whole cluster, as this node sees it.
+#[derive(Debug)]
+pub enum Question {
+    /// `admin.cluster.status`.
+    ClusterStatus,
+    /// `admin.cluster.list_lines`.
+    ListLines(ListLines),
+}
+
+/// Everything a client can ask of the shard loop.
+#[derive(Debug)]
+pub enum Inbound {
+    /// About one line.
+    Line(Request),
+    /// About the cluster.
+    Cluster(Question, ReplyTo),
+}
+
+/// What the shard loop says to a request.
+#[derive(Debug)]
+pub struct Answer {
+    /// To whom.
+    pub reply: ReplyTo,
+    /// What.
+    pub result: Result<Outcome, ApiError>,
+    /// The request's deadline, for passing it on.
+    pub deadline: Micros,
+}
+
+/// A successful answer, not yet encoded: encoding is the NATS side's work, on other cores.
+#[derive(Debug)]
+pub enum Outcome {
+    /// A status, with the ticket where the operation gives one.
+    Status {
+        /// The status.
+        status: Box<Status>,
+        /// Sign and add the ticket.
+        with_ticket: bool,
+        /// `Some` if asked for; inside, `None` if there are too many.
+        holes: Option<Option<Vec<(Token, Token)>>>,
+    },
+    /// `info`.
+    Info(Box<(Board, Settings)>),
+    /// `show`, `create`, `configure`.
+    Line(Box<LineReply>),
+    /// `delete`.
+    Deleted {
+        /// Which line.
+        line: LineName,
+        /// Live tokens still to be ended.
+        remaining: u64,
+    },
+    /// `admin.cluster.status`.
+    Cluster(Box<ClusterStatus>),
+    /// `admin.cluster.list_lines`.
+    Lines(Box<LineList>),
+}

@@ -1,0 +1,202 @@
+//! Committed entries become state, answers and events; confirmed reads become answers.
+
+use anyhow::Context as _;
+use nowserving_line::{Line, Lines, Op, Reply, Stamp};
+use nowserving_protocol::admin::LineReply;
+use nowserving_protocol::command::{self, Batch};
+use nowserving_protocol::error::ApiError;
+use nowserving_protocol::user::Consistency;
+use nowserving_replica::{Committed, Payload};
+
+use super::group::{Proposed, Shard, Turn, Waiter};
+use super::reign::Reign;
+use crate::request::{Ask, Outcome, Request};
+
+impl Shard {
+    /// Applies committed entries, in order.
+    ///
+    /// # Errors
+    /// An entry that this build cannot read. Going on would make this node's state differ from its
+    /// peers', so the caller must stop the node.
+    pub fn apply(&mut self, entries: Vec<Committed>, turn: &mut Turn<'_>) -> anyhow::Result<()> {
+        for entry in entries {
+            let ours = self.take_proposed(entry.index, entry.term, turn);
+            match &entry.payload {
+                Payload::Empty => self.begin_reign(&entry, turn),
+                Payload::Command(data) => {
+                    let batch = command::decode(data).with_context(|| {
+                        format!("shard {}: entry {} is not readable", self.id, entry.index)
+                    })?;
+                    self.apply_batch(&entry, batch, ours, turn);
+                }
+                Payload::ConfChange(_) => anyhow::bail!(
+                    "shard {}: entry {} changes the membership, which this release cannot",
+                    self.id,
+                    entry.index
+                ),
+            }
+            self.replica.on_applied(entry.index);
+        }
+        Ok(())
+    }
+
+    /// The waiters of the entry at `index` if it is ours; if another took its place, they learn
+    /// that nothing happened.
+    fn take_proposed(&mut self, index: u64, term: u64, turn: &mut Turn<'_>) -> Vec<Option<Waiter>> {
+        while let Some(front) = self.proposed.front() {
+            if front.index > index {
+                break;
+            }
+            let Some(Proposed {
+                term: our_term,
+                index: our_index,
+                waiters,
+            }) = self.proposed.pop_front()
+            else {
+                break;
+            };
+            if our_index == index && our_term == term {
+                return waiters;
+            }
+            let error = self.overwritten();
+            for waiter in waiters.into_iter().flatten() {
+                turn.out
+                    .refuse(waiter.reply, waiter.deadline, error.clone());
+            }
+        }
+        Vec::new()
+    }
+
+    /// The first entry of a term is empty: with it everything of earlier terms is applied.
+    fn begin_reign(&mut self, entry: &Committed, turn: &mut Turn<'_>) {
+        if self.leads() && self.replica.term() == entry.term {
+            tracing::info!(shard = self.id, term = entry.term, "leading");
+            self.reign = Some(Reign::begin(entry.term, &self.lines, turn.hearing));
+        }
+    }
+
+    fn apply_batch(
+        &mut self,
+        entry: &Committed,
+        batch: Batch,
+        waiters: Vec<Option<Waiter>>,
+        turn: &mut Turn<'_>,
+    ) {
+        self.cut_floor = self.cut_floor.max(batch.cut_floor);
+        // Only the leader of the entry's own term executes effects.
+        let mut reign = self.reign.take();
+        let mut leading = reign.as_mut().filter(|reign| reign.term == entry.term);
+        let mut waiters = waiters.into_iter();
+        let mut events = Vec::new();
+        for (op_no, op) in batch.ops.iter().enumerate() {
+            let stamp = Stamp {
+                index: entry.index,
+                op_no: u32::try_from(op_no).unwrap_or(u32::MAX),
+                now_ms: batch.now_ms,
+            };
+            if let (Some(reign), Some(name)) = (&mut leading, op.line()) {
+                reign.before(name, &self.lines);
+            }
+            let result = self.lines.apply(stamp, op, &mut events);
+            let events = std::mem::take(&mut events);
+            if let (Some(reign), Ok(reply)) = (&mut leading, &result) {
+                reign.after(op, reply, events, &self.lines, &mut turn.out.events);
+            }
+            match op {
+                Op::Recycle { .. } | Op::Heard { .. } | Op::Step { .. } | Op::Stamp => {
+                    self.own_in_flight = self.own_in_flight.saturating_sub(1);
+                }
+                _ => {}
+            }
+            if let Some(waiter) = waiters.next().flatten() {
+                let result = result
+                    .map_err(ApiError::from)
+                    .and_then(|reply| outcome(op, reply, &self.lines));
+                turn.out.answer(waiter.reply, waiter.deadline, result);
+            }
+        }
+        self.reign = reign;
+    }
+
+    /// Answers the reads that a quorum has confirmed and whose index is applied.
+    pub fn answer_confirmed(&mut self, turn: &mut Turn<'_>) {
+        if self.reads.is_empty() || self.reign.is_none() {
+            return;
+        }
+        for request in self.reads.ready(self.replica.applied()) {
+            self.answer_leading(request, turn);
+        }
+    }
+
+    /// Answers a read as the leader, and marks its token as heard from.
+    pub(super) fn answer_leading(&mut self, request: Request, turn: &mut Turn<'_>) {
+        let Some(reign) = &mut self.reign else {
+            let error = ApiError::not_leader(self.replica.leader());
+            return turn.out.refuse(request.reply, request.deadline, error);
+        };
+        let now_ms = reign.now_ms(turn.hearing).max(self.lines.now_ms());
+        if let Ask::Status { at, .. } = &request.ask
+            && let Some(line) = self.lines.get(&request.line)
+            && line.incarnation() == at.incarnation
+        {
+            reign.heard(line, *at, now_ms);
+        }
+        self.answer_read(request, now_ms, turn);
+    }
+
+    /// Answers a read from the applied state.
+    pub(super) fn answer_read(&self, request: Request, now_ms: u64, turn: &mut Turn<'_>) {
+        let result = match self.lines.get(&request.line) {
+            Some(line) => read(line, &request.ask, now_ms),
+            None => Err(nowserving_line::Refused::LineNotFound.into()),
+        };
+        turn.out.answer(request.reply, request.deadline, result);
+    }
+}
+
+fn read(line: &Line, ask: &Ask, now_ms: u64) -> Result<Outcome, ApiError> {
+    match ask {
+        Ask::Status { at, holes, .. } => Ok(Outcome::Status {
+            status: Box::new(line.status(*at, now_ms)?),
+            with_ticket: false,
+            holes: holes.then(|| line.holes_before(*at)),
+        }),
+        Ask::Find(key) => {
+            let at = line
+                .find(key)
+                .ok_or(nowserving_line::Refused::TokenNotFound)?;
+            Ok(Outcome::Status {
+                status: Box::new(line.status(at, now_ms)?),
+                with_ticket: true,
+                holes: None,
+            })
+        }
+        Ask::Info(Consistency::Local | Consistency::Leader | Consistency::Linearizable) => Ok(
+            Outcome::Info(Box::new((line.board(now_ms), line.settings().clone()))),
+        ),
+        Ask::Show => Ok(Outcome::Line(Box::new(LineReply::new(line, now_ms)))),
+        Ask::Write(_) => Err(ApiError::bad_request("not a read")),
+    }
+}
+
+fn outcome(op: &Op, reply: Reply, lines: &Lines) -> Result<Outcome, ApiError> {
+    let line = op.line().and_then(|name| lines.get(name));
+    match reply {
+        Reply::Status(status) => Ok(Outcome::Status {
+            status: Box::new(status),
+            with_ticket: matches!(op, Op::Enter { .. }),
+            holes: None,
+        }),
+        Reply::Deleted { remaining } => match op.line() {
+            Some(line) => Ok(Outcome::Deleted {
+                line: line.clone(),
+                remaining,
+            }),
+            None => Err(ApiError::bad_request("no line named")),
+        },
+        // Create and configure answer the line as it is now.
+        _ => line
+            .map(|line| Outcome::Line(Box::new(LineReply::new(line, lines.now_ms()))))
+            .ok_or_else(|| nowserving_line::Refused::LineNotFound.into()),
+    }
+}

@@ -1,0 +1,241 @@
+//! When which board goes out: on a change, at most twenty a second a line, again each minute while
+//! anybody waits, and for every line with a crowd when a new leader takes over.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nowserving_line::{Board, Event, Line, LineName, Lines, Token, TokenChange};
+use nowserving_protocol::event::BoardEvent;
+use nowserving_protocol::user::BoardReply;
+
+use crate::clock::Micros;
+
+/// Shortest time between two boards of a line.
+const BOARD_INTERVAL_US: Micros = 50_000;
+/// An unchanged board is repeated this often while anybody waits.
+const REPEAT_INTERVAL_US: Micros = 60_000_000;
+/// Boards of one pass: what a new leader of many lines publishes is paced by it.
+const PASS_BOARDS_MAX: usize = 256;
+/// More holes than this are published as a gap: the watchers ask once instead.
+const HOLES_MAX: usize = 8_192;
+
+#[derive(Debug, Default)]
+struct Published {
+    /// Version of the last board; before the first, the version that this leader found.
+    version: u64,
+    at_us: Micros,
+    /// Without version and time, to tell a change.
+    content: Option<Board>,
+    holes: BTreeMap<u8, Vec<Token>>,
+    holes_dropped: bool,
+    /// Version of the last token event.
+    token_version: u64,
+    /// Version of the last line event.
+    line_version: u64,
+}
+
+/// What one leader has published about the lines of one shard.
+#[derive(Debug, Default)]
+pub struct Boards {
+    published: BTreeMap<LineName, Published>,
+    changed: BTreeSet<LineName>,
+    repeat: BTreeSet<(Micros, LineName)>,
+    /// Lines not yet looked at since this reign began, after this name; `None` when through.
+    walk: Option<Option<LineName>>,
+    next_due_us: Micros,
+}
+
+impl Boards {
+    /// A new leader's: will publish the board of every line in which anybody waits.
+    #[must_use]
+    pub fn new() -> Self {
+        Boards {
+            walk: Some(None),
+            ..Boards::default()
+        }
+    }
+
+    /// Called before a line is changed: what was there is what holes are counted from.
+    pub fn before_change(&mut self, name: &LineName, version: u64) {
+        if !self.published.contains_key(name) {
+            self.insert(name, version);
+        }
+    }
+
+    fn insert(&mut self, name: &LineName, version: u64) -> &mut Published {
+        self.published
+            .entry(name.clone())
+            .or_insert_with(|| Published {
+                version,
+                token_version: version,
+                line_version: version,
+                ..Published::default()
+            })
+    }
+
+    /// The line's board may have changed.
+    pub fn changed(&mut self, name: &LineName) {
+        if self.changed.insert(name.clone()) {
+            self.next_due_us = 0;
+        }
+    }
+
+    /// Takes note of an event and gives the `prev_version` to publish it with.
+    pub fn note(&mut self, event: &Event) -> u64 {
+        match event {
+            Event::Token {
+                line,
+                version,
+                lane_id,
+                token,
+                what,
+                ..
+            } => {
+                let published = self.insert(line, version.saturating_sub(1));
+                if let TokenChange::Gone {
+                    was_waiting: true, ..
+                } = what
+                {
+                    let holes = published.holes.entry(*lane_id).or_default();
+                    if holes.len() < HOLES_MAX {
+                        holes.push(*token);
+                    } else {
+                        published.holes_dropped = true;
+                    }
+                }
+                std::mem::replace(&mut published.token_version, *version)
+            }
+            Event::Line { line, version, .. } => {
+                let published = self.insert(line, version.saturating_sub(1));
+                std::mem::replace(&mut published.line_version, *version)
+            }
+        }
+    }
+
+    /// The boards to publish now, a bounded number.
+    pub fn due(&mut self, lines: &Lines, now_us: Micros, now_ms: u64) -> Vec<BoardEvent> {
+        self.continue_walk(lines);
+        self.list_repeats(lines, now_us);
+        let mut out = Vec::new();
+        if self.changed.is_empty() || now_us < self.next_due_us {
+            return out;
+        }
+        let mut next_due_us = Micros::MAX;
+        let mut left = BTreeSet::new();
+        for name in std::mem::take(&mut self.changed) {
+            let Some(line) = lines.get(&name) else {
+                self.published.remove(&name);
+                continue;
+            };
+            let due_us = self
+                .published
+                .get(&name)
+                .map_or(0, |p| p.at_us + BOARD_INTERVAL_US);
+            if due_us > now_us || out.len() >= PASS_BOARDS_MAX {
+                next_due_us = next_due_us.min(due_us);
+                left.insert(name);
+            } else {
+                out.extend(self.publish(line, now_us, now_ms));
+            }
+        }
+        self.changed = left;
+        self.next_due_us = next_due_us;
+        out
+    }
+
+    fn continue_walk(&mut self, lines: &Lines) {
+        let Some(after) = self.walk.take() else {
+            return;
+        };
+        let mut last = None;
+        for line in lines.range_after(after.as_ref()).take(PASS_BOARDS_MAX) {
+            last = Some(line.name().clone());
+            self.before_change(line.name(), line.version());
+            if line.counts().waiting > 0 {
+                self.changed(line.name());
+            }
+        }
+        self.walk = last.map(Some);
+    }
+
+    fn list_repeats(&mut self, lines: &Lines, now_us: Micros) {
+        for _ in 0..PASS_BOARDS_MAX {
+            match self.repeat.first() {
+                Some((due_us, _)) if *due_us <= now_us => {}
+                _ => return,
+            }
+            let Some((_, name)) = self.repeat.pop_first() else {
+                return;
+            };
+            if let Some(line) = lines.get(&name)
+                && line.counts().waiting > 0
+                && let Some(published) = self.published.get_mut(&name)
+            {
+                published.content = None;
+                self.changed(&name);
+            }
+        }
+    }
+
+    fn publish(&mut self, line: &Line, now_us: Micros, now_ms: u64) -> Option<BoardEvent> {
+        let board = line.board(now_ms);
+        let content = Board {
+            version: 0,
+            at_ms: 0,
+            ..board.clone()
+        };
+        let name = line.name().clone();
+        self.before_change(&name, board.version);
+        let Some(published) = self.published.get_mut(&name) else {
+            return None;
+        };
+        if published.content.as_ref() == Some(&content) && published.holes.is_empty() {
+            return None;
+        }
+        let mut holes = std::mem::take(&mut published.holes);
+        let mut prev_version = published.version;
+        if std::mem::take(&mut published.holes_dropped) {
+            holes.clear();
+            prev_version = board.version;
+        }
+        self.repeat
+            .remove(&(published.at_us + REPEAT_INTERVAL_US, name.clone()));
+        published.version = board.version;
+        published.at_us = now_us;
+        published.content = Some(content);
+        if board.lanes.iter().any(|lane| lane.waiting > 0) {
+            self.repeat.insert((now_us + REPEAT_INTERVAL_US, name));
+        }
+        let mut board = BoardReply::from(&board);
+        for (id, lane) in (0..).zip(&mut board.lanes) {
+            lane.holes = Some(to_ranges(holes.remove(&id).unwrap_or_default()));
+        }
+        Some(BoardEvent {
+            board,
+            prev_version,
+        })
+    }
+}
+
+/// Sorted, merged ranges, both ends included.
+fn to_ranges(mut tokens: Vec<Token>) -> Vec<[Token; 2]> {
+    tokens.sort_unstable();
+    let mut ranges: Vec<[Token; 2]> = Vec::new();
+    for token in tokens {
+        match ranges.last_mut() {
+            Some([_, end]) if *end + 1 >= token => *end = token,
+            _ => ranges.push([token, token]),
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_become_ranges() {
+        assert_eq!(to_ranges(vec![5, 3, 4, 9]), vec![[3, 5], [9, 9]]);
+        assert!(to_ranges(vec![]).is_empty());
+    }
+}

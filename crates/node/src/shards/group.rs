@@ -1,0 +1,323 @@
+//! One shard on this node: its Raft group, its lines, and everybody who waits for an answer.
+
+use std::collections::VecDeque;
+
+use nowserving_line::{LineName, Lines, Op};
+use nowserving_protocol::command::{self, Batch};
+use nowserving_protocol::error::{ApiError, Code};
+use nowserving_replica::{ProposeError, Replica, Role};
+
+use super::outbox::{Outbox, outcome_unknown, overloaded, unavailable};
+use super::reads::Reads;
+use super::reign::Reign;
+use crate::clock::{Hearing, Micros, monotonic_us};
+use crate::request::{Ask, ReplyTo, Request};
+
+/// Operations folded into one log entry at most.
+const BATCH_OPS_MAX: usize = 1_024;
+/// Their encoded size, so that an entry stays well below what one frame may carry.
+const BATCH_BYTES_MAX: usize = 256 * 1_024;
+/// Operations of a shard not yet in its log at most; more are refused as overloaded.
+const QUEUE_MAX: usize = 8_192;
+
+/// An operation not yet in the log.
+#[derive(Debug)]
+struct Queued {
+    op: Op,
+    waiter: Option<Waiter>,
+}
+
+/// Somebody who waits for the outcome of an operation.
+#[derive(Debug)]
+pub struct Waiter {
+    /// Where the answer goes.
+    pub reply: ReplyTo,
+    /// Until when.
+    pub deadline: Micros,
+}
+
+/// An entry of ours in the log, not yet known to be committed.
+#[derive(Debug)]
+pub struct Proposed {
+    /// The entry is ours only if it commits with this term.
+    pub term: u64,
+    /// Its index.
+    pub index: u64,
+    /// One for each operation in it.
+    pub waiters: Vec<Option<Waiter>>,
+}
+
+/// What every step of a shard needs of its node.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    /// Monotonic.
+    pub now: Micros,
+    /// What the node heard.
+    pub hearing: &'a Hearing,
+    /// Where output goes.
+    pub out: &'a mut Outbox,
+}
+
+/// One shard.
+pub struct Shard {
+    /// Its number.
+    pub id: u32,
+    /// Its Raft group.
+    pub replica: Replica,
+    /// Its state, as applied.
+    pub lines: Lines,
+    /// Set while this node leads and has applied everything of earlier terms.
+    pub reign: Option<Reign>,
+    /// Something may have to go out: ask for a `ready`.
+    pub dirty: bool,
+    /// Index of the newest snapshot on disk.
+    pub snapshot_index: u64,
+    /// A snapshot is being written.
+    pub snapshotting: bool,
+    /// Every voter has the log through here, as the newest leader to say so saw it.
+    pub cut_floor: u64,
+    /// When the lease was last asked for.
+    pub(super) lease_asked_at: Micros,
+    /// Operations of the leader's own that are queued or in the log, not applied.
+    pub(super) own_in_flight: usize,
+    queue: VecDeque<Queued>,
+    pub(super) proposed: VecDeque<Proposed>,
+    pub(super) reads: Reads,
+}
+
+impl Shard {
+    /// Starts from what was restored.
+    #[must_use]
+    pub fn new(id: u32, replica: Replica, lines: Lines, snapshot_index: u64) -> Self {
+        Shard {
+            id,
+            replica,
+            lines,
+            reign: None,
+            dirty: true,
+            snapshot_index,
+            snapshotting: false,
+            cut_floor: 0,
+            lease_asked_at: 0,
+            own_in_flight: 0,
+            queue: VecDeque::new(),
+            proposed: VecDeque::new(),
+            reads: Reads::default(),
+        }
+    }
+
+    /// Whether this node leads the shard, as far as it knows.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.replica.role() == Role::Leader
+    }
+
+    /// Whether reads can be answered from the applied state without asking anybody. Reads the
+    /// clock anew: the turn's own reading may be as old as the turn is long.
+    #[must_use]
+    pub fn in_lease(&self) -> bool {
+        self.reign.is_some()
+            && self
+                .replica
+                .lease_until()
+                .is_some_and(|until| monotonic_us() < until)
+    }
+
+    /// Takes a request in: answers at once what needs neither log nor quorum.
+    pub fn take(&mut self, request: Request, turn: &mut Turn<'_>) {
+        if request.ask.is_local() {
+            let now_ms = self.lines.now_ms();
+            return self.answer_read(request, now_ms, turn);
+        }
+        if !self.leads() {
+            let error = ApiError::not_leader(self.replica.leader());
+            return turn.out.refuse(request.reply, request.deadline, error);
+        }
+        if request.ask.is_write() {
+            return self.take_write(request, turn);
+        }
+        let linearizable = matches!(
+            request.ask,
+            Ask::Status {
+                consistency: nowserving_protocol::user::Consistency::Linearizable,
+                ..
+            } | Ask::Info(nowserving_protocol::user::Consistency::Linearizable)
+        );
+        if !linearizable && self.in_lease() {
+            return self.answer_leading(request, turn);
+        }
+        if let Err(request) = self.reads.push(request) {
+            turn.out
+                .refuse(request.reply, request.deadline, overloaded());
+        }
+    }
+
+    fn take_write(&mut self, request: Request, turn: &mut Turn<'_>) {
+        let Ask::Write(op) = request.ask else {
+            return;
+        };
+        if let Some(error) = self.refused_already(&request.line, &op) {
+            return turn.out.refuse(request.reply, request.deadline, error);
+        }
+        if self.queue.len() >= QUEUE_MAX {
+            return turn
+                .out
+                .refuse(request.reply, request.deadline, overloaded());
+        }
+        let waiter = Waiter {
+            reply: request.reply,
+            deadline: request.deadline,
+        };
+        self.queue.push_back(Queued {
+            op,
+            waiter: Some(waiter),
+        });
+    }
+
+    /// What the applied state refuses now needs no log entry: a crowd that hammers on a full line
+    /// costs its leader a look-up each, not a write.
+    fn refused_already(&self, name: &LineName, op: &Op) -> Option<ApiError> {
+        if !self.in_lease() || matches!(op, Op::Create { .. }) {
+            return None;
+        }
+        let Some(line) = self.lines.get(name) else {
+            return Some(nowserving_line::Refused::LineNotFound.into());
+        };
+        match op {
+            Op::Enter { key, lane, .. } => line
+                .would_refuse_enter(key.as_deref(), lane.as_ref())
+                .map(ApiError::from),
+            _ => None,
+        }
+    }
+
+    /// Queues an operation of the leader's own, if there is room.
+    pub fn queue_own(&mut self, op: Op) {
+        if self.queue.len() < QUEUE_MAX {
+            self.own_in_flight += 1;
+            self.queue.push_back(Queued { op, waiter: None });
+        }
+    }
+
+    /// Whether somebody still waits for an answer from here.
+    #[must_use]
+    pub fn owes_answers(&self) -> bool {
+        let queued = self.queue.iter().any(|q| q.waiter.is_some());
+        let proposed = self.proposed.iter().flat_map(|p| &p.waiters);
+        queued || !self.reads.is_empty() || proposed.flatten().next().is_some()
+    }
+
+    /// Folds what is queued into log entries.
+    pub fn propose(&mut self, turn: &mut Turn<'_>) {
+        while !self.queue.is_empty() {
+            let Some(reign) = &mut self.reign else {
+                return; // An earlier term's entries are still being applied; or we lead no more.
+            };
+            let now_ms = reign.now_ms(turn.hearing).max(self.lines.now_ms());
+            let mut bytes = 0;
+            let mut count = 0;
+            for queued in self.queue.iter().take(BATCH_OPS_MAX) {
+                bytes += command::encoded_len(&queued.op);
+                if count > 0 && bytes > BATCH_BYTES_MAX {
+                    break;
+                }
+                count += 1;
+            }
+            let (ops, waiters): (Vec<_>, Vec<_>) = self
+                .queue
+                .drain(..count)
+                .map(|queued| (queued.op, queued.waiter))
+                .unzip();
+            let batch = Batch {
+                now_ms,
+                cut_floor: self.replica.matched_by_all(),
+                ops,
+            };
+            match self.replica.propose(command::encode(&batch)) {
+                Ok((term, index)) => {
+                    metrics::counter!("nowserving_proposals_total").increment(1);
+                    reign.stamped(now_ms);
+                    self.dirty = true;
+                    self.proposed.push_back(Proposed {
+                        term,
+                        index,
+                        waiters,
+                    });
+                }
+                Err(error) => {
+                    // Back where it was, in order: nothing happened.
+                    for (op, waiter) in batch.ops.into_iter().zip(waiters).rev() {
+                        self.queue.push_front(Queued { op, waiter });
+                    }
+                    if matches!(error, ProposeError::NotLeader { .. }) {
+                        self.abdicate(turn);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Looks whether this node's reign is over.
+    pub fn check_reign(&mut self, turn: &mut Turn<'_>) {
+        let over = match &self.reign {
+            Some(reign) => !self.leads() || self.replica.term() != reign.term,
+            None => !self.leads() && !(self.queue.is_empty() && self.reads.is_empty()),
+        };
+        if over {
+            self.abdicate(turn);
+        }
+    }
+
+    /// This node leads no more: what is not in the log is refused, what is keeps waiting for its
+    /// outcome.
+    fn abdicate(&mut self, turn: &mut Turn<'_>) {
+        self.reign = None;
+        self.own_in_flight = 0;
+        let error = ApiError::not_leader(self.replica.leader());
+        for queued in std::mem::take(&mut self.queue) {
+            if let Some(waiter) = queued.waiter {
+                turn.out
+                    .refuse(waiter.reply, waiter.deadline, error.clone());
+            }
+        }
+        for request in self.reads.drain() {
+            turn.out
+                .refuse(request.reply, request.deadline, error.clone());
+        }
+    }
+
+    /// Answers everybody whose deadline has come.
+    pub fn expire(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now;
+        for request in self.reads.expired(now) {
+            turn.out
+                .refuse(request.reply, request.deadline, unavailable());
+        }
+        self.queue.retain_mut(|queued| {
+            let late = queued.waiter.as_ref().is_some_and(|w| w.deadline <= now);
+            if late && let Some(waiter) = queued.waiter.take() {
+                turn.out
+                    .refuse(waiter.reply, waiter.deadline, unavailable());
+            }
+            !late
+        });
+        for slot in self.proposed.iter_mut().flat_map(|p| &mut p.waiters) {
+            if slot.as_ref().is_some_and(|w| w.deadline <= now)
+                && let Some(waiter) = slot.take()
+            {
+                turn.out
+                    .refuse(waiter.reply, waiter.deadline, outcome_unknown());
+            }
+        }
+    }
+
+    /// An error for a request of which nothing happened, since another leader's entry took its
+    /// place in the log.
+    pub(super) fn overwritten(&self) -> ApiError {
+        match self.replica.leader() {
+            Some(leader) => ApiError::not_leader(Some(leader)),
+            None => ApiError::new(Code::Unavailable, "the leader changed; nothing happened"),
+        }
+    }
+}

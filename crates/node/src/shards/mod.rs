@@ -1,0 +1,167 @@
+//! The shard loop: one thread owns all of a node's Raft groups and lines, so that state has no
+//! locks. It drains its bounded inboxes, folds what it found into as few log entries, disk writes
+//! and frames as can be, and goes to sleep.
+
+pub mod apply;
+pub mod balance;
+pub mod boards;
+pub mod group;
+mod listing;
+pub mod outbox;
+pub mod persist;
+pub mod reads;
+pub mod recycle;
+pub mod reign;
+pub mod restore;
+pub mod snapshots;
+mod turn;
+mod upkeep;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+use raft::eraftpb::Message;
+
+use self::balance::{Balance, Peer};
+use self::group::Shard;
+use self::outbox::{OutEvent, OutMessage, Outbox};
+use self::persist::Persister;
+use crate::clock::{Hearing, Micros};
+use crate::config::Config;
+use crate::request::{Answer, Inbound};
+
+/// Requests that wait for the loop at most.
+pub const REQUESTS_MAX: usize = 8_192;
+/// Frames that wait for the loop at most; Raft repeats what is dropped.
+pub const FRAMES_MAX: usize = 4_096;
+
+/// What a peer sent in one frame, checked and decoded.
+#[derive(Debug)]
+pub struct PeerFrame {
+    /// The sender.
+    pub from: u64,
+    /// Its users can reach it.
+    pub hears_users: bool,
+    /// Where it serves metrics.
+    pub metrics_addr: String,
+    /// Its build.
+    pub version: String,
+    /// Raft messages by shard.
+    pub messages: Vec<(u32, Message)>,
+}
+
+/// What a node sends a peer in one turn.
+#[derive(Debug)]
+pub struct PeerBatch {
+    /// This node's users can reach it.
+    pub hears_users: bool,
+    /// Raft messages; none: only a sign of life.
+    pub messages: Vec<OutMessage>,
+}
+
+/// Things that the rest of the node tells the loop.
+#[derive(Debug)]
+pub enum Control {
+    /// A probe sent at this time came back on the service connection.
+    Echo(Micros),
+    /// Hand leadership over, then end.
+    Stop,
+}
+
+/// How this node listens on a shard's subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Listen {
+    /// Not at all: another node leads.
+    #[default]
+    No,
+    /// As its leader, in its lease.
+    Leader,
+    /// Nobody leads as far as we know: take requests, with the other nodes, until somebody does.
+    Orphan,
+}
+
+/// Everything that flows into the loop.
+#[derive(Debug)]
+pub struct Inputs {
+    /// From clients.
+    pub requests: Receiver<Inbound>,
+    /// From peers.
+    pub frames: Receiver<PeerFrame>,
+    /// From the rest of the node.
+    pub control: Receiver<Control>,
+}
+
+/// Everything that flows out of it.
+#[derive(Debug)]
+pub struct Outputs {
+    /// Answers, a turn's at a time. Not bounded here: each belongs to a request that was counted
+    /// against a bound when it was taken in.
+    pub answers: tokio::sync::mpsc::UnboundedSender<Vec<Answer>>,
+    /// Events, a turn's at a time; dropped when full (subscribers see the gap).
+    pub events: tokio::sync::mpsc::Sender<Vec<OutEvent>>,
+    /// To each peer; dropped when full (Raft repeats).
+    pub peers: BTreeMap<u64, tokio::sync::mpsc::Sender<PeerBatch>>,
+    /// How to listen on each shard's subject.
+    pub listen: tokio::sync::watch::Sender<Vec<Listen>>,
+}
+
+/// The loop's state.
+pub struct Shards {
+    config: Config,
+    shards: Vec<Shard>,
+    hearing: Hearing,
+    balance: Balance,
+    peers: BTreeMap<u64, Peer>,
+    last_sent: BTreeMap<u64, Micros>,
+    inputs: Inputs,
+    outputs: Outputs,
+    persister: Persister,
+    snapshots: snapshots::Writer,
+    out: Outbox,
+    writes_in_flight: usize,
+    stopping_since: Option<Micros>,
+    tick: Duration,
+    next_tick: Micros,
+    next_upkeep: Micros,
+    next_slow_upkeep: Micros,
+}
+
+/// How many Raft ticks make a heartbeat interval.
+pub const TICKS_PER_HEARTBEAT: u64 = 2;
+
+impl Shards {
+    /// Puts the loop together; [`Shards::run`] then runs it on the calling thread.
+    #[must_use]
+    pub fn new(
+        config: Config,
+        shards: Vec<Shard>,
+        inputs: Inputs,
+        outputs: Outputs,
+        persister: Persister,
+        snapshots: snapshots::Writer,
+        now: Micros,
+    ) -> Self {
+        let tick = Duration::from_millis(config.heartbeat_ms) / TICKS_PER_HEARTBEAT as u32;
+        let settle = 2 * Duration::from_millis(config.election_ms);
+        Shards {
+            balance: Balance::new(config.id, config.nodes.clone(), settle),
+            shards,
+            hearing: Hearing::new(now),
+            peers: BTreeMap::new(),
+            last_sent: BTreeMap::new(),
+            inputs,
+            outputs,
+            persister,
+            snapshots,
+            out: Outbox::default(),
+            writes_in_flight: 0,
+            stopping_since: None,
+            next_tick: now + tick.as_micros() as u64,
+            next_upkeep: now,
+            next_slow_upkeep: now,
+            tick,
+            config,
+        }
+    }
+}

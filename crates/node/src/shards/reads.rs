@@ -1,0 +1,113 @@
+//! Reads that wait for a quorum: `linearizable` ones, and those that found no lease.
+//!
+//! However many wait, one confirmation round a turn serves them all.
+
+use std::collections::VecDeque;
+
+use nowserving_replica::ReadId;
+
+use crate::clock::Micros;
+use crate::request::Request;
+
+/// Waiting reads of a shard at most; more are refused as overloaded.
+const WAITING_MAX: usize = 8_192;
+
+#[derive(Debug)]
+enum Stage {
+    /// Not yet part of a confirmation round.
+    New,
+    /// Part of this round.
+    Asked(ReadId),
+    /// Confirmed: may be answered once this index is applied.
+    Granted(u64),
+}
+
+/// The waiting reads of one shard.
+#[derive(Debug, Default)]
+pub struct Reads {
+    waiting: VecDeque<(Stage, Request)>,
+}
+
+impl Reads {
+    /// Takes a read in, or gives it back if there is no room.
+    pub fn push(&mut self, request: Request) -> Result<(), Request> {
+        if self.waiting.len() >= WAITING_MAX {
+            return Err(request);
+        }
+        self.waiting.push_back((Stage::New, request));
+        Ok(())
+    }
+
+    /// Whether nobody waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether some read has no confirmation under way.
+    #[must_use]
+    pub fn any_new(&self) -> bool {
+        // New ones are at the end: the newest tells.
+        matches!(self.waiting.back(), Some((Stage::New, _)))
+    }
+
+    /// All new ones ride on the round `id`.
+    pub fn asked(&mut self, id: ReadId) {
+        for (stage, _) in &mut self.waiting {
+            if matches!(stage, Stage::New) {
+                *stage = Stage::Asked(id);
+            }
+        }
+    }
+
+    /// The round `id` will never be confirmed: its reads ride on the next one.
+    pub fn failed(&mut self, id: ReadId) {
+        let (failed, mut rest): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|(stage, _)| matches!(stage, Stage::Asked(asked) if *asked == id));
+        rest.extend(failed.into_iter().map(|(_, request)| (Stage::New, request)));
+        self.waiting = rest;
+    }
+
+    /// A quorum confirmed the round `id`: its reads see everything through `index`.
+    pub fn granted(&mut self, id: ReadId, index: u64) {
+        for (stage, _) in &mut self.waiting {
+            if matches!(stage, Stage::Asked(asked) if *asked == id) {
+                *stage = Stage::Granted(index);
+            }
+        }
+    }
+
+    /// Those that can be answered now that `applied` is.
+    pub fn ready(&mut self, applied: u64) -> Vec<Request> {
+        self.take(|stage, _| matches!(stage, Stage::Granted(index) if *index <= applied))
+    }
+
+    /// Those whose deadline has passed.
+    pub fn expired(&mut self, now: Micros) -> Vec<Request> {
+        self.take(|_, request| request.deadline <= now)
+    }
+
+    /// All of them: this node leads no more.
+    pub fn drain(&mut self) -> Vec<Request> {
+        self.take(|_, _| true)
+    }
+
+    fn take(&mut self, which: impl Fn(&Stage, &Request) -> bool) -> Vec<Request> {
+        if !self.waiting.iter().any(|(s, r)| which(s, r)) {
+            return Vec::new();
+        }
+        let (taken, kept): (Vec<_>, VecDeque<_>) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .fold((Vec::new(), VecDeque::new()), |(mut t, mut k), (s, r)| {
+                if which(&s, &r) {
+                    t.push(r);
+                } else {
+                    k.push_back((s, r));
+                }
+                (t, k)
+            });
+        self.waiting = kept;
+        taken
+    }
+}

@@ -1,0 +1,291 @@
+//! Who is to be thrown out, and when: the leader's time-ordered index over the live tokens of its
+//! shard. A pass costs what it finds, not what waits.
+//!
+//! When a token was last heard from is known to the leader alone, in memory; the replicated state
+//! holds a checkpoint of it, never more than a quarter of the timeout behind. A new leader gives
+//! every token that it has not heard itself half a timeout on top of the checkpoint: enough never
+//! to throw out somebody who did poll the old leader, and, as the grace hangs on the checkpoint
+//! and not on the election, no chain of elections can keep the dead in line.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use nowserving_line::{
+    HEARD_MAX, Line, LineName, Lines, Live, Op, RECYCLE_MAX, RecycleItem, Settings, State, Token,
+    TokenRef,
+};
+
+/// Tokens looked at in one pass at most, for each of walk and index.
+const PASS_TOKENS_MAX: usize = 4_096;
+/// Extra time for seat holders after a change of leader: enough to repeat a claim or a renewal
+/// that the old leader did not answer.
+const SEAT_GRACE_MAX_MS: u64 = 5_000;
+/// A token proposed for recycling is looked at again after this, should the entry be lost.
+const RETRY_MS: u64 = 1_000;
+
+/// What the leader knows about one live token beyond the replicated state.
+#[derive(Debug)]
+struct Watched {
+    line: LineName,
+    due_ms: u64,
+    /// When this leader last heard from it.
+    heard_ms: Option<u64>,
+    /// The deadline it came with from an earlier leader; it has grace as long as that one stands.
+    inherited_deadline_ms: Option<u64>,
+    /// Listed in `to_checkpoint`.
+    checkpointing: bool,
+}
+
+/// The index of one reign over one shard. All times are of the shard's service clock.
+#[derive(Debug, Default)]
+pub struct Recycler {
+    watched: HashMap<TokenRef, Watched>,
+    by_due: BTreeSet<(u64, TokenRef)>,
+    /// Lines whose live tokens are still to be entered here, with how far that got.
+    walk: VecDeque<(LineName, (u8, Token))>,
+    to_checkpoint: BTreeMap<LineName, Vec<TokenRef>>,
+    checkpoint_due_ms: Option<u64>,
+    shortest_timeout_ms: Option<u64>,
+}
+
+impl Recycler {
+    /// Starts over the state that an earlier leader left.
+    #[must_use]
+    pub fn new(lines: &Lines) -> Self {
+        Recycler {
+            walk: lines.iter().map(|l| (l.name().clone(), (0, 0))).collect(),
+            ..Recycler::default()
+        }
+    }
+
+    /// The shortest timeout of any token seen in this reign: how often the clock must be stamped.
+    #[must_use]
+    pub fn shortest_timeout_ms(&self) -> Option<u64> {
+        self.shortest_timeout_ms
+    }
+
+    /// How many tokens are in the index.
+    #[must_use]
+    pub fn watched(&self) -> usize {
+        self.watched.len()
+    }
+
+    /// A token entered, was admitted or claimed in this reign: its clock starts here.
+    pub fn started(&mut self, line: &Line, at: TokenRef, live: &Live, now_ms: u64) {
+        self.watch(line, at, live, Some(now_ms), None);
+    }
+
+    /// The token is gone.
+    pub fn forget(&mut self, at: TokenRef) {
+        if let Some(watched) = self.watched.remove(&at) {
+            self.by_due.remove(&(watched.due_ms, at));
+        }
+    }
+
+    /// The idle timeout of a line was changed: all its waiting tokens are scheduled anew, page by
+    /// page.
+    pub fn reschedule(&mut self, line: &LineName) {
+        self.walk.push_back((line.clone(), (0, 0)));
+    }
+
+    /// Somebody polled for a live token. Costs one look-up; writes nothing, but may list the
+    /// token for the next checkpoint.
+    pub fn heard(&mut self, line: &Line, at: TokenRef, live: &Live, now_ms: u64) {
+        if live.state() != State::Waiting {
+            return;
+        }
+        if !self.watched.contains_key(&at) {
+            self.watch(line, at, live, None, None);
+        }
+        let Some(watched) = self.watched.get_mut(&at) else {
+            return;
+        };
+        watched.heard_ms = Some(now_ms);
+        let eighth_ms = line.settings().waiting_idle_timeout_ms / 8;
+        if !watched.checkpointing && now_ms.saturating_sub(live.clock_ms()) > eighth_ms {
+            watched.checkpointing = true;
+            self.to_checkpoint
+                .entry(line.name().clone())
+                .or_default()
+                .push(at);
+            let due_ms = now_ms + eighth_ms;
+            self.checkpoint_due_ms = Some(self.checkpoint_due_ms.map_or(due_ms, |d| d.min(due_ms)));
+        }
+    }
+
+    /// One bounded pass: what to propose now.
+    pub fn pass(&mut self, lines: &Lines, now_ms: u64) -> Vec<Op> {
+        self.continue_walk(lines);
+        let mut ops = self.find_idle(lines, now_ms);
+        if self.checkpoint_due_ms.is_some_and(|due| due <= now_ms) {
+            ops.extend(self.checkpoint(lines));
+        }
+        ops
+    }
+
+    fn watch(
+        &mut self,
+        line: &Line,
+        at: TokenRef,
+        live: &Live,
+        heard_ms: Option<u64>,
+        inherited_deadline_ms: Option<u64>,
+    ) {
+        let old = self.watched.remove(&at);
+        if let Some(old) = &old {
+            self.by_due.remove(&(old.due_ms, at));
+        }
+        let mut watched = Watched {
+            line: line.name().clone(),
+            due_ms: 0,
+            heard_ms: heard_ms.or(old.as_ref().and_then(|o| o.heard_ms)),
+            inherited_deadline_ms,
+            checkpointing: old.is_some_and(|o| o.checkpointing),
+        };
+        watched.due_ms = deadline_ms(line, live, &watched);
+        self.by_due.insert((watched.due_ms, at));
+        self.watched.insert(at, watched);
+        let timeout_ms = timeout_ms(live, line.settings());
+        self.shortest_timeout_ms = Some(
+            self.shortest_timeout_ms
+                .map_or(timeout_ms, |t| t.min(timeout_ms)),
+        );
+    }
+
+    fn continue_walk(&mut self, lines: &Lines) {
+        let mut budget = PASS_TOKENS_MAX;
+        while budget > 0
+            && let Some((name, cursor)) = self.walk.pop_front()
+        {
+            let Some(line) = lines.get(&name) else {
+                continue;
+            };
+            let page: Vec<_> = line.live_from(cursor).take(budget).collect();
+            // Empty lines cost a look too.
+            budget -= page.len().max(1).min(budget);
+            if let Some((lane, token, _)) = page.last() {
+                self.walk.push_front((name, (*lane, token + 1)));
+            }
+            for (lane, token, live) in page {
+                let at = TokenRef {
+                    incarnation: line.incarnation(),
+                    lane,
+                    token,
+                };
+                let inherited = match self.watched.get(&at) {
+                    Some(known) => known.inherited_deadline_ms,
+                    None => live.deadline_ms(),
+                };
+                self.watch(line, at, live, None, inherited);
+            }
+        }
+    }
+
+    fn find_idle(&mut self, lines: &Lines, now_ms: u64) -> Vec<Op> {
+        let mut found: BTreeMap<LineName, (u64, Vec<RecycleItem>)> = BTreeMap::new();
+        for _ in 0..PASS_TOKENS_MAX {
+            let Some(&(due_ms, at)) = self.by_due.first() else {
+                break;
+            };
+            if due_ms > now_ms {
+                break;
+            }
+            self.by_due.pop_first();
+            let Some(watched) = self.watched.get_mut(&at) else {
+                continue;
+            };
+            let line = lines
+                .get(&watched.line)
+                .filter(|l| l.incarnation() == at.incarnation);
+            let Some((line, live)) = line.and_then(|l| Some((l, l.live(at.lane, at.token)?)))
+            else {
+                self.watched.remove(&at);
+                continue;
+            };
+            let deadline_ms = deadline_ms(line, live, watched);
+            watched.due_ms = if deadline_ms > now_ms {
+                deadline_ms
+            } else {
+                found
+                    .entry(watched.line.clone())
+                    .or_insert((at.incarnation, Vec::new()))
+                    .1
+                    .push(item(at, live));
+                now_ms + RETRY_MS
+            };
+            self.by_due.insert((watched.due_ms, at));
+        }
+        let ops = found.into_iter().flat_map(|(line, (incarnation, items))| {
+            items
+                .chunks(RECYCLE_MAX)
+                .map(|tokens| Op::Recycle {
+                    line: line.clone(),
+                    incarnation,
+                    tokens: tokens.to_vec(),
+                })
+                .collect::<Vec<_>>()
+        });
+        ops.collect()
+    }
+
+    fn checkpoint(&mut self, lines: &Lines) -> Vec<Op> {
+        self.checkpoint_due_ms = None;
+        let mut ops = Vec::new();
+        for (name, listed) in std::mem::take(&mut self.to_checkpoint) {
+            let Some(line) = lines.get(&name) else {
+                continue;
+            };
+            let mut tokens = Vec::with_capacity(listed.len());
+            for at in listed {
+                if let Some(watched) = self.watched.get_mut(&at) {
+                    watched.checkpointing = false;
+                    if let (Some(heard_ms), true) =
+                        (watched.heard_ms, at.incarnation == line.incarnation())
+                    {
+                        tokens.push((at.lane, at.token, heard_ms));
+                    }
+                }
+            }
+            ops.extend(tokens.chunks(HEARD_MAX).map(|tokens| Op::Heard {
+                line: name.clone(),
+                incarnation: line.incarnation(),
+                tokens: tokens.to_vec(),
+            }));
+        }
+        ops
+    }
+}
+
+fn item(at: TokenRef, live: &Live) -> RecycleItem {
+    RecycleItem {
+        lane: at.lane,
+        token: at.token,
+        state: live.state(),
+        clock_ms: live.clock_ms(),
+    }
+}
+
+fn timeout_ms(live: &Live, settings: &Settings) -> u64 {
+    match live.state() {
+        State::Waiting => settings.waiting_idle_timeout_ms,
+        State::Admitted => settings.claim_timeout_ms,
+        _ => settings.checkout_timeout_ms,
+    }
+}
+
+/// When a token is to go: what the state says, later if this leader knows better or must not be
+/// sure.
+fn deadline_ms(line: &Line, live: &Live, watched: &Watched) -> u64 {
+    let due_ms = line.due_at_ms(live);
+    let timeout_ms = timeout_ms(live, line.settings());
+    let grace_ms = if live.state() == State::Waiting {
+        match watched.heard_ms {
+            Some(heard_ms) => heard_ms.saturating_sub(live.clock_ms()),
+            None => timeout_ms / 2,
+        }
+    } else if watched.inherited_deadline_ms == live.deadline_ms() {
+        (timeout_ms / 2).min(SEAT_GRACE_MAX_MS)
+    } else {
+        0
+    };
+    due_ms.saturating_add(grace_ms)
+}

@@ -1,0 +1,165 @@
+//! What a node knows only while it leads a shard, and drops when it does not: the service clock,
+//! the recycle index, and what was published.
+
+use nowserving_line::{
+    Event, Line, LineName, Lines, Op, Reason, Reply, State, TokenChange, TokenRef,
+};
+use nowserving_protocol::event::{LineEvent, TokenEvent};
+
+use super::boards::Boards;
+use super::outbox::OutEvent;
+use super::recycle::Recycler;
+use crate::clock::{Hearing, ServiceClock};
+
+/// The clock is stamped at least this often while somebody holds a token.
+const STAMP_INTERVAL_MS_MAX: u64 = 600_000;
+/// And at most this often.
+const STAMP_INTERVAL_MS_MIN: u64 = 250;
+
+/// One leader's time over one shard, within one term.
+#[derive(Debug)]
+pub struct Reign {
+    /// The term.
+    pub term: u64,
+    clock: ServiceClock,
+    /// Who is to be thrown out.
+    pub recycler: Recycler,
+    /// What was published.
+    pub boards: Boards,
+    last_stamp_ms: u64,
+}
+
+impl Reign {
+    /// Takes over the state as applied through this term's first entry.
+    #[must_use]
+    pub fn begin(term: u64, lines: &Lines, hearing: &Hearing) -> Self {
+        Reign {
+            term,
+            clock: ServiceClock::take_over(lines.now_ms(), hearing),
+            recycler: Recycler::new(lines),
+            boards: Boards::new(),
+            last_stamp_ms: lines.now_ms(),
+        }
+    }
+
+    /// The service clock's reading.
+    #[must_use]
+    pub fn now_ms(&self, hearing: &Hearing) -> u64 {
+        self.clock.now_ms(hearing)
+    }
+
+    /// A batch was stamped.
+    pub fn stamped(&mut self, now_ms: u64) {
+        self.last_stamp_ms = now_ms;
+    }
+
+    /// Whether the clock should be written down, lest a next leader sets it back too far: an
+    /// eighth of the shortest timeout keeps every deadline within its bound over leader changes.
+    #[must_use]
+    pub fn stamp_due(&self, now_ms: u64) -> bool {
+        if self.recycler.watched() == 0 {
+            return false;
+        }
+        let Some(shortest_ms) = self.recycler.shortest_timeout_ms() else {
+            return false;
+        };
+        let interval_ms = (shortest_ms / 8).clamp(STAMP_INTERVAL_MS_MIN, STAMP_INTERVAL_MS_MAX);
+        now_ms >= self.last_stamp_ms.saturating_add(interval_ms)
+    }
+
+    /// Before an operation is applied to `name`.
+    pub fn before(&mut self, name: &LineName, lines: &Lines) {
+        let version = lines.get(name).map_or(0, Line::version);
+        self.boards.before_change(name, version);
+    }
+
+    /// After an operation was applied: clocks are started, boards marked, events made.
+    pub fn after(
+        &mut self,
+        op: &Op,
+        reply: &Reply,
+        events: Vec<Event>,
+        lines: &Lines,
+        out: &mut Vec<OutEvent>,
+    ) {
+        let now_ms = lines.now_ms();
+        if let (Op::Enter { line, .. }, Reply::Status(status)) = (op, reply) {
+            self.start(line, status.at, lines, now_ms);
+        }
+        if let Op::Configure { line, patch, .. } = op
+            && patch.waiting_idle_timeout_ms.is_some()
+        {
+            self.recycler.reschedule(line);
+        }
+        for event in events {
+            self.follow(&event, lines, now_ms);
+            let prev_version = self.boards.note(&event);
+            out.extend(publishable(&event, prev_version, lines));
+        }
+        if let Some(name) = op.line() {
+            self.boards.changed(name);
+        }
+    }
+
+    fn start(&mut self, line: &LineName, at: TokenRef, lines: &Lines, now_ms: u64) {
+        if let Some(line) = lines.get(line)
+            && let Some(live) = line.live(at.lane, at.token)
+        {
+            self.recycler.started(line, at, live, now_ms);
+        }
+    }
+
+    fn follow(&mut self, event: &Event, lines: &Lines, now_ms: u64) {
+        let Event::Token {
+            line,
+            incarnation,
+            lane_id,
+            token,
+            what,
+            ..
+        } = event
+        else {
+            return;
+        };
+        let at = TokenRef {
+            incarnation: *incarnation,
+            lane: *lane_id,
+            token: *token,
+        };
+        match what {
+            TokenChange::Gone { reason, .. } => {
+                if matches!(
+                    reason,
+                    Reason::Idle | Reason::NoShow | Reason::CheckoutExpired
+                ) {
+                    metrics::counter!("nowserving_recycled_total", "reason" => reason.as_str())
+                        .increment(1);
+                }
+                self.recycler.forget(at);
+            }
+            _ => self.start(line, at, lines, now_ms),
+        }
+    }
+
+    /// Somebody asked for a token's status.
+    pub fn heard(&mut self, line: &Line, at: TokenRef, now_ms: u64) {
+        if let Some(live) = line.live(at.lane, at.token)
+            && live.state() == State::Waiting
+        {
+            self.recycler.heard(line, at, live, now_ms);
+        }
+    }
+}
+
+/// The event as subscribers get it; none for tokens of a line whose `token_events` are off.
+fn publishable(event: &Event, prev_version: u64, lines: &Lines) -> Option<OutEvent> {
+    match event {
+        Event::Token { line, .. } => {
+            let wanted = lines
+                .get(line)
+                .is_none_or(|line| line.settings().token_events);
+            wanted.then(|| TokenEvent::new(event, prev_version).map(OutEvent::Token))?
+        }
+        Event::Line { .. } => LineEvent::new(event, prev_version).map(OutEvent::Line),
+    }
+}

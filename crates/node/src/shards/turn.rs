@@ -1,0 +1,323 @@
+//! One turn of the loop, in order: drain, tick, propose, ready, send.
+
+use std::time::Duration;
+
+use crossbeam_channel::{Select, TryRecvError};
+
+use super::group::{Shard, Turn};
+use super::outbox::{OutMessage, Outbox};
+use super::persist::{Job, Persisted, WRITES_IN_FLIGHT_MAX};
+use super::{Control, PeerBatch, PeerFrame, Shards, listing};
+use crate::clock::{Micros, monotonic_us};
+use crate::request::{Inbound, Outcome, Question, ReplyTo};
+
+/// Inputs of one kind taken in one turn at most, so that no kind starves another.
+const DRAIN_MAX: usize = 4_096;
+/// Raft messages in one frame at most this many bytes; a frame must stay below the transport's
+/// payload limit (1 MiB by default).
+const FRAME_BYTES_MAX: usize = 640 * 1_024;
+/// Ticks given at once at most: after a stall, the groups must not be flooded with timeouts.
+const TICKS_AT_ONCE_MAX: u64 = 2;
+
+impl Shards {
+    /// Runs until told to stop.
+    ///
+    /// # Errors
+    /// A log entry that this build cannot read, or a peer thread that died.
+    pub fn run(mut self) -> anyhow::Result<()> {
+        let result = loop {
+            self.sleep();
+            match self.turn() {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.persister.join();
+        self.snapshots.join();
+        result
+    }
+
+    /// Waits for any input or the next thing due.
+    fn sleep(&self) {
+        let due = self.next_tick.min(self.next_upkeep);
+        let timeout = Duration::from_micros(due.saturating_sub(monotonic_us()));
+        let mut select = Select::new();
+        select.recv(&self.inputs.requests);
+        select.recv(&self.inputs.frames);
+        select.recv(&self.inputs.control);
+        select.recv(&self.persister.done);
+        select.recv(&self.snapshots.done);
+        // Which one it is doesn't matter: a turn drains them all.
+        let _ = select.ready_timeout(timeout);
+    }
+
+    /// One turn; `false` when it was the last.
+    fn turn(&mut self) -> anyhow::Result<bool> {
+        let now = monotonic_us();
+        let drained = self.drain(now)?;
+        self.hearing.advance(now);
+        self.tick(now);
+        // Upkeep decides whom to throw out: only with an empty inbox, so that a poll which lies
+        // there unread is heard first.
+        if now >= self.next_upkeep && drained {
+            self.upkeep(now);
+        }
+        let may_write = self.writes_in_flight < WRITES_IN_FLIGHT_MAX;
+        for shard in &mut self.shards {
+            let mut turn = Turn {
+                now,
+                hearing: &self.hearing,
+                out: &mut self.out,
+            };
+            shard.propose(&mut turn);
+            shard.ask_for_reads(&mut turn);
+            if may_write && shard.dirty {
+                shard.ready(&mut turn)?;
+            }
+            shard.check_reign(&mut turn);
+        }
+        self.flush(now)?;
+        Ok(!self.may_end(now))
+    }
+
+    /// Takes everything in; `true` if the requests' inbox is empty now.
+    fn drain(&mut self, now: Micros) -> anyhow::Result<bool> {
+        for _ in 0..DRAIN_MAX {
+            match self.persister.done.try_recv() {
+                Ok(Persisted::Written { jobs, numbers }) => {
+                    self.writes_in_flight = self.writes_in_flight.saturating_sub(jobs);
+                    self.persisted(numbers, now);
+                }
+                Ok(Persisted::Pinned(shards)) => self.snapshot_pinned(&shards),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => anyhow::bail!("the persister thread died"),
+            }
+        }
+        while let Ok((shard, index)) = self.snapshots.done.try_recv() {
+            self.snapshot_written(shard, index);
+        }
+        for _ in 0..DRAIN_MAX {
+            match self.inputs.frames.try_recv() {
+                Ok(frame) => self.frame(frame, now),
+                Err(_) => break,
+            }
+        }
+        while let Ok(control) = self.inputs.control.try_recv() {
+            match control {
+                Control::Echo(sent_at) => self.hearing.echo(sent_at),
+                Control::Stop => {
+                    self.stopping_since.get_or_insert(now);
+                }
+            }
+        }
+        for _ in 0..DRAIN_MAX {
+            match self.inputs.requests.try_recv() {
+                Ok(inbound) => self.request(inbound, now),
+                Err(_) => return Ok(true),
+            }
+        }
+        Ok(self.inputs.requests.is_empty())
+    }
+
+    fn request(&mut self, inbound: Inbound, now: Micros) {
+        match inbound {
+            Inbound::Line(request) => {
+                let mut turn = Turn {
+                    now,
+                    hearing: &self.hearing,
+                    out: &mut self.out,
+                };
+                if let Some(shard) = self.shards.get_mut(request.shard as usize) {
+                    shard.take(request, &mut turn);
+                }
+            }
+            Inbound::Cluster(question, reply) => self.question(&question, reply, now),
+        }
+    }
+
+    fn question(&mut self, question: &Question, reply: ReplyTo, now: Micros) {
+        let outcome = match question {
+            Question::ClusterStatus => Outcome::Cluster(Box::new(self.cluster_status(now))),
+            Question::ListLines(ask) => Outcome::Lines(Box::new(listing::page(
+                ask,
+                self.shards.iter().map(|s| &s.lines),
+            ))),
+        };
+        self.out.answer(reply, now, Ok(outcome));
+    }
+
+    fn frame(&mut self, frame: PeerFrame, now: Micros) {
+        let peer = self.peers.entry(frame.from).or_default();
+        peer.heard(now);
+        peer.hears_users = frame.hears_users;
+        if peer.metrics_addr != frame.metrics_addr {
+            peer.metrics_addr = frame.metrics_addr;
+        }
+        if peer.version != frame.version {
+            peer.version = frame.version;
+        }
+        for (shard, message) in frame.messages {
+            let Some(shard) = self.shards.get_mut(shard as usize) else {
+                metrics::counter!("nowserving_raft_refused_total").increment(1);
+                continue;
+            };
+            shard.dirty = true;
+            if let Err(refused) = shard.replica.step(message, now)
+                && !refused.is_expected()
+            {
+                metrics::counter!("nowserving_raft_refused_total").increment(1);
+                tracing::warn!(shard = shard.id, from = frame.from, %refused, "raft message refused");
+            }
+        }
+    }
+
+    fn persisted(&mut self, numbers: Vec<(u32, u64)>, now: Micros) {
+        for (id, number) in numbers {
+            let Some(shard) = self.shards.get_mut(id as usize) else {
+                continue;
+            };
+            let mut turn = Turn {
+                now,
+                hearing: &self.hearing,
+                out: &mut self.out,
+            };
+            shard.persisted(number, &mut turn);
+        }
+    }
+
+    fn tick(&mut self, now: Micros) {
+        if now < self.next_tick {
+            return;
+        }
+        let tick_us = self.tick.as_micros() as u64;
+        let due = (now - self.next_tick) / tick_us + 1;
+        for shard in &mut self.shards {
+            for _ in 0..due.min(TICKS_AT_ONCE_MAX) {
+                shard.replica.tick(now);
+            }
+            shard.dirty = true;
+        }
+        self.next_tick += due * tick_us;
+    }
+
+    /// Hands everything that this turn produced to its receivers.
+    fn flush(&mut self, now: Micros) -> anyhow::Result<()> {
+        let Outbox {
+            answers,
+            events,
+            messages,
+            writes,
+        } = std::mem::take(&mut self.out);
+        if !writes.is_empty() {
+            self.writes_in_flight += 1;
+            if self.persister.jobs.send(Job::Write(writes)).is_err() {
+                anyhow::bail!("the persister thread died");
+            }
+        }
+        for (peer, messages) in messages {
+            self.send_to(peer, messages, now);
+        }
+        if !answers.is_empty() {
+            // Closed only while the node ends.
+            let _ = self.outputs.answers.send(answers);
+        }
+        if !events.is_empty() {
+            let count = events.len() as u64;
+            if self.outputs.events.try_send(events).is_err() {
+                metrics::counter!("nowserving_events_dropped_total").increment(count);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a peer its messages, in as few frames as their size allows.
+    pub(super) fn send_to(&mut self, peer: u64, messages: Vec<OutMessage>, now: Micros) {
+        let hears_users = self.hears_users(now);
+        let Some(link) = self.outputs.peers.get(&peer) else {
+            return;
+        };
+        let mut batch = PeerBatch {
+            hears_users,
+            messages: Vec::with_capacity(messages.len()),
+        };
+        let mut bytes = 0;
+        for message in messages {
+            if bytes + message.raft.len() > FRAME_BYTES_MAX && !batch.messages.is_empty() {
+                let full = std::mem::take(&mut batch.messages);
+                drop_when_full(link, hears_users, full);
+                bytes = 0;
+            }
+            bytes += message.raft.len();
+            batch.messages.push(message);
+        }
+        drop_when_full(link, hears_users, batch.messages);
+        self.last_sent.insert(peer, now);
+    }
+}
+
+fn drop_when_full(
+    link: &tokio::sync::mpsc::Sender<PeerBatch>,
+    hears_users: bool,
+    messages: Vec<OutMessage>,
+) {
+    let batch = PeerBatch {
+        hears_users,
+        messages,
+    };
+    if link.try_send(batch).is_err() {
+        metrics::counter!("nowserving_peer_frames_dropped_total").increment(1);
+    }
+}
+
+impl Shard {
+    /// Asks for a confirmation round if reads wait for one.
+    fn ask_for_reads(&mut self, turn: &mut Turn<'_>) {
+        if self.reads.any_new() && self.leads() {
+            // Not ready yet: asked again next turn, until the deadline.
+            if let Ok(id) = self.replica.read_index(turn.now) {
+                self.reads.asked(id);
+                self.dirty = true;
+            }
+        }
+    }
+
+    /// At most one `ready` a turn.
+    fn ready(&mut self, turn: &mut Turn<'_>) -> anyhow::Result<()> {
+        let ready = self.replica.ready();
+        self.dirty = self.replica.has_ready();
+        ready.map_or(Ok(()), |ready| self.follow(ready, turn))
+    }
+
+    /// A write of this shard is durable.
+    fn persisted(&mut self, number: u64, turn: &mut Turn<'_>) {
+        self.dirty = true;
+        let send = self.replica.on_persisted(number);
+        turn.out.send(self.id, send);
+    }
+
+    fn follow(
+        &mut self,
+        ready: nowserving_replica::Turn,
+        turn: &mut Turn<'_>,
+    ) -> anyhow::Result<()> {
+        if let Some(change) = ready.role {
+            tracing::debug!(shard = self.id, ?change, "role");
+            metrics::gauge!("nowserving_shard_leader", "shard" => self.id.to_string())
+                .set(f64::from(u8::from(self.leads())));
+        }
+        turn.out.send(self.id, ready.send);
+        turn.out.writes.extend(ready.write);
+        for id in ready.reads_failed {
+            self.reads.failed(id);
+        }
+        for grant in ready.reads {
+            self.reads.granted(grant.id, grant.index);
+        }
+        self.apply(ready.committed, turn)?;
+        self.answer_confirmed(turn);
+        // Applying may have made room for more.
+        self.dirty |= self.replica.has_ready();
+        Ok(())
+    }
+}

@@ -1,0 +1,324 @@
+//! What the loop does besides requests: recycle, boards, leases, hand-overs, snapshots, metrics.
+
+use std::time::Duration;
+
+use nowserving_line::Op;
+use nowserving_protocol::admin::{ClusterStatus, NodeStatus, ShardStatus};
+use nowserving_protocol::snapshot;
+
+use super::group::{Shard, Turn};
+use super::outbox::OutEvent;
+use super::{Listen, Shards, snapshots};
+use crate::clock::Micros;
+use crate::shards::balance::DEAF_MAX;
+use crate::shards::persist::Job;
+
+/// How often deadlines, boards and leases are looked at.
+const UPKEEP_INTERVAL_US: Micros = 20_000;
+/// How often hand-overs, snapshots and gauges are.
+const SLOW_UPKEEP_INTERVAL_US: Micros = 250_000;
+/// A peer that we have nothing to say to gets a sign of life this often.
+const SIGN_OF_LIFE_US: Micros = 400_000;
+/// A node lacking more of a shard's log gets no leadership of it: the hand-over would keep writes
+/// waiting until it has caught up.
+const LAG_MAX: u64 = 64;
+/// A stopping node waits this long for its shards to find other leaders.
+const STOP_MAX_US: Micros = 5_000_000;
+
+impl Shards {
+    /// Everything that is due, except Raft's own ticks.
+    pub(super) fn upkeep(&mut self, now: Micros) {
+        self.next_upkeep = now + UPKEEP_INTERVAL_US;
+        let stopping = self.stopping_since.is_some();
+        for shard in &mut self.shards {
+            let mut turn = Turn {
+                now,
+                hearing: &self.hearing,
+                out: &mut self.out,
+            };
+            shard.expire(&mut turn);
+            shard.keep_lease(now, self.config.heartbeat_ms * 1_000);
+            // A stopping node starts nothing of its own.
+            if !stopping {
+                shard.recycle(&mut turn);
+            }
+            shard.publish_boards(&mut turn);
+        }
+        self.listen();
+        if now >= self.next_slow_upkeep {
+            self.next_slow_upkeep = now + SLOW_UPKEEP_INTERVAL_US;
+            self.hand_over(now);
+            self.snapshot_due();
+            self.signs_of_life(now);
+            self.gauges(now);
+        }
+    }
+
+    /// Whether requests reach this node, for all it knows.
+    pub(super) fn hears_users(&self, now: Micros) -> bool {
+        self.hearing.deaf_for(now) <= DEAF_MAX
+    }
+
+    /// Tells the NATS side on which shards' subjects to listen: a leader in its lease; and if
+    /// nobody leads, every node, so that somebody answers.
+    fn listen(&mut self) {
+        let stopping = self.stopping_since.is_some();
+        let wanted: Vec<Listen> = self
+            .shards
+            .iter()
+            .map(|shard| {
+                if shard.in_lease() {
+                    Listen::Leader
+                } else if shard.replica.leader().is_none() && !stopping {
+                    Listen::Orphan
+                } else {
+                    Listen::No
+                }
+            })
+            .collect();
+        self.outputs.listen.send_if_modified(|current| {
+            let changed = *current != wanted;
+            if changed {
+                *current = wanted;
+            }
+            changed
+        });
+    }
+
+    fn hand_over(&mut self, now: Micros) {
+        let deaf_for = self.hearing.deaf_for(now);
+        let stopping = self.stopping_since.is_some();
+        let alive: Vec<u64> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.alive(now))
+            .map(|(id, _)| *id)
+            .collect();
+        for shard in &mut self.shards {
+            if !shard.leads() {
+                continue;
+            }
+            let target = if stopping {
+                shard.replica.most_caught_up(&alive)
+            } else {
+                let caught_up: Vec<u64> = alive
+                    .iter()
+                    .copied()
+                    .filter(|id| shard.replica.lag(*id).is_some_and(|lag| lag <= LAG_MAX))
+                    .collect();
+                self.balance
+                    .hand_over(shard.id, now, deaf_for, &self.peers, &caught_up)
+            };
+            let Some(target) = target else { continue };
+            match shard.replica.transfer_leader(target) {
+                Ok(()) => {
+                    tracing::info!(shard = shard.id, target, "handing over");
+                    shard.dirty = true;
+                }
+                Err(error) => tracing::debug!(shard = shard.id, target, %error, "no hand-over"),
+            }
+        }
+    }
+
+    /// Whether a stopping node has nothing left to hand over (or has waited long enough).
+    pub(super) fn may_end(&self, now: Micros) -> bool {
+        let Some(since) = self.stopping_since else {
+            return false;
+        };
+        let leads = self.shards.iter().any(|s| s.leads());
+        let owes = self.shards.iter().any(Shard::owes_answers);
+        let alone = !self.peers.values().any(|peer| peer.alive(now));
+        ((!leads || alone) && !owes) || now.saturating_sub(since) > STOP_MAX_US
+    }
+
+    fn signs_of_life(&mut self, now: Micros) {
+        let quiet: Vec<u64> = self
+            .outputs
+            .peers
+            .keys()
+            .copied()
+            .filter(|peer| {
+                let last = self.last_sent.get(peer).copied().unwrap_or(0);
+                now.saturating_sub(last) >= SIGN_OF_LIFE_US
+            })
+            .collect();
+        for peer in quiet {
+            self.send_to(peer, Vec::new(), now);
+        }
+    }
+
+    fn snapshot_due(&mut self) {
+        for at in 0..self.shards.len() {
+            let shard = &self.shards[at];
+            let since = shard.replica.applied().saturating_sub(shard.snapshot_index);
+            if since >= self.config.snapshot_entries {
+                self.snapshot(at);
+            }
+        }
+    }
+
+    /// These shards keep old log files alive.
+    pub(super) fn snapshot_pinned(&mut self, shards: &[u32]) {
+        for shard in shards {
+            self.snapshot(*shard as usize);
+        }
+    }
+
+    fn snapshot(&mut self, at: usize) {
+        let Some(shard) = self.shards.get_mut(at) else {
+            return;
+        };
+        let index = shard.replica.applied();
+        if shard.snapshotting || index <= shard.snapshot_index {
+            return;
+        }
+        let Some(term) = shard.replica.term_at(index) else {
+            return;
+        };
+        let header = snapshot::Header {
+            cluster: self.config.cluster.clone(),
+            shard: shard.id,
+            index,
+            term,
+            voters: self.config.nodes.clone(),
+        };
+        let job = snapshots::Job {
+            shard: shard.id,
+            index,
+            bytes: snapshot::encode(&header, &shard.lines),
+        };
+        // Full: tried again at the next look.
+        shard.snapshotting = self.snapshots.jobs.try_send(job).is_ok();
+    }
+
+    /// A snapshot is on disk: the log up to it can go, as far as no peer needs it.
+    pub(super) fn snapshot_written(&mut self, shard: u32, index: u64) {
+        let Some(shard) = self.shards.get_mut(shard as usize) else {
+            return;
+        };
+        shard.snapshotting = false;
+        shard.snapshot_index = index;
+        let through = index.min(shard.cut_floor);
+        let job = Job::Cut {
+            shard: shard.id,
+            through: shard.replica.cut(through),
+        };
+        // Full: the next snapshot cuts further.
+        let _ = self.persister.jobs.try_send(job);
+    }
+
+    fn gauges(&self, now: Micros) {
+        let led = self.shards.iter().filter(|s| s.leads());
+        metrics::gauge!("nowserving_shards_led").set(led.count() as f64);
+        metrics::gauge!("nowserving_service_deaf_seconds").set(
+            self.hearing
+                .deaf_for(now)
+                .min(Duration::from_secs(3_600))
+                .as_secs_f64(),
+        );
+        let (mut lines, mut waiting, mut held) = (0, 0, 0);
+        for line in self
+            .shards
+            .iter()
+            .filter(|s| s.reign.is_some())
+            .flat_map(|s| s.lines.iter())
+        {
+            let counts = line.counts();
+            lines += 1;
+            waiting += counts.waiting;
+            held += counts.admitted + counts.in_checkout;
+        }
+        metrics::gauge!("nowserving_lines_led").set(f64::from(lines));
+        metrics::gauge!("nowserving_tokens_waiting").set(waiting as f64);
+        metrics::gauge!("nowserving_seats_held").set(held as f64);
+    }
+
+    /// The cluster as this node sees it.
+    pub(super) fn cluster_status(&self, now: Micros) -> ClusterStatus {
+        let node = |id: &u64| {
+            let me = *id == self.config.id;
+            let peer = self.peers.get(id);
+            let leads = self.shards.iter();
+            let leads = leads.filter(|s| s.replica.leader() == Some(*id)).count();
+            NodeStatus {
+                id: *id,
+                alive: me || peer.is_some_and(|p| p.alive(now)),
+                leads: leads as u64,
+                last_heard_ms: peer
+                    .filter(|p| !me && p.heard_at != 0)
+                    .map(|p| now.saturating_sub(p.heard_at) / 1_000),
+                metrics_addr: if me {
+                    self.config.metrics_addr.map(|addr| addr.to_string())
+                } else {
+                    peer.map(|p| p.metrics_addr.clone())
+                        .filter(|addr| !addr.is_empty())
+                },
+                version: if me {
+                    Some(env!("CARGO_PKG_VERSION").to_owned())
+                } else {
+                    peer.map(|p| p.version.clone()).filter(|v| !v.is_empty())
+                },
+            }
+        };
+        let shard = |shard: &Shard| ShardStatus {
+            shard: shard.id,
+            leader: shard.replica.leader(),
+            term: shard.replica.term(),
+            applied: shard.replica.applied(),
+            committed: shard.replica.committed(),
+        };
+        ClusterStatus {
+            cluster: self.config.cluster.clone(),
+            answered_by: self.config.id,
+            nodes: self.config.nodes.iter().map(node).collect(),
+            shards: self.shards.iter().map(shard).collect(),
+            lines: self.shards.iter().map(|s| s.lines.len() as u64).sum(),
+        }
+    }
+}
+
+impl Shard {
+    /// Renews the lease once a heartbeat interval.
+    fn keep_lease(&mut self, now: Micros, interval_us: Micros) {
+        if self.reign.is_some() && now >= self.lease_asked_at + interval_us {
+            self.lease_asked_at = now;
+            // Without a quorum or before the term's first commit there is no lease to be had.
+            if self.replica.read_index(now).is_ok() {
+                self.dirty = true;
+            }
+        }
+    }
+
+    /// Finds the idle, and goes on with unfinished jobs.
+    fn recycle(&mut self, turn: &mut Turn<'_>) {
+        let Some(reign) = &mut self.reign else {
+            return;
+        };
+        // One pass at a time: its entries are applied before the next looks.
+        if self.own_in_flight > 0 {
+            return;
+        }
+        let now_ms = reign.now_ms(turn.hearing).max(self.lines.now_ms());
+        let mut ops = reign.recycler.pass(&self.lines, now_ms);
+        ops.extend(self.lines.jobs().map(|(line, incarnation)| Op::Step {
+            line: line.clone(),
+            incarnation,
+        }));
+        if ops.is_empty() && reign.stamp_due(now_ms) {
+            ops.push(Op::Stamp);
+        }
+        for op in ops {
+            self.queue_own(op);
+        }
+    }
+
+    fn publish_boards(&mut self, turn: &mut Turn<'_>) {
+        let Some(reign) = &mut self.reign else {
+            return;
+        };
+        let now_ms = reign.now_ms(turn.hearing).max(self.lines.now_ms());
+        let boards = reign.boards.due(&self.lines, turn.now, now_ms);
+        let boards = boards.into_iter().map(|b| OutEvent::Board(Box::new(b)));
+        turn.out.events.extend(boards);
+    }
+}

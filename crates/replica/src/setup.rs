@@ -1,0 +1,146 @@
+//! How a replica begins, or goes on after a restart.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use raft::RawNode;
+
+use crate::reads::Reads;
+use crate::silence::Silence;
+use crate::store::Store;
+use crate::types::micros;
+use crate::{Config, EntryReader, Micros, NewError, Replica, Restored, Role, RoleChange};
+
+/// Entries sent to a peer in one message, in bytes (a single larger one is sent alone).
+const MESSAGE_BYTES: u64 = 64 << 10;
+/// Committed entries handed out in one turn, and entries that may wait for their commit, in bytes.
+const TURN_BYTES: u64 = 4 << 20;
+/// Messages on their way to a peer: with [`MESSAGE_BYTES`] at most 4 MiB per shard and peer. Raft's
+/// default of 256 would let one returning peer fill 16 MiB of each shard's outbox.
+const INFLIGHT_MESSAGES: usize = 64;
+impl Replica {
+    /// Goes on where `restored` left off; the default of it is a group that is born now.
+    ///
+    /// `reader` is asked for entries that are no longer in memory. `now` is the time now.
+    ///
+    /// # Errors
+    /// [`NewError`]: the configuration is wrong, or log and snapshot contradict each other.
+    pub fn new(
+        config: &Config,
+        restored: Restored,
+        reader: Arc<dyn EntryReader>,
+        now: Micros,
+    ) -> Result<Replica, NewError> {
+        let shard = config.shard;
+        let timeout_us = check_config(config)?;
+        let Restored { log, snapshot } = restored;
+        let mut conf_state = snapshot.conf_state;
+        if conf_state.voters.is_empty() {
+            conf_state.voters.clone_from(&config.voters);
+        }
+        let mut hard_state = log.hard_state.clone();
+        if hard_state.commit > log.last_index {
+            return Err(NewError::CommitPastLog {
+                shard,
+                commit: hard_state.commit,
+                last: log.last_index,
+            });
+        }
+        if snapshot.index > log.last_index {
+            return Err(NewError::LogBehindSnapshot {
+                shard,
+                last: log.last_index,
+                snapshot: snapshot.index,
+            });
+        }
+        if snapshot.index < log.cut_index {
+            return Err(NewError::SnapshotBehindLog {
+                shard,
+                cut: log.cut_index,
+                snapshot: snapshot.index,
+            });
+        }
+        // The commit index is written without a sync now and then, so a snapshot can be ahead of it;
+        // what is in a snapshot was committed.
+        hard_state.commit = hard_state.commit.max(snapshot.index);
+        let fresh = log.last_index == 0 && hard_state.term == 0;
+        let term = hard_state.term;
+
+        let store = Store::open(shard, reader, &log, hard_state, conf_state)?;
+        let log_term = store.term_at(snapshot.index).unwrap_or(0);
+        if log_term != snapshot.term {
+            let (index, snapshot_term) = (snapshot.index, snapshot.term);
+            return Err(NewError::SnapshotOfOtherLog {
+                shard,
+                index,
+                log_term,
+                snapshot_term,
+            });
+        }
+        let last_term = store.term_at(log.last_index).unwrap_or(0);
+        if last_term > term {
+            return Err(NewError::TermBehindLog {
+                shard,
+                term,
+                last_term,
+            });
+        }
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let raw = RawNode::new(&raft_config(config, snapshot.index), store, &logger)
+            .map_err(|source| NewError::Raft { shard, source })?;
+        Ok(Replica {
+            shard,
+            raw,
+            reads: Reads::new(micros(config.lease)),
+            silence: Silence::new(timeout_us, now, fresh),
+            held: VecDeque::new(),
+            barrier: 0,
+            handed_out: snapshot.index,
+            votes_asked_term: 0,
+            reported: RoleChange {
+                role: Role::Follower,
+                leader: None,
+                term,
+            },
+        })
+    }
+}
+
+/// Returns the election timeout in µs.
+fn check_config(config: &Config) -> Result<Micros, NewError> {
+    let refuse = |problem: &str| {
+        Err(NewError::Config {
+            shard: config.shard,
+            problem: problem.into(),
+        })
+    };
+    let timeout_us = config.election_timeout();
+    if config.tick == Duration::ZERO {
+        return refuse("a tick takes no time");
+    }
+    if micros(config.lease) > timeout_us / 10 * 9 {
+        return refuse("the lease is longer than nine tenths of the election timeout");
+    }
+    if !config.voters.contains(&config.id) {
+        return refuse("this node is not among the voters");
+    }
+    Ok(timeout_us)
+}
+
+/// Raft's defaults are traps: one entry a message, no check of the quorum, no pre-vote, no limits.
+fn raft_config(config: &Config, applied: u64) -> raft::Config {
+    raft::Config {
+        id: config.id,
+        election_tick: config.election_ticks,
+        heartbeat_tick: config.heartbeat_ticks,
+        applied,
+        max_size_per_msg: MESSAGE_BYTES,
+        max_inflight_msgs: INFLIGHT_MESSAGES,
+        check_quorum: true,
+        pre_vote: true,
+        max_uncommitted_size: TURN_BYTES,
+        max_committed_size_per_ready: TURN_BYTES,
+        ..raft::Config::default()
+    }
+}

@@ -1,0 +1,170 @@
+//! What a turn of a replica comes to.
+
+use raft::Ready;
+use raft::eraftpb::{Entry, Message, MessageType};
+
+use crate::{Committed, Replica, Role, Turn, Write};
+
+/// Messages which wait until a write is on disk.
+pub(crate) struct Held {
+    /// The write.
+    pub(crate) write: u64,
+    /// The newest of raft's readies that is done with it: some write nothing themselves.
+    ready: u64,
+    messages: Vec<Message>,
+}
+
+impl Replica {
+    /// Whether [`Replica::ready`] has something. Also true right after it, if a turn's limits cut it
+    /// short: the shard should get another turn then.
+    pub fn has_ready(&self) -> bool {
+        self.raw.has_ready()
+            || self.raw.store().has_deferred()
+            || self.role_change() != self.reported
+    }
+
+    /// Closes a turn. Everything in the result has to be carried out; writes in order.
+    pub fn ready(&mut self) -> Option<Turn> {
+        for context in self.raw.mut_store().next_turn() {
+            self.raw.on_entries_fetched(context);
+        }
+        self.reads.end_turn();
+        let mut turn = Turn::default();
+        self.report_role(&mut turn);
+        if self.raw.has_ready() {
+            let ready = self.raw.ready();
+            self.take_ready(ready, &mut turn);
+        } else if turn.role.is_none() {
+            return None;
+        }
+        Some(turn)
+    }
+
+    fn report_role(&mut self, turn: &mut Turn) {
+        let now = self.role_change();
+        if now != self.reported {
+            let leads = (now.role == Role::Leader).then_some(now.term);
+            turn.reads_failed = self.reads.only(leads);
+            turn.role = Some(now);
+            self.reported = now;
+        }
+    }
+
+    fn take_ready(&mut self, mut ready: Ready, turn: &mut Turn) {
+        let number = ready.number();
+        turn.send = ready.take_messages();
+        let after_write = ready.take_persisted_messages();
+        let entries = ready.take_entries();
+        let hard_state = ready.hs().cloned();
+        let must_sync = ready.must_sync();
+        turn.committed = ready
+            .take_committed_entries()
+            .into_iter()
+            .map(Committed::from)
+            .collect();
+        if let Some(last) = turn.committed.last() {
+            self.handed_out = last.index;
+        }
+        let applied = self.applied();
+        for state in ready.take_read_states() {
+            turn.reads
+                .extend(self.reads.grant(&state.request_ctx, state.index, applied));
+        }
+        self.store_entries(number, &entries);
+        self.raw.advance_append_async(ready);
+        self.hold(number, must_sync, after_write, turn);
+        self.note_votes(&turn.send);
+        if !entries.is_empty() || hard_state.is_some() {
+            turn.write = Some(Write {
+                shard: self.shard,
+                number,
+                entries,
+                hard_state,
+                must_sync,
+            });
+        }
+    }
+
+    /// Raft must be able to read them from now on.
+    fn store_entries(&mut self, number: u64, entries: &[Entry]) {
+        let Some(first) = entries.first() else { return };
+        if first.index <= self.raw.store().last_index() && !self.held.is_empty() {
+            self.barrier = number;
+        }
+        self.raw.mut_store().append(entries);
+    }
+
+    /// Keeps messages back until what they promise is on disk.
+    fn hold(&mut self, number: u64, must_sync: bool, messages: Vec<Message>, turn: &mut Turn) {
+        if must_sync {
+            self.held.push_back(Held {
+                write: number,
+                ready: number,
+                messages,
+            });
+        } else if let Some(held) = self.held.back_mut() {
+            // They promise nothing new, but may repeat what waits.
+            held.ready = number;
+            held.messages.extend(messages);
+        } else {
+            self.raw.on_persist_ready(number);
+            turn.send.extend(messages);
+        }
+    }
+
+    /// The write of this number is on disk, and so are all before it. Returns what had to wait for
+    /// that, to be sent now; call [`Replica::ready`] in the same turn, as entries may be committed now.
+    #[must_use]
+    pub fn on_persisted(&mut self, number: u64) -> Vec<Message> {
+        if number < self.barrier {
+            // Raft compares term and index of what was persisted with the newest log, so it would take
+            // an entry for safe that was written, then replaced, then written again, while only the
+            // first write is on disk, and the second will take it away for a moment.
+            return Vec::new();
+        }
+        let mut messages = Vec::new();
+        let mut ready = None;
+        while let Some(held) = self.held.pop_front_if(|held| held.write <= number) {
+            ready = Some(held.ready);
+            messages.extend(held.messages);
+        }
+        if let Some(ready) = ready {
+            self.raw.on_persist_ready(ready);
+            let persisted = self.raw.raft.raft_log.persisted;
+            self.raw.mut_store().evict(persisted);
+            self.note_votes(&messages);
+        }
+        messages
+    }
+
+    fn note_votes(&mut self, sent: &[Message]) {
+        for message in sent {
+            if message.get_msg_type() == MessageType::MsgRequestVote {
+                self.votes_asked_term = message.term;
+            }
+        }
+    }
+
+    /// Everything handed out through `index` is applied.
+    pub fn on_applied(&mut self, index: u64) {
+        debug_assert!(index <= self.handed_out, "applied what was not handed out");
+        let index = index.min(self.handed_out);
+        if index > self.applied() {
+            self.raw.advance_apply_to(index);
+            self.reads.applied(index);
+        }
+    }
+
+    /// Forgets the log through `through`, or as far as it is applied if that is less; the storage may
+    /// cut what this returns. Everything through it must be in a snapshot on disk, and on every member
+    /// ([`Replica::matched_by_all`] of a leader, as spread through the log): no peer can be given a
+    /// snapshot yet.
+    #[must_use]
+    pub fn cut(&mut self, through: u64) -> u64 {
+        let through = through.min(self.applied());
+        if through > self.raw.store().cut_index() {
+            self.raw.mut_store().cut(through);
+        }
+        self.raw.store().cut_index()
+    }
+}
