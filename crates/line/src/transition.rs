@@ -55,13 +55,14 @@ impl Line {
         line
     }
 
-    /// The one place that gives numbers.
+    /// The one place that gives numbers. Whoever asks has seen that there is room.
     pub(crate) fn issue(
         &mut self,
         lane: u8,
         key: Option<&[u8]>,
         turn: &mut Turn<'_>,
     ) -> Result<Token, Refused> {
+        debug_assert!(self.room() > 0, "a number beyond the limit");
         let key: Option<Arc<[u8]>> = key.map(Into::into);
         let into = self.lanes.get_mut(usize::from(lane));
         let into = into

@@ -88,10 +88,14 @@ impl Run {
         };
         let (mut expected_events, incarnation) = (Vec::new(), self.index * 4_096 + 7);
         let before = self.lines.dump();
+        let foreseen = self.foreseen(op);
         let reply = self.lines.apply(stamp, op, events);
         let expected = self
             .naive
             .apply(incarnation, now_ms, op, &mut expected_events);
+        if let Some(foreseen) = foreseen {
+            assert_eq!(reply.as_ref().err(), foreseen.as_ref(), "as foreseen");
+        }
         self.compare_reply(&reply, expected);
         assert_eq!(events, &expected_events, "events of {op:?}");
         if reply.is_err() {
@@ -99,6 +103,15 @@ impl Run {
             after.head.now_ms = before.head.now_ms;
             assert_eq!(before, after, "an error means no effect");
         }
+    }
+
+    /// What a leader would refuse an `enter` with, without asking the log.
+    fn foreseen(&self, op: &Op) -> Option<Option<Refused>> {
+        let Op::Enter { line, key, lane } = op else {
+            return None;
+        };
+        let line = self.lines.get(line)?;
+        Some(line.would_refuse_enter(key.as_deref(), lane.as_ref()))
     }
 
     fn compare_reply(&self, reply: &Result<Reply, Refused>, expected: Result<Answer, Refused>) {
