@@ -86,6 +86,12 @@ impl Error {
         self.kind
     }
 
+    /// What a human reads, without the kind.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     /// The contract's error code, if the cluster gave one as its final answer.
     #[must_use]
     pub fn code(&self) -> Option<Code> {

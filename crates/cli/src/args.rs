@@ -1,0 +1,180 @@
+//! The command line.
+
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use nowserving_client::{Client, ClientOptions};
+
+use crate::cluster::ClusterCommand;
+use crate::demo::DemoArgs;
+use crate::dev::DevArgs;
+use crate::embedded::leash::{self, LeashArgs};
+use crate::line::LineCommand;
+use crate::node::NodeArgs;
+use crate::user::{
+    ClaimArgs, CompleteArgs, EnterArgs, FindArgs, InfoArgs, LeaveArgs, RenewArgs, StatusArgs,
+};
+use crate::watch::WatchArgs;
+
+const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
+
+/// A virtual queue: takes a crowd in, hands out numbers, and lets as many into checkout as there
+/// are seats.
+#[derive(Debug, Parser)]
+#[command(
+    name = "nowserving",
+    version,
+    after_help = "\
+Try it:
+  nowserving demo                                     a cluster, a crowd, and a leader that dies
+  nowserving dev --data-dir ./data                    a cluster to develop against
+  nowserving line create shop-1 --seats 50 --queue-limit 10000
+  nowserving enter shop-1 --key order-4711            prints the ticket
+  nowserving watch shop-1                             the board, live
+
+Exit codes: 0 done; 1 the cluster refused (the error says why); 2 wrong usage;
+3 the cluster could not be reached, or did not answer in time."
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags of all commands.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// NATS server(s), comma-separated [default: nats://127.0.0.1:4222].
+    // No default for clap: a node must tell a flag from none, to know whether its file counts.
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "NOWSERVING_NATS",
+        hide_env_values = true
+    )]
+    pub nats: Option<String>,
+    /// First word(s) of all subjects [default: nowserving].
+    #[arg(
+        long,
+        global = true,
+        value_name = "WORD",
+        env = "NOWSERVING_PREFIX",
+        hide_env_values = true
+    )]
+    pub prefix: Option<String>,
+    /// How long to try, in milliseconds.
+    #[arg(
+        long, global = true, value_name = "MS", default_value_t = 10_000,
+        value_parser = clap::value_parser!(u64).range(1..=3_600_000)
+    )]
+    pub timeout_ms: u64,
+    /// Prints one line of JSON per answer (an error is an answer too) and nothing else.
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+impl Global {
+    /// A client as the flags say.
+    pub async fn connect(&self) -> anyhow::Result<Client> {
+        let mut options = ClientOptions::default();
+        options.deadline = Duration::from_millis(self.timeout_ms);
+        options.name = "nowserving-cli".to_owned();
+        if let Some(prefix) = &self.prefix {
+            options.prefix.clone_from(prefix);
+        }
+        let url = self.nats.as_deref().unwrap_or(NATS_DEFAULT);
+        Ok(Client::connect_with(url, options).await?)
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Demo(DemoArgs),
+    Dev(DevArgs),
+    Node(NodeArgs),
+    #[command(subcommand)]
+    Line(LineCommand),
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    Watch(WatchArgs),
+    Enter(EnterArgs),
+    Find(FindArgs),
+    Status(StatusArgs),
+    Claim(ClaimArgs),
+    Renew(RenewArgs),
+    Complete(CompleteArgs),
+    Leave(LeaveArgs),
+    Info(InfoArgs),
+    /// Starts a program that does not outlive whoever started it; used by dev and demo.
+    #[command(name = leash::NAME, hide = true)]
+    Leash(LeashArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_says_what_it_is_for() {
+        fn check(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            assert!(command.get_about().is_some(), "{path}");
+            for argument in command.get_arguments() {
+                assert!(
+                    argument.get_help().is_some(),
+                    "{path}: {}",
+                    argument.get_id()
+                );
+            }
+            command
+                .get_subcommands()
+                .for_each(|inner| check(inner, &path));
+        }
+        check(&Cli::command(), "");
+    }
+
+    #[test]
+    fn global_flags_go_before_and_after() {
+        for words in [
+            "nowserving --json --nats nats://h:1 info shop",
+            "nowserving info shop --json --nats nats://h:1",
+            "nowserving info --nats nats://h:1 shop --json",
+        ] {
+            let cli = Cli::try_parse_from(words.split(' ')).unwrap();
+            assert!(cli.global.json, "{words}");
+            assert_eq!(cli.global.nats.as_deref(), Some("nats://h:1"), "{words}");
+        }
+    }
+
+    #[test]
+    fn wrong_usage_is_exit_code_2() {
+        for words in [
+            "nowserving",
+            "nowserving nonsense",
+            "nowserving enter",
+            "nowserving renew shop T",
+            "nowserving renew shop T --epoch -1",
+            "nowserving info shop --timeout-ms 0",
+            "nowserving line",
+            "nowserving line create shop",
+            "nowserving line create shop --seats many --queue-limit 1",
+            "nowserving line set shop --unset nonsense",
+            "nowserving line set shop --seats 5 --unset seats",
+            "nowserving status shop T --consistency sometimes",
+        ] {
+            let error = Cli::try_parse_from(words.split(' ')).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{words}");
+        }
+    }
+}

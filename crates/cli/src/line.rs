@@ -1,0 +1,269 @@
+//! `nowserving line …`: what operators do with lines.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use nowserving_client::{
+    AdminLine, Code, Configure, Create, DeleteReply, LineList, ListLines, SettingsPatch,
+};
+
+use crate::args::Global;
+use crate::output::{Output, WrongUsage};
+use crate::settings::{self, Setting, SettingsFlags};
+use crate::tables;
+
+/// How often a line that is being deleted is looked at.
+const DELETE_LOOK: Duration = Duration::from_millis(200);
+
+/// Creates, changes, shows, lists and deletes lines.
+#[derive(Debug, Subcommand)]
+pub enum LineCommand {
+    /// Creates a line.
+    #[command(after_help = "\
+Examples:
+  nowserving line create shop-1 --seats 50 --queue-limit 10000
+  nowserving line create concert --seats 200 --queue-limit 100000 \\
+      --claim-timeout-ms 60000 --label city=Taipei --label event=tour-7")]
+    Create(CreateArgs),
+    /// Changes settings of a line, at once and all or none.
+    #[command(after_help = "\
+Nobody is thrown out when a limit is lowered.
+
+Examples:
+  nowserving line set shop-1 --seats 80
+  nowserving line set shop-1 --unset claim_timeout_ms,labels
+  nowserving line set shop-1 --queue-limit 0 --if-version 4711")]
+    Set(SetArgs),
+    /// Shows a line's settings, board and counts.
+    Show(ShowArgs),
+    /// Lists lines by name.
+    #[command(after_help = "\
+Examples:
+  nowserving line list --label city=Taipei
+  nowserving line list --limit 1000 --after shop-5 --json")]
+    List(ListArgs),
+    /// Deletes a line.
+    #[command(after_help = "\
+Without --force only a line that nobody is in. With --force everybody goes with reason `closed`,
+which can take a while in a long line; the command ends when the line is gone.
+
+Examples:
+  nowserving line delete shop-1
+  nowserving line delete shop-1 --force")]
+    Delete(DeleteArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// The line's name: 1 to 64 of A-Z a-z 0-9 _ -.
+    name: String,
+    #[command(flatten)]
+    settings: RequiredSettings,
+}
+
+/// [`SettingsFlags`], of which `--seats` and `--queue-limit` are required.
+#[derive(Debug)]
+struct RequiredSettings(SettingsFlags);
+
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// The line's name.
+    name: String,
+    #[command(flatten)]
+    settings: SettingsFlags,
+    /// Puts a setting back to its default; several by commas or by repeating.
+    #[arg(long, value_name = "SETTING", value_delimiter = ',')]
+    unset: Vec<Setting>,
+    /// Only if the settings have not changed since the line had this version.
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// The line's name.
+    name: String,
+}
+
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Only lines with this label; repeated: with all of them.
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = settings::label)]
+    labels: Vec<(String, String)>,
+    /// Begin after this name.
+    #[arg(long, value_name = "NAME")]
+    after: Option<String>,
+    /// How many lines at most.
+    #[arg(
+        long, value_name = "N", default_value_t = 200,
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000)
+    )]
+    limit: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct DeleteArgs {
+    /// The line's name.
+    name: String,
+    /// Also if somebody is in it.
+    #[arg(long)]
+    force: bool,
+}
+
+impl clap::FromArgMatches for RequiredSettings {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        SettingsFlags::from_arg_matches(matches).map(RequiredSettings)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        self.0.update_from_arg_matches(matches)
+    }
+}
+
+impl Args for RequiredSettings {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        SettingsFlags::augment_args(command)
+            .mut_arg("seats", |arg| arg.required(true))
+            .mut_arg("queue_limit", |arg| arg.required(true))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        SettingsFlags::augment_args_for_update(command)
+    }
+}
+
+/// Runs one of them.
+pub async fn run(
+    command: LineCommand,
+    global: &Global,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    match command {
+        LineCommand::Create(args) => create(args, global, output).await?,
+        LineCommand::Set(args) => set(args, global, output).await?,
+        LineCommand::Show(args) => {
+            let line = line(global, &args.name).await?.show().await?;
+            output.answer(&line, |line| tables::line(line, output))?;
+        }
+        LineCommand::List(args) => list(args, global, output).await?,
+        LineCommand::Delete(args) => delete(args, global, output).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn line(global: &Global, name: &str) -> anyhow::Result<AdminLine> {
+    Ok(global.connect().await?.admin().line(name)?)
+}
+
+async fn create(args: CreateArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
+    let settings = args.settings.0.patch(&[])?;
+    let line = line(global, &args.name).await?;
+    let made = line.create(&Create { settings }).await?;
+    output.answer(&made, |made| tables::line(made, output))
+}
+
+async fn set(args: SetArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
+    let SetArgs {
+        name,
+        settings,
+        unset,
+        if_version,
+    } = args;
+    let settings = settings.patch(&unset)?;
+    if settings == SettingsPatch::default() {
+        return Err(WrongUsage("nothing to set or unset".to_owned()).into());
+    }
+    let line = line(global, &name).await?;
+    let changed = line
+        .configure(&Configure {
+            if_version,
+            settings,
+        })
+        .await?;
+    output.answer(&changed, |changed| tables::line(changed, output))
+}
+
+async fn list(args: ListArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
+    let admin = global.connect().await?.admin();
+    let after = args.after.as_deref().map(line_name).transpose()?;
+    let labels: BTreeMap<String, String> = args.labels.into_iter().collect();
+    let mut all = LineList::default();
+    let mut page = ListLines {
+        after,
+        limit: None,
+        labels,
+    };
+    loop {
+        let left = args.limit - all.lines.len() as u64;
+        page.limit = Some(left.min(200));
+        let got = admin.list_lines(&page).await?;
+        let is_empty = got.lines.is_empty();
+        all.lines.extend(got.lines);
+        all.next = got.next;
+        let Some(next) = &all.next else { break };
+        // The second is for a page without lines that still names a next one: no endless loop.
+        if all.lines.len() as u64 >= args.limit || is_empty {
+            break;
+        }
+        page.after = Some(next.clone());
+    }
+    output.answer(&all, |all| tables::lines(all, output))
+}
+
+fn line_name(name: &str) -> anyhow::Result<nowserving_client::LineName> {
+    nowserving_client::LineName::try_from(name)
+        .map_err(|error| WrongUsage(format!("{name:?}: {error}")).into())
+}
+
+async fn delete(args: DeleteArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
+    let line = line(global, &args.name).await?;
+    let mut reply = line.delete(args.force).await?;
+    if !reply.deleted {
+        until_gone(&line, &mut reply, output).await?;
+    }
+    output.answer(&reply, |reply| format!("{} is deleted", reply.line))
+}
+
+/// Follows a deletion under way. It goes on by itself: ending this command does not stop it.
+async fn until_gone(
+    line: &AdminLine,
+    reply: &mut DeleteReply,
+    output: &Output,
+) -> anyhow::Result<()> {
+    let bar = progress(reply.remaining, output.live);
+    while !reply.deleted {
+        tokio::time::sleep(DELETE_LOOK).await;
+        match line.show().await {
+            Ok(shown) => {
+                reply.remaining = shown.deleting.unwrap_or_default();
+                bar.set_position(
+                    bar.length()
+                        .unwrap_or_default()
+                        .saturating_sub(reply.remaining),
+                );
+            }
+            Err(error) if error.code() == Some(Code::LineNotFound) => {
+                reply.deleted = true;
+                reply.remaining = 0;
+            }
+            Err(error) if error.is_transient() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn progress(tokens: u64, live: bool) -> ProgressBar {
+    if !live {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(tokens);
+    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos} of {len} tokens ended") {
+        bar.set_style(style);
+    }
+    bar
+}

@@ -1,0 +1,32 @@
+//! Logs go to stderr: what is on stdout is the answer.
+
+use std::io::IsTerminal as _;
+
+use tracing_subscriber::EnvFilter;
+
+/// How a log line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// One JSON object per line, for programs.
+    Json,
+}
+
+/// Starts logging as `RUST_LOG` says; without it a node tells what it does, and the other commands
+/// only what goes wrong.
+pub fn start(format: Format) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
+        EnvFilter::new("warn,nowserving=info,nowserving_node=info,nowserving_log=info")
+    });
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match format {
+        Format::Json => subscriber.json().init(),
+        Format::Text => {
+            let colour = crate::output::wants_colour(std::io::stderr().is_terminal());
+            subscriber.with_ansi(colour).init();
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! `nowserving`: the cluster's node, and everything an operator or developer does with a cluster.
+
+mod args;
+mod cluster;
+mod demo;
+mod dev;
+mod embedded;
+mod line;
+mod logs;
+mod node;
+mod output;
+mod settings;
+mod tables;
+mod user;
+mod watch;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::{Cli, Command};
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    logs::start(match &cli.command {
+        Command::Node(args) => args.log_format(),
+        _ => logs::Format::Text,
+    });
+    let output = Output::new(cli.global.json);
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return output.fail(&anyhow::Error::from(error).context("no threads")),
+    };
+    match runtime.block_on(run(cli, &output)) {
+        Ok(code) => code,
+        Err(error) => output.fail(&error),
+    }
+}
+
+async fn run(cli: Cli, output: &Output) -> anyhow::Result<ExitCode> {
+    let Cli { global, command } = cli;
+    match command {
+        Command::Node(args) => node::run(args, &global).await,
+        Command::Dev(args) => dev::run(args).await,
+        Command::Demo(args) => demo::run(args, global.json).await,
+        Command::Line(command) => line::run(command, &global, output).await,
+        Command::Cluster(command) => cluster::run(command, &global, output).await,
+        Command::Watch(args) => watch::run(args, &global, output).await,
+        Command::Enter(args) => user::enter(args, &global, output).await,
+        Command::Find(args) => user::find(args, &global, output).await,
+        Command::Status(args) => user::status(args, &global, output).await,
+        Command::Claim(args) => user::claim(args, &global, output).await,
+        Command::Renew(args) => user::renew(args, &global, output).await,
+        Command::Complete(args) => user::complete(args, &global, output).await,
+        Command::Leave(args) => user::leave(args, &global, output).await,
+        Command::Info(args) => user::info(args, &global, output).await,
+        Command::Leash(args) => embedded::leash::run(args),
+    }
+}

@@ -1,0 +1,234 @@
+//! `nowserving node`: one node of a cluster, in the foreground.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args;
+use nowserving_node::{Config, ConfigError};
+
+use crate::args::Global;
+use crate::embedded::Interrupts;
+use crate::logs;
+use crate::output::WrongUsage;
+
+/// Runs one node of a cluster until it is told to stop.
+///
+/// Every flag can also stand in the file given with --config, its dashes as underscores, or in the
+/// environment as NOWSERVING_ and its name; a flag wins over the environment, and that over the
+/// file. SIGINT and SIGTERM stop it: it hands its leadership over first.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nowserving node --config /etc/nowserving/node.toml
+  nowserving node --id 1 --nodes 1,2,3 --cluster prod --data-dir /var/lib/nowserving \\
+      --key-file /etc/nowserving/cluster.key --nats nats://10.0.0.5:4222
+
+The file:
+  id = 1
+  nodes = [1, 2, 3]
+  cluster = \"prod\"
+  data_dir = \"/var/lib/nowserving\"
+  key_file = \"/etc/nowserving/cluster.key\"
+  nats = \"nats://10.0.0.5:4222\"
+  metrics_addr = \"127.0.0.1:9464\"")]
+pub struct NodeArgs {
+    /// A TOML file with any of the settings below.
+    #[arg(long, value_name = "FILE", env = "NOWSERVING_CONFIG")]
+    config: Option<PathBuf>,
+    /// How log lines look.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "text",
+        env = "NOWSERVING_LOG_FORMAT"
+    )]
+    log_format: logs::Format,
+    /// This node's number, 1 to 65535, unique in the cluster.
+    #[arg(long, value_name = "N", env = "NOWSERVING_ID")]
+    id: Option<u64>,
+    /// The numbers of all nodes, for example 1,2,3.
+    #[arg(
+        long,
+        value_name = "N,N,N",
+        value_delimiter = ',',
+        env = "NOWSERVING_NODES"
+    )]
+    nodes: Option<Vec<u64>>,
+    /// The cluster's name.
+    #[arg(long, value_name = "NAME", env = "NOWSERVING_CLUSTER")]
+    cluster: Option<String>,
+    /// How many shards; fixed at the cluster's birth [default: 16].
+    #[arg(long, value_name = "N", env = "NOWSERVING_SHARDS")]
+    shards: Option<u32>,
+    /// Where the node keeps its log and snapshots.
+    // A string and not a path, as it has to go into a table of TOML unharmed.
+    #[arg(long, value_name = "DIR", env = "NOWSERVING_DATA_DIR")]
+    data_dir: Option<String>,
+    /// The cluster's key; the file must be readable by its owner alone.
+    #[arg(long, value_name = "FILE", env = "NOWSERVING_KEY_FILE")]
+    key_file: Option<String>,
+    /// NATS server(s) for what the nodes say to each other [default: those of --nats].
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "NOWSERVING_PEER_NATS",
+        hide_env_values = true
+    )]
+    peer_nats: Option<String>,
+    /// Where Prometheus may scrape; nowhere if not given.
+    #[arg(long, value_name = "ADDR:PORT", env = "NOWSERVING_METRICS_ADDR")]
+    metrics_addr: Option<SocketAddr>,
+    /// Time between heartbeats of leaders, in milliseconds.
+    #[arg(long, value_name = "MS", env = "NOWSERVING_HEARTBEAT_MS")]
+    heartbeat_ms: Option<u64>,
+    /// A follower that hears nothing for this long stands for election, in milliseconds.
+    #[arg(long, value_name = "MS", env = "NOWSERVING_ELECTION_MS")]
+    election_ms: Option<u64>,
+    /// A shard's state goes to disk, and its log is cut, each time this many entries were applied.
+    #[arg(long, value_name = "N", env = "NOWSERVING_SNAPSHOT_ENTRIES")]
+    snapshot_entries: Option<u64>,
+}
+
+impl NodeArgs {
+    /// How log lines look: needed before anything else is.
+    pub fn log_format(&self) -> logs::Format {
+        self.log_format
+    }
+
+    /// The file with the flags laid over it, checked.
+    fn settle(self, global: &Global) -> Result<Config, ConfigError> {
+        let (mut table, origin) = match &self.config {
+            Some(path) => (Config::read_table(path)?, path.clone()),
+            None => (toml::Table::new(), PathBuf::from("of the flags")),
+        };
+        self.lay_over(&mut table, global);
+        Config::from_table(table, &origin)
+    }
+
+    fn lay_over(self, table: &mut toml::Table, global: &Global) {
+        let mut set = |name: &str, value: Option<toml::Value>| {
+            if let Some(value) = value {
+                table.insert(name.to_owned(), value);
+            }
+        };
+        set("id", self.id.map(whole));
+        set(
+            "nodes",
+            self.nodes
+                .map(|ids| toml::Value::Array(ids.into_iter().map(whole).collect())),
+        );
+        set("cluster", self.cluster.map(Into::into));
+        set("shards", self.shards.map(Into::into));
+        set("data_dir", self.data_dir.map(Into::into));
+        set("key_file", self.key_file.map(Into::into));
+        set("nats", global.nats.clone().map(Into::into));
+        set("peer_nats", self.peer_nats.map(Into::into));
+        set(
+            "metrics_addr",
+            self.metrics_addr.map(|addr| addr.to_string().into()),
+        );
+        set("prefix", global.prefix.clone().map(Into::into));
+        set("heartbeat_ms", self.heartbeat_ms.map(whole));
+        set("election_ms", self.election_ms.map(whole));
+        set("snapshot_entries", self.snapshot_entries.map(whole));
+    }
+}
+
+/// TOML's numbers end at 2^63; so much is out of every range here, and is refused as such.
+fn whole(number: u64) -> toml::Value {
+    i64::try_from(number).unwrap_or(i64::MAX).into()
+}
+
+/// Runs until a signal comes.
+pub async fn run(args: NodeArgs, global: &Global) -> anyhow::Result<ExitCode> {
+    let config = args
+        .settle(global)
+        .map_err(|error| WrongUsage(error.to_string()))?;
+    let mut interrupts = Interrupts::listen().context("signals")?;
+    let stop = async move {
+        let signal = interrupts.next().await;
+        tracing::info!(signal, "stopping");
+    };
+    nowserving_node::run(config, stop).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Probe {
+        #[command(flatten)]
+        global: Global,
+        #[command(flatten)]
+        node: NodeArgs,
+    }
+
+    fn settle(words: &str) -> Result<Config, ConfigError> {
+        let words = std::iter::once("probe").chain(words.split_whitespace());
+        let Probe { global, node } = Probe::try_parse_from(words).unwrap();
+        node.settle(&global)
+    }
+
+    const FLAGS: &str =
+        "--id 2 --nodes 1,2,3 --cluster c --data-dir d --key-file k --nats nats://h:1 ";
+
+    #[test]
+    fn flags_alone_are_enough() {
+        let more = "--shards 4 --peer-nats nats://p:1 --metrics-addr 127.0.0.1:9464 --prefix q \
+            --heartbeat-ms 50 --election-ms 500 --snapshot-entries 1000";
+        let config = settle(&format!("{FLAGS} {more}")).unwrap();
+        assert_eq!(
+            (config.id, config.nodes.as_slice()),
+            (2, [1, 2, 3].as_slice())
+        );
+        assert_eq!(config.shards, 4);
+        assert_eq!(config.nats, "nats://h:1");
+        assert_eq!(config.peer_nats(), "nats://p:1");
+        assert_eq!(config.prefix, "q");
+        assert_eq!(config.metrics_addr.unwrap().port(), 9464);
+        assert_eq!((config.heartbeat_ms, config.election_ms), (50, 500));
+        assert_eq!(config.snapshot_entries, 1000);
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("node.toml");
+        std::fs::write(
+            &file,
+            "id = 1\nnodes = [1, 2, 3]\ncluster = 'f'\ndata_dir = 'd'\nkey_file = 'k'\n\
+             nats = 'nats://f:1'\nshards = 8\n",
+        )
+        .unwrap();
+        let config = settle(&format!("--config {} --id 3 --cluster g", file.display())).unwrap();
+        assert_eq!(
+            (config.id, config.cluster.as_str(), config.shards),
+            (3, "g", 8)
+        );
+        assert_eq!(config.nats, "nats://f:1");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (words, named) in [
+            ("--id 1", "nodes"),
+            ("--config /nonexistent/file.toml", "/nonexistent/file.toml"),
+            (&format!("{FLAGS} --shards 0"), "shards"),
+            (
+                &format!("{FLAGS} --election-ms 18446744073709551615"),
+                "election_ms",
+            ),
+        ] {
+            let error = settle(words).unwrap_err().to_string();
+            assert!(error.contains(named), "{words}: {error}");
+        }
+    }
+}

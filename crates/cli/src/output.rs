@@ -1,0 +1,200 @@
+//! Answers on stdout, errors on stderr; with `--json` both as one line of JSON on stdout.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use nowserving_client::{ApiError, Code, Error, Kind};
+use serde::Serialize;
+
+/// The cluster refused.
+pub const REFUSED: u8 = 1;
+/// The command line was wrong.
+pub const USAGE: u8 = 2;
+/// The cluster could not be reached, or did not answer in time.
+pub const UNREACHABLE: u8 = 3;
+
+/// The command line asks for something that makes no sense.
+#[derive(Debug, PartialEq, Eq)]
+pub struct WrongUsage(pub String);
+
+impl std::fmt::Display for WrongUsage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} (see --help)", self.0)
+    }
+}
+
+impl std::error::Error for WrongUsage {}
+
+/// Where answers go, and in which form.
+#[derive(Debug, Clone, Copy)]
+pub struct Output {
+    /// One line of JSON per answer.
+    pub json: bool,
+    /// Colours may be used on stdout.
+    pub colour: bool,
+    /// Somebody is looking: what was printed may be replaced.
+    pub live: bool,
+}
+
+impl Output {
+    pub fn new(json: bool) -> Output {
+        let terminal = io::stdout().is_terminal();
+        Output {
+            json,
+            colour: !json && wants_colour(terminal),
+            live: !json && terminal,
+        }
+    }
+
+    /// Prints an answer: as JSON, or as the text that `text` makes of it.
+    pub fn answer<T: Serialize>(
+        &self,
+        value: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> anyhow::Result<()> {
+        if self.json {
+            self.line(&serde_json::to_string(value)?)
+        } else {
+            self.line(&text(value))
+        }
+    }
+
+    /// Prints one line (or a table), at once: a pipe's reader is waiting for it.
+    pub fn line(&self, text: &str) -> anyhow::Result<()> {
+        let mut stdout = io::stdout().lock();
+        writeln!(stdout, "{text}")?;
+        stdout.flush()?;
+        Ok(())
+    }
+
+    /// Tells an error and gives the exit code that belongs to it.
+    pub fn fail(&self, error: &anyhow::Error) -> ExitCode {
+        if is_broken_pipe(error) {
+            // `nowserving watch shop | head`: the reader has what it wanted.
+            return ExitCode::SUCCESS;
+        }
+        let code = exit_code(error);
+        if self.json {
+            // Nothing is left to do if stdout is gone as well.
+            let _ = self.line(&error_json(error).to_string());
+        } else {
+            eprintln!(
+                "{}",
+                error_text(error, wants_colour(io::stderr().is_terminal()))
+            );
+        }
+        ExitCode::from(code)
+    }
+}
+
+/// Colours: only on a terminal, and not if the user said no (<https://no-color.org>).
+pub fn wants_colour(terminal: bool) -> bool {
+    let said_no = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    terminal && !said_no && !dumb
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+fn exit_code(error: &anyhow::Error) -> u8 {
+    if error.is::<WrongUsage>() {
+        return USAGE;
+    }
+    match error.downcast_ref::<Error>().map(Error::kind) {
+        Some(Kind::BadArgument) => USAGE,
+        Some(Kind::Refused(_)) | None => REFUSED,
+        Some(_) => UNREACHABLE,
+    }
+}
+
+/// The contract's error object; also for errors that no node has sent.
+pub fn error_json(error: &anyhow::Error) -> serde_json::Value {
+    let Some(error) = error.downcast_ref::<Error>() else {
+        return serde_json::json!({"error": {"code": "failed", "message": format!("{error:#}")}});
+    };
+    let code = match error.kind() {
+        Kind::Refused(code) => code,
+        Kind::BadArgument => Code::BadRequest,
+        Kind::OutcomeUnknown => Code::OutcomeUnknown,
+        _ => Code::Unavailable,
+    };
+    // Not `Display`: it begins with the kind, which stands in `code` already.
+    let message = error.message().to_owned();
+    let api = match error.api() {
+        Some(api) => ApiError {
+            code,
+            message,
+            ..api.clone()
+        },
+        None => ApiError::new(code, message),
+    };
+    serde_json::json!({ "error": api })
+}
+
+/// The error as people read it.
+pub fn error_text(error: &anyhow::Error, colour: bool) -> String {
+    let label = if colour {
+        "\u{1b}[1;31merror\u{1b}[0m"
+    } else {
+        "error"
+    };
+    let retry = error
+        .downcast_ref::<Error>()
+        .and_then(Error::retry_after)
+        .map(|after| format!(" (try again in {} ms)", after.as_millis()));
+    format!("{label}: {error:#}{}", retry.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn other_errors_are_told_too() {
+        let error = anyhow::anyhow!("inner").context("outer");
+        assert_eq!(exit_code(&error), REFUSED);
+        assert_eq!(error_json(&error)["error"]["message"], "outer: inner");
+        assert_eq!(error_text(&error, false), "error: outer: inner");
+        assert!(error_text(&error, true).starts_with('\u{1b}'));
+    }
+
+    #[test]
+    fn wrong_usage_found_late_is_exit_code_2_too() {
+        assert_eq!(exit_code(&WrongUsage("x".to_owned()).into()), USAGE);
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_error() {
+        let error = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert!(is_broken_pipe(&error));
+        assert!(!is_broken_pipe(&anyhow::anyhow!("else")));
+    }
+
+    #[tokio::test]
+    async fn an_unreachable_cluster_is_exit_code_3() {
+        // Port 1 of this machine: nobody listens there.
+        let error = nowserving_client::Client::connect("nats://user:secret@127.0.0.1:1")
+            .await
+            .err()
+            .unwrap();
+        let error = anyhow::Error::from(error);
+        assert_eq!(exit_code(&error), UNREACHABLE);
+        let json = error_json(&error);
+        assert_eq!(json["error"]["code"], "unavailable");
+        assert!(!json.to_string().contains("secret"), "{json}");
+    }
+
+    #[tokio::test]
+    async fn a_malformed_url_is_wrong_usage() {
+        let error = nowserving_client::Client::connect("nats://a b")
+            .await
+            .err()
+            .unwrap();
+        assert_eq!(exit_code(&error.into()), USAGE);
+    }
+}

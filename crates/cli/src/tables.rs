@@ -1,0 +1,374 @@
+//! Answers as people read them.
+
+use std::collections::BTreeMap;
+
+use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, TableStyle, presets};
+use nowserving_client::{
+    BoardReply, ClusterStatus, InfoReply, LineList, LineReply, NodeStatus, State, StatusReply,
+};
+
+use crate::output::Output;
+
+/// A table in the one style of this program: numbers to the right.
+struct Sheet {
+    table: Table,
+    colour: bool,
+}
+
+impl Sheet {
+    fn new(header: &[&str], output: &Output) -> Sheet {
+        let mut sheet = Sheet::styled(presets::UTF8_BORDERS_ONLY, output);
+        let cells: Vec<Cell> = header.iter().map(|text| sheet.bold(text)).collect();
+        sheet.table.set_header(cells);
+        sheet
+    }
+
+    /// Names and values, without a header.
+    fn pairs(output: &Output) -> Sheet {
+        Sheet::styled(presets::NOTHING, output)
+    }
+
+    fn styled(style: TableStyle, output: &Output) -> Sheet {
+        let mut table = Table::new();
+        // Whether stdout may be coloured is decided by `Output`, for all output alike.
+        table.load_style(style).force_no_tty();
+        if output.colour {
+            table.enforce_styling();
+        }
+        Sheet {
+            table,
+            colour: output.colour,
+        }
+    }
+
+    fn bold(&self, text: &str) -> Cell {
+        let cell = Cell::new(text);
+        if self.colour {
+            cell.add_attribute(Attribute::Bold)
+        } else {
+            cell
+        }
+    }
+
+    fn tint(&self, text: impl ToString, color: Color) -> Cell {
+        let cell = Cell::new(text);
+        if self.colour { cell.fg(color) } else { cell }
+    }
+
+    fn row(&mut self, cells: Vec<Cell>) {
+        self.table.add_row(cells);
+    }
+
+    fn pair(&mut self, name: &str, value: impl ToString) {
+        self.row(vec![Cell::new(name), Cell::new(value)]);
+    }
+
+    fn text(self) -> String {
+        self.table.trim_fmt()
+    }
+}
+
+fn number(value: impl ToString) -> Cell {
+    Cell::new(value).set_alignment(CellAlignment::Right)
+}
+
+fn state_color(state: State) -> Color {
+    match state {
+        State::Waiting => Color::Yellow,
+        State::Admitted | State::InCheckout => Color::Green,
+        State::Gone => Color::DarkGrey,
+    }
+}
+
+/// A token's status.
+pub fn status(status: &StatusReply, output: &Output) -> String {
+    let mut sheet = Sheet::pairs(output);
+    sheet.pair("line", status.line.as_str());
+    sheet.pair("lane", status.lane.as_str());
+    sheet.pair("token", status.token);
+    let state = sheet.tint(status.state.as_str(), state_color(status.state));
+    sheet.row(vec![Cell::new("state"), state]);
+    let optional = [
+        ("position", status.position),
+        ("ahead", status.ahead),
+        ("epoch", status.epoch),
+    ];
+    for (name, value) in optional {
+        if let Some(value) = value {
+            sheet.pair(name, value);
+        }
+    }
+    if let Some(at_ms) = status.expires_at_ms {
+        sheet.pair("expires in", duration(at_ms.saturating_sub(status.at_ms)));
+    }
+    if let Some(reason) = &status.reason {
+        sheet.pair("reason", reason);
+    }
+    sheet.pair("admitted through", status.admitted_through);
+    sheet.pair("version", status.version);
+    if let Some(ticket) = &status.ticket {
+        sheet.pair("ticket", ticket);
+    }
+    sheet.text()
+}
+
+/// Where a token stands, in one line.
+pub fn place_line(status: &StatusReply) -> String {
+    let mut text = format!("token {} {}", status.token, status.state.as_str());
+    if let (Some(position), Some(ahead)) = (status.position, status.ahead) {
+        text.push_str(&format!(", position {position} ({ahead} ahead)"));
+    }
+    if let Some(at_ms) = status.expires_at_ms {
+        text.push_str(&format!(
+            ", for {}",
+            duration(at_ms.saturating_sub(status.at_ms))
+        ));
+    }
+    if let Some(reason) = &status.reason {
+        text.push_str(&format!(", {reason}"));
+    }
+    format!("{text}, version {}", status.version)
+}
+
+/// A board, in one line.
+pub fn board_line(board: &BoardReply) -> String {
+    let mut text = format!("{}, version {}", seats(board), board.version);
+    for lane in &board.lanes {
+        text.push_str(&format!(
+            "; {}: {} waiting, next {}, done through {}, admitted through {}, accepts through {}",
+            lane.lane.as_str(),
+            lane.waiting,
+            lane.next_token,
+            lane.done_through,
+            lane.admitted_through,
+            lane.accepts_through,
+        ));
+    }
+    text
+}
+
+fn seats(board: &BoardReply) -> String {
+    format!(
+        "{} {}: {} of {} seats held ({} in checkout, {} admitted)",
+        board.line.as_str(),
+        board.phase,
+        board.admitted + board.in_checkout,
+        board.seats,
+        board.in_checkout,
+        board.admitted,
+    )
+}
+
+/// A board: the seats, then the pointers lane by lane.
+pub fn board(board: &BoardReply, output: &Output) -> String {
+    let header = [
+        "lane",
+        "waiting",
+        "done through",
+        "admitted through",
+        "accepts through",
+        "next token",
+    ];
+    let mut sheet = Sheet::new(&header, output);
+    for lane in &board.lanes {
+        let numbers = [
+            lane.waiting,
+            lane.done_through,
+            lane.admitted_through,
+            lane.accepts_through,
+            lane.next_token,
+        ];
+        let name = Cell::new(lane.lane.as_str());
+        sheet.row(std::iter::once(name).chain(numbers.map(number)).collect());
+    }
+    format!(
+        "{}, version {}\n{}",
+        seats(board),
+        board.version,
+        sheet.text()
+    )
+}
+
+/// A board and what users may see of the settings.
+pub fn info(info: &InfoReply, output: &Output) -> String {
+    let settings = serde_json::to_value(&info.settings).unwrap_or_default();
+    format!(
+        "{}\n{}",
+        board(&info.board, output),
+        settings_table(&settings, output)
+    )
+}
+
+/// A line as an operator sees it.
+pub fn line(line: &LineReply, output: &Output) -> String {
+    let settings = serde_json::to_value(&line.settings).unwrap_or_default();
+    let mut text = board(&line.board, output);
+    if let Some(remaining) = line.deleting {
+        text.push_str(&format!(
+            "\nbeing deleted: {remaining} tokens still to be ended"
+        ));
+    }
+    let gone: Vec<String> = line
+        .counts
+        .gone
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(reason, count)| format!("{count} {reason}"))
+        .collect();
+    text.push_str(&format!("\n{} numbers issued", line.counts.issued));
+    if !gone.is_empty() {
+        text.push_str(&format!("; gone: {}", gone.join(", ")));
+    }
+    format!(
+        "{text}\n{}\nsettings version {}, incarnation {}",
+        settings_table(&settings, output),
+        line.settings_version,
+        line.incarnation
+    )
+}
+
+/// Every setting under its own name: what is shown can be typed.
+fn settings_table(settings: &serde_json::Value, output: &Output) -> String {
+    let mut sheet = Sheet::pairs(output);
+    for (name, value) in settings.as_object().into_iter().flatten() {
+        match (value.as_u64(), value.as_object()) {
+            (Some(ms), _) if name.ends_with("_ms") => {
+                sheet.pair(name, format!("{ms} ({})", duration(ms)));
+            }
+            (_, Some(words)) => {
+                let words = words
+                    .iter()
+                    .map(|(name, word)| format!("{name}={}", word.as_str().unwrap_or_default()));
+                sheet.pair(name, words.collect::<Vec<_>>().join(", "));
+            }
+            _ => sheet.pair(name, value),
+        }
+    }
+    sheet.text()
+}
+
+/// A list of lines.
+pub fn lines(list: &LineList, output: &Output) -> String {
+    let header = [
+        "line",
+        "phase",
+        "seats",
+        "queue limit",
+        "waiting",
+        "admitted",
+        "in checkout",
+        "labels",
+    ];
+    let mut sheet = Sheet::new(&header, output);
+    for line in &list.lines {
+        let labels: Vec<String> = line
+            .labels
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        sheet.row(vec![
+            Cell::new(line.line.as_str()),
+            Cell::new(&line.phase),
+            number(line.seats),
+            number(line.queue_limit),
+            number(line.waiting),
+            number(line.admitted),
+            number(line.in_checkout),
+            Cell::new(labels.join(", ")),
+        ]);
+    }
+    let mut text = sheet.text();
+    if list.lines.is_empty() {
+        text = "no lines".to_owned();
+    }
+    if let Some(next) = &list.next {
+        text.push_str(&format!("\nmore with --after {next}"));
+    }
+    text
+}
+
+/// The nodes, then the shards by who leads them.
+pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
+    let mut nodes = Sheet::new(&["node", "state", "last heard", "leads", "metrics"], output);
+    for node in &status.nodes {
+        let (word, color) = if node.alive {
+            ("alive", Color::Green)
+        } else {
+            ("silent", Color::Red)
+        };
+        let state = nodes.tint(word, color);
+        nodes.row(vec![
+            number(node.id),
+            state,
+            Cell::new(last_heard(node, status.answered_by)),
+            number(node.leads),
+            Cell::new(node.metrics_addr.as_deref().unwrap_or("-")),
+        ]);
+    }
+    let mut leaders: BTreeMap<Option<u64>, Vec<u32>> = BTreeMap::new();
+    for shard in &status.shards {
+        leaders.entry(shard.leader).or_default().push(shard.shard);
+    }
+    let mut shards = Sheet::new(&["leader", "shards"], output);
+    for (leader, numbers) in &leaders {
+        let leader = match leader {
+            Some(id) => Cell::new(format!("node {id}")),
+            None => shards.tint("none", Color::Red),
+        };
+        shards.row(vec![leader, Cell::new(ranges(numbers))]);
+    }
+    format!(
+        "cluster {}, {} lines, as node {} sees it\n{}\n{}",
+        status.cluster,
+        status.lines,
+        status.answered_by,
+        nodes.text(),
+        shards.text()
+    )
+}
+
+fn last_heard(node: &NodeStatus, answered_by: u64) -> String {
+    match node.last_heard_ms {
+        Some(ms) => format!("{} ago", duration(ms)),
+        None if node.id == answered_by => "this one".to_owned(),
+        None => "never".to_owned(),
+    }
+}
+
+/// `0-3, 7`
+fn ranges(numbers: &[u32]) -> String {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable();
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for number in sorted {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let words = ranges.iter().map(|&(first, last)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// The two largest units that matter: `1 h 30 min`, `12.5 s`, `40 ms`.
+fn duration(ms: u64) -> String {
+    let (seconds, minutes, hours) = (ms / 1_000, ms / 60_000, ms / 3_600_000);
+    let two = |large: u64, unit: &str, small: u64, small_unit: &str| match small {
+        0 => format!("{large} {unit}"),
+        _ => format!("{large} {unit} {small} {small_unit}"),
+    };
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..60_000 if ms % 1_000 < 100 => format!("{seconds} s"),
+        1_000..60_000 => format!("{seconds}.{} s", ms % 1_000 / 100),
+        60_000..3_600_000 => two(minutes, "min", seconds % 60, "s"),
+        3_600_000..86_400_000 => two(hours, "h", minutes % 60, "min"),
+        _ => two(hours / 24, "d", hours % 24, "h"),
+    }
+}
+
+#[cfg(test)]
+mod tests;
