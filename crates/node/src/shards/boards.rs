@@ -185,9 +185,7 @@ impl Boards {
         };
         let name = line.name().clone();
         self.before_change(&name, board.version);
-        let Some(published) = self.published.get_mut(&name) else {
-            return None;
-        };
+        let published = self.published.get_mut(&name)?;
         if published.content.as_ref() == Some(&content) && published.holes.is_empty() {
             return None;
         }

@@ -146,10 +146,12 @@ impl Shard {
         if !linearizable && self.in_lease() {
             return self.answer_leading(request, turn);
         }
-        if let Err(request) = self.reads.push(request) {
-            turn.out
+        if self.reads.is_full() {
+            return turn
+                .out
                 .refuse(request.reply, request.deadline, overloaded());
         }
+        self.reads.push(request);
     }
 
     fn take_write(&mut self, request: Request, turn: &mut Turn<'_>) {
@@ -262,7 +264,7 @@ impl Shard {
     pub fn check_reign(&mut self, turn: &mut Turn<'_>) {
         let over = match &self.reign {
             Some(reign) => !self.leads() || self.replica.term() != reign.term,
-            None => !self.leads() && !(self.queue.is_empty() && self.reads.is_empty()),
+            None => !self.leads() && (!self.queue.is_empty() || !self.reads.is_empty()),
         };
         if over {
             self.abdicate(turn);

@@ -29,13 +29,15 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Takes a read in, or gives it back if there is no room.
-    pub fn push(&mut self, request: Request) -> Result<(), Request> {
-        if self.waiting.len() >= WAITING_MAX {
-            return Err(request);
-        }
+    /// Whether there is no room for another.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.waiting.len() >= WAITING_MAX
+    }
+
+    /// Takes a read in.
+    pub fn push(&mut self, request: Request) {
         self.waiting.push_back((Stage::New, request));
-        Ok(())
     }
 
     /// Whether nobody waits.
