@@ -79,7 +79,9 @@ async fn serve(cluster: &mut Cluster, messages: &mut Messages) -> anyhow::Result
         announce(&format!("node {id} pid {pid}"))?;
         messages.say(&format!("node {id}: metrics at http://{metrics}/metrics"));
     }
-    cluster.wait_ready(&mut |waiting_for| messages.say(&waiting_for)).await?;
+    cluster
+        .wait_ready(&mut |waiting_for| messages.say(&waiting_for))
+        .await?;
     announce(&format!("ready {}", cluster.url()))?;
     loop {
         let ended = cluster.next_ended().await;
@@ -93,12 +95,16 @@ async fn serve(cluster: &mut Cluster, messages: &mut Messages) -> anyhow::Result
 /// One of the few lines that belong on stdout.
 fn announce(line: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot write to stdout")
+    writeln!(out, "{line}")
+        .and_then(|()| out.flush())
+        .context("cannot write to stdout")
 }
 
 fn start_tail(dir: &DataDir) -> anyhow::Result<Tail> {
     let nodes = NODES.iter().map(|id| format!("node-{id}"));
-    let names = ["dev".to_owned(), "nats-server".to_owned()].into_iter().chain(nodes);
+    let names = ["dev".to_owned(), "nats-server".to_owned()]
+        .into_iter()
+        .chain(nodes);
     let files = names.map(|name| {
         let path = dir.log(&name);
         (name, path)
@@ -115,7 +121,9 @@ struct Messages {
 impl Messages {
     fn open(path: &Path) -> anyhow::Result<Messages> {
         let file = OpenOptions::new().create(true).append(true).open(path);
-        Ok(Messages { file: file.with_context(|| format!("cannot write {}", path.display()))? })
+        Ok(Messages {
+            file: file.with_context(|| format!("cannot write {}", path.display()))?,
+        })
     }
 
     fn say(&mut self, text: &str) {

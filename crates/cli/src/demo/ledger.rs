@@ -106,21 +106,27 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// `enter` was answered for this shopper: once, or again for the same key.
-    pub fn entered(&mut self, at: At, shopper: u32, number: &Number) {
+    /// `enter` was answered for this shopper: once, or again for the same key. Whether the number
+    /// is new.
+    pub fn entered(&mut self, at: At, shopper: u32, number: &Number) -> bool {
         self.advance(at);
         if let Some(record) = self.records.get(number) {
             if record.shopper != shopper {
                 self.duplicates += 1;
             }
-            return;
+            return false;
         }
         if self.by_shopper.insert(shopper, number.clone()).is_some() {
             self.duplicates += 1;
         }
         self.waiting += 1;
-        let record = Record { shopper, stage: Stage::Waiting, fate: None };
+        let record = Record {
+            shopper,
+            stage: Stage::Waiting,
+            fate: None,
+        };
         self.records.insert(number.clone(), record);
+        true
     }
 
     /// A shopper was turned away for good.
@@ -131,7 +137,10 @@ impl Ledger {
     /// An answer says that the token is admitted, or in checkout.
     pub fn admitted(&mut self, at: At, number: &Number) {
         self.advance(at);
-        let highest = self.highest_admitted.entry(number.lane.clone()).or_default();
+        let highest = self
+            .highest_admitted
+            .entry(number.lane.clone())
+            .or_default();
         *highest = number.token.max(*highest);
         if self.stage(number) == Some(Stage::Waiting) {
             self.set_stage(number, Stage::Called);
@@ -185,7 +194,9 @@ impl Ledger {
     /// An answer says that the token is gone, as its shopper asked or must expect. Saying something
     /// else than before about an end that was acknowledged counts as lost.
     pub fn gone(&mut self, number: &Number, reason: &str) {
-        let Some(record) = self.records.get_mut(number) else { return };
+        let Some(record) = self.records.get_mut(number) else {
+            return;
+        };
         match &record.fate {
             Some(known) if known != reason => {
                 self.lost.insert(number.clone());
@@ -227,7 +238,9 @@ impl Ledger {
 
     /// Whether a token's end is known.
     pub fn is_gone(&self, number: &Number) -> bool {
-        self.records.get(number).is_some_and(|record| record.fate.is_some())
+        self.records
+            .get(number)
+            .is_some_and(|record| record.fate.is_some())
     }
 
     /// Seats held now, live shoppers waiting now: for the board on the screen.
@@ -236,17 +249,15 @@ impl Ledger {
         (self.held, self.waiting)
     }
 
-    /// Numbers acknowledged so far, and how many of them are known to be gone.
-    pub fn issued_and_gone(&self) -> (usize, usize) {
-        let gone = self.records.values().filter(|record| record.fate.is_some()).count();
-        (self.records.len(), gone)
-    }
-
     /// Everything counted until now. `seats`: how many the line has.
     pub fn tally(&mut self, at: At, seats: u32) -> Tally {
         self.advance(at);
         let mut gone = BTreeMap::new();
-        for reason in self.records.values().filter_map(|record| record.fate.as_ref()) {
+        for reason in self
+            .records
+            .values()
+            .filter_map(|record| record.fate.as_ref())
+        {
             *gone.entry(reason.clone()).or_insert(0) += 1;
         }
         let capacity_seat_s = self.waited.as_secs_f64() * f64::from(seats);
@@ -270,7 +281,9 @@ impl Ledger {
     }
 
     fn set_stage(&mut self, number: &Number, stage: Stage) {
-        let Some(record) = self.records.get_mut(number) else { return };
+        let Some(record) = self.records.get_mut(number) else {
+            return;
+        };
         if record.stage == Stage::Waiting && stage != Stage::Waiting {
             self.waiting -= 1;
         }
@@ -304,7 +317,10 @@ impl Tally {
     pub fn faults(&self, seats: u32) -> Vec<String> {
         let mut faults = Vec::new();
         if self.held_max > seats {
-            faults.push(format!("{} seats were held at once, of {seats}", self.held_max));
+            faults.push(format!(
+                "{} seats were held at once, of {seats}",
+                self.held_max
+            ));
         }
         for (count, what) in [
             (self.overtakes, "overtakes"),

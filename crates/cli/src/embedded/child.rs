@@ -87,7 +87,11 @@ impl Child {
             if let Some(status) = reap(&mut child, &thread_live) {
                 status_tx.send_replace(Some(status));
                 // Full means that nobody reads: then nobody wants to know.
-                let _ = ended.try_send(Ended { name: thread_name, pid, status });
+                let _ = ended.try_send(Ended {
+                    name: thread_name,
+                    pid,
+                    status,
+                });
             }
         })?;
         let pid = started
@@ -95,7 +99,12 @@ impl Child {
             .context("the thread that starts it is gone")
             .and_then(|started| started.map_err(anyhow::Error::from))
             .with_context(|| format!("cannot start {name}"))?;
-        Ok(Child { name, pid, live, status })
+        Ok(Child {
+            name,
+            pid,
+            live,
+            status,
+        })
     }
 
     /// Its process id; after its end, the one it had.
@@ -151,14 +160,10 @@ impl Drop for Child {
 
 fn reap(child: &mut std::process::Child, live: &Mutex<Option<Pid>>) -> Option<ExitStatus> {
     let pid = Pid::from_child(child);
-    loop {
-        // NOWAIT leaves the dead child in the process table, so its id stays taken until the lock
-        // below is held.
-        match waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
-            Err(rustix::io::Errno::INTR) => {}
-            Ok(_) | Err(_) => break,
-        }
-    }
+    // NOWAIT leaves the dead child in the process table, so its id stays taken until the lock below
+    // is held.
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(pid), options) {}
     let mut live = lock(live);
     *live = None;
     child.wait().ok()
@@ -190,7 +195,9 @@ mod tests {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]);
         let log = dir.path().join("log");
-        let child = Child::start("shell".to_owned(), command, &log, tx).await.unwrap();
+        let child = Child::start("shell".to_owned(), command, &log, tx)
+            .await
+            .unwrap();
         (child, rx, dir)
     }
 
@@ -200,15 +207,22 @@ mod tests {
         child.ended().await;
         assert!(!child.is_alive());
         let ended = ended.recv().await.unwrap();
-        assert_eq!(ended.to_string(), format!("shell (pid {}) ended with exit code 3", child.pid()));
-        assert_eq!(std::fs::read_to_string(dir.path().join("log")).unwrap(), "hello\n");
+        assert_eq!(
+            ended.to_string(),
+            format!("shell (pid {}) ended with exit code 3", child.pid())
+        );
+        assert_eq!(
+            std::fs::read_to_string(dir.path().join("log")).unwrap(),
+            "hello\n"
+        );
         // Signals to a reaped child go nowhere.
         child.kill();
     }
 
     #[tokio::test]
     async fn who_ignores_sigterm_is_killed() {
-        let (mut child, mut ended, _dir) = shell("trap '' TERM; while :; do sleep 0.05; done").await;
+        let (mut child, mut ended, _dir) =
+            shell("trap '' TERM; while :; do sleep 0.05; done").await;
         tokio::time::sleep(Duration::from_millis(100)).await;
         child.ask_to_end();
         assert!(!child.end_within(Duration::from_millis(300)).await);

@@ -25,7 +25,9 @@ impl DataDir {
         let shown = path.display();
         fs::create_dir_all(path).with_context(|| format!("cannot make {shown}"))?;
         // Children get absolute paths: theirs must not depend on where they were started.
-        let path = path.canonicalize().with_context(|| format!("cannot use {shown}"))?;
+        let path = path
+            .canonicalize()
+            .with_context(|| format!("cannot use {shown}"))?;
         let lock = lock(&path)?;
         let dir = DataDir { path, _lock: lock };
         dir.rotate_logs()?;
@@ -131,7 +133,10 @@ mod tests {
         let dir = DataDir::open(&path).unwrap();
         assert_eq!(fs::read(dir.key_file()).unwrap(), key);
         assert!(!dir.log("node-1").exists());
-        assert_eq!(fs::read(path.join("logs/node-1.log.old")).unwrap(), b"old\n");
+        assert_eq!(
+            fs::read(path.join("logs/node-1.log.old")).unwrap(),
+            b"old\n"
+        );
     }
 
     #[test]
@@ -139,7 +144,10 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let _held = DataDir::open(tmp.path()).unwrap();
         let error = DataDir::open(tmp.path()).unwrap_err().to_string();
-        assert!(error.contains(&format!("(pid {})", std::process::id())), "{error}");
+        assert!(
+            error.contains(&format!("(pid {})", std::process::id())),
+            "{error}"
+        );
     }
 
     #[test]

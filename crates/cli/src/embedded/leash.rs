@@ -62,7 +62,10 @@ fn tie_to_parent(parent: i32) -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).context("prctl")?;
     // The parent may have died before the request was in place.
     let found = getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
-    anyhow::ensure!(found == parent, "process {parent}, which started this, is gone");
+    anyhow::ensure!(
+        found == parent,
+        "process {parent}, which started this, is gone"
+    );
     Ok(())
 }
 

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use tokio::sync::mpsc;
 
-pub use child::Ended;
 use child::Child;
+pub use child::Ended;
 pub use data_dir::DataDir;
 use nats::Nats;
 
@@ -129,7 +129,11 @@ impl Cluster {
     pub fn nodes(&self) -> impl Iterator<Item = (u64, u32, SocketAddr)> + '_ {
         let pids = self.nodes.iter().map(Child::pid);
         let metrics = self.metrics.iter().copied();
-        NODES.into_iter().zip(pids).zip(metrics).map(|((id, pid), metrics)| (id, pid, metrics))
+        NODES
+            .into_iter()
+            .zip(pids)
+            .zip(metrics)
+            .map(|((id, pid), metrics)| (id, pid, metrics))
     }
 
     fn live_nodes(&self) -> usize {
@@ -184,13 +188,18 @@ impl Cluster {
             ("--nats", self.url().into()),
             ("--metrics-addr", metrics.to_string().into()),
         ];
-        let flags = pairs.into_iter().flat_map(|(flag, value)| [flag.into(), value]);
+        let flags = pairs
+            .into_iter()
+            .flat_map(|(flag, value)| [flag.into(), value]);
         Ok(std::iter::once("node".into()).chain(flags).collect())
     }
 }
 
 fn position(id: u64) -> anyhow::Result<usize> {
-    NODES.iter().position(|&node| node == id).with_context(|| format!("there is no node {id}"))
+    NODES
+        .iter()
+        .position(|&node| node == id)
+        .with_context(|| format!("there is no node {id}"))
 }
 
 /// Free ports of 127.0.0.1, for the nodes' metrics. Another program could take one before the node
@@ -200,7 +209,9 @@ fn free_addresses(count: usize) -> anyhow::Result<Vec<SocketAddr>> {
         .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
         .collect::<Result<_, _>>()
         .context("no free port on 127.0.0.1")?;
-    held.iter().map(|listener| Ok(listener.local_addr()?)).collect()
+    held.iter()
+        .map(|listener| Ok(listener.local_addr()?))
+        .collect()
 }
 
 /// Waits for the user or the system to end this program.
@@ -240,7 +251,11 @@ impl Interrupts {
 fn node_logs(dir: &DataDir, lines: usize) -> String {
     let tail = |id: &u64| {
         let path = dir.log(&format!("node-{id}"));
-        format!("{}:\n{}", path.display(), data_dir::last_lines(Path::new(&path), lines))
+        format!(
+            "{}:\n{}",
+            path.display(),
+            data_dir::last_lines(Path::new(&path), lines)
+        )
     };
     NODES.iter().map(tail).collect::<Vec<_>>().join("\n")
 }

@@ -22,7 +22,11 @@ pub(super) async fn wait(
     progress: &mut dyn FnMut(String),
 ) -> anyhow::Result<()> {
     let client = async_nats::connect(cluster.url()).await?;
-    let mut probe = Probe { client, subjects: Subjects::default(), lines: Vec::new() };
+    let mut probe = Probe {
+        client,
+        subjects: Subjects::default(),
+        lines: Vec::new(),
+    };
     let deadline = Instant::now() + DEADLINE;
     let mut said = String::new();
     loop {
@@ -47,7 +51,10 @@ pub(super) async fn wait(
             );
         }
         if Instant::now() > deadline {
-            bail!("not ready after {DEADLINE:?}: {said}\n{}", node_logs(cluster.dir(), 5));
+            bail!(
+                "not ready after {DEADLINE:?}: {said}\n{}",
+                node_logs(cluster.dir(), 5)
+            );
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -63,10 +70,16 @@ struct Probe {
 impl Probe {
     /// What is still missing, in words; `None` when nothing is.
     async fn missing(&mut self) -> anyhow::Result<Option<String>> {
-        let reply = self.ask(self.subjects.admin_cluster("status"), "{}").await?;
+        let reply = self
+            .ask(self.subjects.admin_cluster("status"), "{}")
+            .await?;
         let status: ClusterStatus = serde_json::from_slice(&reply)?;
         let shards = status.shards.len();
-        let led = status.shards.iter().filter(|shard| shard.leader.is_some()).count();
+        let led = status
+            .shards
+            .iter()
+            .filter(|shard| shard.leader.is_some())
+            .count();
         if led < shards || shards == 0 {
             return Ok(Some(format!("{led} of {shards} shards have a leader")));
         }
@@ -74,13 +87,17 @@ impl Probe {
             self.lines = one_line_per_shard(shards)?;
         }
         let requests = self.lines.iter().enumerate().map(|(shard, line)| {
-            let subject = self.subjects.shard(u32::try_from(shard).unwrap_or(u32::MAX), line, "info");
+            let subject =
+                self.subjects
+                    .shard(u32::try_from(shard).unwrap_or(u32::MAX), line, "info");
             self.ask(subject, r#"{"consistency":"linearizable"}"#)
         });
         let answers = futures::future::join_all(requests).await;
         let silent = answers.iter().filter(|answer| !is_served(answer)).count();
         if silent > 0 {
-            return Ok(Some(format!("{silent} of {shards} leaders do not answer yet")));
+            return Ok(Some(format!(
+                "{silent} of {shards} leaders do not answer yet"
+            )));
         }
         Ok(None)
     }
@@ -109,7 +126,10 @@ fn one_line_per_shard(shards: usize) -> anyhow::Result<Vec<LineName>> {
         let line = format!("ready-{i}");
         lines.entry(shard_of(&line, count)).or_insert(line);
     }
-    lines.values().map(|line| Ok(LineName::try_from(line.as_str())?)).collect()
+    lines
+        .values()
+        .map(|line| Ok(LineName::try_from(line.as_str())?))
+        .collect()
 }
 
 #[cfg(test)]
@@ -121,7 +141,10 @@ mod tests {
     fn every_shard_gets_a_line_that_hashes_to_it() {
         for shards in [1, 16, 256] {
             for (shard, line) in one_line_per_shard(shards).unwrap().iter().enumerate() {
-                assert_eq!(shard_of(line.as_str(), u32::try_from(shards).unwrap()) as usize, shard);
+                assert_eq!(
+                    shard_of(line.as_str(), u32::try_from(shards).unwrap()) as usize,
+                    shard
+                );
             }
         }
     }
@@ -129,7 +152,9 @@ mod tests {
     #[test]
     fn only_an_answer_of_the_leader_counts() {
         let answer = |text: &str| is_served(&Ok(text.as_bytes().to_vec()));
-        assert!(answer(r#"{"error":{"code":"line_not_found","message":"x"}}"#));
+        assert!(answer(
+            r#"{"error":{"code":"line_not_found","message":"x"}}"#
+        ));
         assert!(answer(r#"{"line":"ready-1"}"#));
         assert!(!answer(r#"{"error":{"code":"unavailable","message":"x"}}"#));
         assert!(!answer(""));

@@ -30,20 +30,22 @@ impl Tail {
     pub fn start(files: Vec<(String, PathBuf)>) -> std::io::Result<Tail> {
         let ending = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&ending);
-        let thread = std::thread::Builder::new().name("logs".to_owned()).spawn(move || {
-            let mut files: Vec<Follower> = files.into_iter().map(Follower::new).collect();
-            loop {
-                // Read the flag first: what was written before it was set is then still copied.
-                let last = seen.load(Ordering::Acquire);
-                for file in &mut files {
-                    file.copy();
+        let thread = std::thread::Builder::new()
+            .name("logs".to_owned())
+            .spawn(move || {
+                let mut files: Vec<Follower> = files.into_iter().map(Follower::new).collect();
+                loop {
+                    // Read the flag first: what was written before it was set is then still copied.
+                    let last = seen.load(Ordering::Acquire);
+                    for file in &mut files {
+                        file.copy();
+                    }
+                    if last {
+                        return;
+                    }
+                    std::thread::sleep(INTERVAL);
                 }
-                if last {
-                    return;
-                }
-                std::thread::sleep(INTERVAL);
-            }
-        })?;
+            })?;
         Ok(Tail { ending, thread })
     }
 
@@ -67,7 +69,12 @@ struct Follower {
 
 impl Follower {
     fn new((name, path): (String, PathBuf)) -> Follower {
-        Follower { name, path, file: None, partial: Vec::new() }
+        Follower {
+            name,
+            path,
+            file: None,
+            partial: Vec::new(),
+        }
     }
 
     fn copy(&mut self) {
@@ -90,7 +97,10 @@ impl Follower {
 /// end within 64 KiB is cut.
 fn complete_lines(text: &mut Vec<u8>, name: &str) -> Vec<u8> {
     const LONGEST: usize = 64 * 1024;
-    let mut end = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    let mut end = text
+        .iter()
+        .rposition(|&byte| byte == b'\n')
+        .map_or(0, |at| at + 1);
     if end == 0 && text.len() > LONGEST {
         text.push(b'\n');
         end = text.len();

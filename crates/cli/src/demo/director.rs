@@ -1,0 +1,204 @@
+//! Runs the show: the crowd in the foreground, the kill half way, what is on the screen.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use futures::StreamExt as _;
+use nowserving_client::{BoardStream, Client};
+use nowserving_protocol::subject::shard_of;
+use tokio::task::JoinSet;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::audit::audit;
+use super::crowd::Crowd;
+use super::plan::Part;
+use super::scene::{Scene, Screen};
+use super::shopper;
+use crate::embedded::{Cluster, NODES};
+
+const FRAME: Duration = Duration::from_millis(200);
+/// Asking who leads must not hold the show up.
+const LEADER_PATIENCE: Duration = Duration::from_millis(1_500);
+
+/// How far the drama has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Act {
+    /// Nobody has come to harm.
+    Peace,
+    /// This node was killed.
+    Killed(u64),
+    /// And started again.
+    Over,
+}
+
+/// The running show.
+pub struct Director<'a> {
+    cluster: &'a mut Cluster,
+    crowd: Arc<Crowd>,
+    client: Client,
+    board: futures::stream::Fuse<BoardStream>,
+    screen: &'a mut Screen,
+    scene: Scene,
+    leader: tokio::sync::watch::Receiver<Option<u64>>,
+    act: Act,
+    /// Aborted when the show is over.
+    _background: JoinSet<()>,
+}
+
+impl<'a> Director<'a> {
+    /// `scene`: what does not change during the show.
+    pub fn new(
+        cluster: &'a mut Cluster,
+        crowd: Arc<Crowd>,
+        screen: &'a mut Screen,
+        scene: Scene,
+    ) -> Director<'a> {
+        let client = crowd.line.client().with_deadline(LEADER_PATIENCE);
+        let (leader_tx, leader) = tokio::sync::watch::channel(None);
+        let mut background = JoinSet::new();
+        let (asker, line) = (client.clone(), crowd.line.name().as_str().to_owned());
+        background.spawn(async move {
+            loop {
+                leader_tx.send_replace(leader_of(&asker, &line).await.ok());
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+        let board = crowd.line.watch().fuse();
+        let act = Act::Peace;
+        Director {
+            cluster,
+            crowd,
+            client,
+            board,
+            screen,
+            scene,
+            leader,
+            act,
+            _background: background,
+        }
+    }
+
+    /// From the first arrival until every token's end is confirmed.
+    ///
+    /// # Errors
+    /// The cluster fails in a way that is not part of the show.
+    pub async fn run(&mut self, parts: Vec<Part>) -> anyhow::Result<()> {
+        let visit = |part| shopper::visit(Arc::clone(&self.crowd), part);
+        let mut tasks: JoinSet<()> = parts.into_iter().map(visit).collect();
+        let mut frames = frames();
+        // A killed node comes back even if nobody is left to see it.
+        while !tasks.is_empty() || matches!(self.act, Act::Killed(_)) {
+            self.attend(&mut frames, &mut tasks).await?;
+        }
+        tasks.spawn(audit(Arc::clone(&self.crowd)));
+        while !tasks.is_empty() {
+            self.attend(&mut frames, &mut tasks).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the next thing that needs attention, and gives it. Attention is never cut short by
+    /// the next thing: a node half started would be killed.
+    async fn attend(
+        &mut self,
+        frames: &mut Interval,
+        tasks: &mut JoinSet<()>,
+    ) -> anyhow::Result<()> {
+        tokio::select! {
+            Some(task) = tasks.join_next() => {
+                if let Err(error) = task {
+                    self.crowd.trouble(format!("a task broke down: {error}"));
+                }
+            }
+            _ = frames.tick() => {
+                self.play().await?;
+                self.draw();
+            }
+            ended = self.cluster.next_ended() => {
+                if !self.cluster.nats_is_alive() {
+                    bail!("{ended}: without it there is no show");
+                }
+                self.screen.say(&ended.to_string());
+            }
+            Some(Ok(update)) = self.board.next() => {
+                let lane = update.board.lanes.first();
+                self.scene.pointers = lane.map(|lane| (lane.admitted_through, lane.next_token));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the script says for now.
+    async fn play(&mut self) -> anyhow::Result<()> {
+        let times = self.crowd.times;
+        match self.act {
+            Act::Peace if self.crowd.now() >= times.kill => {
+                // Asked anew: leadership may have moved since the screen was told.
+                let line = self.crowd.line.name().as_str();
+                let Ok(leader) = leader_of(&self.client, line).await else {
+                    return Ok(());
+                };
+                // Under the lock of the book, so that no write can slip in between.
+                let crowd = &self.crowd;
+                crowd.note(|book, _| {
+                    let moment = self.cluster.kill(leader)?;
+                    book.killed(crowd.at(moment));
+                    anyhow::Ok(())
+                })?;
+                self.act = Act::Killed(leader);
+            }
+            Act::Killed(node) if self.crowd.now() >= times.restart => {
+                self.cluster.restart(node).await?;
+                self.screen.say(&format!("node {node} was started again"));
+                self.act = Act::Over;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn draw(&mut self) {
+        let elapsed = self.crowd.now();
+        let (tally, (held, waiting)) = self.crowd.note(|book, at| {
+            let counts = book.held_and_waiting(at);
+            (book.tally(at, self.scene.seats), counts)
+        });
+        let leader = *self.leader.borrow();
+        let scene = &mut self.scene;
+        scene.elapsed = elapsed;
+        scene.issued = tally.issued;
+        scene.gone = tally.gone.values().sum();
+        (scene.held, scene.waiting) = (held, waiting);
+        scene.failover = tally.failover;
+        let act = self.act;
+        let back_in = self.crowd.times.restart.saturating_sub(elapsed).as_secs();
+        scene.nodes = NODES
+            .iter()
+            .map(|&id| match act {
+                Act::Killed(node) if node == id => {
+                    format!("node {id} killed (kill -9), back in {back_in} s")
+                }
+                _ if leader == Some(id) => format!("node {id} leads the line"),
+                _ => format!("node {id} follows"),
+            })
+            .collect();
+        self.screen.show(scene);
+    }
+}
+
+fn frames() -> Interval {
+    let mut frames = interval(FRAME);
+    frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    frames
+}
+
+/// The node that leads the shard of a line.
+async fn leader_of(client: &Client, line: &str) -> anyhow::Result<u64> {
+    let status = client.admin().cluster_status().await?;
+    let shard = shard_of(line, u32::try_from(status.shards.len())?);
+    let found = status.shards.iter().find(|status| status.shard == shard);
+    found
+        .and_then(|status| status.leader)
+        .context("no leader is known")
+}

@@ -1,0 +1,325 @@
+//! One shopper: arrives, takes a number, waits, buys; or gives up, or vanishes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use nowserving_client::{Code, Result as Answer, State, StatusReply};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::crowd::{Crowd, Verdict, number};
+use super::ledger::{At, Number};
+use super::plan::{Mood, Part};
+
+/// After an error that may pass, before asking again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Plays one part from arrival to end. What happened stands in the crowd's book.
+pub async fn visit(crowd: Arc<Crowd>, part: Part) {
+    sleep(part.arrives.saturating_sub(crowd.now())).await;
+    let entered = match enter(&crowd, &part).await {
+        Ok(Some(status)) => status,
+        Ok(None) => return crowd.note(|book, _| book.refused()),
+        Err(text) => return crowd.trouble(format!("enter: {text}")),
+    };
+    if part.double_clicks
+        && let Err(text) = enter(&crowd, &part).await
+    {
+        crowd.trouble(format!("enter again: {text}"));
+    }
+    let mut shopper = Shopper {
+        number: number(&entered),
+        ticket: entered.ticket.clone().unwrap_or_default(),
+        heard: crowd.now(),
+        silent: false,
+        crowd: &crowd,
+        part: &part,
+    };
+    let Err(verdict) = shopper.play(&entered).await else {
+        return;
+    };
+    let number = &shopper.number;
+    match verdict {
+        Verdict::Gone(reason) if shopper.silent => crowd.note(|book, at| {
+            book.leaving(at, number);
+            book.gone(number, &reason);
+        }),
+        Verdict::Gone(reason) => crowd.note(|book, at| book.found_gone(at, number, &reason)),
+        Verdict::Unknown => crowd.note(|book, at| book.lost(at, number)),
+        Verdict::Trouble(text) => {
+            crowd.note(|book, at| book.leaving(at, number));
+            crowd.trouble(format!("token {}: {text}", number.token));
+        }
+    }
+}
+
+/// Takes a number; `None` if turned away.
+async fn enter(crowd: &Crowd, part: &Part) -> Result<Option<StatusReply>, String> {
+    let key = format!("shopper-{}", part.shopper);
+    loop {
+        let sent = crowd.now();
+        let error = match crowd.line.enter(key.as_bytes()).await {
+            Ok(status) => {
+                acknowledge(crowd, part, sent, &status);
+                return Ok(Some(status));
+            }
+            Err(error) => error,
+        };
+        match error.code() {
+            Some(Code::LineFull | Code::LineClosed | Code::SoldOut) => return Ok(None),
+            _ if error.is_transient() && crowd.now() < crowd.times.deadline => sleep(PAUSE).await,
+            _ => return Err(error.to_string()),
+        }
+    }
+}
+
+fn acknowledge(crowd: &Crowd, part: &Part, sent: At, status: &StatusReply) {
+    let number = number(status);
+    let is_new = crowd.note(|book, at| {
+        book.wrote(sent, at);
+        let is_new = book.entered(at, part.shopper, &number);
+        if status.state == State::Admitted {
+            book.admitted(at, &number);
+        }
+        is_new
+    });
+    if is_new {
+        crowd.remember(number, status.ticket.clone().unwrap_or_default());
+    }
+}
+
+struct Shopper<'a> {
+    crowd: &'a Crowd,
+    part: &'a Part,
+    number: Number,
+    ticket: String,
+    /// When the coordinator last answered.
+    heard: At,
+    /// Whether it ever let too much time pass before asking again.
+    silent: bool,
+}
+
+/// An answer, and what was known when it was asked for.
+struct Heard {
+    status: StatusReply,
+    sent: At,
+    /// The highest number of the lane seen admitted when the request was sent.
+    highest: u64,
+}
+
+impl Shopper<'_> {
+    async fn play(&mut self, entered: &StatusReply) -> Result<(), Verdict> {
+        let called = match entered.state {
+            State::Waiting if self.part.watches => self.watch().await?,
+            State::Waiting => self.ask_as_told(entered.poll_after_ms).await?,
+            _ => true,
+        };
+        if !called && self.part.mood == Mood::LeavesWaiting {
+            return self.leave().await;
+        }
+        if !called || self.part.mood == Mood::NeverClaims {
+            self.vanish(self.crowd.now());
+            return Ok(());
+        }
+        let (epoch, deadline) = self.claim().await?;
+        match self.part.mood {
+            Mood::VanishesCheckout => self.vanish(deadline),
+            Mood::LeavesCheckout => {
+                self.sit(self.part.service / 2, epoch).await?;
+                self.leave().await?;
+            }
+            _ => {
+                self.sit(self.part.service, epoch).await?;
+                self.complete(epoch).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// When patience ends; never for those who have enough of it.
+    fn patience(&self) -> Option<At> {
+        matches!(self.part.mood, Mood::LeavesWaiting | Mood::VanishesWaiting)
+            .then(|| self.crowd.now() + self.part.patience)
+    }
+
+    /// Asks every `poll_after_ms`, as told. True once admitted, false when patience ends.
+    async fn ask_as_told(&mut self, mut poll_after_ms: u64) -> Result<bool, Verdict> {
+        let patience = self.patience();
+        loop {
+            let pause = Duration::from_millis(poll_after_ms);
+            match patience {
+                Some(end) if self.crowd.now() + pause >= end => {
+                    sleep(end.saturating_sub(self.crowd.now())).await;
+                    return Ok(false);
+                }
+                _ => sleep(pause).await,
+            }
+            let crowd = self.crowd;
+            let ticket = self.ticket.clone();
+            let Heard {
+                status, highest, ..
+            } = self.ask(|| crowd.line.status(&ticket)).await?;
+            if self.is_called(&status)? {
+                return Ok(true);
+            }
+            crowd.note(|book, _| book.still_waiting(&self.number, highest));
+            poll_after_ms = status.poll_after_ms;
+        }
+    }
+
+    /// Follows the board. True once admitted, false when patience ends.
+    async fn watch(&mut self) -> Result<bool, Verdict> {
+        let patience = self.patience();
+        let mut places = self.crowd.line.track(&self.ticket);
+        loop {
+            let end = patience.unwrap_or(self.crowd.times.deadline);
+            let until = Instant::now() + end.saturating_sub(self.crowd.now());
+            match timeout_at(until, places.next()).await {
+                Err(_) if patience.is_some() => return Ok(false),
+                Err(_) => return Err(Verdict::Trouble("still waits at the end".to_owned())),
+                Ok(Some(Ok(status))) if self.is_called(&status)? => break,
+                Ok(Some(Ok(_))) => {}
+                Ok(Some(Err(error))) if error.is_transient() => {}
+                Ok(Some(Err(error))) => return Err((&error).into()),
+                Ok(None) => {
+                    return Err(Verdict::Trouble("the tracker ended by itself".to_owned()));
+                }
+            }
+        }
+        // The tracker kept asking; from here on it is up to the shopper again.
+        self.heard = self.crowd.now();
+        Ok(true)
+    }
+
+    /// Whether an answer says admitted.
+    fn is_called(&self, status: &StatusReply) -> Result<bool, Verdict> {
+        match status.state {
+            State::Waiting => Ok(false),
+            State::Gone => Err(Verdict::Gone(reason(status))),
+            State::Admitted | State::InCheckout => {
+                self.crowd.note(|book, at| book.admitted(at, &self.number));
+                Ok(true)
+            }
+        }
+    }
+
+    /// Takes the seat: the fencing epoch, and until when the seat is surely held.
+    async fn claim(&mut self) -> Result<(u64, At), Verdict> {
+        let crowd = self.crowd;
+        let ticket = self.ticket.clone();
+        let Heard { status, sent, .. } = self.write(|| crowd.line.claim(&ticket)).await?;
+        let (State::InCheckout, Some(epoch)) = (status.state, status.epoch) else {
+            return Err(Verdict::Trouble(format!(
+                "claim answered {:?}",
+                status.state
+            )));
+        };
+        crowd.note(|book, at| book.seated(at, &self.number, epoch));
+        Ok((epoch, deadline(sent, &status)))
+    }
+
+    /// Stays in the checkout, renewing in time.
+    async fn sit(&mut self, service: Duration, epoch: u64) -> Result<(), Verdict> {
+        let crowd = self.crowd;
+        let ticket = self.ticket.clone();
+        let mut left = service;
+        while left > crowd.times.renew {
+            sleep(crowd.times.renew).await;
+            left -= crowd.times.renew;
+            self.write(|| crowd.line.renew(&ticket, epoch)).await?;
+        }
+        sleep(left).await;
+        Ok(())
+    }
+
+    async fn complete(&mut self, epoch: u64) -> Result<(), Verdict> {
+        let crowd = self.crowd;
+        let ticket = self.ticket.clone();
+        crowd.note(|book, at| book.leaving(at, &self.number));
+        let heard = self
+            .write(|| crowd.line.complete(&ticket, Some(epoch)))
+            .await?;
+        self.ended(&heard.status, "completed")
+    }
+
+    async fn leave(&mut self) -> Result<(), Verdict> {
+        let crowd = self.crowd;
+        let ticket = self.ticket.clone();
+        crowd.note(|book, at| book.leaving(at, &self.number));
+        let heard = self.write(|| crowd.line.leave(&ticket)).await?;
+        self.ended(&heard.status, "left")
+    }
+
+    fn ended(&self, status: &StatusReply, expected: &str) -> Result<(), Verdict> {
+        let reason = reason(status);
+        if status.state != State::Gone || reason != expected {
+            let state = status.state.as_str();
+            return Err(Verdict::Trouble(format!(
+                "{expected}, but told {state} {reason}"
+            )));
+        }
+        self.crowd.note(|book, _| book.gone(&self.number, &reason));
+        Ok(())
+    }
+
+    fn vanish(&self, deadline: At) {
+        self.crowd
+            .note(|book, at| book.vanished(at, &self.number, deadline));
+    }
+
+    /// Sends a write until it is answered.
+    async fn write<F>(&mut self, call: impl Fn() -> F) -> Result<Heard, Verdict>
+    where
+        F: Future<Output = Answer<StatusReply>>,
+    {
+        let heard = self.ask(call).await?;
+        self.crowd.note(|book, at| book.wrote(heard.sent, at));
+        Ok(heard)
+    }
+
+    /// Asks until there is an answer: a shopper does not go home because the shop is slow.
+    async fn ask<F>(&mut self, call: impl Fn() -> F) -> Result<Heard, Verdict>
+    where
+        F: Future<Output = Answer<StatusReply>>,
+    {
+        loop {
+            let lane = &self.number.lane;
+            let (sent, highest) = self
+                .crowd
+                .note(|book, at| (at, book.highest_admitted(lane)));
+            self.silent |= sent.saturating_sub(self.heard) > self.crowd.silence();
+            let result = call().await;
+            self.heard = self.crowd.now();
+            match result {
+                Ok(status) => {
+                    return Ok(Heard {
+                        status,
+                        sent,
+                        highest,
+                    });
+                }
+                Err(error) if error.is_transient() && sent < self.crowd.times.deadline => {
+                    sleep(PAUSE).await;
+                }
+                Err(error) => return Err((&error).into()),
+            }
+        }
+    }
+}
+
+/// Until when a claimed seat is surely held. The answer gives the time left on the line's own clock;
+/// counted from when the request was sent, it ends no later than the real deadline.
+fn deadline(sent: At, status: &StatusReply) -> At {
+    let left_ms = status
+        .expires_at_ms
+        .unwrap_or(status.at_ms)
+        .saturating_sub(status.at_ms);
+    sent + Duration::from_millis(left_ms)
+}
+
+fn reason(status: &StatusReply) -> String {
+    status
+        .reason
+        .clone()
+        .unwrap_or_else(|| "unknown".to_owned())
+}
