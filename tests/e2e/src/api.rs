@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use async_nats::Subscriber;
 use async_nats::client::RequestErrorKind;
 use bytes::Bytes;
 use nowserving_protocol::error::Code;
@@ -93,6 +94,29 @@ impl Api {
     #[must_use]
     pub fn client(&self) -> &async_nats::Client {
         &self.client
+    }
+
+    /// A subscription that is in place when this returns.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn subscribe(&self, subject: impl Into<String>) -> Result<Subscriber> {
+        let heard = self.client.subscribe(subject.into()).await?;
+        self.settle().await?;
+        Ok(heard)
+    }
+
+    /// Returns once the server has taken all that was sent before. `flush` of the client only
+    /// hands it to the system.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn settle(&self) -> Result<()> {
+        // The server itself answers that nobody listens, after what came before on the connection.
+        match self.client.request("nobody.listens.here", "".into()).await {
+            Err(error) if error.kind() == RequestErrorKind::NoResponders => Ok(()),
+            other => bail!("not that nobody listens: {other:?}"),
+        }
     }
 
     /// Asks once for an operation of users.

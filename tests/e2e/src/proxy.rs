@@ -91,10 +91,10 @@ async fn pump(
 ) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
-        // After reading: what was under way when the link went silent stays under way.
-        if link.wait_for(|link| *link == Link::Up).await.is_err()
-            || to.write_all(&buffer[..count]).await.is_err()
-        {
+        // After reading: what was under way when the link went silent stays under way. In a step of
+        // its own, since what `wait_for` returns is a lock that `Proxy::set` would wait for.
+        let is_gone = link.wait_for(|link| *link == Link::Up).await.is_err();
+        if is_gone || to.write_all(&buffer[..count]).await.is_err() {
             return;
         }
     }

@@ -63,13 +63,12 @@ pub async fn malformed(cluster: &mut Cluster) -> Result<()> {
 /// A reply subject of ours is nobody's inbox: what is answered there would be taken as a request
 /// by the nodes themselves, with the nodes' rights.
 pub async fn foreign_replies(cluster: &mut Cluster) -> Result<()> {
-    let client = cluster.api().client().clone();
+    let api = cluster.api().clone();
     let replies = [
         "nowserving.admin.line.victim.delete",
         "nowserving.raft.e2e.1.2",
     ];
-    let mut heard = client.subscribe("nowserving.>").await?;
-    client.flush().await?;
+    let mut heard = api.subscribe("nowserving.>").await?;
     let mut raw = RawNats::connect(cluster.nats.port()).await?;
     for reply in replies {
         raw.publish(b"nowserving.line.victim.info", reply, b"{}")
@@ -80,8 +79,7 @@ pub async fn foreign_replies(cluster: &mut Cluster) -> Result<()> {
             .await?;
     }
     undisturbed(cluster).await?;
-    // All that was answered before is here by now: a node answers on one connection.
-    client.flush().await?;
+    api.settle().await?;
     let mut seen = 0;
     while let Ok(Some(message)) =
         tokio::time::timeout(Duration::from_millis(200), heard.next()).await
@@ -102,8 +100,7 @@ pub async fn foreign_replies(cluster: &mut Cluster) -> Result<()> {
 /// Frames that no member of the cluster made.
 pub async fn frames(cluster: &mut Cluster) -> Result<()> {
     let client = cluster.api().client().clone();
-    let mut real = client.subscribe("nowserving.raft.e2e.1.2").await?;
-    client.flush().await?;
+    let mut real = cluster.api().subscribe("nowserving.raft.e2e.1.2").await?;
     let real = tokio::time::timeout(SHORT, real.next())
         .await?
         .context("no frame seen")?
@@ -129,7 +126,7 @@ pub async fn frames(cluster: &mut Cluster) -> Result<()> {
             client.publish(subject, real.clone()).await?;
         }
     }
-    client.flush().await?;
+    cluster.api().settle().await?;
     undisturbed(cluster).await
 }
 

@@ -316,7 +316,7 @@ pub async fn pause_longer_than_a_lease(cluster: &mut Cluster) -> Result<()> {
     // The one that stands still has all of these waiting for it, beside the new leader.
     let client = api.client().clone();
     let inbox = client.new_inbox();
-    let mut replies = client.subscribe(inbox.clone()).await?;
+    let mut replies = api.subscribe(inbox.clone()).await?;
     let shards = cluster.options().shards;
     let shard = nowserving_protocol::subject::shard_of(line, shards);
     let subject = format!("nowserving.shard.{shard}.{line}.status");
@@ -326,7 +326,7 @@ pub async fn pause_longer_than_a_lease(cluster: &mut Cluster) -> Result<()> {
     for published in join_all(polls).await {
         published?;
     }
-    client.flush().await?;
+    api.settle().await?;
     cluster.process(leader)?.signal(Signal::CONT)?;
     let mut answers = 0;
     // Whoever answers does so by the deadline, which is two seconds.

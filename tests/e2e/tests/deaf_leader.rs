@@ -27,7 +27,6 @@ pub async fn nobody_is_recycled(cluster: &mut Cluster) -> Result<()> {
     });
     api.admin(line, "create", settings).await?;
     let mut gone = api
-        .client()
         .subscribe(format!("nowserving.event.{line}.token.>"))
         .await?;
     let mut asks = Vec::new();

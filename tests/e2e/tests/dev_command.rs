@@ -215,6 +215,9 @@ impl Dev {
     }
 }
 
+/// What has died and was not reaped (by whom, once dev is gone?) counts as dead.
 fn is_alive(pid: Pid) -> bool {
-    test_kill_process(pid).is_ok()
+    let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
+    let is_zombie = std::fs::read_to_string(stat).is_ok_and(|stat| stat.contains(") Z "));
+    !is_zombie && test_kill_process(pid).is_ok()
 }

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub async fn boards(cluster: &Cluster) -> Result<()> {
     let line = "boards";
     let api = cluster.api();
-    let mut heard = subscribe(cluster, "nowserving.event.boards.board").await?;
+    let mut heard = api.subscribe("nowserving.event.boards.board").await?;
     api.admin(line, "create", json!({"seats": 3, "queue_limit": 200}))
         .await?;
 
@@ -72,8 +72,10 @@ pub async fn boards(cluster: &Cluster) -> Result<()> {
 pub async fn tokens(cluster: &Cluster) -> Result<()> {
     let (line, quiet) = ("tokens", "tokens-quiet");
     let api = cluster.api();
-    let mut heard = subscribe(cluster, "nowserving.event.tokens.token.>").await?;
-    let mut heard_quiet = subscribe(cluster, "nowserving.event.tokens-quiet.token.>").await?;
+    let mut heard = api.subscribe("nowserving.event.tokens.token.>").await?;
+    let mut heard_quiet = api
+        .subscribe("nowserving.event.tokens-quiet.token.>")
+        .await?;
     let settings = json!({"seats": 1, "queue_limit": 5});
     api.admin(line, "create", settings).await?;
     let settings = json!({"seats": 1, "queue_limit": 5, "token_events": false});
@@ -141,7 +143,7 @@ pub async fn tokens(cluster: &Cluster) -> Result<()> {
 pub async fn lines(cluster: &Cluster) -> Result<()> {
     let line = "line-events";
     let api = cluster.api();
-    let mut heard = subscribe(cluster, "nowserving.event.line-events.line").await?;
+    let mut heard = api.subscribe("nowserving.event.line-events.line").await?;
     let created = api
         .admin(line, "create", json!({"seats": 1, "queue_limit": 5}))
         .await?;
@@ -160,14 +162,6 @@ pub async fn lines(cluster: &Cluster) -> Result<()> {
         version = number(&event, "version")?;
     }
     Ok(())
-}
-
-/// A subscription that is in place when this returns.
-pub async fn subscribe(cluster: &Cluster, subject: &'static str) -> Result<Subscriber> {
-    let client = cluster.api().client();
-    let heard = client.subscribe(subject).await?;
-    client.flush().await?;
-    Ok(heard)
 }
 
 /// The next event.

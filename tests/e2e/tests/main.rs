@@ -9,6 +9,7 @@ mod dev_command;
 mod discovery;
 mod errors;
 mod events;
+mod harness;
 mod operations;
 mod operators;
 mod places;
@@ -17,6 +18,13 @@ mod recycle;
 
 use anyhow::Result;
 use nowserving_e2e::{Format, Options, Route, Scenarios, run};
+
+/// Without nodes, and so the first to look at when nothing works.
+#[tokio::test]
+async fn the_harness_holds() -> Result<()> {
+    harness::mapping_and_hash_agree().await?;
+    harness::links_can_be_cut().await
+}
 
 /// Most of what a cluster can do, in one cluster, side by side.
 #[tokio::test]

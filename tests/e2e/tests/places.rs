@@ -24,7 +24,7 @@ pub async fn every_waiter_knows_its_place(cluster: &Cluster) -> Result<()> {
     let api = cluster.api();
     api.admin(LINE, "create", json!({"seats": 5, "queue_limit": 1_000}))
         .await?;
-    let mut boards = events::subscribe(cluster, "nowserving.event.places.board").await?;
+    let mut boards = api.subscribe("nowserving.event.places.board").await?;
     let mut tickets = Vec::new();
     for nth in 1..=PEOPLE {
         tickets.push(api.enter(LINE, &format!("k{nth}")).await?["ticket"].clone());

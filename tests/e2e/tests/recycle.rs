@@ -21,7 +21,9 @@ pub async fn seats_come_free(cluster: &Cluster) -> Result<()> {
         "seats": 1, "queue_limit": 10,
         "claim_timeout_ms": claim_ms, "checkout_timeout_ms": checkout_ms,
     });
-    let mut heard = events::subscribe(cluster, "nowserving.event.recycle-seats.token.>").await?;
+    let mut heard = api
+        .subscribe("nowserving.event.recycle-seats.token.>")
+        .await?;
     api.admin(line, "create", settings).await?;
     let mut tickets = Vec::new();
     for key in ["a", "b", "c"] {
