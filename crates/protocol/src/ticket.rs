@@ -115,11 +115,19 @@ impl TicketKeys {
         }
         let ticket = read_body(body)?;
         // One text per ticket, whatever a future reader of bodies tolerates.
-        (sealed(key, &ticket) == bytes).then_some(ticket)
+        (write_body(key.0, &ticket) == body).then_some(ticket)
     }
 }
 
 fn sealed((key_id, key): (u8, [u8; 32]), ticket: &Ticket) -> Vec<u8> {
+    let mut bytes = write_body(key_id, ticket);
+    let mac = mac_of(&key, &bytes);
+    bytes.extend_from_slice(&mac);
+    bytes
+}
+
+/// A ticket without its MAC.
+fn write_body(key_id: u8, ticket: &Ticket) -> Vec<u8> {
     let name = ticket.line.as_str().as_bytes();
     let mut bytes = Vec::with_capacity(MAX_BYTES);
     // A name has at most 64 bytes: LineName sees to that.
@@ -128,8 +136,6 @@ fn sealed((key_id, key): (u8, [u8; 32]), ticket: &Ticket) -> Vec<u8> {
     put_varint(&mut bytes, ticket.at.incarnation);
     bytes.push(ticket.at.lane);
     put_varint(&mut bytes, ticket.at.token);
-    let mac = mac_of(&key, &bytes);
-    bytes.extend_from_slice(&mac);
     bytes
 }
 
