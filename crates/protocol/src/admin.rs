@@ -13,12 +13,12 @@ use crate::settings::{self, Body, BodyVisitor};
 use crate::user::BoardReply;
 use crate::wire;
 
-/// The most lines on one page of `list_lines`: so many fit a NATS message whatever
-/// their labels.
-pub const LIST_LINES_MAX: u64 = 200;
+/// The most lines on one page of `list_lines`: so many fit a NATS message of 1 MiB
+/// whatever their labels, in JSON with every byte of them escaped.
+pub const LIST_LINES_MAX: u64 = 80;
 
 /// The lines on a page of `list_lines` if the request does not say.
-pub const LIST_LINES_DEFAULT: u64 = 100;
+pub const LIST_LINES_DEFAULT: u64 = 80;
 
 /// `create`: makes a line. `seats` and `queue_limit` are required.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -297,12 +297,8 @@ pub struct ShardStatus {
 pub struct LineList {
     /// The lines, by name.
     pub lines: Vec<LineSummary>,
-    /// The `after` of the next page; missing on the last one.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
-    )]
+    /// The `after` of the next page; null on the last one.
+    #[serde(default, with = "wire::name_option")]
     pub next: Option<LineName>,
 }
 

@@ -250,14 +250,14 @@ fn the_other_requests_refuse_what_they_do_not_know() {
     refused::<ClusterStatusRequest>(json!({"x": 1}), &["`x`"]);
     refused::<ListLines>(json!({"label": {}}), &["`label`"]);
     refused::<ListLines>(json!({"after": "a.b"}), &["after:"]);
-    for limit in [json!(0), json!(201), json!(-1), json!("5")] {
-        refused::<ListLines>(json!({ "limit": limit }), &["limit:", "from 1 to 200"]);
+    for limit in [json!(0), json!(81), json!(-1), json!("5")] {
+        refused::<ListLines>(json!({ "limit": limit }), &["limit:", "from 1 to 80"]);
     }
     refused::<ListLines>(json!({"labels": {"x": 1}}), &["labels.x:"]);
     let labels = [("city".to_owned(), "x".to_owned())].into();
     both_ways(&ListLines {
         after: Some(line("a")),
-        limit: Some(200),
+        limit: Some(80),
         labels,
     });
     assert_eq!(encode(&ListLines::default(), Format::Json), b"{}");
@@ -380,6 +380,33 @@ fn replies_go_both_ways() {
     assert_eq!(words, ["created", "deleted"]);
     token_words.iter().for_each(both_ways);
     line_words.iter().for_each(both_ways);
+}
+
+#[test]
+fn the_largest_page_of_lines_fits_a_message() {
+    let words = |last: char| "\u{1}".repeat(63) + &last.to_string();
+    let summary = LineSummary {
+        line: line(&"x".repeat(64)),
+        incarnation: u64::MAX,
+        version: u64::MAX,
+        phase: "draining".to_owned(),
+        seats: u32::MAX,
+        queue_limit: u32::MAX,
+        waiting: u64::MAX,
+        admitted: u64::MAX,
+        in_checkout: u64::MAX,
+        labels: ('\0'..'\u{10}')
+            .map(|last| (words(last), words('\u{1}')))
+            .collect(),
+    };
+    assert_eq!(summary.labels.len(), 16);
+    let page = LineList {
+        lines: vec![summary; LIST_LINES_MAX as usize],
+        next: Some(line(&"x".repeat(64))),
+    };
+    for format in [Format::Json, Format::MsgPack] {
+        assert!(encode(&page, format).len() < 1 << 20);
+    }
 }
 
 #[test]
