@@ -1,0 +1,266 @@
+//! Three replicas in one thread, with logs in memory, clocks of their own and a network that can do
+//! anything to messages.
+#![allow(missing_docs)]
+
+mod checks;
+mod node;
+
+use std::collections::BTreeSet;
+
+use nowserving_replica::{Config, Micros, ReadId, Role};
+use raft::eraftpb::Message;
+
+pub use checks::Checks;
+pub use node::{Clock, Node, Persist};
+
+pub const TICK_US: Micros = 100_000;
+pub const ELECTION_TICKS: usize = 10;
+pub const ELECTION_US: Micros = TICK_US * ELECTION_TICKS as u64;
+pub const LEASE_US: Micros = 900_000;
+pub const STEP_US: Micros = 1_000;
+
+/// Small, and the same everywhere.
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// True `count` times in `of`.
+    pub fn chance(&mut self, count: u64, of: u64) -> bool {
+        self.below(of) < count
+    }
+}
+
+pub fn config(id: u64) -> Config {
+    Config {
+        shard: 0,
+        id,
+        voters: vec![1, 2, 3],
+        election_ticks: ELECTION_TICKS,
+        heartbeat_ticks: 2,
+        tick: std::time::Duration::from_micros(TICK_US),
+        lease: std::time::Duration::from_micros(LEASE_US),
+    }
+}
+
+/// What the network does to messages.
+#[derive(Clone, Debug, Default)]
+pub struct Weather {
+    /// Of 100.
+    pub drop: u64,
+    pub double: u64,
+    pub latency_us: Micros,
+    pub jitter_us: Micros,
+    /// (from, to) which don't get through.
+    pub cut: BTreeSet<(u64, u64)>,
+}
+
+struct Flying {
+    at: Micros,
+    message: Message,
+}
+
+pub struct Cluster {
+    pub now: Micros,
+    pub nodes: Vec<Node>,
+    pub weather: Weather,
+    pub random: Random,
+    pub checks: Checks,
+    flying: Vec<Flying>,
+    /// Sees every message as it is sent; returns false to drop it.
+    pub filter: Option<Box<dyn FnMut(&Message) -> bool>>,
+    pub step_us: Micros,
+    /// Hash of all that was sent, to compare runs.
+    pub trace: u64,
+}
+
+impl Cluster {
+    pub fn new(seed: u64) -> Cluster {
+        let mut cluster = Cluster {
+            now: 0,
+            nodes: (1..=3).map(|id| Node::new(id, seed)).collect(),
+            weather: Weather {
+                latency_us: 1_000,
+                ..Weather::default()
+            },
+            random: Random(seed),
+            checks: Checks::default(),
+            flying: Vec::new(),
+            filter: None,
+            step_us: STEP_US,
+            trace: 0,
+        };
+        for node in &mut cluster.nodes {
+            node.start(0);
+        }
+        cluster
+    }
+
+    /// A cluster in calm weather whose node 1 leads and may serve.
+    pub fn led_by_1(seed: u64) -> Cluster {
+        let mut cluster = Cluster::new(seed);
+        cluster.step();
+        let now = cluster.clock(1);
+        assert!(cluster.node(1).replica().campaign(now));
+        cluster.run_until("node 1 leads", |cluster| {
+            cluster.leader() == Some(1) && cluster.nodes.iter().all(|node| !node.applied.is_empty())
+        });
+        cluster
+    }
+
+    pub fn node(&mut self, id: u64) -> &mut Node {
+        &mut self.nodes[id as usize - 1]
+    }
+
+    /// What a node's clock shows.
+    pub fn clock(&self, id: u64) -> Micros {
+        self.nodes[id as usize - 1].clock.read(self.now)
+    }
+
+    /// The leader of the highest term, if it is up.
+    pub fn leader(&self) -> Option<u64> {
+        let leads = |node: &&Node| node.is_up() && node.view().role() == Role::Leader;
+        self.nodes
+            .iter()
+            .filter(leads)
+            .max_by_key(|node| node.view().term())
+            .map(|node| node.id)
+    }
+
+    pub fn isolate(&mut self, id: u64) {
+        for other in (1..=3).filter(|&other| other != id) {
+            self.weather.cut.extend([(id, other), (other, id)]);
+        }
+    }
+
+    pub fn heal(&mut self) {
+        self.weather.cut.clear();
+    }
+
+    /// A millisecond, or what a test sets it to.
+    pub fn step(&mut self) {
+        self.now += self.step_us;
+        self.deliver();
+        for at in 0..self.nodes.len() {
+            let (sent, handed_out) = self.nodes[at].turn(self.now);
+            self.checks.handed_out(&self.nodes[at], &handed_out);
+            for message in sent {
+                self.checks.sent(&self.nodes[at], &message);
+                self.send(message);
+            }
+        }
+        self.checks.every_step(&mut self.nodes, self.now);
+    }
+
+    pub fn run(&mut self, us: Micros) {
+        let end = self.now + us;
+        while self.now < end {
+            self.step();
+        }
+    }
+
+    pub fn run_until(&mut self, what: &str, mut done: impl FnMut(&mut Cluster) -> bool) {
+        let end = self.now + 60 * ELECTION_US;
+        while !done(self) {
+            self.step();
+            assert!(
+                self.now < end,
+                "not within {} s: {what}",
+                (60 * ELECTION_US) / 1_000_000
+            );
+        }
+    }
+
+    /// Proposes through a node, and notes it for the checks.
+    pub fn propose(&mut self, id: u64, data: &str) -> Option<(u64, u64)> {
+        let at = self.nodes[id as usize - 1]
+            .replica()
+            .propose(data.as_bytes().to_vec())
+            .ok()?;
+        self.checks.proposed(at, data);
+        Some(at)
+    }
+
+    /// Asks for a round of reads, which may not miss what was acknowledged before.
+    pub fn read(&mut self, id: u64) -> Option<ReadId> {
+        let (now, acknowledged) = (self.clock(id), self.checks.acknowledged);
+        let node = self.node(id);
+        let read = node.replica().read_index(now).ok()?;
+        // Those that share a round were asked for in the same turn; the last one knows most.
+        node.asked.insert(read, acknowledged);
+        Some(read)
+    }
+
+    /// Proposes and waits until all live nodes have applied it.
+    pub fn commit(&mut self, id: u64, data: &str) -> (u64, u64) {
+        self.commit_on(id, data, &[1, 2, 3])
+    }
+
+    /// Proposes and waits until some nodes have applied it.
+    pub fn commit_on(&mut self, id: u64, data: &str, on: &[u64]) -> (u64, u64) {
+        let at = self.propose(id, data).expect("proposal is taken");
+        self.run_until("they apply", |cluster| {
+            let waits =
+                |node: &Node| node.is_up() && on.contains(&node.id) && node.applied_index() < at.1;
+            !cluster.nodes.iter().any(waits)
+        });
+        at
+    }
+
+    fn send(&mut self, message: Message) {
+        use std::hash::{Hash, Hasher};
+        let mut hash = std::collections::hash_map::DefaultHasher::new();
+        let kind = message.get_msg_type() as u32;
+        (
+            self.trace,
+            self.now,
+            kind,
+            message.from,
+            message.to,
+            message.term,
+            message.index,
+        )
+            .hash(&mut hash);
+        self.trace = hash.finish();
+        if self.filter.as_mut().is_some_and(|filter| !filter(&message)) {
+            return;
+        }
+        let copies = 1 + u64::from(self.random.chance(self.weather.double, 100));
+        for _ in 0..copies {
+            if self.random.chance(self.weather.drop, 100) {
+                continue;
+            }
+            let jitter = self.random.below(self.weather.jitter_us + 1);
+            let at = self.now + self.weather.latency_us + jitter;
+            self.flying.push(Flying {
+                at,
+                message: message.clone(),
+            });
+        }
+    }
+
+    fn deliver(&mut self) {
+        let now = self.now;
+        let (due, later) = std::mem::take(&mut self.flying)
+            .into_iter()
+            .partition(|flying| flying.at <= now);
+        self.flying = later;
+        let due: Vec<Flying> = due;
+        for Flying { message, .. } in due {
+            if !self.weather.cut.contains(&(message.from, message.to)) {
+                self.nodes[message.to as usize - 1].inbox.push_back(message);
+            }
+        }
+    }
+}

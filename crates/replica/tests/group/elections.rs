@@ -1,0 +1,346 @@
+//! Elections, transfers and what restarts do to them.
+
+use crate::common::{Cluster, ELECTION_US, Node, STEP_US, config};
+use nowserving_replica::{
+    NewError, ProposeError, ReadError, Replica, Restored, Role, SnapshotMeta, StepRefused,
+    TransferError,
+};
+use raft::eraftpb::{Message, MessageType};
+
+#[test]
+fn one_leader_is_elected_and_known() {
+    for seed in 0..20 {
+        let mut cluster = Cluster::new(seed);
+        cluster.run_until("all know the leader", |cluster| {
+            let leader = cluster.leader();
+            leader.is_some()
+                && cluster
+                    .nodes
+                    .iter()
+                    .all(|node| node.view().leader() == leader)
+        });
+        // A group that is born waits for nothing but the timeout.
+        assert!(
+            cluster.now <= 3 * ELECTION_US,
+            "seed {seed}: {} us",
+            cluster.now
+        );
+        let leader = cluster.leader().unwrap();
+        cluster.commit(leader, "a");
+    }
+}
+
+#[test]
+fn a_group_of_one_leads_itself() {
+    let mut node = Node::new(1, 7);
+    let mut config = config(1);
+    config.voters = vec![1];
+    let mut replica = Replica::new(&config, Restored::default(), node.log.clone(), 0).unwrap();
+    assert!(replica.campaign(1));
+    let mut applied = Vec::new();
+    for turn in 0..10 {
+        if turn == 5 {
+            replica.propose(b"a".to_vec()).unwrap();
+        }
+        while let Some(turn) = replica.ready() {
+            applied.extend(turn.committed);
+            node.writes.extend(turn.write);
+            while let Some(write) = node.writes.front().cloned() {
+                node.write();
+                assert!(replica.on_persisted(write.number).is_empty());
+            }
+        }
+    }
+    assert_eq!((replica.role(), applied.len()), (Role::Leader, 2));
+}
+
+#[test]
+fn a_restarted_node_is_silent_for_one_timeout() {
+    let mut cluster = Cluster::led_by_1(3);
+    cluster.commit(1, "a");
+    let now = cluster.now;
+    cluster.node(3).restart(now);
+    let term = cluster.node(3).view().term();
+    let clock = cluster.clock(3);
+    for kind in [
+        MessageType::MsgRequestPreVote,
+        MessageType::MsgRequestVote,
+        MessageType::MsgTimeoutNow,
+    ] {
+        let mut message = Message {
+            from: 2,
+            to: 3,
+            term: term + 1,
+            index: 99,
+            log_term: term,
+            ..Message::default()
+        };
+        message.set_msg_type(kind);
+        assert_eq!(
+            cluster.node(3).replica().step(message, clock),
+            Err(StepRefused::JustStarted),
+            "{kind:?}"
+        );
+    }
+    assert!(!cluster.node(3).replica().campaign(clock));
+    assert_eq!(
+        cluster.node(3).view().term(),
+        term,
+        "not even the term moved"
+    );
+    // But it follows at once.
+    cluster.commit(1, "b");
+    assert!(cluster.now - now < ELECTION_US / 2);
+    assert_eq!(cluster.node(3).commands(), ["a", "b"]);
+}
+
+#[test]
+fn silent_nodes_elect_after_their_silence() {
+    let mut cluster = Cluster::led_by_1(5);
+    cluster.commit(1, "a");
+    let restarted_at = cluster.now;
+    for id in 1..=3 {
+        cluster.node(id).restart(restarted_at);
+    }
+    cluster.run_until("somebody leads", |cluster| cluster.leader().is_some());
+    assert!(cluster.now >= restarted_at + ELECTION_US);
+    let leader = cluster.leader().unwrap();
+    cluster.commit(leader, "b");
+    assert_eq!(cluster.node(2).commands(), ["a", "b"]);
+}
+
+#[test]
+fn a_partitioned_node_comes_back_without_a_new_term() {
+    let mut cluster = Cluster::led_by_1(11);
+    let term = cluster.node(1).view().term();
+    cluster.isolate(3);
+    cluster.run(10 * ELECTION_US);
+    assert_eq!(cluster.node(3).view().role(), Role::Candidate, "it tries");
+    assert_eq!(
+        cluster.node(3).view().term(),
+        term,
+        "but pre-vote holds its term down"
+    );
+    cluster.heal();
+    cluster.commit(1, "a");
+    assert_eq!(cluster.node(1).view().term(), term);
+}
+
+#[test]
+fn a_cut_off_leader_steps_down_and_another_takes_over() {
+    let mut cluster = Cluster::led_by_1(13);
+    cluster.isolate(1);
+    let lost = cluster.propose(1, "lost").unwrap();
+    cluster.run_until("another leads", |cluster| {
+        cluster.leader().is_some_and(|id| id != 1)
+    });
+    let leader = cluster.leader().unwrap();
+    let kept = cluster.propose(leader, "kept").unwrap();
+    cluster.run_until("node 1 steps down", |cluster| {
+        cluster.node(1).view().role() != Role::Leader
+    });
+    assert!(matches!(
+        cluster.node(1).replica().propose(b"x".to_vec()),
+        Err(ProposeError::NotLeader { .. })
+    ));
+    cluster.heal();
+    cluster.run_until("all agree", |cluster| {
+        cluster.nodes.iter().all(|node| node.commands() == ["kept"])
+    });
+    // Term and index tell both outcomes exactly.
+    assert_eq!(
+        (cluster.checks.outcome(lost), cluster.checks.outcome(kept)),
+        (Some(false), Some(true))
+    );
+}
+
+#[test]
+fn an_entry_of_a_lost_leader_can_still_commit() {
+    let mut cluster = Cluster::led_by_1(17);
+    cluster.weather.cut.insert((1, 3));
+    cluster.weather.cut.extend([(2, 1), (3, 1)]);
+    let open = cluster.propose(1, "open").unwrap();
+    cluster.run(5 * STEP_US);
+    assert_eq!(cluster.node(2).view().last_index(), open.1);
+    assert_eq!(cluster.checks.outcome(open), None);
+    cluster.isolate(1);
+    cluster.run_until("2 leads", |cluster| cluster.leader() == Some(2));
+    cluster.run_until("2 commits it", |cluster| {
+        cluster.checks.outcome(open).is_some()
+    });
+    assert_eq!(
+        cluster.checks.outcome(open),
+        Some(true),
+        "although its leader never learned of it"
+    );
+    cluster.heal();
+    cluster.run_until("1 learns of it", |cluster| {
+        cluster.node(1).commands() == ["open"]
+    });
+}
+
+#[test]
+fn leadership_is_handed_over() {
+    let mut cluster = Cluster::led_by_1(19);
+    cluster.commit(1, "a");
+    assert_eq!(
+        cluster.node(1).replica().transfer_leader(1),
+        Err(TransferError::BadTarget(1))
+    );
+    assert_eq!(
+        cluster.node(1).replica().transfer_leader(9),
+        Err(TransferError::BadTarget(9))
+    );
+    assert!(matches!(
+        cluster.node(2).replica().transfer_leader(3),
+        Err(TransferError::NotLeader { leader: Some(1) })
+    ));
+    let started = cluster.now;
+    cluster.node(1).replica().transfer_leader(3).unwrap();
+    assert_eq!(
+        cluster.node(1).replica().propose(b"x".to_vec()),
+        Err(ProposeError::Busy)
+    );
+    cluster.run_until("3 leads", |cluster| cluster.leader() == Some(3));
+    assert!(
+        cluster.now - started < 20 * STEP_US,
+        "no timeout is waited for"
+    );
+    cluster.commit(3, "b");
+}
+
+#[test]
+fn a_transfer_that_fails_leaves_a_leader_without_lease() {
+    let mut cluster = Cluster::led_by_1(23);
+    let now = cluster.clock(1);
+    cluster.node(1).replica().read_index(now).unwrap();
+    cluster.run(10 * STEP_US);
+    assert!(cluster.node(1).view().lease_until().is_some());
+    cluster.isolate(3);
+    cluster.node(1).replica().transfer_leader(3).unwrap();
+    assert_eq!(cluster.node(1).view().lease_until(), None);
+    cluster.run(2 * ELECTION_US);
+    cluster.heal();
+    cluster.commit(1, "goes on");
+    let now = cluster.clock(1);
+    let id = cluster.node(1).replica().read_index(now).unwrap();
+    cluster.run(10 * STEP_US);
+    assert!(cluster.node(1).reads.contains_key(&id), "reads still work");
+    assert_eq!(
+        cluster.node(1).view().lease_until(),
+        None,
+        "but each needs its round"
+    );
+}
+
+#[test]
+fn the_most_caught_up_peer_is_chosen() {
+    let mut cluster = Cluster::led_by_1(29);
+    cluster.isolate(2);
+    cluster.commit_on(1, "a", &[1, 3]);
+    cluster.run(10 * STEP_US);
+    let leader = cluster.node(1);
+    assert_eq!(leader.view().most_caught_up(&[1, 2, 3]), Some(3));
+    assert_eq!(leader.view().most_caught_up(&[2]), Some(2));
+    assert_eq!(leader.view().most_caught_up(&[1]), None);
+    assert!(leader.view().matched_by_all() < leader.view().last_index());
+    assert_eq!(cluster.node(3).view().most_caught_up(&[1, 2]), None);
+    cluster.heal();
+    cluster.run(ELECTION_US);
+    assert_eq!(
+        cluster.node(1).view().matched_by_all(),
+        cluster.node(1).view().last_index()
+    );
+    assert_eq!(
+        cluster.node(1).view().most_caught_up(&[2, 3]),
+        Some(2),
+        "the smaller of equals"
+    );
+}
+
+#[test]
+fn nothing_is_taken_in_a_term_without_a_commit() {
+    let mut cluster = Cluster::new(31);
+    cluster.step();
+    // Votes get through, appends don't: a leader that can't commit.
+    cluster.filter = Some(Box::new(|message| {
+        message.get_msg_type() != MessageType::MsgAppend
+    }));
+    let now = cluster.clock(1);
+    assert!(cluster.node(1).replica().campaign(now));
+    cluster.run_until("1 leads", |cluster| cluster.leader() == Some(1));
+    assert_eq!(
+        cluster.node(1).replica().read_index(now),
+        Err(ReadError::NotReady)
+    );
+    assert!(matches!(
+        cluster.node(2).replica().read_index(now),
+        Err(ReadError::NotLeader { .. })
+    ));
+}
+
+#[test]
+fn contradicting_disks_are_refused() {
+    let mut cluster = Cluster::led_by_1(37);
+    cluster.commit(1, "a");
+    let node = &cluster.nodes[0];
+    use nowserving_log::LogStore as _;
+    let log = node.log.load(0).unwrap();
+    let new = |log: &nowserving_replica::LogState, index, term| {
+        let snapshot = SnapshotMeta {
+            index,
+            term,
+            ..SnapshotMeta::default()
+        };
+        Replica::new(
+            &config(1),
+            Restored {
+                log: log.clone(),
+                snapshot,
+            },
+            node.log.clone(),
+            0,
+        )
+        .map(|_| ())
+    };
+    let term = log.hard_state.term;
+    assert!(new(&log, 2, term).is_ok());
+    assert!(matches!(
+        new(&log, 99, term),
+        Err(NewError::LogBehindSnapshot {
+            last: 2,
+            snapshot: 99,
+            ..
+        })
+    ));
+    assert!(matches!(
+        new(&log, 2, term + 1),
+        Err(NewError::SnapshotOfOtherLog { index: 2, .. })
+    ));
+    let mut bad = log.clone();
+    bad.hard_state.commit = 9;
+    assert!(matches!(
+        new(&bad, 0, 0),
+        Err(NewError::CommitPastLog {
+            commit: 9,
+            last: 2,
+            ..
+        })
+    ));
+    bad = log.clone();
+    bad.hard_state.term = 0;
+    assert!(matches!(
+        new(&bad, 0, 0),
+        Err(NewError::TermBehindLog { .. })
+    ));
+    bad = log;
+    (bad.cut_index, bad.cut_term) = (1, term);
+    assert!(matches!(
+        new(&bad, 0, 0),
+        Err(NewError::SnapshotBehindLog {
+            cut: 1,
+            snapshot: 0,
+            ..
+        })
+    ));
+}
