@@ -126,9 +126,12 @@ impl Counts {
 const POLL_MS_MAX: u64 = 30_000;
 /// Nobody is told to come sooner, unless the timeouts leave no choice.
 const POLL_MS_MIN: u64 = 100;
-/// Each place further back can ask this much later: the front, where something is about to happen,
-/// asks often, and it is few; the tail, which is many, seldom.
-const POLL_MS_PER_PLACE: u64 = 500;
+/// As many places as the line has seats further back can ask this much later: the front, where
+/// something is about to happen, asks often, and it is few; the tail, which is many, seldom. Set
+/// for quick checkouts, as a seat stands empty until its next holder asks; where they take longer
+/// it costs the front some polls, of all who wait about
+/// `seats / 2 × ln(waiting)` a second, and one each 30 s of those further back.
+const POLL_MS_PER_ROUND: u64 = 2_000;
 
 /// When a well-behaved client asks again. At most a third of the idle timeout and half of the
 /// claim timeout, so that one lost poll or a late look at being admitted costs nobody the place.
@@ -142,7 +145,9 @@ pub(crate) fn poll_after_ms(
         .min(settings.waiting_idle_timeout_ms / 3)
         .min(settings.claim_timeout_ms / 2);
     let wish = match state {
-        State::Waiting => position.unwrap_or(1).saturating_mul(POLL_MS_PER_PLACE),
+        State::Waiting => {
+            position.unwrap_or(1).saturating_mul(POLL_MS_PER_ROUND) / u64::from(settings.seats.max(1))
+        }
         // It has what it wanted and should act on it, not ask.
         State::Admitted => 1_000,
         // In time to renew, and to miss it once.

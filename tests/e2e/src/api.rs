@@ -149,7 +149,7 @@ impl Api {
         let reply = self.call(line, op, &body).await?;
         reply
             .accepted(self.format)
-            .with_context(|| format!("{op} {line} {body}"))
+            .with_context(|| format!("{op} {line} {:.200}", body.to_string()))
     }
 
     /// [`Api::call`], and the answer must be this error, told as the contract wants it. Returns
@@ -161,7 +161,7 @@ impl Api {
         let reply = self.call(line, op, &body).await?;
         reply
             .refused(self.format, code)
-            .with_context(|| format!("{op} {line} {body}"))
+            .with_context(|| format!("{op} {line} {:.200}", body.to_string()))
     }
 
     /// An operator's request about a line; must not be answered with an error.
@@ -172,7 +172,7 @@ impl Api {
         let reply = self.call_admin(line, op, &body).await?;
         reply
             .accepted(self.format)
-            .with_context(|| format!("admin {op} {line} {body}"))
+            .with_context(|| format!("admin {op} {line} {:.200}", body.to_string()))
     }
 
     /// An operator's request about a line; must be answered with this error.
@@ -189,7 +189,7 @@ impl Api {
         let reply = self.call_admin(line, op, &body).await?;
         reply
             .refused(self.format, code)
-            .with_context(|| format!("admin {op} {line} {body}"))
+            .with_context(|| format!("admin {op} {line} {:.200}", body.to_string()))
     }
 
     async fn call_admin(&self, line: &str, op: &str, body: &Value) -> Result<Reply> {

@@ -105,7 +105,16 @@ async fn wrong_state(api: &Api, line: &str, tickets: &[Value]) -> Result<()> {
         api.refused(line, "complete", body, Code::EpochStale)
             .await?;
     }
-    let stale = json!({"if_version": 1, "seats": 1});
+    // Entering changes the line's version, not its settings: only a change of those conflicts.
+    let before = number(&api.admin(line, "show", json!({})).await?, "version")?;
+    api.enter(line, "a").await?;
+    api.admin(
+        line,
+        "configure",
+        json!({"if_version": before, "queue_limit": 2}),
+    )
+    .await?;
+    let stale = json!({"if_version": before, "seats": 1});
     api.admin_refused(line, "configure", stale, Code::VersionConflict)
         .await?;
     Ok(())
