@@ -1,7 +1,7 @@
 //! What all shoppers share: the line, the clock, the book in which each notes what it was answered.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nowserving_client::{Code, Error, Line, StatusReply};
 
@@ -93,13 +93,6 @@ impl Crowd {
     /// What did not work so far.
     pub fn troubles(&self) -> Troubles {
         lock(&self.troubles).clone()
-    }
-
-    /// A shopper that lets more time pass than this between two signs of life may be recycled, and
-    /// has only itself (or an overloaded machine) to blame. Less than the shortest timeout, as an
-    /// answer takes its time too.
-    pub fn silence(&self) -> Duration {
-        self.times.waiting_idle.min(self.times.claim).mul_f64(0.75)
     }
 }
 

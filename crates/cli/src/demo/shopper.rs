@@ -32,6 +32,7 @@ pub async fn visit(crowd: Arc<Crowd>, part: Part) {
         ticket: entered.ticket.clone().unwrap_or_default(),
         heard: crowd.now(),
         silent: false,
+        silence: crowd.times.silence_waiting(),
         crowd: &crowd,
         part: &part,
     };
@@ -95,8 +96,11 @@ struct Shopper<'a> {
     ticket: String,
     /// When the coordinator last answered.
     heard: At,
-    /// Whether it ever let too much time pass before asking again.
+    /// Whether it let too much time pass before asking again, and was not told since that all is
+    /// well.
     silent: bool,
+    /// How much is too much.
+    silence: Duration,
 }
 
 /// An answer, and what was known when it was asked for.
@@ -163,6 +167,7 @@ impl Shopper<'_> {
                 return Ok(true);
             }
             crowd.note(|book, _| book.still_waiting(&self.number, highest));
+            self.silent = false;
             poll_after_ms = status.poll_after_ms;
         }
     }
@@ -215,6 +220,8 @@ impl Shopper<'_> {
             )));
         };
         crowd.note(|book, at| book.seated(at, &self.number, epoch));
+        self.silent = false;
+        self.silence = crowd.times.silence_seated();
         Ok((epoch, deadline(sent, &status)))
     }
 
@@ -227,6 +234,7 @@ impl Shopper<'_> {
             sleep(crowd.times.renew).await;
             left -= crowd.times.renew;
             self.write(|| crowd.line.renew(&ticket, epoch)).await?;
+            self.silent = false;
         }
         sleep(left).await;
         Ok(())
@@ -287,7 +295,7 @@ impl Shopper<'_> {
             let (sent, highest) = self
                 .crowd
                 .note(|book, at| (at, book.highest_admitted(lane)));
-            self.silent |= sent.saturating_sub(self.heard) > self.crowd.silence();
+            self.silent |= sent.saturating_sub(self.heard) > self.silence;
             let result = call().await;
             self.heard = self.crowd.now();
             match result {
