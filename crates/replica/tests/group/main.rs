@@ -1,6 +1,9 @@
 //! A group of three replicas in one thread.
 #![allow(clippy::unwrap_used)]
 
+mod appends;
 mod common;
 mod elections;
+mod leases;
+mod refusals;
 mod simulation;

@@ -11,7 +11,7 @@ use nowserving_replica::{Config, Micros, ReadId, Role};
 use raft::eraftpb::Message;
 
 pub use checks::Checks;
-pub use node::{Clock, Node, Persist};
+pub use node::{Node, Persist};
 
 pub const TICK_US: Micros = 100_000;
 pub const ELECTION_TICKS: usize = 10;
