@@ -289,7 +289,10 @@ pub fn lines(list: &LineList, output: &Output) -> String {
 
 /// The nodes, then the shards by who leads them.
 pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
-    let mut nodes = Sheet::new(&["node", "state", "last heard", "leads", "metrics"], output);
+    let mut nodes = Sheet::new(
+        &["node", "state", "last heard", "leads", "version", "metrics"],
+        output,
+    );
     for node in &status.nodes {
         let (word, color) = if node.alive {
             ("alive", Color::Green)
@@ -302,6 +305,7 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
             state,
             Cell::new(last_heard(node, status.answered_by)),
             number(node.leads),
+            Cell::new(node.version.as_deref().unwrap_or("-")),
             Cell::new(node.metrics_addr.as_deref().unwrap_or("-")),
         ]);
     }
