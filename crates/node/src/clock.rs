@@ -65,8 +65,18 @@ impl Hearing {
 
     /// Counts up to `now` what was heard; what was not is left out for good.
     pub fn advance(&mut self, now: Micros) {
-        let end = now.min(self.proven_to + UNPROVEN_MAX.as_micros() as u64);
+        let unproven_us = UNPROVEN_MAX.as_micros() as u64;
+        // A longer turn was a stall of the loop itself: echoes came in meanwhile, and polls were
+        // refused as overloaded.
+        let end = now
+            .min(self.proven_to + unproven_us)
+            .min(self.counted_to + unproven_us);
         self.heard_us += end.saturating_sub(self.counted_to);
+        self.counted_to = self.counted_to.max(now);
+    }
+
+    /// Leaves out the time up to `now`: requests were turned away unread.
+    pub fn skip(&mut self, now: Micros) {
         self.counted_to = self.counted_to.max(now);
     }
 
@@ -132,6 +142,20 @@ mod tests {
         hearing.echo(11_100_000);
         hearing.advance(11_200_000);
         assert_eq!(clock.now_ms(&hearing), 5_350);
+    }
+
+    #[test]
+    fn a_stall_of_the_loop_is_not_counted_though_echoes_came_in() {
+        let mut hearing = Hearing::new(1_000_000);
+        hearing.echo(1_000_000);
+        hearing.advance(1_000_000);
+        hearing.echo(3_990_000);
+        hearing.advance(4_000_000);
+        assert_eq!(hearing.heard_us(), 250_000);
+        hearing.skip(4_020_000);
+        hearing.echo(4_020_000);
+        hearing.advance(4_040_000);
+        assert_eq!(hearing.heard_us(), 270_000);
     }
 
     #[test]

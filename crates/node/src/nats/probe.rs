@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::Client;
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Sender, TrySendError};
 use futures::StreamExt as _;
 
 use crate::clock::monotonic_us;
@@ -36,7 +36,10 @@ pub async fn run(client: Client, control: Sender<Control>) -> anyhow::Result<()>
                 };
                 if let Ok(sent_at) = <[u8; 8]>::try_from(&echo.payload[..]) {
                     let sent_at = u64::from_le_bytes(sent_at).min(monotonic_us());
-                    if control.send(Control::Echo(sent_at)).is_err() {
+                    // Full: the loop has stalled, and this thread has others to serve.
+                    if let Err(TrySendError::Disconnected(_)) =
+                        control.try_send(Control::Echo(sent_at))
+                    {
                         return Ok(());
                     }
                 }

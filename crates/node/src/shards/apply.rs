@@ -8,7 +8,7 @@ use nowserving_protocol::error::ApiError;
 use nowserving_protocol::user::Consistency;
 use nowserving_replica::{Committed, Payload};
 
-use super::group::{Proposed, Shard, Turn, Waiter};
+use super::group::{Shard, Turn, Waiter};
 use super::reign::Reign;
 use crate::request::{Ask, Outcome, Request};
 
@@ -43,20 +43,16 @@ impl Shard {
     /// The waiters of the entry at `index` if it is ours; if another took its place, they learn
     /// that nothing happened.
     fn take_proposed(&mut self, index: u64, term: u64, turn: &mut Turn<'_>) -> Vec<Option<Waiter>> {
-        while let Some(front) = self.proposed.front() {
-            if front.index > index {
+        let mut ours = Vec::new();
+        while let Some(first) = self.proposed.first_entry() {
+            let at = *first.key();
+            if at.0 > index {
                 break;
             }
-            let Some(Proposed {
-                term: our_term,
-                index: our_index,
-                waiters,
-            }) = self.proposed.pop_front()
-            else {
-                break;
-            };
-            if our_index == index && our_term == term {
-                return waiters;
+            let waiters = first.remove();
+            if at == (index, term) {
+                ours = waiters;
+                continue;
             }
             let error = self.overwritten();
             for waiter in waiters.into_iter().flatten() {
@@ -64,7 +60,7 @@ impl Shard {
                     .refuse(waiter.reply, waiter.deadline, error.clone());
             }
         }
-        Vec::new()
+        ours
     }
 
     /// The first entry of a term is empty: with it everything of earlier terms is applied.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nowserving_line::{Board, Event, Line, LineName, Lines, Token, TokenChange};
+use nowserving_line::{Board, Event, Line, LineChange, LineName, Lines, Token, TokenChange};
 use nowserving_protocol::event::BoardEvent;
 use nowserving_protocol::user::BoardReply;
 
@@ -104,8 +104,19 @@ impl Boards {
                 }
                 std::mem::replace(&mut published.token_version, *version)
             }
-            Event::Line { line, version, .. } => {
+            Event::Line {
+                line,
+                version,
+                what,
+                ..
+            } => {
                 let published = self.insert(line, version.saturating_sub(1));
+                if *what == LineChange::Created {
+                    // The holes of an earlier incarnation are none of this one's.
+                    published.holes.clear();
+                    published.holes_dropped = false;
+                    published.content = None;
+                }
                 std::mem::replace(&mut published.line_version, *version)
             }
         }

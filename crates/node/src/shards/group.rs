@@ -1,6 +1,6 @@
 //! One shard on this node: its Raft group, its lines, and everybody who waits for an answer.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use nowserving_line::{LineName, Lines, Op};
 use nowserving_protocol::command::{self, Batch};
@@ -36,17 +36,6 @@ pub struct Waiter {
     pub deadline: Micros,
 }
 
-/// An entry of ours in the log, not yet known to be committed.
-#[derive(Debug)]
-pub struct Proposed {
-    /// The entry is ours only if it commits with this term.
-    pub term: u64,
-    /// Its index.
-    pub index: u64,
-    /// One for each operation in it.
-    pub waiters: Vec<Option<Waiter>>,
-}
-
 /// What every step of a shard needs of its node.
 #[derive(Debug)]
 pub struct Turn<'a> {
@@ -78,10 +67,19 @@ pub struct Shard {
     pub cut_floor: u64,
     /// When the lease was last asked for.
     pub(super) lease_asked_at: Micros,
+    /// In which term and when leadership was last offered to another node.
+    pub(super) offered: Option<(u64, Micros)>,
+    /// The log names it as one that keeps old files alive.
+    pub(super) pins_files: bool,
+    /// After a failed snapshot: not before this.
+    pub(super) snapshot_not_before: Micros,
     /// Operations of the leader's own that are queued or in the log, not applied.
     pub(super) own_in_flight: usize,
     queue: VecDeque<Queued>,
-    pub(super) proposed: VecDeque<Proposed>,
+    /// Who waits for entries of ours that are not known to be committed: by index and term, one
+    /// for each operation. An index can be there twice: who lost the lead and got it again may
+    /// propose at lower indexes than before, while the outcome of those is still open.
+    pub(super) proposed: BTreeMap<(u64, u64), Vec<Option<Waiter>>>,
     pub(super) reads: Reads,
 }
 
@@ -99,9 +97,12 @@ impl Shard {
             snapshotting: false,
             cut_floor: 0,
             lease_asked_at: 0,
+            offered: None,
+            pins_files: false,
+            snapshot_not_before: 0,
             own_in_flight: 0,
             queue: VecDeque::new(),
-            proposed: VecDeque::new(),
+            proposed: BTreeMap::new(),
             reads: Reads::default(),
         }
     }
@@ -125,6 +126,13 @@ impl Shard {
 
     /// Takes a request in: answers at once what needs neither log nor quorum.
     pub fn take(&mut self, request: Request, turn: &mut Turn<'_>) {
+        if request.deadline <= turn.now {
+            // Its sender has given up and may have repeated it: done now, it could undo or double
+            // what came of that.
+            return turn
+                .out
+                .refuse(request.reply, request.deadline, unavailable());
+        }
         if request.ask.is_local() {
             let now_ms = self.lines.now_ms();
             return self.answer_read(request, now_ms, turn);
@@ -205,7 +213,7 @@ impl Shard {
     #[must_use]
     pub fn owes_answers(&self) -> bool {
         let queued = self.queue.iter().any(|q| q.waiter.is_some());
-        let proposed = self.proposed.iter().flat_map(|p| &p.waiters);
+        let proposed = self.proposed.values().flatten();
         queued || !self.reads.is_empty() || proposed.flatten().next().is_some()
     }
 
@@ -240,11 +248,7 @@ impl Shard {
                     metrics::counter!("nowserving_proposals_total").increment(1);
                     reign.stamped(now_ms);
                     self.dirty = true;
-                    self.proposed.push_back(Proposed {
-                        term,
-                        index,
-                        waiters,
-                    });
+                    self.proposed.insert((index, term), waiters);
                 }
                 Err(error) => {
                     // Back where it was, in order: nothing happened.
@@ -304,13 +308,26 @@ impl Shard {
             }
             !late
         });
-        for slot in self.proposed.iter_mut().flat_map(|p| &mut p.waiters) {
+        for slot in self.proposed.values_mut().flatten() {
             if slot.as_ref().is_some_and(|w| w.deadline <= now)
                 && let Some(waiter) = slot.take()
             {
                 turn.out
                     .refuse(waiter.reply, waiter.deadline, outcome_unknown());
             }
+        }
+    }
+
+    /// The node ends: everybody who still waits is told what is known.
+    pub fn give_up(&mut self, turn: &mut Turn<'_>) {
+        self.abdicate(turn);
+        for waiter in std::mem::take(&mut self.proposed)
+            .into_values()
+            .flatten()
+            .flatten()
+        {
+            turn.out
+                .refuse(waiter.reply, waiter.deadline, outcome_unknown());
         }
     }
 

@@ -125,6 +125,7 @@ pub struct Shards {
     next_tick: Micros,
     next_upkeep: Micros,
     next_slow_upkeep: Micros,
+    next_line_gauges: Micros,
 }
 
 /// How many Raft ticks make a heartbeat interval.
@@ -160,6 +161,7 @@ impl Shards {
             next_tick: now + tick.as_micros() as u64,
             next_upkeep: now,
             next_slow_upkeep: now,
+            next_line_gauges: now,
             tick,
             config,
         }

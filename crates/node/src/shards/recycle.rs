@@ -2,10 +2,12 @@
 //! shard. A pass costs what it finds, not what waits.
 //!
 //! When a token was last heard from is known to the leader alone, in memory; the replicated state
-//! holds a checkpoint of it, never more than a quarter of the timeout behind. A new leader gives
-//! every token that it has not heard itself half a timeout on top of the checkpoint: enough never
-//! to throw out somebody who did poll the old leader, and, as the grace hangs on the checkpoint
-//! and not on the election, no chain of elections can keep the dead in line.
+//! holds a checkpoint of it, never more than six sixteenths of the timeout behind (but for the one
+//! that is being written). A new leader gives every token that it has not heard itself seven
+//! sixteenths of a timeout on top of the checkpoint: enough never to throw out somebody who did
+//! poll the old leader. One more sixteenth may be lost as the clock is stamped only so often: that
+//! makes one and a half timeouts. As the grace hangs on the checkpoint and not on the election, no
+//! chain of elections can keep the dead in line.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -84,6 +86,8 @@ impl Recycler {
     /// The idle timeout of a line was changed: all its waiting tokens are scheduled anew, page by
     /// page.
     pub fn reschedule(&mut self, line: &LineName) {
+        // Once is enough: it begins anew if it was under way.
+        self.walk.retain(|(name, _)| name != line);
         self.walk.push_back((line.clone(), (0, 0)));
     }
 
@@ -100,14 +104,18 @@ impl Recycler {
             return;
         };
         watched.heard_ms = Some(now_ms);
-        let eighth_ms = line.settings().waiting_idle_timeout_ms / 8;
-        if !watched.checkpointing && now_ms.saturating_sub(live.clock_ms()) > eighth_ms {
+        let timeout_ms = line.settings().waiting_idle_timeout_ms;
+        let known_ms = live.clock_ms();
+        if !watched.checkpointing && now_ms.saturating_sub(known_ms) > timeout_ms / 8 {
             watched.checkpointing = true;
             self.to_checkpoint
                 .entry(line.name().clone())
                 .or_default()
                 .push(at);
-            let due_ms = now_ms + eighth_ms;
+            // Others join meanwhile, so that one entry carries many; but who polls seldom can't
+            // wait for that: were this leader lost, the next one's grace would not cover it.
+            let latest_ms = known_ms.saturating_add(timeout_ms / 16 * 6);
+            let due_ms = now_ms.saturating_add(timeout_ms / 8).min(latest_ms);
             self.checkpoint_due_ms = Some(self.checkpoint_due_ms.map_or(due_ms, |d| d.min(due_ms)));
         }
     }
@@ -280,7 +288,7 @@ fn deadline_ms(line: &Line, live: &Live, watched: &Watched) -> u64 {
     let grace_ms = if live.state() == State::Waiting {
         match watched.heard_ms {
             Some(heard_ms) => heard_ms.saturating_sub(live.clock_ms()),
-            None => timeout_ms / 2,
+            None => timeout_ms / 16 * 7,
         }
     } else if watched.inherited_deadline_ms == live.deadline_ms() {
         (timeout_ms / 2).min(SEAT_GRACE_MAX_MS)

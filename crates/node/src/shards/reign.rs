@@ -53,8 +53,15 @@ impl Reign {
         self.last_stamp_ms = now_ms;
     }
 
-    /// Whether the clock should be written down, lest a next leader sets it back too far: an
-    /// eighth of the shortest timeout keeps every deadline within its bound over leader changes.
+    /// Whether there is anything that the log does not know of the clock.
+    #[must_use]
+    pub fn unstamped(&self, now_ms: u64) -> bool {
+        self.recycler.watched() > 0 && now_ms > self.last_stamp_ms
+    }
+
+    /// Whether the clock should be written down, lest a next leader sets it back too far: a
+    /// sixteenth of the shortest timeout is what the grace of a new leader leaves of the half that
+    /// a change of leader may cost.
     #[must_use]
     pub fn stamp_due(&self, now_ms: u64) -> bool {
         if self.recycler.watched() == 0 {
@@ -63,14 +70,16 @@ impl Reign {
         let Some(shortest_ms) = self.recycler.shortest_timeout_ms() else {
             return false;
         };
-        let interval_ms = (shortest_ms / 8).clamp(STAMP_INTERVAL_MS_MIN, STAMP_INTERVAL_MS_MAX);
+        let interval_ms = (shortest_ms / 16).clamp(STAMP_INTERVAL_MS_MIN, STAMP_INTERVAL_MS_MAX);
         now_ms >= self.last_stamp_ms.saturating_add(interval_ms)
     }
 
     /// Before an operation is applied to `name`.
     pub fn before(&mut self, name: &LineName, lines: &Lines) {
-        let version = lines.get(name).map_or(0, Line::version);
-        self.boards.before_change(name, version);
+        // Nothing is kept for lines that do not exist: anybody can make up names.
+        if let Some(line) = lines.get(name) {
+            self.boards.before_change(name, line.version());
+        }
     }
 
     /// After an operation was applied: clocks are started, boards marked, events made.

@@ -23,14 +23,23 @@ pub struct Job {
     pub bytes: Vec<u8>,
 }
 
+/// What became of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// The shard.
+    pub shard: u32,
+    /// The last index in the snapshot that is on disk now; `None`: it could not be written.
+    pub index: Option<u64>,
+}
+
 /// The thread that writes snapshots: apart from the persister, so that a large one doesn't hold up
 /// the log.
 #[derive(Debug)]
 pub struct Writer {
     /// States to write, bounded.
     pub jobs: Sender<Job>,
-    /// `(shard, index)` of those on disk.
-    pub done: Receiver<(u32, u64)>,
+    /// One for each job.
+    pub done: Receiver<Outcome>,
     thread: JoinHandle<()>,
 }
 
@@ -46,14 +55,19 @@ impl Writer {
             .name("snapshots".into())
             .spawn(move || {
                 for job in inbox {
-                    if let Err(error) = write_atomically(&dir, &file_name(job.shard), &job.bytes) {
-                        // The old one and the whole log are still there: nothing is lost, and the
-                        // next snapshot is due soon.
-                        tracing::error!(shard = job.shard, %error, "snapshot not written");
-                        continue;
+                    let Job {
+                        shard,
+                        index,
+                        bytes,
+                    } = job;
+                    let written = write_atomically(&dir, &file_name(shard), &bytes);
+                    match &written {
+                        Ok(()) => tracing::debug!(shard, index, "snapshot written"),
+                        // The old one and the whole log are still there: nothing is lost.
+                        Err(error) => tracing::error!(shard, %error, "snapshot not written"),
                     }
-                    tracing::debug!(shard = job.shard, index = job.index, "snapshot written");
-                    if outbox.send((job.shard, job.index)).is_err() {
+                    let index = written.is_ok().then_some(index);
+                    if outbox.send(Outcome { shard, index }).is_err() {
                         return;
                     }
                 }

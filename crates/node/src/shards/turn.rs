@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use crossbeam_channel::{Select, TryRecvError};
+use nowserving_protocol::error::ApiError;
 
 use super::group::{Shard, Turn};
-use super::outbox::{OutMessage, Outbox};
+use super::outbox::{OutMessage, Outbox, unavailable};
 use super::persist::{Job, Persisted, WRITES_IN_FLIGHT_MAX};
 use super::{Control, PeerBatch, PeerFrame, Shards, listing};
 use crate::clock::{Micros, monotonic_us};
@@ -33,9 +34,37 @@ impl Shards {
                 Err(error) => break Err(error),
             }
         };
+        self.answer_the_rest();
         self.persister.join();
         self.snapshots.join();
         result
+    }
+
+    /// The loop ends: nobody is left to wait for their own deadline.
+    fn answer_the_rest(&mut self) {
+        let now = monotonic_us();
+        let mut turn = Turn {
+            now,
+            hearing: &self.hearing,
+            out: &mut self.out,
+        };
+        for shard in &mut self.shards {
+            shard.give_up(&mut turn);
+        }
+        for inbound in self.inputs.requests.try_iter() {
+            match inbound {
+                Inbound::Line(request) => {
+                    let error = ApiError::not_leader(None);
+                    turn.out.refuse(request.reply, request.deadline, error);
+                }
+                Inbound::Cluster(_, reply) => turn.out.refuse(reply, now, unavailable()),
+            }
+        }
+        // Closed only if the other side has ended before us.
+        let _ = self
+            .outputs
+            .answers
+            .send(std::mem::take(&mut self.out.answers));
     }
 
     /// Waits for any input or the next thing due.
@@ -55,13 +84,19 @@ impl Shards {
     /// One turn; `false` when it was the last.
     fn turn(&mut self) -> anyhow::Result<bool> {
         let now = monotonic_us();
+        // A full inbox has turned polls away: that time must not count against anybody.
+        let crowded = self.inputs.requests.is_full();
         let drained = self.drain(now)?;
-        self.hearing.advance(now);
+        if crowded {
+            self.hearing.skip(now);
+        } else {
+            self.hearing.advance(now);
+        }
         self.tick(now);
-        // Upkeep decides whom to throw out: only with an empty inbox, so that a poll which lies
-        // there unread is heard first.
-        if now >= self.next_upkeep && drained {
-            self.upkeep(now);
+        if now >= self.next_upkeep {
+            // Thrown out is only with an empty inbox, so that a poll which lies there unread is
+            // heard first. Everything else must not wait for a lull.
+            self.upkeep(now, drained);
         }
         let may_write = self.writes_in_flight < WRITES_IN_FLIGHT_MAX;
         for shard in &mut self.shards {
@@ -89,13 +124,13 @@ impl Shards {
                     self.writes_in_flight = self.writes_in_flight.saturating_sub(jobs);
                     self.persisted(numbers, now);
                 }
-                Ok(Persisted::Pinned(shards)) => self.snapshot_pinned(&shards),
+                Ok(Persisted::Pinned(shards)) => self.pinned(&shards),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => anyhow::bail!("the persister thread died"),
             }
         }
-        while let Ok((shard, index)) = self.snapshots.done.try_recv() {
-            self.snapshot_written(shard, index);
+        while let Ok(outcome) = self.snapshots.done.try_recv() {
+            self.snapshot_done(outcome, now);
         }
         for _ in 0..DRAIN_MAX {
             match self.inputs.frames.try_recv() {

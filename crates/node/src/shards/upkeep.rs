@@ -10,8 +10,9 @@ use super::group::{Shard, Turn};
 use super::outbox::OutEvent;
 use super::{Listen, Shards, snapshots};
 use crate::clock::Micros;
-use crate::shards::balance::DEAF_MAX;
-use crate::shards::persist::Job;
+use crate::config::Config;
+use crate::shards::balance::{DEAF_MAX, Peer};
+use crate::shards::persist::{Job, Persister};
 
 /// How often deadlines, boards and leases are looked at.
 const UPKEEP_INTERVAL_US: Micros = 20_000;
@@ -22,12 +23,16 @@ const SIGN_OF_LIFE_US: Micros = 400_000;
 /// A node lacking more of a shard's log gets no leadership of it: the hand-over would keep writes
 /// waiting until it has caught up.
 const LAG_MAX: u64 = 64;
+/// After a snapshot that could not be written (the disk is full?) the next try is this much later.
+const SNAPSHOT_RETRY_US: Micros = 10_000_000;
+/// Gauges that cost a look at every line.
+const LINE_GAUGES_INTERVAL_US: Micros = 2_000_000;
 /// A stopping node waits this long for its shards to find other leaders.
 const STOP_MAX_US: Micros = 5_000_000;
 
 impl Shards {
     /// Everything that is due, except Raft's own ticks.
-    pub(super) fn upkeep(&mut self, now: Micros) {
+    pub(super) fn upkeep(&mut self, now: Micros, drained: bool) {
         self.next_upkeep = now + UPKEEP_INTERVAL_US;
         let stopping = self.stopping_since.is_some();
         for shard in &mut self.shards {
@@ -39,7 +44,7 @@ impl Shards {
             shard.expire(&mut turn);
             shard.keep_lease(now, self.config.heartbeat_ms * 1_000);
             // A stopping node starts nothing of its own.
-            if !stopping {
+            if !stopping && drained {
                 shard.recycle(&mut turn);
             }
             shard.publish_boards(&mut turn);
@@ -48,15 +53,16 @@ impl Shards {
         if now >= self.next_slow_upkeep {
             self.next_slow_upkeep = now + SLOW_UPKEEP_INTERVAL_US;
             self.hand_over(now);
-            self.snapshot_due();
+            self.snapshot_due(now);
             self.signs_of_life(now);
             self.gauges(now);
         }
     }
 
-    /// Whether requests reach this node, for all it knows.
+    /// Whether requests reach this node, for all it knows, and will go on doing so: peers hand
+    /// shards over only to such a node.
     pub(super) fn hears_users(&self, now: Micros) -> bool {
-        self.hearing.deaf_for(now) <= DEAF_MAX
+        self.stopping_since.is_none() && self.hearing.deaf_for(now) <= DEAF_MAX
     }
 
     /// Tells the NATS side on which shards' subjects to listen: a leader in its lease; and if
@@ -87,21 +93,23 @@ impl Shards {
 
     fn hand_over(&mut self, now: Micros) {
         let deaf_for = self.hearing.deaf_for(now);
+        let election_us = self.config.election_ms * 1_000;
         let stopping = self.stopping_since.is_some();
-        let alive: Vec<u64> = self
-            .peers
-            .iter()
-            .filter(|(_, peer)| peer.alive(now))
-            .map(|(id, _)| *id)
-            .collect();
+        // Not one that stops too: it would only pass the shard on.
+        let fit = self.fit_peers(now);
         for shard in &mut self.shards {
             if !shard.leads() {
                 continue;
             }
             let target = if stopping {
-                shard.replica.most_caught_up(&alive)
+                shard.replica.most_caught_up(&fit)
+            } else if let Some(since) = shard.offered_since() {
+                // Nothing came of it in time. This term has no lease any more, so nobody listens on
+                // the shard's subject: somebody must begin another.
+                let late = now.saturating_sub(since) > election_us;
+                late.then(|| shard.replica.most_caught_up(&fit)).flatten()
             } else {
-                let caught_up: Vec<u64> = alive
+                let caught_up: Vec<u64> = fit
                     .iter()
                     .copied()
                     .filter(|id| shard.replica.lag(*id).is_some_and(|lag| lag <= LAG_MAX))
@@ -110,14 +118,27 @@ impl Shards {
                     .hand_over(shard.id, now, deaf_for, &self.peers, &caught_up)
             };
             let Some(target) = target else { continue };
+            shard.stamp_before_leaving(&mut Turn {
+                now,
+                hearing: &self.hearing,
+                out: &mut self.out,
+            });
             match shard.replica.transfer_leader(target) {
                 Ok(()) => {
+                    shard.offered = Some((shard.replica.term(), now));
                     tracing::info!(shard = shard.id, target, "handing over");
                     shard.dirty = true;
                 }
                 Err(error) => tracing::debug!(shard = shard.id, target, %error, "no hand-over"),
             }
         }
+    }
+
+    /// Peers that could lead: alive, within reach of users, and not about to stop.
+    fn fit_peers(&self, now: Micros) -> Vec<u64> {
+        let fit = |peer: &Peer| peer.alive(now) && peer.hears_users;
+        let peers = self.peers.iter().filter(|(_, peer)| fit(peer));
+        peers.map(|(id, _)| *id).collect()
     }
 
     /// Whether a stopping node has nothing left to hand over (or has waited long enough).
@@ -127,7 +148,7 @@ impl Shards {
         };
         let leads = self.shards.iter().any(|s| s.leads());
         let owes = self.shards.iter().any(Shard::owes_answers);
-        let alone = !self.peers.values().any(|peer| peer.alive(now));
+        let alone = self.fit_peers(now).is_empty();
         ((!leads || alone) && !owes) || now.saturating_sub(since) > STOP_MAX_US
     }
 
@@ -147,67 +168,87 @@ impl Shards {
         }
     }
 
-    fn snapshot_due(&mut self) {
-        for at in 0..self.shards.len() {
-            let shard = &self.shards[at];
+    /// Starts one snapshot at most: encoding a large shard takes this thread's time.
+    fn snapshot_due(&mut self, now: Micros) {
+        if self.snapshots.jobs.is_full() {
+            return;
+        }
+        let entries = self.config.snapshot_entries;
+        let due = self.shards.iter().position(|shard| {
             let since = shard.replica.applied().saturating_sub(shard.snapshot_index);
-            if since >= self.config.snapshot_entries {
-                self.snapshot(at);
+            let wanted = since >= entries || (shard.pins_files && since > 0);
+            wanted && !shard.snapshotting && now >= shard.snapshot_not_before
+        });
+        if let Some(shard) = due.and_then(|at| self.shards.get_mut(at)) {
+            shard.pins_files = false;
+            Self::snapshot(&self.config, &self.snapshots, shard);
+        }
+    }
+
+    /// These shards keep old log files alive: a snapshot of each is due, and what has one already
+    /// can perhaps be cut further by now.
+    pub(super) fn pinned(&mut self, shards: &[u32]) {
+        for at in shards {
+            let Some(shard) = self.shards.get_mut(*at as usize) else {
+                continue;
+            };
+            shard.pins_files = true;
+            // The followers learn from an entry how far all have come.
+            if shard.reign.is_some() && shard.own_in_flight == 0 {
+                shard.queue_own(Op::Stamp);
             }
+            Self::cut(&self.persister, shard);
         }
     }
 
-    /// These shards keep old log files alive.
-    pub(super) fn snapshot_pinned(&mut self, shards: &[u32]) {
-        for shard in shards {
-            self.snapshot(*shard as usize);
-        }
-    }
-
-    fn snapshot(&mut self, at: usize) {
-        let Some(shard) = self.shards.get_mut(at) else {
-            return;
-        };
+    fn snapshot(config: &Config, writer: &snapshots::Writer, shard: &mut Shard) {
         let index = shard.replica.applied();
-        if shard.snapshotting || index <= shard.snapshot_index {
-            return;
-        }
         let Some(term) = shard.replica.term_at(index) else {
             return;
         };
         let header = snapshot::Header {
-            cluster: self.config.cluster.clone(),
+            cluster: config.cluster.clone(),
             shard: shard.id,
             index,
             term,
-            voters: self.config.nodes.clone(),
+            voters: config.nodes.clone(),
         };
         let job = snapshots::Job {
             shard: shard.id,
             index,
             bytes: snapshot::encode(&header, &shard.lines),
         };
-        // Full: tried again at the next look.
-        shard.snapshotting = self.snapshots.jobs.try_send(job).is_ok();
+        // Not full, as we have looked and nobody else sends.
+        shard.snapshotting = writer.jobs.try_send(job).is_ok();
     }
 
-    /// A snapshot is on disk: the log up to it can go, as far as no peer needs it.
-    pub(super) fn snapshot_written(&mut self, shard: u32, index: u64) {
-        let Some(shard) = self.shards.get_mut(shard as usize) else {
+    /// A snapshot is on disk, or could not be written.
+    pub(super) fn snapshot_done(&mut self, outcome: snapshots::Outcome, now: Micros) {
+        let Some(shard) = self.shards.get_mut(outcome.shard as usize) else {
             return;
         };
         shard.snapshotting = false;
-        shard.snapshot_index = index;
-        let through = index.min(shard.cut_floor);
+        match outcome.index {
+            Some(index) => {
+                shard.snapshot_index = index;
+                Self::cut(&self.persister, shard);
+            }
+            None => shard.snapshot_not_before = now + SNAPSHOT_RETRY_US,
+        }
+    }
+
+    /// The log up to the snapshot on disk can go, as far as no peer needs it.
+    fn cut(persister: &Persister, shard: &mut Shard) {
+        let through = shard.snapshot_index.min(shard.cut_floor);
         let job = Job::Cut {
             shard: shard.id,
             through: shard.replica.cut(through),
         };
         // Full: the next snapshot cuts further.
-        let _ = self.persister.jobs.try_send(job);
+        let _ = persister.jobs.try_send(job);
     }
 
-    fn gauges(&self, now: Micros) {
+    fn gauges(&mut self, now: Micros) {
         let led = self.shards.iter().filter(|s| s.leads());
         metrics::gauge!("nowserving_shards_led").set(led.count() as f64);
         metrics::gauge!("nowserving_service_deaf_seconds").set(
@@ -216,6 +257,10 @@ impl Shards {
                 .min(Duration::from_secs(3_600))
                 .as_secs_f64(),
         );
+        if now < self.next_line_gauges {
+            return;
+        }
+        self.next_line_gauges = now + LINE_GAUGES_INTERVAL_US;
         let (mut lines, mut waiting, mut held) = (0, 0, 0);
         for line in self
             .shards
@@ -287,6 +332,24 @@ impl Shard {
                 self.dirty = true;
             }
         }
+    }
+
+    /// Since when leadership has been on offer in this term; there is no lease in it any more.
+    fn offered_since(&self) -> Option<Micros> {
+        let (term, since) = self.offered?;
+        (term == self.replica.term()).then_some(since)
+    }
+
+    /// Writes the service clock down before the lead is given away, so that the next leader does
+    /// not begin behind it.
+    fn stamp_before_leaving(&mut self, turn: &mut Turn<'_>) {
+        let Some(reign) = &self.reign else {
+            return;
+        };
+        if self.own_in_flight == 0 && reign.unstamped(reign.now_ms(turn.hearing)) {
+            self.queue_own(Op::Stamp);
+        }
+        self.propose(turn);
     }
 
     /// Finds the idle, and goes on with unfinished jobs.
