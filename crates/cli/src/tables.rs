@@ -164,10 +164,10 @@ pub fn board(board: &BoardReply, output: &Output) -> String {
     let header = [
         "lane",
         "waiting",
-        "done through",
-        "admitted through",
-        "accepts through",
-        "next token",
+        "done\nthrough",
+        "admitted\nthrough",
+        "accepts\nthrough",
+        "next\ntoken",
     ];
     let mut sheet = Sheet::new(&header, output);
     for lane in &board.lanes {

@@ -118,7 +118,9 @@ impl Screen<'_> {
             lines => format!("\u{1b}[{lines}F\u{1b}[J"),
         };
         self.drawn = text.lines().count();
-        self.output.line(&format!("{over}{text}"))
+        // Without wrapping: in a narrow window lines are cut, and stay as many as were counted.
+        self.output
+            .line(&format!("{over}\u{1b}[?7l{text}\u{1b}[?7h"))
     }
 
     fn trouble(&mut self, error: Error) -> anyhow::Result<()> {
