@@ -29,7 +29,7 @@ use crate::nats::forward::Forwarder;
 use crate::nats::parse::Parser;
 use crate::nats::peers::{self, NatsLink, Origin};
 use crate::nats::respond::Responder;
-use crate::nats::service::Service;
+use crate::nats::service::{Ear, Service};
 use crate::nats::stats::Stats;
 use crate::nats::{connect, probe};
 use crate::request::{Answer, Inbound};
@@ -41,6 +41,9 @@ use crate::shards::{
 
 /// Turns' events that wait to be published at most.
 const EVENT_TURNS_MAX: usize = 4_096;
+
+/// A node that ends waits this long for answers that are still on their way.
+const LAST_WORDS_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// Runs a node until `stop` completes, then hands its leadership over and ends.
 ///
@@ -68,6 +71,14 @@ struct NatsEnds {
     answers: mpsc::UnboundedReceiver<Vec<Answer>>,
     events: mpsc::Receiver<Vec<OutEvent>>,
     listen: watch::Receiver<Vec<Listen>>,
+}
+
+/// What is left to see to when the node ends.
+struct Serving {
+    plain: Vec<Ear>,
+    forward: Forwarder,
+    /// Ends with the loop's last answer.
+    responding: tokio::task::JoinHandle<()>,
 }
 
 struct Node {
@@ -131,20 +142,34 @@ impl Node {
             ),
         ));
         let control = ends.control.clone();
-        let responding = self.start_service(&service, ends).await?;
+        let serving = self.start_service(&service, ends).await?;
         tokio::pin!(loop_ended);
         let ended = tokio::select! {
             ended = &mut loop_ended => ended,
             () = stop => {
                 tracing::info!("stopping: handing over");
+                // The other nodes take the plain requests from here on.
+                for ear in serving.plain {
+                    ear.close().await;
+                }
                 // A full control channel means that the loop is gone or will be soon.
                 let _ = control.try_send(Control::Stop);
                 loop_ended.await
             }
         };
-        // The loop has dropped its ends: what it answered last goes out before we do.
-        let _ = tokio::time::timeout(std::time::Duration::from_secs(1), responding).await;
-        let _ = service.flush().await;
+        // The loop has dropped its ends: what it answered last goes out before we do, and what was
+        // passed on to other leaders is waited for.
+        let last_words = async {
+            let _ = serving.responding.await;
+            serving.forward.idle().await;
+            let _ = service.flush().await;
+        };
+        if tokio::time::timeout(LAST_WORDS_MAX, last_words)
+            .await
+            .is_err()
+        {
+            tracing::warn!("ending with requests unanswered");
+        }
         tracing::info!(node = self.config.id, "stopped");
         drop(self.data);
         ended.context("the shard loop panicked")?
@@ -188,12 +213,12 @@ impl Node {
         Ok(wait)
     }
 
-    /// Starts everything that serves clients; the handle ends with the last answer.
+    /// Starts everything that serves clients.
     async fn start_service(
         &self,
         client: &async_nats::Client,
         ends: NatsEnds,
-    ) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+    ) -> anyhow::Result<Serving> {
         let stats = Arc::new(Stats::default());
         let responder = Responder {
             client: client.clone(),
@@ -204,17 +229,17 @@ impl Node {
         let forward = Forwarder::new(client.clone(), responder.clone());
         let service = Service {
             client: client.clone(),
-            parser: Arc::new(Parser {
-                subjects: self.subjects.clone(),
-                shards: self.config.shards,
-                tickets: self.tickets.as_ref().clone(),
-            }),
+            parser: Arc::new(Parser::new(
+                self.subjects.clone(),
+                self.config.shards,
+                self.tickets.as_ref().clone(),
+            )?),
             requests: ends.requests,
             responder: responder.clone(),
             forward: forward.clone(),
             listen: ends.listen,
         };
-        service.listen_plain().await?;
+        let plain = service.listen_plain().await?;
         tokio::spawn(report("shard subjects", service.listen_shards()));
         tokio::spawn(report("probe", probe::run(client.clone(), ends.control)));
         let discovery = Discovery::new(&self.config, self.origin.boot_id, stats);
@@ -223,7 +248,11 @@ impl Node {
             discovery.run(client.clone(), responder.clone()),
         ));
         tokio::spawn(responder.clone().run_events(ends.events));
-        Ok(tokio::spawn(responder.run(ends.answers, forward)))
+        Ok(Serving {
+            plain,
+            forward: forward.clone(),
+            responding: tokio::spawn(responder.run(ends.answers, forward)),
+        })
     }
 }
 

@@ -18,15 +18,18 @@ pub struct ReplyTo {
     pub format: Format,
     /// The operation, for metrics.
     pub op: &'static str,
-    /// Set for a request on a plain subject: if it turns out that this node does not lead, the
-    /// request is passed on instead of refused.
+    /// How to pass the request on if it turns out that this node does not lead; `None`: it is
+    /// refused then.
     pub plain: Option<Box<Plain>>,
+    /// Another node may have taken this request too, and it must not be done twice: that this node
+    /// does not lead then says nothing about its outcome.
+    pub doubtful: bool,
 }
 
-/// A request on a plain subject, kept so that it can be passed on.
+/// A request, kept so that it can be passed on.
 #[derive(Debug, Clone)]
 pub struct Plain {
-    /// The leader's subject for the same operation.
+    /// Where the leader takes such requests from other nodes.
     pub leader_subject: String,
     /// As it came (an `enter` without a key got one, so that it can be tried twice).
     pub payload: bytes::Bytes,

@@ -14,7 +14,7 @@ use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::subject::{ERROR_CODE_HEADER, TIMEOUT_HEADER};
 use tokio::sync::Semaphore;
 
-use super::parse::{FORWARDED_HEADER, with_key};
+use super::parse::with_key;
 use super::respond::Responder;
 use crate::clock::{Micros, monotonic_us};
 use crate::identity::random_u64;
@@ -55,6 +55,25 @@ impl Forwarder {
             responder,
             room: Arc::new(Semaphore::new(UNDER_WAY_MAX)),
         }
+    }
+
+    /// Answers a request that another node may have taken, and that can't be repeated, when its
+    /// deadline comes: earlier would be before whoever knows better.
+    pub fn give_up_in_time(&self, reply: ReplyTo, deadline: Micros) {
+        let forwarder = self.clone();
+        tokio::spawn(async move {
+            if let Ok(_room) = forwarder.room.try_acquire() {
+                let left = deadline.saturating_sub(monotonic_us());
+                tokio::time::sleep(Duration::from_micros(left)).await;
+            }
+            forwarder.responder.refuse(&reply, outcome_unknown()).await;
+        });
+    }
+
+    /// Waits until nothing is under way.
+    pub async fn idle(&self) {
+        // Fails only on a closed semaphore; this one never is.
+        let _ = self.room.acquire_many(UNDER_WAY_MAX as u32).await;
     }
 
     /// Passes a request on in a task of its own.
@@ -123,7 +142,6 @@ impl Forwarder {
             TIMEOUT_HEADER,
             timeout.as_millis().max(1).to_string().as_str(),
         );
-        headers.insert(FORWARDED_HEADER, "1");
         let request = Request::new()
             .payload(plain.payload.clone())
             .headers(headers)

@@ -18,18 +18,20 @@ use crate::request::{Ask, Inbound, Plain, Question, ReplyTo, Request};
 
 /// Longest deadline that a request may ask for.
 pub const TIMEOUT_MAX_MS: u64 = 60_000;
-/// On a forwarded request: whoever takes it must lead, and must not pass it on again.
-pub const FORWARDED_HEADER: &str = "Nowserving-Forwarded";
+/// Below the prefix: where nodes pass requests on. Nobody but the leader listens there, while on a
+/// shard's own subject a node that is cut off from its peers listens too, and would answer what
+/// the leader has taken.
+const FORWARD_WORD: &str = "forward";
 
 /// What reading a request needs.
 #[derive(Debug)]
 pub struct Parser {
-    /// The subjects' prefix.
+    /// The subjects of users and operators.
     pub subjects: Subjects,
-    /// The cluster's shard count.
-    pub shards: u32,
-    /// The cluster's ticket keys.
-    pub tickets: TicketKeys,
+    /// The same for requests that a node passes on to the leader.
+    pub forward: Subjects,
+    shards: u32,
+    tickets: TicketKeys,
 }
 
 /// A request that was refused.
@@ -55,6 +57,29 @@ pub struct Parsed {
 }
 
 impl Parser {
+    /// For a cluster of `shards` shards.
+    ///
+    /// # Errors
+    /// The prefix is too long.
+    pub fn new(subjects: Subjects, shards: u32, tickets: TicketKeys) -> Result<Self, ApiError> {
+        Ok(Parser {
+            forward: Subjects::new(format!("{}.{FORWARD_WORD}", subjects.prefix()))?,
+            subjects,
+            shards,
+            tickets,
+        })
+    }
+
+    /// How to pass on what came on a shard's subject.
+    #[must_use]
+    pub fn way_on(&self, message: &Message) -> Box<Plain> {
+        let rest = message.subject.strip_prefix(self.subjects.prefix());
+        Box::new(Plain {
+            leader_subject: format!("{}{}", self.forward.prefix(), rest.unwrap_or_default()),
+            payload: message.payload.clone(),
+        })
+    }
+
     /// Reads a message.
     ///
     /// # Errors
@@ -65,6 +90,7 @@ impl Parser {
             format: Format::of(&message.payload),
             op: "unknown",
             plain: None,
+            doubtful: false,
         };
         match self.read(message, &mut reply) {
             Ok((read, deadline)) => Ok(read.finish(reply, deadline)),
@@ -73,7 +99,15 @@ impl Parser {
     }
 
     fn read(&self, message: &Message, reply: &mut ReplyTo) -> Result<(Read, Micros), ApiError> {
-        let target = self.subjects.parse(&message.subject)?;
+        let forwarded = message
+            .subject
+            .strip_prefix(self.forward.prefix())
+            .is_some_and(|rest| rest.starts_with('.'));
+        let target = if forwarded {
+            self.forward.parse(&message.subject)?
+        } else {
+            self.subjects.parse(&message.subject)?
+        };
         let deadline = deadline(message)?;
         let (line, op, shard, admin, for_leader) = match target {
             Target::Line { line, op } => (line, op, None, false, false),
@@ -101,21 +135,29 @@ impl Parser {
         let keyless = matches!(&ask, Ask::Write(Op::Enter { key: None, .. }));
         if !for_leader {
             let leader_subject = if admin {
-                self.subjects.admin_shard(home, &line, reply.op)
+                self.forward.admin_shard(home, &line, reply.op)
             } else {
-                self.subjects.shard(home, &line, reply.op)
+                self.forward.shard(home, &line, reply.op)
             };
             reply.plain = Some(Box::new(Plain {
                 leader_subject,
                 payload: message.payload.clone(),
             }));
+        } else if !forwarded && ask.is_write() {
+            // As leadership changes hands two nodes can listen for a moment, and both get it. So
+            // none of them may say that nothing happened, only find out what did.
+            if keyless {
+                reply.doubtful = true;
+            } else {
+                reply.plain = Some(self.way_on(message));
+            }
         }
         let read = ReadLine {
             shard: home,
             line,
             ask,
             for_leader,
-            forwarded: header(message, FORWARDED_HEADER).is_some(),
+            forwarded,
             keyless,
         };
         Ok((Read::Line(read), deadline))

@@ -45,6 +45,13 @@ impl Responder {
                     } if error.code == Code::NotLeader && reply.plain.is_some() => {
                         forward.start(reply, deadline);
                     }
+                    Answer {
+                        reply,
+                        result: Err(error),
+                        deadline,
+                    } if error.code == Code::NotLeader && reply.doubtful => {
+                        forward.give_up_in_time(reply, deadline);
+                    }
                     Answer { reply, result, .. } => self.answer(&reply, result).await,
                 }
             }

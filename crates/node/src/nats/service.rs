@@ -7,15 +7,14 @@ use async_nats::{Client, Message, Subscriber};
 use crossbeam_channel::{Sender, TrySendError};
 use futures::StreamExt as _;
 use nowserving_protocol::error::ApiError;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::sync::{oneshot, watch};
 
 use super::forward::Forwarder;
 use super::parse::{Parsed, Parser};
 use super::respond::Responder;
-use crate::request::{Inbound, Plain, Request};
+use crate::request::{Inbound, Request};
 use crate::shards::Listen;
-use crate::shards::outbox::{outcome_unknown, overloaded};
+use crate::shards::outbox::overloaded;
 
 /// On subjects that any node may take, the nodes share the work in this group.
 const QUEUE_GROUP: &str = "nowserving";
@@ -37,25 +36,39 @@ pub struct Service {
     pub listen: watch::Receiver<Vec<Listen>>,
 }
 
+/// A subscription and the task that reads it. Dropped, it closes too, with nobody waiting.
+#[derive(Debug)]
+pub struct Ear {
+    close: oneshot::Sender<()>,
+    closed: oneshot::Receiver<()>,
+}
+
+impl Ear {
+    /// Unsubscribes; what has come by then is still handled, after this has returned.
+    pub async fn close(self) {
+        let _ = self.close.send(());
+        // Fails if the task has ended already: so has the subscription.
+        let _ = self.closed.await;
+    }
+}
+
 impl Service {
-    /// Listens on what every node listens on: plain and admin subjects, malformed ones too.
+    /// Listens on what every node listens on: plain and admin subjects, malformed ones too. Ends
+    /// with what it returns.
     ///
     /// # Errors
     /// A subscription cannot be made.
-    pub async fn listen_plain(&self) -> anyhow::Result<()> {
+    pub async fn listen_plain(&self) -> anyhow::Result<Vec<Ear>> {
         let subjects = &self.parser.subjects;
+        let mut ears = Vec::new();
         for subject in [
             subjects.line_all(),
             subjects.admin_line_all(),
             subjects.admin_cluster_all(),
         ] {
-            let messages = self
-                .client
-                .queue_subscribe(subject, QUEUE_GROUP.into())
-                .await?;
-            tokio::spawn(self.clone().handle_all(messages));
+            ears.push(self.in_group(subject).await?);
         }
-        Ok(())
+        Ok(ears)
     }
 
     /// Follows what the shard loop says about who leads, for ever: as a leader listens on its
@@ -65,7 +78,7 @@ impl Service {
     /// A subscription cannot be made.
     pub async fn listen_shards(self) -> anyhow::Result<()> {
         let mut wanted = self.listen.clone();
-        let mut current: Vec<(Listen, Vec<JoinHandle<()>>)> = Vec::new();
+        let mut current: Vec<(Listen, Vec<Ear>)> = Vec::new();
         loop {
             let now = wanted.borrow_and_update().clone();
             current.resize_with(now.len(), Default::default);
@@ -73,11 +86,9 @@ impl Service {
                 if slot.0 == listen {
                     continue;
                 }
-                // Dropping a subscription's stream unsubscribes. What the server has sent by then
-                // is lost to the requester, who tries again; a leader that lost its lease could
-                // not have answered it either.
-                for task in slot.1.drain(..) {
-                    task.abort();
+                // First away from the old ones: a message must not come on both.
+                for ear in slot.1.drain(..) {
+                    ear.close().await;
                 }
                 slot.0 = listen;
                 slot.1 = self.listen_shard(shard as u32, listen).await?;
@@ -88,31 +99,64 @@ impl Service {
         }
     }
 
-    async fn listen_shard(
-        &self,
-        shard: u32,
-        listen: Listen,
-    ) -> anyhow::Result<Vec<JoinHandle<()>>> {
-        let subjects = &self.parser.subjects;
-        let mut tasks = Vec::new();
-        for subject in [subjects.shard_all(shard), subjects.admin_shard_all(shard)] {
-            let messages = match listen {
-                Listen::No => continue,
-                Listen::Leader => self.client.subscribe(subject).await?,
-                Listen::Orphan => {
-                    self.client
-                        .queue_subscribe(subject, QUEUE_GROUP.into())
-                        .await?
+    async fn listen_shard(&self, shard: u32, listen: Listen) -> anyhow::Result<Vec<Ear>> {
+        let Parser {
+            subjects, forward, ..
+        } = &*self.parser;
+        let mut ears = Vec::new();
+        match listen {
+            Listen::No => {}
+            Listen::Leader => {
+                for subjects in [subjects, forward] {
+                    for subject in [subjects.shard_all(shard), subjects.admin_shard_all(shard)] {
+                        ears.push(self.hear(self.client.subscribe(subject).await?));
+                    }
                 }
-            };
-            tasks.push(tokio::spawn(self.clone().handle_all(messages)));
+            }
+            Listen::Orphan => {
+                ears.push(self.in_group(subjects.shard_all(shard)).await?);
+                ears.push(self.in_group(subjects.admin_shard_all(shard)).await?);
+            }
         }
-        Ok(tasks)
+        Ok(ears)
     }
 
-    async fn handle_all(self, mut messages: Subscriber) {
-        while let Some(message) = messages.next().await {
-            self.handle(message).await;
+    async fn in_group(&self, subject: String) -> anyhow::Result<Ear> {
+        let group = QUEUE_GROUP.into();
+        Ok(self.hear(self.client.queue_subscribe(subject, group).await?))
+    }
+
+    fn hear(&self, messages: Subscriber) -> Ear {
+        let (close, closing) = oneshot::channel();
+        let (left, closed) = oneshot::channel();
+        tokio::spawn(self.clone().handle_all(messages, closing, left));
+        Ear { close, closed }
+    }
+
+    /// Handles what comes until told to close; what has come by then is still handled.
+    async fn handle_all(
+        self,
+        mut messages: Subscriber,
+        mut closing: oneshot::Receiver<()>,
+        left: oneshot::Sender<()>,
+    ) {
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut closing => break,
+                message = messages.next() => match message {
+                    Some(message) => self.handle(message).await,
+                    None => return,
+                }
+            }
+        }
+        let drained = messages.drain().await;
+        // Nobody may be waiting for it.
+        let _ = left.send(());
+        if drained.is_ok() {
+            while let Some(message) = messages.next().await {
+                self.handle(message).await;
+            }
         }
     }
 
@@ -157,25 +201,15 @@ impl Service {
             return self.responder.refuse(&request.reply, error).await;
         }
         if for_leader && keyless {
-            // A new leader may listen by now and have taken it too. Under a key, passing it on
-            // would do no harm; without one it could take two numbers.
+            // A leader may listen all the same and have taken it too. Under a key, passing it on
+            // does no harm; without one it could take two numbers.
             return self
-                .responder
-                .refuse(&request.reply, outcome_unknown())
-                .await;
+                .forward
+                .give_up_in_time(request.reply, request.deadline);
         }
-        self.add_way_on(&mut request, message);
+        let way_on = || self.parser.way_on(&message);
+        request.reply.plain.get_or_insert_with(way_on);
         self.forward.start(request.reply, request.deadline);
-    }
-
-    /// A request on a shard subject that nobody leads is passed on to itself, later.
-    fn add_way_on(&self, request: &mut Request, message: Message) {
-        request.reply.plain.get_or_insert_with(|| {
-            Box::new(Plain {
-                leader_subject: message.subject.to_string(),
-                payload: message.payload,
-            })
-        });
     }
 
     fn listening(&self, shard: u32) -> Listen {

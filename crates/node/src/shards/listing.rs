@@ -21,7 +21,7 @@ pub fn page<'a>(ask: &ListLines, shards: impl Iterator<Item = &'a Lines>) -> Lin
     found.truncate(limit);
     let next: Option<LineName> = found.last().filter(|_| more).map(|l| l.name().clone());
     LineList {
-        lines: found.into_iter().map(summary).collect(),
+        lines: found.into_iter().map(LineSummary::from).collect(),
         next,
     }
 }
@@ -31,21 +31,4 @@ fn has_labels(line: &Line, ask: &ListLines) -> bool {
     ask.labels
         .iter()
         .all(|(name, value)| labels.get(name) == Some(value))
-}
-
-fn summary(line: &Line) -> LineSummary {
-    let counts = line.counts();
-    let settings = line.settings();
-    LineSummary {
-        line: line.name().clone(),
-        incarnation: line.incarnation(),
-        version: line.version(),
-        phase: line.phase().as_str().to_owned(),
-        seats: settings.seats,
-        queue_limit: settings.queue_limit,
-        waiting: counts.waiting,
-        admitted: counts.admitted,
-        in_checkout: counts.in_checkout,
-        labels: settings.labels.clone(),
-    }
 }
