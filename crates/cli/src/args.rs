@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use nowserving_client::{Client, ClientOptions};
 
+use crate::bench::BenchArgs;
 use crate::cluster::ClusterCommand;
 use crate::demo::DemoArgs;
 use crate::dev::DevArgs;
@@ -92,6 +93,7 @@ impl Global {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Bench(BenchArgs),
     Demo(DemoArgs),
     Dev(DevArgs),
     Node(NodeArgs),

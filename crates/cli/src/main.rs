@@ -1,6 +1,7 @@
 //! `nowserving`: the cluster's node, and everything an operator or developer does with a cluster.
 
 mod args;
+mod bench;
 mod cluster;
 mod demo;
 mod dev;
@@ -43,6 +44,7 @@ async fn run(cli: Cli, output: &Output) -> anyhow::Result<ExitCode> {
     match command {
         Command::Node(args) => node::run(args, &global).await,
         Command::Dev(args) => dev::run(args).await,
+        Command::Bench(args) => bench::run(args, output).await,
         Command::Demo(args) => demo::run(args, global.json).await,
         Command::Line(command) => line::run(command, &global, output).await,
         Command::Cluster(command) => cluster::run(command, &global, output).await,

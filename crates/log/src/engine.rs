@@ -1,6 +1,6 @@
 //! The log on disk.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +9,7 @@ use raft::eraftpb::{Entry, HardState};
 use raft_engine::{Command, Config, Engine, LogBatch, MessageExt, ReadableSize, RecoveryMode};
 
 use crate::files::{Counters, Files};
-use crate::guard::{Guard, GuardError, LogFile};
+use crate::guard::{self, Guard, GuardError};
 use crate::{LogError, LogStats, LogStore, read_failed};
 
 const HARD_STATE: &[u8] = b"hard_state";
@@ -71,7 +71,7 @@ impl EngineLog {
             move |source| LogError::Io { what, source }
         };
         std::fs::create_dir_all(dir).map_err(io("can't make"))?;
-        let log_files = list(dir).map_err(io("can't list"))?;
+        let log_files = guard::find(dir).map_err(io("can't list"))?;
         let guard = Guard::open(dir, &log_files).map_err(|error| match error {
             GuardError::Lost(what) => LogError::Lost {
                 dir: dir.display().to_string(),
@@ -159,23 +159,14 @@ impl EngineLog {
                 max_bytes,
                 &mut entries,
             ) {
+                // It says so of a shard that it does not know.
+                Ok(0) => return Err(read_failed(shard, low, high, "no such entries")),
                 Ok(_) => return Ok(entries),
                 Err(_) if attempt < READ_ATTEMPTS => attempt += 1,
                 Err(error) => return Err(read_failed(shard, low, high, error)),
             }
         }
     }
-}
-
-fn list(dir: &Path) -> std::io::Result<Vec<(LogFile, u64)>> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
-        let path: PathBuf = entry?.path();
-        if let Some(file) = LogFile::parse(&path) {
-            files.push((file, path.metadata()?.len()));
-        }
-    }
-    Ok(files)
 }
 
 fn config(dir: &Path, options: &EngineOptions) -> Config {

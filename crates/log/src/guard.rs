@@ -24,6 +24,9 @@ const MAGIC: &[u8; 8] = b"nsvsync1";
 const RECORD_BYTES: usize = 72;
 /// Two slots, written in turn, in different blocks of the disk: one of them is always whole.
 const SLOT_BYTES: u64 = 4096;
+/// Where a file's header says how records are aligned: not at all. The header has no checksum, and the
+/// engine believes any number there, and allocates as much.
+const ALIGNMENT_AT: u64 = 61;
 /// A file this short holds only its header. Such a file is not recorded: it is synced before its
 /// directory is, so after a power failure it may rightly be gone.
 const HEADER_BYTES: u64 = 96;
@@ -60,6 +63,35 @@ impl LogFile {
     }
 }
 
+/// A log file that was found.
+pub(crate) struct Found {
+    pub file: LogFile,
+    pub len: u64,
+    header_is_sound: bool,
+}
+
+/// The log files in a directory.
+pub(crate) fn find(dir: &Path) -> io::Result<Vec<Found>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        let Some(file) = LogFile::parse(&path) else {
+            continue;
+        };
+        let disk = File::open(&path)?;
+        let mut alignment = [0; 8];
+        let header_is_sound =
+            disk.read_exact_at(&mut alignment, ALIGNMENT_AT).is_err() || alignment == [0; 8];
+        found.push(Found {
+            file,
+            len: disk.metadata()?.len(),
+            header_is_sound,
+        });
+    }
+    found.sort_by_key(|found| found.file.seq);
+    Ok(found)
+}
+
 /// How far one queue was synced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Synced {
@@ -88,7 +120,7 @@ pub(crate) struct Guard {
 
 impl Guard {
     /// Reads the record, or begins one in a directory without log files.
-    pub fn open(dir: &Path, log_files: &[(LogFile, u64)]) -> Result<Guard, GuardError> {
+    pub fn open(dir: &Path, log_files: &[Found]) -> Result<Guard, GuardError> {
         let path = dir.join(FILE_NAME);
         let exists = path.try_exists()?;
         if !exists && !log_files.is_empty() {
@@ -124,31 +156,34 @@ impl Guard {
         Ok(guard)
     }
 
-    fn check(&self, log_files: &[(LogFile, u64)]) -> Result<(), GuardError> {
+    fn check(&self, log_files: &[Found]) -> Result<(), GuardError> {
         let state = self.state();
         for queue in [Queue::Append, Queue::Rewrite] {
             let synced = state.queues[queue as usize];
-            let mut files: Vec<(u64, u64)> = log_files
-                .iter()
-                .filter(|(file, _)| file.queue == queue)
-                .map(|(file, len)| (file.seq, *len))
-                .collect();
-            files.sort_unstable();
-            let mut expected = files
-                .first()
-                .map_or(1, |&(seq, _)| seq.min(synced.deleted_through + 1));
-            for &(seq, _) in &files {
+            let files = || log_files.iter().filter(|found| found.file.queue == queue);
+            let mut expected = files()
+                .next()
+                .map_or(1, |first| first.file.seq.min(synced.deleted_through + 1));
+            for &Found {
+                file: LogFile { seq, .. },
+                header_is_sound,
+                ..
+            } in files()
+            {
                 if seq != expected {
                     return Err(GuardError::Lost(format!(
                         "{queue:?} file {expected} is missing"
                     )));
                 }
+                if !header_is_sound {
+                    return Err(GuardError::Lost(format!(
+                        "{queue:?} file {seq} has a damaged header"
+                    )));
+                }
                 expected = seq + 1;
             }
-            let len = files
-                .iter()
-                .find(|(seq, _)| *seq == synced.seq)
-                .map_or(0, |&(_, len)| len);
+            let newest = files().find(|found| found.file.seq == synced.seq);
+            let len = newest.map_or(0, |found| found.len);
             if len < synced.len {
                 let (seq, all) = (synced.seq, synced.len);
                 return Err(GuardError::Lost(format!(

@@ -3,6 +3,9 @@
 //! [`EngineLog`] keeps it on disk (`raft-engine`), [`MemoryLog`] in memory, where it can be lost, torn
 //! and made to fail as a disk would.
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod damage_tests;
 mod engine;
 mod files;
 mod guard;

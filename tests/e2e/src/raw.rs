@@ -15,8 +15,13 @@ pub struct RawNats {
 
 /// What the server sends, as far as it matters here.
 enum Sent {
-    Message { subject: String, payload: String },
+    Message {
+        subject: String,
+        payload: String,
+    },
     Pong,
+    /// What it will not have.
+    Refusal(String),
 }
 
 impl RawNats {
@@ -45,7 +50,7 @@ impl RawNats {
     }
 
     /// Asks; none if nobody answers within `patience`. The text is the payload; for an answer of
-    /// the server itself (nobody listens) its headers.
+    /// the server itself its headers (nobody listens) or its words (an invalid subject).
     ///
     /// # Errors
     /// The server refuses it or closes the connection.
@@ -61,10 +66,12 @@ impl RawNats {
         let answer = async {
             loop {
                 // An answer to an earlier question may come too late.
-                if let Sent::Message { subject, payload } = self.sent().await?
-                    && subject == inbox
-                {
-                    return Ok(Some(payload));
+                match self.sent().await? {
+                    Sent::Message { subject, payload } if subject == inbox => {
+                        return Ok(Some(payload));
+                    }
+                    Sent::Refusal(line) => return Ok(Some(line)),
+                    Sent::Message { .. } | Sent::Pong => {}
                 }
             }
         };
@@ -107,6 +114,7 @@ impl RawNats {
                 Some("PING") => self.send(b"PONG\r\n").await?,
                 Some("PONG") => return Ok(Sent::Pong),
                 Some("INFO") => {}
+                Some("-ERR") => return Ok(Sent::Refusal(line)),
                 _ => bail!("the server says {line:?}"),
             }
         }

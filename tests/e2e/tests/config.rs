@@ -111,7 +111,10 @@ pub async fn another_identity(cluster: &mut Cluster) -> Result<()> {
     for (other, word) in [
         (flags.clone().with("--shards", "8"), "shards"),
         (flags.clone().with("--cluster", "another"), "cluster"),
-        (flags.clone().with("--id", "2").with("--nodes", "2"), "id"),
+        (
+            flags.clone().with("--id", "2").with("--nodes", "2"),
+            "node 1",
+        ),
     ] {
         refuses(cluster, &other, word)
             .await

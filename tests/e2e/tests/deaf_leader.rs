@@ -9,12 +9,14 @@ use futures::future::{join_all, try_join_all};
 use nowserving_e2e::{Api, Cluster, Link, eventually, line_in};
 use serde_json::{Value, json};
 
-const IDLE_MS: u64 = 1_500;
-const SEAT_MS: u64 = 2_000;
-/// Several times what would throw everybody out.
+const IDLE_MS: u64 = 3_000;
+const SEAT_MS: u64 = 3_000;
+/// More than twice what would throw everybody out.
 const CUT: Duration = Duration::from_secs(7);
-/// Each poll gives up early: the next may be taken by a node that hears.
-const POLL_MS: u64 = 300;
+/// Each request gives up early, so that fifteen fit into `IDLE_MS`: through a silent link NATS
+/// goes on giving every third to the deaf node, and what nobody heard cannot be counted.
+const POLL_MS: u64 = 150;
+const PAUSE_MS: u64 = 50;
 
 /// The leader's service connection is cut, silently and then openly, for much longer than anybody
 /// may be silent. All go on asking, and nobody is recycled for what could not be heard.
@@ -78,17 +80,25 @@ pub async fn nobody_is_recycled(cluster: &mut Cluster) -> Result<()> {
 async fn keep_asking(api: &Api, line: &str, op: &str, body: &Value, end: Instant) -> Result<usize> {
     let api = api.within(POLL_MS);
     let mut answered = 0;
+    let mut last = (Instant::now(), Value::Null);
     while Instant::now() < end {
         // Neither an error nor silence is an error here: what counts is who is still in line.
-        if let Ok(reply) = api.ask(line, op, body).await {
-            answered += usize::from(reply.code.is_none());
+        let ask = tokio::time::timeout(Duration::from_millis(POLL_MS), api.ask(line, op, body));
+        if let Ok(Ok(reply)) = ask.await {
+            let is_gone = reply.code.as_deref() == Some("token_gone");
             ensure!(
-                reply.code.as_deref() != Some("token_gone"),
-                "{op}: {}",
-                reply.body
+                !is_gone && reply.body["state"] != "gone",
+                "recycled: {op} {}; {:?} ago: {}",
+                reply.body,
+                last.0.elapsed(),
+                last.1
             );
+            if reply.code.is_none() {
+                answered += 1;
+                last = (Instant::now(), reply.body);
+            }
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(PAUSE_MS)).await;
     }
     Ok(answered)
 }

@@ -111,7 +111,7 @@ async fn wrong_state(api: &Api, line: &str, tickets: &[Value]) -> Result<()> {
     api.admin(
         line,
         "configure",
-        json!({"if_version": before, "queue_limit": 2}),
+        json!({"if_version": before, "queue_limit": 3}),
     )
     .await?;
     let stale = json!({"if_version": before, "seats": 1});
