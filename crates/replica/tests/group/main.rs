@@ -4,6 +4,7 @@
 mod appends;
 mod common;
 mod elections;
+mod fuzz;
 mod leases;
 mod refusals;
 mod simulation;

@@ -66,6 +66,9 @@ pub struct Weather {
     pub cut: BTreeSet<(u64, u64)>,
 }
 
+/// Sees a message as it is sent; returns false to drop it.
+type Filter = Box<dyn FnMut(&Message) -> bool>;
+
 struct Flying {
     at: Micros,
     message: Message,
@@ -78,8 +81,7 @@ pub struct Cluster {
     pub random: Random,
     pub checks: Checks,
     flying: Vec<Flying>,
-    /// Sees every message as it is sent; returns false to drop it.
-    pub filter: Option<Box<dyn FnMut(&Message) -> bool>>,
+    pub filter: Option<Filter>,
     pub step_us: Micros,
     /// Hash of all that was sent, to compare runs.
     pub trace: u64,
