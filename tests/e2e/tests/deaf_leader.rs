@@ -110,7 +110,14 @@ pub async fn whoever_takes_it_answers(cluster: &mut Cluster) -> Result<()> {
         for other in cluster.ids().filter(|id| *id != only) {
             cluster.set_link(other, Link::Closed)?;
         }
-        // From the first moment on, and once things have settled.
+        // A request that was on its way to a cut node is lost, as NATS has it. From when the
+        // server knows of the cut on, none is: at once, and when things have settled.
+        eventually(
+            "the server knows of the cut",
+            Duration::from_secs(5),
+            async || Ok((instances(cluster.api()).await? == 1).then_some(())),
+        )
+        .await?;
         for _ in 0..3 {
             let codes = all_answered(cluster.api(), &lines, "info", 1_500).await?;
             eprintln!("only node {only} hears: {codes:?}");
@@ -177,6 +184,21 @@ pub async fn without_a_quorum(cluster: &mut Cluster) -> Result<()> {
     }
     ensure!(api.status(&lines[0], &ticket).await?["state"] == "admitted");
     Ok(())
+}
+
+/// How many nodes NATS's service discovery reaches.
+async fn instances(api: &Api) -> Result<usize> {
+    let inbox = api.client().new_inbox();
+    let mut answers = api.subscribe(inbox.clone()).await?;
+    let ping = api
+        .client()
+        .publish_with_reply("$SRV.PING.nowserving", inbox, "".into());
+    ping.await?;
+    let mut count = 0;
+    while let Ok(Some(_)) = tokio::time::timeout(Duration::from_millis(200), answers.next()).await {
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// Asks for each line at once; every one must be answered by the deadline. Returns the codes.
