@@ -1,0 +1,286 @@
+//! The lines that are asked and entered: made, filled and cleared through the SDK.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use async_nats::Subject;
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use nowserving_client::{
+    Change, Client, Code, Create, Key, LineName, SettingsPatch, State, StatusRequest,
+};
+use nowserving_protocol::codec::{self, Format};
+use nowserving_protocol::subject::{Subjects, shard_of};
+use nowserving_protocol::user::{Enter, StatusReply};
+use rand::seq::SliceRandom as _;
+use tokio::time::Instant;
+
+use super::load::Source;
+
+/// Tokens that wait and are asked for: as many as one line is designed to have.
+pub const POLLED: usize = 10_000;
+const POLLED_LINE: &str = "bench-status";
+/// Requests under way while preparing.
+const AT_ONCE: usize = 64;
+/// Leaders that stayed this long are taken to stay.
+const CALM: Duration = Duration::from_secs(3);
+const CALM_DEADLINE: Duration = Duration::from_secs(60);
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+const DELETE_LOOK: Duration = Duration::from_millis(20);
+const DELETE_DEADLINE: Duration = Duration::from_secs(60);
+
+/// The cluster's lines.
+pub struct Lines {
+    client: Client,
+    subjects: Subjects,
+    shards: u32,
+    settings: SettingsPatch,
+}
+
+/// What is asked for its `status`.
+#[derive(Debug)]
+pub struct Polled {
+    /// Where: the leader's subject, as the SDK asks.
+    pub subject: Subject,
+    /// Size of an answer.
+    pub answer_bytes: usize,
+    /// Size of a request.
+    pub request_bytes: usize,
+    /// One request for each token, in no order.
+    requests: Arc<Vec<Bytes>>,
+}
+
+impl Lines {
+    /// Nobody is thrown out, or loses the seat that one of them has, within `idle`.
+    ///
+    /// # Errors
+    /// The cluster does not answer.
+    pub async fn new(client: Client, idle: Duration) -> anyhow::Result<Lines> {
+        let status = client.admin().cluster_status().await?;
+        let idle_ms = Some(Change::Set(u64::try_from(idle.as_millis())?));
+        Ok(Lines {
+            client,
+            subjects: Subjects::default(),
+            shards: u32::try_from(status.shards.len())?,
+            settings: SettingsPatch {
+                seats: Some(Change::Set(1)),
+                queue_limit: Some(Change::Set(nowserving_line::QUEUE_LIMIT_MAX)),
+                waiting_idle_timeout_ms: idle_ms.clone(),
+                claim_timeout_ms: idle_ms,
+                ..SettingsPatch::default()
+            },
+        })
+    }
+
+    /// Waits until no shard has changed its leader for a while: after a start, they are spread over
+    /// the nodes, and a request that meets a hand-over may fail.
+    ///
+    /// # Errors
+    /// The cluster does not answer, or never comes to rest.
+    pub async fn settle(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + CALM_DEADLINE;
+        let mut since = Instant::now();
+        let mut before = Vec::new();
+        while since.elapsed() < CALM {
+            ensure!(
+                Instant::now() < deadline,
+                "shards keep changing their leaders"
+            );
+            let status = self.client.admin().cluster_status().await?;
+            let now: Vec<_> = status.shards.iter().map(|s| (s.leader, s.term)).collect();
+            if now != before || now.iter().any(|(leader, _)| leader.is_none()) {
+                before = now;
+                since = Instant::now();
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    /// Makes the line whose tokens are asked for, and fills it.
+    ///
+    /// # Errors
+    /// The cluster refuses, or answers what does not fit.
+    pub async fn fill_polled(&self) -> anyhow::Result<Polled> {
+        let name = LineName::try_from(POLLED_LINE)?;
+        self.create(std::slice::from_ref(&name)).await?;
+        let line = self.client.line(POLLED_LINE)?;
+        // The first of them takes the seat: one more, so that the rest wait.
+        let entered: Vec<StatusReply> = stream::iter(0..=POLLED)
+            .map(|i| {
+                let line = line.clone();
+                async move { line.enter(format!("polled-{i}").as_str()).await }
+            })
+            .buffer_unordered(AT_ONCE)
+            .try_collect()
+            .await
+            .context("filling the line")?;
+        let mut requests: Vec<Bytes> = entered
+            .into_iter()
+            .filter(|status| status.state == State::Waiting)
+            .filter_map(|status| status.ticket)
+            .map(|ticket| status_request(ticket).into())
+            .collect();
+        ensure!(
+            requests.len() == POLLED,
+            "{} tokens wait instead of {POLLED}",
+            requests.len()
+        );
+        requests.shuffle(&mut rand::rng());
+        let subject = self.subject(&name, "status");
+        let (request_bytes, answer_bytes) = self.try_status(&subject, &requests[0]).await?;
+        Ok(Polled {
+            subject,
+            answer_bytes,
+            request_bytes,
+            requests: Arc::new(requests),
+        })
+    }
+
+    /// Sizes of a request and of its answer, which must be a waiting token's status.
+    async fn try_status(
+        &self,
+        subject: &Subject,
+        request: &Bytes,
+    ) -> anyhow::Result<(usize, usize)> {
+        let nats = self.client.nats();
+        let answer = nats.request(subject.clone(), request.clone()).await?;
+        let status: StatusReply = codec::decode(&answer.payload)?;
+        ensure!(
+            status.state == State::Waiting,
+            "a status says {}",
+            status.state.as_str()
+        );
+        Ok((request.len(), answer.payload.len()))
+    }
+
+    /// Makes lines.
+    ///
+    /// # Errors
+    /// The cluster refuses.
+    pub async fn create(&self, names: &[LineName]) -> anyhow::Result<()> {
+        stream::iter(names)
+            .map(|name| async move {
+                let settings = self.settings.clone();
+                let line = self.client.admin().line(name.as_str())?;
+                line.create(&Create { settings }).await
+            })
+            .buffer_unordered(AT_ONCE)
+            .try_for_each(|_| async { Ok(()) })
+            .await
+            .context("making lines")
+    }
+
+    /// Deletes lines with everybody in them, and waits until they are gone.
+    ///
+    /// # Errors
+    /// The cluster refuses, or takes too long.
+    pub async fn delete(&self, names: &[LineName]) -> anyhow::Result<()> {
+        let deadline = Instant::now() + DELETE_DEADLINE;
+        stream::iter(names)
+            .map(|name| self.delete_one(name, deadline))
+            .buffer_unordered(AT_ONCE)
+            .try_for_each(|()| async { Ok(()) })
+            .await
+            .context("clearing lines")
+    }
+
+    async fn delete_one(&self, name: &LineName, deadline: Instant) -> anyhow::Result<()> {
+        let line = self.client.admin().line(name.as_str())?;
+        let mut gone = line.delete(true).await?.deleted;
+        while !gone {
+            ensure!(
+                Instant::now() < deadline,
+                "{} is still not gone",
+                name.as_str()
+            );
+            tokio::time::sleep(DELETE_LOOK).await;
+            gone = match line.show().await {
+                Ok(_) => false,
+                Err(error) if error.code() == Some(Code::LineNotFound) => true,
+                Err(error) => return Err(error.into()),
+            };
+        }
+        Ok(())
+    }
+
+    /// Requests to enter these lines in turn, each under a key of its own.
+    pub fn enter_source(&self, names: &[LineName]) -> Source {
+        let subjects: Vec<Subject> = names
+            .iter()
+            .map(|name| self.subject(name, "enter"))
+            .collect();
+        Arc::new(move |number| {
+            let subject = subjects[position(number, subjects.len())].clone();
+            (subject, enter_request(number).into())
+        })
+    }
+
+    /// The subject on which only the leader listens: the SDK uses it too.
+    fn subject(&self, name: &LineName, op: &str) -> Subject {
+        let shard = shard_of(name.as_str(), self.shards);
+        self.subjects.shard(shard, name, op).into()
+    }
+}
+
+impl Polled {
+    /// The requests, one token after the other, to `subject`: the echo gets the very same.
+    pub fn source(&self, subject: Subject) -> Source {
+        let requests = self.requests.clone();
+        Arc::new(move |number| {
+            let request = requests[position(number, requests.len())].clone();
+            (subject.clone(), request)
+        })
+    }
+}
+
+fn status_request(ticket: String) -> Vec<u8> {
+    let body = StatusRequest {
+        ticket,
+        consistency: None,
+        holes: false,
+    };
+    codec::encode(&body, Format::MsgPack)
+}
+
+fn enter_request(number: u64) -> Vec<u8> {
+    let body = Enter {
+        key: Key::new(format!("order-{number:012}").as_bytes()).ok(),
+        lane: None,
+    };
+    codec::encode(&body, Format::MsgPack)
+}
+
+fn position(number: u64, len: usize) -> usize {
+    (number % len.max(1) as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn every_enter_has_a_key_of_its_own() {
+        let key = |number| -> Enter { codec::decode(&enter_request(number)).unwrap() };
+        assert!(key(1).key.is_some());
+        assert_ne!(key(1).key, key(2).key);
+    }
+
+    #[test]
+    fn the_echo_is_asked_the_very_same() {
+        let requests = Arc::new(vec![Bytes::from_static(b"a"), Bytes::from_static(b"b")]);
+        let polled = Polled {
+            subject: "s".into(),
+            answer_bytes: 1,
+            request_bytes: 1,
+            requests,
+        };
+        let (status, echo) = (polled.source("s".into()), polled.source("e".into()));
+        for number in 0..5 {
+            assert_eq!(status(number).1, echo(number).1);
+            assert_eq!(echo(number).0.as_str(), "e");
+        }
+    }
+}

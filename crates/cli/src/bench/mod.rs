@@ -1,0 +1,240 @@
+//! `nowserving bench`: what the cluster does a second, beside what bare NATS does on this machine.
+//!
+//! Numbers of one machine at one moment mean little, so everything is measured in one run, in turns,
+//! and what counts is the ratio of `status` to an echo that carries the same bytes.
+
+mod echo;
+mod lines;
+mod load;
+mod machine;
+mod plan;
+mod progress;
+mod report;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use nowserving_client::Client;
+use tempfile::TempDir;
+
+use crate::embedded::{Cluster, DataDir, Interrupts, NODES};
+use crate::output::Output;
+use echo::Echo;
+use lines::{Lines, Polled};
+use load::{Load, Source};
+use machine::Machine;
+use plan::{Plan, What};
+use progress::Progress;
+use report::{Failures, Report, Rounds};
+
+/// What a shell reports for a program ended by SIGINT.
+const INTERRUPTED: u8 = 130;
+/// Before each cell, not measured: connections, caches and the scheduler come to rest.
+const WARM_UP: Duration = Duration::from_millis(500);
+
+/// Measures a three-node cluster on this machine beside a bare NATS echo.
+///
+/// In rounds, so that all of them meet the same noise: an echo of our own that answers with as many
+/// bytes as `status` does, `status` of waiting tokens, `enter` on one line and on many. Exit code 1
+/// if any request failed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+How to read it: requests/s and times are medians over the rounds, with the smallest and largest in
+brackets; `of echo` compares status with the echo of the same round.
+
+Examples:
+  nowserving bench
+  nowserving bench --seconds 10 --rounds 5 --json
+  nowserving bench --only echo,status --in-flight 64")]
+pub struct BenchArgs {
+    /// How long each cell is measured in each round, after half a second of warming up.
+    // A minute of entering is over a million tokens in a line, which holds ten million.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
+    seconds: u64,
+    /// How often everything is measured.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
+    rounds: u32,
+    /// How many requests are under way at once.
+    #[arg(
+        long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 64, 256],
+        value_parser = clap::value_parser!(u32).range(1..=4096)
+    )]
+    in_flight: Vec<u32>,
+    /// Measures only these.
+    #[arg(long, value_name = "WHAT,…", value_delimiter = ',', value_enum, default_values_t = What::ALL)]
+    only: Vec<What>,
+    /// The cluster's temporary data is made in this directory: `enter` is as fast as its disk
+    /// syncs [default: the system's directory for temporary files].
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+/// Runs the benchmark.
+///
+/// # Errors
+/// The cluster cannot be started or prepared.
+pub async fn run(args: BenchArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    let mut interrupts = Interrupts::listen()?;
+    // Declared before the cluster: removed after its processes are gone.
+    let place = place(&args)?;
+    let start = Cluster::start(DataDir::open(place.path())?, "bench", None);
+    let mut cluster = tokio::select! {
+        cluster = start => cluster?,
+        _ = interrupts.next() => return Ok(ExitCode::from(INTERRUPTED)),
+    };
+    let outcome = tokio::select! {
+        outcome = measure(&mut cluster, &args) => outcome.map(Some),
+        _ = interrupts.next() => Ok(None),
+    };
+    tokio::select! {
+        _ = cluster.stop() => {}
+        // Asked twice: dropping the cluster kills what is left.
+        _ = interrupts.next() => {}
+    }
+    let Some(report) = outcome? else {
+        return Ok(ExitCode::from(INTERRUPTED));
+    };
+    output.answer(&report, Report::text)?;
+    for (failure, count) in &report.failures {
+        eprintln!("FAILED: {count} requests: {failure}");
+    }
+    Ok(if report.failures.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn place(args: &BenchArgs) -> anyhow::Result<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix("nowserving-bench-");
+    match &args.data_dir {
+        Some(dir) => builder
+            .tempdir_in(dir)
+            .with_context(|| format!("cannot make a directory in {}", dir.display())),
+        None => builder
+            .tempdir()
+            .context("cannot make a temporary directory"),
+    }
+}
+
+async fn measure(cluster: &mut Cluster, args: &BenchArgs) -> anyhow::Result<Report> {
+    let plan = Plan::new(args);
+    let progress = Progress::new(plan.cells().count() * plan.rounds as usize)?;
+    progress.say("starting nats-server and three nodes");
+    cluster
+        .wait_ready(&mut |waiting_for| progress.say(&waiting_for))
+        .await?;
+    let dir = cluster.dir().path();
+    let mut bench = Bench::prepare(cluster.url(), plan, progress).await?;
+    let machine = Machine::look(dir, &bench.nats)?;
+    bench.all_rounds().await?;
+    let Bench {
+        plan,
+        polled,
+        rounds,
+        failures,
+        ..
+    } = bench;
+    Ok(Report::new(
+        machine, &plan, &polled, &rounds, failures, &NODES,
+    ))
+}
+
+/// Everything that a cell needs.
+struct Bench {
+    plan: Plan,
+    lines: Lines,
+    polled: Polled,
+    /// The requester's connection; what prepares the lines has another.
+    nats: async_nats::Client,
+    echo: Echo,
+    /// Numbers every request of the run: keys made of it are unique.
+    counter: Arc<AtomicU64>,
+    progress: Progress,
+    rounds: Rounds,
+    failures: Failures,
+}
+
+impl Bench {
+    async fn prepare(url: &str, plan: Plan, progress: Progress) -> anyhow::Result<Bench> {
+        let lines = Lines::new(Client::connect(url).await?, plan.idle_timeout()).await?;
+        progress.say("waiting until the shards' leaders stay where they are");
+        lines.settle().await?;
+        progress.say(&format!("entering {} tokens to ask for", lines::POLLED));
+        let polled = lines.fill_polled().await?;
+        let echo = Echo::start(url, &polled)?;
+        let nats = async_nats::connect(url).await?;
+        Ok(Bench {
+            plan,
+            lines,
+            polled,
+            nats,
+            echo,
+            counter: Arc::default(),
+            progress,
+            rounds: BTreeMap::new(),
+            failures: BTreeMap::new(),
+        })
+    }
+
+    /// Round by round, so that each round has the echo and what is compared with it side by side.
+    async fn all_rounds(&mut self) -> anyhow::Result<()> {
+        for round in 1..=self.plan.rounds {
+            for (in_flight, what) in self.plan.cells().collect::<Vec<_>>() {
+                let cell = format!(
+                    "round {round} of {}: {what}, {in_flight} in flight",
+                    self.plan.rounds
+                );
+                self.progress.begin(&cell);
+                let source = self.source(what).await?;
+                let sample = Load {
+                    nats: self.nats.clone(),
+                    source,
+                    counter: self.counter.clone(),
+                    in_flight,
+                    warm_up: WARM_UP,
+                    measured: self.plan.measured,
+                }
+                .run()
+                .await?;
+                self.progress.done(&cell, &sample);
+                for (failure, count) in &sample.tally.failures {
+                    *self
+                        .failures
+                        .entry(format!("{what}: {failure}"))
+                        .or_default() += count;
+                }
+                self.rounds
+                    .entry((in_flight, what))
+                    .or_default()
+                    .push(sample);
+                self.clear(what).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a cell's requests come from. Lines to enter are made new for each cell: all of them
+    /// measure the same, and memory stays bounded.
+    async fn source(&self, what: What) -> anyhow::Result<Source> {
+        Ok(match what {
+            What::Echo => self.polled.source(self.echo.subject.clone()),
+            What::Status => self.polled.source(self.polled.subject.clone()),
+            What::EnterOne | What::EnterMany => {
+                let names = what.entered_lines();
+                self.lines.create(&names).await?;
+                self.lines.enter_source(&names)
+            }
+        })
+    }
+
+    async fn clear(&self, what: What) -> anyhow::Result<()> {
+        self.lines.delete(&what.entered_lines()).await
+    }
+}

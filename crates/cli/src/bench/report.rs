@@ -1,0 +1,292 @@
+//! How the benchmark ends: a table for people, one line of JSON for programs.
+
+use std::collections::BTreeMap;
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use super::lines::{POLLED, Polled};
+use super::load::Sample;
+use super::machine::Machine;
+use super::plan::{Plan, What};
+
+/// The samples of each cell, round by round.
+pub type Rounds = BTreeMap<(u32, What), Vec<Sample>>;
+/// What went wrong, and how often.
+pub type Failures = BTreeMap<String, u64>;
+
+/// The line of JSON; its fields in this order.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// On what.
+    pub machine: Machine,
+    /// Nodes of the cluster.
+    pub nodes: usize,
+    /// How often each cell was measured.
+    pub rounds: u32,
+    /// How long each time.
+    pub seconds: u64,
+    /// Tokens that waited and were asked for.
+    pub polled_tokens: usize,
+    /// Size of a request for a status; the echo's is the same.
+    pub request_bytes: usize,
+    /// Size of a status; the echo's answer is as long.
+    pub answer_bytes: usize,
+    /// What was measured.
+    pub cells: Vec<Cell>,
+    /// Requests that failed, and why; empty if all went well.
+    pub failures: Failures,
+}
+
+/// One row.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Cell {
+    /// What was asked.
+    pub what: What,
+    /// Requests under way at once.
+    pub in_flight: u32,
+    /// Good answers.
+    pub requests_per_s: Spread,
+    /// Half of the answers came within this many microseconds.
+    pub median_us: Spread,
+    /// 99 of 100 did.
+    pub p99_us: Spread,
+    /// Of `status`: its requests a second by those of the echo in the same round.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_to_echo: Option<Spread>,
+    /// Requests that failed.
+    pub failed: u64,
+}
+
+/// A number over all rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spread {
+    /// In the middle.
+    pub median: f64,
+    /// Smallest.
+    pub min: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// None of nothing.
+    fn of(values: impl Iterator<Item = f64>, digits: i32) -> Option<Spread> {
+        let scale = 10_f64.powi(digits);
+        let mut values: Vec<f64> = values.map(|v| (v * scale).round() / scale).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        let middle = values.len() / 2;
+        let median = if values.len() % 2 == 1 {
+            values[middle]
+        } else {
+            (values[middle - 1] + values[middle]) / 2.0
+        };
+        Some(Spread { median, min, max })
+    }
+
+    fn text(&self, show: impl Fn(f64) -> String) -> String {
+        let Spread { median, min, max } = *self;
+        if min == max {
+            return show(median);
+        }
+        format!("{} ({}–{})", show(median), show(min), show(max))
+    }
+}
+
+impl Report {
+    /// From all samples.
+    pub fn new(
+        machine: Machine,
+        plan: &Plan,
+        polled: &Polled,
+        rounds: &Rounds,
+        failures: Failures,
+        nodes: &[u64],
+    ) -> Report {
+        let cells = rounds.iter().filter_map(|(&(in_flight, what), samples)| {
+            let echo = rounds.get(&(in_flight, What::Echo));
+            Cell::new(what, in_flight, samples, echo.map(Vec::as_slice))
+        });
+        Report {
+            machine,
+            nodes: nodes.len(),
+            rounds: plan.rounds,
+            seconds: plan.measured.as_secs(),
+            polled_tokens: POLLED,
+            request_bytes: polled.request_bytes,
+            answer_bytes: polled.answer_bytes,
+            cells: cells.collect(),
+            failures,
+        }
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let Report {
+            nodes,
+            rounds,
+            seconds,
+            polled_tokens,
+            request_bytes,
+            answer_bytes,
+            ..
+        } = self;
+        format!(
+            "{}\n{}\n{nodes} nodes, nats-server and requester share the machine; median (min–max) \
+             of rounds: {rounds} × {seconds} s;\nstatus over {polled_tokens} waiting tokens; status \
+             and echo: {request_bytes} bytes asked, {answer_bytes} answered",
+            self.table(),
+            self.machine.text(),
+        )
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_FULL_CONDENSED);
+        let header = [
+            "in flight",
+            "what",
+            "requests/s",
+            "median ms",
+            "99 % ms",
+            "of echo",
+            "failed",
+        ];
+        table.set_header(header);
+        for cell in &self.cells {
+            table.add_row(cell.row());
+        }
+        for column in [0, 2, 3, 4, 5, 6] {
+            if let Some(column) = table.column_mut(column) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        table
+    }
+}
+
+impl Cell {
+    fn new(
+        what: What,
+        in_flight: u32,
+        samples: &[Sample],
+        echo: Option<&[Sample]>,
+    ) -> Option<Cell> {
+        let rates = || samples.iter().map(|sample| sample.per_second);
+        let quantile = |q: f64| {
+            let times = samples
+                .iter()
+                .map(|s| s.tally.latency_us.value_at_quantile(q));
+            Spread::of(times.map(|us| us as f64), 0)
+        };
+        let ratio_to_echo = echo.filter(|_| what == What::Status).and_then(|echo| {
+            let ratios = rates().zip(echo).map(|(rate, echo)| rate / echo.per_second);
+            Spread::of(ratios.filter(|ratio| ratio.is_finite()), 3)
+        });
+        Some(Cell {
+            what,
+            in_flight,
+            requests_per_s: Spread::of(rates(), 0)?,
+            median_us: quantile(0.5)?,
+            p99_us: quantile(0.99)?,
+            ratio_to_echo,
+            failed: samples
+                .iter()
+                .flat_map(|sample| sample.tally.failures.values())
+                .sum(),
+        })
+    }
+
+    fn row(&self) -> [String; 7] {
+        let ms = |us: f64| format!("{:.2}", us / 1_000.0);
+        let ratio = |ratio: f64| format!("{ratio:.2}");
+        [
+            self.in_flight.to_string(),
+            self.what.to_string(),
+            self.requests_per_s.text(grouped),
+            self.median_us.text(ms),
+            self.p99_us.text(ms),
+            self.ratio_to_echo
+                .map_or(String::new(), |spread| spread.text(ratio)),
+            self.failed.to_string(),
+        ]
+    }
+}
+
+/// A whole number with its thousands apart.
+pub fn grouped(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use super::super::load::Tally;
+    use super::*;
+
+    fn sample(per_second: f64, times_us: &[u64], failed: u64) -> Sample {
+        let mut tally = Tally::new().unwrap();
+        for time in times_us {
+            tally.count(Duration::from_micros(*time)).unwrap();
+        }
+        (0..failed).for_each(|_| tally.fail("no answer".to_owned()));
+        Sample { per_second, tally }
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        for (number, text) in [
+            (0.4, "0"),
+            (999.0, "999"),
+            (1_000.0, "1,000"),
+            (1_234_567.8, "1,234,568"),
+        ] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+
+    #[test]
+    fn a_spread_is_the_middle_and_the_ends() {
+        let of = |values: &[f64]| Spread::of(values.iter().copied(), 0);
+        let spread = of(&[30.0, 10.0, 20.4]).unwrap();
+        assert_eq!((spread.median, spread.min, spread.max), (20.0, 10.0, 30.0));
+        assert_eq!(of(&[1.0, 3.0]).unwrap().median, 2.0);
+        assert!(of(&[]).is_none());
+        assert_eq!(spread.text(grouped), "20 (10–30)");
+    }
+
+    #[test]
+    fn a_status_is_compared_with_the_echo_of_its_own_round() {
+        let echo = [sample(100.0, &[1], 0), sample(200.0, &[1], 0)];
+        let status = [sample(50.0, &[10, 20, 90], 0), sample(100.0, &[20], 2)];
+        let cell = Cell::new(What::Status, 64, &status, Some(&echo)).unwrap();
+        let ratio = cell.ratio_to_echo.unwrap();
+        assert_eq!((ratio.min, ratio.max), (0.5, 0.5));
+        assert_eq!(cell.failed, 2);
+        assert_eq!(cell.p99_us.max, 90.0);
+        let enter = Cell::new(What::EnterOne, 64, &status, Some(&echo)).unwrap();
+        assert!(enter.ratio_to_echo.is_none());
+    }
+
+    #[test]
+    fn a_dead_echo_gives_no_ratio() {
+        let cell = Cell::new(
+            What::Status,
+            1,
+            &[sample(9.0, &[1], 0)],
+            Some(&[sample(0.0, &[], 9)]),
+        );
+        assert!(cell.unwrap().ratio_to_echo.is_none());
+    }
+}
