@@ -67,7 +67,12 @@ impl Shard {
     fn begin_reign(&mut self, entry: &Committed, turn: &mut Turn<'_>) {
         if self.leads() && self.replica.term() == entry.term {
             tracing::info!(shard = self.id, term = entry.term, "leading");
-            self.reign = Some(Reign::begin(entry.term, &self.lines, turn.hearing));
+            self.reign = Some(Reign::begin(
+                entry.term,
+                &self.lines,
+                turn.hearing,
+                turn.now,
+            ));
         }
     }
 

@@ -74,12 +74,13 @@ impl Balance {
         self.nodes[shard as usize % self.nodes.len()]
     }
 
-    /// To whom this leader of `shard` should hand it over now, if at all. `caught_up` names the
+    /// To whom this leader of `shard`, which it is since `leading_since`, should hand it over now, if at all. `caught_up` names the
     /// followers that have everything, best first.
     pub fn hand_over(
         &mut self,
         shard: u32,
         now: Micros,
+        leading_since: Micros,
         deaf_for: Duration,
         peers: &BTreeMap<u64, Peer>,
         caught_up: &[u64],
@@ -89,9 +90,10 @@ impl Balance {
         }
         let fit = |id: &u64| {
             caught_up.contains(id)
-                && peers
-                    .get(id)
-                    .is_some_and(|peer| peer.alive(now) && peer.hears_users)
+                && peers.get(id).is_some_and(|peer| {
+                    // The node whose death made us leader seems alive for a while yet.
+                    peer.alive(now) && peer.heard_at > leading_since && peer.hears_users
+                })
         };
         let home = self.home(shard);
         let target = if deaf_for > DEAF_MAX {
@@ -114,6 +116,7 @@ mod tests {
     use super::*;
 
     const NOW: Micros = 100_000_000;
+    const SINCE: Micros = NOW - 500_000;
 
     fn peers(hears_users: bool) -> BTreeMap<u64, Peer> {
         let peer = Peer {
@@ -129,17 +132,39 @@ mod tests {
     fn a_shard_goes_home_once_its_home_is_caught_up_and_settled() {
         let mut balance = Balance::new(1, vec![1, 2, 3], Duration::from_secs(2));
         let none = Duration::ZERO;
-        assert_eq!(balance.hand_over(0, NOW, none, &peers(true), &[2, 3]), None);
-        assert_eq!(balance.hand_over(1, NOW, none, &peers(true), &[3]), None);
         assert_eq!(
-            balance.hand_over(1, NOW, none, &peers(true), &[2, 3]),
+            balance.hand_over(0, NOW, SINCE, none, &peers(true), &[2, 3]),
+            None
+        );
+        assert_eq!(
+            balance.hand_over(1, NOW, SINCE, none, &peers(true), &[3]),
+            None
+        );
+        assert_eq!(
+            balance.hand_over(1, NOW, SINCE, none, &peers(true), &[2, 3]),
             Some(2)
         );
         // Left alone for a while after that.
-        assert_eq!(balance.hand_over(1, NOW, none, &peers(true), &[2, 3]), None);
+        assert_eq!(
+            balance.hand_over(1, NOW, SINCE, none, &peers(true), &[2, 3]),
+            None
+        );
         let mut young = peers(true);
         young.entry(3).or_default().up_since = NOW - 1_000_000;
-        assert_eq!(balance.hand_over(2, NOW, none, &young, &[2, 3]), None);
+        assert_eq!(
+            balance.hand_over(2, NOW, SINCE, none, &young, &[2, 3]),
+            None
+        );
+    }
+
+    #[test]
+    fn the_node_whose_death_made_us_leader_gets_nothing_back() {
+        let mut balance = Balance::new(1, vec![1, 2, 3], Duration::from_secs(2));
+        let mut peers = peers(true);
+        peers.entry(2).or_default().heard_at = SINCE - 800_000;
+        let caught_up = [2, 3];
+        let target = balance.hand_over(1, NOW, SINCE, Duration::ZERO, &peers, &caught_up);
+        assert_eq!(target, None);
     }
 
     #[test]
@@ -147,9 +172,12 @@ mod tests {
         let mut balance = Balance::new(1, vec![1, 2, 3], Duration::from_secs(2));
         let deaf = Duration::from_secs(5);
         assert_eq!(
-            balance.hand_over(0, NOW, deaf, &peers(false), &[2, 3]),
+            balance.hand_over(0, NOW, SINCE, deaf, &peers(false), &[2, 3]),
             None
         );
-        assert_eq!(balance.hand_over(0, NOW, deaf, &peers(true), &[3]), Some(3));
+        assert_eq!(
+            balance.hand_over(0, NOW, SINCE, deaf, &peers(true), &[3]),
+            Some(3)
+        );
     }
 }

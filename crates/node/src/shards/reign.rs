@@ -9,7 +9,7 @@ use nowserving_protocol::event::{LineEvent, TokenEvent};
 use super::boards::Boards;
 use super::outbox::OutEvent;
 use super::recycle::Recycler;
-use crate::clock::{Hearing, ServiceClock};
+use crate::clock::{Hearing, Micros, ServiceClock};
 
 /// The clock is stamped at least this often while somebody holds a token.
 const STAMP_INTERVAL_MS_MAX: u64 = 600_000;
@@ -21,6 +21,8 @@ const STAMP_INTERVAL_MS_MIN: u64 = 250;
 pub struct Reign {
     /// The term.
     pub term: u64,
+    /// When it began, on the monotonic clock.
+    pub began_at: Micros,
     clock: ServiceClock,
     /// Who is to be thrown out.
     pub recycler: Recycler,
@@ -32,9 +34,10 @@ pub struct Reign {
 impl Reign {
     /// Takes over the state as applied through this term's first entry.
     #[must_use]
-    pub fn begin(term: u64, lines: &Lines, hearing: &Hearing) -> Self {
+    pub fn begin(term: u64, lines: &Lines, hearing: &Hearing, now: Micros) -> Self {
         Reign {
             term,
+            began_at: now,
             clock: ServiceClock::take_over(lines.now_ms(), hearing),
             recycler: Recycler::new(lines),
             boards: Boards::new(),

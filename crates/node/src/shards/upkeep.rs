@@ -98,15 +98,15 @@ impl Shards {
         // Not one that stops too: it would only pass the shard on.
         let fit = self.fit_peers(now);
         for shard in &mut self.shards {
-            if !shard.leads() {
+            let Some(since) = shard.reign.as_ref().map(|reign| reign.began_at) else {
                 continue;
-            }
+            };
             let target = if stopping {
                 shard.replica.most_caught_up(&fit)
-            } else if let Some(since) = shard.offered_since() {
+            } else if let Some(offered) = shard.offered_since() {
                 // Nothing came of it in time. This term has no lease any more, so nobody listens on
                 // the shard's subject: somebody must begin another.
-                let late = now.saturating_sub(since) > election_us;
+                let late = now.saturating_sub(offered) > election_us;
                 late.then(|| shard.replica.most_caught_up(&fit)).flatten()
             } else {
                 let caught_up: Vec<u64> = fit
@@ -115,7 +115,7 @@ impl Shards {
                     .filter(|id| shard.replica.lag(*id).is_some_and(|lag| lag <= LAG_MAX))
                     .collect();
                 self.balance
-                    .hand_over(shard.id, now, deaf_for, &self.peers, &caught_up)
+                    .hand_over(shard.id, now, since, deaf_for, &self.peers, &caught_up)
             };
             let Some(target) = target else { continue };
             shard.stamp_before_leaving(&mut Turn {
