@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use futures::StreamExt;
 use futures::future::{join_all, try_join_all};
 use nowserving_e2e::{Api, Cluster, Link, eventually, line_in};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 const IDLE_MS: u64 = 3_000;
@@ -184,6 +185,43 @@ pub async fn without_a_quorum(cluster: &mut Cluster) -> Result<()> {
     }
     ensure!(api.status(&lines[0], &ticket).await?["state"] == "admitted");
     Ok(())
+}
+
+/// A deaf leader hands over to a node that has just stopped (and does not know it yet). It must not
+/// be left with a shard that it leads and does not serve.
+pub async fn a_hand_over_to_a_dead_node(cluster: &mut Cluster) -> Result<()> {
+    let lines = line_in_every_shard(cluster, "handed").await?;
+    let (leader, target) = (3, 1);
+    let mut led = Vec::new();
+    for line in lines {
+        if cluster.leader_of(&line).await? == leader {
+            led.push(line);
+        }
+    }
+    ensure!(!led.is_empty(), "node {leader} leads nothing");
+    cluster.set_link(leader, Link::Closed)?;
+    // It takes a second for a leader to find that it is deaf, and longer for a node to be missed.
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    cluster.process(target)?.signal(Signal::STOP)?;
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    cluster.set_link(leader, Link::Up)?;
+
+    // Two of three nodes are well: that is enough for every shard, and soon.
+    let api = cluster.api().within(500);
+    for line in &led {
+        eventually(
+            &format!("{line} is served"),
+            Duration::from_secs(10),
+            async || {
+                let reply = api.ask(line, "enter", &json!({"key": "somebody"})).await?;
+                ensure!(reply.code.is_none(), "{}", reply.body);
+                Ok(Some(()))
+            },
+        )
+        .await?;
+    }
+    cluster.process(target)?.signal(Signal::CONT)?;
+    cluster.wait_ready().await
 }
 
 /// How many nodes NATS's service discovery reaches.

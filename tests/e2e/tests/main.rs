@@ -123,6 +123,16 @@ async fn a_graceful_stop_and_a_pause() -> Result<()> {
     .await
 }
 
+/// Hand-overs that come to nothing. With the mapping line, which leads past a stopped node.
+#[tokio::test]
+async fn a_failed_hand_over_leaves_nobody_unserved() -> Result<()> {
+    let options = Options {
+        proxied: true,
+        ..Options::default()
+    };
+    run(options, deaf_leader::a_hand_over_to_a_dead_node).await
+}
+
 /// Without the mapping line: plain requests are taken by any node.
 #[tokio::test]
 async fn a_deaf_leader_recycles_nobody() -> Result<()> {
