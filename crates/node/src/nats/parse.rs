@@ -361,3 +361,7 @@ pub fn with_key(payload: &[u8], key: &str) -> Result<Bytes, ApiError> {
     }
     Ok(encode(&ask, Format::of(payload)).into())
 }
+
+#[cfg(test)]
+#[path = "parse_tests.rs"]
+mod tests;

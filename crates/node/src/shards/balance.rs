@@ -74,8 +74,8 @@ impl Balance {
         self.nodes[shard as usize % self.nodes.len()]
     }
 
-    /// To whom this leader of `shard`, which it is since `leading_since`, should hand it over now, if at all. `caught_up` names the
-    /// followers that have everything, best first.
+    /// To whom this leader of `shard`, which it is since `leading_since`, should hand it over now,
+    /// if at all. `caught_up` names the followers that have everything, best first.
     pub fn hand_over(
         &mut self,
         shard: u32,

@@ -239,12 +239,5 @@ fn to_ranges(mut tokens: Vec<Token>) -> Vec<[Token; 2]> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn holes_become_ranges() {
-        assert_eq!(to_ranges(vec![5, 3, 4, 9]), vec![[3, 5], [9, 9]]);
-        assert!(to_ranges(vec![]).is_empty());
-    }
-}
+#[path = "boards_tests.rs"]
+mod tests;

@@ -17,6 +17,13 @@ pub mod snapshots;
 mod turn;
 mod upkeep;
 
+#[cfg(test)]
+mod group_tests;
+#[cfg(test)]
+mod test_rig;
+#[cfg(test)]
+mod test_world;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -113,3 +113,77 @@ impl Reads {
         taken
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nowserving_line::LineName;
+    use nowserving_protocol::codec::Format;
+
+    use super::*;
+    use crate::request::{Ask, ReplyTo};
+
+    fn read(deadline: Micros) -> Request {
+        Request {
+            shard: 0,
+            line: LineName::try_from("shop").unwrap_or_else(|_| unreachable!()),
+            ask: Ask::Show,
+            reply: ReplyTo {
+                subject: None,
+                format: Format::Json,
+                op: "show",
+                plain: None,
+                doubtful: false,
+            },
+            deadline,
+        }
+    }
+
+    fn deadlines(reads: &[Request]) -> Vec<Micros> {
+        reads.iter().map(|read| read.deadline).collect()
+    }
+
+    #[test]
+    fn one_round_serves_all_that_came_before_it_and_none_that_came_after() {
+        let mut reads = Reads::default();
+        reads.push(read(1));
+        reads.push(read(2));
+        assert!(reads.any_new());
+        reads.asked(ReadId(1));
+        assert!(!reads.any_new());
+        reads.push(read(3));
+        assert!(reads.any_new());
+        reads.granted(ReadId(1), 7);
+        assert!(deadlines(&reads.ready(6)).is_empty());
+        assert_eq!(deadlines(&reads.ready(7)), [1, 2]);
+        assert!(!reads.is_empty());
+    }
+
+    #[test]
+    fn a_failed_round_is_asked_for_again() {
+        let mut reads = Reads::default();
+        reads.push(read(1));
+        reads.asked(ReadId(1));
+        reads.push(read(2));
+        reads.asked(ReadId(2));
+        reads.failed(ReadId(1));
+        assert!(reads.any_new());
+        reads.asked(ReadId(3));
+        reads.granted(ReadId(1), 1);
+        assert!(reads.ready(9).is_empty());
+        reads.granted(ReadId(3), 1);
+        assert_eq!(deadlines(&reads.ready(9)), [1]);
+    }
+
+    #[test]
+    fn at_the_deadline_they_are_given_up_whatever_stage_they_are_in() {
+        let mut reads = Reads::default();
+        for deadline in [10, 20, 30] {
+            reads.push(read(deadline));
+            reads.asked(ReadId(deadline));
+        }
+        reads.granted(ReadId(20), 5);
+        assert_eq!(deadlines(&reads.expired(20)), [10, 20]);
+        assert_eq!(deadlines(&reads.drain()), [30]);
+        assert!(reads.is_empty());
+    }
+}

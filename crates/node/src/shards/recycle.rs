@@ -297,3 +297,7 @@ fn deadline_ms(line: &Line, live: &Live, watched: &Watched) -> u64 {
     };
     due_ms.saturating_add(grace_ms)
 }
+
+#[cfg(test)]
+#[path = "recycle_tests.rs"]
+mod tests;

@@ -307,7 +307,7 @@ fn drop_when_full(
 
 impl Shard {
     /// Asks for a confirmation round if reads wait for one.
-    fn ask_for_reads(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn ask_for_reads(&mut self, turn: &mut Turn<'_>) {
         if self.reads.any_new() && self.leads() {
             // Not ready yet: asked again next turn, until the deadline.
             if let Ok(id) = self.replica.read_index(turn.now) {
@@ -318,14 +318,14 @@ impl Shard {
     }
 
     /// At most one `ready` a turn.
-    fn ready(&mut self, turn: &mut Turn<'_>) -> anyhow::Result<()> {
+    pub(super) fn ready(&mut self, turn: &mut Turn<'_>) -> anyhow::Result<()> {
         let ready = self.replica.ready();
         self.dirty = self.replica.has_ready();
         ready.map_or(Ok(()), |ready| self.follow(ready, turn))
     }
 
     /// A write of this shard is durable.
-    fn persisted(&mut self, number: u64, turn: &mut Turn<'_>) {
+    pub(super) fn persisted(&mut self, number: u64, turn: &mut Turn<'_>) {
         self.dirty = true;
         let send = self.replica.on_persisted(number);
         turn.out.send(self.id, send);

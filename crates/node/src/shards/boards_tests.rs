@@ -1,0 +1,274 @@
+#![allow(clippy::unwrap_used)]
+use std::collections::BTreeSet as Set;
+
+use nowserving_line::{Op, Settings, TokenRef};
+use proptest::prelude::*;
+
+use super::*;
+use crate::shards::test_world::{World, name};
+
+const SECOND_US: Micros = 1_000_000;
+
+#[test]
+fn holes_become_ranges() {
+    assert_eq!(to_ranges(vec![5, 3, 4, 9]), vec![[3, 5], [9, 9]]);
+    assert!(to_ranges(vec![]).is_empty());
+}
+
+fn due(world: &mut World, now_us: Micros) -> Vec<BoardEvent> {
+    let now_ms = world.now_ms;
+    world.reign.boards.due(&world.lines, now_us, now_ms)
+}
+
+/// A seat, taken, and `waiting` who wait; the first board is out.
+fn crowd(waiting: usize) -> (World, Vec<TokenRef>) {
+    let mut world = World::new(Settings::new(1, 100_000));
+    world.enter().unwrap();
+    let tokens = (0..waiting).map(|_| world.enter().unwrap()).collect();
+    assert_eq!(due(&mut world, SECOND_US).len(), 1);
+    (world, tokens)
+}
+
+#[test]
+fn changes_within_the_interval_share_a_board_that_follows_on_the_last() {
+    let (mut world, tokens) = crowd(5);
+    let before = world.line().version();
+    world.leave(tokens[1]);
+    world.leave(tokens[2]);
+    assert!(due(&mut world, SECOND_US + 49_999).is_empty());
+    world.leave(tokens[4]);
+    let boards = due(&mut world, SECOND_US + 50_000);
+    assert_eq!(boards.len(), 1);
+    assert_eq!(boards[0].prev_version, before);
+    assert_eq!(boards[0].board.version, world.line().version());
+    let holes = boards[0].board.lanes[0].holes.clone();
+    assert_eq!(holes, Some(vec![[3, 4], [6, 6]]));
+    assert!(due(&mut world, 2 * SECOND_US).is_empty(), "told already");
+}
+
+#[test]
+fn an_unchanged_board_comes_again_each_minute_while_anybody_waits() {
+    let (mut world, tokens) = crowd(1);
+    let first_us = SECOND_US;
+    assert!(due(&mut world, first_us + 60 * SECOND_US - 1).is_empty());
+    let again = due(&mut world, first_us + 60 * SECOND_US);
+    assert_eq!(again.len(), 1);
+    assert_eq!(again[0].prev_version, again[0].board.version);
+    assert_eq!(due(&mut world, first_us + 120 * SECOND_US).len(), 1);
+    world.leave(tokens[0]);
+    assert_eq!(due(&mut world, first_us + 121 * SECOND_US).len(), 1);
+    assert!(due(&mut world, first_us + 1_000 * SECOND_US).is_empty());
+    assert!(world.reign.boards.repeat.is_empty());
+}
+
+#[test]
+fn what_changes_nothing_on_the_board_is_not_published_and_leaves_no_gap() {
+    let mut world = World::new(Settings::new(1, 10));
+    let at = world.enter().unwrap();
+    let claimed = world.claim(at).unwrap();
+    let nowserving_line::Reply::Status(status) = claimed else {
+        panic!("{claimed:?}")
+    };
+    let board = due(&mut world, SECOND_US).remove(0);
+    let (line, epoch) = (name("shop"), status.epoch.unwrap());
+    world.apply(&Op::Renew { line, at, epoch }).unwrap();
+    assert!(due(&mut world, 2 * SECOND_US).is_empty());
+    world.leave(at);
+    let next = due(&mut world, 3 * SECOND_US).remove(0);
+    assert_eq!(next.prev_version, board.board.version);
+}
+
+#[test]
+fn a_new_leader_publishes_where_anybody_waits_and_a_watcher_sees_what_it_missed() {
+    let (mut world, tokens) = crowd(2);
+    world.create("empty", Settings::new(1, 1));
+    let seen = world.line().version();
+    world.leave(tokens[0]);
+    let found = world.line().version();
+    world.change_leader();
+    let boards = due(&mut world, SECOND_US);
+    assert_eq!(boards.len(), 1);
+    assert_eq!(boards[0].board.line, name("shop"));
+    assert_eq!(boards[0].prev_version, found);
+    assert!(boards[0].prev_version > seen, "a gap for who saw less");
+}
+
+#[test]
+fn a_new_leader_of_many_lines_is_paced() {
+    let mut world = World::new(Settings::new(1, 1));
+    let count = 2 * PASS_BOARDS_MAX + 10;
+    for n in 0..count {
+        let line = format!("line-{n}");
+        world.create(&line, Settings::new(1, 1));
+        for _ in 0..2 {
+            let line = name(&line);
+            let (key, lane) = (None, None);
+            world.apply(&Op::Enter { line, key, lane }).unwrap();
+        }
+    }
+    world.change_leader();
+    let mut passes = Vec::new();
+    for pass in 1..=4 {
+        passes.push(due(&mut world, SECOND_US + pass * 20_000).len());
+    }
+    assert!(passes.iter().all(|n| *n <= PASS_BOARDS_MAX), "{passes:?}");
+    assert_eq!(passes.iter().sum::<usize>(), count, "{passes:?}");
+}
+
+#[test]
+fn too_many_holes_are_a_gap() {
+    let (mut world, tokens) = crowd(HOLES_MAX + 10);
+    for at in &tokens[1..=HOLES_MAX + 1] {
+        world.leave(*at);
+    }
+    let board = due(&mut world, 2 * SECOND_US).remove(0);
+    assert_eq!(board.prev_version, board.board.version);
+    assert_eq!(board.board.lanes[0].holes, Some(vec![]));
+}
+
+#[test]
+fn holes_of_an_earlier_incarnation_are_not_told_of_the_next() {
+    let (mut world, tokens) = crowd(3);
+    world.leave(tokens[1]);
+    let line = name("shop");
+    world.apply(&Op::Delete { line, force: true }).unwrap();
+    world.create("shop", Settings::new(1, 10));
+    let board = due(&mut world, 2 * SECOND_US).remove(0);
+    assert_eq!(board.board.lanes[0].holes, Some(vec![]));
+}
+
+#[test]
+fn nothing_is_kept_for_lines_that_are_not_there() {
+    let (mut world, _) = crowd(1);
+    for n in 0..100 {
+        let line = name(&format!("none-{n}"));
+        let (key, lane) = (None, None);
+        assert!(world.apply(&Op::Enter { line, key, lane }).is_err());
+    }
+    let line = name("shop");
+    world.apply(&Op::Delete { line, force: true }).unwrap();
+    assert!(due(&mut world, 2 * SECOND_US).is_empty());
+    assert!(world.reign.boards.published.is_empty());
+}
+
+/// Somebody who waits and knows nothing but the boards, and one status at the start.
+struct Watcher {
+    at: TokenRef,
+    version: u64,
+    admitted_through: Token,
+    holes: Set<Token>,
+}
+
+impl Watcher {
+    fn ask(world: &World, at: TokenRef) -> Self {
+        let status = world.line().status(at, 0).unwrap();
+        let holes = world.line().holes_before(at).unwrap();
+        Watcher {
+            at,
+            version: status.version,
+            admitted_through: status.admitted_through,
+            holes: holes.into_iter().flat_map(|(a, b)| a..=b).collect(),
+        }
+    }
+
+    /// False: there is a gap.
+    fn hear(&mut self, event: &BoardEvent) -> bool {
+        if event.board.version < self.version {
+            return true;
+        }
+        if event.prev_version > self.version {
+            return false;
+        }
+        let lane = &event.board.lanes[0];
+        self.version = event.board.version;
+        self.admitted_through = lane.admitted_through;
+        let ranges = lane.holes.iter().flatten();
+        self.holes.extend(ranges.flat_map(|[a, b]| *a..=*b));
+        true
+    }
+
+    fn position(&self) -> Option<u64> {
+        let from = self.admitted_through + 1;
+        (self.at.token >= from)
+            .then(|| self.at.token - from + 1)
+            .map(|n| n - self.holes.range(from..self.at.token).count() as u64)
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Enter,
+    Leave(usize),
+    Claim(usize),
+    Seats(u32),
+    Publish,
+    ChangeLeader,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => Just(Step::Enter),
+        4 => (0_usize..64).prop_map(Step::Leave),
+        2 => (0_usize..64).prop_map(Step::Claim),
+        1 => (1_u32..6).prop_map(Step::Seats),
+        3 => Just(Step::Publish),
+        1 => Just(Step::ChangeLeader),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_watcher_keeps_its_exact_position_from_boards_alone(
+        steps in prop::collection::vec(step(), 1..150),
+    ) {
+        let mut world = World::new(Settings::new(2, 1_000));
+        let mut watchers: Vec<Watcher> = Vec::new();
+        let mut now_us = SECOND_US;
+        let mut leader_changed = false;
+        for step in steps.into_iter().chain([Step::Publish]) {
+            let live: Vec<_> = world.line().live_from((0, 0)).map(|(lane, token, _)| TokenRef {
+                incarnation: world.line().incarnation(), lane, token,
+            }).collect();
+            let pick = |n: usize| live.get(n % live.len().max(1)).copied();
+            match step {
+                Step::Enter => {
+                    let at = world.enter().unwrap();
+                    watchers.push(Watcher::ask(&world, at));
+                }
+                Step::Leave(n) => if let Some(at) = pick(n) { world.leave(at) },
+                Step::Claim(n) => if let Some(at) = pick(n) { let _ = world.claim(at); },
+                Step::Seats(n) => {
+                    let patch = nowserving_line::SettingsPatch {
+                        seats: Some(nowserving_line::Change::Set(n)),
+                        ..Default::default()
+                    };
+                    let (line, if_version) = (name("shop"), None);
+                    world.apply(&Op::Configure { line, patch, if_version }).unwrap();
+                }
+                Step::ChangeLeader => {
+                    world.change_leader();
+                    leader_changed = true;
+                }
+                Step::Publish => {
+                    now_us += SECOND_US;
+                    for event in due(&mut world, now_us) {
+                        for watcher in &mut watchers {
+                            if !watcher.hear(&event) {
+                                prop_assert!(leader_changed, "a gap under one leader");
+                                *watcher = Watcher::ask(&world, watcher.at);
+                            }
+                        }
+                    }
+                    leader_changed = false;
+                    watchers.retain(|w| world.line().status(w.at, 0).unwrap().position.is_some());
+                    for watcher in &watchers {
+                        let status = world.line().status(watcher.at, 0).unwrap();
+                        prop_assert_eq!(watcher.position(), status.position, "{:?}", watcher.at);
+                    }
+                }
+            }
+        }
+    }
+}

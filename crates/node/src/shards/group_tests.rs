@@ -1,0 +1,325 @@
+//! A shard with its log and peers played by hand: who gets which answer.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use nowserving_line::{Op, Settings, TokenRef};
+use nowserving_log::{Crash, LogStore as _};
+use nowserving_protocol::error::Code;
+use nowserving_protocol::snapshot;
+use nowserving_protocol::user::Consistency;
+use raft::eraftpb::MessageType;
+
+use super::test_rig::{Rig, enter, message};
+use super::test_world::name;
+use crate::identity::write_atomically;
+use crate::request::{Ask, Outcome};
+
+fn create(rig: &mut Rig, seats: u32, queue_limit: u32) {
+    let (line, settings) = (name("shop"), Settings::new(seats, queue_limit));
+    rig.write(Op::Create { line, settings });
+    rig.turn();
+    rig.acknowledge();
+    assert!(rig.answers().iter().all(Result::is_ok));
+}
+
+/// A leader of one, with a line.
+fn alone() -> Rig {
+    let mut rig = Rig::new(&[1]);
+    rig.lead();
+    create(&mut rig, 1, 1_000_000);
+    rig
+}
+
+/// A leader of three, with a line.
+fn of_three() -> Rig {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    rig.lead();
+    create(&mut rig, 1, 1_000_000);
+    rig
+}
+
+#[test]
+fn everybody_gets_the_answer_to_their_own_operation() {
+    let mut rig = alone();
+    rig.enter("a");
+    rig.enter("b");
+    rig.enter("a");
+    assert!(rig.answers().is_empty(), "before it is in the log");
+    rig.turn();
+    assert_eq!(rig.numbers(), [Ok(1), Ok(2), Ok(1)]);
+    let line = name("none");
+    rig.write(Op::Delete { line, force: true });
+    rig.turn();
+    assert_eq!(rig.numbers(), [Err(Code::LineNotFound)]);
+}
+
+#[test]
+fn what_came_in_one_turn_is_one_entry() {
+    let mut rig = alone();
+    let before = rig.shard.replica.last_index();
+    for n in 0..100 {
+        rig.enter(&n.to_string());
+    }
+    rig.turn();
+    assert_eq!(rig.shard.replica.last_index(), before + 1);
+    assert_eq!(rig.numbers().len(), 100);
+}
+
+#[test]
+fn nobody_is_answered_before_a_quorum_has_it() {
+    let mut rig = of_three();
+    rig.enter("a");
+    rig.turn();
+    assert!(rig.answers().is_empty());
+    rig.acknowledge();
+    assert_eq!(rig.numbers(), [Ok(1)]);
+}
+
+#[test]
+fn who_was_overwritten_hears_that_nothing_happened() {
+    let mut rig = of_three();
+    rig.enter("a");
+    rig.turn();
+    let (term, index) = (rig.shard.replica.term(), rig.shard.replica.last_index());
+    rig.overwrite(term + 1, index, index - 1);
+    assert!(rig.answers().is_empty(), "it could still be committed");
+    let mut beat = message(MessageType::MsgHeartbeat, 2, term + 1);
+    beat.commit = index;
+    rig.step(beat);
+    assert_eq!(rig.numbers(), [Err(Code::NotLeader)]);
+    assert_eq!(
+        rig.shard.lines.get(&name("shop")).unwrap().counts().issued,
+        0
+    );
+}
+
+#[test]
+fn who_was_taken_over_by_the_next_leader_hears_what_happened() {
+    let mut rig = of_three();
+    rig.enter("a");
+    rig.turn();
+    let (term, index) = (rig.shard.replica.term(), rig.shard.replica.last_index());
+    rig.overwrite(term + 1, index + 1, index + 1);
+    assert!(!rig.shard.leads());
+    assert_eq!(rig.numbers(), [Ok(1)]);
+}
+
+/// The indexes of two terms of one leader overlap, and the later one is the lower.
+#[test]
+fn a_leader_that_comes_back_at_lower_indexes_mixes_nobody_up() {
+    let mut rig = of_three();
+    for n in 0..6 {
+        rig.enter(&format!("old-{n}"));
+        rig.turn();
+    }
+    let (term, last) = (rig.shard.replica.term(), rig.shard.replica.last_index());
+    let first = last - 5;
+    rig.overwrite(term + 1, first, first - 1);
+    assert_eq!(rig.shard.replica.last_index(), first);
+    rig.lead();
+    for n in 0..6 {
+        rig.enter(&format!("new-{n}"));
+        rig.turn();
+        rig.acknowledge();
+    }
+    let answers = rig.numbers();
+    let refused = answers.iter().filter(|a| **a == Err(Code::NotLeader));
+    assert_eq!(refused.count(), 6, "{answers:?}");
+    let numbers: Vec<_> = answers.iter().filter_map(|a| a.as_ref().ok()).collect();
+    assert_eq!(numbers, [&1, &2, &3, &4, &5, &6]);
+    assert!(!rig.shard.owes_answers());
+}
+
+#[test]
+fn what_is_not_in_the_log_yet_is_refused_with_the_lead() {
+    let mut rig = of_three();
+    rig.enter("a");
+    let term = rig.shard.replica.term();
+    rig.shard
+        .replica
+        .step(message(MessageType::MsgHeartbeat, 2, term + 1), rig.now)
+        .unwrap();
+    rig.turn();
+    assert_eq!(rig.numbers(), [Err(Code::NotLeader)]);
+}
+
+#[test]
+fn at_the_deadline_the_outcome_is_unknown_once_it_is_in_the_log_and_nothing_before() {
+    let mut rig = of_three();
+    let soon = rig.now + 1_000;
+    rig.ask(Ask::Write(enter("in-log")), soon);
+    rig.turn();
+    rig.ask(Ask::Write(enter("queued")), soon);
+    rig.now = soon;
+    rig.with(super::group::Shard::expire);
+    assert_eq!(
+        rig.numbers(),
+        [Err(Code::Unavailable), Err(Code::OutcomeUnknown)]
+    );
+    // What comes of it later is told to nobody; and what was refused does not happen.
+    rig.turn();
+    rig.acknowledge();
+    assert!(rig.answers().is_empty());
+    assert_eq!(
+        rig.shard.lines.get(&name("shop")).unwrap().counts().issued,
+        1
+    );
+}
+
+#[test]
+fn what_is_late_already_does_not_happen() {
+    let mut rig = alone();
+    let now = rig.now;
+    rig.ask(Ask::Write(enter("late")), now);
+    assert_eq!(rig.numbers(), [Err(Code::Unavailable)]);
+    rig.turn();
+    assert_eq!(
+        rig.shard.lines.get(&name("shop")).unwrap().counts().issued,
+        0
+    );
+}
+
+#[test]
+fn a_full_queue_refuses_at_once() {
+    let mut rig = alone();
+    for n in 0..8_192 {
+        rig.enter(&n.to_string());
+    }
+    assert!(rig.answers().is_empty());
+    rig.enter("one too many");
+    assert_eq!(rig.numbers(), [Err(Code::Overloaded)]);
+    rig.turn();
+    assert_eq!(rig.numbers().len(), 8_192);
+}
+
+#[test]
+fn a_node_that_ends_answers_everybody() {
+    let mut rig = of_three();
+    rig.enter("in-log");
+    rig.turn();
+    rig.enter("queued");
+    rig.with(super::group::Shard::give_up);
+    assert_eq!(
+        rig.numbers(),
+        [Err(Code::NotLeader), Err(Code::OutcomeUnknown)]
+    );
+    assert!(!rig.shard.owes_answers());
+}
+
+#[test]
+fn a_full_line_costs_no_entry_once_there_is_a_lease() {
+    let mut rig = Rig::new(&[1]);
+    rig.lead();
+    create(&mut rig, 1, 0);
+    rig.enter("a");
+    rig.turn();
+    assert_eq!(rig.numbers(), [Ok(1)]);
+    assert!(rig.shard.replica.read_index(rig.now).is_ok());
+    rig.turn();
+    let before = rig.shard.replica.last_index();
+    rig.enter("b");
+    assert_eq!(rig.numbers(), [Err(Code::LineFull)]);
+    rig.enter("a");
+    rig.turn();
+    assert_eq!(rig.numbers(), [Ok(1)], "the key comes first");
+    assert_eq!(rig.shard.replica.last_index(), before + 1);
+}
+
+#[test]
+fn a_read_without_lease_waits_for_a_quorum_and_with_one_asks_nobody() {
+    let mut rig = of_three();
+    rig.enter("a");
+    rig.turn();
+    rig.acknowledge();
+    rig.answers();
+    let at = TokenRef {
+        incarnation: rig.shard.lines.get(&name("shop")).unwrap().incarnation(),
+        lane: 0,
+        token: 1,
+    };
+    let status = |consistency| Ask::Status {
+        at,
+        consistency,
+        holes: false,
+    };
+    let far = rig.now + 1_000_000_000_000;
+    rig.ask(status(Consistency::Local), far);
+    assert_eq!(rig.numbers(), [Ok(1)]);
+    rig.ask(status(Consistency::Leader), far);
+    rig.out.messages.clear();
+    rig.turn();
+    assert!(rig.answers().is_empty());
+    confirm(&mut rig);
+    assert_eq!(rig.numbers(), [Ok(1)]);
+    // That round gave a lease.
+    rig.ask(status(Consistency::Leader), far);
+    assert_eq!(rig.numbers(), [Ok(1)]);
+    rig.turn();
+    assert!(rig.out.messages.is_empty(), "sent something for a poll");
+    rig.ask(status(Consistency::Linearizable), far);
+    assert!(rig.answers().is_empty());
+    rig.turn();
+    confirm(&mut rig);
+    assert_eq!(rig.numbers(), [Ok(1)]);
+}
+
+/// Peer 2 answers the heartbeats sent to it.
+fn confirm(rig: &mut Rig) {
+    use protobuf::Message as _;
+    for sent in rig.out.messages.remove(&2).unwrap_or_default() {
+        let sent = raft::eraftpb::Message::parse_from_bytes(&sent.raft).unwrap();
+        if sent.get_msg_type() == MessageType::MsgHeartbeat {
+            let mut heard = message(MessageType::MsgHeartbeatResponse, 2, sent.term);
+            heard.context = sent.context;
+            rig.step(heard);
+        }
+    }
+    rig.out.messages.clear();
+}
+
+/// S17, over a power loss.
+#[test]
+fn snapshot_and_the_rest_of_the_log_make_the_same_state_as_the_whole_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rig = alone();
+    let churn = |rig: &mut Rig, from: u32| {
+        for n in from..from + 40 {
+            rig.enter(&n.to_string());
+            rig.turn();
+            if n % 3 == 0
+                && let Some(Ok(Outcome::Status { status, .. })) = rig.answers().pop()
+            {
+                let (line, at) = (name("shop"), status.at);
+                rig.write(Op::Leave { line, at });
+                rig.turn();
+            }
+        }
+    };
+    churn(&mut rig, 0);
+    let index = rig.shard.replica.applied();
+    let header = snapshot::Header {
+        cluster: "test".into(),
+        shard: 0,
+        index,
+        term: rig.shard.replica.term_at(index).unwrap(),
+        voters: vec![1],
+    };
+    let bytes = snapshot::encode(&header, &rig.shard.lines);
+    churn(&mut rig, 1_000);
+    let expected = snapshot::hash(&rig.shard.lines);
+    let log = Arc::clone(&rig.log);
+    log.crash(Crash::default());
+
+    let replay = |log, dir: &std::path::Path| {
+        let mut again = Rig::open(&[1], dir.to_owned(), log);
+        again.lead();
+        assert_eq!(snapshot::hash(&again.shard.lines), expected);
+        again.shard.replica.applied()
+    };
+    replay(Arc::clone(&log), dir.path());
+    write_atomically(dir.path(), "shard-0.snap", &bytes).unwrap();
+    replay(Arc::clone(&log), dir.path());
+    log.cut(0, index).unwrap();
+    assert!(replay(log, dir.path()) > index);
+}

@@ -1,0 +1,276 @@
+#![allow(clippy::unwrap_used)]
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::shards::test_world::{World, name};
+
+const IDLE_MS: u64 = 160_000;
+const CLAIM_MS: u64 = 8_000;
+
+fn world() -> World {
+    let mut settings = Settings::new(1, 1_000);
+    settings.waiting_idle_timeout_ms = IDLE_MS;
+    settings.claim_timeout_ms = CLAIM_MS;
+    settings.checkout_timeout_ms = 20_000;
+    World::new(settings)
+}
+
+/// One in checkout for good (renewed by nobody, but its deadline is far), one waiting.
+fn waiting() -> (World, TokenRef) {
+    let mut settings = Settings::new(1, 1_000);
+    settings.waiting_idle_timeout_ms = IDLE_MS;
+    settings.claim_timeout_ms = 100_000_000;
+    let mut world = World::new(settings);
+    world.enter().unwrap();
+    let at = world.enter().unwrap();
+    (world, at)
+}
+
+impl Recycler {
+    fn check(&self) {
+        assert_eq!(self.by_due.len(), self.watched.len());
+        for (at, watched) in &self.watched {
+            assert!(self.by_due.contains(&(watched.due_ms, *at)));
+        }
+    }
+}
+
+#[test]
+fn an_idle_one_goes_after_its_timeout_and_not_before() {
+    let (mut world, at) = waiting();
+    world.step(IDLE_MS);
+    assert!(world.lives(at));
+    world.step(1);
+    assert!(!world.lives(at));
+    world.reign.recycler.check();
+}
+
+#[test]
+fn who_is_heard_stays() {
+    let (mut world, at) = waiting();
+    for _ in 0..5 {
+        world.step(IDLE_MS - 1);
+        world.poll(at);
+    }
+    world.step(IDLE_MS);
+    assert!(world.lives(at));
+    world.step(1);
+    assert!(!world.lives(at));
+}
+
+#[test]
+fn a_checkpoint_waits_until_it_is_stale_by_an_eighth_and_carries_many() {
+    let (mut world, first) = waiting();
+    let second = world.enter().unwrap();
+    let heard = |ops: &[Op]| {
+        let lists = ops.iter().filter_map(|op| match op {
+            Op::Heard { tokens, .. } => Some(tokens.len()),
+            _ => None,
+        });
+        lists.sum::<usize>()
+    };
+    assert_eq!(heard(&world.step(IDLE_MS / 8)), 0);
+    world.poll(first);
+    // Not stale enough to be listed.
+    assert_eq!(heard(&world.step(IDLE_MS / 8 + 1)), 0);
+    world.poll(first);
+    world.poll(second);
+    let due_in = IDLE_MS / 16 * 6 - (world.now_ms - 1_000_000);
+    assert_eq!(heard(&world.step(due_in.min(IDLE_MS / 8) - 1)), 0);
+    assert_eq!(heard(&world.step(1)), 2);
+    assert_eq!(heard(&world.step(IDLE_MS / 8)), 0, "nothing new to tell");
+}
+
+#[test]
+fn one_who_polls_seldom_is_written_down_at_once() {
+    let (mut world, at) = waiting();
+    world.step(IDLE_MS * 9 / 10);
+    world.poll(at);
+    world.pass();
+    world.change_leader();
+    // Polled again within the timeout, as far as it knows: it must still be there.
+    world.step(IDLE_MS * 9 / 10);
+    assert!(world.lives(at));
+}
+
+#[test]
+fn a_new_leader_grants_half_a_timeout_however_many_there_are() {
+    let (mut world, at) = waiting();
+    let since_ms = world.now_ms;
+    let mut lost_ms = 0;
+    // Nine leaders; the clock of each is stamped before it goes.
+    for _ in 0..9 {
+        world.step(IDLE_MS / 8);
+        let before_ms = world.now_ms;
+        world.change_leader();
+        lost_ms += before_ms - world.now_ms;
+    }
+    world.step(IDLE_MS + IDLE_MS / 16 * 7 - (world.now_ms - since_ms));
+    assert!(world.lives(at), "the grace is not over");
+    world.step(1);
+    assert!(!world.lives(at));
+    assert_eq!(lost_ms, 0);
+}
+
+#[test]
+fn seats_of_an_earlier_leader_get_a_little_grace_and_new_ones_none() {
+    let mut world = world();
+    let first = world.enter().unwrap();
+    let second = world.enter().unwrap();
+    world.step(1);
+    world.change_leader();
+    let begun_ms = 1_000_000;
+    let grace_ms = CLAIM_MS / 2;
+    world.pass();
+    world.step(begun_ms + CLAIM_MS + grace_ms - 1 - world.now_ms);
+    assert!(world.lives(first));
+    world.step(1);
+    assert!(!world.lives(first));
+    // The second got its seat in this reign.
+    world.step(CLAIM_MS - 1);
+    assert!(world.lives(second));
+    world.step(1);
+    assert!(!world.lives(second));
+    world.reign.recycler.check();
+    assert_eq!(world.reign.recycler.watched(), 0);
+}
+
+#[test]
+fn a_shorter_timeout_holds_for_those_who_wait_and_rescheduling_twice_costs_once() {
+    let (mut world, at) = waiting();
+    world.step(50_000);
+    for _ in 0..100 {
+        world.reign.recycler.reschedule(&name("shop"));
+    }
+    assert_eq!(world.reign.recycler.walk.len(), 1);
+    let patch = nowserving_line::SettingsPatch {
+        waiting_idle_timeout_ms: Some(nowserving_line::Change::Set(40_000)),
+        ..Default::default()
+    };
+    let line = name("shop");
+    let op = Op::Configure {
+        line,
+        patch,
+        if_version: None,
+    };
+    world.apply(&op).unwrap();
+    world.pass();
+    assert!(!world.lives(at));
+}
+
+#[test]
+fn many_at_once_go_page_by_page_and_nothing_is_left_behind() {
+    let mut settings = Settings::new(1, 20_000);
+    settings.waiting_idle_timeout_ms = IDLE_MS;
+    settings.claim_timeout_ms = IDLE_MS;
+    let mut world = World::new(settings);
+    for _ in 0..6_000 {
+        world.enter().unwrap();
+    }
+    world.change_leader();
+    let mut passes = 0;
+    world.now_ms += 2 * IDLE_MS;
+    while world.line().counts().live() > 0 {
+        world.pass();
+        world.now_ms += 2 * IDLE_MS;
+        passes += 1;
+        assert!(passes < 20);
+    }
+    assert!(passes > 1);
+    assert_eq!(world.reign.recycler.watched(), 0);
+    world.reign.recycler.check();
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Enter,
+    Poll(usize),
+    Leave(usize),
+    Claim(usize),
+    /// At most a sixteenth of the timeout: a pass follows.
+    Wait(u64),
+    ChangeLeader,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => Just(Step::Enter),
+        6 => (0_usize..64).prop_map(Step::Poll),
+        1 => (0_usize..64).prop_map(Step::Leave),
+        2 => (0_usize..64).prop_map(Step::Claim),
+        8 => (1..IDLE_MS / 16).prop_map(Step::Wait),
+        1 => Just(Step::ChangeLeader),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// S12 and L4, in real time: the sum of all waits, which the service clock only lags behind.
+    #[test]
+    fn nobody_goes_early_and_nobody_stays_long(steps in prop::collection::vec(step(), 1..200)) {
+        let mut world = world();
+        let mut real_ms = 0;
+        let mut heard: BTreeMap<TokenRef, u64> = BTreeMap::new();
+        for step in steps {
+            let pick = |n: usize| heard.keys().nth(n % heard.len().max(1)).copied();
+            match step {
+                Step::Enter => {
+                    let at = world.enter();
+                    heard.extend(at.map(|at| (at, real_ms)));
+                }
+                Step::Poll(n) => if let Some(at) = pick(n) {
+                    world.poll(at);
+                    heard.insert(at, real_ms);
+                    world.pass();
+                },
+                Step::Leave(n) => if let Some(at) = pick(n) {
+                    world.leave(at);
+                    heard.remove(&at);
+                },
+                Step::Claim(n) => if let Some(at) = pick(n) {
+                    let _ = world.claim(at);
+                },
+                Step::Wait(ms) => {
+                    real_ms += ms;
+                    world.step(ms);
+                }
+                Step::ChangeLeader => {
+                    let before_ms = world.now_ms;
+                    world.change_leader();
+                    let bound_ms = IDLE_MS / 16 + IDLE_MS / 16;
+                    let nobody = world.line().counts().live() == 0;
+                    prop_assert!(nobody || before_ms - world.now_ms <= bound_ms, "the clock fell too far");
+                    // What a new leader takes over is found at once.
+                    world.pass();
+                }
+            }
+            world.reign.recycler.check();
+            prop_assert_eq!(world.reign.recycler.watched() as u64, world.line().counts().live());
+            let counts = world.line().counts();
+            let idle = counts.gone_for(nowserving_line::Reason::Idle);
+            let mut missing = 0;
+            for (at, heard_ms) in &heard {
+                match world.line().live(at.lane, at.token) {
+                    None => {
+                        let status = world.line().status(*at, 0).unwrap();
+                        if status.reason == Some(Some(nowserving_line::Reason::Idle)) {
+                            missing += 1;
+                            prop_assert!(real_ms - heard_ms > IDLE_MS, "{at:?} went early");
+                        }
+                    }
+                    Some(live) => if let Some(seen_ms) = live.seen_ms() {
+                        let limit_ms = IDLE_MS + IDLE_MS / 16 * 7 + 1;
+                        let stays_ms = world.now_ms.saturating_sub(seen_ms);
+                        let polled = real_ms - heard_ms <= IDLE_MS;
+                        prop_assert!(polled || stays_ms <= limit_ms, "{at:?} stays too long");
+                    }
+                }
+            }
+            prop_assert!(missing <= idle);
+            heard.retain(|at, _| world.line().live(at.lane, at.token).is_some());
+        }
+    }
+}

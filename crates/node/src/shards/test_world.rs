@@ -1,0 +1,120 @@
+//! For tests: one shard's lines under a leader, without a log. Operations are applied as soon as
+//! they are proposed, and the service clock moves only when told.
+#![allow(clippy::unwrap_used)]
+
+use nowserving_line::{Line, LineName, Lines, Op, Refused, Reply, Settings, Stamp, TokenRef};
+
+use super::outbox::OutEvent;
+use super::reign::Reign;
+use crate::clock::Hearing;
+
+pub struct World {
+    pub lines: Lines,
+    pub reign: Reign,
+    pub now_ms: u64,
+    pub events: Vec<OutEvent>,
+    index: u64,
+}
+
+pub fn name(text: &str) -> LineName {
+    LineName::try_from(text).unwrap()
+}
+
+impl World {
+    /// Begins at a clock of 1,000,000 ms with one line, `shop`.
+    pub fn new(settings: Settings) -> Self {
+        let lines = Lines::new();
+        let mut world = World {
+            reign: Reign::begin(1, &lines, &Hearing::new(0), 0),
+            lines,
+            now_ms: 1_000_000,
+            events: Vec::new(),
+            index: 0,
+        };
+        world.create("shop", settings);
+        world
+    }
+
+    pub fn create(&mut self, line: &str, settings: Settings) {
+        let line = name(line);
+        self.apply(&Op::Create { line, settings }).unwrap();
+    }
+
+    pub fn apply(&mut self, op: &Op) -> Result<Reply, Refused> {
+        self.index += 1;
+        let stamp = Stamp {
+            index: self.index,
+            op_no: 0,
+            now_ms: self.now_ms,
+        };
+        if let Some(line) = op.line() {
+            self.reign.before(line, &self.lines);
+        }
+        let mut events = Vec::new();
+        let reply = self.lines.apply(stamp, op, &mut events)?;
+        self.reign.stamped(self.now_ms);
+        self.reign
+            .after(op, &reply, events, &self.lines, &mut self.events);
+        Ok(reply)
+    }
+
+    pub fn enter(&mut self) -> Option<TokenRef> {
+        let op = Op::Enter {
+            line: name("shop"),
+            key: None,
+            lane: None,
+        };
+        match self.apply(&op) {
+            Ok(Reply::Status(status)) => Some(status.at),
+            _ => None,
+        }
+    }
+
+    pub fn leave(&mut self, at: TokenRef) {
+        let line = name("shop");
+        self.apply(&Op::Leave { line, at }).unwrap();
+    }
+
+    pub fn claim(&mut self, at: TokenRef) -> Result<Reply, Refused> {
+        let line = name("shop");
+        self.apply(&Op::Claim { line, at })
+    }
+
+    /// A `status` request.
+    pub fn poll(&mut self, at: TokenRef) {
+        let line = self.lines.get(&name("shop")).unwrap();
+        self.reign.heard(line, at, self.now_ms);
+    }
+
+    pub fn line(&self) -> &Line {
+        self.lines.get(&name("shop")).unwrap()
+    }
+
+    pub fn lives(&self, at: TokenRef) -> bool {
+        self.line().live(at.lane, at.token).is_some()
+    }
+
+    /// One pass of the recycler, its entries applied. Gives what was proposed.
+    pub fn pass(&mut self) -> Vec<Op> {
+        let mut ops = self.reign.recycler.pass(&self.lines, self.now_ms);
+        if ops.is_empty() && self.reign.stamp_due(self.now_ms) {
+            ops.push(Op::Stamp);
+        }
+        for op in &ops {
+            self.apply(op).unwrap();
+        }
+        ops
+    }
+
+    /// The clock moves and a pass follows.
+    pub fn step(&mut self, ms: u64) -> Vec<Op> {
+        self.now_ms += ms;
+        self.pass()
+    }
+
+    /// The leader is lost and another takes over from what is in the log.
+    pub fn change_leader(&mut self) {
+        self.reign = Reign::begin(self.reign.term + 1, &self.lines, &Hearing::new(0), 0);
+        self.now_ms = self.lines.now_ms();
+    }
+}
