@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 const IDLE_MS: u64 = 3_000;
 const SEAT_MS: u64 = 3_000;
 /// More than twice what would throw everybody out.
-const CUT: Duration = Duration::from_secs(7);
+const CUT: Duration = Duration::from_secs(6);
 /// Each request gives up early, so that fifteen fit into `IDLE_MS`: through a silent link NATS
 /// goes on giving every third to the deaf node, and what nobody heard cannot be counted.
 const POLL_MS: u64 = 150;
