@@ -130,7 +130,11 @@ async fn a_failed_hand_over_leaves_nobody_unserved() -> Result<()> {
         proxied: true,
         ..Options::default()
     };
-    run(options, deaf_leader::a_hand_over_to_a_dead_node).await
+    run(options, async |cluster| {
+        deaf_leader::a_hand_over_to_a_dead_node(cluster).await?;
+        deaf_leader::without_a_quorum(cluster).await
+    })
+    .await
 }
 
 /// Without the mapping line: plain requests are taken by any node.
