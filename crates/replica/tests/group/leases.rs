@@ -1,8 +1,8 @@
 //! Rounds of reads, and the lease. That no two nodes have one at once, and none misses an
 //! acknowledged entry, is checked at every step of every test here: see `common::Checks`.
 
-use nowserving_replica::{ReadError, Role};
-use raft::eraftpb::MessageType;
+use nowserving_replica::{ReadError, Role, StepRefused};
+use raft::eraftpb::{Message, MessageType};
 
 use crate::common::{Cluster, ELECTION_US, LEASE_US, Persist, STEP_US};
 
@@ -227,6 +227,49 @@ fn a_paused_follower_is_silent_from_its_answer_on() {
         cluster.leader().is_some_and(|id| id != 1)
     });
     assert!(cluster.clock(1) >= until);
+}
+
+/// Ticks of a stall come late and all at once, right after the heartbeat that came in it. By raft's
+/// count an election timeout has passed then; by the clock it has not.
+#[test]
+fn ticks_in_a_burst_do_not_shorten_the_silence() {
+    let mut cluster = with_lease(9);
+    let reading = cluster.clock(2);
+    cluster.node(2).paused = Some(reading);
+    cluster.run(2 * ELECTION_US);
+    cluster.node(2).resume();
+    let (now, term) = (cluster.clock(2), cluster.node(2).view().term());
+    assert!(now >= reading + 2 * ELECTION_US);
+    for _ in 0..30 {
+        cluster.node(2).replica().tick(now);
+    }
+    let replica = cluster.node(2).replica();
+    assert_eq!(
+        (replica.role(), replica.term()),
+        (Role::Follower, term),
+        "it does not campaign"
+    );
+    let mut request = Message {
+        from: 3,
+        to: 2,
+        term: term + 1,
+        index: 99,
+        log_term: term,
+        ..Message::default()
+    };
+    request.set_msg_type(MessageType::MsgRequestVote);
+    for wait in [0, ELECTION_US - 1] {
+        assert_eq!(
+            replica.step(request.clone(), now + wait),
+            Err(StepRefused::LeaderAlive)
+        );
+    }
+    replica.step(request, now + ELECTION_US).unwrap();
+    assert_eq!(
+        replica.term(),
+        term + 1,
+        "but it votes when the time is over"
+    );
 }
 
 #[test]
