@@ -70,7 +70,7 @@ pub async fn of_a_leader_under_load(cluster: &mut Cluster) -> Result<()> {
 
     let after = entries
         .iter()
-        .filter(|entry| entry.told > killed)
+        .filter(|entry| entry.asked > killed)
         .map(|entry| entry.told);
     let failover = after.min().context("nothing after the crash")? - killed;
     eprintln!("kill -9 of node {leader}, then {failover:?} to the next acknowledged write");
@@ -257,7 +257,21 @@ pub async fn graceful_stop(cluster: &mut Cluster) -> Result<()> {
     api.admin(line, "create", json!({"seats": 1, "queue_limit": 100_000}))
         .await?;
     let leader = cluster.leader_of(line).await?;
+    let ticket = api.enter(line, "poller").await?["ticket"].clone();
     let (done, longest) = (RefCell::new(false), RefCell::new(Duration::ZERO));
+    // Many under way at any moment, so that some are on their way to the node as it goes.
+    let (polls, silent) = (RefCell::new(0), RefCell::new(0));
+    let poll = join_all((0..32).map(|_| async {
+        while !*done.borrow() {
+            let reply = api.ask(line, "status", &json!({"ticket": ticket})).await;
+            *polls.borrow_mut() += 1;
+            *silent.borrow_mut() += usize::from(reply.is_err());
+        }
+    }));
+    let poll = async {
+        poll.await;
+        anyhow::Ok(())
+    };
     let write = async {
         for nth in 0.. {
             if *done.borrow() {
@@ -281,10 +295,15 @@ pub async fn graceful_stop(cluster: &mut Cluster) -> Result<()> {
         ensure!(status.success(), "node {leader} ended with {status}");
         Ok(())
     };
-    tokio::try_join!(write, stop)?;
+    tokio::try_join!(write, poll, stop)?;
+    let (polls, silent) = (polls.into_inner(), silent.into_inner());
     eprintln!(
-        "graceful stop of node {leader}: at most {:?} to a write",
+        "graceful stop of node {leader}: at most {:?} to a write; {silent} of {polls} polls silent",
         longest.borrow()
+    );
+    ensure!(
+        silent == 0,
+        "{silent} of {polls} polls were not answered by their deadline"
     );
     // Less than it would take to find out that a leader is dead.
     ensure!(
