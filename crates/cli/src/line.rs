@@ -7,7 +7,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use nowserving_client::{
-    AdminLine, Code, Configure, Create, DeleteReply, LineList, ListLines, SettingsPatch,
+    AdminLine, Code, Configure, Create, DeleteReply, LIST_LINES_MAX, LineList, ListLines,
+    SettingsPatch,
 };
 
 use crate::args::Global;
@@ -98,7 +99,7 @@ pub struct ListArgs {
     after: Option<String>,
     /// How many lines at most.
     #[arg(
-        long, value_name = "N", default_value_t = 200,
+        long, value_name = "N", default_value_t = 1_000,
         value_parser = clap::value_parser!(u64).range(1..=1_000_000)
     )]
     limit: u64,
@@ -198,7 +199,7 @@ async fn list(args: ListArgs, global: &Global, output: &Output) -> anyhow::Resul
     };
     loop {
         let left = args.limit - all.lines.len() as u64;
-        page.limit = Some(left.min(200));
+        page.limit = Some(left.min(LIST_LINES_MAX));
         let got = admin.list_lines(&page).await?;
         let is_empty = got.lines.is_empty();
         all.lines.extend(got.lines);

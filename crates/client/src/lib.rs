@@ -55,8 +55,8 @@ pub use watch::{BoardStream, BoardUpdate};
 // What calls take and give, so that one dependency is enough.
 pub use nowserving_line::{Change, LaneName, LineName, Settings, SettingsPatch, State};
 pub use nowserving_protocol::admin::{
-    ClusterStatus, Configure, CountsReply, Create, DeleteReply, LineList, LineReply, LineSummary,
-    ListLines, NodeStatus, SettingsReply, ShardStatus,
+    ClusterStatus, Configure, CountsReply, Create, DeleteReply, LIST_LINES_MAX, LineList,
+    LineReply, LineSummary, ListLines, NodeStatus, SettingsReply, ShardStatus,
 };
 pub use nowserving_protocol::error::{ApiError, Code};
 pub use nowserving_protocol::user::{

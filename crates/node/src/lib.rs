@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod config;
 pub mod identity;
+pub mod known_peers;
 pub mod metrics_server;
 pub mod nats;
 pub mod request;
@@ -104,7 +105,7 @@ impl Node {
                 cluster: config.cluster.clone(),
                 me: config.id,
                 disk_id: data.identity.disk_id,
-                boot_id: identity::random_u64()?,
+                boots: data.identity.boots,
                 metrics_addr: config
                     .metrics_addr
                     .map(|addr| addr.to_string())
@@ -117,10 +118,14 @@ impl Node {
     }
 
     async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+        let stats = Arc::new(Stats::default());
         let name = format!("nowserving {} node {}", self.config.cluster, self.config.id);
-        let service = connect::connect(&self.config.nats, &name, "service").await?;
+        let service = connect::connect(&self.config.nats, &name, "service", stats.clone()).await?;
         let peers_name = format!("{name} peers");
-        let peer = connect::connect(self.config.peer_nats(), &peers_name, "peers").await?;
+        // Frames that are dropped say nothing about users: counted apart.
+        let peer_stats = Arc::new(Stats::default());
+        let peer_nats = self.config.peer_nats();
+        let peer = connect::connect(peer_nats, &peers_name, "peers", peer_stats).await?;
         let link = Arc::new(NatsLink::new(
             peer,
             self.subjects.clone(),
@@ -138,11 +143,12 @@ impl Node {
                 self.frame_key.clone(),
                 self.origin.clone(),
                 peer_ids,
+                known_peers::KnownPeers::open(&self.data.path)?,
                 ends.frames.clone(),
             ),
         ));
         let control = ends.control.clone();
-        let serving = self.start_service(&service, ends).await?;
+        let serving = self.start_service(&service, ends, stats).await?;
         tokio::pin!(loop_ended);
         let ended = tokio::select! {
             ended = &mut loop_ended => ended,
@@ -152,8 +158,8 @@ impl Node {
                 for ear in serving.plain {
                     ear.close().await;
                 }
-                // A full control channel means that the loop is gone or will be soon.
-                let _ = control.try_send(Control::Stop);
+                // May have to wait for room; an error means that the loop is gone already.
+                let _ = tokio::task::spawn_blocking(move || control.send(Control::Stop)).await;
                 loop_ended.await
             }
         };
@@ -218,8 +224,8 @@ impl Node {
         &self,
         client: &async_nats::Client,
         ends: NatsEnds,
+        stats: Arc<Stats>,
     ) -> anyhow::Result<Serving> {
-        let stats = Arc::new(Stats::default());
         let responder = Responder {
             client: client.clone(),
             subjects: self.subjects.clone(),
@@ -241,8 +247,11 @@ impl Node {
         };
         let plain = service.listen_plain().await?;
         tokio::spawn(report("shard subjects", service.listen_shards()));
-        tokio::spawn(report("probe", probe::run(client.clone(), ends.control)));
-        let discovery = Discovery::new(&self.config, self.origin.boot_id, stats);
+        tokio::spawn(report(
+            "probe",
+            probe::run(client.clone(), ends.control, stats.clone()),
+        ));
+        let discovery = Discovery::new(&self.config, self.origin.boots, stats);
         tokio::spawn(report(
             "discovery",
             discovery.run(client.clone(), responder.clone()),

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! The seal shows that a member of the cluster made the frame. It does not show
-//! that the frame is new: doubles and old ones are told by `boot_id` and `seq`,
+//! that the frame is new: doubles and old ones are told by `boots` and `seq`,
 //! and Raft itself stands messages that come twice or late.
 
 use std::fmt;
@@ -87,7 +87,7 @@ pub fn seal(key: &FrameKey, frame: &Frame) -> Vec<u8> {
 /// Opens a sealed frame: checks the seal first and decodes only then. The Raft
 /// messages in it share `sealed`'s memory.
 ///
-/// Whether `cluster`, `from`, `to`, `disk_id` and `boot_id` are those expected is
+/// Whether `cluster`, `from`, `to`, `disk_id` and `boots` are those expected is
 /// for the caller to check.
 pub fn open(key: &FrameKey, sealed: Bytes) -> Result<Frame, FrameError> {
     let Some((header, rest)) = sealed.split_first_chunk::<HEADER_BYTES>() else {
@@ -117,7 +117,7 @@ mod tests {
             from: 1,
             to: 2,
             disk_id: u64::MAX,
-            boot_id: 77,
+            boots: 77,
             seq: 9,
             facts: Some(NodeFacts {
                 hears_users: true,

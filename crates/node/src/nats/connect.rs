@@ -1,14 +1,23 @@
 //! How a node connects: named, with jittered reconnects, and half-open connections found early.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions, Event, ServerAddr};
 
-/// Connects to one of the comma-separated `urls`, or keeps trying in the background.
+use super::stats::Stats;
+
+/// Connects to one of the comma-separated `urls`, or keeps trying in the background. What comes in
+/// too fast to be looked at is counted in `stats`.
 ///
 /// # Errors
 /// A URL that cannot be read.
-pub async fn connect(urls: &str, name: &str, kind: &'static str) -> anyhow::Result<Client> {
+pub async fn connect(
+    urls: &str,
+    name: &str,
+    kind: &'static str,
+    stats: Arc<Stats>,
+) -> anyhow::Result<Client> {
     let servers = urls
         .split(',')
         .map(|url| url.trim().parse::<ServerAddr>())
@@ -23,19 +32,25 @@ pub async fn connect(urls: &str, name: &str, kind: &'static str) -> anyhow::Resu
         // Frames and answers are stale after an outage; Raft and clients repeat them.
         .client_capacity(4_096)
         .reconnect_delay_callback(reconnect_delay)
-        .event_callback(move |event| async move {
-            match event {
-                Event::Connected => tracing::info!(kind, "connected to NATS"),
-                Event::Disconnected => tracing::warn!(kind, "lost the connection to NATS"),
-                Event::SlowConsumer(id) => {
-                    metrics::counter!("nowserving_nats_slow_consumer_total", "kind" => kind)
-                        .increment(1);
-                    tracing::warn!(kind, id, "messages were dropped: slow consumer");
-                }
-                other => tracing::info!(kind, %other, "NATS"),
+        .event_callback(move |event| {
+            if matches!(event, Event::SlowConsumer(_)) {
+                stats.turn_away();
             }
+            said(kind, event)
         });
     Ok(async_nats::connect_with_options(servers, options).await?)
+}
+
+async fn said(kind: &'static str, event: Event) {
+    match event {
+        Event::Connected => tracing::info!(kind, "connected to NATS"),
+        Event::Disconnected => tracing::warn!(kind, "lost the connection to NATS"),
+        Event::SlowConsumer(id) => {
+            metrics::counter!("nowserving_nats_slow_consumer_total", "kind" => kind).increment(1);
+            tracing::warn!(kind, id, "messages were dropped: slow consumer");
+        }
+        other => tracing::info!(kind, %other, "NATS"),
+    }
 }
 
 /// async-nats's own delay has no jitter: after a server's restart all clients would come at once.

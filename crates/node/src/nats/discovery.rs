@@ -29,10 +29,10 @@ pub struct Discovery {
 impl Discovery {
     /// For this node.
     #[must_use]
-    pub fn new(config: &Config, boot_id: u64, stats: Arc<Stats>) -> Self {
+    pub fn new(config: &Config, boots: u64, stats: Arc<Stats>) -> Self {
         let prefix = &config.prefix;
         Discovery {
-            id: format!("{}-{}-{boot_id:016x}", config.cluster, config.id),
+            id: format!("{}-{}-{boots}", config.cluster, config.id),
             metadata: json!({
                 "cluster": config.cluster,
                 "node": config.id.to_string(),

@@ -13,6 +13,7 @@ use nowserving_protocol::subject::Subjects;
 use protobuf::Message as _;
 use tokio::sync::mpsc;
 
+use crate::known_peers::KnownPeers;
 use crate::shards::{PeerBatch, PeerFrame};
 
 /// Frames to one peer that wait to be sent at most; more are dropped, Raft repeats them.
@@ -73,8 +74,8 @@ pub struct Origin {
     pub me: u64,
     /// This node's disk.
     pub disk_id: u64,
-    /// This process.
-    pub boot_id: u64,
+    /// Starts of this node so far.
+    pub boots: u64,
     /// Where it serves metrics, or empty.
     pub metrics_addr: String,
 }
@@ -122,7 +123,7 @@ async fn send_frames<L: PeerLink>(
             from: origin.me,
             to,
             disk_id: origin.disk_id,
-            boot_id: origin.boot_id,
+            boots: origin.boots,
             seq,
             messages: messages.collect(),
             facts: Some(NodeFacts {
@@ -150,10 +151,10 @@ pub async fn receive_frames<L: PeerLink>(
     key: Arc<FrameKey>,
     origin: Origin,
     peers: Vec<u64>,
+    mut known: KnownPeers,
     frames: Sender<PeerFrame>,
 ) -> anyhow::Result<()> {
     let mut sealed = link.receive().await?;
-    let mut known = Known::default();
     while let Some(bytes) = sealed.next().await {
         metrics::counter!("nowserving_peer_frames_received_total").increment(1);
         let opened = frame::open(&key, bytes).map_err(anyhow::Error::from);
@@ -173,17 +174,13 @@ pub async fn receive_frames<L: PeerLink>(
     Ok(())
 }
 
-/// The peers' disks and processes as seen since this node started.
-#[derive(Debug, Default)]
-struct Known(BTreeMap<u64, (u64, u64, u64)>);
-
 /// A frame that is authentic can still be of another cluster with the same key, of a node that is
 /// no member, a replay, or of a wiped disk under an old id.
 fn check(
     frame: Frame,
     origin: &Origin,
     peers: &[u64],
-    known: &mut Known,
+    known: &mut KnownPeers,
 ) -> anyhow::Result<PeerFrame> {
     anyhow::ensure!(
         frame.cluster == origin.cluster,
@@ -196,24 +193,7 @@ fn check(
         "of node {}, which is no member",
         frame.from
     );
-    let (disk_id, boot_id, seq) =
-        *known
-            .0
-            .entry(frame.from)
-            .or_insert((frame.disk_id, frame.boot_id, 0));
-    anyhow::ensure!(
-        disk_id == frame.disk_id,
-        "node {} came back with another disk: it must join as a new member",
-        frame.from
-    );
-    anyhow::ensure!(
-        boot_id != frame.boot_id || frame.seq > seq,
-        "a double or late one: {} after {seq}",
-        frame.seq
-    );
-    known
-        .0
-        .insert(frame.from, (disk_id, frame.boot_id, frame.seq));
+    known.note(frame.from, frame.disk_id, frame.boots, frame.seq)?;
     let facts = frame.facts.unwrap_or_default();
     let mut messages = Vec::with_capacity(frame.messages.len());
     for message in frame.messages {
@@ -245,7 +225,7 @@ mod tests {
             cluster: "c".into(),
             me: 1,
             disk_id: 10,
-            boot_id: 100,
+            boots: 1,
             metrics_addr: String::new(),
         }
     }
@@ -256,7 +236,7 @@ mod tests {
             from: 2,
             to: 1,
             disk_id: 20,
-            boot_id: 200,
+            boots: 5,
             seq: 1,
             ..Frame::default()
         }
@@ -264,7 +244,8 @@ mod tests {
 
     #[test]
     fn frames_of_strangers_replays_and_wiped_disks_are_refused() {
-        let mut known = Known::default();
+        let dir = tempfile::tempdir().unwrap();
+        let mut known = KnownPeers::open(dir.path()).unwrap();
         let mut refused = |frame: Frame| {
             check(frame, &origin(), &[2, 3], &mut known)
                 .err()
@@ -309,7 +290,7 @@ mod tests {
         // A restart of the process begins a new sequence.
         assert_eq!(
             refused(Frame {
-                boot_id: 201,
+                boots: 6,
                 ..frame()
             }),
             ""
@@ -323,7 +304,7 @@ mod tests {
             raft: message.write_to_bytes().unwrap().into(),
         };
         let frame = Frame {
-            boot_id: 201,
+            boots: 6,
             seq: 2,
             messages: vec![forged],
             ..frame()

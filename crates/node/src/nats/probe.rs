@@ -1,11 +1,13 @@
 //! Proof that requests reach this node: a message to itself, the way requests come.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Client;
 use crossbeam_channel::{Sender, TrySendError};
 use futures::StreamExt as _;
 
+use super::stats::Stats;
 use crate::clock::monotonic_us;
 use crate::shards::Control;
 
@@ -16,7 +18,12 @@ const INTERVAL: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// The subscription cannot be made.
-pub async fn run(client: Client, control: Sender<Control>) -> anyhow::Result<()> {
+pub async fn run(
+    client: Client,
+    control: Sender<Control>,
+    stats: Arc<Stats>,
+) -> anyhow::Result<()> {
+    let mut turned_away = 0;
     let inbox = client.new_inbox();
     let mut echoes = client.subscribe(inbox.clone()).await?;
     let mut ticks = tokio::time::interval(INTERVAL);
@@ -34,6 +41,12 @@ pub async fn run(client: Client, control: Sender<Control>) -> anyhow::Result<()>
                 let Some(echo) = echo else {
                     return Ok(());
                 };
+                // It came, but others before it were dropped or refused unread: that proves that
+                // users are not heard.
+                let before = std::mem::replace(&mut turned_away, stats.turned_away());
+                if before != turned_away {
+                    continue;
+                }
                 if let Ok(sent_at) = <[u8; 8]>::try_from(&echo.payload[..]) {
                     let sent_at = u64::from_le_bytes(sent_at).min(monotonic_us());
                     // Full: the loop has stalled, and this thread has others to serve.

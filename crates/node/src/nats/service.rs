@@ -232,6 +232,7 @@ impl Service {
         } else {
             inbound
         };
+        self.responder.stats.turn_away();
         let (Inbound::Line(Request { reply, .. }) | Inbound::Cluster(_, reply)) = refused;
         self.responder.refuse(&reply, overloaded()).await;
     }

@@ -12,6 +12,7 @@ pub struct Stats {
     under_way: AtomicUsize,
     requests: AtomicU64,
     errors: AtomicU64,
+    turned_away: AtomicU64,
 }
 
 impl Stats {
@@ -23,6 +24,16 @@ impl Stats {
             return false;
         }
         true
+    }
+
+    /// A request was not even looked at, for want of room.
+    pub fn turn_away(&self) {
+        self.turned_away.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many were not looked at so far.
+    pub fn turned_away(&self) -> u64 {
+        self.turned_away.load(Ordering::Relaxed)
     }
 
     /// A request that was counted in is answered (or passed on).
