@@ -146,7 +146,8 @@ pub(crate) fn poll_after_ms(
         .min(settings.claim_timeout_ms / 2);
     let wish = match state {
         State::Waiting => {
-            position.unwrap_or(1).saturating_mul(POLL_MS_PER_ROUND) / u64::from(settings.seats.max(1))
+            position.unwrap_or(1).saturating_mul(POLL_MS_PER_ROUND)
+                / u64::from(settings.seats.max(1))
         }
         // It has what it wanted and should act on it, not ask.
         State::Admitted => 1_000,

@@ -30,7 +30,7 @@ use crate::nats::forward::Forwarder;
 use crate::nats::parse::Parser;
 use crate::nats::peers::{self, NatsLink, Origin};
 use crate::nats::respond::Responder;
-use crate::nats::service::{Ear, Service};
+use crate::nats::service::{Ear, LINGER, Service};
 use crate::nats::stats::Stats;
 use crate::nats::{connect, probe};
 use crate::request::{Answer, Inbound};
@@ -163,9 +163,10 @@ impl Node {
                 loop_ended.await
             }
         };
-        // The loop has dropped its ends: what it answered last goes out before we do, and what was
-        // passed on to other leaders is waited for.
+        // The loop has dropped its ends: what it answered last goes out before we do, and what came
+        // after it and was passed on to other leaders is waited for.
         let last_words = async {
+            tokio::time::sleep(LINGER).await;
             let _ = serving.responding.await;
             serving.forward.idle().await;
             let _ = service.flush().await;

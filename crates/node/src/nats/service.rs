@@ -2,6 +2,7 @@
 //! comes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_nats::{Client, Message, Subscriber};
 use crossbeam_channel::{Sender, TrySendError};
@@ -36,19 +37,38 @@ pub struct Service {
     pub listen: watch::Receiver<Vec<Listen>>,
 }
 
-/// A subscription and the task that reads it. Dropped, it closes too, with nobody waiting.
+/// For how long a node that led goes on listening on its shard's subjects. A request that the server
+/// routed before it saw us leave would be lost: async-nats forgets a subscription when it sends the
+/// server word, not when the server has it. By the end of this the next leader listens too.
+pub const LINGER: Duration = Duration::from_millis(400);
+
+/// How an ear is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Close {
+    /// At once.
+    Now,
+    /// After [`LINGER`], in which what comes is passed on and not taken in.
+    Later,
+}
+
+/// A subscription and the task that reads it. Dropped, it closes later.
 #[derive(Debug)]
 pub struct Ear {
-    close: oneshot::Sender<()>,
+    close: oneshot::Sender<Close>,
     closed: oneshot::Receiver<()>,
 }
 
 impl Ear {
     /// Unsubscribes; what has come by then is still handled, after this has returned.
     pub async fn close(self) {
-        let _ = self.close.send(());
+        let _ = self.close.send(Close::Now);
         // Fails if the task has ended already: so has the subscription.
         let _ = self.closed.await;
+    }
+
+    /// Closes in a while; until then what comes is passed on to whoever leads.
+    pub fn close_later(self) {
+        let _ = self.close.send(Close::Later);
     }
 }
 
@@ -86,9 +106,14 @@ impl Service {
                 if slot.0 == listen {
                     continue;
                 }
-                // First away from the old ones: a message must not come on both.
                 for ear in slot.1.drain(..) {
-                    ear.close().await;
+                    if slot.0 == Listen::Leader {
+                        ear.close_later();
+                    } else {
+                        // First away from the old ones: an orphan's message must not come as a
+                        // leader's too.
+                        ear.close().await;
+                    }
                 }
                 slot.0 = listen;
                 slot.1 = self.listen_shard(shard as u32, listen).await?;
@@ -137,17 +162,23 @@ impl Service {
     async fn handle_all(
         self,
         mut messages: Subscriber,
-        mut closing: oneshot::Receiver<()>,
+        mut closing: oneshot::Receiver<Close>,
         left: oneshot::Sender<()>,
     ) {
-        loop {
+        let close = loop {
             tokio::select! {
                 biased;
-                _ = &mut closing => break,
+                close = &mut closing => break close.unwrap_or(Close::Later),
                 message = messages.next() => match message {
-                    Some(message) => self.handle(message).await,
+                    Some(message) => self.handle(message, true).await,
                     None => return,
                 }
+            }
+        };
+        if close == Close::Later {
+            let until = tokio::time::Instant::now() + LINGER;
+            while let Ok(Some(message)) = tokio::time::timeout_at(until, messages.next()).await {
+                self.handle(message, false).await;
             }
         }
         let drained = messages.drain().await;
@@ -155,12 +186,14 @@ impl Service {
         let _ = left.send(());
         if drained.is_ok() {
             while let Some(message) = messages.next().await {
-                self.handle(message).await;
+                self.handle(message, close == Close::Now).await;
             }
         }
     }
 
-    async fn handle(&self, message: Message) {
+    /// `may_take`: if this node leads, the request is its own; else it is only passed on, as
+    /// another ear of this node may have it too.
+    async fn handle(&self, message: Message, may_take: bool) {
         if message
             .reply
             .as_ref()
@@ -175,13 +208,13 @@ impl Service {
             Err(refused) => return self.responder.refuse(&refused.reply, refused.error).await,
         };
         match parsed.inbound {
-            Inbound::Line(_) => self.route(parsed, message).await,
+            Inbound::Line(_) => self.route(parsed, message, may_take).await,
             cluster @ Inbound::Cluster(..) => self.hand_in(cluster).await,
         }
     }
 
     /// Into the loop if this node leads the shard (or any may answer), else to the leader.
-    async fn route(&self, parsed: Parsed, message: Message) {
+    async fn route(&self, parsed: Parsed, message: Message, may_take: bool) {
         let Parsed {
             inbound: Inbound::Line(mut request),
             for_leader,
@@ -192,7 +225,7 @@ impl Service {
             return;
         };
         let listen = self.listening(request.shard);
-        if listen == Listen::Leader || request.ask.is_local() {
+        if (may_take && listen == Listen::Leader) || request.ask.is_local() {
             return self.hand_in(Inbound::Line(request)).await;
         }
         if forwarded {
