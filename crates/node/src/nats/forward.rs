@@ -112,8 +112,7 @@ impl Forwarder {
             plain.payload = with_key(&plain.payload, &format!("auto-{random:016x}"))?;
         }
         let writes = !matches!(reply.op, "status" | "find" | "info" | "show");
-        // An operator's change could refuse its own repetition (`line_exists`).
-        let repeatable = !matches!(reply.op, "create" | "configure" | "delete");
+        let repeatable = is_repeatable(reply.op);
         let mut maybe_done = false;
         loop {
             let left = Duration::from_micros(deadline.saturating_sub(monotonic_us()));
@@ -161,6 +160,12 @@ impl Forwarder {
             }
         }
     }
+}
+
+/// Whether a request may reach the leader twice. An operator's change could refuse its own
+/// repetition (`line_exists`).
+pub fn is_repeatable(op: &str) -> bool {
+    !matches!(op, "create" | "configure" | "delete")
 }
 
 /// Whether the answer says that nothing happened and that another try may fare better, or that

@@ -10,7 +10,7 @@ use futures::StreamExt as _;
 use nowserving_protocol::error::ApiError;
 use tokio::sync::{oneshot, watch};
 
-use super::forward::Forwarder;
+use super::forward::{Forwarder, is_repeatable};
 use super::parse::{Parsed, Parser};
 use super::respond::Responder;
 use crate::request::{Inbound, Request};
@@ -51,11 +51,12 @@ enum Close {
     Later,
 }
 
-/// A subscription and the task that reads it. Dropped, it closes later.
+/// A subscription and the task that reads it. Dropped, it closes too, with nobody waiting.
 #[derive(Debug)]
 pub struct Ear {
     close: oneshot::Sender<Close>,
     closed: oneshot::Receiver<()>,
+    lingers: bool,
 }
 
 impl Ear {
@@ -66,9 +67,14 @@ impl Ear {
         let _ = self.closed.await;
     }
 
-    /// Closes in a while; until then what comes is passed on to whoever leads.
-    pub fn close_later(self) {
-        let _ = self.close.send(Close::Later);
+    /// As [`Ear::close`], or, if it lingers, in a while; until then what comes is passed on to
+    /// whoever leads.
+    pub async fn leave(self) {
+        if self.lingers {
+            let _ = self.close.send(Close::Later);
+        } else {
+            self.close().await;
+        }
     }
 }
 
@@ -107,18 +113,18 @@ impl Service {
                     continue;
                 }
                 for ear in slot.1.drain(..) {
-                    if slot.0 == Listen::Leader {
-                        ear.close_later();
-                    } else {
-                        // First away from the old ones: an orphan's message must not come as a
-                        // leader's too.
-                        ear.close().await;
-                    }
+                    // First away from the old ones: an orphan's message must not come as a
+                    // leader's too.
+                    ear.leave().await;
                 }
                 slot.0 = listen;
                 slot.1 = self.listen_shard(shard as u32, listen).await?;
             }
             if wanted.changed().await.is_err() {
+                // The shard loop has ended: this node is about to.
+                for ear in current.into_iter().flat_map(|(_, ears)| ears) {
+                    ear.leave().await;
+                }
                 return Ok(());
             }
         }
@@ -134,7 +140,8 @@ impl Service {
             Listen::Leader => {
                 for subjects in [subjects, forward] {
                     for subject in [subjects.shard_all(shard), subjects.admin_shard_all(shard)] {
-                        ears.push(self.hear(self.client.subscribe(subject).await?));
+                        let messages = self.client.subscribe(subject).await?;
+                        ears.push(self.hear(messages, true));
                     }
                 }
             }
@@ -148,14 +155,20 @@ impl Service {
 
     async fn in_group(&self, subject: String) -> anyhow::Result<Ear> {
         let group = QUEUE_GROUP.into();
-        Ok(self.hear(self.client.queue_subscribe(subject, group).await?))
+        let messages = self.client.queue_subscribe(subject, group).await?;
+        Ok(self.hear(messages, false))
     }
 
-    fn hear(&self, messages: Subscriber) -> Ear {
+    /// `lingers`: see [`LINGER`].
+    fn hear(&self, messages: Subscriber, lingers: bool) -> Ear {
         let (close, closing) = oneshot::channel();
         let (left, closed) = oneshot::channel();
         tokio::spawn(self.clone().handle_all(messages, closing, left));
-        Ear { close, closed }
+        Ear {
+            close,
+            closed,
+            lingers,
+        }
     }
 
     /// Handles what comes until told to close; what has come by then is still handled.
@@ -168,7 +181,7 @@ impl Service {
         let close = loop {
             tokio::select! {
                 biased;
-                close = &mut closing => break close.unwrap_or(Close::Later),
+                close = &mut closing => break close.unwrap_or(Close::Now),
                 message = messages.next() => match message {
                     Some(message) => self.handle(message, true).await,
                     None => return,
@@ -229,13 +242,18 @@ impl Service {
             return self.hand_in(Inbound::Line(request)).await;
         }
         if forwarded {
-            // Passed on to us when we led, or when nobody did: its forwarder tries again.
-            let error = ApiError::not_leader(None);
-            return self.responder.refuse(&request.reply, error).await;
+            // Passed on to us when we led: its forwarder tries again. Unless that could go wrong,
+            // if the next leader listens by now and has taken it too: then that one's word counts.
+            if may_take || is_repeatable(request.reply.op) {
+                let error = ApiError::not_leader(None);
+                self.responder.refuse(&request.reply, error).await;
+            }
+            return;
         }
-        if for_leader && keyless {
-            // A leader may listen all the same and have taken it too. Under a key, passing it on
-            // does no harm; without one it could take two numbers.
+        if for_leader && (keyless || !is_repeatable(request.reply.op)) {
+            // A leader may listen all the same and have taken it too. Mostly, passing it on does no
+            // harm; but without a key it could take two numbers, and a `create` be told that the
+            // line exists, by itself.
             return self
                 .forward
                 .give_up_in_time(request.reply, request.deadline);

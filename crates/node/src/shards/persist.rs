@@ -61,7 +61,10 @@ impl Persister {
         let (outbox, done) = bounded(4 * WRITES_IN_FLIGHT_MAX);
         let thread = std::thread::Builder::new()
             .name("persist".into())
-            .spawn(move || run(log.as_ref(), &inbox, &outbox))?;
+            .spawn(move || {
+                let _end = EndWithMe;
+                run(log.as_ref(), &inbox, &outbox);
+            })?;
         Ok(Persister { jobs, done, thread })
     }
 
@@ -73,6 +76,19 @@ impl Persister {
         while done.recv().is_ok() {}
         if thread.join().is_err() {
             tracing::error!("the persister thread panicked");
+        }
+    }
+}
+
+/// raft-engine panics when a sync fails, as it must: what is on the disk is unknown then, and a later
+/// sync can succeed without it. A panic ends this thread only; this ends the process with it, before
+/// anybody else can act on what may not be there.
+struct EndWithMe;
+
+impl Drop for EndWithMe {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
         }
     }
 }

@@ -8,7 +8,7 @@ use nowserving_protocol::error::ApiError;
 use super::group::{Shard, Turn};
 use super::outbox::{OutMessage, Outbox, unavailable};
 use super::persist::{Job, Persisted, WRITES_IN_FLIGHT_MAX};
-use super::{Control, PeerBatch, PeerFrame, Shards, listing};
+use super::{Control, Listen, PeerBatch, PeerFrame, REQUESTS_MAX, Shards, listing};
 use crate::clock::{Micros, monotonic_us};
 use crate::request::{Inbound, Outcome, Question, ReplyTo};
 
@@ -51,7 +51,14 @@ impl Shards {
         for shard in &mut self.shards {
             shard.give_up(&mut turn);
         }
-        for inbound in self.inputs.requests.try_iter() {
+        // From here on requests are passed on to others. What was on its way in is still to come:
+        // left in the inbox it would never be answered.
+        self.outputs
+            .listen
+            .send_modify(|listen| listen.fill(Listen::No));
+        let quiet = Duration::from_millis(20);
+        let on_the_way = std::iter::from_fn(|| self.inputs.requests.recv_timeout(quiet).ok());
+        for inbound in on_the_way.take(REQUESTS_MAX) {
             match inbound {
                 Inbound::Line(request) => {
                     let error = ApiError::not_leader(None);
