@@ -138,10 +138,10 @@ impl Service {
         match listen {
             Listen::No => {}
             Listen::Leader => {
-                for subjects in [subjects, forward] {
+                for (subjects, lingers) in [(subjects, true), (forward, false)] {
                     for subject in [subjects.shard_all(shard), subjects.admin_shard_all(shard)] {
                         let messages = self.client.subscribe(subject).await?;
-                        ears.push(self.hear(messages, true));
+                        ears.push(self.hear(messages, lingers));
                     }
                 }
             }
@@ -159,7 +159,8 @@ impl Service {
         Ok(self.hear(messages, false))
     }
 
-    /// `lingers`: see [`LINGER`].
+    /// `lingers`: see [`LINGER`]. Not on subjects where nodes pass requests on: they would take our
+    /// "not the leader" for the next leader's word.
     fn hear(&self, messages: Subscriber, lingers: bool) -> Ear {
         let (close, closing) = oneshot::channel();
         let (left, closed) = oneshot::channel();
@@ -242,13 +243,9 @@ impl Service {
             return self.hand_in(Inbound::Line(request)).await;
         }
         if forwarded {
-            // Passed on to us when we led: its forwarder tries again. Unless that could go wrong,
-            // if the next leader listens by now and has taken it too: then that one's word counts.
-            if may_take || is_repeatable(request.reply.op) {
-                let error = ApiError::not_leader(None);
-                self.responder.refuse(&request.reply, error).await;
-            }
-            return;
+            // Passed on to us when we led: its forwarder tries again.
+            let error = ApiError::not_leader(None);
+            return self.responder.refuse(&request.reply, error).await;
         }
         if for_leader && (keyless || !is_repeatable(request.reply.op)) {
             // A leader may listen all the same and have taken it too. Mostly, passing it on does no
