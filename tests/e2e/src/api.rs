@@ -194,7 +194,23 @@ impl Api {
 
     async fn call_admin(&self, line: &str, op: &str, body: &Value) -> Result<Reply> {
         let subject = format!("nowserving.admin.line.{line}.{op}");
-        repeat(async || self.ask_subject(&subject, self.encode(body)?).await).await
+        // The outcome may be unknown if a hand-over came between. As the contract says: repeated,
+        // and then a `create` that finds the line has been done.
+        let mut unknown = false;
+        for _ in 0..5 {
+            let reply =
+                repeat(async || self.ask_subject(&subject, self.encode(body)?).await).await?;
+            match reply.code.as_deref() {
+                Some("outcome_unknown") => unknown = true,
+                Some("line_exists") if unknown => {
+                    let show = format!("nowserving.admin.line.{line}.show");
+                    let empty = self.encode(&json!({}))?;
+                    return self.ask_subject(&show, empty).await;
+                }
+                _ => return Ok(reply),
+            }
+        }
+        bail!("the outcome of admin {op} {line} stays unknown")
     }
 
     /// An operator's request about the cluster; must not be answered with an error.
