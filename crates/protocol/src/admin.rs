@@ -5,11 +5,18 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_line::{self as line, Change, LineName, Reason, Settings, SettingsPatch};
+use nowserving_line::{self as line, Change, LaneName, LineName, Reason, Settings, SettingsPatch};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::ApiError;
+pub use crate::journal::{
+    Explained, JOURNAL_LIMIT_DEFAULT, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, JournalReply,
+    OvertakerReply,
+};
 use crate::settings::{self, Body, BodyVisitor};
+pub use crate::settings::{
+    AdmissionRateReply, LaneSettingsReply, PerSecond, QuotaReply, SettingsReply,
+};
 use crate::user::BoardReply;
 use crate::wire;
 
@@ -91,6 +98,21 @@ pub struct Delete {
     pub force: bool,
 }
 
+/// `move`: puts a waiting token into another lane. Answered with a status and the new ticket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Move {
+    /// The lane that it is in, or was given its number in.
+    #[serde(with = "wire::name")]
+    pub lane: LaneName,
+    /// Its number there.
+    #[serde(deserialize_with = "wire::number")]
+    pub token: u64,
+    /// The lane that it shall be in.
+    #[serde(with = "wire::name")]
+    pub to: LaneName,
+}
+
 /// `admin.cluster.status`: how the nodes and shards do.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -161,42 +183,6 @@ impl LineReply {
             settings: line.settings().into(),
             board: BoardReply::from(&line.board(now_ms)),
             counts: CountsReply::from(&line.counts()),
-        }
-    }
-}
-
-/// All settings of a line.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SettingsReply {
-    /// How many may be in checkout at once.
-    pub seats: u32,
-    /// How many more than `seats` may be in the line.
-    pub queue_limit: u32,
-    /// A waiting token not heard from for longer is recycled.
-    pub waiting_idle_timeout_ms: u64,
-    /// How long an admitted token has to claim.
-    pub claim_timeout_ms: u64,
-    /// How long a claimed seat lasts without `renew`.
-    pub checkout_timeout_ms: u64,
-    /// Where renewing ends, counted from the claim.
-    pub checkout_max_ms: u64,
-    /// Whether an event is published per token.
-    pub token_events: bool,
-    /// Free words by which lines are listed.
-    pub labels: BTreeMap<String, String>,
-}
-
-impl From<&Settings> for SettingsReply {
-    fn from(settings: &Settings) -> SettingsReply {
-        SettingsReply {
-            seats: settings.seats,
-            queue_limit: settings.queue_limit,
-            waiting_idle_timeout_ms: settings.waiting_idle_timeout_ms,
-            claim_timeout_ms: settings.claim_timeout_ms,
-            checkout_timeout_ms: settings.checkout_timeout_ms,
-            checkout_max_ms: settings.checkout_max_ms,
-            token_events: settings.token_events,
-            labels: settings.labels.clone(),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Operations between the line crate's types and protobuf.
 
 use bytes::Bytes;
-use nowserving_line::{LaneName, LineName, Op, RecycleItem, State, TokenRef};
+use nowserving_line::{LineName, Op, RecycleItem, State, TokenRef};
 
 use crate::pb;
 use crate::pb::op::Op as Kind;
-use crate::settings_pb::{Malformed, patch_from_pb, patch_to_pb, settings_from_pb, settings_to_pb};
+use crate::settings_pb::{
+    Malformed, lane_name_from_pb, patch_from_pb, patch_to_pb, settings_from_pb, settings_to_pb,
+};
 
 pub(crate) fn op_to_pb(op: &Op) -> pb::Op {
     let (line, kind) = match op {
@@ -59,6 +61,19 @@ pub(crate) fn op_to_pb(op: &Op) -> pb::Op {
             Some(line),
             Kind::Leave(pb::Leave {
                 at: Some(at_to_pb(at)),
+            }),
+        ),
+        Op::Move {
+            line,
+            lane,
+            token,
+            to,
+        } => (
+            Some(line),
+            Kind::Move(pb::Move {
+                lane: lane.as_str().to_owned(),
+                token: *token,
+                to: to.as_str().to_owned(),
             }),
         ),
         Op::Recycle {
@@ -146,6 +161,12 @@ pub(crate) fn op_from_pb(op: pb::Op) -> Result<Op, Malformed> {
             line,
             at: at_from_pb(leave.at)?,
         },
+        Kind::Move(moved) => Op::Move {
+            line,
+            lane: lane_name_from_pb(&moved.lane)?,
+            token: moved.token,
+            to: lane_name_from_pb(&moved.to)?,
+        },
         Kind::Recycle(recycle) => {
             let tokens = recycle
                 .items
@@ -179,12 +200,10 @@ pub(crate) fn op_from_pb(op: pb::Op) -> Result<Op, Malformed> {
 }
 
 fn enter_from_pb(line: LineName, enter: pb::Enter) -> Result<Op, Malformed> {
-    let lane = enter.lane.as_deref().map(LaneName::try_from).transpose();
-    let lane = lane.map_err(|_| "a lane's name that is none")?;
     Ok(Op::Enter {
         line,
         key: enter.key.map(|key| key[..].into()),
-        lane,
+        lane: enter.lane.as_deref().map(lane_name_from_pb).transpose()?,
     })
 }
 

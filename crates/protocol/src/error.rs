@@ -186,6 +186,8 @@ impl From<line::Refused> for ApiError {
             Refused::LineNotEmpty => error(Code::LineNotEmpty),
             Refused::LineClosed => error(Code::LineClosed),
             Refused::LineFull => error(Code::LineFull).retry_after_ms(LINE_FULL_RETRY_AFTER_MS),
+            // Without a time: units come back when somebody fails to complete, if ever.
+            Refused::SoldOut => error(Code::SoldOut),
             Refused::TokenNotFound => error(Code::TokenNotFound),
             Refused::TicketInvalid => error(Code::TicketInvalid),
             Refused::NotAdmitted => error(Code::NotAdmitted),

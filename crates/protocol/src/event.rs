@@ -35,7 +35,7 @@ pub struct TokenEvent {
     pub prev_version: u64,
     /// The service clock of the line.
     pub at_ms: u64,
-    /// `admitted`, `claimed` or `gone`; others may come.
+    /// `admitted`, `claimed`, `gone`, `moved` or `call_ahead`; others may come.
     pub event: String,
     /// The lane.
     #[serde(with = "wire::name")]
@@ -45,6 +45,16 @@ pub struct TokenEvent {
     /// With `gone`: why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// With `moved`: the lane it is in now.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "wire::name_option"
+    )]
+    pub to_lane: Option<LaneName>,
+    /// With `moved`: the number it has there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_token: Option<u64>,
 }
 
 /// Something happened to a line.
@@ -61,8 +71,12 @@ pub struct LineEvent {
     pub prev_version: u64,
     /// The service clock of the line.
     pub at_ms: u64,
-    /// `created`, `configured` or `deleted`; others may come.
+    /// `created`, `configured` (other settings than the phase), `phase` or `deleted`; others may
+    /// come.
     pub event: String,
+    /// With `phase`: the phase it has now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
 }
 
 impl TokenEvent {
@@ -81,10 +95,12 @@ impl TokenEvent {
         else {
             return None;
         };
-        let (word, reason) = match what {
-            TokenChange::Admitted => ("admitted", None),
-            TokenChange::Claimed => ("claimed", None),
-            TokenChange::Gone { reason, .. } => ("gone", Some(reason.as_str().to_owned())),
+        let (word, reason, to) = match what {
+            TokenChange::Admitted => ("admitted", None, None),
+            TokenChange::Claimed => ("claimed", None, None),
+            TokenChange::Gone { reason, .. } => ("gone", Some(*reason), None),
+            TokenChange::Moved { to_lane, to } => ("moved", None, Some((to_lane, to.token))),
+            TokenChange::CallAhead => ("call_ahead", None, None),
         };
         Some(TokenEvent {
             line: line.clone(),
@@ -95,7 +111,9 @@ impl TokenEvent {
             event: word.to_owned(),
             lane: lane.clone(),
             token: *token,
-            reason,
+            reason: reason.map(|reason| reason.as_str().to_owned()),
+            to_lane: to.map(|(lane, _)| lane.clone()),
+            to_token: to.map(|(_, token)| token),
         })
     }
 }
@@ -113,10 +131,11 @@ impl LineEvent {
         else {
             return None;
         };
-        let word = match what {
-            LineChange::Created => "created",
-            LineChange::Configured => "configured",
-            LineChange::Deleted => "deleted",
+        let (word, phase) = match what {
+            LineChange::Created => ("created", None),
+            LineChange::Configured => ("configured", None),
+            LineChange::Phase { phase } => ("phase", Some(phase.as_str().to_owned())),
+            LineChange::Deleted => ("deleted", None),
         };
         Some(LineEvent {
             line: line.clone(),
@@ -125,6 +144,7 @@ impl LineEvent {
             prev_version,
             at_ms: *at_ms,
             event: word.to_owned(),
+            phase,
         })
     }
 }

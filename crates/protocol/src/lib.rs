@@ -19,6 +19,8 @@ mod command_pb;
 pub mod error;
 pub mod event;
 pub mod frame;
+mod journal;
+mod journal_pb;
 mod key;
 pub mod keys;
 mod settings;

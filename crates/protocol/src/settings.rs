@@ -1,14 +1,20 @@
 //! A line's settings in operators' requests: any subset of them, `null` to unset
 //! one. Each is read with its limits at hand, so that a refusal can name them.
 
+mod parts;
+mod reply;
+
 use std::fmt;
 
 use nowserving_line::{
-    Change, NUMBER_MAX, QUEUE_LIMIT_MAX, SEATS_MAX, SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
+    CALL_AHEAD_MAX, Change, NUMBER_MAX, POSITION_CAP_MAX, QUEUE_LIMIT_MAX, SEATS_MAX,
+    SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
 };
+pub use reply::{AdmissionRateReply, LaneSettingsReply, PerSecond, QuotaReply, SettingsReply};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
+use self::parts::{LanesVisitor, PhaseVisitor, QuotaVisitor, RateVisitor};
 use crate::wire::{BoolVisitor, LabelsVisitor, WholeVisitor};
 
 const SEATS: WholeVisitor<u32> = WholeVisitor {
@@ -23,12 +29,20 @@ const TIMEOUT_MS: WholeVisitor<u64> = WholeVisitor {
     min: TIMEOUT_MS_MIN,
     max: TIMEOUT_MS_MAX,
 };
+const CALL_AHEAD: WholeVisitor<u32> = WholeVisitor {
+    min: 0,
+    max: CALL_AHEAD_MAX,
+};
+const POSITION_CAP: WholeVisitor<u32> = WholeVisitor {
+    min: 1,
+    max: POSITION_CAP_MAX,
+};
 const VERSION: WholeVisitor<u64> = WholeVisitor {
     min: 0,
     max: NUMBER_MAX,
 };
 
-/// What this release can set.
+/// What can be set.
 const FIELDS: &[&str] = &[
     "seats",
     "queue_limit",
@@ -36,13 +50,6 @@ const FIELDS: &[&str] = &[
     "claim_timeout_ms",
     "checkout_timeout_ms",
     "checkout_max_ms",
-    "token_events",
-    "labels",
-];
-
-/// What the contract has and this release has not. Said in so many words: taken for
-/// a misspelling, it would send an operator looking for one.
-const LATER: &[&str] = &[
     "admission_rate",
     "lanes",
     "call_ahead",
@@ -50,6 +57,8 @@ const LATER: &[&str] = &[
     "phase",
     "position_cap",
     "release_on_claim",
+    "token_events",
+    "labels",
 ];
 
 /// The settings in a request, and the condition beside them.
@@ -91,39 +100,31 @@ fn read_setting<'de, A: MapAccess<'de>>(
     field: &str,
     patch: &mut SettingsPatch,
 ) -> Result<(), A::Error> {
-    match field {
-        "seats" => set(map, "seats", SEATS, &mut patch.seats),
-        "queue_limit" => set(map, "queue_limit", QUEUE_LIMIT, &mut patch.queue_limit),
-        "waiting_idle_timeout_ms" => set(
-            map,
-            "waiting_idle_timeout_ms",
-            TIMEOUT_MS,
-            &mut patch.waiting_idle_timeout_ms,
-        ),
-        "claim_timeout_ms" => set(
-            map,
-            "claim_timeout_ms",
-            TIMEOUT_MS,
-            &mut patch.claim_timeout_ms,
-        ),
-        "checkout_timeout_ms" => set(
-            map,
-            "checkout_timeout_ms",
-            TIMEOUT_MS,
-            &mut patch.checkout_timeout_ms,
-        ),
-        "checkout_max_ms" => set(
-            map,
-            "checkout_max_ms",
-            TIMEOUT_MS,
-            &mut patch.checkout_max_ms,
-        ),
-        "token_events" => set(map, "token_events", BoolVisitor, &mut patch.token_events),
-        "labels" => set(map, "labels", LabelsVisitor, &mut patch.labels),
-        later if LATER.contains(&later) => Err(A::Error::custom(format_args!(
-            "{later}: this setting comes in a later release, this one cannot set it"
-        ))),
-        unknown => Err(A::Error::unknown_field(unknown, FIELDS)),
+    /// Each setting: its name, which is that of its place, and who reads it.
+    macro_rules! settings {
+        ($($name:ident: $visitor:expr,)*) => {
+            match field {
+                $(stringify!($name) => set(map, stringify!($name), $visitor, &mut patch.$name),)*
+                unknown => Err(A::Error::unknown_field(unknown, FIELDS)),
+            }
+        };
+    }
+    settings! {
+        seats: SEATS,
+        queue_limit: QUEUE_LIMIT,
+        waiting_idle_timeout_ms: TIMEOUT_MS,
+        claim_timeout_ms: TIMEOUT_MS,
+        checkout_timeout_ms: TIMEOUT_MS,
+        checkout_max_ms: TIMEOUT_MS,
+        admission_rate: RateVisitor,
+        lanes: LanesVisitor,
+        call_ahead: CALL_AHEAD,
+        quota: QuotaVisitor,
+        phase: PhaseVisitor,
+        position_cap: POSITION_CAP,
+        release_on_claim: BoolVisitor,
+        token_events: BoolVisitor,
+        labels: LabelsVisitor,
     }
 }
 
@@ -187,6 +188,13 @@ pub(crate) fn serialize<S: Serializer>(
         claim_timeout_ms,
         checkout_timeout_ms,
         checkout_max_ms,
+        admission_rate,
+        lanes,
+        call_ahead,
+        quota,
+        phase,
+        position_cap,
+        release_on_claim,
         token_events,
         labels,
     } = patch;
@@ -200,9 +208,30 @@ pub(crate) fn serialize<S: Serializer>(
     put(&mut map, "claim_timeout_ms", claim_timeout_ms)?;
     put(&mut map, "checkout_timeout_ms", checkout_timeout_ms)?;
     put(&mut map, "checkout_max_ms", checkout_max_ms)?;
+    let rate = written(admission_rate, |rate| AdmissionRateReply::from(*rate));
+    put(&mut map, "admission_rate", &rate)?;
+    let lanes = written(lanes, |lanes| {
+        let lanes = lanes.iter().map(LaneSettingsReply::from);
+        lanes.collect::<Vec<_>>()
+    });
+    put(&mut map, "lanes", &lanes)?;
+    put(&mut map, "call_ahead", call_ahead)?;
+    let quota = written(quota, |quota| QuotaReply::from(*quota));
+    put(&mut map, "quota", &quota)?;
+    put(&mut map, "phase", &written(phase, |phase| phase.as_str()))?;
+    put(&mut map, "position_cap", position_cap)?;
+    put(&mut map, "release_on_claim", release_on_claim)?;
     put(&mut map, "token_events", token_events)?;
     put(&mut map, "labels", labels)?;
     map.end()
+}
+
+/// A change of what knows no serde as one of what does.
+fn written<T, U>(change: &Option<Change<T>>, write: impl FnOnce(&T) -> U) -> Option<Change<U>> {
+    change.as_ref().map(|change| match change {
+        Change::Set(value) => Change::Set(write(value)),
+        Change::Unset => Change::Unset,
+    })
 }
 
 fn put<M: SerializeMap, T: Serialize>(

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_line::{Change, Settings, SettingsPatch};
+use nowserving_line::{
+    AdmissionRate, Change, LaneName, LaneSettings, Phase, Quota, Settings, SettingsPatch,
+};
 
 use crate::pb;
 
@@ -19,6 +21,14 @@ pub(crate) fn settings_to_pb(settings: &Settings) -> pb::Settings {
         checkout_max_ms: settings.checkout_max_ms,
         token_events: settings.token_events,
         labels: Some(labels_to_pb(&settings.labels)),
+        admission_rate: settings.admission_rate.as_ref().map(rate_to_pb),
+        lanes: (settings.lanes[..] != [LaneSettings::default()])
+            .then(|| lanes_to_pb(&settings.lanes)),
+        call_ahead: settings.call_ahead,
+        quota: settings.quota.as_ref().map(quota_to_pb),
+        phase: phase_to_pb(settings.phase).into(),
+        position_cap: settings.position_cap,
+        release_on_claim: settings.release_on_claim,
     }
 }
 
@@ -33,6 +43,16 @@ pub(crate) fn settings_from_pb(settings: pb::Settings) -> Result<Settings, Malfo
         checkout_max_ms: settings.checkout_max_ms,
         token_events: settings.token_events,
         labels: labels_from_pb(settings.labels.unwrap_or_default())?,
+        admission_rate: settings.admission_rate.map(rate_from_pb),
+        lanes: match settings.lanes {
+            Some(lanes) => lanes_from_pb(lanes)?,
+            None => vec![LaneSettings::default()],
+        },
+        call_ahead: settings.call_ahead,
+        quota: settings.quota.map(quota_from_pb),
+        phase: phase_from_pb(settings.phase)?,
+        position_cap: settings.position_cap,
+        release_on_claim: settings.release_on_claim,
     })
 }
 
@@ -44,12 +64,28 @@ pub(crate) fn patch_to_pb(patch: &SettingsPatch) -> pb::SettingsPatch {
         claim_timeout_ms: number_to_pb(&patch.claim_timeout_ms),
         checkout_timeout_ms: number_to_pb(&patch.checkout_timeout_ms),
         checkout_max_ms: number_to_pb(&patch.checkout_max_ms),
-        token_events: patch.token_events.as_ref().map(|change| pb::ChangeFlag {
-            set: set_of(change).copied(),
-        }),
+        token_events: flag_to_pb(&patch.token_events),
         labels: patch.labels.as_ref().map(|change| pb::ChangeLabels {
             set: set_of(change).map(labels_to_pb),
         }),
+        admission_rate: patch
+            .admission_rate
+            .as_ref()
+            .map(|change| pb::ChangeAdmissionRate {
+                set: set_of(change).map(rate_to_pb),
+            }),
+        lanes: patch.lanes.as_ref().map(|change| pb::ChangeLanes {
+            set: set_of(change).map(|lanes| lanes_to_pb(lanes)),
+        }),
+        call_ahead: number_to_pb(&patch.call_ahead),
+        quota: patch.quota.as_ref().map(|change| pb::ChangeQuota {
+            set: set_of(change).map(quota_to_pb),
+        }),
+        phase: patch.phase.as_ref().map(|change| pb::ChangePhase {
+            set: set_of(change).map(|phase| phase_to_pb(*phase).into()),
+        }),
+        position_cap: number_to_pb(&patch.position_cap),
+        release_on_claim: flag_to_pb(&patch.release_on_claim),
     }
 }
 
@@ -66,6 +102,23 @@ pub(crate) fn patch_from_pb(patch: pb::SettingsPatch) -> Result<SettingsPatch, M
             Some(change) => Some(change_of(change.set.map(labels_from_pb).transpose()?)),
             None => None,
         },
+        admission_rate: patch
+            .admission_rate
+            .map(|change| change_of(change.set.map(rate_from_pb))),
+        lanes: match patch.lanes {
+            Some(change) => Some(change_of(change.set.map(lanes_from_pb).transpose()?)),
+            None => None,
+        },
+        call_ahead: number_from_pb(patch.call_ahead)?,
+        quota: patch
+            .quota
+            .map(|change| change_of(change.set.map(quota_from_pb))),
+        phase: match patch.phase {
+            Some(change) => Some(change_of(change.set.map(phase_from_pb).transpose()?)),
+            None => None,
+        },
+        position_cap: number_from_pb(patch.position_cap)?,
+        release_on_claim: patch.release_on_claim.map(|change| change_of(change.set)),
     })
 }
 
@@ -98,6 +151,89 @@ fn number_from_pb<T: TryFrom<u64>>(
         .transpose()
         .map_err(|_| "a setting beyond 32 bits")?;
     Ok(Some(change_of(set)))
+}
+
+fn flag_to_pb(change: &Option<Change<bool>>) -> Option<pb::ChangeFlag> {
+    change.as_ref().map(|change| pb::ChangeFlag {
+        set: set_of(change).copied(),
+    })
+}
+
+fn rate_to_pb(rate: &AdmissionRate) -> pb::AdmissionRate {
+    pb::AdmissionRate {
+        per_second_micro: rate.per_second_micro,
+        burst: rate.burst,
+    }
+}
+
+fn rate_from_pb(rate: pb::AdmissionRate) -> AdmissionRate {
+    AdmissionRate {
+        per_second_micro: rate.per_second_micro,
+        burst: rate.burst,
+    }
+}
+
+fn quota_to_pb(quota: &Quota) -> pb::Quota {
+    pb::Quota {
+        total: quota.total,
+        standby_percent: quota.standby_percent,
+    }
+}
+
+fn quota_from_pb(quota: pb::Quota) -> Quota {
+    Quota {
+        total: quota.total,
+        standby_percent: quota.standby_percent,
+    }
+}
+
+fn phase_to_pb(phase: Phase) -> pb::Phase {
+    match phase {
+        Phase::Open => pb::Phase::Open,
+        Phase::PreOpen => pb::Phase::PreOpen,
+        Phase::Paused => pb::Phase::Paused,
+        Phase::Draining => pb::Phase::Draining,
+        Phase::Closed => pb::Phase::Closed,
+    }
+}
+
+fn phase_from_pb(phase: i32) -> Result<Phase, Malformed> {
+    match pb::Phase::try_from(phase) {
+        Ok(pb::Phase::Open) => Ok(Phase::Open),
+        Ok(pb::Phase::PreOpen) => Ok(Phase::PreOpen),
+        Ok(pb::Phase::Paused) => Ok(Phase::Paused),
+        Ok(pb::Phase::Draining) => Ok(Phase::Draining),
+        Ok(pb::Phase::Closed) => Ok(Phase::Closed),
+        Err(_) => Err("a phase that this build does not know"),
+    }
+}
+
+fn lanes_to_pb(lanes: &[LaneSettings]) -> pb::LaneList {
+    let lanes = lanes.iter().map(|lane| pb::LaneSettings {
+        name: lane.name.as_str().to_owned(),
+        boost_ms: lane.boost_ms,
+        absolute: lane.absolute,
+        queue_limit: lane.queue_limit,
+    });
+    pb::LaneList {
+        lanes: lanes.collect(),
+    }
+}
+
+fn lanes_from_pb(lanes: pb::LaneList) -> Result<Vec<LaneSettings>, Malformed> {
+    let lane = |lane: pb::LaneSettings| {
+        Ok(LaneSettings {
+            name: lane_name_from_pb(&lane.name)?,
+            boost_ms: lane.boost_ms,
+            absolute: lane.absolute,
+            queue_limit: lane.queue_limit,
+        })
+    };
+    lanes.lanes.into_iter().map(lane).collect()
+}
+
+pub(crate) fn lane_name_from_pb(name: &str) -> Result<LaneName, Malformed> {
+    LaneName::try_from(name).map_err(|_| "a lane's name that is none")
 }
 
 fn labels_to_pb(labels: &BTreeMap<String, String>) -> pb::Labels {

@@ -1,8 +1,9 @@
 //! A shard's state between the line crate's dumps and protobuf.
 
-use nowserving_line::{GoneDump, Head, LaneDump, LineDump, LiveDump, Reason, Stage};
+use nowserving_line::{Bucket, GoneDump, Head, LaneDump, LineDump, LiveDump, Reason, Stage, Token};
 
 use crate::command_pb::lane_from_pb;
+use crate::journal_pb::{journal_from_pb, journal_to_pb};
 use crate::pb;
 use crate::pb::live_token::Stage as PbStage;
 use crate::settings_pb::{Malformed, settings_from_pb, settings_to_pb};
@@ -36,6 +37,11 @@ pub(crate) fn line_to_pb(line: LineDump) -> pb::LineState {
         gone_counts: line.gone_counts.to_vec(),
         lanes: line.lanes.into_iter().map(lane_to_pb).collect(),
         gone: line.gone.into_iter().map(gone_to_pb).collect(),
+        bucket: line.bucket.map(|bucket| pb::Bucket {
+            level_nano: bucket.level_nano,
+            at_ms: bucket.at_ms,
+        }),
+        journal: line.journal.iter().map(journal_to_pb).collect(),
     }
 }
 
@@ -54,6 +60,11 @@ pub(crate) fn line_from_pb(line: pb::LineState) -> Result<LineDump, Malformed> {
         .into_iter()
         .map(gone_from_pb)
         .collect::<Result<_, _>>()?;
+    let journal = line
+        .journal
+        .into_iter()
+        .map(journal_from_pb)
+        .collect::<Result<_, _>>()?;
     Ok(LineDump {
         name: line.name,
         incarnation: line.incarnation,
@@ -64,8 +75,13 @@ pub(crate) fn line_from_pb(line: pb::LineState) -> Result<LineDump, Malformed> {
         created_at_ms: line.created_at_ms,
         deleting: line.deleting,
         gone_counts,
+        bucket: line.bucket.map(|bucket| Bucket {
+            level_nano: bucket.level_nano,
+            at_ms: bucket.at_ms,
+        }),
         lanes,
         gone,
+        journal,
     })
 }
 
@@ -74,6 +90,7 @@ fn lane_to_pb(lane: LaneDump) -> pb::LaneState {
     pb::LaneState {
         name: lane.name,
         next_token: lane.next_token,
+        called_through: lane.called_through,
         live,
     }
 }
@@ -87,6 +104,7 @@ fn lane_from_pb_state(lane: pb::LaneState) -> Result<LaneDump, Malformed> {
     Ok(LaneDump {
         name: lane.name,
         next_token: lane.next_token,
+        called_through: lane.called_through,
         live,
     })
 }
@@ -110,6 +128,7 @@ fn live_to_pb(live: LiveDump) -> pb::LiveToken {
         key: live.key.map(Into::into),
         entered_at_ms: live.entered_at_ms,
         stage: Some(stage),
+        moved_from: live.moved_from.into_iter().map(token_to_pb).collect(),
     }
 }
 
@@ -130,12 +149,18 @@ fn live_from_pb(live: pb::LiveToken) -> Result<LiveDump, Malformed> {
             epoch: stage.epoch,
         },
     };
+    let moved_from = live
+        .moved_from
+        .into_iter()
+        .map(token_from_pb)
+        .collect::<Result<_, _>>()?;
     Ok(LiveDump {
         token: live.token,
         // A copy, so that a key does not hold on to the whole file.
         key: live.key.map(|key| key[..].into()),
         entered_at_ms: live.entered_at_ms,
         stage,
+        moved_from,
     })
 }
 
@@ -145,18 +170,35 @@ fn gone_to_pb(gone: GoneDump) -> pb::GoneToken {
         token: gone.token,
         reason: gone.reason.code().into(),
         epoch: gone.epoch,
+        released: gone.released,
+        moved_to: gone.moved_to.map(token_to_pb),
     }
 }
 
 fn gone_from_pb(gone: pb::GoneToken) -> Result<GoneDump, Malformed> {
-    let code = u8::try_from(gone.reason).ok();
-    let reason = code
-        .and_then(Reason::from_code)
-        .ok_or("a reason that this build does not know")?;
     Ok(GoneDump {
         lane: lane_from_pb(gone.lane)?,
         token: gone.token,
-        reason,
+        reason: reason_from_pb(gone.reason)?,
         epoch: gone.epoch,
+        released: gone.released,
+        moved_to: gone.moved_to.map(token_from_pb).transpose()?,
     })
+}
+
+pub(crate) fn reason_from_pb(code: u32) -> Result<Reason, Malformed> {
+    let code = u8::try_from(code).ok();
+    code.and_then(Reason::from_code)
+        .ok_or("a reason that this build does not know")
+}
+
+pub(crate) fn token_to_pb((lane, token): (u8, Token)) -> pb::LaneToken {
+    pb::LaneToken {
+        lane: lane.into(),
+        token,
+    }
+}
+
+pub(crate) fn token_from_pb(at: pb::LaneToken) -> Result<(u8, Token), Malformed> {
+    Ok((lane_from_pb(at.lane)?, at.token))
 }

@@ -141,10 +141,14 @@ pub struct StatusReply {
     /// Where it stands.
     #[serde(with = "wire::state")]
     pub state: State,
-    /// While waiting: 1 + how many wait before it in its lane.
+    /// While waiting: 1 + how many wait before it in its lane, or the line's `position_cap` if it
+    /// is past that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
-    /// While waiting: how many wait before it in its lane.
+    /// `position` is the cap: it stands further back, and how far is not shown.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub position_capped: bool,
+    /// While waiting: `position - 1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<u64>,
     /// While waiting: in how many milliseconds it is likely to be admitted;
@@ -162,8 +166,7 @@ pub struct StatusReply {
         deserialize_with = "wire::null_or"
     )]
     pub eta_p90_ms: Option<Option<u64>>,
-    /// Whether to prepare now: it is among the first who wait. Lines cannot be set
-    /// to call ahead yet, so always false.
+    /// Whether to prepare now: it waits among the first `call_ahead` of its lane.
     #[serde(default)]
     pub call_ahead: bool,
     /// The lane's pointer: no number up to it waits.
@@ -186,7 +189,8 @@ pub struct StatusReply {
     pub version: u64,
     /// The service clock of the line.
     pub at_ms: u64,
-    /// The ticket: with `enter` and `find`, whose caller may have none.
+    /// The ticket: with `enter` and `find`, whose caller may have none, and of a token that is
+    /// another than the one asked about, because that was moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticket: Option<String>,
     /// If asked for, while waiting: the ranges of numbers after `admitted_through`
@@ -207,10 +211,11 @@ impl From<&line::Status> for StatusReply {
             token: status.at.token,
             state: status.state,
             position: status.position,
+            position_capped: status.position_capped,
             ahead: status.ahead,
             eta_ms: eta,
             eta_p90_ms: eta,
-            call_ahead: false,
+            call_ahead: status.call_ahead,
             admitted_through: status.admitted_through,
             epoch: status.epoch,
             expires_at_ms: status.expires_at_ms,
@@ -237,7 +242,7 @@ pub struct BoardReply {
     pub version: u64,
     /// The service clock of the line.
     pub at_ms: u64,
-    /// `open`; others come with a later release.
+    /// `pre_open`, `open`, `paused`, `draining` or `closed`; others may come.
     pub phase: String,
     /// How many may be in checkout at once.
     pub seats: u32,
@@ -306,7 +311,8 @@ pub struct InfoReply {
     pub settings: UserSettings,
 }
 
-/// What users may see of a line's settings: all but the labels, which are the operator's own.
+/// What users may see of a line's settings. Not the labels, the boosts and the rate, which are the
+/// operator's own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserSettings {
     /// How many may be in checkout at once.
@@ -321,8 +327,33 @@ pub struct UserSettings {
     pub checkout_timeout_ms: u64,
     /// Where renewing ends, counted from the claim.
     pub checkout_max_ms: u64,
+    /// The names of the lanes, the default one first.
+    #[serde(default, with = "wire::names")]
+    pub lanes: Vec<LaneName>,
+    /// How many of each lane are called to prepare.
+    #[serde(default)]
+    pub call_ahead: u32,
+    /// How much there is to be had; missing: no end to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<UserQuota>,
+    /// As on the board.
+    #[serde(default)]
+    pub phase: String,
+    /// Positions past it are not shown; missing: all are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position_cap: Option<u32>,
+    /// Whether a claim also completes.
+    #[serde(default)]
+    pub release_on_claim: bool,
     /// Whether an event is published per token.
     pub token_events: bool,
+}
+
+/// What users may see of a quota.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserQuota {
+    /// How many can complete.
+    pub total: u64,
 }
 
 impl From<&line::Settings> for UserSettings {
@@ -334,6 +365,12 @@ impl From<&line::Settings> for UserSettings {
             claim_timeout_ms: settings.claim_timeout_ms,
             checkout_timeout_ms: settings.checkout_timeout_ms,
             checkout_max_ms: settings.checkout_max_ms,
+            lanes: settings.lanes.iter().map(|l| l.name.clone()).collect(),
+            call_ahead: settings.call_ahead,
+            quota: settings.quota.map(|quota| UserQuota { total: quota.total }),
+            phase: settings.phase.as_str().to_owned(),
+            position_cap: settings.position_cap,
+            release_on_claim: settings.release_on_claim,
             token_events: settings.token_events,
         }
     }

@@ -28,35 +28,44 @@ pub(crate) mod name {
         T: for<'a> TryFrom<&'a str, Error = BadName>,
         D: Deserializer<'de>,
     {
-        deserializer.deserialize_str(NameVisitor(PhantomData))
+        deserializer.deserialize_str(NameVisitor::default())
     }
 
-    struct NameVisitor<T>(PhantomData<T>);
+    /// A name where a type is needed that reads itself.
+    pub(super) struct Name<T>(pub(super) T);
 
-    impl<T: for<'a> TryFrom<&'a str, Error = BadName>> Visitor<'_> for NameVisitor<T> {
-        type Value = T;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a name: 1 to 64 of [A-Za-z0-9_-]")
+    impl<'de, T: for<'a> TryFrom<&'a str, Error = BadName>> Deserialize<'de> for Name<T> {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserialize(deserializer).map(Name)
         }
+    }
+}
 
-        fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-            T::try_from(text).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
-        }
+/// Reads a name.
+pub(crate) struct NameVisitor<T>(PhantomData<T>);
+
+impl<T> Default for NameVisitor<T> {
+    fn default() -> Self {
+        NameVisitor(PhantomData)
+    }
+}
+
+impl<T: for<'a> TryFrom<&'a str, Error = BadName>> Visitor<'_> for NameVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name: 1 to 64 of [A-Za-z0-9_-]")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        T::try_from(text).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
     }
 }
 
 /// `with` for an optional name; wants `#[serde(default)]` beside it.
 pub(crate) mod name_option {
+    use super::name::Name;
     use super::*;
-
-    struct Name<T>(T);
-
-    impl<'de, T: for<'a> TryFrom<&'a str, Error = BadName>> Deserialize<'de> for Name<T> {
-        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            name::deserialize(deserializer).map(Name)
-        }
-    }
 
     pub(crate) fn serialize<T: AsRef<str>, S: serde::Serializer>(
         name: &Option<T>,
@@ -74,6 +83,28 @@ pub(crate) mod name_option {
         D: Deserializer<'de>,
     {
         Ok(Option::<Name<T>>::deserialize(deserializer)?.map(|name| name.0))
+    }
+}
+
+/// `with` for a list of names.
+pub(crate) mod names {
+    use super::name::Name;
+    use super::*;
+
+    pub(crate) fn serialize<T: AsRef<str>, S: serde::Serializer>(
+        names: &[T],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(names.iter().map(AsRef::as_ref))
+    }
+
+    pub(crate) fn deserialize<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+    where
+        T: for<'a> TryFrom<&'a str, Error = BadName>,
+        D: Deserializer<'de>,
+    {
+        let names = Vec::<Name<T>>::deserialize(deserializer)?;
+        Ok(names.into_iter().map(|name| name.0).collect())
     }
 }
 

@@ -1,0 +1,312 @@
+//! `journal`: why was X before me?
+
+use nowserving_line::{
+    self as line, Explanation, JournalEntry, Journaled, JournaledToken, LaneName, LineName,
+    Overtaker, OvertookBy, Refused, TokenRef,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{ApiError, Code};
+use crate::wire;
+
+/// The entries on a page of `journal` if the request does not say.
+pub const JOURNAL_LIMIT_DEFAULT: u64 = 100;
+
+/// The most entries on one page: so many fit a NATS message of 1 MiB, with an explanation.
+pub const JOURNAL_LIMIT_MAX: u64 = 1_000;
+
+/// `journal`: a page of what happened, oldest first; of one lane or one token, if it is named.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Journal {
+    /// The page begins after this version; by default with the oldest entry that is kept.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::number_option"
+    )]
+    pub after: Option<u64>,
+    /// How many entries, 1 to [`JOURNAL_LIMIT_MAX`]; by default [`JOURNAL_LIMIT_DEFAULT`].
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::whole_option::<1, JOURNAL_LIMIT_MAX, _>"
+    )]
+    pub limit: Option<u64>,
+    /// Only this lane, also one that the line has no more. With `token`: its lane; by default the
+    /// line's first.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "wire::name_option"
+    )]
+    pub lane: Option<LaneName>,
+    /// Only this number and those that it was or became by being moved; and it is explained.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::number_option"
+    )]
+    pub token: Option<u64>,
+}
+
+/// What `journal` answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalReply {
+    /// The line.
+    #[serde(with = "wire::name")]
+    pub line: LineName,
+    /// Which creation of it.
+    pub incarnation: u64,
+    /// What happened, oldest first.
+    pub entries: Vec<JournalEntryReply>,
+    /// The `after` of the next page; null on the last one.
+    pub next: Option<u64>,
+    /// With `token`: who came before it, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explain: Option<Explained>,
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalEntryReply {
+    /// The line's version right after it; each entry has its own.
+    pub version: u64,
+    /// When, on the service clock.
+    pub at_ms: u64,
+    /// `configured` (of the line), `admitted`, `gone` or `moved` (of a token); others may come.
+    pub what: String,
+    /// Of a token: its lane.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "wire::name_option"
+    )]
+    pub lane: Option<LaneName>,
+    /// Of a token: its number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<u64>,
+    /// Of a token: when it entered, on the service clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entered_at_ms: Option<u64>,
+    /// With `gone`: why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// With `admitted`, if it was so then: its lane was absolute.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub absolute: bool,
+    /// With `admitted`, if there was one then: its lane's boost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boost_ms: Option<u64>,
+    /// With `moved`: the lane that it has been in since.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "wire::name_option"
+    )]
+    pub to_lane: Option<LaneName>,
+    /// With `moved`: the number that it has had since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_token: Option<u64>,
+}
+
+/// Why a token's turn comes, or came, when it does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explained {
+    /// The lane; if it was moved, the one it is in now.
+    #[serde(with = "wire::name")]
+    pub lane: LaneName,
+    /// The number there.
+    pub token: u64,
+    /// When it entered, on the service clock; null if that is forgotten, and then so is the rest.
+    pub entered_at_ms: Option<u64>,
+    /// How many of its own lane, with smaller numbers, were admitted since it entered and before it.
+    pub own_lane_before: u64,
+    /// Who of other lanes was admitted before it and had entered later, oldest first; the first
+    /// 256 of them.
+    pub overtakers: Vec<OvertakerReply>,
+    /// How many those are, also those not listed.
+    pub overtakers_total: u64,
+    /// The journal may not reach back to when it entered: there may have been more.
+    pub cut: bool,
+}
+
+/// Somebody who entered later and was admitted earlier.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OvertakerReply {
+    /// Its lane.
+    #[serde(with = "wire::name")]
+    pub lane: LaneName,
+    /// Its number there.
+    pub token: u64,
+    /// When it entered, on the service clock.
+    pub entered_at_ms: u64,
+    /// When it was admitted, on the service clock.
+    pub admitted_at_ms: u64,
+    /// The line's version right after that.
+    pub version: u64,
+    /// Why it came first: `absolute` (its lane was), `boost` (its lane's was larger, by
+    /// `boost_ms`), or `behind_its_lane`: the one explained stood behind somebody of its lane whose
+    /// turn it was not yet.
+    pub by: String,
+    /// With `boost`: by how much it was larger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boost_ms: Option<u64>,
+}
+
+impl JournalReply {
+    /// The page that was asked for. `bad_request` if the line never had such a lane,
+    /// `token_not_found` if the number was never given.
+    pub fn new(line: &line::Line, request: &Journal) -> Result<JournalReply, ApiError> {
+        let lane = request.lane.as_ref().map(|lane| lane_id(line, lane));
+        let lane = lane.transpose()?;
+        let after = request.after.unwrap_or(0);
+        let limit = request.limit.unwrap_or(JOURNAL_LIMIT_DEFAULT);
+        // JOURNAL_LIMIT_MAX at most if it was decoded, so nothing is cut by this.
+        let limit = usize::try_from(limit.min(JOURNAL_LIMIT_MAX)).unwrap_or(usize::MAX);
+        let told = match request.token {
+            Some(token) => Some(explain(line, lane, token)?),
+            None => None,
+        };
+        let entries: Vec<&JournalEntry> = match &told {
+            Some(told) => {
+                let entries = told.entries.iter();
+                entries.filter(|entry| entry.version > after).collect()
+            }
+            None => line
+                .journal_after(after)
+                .filter(|entry| lane.is_none_or(|lane| is_of(entry, lane)))
+                .take(limit.saturating_add(1))
+                .collect(),
+        };
+        let page = &entries[..entries.len().min(limit)];
+        let more = page.len() < entries.len();
+        Ok(JournalReply {
+            line: line.name().clone(),
+            incarnation: line.incarnation(),
+            entries: page.iter().map(|entry| entry_reply(line, entry)).collect(),
+            next: page.last().filter(|_| more).map(|last| last.version),
+            explain: told.map(|told| explained(line, told)),
+        })
+    }
+}
+
+fn explain(line: &line::Line, lane: Option<u8>, token: u64) -> Result<Explanation, ApiError> {
+    let lane = match (lane, line.settings().lanes.first()) {
+        (Some(lane), _) => lane,
+        (None, Some(first)) => lane_id(line, &first.name)?,
+        (None, None) => 0,
+    };
+    let at = TokenRef {
+        incarnation: line.incarnation(),
+        lane,
+        token,
+    };
+    line.explain(at).map_err(|refused| match refused {
+        // Nobody showed a ticket.
+        Refused::TicketInvalid => ApiError::new(Code::TokenNotFound, "there is no such token"),
+        refused => refused.into(),
+    })
+}
+
+fn lane_id(line: &line::Line, name: &LaneName) -> Result<u8, ApiError> {
+    let mut lanes = (0..).zip(line.lane_names());
+    let found = lanes.find(|(_, lane)| *lane == name);
+    found
+        .map(|(id, _): (u8, _)| id)
+        .ok_or_else(|| ApiError::bad_request("lane: a lane of the line"))
+}
+
+fn lane_name(line: &line::Line, id: u8) -> LaneName {
+    let name = line.lane_names().nth(usize::from(id));
+    // The table only grows, and a journal names only what is in it.
+    name.cloned().unwrap_or_default()
+}
+
+/// Also if it came into the lane by being moved: then it is a part of its story.
+fn is_of(entry: &JournalEntry, wanted: u8) -> bool {
+    match entry.what {
+        Journaled::Configured => false,
+        Journaled::Token { lane, what, .. } => {
+            let into = matches!(what, JournaledToken::Moved { to_lane, .. } if to_lane == wanted);
+            lane == wanted || into
+        }
+    }
+}
+
+fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
+    let mut reply = JournalEntryReply {
+        version: entry.version,
+        at_ms: entry.at_ms,
+        what: "configured".to_owned(),
+        lane: None,
+        token: None,
+        entered_at_ms: None,
+        reason: None,
+        absolute: false,
+        boost_ms: None,
+        to_lane: None,
+        to_token: None,
+    };
+    let Journaled::Token {
+        lane,
+        token,
+        entered_at_ms,
+        what,
+    } = entry.what
+    else {
+        return reply;
+    };
+    reply.lane = Some(lane_name(line, lane));
+    reply.token = Some(token);
+    reply.entered_at_ms = Some(entered_at_ms);
+    let what = match what {
+        JournaledToken::Admitted { absolute, boost_ms } => {
+            reply.absolute = absolute;
+            reply.boost_ms = (boost_ms > 0).then_some(boost_ms);
+            "admitted"
+        }
+        JournaledToken::Gone(reason) => {
+            reply.reason = Some(reason.as_str().to_owned());
+            "gone"
+        }
+        JournaledToken::Moved { to_lane, to } => {
+            reply.to_lane = Some(lane_name(line, to_lane));
+            reply.to_token = Some(to);
+            "moved"
+        }
+    };
+    reply.what = what.to_owned();
+    reply
+}
+
+fn explained(line: &line::Line, told: Explanation) -> Explained {
+    Explained {
+        lane: lane_name(line, told.at.lane),
+        token: told.at.token,
+        entered_at_ms: told.entered_at_ms,
+        own_lane_before: told.own_lane_before,
+        overtakers: told.overtakers.into_iter().map(Into::into).collect(),
+        overtakers_total: told.overtakers_total,
+        cut: told.cut,
+    }
+}
+
+impl From<Overtaker> for OvertakerReply {
+    fn from(overtaker: Overtaker) -> OvertakerReply {
+        let (by, boost_ms) = match overtaker.by {
+            OvertookBy::Absolute => ("absolute", None),
+            OvertookBy::Boost { ms } => ("boost", Some(ms)),
+            OvertookBy::BehindItsLane => ("behind_its_lane", None),
+        };
+        OvertakerReply {
+            lane: overtaker.lane,
+            token: overtaker.token,
+            entered_at_ms: overtaker.entered_at_ms,
+            admitted_at_ms: overtaker.admitted_at_ms,
+            version: overtaker.version,
+            by: by.to_owned(),
+            boost_ms,
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! A line's journal between the line crate's types and protobuf.
+
+use nowserving_line::{JournalEntry, Journaled, JournaledToken};
+
+use crate::command_pb::lane_from_pb;
+use crate::pb;
+use crate::pb::journal_entry::What;
+use crate::settings_pb::Malformed;
+use crate::snapshot_pb::{reason_from_pb, token_from_pb, token_to_pb};
+
+pub(crate) fn journal_to_pb(entry: &JournalEntry) -> pb::JournalEntry {
+    let mut pb = pb::JournalEntry {
+        version: entry.version,
+        at_ms: entry.at_ms,
+        what: Some(What::Configured(pb::JournalConfigured {})),
+        ..pb::JournalEntry::default()
+    };
+    if let Journaled::Token {
+        lane,
+        token,
+        entered_at_ms,
+        what,
+    } = entry.what
+    {
+        pb.lane = lane.into();
+        pb.token = token;
+        pb.entered_at_ms = entered_at_ms;
+        pb.what = Some(match what {
+            JournaledToken::Admitted { absolute, boost_ms } => {
+                What::Admitted(pb::JournalAdmitted { absolute, boost_ms })
+            }
+            JournaledToken::Gone(reason) => What::Gone(reason.code().into()),
+            JournaledToken::Moved { to_lane, to } => What::Moved(token_to_pb((to_lane, to))),
+        });
+    }
+    pb
+}
+
+pub(crate) fn journal_from_pb(entry: pb::JournalEntry) -> Result<JournalEntry, Malformed> {
+    let what = match entry.what {
+        None => return Err("a journal entry that this build does not know"),
+        Some(What::Configured(_)) => None,
+        Some(What::Admitted(admitted)) => Some(JournaledToken::Admitted {
+            absolute: admitted.absolute,
+            boost_ms: admitted.boost_ms,
+        }),
+        Some(What::Gone(reason)) => Some(JournaledToken::Gone(reason_from_pb(reason)?)),
+        Some(What::Moved(to)) => {
+            let (to_lane, to) = token_from_pb(to)?;
+            Some(JournaledToken::Moved { to_lane, to })
+        }
+    };
+    let what = match what {
+        None => Journaled::Configured,
+        Some(what) => Journaled::Token {
+            lane: lane_from_pb(entry.lane)?,
+            token: entry.token,
+            entered_at_ms: entry.entered_at_ms,
+            what,
+        },
+    };
+    Ok(JournalEntry {
+        version: entry.version,
+        at_ms: entry.at_ms,
+        what,
+    })
+}
