@@ -86,6 +86,15 @@ impl Hearing {
         self.heard_us
     }
 
+    /// When this much will have been heard, should nothing come between; `None` while nothing
+    /// proves that we hear anything until then.
+    #[must_use]
+    pub fn when(&self, heard_us: u64) -> Option<Micros> {
+        let left_us = heard_us.saturating_sub(self.heard_us);
+        let at = self.counted_to.saturating_add(left_us);
+        (at <= self.proven_to + UNPROVEN_MAX.as_micros() as u64).then_some(at)
+    }
+
     /// For how long nothing proved that requests reach us.
     #[must_use]
     pub fn deaf_for(&self, now: Micros) -> Duration {
@@ -122,6 +131,13 @@ impl ServiceClock {
     pub fn now_ms(&self, hearing: &Hearing) -> u64 {
         self.base_ms + (hearing.heard_us() - self.heard_at_base_us) / 1_000
     }
+
+    /// When it will read `at_ms`, on the monotonic clock; see [`Hearing::when`].
+    #[must_use]
+    pub fn when(&self, at_ms: u64, hearing: &Hearing) -> Option<Micros> {
+        let ahead_us = at_ms.saturating_sub(self.base_ms).saturating_mul(1_000);
+        hearing.when(self.heard_at_base_us.saturating_add(ahead_us))
+    }
 }
 
 #[cfg(test)]
@@ -156,6 +172,26 @@ mod tests {
         hearing.echo(4_020_000);
         hearing.advance(4_040_000);
         assert_eq!(hearing.heard_us(), 270_000);
+    }
+
+    #[test]
+    fn when_it_will_read_a_time_is_known_as_far_as_it_is_sure_to_run() {
+        let mut hearing = Hearing::new(1_000_000);
+        hearing.echo(1_000_000);
+        hearing.advance(1_000_700);
+        let clock = ServiceClock::take_over(5_000, &hearing);
+        hearing.advance(1_003_200);
+        let at = clock.when(5_010, &hearing).unwrap_or_default();
+        assert_eq!(at, 1_010_700);
+        hearing.advance(at - 1);
+        assert_eq!(clock.now_ms(&hearing), 5_009);
+        hearing.advance(at);
+        assert_eq!(clock.now_ms(&hearing), 5_010);
+        assert_eq!(clock.when(5_260, &hearing), None, "no echo proves so much");
+        // Deaf, it stands.
+        hearing.advance(2_000_000);
+        assert_eq!(clock.when(5_260, &hearing), None);
+        assert_eq!(clock.when(u64::MAX, &hearing), None);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use async_nats::Subject;
 use nowserving_line::{Board, LineName, Op, Settings, Status, Token, TokenRef};
-use nowserving_protocol::admin::{ClusterStatus, LineList, LineReply, ListLines};
+use nowserving_protocol::admin::{
+    ClusterStatus, Journal, JournalReply, LineList, LineReply, ListLines,
+};
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::user::Consistency;
@@ -70,6 +72,8 @@ pub enum Ask {
     Info(Consistency),
     /// `admin.line.show`.
     Show,
+    /// `admin.line.journal`.
+    Journal(Journal),
 }
 
 impl Ask {
@@ -130,13 +134,15 @@ pub enum Outcome {
         status: Box<Status>,
         /// Sign and add the ticket.
         with_ticket: bool,
-        /// `Some` if asked for; inside, `None` if there are too many.
+        /// `Some` if asked for; inside, `None` if there are too many, or they are not to be known.
         holes: Option<Option<Vec<(Token, Token)>>>,
     },
     /// `info`.
     Info(Box<(Board, Settings)>),
     /// `show`, `create`, `configure`.
     Line(Box<LineReply>),
+    /// `journal`.
+    Journal(Box<JournalReply>),
     /// `delete`.
     Deleted {
         /// Which line.

@@ -111,7 +111,7 @@ impl Forwarder {
             let random = random_u64().map_err(|_| unavailable())?;
             plain.payload = with_key(&plain.payload, &format!("auto-{random:016x}"))?;
         }
-        let writes = !matches!(reply.op, "status" | "find" | "info" | "show");
+        let writes = !matches!(reply.op, "status" | "find" | "info" | "show" | "journal");
         let repeatable = is_repeatable(reply.op);
         let mut maybe_done = false;
         loop {

@@ -5,6 +5,7 @@ pub mod connect;
 pub mod discovery;
 pub mod forward;
 pub mod parse;
+mod parse_admin;
 pub mod peers;
 pub mod probe;
 pub mod respond;

@@ -4,7 +4,6 @@
 use async_nats::Message;
 use bytes::Bytes;
 use nowserving_line::{LineName, Op};
-use nowserving_protocol::admin;
 use nowserving_protocol::codec::{Format, decode_request, encode};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::subject::{
@@ -13,6 +12,7 @@ use nowserving_protocol::subject::{
 use nowserving_protocol::ticket::TicketKeys;
 use nowserving_protocol::user::{self, Key};
 
+use super::parse_admin::{admin_ask, cluster_question};
 use crate::clock::{Micros, monotonic_us};
 use crate::request::{Ask, Inbound, Plain, Question, ReplyTo, Request};
 
@@ -229,59 +229,6 @@ impl Parser {
             }
             _ => return Err(unknown_op(op)),
         })
-    }
-}
-
-fn admin_ask(
-    op: &str,
-    line: &LineName,
-    payload: &[u8],
-    reply: &mut ReplyTo,
-) -> Result<Ask, ApiError> {
-    let line = line.clone();
-    Ok(match op {
-        "create" => {
-            reply.op = "create";
-            let ask: admin::Create = decode_request(payload)?;
-            let settings = ask.into_settings()?;
-            Ask::Write(Op::Create { line, settings })
-        }
-        "configure" => {
-            reply.op = "configure";
-            let ask: admin::Configure = decode_request(payload)?;
-            Ask::Write(Op::Configure {
-                line,
-                patch: ask.settings,
-                if_version: ask.if_version,
-            })
-        }
-        "show" => {
-            reply.op = "show";
-            let _: admin::Show = decode_request(payload)?;
-            Ask::Show
-        }
-        "delete" => {
-            reply.op = "delete";
-            let ask: admin::Delete = decode_request(payload)?;
-            let force = ask.force;
-            Ask::Write(Op::Delete { line, force })
-        }
-        _ => return Err(unknown_op(op)),
-    })
-}
-
-fn cluster_question(op: &str, payload: &[u8], reply: &mut ReplyTo) -> Result<Question, ApiError> {
-    match op {
-        "status" => {
-            reply.op = "cluster_status";
-            let _: admin::ClusterStatusRequest = decode_request(payload)?;
-            Ok(Question::ClusterStatus)
-        }
-        "list_lines" => {
-            reply.op = "list_lines";
-            Ok(Question::ListLines(decode_request(payload)?))
-        }
-        _ => Err(unknown_op(op)),
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Responder {
     pub client: Client,
     /// For the events' subjects.
     pub subjects: Subjects,
-    /// Signs what `enter` and `find` give out.
+    /// Signs what `enter` and `find` give out, and what a moved token gets anew.
     pub tickets: Arc<TicketKeys>,
     /// Counts.
     pub stats: Arc<Stats>,
@@ -148,6 +148,7 @@ impl Responder {
                 encode(&body, format)
             }
             Outcome::Line(line) => encode(&*line, format),
+            Outcome::Journal(page) => encode(&*page, format),
             Outcome::Deleted { line, remaining } => encode(
                 &DeleteReply {
                     line,

@@ -1,8 +1,8 @@
 //! Committed entries become state, answers and events; confirmed reads become answers.
 
 use anyhow::Context as _;
-use nowserving_line::{Line, Lines, Op, Reply, Stamp};
-use nowserving_protocol::admin::LineReply;
+use nowserving_line::{Line, Lines, Op, Reply, Stamp, Status};
+use nowserving_protocol::admin::{JournalReply, LineReply};
 use nowserving_protocol::command::{self, Batch};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::user::Consistency;
@@ -105,7 +105,8 @@ impl Shard {
             }
             match op {
                 Op::Recycle { .. } | Op::Heard { .. } | Op::Step { .. } | Op::Stamp => {
-                    self.own_in_flight = self.own_in_flight.saturating_sub(1);
+                    let in_flight = self.in_flight(op);
+                    *in_flight = in_flight.saturating_sub(1);
                 }
                 _ => {}
             }
@@ -157,11 +158,16 @@ impl Shard {
 
 fn read(line: &Line, ask: &Ask, now_ms: u64) -> Result<Outcome, ApiError> {
     match ask {
-        Ask::Status { at, holes, .. } => Ok(Outcome::Status {
-            status: Box::new(line.status(*at, now_ms)?),
-            with_ticket: false,
-            holes: holes.then(|| line.holes_before(*at)),
-        }),
+        Ask::Status { at, holes, .. } => {
+            let status = line.status(*at, now_ms)?;
+            // What the cap hides, the holes would tell.
+            let shown = (!status.position_capped).then(|| line.holes_before(*at));
+            Ok(Outcome::Status {
+                with_ticket: status.at != *at,
+                status: Box::new(status),
+                holes: holes.then_some(shown.flatten()),
+            })
+        }
         Ask::Find(key) => {
             let at = line
                 .find(key)
@@ -175,8 +181,20 @@ fn read(line: &Line, ask: &Ask, now_ms: u64) -> Result<Outcome, ApiError> {
         Ask::Info(Consistency::Local | Consistency::Leader | Consistency::Linearizable) => Ok(
             Outcome::Info(Box::new((line.board(now_ms), line.settings().clone()))),
         ),
+        Ask::Journal(ask) => Ok(Outcome::Journal(Box::new(JournalReply::new(line, ask)?))),
         Ask::Show => Ok(Outcome::Line(Box::new(LineReply::new(line, now_ms)))),
         Ask::Write(_) => Err(ApiError::bad_request("not a read")),
+    }
+}
+
+/// Whether who asked may not have the ticket of the token that is answered.
+fn needs_ticket(op: &Op, status: &Status) -> bool {
+    match op {
+        Op::Claim { at, .. }
+        | Op::Renew { at, .. }
+        | Op::Complete { at, .. }
+        | Op::Leave { at, .. } => status.at != *at,
+        _ => true,
     }
 }
 
@@ -184,8 +202,8 @@ fn outcome(op: &Op, reply: Reply, lines: &Lines) -> Result<Outcome, ApiError> {
     let line = op.line().and_then(|name| lines.get(name));
     match reply {
         Reply::Status(status) => Ok(Outcome::Status {
+            with_ticket: needs_ticket(op, &status),
             status: Box::new(status),
-            with_ticket: matches!(op, Op::Enter { .. }),
             holes: None,
         }),
         Reply::Deleted { remaining } => match op.line() {

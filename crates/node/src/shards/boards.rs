@@ -15,7 +15,7 @@ const BOARD_INTERVAL_US: Micros = 50_000;
 const REPEAT_INTERVAL_US: Micros = 60_000_000;
 /// Boards of one pass: what a new leader of many lines publishes is paced by it.
 const PASS_BOARDS_MAX: usize = 256;
-/// More holes than this are published as a gap: the watchers ask once instead.
+/// More holes than this, over all lanes, are published as a gap: the watchers ask once instead.
 const HOLES_MAX: usize = 8_192;
 
 #[derive(Debug, Default)]
@@ -25,7 +25,8 @@ struct Published {
     at_us: Micros,
     /// Without version and time, to tell a change.
     content: Option<Board>,
-    holes: BTreeMap<u8, Vec<Token>>,
+    /// By the lane's place in the line's table.
+    holes: Vec<(u8, Token)>,
     holes_dropped: bool,
     /// Version of the last token event.
     token_version: u64,
@@ -91,16 +92,15 @@ impl Boards {
                 ..
             } => {
                 let published = self.insert(line, version.saturating_sub(1));
-                if let TokenChange::Gone {
-                    was_waiting: true, ..
-                } = what
-                {
-                    let holes = published.holes.entry(*lane_id).or_default();
-                    if holes.len() < HOLES_MAX {
-                        holes.push(*token);
-                    } else {
-                        published.holes_dropped = true;
-                    }
+                let hole = match what {
+                    TokenChange::Gone { was_waiting, .. } => *was_waiting,
+                    TokenChange::Moved { .. } => true,
+                    TokenChange::Admitted | TokenChange::Claimed | TokenChange::CallAhead => false,
+                };
+                if hole && published.holes.len() < HOLES_MAX {
+                    published.holes.push((*lane_id, *token));
+                } else if hole {
+                    published.holes_dropped = true;
                 }
                 std::mem::replace(&mut published.token_version, *version)
             }
@@ -214,9 +214,12 @@ impl Boards {
         if board.lanes.iter().any(|lane| lane.waiting > 0) {
             self.repeat.insert((now_us + REPEAT_INTERVAL_US, name));
         }
+        // Those of a lane that is not listed any more are nobody's: it has no live tokens.
+        let ids: Vec<u8> = board.lanes.iter().map(|lane| lane.lane_id).collect();
         let mut board = BoardReply::from(&board);
-        for (id, lane) in (0..).zip(&mut board.lanes) {
-            lane.holes = Some(to_ranges(holes.remove(&id).unwrap_or_default()));
+        for (id, lane) in ids.into_iter().zip(&mut board.lanes) {
+            let of_lane = holes.iter().filter(|(lane, _)| *lane == id);
+            lane.holes = Some(to_ranges(of_lane.map(|(_, token)| *token).collect()));
         }
         Some(BoardEvent {
             board,

@@ -73,8 +73,13 @@ pub struct Shard {
     pub(super) pins_files: bool,
     /// After a failed snapshot: not before this.
     pub(super) snapshot_not_before: Micros,
-    /// Operations of the leader's own that are queued or in the log, not applied.
+    /// Operations of the leader's own that are queued or in the log, not applied; but steps.
     pub(super) own_in_flight: usize,
+    /// [`Op::Step`]s that are. Counted apart: a paced line has one under way most of the time, and
+    /// the recycler must get its turn all the same.
+    pub(super) steps_in_flight: usize,
+    /// No further steps before this.
+    pub(super) step_not_before: Micros,
     queue: VecDeque<Queued>,
     /// Who waits for entries of ours that are not known to be committed: by index and term, one
     /// for each operation. An index can be there twice: who lost the lead and got it again may
@@ -101,6 +106,8 @@ impl Shard {
             pins_files: false,
             snapshot_not_before: 0,
             own_in_flight: 0,
+            steps_in_flight: 0,
+            step_not_before: 0,
             queue: VecDeque::new(),
             proposed: BTreeMap::new(),
             reads: Reads::default(),
@@ -166,7 +173,7 @@ impl Shard {
         let Ask::Write(op) = request.ask else {
             return;
         };
-        if let Some(error) = self.refused_already(&request.line, &op) {
+        if let Some(error) = self.refused_already(&request.line, &op, turn.hearing) {
             return turn.out.refuse(request.reply, request.deadline, error);
         }
         if self.queue.len() >= QUEUE_MAX {
@@ -186,26 +193,35 @@ impl Shard {
 
     /// What the applied state refuses now needs no log entry: a crowd that hammers on a full line
     /// costs its leader a look-up each, not a write.
-    fn refused_already(&self, name: &LineName, op: &Op) -> Option<ApiError> {
+    fn refused_already(&self, name: &LineName, op: &Op, hearing: &Hearing) -> Option<ApiError> {
         if !self.in_lease() || matches!(op, Op::Create { .. }) {
             return None;
         }
         let Some(line) = self.lines.get(name) else {
             return Some(nowserving_line::Refused::LineNotFound.into());
         };
-        match op {
-            Op::Enter { key, lane, .. } => line
-                .would_refuse_enter(key.as_deref(), lane.as_ref())
-                .map(ApiError::from),
-            _ => None,
-        }
+        let Op::Enter { key, lane, .. } = op else {
+            return None;
+        };
+        let clock_ms = self.reign.as_ref().map(|reign| reign.now_ms(hearing));
+        let now_ms = clock_ms.unwrap_or(0).max(self.lines.now_ms());
+        line.would_refuse_enter(key.as_deref(), lane.as_ref(), now_ms)
+            .map(ApiError::from)
     }
 
     /// Queues an operation of the leader's own, if there is room.
     pub fn queue_own(&mut self, op: Op) {
         if self.queue.len() < QUEUE_MAX {
-            self.own_in_flight += 1;
+            *self.in_flight(&op) += 1;
             self.queue.push_back(Queued { op, waiter: None });
+        }
+    }
+
+    /// Where an operation of the leader's own is counted.
+    pub(super) fn in_flight(&mut self, op: &Op) -> &mut usize {
+        match op {
+            Op::Step { .. } => &mut self.steps_in_flight,
+            _ => &mut self.own_in_flight,
         }
     }
 
@@ -280,6 +296,7 @@ impl Shard {
     fn abdicate(&mut self, turn: &mut Turn<'_>) {
         self.reign = None;
         self.own_in_flight = 0;
+        self.steps_in_flight = 0;
         let error = ApiError::not_leader(self.replica.leader());
         for queued in std::mem::take(&mut self.queue) {
             if let Some(waiter) = queued.waiter {

@@ -14,6 +14,7 @@ pub mod recycle;
 pub mod reign;
 pub mod restore;
 pub mod snapshots;
+mod steps;
 mod turn;
 mod upkeep;
 

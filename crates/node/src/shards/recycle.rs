@@ -83,6 +83,23 @@ impl Recycler {
         }
     }
 
+    /// An operator moved a waiting token: it is another one now. Its clock runs on, and what this
+    /// leader heard of it counts on.
+    pub fn moved(&mut self, line: &Line, from: TokenRef, to: TokenRef, live: &Live) {
+        let mut inherited_deadline_ms = None;
+        if let Some(old) = self.watched.remove(&from) {
+            self.by_due.remove(&(old.due_ms, from));
+            inherited_deadline_ms = old.inherited_deadline_ms;
+            if old.checkpointing {
+                // Where `from` is listed, it will not be found.
+                let listed = self.to_checkpoint.entry(line.name().clone()).or_default();
+                listed.push(to);
+            }
+            self.watched.insert(to, old);
+        }
+        self.watch(line, to, live, None, inherited_deadline_ms);
+    }
+
     /// The idle timeout of a line was changed: all its waiting tokens are scheduled anew, page by
     /// page.
     pub fn reschedule(&mut self, line: &LineName) {

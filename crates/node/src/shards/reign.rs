@@ -51,6 +51,12 @@ impl Reign {
         self.clock.now_ms(hearing)
     }
 
+    /// When the service clock will read this, on the monotonic clock; see [`Hearing::when`].
+    #[must_use]
+    pub fn when(&self, at_ms: u64, hearing: &Hearing) -> Option<Micros> {
+        self.clock.when(at_ms, hearing)
+    }
+
     /// A batch was stamped.
     pub fn stamped(&mut self, now_ms: u64) {
         self.last_stamp_ms = now_ms;
@@ -149,12 +155,22 @@ impl Reign {
                 }
                 self.recycler.forget(at);
             }
-            _ => self.start(line, at, lines, now_ms),
+            TokenChange::Moved { to, .. } => {
+                let line = lines.get(line);
+                match line.and_then(|line| Some((line, line.live(to.lane, to.token)?))) {
+                    Some((line, live)) => self.recycler.moved(line, at, *to, live),
+                    None => self.recycler.forget(at),
+                }
+            }
+            TokenChange::Admitted | TokenChange::Claimed => self.start(line, at, lines, now_ms),
+            // It was not its holder who did something: no clock begins anew.
+            TokenChange::CallAhead => {}
         }
     }
 
-    /// Somebody asked for a token's status.
+    /// Somebody asked for a token's status, be it by the ticket of what it was before.
     pub fn heard(&mut self, line: &Line, at: TokenRef, now_ms: u64) {
+        let at = line.resolve(at);
         if let Some(live) = line.live(at.lane, at.token)
             && live.state() == State::Waiting
         {

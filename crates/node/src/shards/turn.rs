@@ -76,7 +76,7 @@ impl Shards {
 
     /// Waits for any input or the next thing due.
     fn sleep(&self) {
-        let due = self.next_tick.min(self.next_upkeep);
+        let due = self.next_tick.min(self.next_upkeep).min(self.next_step());
         let timeout = Duration::from_micros(due.saturating_sub(monotonic_us()));
         let mut select = Select::new();
         select.recv(&self.inputs.requests);
@@ -86,6 +86,14 @@ impl Shards {
         select.recv(&self.snapshots.done);
         // Which one it is doesn't matter: a turn drains them all.
         let _ = select.ready_timeout(timeout);
+    }
+
+    /// When the first line has something to do of itself; a stopping node leaves that to the next
+    /// leader.
+    fn next_step(&self) -> Micros {
+        let shards = self.shards.iter().filter(|_| self.stopping_since.is_none());
+        let steps = shards.filter_map(|shard| shard.next_step_at(&self.hearing));
+        steps.min().unwrap_or(Micros::MAX)
     }
 
     /// One turn; `false` when it was the last.
@@ -105,6 +113,7 @@ impl Shards {
             // heard first. Everything else must not wait for a lull.
             self.upkeep(now, drained);
         }
+        let stopping = self.stopping_since.is_some();
         let may_write = self.writes_in_flight < WRITES_IN_FLIGHT_MAX;
         for shard in &mut self.shards {
             let mut turn = Turn {
@@ -112,6 +121,9 @@ impl Shards {
                 hearing: &self.hearing,
                 out: &mut self.out,
             };
+            if !stopping {
+                shard.step_lines(&mut turn);
+            }
             shard.propose(&mut turn);
             shard.ask_for_reads(&mut turn);
             if may_write && shard.dirty {

@@ -352,7 +352,7 @@ impl Shard {
         self.propose(turn);
     }
 
-    /// Finds the idle, and goes on with unfinished jobs.
+    /// Finds the idle.
     fn recycle(&mut self, turn: &mut Turn<'_>) {
         let Some(reign) = &mut self.reign else {
             return;
@@ -363,10 +363,6 @@ impl Shard {
         }
         let now_ms = reign.now_ms(turn.hearing).max(self.lines.now_ms());
         let mut ops = reign.recycler.pass(&self.lines, now_ms);
-        ops.extend(self.lines.jobs().map(|(line, incarnation)| Op::Step {
-            line: line.clone(),
-            incarnation,
-        }));
         if ops.is_empty() && reign.stamp_due(now_ms) {
             ops.push(Op::Stamp);
         }

@@ -1,0 +1,80 @@
+//! The operators' side of `parse`.
+
+use nowserving_line::{LineName, Op};
+use nowserving_protocol::admin;
+use nowserving_protocol::codec::decode_request;
+use nowserving_protocol::error::ApiError;
+use nowserving_protocol::subject::unknown_op;
+
+use crate::request::{Ask, Question, ReplyTo};
+
+pub(super) fn admin_ask(
+    op: &str,
+    line: &LineName,
+    payload: &[u8],
+    reply: &mut ReplyTo,
+) -> Result<Ask, ApiError> {
+    let line = line.clone();
+    Ok(match op {
+        "create" => {
+            reply.op = "create";
+            let ask: admin::Create = decode_request(payload)?;
+            let settings = ask.into_settings()?;
+            Ask::Write(Op::Create { line, settings })
+        }
+        "configure" => {
+            reply.op = "configure";
+            let ask: admin::Configure = decode_request(payload)?;
+            Ask::Write(Op::Configure {
+                line,
+                patch: ask.settings,
+                if_version: ask.if_version,
+            })
+        }
+        "show" => {
+            reply.op = "show";
+            let _: admin::Show = decode_request(payload)?;
+            Ask::Show
+        }
+        "delete" => {
+            reply.op = "delete";
+            let ask: admin::Delete = decode_request(payload)?;
+            let force = ask.force;
+            Ask::Write(Op::Delete { line, force })
+        }
+        "move" => {
+            reply.op = "move";
+            let ask: admin::Move = decode_request(payload)?;
+            Ask::Write(Op::Move {
+                line,
+                lane: ask.lane,
+                token: ask.token,
+                to: ask.to,
+            })
+        }
+        "journal" => {
+            reply.op = "journal";
+            Ask::Journal(decode_request(payload)?)
+        }
+        _ => return Err(unknown_op(op)),
+    })
+}
+
+pub(super) fn cluster_question(
+    op: &str,
+    payload: &[u8],
+    reply: &mut ReplyTo,
+) -> Result<Question, ApiError> {
+    match op {
+        "status" => {
+            reply.op = "cluster_status";
+            let _: admin::ClusterStatusRequest = decode_request(payload)?;
+            Ok(Question::ClusterStatus)
+        }
+        "list_lines" => {
+            reply.op = "list_lines";
+            Ok(Question::ListLines(decode_request(payload)?))
+        }
+        _ => Err(unknown_op(op)),
+    }
+}

@@ -1,0 +1,62 @@
+//! What lines have to do of themselves: the rest of what was too much for one log entry, and to
+//! admit who waits for nothing but the admission rate. The leader proposes it when its service
+//! clock says so.
+
+use nowserving_line::Op;
+
+use super::group::{Shard, Turn};
+use crate::clock::{Hearing, Micros};
+
+/// Entries for this are at least so far apart in a shard, so that neither a fast rate nor a long
+/// job takes all of the log. A rate whose `burst` lasts shorter than this loses what it cannot
+/// save up meanwhile.
+const STEP_INTERVAL_US: Micros = 5_000;
+/// Lines in one such entry.
+const STEPS_MAX: usize = 1_024;
+
+impl Shard {
+    /// Proposes the next step of every line that has one now, unless those before are still under
+    /// way.
+    pub(super) fn step_lines(&mut self, turn: &mut Turn<'_>) {
+        let Some(reign) = &self.reign else {
+            return;
+        };
+        if self.steps_in_flight > 0 || turn.now < self.step_not_before {
+            return;
+        }
+        let now_ms = reign.now_ms(turn.hearing).max(self.lines.now_ms());
+        let due: Vec<_> = self.lines.jobs(now_ms).collect();
+        // Long jobs are listed first, and one of them can use up all that an entry may do: those
+        // who are due by the clock must not wait for that.
+        let steps = due.into_iter().rev().take(STEPS_MAX);
+        let steps: Vec<Op> = steps
+            .map(|(line, incarnation)| Op::Step {
+                line: line.clone(),
+                incarnation,
+            })
+            .collect();
+        if !steps.is_empty() {
+            // Also if there is no room for them: tried again then, not at once.
+            self.step_not_before = turn.now + STEP_INTERVAL_US;
+        }
+        for step in steps {
+            self.queue_own(step);
+        }
+    }
+
+    /// When [`Shard::step_lines`] will have something to do, if that can be told: the loop must not
+    /// sleep longer.
+    pub(super) fn next_step_at(&self, hearing: &Hearing) -> Option<Micros> {
+        let reign = self.reign.as_ref()?;
+        // Applying them is a turn in itself, after which this is asked again.
+        if self.steps_in_flight > 0 {
+            return None;
+        }
+        let now_ms = reign.now_ms(hearing).max(self.lines.now_ms());
+        if self.lines.jobs(now_ms).next().is_some() {
+            return Some(self.step_not_before);
+        }
+        let due = reign.when(self.lines.next_wake_ms()?, hearing)?;
+        Some(due.max(self.step_not_before))
+    }
+}
