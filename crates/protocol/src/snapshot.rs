@@ -4,7 +4,7 @@
 //! ```text
 //! offset  bytes
 //!      0      8  magic "NSSNAP\r\n"
-//!      8      4  format, 1, little-endian
+//!      8      4  format, 2, little-endian
 //!     12      …  a `SnapshotHeader`, then the state: a `ShardState`, then one
 //!                `LineState` per line, by name; each protobuf with its length before it
 //!    end−32  32  BLAKE3 over everything before it
@@ -24,7 +24,9 @@ use crate::pb;
 use crate::snapshot_pb::{head_from_pb, head_to_pb, line_from_pb, line_to_pb};
 
 const MAGIC: &[u8; 8] = b"NSSNAP\r\n";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+/// The oldest that is read.
+const FORMAT_OLDEST: u32 = 1;
 const FORMAT_BYTES: usize = 4;
 const DIGEST_BYTES: usize = 32;
 
@@ -50,7 +52,7 @@ pub enum SnapshotError {
     #[error("not a snapshot: its first bytes are not a snapshot's")]
     Magic,
     /// Of a newer build.
-    #[error("a snapshot of format {0}, and this build knows {FORMAT} only")]
+    #[error("a snapshot of format {0}, and this build knows {FORMAT_OLDEST} to {FORMAT}")]
     Format(u32),
     /// Cut off before its digest.
     #[error("a snapshot of {0} bytes is cut off")]
@@ -165,7 +167,7 @@ fn open(mut bytes: Bytes) -> Result<Bytes, SnapshotError> {
     let digest = bytes.split_off(length - DIGEST_BYTES);
     let mut format = bytes.slice(MAGIC.len()..body);
     match format.get_u32_le() {
-        FORMAT => {}
+        FORMAT_OLDEST..=FORMAT => {}
         other => return Err(SnapshotError::Format(other)),
     }
     if blake3::hash(&bytes).as_bytes()[..] != digest[..] {

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use nowserving_line::{
-    Change, LaneName, LineName, Op, RecycleItem, Settings, SettingsPatch, State, TokenRef,
+    AdmissionRate, Change, LaneName, LaneSettings, LineName, Op, Phase, Quota, RecycleItem,
+    Settings, SettingsPatch, State, TokenRef,
 };
 use nowserving_protocol::command::{
     Batch, BatchError, EMPTY_BYTES_MAX, OPS_MAX, decode, encode, encoded_len,
@@ -35,14 +36,46 @@ fn labels() -> impl Strategy<Value = BTreeMap<String, String>> {
     btree_map(".{0,8}", ".{0,8}", 0..4)
 }
 
+fn rate() -> impl Strategy<Value = AdmissionRate> {
+    any::<(u64, u32)>().prop_map(|(per_second_micro, burst)| AdmissionRate {
+        per_second_micro,
+        burst,
+    })
+}
+
+fn lanes() -> impl Strategy<Value = Vec<LaneSettings>> {
+    let lane = (lane(), any::<(u64, bool, Option<u32>)>());
+    let lane = lane.prop_map(|(name, (boost_ms, absolute, queue_limit))| LaneSettings {
+        name,
+        boost_ms,
+        absolute,
+        queue_limit,
+    });
+    prop_oneof![1 => Just(vec![LaneSettings::default()]), 3 => vec(lane, 0..4)]
+}
+
+fn quota() -> impl Strategy<Value = Quota> {
+    any::<(u64, u32)>().prop_map(|(total, standby_percent)| Quota {
+        total,
+        standby_percent,
+    })
+}
+
+fn phase() -> impl Strategy<Value = Phase> {
+    proptest::sample::select(&Phase::ALL[..])
+}
+
 prop_compose! {
     fn settings()(
         (seats, queue_limit) in any::<(u32, u32)>(), timeouts in any::<[u64; 4]>(),
-        token_events: bool, labels in labels(),
+        admission_rate in of(rate()), lanes in lanes(), quota in of(quota()), phase in phase(),
+        (call_ahead, position_cap) in any::<(u32, Option<u32>)>(),
+        release_on_claim: bool, token_events: bool, labels in labels(),
     ) -> Settings {
         let [waiting_idle_timeout_ms, claim_timeout_ms, checkout_timeout_ms, checkout_max_ms] = timeouts;
         Settings {
             seats, queue_limit, waiting_idle_timeout_ms, claim_timeout_ms, checkout_timeout_ms, checkout_max_ms,
+            admission_rate, lanes, call_ahead, quota, phase, position_cap, release_on_claim,
             token_events, labels,
         }
     }
@@ -55,7 +88,7 @@ fn change<T: std::fmt::Debug + Clone>(
 }
 
 prop_compose! {
-    fn patch()(
+    fn first_patch()(
         seats in change(any::<u32>()), queue_limit in change(any::<u32>()),
         idle in change(any::<u64>()), claim in change(any::<u64>()),
         checkout in change(any::<u64>()), max in change(any::<u64>()),
@@ -64,6 +97,20 @@ prop_compose! {
         SettingsPatch {
             seats, queue_limit, waiting_idle_timeout_ms: idle, claim_timeout_ms: claim,
             checkout_timeout_ms: checkout, checkout_max_ms: max, token_events, labels,
+            ..SettingsPatch::default()
+        }
+    }
+}
+
+prop_compose! {
+    fn patch()(
+        first in first_patch(), admission_rate in change(rate()), lanes in change(lanes()),
+        call_ahead in change(any::<u32>()), quota in change(quota()), phase in change(phase()),
+        position_cap in change(any::<u32>()), release_on_claim in change(any::<bool>()),
+    ) -> SettingsPatch {
+        SettingsPatch {
+            admission_rate, lanes, call_ahead, quota, phase, position_cap, release_on_claim,
+            ..first
         }
     }
 }
@@ -106,6 +153,12 @@ fn op() -> impl Strategy<Value = Op> {
             epoch
         }),
         (line(), at()).prop_map(|(line, at)| Op::Leave { line, at }),
+        (line(), lane(), any::<u64>(), lane()).prop_map(|(line, lane, token, to)| Op::Move {
+            line,
+            lane,
+            token,
+            to
+        }),
         (line(), any::<u64>(), vec(item(), 0..5)).prop_map(|(line, incarnation, tokens)| {
             Op::Recycle {
                 line,
@@ -172,7 +225,7 @@ fn what_is_not_understood_is_an_error() {
     });
     assert!(decode(&good).is_ok());
     // Field 1 is the format.
-    assert_eq!(decode(&[0x08, 2]), Err(BatchError::Format(2)));
+    assert_eq!(decode(&[0x08, 3]), Err(BatchError::Format(3)));
     assert!(matches!(decode(&[]), Err(BatchError::Malformed(_))));
     assert!(matches!(decode(&[0xff; 3]), Err(BatchError::Decode(_))));
     // Field 4 is an operation: one without a kind, and one of kind 99.
@@ -202,6 +255,81 @@ fn what_is_not_understood_is_an_error() {
         decode(&far_lane),
         Err(BatchError::Malformed("a lane's place beyond 255"))
     );
+}
+
+#[test]
+fn only_what_older_builds_would_miss_has_the_newer_format() {
+    let shop = || LineName::try_from("a").unwrap();
+    let vip = || LaneName::try_from("vip").unwrap();
+    let format = |op: Op| {
+        let ops = vec![Op::Stamp, op];
+        let bytes = encode(&Batch {
+            now_ms: 1,
+            cut_floor: 0,
+            ops,
+        });
+        assert_eq!(bytes[0], 0x08, "the format comes first");
+        bytes[1]
+    };
+    let create = |change: &dyn Fn(&mut Settings)| {
+        let mut settings = Settings::new(1, 2);
+        change(&mut settings);
+        format(Op::Create {
+            line: shop(),
+            settings,
+        })
+    };
+    let configure = |patch| {
+        format(Op::Configure {
+            line: shop(),
+            patch,
+            if_version: None,
+        })
+    };
+    let first = SettingsPatch {
+        seats: Some(Change::Set(1)),
+        labels: Some(Change::Unset),
+        token_events: Some(Change::Set(false)),
+        ..SettingsPatch::default()
+    };
+    assert_eq!(format(Op::Stamp), 1);
+    assert_eq!(create(&|_| ()), 1);
+    assert_eq!(create(&|settings| settings.token_events = false), 1);
+    assert_eq!(configure(first.clone()), 1);
+    let newer: [&dyn Fn(&mut Settings); 7] = [
+        &|s| {
+            s.admission_rate = Some(AdmissionRate {
+                per_second_micro: 1_000,
+                burst: 1,
+            })
+        },
+        &|s| s.lanes[0].boost_ms = 1,
+        &|s| s.call_ahead = 1,
+        &|s| {
+            s.quota = Some(Quota {
+                total: 1,
+                standby_percent: 0,
+            })
+        },
+        &|s| s.phase = Phase::PreOpen,
+        &|s| s.position_cap = Some(1),
+        &|s| s.release_on_claim = true,
+    ];
+    for change in newer {
+        assert_eq!(create(change), 2);
+    }
+    let unset = SettingsPatch {
+        quota: Some(Change::Unset),
+        ..first
+    };
+    assert_eq!(configure(unset), 2);
+    let moved = Op::Move {
+        line: shop(),
+        lane: LaneName::default(),
+        token: 1,
+        to: vip(),
+    };
+    assert_eq!(format(moved), 2);
 }
 
 #[test]

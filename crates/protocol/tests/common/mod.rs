@@ -1,0 +1,36 @@
+//! What several tests of payloads need.
+
+// Each test compiles this for itself, and not each needs all of it.
+#![allow(dead_code)]
+
+use nowserving_protocol::codec::{Format, decode, encode};
+use nowserving_protocol::error::Code;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// The value in both formats.
+pub fn payloads(value: &Value) -> [Vec<u8>; 2] {
+    [
+        serde_json::to_vec(value).unwrap(),
+        rmp_serde::to_vec_named(value).unwrap(),
+    ]
+}
+
+/// Both formats of the value are a `bad_request` whose message has these words.
+pub fn refused<T: DeserializeOwned + std::fmt::Debug>(value: Value, words: &[&str]) {
+    for payload in payloads(&value) {
+        let error = decode::<T>(&payload).unwrap_err();
+        assert_eq!(error.code, Code::BadRequest);
+        for word in words {
+            assert!(error.message.contains(word), "{value}: {}", error.message);
+        }
+    }
+}
+
+/// It comes back from both formats.
+pub fn both_ways<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
+    for format in [Format::Json, Format::MsgPack] {
+        assert_eq!(decode::<T>(&encode(value, format)).unwrap(), *value);
+    }
+}
