@@ -6,8 +6,8 @@ mod common;
 
 use common::{Shard, name, shop};
 use nowserving_line::{
-    Dump, GoneDump, LaneDump, Limits, LineDump, Lines, LiveDump, NUMBER_MAX, Op, Reason,
-    RecycleItem, Settings, Stage, Stamp, State, TokenRef,
+    Dump, GoneDump, LaneDump, LaneSettings, Limits, LineDump, Lines, LiveDump, NUMBER_MAX, Op,
+    Reason, RecycleItem, Settings, Stage, Stamp, State, TokenRef,
 };
 use proptest::prelude::*;
 
@@ -109,8 +109,11 @@ fn ask_everything(lines: &Lines, at: TokenRef) {
             let _ = line.due_at_ms(live);
         }
         let _ = line.counts().live();
+        let _ = (line.explain(at), line.resolve(at), line.wake_at_ms());
+        let _ = line.journal_after(at.token).count();
+        let _ = line.would_refuse_enter(None, None, at.token);
     }
-    let _ = lines.range_after(Some(&name("zzz"))).count() + lines.jobs().count();
+    let _ = lines.range_after(Some(&name("zzz"))).count() + lines.jobs(at.token).count();
 }
 
 fn run(lines: &mut Lines, steps: Vec<(u64, u32, u64, Op, TokenRef)>) {
@@ -226,7 +229,7 @@ fn refused(spoil: impl FnOnce(&mut LineDump)) -> &'static str {
 fn a_dump_that_contradicts_itself_is_refused() {
     assert_eq!(refused(|l| l.name = "a.b".into()), "not a name");
     assert_eq!(refused(|l| l.settings.seats = 0), "settings out of range");
-    assert_eq!(refused(|l| l.lanes.clear()), "needs 1 to 8 lanes");
+    assert_eq!(refused(|l| l.lanes.clear()), "needs 1 to 64 lanes");
     assert_eq!(refused(|l| l.gone_counts[2] = 1), "tokens don't add up");
     assert_eq!(
         refused(|l| l.gone_counts = [u64::MAX; 9]),
@@ -244,6 +247,8 @@ fn a_dump_that_contradicts_itself_is_refused() {
         token: 3,
         reason: Reason::Left,
         epoch: None,
+        released: false,
+        moved_to: None,
     };
     assert_eq!(refused(|l| l.gone.push(live)), "a token live and gone");
     assert_eq!(refused(|l| l.gone.push(l.gone[0])), "a token gone twice");
@@ -264,16 +269,20 @@ fn seats_go_to_whoever_came_first_over_all_lanes() {
         stage: Stage::Waiting {
             seen_ms: entered_at_ms,
         },
+        moved_from: Vec::new(),
     };
     let mut shard = Shard::with_shop(Limits::default(), Settings::new(1, 20));
     shard.enter().unwrap();
     let mut dump = shard.lines.dump();
+    let set = LaneSettings::new("vip".try_into().unwrap());
+    dump.lines[0].settings.lanes.push(set);
     let lanes = &mut dump.lines[0].lanes;
     lanes[0].live.extend([waiting(2, 10), waiting(3, 40)]);
     lanes[0].next_token = 4;
     lanes.push(LaneDump {
         name: "vip".into(),
         next_token: 4,
+        called_through: 0,
         live: vec![waiting(1, 10), waiting(2, 30), waiting(3, 40)],
     });
     shard.lines = Lines::restore(dump).unwrap();

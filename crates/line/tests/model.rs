@@ -12,19 +12,23 @@
 mod check;
 #[path = "model/command.rs"]
 mod command;
+#[path = "model/movement.rs"]
+mod movement;
 #[path = "model/naive.rs"]
 mod naive;
 #[path = "model/naive_ops.rs"]
 mod naive_ops;
+#[path = "model/rules.rs"]
+mod rules;
 #[path = "model/shard.rs"]
 mod shard;
 
 use std::collections::BTreeMap;
 
-use check::Seen;
 use command::{Command, LINES, command};
+use movement::Seen;
 use naive::Answer;
-use nowserving_line::{Event, Limits, LineName, Lines, Op, Refused, Reply, Stamp};
+use nowserving_line::{BadField, Event, Limits, LineName, Lines, Op, Refused, Reply, Stamp};
 use proptest::prelude::*;
 use shard::Naive;
 
@@ -32,6 +36,7 @@ use shard::Naive;
 const LIMITS: Limits = Limits {
     work_max: 3,
     gone_kept: 6,
+    journal_kept: 20,
 };
 
 struct Run {
@@ -73,7 +78,7 @@ impl Run {
             None => self.restart(),
         }
         check::against_recount(&self.lines, &self.naive);
-        self.seen = check::movement(&self.seen, &self.lines, op.as_ref(), &events);
+        self.seen = movement::movement(&self.seen, &self.lines, op.as_ref(), &events);
         self.over_incarnations(&events);
     }
 
@@ -111,7 +116,8 @@ impl Run {
             return None;
         };
         let line = self.lines.get(line)?;
-        Some(line.would_refuse_enter(key.as_deref(), lane.as_ref()))
+        let now_ms = self.now_ms.max(self.lines.now_ms());
+        Some(line.would_refuse_enter(key.as_deref(), lane.as_ref(), now_ms))
     }
 
     fn compare_reply(&self, reply: &Result<Reply, Refused>, expected: Result<Answer, Refused>) {
@@ -122,7 +128,7 @@ impl Run {
                     line.status(status.at, self.naive.now_ms),
                     Ok(status.clone())
                 );
-                Answer::Token(status.at.token)
+                Answer::Token((status.at.lane, status.at.token))
             }
             Reply::Line {
                 incarnation,
@@ -134,6 +140,11 @@ impl Run {
             Reply::Deleted { remaining } => Answer::Remaining(remaining),
             Reply::Recycled { count } => Answer::Recycled(count),
             Reply::Nothing => Answer::Nothing,
+        });
+        let reply = reply.map_err(|refused| match refused {
+            // In which words is the crate's own.
+            Refused::BadField(bad) => BadField::new(bad.field, "").into(),
+            refused => refused,
         });
         assert_eq!(reply, expected);
     }
@@ -153,13 +164,15 @@ impl Run {
             );
             *version = event.version();
             if let Event::Token {
+                lane_id,
                 token,
                 what: nowserving_line::TokenChange::Claimed,
                 ..
             } = event
             {
                 let line = self.lines.get(event.line()).unwrap();
-                let given = line.live(0, *token).and_then(|live| live.epoch());
+                let status = line.status(check::at(line, (*lane_id, *token)), 0).unwrap();
+                let given = status.epoch;
                 assert!(given > Some(*epoch), "epochs grow over incarnations");
                 *epoch = given.unwrap();
             }
@@ -171,7 +184,7 @@ impl Run {
         for _ in 0..100 {
             let job = self
                 .lines
-                .jobs()
+                .jobs(self.lines.now_ms())
                 .next()
                 .map(|(line, _)| line.as_str().to_owned());
             let Some(job) = job else { return };
