@@ -107,7 +107,7 @@ fn closing_a_crowd_takes_many_entries_and_can_be_undone_then() {
     shard.set(phase(Phase::Closed));
     assert_eq!(shard.line().counts().gone_for(Reason::Closed), WORK);
     assert_eq!(shard.leave(crowd), Err(Refused::LineClosed));
-    assert_eq!(shard.move_to("normal", crowd, "normal").is_err(), true);
+    assert!(shard.enter().is_err());
     let reopen = shard.try_set(phase(Phase::Open));
     assert_eq!(reopen, Err(Refused::LineClosed), "not before it is done");
     shard.lines = Lines::restore(shard.lines.dump()).unwrap();
