@@ -41,6 +41,8 @@ const LIMITS: Limits = Limits {
 
 struct Run {
     lines: Lines,
+    /// Another replica, which is never restarted.
+    other: Lines,
     naive: Naive,
     index: u64,
     now_ms: u64,
@@ -53,6 +55,7 @@ impl Run {
     fn new() -> Self {
         Self {
             lines: Lines::with_limits(LIMITS),
+            other: Lines::with_limits(LIMITS),
             naive: Naive {
                 work_max: LIMITS.work_max,
                 gone_kept: LIMITS.gone_kept,
@@ -95,6 +98,13 @@ impl Run {
         let before = self.lines.dump();
         let foreseen = self.foreseen(op);
         let reply = self.lines.apply(stamp, op, events);
+        let mut same = Vec::new();
+        assert_eq!(
+            reply,
+            self.other.apply(stamp, op, &mut same),
+            "two replicas"
+        );
+        assert_eq!(*events, same, "two replicas");
         let expected = self
             .naive
             .apply(incarnation, now_ms, op, &mut expected_events);
@@ -187,7 +197,10 @@ impl Run {
                 .jobs(self.lines.now_ms())
                 .next()
                 .map(|(line, _)| line.as_str().to_owned());
-            let Some(job) = job else { return };
+            let Some(job) = job else {
+                assert_eq!(self.lines.dump(), self.other.dump(), "two replicas");
+                return;
+            };
             let line = LINES.iter().position(|line| **line == *job).unwrap();
             self.step(line, &Command::Step);
         }

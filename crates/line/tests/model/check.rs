@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use nowserving_line::{
-    JournalEntry, Line, LineName, Lines, OvertookBy, Reason, Refused, State, TokenRef,
+    Explanation, JournalEntry, Journaled, JournaledToken, Line, LineName, Lines, OvertookBy,
+    Reason, Refused, State, TokenRef,
 };
 
 use crate::LIMITS;
 use crate::command::{KEYS, key};
-use crate::naive::{Id, NaiveLine, UNIT};
+use crate::naive::{Id, NaiveLine, Tok, UNIT};
 use crate::shard::Naive;
 
 /// Everything about the shard, against the model.
@@ -216,7 +217,42 @@ fn journal(line: &Line, model: &NaiveLine) {
                 "the bound"
             );
         }
+        if !told.cut {
+            explanation(&told, model, *id);
+        }
     }
+}
+
+/// Who was admitted before it, of a token that was never moved.
+fn explanation(told: &Explanation, model: &NaiveLine, id: Id) {
+    let was_moved = |t: &Tok| t.moved_to == Some(id);
+    if model.tokens[&id].moved_to.is_some() || model.tokens.values().any(was_moved) {
+        return;
+    }
+    let entered_ms = model.tokens[&id].entered_at_ms;
+    let (mut of_others, mut of_own, mut mine) = (0, 0, 0);
+    for entry in &model.journal {
+        let Journaled::Token {
+            lane,
+            token,
+            entered_at_ms,
+            what,
+        } = entry.what
+        else {
+            continue;
+        };
+        mine += usize::from((lane, token) == id);
+        let admitted = matches!(what, JournaledToken::Admitted { .. });
+        if mine > 0 || !admitted {
+            continue;
+        }
+        of_own += u64::from(lane == id.0 && token < id.1 && entry.at_ms >= entered_ms);
+        of_others += u64::from(lane != id.0 && entered_at_ms > entered_ms);
+    }
+    assert_eq!(told.own_lane_before, of_own, "before {id:?}");
+    assert_eq!(told.overtakers_total, of_others, "overtook {id:?}");
+    assert_eq!(told.entered_at_ms, Some(entered_ms));
+    assert_eq!(told.entries.is_empty(), mine == 0);
 }
 
 /// Between any two admissions under one rate there were no more than it allows.
