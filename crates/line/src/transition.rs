@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::line::Line;
-use crate::{Bucket, Event, JournalEntry, Journaled, JournaledToken, Limits, LineChange, LineName};
+use crate::{
+    AdmissionRate, Bucket, Event, JournalEntry, Journaled, JournaledToken, Limits, LineChange,
+    LineName,
+};
 use crate::{Live, Reason, Refused, Settings, Stage, State, Token, TokenChange, TokenRef};
 
 /// What an operation works with besides the line.
@@ -60,7 +63,7 @@ impl Line {
     }
 
     /// The rate in the settings is another than `old`.
-    pub(crate) fn change_rate(&mut self, old: Option<crate::AdmissionRate>, now_ms: u64) {
+    pub(crate) fn change_rate(&mut self, old: Option<AdmissionRate>, now_ms: u64) {
         let old = self.bucket.zip(old);
         let new = self.settings.admission_rate.as_ref();
         self.bucket = new.map(|new| Bucket::change(old, new, now_ms));
