@@ -1,11 +1,12 @@
 //! What operators do.
 
-use nowserving_line::LineName;
+use nowserving_line::{LaneName, LineName};
 use nowserving_protocol::admin::{
-    ClusterStatus, ClusterStatusRequest, Configure, Create, Delete, DeleteReply, LineList,
-    LineReply, ListLines, SettingsReply, Show,
+    ClusterStatus, ClusterStatusRequest, Configure, Create, Delete, DeleteReply, Journal,
+    JournalReply, LineList, LineReply, ListLines, Move, SettingsReply, Show,
 };
 use nowserving_protocol::error::Code;
+use nowserving_protocol::user::StatusReply;
 use serde::Serialize;
 
 use crate::client::{Client, line_name};
@@ -117,6 +118,33 @@ impl AdminLine {
             }),
             other => other,
         }
+    }
+
+    /// Puts a waiting token into another lane, where it gets the next number; key and order key go
+    /// along, and whoever has its ticket is answered with the new one. The answer is its status
+    /// there, with the ticket. Again: the same answer.
+    ///
+    /// # Errors
+    /// `not_waiting`, `token_gone`, `token_not_found`; `line_full` if the other lane is;
+    /// `bad_request` for a lane that the line does not have, or that it is in already.
+    pub async fn move_token(
+        &self,
+        lane: LaneName,
+        token: u64,
+        to: LaneName,
+    ) -> Result<StatusReply> {
+        let body = Move { lane, token, to };
+        self.call("move", Effect::Write, &body).await
+    }
+
+    /// A page of what happened in the line, oldest first; with a token also why others came before
+    /// it. For the next page, ask with `after` as [`JournalReply::next`] says.
+    ///
+    /// # Errors
+    /// `line_not_found`; `token_not_found` if the number was never given; `bad_request` for a lane
+    /// that the line never had.
+    pub async fn journal(&self, page: &Journal) -> Result<JournalReply> {
+        self.call("journal", Effect::Read, page).await
     }
 
     async fn call<Q: Serialize, R: serde::de::DeserializeOwned>(

@@ -53,12 +53,18 @@ pub use track::Tracker;
 pub use watch::{BoardStream, BoardUpdate};
 
 // What calls take and give, so that one dependency is enough.
-pub use nowserving_line::{Change, LaneName, LineName, Settings, SettingsPatch, State};
+pub use nowserving_line::{
+    AdmissionRate, Change, LaneName, LaneSettings, LineName, Phase, Quota, Settings, SettingsPatch,
+    State,
+};
 pub use nowserving_protocol::admin::{
-    ClusterStatus, Configure, CountsReply, Create, DeleteReply, LIST_LINES_MAX, LineList,
-    LineReply, LineSummary, ListLines, NodeStatus, SettingsReply, ShardStatus,
+    AdmissionRateReply, ClusterStatus, Configure, CountsReply, Create, DeleteReply, Explained,
+    JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, JournalReply, LIST_LINES_MAX, LaneSettingsReply,
+    LineList, LineReply, LineSummary, ListLines, Move, NodeStatus, OvertakerReply, PerSecond,
+    QuotaReply, SettingsReply, ShardStatus,
 };
 pub use nowserving_protocol::error::{ApiError, Code};
 pub use nowserving_protocol::user::{
-    BoardReply, Consistency, InfoReply, Key, LaneReply, StatusReply, StatusRequest, UserSettings,
+    BoardReply, Consistency, InfoReply, Key, LaneReply, StatusReply, StatusRequest, UserQuota,
+    UserSettings,
 };

@@ -48,7 +48,7 @@ impl Line {
     /// the `ticket`.
     ///
     /// # Errors
-    /// `line_not_found`, `line_closed`, `line_full`.
+    /// `line_not_found`, `line_closed`, `line_full`, `sold_out`.
     pub async fn enter(&self, key: impl Into<Vec<u8>>) -> Result<StatusReply> {
         self.enter_with(Some(self::key(key)?), None).await
     }
@@ -90,6 +90,9 @@ impl Line {
 
     /// Where a token stands. Also tells the cluster that its holder is still there: ask every
     /// `poll_after_ms`, or the token is recycled as `idle`.
+    ///
+    /// If an operator moved it into another lane, this and all other calls are about what it is
+    /// now, and answer with the `ticket` of that; the old one stays good.
     ///
     /// # Errors
     /// `ticket_invalid`, `line_not_found`.
@@ -198,8 +201,8 @@ impl Line {
     }
 
     /// A token's exact place, as a status each time it changes: worked out from boards at once,
-    /// confirmed by `status` every `poll_after_ms`, which also keeps the token alive. Ends once
-    /// the token is gone.
+    /// confirmed by `status` every `poll_after_ms`, which also keeps the token alive. If an
+    /// operator moves it into another lane, its place there follows. Ends once the token is gone.
     ///
     /// Needs a tokio runtime when first polled.
     #[must_use]

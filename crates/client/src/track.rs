@@ -28,8 +28,10 @@ const POLL_MIN: Duration = Duration::from_millis(20);
 ///
 /// The first item is the status now. While the token waits, later ones come from boards (with
 /// `position`, `ahead`, `admitted_through`, `version` and `at_ms` of the board, the rest of the
-/// last poll) or from polls; `version` grows and `position` never does. Errors that may pass are
-/// given out and the stream goes on; it ends after any other error, and once the token is gone.
+/// last poll) or from polls; `version` grows and, within a lane, `position` never does. With a
+/// `position_cap` positions past it come as the cap, `position_capped`. A token that is moved into
+/// another lane is followed there: its `lane`, `token` and `ticket` change. Errors that may pass
+/// are given out and the stream goes on; it ends after any other error, and once the token is gone.
 /// Dropping it stops the polls, so that in the end the token is recycled.
 pub struct Tracker(BoxStream<'static, Result<StatusReply>>);
 
@@ -100,7 +102,13 @@ impl Track {
             holes: self.view.wants_holes(),
         };
         match self.line.status_with(request).await {
-            Ok(status) => Ok(self.view.status(status, Instant::now())),
+            Ok(status) => {
+                if let Some(ticket) = &status.ticket {
+                    // The old one would do, as long as the line remembers the move.
+                    self.ticket.clone_from(ticket);
+                }
+                Ok(self.view.status(status, Instant::now()))
+            }
             Err(error) => {
                 self.view.ask_at = Instant::now() + ASK_AGAIN + up_to(ASK_AGAIN);
                 Err(error)
@@ -135,30 +143,29 @@ impl View {
     /// Takes in an answer; gives it back if it is news.
     fn status(&mut self, mut status: StatusReply, now: Instant) -> Option<StatusReply> {
         self.ask_at = now + Duration::from_millis(status.poll_after_ms).max(POLL_MIN);
-        if self.place.token() != status.token {
-            self.place = Place::new(status.token);
-        }
-        if let Some(holes) = status.holes.take() {
-            self.place
-                .sync(status.version, status.admitted_through, &holes);
-        }
         // A leader that has been deposed unnoticed may answer with what was true a moment ago.
-        if self
-            .told
-            .as_ref()
-            .is_some_and(|told| told.version > status.version)
-        {
+        let told = self.told.as_ref();
+        let stale = told.is_some_and(|told| told.version > status.version);
+        let moved =
+            told.is_some_and(|told| (told.token, &told.lane) != (status.token, &status.lane));
+        let news = told.is_none_or(|told| moved || shown(told) != shown(&status));
+        if stale && moved {
             return None;
         }
-        let news = self.told.as_ref().is_none_or(|told| {
-            (told.state, told.position, told.epoch, told.expires_at_ms)
-                != (
-                    status.state,
-                    status.position,
-                    status.epoch,
-                    status.expires_at_ms,
-                )
-        });
+        if told.is_none() || moved {
+            self.place = Place::new(status.token);
+        }
+        match status.holes.take() {
+            Some(holes) => self
+                .place
+                .sync(status.version, status.admitted_through, &holes),
+            // It was asked for without: its place there begins with the next answer.
+            None if moved && status.state == State::Waiting => self.ask_soon(now),
+            None => {}
+        }
+        if stale {
+            return None;
+        }
         self.told = Some(status.clone());
         news.then_some(status)
     }
@@ -185,13 +192,10 @@ impl View {
             self.ask_soon(now);
             return None;
         }
-        let lane = event
-            .board
-            .lanes
-            .iter()
-            .find(|lane| lane.lane == told.lane)?;
-        let Some(holes) = &lane.holes else {
-            // Too many to list.
+        let lanes = &mut event.board.lanes.iter();
+        let lane = lanes.find(|lane| lane.lane == told.lane);
+        let Some((lane, holes)) = lane.and_then(|lane| Some((lane, lane.holes.as_ref()?))) else {
+            // Too many to list; or the lane was removed, and who was in it is elsewhere.
             self.place.forget();
             self.ask_soon(now);
             return None;
@@ -203,13 +207,19 @@ impl View {
             .board(version, prev_version, lane.admitted_through, holes)
         {
             Seen::Position(position) if version > told.version => {
-                let moved = told.position != Some(position);
+                // While it was past the cap, that is what was told: and it only comes nearer.
+                let cap = told.position.filter(|_| told.position_capped);
+                let position_capped = cap.is_some_and(|cap| position > cap);
+                let position = cap.map_or(position, |cap| position.min(cap));
+                let news =
+                    (told.position, told.position_capped) != (Some(position), position_capped);
                 told.position = Some(position);
+                told.position_capped = position_capped;
                 told.ahead = Some(position - 1);
                 told.admitted_through = lane.admitted_through;
                 told.version = version;
                 told.at_ms = event.board.at_ms;
-                moved.then(|| told.clone())
+                news.then(|| told.clone())
             }
             // A poll was newer than this board; the holes are taken in all the same.
             Seen::Position(_) | Seen::Stale => None,
@@ -231,6 +241,14 @@ impl View {
     fn ask_soon(&mut self, now: Instant) {
         self.ask_at = self.ask_at.min(now + up_to(RESYNC_SPREAD));
     }
+}
+
+/// What makes a status news if it differs.
+fn shown(status: &StatusReply) -> impl PartialEq + use<> {
+    (
+        (status.state, status.position, status.position_capped),
+        (status.call_ahead, status.epoch, status.expires_at_ms),
+    )
 }
 
 fn up_to(most: Duration) -> Duration {

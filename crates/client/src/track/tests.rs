@@ -14,6 +14,7 @@ fn status(version: u64, state: State, position: Option<u64>) -> StatusReply {
         token: 18,
         state,
         position,
+        position_capped: false,
         ahead: position.map(|position| position - 1),
         eta_ms: None,
         eta_p90_ms: None,
@@ -173,7 +174,90 @@ fn another_lanes_board_changes_nothing() {
         unreachable!()
     };
     let mut event = (*event).clone();
-    event.board.lanes[0].lane = "vip".parse().unwrap();
+    let mut vip = event.board.lanes[0].clone();
+    vip.lane = "vip".parse().unwrap();
+    event.board.lanes[0].admitted_through = 10;
+    event.board.lanes.insert(0, vip);
     assert!(view.beat(&Beat::Board(Arc::new(event)), now).is_none());
     assert_eq!(view.place.position(), Some(8));
+}
+
+#[test]
+fn a_moved_token_is_followed_into_its_lane_even_under_the_same_number() {
+    for token in [18, 3] {
+        let (mut view, now) = synced();
+        // On the board of its lane it is a hole.
+        let seen = view.beat(&board(101, 100, 10, Some(vec![[18, 18]])), now);
+        assert!(seen.is_none());
+        assert_eq!(view.ask_at, now);
+        let there = StatusReply {
+            lane: "vip".parse().unwrap(),
+            token,
+            ticket: Some("new".to_owned()),
+            ..waiting(101, 8, None)
+        };
+        let told = view.status(there.clone(), now).unwrap();
+        assert_eq!((told.token, told.lane.as_str()), (token, "vip"));
+        // Asked without the holes: it has no place yet, and asks for one.
+        assert!(view.wants_holes());
+        assert!(view.ask_at <= now + RESYNC_SPREAD);
+        let synced = StatusReply {
+            admitted_through: token - 3,
+            holes: Some(vec![]),
+            ..there
+        };
+        view.status(synced, now);
+        assert_eq!(view.place.position(), Some(3));
+        let Beat::Board(event) = board(102, 101, token - 2, Some(vec![])) else {
+            unreachable!()
+        };
+        let mut event = (*event).clone();
+        event.board.lanes[0].lane = "vip".parse().unwrap();
+        let told = view.beat(&Beat::Board(Arc::new(event)), now).unwrap();
+        assert_eq!(told.position, Some(2));
+        // Where it was before is old news, whoever still says so.
+        assert!(view.status(waiting(100, 8, Some(vec![])), now).is_none());
+        assert_eq!(view.place.position(), Some(2));
+    }
+}
+
+#[test]
+fn a_lane_that_is_no_more_asks_where_its_token_is() {
+    let (mut view, now) = synced();
+    let Beat::Board(event) = board(101, 100, 10, Some(vec![])) else {
+        unreachable!()
+    };
+    let mut event = (*event).clone();
+    event.board.lanes[0].lane = "vip".parse().unwrap();
+    assert!(view.beat(&Beat::Board(Arc::new(event)), now).is_none());
+    assert!(view.wants_holes());
+    assert!(view.ask_at <= now + RESYNC_SPREAD);
+}
+
+#[test]
+fn past_the_cap_nothing_but_the_cap_is_told() {
+    let (mut view, now) = synced();
+    // The cap is set while it is watched: its place stays known, and is not shown.
+    let capped = StatusReply {
+        position_capped: true,
+        ..waiting(101, 5, None)
+    };
+    let told = view.status(capped, now).unwrap();
+    assert_eq!((told.position, told.position_capped), (Some(5), true));
+    assert!(view.beat(&board(102, 100, 11, Some(vec![])), now).is_none());
+    let told = view.beat(&board(103, 102, 13, Some(vec![])), now).unwrap();
+    assert_eq!((told.position, told.position_capped), (Some(5), false));
+    let told = view.beat(&board(104, 103, 15, Some(vec![])), now).unwrap();
+    assert_eq!((told.position, told.ahead), (Some(3), Some(2)));
+}
+
+#[test]
+fn being_called_is_news() {
+    let (mut view, now) = synced();
+    let called = StatusReply {
+        call_ahead: true,
+        ..waiting(101, 8, None)
+    };
+    assert!(view.status(called.clone(), now).unwrap().call_ahead);
+    assert!(view.status(called, now).is_none());
 }
