@@ -317,6 +317,13 @@ mod tests {
             Some("forgotten")
         );
         assert_eq!(ApiError::not_leader(Some(2)).leader, Some(2));
+        let sold_out = ApiError::from(line::Refused::SoldOut);
+        assert_eq!(
+            (sold_out.code, sold_out.retry_after_ms),
+            (Code::SoldOut, None)
+        );
+        let not_waiting = ApiError::from(line::Refused::NotWaiting);
+        assert_eq!(not_waiting.code, Code::NotWaiting);
     }
 
     #[test]

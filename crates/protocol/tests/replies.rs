@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use nowserving_line::{LineName, Op, Settings, Stamp};
+use nowserving_line::{Change, LineName, Op, Settings, SettingsPatch, Stamp};
 use nowserving_protocol::codec::{Format, decode, encode};
 use nowserving_protocol::user::{BoardReply, InfoReply, StatusReply};
 use serde::Serialize;
@@ -87,7 +87,14 @@ fn a_status_looks_as_in_the_contract() {
     ] {
         assert_eq!(json.get(field), Some(&value), "{field}");
     }
-    for field in ["ticket", "holes", "epoch", "expires_at_ms", "reason"] {
+    for field in [
+        "ticket",
+        "holes",
+        "epoch",
+        "expires_at_ms",
+        "reason",
+        "position_capped",
+    ] {
         assert_eq!(json.get(field), None, "{field}");
     }
     let admitted = StatusReply::from(&line.status(at(1), 5_000).unwrap());
@@ -103,6 +110,58 @@ fn a_status_looks_as_in_the_contract() {
         ..waiting
     };
     both_ways(&with_holes);
+}
+
+#[test]
+fn a_capped_position_and_a_call_are_said() {
+    let mut lines = a_line();
+    let patch = SettingsPatch {
+        position_cap: Some(Change::Set(1)),
+        call_ahead: Some(Change::Set(1)),
+        ..SettingsPatch::default()
+    };
+    let name = LineName::try_from("shop-1").unwrap();
+    let enter = Op::Enter {
+        line: name.clone(),
+        key: None,
+        lane: None,
+    };
+    let configure = Op::Configure {
+        line: name,
+        patch,
+        if_version: None,
+    };
+    for (index, op) in [(4, enter), (5, configure)] {
+        let stamp = Stamp {
+            index,
+            op_no: 0,
+            now_ms: 1_000,
+        };
+        lines.apply(stamp, &op, &mut Vec::new()).unwrap();
+    }
+    let line = lines.iter().next().unwrap();
+    let shown = |token| {
+        let at = nowserving_line::TokenRef {
+            incarnation: line.incarnation(),
+            lane: 0,
+            token,
+        };
+        let status = StatusReply::from(&line.status(at, 5_000).unwrap());
+        both_ways(&status);
+        serde_json::to_value(&status).unwrap()
+    };
+    let (first, second) = (shown(2), shown(3));
+    assert_eq!(
+        (&first["position"], &first["call_ahead"]),
+        (&json!(1), &json!(true))
+    );
+    assert_eq!(first.get("position_capped"), None);
+    assert_eq!(
+        (&second["position"], &second["ahead"]),
+        (&json!(1), &json!(0))
+    );
+    assert_eq!(second["position_capped"], json!(true));
+    assert_eq!(second["call_ahead"], json!(false));
 }
 
 #[test]

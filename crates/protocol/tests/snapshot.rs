@@ -4,7 +4,10 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use bytes::Bytes;
-use nowserving_line::{LineName, Lines, Op, Reason, Reply, Settings, Stamp, State, TokenRef};
+use nowserving_line::{
+    AdmissionRate, Change, Journaled, LaneName, LaneSettings, LineName, Lines, Op, Phase, Quota,
+    Reason, Reply, Settings, SettingsPatch, Stamp, State, TokenRef,
+};
 use nowserving_protocol::snapshot::{Header, SnapshotError, decode, encode, hash};
 use proptest::prelude::*;
 
@@ -121,9 +124,86 @@ fn a_shard() -> Lines {
     lines
 }
 
+/// A line with every setting, and with everything that comes of them: a bucket that is not full,
+/// tokens called ahead, moved and live, moved and gone, released by their claim; a lane that was
+/// removed; a journal with every kind of entry.
+fn a_shard_with_everything() -> Lines {
+    let mut shard = Shard::new();
+    let line = || name("all");
+    let lane = |name: &str| LaneName::try_from(name).unwrap();
+    let mut settings = Settings::new(3, 100);
+    settings.admission_rate = Some(AdmissionRate {
+        per_second_micro: 1_500,
+        burst: 3,
+    });
+    settings.lanes = ["normal", "vip", "old"]
+        .map(|n| LaneSettings::new(lane(n)))
+        .to_vec();
+    settings.lanes[1].boost_ms = 5;
+    settings.lanes[2].queue_limit = Some(9);
+    settings.call_ahead = 2;
+    settings.quota = Some(Quota {
+        total: 50,
+        standby_percent: 10,
+    });
+    settings.position_cap = Some(2);
+    settings.release_on_claim = true;
+    shard.apply(Op::Create {
+        line: line(),
+        settings: settings.clone(),
+    });
+    let tokens: Vec<_> = (0..9_u8).map(|n| shard.enter("all", Some(&[n]))).collect();
+    shard.apply(Op::Claim {
+        line: line(),
+        at: tokens[0],
+    });
+    for (token, to) in [(8, "old"), (8, "vip"), (7, "vip"), (6, "vip")] {
+        shard.apply(Op::Move {
+            line: line(),
+            lane: lane("normal"),
+            token,
+            to: lane(to),
+        });
+    }
+    shard.apply(Op::Leave {
+        line: line(),
+        at: tokens[6],
+    });
+    settings.lanes.truncate(2);
+    settings.lanes.reverse();
+    settings.lanes[1].absolute = true;
+    shard.apply(Op::Configure {
+        line: line(),
+        patch: SettingsPatch {
+            lanes: Some(Change::Set(settings.lanes)),
+            phase: Some(Change::Set(Phase::Paused)),
+            ..SettingsPatch::default()
+        },
+        if_version: None,
+    });
+    let dump = shard.lines.get(&line()).unwrap().dump();
+    assert!(
+        dump.bucket
+            .is_some_and(|bucket| bucket.level_nano < 3_000_000_000)
+    );
+    assert_eq!((dump.lanes.len(), dump.settings.lanes.len()), (3, 2));
+    assert!(dump.lanes[0].called_through > 0 && dump.lanes[1].called_through > 0);
+    let mut live = dump.lanes[1].live.iter();
+    assert!(live.any(|live| live.moved_from.len() == 2));
+    assert!(dump.gone.iter().any(|gone| gone.moved_to.is_some()));
+    assert!(
+        dump.gone
+            .iter()
+            .any(|gone| gone.released && gone.epoch.is_some())
+    );
+    let configured = |entry: &&nowserving_line::JournalEntry| entry.what == Journaled::Configured;
+    assert!(dump.journal.iter().filter(configured).count() > 0 && dump.journal.len() > 8);
+    shard.lines
+}
+
 #[test]
 fn a_shard_comes_back_as_it_was() {
-    for lines in [Lines::new(), a_shard()] {
+    for lines in [Lines::new(), a_shard(), a_shard_with_everything()] {
         let bytes = encode(&header(), &lines);
         let (found, restored) = decode(bytes.clone().into(), "prod", 7).unwrap();
         assert_eq!(found, header());

@@ -1,0 +1,361 @@
+//! `move` and `journal`, and the events that come of them.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::{both_ways, payloads, refused};
+use nowserving_line::{
+    Change, Event, LaneName, LaneSettings, Line, LineName, Lines, Op, Phase, Settings,
+    SettingsPatch, Stamp,
+};
+use nowserving_protocol::admin::*;
+use nowserving_protocol::codec::{Format, decode, encode};
+use nowserving_protocol::error::Code;
+use nowserving_protocol::event::{LineEvent, TokenEvent};
+use serde_json::json;
+
+fn shop() -> LineName {
+    LineName::try_from("shop-1").unwrap()
+}
+
+fn lane(name: &str) -> LaneName {
+    LaneName::try_from(name).unwrap()
+}
+
+struct Shard {
+    lines: Lines,
+    events: Vec<Event>,
+    index: u64,
+}
+
+impl Shard {
+    fn apply(&mut self, op: Op) {
+        self.index += 1;
+        let stamp = Stamp {
+            index: self.index,
+            op_no: 0,
+            now_ms: self.index * 1_000,
+        };
+        self.lines.apply(stamp, &op, &mut self.events).unwrap();
+    }
+
+    fn enter(&mut self, name: &str) {
+        self.apply(Op::Enter {
+            line: shop(),
+            key: None,
+            lane: Some(lane(name)),
+        });
+    }
+
+    fn move_token(&mut self, token: u64, to: &str) {
+        self.apply(Op::Move {
+            line: shop(),
+            lane: lane("normal"),
+            token,
+            to: lane(to),
+        });
+    }
+
+    fn configure(&mut self, patch: SettingsPatch) {
+        self.apply(Op::Configure {
+            line: shop(),
+            patch,
+            if_version: None,
+        });
+    }
+
+    fn line(&self) -> &Line {
+        self.lines.get(&shop()).unwrap()
+    }
+
+    fn journal(&self, request: &Journal) -> JournalReply {
+        let reply = JournalReply::new(self.line(), request).unwrap();
+        both_ways(&reply);
+        reply
+    }
+}
+
+/// One seat, `normal` and two lanes before it. normal-1 has the seat, normal-2 and normal-3 wait,
+/// then one comes to `vip` and one to `vvip`; normal-3 is moved to `vip`. Then there are seats for
+/// all but one.
+fn a_shard() -> Shard {
+    let mut shard = Shard {
+        lines: Lines::new(),
+        events: Vec::new(),
+        index: 0,
+    };
+    let mut settings = Settings::new(1, 15);
+    settings.call_ahead = 1;
+    settings.lanes = vec![
+        LaneSettings::default(),
+        LaneSettings {
+            boost_ms: 60_000,
+            ..LaneSettings::new(lane("vip"))
+        },
+        LaneSettings {
+            absolute: true,
+            ..LaneSettings::new(lane("vvip"))
+        },
+    ];
+    shard.apply(Op::Create {
+        line: shop(),
+        settings,
+    });
+    for name in ["normal", "normal", "normal", "vip", "vvip"] {
+        shard.enter(name);
+    }
+    shard.move_token(3, "vip");
+    shard.configure(SettingsPatch {
+        seats: Some(Change::Set(4)),
+        phase: Some(Change::Set(Phase::Draining)),
+        ..SettingsPatch::default()
+    });
+    shard
+}
+
+#[test]
+fn events_say_what_happened() {
+    let shard = a_shard();
+    let tokens: Vec<_> = shard
+        .events
+        .iter()
+        .filter_map(|event| TokenEvent::new(event, 1))
+        .collect();
+    tokens.iter().for_each(both_ways);
+    let moved = tokens.iter().find(|event| event.event == "moved").unwrap();
+    let json = serde_json::to_value(moved).unwrap();
+    assert_eq!(
+        (
+            &json["lane"],
+            &json["token"],
+            &json["to_lane"],
+            &json["to_token"]
+        ),
+        (&json!("normal"), &json!(3), &json!("vip"), &json!(2))
+    );
+    assert_eq!(json.get("reason"), None);
+    let called = tokens.iter().find(|event| event.event == "call_ahead");
+    let json = serde_json::to_value(called.unwrap()).unwrap();
+    assert_eq!(
+        (&json["lane"], &json["token"]),
+        (&json!("normal"), &json!(2))
+    );
+    assert_eq!((json.get("to_lane"), json.get("to_token")), (None, None));
+    let lines: Vec<_> = shard
+        .events
+        .iter()
+        .filter_map(|event| LineEvent::new(event, 1))
+        .collect();
+    lines.iter().for_each(both_ways);
+    let words: Vec<_> = lines
+        .iter()
+        .map(|event| (event.event.as_str(), event.phase.as_deref()))
+        .collect();
+    let expected = [
+        ("created", None),
+        ("configured", None),
+        ("phase", Some("draining")),
+    ];
+    assert_eq!(words, expected);
+}
+
+#[test]
+fn the_journal_tells_everything_page_by_page() {
+    let shard = a_shard();
+    let whole = shard.journal(&Journal::default());
+    assert_eq!((whole.next, &whole.explain), (None, &None));
+    let words: Vec<_> = whole
+        .entries
+        .iter()
+        .map(|entry| {
+            let lane = entry.lane.as_ref().map_or("", LaneName::as_str);
+            (entry.what.as_str(), lane, entry.token.unwrap_or(0))
+        })
+        .collect();
+    assert_eq!(
+        words[..2],
+        [("admitted", "normal", 1), ("moved", "normal", 3)]
+    );
+    assert!(words.contains(&("configured", "", 0)), "{words:?}");
+    let last = words.len() - 3;
+    let expected = [
+        ("admitted", "vvip", 1),
+        ("admitted", "vip", 1),
+        ("admitted", "vip", 2),
+    ];
+    assert_eq!(words[last..], expected);
+    let json = serde_json::to_value(&whole.entries).unwrap();
+    assert_eq!(
+        (&json[1]["to_lane"], &json[1]["to_token"]),
+        (&json!("vip"), &json!(2))
+    );
+    assert_eq!(
+        (&json[last]["absolute"], json[last].get("boost_ms")),
+        (&json!(true), None)
+    );
+    assert_eq!(json[last + 1]["boost_ms"], 60_000);
+    assert_eq!(
+        json[last + 2]["entered_at_ms"],
+        4_000,
+        "moved: when it came"
+    );
+
+    let mut paged = Vec::new();
+    let mut request = Journal {
+        limit: Some(2),
+        ..Journal::default()
+    };
+    loop {
+        let page = shard.journal(&request);
+        assert!(page.entries.len() <= 2);
+        paged.extend(page.entries);
+        request.after = page.next;
+        if page.next.is_none() {
+            break;
+        }
+    }
+    assert_eq!(paged, whole.entries);
+
+    let vip = shard.journal(&Journal {
+        lane: Some(lane("vip")),
+        ..Journal::default()
+    });
+    let words: Vec<_> = vip
+        .entries
+        .iter()
+        .map(|entry| entry.what.as_str())
+        .collect();
+    assert_eq!(words, ["moved", "admitted", "admitted"]);
+}
+
+#[test]
+fn a_token_is_explained_also_by_its_old_number() {
+    let shard = a_shard();
+    let asked = |lane: Option<LaneName>, token| Journal {
+        lane,
+        token: Some(token),
+        ..Journal::default()
+    };
+    let second = shard.journal(&asked(None, 2));
+    assert_eq!(second.entries, []);
+    let told = second.explain.unwrap();
+    assert_eq!((told.lane.as_str(), told.token), ("normal", 2));
+    assert_eq!(
+        (told.entered_at_ms, told.overtakers_total),
+        (Some(3_000), 3)
+    );
+    let by: Vec<_> = told
+        .overtakers
+        .iter()
+        .map(|other| (other.lane.as_str(), other.by.as_str(), other.boost_ms))
+        .collect();
+    let expected = [
+        ("vvip", "absolute", None),
+        ("vip", "boost", Some(60_000)),
+        ("vip", "boost", Some(60_000)),
+    ];
+    assert_eq!(by, expected);
+    let moved = shard.journal(&asked(Some(lane("normal")), 3));
+    assert_eq!(moved, shard.journal(&asked(Some(lane("vip")), 2)));
+    let words: Vec<_> = moved
+        .entries
+        .iter()
+        .map(|entry| entry.what.as_str())
+        .collect();
+    assert_eq!(words, ["moved", "admitted"]);
+    assert_eq!(moved.explain.unwrap().token, 2);
+
+    let refusal = |request| JournalReply::new(shard.line(), &request).unwrap_err();
+    for token in [0, 4, 1 << 52] {
+        assert_eq!(refusal(asked(None, token)).code, Code::TokenNotFound);
+    }
+    let error = refusal(asked(Some(lane("gold")), 1));
+    assert_eq!(error.code, Code::BadRequest);
+    assert!(error.message.starts_with("lane:"), "{}", error.message);
+}
+
+#[test]
+fn requests_look_as_in_the_contract() {
+    for payload in payloads(&json!({"lane": "normal", "token": 7, "to": "vip"})) {
+        let expected = Move {
+            lane: lane("normal"),
+            token: 7,
+            to: lane("vip"),
+        };
+        assert_eq!(decode::<Move>(&payload).unwrap(), expected);
+        both_ways(&expected);
+    }
+    for field in ["lane", "token", "to"] {
+        let mut request = json!({"lane": "normal", "token": 7, "to": "vip"});
+        request.as_object_mut().unwrap().remove(field);
+        refused::<Move>(request.clone(), &[&format!("`{field}`")]);
+        request[field] = json!(-1);
+        refused::<Move>(request, &[&format!("{field}:")]);
+    }
+    refused::<Move>(
+        json!({"lane": "a", "token": 7, "to": "b", "key": "x"}),
+        &["`key`"],
+    );
+
+    assert_eq!(decode::<Journal>(b"").unwrap(), Journal::default());
+    assert_eq!(encode(&Journal::default(), Format::Json), b"{}");
+    both_ways(&Journal {
+        after: Some(4711),
+        limit: Some(JOURNAL_LIMIT_MAX),
+        lane: Some(lane("vip")),
+        token: Some(17),
+    });
+    for limit in [json!(0), json!(1_001), json!("5")] {
+        refused::<Journal>(json!({ "limit": limit }), &["limit:", "from 1 to 1000"]);
+    }
+    refused::<Journal>(json!({"after": -1}), &["after:"]);
+    refused::<Journal>(json!({"lane": "a.b"}), &["lane:"]);
+    refused::<Journal>(json!({"token": 1.5}), &["token:"]);
+    refused::<Journal>(json!({"tokens": 1}), &["`tokens`"]);
+}
+
+#[test]
+fn the_largest_page_fits_a_message() {
+    let long = || lane(&"x".repeat(64));
+    let entry = JournalEntryReply {
+        version: u64::MAX,
+        at_ms: u64::MAX,
+        what: "configured".to_owned(),
+        lane: Some(long()),
+        token: Some(u64::MAX),
+        entered_at_ms: Some(u64::MAX),
+        reason: Some("checkout_expired".to_owned()),
+        absolute: true,
+        boost_ms: Some(u64::MAX),
+        to_lane: Some(long()),
+        to_token: Some(u64::MAX),
+    };
+    let overtaker = OvertakerReply {
+        lane: long(),
+        token: u64::MAX,
+        entered_at_ms: u64::MAX,
+        admitted_at_ms: u64::MAX,
+        version: u64::MAX,
+        by: "behind_its_lane".to_owned(),
+        boost_ms: Some(u64::MAX),
+    };
+    let page = JournalReply {
+        line: LineName::try_from("x".repeat(64).as_str()).unwrap(),
+        incarnation: u64::MAX,
+        entries: vec![entry; JOURNAL_LIMIT_MAX as usize],
+        next: Some(u64::MAX),
+        explain: Some(Explained {
+            lane: long(),
+            token: u64::MAX,
+            entered_at_ms: Some(u64::MAX),
+            own_lane_before: u64::MAX,
+            overtakers: vec![overtaker; nowserving_line::OVERTAKERS_MAX],
+            overtakers_total: u64::MAX,
+            cut: true,
+        }),
+    };
+    for format in [Format::Json, Format::MsgPack] {
+        assert!(encode(&page, format).len() < 1 << 20);
+    }
+}
