@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use async_nats::HeaderMap;
 use nowserving_line::TokenRef;
+use nowserving_protocol::admin;
 use nowserving_protocol::error::Code;
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::ticket::Ticket;
@@ -143,6 +144,8 @@ fn every_operation_of_operators_is_read_and_unknown_fields_are_refused() {
         ("configure", json!({"seats": 3, "if_version": 4})),
         ("show", json!({})),
         ("delete", json!({"force": true})),
+        ("move", json!({"lane": "a", "token": 7, "to": "b"})),
+        ("journal", json!({"token": 7, "limit": 5})),
     ];
     for (op, mut body) in bodies {
         let subject = format!("nowserving.admin.line.shop.{op}");
@@ -157,6 +160,8 @@ fn every_operation_of_operators_is_read_and_unknown_fields_are_refused() {
                 }),
             )
             | ("show", Ask::Show)
+            | ("move", Ask::Write(Op::Move { token: 7, .. }))
+            | ("journal", Ask::Journal(admin::Journal { token: Some(7), .. }))
             | ("delete", Ask::Write(Op::Delete { force: true, .. })) => {}
             (op, ask) => panic!("{op}: {ask:?}"),
         }

@@ -1,11 +1,11 @@
 #![allow(clippy::unwrap_used)]
 use std::collections::BTreeSet as Set;
 
-use nowserving_line::{Op, Settings, TokenRef};
+use nowserving_line::{Change, LaneName, Op, Phase, Settings, SettingsPatch, TokenRef};
 use proptest::prelude::*;
 
 use super::*;
-use crate::shards::test_world::{World, name};
+use crate::shards::test_world::{World, lanes, name};
 
 const SECOND_US: Micros = 1_000_000;
 
@@ -127,6 +127,38 @@ fn too_many_holes_are_a_gap() {
 }
 
 #[test]
+fn a_moved_token_is_a_hole_of_its_lane_whatever_the_lanes_places() {
+    let (mut world, tokens) = crowd(3);
+    let set = |world: &mut World, names: &[&str]| {
+        let lanes = Some(Change::Set(lanes(names)));
+        let patch = SettingsPatch {
+            lanes,
+            ..Default::default()
+        };
+        world.configure(patch).unwrap();
+    };
+    set(&mut world, &["vip", "normal"]);
+    let first = world.move_to(tokens[1], "vip").unwrap();
+    world.leave(first);
+    let board = due(&mut world, 2 * SECOND_US).remove(0);
+    let names: Vec<_> = board.board.lanes.iter().map(|l| l.lane.as_str()).collect();
+    assert_eq!(names, ["vip", "normal"]);
+    assert_eq!(board.board.lanes[0].holes, Some(vec![[1, 1]]));
+    assert_eq!(board.board.lanes[1].holes, Some(vec![[3, 3]]));
+    // Gone with its lane, and of no interest to who enters it when it is back.
+    let second = world.move_to(tokens[2], "vip").unwrap();
+    world.leave(second);
+    set(&mut world, &["normal"]);
+    let board = due(&mut world, 3 * SECOND_US).remove(0);
+    assert_eq!(board.board.lanes.len(), 1);
+    assert_eq!(board.board.lanes[0].holes, Some(vec![[4, 4]]));
+    set(&mut world, &["normal", "vip"]);
+    let board = due(&mut world, 4 * SECOND_US).remove(0);
+    assert_eq!(board.board.lanes[1].holes, Some(vec![]));
+    assert_eq!(board.board.lanes[1].next_token, 3, "numbers go on");
+}
+
+#[test]
 fn holes_of_an_earlier_incarnation_are_not_told_of_the_next() {
     let (mut world, tokens) = crowd(3);
     world.leave(tokens[1]);
@@ -154,6 +186,7 @@ fn nothing_is_kept_for_lines_that_are_not_there() {
 /// Somebody who waits and knows nothing but the boards, and one status at the start.
 struct Watcher {
     at: TokenRef,
+    lane: LaneName,
     version: u64,
     admitted_through: Token,
     holes: Set<Token>,
@@ -164,7 +197,8 @@ impl Watcher {
         let status = world.line().status(at, 0).unwrap();
         let holes = world.line().holes_before(at).unwrap();
         Watcher {
-            at,
+            at: status.at,
+            lane: status.lane,
             version: status.version,
             admitted_through: status.admitted_through,
             holes: holes.into_iter().flat_map(|(a, b)| a..=b).collect(),
@@ -179,8 +213,13 @@ impl Watcher {
         if event.prev_version > self.version {
             return false;
         }
-        let lane = &event.board.lanes[0];
+        let mut lanes = event.board.lanes.iter();
         self.version = event.board.version;
+        let Some(lane) = lanes.find(|lane| lane.lane == self.lane) else {
+            // The line has it no more, so nobody waits in it.
+            self.admitted_through = self.at.token;
+            return true;
+        };
         self.admitted_through = lane.admitted_through;
         let ranges = lane.holes.iter().flatten();
         self.holes.extend(ranges.flat_map(|[a, b]| *a..=*b));
@@ -189,7 +228,7 @@ impl Watcher {
 
     fn position(&self) -> Option<u64> {
         let from = self.admitted_through + 1;
-        (self.at.token >= from)
+        (self.at.token >= from && !self.holes.contains(&self.at.token))
             .then(|| self.at.token - from + 1)
             .map(|n| n - self.holes.range(from..self.at.token).count() as u64)
     }
@@ -197,17 +236,34 @@ impl Watcher {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Enter,
+    Enter(usize),
     Leave(usize),
     Claim(usize),
+    Move(usize, usize),
+    Lanes(usize),
+    Phase(Phase),
     Seats(u32),
     Publish,
     ChangeLeader,
 }
 
+const NAMES: [&str; 3] = ["normal", "vip", "staff"];
+
+/// Lanes come, go, change places and return.
+const LANES: [&[&str]; 5] = [
+    &["normal"],
+    &["normal", "vip"],
+    &["vip", "normal"],
+    &["staff", "vip"],
+    &["normal", "vip", "staff"],
+];
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => Just(Step::Enter),
+        6 => (0..NAMES.len()).prop_map(Step::Enter),
+        2 => (0_usize..64, 0..NAMES.len()).prop_map(|(n, to)| Step::Move(n, to)),
+        1 => (0..LANES.len()).prop_map(Step::Lanes),
+        1 => prop::sample::select(&[Phase::Open, Phase::Paused][..]).prop_map(Step::Phase),
         4 => (0_usize..64).prop_map(Step::Leave),
         2 => (0_usize..64).prop_map(Step::Claim),
         1 => (1_u32..6).prop_map(Step::Seats),
@@ -233,19 +289,36 @@ proptest! {
             }).collect();
             let pick = |n: usize| live.get(n % live.len().max(1)).copied();
             match step {
-                Step::Enter => {
-                    let at = world.enter().unwrap();
-                    watchers.push(Watcher::ask(&world, at));
+                Step::Enter(lane) => {
+                    let lane = LaneName::try_from(NAMES[lane]).unwrap();
+                    // Refused: the line has no such lane now.
+                    if let Some(at) = world.enter_lane(Some(lane)) {
+                        watchers.push(Watcher::ask(&world, at));
+                    }
+                }
+                Step::Move(n, to) => if let Some(at) = pick(n) {
+                    let _ = world.move_to(at, NAMES[to]);
+                },
+                // Refused while somebody is in a lane that would go.
+                Step::Lanes(n) => {
+                    let _ = world.configure(SettingsPatch {
+                        lanes: Some(Change::Set(lanes(LANES[n]))),
+                        ..Default::default()
+                    });
+                }
+                Step::Phase(phase) => {
+                    world.configure(SettingsPatch {
+                        phase: Some(Change::Set(phase)),
+                        ..Default::default()
+                    }).unwrap();
                 }
                 Step::Leave(n) => if let Some(at) = pick(n) { world.leave(at) },
                 Step::Claim(n) => if let Some(at) = pick(n) { let _ = world.claim(at); },
                 Step::Seats(n) => {
-                    let patch = nowserving_line::SettingsPatch {
-                        seats: Some(nowserving_line::Change::Set(n)),
+                    world.configure(SettingsPatch {
+                        seats: Some(Change::Set(n)),
                         ..Default::default()
-                    };
-                    let (line, if_version) = (name("shop"), None);
-                    world.apply(&Op::Configure { line, patch, if_version }).unwrap();
+                    }).unwrap();
                 }
                 Step::ChangeLeader => {
                     world.change_leader();
@@ -263,6 +336,13 @@ proptest! {
                     }
                     leader_changed = false;
                     watchers.retain(|w| world.line().status(w.at, 0).unwrap().position.is_some());
+                    for watcher in &mut watchers {
+                        let now = world.line().resolve(watcher.at);
+                        if now != watcher.at {
+                            prop_assert_eq!(watcher.position(), None, "{:?} moved", watcher.at);
+                            *watcher = Watcher::ask(&world, now);
+                        }
+                    }
                     for watcher in &watchers {
                         let status = world.line().status(watcher.at, 0).unwrap();
                         prop_assert_eq!(watcher.position(), status.position, "{:?}", watcher.at);

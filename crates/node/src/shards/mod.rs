@@ -21,6 +21,8 @@ mod upkeep;
 #[cfg(test)]
 mod group_tests;
 #[cfg(test)]
+mod rules_tests;
+#[cfg(test)]
 mod test_rig;
 #[cfg(test)]
 mod test_world;

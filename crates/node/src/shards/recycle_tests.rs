@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::shards::test_world::{World, name};
+use crate::shards::test_world::{World, lanes, name};
 
 const IDLE_MS: u64 = 160_000;
 const CLAIM_MS: u64 = 8_000;
@@ -14,6 +14,7 @@ fn world() -> World {
     settings.waiting_idle_timeout_ms = IDLE_MS;
     settings.claim_timeout_ms = CLAIM_MS;
     settings.checkout_timeout_ms = 20_000;
+    settings.lanes = lanes(&["normal", "vip"]);
     World::new(settings)
 }
 
@@ -22,6 +23,7 @@ fn waiting() -> (World, TokenRef) {
     let mut settings = Settings::new(1, 1_000);
     settings.waiting_idle_timeout_ms = IDLE_MS;
     settings.claim_timeout_ms = 100_000_000;
+    settings.lanes = lanes(&["normal", "vip"]);
     let mut world = World::new(settings);
     world.enter().unwrap();
     let at = world.enter().unwrap();
@@ -58,6 +60,63 @@ fn who_is_heard_stays() {
     assert!(world.lives(at));
     world.step(1);
     assert!(!world.lives(at));
+}
+
+#[test]
+fn a_moved_tokens_clock_runs_on() {
+    let (mut world, at) = waiting();
+    world.step(IDLE_MS);
+    let to = world.move_to(at, "vip").unwrap();
+    assert!(world.lives(to) && !world.lives(at));
+    world.reign.recycler.check();
+    world.step(1);
+    assert!(!world.lives(to), "being moved is not being heard from");
+
+    let (mut world, at) = waiting();
+    world.step(IDLE_MS - 1);
+    world.poll(at);
+    let to = world.move_to(at, "vip").unwrap();
+    world.step(IDLE_MS - 1);
+    // By the ticket that it was given first.
+    world.poll(at);
+    world.step(IDLE_MS);
+    assert!(world.lives(to));
+    world.step(1);
+    assert!(!world.lives(to));
+    world.reign.recycler.check();
+}
+
+#[test]
+fn what_was_heard_of_a_moved_token_is_still_checkpointed() {
+    let (mut world, at) = waiting();
+    world.step(IDLE_MS / 4);
+    world.poll(at);
+    let heard_ms = world.now_ms;
+    let to = world.move_to(at, "vip").unwrap();
+    let ops = world.step(IDLE_MS / 8);
+    let Some(Op::Heard { tokens, .. }) = ops.first() else {
+        panic!("{ops:?}")
+    };
+    assert_eq!(tokens[..], [(to.lane, to.token, heard_ms)]);
+}
+
+#[test]
+fn to_be_called_ahead_is_not_to_be_heard() {
+    let (mut world, first) = waiting();
+    world
+        .configure(nowserving_line::SettingsPatch {
+            call_ahead: Some(nowserving_line::Change::Set(1)),
+            ..Default::default()
+        })
+        .unwrap();
+    let second = world.enter().unwrap();
+    world.step(IDLE_MS - 10);
+    world.leave(first);
+    assert!(world.line().status(second, 0).unwrap().call_ahead);
+    world.step(10);
+    assert!(world.lives(second));
+    world.step(1);
+    assert!(!world.lives(second));
 }
 
 #[test]
@@ -189,6 +248,7 @@ enum Step {
     Poll(usize),
     Leave(usize),
     Claim(usize),
+    Move(usize),
     /// At most a sixteenth of the timeout: a pass follows.
     Wait(u64),
     ChangeLeader,
@@ -200,6 +260,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0_usize..64).prop_map(Step::Poll),
         1 => (0_usize..64).prop_map(Step::Leave),
         2 => (0_usize..64).prop_map(Step::Claim),
+        1 => (0_usize..64).prop_map(Step::Move),
         8 => (1..IDLE_MS / 16).prop_map(Step::Wait),
         1 => Just(Step::ChangeLeader),
     ]
@@ -233,6 +294,11 @@ proptest! {
                 Step::Claim(n) => if let Some(at) = pick(n) {
                     let _ = world.claim(at);
                 },
+                // Who holds the old ticket goes on polling with it.
+                Step::Move(n) => if let Some(at) = pick(n) {
+                    let lane = world.line().resolve(at).lane;
+                    let _ = world.move_to(at, if lane == 0 { "vip" } else { "normal" });
+                },
                 Step::Wait(ms) => {
                     real_ms += ms;
                     world.step(ms);
@@ -253,7 +319,8 @@ proptest! {
             let idle = counts.gone_for(nowserving_line::Reason::Idle);
             let mut missing = 0;
             for (at, heard_ms) in &heard {
-                match world.line().live(at.lane, at.token) {
+                let now = world.line().resolve(*at);
+                match world.line().live(now.lane, now.token) {
                     None => {
                         let status = world.line().status(*at, 0).unwrap();
                         if status.reason == Some(Some(nowserving_line::Reason::Idle)) {
@@ -270,7 +337,10 @@ proptest! {
                 }
             }
             prop_assert!(missing <= idle);
-            heard.retain(|at, _| world.line().live(at.lane, at.token).is_some());
+            heard.retain(|at, _| {
+                let now = world.line().resolve(*at);
+                world.line().live(now.lane, now.token).is_some()
+            });
         }
     }
 }

@@ -92,9 +92,33 @@ impl Rig {
         run(&mut self.shard, &mut turn)
     }
 
+    /// Time passes in which users can be heard, a millisecond at a time.
+    pub fn pass_ms(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.now += 1_000;
+            self.hearing.echo(self.now);
+            self.hearing.advance(self.now);
+        }
+    }
+
+    /// Time passes in which nobody can be heard.
+    pub fn deaf_ms(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.now += 1_000;
+            self.hearing.advance(self.now);
+        }
+    }
+
+    /// In how many microseconds the loop would look for something to step.
+    pub fn next_step_us(&self) -> Option<Micros> {
+        let at = self.shard.next_step_at(&self.hearing)?;
+        Some(at.saturating_sub(self.now))
+    }
+
     /// As the loop's turn, until nothing is left to do.
     pub fn turn(&mut self) {
         self.with(|shard, turn| {
+            shard.step_lines(turn);
             shard.propose(turn);
             shard.ask_for_reads(turn);
         });
@@ -128,6 +152,9 @@ impl Rig {
             if self.shard.replica.role() == Role::Leader {
                 self.acknowledge();
                 assert!(self.shard.reign.is_some());
+                // A loop counts as it goes.
+                self.hearing.skip(self.now);
+                self.hearing.echo(self.now);
                 return;
             }
         }

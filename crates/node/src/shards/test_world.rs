@@ -2,7 +2,10 @@
 //! they are proposed, and the service clock moves only when told.
 #![allow(clippy::unwrap_used)]
 
-use nowserving_line::{Line, LineName, Lines, Op, Refused, Reply, Settings, Stamp, TokenRef};
+use nowserving_line::{
+    LaneName, LaneSettings, Line, LineName, Lines, Op, Refused, Reply, Settings, SettingsPatch,
+    Stamp, TokenRef,
+};
 
 use super::outbox::OutEvent;
 use super::reign::Reign;
@@ -18,6 +21,16 @@ pub struct World {
 
 pub fn name(text: &str) -> LineName {
     LineName::try_from(text).unwrap()
+}
+
+pub fn lane(text: &str) -> LaneName {
+    LaneName::try_from(text).unwrap()
+}
+
+/// Lanes without any privilege.
+pub fn lanes(names: &[&str]) -> Vec<LaneSettings> {
+    let names = names.iter();
+    names.map(|name| LaneSettings::new(lane(name))).collect()
 }
 
 impl World {
@@ -58,11 +71,39 @@ impl World {
         Ok(reply)
     }
 
+    pub fn configure(&mut self, patch: SettingsPatch) -> Result<Reply, Refused> {
+        self.apply(&Op::Configure {
+            line: name("shop"),
+            patch,
+            if_version: None,
+        })
+    }
+
+    /// Moves a token into another lane; gives what it is then.
+    pub fn move_to(&mut self, at: TokenRef, to: &str) -> Option<TokenRef> {
+        let at = self.line().resolve(at);
+        let from = self.line().lane_names().nth(usize::from(at.lane)).cloned();
+        let op = Op::Move {
+            line: name("shop"),
+            lane: from.unwrap(),
+            token: at.token,
+            to: lane(to),
+        };
+        match self.apply(&op) {
+            Ok(Reply::Status(status)) => Some(status.at),
+            _ => None,
+        }
+    }
+
     pub fn enter(&mut self) -> Option<TokenRef> {
+        self.enter_lane(None)
+    }
+
+    pub fn enter_lane(&mut self, lane: Option<LaneName>) -> Option<TokenRef> {
         let op = Op::Enter {
             line: name("shop"),
             key: None,
-            lane: None,
+            lane,
         };
         match self.apply(&op) {
             Ok(Reply::Status(status)) => Some(status.at),
