@@ -7,11 +7,12 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use nowserving_client::{
-    AdminLine, Code, Configure, Create, DeleteReply, LIST_LINES_MAX, LineList, ListLines,
+    AdminLine, Code, Configure, Create, DeleteReply, LIST_LINES_MAX, LaneName, LineList, ListLines,
     SettingsPatch,
 };
 
 use crate::args::Global;
+use crate::journal::{self, JournalArgs};
 use crate::output::{Output, WrongUsage};
 use crate::settings::{self, Setting, SettingsFlags};
 use crate::tables;
@@ -19,7 +20,7 @@ use crate::tables;
 /// How often a line that is being deleted is looked at.
 const DELETE_LOOK: Duration = Duration::from_millis(200);
 
-/// Creates, changes, shows, lists and deletes lines.
+/// Creates, changes, shows, lists and deletes lines; moves tokens; tells what happened.
 #[derive(Debug, Subcommand)]
 pub enum LineCommand {
     /// Creates a line.
@@ -27,7 +28,10 @@ pub enum LineCommand {
 Examples:
   nowserving line create shop-1 --seats 50 --queue-limit 10000
   nowserving line create concert --seats 200 --queue-limit 100000 \\
-      --claim-timeout-ms 60000 --label city=Taipei --label event=tour-7")]
+      --claim-timeout-ms 60000 --label city=Taipei --label event=tour-7
+  nowserving line create concert --seats 200 --queue-limit 100000 --phase pre_open \\
+      --lane normal --lane vip:boost=10m:limit=500 --lane staff:absolute \\
+      --admission-rate 20/40 --quota 5000 --standby-percent 10 --call-ahead 300")]
     Create(CreateArgs),
     /// Changes settings of a line, at once and all or none.
     #[command(after_help = "\
@@ -35,11 +39,23 @@ Nobody is thrown out when a limit is lowered.
 
 Examples:
   nowserving line set shop-1 --seats 80
-  nowserving line set shop-1 --unset claim_timeout_ms,labels
+  nowserving line set shop-1 --phase paused
+  nowserving line set shop-1 --lane normal --lane vip:boost=10m
+  nowserving line set shop-1 --admission-rate 0.5/3
+  nowserving line set shop-1 --unset claim_timeout_ms,admission_rate,labels
   nowserving line set shop-1 --queue-limit 0 --if-version 4711")]
     Set(SetArgs),
     /// Shows a line's settings, board and counts.
     Show(ShowArgs),
+    /// Moves a waiting token into another lane.
+    #[command(after_help = "\
+It gets the next number there, behind those who wait there already; what counts against the other
+lanes is when it entered. Its holder can go on with the old ticket.
+
+Example:
+  nowserving line move shop-1 --lane normal --token 17 --to vip")]
+    Move(MoveArgs),
+    Journal(JournalArgs),
     /// Lists lines by name.
     #[command(after_help = "\
 Examples:
@@ -87,6 +103,21 @@ pub struct SetArgs {
 pub struct ShowArgs {
     /// The line's name.
     name: String,
+}
+
+#[derive(Debug, Args)]
+pub struct MoveArgs {
+    /// The line's name.
+    name: String,
+    /// The lane that it is in.
+    #[arg(long, value_name = "LANE")]
+    lane: LaneName,
+    /// Its number there.
+    #[arg(long, value_name = "N")]
+    token: u64,
+    /// The lane that it shall be in.
+    #[arg(long, value_name = "LANE")]
+    to: LaneName,
 }
 
 #[derive(Debug, Args)]
@@ -148,6 +179,15 @@ pub async fn run(
         LineCommand::Show(args) => {
             let line = line(global, &args.name).await?.show().await?;
             output.answer(&line, |line| tables::line(line, output))?;
+        }
+        LineCommand::Move(args) => {
+            let line = line(global, &args.name).await?;
+            let status = line.move_token(args.lane, args.token, args.to).await?;
+            output.answer(&status, |status| tables::status(status, output))?;
+        }
+        LineCommand::Journal(args) => {
+            let line = line(global, args.line()).await?;
+            journal::run(&args, &line, output).await?;
         }
         LineCommand::List(args) => list(args, global, output).await?,
         LineCommand::Delete(args) => delete(args, global, output).await?,

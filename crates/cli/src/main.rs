@@ -6,6 +6,7 @@ mod cluster;
 mod demo;
 mod dev;
 mod embedded;
+mod journal;
 mod line;
 mod logs;
 mod node;

@@ -1,9 +1,13 @@
 //! A line's settings as flags.
 
+mod values;
+
 use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
-use nowserving_client::{Change, SettingsPatch};
+use nowserving_client::{AdmissionRate, Change, LaneSettings, Phase, Quota, SettingsPatch};
+
+pub use self::values::label;
 
 use crate::output::WrongUsage;
 
@@ -28,6 +32,36 @@ pub struct SettingsFlags {
     /// Where renewing ends, counted from the claim (default 3600000 = 1 h).
     #[arg(long, value_name = "MS")]
     checkout_max_ms: Option<u64>,
+    /// How fast seats are given: admissions a second, 0.001 to 1,000,000, and how many can be saved
+    /// up, 1 to 1,000,000 (default: as fast as seats become free).
+    #[arg(long, value_name = "PER_SECOND/BURST", value_parser = values::rate)]
+    admission_rate: Option<AdmissionRate>,
+    /// A lane, up to 8 times; the first is the default one. Replaces all lanes that were set.
+    /// Options: `boost=10m` (its tokens count as having entered so much earlier), `absolute` (it
+    /// is served before those that are not), `limit=N` (at most so many wait in it).
+    #[arg(long = "lane", value_name = "NAME[:OPTION]...", value_parser = values::lane)]
+    lanes: Vec<LaneSettings>,
+    /// The first so many waiting positions of a lane are called to prepare, 0 to 10,000,000
+    /// (default 0).
+    #[arg(long, value_name = "N")]
+    call_ahead: Option<u32>,
+    /// How many can complete, 1 to 1,000,000,000; then the line is sold out (default: no end).
+    #[arg(long, value_name = "N")]
+    quota: Option<u64>,
+    /// How many more than --quota may hope, as some will not complete: in percent of it, 0 to
+    /// 1,000 (default 0).
+    #[arg(long, value_name = "PERCENT", requires = "quota")]
+    standby_percent: Option<u32>,
+    /// Whether numbers and seats are given: `pre_open` and `paused` give numbers only, `draining`
+    /// seats only, `closed` neither, and sends everybody away (default open).
+    #[arg(long, value_parser = values::phase())]
+    phase: Option<Phase>,
+    /// Positions past it are not shown exactly, 1 to 10,000,000 (default: all are).
+    #[arg(long, value_name = "N")]
+    position_cap: Option<u32>,
+    /// Whether a claim also completes, and gives the seat on at once (default false).
+    #[arg(long, value_name = "BOOL")]
+    release_on_claim: Option<bool>,
     /// Whether to publish an event per token, not only boards (default true).
     #[arg(long, value_name = "BOOL")]
     token_events: Option<bool>,
@@ -45,6 +79,13 @@ pub enum Setting {
     ClaimTimeoutMs,
     CheckoutTimeoutMs,
     CheckoutMaxMs,
+    AdmissionRate,
+    Lanes,
+    CallAhead,
+    Quota,
+    Phase,
+    PositionCap,
+    ReleaseOnClaim,
     TokenEvents,
     Labels,
 }
@@ -62,6 +103,18 @@ impl SettingsFlags {
             claim_timeout_ms: self.claim_timeout_ms.map(Change::Set),
             checkout_timeout_ms: self.checkout_timeout_ms.map(Change::Set),
             checkout_max_ms: self.checkout_max_ms.map(Change::Set),
+            admission_rate: self.admission_rate.map(Change::Set),
+            lanes: (!self.lanes.is_empty()).then_some(Change::Set(self.lanes)),
+            call_ahead: self.call_ahead.map(Change::Set),
+            quota: self.quota.map(|total| {
+                Change::Set(Quota {
+                    total,
+                    standby_percent: self.standby_percent.unwrap_or(0),
+                })
+            }),
+            phase: self.phase.map(Change::Set),
+            position_cap: self.position_cap.map(Change::Set),
+            release_on_claim: self.release_on_claim.map(Change::Set),
             token_events: self.token_events.map(Change::Set),
             labels: (!self.labels.is_empty())
                 .then(|| Change::Set(self.labels.into_iter().collect::<BTreeMap<_, _>>())),
@@ -74,6 +127,13 @@ impl SettingsFlags {
                 Setting::ClaimTimeoutMs => put_back(&mut patch.claim_timeout_ms, setting)?,
                 Setting::CheckoutTimeoutMs => put_back(&mut patch.checkout_timeout_ms, setting)?,
                 Setting::CheckoutMaxMs => put_back(&mut patch.checkout_max_ms, setting)?,
+                Setting::AdmissionRate => put_back(&mut patch.admission_rate, setting)?,
+                Setting::Lanes => put_back(&mut patch.lanes, setting)?,
+                Setting::CallAhead => put_back(&mut patch.call_ahead, setting)?,
+                Setting::Quota => put_back(&mut patch.quota, setting)?,
+                Setting::Phase => put_back(&mut patch.phase, setting)?,
+                Setting::PositionCap => put_back(&mut patch.position_cap, setting)?,
+                Setting::ReleaseOnClaim => put_back(&mut patch.release_on_claim, setting)?,
                 Setting::TokenEvents => put_back(&mut patch.token_events, setting)?,
                 Setting::Labels => put_back(&mut patch.labels, setting)?,
             }
@@ -92,14 +152,6 @@ fn put_back<T>(change: &mut Option<Change<T>>, setting: Setting) -> Result<(), W
     }
     *change = Some(Change::Unset);
     Ok(())
-}
-
-/// `name=value`
-pub fn label(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("not NAME=VALUE".to_owned()),
-    }
 }
 
 #[cfg(test)]
@@ -132,7 +184,9 @@ mod tests {
     fn every_setting_has_its_flag() {
         let all = "--seats 7 --queue-limit 15 --waiting-idle-timeout-ms 1000 --claim-timeout-ms 2000 \
             --checkout-timeout-ms 3000 --checkout-max-ms 4000 --token-events false \
-            --label city=Oslo --label note=a=b";
+            --admission-rate 0.5/3 --lane normal --lane vip:boost=10m:limit=9 --call-ahead 5 \
+            --quota 100 --standby-percent 20 --phase paused --position-cap 1000 \
+            --release-on-claim true --label city=Oslo --label note=a=b";
         let patch = patch(&all.replace('\\', " ")).unwrap();
         let set = nowserving_client::Settings::create(&patch).unwrap();
         assert_eq!((set.seats, set.queue_limit), (7, 15));
@@ -141,7 +195,15 @@ mod tests {
             (1000, 2000)
         );
         assert_eq!((set.checkout_timeout_ms, set.checkout_max_ms), (3000, 4000));
-        assert!(!set.token_events);
+        assert!(!set.token_events && set.release_on_claim);
+        let rate = set.admission_rate.unwrap();
+        assert_eq!((rate.per_second_micro, rate.burst), (500_000, 3));
+        assert_eq!(set.lanes.len(), 2);
+        assert_eq!(set.lanes[1].boost_ms, 600_000);
+        assert_eq!((set.call_ahead, set.position_cap), (5, Some(1000)));
+        let quota = set.quota.unwrap();
+        assert_eq!((quota.total, quota.standby_percent), (100, 20));
+        assert_eq!(set.phase, Phase::Paused);
         assert_eq!(set.labels["note"], "a=b");
         assert_eq!(set.labels.len(), 2);
     }
@@ -149,11 +211,16 @@ mod tests {
     #[test]
     fn unset_puts_back_all_but_the_required_two() {
         let all = "--unset waiting_idle_timeout_ms,claim_timeout_ms,checkout_timeout_ms \
-            --unset checkout_max_ms --unset token_events --unset labels";
+            --unset checkout_max_ms --unset token_events --unset labels \
+            --unset admission_rate,lanes,call_ahead,quota,phase,position_cap,release_on_claim";
         let patch = patch(&all.replace('\\', " ")).unwrap();
         assert_eq!(patch.seats, None);
         assert_eq!(patch.checkout_max_ms, Some(Change::Unset));
         assert_eq!(patch.labels, Some(Change::Unset));
+        assert_eq!(patch.admission_rate, Some(Change::Unset));
+        assert_eq!(patch.lanes, Some(Change::Unset));
+        let default = nowserving_client::Settings::new(1, 0);
+        assert_eq!(default.with(&patch), Ok(default));
     }
 
     #[test]
@@ -163,9 +230,8 @@ mod tests {
     }
 
     #[test]
-    fn labels_need_a_name() {
-        assert!(label("=x").is_err());
-        assert!(label("x").is_err());
-        assert_eq!(label("x="), Ok(("x".to_owned(), String::new())));
+    fn a_standby_share_is_one_of_a_quota() {
+        let words = ["probe", "--standby-percent", "20"];
+        assert!(Probe::try_parse_from(words).is_err());
     }
 }

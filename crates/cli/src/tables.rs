@@ -1,5 +1,8 @@
 //! Answers as people read them.
 
+mod journal;
+mod settings;
+
 use std::collections::BTreeMap;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, TableStyle, presets};
@@ -7,6 +10,8 @@ use nowserving_client::{
     BoardReply, ClusterStatus, InfoReply, LineList, LineReply, NodeStatus, State, StatusReply,
 };
 
+pub use self::journal::journal;
+use self::settings::settings_table;
 use crate::output::Output;
 
 /// A table in the one style of this program: numbers to the right.
@@ -88,14 +93,24 @@ pub fn status(status: &StatusReply, output: &Output) -> String {
     sheet.pair("token", status.token);
     let state = sheet.tint(status.state.as_str(), state_color(status.state));
     sheet.row(vec![Cell::new("state"), state]);
+    if let Some(position) = position(status) {
+        sheet.pair("position", position);
+    }
     let optional = [
-        ("position", status.position),
-        ("ahead", status.ahead),
+        ("ahead", status.ahead.filter(|_| !status.position_capped)),
         ("epoch", status.epoch),
     ];
     for (name, value) in optional {
         if let Some(value) = value {
             sheet.pair(name, value);
+        }
+    }
+    if status.call_ahead {
+        sheet.pair("call ahead", "prepare now");
+    }
+    for (name, ms) in [("eta", status.eta_ms), ("eta p90", status.eta_p90_ms)] {
+        if let Some(ms) = ms.flatten() {
+            sheet.pair(name, duration(ms));
         }
     }
     if let Some(at_ms) = status.expires_at_ms {
@@ -115,8 +130,14 @@ pub fn status(status: &StatusReply, output: &Output) -> String {
 /// Where a token stands, in one line.
 pub fn place_line(status: &StatusReply) -> String {
     let mut text = format!("token {} {}", status.token, status.state.as_str());
-    if let (Some(position), Some(ahead)) = (status.position, status.ahead) {
-        text.push_str(&format!(", position {position} ({ahead} ahead)"));
+    if let Some(position) = position(status) {
+        text.push_str(&format!(", position {position}"));
+    }
+    if let Some(ahead) = status.ahead.filter(|_| !status.position_capped) {
+        text.push_str(&format!(" ({ahead} ahead)"));
+    }
+    if status.call_ahead {
+        text.push_str(", called ahead");
     }
     if let Some(at_ms) = status.expires_at_ms {
         text.push_str(&format!(
@@ -128,6 +149,12 @@ pub fn place_line(status: &StatusReply) -> String {
         text.push_str(&format!(", {reason}"));
     }
     format!("{text}, version {}", status.version)
+}
+
+/// `8`; past a cap of 100, `100+`.
+fn position(status: &StatusReply) -> Option<String> {
+    let plus = if status.position_capped { "+" } else { "" };
+    status.position.map(|position| format!("{position}{plus}"))
 }
 
 /// A board, in one line.
@@ -225,26 +252,6 @@ pub fn line(line: &LineReply, output: &Output) -> String {
         line.settings_version,
         line.incarnation
     )
-}
-
-/// Every setting under its own name: what is shown can be typed.
-fn settings_table(settings: &serde_json::Value, output: &Output) -> String {
-    let mut sheet = Sheet::pairs(output);
-    for (name, value) in settings.as_object().into_iter().flatten() {
-        match (value.as_u64(), value.as_object()) {
-            (Some(ms), _) if name.ends_with("_ms") => {
-                sheet.pair(name, format!("{ms} ({})", duration(ms)));
-            }
-            (_, Some(words)) => {
-                let words = words
-                    .iter()
-                    .map(|(name, word)| format!("{name}={}", word.as_str().unwrap_or_default()));
-                sheet.pair(name, words.collect::<Vec<_>>().join(", "));
-            }
-            _ => sheet.pair(name, value),
-        }
-    }
-    sheet.text()
 }
 
 /// A list of lines.

@@ -177,3 +177,100 @@ fn ranges_merge() {
     assert_eq!(ranges(&[7, 0, 1, 2, 3]), "0-3, 7");
     assert_eq!(ranges(&[]), "");
 }
+
+#[test]
+fn positions_past_the_cap_and_calls_are_said() {
+    let capped = StatusReply {
+        position_capped: true,
+        ..waiting()
+    };
+    assert_eq!(
+        place_line(&capped),
+        "token 18 waiting, position 8+, version 4711"
+    );
+    assert!(status(&capped, &PLAIN).contains("8+"));
+    assert!(!status(&capped, &PLAIN).contains("ahead"));
+    let called = StatusReply {
+        call_ahead: true,
+        ..waiting()
+    };
+    assert!(place_line(&called).contains("(7 ahead), called ahead"));
+    assert!(status(&called, &PLAIN).contains("prepare now"));
+}
+
+#[test]
+fn settings_are_shown_as_they_are_typed() {
+    let text = settings_table(
+        &json!({
+            "admission_rate": {"per_second": 0.5, "burst": 3},
+            "lanes": [
+                {"name": "normal", "boost_ms": 0, "absolute": false, "queue_limit": null},
+                {"name": "vip", "boost_ms": 5_400_000, "absolute": true, "queue_limit": 9}
+            ],
+            "quota": {"total": 500, "standby_percent": 10}, "phase": "paused",
+            "position_cap": null, "release_on_claim": true
+        }),
+        &PLAIN,
+    );
+    for words in [
+        "0.5/3 (0.5 a second, up to 3 at once)",
+        "normal, vip:boost=1h30m:absolute:limit=9",
+        "500, standby 10 %",
+        "paused\n",
+        "true",
+    ] {
+        assert!(text.contains(words), "{words}:\n{text}");
+    }
+    assert!(!text.contains("null"), "{text}");
+    let users = settings_table(
+        &json!({"lanes": ["normal", "vip"], "quota": {"total": 5}}),
+        &PLAIN,
+    );
+    assert!(
+        users.contains("normal, vip") && users.contains("5"),
+        "{users}"
+    );
+}
+
+#[test]
+fn a_journal_says_who_came_before_and_why() {
+    let told = |value| journal(&serde_json::from_value(value).unwrap(), &PLAIN);
+    let text = told(json!({
+        "line": "shop-1", "incarnation": 4096, "next": 60,
+        "entries": [
+            {"version": 40, "at_ms": 1_766_222_333_444_u64, "what": "configured"},
+            {"version": 50, "at_ms": 1_000_000, "what": "moved", "lane": "normal", "token": 17,
+                "entered_at_ms": 0, "to_lane": "vip", "to_token": 3},
+            {"version": 60, "at_ms": 1_090_000, "what": "admitted", "lane": "vip", "token": 3,
+                "entered_at_ms": 0, "boost_ms": 600_000}
+        ],
+        "explain": {
+            "lane": "vip", "token": 3, "entered_at_ms": 0, "own_lane_before": 12,
+            "overtakers": [{"lane": "staff", "token": 5, "entered_at_ms": 90_000,
+                "admitted_at_ms": 95_000, "version": 30, "by": "absolute"}],
+            "overtakers_total": 3, "cut": true
+        }
+    }));
+    for words in [
+        "2025-12-20 09:18:53.444",
+        "moved to vip 3",
+        "admitted, lane boost 10 min",
+        "more with --after 60",
+        "vip 3 entered at 1970-01-01 00:00:00.000, admitted 18 min 10 s later",
+        "12 of its own lane",
+        "3 of other lanes who had entered later",
+        "its lane was absolute",
+        "1 min 30 s",
+        "and 2 more",
+        "does not reach back",
+    ] {
+        assert!(text.contains(words), "{words}:\n{text}");
+    }
+    let text = told(json!({
+        "line": "shop-1", "incarnation": 4096, "next": null, "entries": [],
+        "explain": {"lane": "vip", "token": 3, "entered_at_ms": null, "own_lane_before": 0,
+            "overtakers": [], "overtakers_total": 0, "cut": true}
+    }));
+    assert!(text.contains("nothing is in the journal"), "{text}");
+    assert!(text.contains("forgotten"), "{text}");
+}

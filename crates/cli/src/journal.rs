@@ -1,0 +1,69 @@
+//! `nowserving line journal`: why was X before me?
+
+use clap::Args;
+use nowserving_client::{AdminLine, JOURNAL_LIMIT_MAX, Journal, JournalReply, LaneName};
+
+use crate::output::Output;
+use crate::tables;
+
+/// Tells what happened in a line, and why others came before a token.
+///
+/// Who was admitted, moved or went, when and why, oldest first; a line keeps the newest 4,096
+/// entries. With --token, also who was admitted before it though they entered later.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nowserving line journal shop-1 --limit 20
+  nowserving line journal shop-1 --token 17               why did it take so long?
+  nowserving line journal shop-1 --lane vip --after 4711 --json")]
+pub struct JournalArgs {
+    /// The line's name.
+    name: String,
+    /// Only what happened in this lane; with --token, the lane of its number (by default the
+    /// line's first).
+    #[arg(long, value_name = "LANE")]
+    lane: Option<LaneName>,
+    /// Only what happened to this token, and who came before it.
+    #[arg(long, value_name = "N")]
+    token: Option<u64>,
+    /// Begin after this version.
+    #[arg(long, value_name = "VERSION")]
+    after: Option<u64>,
+    /// How many entries at most.
+    #[arg(
+        long, value_name = "N", default_value_t = 4_096,
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000)
+    )]
+    limit: u64,
+}
+
+impl JournalArgs {
+    /// The line's name.
+    pub fn line(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Asks page by page until there is no more, or enough.
+pub async fn run(args: &JournalArgs, line: &AdminLine, output: &Output) -> anyhow::Result<()> {
+    let mut page = Journal {
+        after: args.after,
+        limit: Some(args.limit.min(JOURNAL_LIMIT_MAX)),
+        lane: args.lane.clone(),
+        token: args.token,
+    };
+    let mut all = line.journal(&page).await?;
+    while let Some(next) = all.next
+        && let Some(left) = args.limit.checked_sub(all.entries.len() as u64)
+        && left > 0
+    {
+        page.after = Some(next);
+        page.limit = Some(left.min(JOURNAL_LIMIT_MAX));
+        let got: JournalReply = line.journal(&page).await?;
+        // A page without entries that still names a next one: no endless loop.
+        all.next = got.next.filter(|_| !got.entries.is_empty());
+        all.entries.extend(got.entries);
+        all.explain = got.explain.or(all.explain);
+    }
+    output.answer(&all, |all| tables::journal(all, output))
+}

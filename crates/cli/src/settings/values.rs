@@ -1,0 +1,112 @@
+//! Settings that are more than a number, as they are typed and shown.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use nowserving_client::{AdmissionRate, LaneName, LaneSettings, PerSecond, Phase};
+
+/// `name=value`
+pub fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("not NAME=VALUE".to_owned()),
+    }
+}
+
+/// The contract's words for phases.
+pub fn phase() -> impl TypedValueParser<Value = Phase> {
+    let words = PossibleValuesParser::new(Phase::ALL.map(Phase::as_str));
+    words.try_map(|word| Phase::parse(&word).ok_or("not a phase"))
+}
+
+/// `per_second/burst`
+pub fn rate(text: &str) -> Result<AdmissionRate, String> {
+    let (per_second, burst) = text
+        .split_once('/')
+        .ok_or("not PER_SECOND/BURST, as in 10/20")?;
+    let number = per_second.parse().ok();
+    let per_second = number
+        .and_then(PerSecond::from_f64)
+        .ok_or("PER_SECOND: a number from 0.001 to 1000000")?;
+    let burst = burst.parse().map_err(|_| "BURST: 1 to 1000000")?;
+    Ok(AdmissionRate {
+        per_second_micro: per_second.micro(),
+        burst,
+    })
+}
+
+/// `name[:boost=10m][:absolute][:limit=100]`
+pub fn lane(text: &str) -> Result<LaneSettings, String> {
+    let mut parts = text.split(':');
+    let name = parts.next().unwrap_or_default();
+    let name = LaneName::try_from(name).map_err(|error| format!("{name:?}: {error}"))?;
+    let mut lane = LaneSettings::new(name);
+    for part in parts {
+        match part.split_once('=') {
+            None if part == "absolute" => lane.absolute = true,
+            Some(("boost", time)) => lane.boost_ms = milliseconds(time)?,
+            Some(("limit", number)) => {
+                let number = number.parse();
+                lane.queue_limit = Some(number.map_err(|_| "limit: 0 to 10000000")?);
+            }
+            _ => return Err(format!("{part:?} is none of boost=TIME, absolute, limit=N")),
+        }
+    }
+    Ok(lane)
+}
+
+fn milliseconds(text: &str) -> Result<u64, String> {
+    let wrong = || format!("boost: a time such as 90s, 10m or 1h30m, not {text:?}");
+    let time = humantime::parse_duration(text).map_err(|_| wrong())?;
+    if time.subsec_nanos() % 1_000_000 != 0 {
+        return Err(wrong());
+    }
+    u64::try_from(time.as_millis()).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn labels_need_a_name() {
+        assert!(label("=x").is_err());
+        assert!(label("x").is_err());
+        assert_eq!(label("x="), Ok(("x".to_owned(), String::new())));
+    }
+
+    #[test]
+    fn rates_are_whole_millionths() {
+        let fast = rate("10/20").unwrap();
+        assert_eq!((fast.per_second_micro, fast.burst), (10_000_000, 20));
+        assert_eq!(rate("0.0015/1").unwrap().per_second_micro, 1_500);
+        for bad in [
+            "10", "10/", "/5", "x/5", "0/5", "-1/5", "10/-1", "NaN/1", "1e9/1",
+        ] {
+            assert!(rate(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn lanes_have_a_name_and_what_else_is_said() {
+        let plain = lane("normal").unwrap();
+        assert_eq!(plain, LaneSettings::new("normal".parse().unwrap()));
+        let vip = lane("vip:boost=1h30m:absolute:limit=100").unwrap();
+        assert_eq!((vip.boost_ms, vip.absolute), (5_400_000, true));
+        assert_eq!(vip.queue_limit, Some(100));
+        assert_eq!(lane("x:boost=250ms").unwrap().boost_ms, 250);
+        for bad in [
+            "",
+            "a b",
+            "x:",
+            "x:fast",
+            "x:boost",
+            "x:boost=10",
+            "x:boost=10us",
+            "x:limit=",
+            "x:limit=-1",
+            "x:absolute=yes",
+        ] {
+            assert!(lane(bad).is_err(), "{bad}");
+        }
+    }
+}

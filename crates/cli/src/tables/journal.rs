@@ -1,0 +1,149 @@
+//! What happened in a line, and why.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use comfy_table::Cell;
+use nowserving_client::{Explained, JournalEntryReply, JournalReply, LaneName, OvertakerReply};
+
+use super::{Sheet, duration, number};
+use crate::output::Output;
+
+/// The last moment that has a date of four digits: 9999-12-31.
+const DATE_MS_MAX: u64 = 253_402_300_799_999;
+
+/// The entries; with a token, then who came before it.
+pub fn journal(journal: &JournalReply, output: &Output) -> String {
+    let mut text = if journal.entries.is_empty() {
+        "nothing is in the journal".to_owned()
+    } else {
+        entries(&journal.entries, output)
+    };
+    if let Some(next) = journal.next {
+        text.push_str(&format!("\nmore with --after {next}"));
+    }
+    if let Some(explained) = &journal.explain {
+        text.push('\n');
+        text.push_str(&explain(explained, &journal.entries, output));
+    }
+    text
+}
+
+fn entries(entries: &[JournalEntryReply], output: &Output) -> String {
+    let header = ["version", "service clock", "lane", "token", "what", "after"];
+    let mut sheet = Sheet::new(&header, output);
+    for entry in entries {
+        let since = entry.entered_at_ms.map(|ms| entry.at_ms.saturating_sub(ms));
+        sheet.row(vec![
+            number(entry.version),
+            Cell::new(clock(entry.at_ms)),
+            Cell::new(entry.lane.as_ref().map_or("-", LaneName::as_str)),
+            number(or_dash(entry.token)),
+            Cell::new(what(entry)),
+            number(or_dash(since.map(duration))),
+        ]);
+    }
+    sheet.text()
+}
+
+fn what(entry: &JournalEntryReply) -> String {
+    let mut text = entry.what.clone();
+    if let Some(reason) = &entry.reason {
+        text.push_str(&format!(", {reason}"));
+    }
+    if entry.absolute {
+        text.push_str(", lane absolute");
+    }
+    if let Some(boost_ms) = entry.boost_ms {
+        text.push_str(&format!(", lane boost {}", duration(boost_ms)));
+    }
+    if let (Some(lane), Some(token)) = (&entry.to_lane, entry.to_token) {
+        text.push_str(&format!(" to {lane} {token}"));
+    }
+    text
+}
+
+fn explain(explained: &Explained, entries: &[JournalEntryReply], output: &Output) -> String {
+    let name = format!("{} {}", explained.lane, explained.token);
+    let Some(entered_at_ms) = explained.entered_at_ms else {
+        return format!("{name}: all of it is forgotten");
+    };
+    let admitted = entries.iter().find(|entry| entry.what == "admitted");
+    let until = match admitted {
+        Some(entry) => {
+            let waited_ms = entry.at_ms.saturating_sub(entered_at_ms);
+            format!("admitted {} later", duration(waited_ms))
+        }
+        None => "not admitted".to_owned(),
+    };
+    let mut text = format!(
+        "{name} entered at {}, {until}\nbefore it: {} of its own lane, by their numbers; {} of \
+         other lanes who had entered later",
+        clock(entered_at_ms),
+        explained.own_lane_before,
+        explained.overtakers_total,
+    );
+    if !explained.overtakers.is_empty() {
+        text.push('\n');
+        text.push_str(&overtakers(explained, entered_at_ms, output));
+    }
+    let listed = explained.overtakers.len() as u64;
+    let unlisted = explained.overtakers_total.saturating_sub(listed);
+    if unlisted > 0 {
+        text.push_str(&format!("\nand {unlisted} more"));
+    }
+    if explained.cut {
+        text.push_str("\nthe journal does not reach back to when it entered: there may be more");
+    }
+    text
+}
+
+fn overtakers(explained: &Explained, entered_at_ms: u64, output: &Output) -> String {
+    let header = [
+        "lane",
+        "token",
+        "entered\nlater by",
+        "admitted at",
+        "because",
+    ];
+    let mut sheet = Sheet::new(&header, output);
+    for overtaker in &explained.overtakers {
+        let later_ms = overtaker.entered_at_ms.saturating_sub(entered_at_ms);
+        sheet.row(vec![
+            Cell::new(overtaker.lane.as_str()),
+            number(overtaker.token),
+            number(duration(later_ms)),
+            Cell::new(clock(overtaker.admitted_at_ms)),
+            Cell::new(because(overtaker, explained)),
+        ]);
+    }
+    sheet.text()
+}
+
+fn because(overtaker: &OvertakerReply, explained: &Explained) -> String {
+    let Explained {
+        lane: own, token, ..
+    } = explained;
+    match (overtaker.by.as_str(), overtaker.boost_ms) {
+        ("absolute", _) => "its lane was absolute".to_owned(),
+        ("boost", Some(ms)) => format!("its lane's boost was larger by {}", duration(ms)),
+        ("behind_its_lane", _) => {
+            format!("those before {token} in {own} were not first yet")
+        }
+        (other, _) => other.to_owned(),
+    }
+}
+
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// A reading of the service clock: it begins as a date, and then runs only while the line is
+/// served, so it is behind the clock on the wall by all that it stood still.
+fn clock(ms: u64) -> String {
+    if ms > DATE_MS_MAX {
+        return ms.to_string();
+    }
+    let time = UNIX_EPOCH + Duration::from_millis(ms);
+    let text = humantime::format_rfc3339_millis(time).to_string();
+    text.replace('T', " ").trim_end_matches('Z').to_owned()
+}

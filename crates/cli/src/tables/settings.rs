@@ -1,0 +1,69 @@
+//! Settings as they are typed.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Sheet, duration};
+use crate::output::Output;
+
+/// Every setting under its own name: what is shown can be typed.
+pub fn settings_table(settings: &Value, output: &Output) -> String {
+    let mut sheet = Sheet::pairs(output);
+    for (name, value) in settings.as_object().into_iter().flatten() {
+        sheet.pair(name, text(name, value));
+    }
+    sheet.text()
+}
+
+fn text(name: &str, value: &Value) -> String {
+    match (name, value) {
+        (_, Value::Null) => "-".to_owned(),
+        (_, Value::String(word)) => word.clone(),
+        ("lanes", Value::Array(lanes)) => {
+            let lanes: Vec<String> = lanes.iter().map(lane).collect();
+            lanes.join(", ")
+        }
+        ("admission_rate", Value::Object(rate)) => {
+            let part = |name| rate.get(name).map(Value::to_string).unwrap_or_default();
+            let (per_second, burst) = (part("per_second"), part("burst"));
+            format!("{per_second}/{burst} ({per_second} a second, up to {burst} at once)")
+        }
+        ("quota", Value::Object(quota)) => {
+            let total = quota.get("total").unwrap_or(value);
+            match quota.get("standby_percent").and_then(Value::as_u64) {
+                Some(percent) => format!("{total}, standby {percent} %"),
+                None => total.to_string(),
+            }
+        }
+        (_, Value::Object(words)) => {
+            let words = words
+                .iter()
+                .map(|(name, word)| format!("{name}={}", word.as_str().unwrap_or_default()));
+            words.collect::<Vec<_>>().join(", ")
+        }
+        (name, value) => match value.as_u64().filter(|_| name.ends_with("_ms")) {
+            Some(ms) => format!("{ms} ({})", duration(ms)),
+            None => value.to_string(),
+        },
+    }
+}
+
+/// As `--lane` takes it; users see the name alone.
+fn lane(lane: &Value) -> String {
+    if let Some(name) = lane.as_str() {
+        return name.to_owned();
+    }
+    let mut text = lane["name"].as_str().unwrap_or_default().to_owned();
+    if let Some(boost_ms) = lane["boost_ms"].as_u64().filter(|ms| *ms > 0) {
+        let boost = humantime::format_duration(Duration::from_millis(boost_ms)).to_string();
+        text.push_str(&format!(":boost={}", boost.replace(' ', "")));
+    }
+    if lane["absolute"].as_bool() == Some(true) {
+        text.push_str(":absolute");
+    }
+    if let Some(limit) = lane["queue_limit"].as_u64() {
+        text.push_str(&format!(":limit={limit}"));
+    }
+    text
+}
