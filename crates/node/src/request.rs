@@ -108,8 +108,8 @@ pub enum Question {
 /// Everything a client can ask of the shard loop.
 #[derive(Debug)]
 pub enum Inbound {
-    /// About one line.
-    Line(Request),
+    /// About one line. Boxed, as all settings of a line have their place in one.
+    Line(Box<Request>),
     /// About the cluster.
     Cluster(Question, ReplyTo),
 }

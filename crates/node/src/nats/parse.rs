@@ -160,7 +160,7 @@ impl Parser {
             forwarded,
             keyless,
         };
-        Ok((Read::Line(read), deadline))
+        Ok((Read::Line(Box::new(read)), deadline))
     }
 
     fn user_ask(
@@ -234,7 +234,7 @@ impl Parser {
 
 /// A well-formed request, before it is given its way back.
 enum Read {
-    Line(ReadLine),
+    Line(Box<ReadLine>),
     Cluster(Question),
 }
 
@@ -254,13 +254,13 @@ impl Read {
                 for_leader: read.for_leader,
                 forwarded: read.forwarded,
                 keyless: read.keyless,
-                inbound: Inbound::Line(Request {
+                inbound: Inbound::Line(Box::new(Request {
                     shard: read.shard,
                     line: read.line,
                     ask: read.ask,
                     reply,
                     deadline,
-                }),
+                })),
             },
             Read::Cluster(question) => Parsed {
                 for_leader: false,

@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 use super::forward::{Forwarder, is_repeatable};
 use super::parse::{Parsed, Parser};
 use super::respond::Responder;
-use crate::request::{Inbound, Request};
+use crate::request::Inbound;
 use crate::shards::Listen;
 use crate::shards::outbox::overloaded;
 
@@ -281,7 +281,10 @@ impl Service {
             inbound
         };
         self.responder.stats.turn_away();
-        let (Inbound::Line(Request { reply, .. }) | Inbound::Cluster(_, reply)) = refused;
+        let reply = match refused {
+            Inbound::Line(request) => request.reply,
+            Inbound::Cluster(_, reply) => reply,
+        };
         self.responder.refuse(&reply, overloaded()).await;
     }
 }

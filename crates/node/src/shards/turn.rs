@@ -183,7 +183,7 @@ impl Shards {
                     out: &mut self.out,
                 };
                 if let Some(shard) = self.shards.get_mut(request.shard as usize) {
-                    shard.take(request, &mut turn);
+                    shard.take(*request, &mut turn);
                 }
             }
             Inbound::Cluster(question, reply) => self.question(&question, reply, now),
