@@ -204,7 +204,7 @@ impl Node {
             inputs,
             outputs,
             Persister::start(self.log.clone())?,
-            shards::snapshots::Writer::start(snapshot_dir)?,
+            shards::snapshots::Writer::start(snapshot_dir, &self.config, self.log.clone())?,
             now,
         );
         let (ended, wait) = tokio::sync::oneshot::channel();

@@ -4,13 +4,11 @@ use std::time::Duration;
 
 use nowserving_line::Op;
 use nowserving_protocol::admin::{ClusterStatus, NodeStatus, ShardStatus};
-use nowserving_protocol::snapshot;
 
 use super::group::{Shard, Turn};
 use super::outbox::OutEvent;
 use super::{Listen, Shards, snapshots};
 use crate::clock::Micros;
-use crate::config::Config;
 use crate::shards::balance::{DEAF_MAX, Peer};
 use crate::shards::persist::{Job, Persister};
 
@@ -168,7 +166,7 @@ impl Shards {
         }
     }
 
-    /// Starts one snapshot at most: encoding a large shard takes this thread's time.
+    /// Starts one snapshot at most.
     fn snapshot_due(&mut self, now: Micros) {
         if self.snapshots.jobs.is_full() {
             return;
@@ -181,7 +179,12 @@ impl Shards {
         });
         if let Some(shard) = due.and_then(|at| self.shards.get_mut(at)) {
             shard.pins_files = false;
-            Self::snapshot(&self.config, &self.snapshots, shard);
+            let job = snapshots::Job {
+                shard: shard.id,
+                index: shard.replica.applied(),
+            };
+            // Not full, as we have looked and nobody else sends.
+            shard.snapshotting = self.snapshots.jobs.try_send(job).is_ok();
         }
     }
 
@@ -199,27 +202,6 @@ impl Shards {
             }
             Self::cut(&self.persister, shard);
         }
-    }
-
-    fn snapshot(config: &Config, writer: &snapshots::Writer, shard: &mut Shard) {
-        let index = shard.replica.applied();
-        let Some(term) = shard.replica.term_at(index) else {
-            return;
-        };
-        let header = snapshot::Header {
-            cluster: config.cluster.clone(),
-            shard: shard.id,
-            index,
-            term,
-            voters: config.nodes.clone(),
-        };
-        let job = snapshots::Job {
-            shard: shard.id,
-            index,
-            bytes: snapshot::encode(&header, &shard.lines),
-        };
-        // Not full, as we have looked and nobody else sends.
-        shard.snapshotting = writer.jobs.try_send(job).is_ok();
     }
 
     /// A snapshot is on disk, or could not be written.
