@@ -287,10 +287,7 @@ impl Cluster {
                 living.push(node.id);
             }
         }
-        eventually("every shard is served", patience, async || {
-            self.all_served().await
-        })
-        .await?;
+        self.wait_served().await?;
         // Each shard has a home, in turn over the nodes; until all are there, hand-overs would
         // disturb tests that look for who leads what.
         let nodes = self.options.nodes;
@@ -302,6 +299,19 @@ impl Cluster {
             });
             Ok(at_home.then_some(()))
         })
+        .await
+    }
+
+    /// Waits until the leader of each shard answers, whoever that is.
+    ///
+    /// # Errors
+    /// They do not within 30 s.
+    pub async fn wait_served(&self) -> Result<()> {
+        eventually(
+            "every shard is served",
+            Duration::from_secs(30),
+            async || self.all_served().await,
+        )
         .await
     }
 
