@@ -1,5 +1,5 @@
 //! The answers to bad luck: `outcome_unknown`, `not_leader`, `overloaded` and `unavailable`, which
-//! no request brings about in a cluster that is well. Here nodes are made to stand still (SIGSTOP).
+//! no request brings about in a cluster that is well. Here nodes stand still (SIGSTOP) or die.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -128,7 +128,11 @@ pub async fn too_much_to_do(cluster: &mut Cluster) -> Result<()> {
     api.admin(line, "create", json!({"seats": 1, "queue_limit": 10_000}))
         .await?;
     let leader = cluster.leader_of(line).await?;
-    signal_others(cluster, leader, Signal::STOP)?;
+    let others: Vec<u64> = cluster.ids().filter(|id| *id != leader).collect();
+    // Killed, not stopped: what came for one that only stands still, it would take up later.
+    for id in &others {
+        cluster.process(*id)?.kill().await?;
+    }
     let alone = api.within(500);
     eventually("a leader finds that it is alone", PATIENCE, async || {
         let reply = alone.ask(line, "enter", &json!({"key": "first"})).await?;
@@ -137,7 +141,9 @@ pub async fn too_much_to_do(cluster: &mut Cluster) -> Result<()> {
     .await?;
     let counts = flood(cluster, &api, line).await?;
     eprintln!("{FLOOD} requests without a quorum: {counts:?}");
-    signal_others(cluster, leader, Signal::CONT)?;
+    for id in others {
+        cluster.start_node(id).await?;
+    }
     cluster.wait_ready().await?;
 
     for format in ["Json", "MsgPack"] {

@@ -22,6 +22,7 @@ mod operators;
 mod places;
 mod polls;
 mod recycle;
+mod sdk;
 
 use anyhow::Result;
 use nowserving_e2e::{Cli, Format, Options, Route, Scenarios, run};
@@ -92,7 +93,8 @@ async fn a_cluster_serves_lines() -> Result<()> {
     .await
 }
 
-/// The command line tool, command by command, and lines with tens of thousands in them.
+/// The command line tool, command by command; lines with tens of thousands in them; and the SDK,
+/// by way of the tool, over a crash.
 #[tokio::test]
 async fn the_command_line_speaks_json() -> Result<()> {
     run(Options::default(), async |cluster| {
@@ -110,7 +112,8 @@ async fn the_command_line_speaks_json() -> Result<()> {
             .with("large_closing", large_lines::closing(&api))
             .with("large_forgotten", large_lines::forgotten(&api))
             .run()
-            .await
+            .await?;
+        sdk::over_a_crash_of_the_leader(cluster, &cli).await
     })
     .await
 }
