@@ -1,8 +1,9 @@
 //! The node: one process of a nowserving cluster.
 //!
-//! Three kinds of threads. The tokio runtime speaks NATS ([`nats`]); one thread owns all Raft
-//! groups and lines ([`shards`]); one thread writes to disk ([`shards::persist`]). They pass
-//! messages over bounded channels and share no state but counters.
+//! The tokio runtime speaks NATS ([`nats`]); one thread owns all Raft groups and lines
+//! ([`shards`]); one appends to the log ([`shards::persist`]); one makes snapshots and gives back old
+//! log files ([`shards::snapshots`]). They pass messages over channels (all bounded but the answers',
+//! each of which belongs to a request that was counted in) and share the log and counters.
 
 pub mod clock;
 pub mod config;
@@ -106,6 +107,7 @@ impl Node {
                 me: config.id,
                 disk_id: data.identity.disk_id,
                 boots: data.identity.boots,
+                starts: data.identity.starts.clone(),
                 metrics_addr: config
                     .metrics_addr
                     .map(|addr| addr.to_string())

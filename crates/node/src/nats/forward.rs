@@ -127,6 +127,10 @@ impl Forwarder {
                 .try_once(&plain, if repeatable { left.min(TRY_MAX) } else { left })
                 .await
             {
+                // That is the truth about the last try only: an earlier one may sit in the log.
+                Try::Answered(message) if maybe_done && writes && says_no_room(&message) => {
+                    tokio::time::sleep(PAUSE.min(left)).await;
+                }
                 Try::Answered(message) => return Ok(message),
                 Try::Unknown => maybe_done = true,
                 Try::NotTaken => tokio::time::sleep(PAUSE.min(left)).await,
@@ -170,6 +174,14 @@ impl Forwarder {
 /// repetition (`line_exists`).
 pub fn is_repeatable(op: &str) -> bool {
     !matches!(op, "create" | "configure" | "delete")
+}
+
+/// Whether an answer refuses for want of room, without looking at the log.
+fn says_no_room(message: &Message) -> bool {
+    matches!(
+        error_code(message),
+        Some(Code::Overloaded | Code::LineFull | Code::SoldOut)
+    )
 }
 
 /// The code of an answer that is an error.

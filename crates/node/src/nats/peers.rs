@@ -76,6 +76,8 @@ pub struct Origin {
     pub disk_id: u64,
     /// Starts of this node so far.
     pub boots: u64,
+    /// The random numbers of the last of them, the newest first.
+    pub starts: Vec<u64>,
     /// Where it serves metrics, or empty.
     pub metrics_addr: String,
 }
@@ -124,6 +126,7 @@ async fn send_frames<L: PeerLink>(
             to,
             disk_id: origin.disk_id,
             boots: origin.boots,
+            starts: origin.starts.clone(),
             seq,
             messages: messages.collect(),
             facts: Some(NodeFacts {
@@ -193,7 +196,7 @@ fn check(
         "of node {}, which is no member",
         frame.from
     );
-    known.note(frame.from, frame.disk_id, frame.boots, frame.seq)?;
+    known.note(&frame)?;
     let facts = frame.facts.unwrap_or_default();
     let mut messages = Vec::with_capacity(frame.messages.len());
     for message in frame.messages {
@@ -226,6 +229,7 @@ mod tests {
             me: 1,
             disk_id: 10,
             boots: 1,
+            starts: vec![11],
             metrics_addr: String::new(),
         }
     }
@@ -237,6 +241,7 @@ mod tests {
             to: 1,
             disk_id: 20,
             boots: 5,
+            starts: vec![25],
             seq: 1,
             ..Frame::default()
         }
@@ -291,6 +296,7 @@ mod tests {
         assert_eq!(
             refused(Frame {
                 boots: 6,
+                starts: vec![26, 25],
                 ..frame()
             }),
             ""
@@ -305,6 +311,7 @@ mod tests {
         };
         let frame = Frame {
             boots: 6,
+            starts: vec![26, 25],
             seq: 2,
             messages: vec![forged],
             ..frame()

@@ -201,12 +201,11 @@ impl Shard {
         }
     }
 
-    /// Queues an operation of the leader's own, if there is room.
+    /// Queues an operation of the leader's own, over the users' limit if need be: there is one
+    /// bounded pass of them at a time, and a checkpoint that was dropped would be counted on.
     pub fn queue_own(&mut self, op: Op) {
-        if self.queue.len() < QUEUE_MAX {
-            self.own_in_flight += 1;
-            self.queue.push_back(Queued { op, waiter: None });
-        }
+        self.own_in_flight += 1;
+        self.queue.push_back(Queued { op, waiter: None });
     }
 
     /// Whether somebody still waits for an answer from here.

@@ -195,7 +195,8 @@ impl Shards {
             let Some(shard) = self.shards.get_mut(*at as usize) else {
                 continue;
             };
-            shard.pins_files = true;
+            // With a member away a newer snapshot would not let go of anything.
+            shard.pins_files = shard.cut_floor > shard.snapshot_index;
             // The followers learn from an entry how far all have come.
             if shard.reign.is_some() && shard.own_in_flight == 0 {
                 shard.queue_own(Op::Stamp);
@@ -205,12 +206,12 @@ impl Shards {
     }
 
     /// A snapshot is on disk, or could not be written.
-    pub(super) fn snapshot_done(&mut self, outcome: snapshots::Outcome, now: Micros) {
-        let Some(shard) = self.shards.get_mut(outcome.shard as usize) else {
+    pub(super) fn snapshot_done(&mut self, shard: u32, index: Option<u64>, now: Micros) {
+        let Some(shard) = self.shards.get_mut(shard as usize) else {
             return;
         };
         shard.snapshotting = false;
-        match outcome.index {
+        match index {
             Some(index) => {
                 shard.snapshot_index = index;
                 Self::cut(&self.persister, shard);
@@ -243,6 +244,8 @@ impl Shards {
             return;
         }
         self.next_line_gauges = now + LINE_GAUGES_INTERVAL_US;
+        let memory: u64 = self.shards.iter().map(|s| s.replica.memory_bytes()).sum();
+        metrics::gauge!("nowserving_log_memory_bytes").set(memory as f64);
         let (mut lines, mut waiting, mut held) = (0, 0, 0);
         for line in self
             .shards
