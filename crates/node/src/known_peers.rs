@@ -87,8 +87,7 @@ fn check(frame: &Frame, known: &Known) -> anyhow::Result<()> {
     let (id, boots) = (frame.from, frame.boots);
     anyhow::ensure!(
         known.disk_id == frame.disk_id,
-        "node {id} came back with another disk and must not vote: give it its old one back, \
-         or take it into the cluster under a new id"
+        "node {id} came back with another disk and must not vote: give it its old one back"
     );
     // A copy of the disk counts its starts on from where it was made, and may get as far as the
     // disk itself had come; but it draws other numbers. Seen from far enough, it can't be told.

@@ -13,6 +13,7 @@ pub mod metrics_server;
 pub mod nats;
 pub mod request;
 pub mod shards;
+pub mod throttle;
 
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ use crate::nats::parse::Parser;
 use crate::nats::peers::{self, NatsLink, Origin};
 use crate::nats::respond::Responder;
 use crate::nats::service::{Ear, LINGER, Service};
+use crate::nats::stall::Stall;
 use crate::nats::stats::Stats;
 use crate::nats::{connect, probe};
 use crate::request::{Answer, Inbound};
@@ -235,6 +237,7 @@ impl Node {
             tickets: self.tickets.clone(),
             stats: stats.clone(),
         };
+        let stall = Arc::new(Stall::new(clock::monotonic_us()));
         let forward = Forwarder::new(client.clone(), responder.clone());
         let service = Service {
             client: client.clone(),
@@ -247,12 +250,13 @@ impl Node {
             responder: responder.clone(),
             forward: forward.clone(),
             listen: ends.listen,
+            stall: stall.clone(),
         };
         let plain = service.listen_plain().await?;
         tokio::spawn(report("shard subjects", service.listen_shards()));
         tokio::spawn(report(
             "probe",
-            probe::run(client.clone(), ends.control, stats.clone()),
+            probe::run(client.clone(), ends.control, stats.clone(), stall),
         ));
         let discovery = Discovery::new(&self.config, self.origin.boots, stats);
         tokio::spawn(report(

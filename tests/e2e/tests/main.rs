@@ -23,6 +23,7 @@ mod places;
 mod polls;
 mod recycle;
 mod sdk;
+mod snapshots;
 
 use anyhow::Result;
 use nowserving_e2e::{Cli, Format, Options, Route, Scenarios, run};
@@ -151,6 +152,18 @@ async fn crashes_lose_and_double_nothing() -> Result<()> {
         crash::of_all_nodes(cluster).await
     })
     .await
+}
+
+/// With snapshots every hundred entries: the log is cut, though not what a dead member still needs,
+/// and what was cut is not lost.
+#[tokio::test]
+async fn snapshots_let_the_log_be_cut() -> Result<()> {
+    let options = Options {
+        shards: 2,
+        snapshot_entries: 100,
+        ..Options::default()
+    };
+    run(options, snapshots::and_a_log_that_is_cut).await
 }
 
 /// A node that ends in good order hands over first; nodes that stand still are missed, and what

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::known_peers::KnownPeers;
 use crate::shards::{PeerBatch, PeerFrame};
+use crate::throttle::Throttle;
 
 /// Frames to one peer that wait to be sent at most; more are dropped, Raft repeats them.
 const OUT_MAX: usize = 1_024;
@@ -157,6 +158,7 @@ pub async fn receive_frames<L: PeerLink>(
     mut known: KnownPeers,
     frames: Sender<PeerFrame>,
 ) -> anyhow::Result<()> {
+    let mut refusals = Throttle::default();
     let mut sealed = link.receive().await?;
     while let Some(bytes) = sealed.next().await {
         metrics::counter!("nowserving_peer_frames_received_total").increment(1);
@@ -170,7 +172,9 @@ pub async fn receive_frames<L: PeerLink>(
             Ok(Err(TrySendError::Disconnected(_))) => return Ok(()),
             Err(refused) => {
                 metrics::counter!("nowserving_frames_refused_total").increment(1);
-                tracing::warn!(%refused, "frame refused");
+                if let Some(count) = refusals.count() {
+                    tracing::warn!(%refused, count, "frames refused");
+                }
             }
         }
     }

@@ -214,7 +214,10 @@ impl Shards {
                 && !refused.is_expected()
             {
                 metrics::counter!("nowserving_raft_refused_total").increment(1);
-                tracing::warn!(shard = shard.id, from = frame.from, %refused, "raft message refused");
+                if let Some(count) = self.refusals.count() {
+                    let (shard, from) = (shard.id, frame.from);
+                    tracing::warn!(shard, from, %refused, count, "raft messages refused");
+                }
             }
         }
     }

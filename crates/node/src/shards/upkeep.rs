@@ -240,12 +240,14 @@ impl Shards {
                 .min(Duration::from_secs(3_600))
                 .as_secs_f64(),
         );
+        let entries: u64 = self.shards.iter().map(|s| s.replica.log_entries()).sum();
+        metrics::gauge!("nowserving_log_entries").set(entries as f64);
+        let memory: u64 = self.shards.iter().map(|s| s.replica.memory_bytes()).sum();
+        metrics::gauge!("nowserving_log_memory_bytes").set(memory as f64);
         if now < self.next_line_gauges {
             return;
         }
         self.next_line_gauges = now + LINE_GAUGES_INTERVAL_US;
-        let memory: u64 = self.shards.iter().map(|s| s.replica.memory_bytes()).sum();
-        metrics::gauge!("nowserving_log_memory_bytes").set(memory as f64);
         let (mut lines, mut waiting, mut held) = (0, 0, 0);
         for line in self
             .shards
