@@ -113,11 +113,6 @@ impl EngineLog {
         })
     }
 
-    /// Bytes of the files in use.
-    pub fn used_bytes(&self) -> u64 {
-        self.engine.get_used_size() as u64
-    }
-
     fn put(&self, batch: &mut LogBatch, sync: bool) -> Result<(), LogError> {
         if self.stopped.load(Ordering::Acquire) {
             return Err(LogError::Stopped);
@@ -300,6 +295,7 @@ impl LogStore for EngineLog {
             bytes_written: self.counters.bytes_written.load(Ordering::Relaxed)
                 + self.guard.bytes_written(),
             syncs: self.counters.syncs.load(Ordering::Relaxed),
+            used_bytes: self.engine.get_used_size() as u64,
         }
     }
 }

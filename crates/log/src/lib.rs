@@ -60,6 +60,8 @@ pub struct LogStats {
     pub bytes_written: u64,
     /// Syncs of log files.
     pub syncs: u64,
+    /// What the log holds now, in bytes.
+    pub used_bytes: u64,
 }
 
 /// What went wrong with a log.

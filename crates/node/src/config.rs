@@ -94,6 +94,15 @@ pub enum ConfigError {
     },
 }
 
+/// What is missing can be given in the file or on the command line.
+fn explained(message: &str) -> String {
+    let field = message.split('`').nth(1);
+    match field.filter(|_| message.starts_with("missing field")) {
+        Some(field) => format!("{message} (or flag --{})", field.replace('_', "-")),
+        None => message.to_owned(),
+    }
+}
+
 impl Config {
     /// Reads a TOML file as a table; the caller lays flags over it and calls [`Config::from_table`].
     ///
@@ -121,7 +130,7 @@ impl Config {
                 .try_into()
                 .map_err(|error: toml::de::Error| ConfigError::Malformed {
                     path: origin.to_owned(),
-                    message: error.to_string().trim().replace('\n', " "),
+                    message: explained(&error.to_string().trim().replace('\n', " ")),
                 })?;
         config.check()?;
         Ok(config)

@@ -30,7 +30,14 @@ pub struct Identity {
     pub disk_id: u64,
     /// Grows by one with each start.
     pub boots: u64,
+    /// A random number for each of the last [`STARTS_KEPT`] starts, the newest first. A copy of the
+    /// directory that is put back later counts on from where it was made, but draws others than
+    /// those that the peers have seen.
+    pub starts: Vec<u64>,
 }
+
+/// How many starts a node tells its peers of: one that was away for more can't tell a copy.
+pub const STARTS_KEPT: usize = 8;
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -125,9 +132,12 @@ impl DataDir {
                 nodes: config.nodes.clone(),
                 disk_id: random_u64().map_err(io)?,
                 boots: 0,
+                starts: Vec::new(),
             },
         };
         identity.boots += 1;
+        identity.starts.insert(0, random_u64().map_err(io)?);
+        identity.starts.truncate(STARTS_KEPT);
         write(&path, &identity).map_err(io)?;
         Ok(DataDir {
             path,
@@ -167,11 +177,7 @@ fn compare(identity: Identity, config: &Config) -> Result<Identity, IdentityErro
             identity.shards.to_string(),
             config.shards.to_string(),
         ),
-        (
-            "nodes",
-            format!("{:?}", identity.nodes),
-            format!("{:?}", config.nodes),
-        ),
+        ("nodes", sorted(&identity.nodes), sorted(&config.nodes)),
     ];
     for (what, found, configured) in pairs {
         if found != configured {
@@ -184,6 +190,12 @@ fn compare(identity: Identity, config: &Config) -> Result<Identity, IdentityErro
         }
     }
     Ok(identity)
+}
+
+/// As a set: whoever writes them in another order means the same cluster.
+fn sorted(nodes: &[u64]) -> String {
+    let nodes: std::collections::BTreeSet<_> = nodes.iter().collect();
+    format!("{nodes:?}")
 }
 
 /// Replaces the identity file so that a crash leaves the old or the new one, whole.
@@ -232,6 +244,14 @@ mod tests {
         let first = DataDir::open(&config).unwrap().identity;
         let second = DataDir::open(&config).unwrap().identity;
         assert_eq!((first.boots, second.boots), (1, 2));
+        assert_eq!(second.starts[1..], first.starts);
+        let mut reordered = config.clone();
+        reordered.nodes.reverse();
+        for _ in 0..2 * STARTS_KEPT {
+            DataDir::open(&reordered).unwrap();
+        }
+        let last = DataDir::open(&config).unwrap().identity;
+        assert_eq!(last.starts.len(), STARTS_KEPT);
         assert_eq!(first.disk_id, second.disk_id);
     }
 

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use nowserving_protocol::frame::Frame;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::write_atomically;
@@ -19,6 +20,8 @@ const FILE: &str = "peers.toml";
 struct Known {
     disk_id: u64,
     boots: u64,
+    /// The random number of that start.
+    start: u64,
     /// Of the newest frame; only within this process.
     #[serde(skip)]
     seq: u64,
@@ -50,40 +53,59 @@ impl KnownPeers {
         })
     }
 
-    /// Takes note of an authentic frame of node `id`: from this disk, from the `boots`-th start on
-    /// it, the `seq`-th of that start. A start that was not known yet is on disk when this returns.
+    /// Takes note of an authentic frame. A start that was not known yet is on disk when this returns.
     ///
     /// # Errors
-    /// Another disk, an older start, or a frame that is not newer than the last: not to be taken.
-    pub fn note(&mut self, id: u64, disk_id: u64, boots: u64, seq: u64) -> anyhow::Result<()> {
-        let known = self.peers.get(&id.to_string()).copied();
+    /// Another disk, an older copy of it, an older start, or a frame that is not newer than the last:
+    /// not to be taken.
+    pub fn note(&mut self, frame: &Frame) -> anyhow::Result<()> {
+        let id = frame.from.to_string();
+        let known = self.peers.get(&id).copied();
         if let Some(known) = known {
-            anyhow::ensure!(
-                known.disk_id == disk_id,
-                "node {id} came back with another disk and must not vote: give it its old one back, \
-                 or take it into the cluster under a new id"
-            );
-            anyhow::ensure!(
-                (boots, seq) > (known.boots, known.seq),
-                "a late or doubled frame of node {id}, or an older copy of its disk: start {boots} \
-                 frame {seq}, after start {} frame {}",
-                known.boots,
-                known.seq
-            );
+            check(frame, &known)?;
         }
-        let is_new_start = known.is_none_or(|known| known.boots != boots);
         let now = Known {
-            disk_id,
-            boots,
-            seq,
+            disk_id: frame.disk_id,
+            boots: frame.boots,
+            start: frame.starts.first().copied().unwrap_or_default(),
+            seq: frame.seq,
         };
-        self.peers.insert(id.to_string(), now);
-        if is_new_start {
-            let text = toml::to_string(&self.peers)?;
+        if known.is_none_or(|known| known.boots != now.boots) {
+            let mut peers = self.peers.clone();
+            peers.insert(id.clone(), now);
+            let text = toml::to_string(&peers)?;
             write_atomically(&self.dir, FILE, text.as_bytes()).context(FILE)?;
         }
+        // Only now: what could not be written must not be taken from the next frame either.
+        self.peers.insert(id, now);
         Ok(())
     }
+}
+
+/// Whether a frame can come after what is known of its sender.
+fn check(frame: &Frame, known: &Known) -> anyhow::Result<()> {
+    let (id, boots) = (frame.from, frame.boots);
+    anyhow::ensure!(
+        known.disk_id == frame.disk_id,
+        "node {id} came back with another disk and must not vote: give it its old one back"
+    );
+    // A copy of the disk counts its starts on from where it was made, and may get as far as the
+    // disk itself had come; but it draws other numbers. Seen from far enough, it can't be told.
+    let since = boots.checked_sub(known.boots);
+    let same = since.and_then(|since| frame.starts.get(usize::try_from(since).ok()?));
+    anyhow::ensure!(
+        since.is_some() && same.is_none_or(|start| *start == known.start),
+        "node {id} came back with an older copy of its disk and must not vote: start {boots}, after \
+         start {}",
+        known.boots
+    );
+    anyhow::ensure!(
+        (boots, frame.seq) > (known.boots, known.seq),
+        "a late or doubled frame of node {id}: frame {}, after frame {} of that start",
+        frame.seq,
+        known.seq
+    );
+    Ok(())
 }
 
 #[cfg(test)]
@@ -91,29 +113,76 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    /// From node 2's start with this history, newest first.
+    fn frame(disk_id: u64, boots: u64, starts: &[u64], seq: u64) -> Frame {
+        Frame {
+            from: 2,
+            disk_id,
+            boots,
+            starts: starts.to_vec(),
+            seq,
+            ..Frame::default()
+        }
+    }
+
     #[test]
     fn another_disk_is_refused_also_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let mut peers = KnownPeers::open(dir.path()).unwrap();
-        peers.note(2, 20, 1, 1).unwrap();
-        peers.note(2, 20, 1, 2).unwrap();
-        assert!(peers.note(2, 21, 1, 3).is_err());
+        peers.note(&frame(20, 1, &[11], 1)).unwrap();
+        peers.note(&frame(20, 1, &[11], 2)).unwrap();
+        assert!(peers.note(&frame(21, 1, &[12], 3)).is_err());
         let mut peers = KnownPeers::open(dir.path()).unwrap();
-        let refused = peers.note(2, 21, 1, 1).unwrap_err().to_string();
+        let refused = peers.note(&frame(21, 1, &[12], 1)).unwrap_err().to_string();
         assert!(refused.contains("another disk"), "{refused}");
-        peers.note(2, 20, 2, 1).unwrap();
+        peers.note(&frame(20, 2, &[13, 11], 1)).unwrap();
     }
 
     #[test]
-    fn doubles_replays_of_an_earlier_start_and_old_copies_are_refused() {
+    fn doubles_and_replays_of_an_earlier_start_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let mut peers = KnownPeers::open(dir.path()).unwrap();
-        peers.note(2, 20, 5, 7).unwrap();
-        assert!(peers.note(2, 20, 5, 7).is_err());
-        peers.note(2, 20, 6, 1).unwrap();
-        assert!(peers.note(2, 20, 5, 8).is_err());
-        assert!(peers.note(2, 20, 6, 1).is_err());
-        peers.note(3, u64::MAX, 1, 1).unwrap();
+        peers.note(&frame(20, 5, &[15], 7)).unwrap();
+        assert!(peers.note(&frame(20, 5, &[15], 7)).is_err());
+        peers.note(&frame(20, 6, &[16, 15], 1)).unwrap();
+        assert!(peers.note(&frame(20, 5, &[15], 8)).is_err());
+        assert!(peers.note(&frame(20, 6, &[16, 15], 1)).is_err());
+        peers.note(&frame(20, 6, &[16, 15], 2)).unwrap();
+    }
+
+    #[test]
+    fn a_copy_of_the_disk_that_is_put_back_is_refused_however_often_it_starts() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut peers = KnownPeers::open(dir.path()).unwrap();
+        // Copied after start 5; start 6 went on without the copy.
+        peers.note(&frame(20, 5, &[15], 7)).unwrap();
+        peers.note(&frame(20, 6, &[16, 15], 100)).unwrap();
+        let copies = [
+            frame(20, 6, &[26, 15], 1_000),
+            frame(20, 7, &[27, 26, 15], 1),
+            frame(20, 8, &[28, 27, 26, 15], 1),
+        ];
+        for _ in 0..2 {
+            for copy in &copies {
+                let refused = peers.note(copy).unwrap_err().to_string();
+                assert!(refused.contains("older copy"), "{refused}");
+            }
+            // Also by an observer that was started anew.
+            peers = KnownPeers::open(dir.path()).unwrap();
+        }
+        // The disk itself may come back, also after starts that nobody saw.
+        peers.note(&frame(20, 8, &[18, 17, 16, 15], 1)).unwrap();
+        peers.note(&frame(20, 20, &[40, 39, 38], 1)).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_written_down_is_not_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut peers = KnownPeers::open(dir.path()).unwrap();
+        drop(dir);
+        for seq in 1..4 {
+            assert!(peers.note(&frame(20, 1, &[11], seq)).is_err());
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The node: one process of a nowserving cluster.
 //!
-//! Three kinds of threads. The tokio runtime speaks NATS ([`nats`]); one thread owns all Raft
-//! groups and lines ([`shards`]); one thread writes to disk ([`shards::persist`]). They pass
-//! messages over bounded channels and share no state but counters.
+//! The tokio runtime speaks NATS ([`nats`]); one thread owns all Raft groups and lines
+//! ([`shards`]); one appends to the log ([`shards::persist`]); one makes snapshots and gives back old
+//! log files ([`shards::snapshots`]). They pass messages over channels (all bounded but the answers',
+//! each of which belongs to a request that was counted in) and share the log and counters.
 
 pub mod clock;
 pub mod config;
@@ -12,6 +13,7 @@ pub mod metrics_server;
 pub mod nats;
 pub mod request;
 pub mod shards;
+pub mod throttle;
 
 use std::sync::Arc;
 
@@ -31,6 +33,7 @@ use crate::nats::parse::Parser;
 use crate::nats::peers::{self, NatsLink, Origin};
 use crate::nats::respond::Responder;
 use crate::nats::service::{Ear, LINGER, Service};
+use crate::nats::stall::Stall;
 use crate::nats::stats::Stats;
 use crate::nats::{connect, probe};
 use crate::request::{Answer, Inbound};
@@ -106,6 +109,7 @@ impl Node {
                 me: config.id,
                 disk_id: data.identity.disk_id,
                 boots: data.identity.boots,
+                starts: data.identity.starts.clone(),
                 metrics_addr: config
                     .metrics_addr
                     .map(|addr| addr.to_string())
@@ -204,7 +208,7 @@ impl Node {
             inputs,
             outputs,
             Persister::start(self.log.clone())?,
-            shards::snapshots::Writer::start(snapshot_dir)?,
+            shards::snapshots::Writer::start(snapshot_dir, &self.config, self.log.clone())?,
             now,
         );
         let (ended, wait) = tokio::sync::oneshot::channel();
@@ -233,6 +237,7 @@ impl Node {
             tickets: self.tickets.clone(),
             stats: stats.clone(),
         };
+        let stall = Arc::new(Stall::new(clock::monotonic_us()));
         let forward = Forwarder::new(client.clone(), responder.clone());
         let service = Service {
             client: client.clone(),
@@ -245,12 +250,13 @@ impl Node {
             responder: responder.clone(),
             forward: forward.clone(),
             listen: ends.listen,
+            stall: stall.clone(),
         };
         let plain = service.listen_plain().await?;
         tokio::spawn(report("shard subjects", service.listen_shards()));
         tokio::spawn(report(
             "probe",
-            probe::run(client.clone(), ends.control, stats.clone()),
+            probe::run(client.clone(), ends.control, stats.clone(), stall),
         ));
         let discovery = Discovery::new(&self.config, self.origin.boots, stats);
         tokio::spawn(report(

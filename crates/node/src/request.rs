@@ -20,6 +20,10 @@ pub struct ReplyTo {
     pub format: Format,
     /// The operation, for metrics.
     pub op: &'static str,
+    /// Whether it came on an operators' subject.
+    pub admin: bool,
+    /// When it was read (monotonic).
+    pub taken: Micros,
     /// How to pass the request on if it turns out that this node does not lead; `None`: it is
     /// refused then.
     pub plain: Option<Box<Plain>>,

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! The seal shows that a member of the cluster made the frame. It does not show
-//! that the frame is new: doubles and old ones are told by `boots` and `seq`,
+//! that the frame is new: doubles and old ones are told by `boots`, `starts` and `seq`,
 //! and Raft itself stands messages that come twice or late.
 
 use std::fmt;
@@ -87,7 +87,7 @@ pub fn seal(key: &FrameKey, frame: &Frame) -> Vec<u8> {
 /// Opens a sealed frame: checks the seal first and decodes only then. The Raft
 /// messages in it share `sealed`'s memory.
 ///
-/// Whether `cluster`, `from`, `to`, `disk_id` and `boots` are those expected is
+/// Whether `cluster`, `from`, `to`, `disk_id`, `boots` and `starts` are those expected is
 /// for the caller to check.
 pub fn open(key: &FrameKey, sealed: Bytes) -> Result<Frame, FrameError> {
     let Some((header, rest)) = sealed.split_first_chunk::<HEADER_BYTES>() else {
@@ -118,6 +118,7 @@ mod tests {
             to: 2,
             disk_id: u64::MAX,
             boots: 77,
+            starts: vec![u64::MAX, 1],
             seq: 9,
             facts: Some(NodeFacts {
                 hears_users: true,

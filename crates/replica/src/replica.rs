@@ -57,8 +57,8 @@ impl Replica {
         self.raw.tick();
     }
 
-    /// Tries to be elected at once, instead of waiting for the timeout: for the birth of a cluster,
-    /// so that every node gets its share of the leaders. Returns false if it must not.
+    /// Tries to be elected at once, instead of waiting for the timeout: for tests and simulations.
+    /// Returns false if it must not.
     pub fn campaign(&mut self, now: Micros) -> bool {
         self.silence.clock(now);
         self.raw.raft.state != StateRole::Leader
@@ -177,12 +177,6 @@ impl Replica {
         self.reads.give_up(self.term());
         self.raw.transfer_leader(to);
         Ok(())
-    }
-
-    /// Tells raft that messages to a peer were dropped before they left: it then probes what the peer
-    /// has instead of sending on.
-    pub fn report_unreachable(&mut self, peer: u64) {
-        self.raw.report_unreachable(peer);
     }
 
     /// Takes raft's random draw of the election timeout back and sets it: for simulations that have

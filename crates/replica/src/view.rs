@@ -86,6 +86,11 @@ impl Replica {
         self.raw.raft.raft_log.applied
     }
 
+    /// How many entries the log holds: for metrics.
+    pub fn log_entries(&self) -> u64 {
+        self.last_index() - self.raw.store().cut_index()
+    }
+
     /// Entries kept in memory, in bytes: for metrics.
     pub fn memory_bytes(&self) -> u64 {
         self.raw.store().tail_bytes()

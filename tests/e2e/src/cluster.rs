@@ -27,6 +27,8 @@ pub struct Options {
     pub nodes: u64,
     /// How many shards.
     pub shards: u32,
+    /// After how many entries a node makes a snapshot of a shard.
+    pub snapshot_entries: u64,
     /// Whether the nats-server maps plain subjects to shards.
     pub mapping: bool,
     /// Whether each node reaches nats-server through a proxy, but for what it says to its peers.
@@ -38,6 +40,7 @@ impl Default for Options {
         Options {
             nodes: 3,
             shards: 16,
+            snapshot_entries: 20_000,
             mapping: true,
             proxied: false,
         }
@@ -179,6 +182,10 @@ impl Cluster {
             .with("--nodes", nodes.join(","))
             .with("--cluster", "e2e")
             .with("--shards", self.options.shards.to_string())
+            .with(
+                "--snapshot-entries",
+                self.options.snapshot_entries.to_string(),
+            )
             .with("--data-dir", self.data_dir(id))
             .with("--key-file", self.key_file())
             .with("--nats", nats)
@@ -287,10 +294,7 @@ impl Cluster {
                 living.push(node.id);
             }
         }
-        eventually("every shard is served", patience, async || {
-            self.all_served().await
-        })
-        .await?;
+        self.wait_served().await?;
         // Each shard has a home, in turn over the nodes; until all are there, hand-overs would
         // disturb tests that look for who leads what.
         let nodes = self.options.nodes;
@@ -302,6 +306,19 @@ impl Cluster {
             });
             Ok(at_home.then_some(()))
         })
+        .await
+    }
+
+    /// Waits until the leader of each shard answers, whoever that is.
+    ///
+    /// # Errors
+    /// They do not within 30 s.
+    pub async fn wait_served(&self) -> Result<()> {
+        eventually(
+            "every shard is served",
+            Duration::from_secs(30),
+            async || self.all_served().await,
+        )
         .await
     }
 

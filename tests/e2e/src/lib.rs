@@ -9,6 +9,7 @@
 //! the ends of the logs and keeps its folder.
 
 mod api;
+mod cli;
 mod cluster;
 mod metrics;
 mod nats;
@@ -21,6 +22,7 @@ mod scenario;
 mod wait;
 
 pub use api::{Api, Format, Reply, Route, number, pointers};
+pub use cli::{Cli, Running, Said};
 pub use cluster::{Cluster, NodeFlags, Options, line_in};
 pub use metrics::Metrics;
 pub use nats::Nats;

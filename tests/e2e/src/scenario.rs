@@ -48,6 +48,10 @@ impl<'a> Scenarios<'a> {
     /// # Errors
     /// One of them failed.
     pub async fn run(self) -> Result<()> {
+        anyhow::ensure!(
+            !self.0.is_empty(),
+            "E2E_ONLY names no scenario of this test"
+        );
         let runs = self.0.into_iter().map(|(name, run)| async move {
             let start = Instant::now();
             let outcome = tokio::time::timeout(PATIENCE, run).await;

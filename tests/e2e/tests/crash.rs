@@ -108,7 +108,7 @@ async fn visit(api: &Api, line: &str, key: String) -> Result<Entry> {
 
 /// Asks until an answer is had that is not an error: also when there is no answer, or nobody knows
 /// whether it has happened. All that is asked here has one effect however often it is asked.
-async fn insist(api: &Api, line: &str, op: &str, body: &Value) -> Result<Value> {
+pub async fn insist(api: &Api, line: &str, op: &str, body: &Value) -> Result<Value> {
     let start = Instant::now();
     loop {
         let seen = match api.ask(line, op, body).await {

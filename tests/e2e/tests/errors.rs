@@ -1,6 +1,6 @@
 //! Every error code that one can bring about from outside without breaking the cluster. (Without
-//! a quorum: see `deaf_leader`. `line_closed` lasts only while a large line is being deleted;
-//! `overloaded`, `not_leader` and `outcome_unknown` are answers to bad luck.)
+//! a quorum: see `deaf_leader`. `line_closed`, for as long as a large line is being deleted: see
+//! `large_lines`. `overloaded`, `not_leader`, `outcome_unknown`, answers to bad luck: `bad_luck`.)
 
 use anyhow::{Result, ensure};
 use nowserving_e2e::{Api, number};

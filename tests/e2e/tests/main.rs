@@ -1,23 +1,32 @@
 //! Every test is a cluster; the scenarios are in the modules, by theme.
 
+mod all_deaf;
 mod bad_input;
+mod bad_luck;
 mod bad_subjects;
+mod command_line;
 mod config;
 mod crash;
 mod deaf_leader;
+mod demo_command;
 mod dev_command;
 mod discovery;
+mod disks;
 mod errors;
 mod events;
 mod harness;
+mod large_lines;
+mod limits;
 mod operations;
 mod operators;
 mod places;
 mod polls;
 mod recycle;
+mod sdk;
+mod snapshots;
 
 use anyhow::Result;
-use nowserving_e2e::{Format, Options, Route, Scenarios, run};
+use nowserving_e2e::{Cli, Format, Options, Route, Scenarios, run};
 
 /// Without nodes, and so the first to look at when nothing works.
 #[tokio::test]
@@ -85,10 +94,42 @@ async fn a_cluster_serves_lines() -> Result<()> {
     .await
 }
 
+/// The command line tool, command by command; lines with tens of thousands in them; and the SDK,
+/// by way of the tool, over a crash.
+#[tokio::test]
+async fn the_command_line_speaks_json() -> Result<()> {
+    run(Options::default(), async |cluster| {
+        let cli = Cli::new(cluster.nats.url());
+        let api = cluster.api().clone();
+        Scenarios::default()
+            .with("cli_operators", command_line::operators(&cli))
+            .with("cli_users", command_line::users(&cli))
+            .with("cli_watch", command_line::watch(&cli))
+            .with("cli_errors", command_line::errors(&cli))
+            .run()
+            .await?;
+        // Alone: it takes what the machine has.
+        Scenarios::default()
+            .with("large_closing", large_lines::closing(&api))
+            .with("large_forgotten", large_lines::forgotten(&api))
+            .run()
+            .await?;
+        sdk::over_a_crash_of_the_leader(cluster, &cli).await
+    })
+    .await
+}
+
+/// `nowserving demo`: a small crowd, and its last line.
+#[tokio::test]
+async fn the_demo_keeps_its_promises() -> Result<()> {
+    demo_command::a_small_crowd().await
+}
+
 /// What is sent here may break connections; so nobody else is to be using them.
 #[tokio::test]
 async fn bad_subjects_and_frames_are_survived() -> Result<()> {
     run(Options::default(), async |cluster| {
+        limits::payloads(cluster).await?;
         bad_subjects::malformed(cluster).await?;
         bad_subjects::foreign_replies(cluster).await?;
         bad_subjects::frames(cluster).await?;
@@ -113,12 +154,28 @@ async fn crashes_lose_and_double_nothing() -> Result<()> {
     .await
 }
 
-/// A node that ends in good order hands over first.
+/// With snapshots every hundred entries: the log is cut, though not what a dead member still needs,
+/// and what was cut is not lost.
+#[tokio::test]
+async fn snapshots_let_the_log_be_cut() -> Result<()> {
+    let options = Options {
+        shards: 2,
+        snapshot_entries: 100,
+        ..Options::default()
+    };
+    run(options, snapshots::and_a_log_that_is_cut).await
+}
+
+/// A node that ends in good order hands over first; nodes that stand still are missed, and what
+/// they know by then is told as such.
 #[tokio::test]
 async fn a_graceful_stop_and_a_pause() -> Result<()> {
     run(Options::default(), async |cluster| {
         crash::graceful_stop(cluster).await?;
-        crash::pause_longer_than_a_lease(cluster).await
+        crash::pause_longer_than_a_lease(cluster).await?;
+        bad_luck::nobody_knows_the_outcome(cluster).await?;
+        bad_luck::the_leader_is_another(cluster).await?;
+        bad_luck::too_much_to_do(cluster).await
     })
     .await
 }
@@ -147,6 +204,7 @@ async fn a_deaf_leader_recycles_nobody() -> Result<()> {
     };
     run(options, async |cluster| {
         deaf_leader::nobody_is_recycled(cluster).await?;
+        all_deaf::nobody_is_recycled(cluster).await?;
         deaf_leader::whoever_takes_it_answers(cluster).await?;
         deaf_leader::without_a_quorum(cluster).await
     })
@@ -176,8 +234,12 @@ async fn bad_configuration_is_refused() -> Result<()> {
     .await
 }
 
-/// A second process with a living node's number.
+/// A second process with a living node's number, and a node that has lost its disk.
 #[tokio::test]
 async fn an_impostor_changes_nothing() -> Result<()> {
-    run(Options::default(), config::impostor).await
+    run(Options::default(), async |cluster| {
+        config::impostor(cluster).await?;
+        disks::wiped_over_a_restart(cluster).await
+    })
+    .await
 }

@@ -14,6 +14,10 @@ use super::plan::{Mood, Part};
 /// After an error that may pass, before asking again.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// A watcher also asks by itself this often: only an answer to a question of its own can prove that
+/// it was overtaken.
+const WATCHER_ASKS: Duration = Duration::from_secs(4);
+
 /// Plays one part from arrival to end. What happened stands in the crowd's book.
 pub async fn visit(crowd: Arc<Crowd>, part: Part) {
     sleep(part.arrives.saturating_sub(crowd.now())).await;
@@ -158,28 +162,46 @@ impl Shopper<'_> {
                 }
                 _ => sleep(pause).await,
             }
-            let crowd = self.crowd;
-            let ticket = self.ticket.clone();
-            let Heard {
-                status, highest, ..
-            } = self.ask(|| crowd.line.status(&ticket)).await?;
+            let status = self.status().await?;
             if self.is_called(&status)? {
                 return Ok(true);
             }
-            crowd.note(|book, _| book.still_waiting(&self.number, highest));
-            self.silent = false;
             poll_after_ms = status.poll_after_ms;
         }
+    }
+
+    /// Asks where it stands; notes it if somebody was let in before it.
+    async fn status(&mut self) -> Result<StatusReply, Verdict> {
+        let crowd = self.crowd;
+        let ticket = self.ticket.clone();
+        let Heard {
+            status, highest, ..
+        } = self.ask(|| crowd.line.status(&ticket)).await?;
+        if status.state == State::Waiting {
+            crowd.note(|book, _| book.still_waiting(&self.number, highest));
+            self.silent = false;
+        }
+        Ok(status)
     }
 
     /// Follows the board. True once admitted, false when patience ends.
     async fn watch(&mut self) -> Result<bool, Verdict> {
         let patience = self.patience();
+        let end = patience.unwrap_or(self.crowd.times.deadline);
         let mut places = self.crowd.line.track(&self.ticket);
+        let mut asks = self.crowd.now() + WATCHER_ASKS;
         loop {
-            let end = patience.unwrap_or(self.crowd.times.deadline);
-            let until = Instant::now() + end.saturating_sub(self.crowd.now());
+            let until = Instant::now() + end.min(asks).saturating_sub(self.crowd.now());
             match timeout_at(until, places.next()).await {
+                Err(_) if self.crowd.now() < end => {
+                    // The tracker kept asking meanwhile.
+                    self.heard = self.crowd.now();
+                    let status = self.status().await?;
+                    if self.is_called(&status)? {
+                        break;
+                    }
+                    asks = self.crowd.now() + WATCHER_ASKS;
+                }
                 Err(_) if patience.is_some() => return Ok(false),
                 Err(_) => return Err(Verdict::Trouble("still waits at the end".to_owned())),
                 Ok(Some(Ok(status))) if self.is_called(&status)? => break,

@@ -49,6 +49,9 @@ async fn said(kind: &'static str, event: Event) {
             metrics::counter!("nowserving_nats_slow_consumer_total", "kind" => kind).increment(1);
             tracing::warn!(kind, id, "messages were dropped: slow consumer");
         }
+        Event::ClientError(error) => {
+            tracing::warn!(kind, %error, "NATS is not reachable; trying again");
+        }
         other => tracing::info!(kind, %other, "NATS"),
     }
 }

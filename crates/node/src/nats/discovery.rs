@@ -92,15 +92,16 @@ impl Discovery {
             "STATS" => {
                 body["type"] = json!("io.nats.micro.v1.stats_response");
                 body["started"] = json!(self.started);
-                // Counted over all endpoints together, and told with the first.
-                let (requests, errors) = self.stats.totals();
-                let mut counts = Some((requests, errors));
+                // In the order of the endpoints: users' subjects, operators'.
+                let mut totals = self.stats.totals().into_iter();
                 body["endpoints"] = self.endpoints(|name, subject| {
-                    let (requests, errors) = counts.take().unwrap_or_default();
+                    let totals = totals.next().unwrap_or_default();
+                    let processing_ns = totals.processing_us.saturating_mul(1_000);
                     json!({
                         "name": name, "subject": subject, "queue_group": SERVICE,
-                        "num_requests": requests, "num_errors": errors,
-                        "last_error": "", "processing_time": 0, "average_processing_time": 0,
+                        "num_requests": totals.requests, "num_errors": totals.errors,
+                        "last_error": "", "processing_time": processing_ns,
+                        "average_processing_time": processing_ns / totals.requests.max(1),
                     })
                 });
             }

@@ -127,6 +127,10 @@ impl Forwarder {
                 .try_once(&plain, if repeatable { left.min(TRY_MAX) } else { left })
                 .await
             {
+                // That is the truth about the last try only: an earlier one may sit in the log.
+                Try::Answered(message) if maybe_done && writes && says_no_room(&message) => {
+                    tokio::time::sleep(PAUSE.min(left)).await;
+                }
                 Try::Answered(message) => return Ok(message),
                 Try::Unknown => maybe_done = true,
                 Try::NotTaken => tokio::time::sleep(PAUSE.min(left)).await,
@@ -150,8 +154,12 @@ impl Forwarder {
             .send_request(plain.leader_subject.clone(), request)
             .await;
         match sent {
-            Ok(message) if !may_try_again(&message) => Try::Answered(message),
-            Ok(_) => Try::NotTaken,
+            Ok(message) => match error_code(&message) {
+                Some(Code::NotLeader | Code::Unavailable) => Try::NotTaken,
+                // The leader could not tell by the deadline of this try; ours may be later.
+                Some(Code::OutcomeUnknown) => Try::Unknown,
+                _ => Try::Answered(message),
+            },
             Err(error) if error.kind() == RequestErrorKind::NoResponders => Try::NotTaken,
             Err(error) if error.kind() == RequestErrorKind::TimedOut => Try::Unknown,
             Err(_) => {
@@ -168,14 +176,17 @@ pub fn is_repeatable(op: &str) -> bool {
     !matches!(op, "create" | "configure" | "delete")
 }
 
-/// Whether the answer says that nothing happened and that another try may fare better, or that
-/// nobody knows.
-fn may_try_again(message: &Message) -> bool {
-    let failed = message
-        .headers
-        .as_ref()
-        .is_some_and(|headers| headers.get(ERROR_CODE_HEADER).is_some());
-    failed
-        && decode::<ErrorReply>(&message.payload)
-            .is_ok_and(|reply| matches!(reply.error.code, Code::NotLeader | Code::Unavailable))
+/// Whether an answer refuses for want of room, without looking at the log.
+fn says_no_room(message: &Message) -> bool {
+    matches!(
+        error_code(message),
+        Some(Code::Overloaded | Code::LineFull | Code::SoldOut)
+    )
+}
+
+/// The code of an answer that is an error.
+fn error_code(message: &Message) -> Option<Code> {
+    message.headers.as_ref()?.get(ERROR_CODE_HEADER)?;
+    let reply: ErrorReply = decode(&message.payload).ok()?;
+    Some(reply.error.code)
 }

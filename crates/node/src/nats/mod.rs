@@ -10,4 +10,5 @@ pub mod peers;
 pub mod probe;
 pub mod respond;
 pub mod service;
+pub mod stall;
 pub mod stats;

@@ -89,6 +89,8 @@ impl Parser {
             subject: message.reply.clone(),
             format: Format::of(&message.payload),
             op: "unknown",
+            admin: false,
+            taken: monotonic_us(),
             plain: None,
             doubtful: false,
         };
@@ -115,10 +117,12 @@ impl Parser {
             Target::AdminLine { line, op } => (line, op, None, true, false),
             Target::AdminShard { shard, line, op } => (line, op, Some(shard), true, true),
             Target::AdminCluster { op } => {
+                reply.admin = true;
                 let question = cluster_question(op, &message.payload, reply)?;
                 return Ok((Read::Cluster(question), deadline));
             }
         };
+        reply.admin = admin;
         let home = shard_of(line.as_str(), self.shards);
         if shard.is_some_and(|shard| shard != home) {
             return Err(ApiError::bad_request(format!(

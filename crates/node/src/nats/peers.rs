@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::known_peers::KnownPeers;
 use crate::shards::{PeerBatch, PeerFrame};
+use crate::throttle::Throttle;
 
 /// Frames to one peer that wait to be sent at most; more are dropped, Raft repeats them.
 const OUT_MAX: usize = 1_024;
@@ -76,6 +77,8 @@ pub struct Origin {
     pub disk_id: u64,
     /// Starts of this node so far.
     pub boots: u64,
+    /// The random numbers of the last of them, the newest first.
+    pub starts: Vec<u64>,
     /// Where it serves metrics, or empty.
     pub metrics_addr: String,
 }
@@ -124,6 +127,7 @@ async fn send_frames<L: PeerLink>(
             to,
             disk_id: origin.disk_id,
             boots: origin.boots,
+            starts: origin.starts.clone(),
             seq,
             messages: messages.collect(),
             facts: Some(NodeFacts {
@@ -154,6 +158,7 @@ pub async fn receive_frames<L: PeerLink>(
     mut known: KnownPeers,
     frames: Sender<PeerFrame>,
 ) -> anyhow::Result<()> {
+    let mut refusals = Throttle::default();
     let mut sealed = link.receive().await?;
     while let Some(bytes) = sealed.next().await {
         metrics::counter!("nowserving_peer_frames_received_total").increment(1);
@@ -167,7 +172,9 @@ pub async fn receive_frames<L: PeerLink>(
             Ok(Err(TrySendError::Disconnected(_))) => return Ok(()),
             Err(refused) => {
                 metrics::counter!("nowserving_frames_refused_total").increment(1);
-                tracing::warn!(%refused, "frame refused");
+                if let Some(count) = refusals.count() {
+                    tracing::warn!(%refused, count, "frames refused");
+                }
             }
         }
     }
@@ -193,7 +200,7 @@ fn check(
         "of node {}, which is no member",
         frame.from
     );
-    known.note(frame.from, frame.disk_id, frame.boots, frame.seq)?;
+    known.note(&frame)?;
     let facts = frame.facts.unwrap_or_default();
     let mut messages = Vec::with_capacity(frame.messages.len());
     for message in frame.messages {
@@ -226,6 +233,7 @@ mod tests {
             me: 1,
             disk_id: 10,
             boots: 1,
+            starts: vec![11],
             metrics_addr: String::new(),
         }
     }
@@ -237,6 +245,7 @@ mod tests {
             to: 1,
             disk_id: 20,
             boots: 5,
+            starts: vec![25],
             seq: 1,
             ..Frame::default()
         }
@@ -291,6 +300,7 @@ mod tests {
         assert_eq!(
             refused(Frame {
                 boots: 6,
+                starts: vec![26, 25],
                 ..frame()
             }),
             ""
@@ -305,6 +315,7 @@ mod tests {
         };
         let frame = Frame {
             boots: 6,
+            starts: vec![26, 25],
             seq: 2,
             messages: vec![forged],
             ..frame()

@@ -7,6 +7,7 @@ use async_nats::Client;
 use crossbeam_channel::{Sender, TrySendError};
 use futures::StreamExt as _;
 
+use super::stall::Stall;
 use super::stats::Stats;
 use crate::clock::monotonic_us;
 use crate::shards::Control;
@@ -22,6 +23,7 @@ pub async fn run(
     client: Client,
     control: Sender<Control>,
     stats: Arc<Stats>,
+    stall: Arc<Stall>,
 ) -> anyhow::Result<()> {
     let mut turned_away = 0;
     let inbox = client.new_inbox();
@@ -31,6 +33,7 @@ pub async fn run(
     loop {
         tokio::select! {
             _ = ticks.tick() => {
+                stall.tick(monotonic_us());
                 // While disconnected a probe would only lie in the buffer and come back late.
                 if client.connection_state() == async_nats::connection::State::Connected {
                     let sent_at = monotonic_us().to_le_bytes().to_vec();
@@ -48,7 +51,9 @@ pub async fn run(
                     continue;
                 }
                 if let Ok(sent_at) = <[u8; 8]>::try_from(&echo.payload[..]) {
-                    let sent_at = u64::from_le_bytes(sent_at).min(monotonic_us());
+                    let now = monotonic_us();
+                    let sent_at = u64::from_le_bytes(sent_at).min(now);
+                    stall.echo(sent_at, now);
                     // Full: the loop has stalled, and this thread has others to serve.
                     if let Err(TrySendError::Disconnected(_)) =
                         control.try_send(Control::Echo(sent_at))

@@ -75,7 +75,7 @@ impl Responder {
     pub async fn answer(&self, reply: &ReplyTo, result: Result<Outcome, ApiError>) {
         match result {
             Ok(outcome) => {
-                self.stats.count(reply.op, "ok");
+                self.stats.count(reply, "ok");
                 let payload = self.encode(outcome, reply.format);
                 self.send(reply.subject.as_ref(), None, payload.into())
                     .await;
@@ -86,7 +86,7 @@ impl Responder {
 
     /// Answers one request with an error.
     pub async fn refuse(&self, reply: &ReplyTo, error: ApiError) {
-        self.stats.count(reply.op, error.code.as_str());
+        self.stats.count(reply, error.code.as_str());
         let mut headers = HeaderMap::new();
         // A header must be one line; the message in the payload is whole.
         let message = error.message.replace(['\r', '\n'], " ");

@@ -13,9 +13,11 @@ use tokio::sync::{oneshot, watch};
 use super::forward::{Forwarder, is_repeatable};
 use super::parse::{Parsed, Parser};
 use super::respond::Responder;
+use super::stall::Stall;
+use crate::clock::monotonic_us;
 use crate::request::Inbound;
 use crate::shards::Listen;
-use crate::shards::outbox::overloaded;
+use crate::shards::outbox::{outcome_unknown, overloaded};
 
 /// On subjects that any node may take, the nodes share the work in this group.
 const QUEUE_GROUP: &str = "nowserving";
@@ -35,6 +37,8 @@ pub struct Service {
     pub forward: Forwarder,
     /// What this node leads, and what nobody does.
     pub listen: watch::Receiver<Vec<Listen>>,
+    /// Whether this process has just stood still.
+    pub stall: Arc<Stall>,
 }
 
 /// For how long a node that led goes on listening on its shard's subjects. A request that the server
@@ -238,6 +242,14 @@ impl Service {
         else {
             return;
         };
+        let now = monotonic_us();
+        if for_leader && !forwarded && request.ask.is_write() && self.stall.is_suspect(now) {
+            // Another node may have it too, and have said that nothing happened.
+            return self
+                .responder
+                .refuse(&request.reply, outcome_unknown())
+                .await;
+        }
         let listen = self.listening(request.shard);
         if (may_take && listen == Listen::Leader) || request.ask.is_local() {
             return self.hand_in(Inbound::Line(request)).await;
@@ -254,6 +266,10 @@ impl Service {
             return self
                 .forward
                 .give_up_in_time(request.reply, request.deadline);
+        }
+        if !may_take {
+            // The next leader has it too; ours must not be done after it has spoken.
+            request.deadline = now + request.deadline.saturating_sub(now) / 2;
         }
         let way_on = || self.parser.way_on(&message);
         request.reply.plain.get_or_insert_with(way_on);

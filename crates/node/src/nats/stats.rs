@@ -3,6 +3,9 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::clock::monotonic_us;
+use crate::request::ReplyTo;
+
 /// Requests in the shard loop or on their way back at most; more are refused as overloaded.
 pub const UNDER_WAY_MAX: usize = 16_384;
 
@@ -10,9 +13,27 @@ pub const UNDER_WAY_MAX: usize = 16_384;
 #[derive(Debug, Default)]
 pub struct Stats {
     under_way: AtomicUsize,
+    turned_away: AtomicU64,
+    users: Answered,
+    operators: Answered,
+}
+
+#[derive(Debug, Default)]
+struct Answered {
     requests: AtomicU64,
     errors: AtomicU64,
-    turned_away: AtomicU64,
+    processing_us: AtomicU64,
+}
+
+/// What was answered so far on one kind of subject.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Answers.
+    pub requests: u64,
+    /// How many of them were errors.
+    pub errors: u64,
+    /// From reading the requests to answering them, in all.
+    pub processing_us: u64,
 }
 
 impl Stats {
@@ -42,12 +63,20 @@ impl Stats {
     }
 
     /// Counts an answer.
-    pub fn count(&self, op: &'static str, code: &'static str) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
+    pub fn count(&self, reply: &ReplyTo, code: &'static str) {
+        let answered = if reply.admin {
+            &self.operators
+        } else {
+            &self.users
+        };
+        let took_us = monotonic_us().saturating_sub(reply.taken);
+        answered.requests.fetch_add(1, Ordering::Relaxed);
+        answered.processing_us.fetch_add(took_us, Ordering::Relaxed);
         if code != "ok" {
-            self.errors.fetch_add(1, Ordering::Relaxed);
+            answered.errors.fetch_add(1, Ordering::Relaxed);
         }
-        metrics::counter!("nowserving_requests_total", "op" => op, "code" => code).increment(1);
+        metrics::counter!("nowserving_requests_total", "op" => reply.op, "code" => code)
+            .increment(1);
     }
 
     /// Counts an answer that another node gave.
@@ -56,11 +85,12 @@ impl Stats {
             .increment(1);
     }
 
-    /// Answers so far, and how many of them were errors.
-    pub fn totals(&self) -> (u64, u64) {
-        (
-            self.requests.load(Ordering::Relaxed),
-            self.errors.load(Ordering::Relaxed),
-        )
+    /// Answers so far on users' subjects, and on operators'.
+    pub fn totals(&self) -> [Totals; 2] {
+        [&self.users, &self.operators].map(|answered| Totals {
+            requests: answered.requests.load(Ordering::Relaxed),
+            errors: answered.errors.load(Ordering::Relaxed),
+            processing_us: answered.processing_us.load(Ordering::Relaxed),
+        })
     }
 }

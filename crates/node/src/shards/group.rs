@@ -209,12 +209,11 @@ impl Shard {
             .map(ApiError::from)
     }
 
-    /// Queues an operation of the leader's own, if there is room.
+    /// Queues an operation of the leader's own, over the users' limit if need be: there is one
+    /// bounded pass of them at a time, and a checkpoint that was dropped would be counted on.
     pub fn queue_own(&mut self, op: Op) {
-        if self.queue.len() < QUEUE_MAX {
-            *self.in_flight(&op) += 1;
-            self.queue.push_back(Queued { op, waiter: None });
-        }
+        *self.in_flight(&op) += 1;
+        self.queue.push_back(Queued { op, waiter: None });
     }
 
     /// Where an operation of the leader's own is counted.

@@ -40,6 +40,7 @@ use self::persist::Persister;
 use crate::clock::{Hearing, Micros};
 use crate::config::Config;
 use crate::request::{Answer, Inbound};
+use crate::throttle::Throttle;
 
 /// Requests that wait for the loop at most.
 pub const REQUESTS_MAX: usize = 8_192;
@@ -129,6 +130,7 @@ pub struct Shards {
     persister: Persister,
     snapshots: snapshots::Writer,
     out: Outbox,
+    refusals: Throttle,
     writes_in_flight: usize,
     stopping_since: Option<Micros>,
     tick: Duration,
@@ -166,6 +168,7 @@ impl Shards {
             persister,
             snapshots,
             out: Outbox::default(),
+            refusals: Throttle::default(),
             writes_in_flight: 0,
             stopping_since: None,
             next_tick: now + tick.as_micros() as u64,

@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use nowserving_log::{LogError, LogStore};
 use nowserving_replica::Write;
 
 /// How many turns' writes may wait for the disk; the loop takes no more `ready` work when full.
 pub const WRITES_IN_FLIGHT_MAX: usize = 32;
-/// How often old log files are looked for.
-const PURGE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What the loop asks of the persister.
 #[derive(Debug)]
@@ -27,18 +24,13 @@ pub enum Job {
     },
 }
 
-/// What the persister tells the loop.
+/// Writes that are durable now.
 #[derive(Debug)]
-pub enum Persisted {
-    /// Durable.
-    Written {
-        /// How many jobs went out with this sync.
-        jobs: usize,
-        /// Per shard the number of the newest write.
-        numbers: Vec<(u32, u64)>,
-    },
-    /// These shards keep old log files alive: snapshot them.
-    Pinned(Vec<u32>),
+pub struct Written {
+    /// How many jobs went out with this sync.
+    pub jobs: usize,
+    /// Per shard the number of the newest write.
+    pub numbers: Vec<(u32, u64)>,
 }
 
 /// The thread, and the channels to and from it.
@@ -47,7 +39,7 @@ pub struct Persister {
     /// Jobs, bounded.
     pub jobs: Sender<Job>,
     /// Outcomes.
-    pub done: Receiver<Persisted>,
+    pub done: Receiver<Written>,
     thread: JoinHandle<()>,
 }
 
@@ -83,7 +75,7 @@ impl Persister {
 /// raft-engine panics when a sync fails, as it must: what is on the disk is unknown then, and a later
 /// sync can succeed without it. A panic ends this thread only; this ends the process with it, before
 /// anybody else can act on what may not be there.
-struct EndWithMe;
+pub(super) struct EndWithMe;
 
 impl Drop for EndWithMe {
     fn drop(&mut self) {
@@ -93,19 +85,13 @@ impl Drop for EndWithMe {
     }
 }
 
-fn run(log: &dyn LogStore, inbox: &Receiver<Job>, outbox: &Sender<Persisted>) {
-    let mut last_purge = std::time::Instant::now();
-    loop {
-        let first = match inbox.recv_timeout(PURGE_INTERVAL) {
-            Ok(job) => Some(job),
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => return,
-        };
+fn run(log: &dyn LogStore, inbox: &Receiver<Job>, outbox: &Sender<Written>) {
+    while let Ok(first) = inbox.recv() {
         let mut writes = Vec::new();
         let mut jobs = 0;
         let mut cuts = Vec::new();
         // Whatever queued up during the last sync goes out with one more.
-        for job in first.into_iter().chain(inbox.try_iter()) {
+        for job in std::iter::once(first).chain(inbox.try_iter()) {
             match job {
                 Job::Write(more) => {
                     jobs += 1;
@@ -123,22 +109,12 @@ fn run(log: &dyn LogStore, inbox: &Receiver<Job>, outbox: &Sender<Persisted>) {
                     None => numbers.push((write.shard, write.number)),
                 }
             }
-            if outbox.send(Persisted::Written { jobs, numbers }).is_err() {
+            if outbox.send(Written { jobs, numbers }).is_err() {
                 return;
             }
         }
         for (shard, through) in cuts {
             or_die(log.cut(shard, through));
-        }
-        if last_purge.elapsed() >= PURGE_INTERVAL {
-            last_purge = std::time::Instant::now();
-            let pinned = log.purge().unwrap_or_else(|error| {
-                tracing::warn!(%error, "old log files were not purged");
-                Vec::new()
-            });
-            if !pinned.is_empty() && outbox.send(Persisted::Pinned(pinned)).is_err() {
-                return;
-            }
         }
     }
 }

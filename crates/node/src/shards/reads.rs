@@ -131,6 +131,8 @@ mod tests {
                 subject: None,
                 format: Format::Json,
                 op: "show",
+                admin: true,
+                taken: 0,
                 plain: None,
                 doubtful: false,
             },

@@ -252,10 +252,18 @@ impl Recycler {
         ops.collect()
     }
 
+    /// Of at most [`PASS_TOKENS_MAX`] tokens; the rest stays due, and is the next pass's.
     fn checkpoint(&mut self, lines: &Lines) -> Vec<Op> {
-        self.checkpoint_due_ms = None;
         let mut ops = Vec::new();
-        for (name, listed) in std::mem::take(&mut self.to_checkpoint) {
+        let mut budget = PASS_TOKENS_MAX;
+        while budget > 0
+            && let Some((name, mut listed)) = self.to_checkpoint.pop_first()
+        {
+            if listed.len() > budget {
+                let rest = listed.split_off(budget);
+                self.to_checkpoint.insert(name.clone(), rest);
+            }
+            budget -= listed.len().max(1);
             let Some(line) = lines.get(&name) else {
                 continue;
             };
@@ -275,6 +283,9 @@ impl Recycler {
                 incarnation: line.incarnation(),
                 tokens: tokens.to_vec(),
             }));
+        }
+        if self.to_checkpoint.is_empty() {
+            self.checkpoint_due_ms = None;
         }
         ops
     }

@@ -208,6 +208,8 @@ impl Rig {
                 subject: None,
                 format: Format::Json,
                 op,
+                admin: false,
+                taken: self.now,
                 plain: None,
                 doubtful: false,
             },

@@ -7,7 +7,8 @@ use nowserving_protocol::error::ApiError;
 
 use super::group::{Shard, Turn};
 use super::outbox::{OutMessage, Outbox, unavailable};
-use super::persist::{Job, Persisted, WRITES_IN_FLIGHT_MAX};
+use super::persist::{Job, WRITES_IN_FLIGHT_MAX, Written};
+use super::snapshots::Done;
 use super::{Control, Listen, PeerBatch, PeerFrame, REQUESTS_MAX, Shards, listing};
 use crate::clock::{Micros, monotonic_us};
 use crate::request::{Inbound, Outcome, Question, ReplyTo};
@@ -139,17 +140,21 @@ impl Shards {
     fn drain(&mut self, now: Micros) -> anyhow::Result<bool> {
         for _ in 0..DRAIN_MAX {
             match self.persister.done.try_recv() {
-                Ok(Persisted::Written { jobs, numbers }) => {
+                Ok(Written { jobs, numbers }) => {
                     self.writes_in_flight = self.writes_in_flight.saturating_sub(jobs);
                     self.persisted(numbers, now);
                 }
-                Ok(Persisted::Pinned(shards)) => self.pinned(&shards),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => anyhow::bail!("the persister thread died"),
             }
         }
-        while let Ok(outcome) = self.snapshots.done.try_recv() {
-            self.snapshot_done(outcome, now);
+        loop {
+            match self.snapshots.done.try_recv() {
+                Ok(Done::Snapshot { shard, index }) => self.snapshot_done(shard, index, now),
+                Ok(Done::Pinned(shards)) => self.pinned(&shards),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => anyhow::bail!("the snapshot thread died"),
+            }
         }
         for _ in 0..DRAIN_MAX {
             match self.inputs.frames.try_recv() {
@@ -221,7 +226,10 @@ impl Shards {
                 && !refused.is_expected()
             {
                 metrics::counter!("nowserving_raft_refused_total").increment(1);
-                tracing::warn!(shard = shard.id, from = frame.from, %refused, "raft message refused");
+                if let Some(count) = self.refusals.count() {
+                    let (shard, from) = (shard.id, frame.from);
+                    tracing::warn!(shard, from, %refused, count, "raft messages refused");
+                }
             }
         }
     }

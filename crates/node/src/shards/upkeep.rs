@@ -4,13 +4,11 @@ use std::time::Duration;
 
 use nowserving_line::Op;
 use nowserving_protocol::admin::{ClusterStatus, NodeStatus, ShardStatus};
-use nowserving_protocol::snapshot;
 
 use super::group::{Shard, Turn};
 use super::outbox::OutEvent;
 use super::{Listen, Shards, snapshots};
 use crate::clock::Micros;
-use crate::config::Config;
 use crate::shards::balance::{DEAF_MAX, Peer};
 use crate::shards::persist::{Job, Persister};
 
@@ -168,7 +166,7 @@ impl Shards {
         }
     }
 
-    /// Starts one snapshot at most: encoding a large shard takes this thread's time.
+    /// Starts one snapshot at most.
     fn snapshot_due(&mut self, now: Micros) {
         if self.snapshots.jobs.is_full() {
             return;
@@ -181,7 +179,12 @@ impl Shards {
         });
         if let Some(shard) = due.and_then(|at| self.shards.get_mut(at)) {
             shard.pins_files = false;
-            Self::snapshot(&self.config, &self.snapshots, shard);
+            let job = snapshots::Job {
+                shard: shard.id,
+                index: shard.replica.applied(),
+            };
+            // Not full, as we have looked and nobody else sends.
+            shard.snapshotting = self.snapshots.jobs.try_send(job).is_ok();
         }
     }
 
@@ -192,7 +195,8 @@ impl Shards {
             let Some(shard) = self.shards.get_mut(*at as usize) else {
                 continue;
             };
-            shard.pins_files = true;
+            // With a member away a newer snapshot would not let go of anything.
+            shard.pins_files = shard.cut_floor > shard.snapshot_index;
             // The followers learn from an entry how far all have come.
             if shard.reign.is_some() && shard.own_in_flight == 0 {
                 shard.queue_own(Op::Stamp);
@@ -201,34 +205,13 @@ impl Shards {
         }
     }
 
-    fn snapshot(config: &Config, writer: &snapshots::Writer, shard: &mut Shard) {
-        let index = shard.replica.applied();
-        let Some(term) = shard.replica.term_at(index) else {
-            return;
-        };
-        let header = snapshot::Header {
-            cluster: config.cluster.clone(),
-            shard: shard.id,
-            index,
-            term,
-            voters: config.nodes.clone(),
-        };
-        let job = snapshots::Job {
-            shard: shard.id,
-            index,
-            bytes: snapshot::encode(&header, &shard.lines),
-        };
-        // Not full, as we have looked and nobody else sends.
-        shard.snapshotting = writer.jobs.try_send(job).is_ok();
-    }
-
     /// A snapshot is on disk, or could not be written.
-    pub(super) fn snapshot_done(&mut self, outcome: snapshots::Outcome, now: Micros) {
-        let Some(shard) = self.shards.get_mut(outcome.shard as usize) else {
+    pub(super) fn snapshot_done(&mut self, shard: u32, index: Option<u64>, now: Micros) {
+        let Some(shard) = self.shards.get_mut(shard as usize) else {
             return;
         };
         shard.snapshotting = false;
-        match outcome.index {
+        match index {
             Some(index) => {
                 shard.snapshot_index = index;
                 Self::cut(&self.persister, shard);
@@ -257,6 +240,10 @@ impl Shards {
                 .min(Duration::from_secs(3_600))
                 .as_secs_f64(),
         );
+        let entries: u64 = self.shards.iter().map(|s| s.replica.log_entries()).sum();
+        metrics::gauge!("nowserving_log_entries").set(entries as f64);
+        let memory: u64 = self.shards.iter().map(|s| s.replica.memory_bytes()).sum();
+        metrics::gauge!("nowserving_log_memory_bytes").set(memory as f64);
         if now < self.next_line_gauges {
             return;
         }

@@ -1,0 +1,126 @@
+//! The command line tool, as a script uses it: `--json`, and the exit code.
+
+use std::ffi::OsStr;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+use crate::process::leashed;
+use crate::program::program;
+
+/// No command that is run to its end takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The tool, and which cluster it is to talk to.
+#[derive(Clone, Debug)]
+pub struct Cli {
+    url: String,
+}
+
+/// What a command that has ended left behind.
+#[derive(Debug)]
+pub struct Said {
+    /// Its exit code.
+    pub code: i32,
+    /// What is on stdout, line by line.
+    pub lines: Vec<Value>,
+    /// What is on stderr.
+    pub stderr: String,
+}
+
+/// A command that goes on: `watch`.
+#[derive(Debug)]
+pub struct Running {
+    /// The process.
+    pub child: Child,
+    out: Lines<BufReader<ChildStdout>>,
+}
+
+impl Cli {
+    /// For the cluster behind this NATS server.
+    #[must_use]
+    pub fn new(url: String) -> Cli {
+        Cli { url }
+    }
+
+    /// Runs a command with `--json` to its end. Each line on stdout must be JSON.
+    ///
+    /// # Errors
+    /// It cannot be started, does not end, or prints something else.
+    pub async fn run<W: AsRef<OsStr>>(&self, words: &[W]) -> Result<Said> {
+        let mut command = self.command(words).await?;
+        let done = tokio::time::timeout(PATIENCE, command.output()).await;
+        let done = done.with_context(|| format!("{command:?} does not end"))??;
+        let stdout = String::from_utf8(done.stdout)?;
+        let lines = stdout.lines().map(|line| {
+            serde_json::from_str(line).with_context(|| format!("{command:?}: not JSON: {line:?}"))
+        });
+        Ok(Said {
+            code: done
+                .status
+                .code()
+                .with_context(|| format!("{}", done.status))?,
+            lines: lines.collect::<Result<_>>()?,
+            stderr: String::from_utf8_lossy(&done.stderr).into_owned(),
+        })
+    }
+
+    /// Starts a command with `--json` that goes on by itself.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub async fn start<W: AsRef<OsStr>>(&self, words: &[W]) -> Result<Running> {
+        let mut command = self.command(words).await?;
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        let out = BufReader::new(child.stdout.take().context("stdout")?).lines();
+        Ok(Running { child, out })
+    }
+
+    async fn command<W: AsRef<OsStr>>(&self, words: &[W]) -> Result<Command> {
+        let mut command = leashed(program().await?.as_os_str()).await?;
+        command.args(["--json", "--nats", &self.url]).args(words);
+        Ok(command)
+    }
+}
+
+impl Said {
+    /// The one line of a command that has done what it was told.
+    ///
+    /// # Errors
+    /// It has not, or said more.
+    pub fn done(mut self) -> Result<Value> {
+        ensure!(self.code == 0 && self.lines.len() == 1, "{self:?}");
+        self.lines.pop().context("no line")
+    }
+
+    /// The error of a command that ended with this exit code.
+    ///
+    /// # Errors
+    /// It did not, or has not told the error as the contract has it.
+    pub fn failed(mut self, code: i32, error: &str) -> Result<Value> {
+        ensure!(self.code == code && self.lines.len() == 1, "{self:?}");
+        let told = self.lines.pop().context("no line")?["error"].clone();
+        ensure!(told["code"] == error, "want {error}: {told}");
+        let message = told["message"].as_str();
+        ensure!(message.is_some_and(|text| !text.is_empty()), "{told}");
+        Ok(told)
+    }
+}
+
+impl Running {
+    /// The next line; none once the command has closed its stdout.
+    ///
+    /// # Errors
+    /// It does not come, or is not JSON.
+    pub async fn next(&mut self) -> Result<Option<Value>> {
+        let line = tokio::time::timeout(PATIENCE, self.out.next_line());
+        let line = line.await.context("prints nothing")??;
+        let line = line
+            .map(|line| serde_json::from_str(&line).with_context(|| format!("not JSON: {line:?}")));
+        line.transpose()
+    }
+}

@@ -1,0 +1,244 @@
+//! The answers to bad luck: `outcome_unknown`, `not_leader`, `overloaded` and `unavailable`, which
+//! no request brings about in a cluster that is well. Here nodes stand still (SIGSTOP) or die.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use futures::StreamExt;
+use nowserving_e2e::{Api, Cluster, Format, Route, eventually, pointers};
+use nowserving_protocol::error::Code;
+use nowserving_protocol::subject::{ERROR_CODE_HEADER, TIMEOUT_HEADER, shard_of};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::crash::insist;
+
+/// Each of these hangs on who is first. Mostly the first try does.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// A node passes on this many requests at once, and refuses what comes beyond.
+const UNDER_WAY_MAX: usize = 4_096;
+const FLOOD: usize = UNDER_WAY_MAX + 1_000;
+
+/// Both followers stand still in the middle of a write: it is in the leader's log, and whether it
+/// will stay there nobody knows. Whoever repeats it finds out, and has its effect once.
+pub async fn nobody_knows_the_outcome(cluster: &mut Cluster) -> Result<()> {
+    for (format, line) in [(Format::Json, "unknown-j"), (Format::MsgPack, "unknown-m")] {
+        let api = by_shard(cluster, format);
+        api.admin(line, "create", json!({"seats": 1, "queue_limit": 100}))
+            .await?;
+        let mut tries = 0;
+        // Less than a leader takes to find that it is alone.
+        let asking = api.within(400);
+        let unknown = eventually("an outcome is unknown", PATIENCE, async || {
+            tries += 1;
+            let leader = cluster.leader_of(line).await?;
+            let body = json!({"key": format!("k{tries}")});
+            signal_others(cluster, leader, Signal::STOP)?;
+            let reply = asking.ask(line, "enter", &body).await;
+            signal_others(cluster, leader, Signal::CONT)?;
+            let reply = reply?;
+            let is_unknown = reply.code.as_deref() == Some("outcome_unknown");
+            Ok(is_unknown.then_some(reply))
+        })
+        .await?;
+        unknown.refused(format, Code::OutcomeUnknown)?;
+        cluster.wait_ready().await?;
+        // One of these is the one that was in doubt; none of them takes a second number.
+        for nth in 1..=tries {
+            for _ in 0..2 {
+                insist(&api, line, "enter", &json!({"key": format!("k{nth}")})).await?;
+            }
+        }
+        let info = api.ok(line, "info", json!({})).await?;
+        ensure!(pointers(&info)?[3] == tries + 1, "{tries} tries: {info}");
+    }
+    Ok(())
+}
+
+/// A leader stands still until another leads. What it finds waiting for it then, it refuses, and
+/// says who leads: the other has answered by then, and a client takes the first answer.
+pub async fn the_leader_is_another(cluster: &mut Cluster) -> Result<()> {
+    for (format, line) in [(Format::Json, "another-j"), (Format::MsgPack, "another-m")] {
+        let api = by_shard(cluster, format);
+        api.admin(line, "create", json!({"seats": 1, "queue_limit": 100}))
+            .await?;
+        let ticket = insist(&api, line, "enter", &json!({"key": "a"})).await?["ticket"].clone();
+        eventually("a leader says that it is none", PATIENCE, async || {
+            let old = cluster.leader_of(line).await?;
+            cluster.process(old)?.signal(Signal::STOP)?;
+            let told = told_by_the_old_leader(cluster, &api, format, line, &ticket, old).await;
+            cluster.process(old)?.signal(Signal::CONT)?;
+            cluster.wait_ready().await?;
+            told
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Polls while the old leader stands still, lets it go on, and reads everybody's answers. None if
+/// it had noticed before it came to the polls.
+async fn told_by_the_old_leader(
+    cluster: &mut Cluster,
+    api: &Api,
+    format: Format,
+    line: &str,
+    ticket: &Value,
+    old: u64,
+) -> Result<Option<()>> {
+    const POLLS: usize = 20;
+    // Once it is answered, others lead.
+    insist(api, line, "claim", &json!({"ticket": ticket})).await?;
+    let client = api.client();
+    let inbox = client.new_inbox();
+    let mut answers = api.subscribe(inbox.clone()).await?;
+    let subject = subject(cluster, line, "status");
+    let body = encode(format, &json!({"ticket": ticket}))?;
+    for _ in 0..POLLS {
+        let body = body.clone().into();
+        client
+            .publish_with_reply(subject.clone(), inbox.clone(), body)
+            .await?;
+    }
+    api.settle().await?;
+    cluster.process(old)?.signal(Signal::CONT)?;
+    // Each answers each poll, or passes it on to the other.
+    for _ in 0..2 * POLLS {
+        let answer = tokio::time::timeout(Duration::from_secs(5), answers.next()).await;
+        let Ok(Some(answer)) = answer else {
+            return Ok(None);
+        };
+        let body = decode(format, &answer.payload)?;
+        if body["error"]["code"] == "not_leader" {
+            let leader = body["error"]["leader"].as_u64().context("no leader")?;
+            ensure!(leader != old && cluster.ids().any(|id| id == leader));
+            ensure!(code_header(&answer) == Some("503"), "{body}");
+            return Ok(Some(()));
+        }
+    }
+    Ok(None)
+}
+
+/// A node without a quorum keeps requests open until their deadline, so many and no more: the rest
+/// is refused at once. Each is answered, and none of them has happened.
+pub async fn too_much_to_do(cluster: &mut Cluster) -> Result<()> {
+    let line = "flood";
+    let api = by_shard(cluster, Format::Json);
+    api.admin(line, "create", json!({"seats": 1, "queue_limit": 10_000}))
+        .await?;
+    let leader = cluster.leader_of(line).await?;
+    let others: Vec<u64> = cluster.ids().filter(|id| *id != leader).collect();
+    // Killed, not stopped: what came for one that only stands still, it would take up later.
+    for id in &others {
+        cluster.process(*id)?.kill().await?;
+    }
+    let alone = api.within(500);
+    eventually("a leader finds that it is alone", PATIENCE, async || {
+        let reply = alone.ask(line, "enter", &json!({"key": "first"})).await?;
+        Ok((reply.code.as_deref() == Some("unavailable")).then_some(()))
+    })
+    .await?;
+    let counts = flood(cluster, &api, line).await?;
+    eprintln!("{FLOOD} requests without a quorum: {counts:?}");
+    for id in others {
+        cluster.start_node(id).await?;
+    }
+    cluster.wait_ready().await?;
+
+    for format in ["Json", "MsgPack"] {
+        for code in ["overloaded", "unavailable"] {
+            let count = counts.get(&(format.to_owned(), code.to_owned()));
+            ensure!(count.is_some(), "never {code} in {format}: {counts:?}");
+        }
+    }
+    // Where NATS is too busy to say that nobody leads, the node cannot know that nobody has it.
+    let allowed = ["overloaded", "unavailable", "outcome_unknown"];
+    let others = counts.keys().find(|(_, code)| !allowed.contains(&&**code));
+    ensure!(others.is_none(), "{others:?}");
+    // The first may have been taken, while the leader believed that it led.
+    let unknown = counts
+        .iter()
+        .filter(|((_, code), _)| code == "outcome_unknown");
+    let unknown: usize = unknown.map(|(_, count)| count).sum();
+    let info = api.ok(line, "info", json!({})).await?;
+    let entered = usize::try_from(pointers(&info)?[3])? - 1;
+    ensure!(entered <= 1 + unknown, "{entered} have entered: {counts:?}");
+    Ok(())
+}
+
+/// Asks for all at once, every other time in MessagePack; counts the answers by format and code.
+async fn flood(
+    cluster: &Cluster,
+    api: &Api,
+    line: &str,
+) -> Result<BTreeMap<(String, String), usize>> {
+    let client = api.client();
+    let inbox = client.new_inbox();
+    let mut answers = api.subscribe(inbox.clone()).await?;
+    let subject = subject(cluster, line, "enter");
+    for nth in 0..FLOOD {
+        let format = [Format::Json, Format::MsgPack][nth % 2];
+        let body = encode(format, &json!({"key": format!("f{nth}")}))?;
+        let mut headers = async_nats::HeaderMap::new();
+        headers.insert(TIMEOUT_HEADER, "1500");
+        client
+            .publish_with_reply_and_headers(subject.clone(), inbox.clone(), headers, body.into())
+            .await?;
+    }
+    let mut counts = BTreeMap::new();
+    for nth in 0..FLOOD {
+        let answer = tokio::time::timeout(PATIENCE, answers.next()).await;
+        let Ok(Some(answer)) = answer else {
+            bail!("only {nth} of {FLOOD} were answered: {counts:?}");
+        };
+        let format = match answer.payload.first() {
+            Some(b'{') => Format::Json,
+            _ => Format::MsgPack,
+        };
+        let body = decode(format, &answer.payload)?;
+        let code = body["error"]["code"].as_str().unwrap_or_default();
+        let header = Code::parse(code).map(|code| code.http().to_string());
+        ensure!(code_header(&answer) == header.as_deref(), "{body}");
+        *counts
+            .entry((format!("{format:?}"), code.to_owned()))
+            .or_default() += 1;
+    }
+    Ok(counts)
+}
+
+fn by_shard(cluster: &Cluster, format: Format) -> Api {
+    let route = Route::Shard(cluster.options().shards);
+    cluster.api().by(format, route)
+}
+
+fn subject(cluster: &Cluster, line: &str, op: &str) -> String {
+    let shard = shard_of(line, cluster.options().shards);
+    format!("nowserving.shard.{shard}.{line}.{op}")
+}
+
+fn signal_others(cluster: &mut Cluster, leader: u64, signal: Signal) -> Result<()> {
+    for id in cluster.ids().filter(|id| *id != leader) {
+        cluster.process(id)?.signal(signal)?;
+    }
+    Ok(())
+}
+
+fn code_header(answer: &async_nats::Message) -> Option<&str> {
+    let code = answer.headers.as_ref()?.get(ERROR_CODE_HEADER)?;
+    Some(code.as_str())
+}
+
+fn encode(format: Format, body: &Value) -> Result<Vec<u8>> {
+    Ok(match format {
+        Format::Json => serde_json::to_vec(body)?,
+        Format::MsgPack => rmp_serde::to_vec_named(body)?,
+    })
+}
+
+fn decode(format: Format, payload: &[u8]) -> Result<Value> {
+    Ok(match format {
+        Format::Json => serde_json::from_slice(payload)?,
+        Format::MsgPack => rmp_serde::from_slice(payload)?,
+    })
+}

@@ -1,0 +1,298 @@
+//! Every command of `nowserving` with `--json`: the fields of its answer, and its exit code.
+
+use anyhow::{Context, Result, ensure};
+use nowserving_e2e::{Cli, free_port, number};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const REFUSED: i32 = 1;
+const USAGE: i32 = 2;
+const UNREACHABLE: i32 = 3;
+
+/// What each status has; more, by state.
+const STATUS: &str =
+    "line incarnation lane token state admitted_through poll_after_ms version at_ms";
+const BOARD: &str = "line incarnation version at_ms phase seats admitted in_checkout lanes";
+const LANE: &str = "lane next_token done_through admitted_through accepts_through waiting";
+const LINE: &str = "line incarnation version settings_version created_at_ms settings board counts";
+const SETTINGS: &str = "seats queue_limit waiting_idle_timeout_ms claim_timeout_ms \
+     checkout_timeout_ms checkout_max_ms token_events labels";
+
+/// `line create|show|set|list|delete` and `cluster status`.
+pub async fn operators(cli: &Cli) -> Result<()> {
+    let made = done(
+        cli,
+        "line create cli-ops --seats 2 --queue-limit 5 --claim-timeout-ms 60000 \
+         --waiting-idle-timeout-ms 50000 --checkout-timeout-ms 70000 --checkout-max-ms 80000 \
+         --token-events false --label test=cli --label city=Taipei",
+    )
+    .await?;
+    line(&made)?;
+    let settings = &made["settings"];
+    ensure!(settings["labels"]["city"] == "Taipei", "{settings}");
+    ensure!(settings["token_events"] == false, "{settings}");
+    for (name, value) in [
+        ("seats", 2),
+        ("queue_limit", 5),
+        ("claim_timeout_ms", 60_000),
+        ("waiting_idle_timeout_ms", 50_000),
+        ("checkout_timeout_ms", 70_000),
+        ("checkout_max_ms", 80_000),
+    ] {
+        ensure!(settings[name] == value, "{name}: {settings}");
+    }
+
+    let version = number(&made, "settings_version")?;
+    let set = format!("line set cli-ops --seats 3 --unset labels --if-version {version}");
+    let changed = done(cli, &set).await?;
+    line(&changed)?;
+    ensure!(changed["settings"]["seats"] == 3, "{changed}");
+    ensure!(changed["settings"]["labels"] == serde_json::json!({}));
+    refused(cli, &set, "version_conflict").await?;
+    ensure!(done(cli, "line show cli-ops").await?["settings"] == changed["settings"]);
+    list(cli).await?;
+
+    done(cli, "enter cli-ops --key a").await?;
+    refused(cli, "line delete cli-ops", "line_not_empty").await?;
+    let deleted = done(cli, "line delete cli-ops --force").await?;
+    has(&deleted, "line deleted remaining")?;
+    ensure!(deleted["deleted"] == true && deleted["remaining"] == 0);
+    refused(cli, "line show cli-ops", "line_not_found").await?;
+    cluster(cli).await
+}
+
+/// By label, and page by page.
+async fn list(cli: &Cli) -> Result<()> {
+    for nth in 1..=3 {
+        let create = "--seats 1 --queue-limit 0 --label test=cli-list";
+        done(cli, &format!("line create cli-list-{nth} {create}")).await?;
+    }
+    let page = done(cli, "line list --label test=cli-list --limit 2").await?;
+    has(&page, "lines next")?;
+    let names = |page: &Value| -> Result<Vec<Value>> {
+        let lines = page["lines"].as_array().context("lines")?;
+        for one in lines {
+            has(
+                one,
+                "line incarnation version phase seats queue_limit waiting admitted in_checkout labels",
+            )?;
+        }
+        Ok(lines.iter().map(|one| one["line"].clone()).collect())
+    };
+    ensure!(names(&page)? == ["cli-list-1", "cli-list-2"], "{page}");
+    ensure!(page["next"] == "cli-list-2", "{page}");
+    let rest = done(cli, "line list --label test=cli-list --after cli-list-2").await?;
+    ensure!(names(&rest)? == ["cli-list-3"], "{rest}");
+    ensure!(rest["next"].is_null(), "{rest}");
+    Ok(())
+}
+
+async fn cluster(cli: &Cli) -> Result<()> {
+    let status = done(cli, "cluster status").await?;
+    has(&status, "cluster nodes shards lines answered_by")?;
+    let nodes = status["nodes"].as_array().context("nodes")?;
+    ensure!(nodes.len() == 3, "{status}");
+    for node in nodes {
+        has(node, "id alive leads metrics_addr version")?;
+        ensure!(node["alive"] == true, "{node}");
+    }
+    let shards = status["shards"].as_array().context("shards")?;
+    ensure!(shards.len() == 16, "{status}");
+    for shard in shards {
+        has(shard, "shard leader term applied committed")?;
+    }
+    Ok(())
+}
+
+/// `enter|find|status|claim|renew|complete|leave|info`.
+pub async fn users(cli: &Cli) -> Result<()> {
+    done(cli, "line create cli-use --seats 1 --queue-limit 5").await?;
+    let first = done(cli, "enter cli-use --key a --lane normal").await?;
+    has(&first, STATUS)?;
+    has(&first, "ticket expires_at_ms entered_at_ms")?;
+    ensure!(first["token"] == 1 && first["state"] == "admitted");
+    let again = done(cli, "enter cli-use --key a").await?;
+    ensure!(again["ticket"] == first["ticket"], "{again}");
+    // Without a key: each run is another visit.
+    let second = done(cli, "enter cli-use").await?;
+    has(&second, STATUS)?;
+    has(
+        &second,
+        "ticket position ahead eta_ms eta_p90_ms call_ahead",
+    )?;
+    ensure!(second["token"] == 2 && second["position"] == 1, "{second}");
+    let found = done(cli, "find cli-use --key a").await?;
+    ensure!(found["ticket"] == first["ticket"], "{found}");
+    refused(cli, "find cli-use --key nobody", "token_not_found").await?;
+
+    let ticket = first["ticket"].as_str().context("ticket")?;
+    let waiting = second["ticket"].as_str().context("ticket")?;
+    for consistency in ["leader", "linearizable", "local"] {
+        let words = format!("status cli-use {waiting} --consistency {consistency}");
+        let status = done(cli, &words).await?;
+        has(&status, STATUS)?;
+        ensure!(status["state"] == "waiting", "{status}");
+        let info = done(cli, &format!("info cli-use --consistency {consistency}")).await?;
+        board(&info)?;
+        has(&info["settings"], SETTINGS.trim_end_matches(" labels"))?;
+    }
+    refused(cli, &format!("claim cli-use {waiting}"), "not_admitted").await?;
+    refused(cli, &format!("complete cli-use {ticket}"), "not_claimed").await?;
+    checkout(cli, ticket, waiting).await
+}
+
+async fn checkout(cli: &Cli, ticket: &str, waiting: &str) -> Result<()> {
+    let claimed = done(cli, &format!("claim cli-use {ticket}")).await?;
+    has(&claimed, STATUS)?;
+    has(&claimed, "epoch expires_at_ms")?;
+    ensure!(claimed["state"] == "in_checkout", "{claimed}");
+    let epoch = number(&claimed, "epoch")?;
+    let renewed = done(cli, &format!("renew cli-use {ticket} --epoch {epoch}")).await?;
+    has(&renewed, STATUS)?;
+    ensure!(number(&renewed, "expires_at_ms")? >= number(&claimed, "expires_at_ms")?);
+    let stale = format!("complete cli-use {ticket} --epoch {}", epoch + 1);
+    refused(cli, &stale, "epoch_stale").await?;
+    let complete = format!("complete cli-use {ticket} --epoch {epoch}");
+    let completed = done(cli, &complete).await?;
+    has(&completed, STATUS)?;
+    ensure!(completed["reason"] == "completed" && completed["epoch"] == epoch);
+
+    let left = done(cli, &format!("leave cli-use {waiting}")).await?;
+    has(&left, STATUS)?;
+    ensure!(
+        left["state"] == "gone" && left["reason"] == "left",
+        "{left}"
+    );
+    let gone = refused(cli, &format!("claim cli-use {waiting}"), "token_gone").await?;
+    ensure!(gone["reason"] == "left", "{gone}");
+    Ok(())
+}
+
+/// `watch`: boards until it is interrupted; with a ticket, its place until it is gone.
+pub async fn watch(cli: &Cli) -> Result<()> {
+    done(cli, "line create cli-watch --seats 1 --queue-limit 5").await?;
+    let mut boards = cli.start(&words("watch cli-watch")).await?;
+    let mut version = 0;
+    let mut ticket = String::new();
+    for nth in 0..3 {
+        let update = boards.next().await?.context("watch has ended")?;
+        board(&update)?;
+        has(&update, "gap")?;
+        ensure!(number(&update, "version")? > version, "{update}");
+        version = number(&update, "version")?;
+        // Only now: what happens between the first board and the next is to be seen.
+        let entered = done(cli, &format!("enter cli-watch --key k{nth}")).await?;
+        if nth == 1 {
+            entered["ticket"]
+                .as_str()
+                .context("ticket")?
+                .clone_into(&mut ticket);
+        }
+    }
+    let pid = boards.child.id().context("watch has ended")?;
+    let pid = Pid::from_raw(i32::try_from(pid)?).context("pid 0")?;
+    kill_process(pid, Signal::INT)?;
+    // What it printed before that may still come; then it is over.
+    while boards.next().await?.is_some() {}
+    let ended = boards.child.wait().await?;
+    ensure!(!matches!(ended.code(), Some(1..=3)), "an error: {ended}");
+
+    let mut place = cli
+        .start(&["watch", "cli-watch", "--ticket", &ticket])
+        .await?;
+    let first = place.next().await?.context("watch has ended")?;
+    has(&first, STATUS)?;
+    ensure!(
+        first["state"] == "waiting" && first["position"] == 1,
+        "{first}"
+    );
+    done(cli, &format!("leave cli-watch {ticket}")).await?;
+    let mut last = first;
+    while let Some(status) = place.next().await? {
+        last = status;
+    }
+    ensure!(
+        last["state"] == "gone" && last["reason"] == "left",
+        "{last}"
+    );
+    ensure!(place.child.wait().await?.success());
+    Ok(())
+}
+
+/// Refused: 1. Wrong usage: 2. Nobody there: 3.
+pub async fn errors(cli: &Cli) -> Result<()> {
+    for (command, code) in [
+        ("enter cli-nowhere --key a", "line_not_found"),
+        ("info cli-nowhere", "line_not_found"),
+        ("watch cli-nowhere", "line_not_found"),
+        ("line set cli-nowhere --seats 1", "line_not_found"),
+        ("line delete cli-nowhere", "line_not_found"),
+        ("status cli-nowhere nonsense", "ticket_invalid"),
+        (
+            "line create cli-bad --seats 0 --queue-limit 1",
+            "bad_request",
+        ),
+    ] {
+        refused(cli, command, code).await?;
+    }
+    done(cli, "line create cli-full --seats 1 --queue-limit 0").await?;
+    refused(
+        cli,
+        "line create cli-full --seats 1 --queue-limit 0",
+        "line_exists",
+    )
+    .await?;
+    done(cli, "enter cli-full --key a").await?;
+    let full = refused(cli, "enter cli-full --key b", "line_full").await?;
+    number(&full, "retry_after_ms")?;
+
+    let bad_name = cli.run(&words("info no.such.name")).await?;
+    bad_name.failed(USAGE, "bad_request")?;
+    for nonsense in ["", "enter", "line set cli-full", "nonsense"] {
+        let said = cli.run(&words(nonsense)).await?;
+        ensure!(said.code == USAGE, "{nonsense:?}: {said:?}");
+    }
+
+    let nobody = Cli::new(format!("nats://127.0.0.1:{}", free_port()?));
+    let said = nobody.run(&words("info cli-full --timeout-ms 500")).await?;
+    said.failed(UNREACHABLE, "unavailable")?;
+    // NATS is there, and no node of this name.
+    let strangers = words("info cli-full --prefix nobody --timeout-ms 500");
+    let said = cli.run(&strangers).await?;
+    said.failed(UNREACHABLE, "unavailable")?;
+    Ok(())
+}
+
+fn words(command: &str) -> Vec<&str> {
+    command.split_whitespace().collect()
+}
+
+async fn done(cli: &Cli, command: &str) -> Result<Value> {
+    let said = cli.run(&words(command)).await?;
+    said.done().with_context(|| command.to_owned())
+}
+
+async fn refused(cli: &Cli, command: &str, code: &str) -> Result<Value> {
+    let said = cli.run(&words(command)).await?;
+    said.failed(REFUSED, code)
+        .with_context(|| command.to_owned())
+}
+
+fn has(value: &Value, fields: &str) -> Result<()> {
+    for field in fields.split_whitespace() {
+        ensure!(value.get(field).is_some(), "no {field} in {value}");
+    }
+    Ok(())
+}
+
+fn board(value: &Value) -> Result<()> {
+    has(value, BOARD)?;
+    has(&value["lanes"][0], LANE)
+}
+
+fn line(value: &Value) -> Result<()> {
+    has(value, LINE)?;
+    has(&value["settings"], SETTINGS)?;
+    has(&value["counts"], "issued waiting admitted in_checkout gone")?;
+    board(&value["board"])
+}

@@ -1,0 +1,55 @@
+//! `nowserving demo`, as a script would run it.
+
+use anyhow::{Context, Result, ensure};
+use nowserving_e2e::{Cli, number};
+use serde_json::Value;
+
+/// The last line's fields, as the demo's documentation lists them.
+const FIELDS: [&str; 14] = [
+    "nodes",
+    "shoppers",
+    "issued",
+    "completed",
+    "gone",
+    "refused",
+    "seats",
+    "held_max",
+    "overtakes",
+    "duplicates",
+    "lost",
+    "failover_ms",
+    "seat_use_percent",
+    "duration_ms",
+];
+
+/// A hundred shoppers before ten seats, and a leader that is killed half way.
+pub async fn a_small_crowd() -> Result<()> {
+    // It brings a cluster of its own; the address is not used.
+    let cli = Cli::new("nats://127.0.0.1:1".to_owned());
+    let words = ["demo", "--shoppers", "100", "--seats", "10", "--seed", "1"];
+    let said = cli.run(&words).await?;
+    let stderr = said.stderr.clone();
+    let report = said.done()?;
+    for field in FIELDS {
+        ensure!(report.get(field).is_some(), "no {field} in {report}");
+    }
+    for field in ["overtakes", "duplicates", "lost", "refused"] {
+        ensure!(report[field] == 0, "{field}: {report}\n{stderr}");
+    }
+    ensure!(report["nodes"] == 3 && report["shoppers"] == 100 && report["seats"] == 10);
+    ensure!((1..=10).contains(&number(&report, "held_max")?), "{report}");
+    // The leader did die, and somebody wrote after that.
+    ensure!(number(&report, "failover_ms")? > 0, "{report}");
+    sums(&report)
+}
+
+/// Whoever came is accounted for: at most one in five gives up or vanishes.
+fn sums(report: &Value) -> Result<()> {
+    let gone = report["gone"].as_object().context("gone")?;
+    let sum: u64 = gone.values().filter_map(Value::as_u64).sum();
+    ensure!(number(report, "issued")? == sum, "{report}");
+    let completed = number(report, "completed")?;
+    ensure!(gone.get("completed").and_then(Value::as_u64) == Some(completed));
+    ensure!((80..=100).contains(&completed), "{report}");
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Lines with so many in them that an entry of the log cannot deal with all: what is only to be
+//! seen while the rest is being dealt with, and what is forgotten in the end.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use futures::StreamExt;
+use nowserving_e2e::{Api, Format, Route, eventually, number};
+use nowserving_protocol::error::Code;
+use serde_json::{Value, json};
+
+/// Tokens that one entry of the log ends at most.
+const PER_ENTRY: usize = 4_096;
+/// Gone tokens whose end is remembered.
+const REMEMBERED: usize = 65_536;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A line that is being deleted takes nobody any more. That lasts for a few entries of the log; so
+/// if all is over before anybody asked, it is done again.
+pub async fn closing(api: &Api) -> Result<()> {
+    let line = "closing";
+    let mut seen: Vec<Format> = Vec::new();
+    eventually("a line is seen closing", PATIENCE, async || {
+        let create = json!({"seats": 1, "queue_limit": 1_000_000});
+        api.admin(line, "create", create).await?;
+        let ticket = api.enter(line, "first").await?["ticket"].clone();
+        fill(api, line, 6 * PER_ENTRY).await?;
+        let deleting = api.admin(line, "delete", json!({"force": true})).await?;
+        ensure!(deleting["line"] == line, "{deleting}");
+        // In turn, until the line is no more.
+        for nth in 0.. {
+            let format = [Format::Json, Format::MsgPack][nth % 2];
+            let asking = api.by(format, Route::Plain);
+            let reply = asking
+                .call(line, "enter", &json!({"key": format!("late-{nth}")}))
+                .await?;
+            match reply.code.as_deref() {
+                Some("line_not_found") => break,
+                _ => drop(reply.refused(format, Code::LineClosed)?),
+            }
+            seen.push(format);
+        }
+        // Its tickets have gone with it.
+        let status = json!({"ticket": ticket});
+        api.refused(line, "status", status, Code::LineNotFound)
+            .await?;
+        let both = seen.contains(&Format::Json) && seen.contains(&Format::MsgPack);
+        Ok(both.then_some(()))
+    })
+    .await?;
+    eprintln!("refused by a line that closes: {}", seen.len());
+    Ok(())
+}
+
+/// Of the many that are gone, the oldest are only known to be gone.
+pub async fn forgotten(api: &Api) -> Result<()> {
+    let line = "forgotten";
+    // Whoever comes in here is recycled at once: that costs no request.
+    let settings = json!({
+        "seats": 1, "queue_limit": 1_000_000, "waiting_idle_timeout_ms": 100,
+        "token_events": false,
+    });
+    api.admin(line, "create", settings).await?;
+    let first = api.enter(line, "first").await?["ticket"].clone();
+    let ticket = json!({"ticket": first});
+    api.ok(line, "leave", ticket.clone()).await?;
+    let start = Instant::now();
+    let last = fill(api, line, REMEMBERED + 10).await?;
+    eprintln!("{REMEMBERED} entered in {:?}", start.elapsed());
+    eventually("they are gone", PATIENCE, async || {
+        let shown = api.admin(line, "show", json!({})).await?;
+        let idle = number(&shown["counts"]["gone"], "idle")?;
+        Ok((idle > REMEMBERED as u64).then_some(()))
+    })
+    .await?;
+
+    for api in [api.clone(), api.by(Format::MsgPack, Route::Plain)] {
+        let status = api.ok(line, "status", ticket.clone()).await?;
+        ensure!(
+            status["state"] == "gone" && status["reason"] == "forgotten",
+            "{status}"
+        );
+        // What it went by is not known any more: so not even its own end can be repeated.
+        for op in ["leave", "claim", "complete"] {
+            let error = api.refused(line, op, ticket.clone(), Code::TokenGone);
+            let error = error.await?;
+            ensure!(error["reason"] == "forgotten", "{op}: {error}");
+        }
+        let status = api.status(line, &last).await?;
+        ensure!(status["reason"] == "idle", "{status}");
+    }
+    Ok(())
+}
+
+/// So many enter, a few hundred at once. Returns the ticket of one of the last.
+async fn fill(api: &Api, line: &str, count: usize) -> Result<Value> {
+    let enters = futures::stream::iter((0..count).map(|nth| async move {
+        let status = api.enter(line, &format!("k{nth}")).await?;
+        anyhow::Ok(status["ticket"].clone())
+    }));
+    let mut enters = enters.buffered(512);
+    let mut last = None;
+    while let Some(ticket) = enters.next().await {
+        last = Some(ticket?);
+    }
+    last.context("nobody entered")
+}
