@@ -1,14 +1,8 @@
 //! The state of a shard as plain data, for snapshots. Nothing derived is in it: counts that can be
-//! recounted, bitmaps and indexes are rebuilt on restoring, and what contradicts itself is refused.
+//! recounted, bitmaps and indexes are rebuilt on restoring (`restore`).
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use crate::gone::{Gone, GoneRing};
 use crate::lane::Lane;
-use crate::line::Found;
-use crate::{KEY_BYTES_MAX, LANES_MAX, LaneName, Limits, Line, LineName, Lines, Live, NUMBER_MAX};
-use crate::{Reason, Settings, Stage, Token};
+use crate::{Bucket, JournalEntry, Line, Lines, Reason, Settings, Stage, Token};
 
 /// A whole shard. Take it between log entries: what is left of an entry's work limit is not in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,10 +45,15 @@ pub struct LineDump {
     pub deleting: bool,
     /// Tokens gone, by [`Reason::code`].
     pub gone_counts: [u64; Reason::ALL.len()],
-    /// Its lanes, in the order of the table.
+    /// What is saved up; exactly if the settings have an admission rate.
+    pub bucket: Option<Bucket>,
+    /// Its lanes, in the order of the table: 1 to [`crate::LANE_TABLE_MAX`], among them all of the
+    /// settings'; in the others nobody is live.
     pub lanes: Vec<LaneDump>,
     /// The newest gone tokens, oldest first.
     pub gone: Vec<GoneDump>,
+    /// The newest journal entries, oldest first.
+    pub journal: Vec<JournalEntry>,
 }
 
 /// One lane.
@@ -64,6 +63,8 @@ pub struct LaneDump {
     pub name: String,
     /// The number that the next entrant gets.
     pub next_token: Token,
+    /// Of those who wait, the numbers up to it were called ahead.
+    pub called_through: Token,
     /// Its live tokens, by number.
     pub live: Vec<LiveDump>,
 }
@@ -79,6 +80,8 @@ pub struct LiveDump {
     pub entered_at_ms: u64,
     /// What it is doing.
     pub stage: Stage,
+    /// The tokens (lane, number) that it was, if it was moved, oldest first.
+    pub moved_from: Vec<(u8, Token)>,
 }
 
 /// One gone token.
@@ -92,25 +95,10 @@ pub struct GoneDump {
     pub reason: Reason,
     /// The epoch of its claim, if it claimed.
     pub epoch: Option<u64>,
-}
-
-/// A dump that no shard can have left.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line:?}: {what}")]
-pub struct BadDump {
-    /// The line that is wrong; empty for the shard's own part.
-    pub line: String,
-    /// What is wrong with it.
-    pub what: &'static str,
-}
-
-fn bad(line: &str, what: &'static str) -> BadDump {
-    let line = line.to_owned();
-    BadDump { line, what }
-}
-
-fn require(holds: bool, what: &'static str) -> Result<(), &'static str> {
-    if holds { Ok(()) } else { Err(what) }
+    /// Its claim completed it.
+    pub released: bool,
+    /// Exactly with [`Reason::Moved`]: the token (lane, number) that it ended as.
+    pub moved_to: Option<(u8, Token)>,
 }
 
 impl Lines {
@@ -127,42 +115,6 @@ impl Lines {
     pub fn head(&self) -> Head {
         self.head
     }
-
-    /// The shard that left this dump.
-    pub fn restore(dump: Dump) -> Result<Self, BadDump> {
-        Self::restore_with(Limits::default(), dump)
-    }
-
-    /// As [`Lines::restore`], with other bounds than a node's: for tests.
-    pub fn restore_with(limits: Limits, dump: Dump) -> Result<Self, BadDump> {
-        let mut lines = Self::from_head(limits, dump.head)?;
-        for line in dump.lines {
-            lines.add(line)?;
-        }
-        Ok(lines)
-    }
-
-    /// A shard without lines; [`Lines::add`] brings them back one by one.
-    pub fn from_head(limits: Limits, head: Head) -> Result<Self, BadDump> {
-        let largest = head.now_ms.max(head.version_floor).max(head.epoch_floor);
-        require(largest <= NUMBER_MAX, "a number out of range").map_err(|what| bad("", what))?;
-        let mut lines = Self::with_limits(limits);
-        lines.head = head;
-        Ok(lines)
-    }
-
-    /// Brings back one line.
-    pub fn add(&mut self, dump: LineDump) -> Result<(), BadDump> {
-        let name = dump.name.clone();
-        let line = Line::restore(dump, self.limits.gone_kept).map_err(|what| bad(&name, what))?;
-        if line.has_job() {
-            self.jobs.insert(line.name.clone(), line.incarnation);
-        }
-        match self.lines.insert(line.name.clone(), line) {
-            None => Ok(()),
-            Some(_) => Err(bad(&name, "two lines of this name")),
-        }
-    }
 }
 
 impl Line {
@@ -173,6 +125,8 @@ impl Line {
             token,
             reason: gone.reason,
             epoch: gone.epoch,
+            released: gone.released,
+            moved_to: gone.moved_to,
         });
         LineDump {
             name: self.name.as_str().to_owned(),
@@ -184,122 +138,11 @@ impl Line {
             created_at_ms: self.created_at_ms,
             deleting: self.deleting,
             gone_counts: self.gone_counts,
+            bucket: self.bucket,
             lanes: self.lanes.iter().map(Lane::dump).collect(),
             gone: gone.collect(),
+            journal: self.journal.after(0).copied().collect(),
         }
-    }
-
-    fn restore(dump: LineDump, gone_kept: usize) -> Result<Self, &'static str> {
-        let name = LineName::try_from(dump.name.as_str()).map_err(|_| "not a name")?;
-        dump.settings
-            .validate()
-            .map_err(|_| "settings out of range")?;
-        let largest = dump.incarnation.max(dump.version).max(dump.epoch);
-        let largest = largest.max(dump.created_at_ms);
-        require(largest <= NUMBER_MAX, "a number out of range")?;
-        let settled = dump.settings_version <= dump.version;
-        require(settled, "settings of a later version")?;
-        let lanes_fit = (1..=LANES_MAX).contains(&dump.lanes.len());
-        require(lanes_fit, "needs 1 to 8 lanes")?;
-        require(dump.gone.len() <= gone_kept, "too many gone tokens")?;
-        let mut line = Self {
-            name,
-            incarnation: dump.incarnation,
-            version: dump.version,
-            epoch: dump.epoch,
-            settings: dump.settings,
-            settings_version: dump.settings_version,
-            created_at_ms: dump.created_at_ms,
-            deleting: dump.deleting,
-            lanes: Vec::with_capacity(dump.lanes.len()),
-            keys: BTreeMap::new(),
-            gone: GoneRing::new(gone_kept),
-            gone_counts: dump.gone_counts,
-            admitted: 0,
-            in_checkout: 0,
-        };
-        for (id, lane) in (0..).zip(dump.lanes) {
-            line.restore_lane(id, lane)?;
-        }
-        for gone in dump.gone {
-            line.restore_gone(gone)?;
-        }
-        line.check_sums()?;
-        Ok(line)
-    }
-
-    fn restore_lane(&mut self, id: u8, dump: LaneDump) -> Result<(), &'static str> {
-        let name = LaneName::try_from(dump.name.as_str()).map_err(|_| "not a lane's name")?;
-        let known = self.lanes.iter().any(|lane| lane.name == name);
-        require(!known, "two lanes of one name")?;
-        let mut lane = Lane::new(name);
-        lane.next_token = dump.next_token;
-        let in_range = (1..=NUMBER_MAX + 1).contains(&dump.next_token);
-        require(in_range, "next_token out of range")?;
-        let mut last = 0;
-        for live in dump.live {
-            let in_order = last < live.token && live.token < dump.next_token;
-            require(in_order, "live tokens out of order")?;
-            last = live.token;
-            self.restore_live(id, &mut lane, live)?;
-        }
-        self.lanes.push(lane);
-        Ok(())
-    }
-
-    fn restore_live(
-        &mut self,
-        lane_id: u8,
-        lane: &mut Lane,
-        dump: LiveDump,
-    ) -> Result<(), &'static str> {
-        match dump.stage {
-            Stage::Waiting { .. } => lane.waiting.push(dump.token),
-            Stage::Admitted { .. } => self.admitted += 1,
-            Stage::InCheckout { epoch, .. } => {
-                require((1..=self.epoch).contains(&epoch), "an epoch never given")?;
-                self.in_checkout += 1;
-            }
-        }
-        let key: Option<Arc<[u8]>> = dump.key.map(Into::into);
-        if let Some(key) = &key {
-            let fits = (1..=KEY_BYTES_MAX).contains(&key.len());
-            require(fits, "a key of no or too many bytes")?;
-            let known = self.keys.insert(key.clone(), (lane_id, dump.token));
-            require(known.is_none(), "two live tokens of one key")?;
-        }
-        let live = Live {
-            key,
-            entered_at_ms: dump.entered_at_ms,
-            stage: dump.stage,
-        };
-        lane.live.insert(dump.token, live);
-        Ok(())
-    }
-
-    fn restore_gone(&mut self, dump: GoneDump) -> Result<(), &'static str> {
-        let at = self.token_ref(dump.lane, dump.token);
-        let found = self.locate(at).map_err(|_| "a gone token never issued")?.1;
-        require(matches!(found, Found::Gone(_)), "a token live and gone")?;
-        let epoch_given = dump.epoch.is_none_or(|e| (1..=self.epoch).contains(&e));
-        require(epoch_given, "an epoch never given")?;
-        let gone = Gone {
-            reason: dump.reason,
-            epoch: dump.epoch,
-        };
-        let new = self.gone.push(dump.lane, dump.token, gone);
-        require(new, "a token gone twice")
-    }
-
-    /// Every number issued is somewhere, once.
-    fn check_sums(&self) -> Result<(), &'static str> {
-        let counts = self.counts();
-        let gone: Option<u64> = counts
-            .gone
-            .iter()
-            .try_fold(0u64, |sum, n| sum.checked_add(*n));
-        let sum = gone.and_then(|gone| gone.checked_add(counts.live()));
-        require(sum == Some(counts.issued), "tokens don't add up")
     }
 }
 
@@ -310,10 +153,12 @@ impl Lane {
             key: live.key.as_deref().map(Into::into),
             entered_at_ms: live.entered_at_ms,
             stage: live.stage,
+            moved_from: live.moved_from.to_vec(),
         });
         LaneDump {
             name: self.name.as_str().to_owned(),
             next_token: self.next_token,
+            called_through: self.called_through,
             live: live.collect(),
         }
     }

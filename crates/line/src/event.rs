@@ -1,6 +1,6 @@
 //! What happened, for leaders to publish.
 
-use crate::{LaneName, LineName, Reason, Token};
+use crate::{LaneName, LineName, Phase, Reason, Token, TokenRef};
 
 /// One change that somebody may want to hear of. Every event has a `version` of its own: each
 /// transition moves the line's version by one (and some changes move it without an event).
@@ -41,7 +41,7 @@ pub enum Event {
 }
 
 /// What happened to a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenChange {
     /// It was given a seat.
     Admitted,
@@ -54,6 +54,15 @@ pub enum TokenChange {
         /// It was waiting until then, and so left a hole among those who wait.
         was_waiting: bool,
     },
+    /// It waited and was moved: it is gone, left a hole, and goes on as another.
+    Moved {
+        /// The lane it is in now.
+        to_lane: LaneName,
+        /// The token it is now.
+        to: TokenRef,
+    },
+    /// It waits among the first `call_ahead` of its lane: its holder should prepare. Once a token.
+    CallAhead,
 }
 
 /// What happened to a line.
@@ -61,8 +70,13 @@ pub enum TokenChange {
 pub enum LineChange {
     /// It was made.
     Created,
-    /// Its settings changed.
+    /// Its settings changed, other than the phase.
     Configured,
+    /// Its phase changed.
+    Phase {
+        /// To this one.
+        phase: Phase,
+    },
     /// It is no more.
     Deleted,
 }

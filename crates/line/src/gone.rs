@@ -9,13 +9,37 @@ use crate::{Reason, Token};
 pub(crate) struct Gone {
     pub(crate) reason: Reason,
     pub(crate) epoch: Option<u64>,
+    /// Its claim completed it: claiming again answers the same.
+    pub(crate) released: bool,
+    /// With [`Reason::Moved`]: the token it ended as.
+    pub(crate) moved_to: Option<(u8, Token)>,
+}
+
+impl Gone {
+    pub(crate) fn new(reason: Reason, epoch: Option<u64>) -> Self {
+        Self {
+            reason,
+            epoch,
+            released: false,
+            moved_to: None,
+        }
+    }
+
+    pub(crate) fn moved(to: (u8, Token)) -> Self {
+        Self {
+            moved_to: Some(to),
+            ..Self::new(Reason::Moved, None)
+        }
+    }
 }
 
 /// A ring of bounded length, with a lookup by token. By order of going, not of number: a token 1
 /// that stays for ever neither keeps the others remembered nor is forgotten early itself.
 ///
-/// Ids and values are packed into one word each (lanes are few, numbers and epochs below 2^53):
-/// with 65,536 of them per busy line the width of an entry is what this costs.
+/// Ids and values are packed into one word each (lanes are at most 64, numbers and epochs below
+/// 2^53): with 65,536 of them per busy line the width of an entry is what this costs. A value is 4
+/// bits of reason, 1 of `released`, and 59 of the epoch or, if moved (only those who never claimed
+/// are), of where to.
 #[derive(Debug)]
 pub(crate) struct GoneRing {
     kept: usize,
@@ -25,6 +49,8 @@ pub(crate) struct GoneRing {
 
 const LANE_SHIFT: u32 = 56;
 const REASON_BITS: u32 = 4;
+const REST_SHIFT: u32 = REASON_BITS + 1;
+const TOKEN_BITS: u32 = 53;
 
 fn pack_id(lane: u8, token: Token) -> u64 {
     debug_assert!(token <= crate::NUMBER_MAX);
@@ -36,17 +62,29 @@ fn unpack_id(id: u64) -> (u8, Token) {
     (lane, id & ((1 << LANE_SHIFT) - 1))
 }
 
-/// Epochs start at 1, so 0 stands for none.
+/// Epochs and numbers start at 1, so 0 stands for none.
 fn pack(gone: Gone) -> u64 {
-    (gone.epoch.unwrap_or(0) << REASON_BITS) | u64::from(gone.reason.code())
+    let rest = match gone.moved_to {
+        Some((lane, token)) => (u64::from(lane) << TOKEN_BITS) | token,
+        None => gone.epoch.unwrap_or(0),
+    };
+    (rest << REST_SHIFT) | (u64::from(gone.released) << REASON_BITS) | u64::from(gone.reason.code())
 }
 
 fn unpack(word: u64) -> Option<Gone> {
     let code = (word & ((1 << REASON_BITS) - 1)) as u8;
     let reason = Reason::from_code(code)?;
-    let epoch = word >> REASON_BITS;
-    let epoch = (epoch > 0).then_some(epoch);
-    Some(Gone { reason, epoch })
+    let rest = word >> REST_SHIFT;
+    let some = rest > 0;
+    let token = rest & ((1 << TOKEN_BITS) - 1);
+    let moved_to = ((rest >> TOKEN_BITS) as u8, token);
+    let moved = reason == Reason::Moved;
+    Some(Gone {
+        reason,
+        epoch: (some && !moved).then_some(rest),
+        released: word >> REASON_BITS & 1 == 1,
+        moved_to: (some && moved).then_some(moved_to),
+    })
 }
 
 impl GoneRing {
@@ -101,10 +139,7 @@ mod tests {
     #[test]
     fn forgets_the_oldest_and_nothing_else() {
         let mut ring = GoneRing::new(3);
-        let gone = |epoch| Gone {
-            reason: Reason::Closed,
-            epoch,
-        };
+        let gone = |epoch| Gone::new(Reason::Closed, epoch);
         assert!(ring.push(7, crate::NUMBER_MAX, gone(Some(crate::NUMBER_MAX))));
         assert!(ring.push(0, 5, gone(None)));
         assert!(ring.push(1, 5, gone(Some(1))));
@@ -118,5 +153,20 @@ mod tests {
         let left: Vec<_> = ring.iter().map(|(lane, token, _)| (lane, token)).collect();
         assert_eq!(left, [(0, 5), (1, 5), (0, 1)]);
         assert_eq!((ring.len(), ring.by_id.len()), (3, 3));
+    }
+
+    #[test]
+    fn everything_fits_its_word() {
+        for reason in Reason::ALL {
+            for epoch in [None, Some(1), Some(crate::NUMBER_MAX)] {
+                let mut gone = Gone::new(reason, epoch);
+                if reason == Reason::Moved {
+                    gone = Gone::moved((crate::LANE_TABLE_MAX as u8 - 1, epoch.unwrap_or(2)));
+                }
+                assert_eq!(unpack(pack(gone)), Some(gone));
+                gone.released = true;
+                assert_eq!(unpack(pack(gone)), Some(gone));
+            }
+        }
     }
 }

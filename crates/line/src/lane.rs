@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::waiting::WaitingSet;
-use crate::{LaneName, Live, Token};
+use crate::{LaneName, Live, NUMBER_MAX, Token};
 
 /// A FIFO inside a line. Seats and room are the line's, shared by its lanes.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub(crate) struct Lane {
     pub(crate) live: BTreeMap<Token, Live>,
     /// Those of `live` that wait.
     pub(crate) waiting: WaitingSet,
+    /// Of those who wait, the numbers up to it were called ahead.
+    pub(crate) called_through: Token,
 }
 
 impl Lane {
@@ -23,12 +25,18 @@ impl Lane {
             next_token: 1,
             live: BTreeMap::new(),
             waiting: WaitingSet::default(),
+            called_through: 0,
         }
     }
 
     /// Numbers handed out so far.
     pub(crate) fn issued(&self) -> u64 {
         self.next_token - 1
+    }
+
+    /// Whether there is a number left that can be shown to anybody.
+    pub(crate) fn has_numbers(&self) -> bool {
+        self.next_token <= NUMBER_MAX
     }
 
     /// The end of the longest prefix of gone numbers.
@@ -39,9 +47,8 @@ impl Lane {
         }
     }
 
-    /// By what its first waiting token competes with those of other lanes: the least is admitted
-    /// next. (This is where a lane's boost comes in.)
-    pub(crate) fn order_key(&self) -> Option<u64> {
+    /// When its first waiting token entered.
+    pub(crate) fn first_entered_at_ms(&self) -> Option<u64> {
         let first = self.waiting.first()?;
         self.live.get(&first).map(|live| live.entered_at_ms)
     }

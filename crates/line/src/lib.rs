@@ -8,8 +8,10 @@
 //!   in for changes, and never panics whatever it is given.
 //! * [`Line`] answers questions ([`Line::status`], [`Line::board`], …) without changing anything.
 //! * Inside a line, four things happen in one place each, so that a later rule has one place to go
-//!   to: a number is issued, a waiting token is admitted (who is next, and may anybody be), a token
-//!   ends with a reason, and what a departure sets in motion (the hole rule).
+//!   to: a number is issued, a waiting token is admitted (who is next: `order`; may anybody be:
+//!   `room`), a token ends with a reason, and what a departure sets in motion (the hole rule).
+//! * What needs no operation of its own (`jobs`) is done after each one within the work limit of the
+//!   entry, and the rest when the leader proposes [`Op::Step`]; [`Lines::jobs`] says for which lines.
 //!
 //! # Bounds
 //!
@@ -18,6 +20,9 @@
 //! | a status, a position | O(log waiting), no scan |
 //! | tokens that jobs and recycling touch in one log entry | [`WORK_MAX`] |
 //! | gone tokens remembered per line | [`GONE_KEPT`] |
+//! | journal entries per line | [`JOURNAL_KEPT`] |
+//! | admissions in any stretch of time | `burst` + the rate × the time |
+//! | who overtakes whom | see [`LaneSettings::boost_ms`] |
 //! | memory | live tokens + remembered gone ones, however many numbers were issued |
 //!
 //! # Test-only feature
@@ -25,15 +30,24 @@
 //! `break-hole-rule` makes a waiter's departure admit somebody, as the article the project comes
 //! from has it. It exists so that the model test can be shown to fail; never build a node with it.
 
+mod agenda;
 mod dump;
 mod event;
+mod explain;
 mod gone;
+mod jobs;
+mod journal;
 mod lane;
 mod line;
 mod lines;
+mod moved;
 mod name;
 mod op;
 mod ops;
+mod order;
+mod rate;
+mod restore;
+mod room;
 mod settings;
 mod status;
 mod token;
@@ -43,27 +57,40 @@ mod waiting;
 #[cfg(test)]
 mod memory_tests;
 
-pub use dump::{BadDump, Dump, GoneDump, Head, LaneDump, LineDump, LiveDump};
+pub use dump::{Dump, GoneDump, Head, LaneDump, LineDump, LiveDump};
 pub use event::{Event, LineChange, TokenChange};
+pub use explain::{Explanation, Overtaker, OvertookBy};
+pub use journal::{JournalEntry, Journaled, JournaledToken};
 pub use line::Line;
 pub use lines::{Limits, Lines};
 pub use name::{BadName, LaneName, LineName, NAME_BYTES_MAX};
 pub use op::{Op, RecycleItem, Refused, Reply, Stamp};
+pub use rate::{AdmissionRate, Bucket, RATE_BURST_MAX, RATE_MICRO_MAX, RATE_MICRO_MIN};
+pub use restore::BadDump;
 pub use settings::{
-    BadField, Change, LABEL_BYTES_MAX, LABELS_MAX, QUEUE_LIMIT_MAX, SEATS_MAX, Settings,
-    SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
+    BOOST_MS_MAX, BadField, CALL_AHEAD_MAX, Change, LABEL_BYTES_MAX, LABELS_MAX, LaneSettings,
+    POSITION_CAP_MAX, Phase, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota, SEATS_MAX,
+    STANDBY_PERCENT_MAX, Settings, SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
 };
-pub use status::{Board, Counts, LaneBoard, Phase, Status};
+pub use status::{Board, Counts, LaneBoard, Status};
 pub use token::{Live, Reason, Stage, State, Token, TokenRef};
 
 /// The most lanes a line can have.
 pub const LANES_MAX: usize = 8;
+/// The most names that the lanes of a line can have over its life: removed ones are remembered.
+pub const LANE_TABLE_MAX: usize = 64;
 /// The name of the lane that a line has by default.
 pub const LANE_DEFAULT: &str = "normal";
 /// The longest key, in bytes; the shortest has one.
 pub const KEY_BYTES_MAX: usize = 128;
 /// How many of a line's newest gone tokens keep their reason and epoch.
 pub const GONE_KEPT: usize = 65_536;
+/// How many of a line's newest journal entries are kept.
+pub const JOURNAL_KEPT: usize = 4_096;
+/// How often a token can be moved.
+pub const MOVES_MAX: usize = 16;
+/// How many of those who overtook a token an [`Explanation`] names.
+pub const OVERTAKERS_MAX: usize = 256;
 /// How many tokens the jobs and recycles of one log entry touch at most.
 pub const WORK_MAX: u32 = 4_096;
 /// How many items of an [`Op::Recycle`] are looked at; more are ignored.

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::gone::{Gone, GoneRing};
+use crate::journal::Journal;
 use crate::lane::Lane;
 use crate::status::poll_after_ms;
-use crate::{Board, Counts, LaneBoard, LineName, Live, NUMBER_MAX, Phase, Reason, Refused};
+use crate::{Board, Bucket, Counts, JournalEntry, LineName, Live, Phase, Reason, Refused};
 use crate::{Settings, State, Status, Token, TokenRef};
 
 /// One line.
@@ -21,11 +22,19 @@ pub struct Line {
     pub(crate) settings_version: u64,
     pub(crate) created_at_ms: u64,
     pub(crate) deleting: bool,
-    /// A lane's place here is its id, which is in tickets: lanes are added, never taken out.
+    /// A lane's place here is its id, which is in tickets: lanes are added, never taken out. One
+    /// that the settings have no more keeps its counter, and nobody in it is live.
     pub(crate) lanes: Vec<Lane>,
+    /// The ids of the lanes that the settings have, in their order.
+    pub(crate) order: Vec<u8>,
+    /// What is saved up, while there is an admission rate.
+    pub(crate) bucket: Option<Bucket>,
     /// Whose live token is which.
     pub(crate) keys: BTreeMap<Arc<[u8]>, (u8, Token)>,
+    /// What tokens that were moved are now, while that is live.
+    pub(crate) moved: BTreeMap<(u8, Token), (u8, Token)>,
     pub(crate) gone: GoneRing,
+    pub(crate) journal: Journal,
     pub(crate) gone_counts: [u64; Reason::ALL.len()],
     pub(crate) admitted: u64,
     pub(crate) in_checkout: u64,
@@ -73,26 +82,33 @@ impl Line {
         self.deleting.then(|| self.live_count())
     }
 
-    /// A token as its holder may see it. `now_ms` is only shown. O(log waiting), no scan.
+    /// A token as its holder may see it; of one that was moved, what it is now. `now_ms` is only
+    /// shown. O(log waiting), no scan.
     ///
     /// [`Refused::TicketInvalid`] if this line never issued it; a gone token has a status.
     pub fn status(&self, at: TokenRef, now_ms: u64) -> Result<Status, Refused> {
+        let at = self.resolve(at);
         let (lane, found) = self.locate(at)?;
         let (state, live, gone) = match found {
             Found::Live(live) => (live.state(), Some(live), None),
             Found::Gone(gone) => (State::Gone, None, Some(gone)),
         };
-        let ahead = (state == State::Waiting).then(|| lane.waiting.rank(at.token));
-        let position = ahead.map(|ahead| ahead + 1);
+        // What is decided goes by the true position, what is shown by the capped one.
+        let position = (state == State::Waiting).then(|| lane.waiting.rank(at.token) + 1);
+        let cap = self.settings.position_cap.map_or(u64::MAX, u64::from);
+        let shown = position.map(|position| position.min(cap));
+        let call_ahead = u64::from(self.settings.call_ahead);
         let gone_epoch = gone.flatten().and_then(|gone| gone.epoch);
         Ok(Status {
             at,
             line: self.name.clone(),
             lane: lane.name.clone(),
             state,
-            position,
-            ahead,
-            admitted_through: self.admitted_through(lane),
+            position: shown,
+            position_capped: position != shown,
+            ahead: shown.map(|shown| shown.saturating_sub(1)),
+            call_ahead: position.is_some_and(|position| position <= call_ahead),
+            admitted_through: self.admitted_through(at.lane, lane),
             epoch: live.and_then(Live::epoch).or(gone_epoch),
             expires_at_ms: live.and_then(Live::deadline_ms),
             reason: gone.map(|gone| gone.map(|gone| gone.reason)),
@@ -109,17 +125,20 @@ impl Line {
         Some(self.token_ref(lane, token))
     }
 
-    /// Whether it takes and admits tokens.
+    /// Whether numbers and seats are given; closed, too, while it is being deleted.
     pub fn phase(&self) -> Phase {
         if self.deleting {
             Phase::Closed
         } else {
-            Phase::Open
+            self.settings.phase
         }
     }
 
-    /// The pointers of every lane. `now_ms` is only shown.
+    /// The pointers of every lane. Under an admission rate, how many a lane with a `queue_limit`
+    /// of its own accepts depends on `now_ms`; else it is only shown.
     pub fn board(&self, now_ms: u64) -> Board {
+        let lanes = self.listed();
+        let lanes = lanes.map(|(id, lane, set)| self.lane_board(id, lane, set, now_ms));
         Board {
             line: self.name.clone(),
             incarnation: self.incarnation,
@@ -129,23 +148,19 @@ impl Line {
             seats: self.settings.seats,
             admitted: self.admitted,
             in_checkout: self.in_checkout,
-            lanes: self
-                .lanes
-                .iter()
-                .map(|lane| self.lane_board(lane))
-                .collect(),
+            lanes: lanes.collect(),
         }
     }
 
-    fn lane_board(&self, lane: &Lane) -> LaneBoard {
-        LaneBoard {
-            lane: lane.name.clone(),
-            done_through: lane.done_through(),
-            admitted_through: self.admitted_through(lane),
-            accepts_through: (lane.issued() + self.room()).min(NUMBER_MAX),
-            next_token: lane.next_token,
-            waiting: lane.waiting.len(),
-        }
+    /// What the journal has of versions after this one, oldest first; for pages, go on from the
+    /// last one's version. At most [`crate::JOURNAL_KEPT`] entries are kept.
+    pub fn journal_after(&self, version: u64) -> impl Iterator<Item = &JournalEntry> {
+        self.journal.after(version)
+    }
+
+    /// The names of all lanes that the line ever had, by their place in its table.
+    pub fn lane_names(&self) -> impl Iterator<Item = &crate::LaneName> {
+        self.lanes.iter().map(|lane| &lane.name)
     }
 
     /// A live token, by its lane's place in the table and its number.
@@ -178,8 +193,10 @@ impl Line {
     /// The ranges of numbers, both ends included, between `admitted_through` of its lane and a
     /// waiting token that do not wait any more: with them its holder can keep its exact position
     /// from boards alone. Empty for a token that doesn't wait; `None` if there is too much to look
-    /// at (4,096 words of bitmap) or to list (16,384 ranges).
+    /// at (4,096 words of bitmap) or to list (16,384 ranges). Under a `position_cap` they are not
+    /// for holders, as they tell the position that the cap hides.
     pub fn holes_before(&self, at: TokenRef) -> Option<Vec<(Token, Token)>> {
+        let at = self.resolve(at);
         match self.locate(at) {
             Ok((lane, _)) if lane.waiting.contains(at.token) => lane.waiting.holes_before(at.token),
             _ => Some(Vec::new()),
@@ -205,7 +222,8 @@ impl Line {
         }
     }
 
-    /// The lane and what is known of a token that this incarnation issued.
+    /// The lane and what is known of a token that this incarnation issued. One that was moved is
+    /// known by what it is now: see [`Line::resolve`].
     pub(crate) fn locate(&self, at: TokenRef) -> Result<(&Lane, Found<'_>), Refused> {
         let lane = self.lanes.get(usize::from(at.lane));
         let lane = lane
@@ -220,7 +238,7 @@ impl Line {
     }
 
     pub(crate) fn waiting(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.waiting.len()).sum()
+        self.listed().map(|(_, lane, _)| lane.waiting.len()).sum()
     }
 
     pub(crate) fn held(&self) -> u64 {
@@ -229,40 +247,5 @@ impl Line {
 
     pub(crate) fn live_count(&self) -> u64 {
         self.waiting() + self.held()
-    }
-
-    /// Seats that could be given now.
-    pub(crate) fn free(&self) -> u64 {
-        if self.deleting {
-            return 0;
-        }
-        u64::from(self.settings.seats).saturating_sub(self.held())
-    }
-
-    /// Numbers that could be given now.
-    pub(crate) fn room(&self) -> u64 {
-        if self.deleting {
-            return 0;
-        }
-        let limit = u64::from(self.settings.seats) + u64::from(self.settings.queue_limit);
-        limit.saturating_sub(self.live_count())
-    }
-
-    /// Whether something is left to do that one entry could not.
-    pub(crate) fn has_job(&self) -> bool {
-        self.deleting || (self.free() > 0 && self.waiting() > 0)
-    }
-
-    fn admitted_through(&self, lane: &Lane) -> Token {
-        if let Some(first) = lane.waiting.first() {
-            return first - 1;
-        }
-        // With several lanes nothing is promised ahead: the free seats may go to another one.
-        let free = if self.lanes.len() == 1 {
-            self.free()
-        } else {
-            0
-        };
-        (lane.issued() + free).min(NUMBER_MAX)
     }
 }

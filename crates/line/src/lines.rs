@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use crate::WORK_MAX;
+use crate::agenda::Agenda;
 use crate::transition::{Birth, Turn};
-use crate::{
-    BadField, Event, GONE_KEPT, HEARD_MAX, Head, LANE_DEFAULT, LaneName, Line, LineChange,
-};
-use crate::{LineName, NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, Refused, Reply, Settings, Stamp};
-use crate::{Status, Token, WORK_MAX};
+use crate::{Event, GONE_KEPT, HEARD_MAX, Head, JOURNAL_KEPT, Line, LineChange, LineName};
+use crate::{NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, Refused, Reply, Settings, Stamp, Token, TokenRef};
 
 /// Bounds that are part of the rules: every replica must have the same. Nodes use the default;
 /// tests use small ones, so that few tokens are enough to run into them.
@@ -18,6 +17,8 @@ pub struct Limits {
     pub work_max: u32,
     /// How many gone tokens of a line keep their reason.
     pub gone_kept: usize,
+    /// How many journal entries of a line are kept.
+    pub journal_kept: usize,
 }
 
 impl Default for Limits {
@@ -25,6 +26,7 @@ impl Default for Limits {
         Self {
             work_max: WORK_MAX,
             gone_kept: GONE_KEPT,
+            journal_kept: JOURNAL_KEPT,
         }
     }
 }
@@ -34,8 +36,7 @@ impl Default for Limits {
 pub struct Lines {
     pub(crate) limits: Limits,
     pub(crate) lines: BTreeMap<LineName, Line>,
-    /// Lines with an unfinished job, and their incarnation.
-    pub(crate) jobs: BTreeMap<LineName, u64>,
+    pub(crate) agenda: Agenda,
     /// Versions and epochs of new lines start above these. One pair for the shard, not one per
     /// name that ever was: what is kept of deleted lines does not grow with their number.
     pub(crate) head: Head,
@@ -76,18 +77,23 @@ impl Lines {
                 line,
                 patch,
                 if_version,
-            } => self.change(line, events, |line, turn| {
-                line.configure(patch, *if_version, turn)?;
-                Ok(Reply::Line {
-                    incarnation: line.incarnation,
-                    version: line.version,
+            } => {
+                let run =
+                    |line: &mut Line, turn: &mut Turn<'_>| line.configure(patch, *if_version, turn);
+                self.change(line, events, run, |line, ()| {
+                    Ok(Reply::Line {
+                        incarnation: line.incarnation,
+                        version: line.version,
+                    })
                 })
-            }),
-            Op::Delete { line, force } => self.change(line, events, |line, turn| {
-                line.delete(*force, turn)?;
-                let remaining = line.live_count();
-                Ok(Reply::Deleted { remaining })
-            }),
+            }
+            Op::Delete { line, force } => {
+                let run = |line: &mut Line, turn: &mut Turn<'_>| line.delete(*force, turn);
+                self.change(line, events, run, |line, ()| {
+                    let remaining = line.live_count();
+                    Ok(Reply::Deleted { remaining })
+                })
+            }
             Op::Enter { line, key, lane } => self.user(line, events, |line, turn| {
                 line.enter(key.as_deref(), lane.as_ref(), turn)
             }),
@@ -99,6 +105,14 @@ impl Lines {
                 self.user(line, events, |line, turn| line.complete(*at, *epoch, turn))
             }
             Op::Leave { line, at } => self.user(line, events, |line, turn| line.leave(*at, turn)),
+            Op::Move {
+                line,
+                lane,
+                token,
+                to,
+            } => self.user(line, events, |line, turn| {
+                line.move_token(lane, *token, to, turn)
+            }),
             Op::Recycle {
                 line,
                 incarnation,
@@ -158,10 +172,17 @@ impl Lines {
     }
 
     /// The lines, with their incarnation, for which a leader proposes [`Op::Step`] until they are
-    /// not listed any more: seats were raised by more than one entry may give, or the line is
-    /// being deleted. Costs what it lists.
-    pub fn jobs(&self) -> impl Iterator<Item = (&LineName, u64)> {
-        self.jobs.iter().map(|(name, id)| (name, *id))
+    /// not listed any more: there is something to do that was too much for one entry, or somebody
+    /// waited for nothing but the admission rate and can be admitted by `now_ms`, the leader's
+    /// reading of the service clock. Costs what it lists.
+    pub fn jobs(&self, now_ms: u64) -> impl Iterator<Item = (&LineName, u64)> {
+        self.agenda.jobs(now_ms)
+    }
+
+    /// When [`Lines::jobs`] will list one more line without anything being applied meanwhile
+    /// (service clock; it can be past).
+    pub fn next_wake_ms(&self) -> Option<u64> {
+        self.agenda.next_wake_ms()
     }
 
     fn create(
@@ -175,17 +196,15 @@ impl Lines {
             return Err(Refused::LineExists);
         }
         settings.validate()?;
-        let lane = LaneName::try_from(LANE_DEFAULT)
-            .map_err(|bad| BadField::new("lane", bad.to_string()))?;
         let first = stamp.index.saturating_mul(OPS_PER_ENTRY_MAX);
         let birth = Birth {
             incarnation: first.saturating_add(stamp.op_no.into()).min(NUMBER_MAX),
             version_floor: self.head.version_floor,
             epoch_floor: self.head.epoch_floor,
-            gone_kept: self.limits.gone_kept,
+            limits: self.limits,
         };
         let now_ms = self.head.now_ms;
-        let line = Line::create(name, lane, settings, &birth, now_ms, events);
+        let line = Line::create(name, settings, &birth, now_ms, events);
         let reply = Reply::Line {
             incarnation: line.incarnation,
             version: line.version,
@@ -194,14 +213,16 @@ impl Lines {
         Ok(reply)
     }
 
+    /// What is about one token: the answer is what it is afterwards.
     fn user(
         &mut self,
         name: &LineName,
         events: &mut Vec<Event>,
-        run: impl FnOnce(&mut Line, &mut Turn<'_>) -> Result<Status, Refused>,
+        run: impl FnOnce(&mut Line, &mut Turn<'_>) -> Result<TokenRef, Refused>,
     ) -> Result<Reply, Refused> {
-        self.change(name, events, |line, turn| {
-            run(line, turn).map(Reply::Status)
+        let now_ms = self.head.now_ms;
+        self.change(name, events, run, |line, at| {
+            line.status(at, now_ms).map(Reply::Status)
         })
     }
 
@@ -216,18 +237,21 @@ impl Lines {
     ) -> Result<Reply, Refused> {
         match self.lines.get(name) {
             Some(line) if line.incarnation == incarnation => {
-                self.change(name, events, |line, turn| Ok(run(line, turn)))
+                let run = |line: &mut Line, turn: &mut Turn<'_>| Ok(run(line, turn));
+                self.change(name, events, run, |_, reply| Ok(reply))
             }
             _ => Ok(Reply::Nothing),
         }
     }
 
-    /// Runs an operation on a line, and sees to what may follow: a job, or the line's end.
-    fn change(
+    /// Runs an operation on a line, and sees to what may follow: what every operation leads to,
+    /// a job, or the line's end. The answer is made last, so that it shows all of that.
+    fn change<T>(
         &mut self,
         name: &LineName,
         events: &mut Vec<Event>,
-        run: impl FnOnce(&mut Line, &mut Turn<'_>) -> Result<Reply, Refused>,
+        run: impl FnOnce(&mut Line, &mut Turn<'_>) -> Result<T, Refused>,
+        answer: impl FnOnce(&Line, T) -> Result<Reply, Refused>,
     ) -> Result<Reply, Refused> {
         let line = self.lines.get_mut(name).ok_or(Refused::LineNotFound)?;
         let mut work_left = self.entry.map_or(0, |(_, left)| left);
@@ -236,17 +260,17 @@ impl Lines {
             work_left: &mut work_left,
             events,
         };
-        let reply = run(line, &mut turn);
+        let done = run(line, &mut turn)?;
+        line.settle(&mut turn);
+        let reply = answer(line, done);
         if line.deleting && line.live_count() == 0 {
             line.line_event(LineChange::Deleted, turn.now_ms, turn.events);
             self.head.version_floor = line.version.max(self.head.version_floor);
             self.head.epoch_floor = line.epoch.max(self.head.epoch_floor);
-            self.jobs.remove(name);
+            self.agenda.remove(name);
             self.lines.remove(name);
-        } else if line.has_job() {
-            self.jobs.insert(name.clone(), line.incarnation);
         } else {
-            self.jobs.remove(name);
+            self.agenda.file(line, self.head.now_ms);
         }
         self.entry = self.entry.map(|(index, _)| (index, work_left));
         reply
@@ -256,6 +280,6 @@ impl Lines {
 fn note_all_heard(line: &mut Line, tokens: &[(u8, Token, u64)], now_ms: u64) {
     for (lane, token, heard_ms) in tokens.iter().take(HEARD_MAX) {
         // A time to come would keep it in line unheard.
-        line.note_heard(*lane, *token, (*heard_ms).min(now_ms));
+        line.note_heard(line.token_ref(*lane, *token), (*heard_ms).min(now_ms));
     }
 }

@@ -83,5 +83,5 @@ fn check_sizes(shop: &Shop) {
     assert_eq!(line.keys.len(), in_line);
     assert!(lane.waiting.chunks() <= 12, "{}", lane.waiting.chunks());
     assert!(line.gone.len() <= crate::GONE_KEPT);
-    assert!(shop.lines.jobs.is_empty());
+    assert!(shop.lines.agenda.is_empty());
 }

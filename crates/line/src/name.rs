@@ -86,9 +86,21 @@ name_type! {
     LaneName
 }
 
+/// [`crate::LANE_DEFAULT`].
+impl Default for LaneName {
+    fn default() -> Self {
+        Self(crate::LANE_DEFAULT.into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_default_lane_has_a_good_name() {
+        assert_eq!(LaneName::try_from("normal"), Ok(LaneName::default()));
+    }
 
     #[test]
     fn takes_the_alphabet_and_nothing_else() {

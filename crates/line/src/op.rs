@@ -24,7 +24,9 @@ pub enum Op {
         /// All its settings.
         settings: Settings,
     },
-    /// Changes settings; those waiting are admitted at once if `seats` grew (or by a job).
+    /// Changes settings; who can be admitted under the new ones is, at once (or by a job). Phase
+    /// `closed` ends everybody; until that is done this answers [`Refused::LineClosed`], too, and
+    /// then can open the line again. A lane with live tokens can't be removed.
     Configure {
         /// The line.
         line: LineName,
@@ -34,7 +36,8 @@ pub enum Op {
         /// (somebody entered) don't count: on a busy line no condition would ever hold.
         if_version: Option<u64>,
     },
-    /// Takes the line away. With live tokens it needs `force`; they go with [`Reason::Closed`].
+    /// Takes the line away. With live tokens it needs `force`, or phase `closed`; they go with
+    /// [`Reason::Closed`].
     Delete {
         /// The line.
         line: LineName,
@@ -82,6 +85,18 @@ pub enum Op {
         /// The token.
         at: TokenRef,
     },
+    /// Puts a waiting token into another lane: there it gets the next number, and goes on as that.
+    /// Asked again, it answers the same. At most [`crate::MOVES_MAX`] times for a token.
+    Move {
+        /// The line.
+        line: LineName,
+        /// The lane it is in, also one that the line has no more.
+        lane: LaneName,
+        /// The number.
+        token: Token,
+        /// The lane it shall be in.
+        to: LaneName,
+    },
     /// Ends tokens whose clock ran out. Each is checked against what the proposer saw and against
     /// the service clock, and skipped if it moved on. At most [`crate::RECYCLE_MAX`], and no more
     /// than is left of the entry's [`crate::WORK_MAX`]; the rest is skipped.
@@ -103,7 +118,7 @@ pub enum Op {
         /// Who was heard when.
         tokens: Vec<(u8, Token, u64)>,
     },
-    /// Goes on with the line's unfinished job, see [`crate::Lines::jobs`].
+    /// Goes on with what is to be done on the line now, see [`crate::Lines::jobs`].
     Step {
         /// The line.
         line: LineName,
@@ -126,6 +141,7 @@ impl Op {
             | Op::Renew { line, .. }
             | Op::Complete { line, .. }
             | Op::Leave { line, .. }
+            | Op::Move { line, .. }
             | Op::Recycle { line, .. }
             | Op::Heard { line, .. }
             | Op::Step { line, .. } => Some(line),
@@ -150,7 +166,8 @@ pub struct RecycleItem {
 /// What an operation answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// Of `Enter`, `Claim`, `Renew`, `Complete`, `Leave`: the token as it is now.
+    /// Of `Enter`, `Claim`, `Renew`, `Complete`, `Leave`, `Move`: the token as it is now. Its `at`
+    /// is not the one asked about if that was moved: its holder needs a new ticket then.
     Status(Status),
     /// Of `Create` and `Configure`: look the line up for the rest.
     Line {
@@ -185,14 +202,17 @@ pub enum Refused {
     /// Somebody is in the line; deleting it needs `force`.
     #[error("the line is not empty")]
     LineNotEmpty,
-    /// The line is being deleted.
+    /// The line is closed, draining (of `Enter`), or being deleted.
     #[error("the line is closed")]
     LineClosed,
     /// No number can be had now.
     #[error("the line is full")]
     LineFull,
-    /// Of [`crate::Line`] lookups by key: no live token has it.
-    #[error("no live token has this key")]
+    /// No number can be had: as many have entered as the quota and its standby share allow.
+    #[error("the line is sold out")]
+    SoldOut,
+    /// Of lookups by key: no live token has it. Of `Move`: the number was never issued.
+    #[error("there is no such token")]
     TokenNotFound,
     /// Another incarnation, an unknown lane, or a number that was never issued.
     #[error("the ticket is not of this line")]

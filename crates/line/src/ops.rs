@@ -1,10 +1,11 @@
 //! The operations on one line, in terms of `transition`.
 
+use crate::TokenRef;
 use crate::gone::Gone;
 use crate::line::{Found, Line};
 use crate::transition::{Ended, Turn};
-use crate::{BadField, KEY_BYTES_MAX, LaneName, LineChange, Live, RECYCLE_MAX, Reason};
-use crate::{RecycleItem, Refused, SettingsPatch, Stage, Status, Token, TokenChange, TokenRef};
+use crate::{BadField, Journaled, KEY_BYTES_MAX, LaneName, LineChange, Live, Phase, RECYCLE_MAX};
+use crate::{Reason, RecycleItem, Refused, Settings, SettingsPatch, Stage, TokenChange};
 
 impl Line {
     pub(crate) fn configure(
@@ -13,25 +14,47 @@ impl Line {
         if_version: Option<u64>,
         turn: &mut Turn<'_>,
     ) -> Result<(), Refused> {
-        self.check_open()?;
+        // Closing runs to its end; then the line can be opened again.
+        if self.deleting || (self.phase() == Phase::Closed && self.live_count() > 0) {
+            return Err(Refused::LineClosed);
+        }
         if let Some(seen) = if_version
             && !(self.settings_version..=self.version).contains(&seen)
         {
             return Err(Refused::VersionConflict);
         }
         let settings = self.settings.with(patch)?;
+        self.check_lanes(&settings.lanes)?;
         if settings != self.settings {
-            self.settings = settings;
-            self.settings_version =
-                self.line_event(LineChange::Configured, turn.now_ms, turn.events);
+            let old = std::mem::replace(&mut self.settings, settings);
+            self.order_lanes();
+            if old.admission_rate != self.settings.admission_rate {
+                self.change_rate(old.admission_rate, turn.now_ms);
+            }
+            self.tell_configured(old, turn);
             self.step(turn);
         }
         Ok(())
     }
 
+    /// One event for the phase, and one for the rest.
+    fn tell_configured(&mut self, old: Settings, turn: &mut Turn<'_>) {
+        let phase = self.settings.phase;
+        let switched = old.phase != phase;
+        let rest = Settings { phase, ..old } != self.settings;
+        let what = [
+            rest.then_some(LineChange::Configured),
+            switched.then_some(LineChange::Phase { phase }),
+        ];
+        for what in what.into_iter().flatten() {
+            self.settings_version = self.line_event(what, turn.now_ms, turn.events);
+        }
+        self.journal_entry(Journaled::Configured, turn.now_ms);
+    }
+
     pub(crate) fn delete(&mut self, force: bool, turn: &mut Turn<'_>) -> Result<(), Refused> {
         if !self.deleting {
-            if self.live_count() > 0 && !force {
+            if self.live_count() > 0 && !force && self.phase() != Phase::Closed {
                 return Err(Refused::LineNotEmpty);
             }
             self.deleting = true;
@@ -42,47 +65,38 @@ impl Line {
         Ok(())
     }
 
-    /// Does as much of what is left to do as the entry's work limit allows.
-    pub(crate) fn step(&mut self, turn: &mut Turn<'_>) {
-        if self.deleting {
-            while *turn.work_left > 0
-                && let Some((lane, token)) = self.first_live()
-            {
-                self.end(lane, token, Reason::Closed, turn);
-                *turn.work_left -= 1;
-            }
-        } else {
-            let done = self.admit(u64::from(*turn.work_left), turn);
-            *turn.work_left = turn.work_left.saturating_sub(done as u32);
-        }
-    }
-
     pub(crate) fn enter(
         &mut self,
         key: Option<&[u8]>,
         lane: Option<&LaneName>,
         turn: &mut Turn<'_>,
-    ) -> Result<Status, Refused> {
+    ) -> Result<TokenRef, Refused> {
         if let Some(key) = key {
             if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
                 return Err(BadField::new("key", "1 to 128 bytes").into());
             }
             if let Some(at) = self.find(key) {
-                self.note_heard(at.lane, at.token, turn.now_ms);
-                return self.status(at, turn.now_ms);
+                self.note_heard(at, turn.now_ms);
+                return Ok(at);
             }
         }
-        let lane = self.lane_for_newcomer(lane)?;
-        let token = self.issue(lane, key, turn)?;
+        let lane = self.lane_for_newcomer(lane, turn.now_ms)?;
+        let token = self.issue(lane, Live::newcomer(key, turn.now_ms))?;
         // Everybody starts out waiting; who has nobody before it may get a seat at once. While a
         // job still admits those before it there are free seats, and it waits all the same.
         if self.waiting() == 1 {
             self.admit(1, turn);
         }
-        self.status(self.token_ref(lane, token), turn.now_ms)
+        Ok(self.token_ref(lane, token))
     }
 
-    pub(crate) fn claim(&mut self, at: TokenRef, turn: &mut Turn<'_>) -> Result<Status, Refused> {
+    /// Also the end of it, if the settings say so.
+    pub(crate) fn claim(&mut self, at: TokenRef, turn: &mut Turn<'_>) -> Result<TokenRef, Refused> {
+        let at = self.resolve(at);
+        let done = self.gone_as(at, Reason::Completed)?;
+        if done.is_some_and(|gone| gone.released) {
+            return Ok(at);
+        }
         let claim_epoch = self.epoch.saturating_add(1);
         let deadline_ms = self.checkout_deadline_ms(turn.now_ms, turn.now_ms);
         let live = self.live_mut(at)?;
@@ -99,9 +113,16 @@ impl Line {
                 self.admitted -= 1;
                 self.in_checkout += 1;
                 self.token_event(at.lane, at.token, TokenChange::Claimed, turn);
+                if self.settings.release_on_claim {
+                    let gone = Gone {
+                        released: true,
+                        ..Gone::new(Reason::Completed, None)
+                    };
+                    self.end_and_follow(at, gone, turn);
+                }
             }
         }
-        self.status(at, turn.now_ms)
+        Ok(at)
     }
 
     pub(crate) fn renew(
@@ -109,7 +130,8 @@ impl Line {
         at: TokenRef,
         epoch: u64,
         turn: &mut Turn<'_>,
-    ) -> Result<Status, Refused> {
+    ) -> Result<TokenRef, Refused> {
+        let at = self.resolve(at);
         let claimed_at_ms = claim_of(self.live_mut(at)?, Some(epoch))?;
         let new_ms = self.checkout_deadline_ms(turn.now_ms, claimed_at_ms);
         if let Stage::InCheckout { deadline_ms, .. } = &mut self.live_mut(at)?.stage {
@@ -117,7 +139,7 @@ impl Line {
             *deadline_ms = new_ms.max(*deadline_ms);
         }
         self.bump();
-        self.status(at, turn.now_ms)
+        Ok(at)
     }
 
     pub(crate) fn complete(
@@ -125,31 +147,33 @@ impl Line {
         at: TokenRef,
         epoch: Option<u64>,
         turn: &mut Turn<'_>,
-    ) -> Result<Status, Refused> {
+    ) -> Result<TokenRef, Refused> {
+        let at = self.resolve(at);
         if let Some(gone) = self.gone_as(at, Reason::Completed)? {
             let stale = epoch.is_some() && epoch != gone.epoch;
             return if stale {
                 Err(Refused::EpochStale)
             } else {
-                self.status(at, turn.now_ms)
+                Ok(at)
             };
         }
         claim_of(self.live_mut(at)?, epoch)?;
-        self.end_and_follow(at, Reason::Completed, turn);
-        self.status(at, turn.now_ms)
+        self.end_and_follow(at, Gone::new(Reason::Completed, None), turn);
+        Ok(at)
     }
 
-    pub(crate) fn leave(&mut self, at: TokenRef, turn: &mut Turn<'_>) -> Result<Status, Refused> {
+    pub(crate) fn leave(&mut self, at: TokenRef, turn: &mut Turn<'_>) -> Result<TokenRef, Refused> {
+        let at = self.resolve(at);
         if self.gone_as(at, Reason::Left)?.is_none() {
             self.live_mut(at)?;
-            self.end_and_follow(at, Reason::Left, turn);
+            self.end_and_follow(at, Gone::new(Reason::Left, None), turn);
         }
-        self.status(at, turn.now_ms)
+        Ok(at)
     }
 
     /// Ends the items that are still what the proposer saw and due; returns how many.
     pub(crate) fn recycle(&mut self, items: &[RecycleItem], turn: &mut Turn<'_>) -> u64 {
-        if self.deleting {
+        if self.phase() == Phase::Closed {
             return 0;
         }
         let mut ended = Ended::default();
@@ -176,16 +200,17 @@ impl Line {
     }
 
     /// The token is heard from: while it waits, its idle clock starts again.
-    pub(crate) fn note_heard(&mut self, lane: u8, token: Token, heard_ms: u64) {
-        let lane = self.lanes.get_mut(usize::from(lane));
-        let live = lane.and_then(|lane| lane.live.get_mut(&token));
+    pub(crate) fn note_heard(&mut self, at: TokenRef, heard_ms: u64) {
+        let at = self.resolve(at);
+        let lane = self.lanes.get_mut(usize::from(at.lane));
+        let live = lane.and_then(|lane| lane.live.get_mut(&at.token));
         if let Some(Stage::Waiting { seen_ms }) = live.map(|live| &mut live.stage) {
             *seen_ms = heard_ms.max(*seen_ms);
         }
     }
 
     fn check_open(&self) -> Result<(), Refused> {
-        if self.deleting {
+        if self.phase() == Phase::Closed {
             Err(Refused::LineClosed)
         } else {
             Ok(())
@@ -193,46 +218,39 @@ impl Line {
     }
 
     /// What `enter` would be refused with now; `None` if it would be taken, or answered with the
-    /// live token of its key. For a leader that refuses without asking the log.
+    /// live token of its key. For a leader that refuses without asking the log; `now_ms` is its
+    /// reading of the service clock, as some of it depends on the admission rate.
     pub fn would_refuse_enter(
         &self,
         key: Option<&[u8]>,
         lane: Option<&LaneName>,
+        now_ms: u64,
     ) -> Option<Refused> {
         if key.is_some_and(|key| self.find(key).is_some()) {
             return None;
         }
-        self.lane_for_newcomer(lane).err()
+        self.lane_for_newcomer(lane, now_ms).err()
     }
 
     /// The lane that a newcomer's number would be of.
-    fn lane_for_newcomer(&self, lane: Option<&LaneName>) -> Result<u8, Refused> {
-        self.check_open()?;
-        let lane = match lane {
-            None => 0,
-            Some(name) => self.lane_id(name)?,
-        };
-        if self.room() == 0 {
+    fn lane_for_newcomer(&self, name: Option<&LaneName>, now_ms: u64) -> Result<u8, Refused> {
+        if !self.phase().gives_numbers() {
+            return Err(Refused::LineClosed);
+        }
+        let mut listed = self.listed();
+        let found = listed.find(|(_, lane, _)| name.is_none_or(|name| lane.name == *name));
+        let (id, lane, set) = found.ok_or_else(|| BadField::new("lane", "a lane of the line"))?;
+        if self.quota_room() == 0 {
+            return Err(Refused::SoldOut);
+        }
+        if self.lane_room(lane, set, now_ms) == 0 {
             return Err(Refused::LineFull);
         }
-        Ok(lane)
-    }
-
-    fn lane_id(&self, name: &LaneName) -> Result<u8, Refused> {
-        (0..)
-            .zip(&self.lanes)
-            .find(|(_, lane)| lane.name == *name)
-            .map(|(id, _)| id)
-            .ok_or_else(|| BadField::new("lane", "a lane of the line").into())
-    }
-
-    fn first_live(&self) -> Option<(u8, Token)> {
-        let first = self.live_from((0, 0)).next();
-        first.map(|(lane, token, _)| (lane, token))
+        Ok(id)
     }
 
     /// A live token of an open line; gone ones are refused with their reason.
-    fn live_mut(&mut self, at: TokenRef) -> Result<&mut Live, Refused> {
+    pub(crate) fn live_mut(&mut self, at: TokenRef) -> Result<&mut Live, Refused> {
         if let Found::Gone(gone) = self.locate(at)?.1 {
             return Err(Refused::TokenGone(gone.map(|gone| gone.reason)));
         }

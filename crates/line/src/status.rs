@@ -1,11 +1,11 @@
 //! What is shown: the status of a token, the board of a line, the counts.
 
-use crate::{LaneName, LineName, Reason, Settings, State, Token, TokenRef};
+use crate::{LaneName, LineName, Phase, Reason, Settings, State, Token, TokenRef};
 
 /// A token as its holder may see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// Which token.
+    /// Which token. Not the one asked about if that was moved.
     pub at: TokenRef,
     /// Its line.
     pub line: LineName,
@@ -13,10 +13,15 @@ pub struct Status {
     pub lane: LaneName,
     /// Where it stands.
     pub state: State,
-    /// While waiting: 1 + the number of tokens that wait before it in its lane.
+    /// While waiting: 1 + the number of tokens that wait before it in its lane, or `position_cap`
+    /// if it is past that.
     pub position: Option<u64>,
-    /// While waiting: how many wait before it in its lane.
+    /// `position` is the cap, not where it stands.
+    pub position_capped: bool,
+    /// While waiting: `position - 1`.
     pub ahead: Option<u64>,
+    /// It waits among the first `call_ahead` of its lane: its holder should prepare.
+    pub call_ahead: bool,
     /// The lane's pointer: no number up to it waits.
     pub admitted_through: u64,
     /// The fencing number of its claim, if it ever claimed (and, once gone, that is remembered).
@@ -33,25 +38,6 @@ pub struct Status {
     pub version: u64,
     /// The service clock, as given by whoever asked.
     pub at_ms: u64,
-}
-
-/// Whether a line takes and admits tokens. More phases come with a later release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// Numbers are given, seats are given.
-    Open,
-    /// Neither: the line is being deleted.
-    Closed,
-}
-
-impl Phase {
-    /// The contract's word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Phase::Open => "open",
-            Phase::Closed => "closed",
-        }
-    }
 }
 
 /// The pointers of every lane, as everybody may see them.
@@ -73,7 +59,7 @@ pub struct Board {
     pub admitted: u64,
     /// How many hold a seat that they have claimed.
     pub in_checkout: u64,
-    /// The lanes, in the order of the line's table.
+    /// The lanes, in the order of the settings.
     pub lanes: Vec<LaneBoard>,
 }
 
@@ -82,6 +68,8 @@ pub struct Board {
 pub struct LaneBoard {
     /// The lane.
     pub lane: LaneName,
+    /// The lane's place in the line's table, which events and tokens name: not its place here.
+    pub lane_id: u8,
     /// Every token up to it is gone.
     pub done_through: u64,
     /// No number up to it waits, or would have to on being issued.

@@ -139,9 +139,20 @@ pub struct Live {
     pub(crate) key: Option<Arc<[u8]>>,
     pub(crate) entered_at_ms: u64,
     pub(crate) stage: Stage,
+    /// The tokens that it was, if it was moved, oldest first. Rare, so no more than a pointer.
+    pub(crate) moved_from: Box<[(u8, Token)]>,
 }
 
 impl Live {
+    pub(crate) fn newcomer(key: Option<&[u8]>, now_ms: u64) -> Self {
+        Self {
+            key: key.map(Into::into),
+            entered_at_ms: now_ms,
+            stage: Stage::Waiting { seen_ms: now_ms },
+            moved_from: Box::default(),
+        }
+    }
+
     /// What it is doing and the clock on it.
     pub fn stage(&self) -> Stage {
         self.stage
@@ -164,6 +175,11 @@ impl Live {
     /// When it entered (service clock).
     pub fn entered_at_ms(&self) -> u64 {
         self.entered_at_ms
+    }
+
+    /// The tokens (lane, number) that it was before it was moved, oldest first.
+    pub fn moved_from(&self) -> &[(u8, Token)] {
+        &self.moved_from
     }
 
     /// While waiting: when it was last heard from, as far as the log knows.

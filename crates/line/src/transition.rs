@@ -2,13 +2,12 @@
 //! one, tokens ended in one, and what a departure sets in motion is in one.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crate::gone::{Gone, GoneRing};
-use crate::lane::Lane;
+use crate::journal::Journal;
 use crate::line::Line;
-use crate::{Event, LaneName, LineChange, LineName, Live, NUMBER_MAX, Reason, Refused, Settings};
-use crate::{Stage, State, Token, TokenChange, TokenRef};
+use crate::{Bucket, Event, JournalEntry, Journaled, JournaledToken, Limits, LineChange, LineName};
+use crate::{Live, Reason, Refused, Settings, Stage, State, Token, TokenChange, TokenRef};
 
 /// What an operation works with besides the line.
 pub(crate) struct Turn<'a> {
@@ -23,13 +22,12 @@ pub(crate) struct Birth {
     pub(crate) incarnation: u64,
     pub(crate) version_floor: u64,
     pub(crate) epoch_floor: u64,
-    pub(crate) gone_kept: usize,
+    pub(crate) limits: Limits,
 }
 
 impl Line {
     pub(crate) fn create(
         name: &LineName,
-        lane: LaneName,
         settings: &Settings,
         birth: &Birth,
         now_ms: u64,
@@ -44,44 +42,43 @@ impl Line {
             settings_version: 0,
             created_at_ms: now_ms,
             deleting: false,
-            lanes: vec![Lane::new(lane)],
+            lanes: Vec::new(),
+            order: Vec::new(),
+            bucket: None,
             keys: BTreeMap::new(),
-            gone: GoneRing::new(birth.gone_kept),
+            moved: BTreeMap::new(),
+            gone: GoneRing::new(birth.limits.gone_kept),
+            journal: Journal::new(birth.limits.journal_kept),
             gone_counts: [0; Reason::ALL.len()],
             admitted: 0,
             in_checkout: 0,
         };
+        line.order_lanes();
+        line.change_rate(None, now_ms);
         line.settings_version = line.line_event(LineChange::Created, now_ms, events);
         line
     }
 
-    /// The one place that gives numbers. Whoever asks has seen that there is room.
-    pub(crate) fn issue(
-        &mut self,
-        lane: u8,
-        key: Option<&[u8]>,
-        turn: &mut Turn<'_>,
-    ) -> Result<Token, Refused> {
-        debug_assert!(self.room() > 0, "a number beyond the limit");
-        let key: Option<Arc<[u8]>> = key.map(Into::into);
+    /// The rate in the settings is another than `old`.
+    pub(crate) fn change_rate(&mut self, old: Option<crate::AdmissionRate>, now_ms: u64) {
+        let old = self.bucket.zip(old);
+        let new = self.settings.admission_rate.as_ref();
+        self.bucket = new.map(|new| Bucket::change(old, new, now_ms));
+    }
+
+    /// The one place that gives numbers, to newcomers and to those who are moved. Whoever asks has
+    /// seen that there is room.
+    pub(crate) fn issue(&mut self, lane: u8, live: Live) -> Result<Token, Refused> {
         let into = self.lanes.get_mut(usize::from(lane));
-        let into = into
-            .filter(|lane| lane.next_token <= NUMBER_MAX)
-            .ok_or(Refused::LineFull)?;
+        let into = into.filter(|lane| lane.has_numbers());
+        let into = into.ok_or(Refused::LineFull)?;
         let token = into.next_token;
         into.next_token += 1;
         into.waiting.push(token);
-        let live = Live {
-            key: key.clone(),
-            entered_at_ms: turn.now_ms,
-            stage: Stage::Waiting {
-                seen_ms: turn.now_ms,
-            },
-        };
-        into.live.insert(token, live);
-        if let Some(key) = key {
-            self.keys.insert(key, (lane, token));
+        if let Some(key) = &live.key {
+            self.keys.insert(key.clone(), (lane, token));
         }
+        into.live.insert(token, live);
         self.bump();
         Ok(token)
     }
@@ -90,22 +87,10 @@ impl Line {
     /// there are free ones. Returns to how many.
     pub(crate) fn admit(&mut self, max: u64, turn: &mut Turn<'_>) -> u64 {
         let mut done = 0;
-        while done < max && self.may_admit() && self.admit_next(turn) {
+        while done < max && self.may_admit(turn.now_ms) && self.admit_next(turn) {
             done += 1;
         }
         done
-    }
-
-    /// Whether the next one may have a seat now. (A rate, a quota and phases come in here.)
-    fn may_admit(&self) -> bool {
-        self.free() > 0
-    }
-
-    /// The lane whose first waiting token is next: least order key, a tie to the one listed first.
-    fn next_lane(&self) -> Option<u8> {
-        let lanes = (0..).zip(&self.lanes);
-        let keyed = lanes.filter_map(|(id, lane)| Some((lane.order_key()?, id)));
-        keyed.min().map(|(_, id)| id)
     }
 
     fn admit_next(&mut self, turn: &mut Turn<'_>) -> bool {
@@ -118,22 +103,32 @@ impl Line {
             return false;
         };
         lane.waiting.remove(token);
+        let mut entered_at_ms = 0;
         if let Some(live) = lane.live.get_mut(&token) {
             live.stage = Stage::Admitted { deadline_ms };
+            entered_at_ms = live.entered_at_ms;
         }
         self.admitted += 1;
+        if let (Some(rate), Some(bucket)) = (&self.settings.admission_rate, &mut self.bucket) {
+            bucket.take(rate, turn.now_ms);
+        }
         self.token_event(lane_id, token, TokenChange::Admitted, turn);
+        let what = self.journaled_admission(lane_id);
+        self.journal_token(lane_id, token, entered_at_ms, what, turn.now_ms);
         true
     }
 
-    /// The one place that ends tokens. Returns the state it was in; `None` if it was not live.
-    pub(crate) fn end(
-        &mut self,
-        lane_id: u8,
-        token: Token,
-        reason: Reason,
-        turn: &mut Turn<'_>,
-    ) -> Option<State> {
+    fn journaled_admission(&self, lane_id: u8) -> JournaledToken {
+        let mut listed = self.listed();
+        let set = listed.find(|(id, _, _)| *id == lane_id);
+        JournaledToken::Admitted {
+            absolute: set.is_some_and(|(_, _, set)| set.absolute),
+            boost_ms: set.map_or(0, |(_, _, set)| set.boost_ms),
+        }
+    }
+
+    /// Takes a live token out of all that knows it. What it is then is the caller's to say.
+    pub(crate) fn take_out(&mut self, lane_id: u8, token: Token) -> Option<Live> {
         let lane = self.lanes.get_mut(usize::from(lane_id))?;
         let live = lane.live.remove(&token)?;
         match live.stage {
@@ -146,8 +141,38 @@ impl Line {
         if let Some(key) = &live.key {
             self.keys.remove(key);
         }
-        let epoch = live.epoch();
-        self.gone.push(lane_id, token, Gone { reason, epoch });
+        Some(live)
+    }
+
+    /// Ends a token; see [`Line::end_as`].
+    pub(crate) fn end(
+        &mut self,
+        lane_id: u8,
+        token: Token,
+        reason: Reason,
+        turn: &mut Turn<'_>,
+    ) -> Option<State> {
+        self.end_as(lane_id, token, Gone::new(reason, None), turn)
+    }
+
+    /// The one place that ends tokens, as `gone` with their epoch. Returns the state it was in;
+    /// `None` if it was not live.
+    pub(crate) fn end_as(
+        &mut self,
+        lane_id: u8,
+        token: Token,
+        gone: Gone,
+        turn: &mut Turn<'_>,
+    ) -> Option<State> {
+        let live = self.take_out(lane_id, token)?;
+        let (reason, epoch) = (gone.reason, live.epoch());
+        // Before it, so that they are not remembered longer than what they lead to.
+        for (old_lane, old) in &live.moved_from {
+            self.moved.remove(&(*old_lane, *old));
+            self.gone
+                .push(*old_lane, *old, Gone::moved((lane_id, token)));
+        }
+        self.gone.push(lane_id, token, Gone { epoch, ..gone });
         self.gone_counts[usize::from(reason.code())] += 1;
         let was_waiting = !live.holds_seat();
         let what = TokenChange::Gone {
@@ -155,12 +180,14 @@ impl Line {
             was_waiting,
         };
         self.token_event(lane_id, token, what, turn);
+        let what = JournaledToken::Gone(reason);
+        self.journal_token(lane_id, token, live.entered_at_ms, what, turn.now_ms);
         Some(live.state())
     }
 
-    pub(crate) fn end_and_follow(&mut self, at: TokenRef, reason: Reason, turn: &mut Turn<'_>) {
+    pub(crate) fn end_and_follow(&mut self, at: TokenRef, gone: Gone, turn: &mut Turn<'_>) {
         let mut ended = Ended::default();
-        ended.add(self.end(at.lane, at.token, reason, turn));
+        ended.add(self.end_as(at.lane, at.token, gone, turn));
         self.follow(&ended, turn);
     }
 
@@ -198,6 +225,32 @@ impl Line {
             lane: self.lanes[usize::from(lane_id)].name.clone(),
             lane_id,
             token,
+            what,
+        });
+    }
+
+    /// Notes what the newest event was about.
+    pub(crate) fn journal_token(
+        &mut self,
+        lane: u8,
+        token: Token,
+        entered_at_ms: u64,
+        what: JournaledToken,
+        at_ms: u64,
+    ) {
+        let what = Journaled::Token {
+            lane,
+            token,
+            entered_at_ms,
+            what,
+        };
+        self.journal_entry(what, at_ms);
+    }
+
+    pub(crate) fn journal_entry(&mut self, what: Journaled, at_ms: u64) {
+        self.journal.push(JournalEntry {
+            version: self.version,
+            at_ms,
             what,
         });
     }

@@ -156,7 +156,7 @@ impl WaitingSet {
     }
 
     /// The number before which exactly `nth` wait.
-    fn select(&self, nth: u64) -> Option<Token> {
+    pub(crate) fn select(&self, nth: u64) -> Option<Token> {
         if nth >= self.len {
             return None;
         }

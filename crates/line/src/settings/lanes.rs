@@ -1,0 +1,50 @@
+//! What is set per lane.
+
+use super::{BadField, QUEUE_LIMIT_MAX, TIMEOUT_MS_MAX};
+use crate::{LANES_MAX, LaneName};
+
+/// The largest `boost_ms` of a lane, in milliseconds: seven days. The smallest is 0.
+pub const BOOST_MS_MAX: u64 = TIMEOUT_MS_MAX;
+
+/// One lane: its name, and how it stands to the others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LaneSettings {
+    /// Its name, unique in the line.
+    pub name: LaneName,
+    /// Its tokens count as having entered so much earlier: 0 to [`BOOST_MS_MAX`]. So they overtake
+    /// only those who came less than the difference of the boosts before them.
+    pub boost_ms: u64,
+    /// As long as somebody waits in it, lanes that are not absolute get no seat.
+    pub absolute: bool,
+    /// At most so many wait in it: 0 to [`QUEUE_LIMIT_MAX`]; `None`: only the line's limit counts.
+    pub queue_limit: Option<u32>,
+}
+
+impl LaneSettings {
+    /// A lane without any privilege.
+    pub fn new(name: LaneName) -> Self {
+        Self {
+            name,
+            ..Self::default()
+        }
+    }
+}
+
+pub(super) fn validate(lanes: &[LaneSettings]) -> Result<(), BadField> {
+    if !(1..=LANES_MAX).contains(&lanes.len()) {
+        return Err(BadField::new("lanes", "1 to 8"));
+    }
+    for (i, lane) in lanes.iter().enumerate() {
+        if lanes[..i].iter().any(|other| other.name == lane.name) {
+            return Err(BadField::new("lanes", "names that differ"));
+        }
+        if lane.boost_ms > BOOST_MS_MAX {
+            let limit = "boost_ms: 0 to 604800000 (7 days)";
+            return Err(BadField::new("lanes", limit));
+        }
+        if lane.queue_limit.is_some_and(|n| n > QUEUE_LIMIT_MAX) {
+            return Err(BadField::new("lanes", "queue_limit: 0 to 10000000"));
+        }
+    }
+    Ok(())
+}
