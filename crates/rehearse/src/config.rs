@@ -248,7 +248,7 @@ impl Config {
 
     /// How many lanes the line has.
     pub(crate) fn lanes(&self) -> usize {
-        1
+        self.settings.lanes.len()
     }
 }
 

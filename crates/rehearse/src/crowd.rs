@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_crowd_comes_when_it_should_and_mixes_as_asked() {
         let mut config = Config::poc();
-        config.crowd.lane_mix = vec![3.0, 0.0, 1.0];
+        config.crowd.lane_mix = vec![3.0, 0.0, 1.0]; // not validated: it has one lane only
         let crowd = gather(&config);
         assert_eq!(crowd.len(), 10_000);
         assert!(crowd.iter().all(|one| one.arrives_ms <= 10_000));

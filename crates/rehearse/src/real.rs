@@ -65,7 +65,7 @@ impl Real {
         let reply = self.apply_one(now_ms, op);
         // A node proposes the next step in its next turn, which is well within a millisecond. The
         // number of steps is bounded by the work that there is.
-        while self.lines.jobs().next().is_some() {
+        while self.lines.jobs(now_ms).next().is_some() {
             let step = Op::Step {
                 line: self.name.clone(),
                 incarnation: self.incarnation,
@@ -107,6 +107,7 @@ impl Real {
                 self.schedule(place);
             }
             TokenChange::Claimed => self.schedule(place),
+            TokenChange::CallAhead | TokenChange::Moved { .. } => {}
             TokenChange::Gone {
                 reason,
                 was_waiting,
@@ -213,13 +214,11 @@ impl Queue for Real {
     fn ask(&mut self, now_ms: u64, who: u32, ask: Ask) -> Option<Answer> {
         let line = self.name.clone();
         match ask {
-            Ask::Enter { .. } => {
+            Ask::Enter { lane } => {
                 let key = Some(who.to_le_bytes().into());
-                let op = Op::Enter {
-                    line,
-                    key,
-                    lane: None,
-                };
+                let lane = self.line()?.settings().lanes.get(usize::from(lane));
+                let lane = lane.map(|lane| lane.name.clone());
+                let op = Op::Enter { line, key, lane };
                 let Some(Reply::Status(status)) = self.apply(now_ms, &op) else {
                     return None;
                 };
@@ -262,7 +261,10 @@ impl Queue for Real {
             };
             self.apply(now_ms, &op);
         }
-        now_ms + UPKEEP_EVERY_MS
+        // Its own wake-up comes first when the pace lets the next one in before that.
+        self.apply(now_ms, &Op::Stamp);
+        let wake_ms = self.lines.next_wake_ms().filter(|wake_ms| *wake_ms > now_ms);
+        wake_ms.unwrap_or(u64::MAX).min(now_ms + UPKEEP_EVERY_MS)
     }
 
     fn happened(&mut self) -> Vec<Happened> {
@@ -295,8 +297,14 @@ impl Queue for Real {
         pointers.collect()
     }
 
-    fn order_key(&self, _lane: u8, entered_ms: u64) -> (bool, i64) {
-        (false, i64::try_from(entered_ms).unwrap_or(i64::MAX))
+    fn order_key(&self, lane: u8, entered_ms: u64) -> (bool, i64) {
+        // Its lanes never change, so their ids are their places in the settings.
+        let lanes = self.line().map(|line| line.settings().lanes.as_slice());
+        let set = lanes.and_then(|lanes| lanes.get(usize::from(lane)));
+        let signed = |ms| i64::try_from(ms).unwrap_or(i64::MAX);
+        let boost_ms = set.map_or(0, |set| set.boost_ms);
+        let yields = set.is_none_or(|set| !set.absolute);
+        (yields, signed(entered_ms) - signed(boost_ms))
     }
 
     fn newcomer_eta_ms(&self, _now_ms: u64) -> Option<u64> {
