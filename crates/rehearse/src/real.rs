@@ -203,8 +203,8 @@ fn answer(status: &Status) -> Answer {
             State::InCheckout => Standing::InCheckout,
             State::Gone => Standing::Gone,
         },
-        eta_ms: None,
-        eta_p90_ms: None,
+        eta_ms: status.eta_ms,
+        eta_p90_ms: status.eta_p90_ms,
         poll_after_ms: Some(status.poll_after_ms),
         epoch: status.epoch,
     }
@@ -307,7 +307,7 @@ impl Queue for Real {
         (yields, signed(entered_ms) - signed(boost_ms))
     }
 
-    fn newcomer_eta_ms(&self, _now_ms: u64) -> Option<u64> {
-        None
+    fn newcomer_eta_ms(&self, now_ms: u64) -> Option<u64> {
+        self.line()?.newcomer_eta_ms(0, now_ms)
     }
 }
