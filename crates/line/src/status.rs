@@ -151,7 +151,8 @@ pub(crate) fn poll_after_ms(
     let wish = match (state, foreseen) {
         (State::Waiting, Some(it)) => {
             let early_ms = it.eta_ms - POLL_EARLY_SIGMAS * it.sigma_ms;
-            early_ms.max(it.hold_ms / POLL_PER_HOLD) as u64
+            let halfway_ms = early_ms.min(it.eta_ms / 2.0);
+            halfway_ms.max(it.hold_ms / POLL_PER_HOLD) as u64
         }
         (State::Waiting, None) => {
             position.unwrap_or(1).saturating_mul(POLL_MS_PER_ROUND)
