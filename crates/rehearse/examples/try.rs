@@ -41,6 +41,7 @@ fn main() {
     let t = std::time::Instant::now();
     let r = run(&c, |_| {}).unwrap();
     if std::env::var("CSV").is_ok() { println!("{}", r.csv()); return; }
+    if let Ok(f) = std::env::var("HTML") { std::fs::write(f, r.html().unwrap()).unwrap(); }
     println!("{}", serde_json::to_string(&r.summary()).unwrap());
     eprintln!("{:?}", t.elapsed());
 }

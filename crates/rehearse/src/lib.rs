@@ -26,6 +26,7 @@ mod tally;
 pub use config::{
     Arrival, BadConfig, Config, Crowd, DURATION_MS_MAX, Polls, SHOPPERS_MAX, Service,
 };
+pub use plots::BadPlot;
 pub use report::{FullSummary, Report, Run, SAMPLE_EVERY_MS, Summary};
 
 /// How far a rehearsal is.
