@@ -2,7 +2,9 @@
 //! recounted, bitmaps and indexes are rebuilt on restoring (`restore`).
 
 use crate::lane::Lane;
-use crate::{Arrivals, Bucket, Forecast, JournalEntry, Line, Lines, Reason, Settings, Stage, Token, Told};
+use crate::{
+    Arrivals, Bucket, Forecast, JournalEntry, Line, Lines, Reason, Settings, Stage, Token, Told,
+};
 
 /// A whole shard. Take it between log entries: what is left of an entry's work limit is not in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

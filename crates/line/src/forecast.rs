@@ -119,8 +119,8 @@ impl Forecast {
         let sane = |window: &Window| window.releases.max(window.seat_ms) <= NUMBER_MAX;
         let largest = self.measured_ms.max(self.leaves).max(self.waiter_ms);
         let record = &self.record;
-        let judged: Option<u64> = (record.off_by.iter())
-            .try_fold(0u64, |sum, count| sum.checked_add(*count));
+        let judged: Option<u64> =
+            (record.off_by.iter()).try_fold(0u64, |sum, count| sum.checked_add(*count));
         windows.into_iter().all(sane)
             && largest <= NUMBER_MAX
             && SPREAD_MICRO.contains(&self.spread_micro)
@@ -227,7 +227,9 @@ impl Forecast {
         if self.current.seat_ms > usual_ms {
             all.releases += self.current.releases;
             let most_ms = usual_ms.saturating_mul(SLOW_WINDOWS_MAX);
-            all.seat_ms = all.seat_ms.saturating_add(self.current.seat_ms.min(most_ms));
+            all.seat_ms = all
+                .seat_ms
+                .saturating_add(self.current.seat_ms.min(most_ms));
         }
         Some(all)
     }

@@ -22,7 +22,11 @@ fn the_hold_time_is_measured_and_followed() {
     releases(&mut forecast, 1, 2_000);
     assert_eq!(hold_ms(&forecast), Some(2_000));
     releases(&mut forecast, 1_000, 5_000);
-    assert_eq!(hold_ms(&forecast), Some(5_000), "the old ones are forgotten");
+    assert_eq!(
+        hold_ms(&forecast),
+        Some(5_000),
+        "the old ones are forgotten"
+    );
 }
 
 #[test]
@@ -31,7 +35,10 @@ fn should_departures_stop_it_rises_but_within_bounds() {
     releases(&mut forecast, 400, 2_000);
     forecast.advance(forecast.measured_ms + 3_600_000, 100, 5);
     let stuck_ms = hold_ms(&forecast);
-    assert!(stuck_ms > Some(2_200) && stuck_ms < Some(2_600), "{stuck_ms:?}");
+    assert!(
+        stuck_ms > Some(2_200) && stuck_ms < Some(2_600),
+        "{stuck_ms:?}"
+    );
     releases(&mut forecast, 25, 2_000);
     assert_eq!(hold_ms(&forecast), Some(2_000), "an odd window is left out");
 }
@@ -67,7 +74,10 @@ fn attrition_and_arrivals_are_forgotten_by_halves() {
     }
     assert!(forecast.leaves < LEAVES_KEPT);
     let each_ms = forecast.waiter_ms as f64 / forecast.leaves as f64;
-    assert!((each_ms - 500.0).abs() < 5.0, "kicking is nobody's habit: {each_ms}");
+    assert!(
+        (each_ms - 500.0).abs() < 5.0,
+        "kicking is nobody's habit: {each_ms}"
+    );
     let mut arrivals = Arrivals::default();
     for second in 0..3_600 {
         arrivals.one_more(second * 1_000);

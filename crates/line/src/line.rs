@@ -7,7 +7,9 @@ use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::lane::Lane;
 use crate::status::poll_after_ms;
-use crate::{Board, Bucket, Counts, Forecast, JournalEntry, LineName, Live, Phase, Reason, Refused};
+use crate::{
+    Board, Bucket, Counts, Forecast, JournalEntry, LineName, Live, Phase, Reason, Refused,
+};
 use crate::{Settings, State, Status, Token, TokenRef};
 
 /// One line.

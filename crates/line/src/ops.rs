@@ -4,7 +4,9 @@ use crate::TokenRef;
 use crate::gone::Gone;
 use crate::line::{Found, Line};
 use crate::transition::{Ended, Turn};
-use crate::{Told, Token, BadField, Journaled, KEY_BYTES_MAX, LaneName, LineChange, Live, Phase, RECYCLE_MAX};
+use crate::{
+    BadField, Journaled, KEY_BYTES_MAX, LaneName, LineChange, Live, Phase, RECYCLE_MAX, Token, Told,
+};
 use crate::{Reason, RecycleItem, Refused, Settings, SettingsPatch, Stage, TokenChange};
 
 impl Line {

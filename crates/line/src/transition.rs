@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::line::Line;
-use crate::{Bucket, Event, Forecast, JournalEntry, Journaled, JournaledToken, Limits, LineChange, LineName};
+use crate::{
+    Bucket, Event, Forecast, JournalEntry, Journaled, JournaledToken, Limits, LineChange, LineName,
+};
 use crate::{Live, Reason, Refused, Settings, Stage, State, Token, TokenChange, TokenRef};
 
 /// What an operation works with besides the line.
@@ -69,12 +71,7 @@ impl Line {
 
     /// The one place that gives numbers, to newcomers and to those who are moved. Whoever asks has
     /// seen that there is room.
-    pub(crate) fn issue(
-        &mut self,
-        lane: u8,
-        live: Live,
-        now_ms: u64,
-    ) -> Result<Token, Refused> {
+    pub(crate) fn issue(&mut self, lane: u8, live: Live, now_ms: u64) -> Result<Token, Refused> {
         self.measure(now_ms);
         let into = self.lanes.get_mut(usize::from(lane));
         let into = into.filter(|lane| lane.has_numbers());

@@ -73,13 +73,17 @@ impl Stage {
         let now_ms = self.now_ms;
         let line = self.lines.get(&name()).unwrap();
         let admitted = |at: &TokenRef| line.status(*at, now_ms).unwrap().state == State::Admitted;
-        let (new, rest) = self.waiting.iter().partition::<Vec<_>, _>(|at| admitted(at));
+        let (new, rest) = self
+            .waiting
+            .iter()
+            .partition::<Vec<_>, _>(|at| admitted(at));
         self.waiting = rest;
         for at in new {
             // Spread over the time, so that the line runs evenly from the start.
             let early = self.seated.len() as u64 * if self.now_ms == 0 { 500 } else { 0 };
             self.apply(&Op::Claim { line: name(), at }).unwrap();
-            self.seated.push((now_ms + hold_ms - early.min(hold_ms), at));
+            self.seated
+                .push((now_ms + hold_ms - early.min(hold_ms), at));
         }
     }
 
@@ -103,7 +107,11 @@ impl Stage {
     }
 
     fn status(&self, at: TokenRef) -> Status {
-        self.lines.get(&name()).unwrap().status(at, self.now_ms).unwrap()
+        self.lines
+            .get(&name())
+            .unwrap()
+            .status(at, self.now_ms)
+            .unwrap()
     }
 
     fn last_eta_ms(&self) -> Option<u64> {
@@ -151,13 +159,23 @@ fn nothing_is_told_while_nothing_is_known() {
 fn an_even_line_is_foreseen_and_its_record_says_so() {
     let mut stage = busy(500);
     // 100 wait, the last needs 100 seats to become free, of 20 that are held 10 s each.
-    assert!(close(stage.last_eta_ms(), 50_000), "{:?}", stage.last_eta_ms());
+    assert!(
+        close(stage.last_eta_ms(), 50_000),
+        "{:?}",
+        stage.last_eta_ms()
+    );
     let first = stage.status(stage.waiting[0]);
     assert!(first.eta_ms < Some(1_000) && first.eta_p90_ms >= first.eta_ms);
     stage.run(300);
     let record = stage.lines.get(&name()).unwrap().forecast_record();
-    assert!(record.judged > 300 && record.told >= record.judged, "{record:?}");
-    assert!(record.off_by[0] + record.off_by[1] > record.judged / 2, "{record:?}");
+    assert!(
+        record.judged > 300 && record.told >= record.judged,
+        "{record:?}"
+    );
+    assert!(
+        record.off_by[0] + record.off_by[1] > record.judged / 2,
+        "{record:?}"
+    );
     let seated = stage.seated[0].1;
     assert_eq!(stage.status(seated).eta_ms, None, "it does not wait");
 }
@@ -166,14 +184,20 @@ fn an_even_line_is_foreseen_and_its_record_says_so() {
 fn settings_are_in_the_forecast_at_once() {
     let mut stage = busy(500);
     stage.configure(|patch| patch.seats = Some(Change::Set(10)));
-    assert!(close(stage.last_eta_ms(), 110_000), "ten seats are to be got rid of first");
+    assert!(
+        close(stage.last_eta_ms(), 110_000),
+        "ten seats are to be got rid of first"
+    );
     stage.configure(|patch| patch.seats = Some(Change::Set(20)));
     let rate = AdmissionRate {
         per_second_micro: 1_000_000,
         burst: 10,
     };
     stage.configure(|patch| patch.admission_rate = Some(Change::Set(rate)));
-    assert!(close(stage.last_eta_ms(), 90_000), "one a second, ten saved up");
+    assert!(
+        close(stage.last_eta_ms(), 90_000),
+        "one a second, ten saved up"
+    );
     stage.configure(|patch| patch.admission_rate = Some(Change::Unset));
     assert!(close(stage.last_eta_ms(), 50_000));
     stage.configure(|patch| patch.phase = Some(Change::Set(Phase::Paused)));
@@ -184,7 +208,11 @@ fn settings_are_in_the_forecast_at_once() {
         standby_percent: 100,
     };
     stage.configure(|patch| patch.quota = Some(Change::Set(quota)));
-    assert_eq!(stage.last_eta_ms(), None, "there may be nothing left for it");
+    assert_eq!(
+        stage.last_eta_ms(),
+        None,
+        "there may be nothing left for it"
+    );
     assert!(stage.status(stage.waiting[49]).eta_ms.is_some());
     assert_eq!(stage.status(stage.waiting[50]).eta_ms, None);
 }
@@ -192,7 +220,11 @@ fn settings_are_in_the_forecast_at_once() {
 #[test]
 fn who_goes_first_is_in_the_forecast() {
     let mut settings = Settings::new(20, 1_000);
-    settings.lanes = vec![lane("normal", 0, false), lane("vip", 5_000, false), lane("a", 0, true)];
+    settings.lanes = vec![
+        lane("normal", 0, false),
+        lane("vip", 5_000, false),
+        lane("a", 0, true),
+    ];
     let mut stage = Stage::new(settings);
     for _ in 0..120 {
         stage.enter(None);
@@ -207,8 +239,14 @@ fn who_goes_first_is_in_the_forecast() {
     // Ten seconds for the twenty, and more like them are to be feared.
     assert!(behind > alone + 8_000, "{alone} {behind}");
     let vip = stage.enter(Some("vip")).eta_ms.unwrap();
-    assert!(vip < stage.status(last).eta_ms.unwrap(), "it overtakes the newest");
-    assert!(vip > stage.status(stage.waiting[30]).eta_ms.unwrap(), "and no others");
+    assert!(
+        vip < stage.status(last).eta_ms.unwrap(),
+        "it overtakes the newest"
+    );
+    assert!(
+        vip > stage.status(stage.waiting[30]).eta_ms.unwrap(),
+        "and no others"
+    );
     let first = stage.enter(Some("a")).eta_ms.unwrap();
     assert!(first < 13_000, "only its own kind is before it: {first}");
 }

@@ -196,7 +196,12 @@ impl Config {
     pub fn validate(&self) -> Result<(), BadConfig> {
         self.settings.validate()?;
         let crowd = &self.crowd;
-        within("shoppers", u64::from(crowd.shoppers), 1, SHOPPERS_MAX.into())?;
+        within(
+            "shoppers",
+            u64::from(crowd.shoppers),
+            1,
+            SHOPPERS_MAX.into(),
+        )?;
         within("net_delay_ms", self.net_delay_ms, 0, 60_000)?;
         within("duration_max_ms", self.duration_max_ms, 1, DURATION_MS_MAX)?;
         within("within_ms", crowd.arrival.within_ms(), 0, DURATION_MS_MAX)?;

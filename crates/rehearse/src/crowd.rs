@@ -102,14 +102,20 @@ mod tests {
         let just_after = crowd.iter().filter(|one| one.arrives_ms % 1_000 < 500);
         assert!(just_after.count() > 9_000, "in waves");
         let lanes = [0, 1, 2].map(|lane| crowd.iter().filter(|one| one.lane == lane).count());
-        assert!((7_300..7_700).contains(&lanes[0]) && lanes[1] == 0, "{lanes:?}");
+        assert!(
+            (7_300..7_700).contains(&lanes[0]) && lanes[1] == 0,
+            "{lanes:?}"
+        );
     }
 
     #[test]
     fn a_ramp_rises() {
         let mut config = Config::poc();
         config.crowd.arrival = Arrival::Ramp { within_ms: 1_000 };
-        let late = gather(&config).iter().filter(|one| one.arrives_ms >= 500).count();
+        let late = gather(&config)
+            .iter()
+            .filter(|one| one.arrives_ms >= 500)
+            .count();
         assert!((7_300..7_700).contains(&late), "three quarters: {late}");
     }
 }

@@ -64,21 +64,39 @@ impl Summary {
         let gone = self.gone.iter();
         let gone: Vec<String> = gone.map(|(reason, n)| format!("{reason} {n}")).collect();
         vec![
-            ("seats held while anybody waits", percent(self.seat_held_percent)),
-            ("seats in checkout while anybody waits", percent(self.seat_busy_percent)),
+            (
+                "seats held while anybody waits",
+                percent(self.seat_held_percent),
+            ),
+            (
+                "seats in checkout while anybody waits",
+                percent(self.seat_busy_percent),
+            ),
             ("overtakes", self.overtakes.to_string()),
             ("most seats over the limit", self.over_limit_max.to_string()),
             ("wait, median", ms(self.wait_p50_ms)),
             ("wait, 99 %", ms(self.wait_p99_ms)),
-            ("told a forecast on entering", percent(self.eta_told_percent)),
-            ("forecast within 15 % of the truth", percent(self.eta_within_15_percent)),
-            ("wait within the 90 % forecast", percent(self.eta_p90_coverage_percent)),
+            (
+                "told a forecast on entering",
+                percent(self.eta_told_percent),
+            ),
+            (
+                "forecast within 15 % of the truth",
+                percent(self.eta_within_15_percent),
+            ),
+            (
+                "wait within the 90 % forecast",
+                percent(self.eta_p90_coverage_percent),
+            ),
             ("completed", self.completed.to_string()),
             ("gone otherwise", gone.join(", ")),
             ("turned away", self.turned_away.to_string()),
             ("still in the line at the end", self.still_live.to_string()),
             ("polls a second, mean", self.polls_per_second.to_string()),
-            ("polls a second, most", self.polls_per_second_max.to_string()),
+            (
+                "polls a second, most",
+                self.polls_per_second_max.to_string(),
+            ),
             ("virtual time", format!("{} ms", self.virtual_ms)),
         ]
     }

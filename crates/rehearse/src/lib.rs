@@ -44,10 +44,7 @@ pub struct Progress {
 ///
 /// # Errors
 /// A field of the configuration is out of its range, or the line can't be made with it.
-pub fn run(
-    config: &Config,
-    mut progress: impl FnMut(Progress),
-) -> Result<Report, BadConfig> {
+pub fn run(config: &Config, mut progress: impl FnMut(Progress)) -> Result<Report, BadConfig> {
     config.validate()?;
     let real = sim::run(config, real::Real::new(&config.settings)?, &mut progress);
     let naive = config

@@ -71,7 +71,9 @@ fn people(report: &Report) -> Result<String, BadPlot> {
             RGBColor(half(color.0), half(color.1), half(color.2))
         };
         let rows = &naive.rows;
-        series.push(over_time("waiting (article)", light(BLUE), rows, |row| row.waiting));
+        series.push(over_time("waiting (article)", light(BLUE), rows, |row| {
+            row.waiting
+        }));
         let held = |row: &Row| row.in_checkout + row.admitted;
         series.push(over_time("seats held (article)", ORANGE, rows, held));
     }
@@ -88,8 +90,12 @@ fn pointers(run: &Run) -> Result<String, BadPlot> {
     let series = [
         over_time("next_token", LANES[3], rows, |row| row.first.next_token),
         over_time("done_through", GREY, rows, |row| row.first.done_through),
-        over_time("admitted_through", ORANGE, rows, |row| row.first.admitted_through),
-        over_time("accepts_through", BLUE, rows, |row| row.first.accepts_through),
+        over_time("admitted_through", ORANGE, rows, |row| {
+            row.first.admitted_through
+        }),
+        over_time("accepts_through", BLUE, rows, |row| {
+            row.first.accepts_through
+        }),
     ];
     let words = Words {
         title: "The four pointers of the first lane",
@@ -130,7 +136,9 @@ fn forecasts(run: &Run) -> Result<String, BadPlot> {
 }
 
 fn over_time(name: &str, color: RGBColor, rows: &[Row], value: impl Fn(&Row) -> u64) -> Series {
-    let points = rows.iter().map(|row| (seconds(row.at_ms), value(row) as f64));
+    let points = rows
+        .iter()
+        .map(|row| (seconds(row.at_ms), value(row) as f64));
     Series {
         name: name.to_owned(),
         color,
@@ -176,8 +184,7 @@ fn drawn<E: std::fmt::Display>(
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         draw(&area).map_err(|error| BadPlot(error.to_string()))?;
-        area.present()
-            .map_err(|error| BadPlot(error.to_string()))?;
+        area.present().map_err(|error| BadPlot(error.to_string()))?;
     }
     Ok(svg)
 }

@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use nowserving_line::{
-    Event, Line, LineName, Lines, Live, Op, RECYCLE_MAX, RecycleItem, Reply, Settings, Stamp, State,
-    Status, TokenChange, TokenRef,
+    Event, Line, LineName, Lines, Live, Op, RECYCLE_MAX, RecycleItem, Reply, Settings, Stamp,
+    State, Status, TokenChange, TokenRef,
 };
 
 use crate::config::BadConfig;
@@ -263,7 +263,10 @@ impl Queue for Real {
         }
         // Its own wake-up comes first when the pace lets the next one in before that.
         self.apply(now_ms, &Op::Stamp);
-        let wake_ms = self.lines.next_wake_ms().filter(|wake_ms| *wake_ms > now_ms);
+        let wake_ms = self
+            .lines
+            .next_wake_ms()
+            .filter(|wake_ms| *wake_ms > now_ms);
         wake_ms.unwrap_or(u64::MAX).min(now_ms + UPKEEP_EVERY_MS)
     }
 

@@ -83,11 +83,7 @@ struct Sim<'a, Q> {
 }
 
 /// Runs the crowd against a queue.
-pub(crate) fn run<Q: Queue>(
-    config: &Config,
-    queue: Q,
-    progress: &mut dyn FnMut(Progress),
-) -> Run {
+pub(crate) fn run<Q: Queue>(config: &Config, queue: Q, progress: &mut dyn FnMut(Progress)) -> Run {
     let crowd = gather(config);
     let mut sim = Sim {
         config,
@@ -312,7 +308,9 @@ impl<Q: Queue> Sim<'_, Q> {
         let lanes = self.queue.pointers();
         let view = self.queue.view();
         let eta_ms = self.queue.newcomer_eta_ms(self.now_ms);
-        let row = self.tally.row(self.now_ms, &lanes, &view, self.present, eta_ms);
+        let row = self
+            .tally
+            .row(self.now_ms, &lanes, &view, self.present, eta_ms);
         self.rows.push(row);
     }
 }

@@ -281,7 +281,45 @@ mod tests {
             visit(Some(1_151), Some(900), Some(2_000)),
             visit(Some(5), Some(6), None),
         ]);
-        let got = [sums.waited, sums.told, sums.known, sums.within, sums.covered];
+        let got = [
+            sums.waited,
+            sums.told,
+            sums.known,
+            sums.within,
+            sums.covered,
+        ];
         assert_eq!(got, [4.0, 3.0, 2.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn who_overtakes_is_counted() {
+        let queue = crate::naive::Naive::new(&nowserving_line::Settings::new(1, 9));
+        let mut tally = Tally::new(4);
+        for who in 0..4 {
+            let answer = answer_at((who as u8 / 2, u64::from(who) % 2 + 1));
+            tally.entered(who, &answer, u64::from(who) * 10);
+        }
+        tally.admitted(0, (0, 1), 50, &queue);
+        assert_eq!(tally.overtakes, 0);
+        tally.admitted(2, (1, 1), 50, &queue);
+        assert_eq!(tally.overtakes, 1, "past the other lane's, who came before");
+        tally.admitted(1, (0, 2), 50, &queue);
+        tally.admitted(3, (1, 2), 50, &queue);
+        assert_eq!(tally.overtakes, 1);
+        tally.entered(0, &answer_at((0, 3)), 60);
+        tally.entered(1, &answer_at((0, 4)), 70);
+        tally.admitted(1, (0, 4), 80, &queue);
+        assert_eq!(tally.overtakes, 2, "past its own lane's first");
+    }
+
+    fn answer_at(place: Place) -> Answer {
+        Answer {
+            place,
+            standing: Standing::Waiting,
+            eta_ms: None,
+            eta_p90_ms: None,
+            poll_after_ms: None,
+            epoch: None,
+        }
     }
 }

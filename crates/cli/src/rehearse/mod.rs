@@ -57,10 +57,14 @@ fn text(report: &Report, output: &Output) -> String {
     let rows = report.real.summary.rows().into_iter().enumerate();
     let rows = rows.map(|(no, (name, value))| {
         let other = others.as_ref().and_then(|rows| rows.get(no));
-        [Some(name.to_owned()), Some(value), other.map(|(_, other)| other.clone())]
-            .into_iter()
-            .flatten()
-            .collect()
+        [
+            Some(name.to_owned()),
+            Some(value),
+            other.map(|(_, other)| other.clone()),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
     });
     let mut header = vec!["", "nowserving"];
     header.extend(others.as_ref().map(|_| "the article's"));
