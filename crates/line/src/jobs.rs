@@ -90,10 +90,10 @@ impl Line {
 
     /// Calls go by number, so those called among the waiting are the first ones.
     fn next_to_call(&self, id: u8) -> Option<Token> {
-        let waiting = &self.lanes.get(usize::from(id))?.waiting;
-        let called_through = self.lanes[usize::from(id)].called_through;
-        let called = waiting.rank(called_through.saturating_add(1));
         let wanted = u64::from(self.settings.call_ahead);
-        (called < wanted).then(|| waiting.select(called)).flatten()
+        let lane = self.lanes.get(usize::from(id)).filter(|_| wanted > 0)?;
+        let called = lane.waiting.rank(lane.called_through.saturating_add(1));
+        let next = lane.waiting.select(called);
+        next.filter(|_| called < wanted)
     }
 }

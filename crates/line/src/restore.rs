@@ -115,9 +115,10 @@ impl Line {
         }
         line.restore_order()?;
         let lanes = line.lanes.len();
-        let mut told = line.journal.after(0);
-        let known = told.all(|entry| entry.names_lanes_below(lanes));
-        drop(told);
+        let known = line
+            .journal
+            .after(0)
+            .all(|entry| entry.names_lanes_below(lanes));
         require(known, "a journal of other lanes")?;
         line.restore_moved()?;
         for gone in dump.gone {

@@ -7,7 +7,8 @@ use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::line::Line;
 use crate::{
-    Bucket, Event, Forecast, JournalEntry, Journaled, JournaledToken, Limits, LineChange, LineName,
+    AdmissionRate, Bucket, Event, Forecast, JournalEntry, Journaled, JournaledToken, Limits,
+    LineChange, LineName,
 };
 use crate::{Live, Reason, Refused, Settings, Stage, State, Token, TokenChange, TokenRef};
 
@@ -63,7 +64,7 @@ impl Line {
     }
 
     /// The rate in the settings is another than `old`.
-    pub(crate) fn change_rate(&mut self, old: Option<crate::AdmissionRate>, now_ms: u64) {
+    pub(crate) fn change_rate(&mut self, old: Option<AdmissionRate>, now_ms: u64) {
         let old = self.bucket.zip(old);
         let new = self.settings.admission_rate.as_ref();
         self.bucket = new.map(|new| Bucket::change(old, new, now_ms));

@@ -6,8 +6,9 @@ mod common;
 
 use common::{Shard, name, shop};
 use nowserving_line::{
-    Dump, GoneDump, LaneDump, Limits, LineDump, Lines, LiveDump, NUMBER_MAX, Op, Reason,
-    RecycleItem, Settings, Stage, Stamp, State, TokenRef,
+    AdmissionRate, Change, Dump, GoneDump, Journaled, JournaledToken, LaneDump, LaneSettings,
+    Limits, LineDump, Lines, LiveDump, NUMBER_MAX, Op, Phase, Quota, Reason, RecycleItem, Settings,
+    SettingsPatch, Stage, Stamp, State, TokenRef,
 };
 use proptest::prelude::*;
 
@@ -47,24 +48,83 @@ fn state() -> impl Strategy<Value = State> {
 }
 
 fn settings() -> impl Strategy<Value = Settings> {
-    let number32 = prop_oneof![0..6u32, any::<u32>()];
+    let timeouts = (number(), number(), number(), number());
+    (number32(), number32(), timeouts, rules()).prop_map(
+        |(seats, queue_limit, (idle, claim, checkout, max), rules)| Settings {
+            seats,
+            queue_limit,
+            waiting_idle_timeout_ms: idle,
+            claim_timeout_ms: claim,
+            checkout_timeout_ms: checkout,
+            checkout_max_ms: max,
+            ..rules
+        },
+    )
+}
+
+fn number32() -> impl Strategy<Value = u32> {
+    prop_oneof![0..6u32, any::<u32>()]
+}
+
+/// Settings of which most are in range, but for timeouts and limits.
+fn rules() -> impl Strategy<Value = Settings> {
+    let some = prop::option::of::<BoxedStrategy<u32>>;
+    let lane = (0..4usize, number(), any::<bool>(), some(number32().boxed()));
+    let lane = lane.prop_map(|(name, boost_ms, absolute, queue_limit)| LaneSettings {
+        name: LANES[name].try_into().unwrap(),
+        boost_ms,
+        absolute,
+        queue_limit,
+    });
+    let lanes = prop::collection::vec(lane, 1..4);
+    let micro = prop_oneof![1_000..10_000_000u64, number()];
+    let rate = (micro, number32()).prop_map(|(per_second_micro, burst)| AdmissionRate {
+        per_second_micro,
+        burst,
+    });
+    let quota = (number(), number32()).prop_map(|(total, standby_percent)| Quota {
+        total,
+        standby_percent,
+    });
+    let phase = (0..5u8).prop_map(|code| Phase::from_code(code).unwrap());
     (
-        number32.clone(),
-        number32,
-        number(),
-        number(),
-        number(),
-        number(),
+        (lanes, prop::option::of(rate), prop::option::of(quota)),
+        (phase, number32(), some(number32().boxed()), any::<bool>()),
     )
         .prop_map(
-            |(seats, queue_limit, idle, claim, checkout, max)| Settings {
-                waiting_idle_timeout_ms: idle,
-                claim_timeout_ms: claim,
-                checkout_timeout_ms: checkout,
-                checkout_max_ms: max,
-                ..Settings::new(seats, queue_limit)
+            |((lanes, admission_rate, quota), (phase, n, cap, release))| Settings {
+                lanes,
+                admission_rate,
+                quota,
+                phase,
+                call_ahead: n,
+                position_cap: cap,
+                release_on_claim: release,
+                ..Settings::new(2, 3)
             },
         )
+}
+
+const LANES: [&str; 4] = ["normal", "vip", "web", "late"];
+
+/// Any part of such settings.
+fn patch() -> impl Strategy<Value = SettingsPatch> {
+    fn part<T>(bits: u8, bit: u8, value: Option<T>) -> Option<Change<T>> {
+        (bits & (1 << bit) != 0).then(|| value.map_or(Change::Unset, Change::Set))
+    }
+    // Few at once, as one that is out of range refuses the rest.
+    let bits = (any::<u8>(), any::<u8>()).prop_map(|(some, others)| some & others);
+    (bits, settings()).prop_map(|(bits, s)| SettingsPatch {
+        seats: part(bits, 0, Some(s.seats)),
+        lanes: part(bits, 1, Some(s.lanes)),
+        admission_rate: part(bits, 2, s.admission_rate),
+        quota: part(bits, 3, s.quota),
+        phase: part(bits, 4, Some(s.phase)),
+        call_ahead: part(bits, 5, Some(s.call_ahead)),
+        position_cap: part(bits, 6, s.position_cap),
+        release_on_claim: part(bits, 7, Some(s.release_on_claim)),
+        ..SettingsPatch::default()
+    })
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -82,7 +142,18 @@ fn op() -> impl Strategy<Value = Op> {
     });
     let heard = prop::collection::vec((lane(), number(), number()), 0..20);
     prop_oneof![
-        6 => key.prop_map(|key| Op::Enter { line: shop(), key: key.map(Into::into), lane: None }),
+        6 => (key, prop::option::of(0..4usize)).prop_map(|(key, lane)| Op::Enter {
+            line: shop(),
+            key: key.map(Into::into),
+            lane: lane.map(|lane| LANES[lane].try_into().unwrap()),
+        }),
+        3 => (0..4usize, number(), 0..4usize).prop_map(|(lane, token, to)| Op::Move {
+            line: shop(),
+            lane: LANES[lane].try_into().unwrap(),
+            token,
+            to: LANES[to].try_into().unwrap(),
+        }),
+        3 => patch().prop_map(|patch| Op::Configure { line: shop(), patch, if_version: None }),
         3 => at().prop_map(|at| Op::Claim { line: shop(), at }),
         2 => (at(), number()).prop_map(|(at, epoch)| Op::Renew { line: shop(), at, epoch }),
         3 => (at(), prop::option::of(number()))
@@ -109,8 +180,11 @@ fn ask_everything(lines: &Lines, at: TokenRef) {
             let _ = line.due_at_ms(live);
         }
         let _ = line.counts().live();
+        let _ = (line.explain(at), line.resolve(at), line.wake_at_ms());
+        let _ = line.journal_after(at.token).count();
+        let _ = line.would_refuse_enter(None, None, at.token);
     }
-    let _ = lines.range_after(Some(&name("zzz"))).count() + lines.jobs().count();
+    let _ = lines.range_after(Some(&name("zzz"))).count() + lines.jobs(at.token).count();
 }
 
 fn run(lines: &mut Lines, steps: Vec<(u64, u32, u64, Op, TokenRef)>) {
@@ -146,7 +220,7 @@ fn stage() -> impl Strategy<Value = Stage> {
 
 /// One change to a dump that was good.
 fn tamper() -> impl Strategy<Value = (u8, u64, Stage, Settings)> {
-    (0..18u8, number(), stage(), settings())
+    (0..27u8, number(), stage(), settings())
 }
 
 fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage, Settings)) {
@@ -170,22 +244,59 @@ fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage,
         14 => lane.live[0].entered_at_ms = n,
         15 => line.gone[0].token = n,
         16 => line.gone[0].lane = (n % 256) as u8,
+        17 => line.bucket.as_mut().unwrap().level_nano = n,
+        18 => line.bucket.as_mut().unwrap().at_ms = n,
+        19 => lane.called_through = n,
+        20 => lane.live[0].moved_from.push((0, n)),
+        21 => line.gone[0].moved_to = Some(((n % 256) as u8, n)),
+        22 => line.gone[0].reason = Reason::Moved,
+        23 => line.journal[0].version = n,
+        24 => {
+            line.journal[0].what = Journaled::Token {
+                lane: (n % 256) as u8,
+                token: n,
+                entered_at_ms: n,
+                what: JournaledToken::Gone(Reason::Left),
+            };
+        }
         _ => {
             // A shard about to run out of numbers, which adds up all the same.
             lane.next_token = NUMBER_MAX - n % 4;
+            let lanes = line.lanes.iter();
+            let gone = lanes.map(|lane| lane.next_token - 1 - lane.live.len() as u64);
             line.gone_counts = [0; 9];
-            line.gone_counts[1] = lane.next_token - 1 - lane.live.len() as u64;
+            line.gone_counts[1] = gone.sum();
         }
     }
 }
 
+fn lane_settings(name: &str) -> LaneSettings {
+    LaneSettings::new(name.try_into().unwrap())
+}
+
 fn good_dump() -> Dump {
-    let mut shard = Shard::with_shop(Limits::default(), Settings::new(2, 3));
+    let settings = Settings {
+        admission_rate: Some(AdmissionRate {
+            per_second_micro: 5_000_000,
+            burst: 3,
+        }),
+        lanes: ["normal", "vip"].map(lane_settings).into(),
+        ..Settings::new(2, 4)
+    };
+    let mut shard = Shard::with_shop(Limits::default(), settings);
     for key in ["a", "b", "c", "d"] {
         shard.enter_as(Some(key)).unwrap();
     }
     shard.serve(1);
     shard.claim(2).unwrap();
+    shard.enter().unwrap();
+    shard.move_to("normal", 5, "vip").unwrap();
+    shard.enter().unwrap();
+    shard.move_to("normal", 6, "vip").unwrap();
+    let mut at = shard.at(2);
+    at.lane = 1;
+    let line = shop();
+    shard.apply(&Op::Leave { line, at }).unwrap();
     shard.lines.dump()
 }
 
@@ -226,7 +337,7 @@ fn refused(spoil: impl FnOnce(&mut LineDump)) -> &'static str {
 fn a_dump_that_contradicts_itself_is_refused() {
     assert_eq!(refused(|l| l.name = "a.b".into()), "not a name");
     assert_eq!(refused(|l| l.settings.seats = 0), "settings out of range");
-    assert_eq!(refused(|l| l.lanes.clear()), "needs 1 to 8 lanes");
+    assert_eq!(refused(|l| l.lanes.clear()), "needs 1 to 64 lanes");
     assert_eq!(refused(|l| l.gone_counts[2] = 1), "tokens don't add up");
     assert_eq!(
         refused(|l| l.gone_counts = [u64::MAX; 9]),
@@ -237,6 +348,27 @@ fn a_dump_that_contradicts_itself_is_refused() {
         refused(|l| l.lanes[0].live.swap(0, 1)),
         "live tokens out of order"
     );
+    let bucket = |l: &mut LineDump| l.bucket = None;
+    assert_eq!(refused(bucket), "not a bucket of the rate");
+    let full = |l: &mut LineDump| l.bucket.as_mut().unwrap().level_nano = 3_000_000_001;
+    assert_eq!(refused(full), "not a bucket of the rate");
+    let lane = |l: &mut LineDump| l.settings.lanes.push(lane_settings("web"));
+    assert_eq!(refused(lane), "a lane of the settings is missing");
+    let removed = |l: &mut LineDump| l.settings.lanes.truncate(1);
+    assert_eq!(refused(removed), "somebody in a lane that was removed");
+    let called = |l: &mut LineDump| l.lanes[0].called_through = 7;
+    assert_eq!(refused(called), "called ahead of issue");
+    let from = |l: &mut LineDump| l.lanes[1].live[0].moved_from[0].1 = 2;
+    assert_eq!(refused(from), "moved from a token that is not gone");
+    let twice = |l: &mut LineDump| l.lanes[1].live[0].moved_from.push((0, 5));
+    assert_eq!(refused(twice), "a token moved twice");
+    let often = |l: &mut LineDump| l.lanes[1].live[0].moved_from = vec![(0, 5); 17];
+    assert_eq!(refused(often), "moved too often");
+    let nowhere = |l: &mut LineDump| l.gone[1].moved_to = None;
+    assert_eq!(refused(nowhere), "a token moved nowhere");
+    let in_line = |l: &mut LineDump| l.gone[1].moved_to = Some((0, 2));
+    assert_eq!(refused(in_line), "a token moved nowhere");
+    assert_eq!(refused(|l| l.journal.swap(0, 1)), "not a journal");
     let key = |l: &mut LineDump| l.lanes[0].live[1].key = Some((*b"b").into());
     assert_eq!(refused(key), "two live tokens of one key");
     let live = GoneDump {
@@ -244,6 +376,8 @@ fn a_dump_that_contradicts_itself_is_refused() {
         token: 3,
         reason: Reason::Left,
         epoch: None,
+        released: false,
+        moved_to: None,
     };
     assert_eq!(refused(|l| l.gone.push(live)), "a token live and gone");
     assert_eq!(refused(|l| l.gone.push(l.gone[0])), "a token gone twice");
@@ -254,7 +388,7 @@ fn a_dump_that_contradicts_itself_is_refused() {
     assert_eq!(bad.line, "shop");
 }
 
-/// Lanes come with a later release, but the state has them: who is next is found over all lanes.
+/// From a dump: who is next is found over all lanes.
 #[test]
 fn seats_go_to_whoever_came_first_over_all_lanes() {
     let waiting = |token, entered_at_ms| LiveDump {
@@ -264,16 +398,21 @@ fn seats_go_to_whoever_came_first_over_all_lanes() {
         stage: Stage::Waiting {
             seen_ms: entered_at_ms,
         },
+        moved_from: Vec::new(),
+        told: None,
     };
     let mut shard = Shard::with_shop(Limits::default(), Settings::new(1, 20));
     shard.enter().unwrap();
     let mut dump = shard.lines.dump();
+    dump.lines[0].settings.lanes.push(lane_settings("vip"));
     let lanes = &mut dump.lines[0].lanes;
     lanes[0].live.extend([waiting(2, 10), waiting(3, 40)]);
     lanes[0].next_token = 4;
     lanes.push(LaneDump {
         name: "vip".into(),
         next_token: 4,
+        called_through: 0,
+        arrivals: Default::default(),
         live: vec![waiting(1, 10), waiting(2, 30), waiting(3, 40)],
     });
     shard.lines = Lines::restore(dump).unwrap();

@@ -12,19 +12,23 @@
 mod check;
 #[path = "model/command.rs"]
 mod command;
+#[path = "model/movement.rs"]
+mod movement;
 #[path = "model/naive.rs"]
 mod naive;
 #[path = "model/naive_ops.rs"]
 mod naive_ops;
+#[path = "model/rules.rs"]
+mod rules;
 #[path = "model/shard.rs"]
 mod shard;
 
 use std::collections::BTreeMap;
 
-use check::Seen;
 use command::{Command, LINES, command};
+use movement::Seen;
 use naive::Answer;
-use nowserving_line::{Event, Limits, LineName, Lines, Op, Refused, Reply, Stamp};
+use nowserving_line::{BadField, Event, Limits, LineName, Lines, Op, Refused, Reply, Stamp};
 use proptest::prelude::*;
 use shard::Naive;
 
@@ -32,10 +36,13 @@ use shard::Naive;
 const LIMITS: Limits = Limits {
     work_max: 3,
     gone_kept: 6,
+    journal_kept: 20,
 };
 
 struct Run {
     lines: Lines,
+    /// Another replica, which is never restarted.
+    other: Lines,
     naive: Naive,
     index: u64,
     now_ms: u64,
@@ -48,6 +55,7 @@ impl Run {
     fn new() -> Self {
         Self {
             lines: Lines::with_limits(LIMITS),
+            other: Lines::with_limits(LIMITS),
             naive: Naive {
                 work_max: LIMITS.work_max,
                 gone_kept: LIMITS.gone_kept,
@@ -73,7 +81,7 @@ impl Run {
             None => self.restart(),
         }
         check::against_recount(&self.lines, &self.naive);
-        self.seen = check::movement(&self.seen, &self.lines, op.as_ref(), &events);
+        self.seen = movement::movement(&self.seen, &self.lines, op.as_ref(), &events);
         self.over_incarnations(&events);
     }
 
@@ -90,6 +98,13 @@ impl Run {
         let before = self.lines.dump();
         let foreseen = self.foreseen(op);
         let reply = self.lines.apply(stamp, op, events);
+        let mut same = Vec::new();
+        assert_eq!(
+            reply,
+            self.other.apply(stamp, op, &mut same),
+            "two replicas"
+        );
+        assert_eq!(*events, same, "two replicas");
         let expected = self
             .naive
             .apply(incarnation, now_ms, op, &mut expected_events);
@@ -111,7 +126,8 @@ impl Run {
             return None;
         };
         let line = self.lines.get(line)?;
-        Some(line.would_refuse_enter(key.as_deref(), lane.as_ref()))
+        let now_ms = self.now_ms.max(self.lines.now_ms());
+        Some(line.would_refuse_enter(key.as_deref(), lane.as_ref(), now_ms))
     }
 
     fn compare_reply(&self, reply: &Result<Reply, Refused>, expected: Result<Answer, Refused>) {
@@ -122,7 +138,7 @@ impl Run {
                     line.status(status.at, self.naive.now_ms),
                     Ok(status.clone())
                 );
-                Answer::Token(status.at.token)
+                Answer::Token((status.at.lane, status.at.token))
             }
             Reply::Line {
                 incarnation,
@@ -134,6 +150,11 @@ impl Run {
             Reply::Deleted { remaining } => Answer::Remaining(remaining),
             Reply::Recycled { count } => Answer::Recycled(count),
             Reply::Nothing => Answer::Nothing,
+        });
+        let reply = reply.map_err(|refused| match refused {
+            // In which words is the crate's own.
+            Refused::BadField(bad) => BadField::new(bad.field, "").into(),
+            refused => refused,
         });
         assert_eq!(reply, expected);
     }
@@ -153,13 +174,15 @@ impl Run {
             );
             *version = event.version();
             if let Event::Token {
+                lane_id,
                 token,
                 what: nowserving_line::TokenChange::Claimed,
                 ..
             } = event
             {
                 let line = self.lines.get(event.line()).unwrap();
-                let given = line.live(0, *token).and_then(|live| live.epoch());
+                let status = line.status(check::at(line, (*lane_id, *token)), 0).unwrap();
+                let given = status.epoch;
                 assert!(given > Some(*epoch), "epochs grow over incarnations");
                 *epoch = given.unwrap();
             }
@@ -171,10 +194,13 @@ impl Run {
         for _ in 0..100 {
             let job = self
                 .lines
-                .jobs()
+                .jobs(self.lines.now_ms())
                 .next()
                 .map(|(line, _)| line.as_str().to_owned());
-            let Some(job) = job else { return };
+            let Some(job) = job else {
+                assert_eq!(self.lines.dump(), self.other.dump(), "two replicas");
+                return;
+            };
             let line = LINES.iter().position(|line| **line == *job).unwrap();
             self.step(line, &Command::Step);
         }

@@ -305,7 +305,7 @@ fn every_event_has_a_version_of_its_own() {
             what,
             version,
             ..
-        } => (*token, *what, *version),
+        } => (*token, what.clone(), *version),
         other => panic!("{other:?}"),
     });
     let gone = TokenChange::Gone {

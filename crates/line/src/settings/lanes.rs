@@ -12,7 +12,8 @@ pub struct LaneSettings {
     /// Its name, unique in the line.
     pub name: LaneName,
     /// Its tokens count as having entered so much earlier: 0 to [`BOOST_MS_MAX`]. So they overtake
-    /// only those who came less than the difference of the boosts before them.
+    /// only those who came less than the difference of the boosts before them; just that much
+    /// before is a tie, which goes to the lane listed first.
     pub boost_ms: u64,
     /// As long as somebody waits in it, lanes that are not absolute get no seat.
     pub absolute: bool,

@@ -88,3 +88,81 @@ fn unset_goes_back_to_the_default() {
     };
     assert_eq!(set.with(&back), Ok(Settings::new(3, 4)));
 }
+
+fn is_ok(change: impl FnOnce(&mut SettingsPatch)) -> bool {
+    let mut patch = SettingsPatch::default();
+    change(&mut patch);
+    patch.validate().is_ok()
+}
+
+#[test]
+fn the_ends_of_the_ranges_of_the_rules() {
+    for (per_second_micro, burst, ok) in [
+        (999, 1, false),
+        (1_000, 1, true),
+        (1_000_000_000_000, 1_000_000, true),
+        (1_000_000_000_001, 1, false),
+        (1_000, 0, false),
+        (1_000, 1_000_001, false),
+    ] {
+        let rate = AdmissionRate {
+            per_second_micro,
+            burst,
+        };
+        assert_eq!(is_ok(|p| p.admission_rate = Some(Change::Set(rate))), ok);
+    }
+    for (total, standby_percent, ok) in [
+        (0, 0, false),
+        (1, 1_000, true),
+        (1_000_000_000, 0, true),
+        (1_000_000_001, 0, false),
+        (1, 1_001, false),
+    ] {
+        let quota = Quota {
+            total,
+            standby_percent,
+        };
+        assert_eq!(is_ok(|p| p.quota = Some(Change::Set(quota))), ok);
+    }
+    for (n, ok) in [(0, true), (10_000_000, true), (10_000_001, false)] {
+        assert_eq!(is_ok(|p| p.call_ahead = Some(Change::Set(n))), ok);
+        let capped = is_ok(|p| p.position_cap = Some(Change::Set(n)));
+        assert_eq!(capped, ok && n > 0);
+    }
+    let quota = Quota {
+        total: 3,
+        standby_percent: 50,
+    };
+    assert_eq!(quota.entries_max(), 4, "rounded down");
+}
+
+#[test]
+fn lanes_are_1_to_8_of_different_names() {
+    let lanes = |n: usize| -> Vec<LaneSettings> {
+        let names = (0..n).map(|n| crate::LaneName::try_from(format!("lane-{n}").as_str()));
+        names.flatten().map(LaneSettings::new).collect()
+    };
+    let set = |lanes| is_ok(|p| p.lanes = Some(Change::Set(lanes)));
+    for (n, ok) in [(0, false), (1, true), (8, true), (9, false)] {
+        assert_eq!(set(lanes(n)), ok, "{n}");
+    }
+    assert!(!set([lanes(2), lanes(1)].concat()), "one name twice");
+    let with = |boost_ms, queue_limit| {
+        let mut lanes = lanes(1);
+        lanes[0].boost_ms = boost_ms;
+        lanes[0].queue_limit = queue_limit;
+        set(lanes)
+    };
+    assert!(with(BOOST_MS_MAX, Some(0)) && with(0, Some(QUEUE_LIMIT_MAX)));
+    assert!(!with(BOOST_MS_MAX + 1, None) && !with(0, Some(QUEUE_LIMIT_MAX + 1)));
+}
+
+#[test]
+fn phases_keep_their_codes_and_words() {
+    for (code, phase) in (0..).zip(Phase::ALL) {
+        assert_eq!(phase.code(), code);
+        assert_eq!(Phase::from_code(code), Some(phase));
+        assert_eq!(Phase::parse(phase.as_str()), Some(phase));
+    }
+    assert_eq!((Phase::from_code(5), Phase::parse("shut")), (None, None));
+}

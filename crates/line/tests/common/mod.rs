@@ -4,7 +4,7 @@
 
 use nowserving_line::{
     Board, Event, LaneBoard, Limits, Line, LineName, Lines, Op, RecycleItem, Refused, Reply,
-    Settings, Stamp, Status, TokenRef,
+    Settings, SettingsPatch, Stamp, Status, TokenRef,
 };
 
 pub struct Shard {
@@ -77,7 +77,37 @@ impl Shard {
         self.line().status(self.at(token), self.now_ms).unwrap()
     }
 
-    fn status_of(&mut self, op: &Op) -> Result<Status, Refused> {
+    /// Changes settings that can be changed.
+    pub fn set(&mut self, patch: SettingsPatch) {
+        self.try_set(patch).unwrap();
+    }
+
+    pub fn try_set(&mut self, patch: SettingsPatch) -> Result<Reply, Refused> {
+        self.apply(&Op::Configure {
+            line: shop(),
+            patch,
+            if_version: None,
+        })
+    }
+
+    pub fn enter_in(&mut self, lane: &str) -> Result<Status, Refused> {
+        self.status_of(&Op::Enter {
+            line: shop(),
+            key: None,
+            lane: Some(lane.try_into().unwrap()),
+        })
+    }
+
+    pub fn move_to(&mut self, lane: &str, token: u64, to: &str) -> Result<Status, Refused> {
+        self.status_of(&Op::Move {
+            line: shop(),
+            lane: lane.try_into().unwrap(),
+            token,
+            to: to.try_into().unwrap(),
+        })
+    }
+
+    pub fn status_of(&mut self, op: &Op) -> Result<Status, Refused> {
         match self.apply(op)? {
             Reply::Status(status) => Ok(status),
             other => panic!("{other:?} to {op:?}"),
@@ -158,7 +188,7 @@ impl Shard {
     }
 
     fn next_step(&self) -> Option<Op> {
-        let (line, incarnation) = self.lines.jobs().next()?;
+        let (line, incarnation) = self.lines.jobs(self.now_ms).next()?;
         let line = line.clone();
         Some(Op::Step { line, incarnation })
     }

@@ -1,43 +1,60 @@
-//! What must hold after every step: the state is what a recount says, and moved only as the rules
-//! allow.
+//! What must hold after every step: the state is what a recount says.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use nowserving_line::{Event, Line, LineName, Lines, Op, Reason, Refused, State, TokenChange};
+use nowserving_line::{
+    Explanation, JournalEntry, Journaled, JournaledToken, Line, LineName, Lines, OvertookBy,
+    Reason, Refused, State, TokenRef,
+};
 
+use crate::LIMITS;
 use crate::command::{KEYS, key};
-use crate::naive::NaiveLine;
+use crate::naive::{Id, NaiveLine, Tok, UNIT};
 use crate::shard::Naive;
-
-/// What was seen of a line before the step.
-#[derive(Debug, Clone)]
-pub struct Seen {
-    incarnation: u64,
-    version: u64,
-    epoch: u64,
-    pointers: (u64, u64, u64, u64),
-    held: u64,
-    positions: BTreeMap<u64, u64>,
-    /// The last number ever admitted.
-    admitted: u64,
-}
 
 /// Everything about the shard, against the model.
 pub fn against_recount(lines: &Lines, naive: &Naive) {
     assert_eq!(lines.now_ms(), naive.now_ms, "clock");
     let names: Vec<_> = lines.iter().map(Line::name).collect();
     assert_eq!(names, naive.lines.keys().collect::<Vec<_>>(), "lines");
-    let mut jobs = Vec::new();
+    let (mut jobs, mut wake_ms) = (BTreeSet::new(), None);
     for (name, model) in &naive.lines {
         let Some(line) = lines.get(name) else {
             panic!("line {name} is missing");
         };
         line_against_recount(line, model, naive);
-        if model.deleting || (model.free() > 0 && model.first_waiting().is_some()) {
-            jobs.push((name, model.incarnation));
+        if has_job(model) {
+            jobs.insert((name, model.incarnation));
+        } else if let Some(ms) = wakes(line, model, naive.now_ms) {
+            wake_ms = Some(wake_ms.map_or(ms, |least: u64| least.min(ms)));
         }
     }
-    assert_eq!(lines.jobs().collect::<Vec<_>>(), jobs, "jobs");
+    let listed: Vec<(&LineName, u64)> = lines.jobs(naive.now_ms).collect();
+    assert_eq!(listed.len(), jobs.len(), "jobs");
+    assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), jobs, "jobs");
+    if let Some(wake_ms) = wake_ms {
+        assert!(lines.next_wake_ms().is_some_and(|ms| ms <= wake_ms), "wake");
+    }
+}
+
+fn has_job(model: &NaiveLine) -> bool {
+    if model.phase() == nowserving_line::Phase::Closed {
+        return model.deleting || model.live() > 0;
+    }
+    let waiting = model.count(State::Waiting) > 0;
+    waiting && (model.sold_out() || model.may_admit() || !model.to_call().is_empty())
+}
+
+/// When a line that waits for nothing but its rate has something to do.
+fn wakes(line: &Line, model: &NaiveLine, now_ms: u64) -> Option<u64> {
+    let paced = model.count(State::Waiting) > 0 && model.may_admit_but_for_rate();
+    let rate = model.settings.admission_rate.filter(|_| paced);
+    let wake_ms = rate.map(|rate| {
+        let missing = UNIT.saturating_sub(model.saved);
+        now_ms + missing.div_ceil(rate.per_second_micro.into()) as u64
+    });
+    assert_eq!(line.wake_at_ms(), wake_ms, "the rate allows the next one");
+    wake_ms
 }
 
 fn line_against_recount(line: &Line, model: &NaiveLine, naive: &Naive) {
@@ -46,29 +63,37 @@ fn line_against_recount(line: &Line, model: &NaiveLine, naive: &Naive) {
     assert_eq!(line.settings(), &model.settings);
     assert_eq!(line.settings_version(), model.settings_version);
     assert_eq!(line.deleting(), model.deleting.then(|| model.live()));
+    assert_eq!(line.phase(), model.phase());
     let board = line.board(naive.now_ms);
     assert_eq!(board.admitted, model.count(State::Admitted), "admitted");
-    assert_eq!(
-        board.in_checkout,
-        model.count(State::InCheckout),
-        "in checkout"
-    );
-    assert_eq!(board.lanes.len(), 1);
-    assert_eq!(
-        board.lanes[0].waiting,
-        model.count(State::Waiting),
-        "waiting"
-    );
-    assert_eq!(pointers(line), model.pointers(), "the four pointers");
+    let in_checkout = model.count(State::InCheckout);
+    assert_eq!(board.in_checkout, in_checkout, "in checkout");
+    assert_eq!(board.lanes.len(), model.lanes().len());
+    for (shown, (lane, set)) in board.lanes.iter().zip(model.lanes()) {
+        assert_eq!((&shown.lane, shown.lane_id), (&set.name, lane));
+        assert_eq!(shown.waiting, model.waiting(lane).len() as u64, "waiting");
+        let pointers = (
+            shown.done_through,
+            shown.admitted_through,
+            shown.accepts_through,
+            shown.next_token,
+        );
+        assert_eq!(pointers, model.pointers(lane, &set), "the four pointers");
+    }
+    assert!(line.lane_names().eq(&model.table));
     counts(line, model);
     keys(line, model);
-    for token in 1..=model.tokens.len() as u64 {
-        token_against_recount(line, model, token, naive);
+    for id in model.tokens.keys() {
+        token_against_recount(line, model, *id, naive);
     }
-    for token in [0, model.tokens.len() as u64 + 1] {
-        let status = line.status(at(line, token), 0);
-        assert_eq!(status, Err(Refused::TicketInvalid));
+    for lane in 0..=model.table.len() as u8 {
+        for token in [0, model.issued(lane) + 1] {
+            let status = line.status(at(line, (lane, token)), 0);
+            assert_eq!(status, Err(Refused::TicketInvalid));
+        }
     }
+    journal(line, model);
+    pace(model);
 }
 
 /// S10: what was issued is somewhere, once.
@@ -82,8 +107,8 @@ fn counts(line: &Line, model: &NaiveLine) {
         "issued = waiting + admitted + in_checkout + gone"
     );
     for reason in Reason::ALL {
-        let gone = model.tokens.iter().filter(|t| t.reason == Some(reason));
-        assert_eq!(counts.gone_for(reason), gone.count() as u64, "{reason:?}");
+        let gone = model.gone_for(reason);
+        assert_eq!(counts.gone_for(reason), gone, "{reason:?}");
     }
 }
 
@@ -91,7 +116,7 @@ fn counts(line: &Line, model: &NaiveLine) {
 fn keys(line: &Line, model: &NaiveLine) {
     for k in 0..KEYS {
         let key = key(k);
-        let found = line.find(&key).map(|at| at.token);
+        let found = line.find(&key).map(|at| (at.lane, at.token));
         assert_eq!(found, model.find(&key), "key {k}");
     }
     let live = line.live_from((0, 0)).filter_map(|(_, _, live)| live.key());
@@ -100,29 +125,39 @@ fn keys(line: &Line, model: &NaiveLine) {
     assert_eq!(live.len(), distinct.len(), "one live token a key");
 }
 
-fn token_against_recount(line: &Line, model: &NaiveLine, token: u64, naive: &Naive) {
-    let tok = &model.tokens[token as usize - 1];
-    let at = at(line, token);
-    let status = match line.status(at, naive.now_ms) {
+fn token_against_recount(line: &Line, model: &NaiveLine, asked: Id, naive: &Naive) {
+    let id = model.resolve(asked, naive.gone_kept);
+    let tok = &model.tokens[&id];
+    assert_eq!(
+        line.resolve(at(line, asked)),
+        at(line, id),
+        "what {asked:?} is"
+    );
+    let status = match line.status(at(line, asked), naive.now_ms) {
         Ok(status) => status,
-        Err(refused) => panic!("status of {token}: {refused}"),
+        Err(refused) => panic!("status of {asked:?}: {refused}"),
     };
-    assert_eq!(status.state, tok.state, "state of {token}");
-    let position = (tok.state == State::Waiting).then(|| model.position(token));
-    assert_eq!(status.position, position, "position of {token}");
-    assert_eq!(status.ahead, position.map(|p| p - 1));
-    assert_eq!(status.admitted_through, model.pointers().1);
-    assert_eq!((status.at, status.version), (at, model.version));
-    let live = line.live(0, token);
+    assert_eq!(status.state, tok.state, "state of {id:?}");
+    let position = (tok.state == State::Waiting).then(|| model.position(id));
+    let cap = model.settings.position_cap.map_or(u64::MAX, u64::from);
+    let shown = position.map(|position| position.min(cap));
+    assert_eq!(status.position, shown, "position of {id:?}");
+    assert_eq!(status.ahead, shown.map(|p| p - 1));
+    assert_eq!(status.position_capped, position > Some(cap));
+    let called = position.is_some_and(|p| p <= u64::from(model.settings.call_ahead));
+    assert_eq!(status.call_ahead, called, "call_ahead of {id:?}");
+    assert_eq!(status.admitted_through, model.admitted_through(id.0));
+    assert_eq!((status.at, status.version), (at(line, id), model.version));
+    let live = line.live(id.0, id.1);
     assert_eq!(
         live.map(|live| live.stage()),
-        model.stage(token),
-        "stage of {token}"
+        model.stage(id),
+        "stage of {id:?}"
     );
     if tok.state == State::Gone {
         let remembered = model.remembers(tok, naive.gone_kept);
         let reason = tok.reason.filter(|_| remembered);
-        assert_eq!(status.reason, Some(reason), "reason of {token}");
+        assert_eq!(status.reason, Some(reason), "reason of {id:?}");
         assert_eq!(status.epoch, tok.epoch.filter(|_| remembered));
         assert_eq!(status.expires_at_ms, None);
     } else {
@@ -134,143 +169,112 @@ fn token_against_recount(line: &Line, model: &NaiveLine, token: u64, naive: &Nai
         assert_eq!(live.and_then(|live| live.key()), tok.key.as_deref());
     }
     if let Some(position) = position {
-        holes(line, model, token, position);
+        holes(line, model, id, position);
     }
 }
 
 /// A watcher's arithmetic gives the position too.
-fn holes(line: &Line, model: &NaiveLine, token: u64, position: u64) {
-    let Some(holes) = line.holes_before(at(line, token)) else {
+fn holes(line: &Line, model: &NaiveLine, id: Id, position: u64) {
+    let Some(holes) = line.holes_before(at(line, id)) else {
         panic!("too many holes among {}", model.tokens.len());
     };
+    let through = model.admitted_through(id.0);
     let mut missing = 0;
-    let mut last = model.pointers().1 + 1;
+    let mut last = through + 1;
     for (from, to) in holes {
-        assert!(last < from && from <= to && to < token, "ranges in order");
-        let waits = |n: u64| model.tokens[n as usize - 1].state == State::Waiting;
+        assert!(last < from && from <= to && to < id.1, "ranges in order");
+        let waits = |n: u64| model.tokens[&(id.0, n)].state == State::Waiting;
         assert!(!(from..=to).any(waits), "nobody waits in a hole");
         missing += to - from + 1;
         last = to;
     }
-    assert_eq!(token - model.pointers().1 - missing, position, "by holes");
+    assert_eq!(id.1 - through - missing, position, "by holes");
 }
 
-/// How a line moved by one step.
-pub fn movement(
-    before: &BTreeMap<LineName, Seen>,
-    lines: &Lines,
-    op: Option<&Op>,
-    events: &[Event],
-) -> BTreeMap<LineName, Seen> {
-    let operator = matches!(op, Some(Op::Configure { .. } | Op::Delete { .. }));
-    let mut after = BTreeMap::new();
-    for line in lines.iter() {
-        let same = |seen: &&Seen| seen.incarnation == line.incarnation();
-        let old = before.get(line.name()).filter(same);
-        let mut seen = see(line, old);
-        for event in events.iter().filter(|event| event.line() == line.name()) {
-            assert!(event.version() <= seen.version);
-            seen.admitted = admission_order(event, seen.admitted);
+fn journal(line: &Line, model: &NaiveLine) {
+    let kept: Vec<JournalEntry> = line.journal_after(0).copied().collect();
+    let all = &model.journal;
+    let newest = &all[all.len().saturating_sub(LIMITS.journal_kept)..];
+    assert_eq!(kept, newest, "journal");
+    for id in model.tokens.keys() {
+        let Ok(told) = line.explain(at(line, *id)) else {
+            panic!("no explanation of {id:?}");
+        };
+        assert!(
+            told.overtakers
+                .iter()
+                .all(|by| Some(by.entered_at_ms) > told.entered_at_ms)
+        );
+        let boosted = model.settings.lanes.len() > 1 || model.table.len() > 1;
+        assert!(boosted || told.overtakers.is_empty(), "{told:?}");
+        let by_boost = told.overtakers.iter().filter_map(|by| match by.by {
+            OvertookBy::Boost { ms } => Some((by.entered_at_ms, ms)),
+            _ => None,
+        });
+        for (entered_at_ms, ms) in by_boost {
+            assert!(
+                entered_at_ms - told.entered_at_ms.unwrap() <= ms,
+                "the bound"
+            );
         }
-        if let Some(old) = old {
-            compare(old, &seen, line, operator);
+        if !told.cut {
+            explanation(&told, model, *id);
         }
-        after.insert(line.name().clone(), seen);
     }
-    let versions: Vec<u64> = events.iter().map(Event::version).collect();
-    assert!(versions.is_sorted_by(|a, b| a < b), "one version an event");
-    after
 }
 
-/// Rule 3: within a lane the next one admitted has the larger number.
-fn admission_order(event: &Event, last: u64) -> u64 {
-    match event {
-        Event::Token {
+/// Who was admitted before it, of a token that was never moved.
+fn explanation(told: &Explanation, model: &NaiveLine, id: Id) {
+    let was_moved = |t: &Tok| t.moved_to == Some(id);
+    if model.tokens[&id].moved_to.is_some() || model.tokens.values().any(was_moved) {
+        return;
+    }
+    let entered_ms = model.tokens[&id].entered_at_ms;
+    let (mut of_others, mut of_own, mut mine) = (0, 0, 0);
+    for entry in &model.journal {
+        let Journaled::Token {
+            lane,
             token,
-            what: TokenChange::Admitted,
-            ..
-        } => {
-            assert!(*token > last, "{token} admitted after {last}");
-            *token
+            entered_at_ms,
+            what,
+        } = entry.what
+        else {
+            continue;
+        };
+        mine += usize::from((lane, token) == id);
+        let admitted = matches!(what, JournaledToken::Admitted { .. });
+        if mine > 0 || !admitted {
+            continue;
         }
-        _ => last,
+        of_own += u64::from(lane == id.0 && token < id.1 && entry.at_ms >= entered_ms);
+        of_others += u64::from(lane != id.0 && entered_at_ms > entered_ms);
     }
+    assert_eq!(told.own_lane_before, of_own, "before {id:?}");
+    assert_eq!(told.overtakers_total, of_others, "overtook {id:?}");
+    assert_eq!(told.entered_at_ms, Some(entered_ms));
+    assert_eq!(told.entries.is_empty(), mine == 0);
 }
 
-fn see(line: &Line, old: Option<&Seen>) -> Seen {
-    let waiting = line.live_from((0, 0)).filter_map(|(_, token, _)| {
-        let status = line.status(at(line, token), 0).ok()?;
-        Some((token, status.position?))
-    });
-    let epochs = line
-        .live_from((0, 0))
-        .filter_map(|(_, _, live)| live.epoch());
-    let counts = line.counts();
-    Seen {
-        incarnation: line.incarnation(),
-        version: line.version(),
-        epoch: epochs
-            .max()
-            .unwrap_or(0)
-            .max(old.map_or(0, |old| old.epoch)),
-        pointers: pointers(line),
-        held: counts.admitted + counts.in_checkout,
-        positions: waiting.collect(),
-        admitted: old.map_or(0, |old| old.admitted),
-    }
-}
-
-fn compare(old: &Seen, new: &Seen, line: &Line, operator: bool) {
-    // Rule 1: never over the limit, but for seats held already when it was lowered.
-    let seats = u64::from(line.settings().seats);
-    assert!(
-        new.held <= seats.max(old.held),
-        "{} hold {seats} seats",
-        new.held
-    );
-    assert!(new.version >= old.version && new.epoch >= old.epoch);
-    if new.pointers != old.pointers || new.held != old.held {
-        assert!(new.version > old.version, "a change has a version");
-    }
-    // Rule 4: pointers never fall but over numbers that nobody holds, and then by an operator.
-    let (done, admitted, accepts, next) = old.pointers;
-    let (new_done, new_admitted, new_accepts, new_next) = new.pointers;
-    assert!(new_done >= done && new_next >= next);
-    let admitted = if operator {
-        admitted.min(next - 1)
-    } else {
-        admitted
+/// Between any two admissions under one rate there were no more than it allows.
+fn pace(model: &NaiveLine) {
+    let Some(rate) = model.settings.admission_rate else {
+        return;
     };
-    let accepts = if operator {
-        accepts.min(next - 1)
-    } else {
-        accepts
+    let Some(last_ms) = model.admissions.last() else {
+        return;
     };
-    assert!(
-        new_admitted >= admitted && new_accepts >= accepts,
-        "pointers fell"
-    );
-    // Rule 5: a position never grows.
-    for (token, position) in &new.positions {
-        let was = old.positions.get(token).copied().unwrap_or(*position);
-        assert!(*position <= was, "position of {token} grew");
+    for (i, first_ms) in model.admissions.iter().enumerate() {
+        let admitted = (model.admissions.len() - i) as u128 * UNIT;
+        let gained = u128::from(last_ms - first_ms) * u128::from(rate.per_second_micro);
+        let most = u128::from(rate.burst) * UNIT + gained;
+        assert!(admitted <= most, "too fast since {first_ms}");
     }
 }
 
-fn pointers(line: &Line) -> (u64, u64, u64, u64) {
-    let lane = line.board(0).lanes[0].clone();
-    (
-        lane.done_through,
-        lane.admitted_through,
-        lane.accepts_through,
-        lane.next_token,
-    )
-}
-
-fn at(line: &Line, token: u64) -> nowserving_line::TokenRef {
-    nowserving_line::TokenRef {
+pub fn at(line: &Line, (lane, token): Id) -> TokenRef {
+    TokenRef {
         incarnation: line.incarnation(),
-        lane: 0,
+        lane,
         token,
     }
 }

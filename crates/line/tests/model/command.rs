@@ -1,11 +1,12 @@
 //! What can happen, without knowing yet which tokens there will be.
 
 use nowserving_line::{
-    Change, LineName, Op, RecycleItem, Settings, SettingsPatch, State, TokenRef,
+    Change, LaneName, LineName, Op, RecycleItem, Settings, SettingsPatch, State, TokenRef,
 };
 use proptest::prelude::*;
 
-use crate::naive::NaiveLine;
+use crate::naive::{Id, NaiveLine};
+use crate::rules::{self, LANES, Rule};
 use crate::shard::Naive;
 
 /// Operations name tokens by a number that is folded into what has been issued by then.
@@ -13,6 +14,12 @@ use crate::shard::Naive;
 pub enum Command {
     Enter {
         key: Option<u8>,
+        /// By its place in [`LANES`].
+        lane: Option<usize>,
+    },
+    Move {
+        pick: u16,
+        to: usize,
     },
     Token {
         verb: Verb,
@@ -33,6 +40,7 @@ pub enum Command {
         queue_limit: Option<u8>,
         /// Bit n: timeout n is short now, else long.
         short: Option<u8>,
+        rules: Vec<Rule>,
         condition: Condition,
     },
     Create {
@@ -140,13 +148,15 @@ fn configure() -> impl Strategy<Value = Command> {
         some(1..9u8),
         some(0..12u8),
         prop::option::weighted(0.2, 0..16u8),
+        prop::collection::vec(rules::rule(), 0..4),
         condition,
     )
         .prop_map(
-            |(seats, queue_limit, short, condition)| Command::Configure {
+            |(seats, queue_limit, short, rules, condition)| Command::Configure {
                 seats,
                 queue_limit,
                 short,
+                rules,
                 condition,
             },
         )
@@ -154,7 +164,10 @@ fn configure() -> impl Strategy<Value = Command> {
 
 /// One command, and for which of the lines.
 pub fn command() -> impl Strategy<Value = (usize, Command)> {
-    let enter = prop::option::of(0..KEYS).prop_map(|key| Command::Enter { key });
+    let lane = prop::option::weighted(0.5, rules::lane());
+    let enter = (prop::option::of(0..KEYS), lane);
+    let enter = enter.prop_map(|(key, lane)| Command::Enter { key, lane });
+    let moved = (any::<u16>(), rules::lane()).prop_map(|(pick, to)| Command::Move { pick, to });
     let heard = prop::collection::vec((any::<u16>(), 0..2_000u16), 0..5);
     let create = (1..5u8, 0..9u8);
     let clock = (0..900u16, prop::bool::weighted(0.1));
@@ -163,7 +176,8 @@ pub fn command() -> impl Strategy<Value = (usize, Command)> {
         30 => token_command(),
         6 => recycle(),
         2 => heard.prop_map(|picks| Command::Heard { picks }),
-        5 => configure(),
+        3 => moved,
+        9 => configure(),
         2 => create.prop_map(|(seats, queue_limit)| Command::Create { seats, queue_limit }),
         1 => prop::bool::ANY.prop_map(|force| Command::Delete { force }),
         4 => Just(Command::Step),
@@ -180,21 +194,32 @@ impl Command {
         let now = naive.lines.get(&line);
         let incarnation = now.map_or(0, |now| now.incarnation);
         Some(match self {
-            Command::Enter { key: k } => Op::Enter {
+            Command::Enter { key: k, lane } => Op::Enter {
                 line,
                 key: k.map(key),
-                lane: None,
+                lane: lane.map(|lane| LANES[lane].try_into().unwrap()),
             },
+            Command::Move { pick, to } => {
+                let (lane, token) = now.map_or((0, 1), |now| fold(now, *pick));
+                let name = now.and_then(|now| now.table.get(usize::from(lane)));
+                Op::Move {
+                    line,
+                    lane: name.cloned().unwrap_or_else(LaneName::default),
+                    token,
+                    to: LANES[*to].try_into().unwrap(),
+                }
+            }
             Command::Token {
                 verb,
                 pick,
                 epoch,
                 astray,
             } => {
+                let (lane, token) = now.map_or((0, 1), |now| fold(now, *pick));
                 let at = TokenRef {
                     incarnation: incarnation + u64::from(*astray),
-                    lane: 0,
-                    token: now.map_or(1, |now| fold(now, *pick)),
+                    lane,
+                    token,
                 };
                 token_op(*verb, line, at, now, *epoch)
             }
@@ -205,8 +230,12 @@ impl Command {
             },
             Command::Heard { picks } => {
                 let tokens = picks.iter().map(|(pick, ms)| {
-                    let token = now.map_or(1, |now| fold(now, *pick));
-                    (0, token, (naive.now_ms + 500).saturating_sub((*ms).into()))
+                    let (lane, token) = now.map_or((0, 1), |now| fold(now, *pick));
+                    (
+                        lane,
+                        token,
+                        (naive.now_ms + 500).saturating_sub((*ms).into()),
+                    )
                 });
                 let tokens = tokens.collect();
                 Op::Heard {
@@ -219,18 +248,22 @@ impl Command {
                 seats,
                 queue_limit,
                 short,
+                rules,
                 condition,
             } => Op::Configure {
                 line,
-                patch: SettingsPatch {
-                    seats: seats.map(|n| Change::Set(n.into())),
-                    queue_limit: queue_limit.map(|n| Change::Set(n.into())),
-                    waiting_idle_timeout_ms: timeout(*short, 0, IDLE_MS),
-                    claim_timeout_ms: timeout(*short, 1, CLAIM_MS),
-                    checkout_timeout_ms: timeout(*short, 2, CHECKOUT_MS),
-                    checkout_max_ms: timeout(*short, 3, CHECKOUT_MAX_MS),
-                    ..SettingsPatch::default()
-                },
+                patch: rules::patch(
+                    rules,
+                    SettingsPatch {
+                        seats: seats.map(|n| Change::Set(n.into())),
+                        queue_limit: queue_limit.map(|n| Change::Set(n.into())),
+                        waiting_idle_timeout_ms: timeout(*short, 0, IDLE_MS),
+                        claim_timeout_ms: timeout(*short, 1, CLAIM_MS),
+                        checkout_timeout_ms: timeout(*short, 2, CHECKOUT_MS),
+                        checkout_max_ms: timeout(*short, 3, CHECKOUT_MAX_MS),
+                        ..SettingsPatch::default()
+                    },
+                ),
                 if_version: now.and_then(|now| match condition {
                     Condition::None => None,
                     Condition::Met => Some(now.version),
@@ -259,12 +292,10 @@ fn timeout(short: Option<u8>, n: u8, ms: u64) -> Option<Change<u64>> {
 }
 
 /// Mostly one of the live tokens, sometimes any, sometimes one that was never issued.
-fn fold(line: &NaiveLine, pick: u16) -> u64 {
-    let issued = line.tokens.len() as u64;
-    let live = (1..)
-        .zip(&line.tokens)
-        .filter(|(_, t)| t.state != State::Gone);
-    let live: Vec<u64> = live.map(|(token, _)| token).collect();
+fn fold(line: &NaiveLine, pick: u16) -> Id {
+    let tokens = line.tokens.iter();
+    let live = tokens.filter(|(_, t)| t.state != State::Gone);
+    let live: Vec<Id> = live.map(|(id, _)| *id).collect();
     let (kind, pick) = (pick % 8, usize::from(pick / 8));
     if kind > 0 && !live.is_empty() {
         // The front, where the seats are, is where most happens.
@@ -275,12 +306,14 @@ fn fold(line: &NaiveLine, pick: u16) -> u64 {
         };
         live[pick % reach]
     } else {
-        pick as u64 % (issued + 3)
+        let lane = pick % (line.table.len() + 1);
+        let token = pick as u64 / 5 % (line.issued(lane as u8) + 3);
+        (lane as u8, token)
     }
 }
 
 fn token_op(verb: Verb, line: LineName, at: TokenRef, now: Option<&NaiveLine>, epoch: Epoch) -> Op {
-    let tok = now.and_then(|now| now.tokens.get((at.token as usize).wrapping_sub(1)));
+    let tok = now.and_then(|now| now.tokens.get(&(at.lane, at.token)));
     let right = tok.and_then(|tok| tok.epoch).unwrap_or(0);
     let given = match epoch {
         Epoch::None => None,
@@ -304,15 +337,15 @@ fn token_op(verb: Verb, line: LineName, at: TokenRef, now: Option<&NaiveLine>, e
 }
 
 fn items(line: &NaiveLine, now_ms: u64, picks: &Option<Vec<u16>>, truly: bool) -> Vec<RecycleItem> {
-    let item = |token: u64| {
-        let tok = line.tokens.get((token as usize).wrapping_sub(1))?;
+    let item = |id: Id| {
+        let tok = line.tokens.get(&id)?;
         let clock_ms = match tok.state {
             State::Waiting => tok.seen_ms,
             State::Admitted | State::InCheckout | State::Gone => tok.deadline_ms,
         };
         Some(RecycleItem {
-            lane: 0,
-            token,
+            lane: id.0,
+            token: id.1,
             state: tok.state,
             clock_ms: clock_ms + u64::from(!truly),
         })
@@ -321,7 +354,7 @@ fn items(line: &NaiveLine, now_ms: u64, picks: &Option<Vec<u16>>, truly: bool) -
         Some(picks) => picks.iter().filter_map(|p| item(fold(line, *p))).collect(),
         None => {
             let idle_ms = line.settings.waiting_idle_timeout_ms;
-            let all = (1..=line.tokens.len() as u64).filter_map(item);
+            let all = line.tokens.keys().copied().filter_map(item);
             let due = all.filter(|item| match item.state {
                 State::Waiting => item.clock_ms + idle_ms < now_ms,
                 State::Admitted | State::InCheckout => item.clock_ms <= now_ms,

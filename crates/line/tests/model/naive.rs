@@ -1,9 +1,15 @@
 //! The rules of one line again, as plainly as they can be written: every token that ever was is in one list,
 //! and whatever is asked is found by going through it. Shares no code with the crate but its types.
 
+use std::collections::BTreeMap;
+
 use nowserving_line::{
-    Event, LineChange, LineName, Reason, Refused, Settings, Stage, State, TokenChange, TokenRef,
+    Event, JournalEntry, Journaled, JournaledToken, LaneName, LaneSettings, LineChange, LineName,
+    Phase, Reason, Refused, Settings, Stage, State, TokenChange, TokenRef,
 };
+
+/// Lane (its place in the table) and number.
+pub type Id = (u8, u64);
 
 #[derive(Debug, Clone)]
 pub struct Tok {
@@ -15,8 +21,11 @@ pub struct Tok {
     pub epoch: Option<u64>,
     pub state: State,
     pub reason: Option<Reason>,
-    /// The how-manieth to go.
-    pub gone_no: usize,
+    /// The how-manieth to go; one that was moved goes with what it was moved to.
+    pub gone_no: Option<usize>,
+    pub released: bool,
+    pub moved_to: Option<Id>,
+    pub called: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -28,15 +37,22 @@ pub struct NaiveLine {
     pub settings: Settings,
     pub settings_version: u64,
     pub deleting: bool,
-    /// Token n is at n - 1.
-    pub tokens: Vec<Tok>,
+    /// All lanes that ever were.
+    pub table: Vec<LaneName>,
+    pub tokens: BTreeMap<Id, Tok>,
     pub gone: usize,
+    /// Billionths of an admission that are saved up.
+    pub saved: u128,
+    /// When tokens were admitted since the rate was last set.
+    pub admissions: Vec<u64>,
+    /// Everything that ever happened.
+    pub journal: Vec<JournalEntry>,
 }
 
 /// What the model expects of an answer.
 #[derive(Debug, PartialEq)]
 pub enum Answer {
-    Token(u64),
+    Token(Id),
     Line { incarnation: u64, version: u64 },
     Remaining(u64),
     Recycled(u64),
@@ -45,9 +61,16 @@ pub enum Answer {
 
 pub type Events<'a> = &'a mut Vec<Event>;
 
+pub const UNIT: u128 = 1_000_000_000;
+
 impl NaiveLine {
     pub fn count(&self, state: State) -> u64 {
-        self.tokens.iter().filter(|t| t.state == state).count() as u64
+        self.tokens.values().filter(|t| t.state == state).count() as u64
+    }
+
+    pub fn gone_for(&self, reason: Reason) -> u64 {
+        let gone = self.tokens.values().filter(|t| t.reason == Some(reason));
+        gone.count() as u64
     }
 
     pub fn held(&self) -> u64 {
@@ -58,62 +81,191 @@ impl NaiveLine {
         self.held() + self.count(State::Waiting)
     }
 
-    pub fn free(&self) -> u64 {
-        let seats = u64::from(self.settings.seats);
+    pub fn phase(&self) -> Phase {
         if self.deleting {
-            0
+            Phase::Closed
         } else {
-            seats.saturating_sub(self.held())
+            self.settings.phase
         }
     }
 
-    pub fn room(&self) -> u64 {
+    /// The lanes of the settings with their places in the table.
+    pub fn lanes(&self) -> Vec<(u8, LaneSettings)> {
+        let lanes = self.settings.lanes.iter();
+        lanes
+            .map(|set| (self.place(&set.name).unwrap(), set.clone()))
+            .collect()
+    }
+
+    pub fn place(&self, name: &LaneName) -> Option<u8> {
+        self.table
+            .iter()
+            .position(|lane| lane == name)
+            .map(|i| i as u8)
+    }
+
+    pub fn issued(&self, lane: u8) -> u64 {
+        self.tokens.keys().filter(|id| id.0 == lane).count() as u64
+    }
+
+    pub fn waiting(&self, lane: u8) -> Vec<u64> {
+        let tokens = self.tokens.iter();
+        let waiting = tokens.filter(|(id, t)| id.0 == lane && t.state == State::Waiting);
+        waiting.map(|(id, _)| id.1).collect()
+    }
+
+    fn free(&self) -> u64 {
+        u64::from(self.settings.seats).saturating_sub(self.held())
+    }
+
+    fn units(&self) -> u64 {
+        let taken = self.gone_for(Reason::Completed) + self.held();
+        let quota = self.settings.quota;
+        quota.map_or(u64::MAX, |q| q.total.saturating_sub(taken))
+    }
+
+    pub fn sold_out(&self) -> bool {
+        let quota = self.settings.quota;
+        quota.is_some_and(|q| self.gone_for(Reason::Completed) >= q.total)
+    }
+
+    pub fn hopeless(&self) -> bool {
+        let in_all = self.gone_for(Reason::Completed) + self.live();
+        let most = |q: nowserving_line::Quota| q.total * u64::from(100 + q.standby_percent) / 100;
+        self.sold_out() || self.settings.quota.is_some_and(|q| in_all >= most(q))
+    }
+
+    fn saved_units(&self) -> u64 {
+        let rate = self.settings.admission_rate;
+        rate.map_or(u64::MAX, |_| (self.saved / UNIT) as u64)
+    }
+
+    pub fn may_admit_but_for_rate(&self) -> bool {
+        let admits = matches!(self.phase(), Phase::Open | Phase::Draining);
+        admits && self.free() > 0 && self.units() > 0
+    }
+
+    pub fn may_admit(&self) -> bool {
+        self.may_admit_but_for_rate() && self.saved_units() > 0
+    }
+
+    /// Millisecond by millisecond.
+    pub fn pass(&mut self, ms: u64) {
+        if let Some(rate) = self.settings.admission_rate {
+            let full = u128::from(rate.burst) * UNIT;
+            for _ in 0..ms {
+                if self.saved == full {
+                    break;
+                }
+                self.saved = (self.saved + u128::from(rate.per_second_micro)).min(full);
+            }
+        }
+    }
+
+    /// Who is next over all lanes.
+    pub fn next(&self) -> Option<Id> {
+        let mut best: Option<((bool, i64), Id)> = None;
+        for (lane, set) in self.lanes() {
+            let Some(first) = self.waiting(lane).first().copied() else {
+                continue;
+            };
+            let entered = self.tokens[&(lane, first)].entered_at_ms as i64;
+            let key = (!set.absolute, entered - set.boost_ms as i64);
+            if best.is_none_or(|(least, _)| key < least) {
+                best = Some((key, (lane, first)));
+            }
+        }
+        best.map(|(_, id)| id)
+    }
+
+    /// How many numbers the lane could give.
+    pub fn room(&self, lane: u8, set: &LaneSettings) -> u64 {
+        let phase = self.phase();
+        if self.hopeless() || phase == Phase::Draining || phase == Phase::Closed {
+            return 0;
+        }
         let limit = u64::from(self.settings.seats) + u64::from(self.settings.queue_limit);
-        if self.deleting {
-            0
-        } else {
-            limit.saturating_sub(self.live())
+        let mut room = limit.saturating_sub(self.live());
+        if let Some(q) = self.settings.quota {
+            let most = q.total * u64::from(100 + q.standby_percent) / 100;
+            room = room.min(most - self.gone_for(Reason::Completed) - self.live());
         }
+        if let Some(own) = set.queue_limit {
+            let nobody = self.count(State::Waiting) == 0;
+            let at_once = if nobody && phase == Phase::Open {
+                self.free().min(self.units()).min(self.saved_units())
+            } else {
+                0
+            };
+            let waiting = self.waiting(lane).len() as u64;
+            room = room.min((u64::from(own) + at_once).saturating_sub(waiting));
+        }
+        room
     }
 
-    pub fn first_waiting(&self) -> Option<usize> {
-        self.tokens.iter().position(|t| t.state == State::Waiting)
+    /// Also of a lane that was removed.
+    pub fn admitted_through(&self, lane: u8) -> u64 {
+        let listed = self.lanes();
+        let alone = listed.len() == 1 && listed[0].0 == lane;
+        match self.waiting(lane).first() {
+            Some(first) => first - 1,
+            None if alone
+                && self.settings.admission_rate.is_none()
+                && self.phase() == Phase::Open =>
+            {
+                self.issued(lane) + self.free().min(self.units())
+            }
+            None => self.issued(lane),
+        }
     }
 
     /// (done_through, admitted_through, accepts_through, next_token), as the contract words them.
-    pub fn pointers(&self) -> (u64, u64, u64, u64) {
-        let next = self.tokens.len() as u64 + 1;
-        let prefix = self.tokens.iter().take_while(|t| t.state == State::Gone);
-        let admitted = match self.first_waiting() {
-            Some(first) => first as u64,
-            None => next - 1 + self.free(),
-        };
+    pub fn pointers(&self, lane: u8, set: &LaneSettings) -> (u64, u64, u64, u64) {
+        let next = self.issued(lane) + 1;
+        let gone = |token: &u64| self.tokens[&(lane, *token)].state == State::Gone;
         (
-            prefix.count() as u64,
-            admitted,
-            next - 1 + self.room(),
+            (1..next).take_while(gone).count() as u64,
+            self.admitted_through(lane),
+            next - 1 + self.room(lane, set),
             next,
         )
     }
 
     /// 1 + the number of those still waiting before it.
-    pub fn position(&self, token: u64) -> u64 {
-        let before = self.tokens[..token as usize - 1].iter();
-        1 + before.filter(|t| t.state == State::Waiting).count() as u64
+    pub fn position(&self, id: Id) -> u64 {
+        let waiting = self.waiting(id.0);
+        1 + waiting.iter().filter(|token| **token < id.1).count() as u64
     }
 
     pub fn remembers(&self, tok: &Tok, kept: usize) -> bool {
-        tok.gone_no + kept > self.gone
+        tok.gone_no.is_some_and(|no| no + kept > self.gone)
     }
 
-    pub fn find(&self, key: &[u8]) -> Option<u64> {
-        let mut tokens = (1..).zip(&self.tokens);
+    pub fn find(&self, key: &[u8]) -> Option<Id> {
+        let mut tokens = self.tokens.iter();
         let found = tokens.find(|(_, t)| t.state != State::Gone && t.key.as_deref() == Some(key));
-        found.map(|(token, _)| token)
+        found.map(|(id, _)| *id)
     }
 
-    pub fn stage(&self, token: u64) -> Option<Stage> {
-        let t = &self.tokens[token as usize - 1];
+    /// What a token is now.
+    pub fn resolve(&self, id: Id, kept: usize) -> Id {
+        let mut last = id;
+        while let Some(to) = self.tokens.get(&last).and_then(|tok| tok.moved_to) {
+            last = to;
+        }
+        let live = self
+            .tokens
+            .get(&last)
+            .is_some_and(|t| t.state != State::Gone);
+        let remembered = self
+            .tokens
+            .get(&id)
+            .is_some_and(|t| self.remembers(t, kept));
+        if live || remembered { last } else { id }
+    }
+
+    pub fn stage(&self, id: Id) -> Option<Stage> {
+        let t = &self.tokens[&id];
         Some(match t.state {
             State::Waiting => Stage::Waiting { seen_ms: t.seen_ms },
             State::Admitted => Stage::Admitted {
@@ -128,16 +280,16 @@ impl NaiveLine {
         })
     }
 
-    pub fn event(&mut self, token: u64, what: TokenChange, at_ms: u64, events: Events<'_>) {
+    pub fn event(&mut self, id: Id, what: TokenChange, at_ms: u64, events: Events<'_>) {
         self.version += 1;
         events.push(Event::Token {
             line: self.name.clone(),
             incarnation: self.incarnation,
             version: self.version,
             at_ms,
-            lane: "normal".try_into().unwrap(),
-            lane_id: 0,
-            token,
+            lane: self.table[usize::from(id.0)].clone(),
+            lane_id: id.0,
+            token: id.1,
             what,
         });
     }
@@ -153,47 +305,85 @@ impl NaiveLine {
         });
     }
 
-    pub fn admit(&mut self, most: u64, now_ms: u64, events: Events<'_>) {
-        for _ in 0..most {
-            let (true, Some(first)) = (self.free() > 0, self.first_waiting()) else {
-                return;
-            };
-            self.tokens[first].state = State::Admitted;
-            self.tokens[first].deadline_ms = now_ms + self.settings.claim_timeout_ms;
-            self.event(first as u64 + 1, TokenChange::Admitted, now_ms, events);
-        }
+    pub fn note(&mut self, id: Id, what: JournaledToken, at_ms: u64) {
+        self.journal.push(JournalEntry {
+            version: self.version,
+            at_ms,
+            what: Journaled::Token {
+                lane: id.0,
+                token: id.1,
+                entered_at_ms: self.tokens[&id].entered_at_ms,
+                what,
+            },
+        });
     }
 
-    pub fn end(&mut self, token: u64, reason: Reason, now_ms: u64, events: Events<'_>) {
-        self.gone += 1;
-        let gone_no = self.gone;
-        let tok = &mut self.tokens[token as usize - 1];
+    /// The number is the next of its lane.
+    pub fn issue(&mut self, lane: u8, tok: Tok) -> Id {
+        let id = (lane, self.issued(lane) + 1);
+        self.tokens.insert(id, tok);
+        self.version += 1;
+        id
+    }
+
+    pub fn admit(&mut self, most: u64, now_ms: u64, events: Events<'_>) -> u64 {
+        for done in 0..most {
+            let (true, Some(id)) = (self.may_admit(), self.next()) else {
+                return done;
+            };
+            if self.settings.admission_rate.is_some() {
+                self.saved -= UNIT;
+                self.admissions.push(now_ms);
+            }
+            let deadline_ms = now_ms + self.settings.claim_timeout_ms;
+            let tok = self.tokens.get_mut(&id).unwrap();
+            tok.state = State::Admitted;
+            tok.deadline_ms = deadline_ms;
+            self.event(id, TokenChange::Admitted, now_ms, events);
+            let (_, set) = self.lanes().into_iter().find(|(l, _)| *l == id.0).unwrap();
+            let (absolute, boost_ms) = (set.absolute, set.boost_ms);
+            self.note(id, JournaledToken::Admitted { absolute, boost_ms }, now_ms);
+        }
+        most
+    }
+
+    pub fn end(&mut self, id: Id, reason: Reason, now_ms: u64, events: Events<'_>) {
+        // What was moved to it first, oldest first: numbers of any lane, so by who leads to whom.
+        let mut was = vec![id];
+        while let Some((old, _)) = self.tokens.iter().find(|(_, t)| t.moved_to == Some(was[0])) {
+            was.insert(0, *old);
+        }
+        for id in was {
+            self.gone += 1;
+            self.tokens.get_mut(&id).unwrap().gone_no = Some(self.gone);
+        }
+        let tok = self.tokens.get_mut(&id).unwrap();
         let was_waiting = tok.state == State::Waiting;
         tok.state = State::Gone;
         tok.reason = Some(reason);
-        tok.gone_no = gone_no;
         let what = TokenChange::Gone {
             reason,
             was_waiting,
         };
-        self.event(token, what, now_ms, events);
+        self.event(id, what, now_ms, events);
+        self.note(id, JournaledToken::Gone(reason), now_ms);
     }
 
-    pub fn work(&mut self, work_max: u32, now_ms: u64, events: Events<'_>) {
-        if !self.deleting {
-            return self.admit(u64::from(work_max), now_ms, events);
+    /// Whom to call, over all lanes.
+    pub fn to_call(&self) -> Vec<Id> {
+        let mut call = Vec::new();
+        for (lane, _) in self.lanes() {
+            let first = self.waiting(lane).into_iter();
+            let first = first.take(self.settings.call_ahead as usize);
+            call.extend(first.map(|token| (lane, token)));
         }
-        for _ in 0..work_max {
-            let live = self.tokens.iter().position(|t| t.state != State::Gone);
-            let Some(live) = live else { return };
-            self.end(live as u64 + 1, Reason::Closed, now_ms, events);
-        }
+        call.retain(|id| !self.tokens[id].called);
+        call
     }
 
     pub fn check(&self, at: TokenRef) -> Result<(), Refused> {
-        let known = at.incarnation == self.incarnation && at.lane == 0;
-        let issued = (1..=self.tokens.len() as u64).contains(&at.token);
-        if known && issued {
+        let known = at.incarnation == self.incarnation;
+        if known && self.tokens.contains_key(&(at.lane, at.token)) {
             Ok(())
         } else {
             Err(Refused::TicketInvalid)

@@ -1,50 +1,86 @@
 //! The operations on the naive line.
 
 use nowserving_line::{
-    Change, LineChange, Op, Reason, RecycleItem, Refused, SettingsPatch, State, TokenChange,
+    BadField, JournalEntry, Journaled, JournaledToken, LaneName, LineChange, Op, Phase, Reason,
+    RecycleItem, Refused, Settings, SettingsPatch, State, TokenChange, TokenRef,
 };
 
-use crate::naive::{Answer, Events, NaiveLine, Tok};
+use crate::naive::{Answer, Events, Id, NaiveLine, Tok};
+use crate::shard::Entry;
+
+fn bad(field: &'static str) -> Refused {
+    BadField::new(field, "").into()
+}
 
 impl NaiveLine {
+    /// What is left to do, but for what follows every operation.
+    pub fn work(&mut self, entry: &mut Entry<'_>) {
+        if self.phase() != Phase::Closed {
+            let most = u64::from(entry.work);
+            entry.work -= self.admit(most, entry.now_ms, entry.events) as u32;
+            return;
+        }
+        while entry.work > 0 {
+            let mut tokens = self.tokens.iter();
+            let live = tokens.find(|(_, t)| t.state != State::Gone);
+            let Some((id, _)) = live else { return };
+            self.end(*id, Reason::Closed, entry.now_ms, entry.events);
+            entry.work -= 1;
+        }
+    }
+
+    /// What follows every operation.
+    pub fn settle(&mut self, entry: &mut Entry<'_>) {
+        if self.phase() == Phase::Closed {
+            return;
+        }
+        if self.sold_out() {
+            for (lane, _) in self.lanes() {
+                for token in self.waiting(lane) {
+                    if entry.work == 0 {
+                        return;
+                    }
+                    entry.work -= 1;
+                    self.end((lane, token), Reason::SoldOut, entry.now_ms, entry.events);
+                }
+            }
+            return;
+        }
+        for id in self.to_call() {
+            if entry.work == 0 {
+                return;
+            }
+            entry.work -= 1;
+            self.tokens.get_mut(&id).unwrap().called = true;
+            self.event(id, TokenChange::CallAhead, entry.now_ms, entry.events);
+        }
+    }
+
     pub fn configure(
         &mut self,
         patch: &SettingsPatch,
         if_version: Option<u64>,
-        work_max: u32,
-        now_ms: u64,
-        events: Events<'_>,
+        entry: &mut Entry<'_>,
     ) -> Result<Answer, Refused> {
-        if self.deleting {
+        if self.deleting || (self.settings.phase == Phase::Closed && self.live() > 0) {
             return Err(Refused::LineClosed);
         }
         if if_version.is_some_and(|v| v < self.settings_version || v > self.version) {
             return Err(Refused::VersionConflict);
         }
-        let mut settings = self.settings.clone();
-        if let Some(Change::Set(seats)) = patch.seats {
-            settings.seats = seats;
+        let new = patched(&self.settings, patch);
+        let listed = |name: &LaneName| new.lanes.iter().any(|set| set.name == *name);
+        let in_use = |lane: u8| {
+            let mut tokens = self.tokens.iter();
+            tokens.any(|(id, t)| id.0 == lane && t.state != State::Gone)
+        };
+        let mut table = (0..).zip(&self.table);
+        if table.any(|(lane, name)| in_use(lane) && !listed(name)) {
+            return Err(bad("lanes"));
         }
-        if let Some(Change::Set(queue_limit)) = patch.queue_limit {
-            settings.queue_limit = queue_limit;
-        }
-        if let Some(Change::Set(idle_ms)) = patch.waiting_idle_timeout_ms {
-            settings.waiting_idle_timeout_ms = idle_ms;
-        }
-        if let Some(Change::Set(claim_ms)) = patch.claim_timeout_ms {
-            settings.claim_timeout_ms = claim_ms;
-        }
-        if let Some(Change::Set(checkout_ms)) = patch.checkout_timeout_ms {
-            settings.checkout_timeout_ms = checkout_ms;
-        }
-        if let Some(Change::Set(max_ms)) = patch.checkout_max_ms {
-            settings.checkout_max_ms = max_ms;
-        }
-        if settings != self.settings {
-            self.settings = settings;
-            self.line_event(LineChange::Configured, now_ms, events);
-            self.settings_version = self.version;
-            self.work(work_max, now_ms, events);
+        if new != self.settings {
+            self.switch(new, entry);
+            self.work(entry);
         }
         Ok(Answer::Line {
             incarnation: self.incarnation,
@@ -52,20 +88,48 @@ impl NaiveLine {
         })
     }
 
-    pub fn delete(
-        &mut self,
-        force: bool,
-        work_max: u32,
-        now_ms: u64,
-        events: Events<'_>,
-    ) -> Result<Answer, Refused> {
+    fn switch(&mut self, new: Settings, entry: &mut Entry<'_>) {
+        let old = std::mem::replace(&mut self.settings, new.clone());
+        if old.admission_rate != new.admission_rate {
+            self.admissions.clear();
+            let full = new
+                .admission_rate
+                .map_or(0, |r| u128::from(r.burst) * 1_000_000_000);
+            let kept = old.admission_rate.map_or(full, |_| self.saved);
+            self.saved = kept.min(full);
+        }
+        for set in &new.lanes {
+            if !self.table.contains(&set.name) {
+                self.table.push(set.name.clone());
+            }
+        }
+        let phase = new.phase;
+        if (Settings {
+            phase,
+            ..old.clone()
+        }) != new
+        {
+            self.line_event(LineChange::Configured, entry.now_ms, entry.events);
+        }
+        if old.phase != phase {
+            self.line_event(LineChange::Phase { phase }, entry.now_ms, entry.events);
+        }
+        self.settings_version = self.version;
+        self.journal.push(JournalEntry {
+            version: self.version,
+            at_ms: entry.now_ms,
+            what: Journaled::Configured,
+        });
+    }
+
+    pub fn delete(&mut self, force: bool, entry: &mut Entry<'_>) -> Result<Answer, Refused> {
         if !self.deleting {
-            if self.live() > 0 && !force {
+            if self.live() > 0 && !force && self.settings.phase != Phase::Closed {
                 return Err(Refused::LineNotEmpty);
             }
             self.deleting = true;
             self.version += 1;
-            self.work(work_max, now_ms, events);
+            self.work(entry);
         }
         Ok(Answer::Remaining(self.live()))
     }
@@ -73,54 +137,67 @@ impl NaiveLine {
     pub fn enter(
         &mut self,
         key: Option<&[u8]>,
-        now_ms: u64,
-        events: Events<'_>,
+        lane: Option<&LaneName>,
+        entry: &mut Entry<'_>,
     ) -> Result<Answer, Refused> {
-        if let Some(token) = key.and_then(|key| self.find(key)) {
-            self.tokens[token as usize - 1].seen_ms = now_ms;
-            return Ok(Answer::Token(token));
+        let now_ms = entry.now_ms;
+        if let Some(id) = key.and_then(|key| self.find(key)) {
+            let tok = self.tokens.get_mut(&id).unwrap();
+            tok.seen_ms = tok.seen_ms.max(now_ms);
+            return Ok(Answer::Token(id));
         }
-        if self.deleting {
+        if matches!(self.phase(), Phase::Draining | Phase::Closed) {
             return Err(Refused::LineClosed);
         }
-        // The contract's own words for it.
-        let (_, _, accepts_through, next_token) = self.pointers();
-        if next_token > accepts_through {
+        let mut lanes = self.lanes().into_iter();
+        let found = lanes.find(|(_, set)| lane.is_none_or(|lane| set.name == *lane));
+        let (lane, set) = found.ok_or_else(|| bad("lane"))?;
+        let (_, admitted_through, accepts_through, next) = self.pointers(lane, &set);
+        if self.hopeless() {
+            return Err(Refused::SoldOut);
+        }
+        if next > accepts_through {
             return Err(Refused::LineFull);
         }
-        let nobody_waits = self.first_waiting().is_none();
-        self.tokens.push(Tok {
-            key: key.map(<[u8]>::to_vec),
-            entered_at_ms: now_ms,
-            seen_ms: now_ms,
-            deadline_ms: 0,
-            claimed_at_ms: 0,
-            epoch: None,
-            state: State::Waiting,
-            reason: None,
-            gone_no: 0,
-        });
-        self.version += 1;
-        if nobody_waits {
-            self.admit(1, now_ms, events);
+        let id = self.issue(
+            lane,
+            Tok {
+                key: key.map(Into::into),
+                entered_at_ms: now_ms,
+                seen_ms: now_ms,
+                deadline_ms: 0,
+                claimed_at_ms: 0,
+                epoch: None,
+                state: State::Waiting,
+                reason: None,
+                gone_no: None,
+                released: false,
+                moved_to: None,
+                called: false,
+            },
+        );
+        if self.count(State::Waiting) == 1 {
+            self.admit(1, now_ms, entry.events);
         }
-        Ok(Answer::Token(next_token))
+        let promised = next <= admitted_through;
+        let waits = self.tokens[&id].state == State::Waiting;
+        assert!(!(promised && waits), "what is promised is kept");
+        Ok(Answer::Token(id))
     }
 
-    pub fn recycle(
-        &mut self,
-        items: &[RecycleItem],
-        work_max: u32,
-        now_ms: u64,
-        events: Events<'_>,
-    ) -> Answer {
-        let (mut ended, mut seats) = (0, 0);
-        if self.deleting {
+    pub fn recycle(&mut self, items: &[RecycleItem], entry: &mut Entry<'_>) -> Answer {
+        if self.phase() == Phase::Closed {
             return Answer::Recycled(0);
         }
-        for item in items.iter().take(work_max as usize) {
-            let index = (item.token as usize).wrapping_sub(1);
-            let Some(tok) = self.tokens.get(index).filter(|_| item.lane == 0) else {
+        let now_ms = entry.now_ms;
+        let (mut ended, mut seats) = (0, 0);
+        for item in items {
+            if entry.work == 0 {
+                break;
+            }
+            entry.work -= 1;
+            let id = (item.lane, item.token);
+            let Some(tok) = self.tokens.get(&id) else {
                 continue;
             };
             let (clock_ms, due, reason) = match tok.state {
@@ -139,10 +216,10 @@ impl NaiveLine {
             if due && (tok.state, clock_ms) == (item.state, item.clock_ms) {
                 ended += 1;
                 seats += u64::from(tok.state != State::Waiting);
-                self.end(item.token, reason, now_ms, events);
+                self.end(id, reason, now_ms, entry.events);
             }
         }
-        self.admit(seats, now_ms, events);
+        self.admit(seats, now_ms, entry.events);
         Answer::Recycled(ended)
     }
 
@@ -150,8 +227,7 @@ impl NaiveLine {
         &mut self,
         op: &Op,
         kept: usize,
-        now_ms: u64,
-        events: Events<'_>,
+        entry: &mut Entry<'_>,
     ) -> Result<Answer, Refused> {
         let at = match op {
             Op::Claim { at, .. }
@@ -161,12 +237,14 @@ impl NaiveLine {
             other => panic!("not an operation on a token: {other:?}"),
         };
         self.check(at)?;
-        let answer = Ok(Answer::Token(at.token));
-        let tok = &self.tokens[at.token as usize - 1];
+        let id = self.resolve((at.lane, at.token), kept);
+        let answer = Ok(Answer::Token(id));
+        let tok = &self.tokens[&id];
         let reason = tok.reason.filter(|_| self.remembers(tok, kept));
         match (op, reason) {
             // Asking again for what ended it.
             (Op::Leave { .. }, Some(Reason::Left)) => answer,
+            (Op::Claim { .. }, Some(Reason::Completed)) if tok.released => answer,
             (Op::Complete { epoch, .. }, Some(Reason::Completed)) => {
                 let stale = epoch.is_some() && *epoch != tok.epoch;
                 if stale {
@@ -176,30 +254,27 @@ impl NaiveLine {
                 }
             }
             _ if tok.state == State::Gone => Err(Refused::TokenGone(reason)),
-            _ if self.deleting => Err(Refused::LineClosed),
-            _ => self.live_op(op, at.token, now_ms, events).and(answer),
+            _ if self.phase() == Phase::Closed => Err(Refused::LineClosed),
+            _ => self.live_op(op, id, entry.now_ms, entry.events).and(answer),
         }
     }
 
-    fn live_op(
-        &mut self,
-        op: &Op,
-        token: u64,
-        now_ms: u64,
-        events: Events<'_>,
-    ) -> Result<(), Refused> {
-        let tok = &self.tokens[token as usize - 1];
+    fn live_op(&mut self, op: &Op, id: Id, now_ms: u64, events: Events<'_>) -> Result<(), Refused> {
+        let tok = &self.tokens[&id];
         let state = tok.state;
         let held = u64::from(state != State::Waiting);
         if let Op::Leave { .. } = op {
-            self.end(token, Reason::Left, now_ms, events);
+            self.end(id, Reason::Left, now_ms, events);
             self.admit(held, now_ms, events);
             return Ok(());
         }
         match (state, op) {
             (State::Waiting, _) => return Err(Refused::NotAdmitted),
             (State::InCheckout, Op::Claim { .. }) => return Ok(()),
-            (State::Admitted, Op::Claim { .. }) => return self.claim(token, now_ms, events),
+            (State::Admitted, Op::Claim { .. }) => {
+                self.claim(id, now_ms, events);
+                return Ok(());
+            }
             (State::Admitted, _) => return Err(Refused::NotClaimed),
             _ => {}
         }
@@ -215,26 +290,123 @@ impl NaiveLine {
             let s = &self.settings;
             let end_ms = tok.claimed_at_ms + s.checkout_max_ms;
             let new_ms = (now_ms + s.checkout_timeout_ms).min(end_ms);
-            let tok = &mut self.tokens[token as usize - 1];
+            let tok = self.tokens.get_mut(&id).unwrap();
             tok.deadline_ms = tok.deadline_ms.max(new_ms);
             self.version += 1;
         } else {
-            self.end(token, Reason::Completed, now_ms, events);
+            self.end(id, Reason::Completed, now_ms, events);
             self.admit(held, now_ms, events);
         }
         Ok(())
     }
 
-    fn claim(&mut self, token: u64, now_ms: u64, events: Events<'_>) -> Result<(), Refused> {
+    fn claim(&mut self, id: Id, now_ms: u64, events: Events<'_>) {
         self.epoch += 1;
         let s = &self.settings;
         let lasts_ms = s.checkout_timeout_ms.min(s.checkout_max_ms);
-        let tok = &mut self.tokens[token as usize - 1];
+        let tok = self.tokens.get_mut(&id).unwrap();
         tok.state = State::InCheckout;
         tok.deadline_ms = now_ms + lasts_ms;
         tok.claimed_at_ms = now_ms;
         tok.epoch = Some(self.epoch);
-        self.event(token, TokenChange::Claimed, now_ms, events);
-        Ok(())
+        tok.released = self.settings.release_on_claim;
+        self.event(id, TokenChange::Claimed, now_ms, events);
+        if self.settings.release_on_claim {
+            self.end(id, Reason::Completed, now_ms, events);
+            self.admit(1, now_ms, events);
+        }
     }
+
+    pub fn move_token(
+        &mut self,
+        (lane, token): (&LaneName, u64),
+        to: &LaneName,
+        kept: usize,
+        entry: &mut Entry<'_>,
+    ) -> Result<Answer, Refused> {
+        let from = self.place(lane).ok_or_else(|| bad("lane"))?;
+        let mut lanes = self.lanes().into_iter();
+        let to = lanes.find(|(_, set)| set.name == *to);
+        let (to, set) = to.ok_or_else(|| bad("to"))?;
+        if !self.tokens.contains_key(&(from, token)) {
+            return Err(Refused::TokenNotFound);
+        }
+        let id = self.resolve((from, token), kept);
+        let tok = self.tokens[&id].clone();
+        let moves = self.moves(id);
+        match tok.state {
+            State::Gone => {
+                let reason = tok.reason.filter(|_| self.remembers(&tok, kept));
+                return Err(Refused::TokenGone(reason));
+            }
+            _ if self.phase() == Phase::Closed => return Err(Refused::LineClosed),
+            _ if id.0 == to && id != (from, token) => return Ok(Answer::Token(id)),
+            _ if id.0 == to => return Err(bad("to")),
+            State::Waiting => {}
+            _ => return Err(Refused::NotWaiting),
+        }
+        if moves >= 16 {
+            return Err(bad("token"));
+        }
+        if set
+            .queue_limit
+            .is_some_and(|n| self.waiting(to).len() as u64 >= n.into())
+        {
+            return Err(Refused::LineFull);
+        }
+        let called = false;
+        let new = self.issue(to, Tok { called, ..tok });
+        let old = self.tokens.get_mut(&id).unwrap();
+        old.state = State::Gone;
+        old.reason = Some(Reason::Moved);
+        old.moved_to = Some(new);
+        let what = TokenChange::Moved {
+            to_lane: set.name,
+            to: TokenRef {
+                incarnation: self.incarnation,
+                lane: new.0,
+                token: new.1,
+            },
+        };
+        self.event(id, what, entry.now_ms, entry.events);
+        let (to_lane, to) = new;
+        self.note(id, JournaledToken::Moved { to_lane, to }, entry.now_ms);
+        Ok(Answer::Token(new))
+    }
+
+    fn moves(&self, mut id: Id) -> usize {
+        let mut moves = 0;
+        while let Some((old, _)) = self.tokens.iter().find(|(_, t)| t.moved_to == Some(id)) {
+            id = *old;
+            moves += 1;
+        }
+        moves
+    }
+}
+
+fn patched(old: &Settings, patch: &SettingsPatch) -> Settings {
+    use nowserving_line::Change::{Set, Unset};
+    let mut new = old.clone();
+    macro_rules! set {
+        ($($field:ident)*) => {
+            $(if let Some(Set(value)) = &patch.$field {
+                new.$field = value.clone();
+            })*
+        };
+    }
+    set! {
+        seats queue_limit waiting_idle_timeout_ms claim_timeout_ms checkout_timeout_ms
+        checkout_max_ms lanes call_ahead phase release_on_claim
+    }
+    macro_rules! option {
+        ($($field:ident)*) => {
+            $(match &patch.$field {
+                Some(Set(value)) => new.$field = Some(value.clone()),
+                Some(Unset) => new.$field = None,
+                None => {}
+            })*
+        };
+    }
+    option!(admission_rate quota position_cap);
+    new
 }

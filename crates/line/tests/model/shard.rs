@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_line::{LineChange, LineName, Op, Refused, Settings};
+use nowserving_line::{Event, LineChange, LineName, Op, Refused, Settings};
 
-use crate::naive::{Answer, Events, NaiveLine};
+use crate::naive::{Answer, Events, NaiveLine, UNIT};
 
 #[derive(Debug, Default)]
 pub struct Naive {
@@ -17,6 +17,14 @@ pub struct Naive {
     pub gone_kept: usize,
 }
 
+/// The log entry of an operation.
+pub struct Entry<'a> {
+    pub now_ms: u64,
+    /// What is left of its work limit.
+    pub work: u32,
+    pub events: &'a mut Vec<Event>,
+}
+
 impl Naive {
     pub fn apply(
         &mut self,
@@ -25,23 +33,22 @@ impl Naive {
         op: &Op,
         events: Events<'_>,
     ) -> Result<Answer, Refused> {
-        self.now_ms = self.now_ms.max(now_ms);
-        let now_ms = self.now_ms;
-        let (name, work_max, kept) = match op {
+        let passed_ms = now_ms.saturating_sub(self.now_ms);
+        for line in self.lines.values_mut() {
+            line.pass(passed_ms);
+        }
+        self.now_ms += passed_ms;
+        let mut entry = Entry {
+            now_ms: self.now_ms,
+            work: self.work_max,
+            events,
+        };
+        let name = match op {
             Op::Stamp => return Ok(Answer::Nothing),
             Op::Create { line, settings } => {
-                return self.create(line, settings, incarnation_of_new, events);
+                return self.create(line, settings, incarnation_of_new, entry.events);
             }
-            Op::Configure { line, .. }
-            | Op::Delete { line, .. }
-            | Op::Enter { line, .. }
-            | Op::Claim { line, .. }
-            | Op::Renew { line, .. }
-            | Op::Complete { line, .. }
-            | Op::Leave { line, .. }
-            | Op::Recycle { line, .. }
-            | Op::Heard { line, .. }
-            | Op::Step { line, .. } => (line, self.work_max, self.gone_kept),
+            _ => op.line().unwrap(),
         };
         let line = self.lines.get_mut(name);
         let current = line.as_ref().map(|l| l.incarnation);
@@ -53,34 +60,20 @@ impl Naive {
             return Ok(Answer::Nothing);
         }
         let line = line.ok_or(Refused::LineNotFound)?;
-        let answer = match op {
-            Op::Configure {
-                patch, if_version, ..
-            } => line.configure(patch, *if_version, work_max, now_ms, events),
-            Op::Delete { force, .. } => line.delete(*force, work_max, now_ms, events),
-            Op::Enter { key, .. } => line.enter(key.as_deref(), now_ms, events),
-            Op::Recycle { tokens, .. } => Ok(line.recycle(tokens, work_max, now_ms, events)),
-            Op::Heard { tokens, .. } => {
-                for (_, token, heard_ms) in tokens {
-                    if let Some(tok) = line.tokens.get_mut((*token as usize).wrapping_sub(1)) {
-                        tok.seen_ms = tok.seen_ms.max((*heard_ms).min(now_ms));
-                    }
-                }
-                Ok(Answer::Nothing)
-            }
-            Op::Step { .. } => {
-                line.work(work_max, now_ms, events);
-                Ok(Answer::Nothing)
-            }
-            _ => line.token_op(op, kept, now_ms, events),
-        };
+        let mut answer = on_line(line, op, self.gone_kept, &mut entry)?;
+        line.settle(&mut entry);
+        match &mut answer {
+            Answer::Line { version, .. } => *version = line.version,
+            Answer::Remaining(remaining) => *remaining = line.live(),
+            _ => {}
+        }
         if line.deleting && line.live() == 0 {
-            line.line_event(LineChange::Deleted, now_ms, events);
+            line.line_event(LineChange::Deleted, entry.now_ms, entry.events);
             self.version_floor = self.version_floor.max(line.version);
             self.epoch_floor = self.epoch_floor.max(line.epoch);
             self.lines.remove(name);
         }
-        answer
+        Ok(answer)
     }
 
     fn create(
@@ -93,6 +86,7 @@ impl Naive {
         if self.lines.contains_key(name) {
             return Err(Refused::LineExists);
         }
+        let full = settings.admission_rate.map_or(0, |rate| rate.burst);
         let mut line = NaiveLine {
             name: name.clone(),
             incarnation,
@@ -101,8 +95,12 @@ impl Naive {
             settings: settings.clone(),
             settings_version: self.version_floor + 1,
             deleting: false,
-            tokens: Vec::new(),
+            table: settings.lanes.iter().map(|set| set.name.clone()).collect(),
+            tokens: BTreeMap::new(),
             gone: 0,
+            saved: u128::from(full) * UNIT,
+            admissions: Vec::new(),
+            journal: Vec::new(),
         };
         line.line_event(LineChange::Created, self.now_ms, events);
         let version = line.version;
@@ -111,5 +109,38 @@ impl Naive {
             incarnation,
             version,
         })
+    }
+}
+
+fn on_line(
+    line: &mut NaiveLine,
+    op: &Op,
+    kept: usize,
+    entry: &mut Entry<'_>,
+) -> Result<Answer, Refused> {
+    match op {
+        Op::Configure {
+            patch, if_version, ..
+        } => line.configure(patch, *if_version, entry),
+        Op::Delete { force, .. } => line.delete(*force, entry),
+        Op::Enter { key, lane, .. } => line.enter(key.as_deref(), lane.as_ref(), entry),
+        Op::Move {
+            lane, token, to, ..
+        } => line.move_token((lane, *token), to, kept, entry),
+        Op::Recycle { tokens, .. } => Ok(line.recycle(tokens, entry)),
+        Op::Heard { tokens, .. } => {
+            for (lane, token, heard_ms) in tokens {
+                let id = line.resolve((*lane, *token), kept);
+                if let Some(tok) = line.tokens.get_mut(&id) {
+                    tok.seen_ms = tok.seen_ms.max((*heard_ms).min(entry.now_ms));
+                }
+            }
+            Ok(Answer::Nothing)
+        }
+        Op::Step { .. } => {
+            line.work(entry);
+            Ok(Answer::Nothing)
+        }
+        _ => line.token_op(op, kept, entry),
     }
 }

@@ -1,0 +1,306 @@
+//! Lanes: who is next, what overtakes whom, and moving between them.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Shard, shop};
+use nowserving_line::{
+    Change, Event, LANE_TABLE_MAX, LaneSettings, Limits, Lines, MOVES_MAX, Op, Reason, Refused,
+    Settings, SettingsPatch, State, TokenChange, TokenRef,
+};
+use proptest::prelude::*;
+
+fn lane(name: &str, boost_ms: u64) -> LaneSettings {
+    LaneSettings {
+        boost_ms,
+        ..LaneSettings::new(name.try_into().unwrap())
+    }
+}
+
+fn with_lanes(seats: u32, queue_limit: u32, lanes: Vec<LaneSettings>) -> Shard {
+    let settings = Settings {
+        lanes,
+        ..Settings::new(seats, queue_limit)
+    };
+    Shard::with_shop(Limits::default(), settings)
+}
+
+fn lanes(lanes: Vec<LaneSettings>) -> SettingsPatch {
+    SettingsPatch {
+        lanes: Some(Change::Set(lanes)),
+        ..SettingsPatch::default()
+    }
+}
+
+fn refused_field<T: std::fmt::Debug>(refused: Result<T, Refused>) -> &'static str {
+    match refused {
+        Err(Refused::BadField(bad)) => bad.field,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Who got the seat last, as (lane in the table, number).
+fn newest(shard: &Shard) -> (u8, u64) {
+    let admitted = shard.events.iter().rev().find_map(|event| match event {
+        Event::Token {
+            lane_id,
+            token,
+            what: TokenChange::Admitted,
+            ..
+        } => Some((*lane_id, *token)),
+        _ => None,
+    });
+    admitted.unwrap()
+}
+
+fn leave(shard: &mut Shard, (lane, token): (u8, u64)) {
+    let at = TokenRef {
+        lane,
+        ..shard.at(token)
+    };
+    shard.status_of(&Op::Leave { line: shop(), at }).unwrap();
+}
+
+#[test]
+fn a_boost_of_ten_minutes_overtakes_ten_minutes() {
+    let minutes = 60_000;
+    let mut shard = with_lanes(1, 20, vec![lane("normal", 0), lane("vip", 10 * minutes)]);
+    shard.enter().unwrap();
+    let start_ms = shard.now_ms;
+    let early = shard.enter().unwrap().at;
+    shard.now_ms = start_ms + 1;
+    let later = shard.enter().unwrap().at;
+    // Ten minutes after the first of them, and less than that after the second.
+    shard.now_ms = start_ms + 10 * minutes;
+    let vip = shard.enter_in("vip").unwrap();
+    assert_eq!(vip.position, Some(1), "positions are of the lane");
+    let mut order = Vec::new();
+    let mut holder = (0, 1);
+    for _ in 0..3 {
+        leave(&mut shard, holder);
+        holder = newest(&shard);
+        order.push(holder);
+    }
+    // The first of them ties with the boosted one: the lane listed first.
+    assert_eq!(order, [(0, early.token), (1, 1), (0, later.token)]);
+}
+
+#[test]
+fn nobody_of_the_others_is_admitted_before_an_absolute_lane() {
+    let staff = LaneSettings {
+        absolute: true,
+        ..lane("staff", 0)
+    };
+    let mut shard = with_lanes(1, 20, vec![lane("normal", 600_000), staff]);
+    for _ in 0..3 {
+        shard.enter().unwrap();
+    }
+    shard.now_ms += 1_000_000;
+    shard.enter_in("staff").unwrap();
+    shard.leave(1).unwrap();
+    assert_eq!(newest(&shard), (1, 1));
+    let told = shard.line().explain(shard.at(2)).unwrap();
+    assert_eq!(told.overtakers.len(), 1);
+}
+
+#[test]
+fn a_lane_of_its_own_limit_takes_who_is_admitted_at_once() {
+    let tight = LaneSettings {
+        queue_limit: Some(1),
+        ..lane("vip", 0)
+    };
+    let mut shard = with_lanes(2, 10, vec![lane("normal", 0), tight]);
+    assert_eq!(
+        shard.board().lanes[1].accepts_through,
+        3,
+        "two seats and one that waits"
+    );
+    for token in 1..=3 {
+        assert_eq!(shard.enter_in("vip").unwrap().at.token, token);
+    }
+    assert_eq!(shard.enter_in("vip"), Err(Refused::LineFull));
+    let board = shard.board();
+    assert_eq!(board.lanes[1].accepts_through, 3);
+    assert_eq!(board.lanes[0].accepts_through, 9, "the line has room");
+    assert_eq!(board.lanes[0].admitted_through, 0, "nothing is promised");
+    shard.enter_in("normal").unwrap();
+    assert_eq!(shard.move_to("normal", 1, "vip"), Err(Refused::LineFull));
+}
+
+#[test]
+fn a_lane_goes_when_it_is_empty_and_returns_with_its_counter() {
+    let mut shard = with_lanes(1, 20, vec![lane("normal", 0), lane("vip", 0)]);
+    let gone = shard.enter_in("vip").unwrap().at;
+    assert_eq!(
+        refused_field(shard.try_set(lanes(vec![lane("normal", 0)]))),
+        "lanes"
+    );
+    leave(&mut shard, (1, 1));
+    shard.set(lanes(vec![lane("normal", 0)]));
+    assert_eq!(shard.board().lanes.len(), 1);
+    assert_eq!(shard.lane().admitted_through, 1, "one lane promises again");
+    assert_eq!(refused_field(shard.enter_in("vip")), "lane");
+    let status = shard.line().status(gone, 0).unwrap();
+    assert_eq!((status.state, status.lane.as_str()), (State::Gone, "vip"));
+    shard.lines = Lines::restore(shard.lines.dump()).unwrap();
+    shard.set(lanes(vec![
+        lane("vip", 7),
+        lane("web", 0),
+        lane("normal", 0),
+    ]));
+    let board = shard.board();
+    let shown = board
+        .lanes
+        .iter()
+        .map(|lane| (lane.lane.as_str(), lane.lane_id));
+    let shown: Vec<_> = shown.collect();
+    assert_eq!(shown, [("vip", 1), ("web", 2), ("normal", 0)]);
+    assert_eq!(
+        shard.enter().unwrap().at.token,
+        2,
+        "the first is the default; numbers go on"
+    );
+}
+
+#[test]
+fn a_line_knows_at_most_64_names() {
+    let mut shard = with_lanes(1, 20, vec![lane("lane-0", 0)]);
+    for n in 1..LANE_TABLE_MAX {
+        shard.set(lanes(vec![lane(&format!("lane-{n}"), 0)]));
+    }
+    let one_more = shard.try_set(lanes(vec![lane("lane-64", 0)]));
+    assert_eq!(refused_field(one_more), "lanes");
+    shard.set(lanes(vec![lane("lane-7", 0)]));
+    shard.enter().unwrap();
+    let dump = shard.lines.dump();
+    assert_eq!(Lines::restore(dump.clone()).unwrap().dump(), dump);
+}
+
+#[test]
+fn who_is_moved_is_known_by_every_old_ticket() {
+    let mut shard = with_lanes(1, 20, vec![lane("normal", 0), lane("vip", 0)]);
+    shard.enter().unwrap();
+    let entered_at_ms = shard.now_ms;
+    let first = shard.enter_as(Some("k")).unwrap().at;
+    shard.now_ms += 5_000;
+    let (mut here, mut there, mut token) = ("normal", "vip", first.token);
+    for n in 0..MOVES_MAX {
+        let moved = shard.move_to(here, token, there).unwrap();
+        assert_eq!(moved.entered_at_ms, Some(entered_at_ms));
+        assert_eq!(
+            shard.move_to(here, token, there).unwrap().at,
+            moved.at,
+            "again: the same"
+        );
+        assert_eq!(shard.line().status(first, 0).unwrap().at, moved.at);
+        assert_eq!(shard.line().find(b"k"), Some(moved.at));
+        assert_eq!(shard.line().counts().gone_for(Reason::Moved), n as u64 + 1);
+        token = moved.at.token;
+        std::mem::swap(&mut here, &mut there);
+    }
+    let too_often = shard.move_to(here, token, there);
+    assert_eq!(refused_field(too_often), "token");
+    shard.lines = Lines::restore(shard.lines.dump()).unwrap();
+    leave(&mut shard, (0, 1));
+    let last = shard.line().status(first, 0).unwrap();
+    assert_eq!((last.at.token, last.state), (token, State::Admitted));
+    assert_eq!(shard.move_to("vip", 1, "vip"), Err(Refused::NotWaiting));
+    let claimed = shard.status_of(&Op::Claim {
+        line: shop(),
+        at: first,
+    });
+    assert_eq!(claimed.unwrap().at, last.at);
+    leave(&mut shard, (first.lane, first.token));
+    let status = shard.line().status(first, 0).unwrap();
+    assert_eq!(
+        (status.at, status.reason),
+        (last.at, Some(Some(Reason::Left)))
+    );
+    let again = shard.move_to("normal", first.token, "vip");
+    assert_eq!(again, Err(Refused::TokenGone(Some(Reason::Left))));
+}
+
+#[test]
+fn every_refusal_of_a_move() {
+    let mut shard = with_lanes(1, 20, vec![lane("normal", 0), lane("vip", 0)]);
+    shard.enter().unwrap();
+    shard.enter().unwrap();
+    assert_eq!(refused_field(shard.move_to("nowhere", 2, "vip")), "lane");
+    assert_eq!(refused_field(shard.move_to("normal", 2, "nowhere")), "to");
+    assert_eq!(refused_field(shard.move_to("normal", 2, "normal")), "to");
+    assert_eq!(
+        shard.move_to("normal", 3, "vip"),
+        Err(Refused::TokenNotFound)
+    );
+    assert_eq!(
+        shard.move_to("normal", 0, "vip"),
+        Err(Refused::TokenNotFound)
+    );
+    assert_eq!(shard.move_to("normal", 1, "vip"), Err(Refused::NotWaiting));
+    shard.move_to("normal", 2, "vip").unwrap();
+    assert!(matches!(
+        &shard.events[..],
+        [Event::Token { lane_id: 0, token: 2, what: TokenChange::Moved { to_lane, to }, .. }]
+            if to_lane.as_str() == "vip" && (to.lane, to.token) == (1, 1)
+    ));
+    assert_eq!(shard.board().lanes[0].admitted_through, 2, "it left a hole");
+}
+
+#[derive(Debug, Clone)]
+struct Come {
+    after_ms: u64,
+    lane: usize,
+    /// A seat becomes free, too.
+    serve: bool,
+}
+
+fn come() -> impl Strategy<Value = Come> {
+    (0..400u64, 0..3usize, prop::bool::weighted(0.4)).prop_map(|(after_ms, lane, serve)| Come {
+        after_ms,
+        lane,
+        serve,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_000) })]
+
+    /// Somebody who entered later is admitted earlier only if it entered less later than its boost
+    /// is larger, or just that much later, in a lane listed before.
+    #[test]
+    fn the_published_overtaking_bound(
+        boosts in prop::collection::vec(0..2_000u64, 3),
+        coming in prop::collection::vec(come(), 1..60),
+    ) {
+        let names = ["a", "b", "c"];
+        let set = names.iter().zip(&boosts).map(|(name, boost_ms)| lane(name, *boost_ms));
+        let mut shard = with_lanes(1, 1_000, set.collect());
+        let mut entered_ms = std::collections::BTreeMap::new();
+        let mut order = Vec::new();
+        for come in coming {
+            shard.now_ms += come.after_ms;
+            let at = shard.enter_in(names[come.lane]).unwrap().at;
+            entered_ms.insert((at.lane, at.token), shard.now_ms as i64);
+            if let Some(holder) = order.last().copied().filter(|_| come.serve) {
+                leave(&mut shard, holder);
+            }
+            order.extend(shard.line().live_from((0, 0)).filter_map(|(lane, token, live)| {
+                let new = live.state() == State::Admitted && !order.contains(&(lane, token));
+                new.then_some((lane, token))
+            }).collect::<Vec<_>>());
+            let holder = *order.last().unwrap();
+            let waiting = shard.line().live_from((0, 0)).filter(|(_, _, live)| live.seen_ms().is_some());
+            let boost = |lane: u8| boosts[usize::from(lane)] as i64;
+            for (lane, token, _) in waiting.filter(|_| order.len() > 1) {
+                // At the time of the last admission only; who came since was not overtaken.
+                let later_ms = entered_ms[&holder] - entered_ms[&(lane, token)];
+                let more_ms = boost(holder.0) - boost(lane);
+                let by_place = holder.0 < lane || holder.0 == lane && holder.1 < token;
+                prop_assert!(
+                    later_ms < more_ms || later_ms <= more_ms && by_place || later_ms <= 0,
+                    "{holder:?} before {:?}", (lane, token)
+                );
+            }
+        }
+    }
+}

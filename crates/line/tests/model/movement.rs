@@ -1,0 +1,161 @@
+//! What must hold over every step: the state moved only as the rules allow.
+
+use std::collections::BTreeMap;
+
+use nowserving_line::{Event, Line, LineName, Lines, Op, TokenChange};
+
+use crate::naive::Id;
+
+/// What was seen of a line before the step.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    incarnation: u64,
+    version: u64,
+    epoch: u64,
+    pointers: BTreeMap<u8, (u64, u64, u64, u64)>,
+    held: u64,
+    positions: BTreeMap<Id, u64>,
+    /// The last number ever admitted, by lane.
+    admitted: BTreeMap<u8, u64>,
+    /// The last number ever called, by lane.
+    called: BTreeMap<u8, u64>,
+}
+
+/// How a line moved by one step.
+pub fn movement(
+    before: &BTreeMap<LineName, Seen>,
+    lines: &Lines,
+    op: Option<&Op>,
+    events: &[Event],
+) -> BTreeMap<LineName, Seen> {
+    let operator = matches!(op, Some(Op::Configure { .. } | Op::Delete { .. }));
+    let mut after = BTreeMap::new();
+    for line in lines.iter() {
+        let same = |seen: &&Seen| seen.incarnation == line.incarnation();
+        let old = before.get(line.name()).filter(same);
+        let mut seen = see(line, old, lines.now_ms());
+        for event in events.iter().filter(|event| event.line() == line.name()) {
+            assert!(event.version() <= seen.version);
+            in_order(event, &mut seen);
+        }
+        if let Some(old) = old {
+            compare(old, &seen, line, operator);
+        }
+        after.insert(line.name().clone(), seen);
+    }
+    let versions: Vec<u64> = events.iter().map(Event::version).collect();
+    assert!(versions.is_sorted_by(|a, b| a < b), "one version an event");
+    after
+}
+
+/// Rule 3: within a lane the next one admitted has the larger number. So has the next one called,
+/// and nobody is called twice.
+fn in_order(event: &Event, seen: &mut Seen) {
+    let Event::Token {
+        lane_id,
+        token,
+        what,
+        ..
+    } = event
+    else {
+        return;
+    };
+    let last = match what {
+        TokenChange::Admitted => seen.admitted.entry(*lane_id).or_default(),
+        TokenChange::CallAhead => seen.called.entry(*lane_id).or_default(),
+        _ => return,
+    };
+    assert!(*token > *last, "{token} {what:?} after {last}");
+    *last = *token;
+}
+
+fn see(line: &Line, old: Option<&Seen>, now_ms: u64) -> Seen {
+    let waiting = line.live_from((0, 0)).filter_map(|(lane, token, live)| {
+        live.seen_ms()?;
+        let before = line.live_from((lane, 0));
+        let before = before.take_while(|(l, t, _)| (*l, *t) < (lane, token));
+        let ahead = before
+            .filter(|(_, _, live)| live.seen_ms().is_some())
+            .count();
+        Some(((lane, token), ahead as u64 + 1))
+    });
+    let epochs = line
+        .live_from((0, 0))
+        .filter_map(|(_, _, live)| live.epoch());
+    let counts = line.counts();
+    let board = line.board(now_ms);
+    let pointers = board.lanes.iter().map(|lane| {
+        let pointers = (
+            lane.done_through,
+            lane.admitted_through,
+            lane.accepts_through,
+            lane.next_token,
+        );
+        (lane.lane_id, pointers)
+    });
+    Seen {
+        incarnation: line.incarnation(),
+        version: line.version(),
+        epoch: epochs
+            .max()
+            .unwrap_or(0)
+            .max(old.map_or(0, |old| old.epoch)),
+        pointers: pointers.collect(),
+        held: counts.admitted + counts.in_checkout,
+        positions: waiting.collect(),
+        admitted: old.map(|old| old.admitted.clone()).unwrap_or_default(),
+        called: old.map(|old| old.called.clone()).unwrap_or_default(),
+    }
+}
+
+fn compare(old: &Seen, new: &Seen, line: &Line, operator: bool) {
+    // Rule 1: never over the limit, but for seats held already when it was lowered.
+    let seats = u64::from(line.settings().seats);
+    assert!(
+        new.held <= seats.max(old.held),
+        "{} hold {seats} seats",
+        new.held
+    );
+    assert!(new.version >= old.version && new.epoch >= old.epoch);
+    // Under a rate what a lane of a limit of its own accepts grows by itself.
+    let paced = line.settings().admission_rate.is_some();
+    if (new.pointers != old.pointers && !paced) || new.held != old.held {
+        assert!(new.version > old.version, "a change has a version");
+    }
+    for (lane, old) in &old.pointers {
+        let Some(new) = new.pointers.get(lane) else {
+            assert!(operator, "only operators remove lanes");
+            continue;
+        };
+        pointers_moved(*old, *new, line, operator);
+    }
+    // Rule 5: a position never grows.
+    for (id, position) in &new.positions {
+        let was = old.positions.get(id).copied().unwrap_or(*position);
+        assert!(*position <= was, "position of {id:?} grew");
+    }
+}
+
+/// Rule 4: pointers never fall but over numbers that nobody holds, and then by an operator, or what
+/// a lane accepts by what others take.
+fn pointers_moved(
+    (done, admitted, accepts, next): (u64, u64, u64, u64),
+    (new_done, new_admitted, new_accepts, new_next): (u64, u64, u64, u64),
+    line: &Line,
+    operator: bool,
+) {
+    let others = line.settings().lanes.len() > 1 || line.settings().quota.is_some();
+    assert!(new_done >= done && new_next >= next);
+    let least = |pointer: u64, may_fall: bool| {
+        if may_fall {
+            pointer.min(next - 1)
+        } else {
+            pointer
+        }
+    };
+    assert!(new_admitted >= least(admitted, operator), "pointer fell");
+    assert!(
+        new_accepts >= least(accepts, operator || others),
+        "pointer fell"
+    );
+}

@@ -1,0 +1,97 @@
+//! Random settings beyond the limits and timeouts.
+
+use nowserving_line::{AdmissionRate, Change, LaneSettings, Phase, Quota, SettingsPatch};
+use proptest::prelude::*;
+
+/// One change to one setting.
+#[derive(Debug, Clone)]
+pub enum Rule {
+    Lanes(Vec<LaneSettings>),
+    Rate(Option<AdmissionRate>),
+    CallAhead(u32),
+    Quota(Option<Quota>),
+    Phase(Phase),
+    Cap(Option<u32>),
+    Release(bool),
+}
+
+pub const LANES: [&str; 4] = ["normal", "vip", "web", "late"];
+
+/// A place in [`LANES`], mostly a low one.
+pub fn lane() -> impl Strategy<Value = usize> {
+    prop_oneof![6 => 0..2usize, 1 => 0..LANES.len()]
+}
+
+fn lanes() -> impl Strategy<Value = Vec<LaneSettings>> {
+    let names = prop_oneof![
+        2 => Just(vec![0]),
+        4 => Just(vec![0, 1]),
+        2 => Just(vec![1, 0]),
+        3 => Just(vec![0, 1, 2]),
+        1 => Just(vec![3, 1]),
+        1 => Just(vec![2, 0, 3]),
+    ];
+    let privileges = (
+        prop_oneof![2 => Just(0), 1 => 0..1_500u64],
+        prop::bool::weighted(0.2),
+        prop::option::weighted(0.3, 0..4u32),
+    );
+    (names, prop::collection::vec(privileges, 3)).prop_map(|(names, privileges)| {
+        let lanes = names.into_iter().zip(privileges);
+        let lanes = lanes.map(|(name, (boost_ms, absolute, queue_limit))| LaneSettings {
+            name: LANES[name].try_into().unwrap(),
+            boost_ms,
+            absolute,
+            queue_limit,
+        });
+        lanes.collect()
+    })
+}
+
+pub fn rule() -> impl Strategy<Value = Rule> {
+    let rate =
+        (300_000..8_000_000u64, 1..4u32).prop_map(|(per_second_micro, burst)| AdmissionRate {
+            per_second_micro,
+            burst,
+        });
+    let quota = (1..20u64, 0..300u32).prop_map(|(total, standby_percent)| Quota {
+        total,
+        standby_percent,
+    });
+    let phase = prop_oneof![
+        8 => Just(Phase::Open),
+        2 => Just(Phase::PreOpen),
+        2 => Just(Phase::Paused),
+        2 => Just(Phase::Draining),
+        1 => Just(Phase::Closed),
+    ];
+    prop_oneof![
+        4 => lanes().prop_map(Rule::Lanes),
+        2 => prop::option::weighted(0.6, rate).prop_map(Rule::Rate),
+        2 => (0..6u32).prop_map(Rule::CallAhead),
+        2 => prop::option::weighted(0.6, quota).prop_map(Rule::Quota),
+        3 => phase.prop_map(Rule::Phase),
+        1 => prop::option::of(1..6u32).prop_map(Rule::Cap),
+        1 => any::<bool>().prop_map(Rule::Release),
+    ]
+}
+
+fn change<T: Clone>(value: &Option<T>) -> Option<Change<T>> {
+    Some(value.clone().map_or(Change::Unset, Change::Set))
+}
+
+/// The patch with these changes, too.
+pub fn patch(rules: &[Rule], mut patch: SettingsPatch) -> SettingsPatch {
+    for rule in rules {
+        match rule {
+            Rule::Lanes(lanes) => patch.lanes = Some(Change::Set(lanes.clone())),
+            Rule::Rate(rate) => patch.admission_rate = change(rate),
+            Rule::CallAhead(n) => patch.call_ahead = Some(Change::Set(*n)),
+            Rule::Quota(quota) => patch.quota = change(quota),
+            Rule::Phase(phase) => patch.phase = Some(Change::Set(*phase)),
+            Rule::Cap(cap) => patch.position_cap = change(cap),
+            Rule::Release(release) => patch.release_on_claim = Some(Change::Set(*release)),
+        }
+    }
+    patch
+}
