@@ -1,7 +1,8 @@
 //! What a status costs, with its exact position and forecast, by how many wait.
 //!
-//! Tokens are asked for in an order that jumps about, and everything else is as on a node. What
-//! still grows with the line is what memory costs: a long line does not fit the processor's caches.
+//! `few` asks for 64 tokens all over the line again and again: what the rules cost. `all` asks for
+//! all that wait, in an order that jumps about: to that comes what memory costs, as a long line does
+//! not fit the processor's caches.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::hint::black_box;
@@ -63,7 +64,13 @@ fn crowd(waiting: u64) -> (Lines, LineName, u64) {
 }
 
 fn status(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("status");
+    measure(criterion, "status/few", 64);
+    measure(criterion, "status/all", u64::MAX);
+}
+
+/// Asks for at most so many different tokens.
+fn measure(criterion: &mut Criterion, name: &str, most: u64) {
+    let mut group = criterion.benchmark_group(name);
     for waiting in [100u64, 10_000, 1_000_000] {
         let (lines, name, incarnation) = crowd(waiting);
         let line = lines.get(&name).unwrap();
@@ -71,11 +78,11 @@ fn status(criterion: &mut Criterion) {
         let mut asked = 0;
         group.bench_with_input(BenchmarkId::from_parameter(waiting), &waiting, |b, _| {
             b.iter(|| {
-                asked = (asked + 617_411) % waiting;
+                asked = (asked + 1) % waiting.min(most);
                 let at = TokenRef {
                     incarnation,
                     lane: 0,
-                    token: first + asked,
+                    token: first + asked * 617_411 % waiting,
                 };
                 let status = line.status(at, 100_000_000).unwrap();
                 assert!(status.eta_ms.is_some());

@@ -132,12 +132,10 @@ const POLL_PER_HOLD: f64 = 20.0;
 /// When a well-behaved client asks again. At most a third of the idle timeout and half of the
 /// claim timeout, so that one lost poll or a late look at being admitted costs nobody the place.
 ///
-/// The load: from `n` places back the next look is some `1.5 √n` places before the turn, and so on,
-/// so that however long the line is a few looks bring everybody to the front; there, the first two
-/// or three (in a line of many seats: those whose turn comes within a twentieth of the hold time)
-/// ask 20 times a hold time. With `m` admissions a second and `w` waiting that makes about
-/// `m × (4 + 50 / seats) + w / cap` polls a second, `cap` being the 30 s or less that nobody is
-/// told to exceed.
+/// The load: each look halves the time left, from `cap` (the 30 s or less that nobody is told to
+/// exceed) down to the twentieth of the hold time, or [`POLL_MS_MIN`] if that is more; there the
+/// first two or three ask 20 times a hold time. With `m` admissions a second and `w` waiting that
+/// makes about `m × (log2(cap / max(hold / 20, 0.1 s)) + 50 / seats) + w / cap` polls a second.
 pub(crate) fn poll_after_ms(
     settings: &Settings,
     state: State,
