@@ -3,10 +3,10 @@
 //! Reading only. The arithmetic is of the kind that is the same on every platform (+ - × ÷, square
 //! root, and a logarithm in plain Rust), as what entrants are told is kept in the state.
 
+use crate::TIMEOUT_MS_MAX;
 use crate::lane::Lane;
 use crate::line::Line;
 use crate::order::order_key;
-use crate::{TIMEOUT_MS_MAX, Token};
 
 /// What is never known better than this, as a part of the whole: people change.
 const DOUBT: f64 = 0.03;
@@ -40,8 +40,8 @@ impl Line {
     /// What a newcomer to a lane (by its place in the table) would be told now: `eta_ms`; `None`
     /// while nothing is known. O(1) for one lane, O(log² waiting) for each other one.
     pub fn newcomer_eta_ms(&self, lane: u8, now_ms: u64) -> Option<u64> {
-        let next = self.lanes.get(usize::from(lane))?.next_token;
-        let foreseen = self.foresee(lane, next, now_ms, now_ms)?;
+        let last = self.lanes.get(usize::from(lane))?.waiting.len();
+        let foreseen = self.foresee(lane, last + 1, now_ms, now_ms)?;
         Some(foreseen.eta_ms as u64)
     }
 
@@ -50,21 +50,20 @@ impl Line {
         self.forecast.record
     }
 
-    /// The forecast for a number of a lane that waits, or would if it were issued now.
+    /// The forecast for a position in a lane, 1 the first.
     pub(crate) fn foresee(
         &self,
         lane_id: u8,
-        token: Token,
+        in_lane: u64,
         entered_at_ms: u64,
         now_ms: u64,
     ) -> Option<Foreseen> {
         if !self.phase().admits() {
             return None;
         }
-        let lane = self.lanes.get(usize::from(lane_id))?;
         let rivals = self.rivals(lane_id, entered_at_ms, now_ms);
         let first: u64 = rivals.iter().map(|rival| rival.first).sum();
-        let position = lane.waiting.rank(token) + first + 1;
+        let position = in_lane + first;
         if position > self.units_left() {
             return None;
         }

@@ -91,8 +91,15 @@ impl Line {
     ///
     /// [`Refused::TicketInvalid`] if this line never issued it; a gone token has a status.
     pub fn status(&self, at: TokenRef, now_ms: u64) -> Result<Status, Refused> {
-        let at = self.resolve(at);
-        let (lane, found) = self.locate(at)?;
+        // Most are live: then there is nothing to resolve, and looking them up once is enough.
+        let (at, lane, found) = match self.locate(at)? {
+            (lane, found @ Found::Live(_)) => (at, lane, found),
+            _ => {
+                let at = self.resolve(at);
+                let (lane, found) = self.locate(at)?;
+                (at, lane, found)
+            }
+        };
         let (state, live, gone) = match found {
             Found::Live(live) => (live.state(), Some(live), None),
             Found::Gone(gone) => (State::Gone, None, Some(gone)),
@@ -104,7 +111,7 @@ impl Line {
         let call_ahead = u64::from(self.settings.call_ahead);
         let waits = live.filter(|_| state == State::Waiting);
         let foreseen =
-            waits.and_then(|live| self.foresee(at.lane, at.token, live.entered_at_ms, now_ms));
+            waits.and_then(|live| self.foresee(at.lane, position?, live.entered_at_ms, now_ms));
         let gone_epoch = gone.flatten().and_then(|gone| gone.epoch);
         Ok(Status {
             at,

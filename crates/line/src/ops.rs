@@ -98,7 +98,10 @@ impl Line {
         if self.live(lane, token).is_none_or(Live::holds_seat) {
             return;
         }
-        let foreseen = self.foresee(lane, token, now_ms, now_ms);
+        // It came last.
+        let into = self.lanes.get(usize::from(lane));
+        let position = into.map_or(1, |lane| lane.waiting.len());
+        let foreseen = self.foresee(lane, position, now_ms, now_ms);
         let told = foreseen.map(|foreseen| Told {
             // What is too large saturates.
             eta_ms: foreseen.eta_ms as u32,
