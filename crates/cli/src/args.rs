@@ -12,6 +12,7 @@ use crate::dev::DevArgs;
 use crate::embedded::leash::{self, LeashArgs};
 use crate::line::LineCommand;
 use crate::node::NodeArgs;
+use crate::rehearse::RehearseArgs;
 use crate::user::{
     ClaimArgs, CompleteArgs, EnterArgs, FindArgs, InfoArgs, LeaveArgs, RenewArgs, StatusArgs,
 };
@@ -28,6 +29,7 @@ const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
     after_help = "\
 Try it:
   nowserving demo                                     a cluster, a crowd, and a leader that dies
+  nowserving rehearse --preset steady                 a crowd in virtual time, no cluster
   nowserving dev --data-dir ./data                    a cluster to develop against
   nowserving line create shop-1 --seats 50 --queue-limit 10000
   nowserving enter shop-1 --key order-4711            prints the ticket
@@ -97,6 +99,8 @@ pub enum Command {
     Demo(DemoArgs),
     Dev(DevArgs),
     Node(NodeArgs),
+    // Boxed: its many flags would make every command as large.
+    Rehearse(Box<RehearseArgs>),
     #[command(subcommand)]
     Line(LineCommand),
     #[command(subcommand)]

@@ -11,6 +11,7 @@ mod line;
 mod logs;
 mod node;
 mod output;
+mod rehearse;
 mod settings;
 mod tables;
 mod user;
@@ -46,6 +47,7 @@ async fn run(cli: Cli, output: &Output) -> anyhow::Result<ExitCode> {
         Command::Node(args) => node::run(args, &global).await,
         Command::Dev(args) => dev::run(args).await,
         Command::Bench(args) => bench::run(args, output).await,
+        Command::Rehearse(args) => rehearse::run(*args, output),
         Command::Demo(args) => demo::run(args, global.json).await,
         Command::Line(command) => line::run(command, &global, output).await,
         Command::Cluster(command) => cluster::run(command, &global, output).await,

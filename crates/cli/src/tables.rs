@@ -20,6 +20,15 @@ struct Sheet {
     colour: bool,
 }
 
+/// Rows of plain words under a header.
+pub fn plain(header: &[&str], rows: Vec<Vec<String>>, output: &Output) -> String {
+    let mut sheet = Sheet::new(header, output);
+    for row in rows {
+        sheet.row(row.into_iter().map(Cell::new).collect());
+    }
+    sheet.text()
+}
+
 impl Sheet {
     fn new(header: &[&str], output: &Output) -> Sheet {
         let mut sheet = Sheet::styled(presets::UTF8_BORDERS_ONLY, output);

@@ -2,7 +2,9 @@
 //! recounted, bitmaps and indexes are rebuilt on restoring (`restore`).
 
 use crate::lane::Lane;
-use crate::{Bucket, JournalEntry, Line, Lines, Reason, Settings, Stage, Token};
+use crate::{
+    Arrivals, Bucket, Forecast, JournalEntry, Line, Lines, Reason, Settings, Stage, Token, Told,
+};
 
 /// A whole shard. Take it between log entries: what is left of an entry's work limit is not in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -54,6 +56,8 @@ pub struct LineDump {
     pub gone: Vec<GoneDump>,
     /// The newest journal entries, oldest first.
     pub journal: Vec<JournalEntry>,
+    /// What it measures of itself.
+    pub forecast: Forecast,
 }
 
 /// One lane.
@@ -65,6 +69,8 @@ pub struct LaneDump {
     pub next_token: Token,
     /// Of those who wait, the numbers up to it were called ahead.
     pub called_through: Token,
+    /// How many came lately.
+    pub arrivals: Arrivals,
     /// Its live tokens, by number.
     pub live: Vec<LiveDump>,
 }
@@ -82,6 +88,8 @@ pub struct LiveDump {
     pub stage: Stage,
     /// The tokens (lane, number) that it was, if it was moved, oldest first.
     pub moved_from: Vec<(u8, Token)>,
+    /// What it was told on entering.
+    pub told: Option<Told>,
 }
 
 /// One gone token.
@@ -142,6 +150,7 @@ impl Line {
             lanes: self.lanes.iter().map(Lane::dump).collect(),
             gone: gone.collect(),
             journal: self.journal.after(0).copied().collect(),
+            forecast: self.forecast,
         }
     }
 }
@@ -154,11 +163,13 @@ impl Lane {
             entered_at_ms: live.entered_at_ms,
             stage: live.stage,
             moved_from: live.moved_from.to_vec(),
+            told: live.told,
         });
         LaneDump {
             name: self.name.as_str().to_owned(),
             next_token: self.next_token,
             called_through: self.called_through,
+            arrivals: self.arrivals,
             live: live.collect(),
         }
     }

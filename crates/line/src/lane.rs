@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::waiting::WaitingSet;
-use crate::{LaneName, Live, NUMBER_MAX, Token};
+use crate::{Arrivals, LaneName, Live, NUMBER_MAX, Token};
 
 /// A FIFO inside a line. Seats and room are the line's, shared by its lanes.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub(crate) struct Lane {
     pub(crate) waiting: WaitingSet,
     /// Of those who wait, the numbers up to it were called ahead.
     pub(crate) called_through: Token,
+    /// How many come.
+    pub(crate) arrivals: Arrivals,
 }
 
 impl Lane {
@@ -26,6 +28,7 @@ impl Lane {
             live: BTreeMap::new(),
             waiting: WaitingSet::default(),
             called_through: 0,
+            arrivals: Arrivals::default(),
         }
     }
 

@@ -34,6 +34,8 @@ mod agenda;
 mod dump;
 mod event;
 mod explain;
+mod forecast;
+mod foresee;
 mod gone;
 mod jobs;
 mod journal;
@@ -60,6 +62,9 @@ mod memory_tests;
 pub use dump::{Dump, GoneDump, Head, LaneDump, LineDump, LiveDump};
 pub use event::{Event, LineChange, TokenChange};
 pub use explain::{Explanation, Overtaker, OvertookBy};
+pub use forecast::{
+    Arrivals, FORECAST_WINDOWS, Forecast, ForecastRecord, OFF_BY_PERCENT, Told, Window,
+};
 pub use journal::{JournalEntry, Journaled, JournaledToken};
 pub use line::Line;
 pub use lines::{Limits, Lines};

@@ -7,7 +7,9 @@ use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::lane::Lane;
 use crate::status::poll_after_ms;
-use crate::{Board, Bucket, Counts, JournalEntry, LineName, Live, Phase, Reason, Refused};
+use crate::{
+    Board, Bucket, Counts, Forecast, JournalEntry, LineName, Live, Phase, Reason, Refused,
+};
 use crate::{Settings, State, Status, Token, TokenRef};
 
 /// One line.
@@ -38,6 +40,8 @@ pub struct Line {
     pub(crate) gone_counts: [u64; Reason::ALL.len()],
     pub(crate) admitted: u64,
     pub(crate) in_checkout: u64,
+    /// What it measures of itself, to tell how long it takes.
+    pub(crate) forecast: Forecast,
 }
 
 /// A token that was issued once: live, or gone and (maybe) remembered.
@@ -87,8 +91,15 @@ impl Line {
     ///
     /// [`Refused::TicketInvalid`] if this line never issued it; a gone token has a status.
     pub fn status(&self, at: TokenRef, now_ms: u64) -> Result<Status, Refused> {
-        let at = self.resolve(at);
-        let (lane, found) = self.locate(at)?;
+        // Most are live: then there is nothing to resolve, and looking them up once is enough.
+        let (at, lane, found) = match self.locate(at)? {
+            (lane, found @ Found::Live(_)) => (at, lane, found),
+            _ => {
+                let at = self.resolve(at);
+                let (lane, found) = self.locate(at)?;
+                (at, lane, found)
+            }
+        };
         let (state, live, gone) = match found {
             Found::Live(live) => (live.state(), Some(live), None),
             Found::Gone(gone) => (State::Gone, None, Some(gone)),
@@ -98,6 +109,9 @@ impl Line {
         let cap = self.settings.position_cap.map_or(u64::MAX, u64::from);
         let shown = position.map(|position| position.min(cap));
         let call_ahead = u64::from(self.settings.call_ahead);
+        let waits = live.filter(|_| state == State::Waiting);
+        let foreseen =
+            waits.and_then(|live| self.foresee(at.lane, position?, live.entered_at_ms, now_ms));
         let gone_epoch = gone.flatten().and_then(|gone| gone.epoch);
         Ok(Status {
             at,
@@ -107,13 +121,15 @@ impl Line {
             position: shown,
             position_capped: position != shown,
             ahead: shown.map(|shown| shown.saturating_sub(1)),
+            eta_ms: foreseen.map(|foreseen| foreseen.eta_ms as u64),
+            eta_p90_ms: foreseen.map(|foreseen| foreseen.eta_p90_ms as u64),
             call_ahead: position.is_some_and(|position| position <= call_ahead),
             admitted_through: self.admitted_through(at.lane, lane),
             epoch: live.and_then(Live::epoch).or(gone_epoch),
             expires_at_ms: live.and_then(Live::deadline_ms),
             reason: gone.map(|gone| gone.map(|gone| gone.reason)),
             entered_at_ms: live.map(|live| live.entered_at_ms),
-            poll_after_ms: poll_after_ms(&self.settings, state, position, at.token),
+            poll_after_ms: poll_after_ms(&self.settings, state, position, foreseen, at.token),
             version: self.version,
             at_ms: now_ms,
         })

@@ -76,6 +76,7 @@ impl Line {
         to_id: u8,
         turn: &mut Turn<'_>,
     ) -> Result<TokenRef, Refused> {
+        self.measure(turn.now_ms);
         let live = self.take_out(at.lane, at.token);
         let live = live.ok_or(Refused::TicketInvalid)?;
         let mut moved_from = live.moved_from.into_vec();
@@ -83,9 +84,10 @@ impl Line {
         let entered_at_ms = live.entered_at_ms;
         let live = Live {
             moved_from: moved_from.clone().into(),
+            told: None,
             ..live
         };
-        let to = self.issue(to_id, live)?;
+        let to = self.issue(to_id, live, turn.now_ms)?;
         for old in moved_from {
             self.moved.insert(old, (to_id, to));
         }

@@ -4,7 +4,9 @@ use crate::TokenRef;
 use crate::gone::Gone;
 use crate::line::{Found, Line};
 use crate::transition::{Ended, Turn};
-use crate::{BadField, Journaled, KEY_BYTES_MAX, LaneName, LineChange, Live, Phase, RECYCLE_MAX};
+use crate::{
+    BadField, Journaled, KEY_BYTES_MAX, LaneName, LineChange, Live, Phase, RECYCLE_MAX, Token, Told,
+};
 use crate::{Reason, RecycleItem, Refused, Settings, SettingsPatch, Stage, TokenChange};
 
 impl Line {
@@ -81,13 +83,35 @@ impl Line {
             }
         }
         let lane = self.lane_for_newcomer(lane, turn.now_ms)?;
-        let token = self.issue(lane, Live::newcomer(key, turn.now_ms))?;
+        let token = self.issue(lane, Live::newcomer(key, turn.now_ms), turn.now_ms)?;
         // Everybody starts out waiting; who has nobody before it may get a seat at once. While a
         // job still admits those before it there are free seats, and it waits all the same.
         if self.waiting() == 1 {
             self.admit(1, turn);
         }
+        self.tell(lane, token, turn.now_ms);
         Ok(self.token_ref(lane, token))
+    }
+
+    /// Who has to wait is told how long, and that is kept to be judged by the truth.
+    fn tell(&mut self, lane: u8, token: Token, now_ms: u64) {
+        if self.live(lane, token).is_none_or(Live::holds_seat) {
+            return;
+        }
+        // It came last.
+        let into = self.lanes.get(usize::from(lane));
+        let position = into.map_or(1, |lane| lane.waiting.len());
+        let foreseen = self.foresee(lane, position, now_ms, now_ms);
+        let told = foreseen.map(|foreseen| Told {
+            // What is too large saturates.
+            eta_ms: foreseen.eta_ms as u32,
+            eta_p90_ms: foreseen.eta_p90_ms as u32,
+        });
+        self.forecast.told(told);
+        let lane = self.lanes.get_mut(usize::from(lane));
+        if let Some(live) = lane.and_then(|lane| lane.live.get_mut(&token)) {
+            live.told = told;
+        }
     }
 
     /// Also the end of it, if the settings say so.

@@ -74,6 +74,11 @@ impl Bucket {
         self.level_nano_at(rate, now_ms) / UNIT_NANO
     }
 
+    /// How many admissions are saved up, also a part of one.
+    pub(crate) fn saved(&self, rate: &AdmissionRate, now_ms: u64) -> f64 {
+        self.level_nano_at(rate, now_ms) as f64 / UNIT_NANO as f64
+    }
+
     /// When there will be at least one unit.
     pub(crate) fn ready_at_ms(&self, rate: &AdmissionRate) -> u64 {
         let missing = UNIT_NANO.saturating_sub(self.level_nano);

@@ -87,6 +87,7 @@ impl Line {
             (bucket, rate) => bucket.is_none() && rate.is_none(),
         };
         require(bucket_fits, "not a bucket of the rate")?;
+        require(dump.forecast.is_sane(), "nothing a line can have measured")?;
         let journal = Journal::restore(limits.journal_kept, dump.journal, dump.version);
         let mut line = Self {
             name,
@@ -107,6 +108,7 @@ impl Line {
             gone_counts: dump.gone_counts,
             admitted: 0,
             in_checkout: 0,
+            forecast: dump.forecast,
         };
         for (id, lane) in (0..).zip(dump.lanes) {
             line.restore_lane(id, lane)?;
@@ -137,6 +139,8 @@ impl Line {
         let called = dump.called_through < dump.next_token;
         require(called, "called ahead of issue")?;
         lane.called_through = dump.called_through;
+        require(dump.arrivals.count <= NUMBER_MAX, "a number out of range")?;
+        lane.arrivals = dump.arrivals;
         let mut last = 0;
         for live in dump.live {
             let in_order = last < live.token && live.token < dump.next_token;
@@ -174,6 +178,7 @@ impl Line {
             entered_at_ms: dump.entered_at_ms,
             stage: dump.stage,
             moved_from: dump.moved_from.into(),
+            told: dump.told,
         };
         lane.live.insert(dump.token, live);
         Ok(())

@@ -1,5 +1,6 @@
 //! What is shown: the status of a token, the board of a line, the counts.
 
+use crate::foresee::Foreseen;
 use crate::{LaneName, LineName, Phase, Reason, Settings, State, Token, TokenRef};
 
 /// A token as its holder may see it.
@@ -20,6 +21,11 @@ pub struct Status {
     pub position_capped: bool,
     /// While waiting: `position - 1`.
     pub ahead: Option<u64>,
+    /// While waiting: how long it will take until it is admitted, as likely longer as shorter; none
+    /// while nothing is known: too few have left their seats yet, or nobody is being admitted.
+    pub eta_ms: Option<u64>,
+    /// With `eta_ms`: what nine in ten don't exceed.
+    pub eta_p90_ms: Option<u64>,
     /// It waits among the first `call_ahead` of its lane: its holder should prepare.
     pub call_ahead: bool,
     /// The lane's pointer: no number up to it waits.
@@ -114,34 +120,47 @@ impl Counts {
 const POLL_MS_MAX: u64 = 30_000;
 /// Nobody is told to come sooner, unless the timeouts leave no choice.
 const POLL_MS_MIN: u64 = 100;
-/// As many places as the line has seats further back can ask this much later: the front, where
-/// something is about to happen, asks often, and it is few; the tail, which is many, seldom. Set
-/// for quick checkouts, as a seat stands empty until its next holder asks; where they take longer
-/// it costs the front some polls, of all who wait about
-/// `seats / 2 × ln(waiting)` a second, and one each 30 s of those further back.
+/// While there is no forecast: as many places as the line has seats further back can ask this much
+/// later. Set for quick checkouts, as a seat stands empty until its next holder asks.
 const POLL_MS_PER_ROUND: u64 = 2_000;
+/// With a forecast: it need not ask before its turn can come, this many standard deviations early,
+const POLL_EARLY_SIGMAS: f64 = 1.5;
+/// and where that is now, it asks so often in the time that a seat is held: on average a seat then
+/// stands empty for half of that part.
+const POLL_PER_HOLD: f64 = 20.0;
 
 /// When a well-behaved client asks again. At most a third of the idle timeout and half of the
 /// claim timeout, so that one lost poll or a late look at being admitted costs nobody the place.
+///
+/// The load: each look halves the time left, from `cap` (the 30 s or less that nobody is told to
+/// exceed) down to the twentieth of the hold time, or [`POLL_MS_MIN`] if that is more; there the
+/// first two or three ask 20 times a hold time. With `m` admissions a second and `w` waiting that
+/// makes about `m × (log2(cap / max(hold / 20, 0.1 s)) + 50 / seats) + w / cap` polls a second.
 pub(crate) fn poll_after_ms(
     settings: &Settings,
     state: State,
     position: Option<u64>,
+    foreseen: Option<Foreseen>,
     token: Token,
 ) -> u64 {
     let cap = POLL_MS_MAX
         .min(settings.waiting_idle_timeout_ms / 3)
         .min(settings.claim_timeout_ms / 2);
-    let wish = match state {
-        State::Waiting => {
+    let wish = match (state, foreseen) {
+        (State::Waiting, Some(it)) => {
+            let early_ms = it.eta_ms - POLL_EARLY_SIGMAS * it.sigma_ms;
+            let halfway_ms = early_ms.min(it.eta_ms / 2.0);
+            halfway_ms.max(it.hold_ms / POLL_PER_HOLD) as u64
+        }
+        (State::Waiting, None) => {
             position.unwrap_or(1).saturating_mul(POLL_MS_PER_ROUND)
                 / u64::from(settings.seats.max(1))
         }
         // It has what it wanted and should act on it, not ask.
-        State::Admitted => 1_000,
+        (State::Admitted, _) => 1_000,
         // In time to renew, and to miss it once.
-        State::InCheckout => settings.checkout_timeout_ms / 3,
-        State::Gone => POLL_MS_MAX,
+        (State::InCheckout, _) => settings.checkout_timeout_ms / 3,
+        (State::Gone, _) => POLL_MS_MAX,
     };
     let base = wish.max(POLL_MS_MIN).min(cap);
     // Up to a fifth earlier (never later: the cap is a promise), by the token, so that a crowd
@@ -170,7 +189,7 @@ mod tests {
             settings.claim_timeout_ms = timeout_ms;
             for position in [1, 2, 8, 100, 10_000_000, u64::MAX] {
                 for token in 1..100 {
-                    let ms = poll_after_ms(&settings, State::Waiting, Some(position), token);
+                    let ms = poll_after_ms(&settings, State::Waiting, Some(position), None, token);
                     assert!(ms <= timeout_ms / 3 && ms <= timeout_ms / 2 && ms >= 1);
                     assert!(ms >= 100 || timeout_ms / 3 < 125, "{timeout_ms} {ms}");
                 }
@@ -178,7 +197,7 @@ mod tests {
         }
         settings = Settings::new(1, 0);
         let poll =
-            |position, token| poll_after_ms(&settings, State::Waiting, Some(position), token);
+            |position, token| poll_after_ms(&settings, State::Waiting, Some(position), None, token);
         assert!(poll(1, 7) < poll(100, 7), "the front asks sooner");
         let distinct: std::collections::BTreeSet<_> = (1..1_000).map(|t| poll(500, t)).collect();
         assert!(distinct.len() > 500, "a crowd does not ask in step");

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::Told;
+
 /// A number in a lane: 1, 2, 3, … without gaps, at most [`crate::NUMBER_MAX`].
 pub type Token = u64;
 
@@ -141,6 +143,8 @@ pub struct Live {
     pub(crate) stage: Stage,
     /// The tokens that it was, if it was moved, oldest first. Rare, so no more than a pointer.
     pub(crate) moved_from: Box<[(u8, Token)]>,
+    /// What it was told on entering; none once it was moved, as that was about another place.
+    pub(crate) told: Option<Told>,
 }
 
 impl Live {
@@ -150,6 +154,7 @@ impl Live {
             entered_at_ms: now_ms,
             stage: Stage::Waiting { seen_ms: now_ms },
             moved_from: Box::default(),
+            told: None,
         }
     }
 
@@ -180,6 +185,11 @@ impl Live {
     /// The tokens (lane, number) that it was before it was moved, oldest first.
     pub fn moved_from(&self) -> &[(u8, Token)] {
         &self.moved_from
+    }
+
+    /// The forecast that it was told on entering, if it had to wait and there was one.
+    pub fn told(&self) -> Option<Told> {
+        self.told
     }
 
     /// While waiting: when it was last heard from, as far as the log knows.

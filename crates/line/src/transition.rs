@@ -7,8 +7,8 @@ use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::line::Line;
 use crate::{
-    AdmissionRate, Bucket, Event, JournalEntry, Journaled, JournaledToken, Limits, LineChange,
-    LineName,
+    AdmissionRate, Bucket, Event, Forecast, JournalEntry, Journaled, JournaledToken, Limits,
+    LineChange, LineName,
 };
 use crate::{Live, Reason, Refused, Settings, Stage, State, Token, TokenChange, TokenRef};
 
@@ -55,6 +55,7 @@ impl Line {
             gone_counts: [0; Reason::ALL.len()],
             admitted: 0,
             in_checkout: 0,
+            forecast: Forecast::new(now_ms),
         };
         line.order_lanes();
         line.change_rate(None, now_ms);
@@ -71,13 +72,15 @@ impl Line {
 
     /// The one place that gives numbers, to newcomers and to those who are moved. Whoever asks has
     /// seen that there is room.
-    pub(crate) fn issue(&mut self, lane: u8, live: Live) -> Result<Token, Refused> {
+    pub(crate) fn issue(&mut self, lane: u8, live: Live, now_ms: u64) -> Result<Token, Refused> {
+        self.measure(now_ms);
         let into = self.lanes.get_mut(usize::from(lane));
         let into = into.filter(|lane| lane.has_numbers());
         let into = into.ok_or(Refused::LineFull)?;
         let token = into.next_token;
         into.next_token += 1;
         into.waiting.push(token);
+        into.arrivals.one_more(now_ms);
         if let Some(key) = &live.key {
             self.keys.insert(key.clone(), (lane, token));
         }
@@ -100,18 +103,23 @@ impl Line {
         let Some(lane_id) = self.next_lane() else {
             return false;
         };
+        self.measure(turn.now_ms);
         let deadline_ms = turn.now_ms.saturating_add(self.settings.claim_timeout_ms);
         let lane = &mut self.lanes[usize::from(lane_id)];
         let Some(token) = lane.waiting.first() else {
             return false;
         };
         lane.waiting.remove(token);
-        let mut entered_at_ms = 0;
+        let (mut entered_at_ms, mut told) = (0, None);
         if let Some(live) = lane.live.get_mut(&token) {
             live.stage = Stage::Admitted { deadline_ms };
-            entered_at_ms = live.entered_at_ms;
+            (entered_at_ms, told) = (live.entered_at_ms, live.told.take());
         }
         self.admitted += 1;
+        if let Some(told) = told {
+            let wait_ms = turn.now_ms.saturating_sub(entered_at_ms);
+            self.forecast.judge(told, wait_ms, self.waiting());
+        }
         if let (Some(rate), Some(bucket)) = (&self.settings.admission_rate, &mut self.bucket) {
             bucket.take(rate, turn.now_ms);
         }
@@ -119,6 +127,12 @@ impl Line {
         let what = self.journaled_admission(lane_id);
         self.journal_token(lane_id, token, entered_at_ms, what, turn.now_ms);
         true
+    }
+
+    /// Time has gone on since the numbers of held seats and of those who wait last changed.
+    pub(crate) fn measure(&mut self, now_ms: u64) {
+        let (held, waiting) = (self.held(), self.waiting());
+        self.forecast.advance(now_ms, held, waiting);
     }
 
     fn journaled_admission(&self, lane_id: u8) -> JournaledToken {
@@ -167,7 +181,13 @@ impl Line {
         gone: Gone,
         turn: &mut Turn<'_>,
     ) -> Option<State> {
+        self.measure(turn.now_ms);
         let live = self.take_out(lane_id, token)?;
+        if live.holds_seat() {
+            self.forecast.released(self.settings.seats);
+        } else {
+            self.forecast.left(gone.reason);
+        }
         let (reason, epoch) = (gone.reason, live.epoch());
         // Before it, so that they are not remembered longer than what they lead to.
         for (old_lane, old) in &live.moved_from {

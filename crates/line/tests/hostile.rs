@@ -399,6 +399,7 @@ fn seats_go_to_whoever_came_first_over_all_lanes() {
             seen_ms: entered_at_ms,
         },
         moved_from: Vec::new(),
+        told: None,
     };
     let mut shard = Shard::with_shop(Limits::default(), Settings::new(1, 20));
     shard.enter().unwrap();
@@ -411,6 +412,7 @@ fn seats_go_to_whoever_came_first_over_all_lanes() {
         name: "vip".into(),
         next_token: 4,
         called_through: 0,
+        arrivals: Default::default(),
         live: vec![waiting(1, 10), waiting(2, 30), waiting(3, 40)],
     });
     shard.lines = Lines::restore(dump).unwrap();

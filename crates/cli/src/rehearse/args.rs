@@ -1,0 +1,276 @@
+//! The flags of `nowserving rehearse`, and the rehearsal that they ask for.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use nowserving_rehearse::{Arrival, Config, Crowd, Polls, Service};
+
+use crate::output::WrongUsage;
+use crate::settings::SettingsFlags;
+
+/// Simulates a crowd against the real line, in virtual time: an hour in seconds.
+///
+/// Everything follows from --seed: the same flags give the same output. No cluster is needed.
+/// Exit code 1 if anybody overtook or a seat too many was held, which must never be.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nowserving rehearse --preset poc --compare naive
+  nowserving rehearse --preset poc --watch-percent 100 --json
+  nowserving rehearse --preset steady --seed 7 --html report.html --csv report.csv
+  nowserving rehearse --preset steady --seats 20 --shoppers 2000 --poll told")]
+pub struct RehearseArgs {
+    /// Where to start from; every other flag changes it.
+    #[arg(long, value_enum, default_value = "poc")]
+    preset: Preset,
+    /// Everything left to chance follows from this.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Also runs the seed article's algorithm on the same crowd.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    compare: Option<Compare>,
+    /// How long a message takes, each way.
+    #[arg(long, value_name = "MS")]
+    net_delay_ms: Option<u64>,
+    /// Ends it here at the latest, in virtual time; else when everybody has gone home.
+    #[arg(long, value_name = "MS")]
+    until_ms: Option<u64>,
+    #[command(flatten)]
+    pub files: Files,
+    #[command(flatten)]
+    crowd: CrowdFlags,
+    #[command(flatten, next_help_heading = "The line's settings")]
+    settings: SettingsFlags,
+}
+
+/// What is written besides the summary.
+#[derive(Debug, Clone, Args)]
+pub struct Files {
+    /// Writes one row per 300 ms of virtual time, as the seed article's test does.
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Writes a page with pictures that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "The crowd")]
+struct CrowdFlags {
+    /// How many shoppers.
+    #[arg(long, value_name = "N")]
+    shoppers: Option<u32>,
+    /// When they come: in waves, at a steady pace, or ever more.
+    #[arg(long, value_enum, value_name = "CURVE")]
+    arrival: Option<Curve>,
+    /// From the first to the last.
+    #[arg(long, value_name = "MS")]
+    within_ms: Option<u64>,
+    /// How many waves a burst has (default 10).
+    #[arg(long, value_name = "N")]
+    waves: Option<u32>,
+    /// How many stand at the door at time 0.
+    #[arg(long, value_name = "PERCENT")]
+    early_percent: Option<f64>,
+    /// Checkout takes anything up to this, equally likely.
+    #[arg(long, value_name = "MS", conflicts_with = "service_median_ms")]
+    service_max_ms: Option<u64>,
+    /// Checkout is log-normal: half are quicker than this.
+    #[arg(long, value_name = "MS")]
+    service_median_ms: Option<u64>,
+    /// … and this is the spread of the logarithm (default 0.7).
+    #[arg(long, value_name = "X", requires = "service_median_ms")]
+    service_sigma: Option<f64>,
+    /// How often somebody gives up at a poll.
+    #[arg(long, value_name = "PERCENT")]
+    give_up_percent: Option<f64>,
+    /// How long they wait on average before they give up.
+    #[arg(long, value_name = "MS")]
+    patience_ms: Option<u64>,
+    /// How many of those who give up just stop asking.
+    #[arg(long, value_name = "PERCENT")]
+    vanish_percent: Option<f64>,
+    /// How many don't claim the seat that they get.
+    #[arg(long, value_name = "PERCENT")]
+    no_show_percent: Option<f64>,
+    /// How many vanish from checkout.
+    #[arg(long, value_name = "PERCENT")]
+    abandon_percent: Option<f64>,
+    /// When those who don't watch ask again.
+    #[arg(long, value_enum, value_name = "HOW")]
+    poll: Option<Poll>,
+    /// With --poll random: the longest pause (default 30000).
+    #[arg(long, value_name = "MS")]
+    poll_max_ms: Option<u64>,
+    /// How many watch the line's events.
+    #[arg(long, value_name = "PERCENT")]
+    watch_percent: Option<f64>,
+    /// What part of the crowd goes to which lane, in the order of the line's.
+    #[arg(long, value_name = "PART,…", value_delimiter = ',')]
+    lane_mix: Vec<f64>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Preset {
+    /// The seed article's test: 500 seats, 10,000 within ten seconds, polls up to 30 s apart.
+    Poc,
+    /// An hour of a line with a few hundred waiting, to judge forecasts by.
+    Steady,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Compare {
+    /// Every departure moves admission on, and one timeout counts for all.
+    Naive,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Curve {
+    Burst,
+    Steady,
+    Ramp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Poll {
+    /// Up to --poll-max-ms after the last answer, whatever they are told.
+    Random,
+    /// As the answer says.
+    Told,
+}
+
+const WAVES: u32 = 10;
+const SIGMA: f64 = 0.7;
+const POLL_MAX_MS: u64 = 30_000;
+
+impl RehearseArgs {
+    /// The rehearsal that the flags ask for, not yet checked but for the settings.
+    ///
+    /// # Errors
+    /// A setting is out of its range.
+    pub fn config(self) -> Result<Config, WrongUsage> {
+        let mut config = match self.preset {
+            Preset::Poc => Config::poc(),
+            Preset::Steady => Config::steady(),
+        };
+        let patch = self.settings.patch(&[])?;
+        let settings = config.settings.with(&patch);
+        config.settings = settings.map_err(|field| WrongUsage(field.to_string()))?;
+        config.compare_naive = matches!(self.compare, Some(Compare::Naive));
+        set(&mut config.seed, self.seed);
+        set(&mut config.net_delay_ms, self.net_delay_ms);
+        set(&mut config.duration_max_ms, self.until_ms);
+        self.crowd.change(&mut config.crowd);
+        Ok(config)
+    }
+}
+
+impl CrowdFlags {
+    fn change(self, crowd: &mut Crowd) {
+        crowd.arrival = self.arrival(crowd.arrival);
+        if let Some(max_ms) = self.service_max_ms {
+            crowd.service = Service::Uniform { max_ms };
+        }
+        if let Some(median_ms) = self.service_median_ms {
+            let sigma = self.service_sigma.unwrap_or(SIGMA);
+            crowd.service = Service::LogNormal { median_ms, sigma };
+        }
+        crowd.polls = self.polls(crowd.polls);
+        crowd.patience_mean_ms = self.patience_ms.or(crowd.patience_mean_ms);
+        set(&mut crowd.shoppers, self.shoppers);
+        set(&mut crowd.early_percent, self.early_percent);
+        set(&mut crowd.give_up_per_poll_percent, self.give_up_percent);
+        set(&mut crowd.vanish_percent, self.vanish_percent);
+        set(&mut crowd.no_show_percent, self.no_show_percent);
+        set(&mut crowd.abandon_percent, self.abandon_percent);
+        set(&mut crowd.watch_percent, self.watch_percent);
+        if !self.lane_mix.is_empty() {
+            crowd.lane_mix = self.lane_mix;
+        }
+    }
+
+    fn arrival(&self, preset: Arrival) -> Arrival {
+        let within_ms = self.within_ms.unwrap_or(preset.within_ms());
+        let (curve, waves) = match preset {
+            Arrival::Burst { waves, .. } => (Curve::Burst, waves),
+            Arrival::Steady { .. } => (Curve::Steady, WAVES),
+            Arrival::Ramp { .. } => (Curve::Ramp, WAVES),
+        };
+        match self.arrival.unwrap_or(curve) {
+            Curve::Burst => Arrival::Burst {
+                waves: self.waves.unwrap_or(waves),
+                within_ms,
+            },
+            Curve::Steady => Arrival::Steady { within_ms },
+            Curve::Ramp => Arrival::Ramp { within_ms },
+        }
+    }
+
+    fn polls(&self, preset: Polls) -> Polls {
+        match (self.poll, self.poll_max_ms, preset) {
+            (Some(Poll::Told), _, _) | (None, None, Polls::Told) => Polls::Told,
+            (_, Some(max_ms), _) | (None, None, Polls::Random { max_ms }) => {
+                Polls::Random { max_ms }
+            }
+            (Some(Poll::Random), None, Polls::Random { max_ms }) => Polls::Random { max_ms },
+            (Some(Poll::Random), None, Polls::Told) => Polls::Random {
+                max_ms: POLL_MAX_MS,
+            },
+        }
+    }
+}
+
+fn set<T>(value: &mut T, flag: Option<T>) {
+    if let Some(flag) = flag {
+        *value = flag;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Probe {
+        #[command(flatten)]
+        args: RehearseArgs,
+    }
+
+    fn config(words: &str) -> Config {
+        let words = std::iter::once("probe").chain(words.split_whitespace());
+        Probe::try_parse_from(words).unwrap().args.config().unwrap()
+    }
+
+    #[test]
+    fn without_flags_it_is_the_preset() {
+        assert_eq!(config(""), Config::poc());
+        assert_eq!(config("--preset steady"), Config::steady());
+    }
+
+    #[test]
+    fn flags_change_the_preset() {
+        let config = config(
+            "--preset poc --seats 7 --poll told --arrival ramp --service-median-ms 900 \
+             --watch-percent 12.5 --compare naive --seed 9 --lane-mix 1,2",
+        );
+        assert_eq!((config.settings.seats, config.seed), (7, 9));
+        assert_eq!(config.crowd.polls, Polls::Told);
+        assert_eq!(config.crowd.arrival, Arrival::Ramp { within_ms: 10_000 });
+        let service = Service::LogNormal {
+            median_ms: 900,
+            sigma: 0.7,
+        };
+        assert_eq!(config.crowd.service, service);
+        assert_eq!(config.crowd.lane_mix, [1.0, 2.0]);
+        assert!(config.compare_naive && config.crowd.watch_percent == 12.5);
+    }
+
+    #[test]
+    fn settings_out_of_range_are_wrong_usage() {
+        let probe = Probe::try_parse_from(["probe", "--seats", "0"]).unwrap();
+        assert!(probe.args.config().is_err());
+    }
+}

@@ -1,0 +1,97 @@
+//! What a status costs, with its exact position and forecast, by how many wait.
+//!
+//! `few` asks for 64 tokens all over the line again and again: what the rules cost. `all` asks for
+//! all that wait, in an order that jumps about: to that comes what memory costs, as a long line does
+//! not fit the processor's caches.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use nowserving_line::{LineName, Lines, Op, Reply, Settings, Stamp, TokenRef};
+
+const SEATS: u32 = 100;
+/// Enough to make the line warm.
+const COMPLETED: u64 = 2_000;
+
+fn crowd(waiting: u64) -> (Lines, LineName, u64) {
+    let line = LineName::try_from("shop").unwrap();
+    let mut lines = Lines::new();
+    let mut index = 0;
+    let mut apply = |op: &Op| {
+        index += 1;
+        let stamp = Stamp {
+            index,
+            op_no: 0,
+            now_ms: index * 10,
+        };
+        lines.apply(stamp, op, &mut Vec::new()).unwrap()
+    };
+    let settings = Settings::new(SEATS, 10_000_000);
+    let create = Op::Create {
+        line: line.clone(),
+        settings,
+    };
+    let Reply::Line { incarnation, .. } = apply(&create) else {
+        panic!("not made")
+    };
+    let enter = Op::Enter {
+        line: line.clone(),
+        key: None,
+        lane: None,
+    };
+    for _ in 0..u64::from(SEATS) + COMPLETED + waiting {
+        apply(&enter);
+    }
+    for token in 1..=COMPLETED {
+        let at = TokenRef {
+            incarnation,
+            lane: 0,
+            token,
+        };
+        let line = line.clone();
+        apply(&Op::Claim {
+            line: line.clone(),
+            at,
+        });
+        apply(&Op::Complete {
+            line,
+            at,
+            epoch: None,
+        });
+    }
+    (lines, line, incarnation)
+}
+
+fn status(criterion: &mut Criterion) {
+    measure(criterion, "status/few", 64);
+    measure(criterion, "status/all", u64::MAX);
+}
+
+/// Asks for at most so many different tokens.
+fn measure(criterion: &mut Criterion, name: &str, most: u64) {
+    let mut group = criterion.benchmark_group(name);
+    for waiting in [100u64, 10_000, 1_000_000] {
+        let (lines, name, incarnation) = crowd(waiting);
+        let line = lines.get(&name).unwrap();
+        let first = u64::from(SEATS) + COMPLETED + 1;
+        let mut asked = 0;
+        group.bench_with_input(BenchmarkId::from_parameter(waiting), &waiting, |b, _| {
+            b.iter(|| {
+                asked = (asked + 1) % waiting.min(most);
+                let at = TokenRef {
+                    incarnation,
+                    lane: 0,
+                    token: first + asked * 617_411 % waiting,
+                };
+                let status = line.status(at, 100_000_000).unwrap();
+                assert!(status.eta_ms.is_some());
+                black_box(status)
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, status);
+criterion_main!(benches);

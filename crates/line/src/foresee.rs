@@ -1,0 +1,188 @@
+//! How long it will take: what the line has measured of itself, made into times.
+//!
+//! Reading only. The arithmetic is of the kind that is the same on every platform (+ - × ÷, square
+//! root, and a logarithm in plain Rust), as what entrants are told is kept in the state.
+
+use crate::TIMEOUT_MS_MAX;
+use crate::lane::Lane;
+use crate::line::Line;
+use crate::order::order_key;
+
+/// What is never known better than this, as a part of the whole: people change.
+const DOUBT: f64 = 0.03;
+/// The rounds in which those who will still overtake are counted into the wait.
+const ROUNDS: u32 = 6;
+/// A forecast beyond this says nothing.
+const FORESEE_MS_MAX: f64 = TIMEOUT_MS_MAX as f64;
+
+/// A forecast, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Foreseen {
+    /// As likely longer as shorter.
+    pub(crate) eta_ms: f64,
+    /// Nine in ten are no longer.
+    pub(crate) eta_p90_ms: f64,
+    /// The standard deviation.
+    pub(crate) sigma_ms: f64,
+    /// How long a seat is held.
+    pub(crate) hold_ms: f64,
+}
+
+/// Another lane's share in a wait: those in it who go first, and those still to come.
+struct Rival {
+    first: u64,
+    per_ms: f64,
+    /// Who comes later than this goes after.
+    until_ms: f64,
+}
+
+impl Line {
+    /// What a newcomer to a lane (by its place in the table) would be told now: `eta_ms`; `None`
+    /// while nothing is known. O(1) for one lane, O(log² waiting) for each other one.
+    pub fn newcomer_eta_ms(&self, lane: u8, now_ms: u64) -> Option<u64> {
+        let last = self.lanes.get(usize::from(lane))?.waiting.len();
+        let foreseen = self.foresee(lane, last + 1, now_ms, now_ms)?;
+        Some(foreseen.eta_ms as u64)
+    }
+
+    /// How good the line's forecasts have been so far.
+    pub fn forecast_record(&self) -> crate::ForecastRecord {
+        self.forecast.record
+    }
+
+    /// The forecast for a position in a lane, 1 the first.
+    pub(crate) fn foresee(
+        &self,
+        lane_id: u8,
+        in_lane: u64,
+        entered_at_ms: u64,
+        now_ms: u64,
+    ) -> Option<Foreseen> {
+        if !self.phase().admits() {
+            return None;
+        }
+        let rivals = self.rivals(lane_id, entered_at_ms, now_ms);
+        let first: u64 = rivals.iter().map(|rival| rival.first).sum();
+        let position = in_lane + first;
+        if position > self.units_left() {
+            return None;
+        }
+        let mut places = position as f64;
+        let mut wait_ms = self.wait_ms(places, now_ms)?;
+        for _ in 0..ROUNDS {
+            let to_come = |rival: &Rival| rival.per_ms * wait_ms.min(rival.until_ms);
+            let overtaken = rivals.iter().map(to_come).sum::<f64>();
+            if overtaken <= 0.0 {
+                break;
+            }
+            places = position as f64 + overtaken;
+            wait_ms = self.wait_ms(places, now_ms)?;
+        }
+        self.with_spread(places, wait_ms)
+    }
+
+    fn with_spread(&self, places: f64, wait_ms: f64) -> Option<Foreseen> {
+        let measured = self.forecast.measured().unwrap_or_default();
+        let releases = (measured.releases as f64).max(1.0);
+        // Departures of many seats come like rain, so that many of them spread by the root of
+        // their number; and the rate itself is known from so many releases only.
+        let part = 1.0 / places + 1.0 / releases + DOUBT * DOUBT;
+        let sigma_ms = wait_ms * part.sqrt();
+        let spread = self.forecast.spread_micro as f64 / 1e6;
+        let foreseen = Foreseen {
+            eta_ms: wait_ms,
+            eta_p90_ms: wait_ms + spread * sigma_ms,
+            sigma_ms,
+            hold_ms: measured.seat_ms as f64 / releases,
+        };
+        (foreseen.eta_p90_ms <= FORESEE_MS_MAX).then_some(foreseen)
+    }
+
+    /// Until so many have been admitted: seats must become free for it, and the pace allow it.
+    fn wait_ms(&self, places: f64, now_ms: u64) -> Option<f64> {
+        let from_free = places - self.free() as f64;
+        let seats_ms = if from_free > 0.0 {
+            let measured = self.forecast.measured()?;
+            let per_ms = measured.releases as f64 / (measured.seat_ms as f64).max(1.0);
+            self.thinned_ms(from_free, per_ms * f64::from(self.settings.seats))
+        } else {
+            0.0
+        };
+        let paced_ms = match (&self.settings.admission_rate, &self.bucket) {
+            (Some(rate), Some(bucket)) => {
+                let per_ms = rate.per_second_micro as f64 / 1e9;
+                let saved = bucket.saved(rate, now_ms);
+                self.thinned_ms((places - saved).max(0.0), per_ms)
+            }
+            _ => 0.0,
+        };
+        Some(seats_ms.max(paced_ms))
+    }
+
+    /// Until so many have gone ahead at this rate, when of those who wait some give up: they leave
+    /// the sooner the more are there, so the time grows as a logarithm.
+    fn thinned_ms(&self, places: f64, per_ms: f64) -> f64 {
+        let straight_ms = places / per_ms;
+        let waiter_ms = (self.forecast.waiter_ms as f64).max(1.0);
+        let hazard = self.forecast.leaves as f64 / waiter_ms;
+        let thinning = hazard * straight_ms;
+        // Below this the logarithm is a straight line.
+        if thinning < 1e-6 {
+            straight_ms
+        } else {
+            libm::log1p(thinning) / hazard
+        }
+    }
+
+    /// What the other lanes mean for somebody who entered a lane then.
+    fn rivals(&self, lane_id: u8, entered_at_ms: u64, now_ms: u64) -> Vec<Rival> {
+        let mut listed = self.listed();
+        let Some((_, _, own)) = listed.find(|(id, _, _)| *id == lane_id) else {
+            return Vec::new();
+        };
+        let own_key = order_key(entered_at_ms, own.boost_ms);
+        let mut earlier = true;
+        let mut rivals = Vec::new();
+        for (id, lane, set) in self.listed() {
+            if id == lane_id {
+                earlier = false;
+                continue;
+            }
+            let (first, until_ms) = match (set.absolute, own.absolute) {
+                (true, false) => (lane.waiting.len(), f64::INFINITY),
+                (false, true) => (0, 0.0),
+                _ => {
+                    // Of equals the lane listed first goes first.
+                    let last_key = own_key - i128::from(!earlier);
+                    let last_ms = last_key + i128::from(set.boost_ms);
+                    let until_ms = last_ms - i128::from(now_ms);
+                    (entered_by(lane, last_ms), until_ms.max(0) as f64)
+                }
+            };
+            rivals.push(Rival {
+                first,
+                per_ms: lane.arrivals.per_ms(now_ms),
+                until_ms,
+            });
+        }
+        rivals
+    }
+}
+
+/// How many wait in the lane who entered no later than this. (Who was moved into it may have
+/// entered before those in front of it; it then counts as they do, more or less.)
+fn entered_by(lane: &Lane, last_ms: i128) -> u64 {
+    let entered = |nth| {
+        let token = lane.waiting.select(nth)?;
+        lane.live.get(&token).map(|live| live.entered_at_ms)
+    };
+    let (mut low, mut high) = (0, lane.waiting.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match entered(middle) {
+            Some(entered_at_ms) if i128::from(entered_at_ms) <= last_ms => low = middle + 1,
+            _ => high = middle,
+        }
+    }
+    low
+}

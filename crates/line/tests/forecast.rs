@@ -1,0 +1,326 @@
+//! Forecasts as a holder sees them: none while nothing is known, right on a line that runs evenly,
+//! steady against a single outlier, and the same on a replica restored from a dump.
+#![allow(clippy::unwrap_used)]
+
+use nowserving_line::{
+    AdmissionRate, Arrivals, Change, Dump, LaneName, LaneSettings, LineName, Lines, Op, Phase,
+    Quota, Reply, Settings, SettingsPatch, Stamp, State, Status, TokenRef, Window,
+};
+use proptest::prelude::*;
+
+/// How long everybody has their seat, but for the odd one.
+const HOLD_MS: u64 = 10_000;
+
+struct Stage {
+    lines: Lines,
+    index: u64,
+    now_ms: u64,
+    waiting: Vec<TokenRef>,
+    /// When who gives its seat back.
+    seated: Vec<(u64, TokenRef)>,
+}
+
+fn name() -> LineName {
+    LineName::try_from("shop").unwrap()
+}
+
+fn lane(name: &str, boost_ms: u64, absolute: bool) -> LaneSettings {
+    LaneSettings {
+        boost_ms,
+        absolute,
+        ..LaneSettings::new(LaneName::try_from(name).unwrap())
+    }
+}
+
+impl Stage {
+    fn new(settings: Settings) -> Self {
+        let mut stage = Self {
+            lines: Lines::new(),
+            index: 0,
+            now_ms: 0,
+            waiting: Vec::new(),
+            seated: Vec::new(),
+        };
+        let line = name();
+        stage.apply(&Op::Create { line, settings });
+        stage
+    }
+
+    fn apply(&mut self, op: &Op) -> Option<Status> {
+        self.index += 1;
+        let stamp = Stamp {
+            index: self.index,
+            op_no: 0,
+            now_ms: self.now_ms,
+        };
+        match self.lines.apply(stamp, op, &mut Vec::new()).unwrap() {
+            Reply::Status(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    fn enter(&mut self, lane: Option<&str>) -> Status {
+        let lane = lane.map(|lane| LaneName::try_from(lane).unwrap());
+        let (line, key) = (name(), None);
+        let status = self.apply(&Op::Enter { line, key, lane }).unwrap();
+        self.waiting.push(status.at);
+        self.seat(HOLD_MS);
+        status
+    }
+
+    /// Who was admitted claims, to hold its seat for so long.
+    fn seat(&mut self, hold_ms: u64) {
+        let now_ms = self.now_ms;
+        let line = self.lines.get(&name()).unwrap();
+        let admitted = |at: &TokenRef| line.status(*at, now_ms).unwrap().state == State::Admitted;
+        let (new, rest) = self
+            .waiting
+            .iter()
+            .partition::<Vec<_>, _>(|at| admitted(at));
+        self.waiting = rest;
+        for at in new {
+            // Spread over the time, so that the line runs evenly from the start.
+            let early = self.seated.len() as u64 * if self.now_ms == 0 { 500 } else { 0 };
+            self.apply(&Op::Claim { line: name(), at }).unwrap();
+            self.seated
+                .push((now_ms + hold_ms - early.min(hold_ms), at));
+        }
+    }
+
+    /// The next one completes; who gets the seat holds it for so long.
+    fn complete_next(&mut self, hold_ms: u64) {
+        let (i, _) = (self.seated.iter().enumerate())
+            .min_by_key(|(_, (due_ms, _))| *due_ms)
+            .unwrap();
+        let (due_ms, at) = self.seated.remove(i);
+        self.now_ms = self.now_ms.max(due_ms);
+        let (line, epoch) = (name(), None);
+        self.apply(&Op::Complete { line, at, epoch }).unwrap();
+        self.seat(hold_ms);
+    }
+
+    fn run(&mut self, completions: usize) {
+        for _ in 0..completions {
+            self.complete_next(HOLD_MS);
+            self.enter(None);
+        }
+    }
+
+    fn status(&self, at: TokenRef) -> Status {
+        self.lines
+            .get(&name())
+            .unwrap()
+            .status(at, self.now_ms)
+            .unwrap()
+    }
+
+    fn last_eta_ms(&self) -> Option<u64> {
+        self.status(*self.waiting.last().unwrap()).eta_ms
+    }
+
+    fn configure(&mut self, change: impl FnOnce(&mut SettingsPatch)) {
+        let mut patch = SettingsPatch::default();
+        change(&mut patch);
+        let (line, if_version) = (name(), None);
+        self.apply(&Op::Configure {
+            line,
+            patch,
+            if_version,
+        });
+    }
+}
+
+/// 20 seats, 120 in the line, and so many have completed.
+fn busy(completions: usize) -> Stage {
+    let mut stage = Stage::new(Settings::new(20, 1_000));
+    for _ in 0..120 {
+        stage.enter(None);
+    }
+    stage.run(completions);
+    stage
+}
+
+fn close(eta_ms: Option<u64>, to_ms: u64) -> bool {
+    eta_ms.is_some_and(|eta_ms| eta_ms.abs_diff(to_ms) * 10 <= to_ms)
+}
+
+#[test]
+fn nothing_is_told_while_nothing_is_known() {
+    let mut stage = busy(0);
+    assert_eq!(stage.last_eta_ms(), None);
+    stage.run(10);
+    let status = stage.status(*stage.waiting.last().unwrap());
+    assert_eq!((status.eta_ms, status.eta_p90_ms), (None, None), "cold");
+    let untold = stage.lines.get(&name()).unwrap().forecast_record().untold;
+    assert_eq!(untold, 110);
+}
+
+#[test]
+fn an_even_line_is_foreseen_and_its_record_says_so() {
+    let mut stage = busy(500);
+    // 100 wait, the last needs 100 seats to become free, of 20 that are held 10 s each.
+    assert!(
+        close(stage.last_eta_ms(), 50_000),
+        "{:?}",
+        stage.last_eta_ms()
+    );
+    let first = stage.status(stage.waiting[0]);
+    assert!(first.eta_ms < Some(1_000) && first.eta_p90_ms >= first.eta_ms);
+    stage.run(300);
+    let record = stage.lines.get(&name()).unwrap().forecast_record();
+    assert!(
+        record.judged > 300 && record.told >= record.judged,
+        "{record:?}"
+    );
+    assert!(
+        record.off_by[0] + record.off_by[1] > record.judged / 2,
+        "{record:?}"
+    );
+    let seated = stage.seated[0].1;
+    assert_eq!(stage.status(seated).eta_ms, None, "it does not wait");
+}
+
+#[test]
+fn settings_are_in_the_forecast_at_once() {
+    let mut stage = busy(500);
+    stage.configure(|patch| patch.seats = Some(Change::Set(10)));
+    assert!(
+        close(stage.last_eta_ms(), 110_000),
+        "ten seats are to be got rid of first"
+    );
+    stage.configure(|patch| patch.seats = Some(Change::Set(20)));
+    let rate = AdmissionRate {
+        per_second_micro: 1_000_000,
+        burst: 10,
+    };
+    stage.configure(|patch| patch.admission_rate = Some(Change::Set(rate)));
+    assert!(
+        close(stage.last_eta_ms(), 90_000),
+        "one a second, ten saved up"
+    );
+    stage.configure(|patch| patch.admission_rate = Some(Change::Unset));
+    assert!(close(stage.last_eta_ms(), 50_000));
+    stage.configure(|patch| patch.phase = Some(Change::Set(Phase::Paused)));
+    assert_eq!(stage.last_eta_ms(), None, "nobody is admitted");
+    stage.configure(|patch| patch.phase = Some(Change::Set(Phase::Open)));
+    let quota = Quota {
+        total: 500 + 20 + 50,
+        standby_percent: 100,
+    };
+    stage.configure(|patch| patch.quota = Some(Change::Set(quota)));
+    assert_eq!(
+        stage.last_eta_ms(),
+        None,
+        "there may be nothing left for it"
+    );
+    assert!(stage.status(stage.waiting[49]).eta_ms.is_some());
+    assert_eq!(stage.status(stage.waiting[50]).eta_ms, None);
+}
+
+#[test]
+fn who_goes_first_is_in_the_forecast() {
+    let mut settings = Settings::new(20, 1_000);
+    settings.lanes = vec![
+        lane("normal", 0, false),
+        lane("vip", 5_000, false),
+        lane("a", 0, true),
+    ];
+    let mut stage = Stage::new(settings);
+    for _ in 0..120 {
+        stage.enter(None);
+    }
+    stage.run(500);
+    let alone = stage.last_eta_ms().unwrap();
+    let last = *stage.waiting.last().unwrap();
+    for _ in 0..20 {
+        stage.enter(Some("a"));
+    }
+    let behind = stage.status(last).eta_ms.unwrap();
+    // Ten seconds for the twenty, and more like them are to be feared.
+    assert!(behind > alone + 8_000, "{alone} {behind}");
+    let vip = stage.enter(Some("vip")).eta_ms.unwrap();
+    assert!(
+        vip < stage.status(last).eta_ms.unwrap(),
+        "it overtakes the newest"
+    );
+    assert!(
+        vip > stage.status(stage.waiting[30]).eta_ms.unwrap(),
+        "and no others"
+    );
+    let first = stage.enter(Some("a")).eta_ms.unwrap();
+    assert!(first < 13_000, "only its own kind is before it: {first}");
+}
+
+#[test]
+fn one_outlier_moves_little() {
+    let (mut plain, mut odd) = (busy(400), busy(400));
+    plain.complete_next(HOLD_MS);
+    odd.complete_next(100 * HOLD_MS);
+    for _ in 0..300 {
+        plain.run(1);
+        odd.run(1);
+        let (plain, odd) = (plain.last_eta_ms().unwrap(), odd.last_eta_ms().unwrap());
+        assert!(odd.abs_diff(plain) * 100 <= plain * 12, "{plain} {odd}");
+    }
+}
+
+#[test]
+fn a_replica_restored_from_a_dump_tells_the_same() {
+    let mut stage = busy(333);
+    let lines = Lines::restore(stage.lines.dump()).unwrap();
+    let line = lines.get(&name()).unwrap();
+    for at in &stage.waiting {
+        assert_eq!(line.status(*at, stage.now_ms).unwrap(), stage.status(*at));
+    }
+    let mut other = Stage {
+        lines,
+        index: stage.index,
+        now_ms: stage.now_ms,
+        waiting: stage.waiting.clone(),
+        seated: stage.seated.clone(),
+    };
+    stage.run(100);
+    other.run(100);
+    assert_eq!(stage.lines.dump(), other.lines.dump());
+}
+
+fn window() -> impl Strategy<Value = Window> {
+    let number = prop_oneof![Just(0), 1..100u64, any::<u64>()];
+    (number.clone(), number).prop_map(|(releases, seat_ms)| Window { releases, seat_ms })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Whatever a dump says was measured: it is refused, or every answer is sound.
+    #[test]
+    fn absurd_measures_are_refused_or_harmless(
+        windows in proptest::collection::vec(window(), 17),
+        numbers in [any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>()],
+        small in any::<bool>(),
+    ) {
+        let [measured_ms, leaves, waiter_ms, since_ms] =
+            numbers.map(|number| if small { number >> 12 } else { number });
+        let mut dump: Dump = busy(60).lines.dump();
+        let line = &mut dump.lines[0];
+        for (to, from) in line.forecast.windows.iter_mut().zip(&windows) {
+            *to = if small { Window { releases: from.releases >> 12, seat_ms: from.seat_ms >> 12 } }
+                else { *from };
+        }
+        line.forecast.measured_ms = measured_ms;
+        line.forecast.leaves = leaves;
+        line.forecast.waiter_ms = waiter_ms;
+        line.lanes[0].arrivals = Arrivals { count: leaves, since_ms };
+        let Ok(lines) = Lines::restore(dump) else {
+            return Ok(());
+        };
+        let mut stage = busy(60);
+        stage.lines = lines;
+        stage.run(30);
+        for at in stage.waiting.clone() {
+            let status = stage.status(at);
+            prop_assert!(status.eta_p90_ms >= status.eta_ms);
+            prop_assert!(status.poll_after_ms > 0);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! What is rehearsed: the crowd, the line, the network between them.
+
+use nowserving_line::{BadField, Settings};
+
+/// The most shoppers of one rehearsal.
+pub const SHOPPERS_MAX: u32 = 1_000_000;
+/// The longest virtual time of one rehearsal, in milliseconds: seven days.
+pub const DURATION_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;
+
+/// When shoppers come.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Arrival {
+    /// In this many waves, evenly within `within_ms`; each wave swells at once and ebbs away.
+    Burst {
+        /// How many waves, at least 1.
+        waves: u32,
+        /// The time from the first wave to after the last.
+        within_ms: u64,
+    },
+    /// At random, equally likely at any time within `within_ms` (a Poisson stream).
+    Steady {
+        /// The time from the first to the last.
+        within_ms: u64,
+    },
+    /// At random, ever more of them until `within_ms`.
+    Ramp {
+        /// The time from the first to the last.
+        within_ms: u64,
+    },
+}
+
+impl Arrival {
+    /// From the first to the last, in milliseconds.
+    pub fn within_ms(self) -> u64 {
+        match self {
+            Arrival::Burst { within_ms, .. }
+            | Arrival::Steady { within_ms }
+            | Arrival::Ramp { within_ms } => within_ms,
+        }
+    }
+}
+
+/// How long a shopper is in checkout, from hearing that the claim was taken until done.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Service {
+    /// Anything from 0 to `max_ms`, equally likely.
+    Uniform {
+        /// The longest.
+        max_ms: u64,
+    },
+    /// Log-normal: most are quick, a few take very long.
+    LogNormal {
+        /// Half of them are quicker than this.
+        median_ms: u64,
+        /// The spread of the logarithm, 0 to 5.
+        sigma: f64,
+    },
+}
+
+/// When those who don't watch ask again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Polls {
+    /// At random up to `max_ms` after the last answer, whatever they are told.
+    Random {
+        /// The longest pause.
+        max_ms: u64,
+    },
+    /// When the answer says: `poll_after_ms`.
+    Told,
+}
+
+/// What the crowd does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Crowd {
+    /// How many shoppers, 1 to [`SHOPPERS_MAX`].
+    pub shoppers: u32,
+    /// When they come.
+    pub arrival: Arrival,
+    /// How many of them stand at the door when it opens, 0 to 100 percent: at time 0, before
+    /// `arrival` begins.
+    pub early_percent: f64,
+    /// How long they are in checkout.
+    pub service: Service,
+    /// How often somebody gives up on being told to wait, 0 to 100 percent.
+    pub give_up_per_poll_percent: f64,
+    /// Gives up when it has waited for longer; drawn for each shopper, with this mean. `None`:
+    /// never for that reason.
+    pub patience_mean_ms: Option<u64>,
+    /// How many of those who give up don't say so, 0 to 100 percent.
+    pub vanish_percent: f64,
+    /// How many don't claim the seat that they get, 0 to 100 percent.
+    pub no_show_percent: f64,
+    /// How many vanish from checkout without a word, 0 to 100 percent.
+    pub abandon_percent: f64,
+    /// When those who don't watch ask again.
+    pub polls: Polls,
+    /// How many watch the line's events, 0 to 100 percent. They also ask as often as they are
+    /// told, to be heard from, as the SDK does.
+    pub watch_percent: f64,
+    /// What part of the crowd goes to which lane, in the order of the line's; the rest of the
+    /// lanes get nobody, and none given is all to the first.
+    pub lane_mix: Vec<f64>,
+}
+
+/// A whole rehearsal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Everything that is left to chance follows from this.
+    pub seed: u64,
+    /// The line's settings.
+    pub settings: Settings,
+    /// The crowd.
+    pub crowd: Crowd,
+    /// How long a message takes, each way, 0 to 60,000.
+    pub net_delay_ms: u64,
+    /// The rehearsal ends when everybody has gone home, and here at the latest (milliseconds of
+    /// virtual time, 1 to [`DURATION_MS_MAX`]).
+    pub duration_max_ms: u64,
+    /// Also run the seed article's algorithm on the same crowd.
+    pub compare_naive: bool,
+}
+
+/// A rehearsal that makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadConfig {
+    /// A field is out of its range.
+    #[error(transparent)]
+    Field(#[from] BadField),
+    /// The line did not take what the rehearsal needs.
+    #[error("the line cannot be made: {0}")]
+    Line(String),
+}
+
+impl Config {
+    /// The seed article's test: 500 seats, a crowd within ten seconds, checkout of up to five,
+    /// polls at random up to 30 s apart whatever is told, one in a thousand giving up at each.
+    pub fn poc() -> Self {
+        let mut settings = Settings::new(500, 20_000);
+        // The article's one timeout must outlast its polls; ours are the same for comparison.
+        settings.waiting_idle_timeout_ms = 60_000;
+        settings.claim_timeout_ms = 60_000;
+        Self {
+            seed: 1,
+            settings,
+            crowd: Crowd {
+                shoppers: 10_000,
+                arrival: Arrival::Burst {
+                    waves: 10,
+                    within_ms: 10_000,
+                },
+                service: Service::Uniform { max_ms: 5_000 },
+                give_up_per_poll_percent: 0.1,
+                polls: Polls::Random { max_ms: 30_000 },
+                ..Crowd::patient(10_000)
+            },
+            net_delay_ms: 20,
+            duration_max_ms: 3_600_000,
+            compare_naive: false,
+        }
+    }
+
+    /// A line for forecasts: doors open on a crowd of a few hundred, then as many come as are
+    /// served, for an hour; checkouts as varied as people are; some lose patience.
+    pub fn steady() -> Self {
+        let mut settings = Settings::new(100, 5_000);
+        settings.waiting_idle_timeout_ms = 120_000;
+        settings.claim_timeout_ms = 60_000;
+        settings.checkout_timeout_ms = 600_000;
+        Self {
+            seed: 1,
+            settings,
+            crowd: Crowd {
+                shoppers: 10_000,
+                arrival: Arrival::Steady {
+                    within_ms: 3_600_000,
+                },
+                early_percent: 4.0,
+                service: Service::LogNormal {
+                    median_ms: 30_000,
+                    sigma: 0.7,
+                },
+                patience_mean_ms: Some(1_800_000),
+                vanish_percent: 30.0,
+                no_show_percent: 0.5,
+                abandon_percent: 0.5,
+                watch_percent: 50.0,
+                ..Crowd::patient(10_000)
+            },
+            net_delay_ms: 20,
+            duration_max_ms: 4 * 3_600_000,
+            compare_naive: false,
+        }
+    }
+
+    /// Whether every field is within its range.
+    pub fn validate(&self) -> Result<(), BadConfig> {
+        self.settings.validate()?;
+        let crowd = &self.crowd;
+        within(
+            "shoppers",
+            u64::from(crowd.shoppers),
+            1,
+            SHOPPERS_MAX.into(),
+        )?;
+        within("net_delay_ms", self.net_delay_ms, 0, 60_000)?;
+        within("duration_max_ms", self.duration_max_ms, 1, DURATION_MS_MAX)?;
+        within("within_ms", crowd.arrival.within_ms(), 0, DURATION_MS_MAX)?;
+        if let Arrival::Burst { waves, .. } = crowd.arrival {
+            within("waves", waves.into(), 1, 1_000_000)?;
+        }
+        for (field, percent) in [
+            ("early_percent", crowd.early_percent),
+            ("give_up_per_poll_percent", crowd.give_up_per_poll_percent),
+            ("vanish_percent", crowd.vanish_percent),
+            ("no_show_percent", crowd.no_show_percent),
+            ("abandon_percent", crowd.abandon_percent),
+            ("watch_percent", crowd.watch_percent),
+        ] {
+            if !(0.0..=100.0).contains(&percent) {
+                return Err(BadField::new(field, "0 to 100").into());
+            }
+        }
+        let longest_ms = match crowd.service {
+            Service::Uniform { max_ms } => max_ms,
+            Service::LogNormal { median_ms, sigma } => {
+                if !(0.0..=5.0).contains(&sigma) {
+                    return Err(BadField::new("sigma", "0 to 5").into());
+                }
+                median_ms
+            }
+        };
+        within("service", longest_ms, 0, DURATION_MS_MAX)?;
+        if let Polls::Random { max_ms } = crowd.polls {
+            within("poll", max_ms, 1, DURATION_MS_MAX)?;
+        }
+        if let Some(mean_ms) = crowd.patience_mean_ms {
+            within("patience_mean_ms", mean_ms, 1, DURATION_MS_MAX)?;
+        }
+        self.validate_lane_mix()
+    }
+
+    fn validate_lane_mix(&self) -> Result<(), BadConfig> {
+        let mix = &self.crowd.lane_mix;
+        let sane = mix.iter().all(|part| part.is_finite() && *part >= 0.0);
+        if !sane || (!mix.is_empty() && mix.iter().sum::<f64>() <= 0.0) {
+            return Err(BadField::new("lane_mix", "parts from 0, not all 0").into());
+        }
+        if mix.len() > self.lanes() {
+            return Err(BadField::new("lane_mix", "one part per lane at most").into());
+        }
+        Ok(())
+    }
+
+    /// How many lanes the line has.
+    pub(crate) fn lanes(&self) -> usize {
+        self.settings.lanes.len()
+    }
+}
+
+impl Crowd {
+    /// All at once, one minute each, nobody gives up, everybody asks as told.
+    pub fn patient(shoppers: u32) -> Self {
+        Self {
+            shoppers,
+            arrival: Arrival::Steady { within_ms: 0 },
+            early_percent: 0.0,
+            service: Service::Uniform { max_ms: 120_000 },
+            give_up_per_poll_percent: 0.0,
+            patience_mean_ms: None,
+            vanish_percent: 0.0,
+            no_show_percent: 0.0,
+            abandon_percent: 0.0,
+            polls: Polls::Told,
+            watch_percent: 0.0,
+            lane_mix: Vec::new(),
+        }
+    }
+}
+
+fn within(field: &'static str, value: u64, least: u64, most: u64) -> Result<(), BadField> {
+    if (least..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(BadField::new(field, format!("{least} to {most}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_are_valid() {
+        assert_eq!(Config::poc().validate(), Ok(()));
+        assert_eq!(Config::steady().validate(), Ok(()));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let refused = |change: fn(&mut Config)| {
+            let mut config = Config::poc();
+            change(&mut config);
+            config.validate().is_err()
+        };
+        assert!(refused(|c| c.settings.seats = 0));
+        assert!(refused(|c| c.crowd.shoppers = 0));
+        assert!(refused(|c| c.crowd.shoppers = SHOPPERS_MAX + 1));
+        assert!(refused(|c| c.crowd.watch_percent = 100.1));
+        assert!(refused(|c| c.crowd.no_show_percent = f64::NAN));
+        assert!(refused(|c| c.duration_max_ms = 0));
+        assert!(refused(|c| c.crowd.lane_mix = vec![0.0]));
+        assert!(refused(|c| c.crowd.lane_mix = vec![1.0; 9]));
+        assert!(refused(|c| c.crowd.lane_mix = vec![f64::INFINITY]));
+        assert!(refused(|c| c.crowd.polls = Polls::Random { max_ms: 0 }));
+    }
+}

@@ -1,0 +1,251 @@
+//! The seed article's algorithm as written: four numbers, and every departure moves admission on.
+//!
+//! Its traps are kept on purpose, as they are what the comparison shows: a waiter's departure
+//! admits somebody though it frees no seat, and one timeout counts for all, so that those in
+//! checkout, who no longer ask, are recycled too. Nothing is told about when to ask again.
+
+use std::collections::BTreeMap;
+
+use nowserving_line::{Reason, Settings};
+
+use crate::queue::{Answer, Ask, Happened, Place, Pointers, Queue, Standing, View};
+
+/// The article's worker looks for the idle this often.
+const RECYCLE_EVERY_MS: u64 = 1_000;
+
+#[derive(Debug, Clone, Copy)]
+struct Holder {
+    last_check_ms: u64,
+    /// The article does not know this; it is for counting.
+    claimed: bool,
+}
+
+/// The article's `CheckoutLine`, in one lane.
+#[derive(Debug)]
+pub(crate) struct Naive {
+    seats: u64,
+    timeout_ms: u64,
+    seed: u64,
+    since: u64,
+    until: u64,
+    limit: u64,
+    holders: BTreeMap<u64, Holder>,
+    in_checkout: u64,
+    admitted: u64,
+    recycle_due_ms: u64,
+    happened: Vec<Happened>,
+}
+
+impl Naive {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let seats = u64::from(settings.seats);
+        Self {
+            seats,
+            timeout_ms: settings.waiting_idle_timeout_ms,
+            seed: 1,
+            since: 0,
+            until: seats,
+            limit: seats + u64::from(settings.queue_limit),
+            holders: BTreeMap::new(),
+            in_checkout: 0,
+            admitted: 0,
+            recycle_due_ms: RECYCLE_EVERY_MS,
+            happened: Vec::new(),
+        }
+    }
+
+    fn enter(&mut self, now_ms: u64) -> Option<Answer> {
+        if self.seed > self.limit {
+            return None;
+        }
+        let token = self.seed;
+        self.seed += 1;
+        let holder = Holder {
+            last_check_ms: now_ms,
+            claimed: false,
+        };
+        self.holders.insert(token, holder);
+        if token <= self.until {
+            self.admitted += 1;
+            self.happened.push(Happened::Admitted((0, token)));
+        }
+        Some(self.answer((0, token)))
+    }
+
+    fn answer(&self, place: Place) -> Answer {
+        let standing = match self.holders.get(&place.1) {
+            None => Standing::Gone,
+            Some(holder) if holder.claimed => Standing::InCheckout,
+            Some(_) if place.1 <= self.until => Standing::Admitted,
+            Some(_) => Standing::Waiting,
+        };
+        Answer {
+            place,
+            standing,
+            eta_ms: None,
+            eta_p90_ms: None,
+            poll_after_ms: None,
+            epoch: None,
+        }
+    }
+
+    /// The article's `Remove`: whoever leaves, for whatever reason.
+    fn remove(&mut self, token: u64, reason: Reason) {
+        let Some(holder) = self.holders.remove(&token) else {
+            return;
+        };
+        let was_waiting = token > self.until;
+        if holder.claimed {
+            self.in_checkout -= 1;
+        } else if !was_waiting {
+            self.admitted -= 1;
+        }
+        self.happened.push(Happened::Gone {
+            place: (0, token),
+            reason,
+            was_waiting,
+        });
+        self.until += 1;
+        self.limit += 1;
+        if self.holders.contains_key(&self.until) {
+            self.admitted += 1;
+            self.happened.push(Happened::Admitted((0, self.until)));
+        }
+        let first = self.holders.first_key_value().map(|(token, _)| *token);
+        self.since = first.unwrap_or(self.seed) - 1;
+    }
+
+    fn recycle(&mut self, now_ms: u64) {
+        let idle = |holder: &Holder| now_ms - holder.last_check_ms > self.timeout_ms;
+        let idle = self.holders.iter().filter(|(_, holder)| idle(holder));
+        let idle: Vec<u64> = idle.map(|(token, _)| *token).collect();
+        for token in idle {
+            let reason = match self.answer((0, token)).standing {
+                Standing::Waiting => Reason::Idle,
+                Standing::Admitted => Reason::NoShow,
+                Standing::InCheckout | Standing::Gone => Reason::CheckoutExpired,
+            };
+            self.remove(token, reason);
+        }
+    }
+}
+
+impl Queue for Naive {
+    fn ask(&mut self, now_ms: u64, _who: u32, ask: Ask) -> Option<Answer> {
+        let place = match ask {
+            Ask::Enter { .. } => return self.enter(now_ms),
+            Ask::Poll(place) => {
+                if let Some(holder) = self.holders.get_mut(&place.1) {
+                    holder.last_check_ms = now_ms;
+                }
+                place
+            }
+            Ask::Claim(place) => {
+                let may = place.1 <= self.until;
+                if let Some(holder) = self.holders.get_mut(&place.1)
+                    && may
+                    && !holder.claimed
+                {
+                    holder.claimed = true;
+                    self.admitted -= 1;
+                    self.in_checkout += 1;
+                }
+                place
+            }
+            // It has no such thing.
+            Ask::Renew(place, _) => place,
+            Ask::Complete(place, _) => {
+                self.remove(place.1, Reason::Completed);
+                place
+            }
+            Ask::Leave(place) => {
+                self.remove(place.1, Reason::Left);
+                place
+            }
+        };
+        Some(self.answer(place))
+    }
+
+    fn upkeep(&mut self, now_ms: u64) -> u64 {
+        while self.recycle_due_ms <= now_ms {
+            self.recycle(now_ms);
+            self.recycle_due_ms += RECYCLE_EVERY_MS;
+        }
+        self.recycle_due_ms
+    }
+
+    fn happened(&mut self) -> Vec<Happened> {
+        std::mem::take(&mut self.happened)
+    }
+
+    fn view(&self) -> View {
+        View {
+            waiting: self.holders.len() as u64 - self.admitted - self.in_checkout,
+            admitted: self.admitted,
+            in_checkout: self.in_checkout,
+            seats: self.seats,
+        }
+    }
+
+    fn pointers(&self) -> Vec<Pointers> {
+        vec![Pointers {
+            next_token: self.seed,
+            done_through: self.since,
+            admitted_through: self.until,
+            accepts_through: self.limit,
+            waiting: self.view().waiting,
+        }]
+    }
+
+    fn order_key(&self, _lane: u8, entered_ms: u64) -> (bool, i64) {
+        (false, i64::try_from(entered_ms).unwrap_or(i64::MAX))
+    }
+
+    fn newcomer_eta_ms(&self, _now_ms: u64) -> Option<u64> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(entered: u32) -> Naive {
+        let mut line = Naive::new(&Settings::new(7, 15));
+        for who in 0..entered {
+            line.ask(0, who, Ask::Enter { lane: 0 });
+        }
+        line
+    }
+
+    fn pointers(line: &Naive) -> [u64; 4] {
+        [line.since, line.until, line.limit, line.seed]
+    }
+
+    #[test]
+    fn the_articles_own_example() {
+        let mut line = line(9);
+        assert_eq!(pointers(&line), [0, 7, 22, 10]);
+        line.ask(0, 2, Ask::Complete((0, 3), None));
+        assert_eq!(pointers(&line), [0, 8, 23, 10]);
+        line.ask(0, 1, Ask::Complete((0, 2), None));
+        line.ask(0, 0, Ask::Complete((0, 1), None));
+        assert_eq!(pointers(&line), [3, 10, 25, 10]);
+    }
+
+    #[test]
+    fn who_leaves_while_waiting_admits_somebody_without_a_seat() {
+        let mut line = line(10);
+        line.ask(0, 9, Ask::Leave((0, 10)));
+        assert_eq!(line.view().held(), 8, "one more than there are seats");
+    }
+
+    #[test]
+    fn who_is_in_checkout_is_recycled_all_the_same() {
+        let mut line = line(1);
+        line.ask(0, 0, Ask::Claim((0, 1)));
+        assert_eq!(line.view().in_checkout, 1);
+        line.upkeep(400_000);
+        assert_eq!(line.view().in_checkout, 0);
+    }
+}

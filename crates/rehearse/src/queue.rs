@@ -1,0 +1,102 @@
+//! What a shopper can ask of a queue, whichever algorithm it runs.
+
+use nowserving_line::{Reason, Token};
+
+/// Which number, in which lane (by its place in the line's table).
+pub(crate) type Place = (u8, Token);
+
+/// Where a shopper stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Waiting,
+    Admitted,
+    InCheckout,
+    Gone,
+}
+
+/// What the queue answers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answer {
+    pub(crate) place: Place,
+    pub(crate) standing: Standing,
+    /// While waiting: the forecast, if there is one.
+    pub(crate) eta_ms: Option<u64>,
+    pub(crate) eta_p90_ms: Option<u64>,
+    /// When to ask again, if the algorithm says.
+    pub(crate) poll_after_ms: Option<u64>,
+    /// The fencing number of the claim.
+    pub(crate) epoch: Option<u64>,
+}
+
+/// What a shopper asks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ask {
+    Enter { lane: u8 },
+    Poll(Place),
+    Claim(Place),
+    Renew(Place, Option<u64>),
+    Complete(Place, Option<u64>),
+    Leave(Place),
+}
+
+/// What happened in the queue, in order.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Happened {
+    Admitted(Place),
+    Gone {
+        place: Place,
+        reason: Reason,
+        was_waiting: bool,
+    },
+}
+
+/// The queue at a moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct View {
+    pub(crate) waiting: u64,
+    /// Hold a seat and have not claimed it.
+    pub(crate) admitted: u64,
+    /// Hold a seat and have claimed it.
+    pub(crate) in_checkout: u64,
+    /// The seats there are.
+    pub(crate) seats: u64,
+}
+
+impl View {
+    pub(crate) fn held(&self) -> u64 {
+        self.admitted + self.in_checkout
+    }
+}
+
+/// The four pointers of a lane.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Pointers {
+    pub(crate) next_token: Token,
+    pub(crate) done_through: Token,
+    pub(crate) admitted_through: Token,
+    pub(crate) accepts_through: Token,
+    pub(crate) waiting: u64,
+}
+
+/// A queue under rehearsal, with all that its server does of itself.
+pub(crate) trait Queue {
+    /// What a shopper's message does when it gets to the server. `None`: turned away.
+    fn ask(&mut self, now_ms: u64, who: u32, ask: Ask) -> Option<Answer>;
+
+    /// What the server does of itself (recycling, jobs). Returns when it wants to be called again.
+    fn upkeep(&mut self, now_ms: u64) -> u64;
+
+    /// What happened since the last call.
+    fn happened(&mut self) -> Vec<Happened>;
+
+    fn view(&self) -> View;
+
+    /// Of every lane, in the order of the table.
+    fn pointers(&self) -> Vec<Pointers>;
+
+    /// Whether the holder of a place that comes later may go first: by what decides the order.
+    fn order_key(&self, lane: u8, entered_ms: u64) -> (bool, i64);
+
+    /// What somebody who entered the first lane now would be told.
+    fn newcomer_eta_ms(&self, now_ms: u64) -> Option<u64>;
+}

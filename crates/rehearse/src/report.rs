@@ -1,0 +1,226 @@
+//! What a rehearsal shows: the summary, the table of the run, the visits.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::queue::Pointers;
+
+/// There is a row of the table for each so many milliseconds of virtual time.
+pub const SAMPLE_EVERY_MS: u64 = 300;
+
+/// A run in numbers. Shares are in percent, rounded to two digits, and none of nothing.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// Of the seats: how many were held, over the time in which anybody waited.
+    pub seat_held_percent: Option<f64>,
+    /// Of the seats: how many were in checkout, over the time in which anybody waited.
+    pub seat_busy_percent: Option<f64>,
+    /// Admissions past somebody who by the published rules goes first.
+    pub overtakes: u64,
+    /// The most seats ever held beyond those that there are.
+    pub over_limit_max: u64,
+    /// Half of those admitted waited no longer; who got in at once counts as 0.
+    pub wait_p50_ms: Option<u64>,
+    /// 99 of 100 admitted waited no longer.
+    pub wait_p99_ms: Option<u64>,
+    /// Of those who had to wait: how many were told a forecast on entering.
+    pub eta_told_percent: Option<f64>,
+    /// Of those told a forecast on entering and admitted in the end: for how many it was no more
+    /// than 15 % of the true wait off.
+    pub eta_within_15_percent: Option<f64>,
+    /// Of the same: how many waited no longer than `eta_p90_ms` said.
+    pub eta_p90_coverage_percent: Option<f64>,
+    /// How many were told a forecast on entering.
+    pub eta_told: u64,
+    /// How many of them were admitted in the end: of the others nobody knows the truth.
+    pub eta_known: u64,
+    /// Shoppers served.
+    pub completed: u64,
+    /// Shoppers that were not, by reason.
+    pub gone: BTreeMap<String, u64>,
+    /// Shoppers that got no number.
+    pub turned_away: u64,
+    /// Shoppers that got one.
+    pub entered: u64,
+    /// Still in the line when the rehearsal ended.
+    pub still_live: u64,
+    /// For how long anybody waited.
+    pub contended_ms: u64,
+    /// How long it all took, in virtual time.
+    pub virtual_ms: u64,
+    /// How often anybody asked for a status.
+    pub polls: u64,
+    /// The same, in a mean second.
+    pub polls_per_second: f64,
+    /// The same, in the busiest second.
+    pub polls_per_second_max: u64,
+}
+
+/// The line at a moment.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) at_ms: u64,
+    /// The pointers of the first lane.
+    pub(crate) first: Pointers,
+    pub(crate) waiting: u64,
+    pub(crate) in_checkout: u64,
+    pub(crate) admitted: u64,
+    pub(crate) seats: u64,
+    pub(crate) completed: u64,
+    /// Gone without being served, from a seat.
+    pub(crate) gone_seated: u64,
+    /// Gone while waiting.
+    pub(crate) gone_waiting: u64,
+    pub(crate) turned_away: u64,
+    pub(crate) present: u64,
+    pub(crate) polls: u64,
+    pub(crate) overtakes: u64,
+    pub(crate) over_limit: u64,
+    /// What a newcomer would be told.
+    pub(crate) eta_ms: Option<u64>,
+    pub(crate) lane_waiting: Vec<u64>,
+}
+
+/// One shopper who got a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Visit {
+    pub(crate) lane: u8,
+    pub(crate) entered_ms: u64,
+    pub(crate) had_to_wait: bool,
+    /// What it was told on entering.
+    pub(crate) eta_ms: Option<u64>,
+    pub(crate) eta_p90_ms: Option<u64>,
+    pub(crate) admitted_ms: Option<u64>,
+}
+
+impl Visit {
+    pub(crate) fn wait_ms(&self) -> Option<u64> {
+        Some(self.admitted_ms? - self.entered_ms)
+    }
+}
+
+/// One algorithm's run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// In numbers.
+    pub summary: Summary,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) visits: Vec<Visit>,
+}
+
+/// A whole rehearsal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// What was rehearsed.
+    pub config: Config,
+    /// The real line's run.
+    pub real: Run,
+    /// The seed article's algorithm on the same crowd, if that was asked for.
+    pub naive: Option<Run>,
+}
+
+/// The seed article's columns, in its order, then those of our own.
+const HEADER: &str = "SN,SEED,SINCE,UNTIL,LIMIT,ITEMS,CHECKIN,ORDER,ABORTCHECKIN,ABORTQUEUE,\
+NOENTRY,THREAD,ADMITTED,SEATS,OVERLIMIT,OVERTAKES,POLLS,ETA_MS";
+
+impl Report {
+    /// The summary of the real line's run; with a comparison, that one's under `naive`. One line
+    /// of it is what `--json` prints.
+    pub fn summary(&self) -> FullSummary<'_> {
+        FullSummary {
+            real: &self.real.summary,
+            naive: self.naive.as_ref().map(|run| &run.summary),
+        }
+    }
+
+    /// The real line's run as a table: the seed article's header and one row per 300 ms of
+    /// virtual time, then further columns: one for the people waiting in each lane, and with a
+    /// comparison the other algorithm's as `NAIVE_…`.
+    pub fn csv(&self) -> String {
+        let mut text = String::from(HEADER);
+        let lanes = self.config.lanes();
+        for lane in 1..=lanes {
+            let _ = write!(text, ",WAITING_LANE_{lane}");
+        }
+        if self.naive.is_some() {
+            text.push_str(",NAIVE_ITEMS,NAIVE_CHECKIN,NAIVE_ADMITTED,NAIVE_OVERLIMIT,NAIVE_ORDER");
+        }
+        text.push('\n');
+        let others = self.naive.as_ref().map(|run| &run.rows);
+        let rows = self.real.rows.len().max(others.map_or(0, Vec::len));
+        for no in 0..rows {
+            // The run that ended first stays as it was.
+            let real = row_at(&self.real.rows, no);
+            let at_ms = match others {
+                Some(others) if no >= self.real.rows.len() => others[no].at_ms,
+                _ => real.at_ms,
+            };
+            write_row(&mut text, at_ms, real, lanes);
+            if let Some(others) = others {
+                let naive = row_at(others, no);
+                let _ = write!(
+                    text,
+                    ",{},{},{},{},{}",
+                    naive.waiting,
+                    naive.in_checkout,
+                    naive.admitted,
+                    naive.over_limit,
+                    naive.completed
+                );
+            }
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// See [`Report::summary`].
+#[derive(Debug, Clone, Serialize)]
+pub struct FullSummary<'a> {
+    /// The real line's run.
+    #[serde(flatten)]
+    pub real: &'a Summary,
+    /// The seed article's algorithm, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub naive: Option<&'a Summary>,
+}
+
+fn row_at(rows: &[Row], no: usize) -> &Row {
+    // A run has a row for its end at least.
+    &rows[no.min(rows.len() - 1)]
+}
+
+fn write_row(text: &mut String, at_ms: u64, row: &Row, lanes: usize) {
+    let numbers = [
+        at_ms,
+        row.first.next_token,
+        row.first.done_through,
+        row.first.admitted_through,
+        row.first.accepts_through,
+        row.waiting,
+        row.in_checkout,
+        row.completed,
+        row.gone_seated,
+        row.gone_waiting,
+        row.turned_away,
+        row.present,
+        row.admitted,
+        row.seats,
+        row.over_limit,
+        row.overtakes,
+        row.polls,
+    ];
+    for number in numbers {
+        let _ = write!(text, "{number},");
+    }
+    // Unknown is empty, not 0.
+    if let Some(eta_ms) = row.eta_ms {
+        let _ = write!(text, "{eta_ms}");
+    }
+    for lane in 0..lanes {
+        let _ = write!(text, ",{}", row.lane_waiting.get(lane).unwrap_or(&0));
+    }
+}

@@ -1,0 +1,165 @@
+//! One shopper: what it does when it hears something, and when a time it set itself has come.
+
+use crate::crowd::Nature;
+use crate::queue::{Answer, Ask, Place, Standing};
+
+/// What a shopper waits for by the clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// To ask again.
+    Poll,
+    /// To give up.
+    Patience,
+    /// To be done with checkout.
+    Done,
+    /// To keep its seat.
+    Renew,
+}
+
+/// What it does next.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Act {
+    Nothing,
+    Send(Ask),
+    /// It waits on; asks again when it was told to or as it likes.
+    Wait {
+        told_ms: Option<u64>,
+        /// From the start of its wait, once: when it gives up.
+        patience_ms: Option<u64>,
+    },
+    Shop {
+        for_ms: u64,
+    },
+    Renew(Ask),
+    /// It is no more seen; what it says as its last word, if anything.
+    GoHome(Option<Ask>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    Entering,
+    Waiting,
+    Claiming,
+    Shopping,
+    Home,
+}
+
+/// A shopper and what it knows.
+#[derive(Debug)]
+pub(crate) struct Shopper {
+    pub(crate) nature: Nature,
+    give_up_percent: f64,
+    mood: Mood,
+    place: Place,
+    epoch: Option<u64>,
+    /// The newest timer of each kind; older ones are void.
+    serials: [u32; 4],
+}
+
+impl Shopper {
+    pub(crate) fn new(nature: Nature, give_up_percent: f64) -> Self {
+        Self {
+            nature,
+            give_up_percent,
+            mood: Mood::Entering,
+            place: (0, 0),
+            epoch: None,
+            serials: [0; 4],
+        }
+    }
+
+    pub(crate) fn set(&mut self, timer: Timer) -> u32 {
+        let serial = &mut self.serials[timer as usize];
+        *serial += 1;
+        *serial
+    }
+
+    pub(crate) fn hear(&mut self, answer: Option<Answer>) -> Act {
+        let Some(answer) = answer else {
+            // Turned away at the door. (Later on every question has an answer.)
+            return self.go_home(None);
+        };
+        match (self.mood, answer.standing) {
+            (Mood::Entering, Standing::Waiting) => {
+                self.place = answer.place;
+                self.mood = Mood::Waiting;
+                let patience_ms = self.nature.patience_ms;
+                self.wait_on(&answer, patience_ms)
+            }
+            (Mood::Waiting, Standing::Waiting) => self.wait_on(&answer, None),
+            (Mood::Entering | Mood::Waiting, Standing::Admitted) => {
+                self.place = answer.place;
+                self.claim()
+            }
+            (Mood::Claiming, Standing::InCheckout) => self.start_shopping(answer.epoch),
+            (Mood::Home, _) => Act::Nothing,
+            (_, Standing::Gone) => self.go_home(None),
+            // An answer to an older question.
+            _ => Act::Nothing,
+        }
+    }
+
+    /// The event of its admission came, before any answer said so.
+    pub(crate) fn pushed(&mut self) -> Act {
+        match self.mood {
+            Mood::Waiting => self.claim(),
+            _ => Act::Nothing,
+        }
+    }
+
+    pub(crate) fn timer(&mut self, timer: Timer, serial: u32) -> Act {
+        if self.serials[timer as usize] != serial {
+            return Act::Nothing;
+        }
+        match (timer, self.mood) {
+            (Timer::Poll, Mood::Waiting) => Act::Send(Ask::Poll(self.place)),
+            (Timer::Patience, Mood::Waiting) => self.give_up(),
+            (Timer::Done, Mood::Shopping) => {
+                let word = Ask::Complete(self.place, self.epoch);
+                self.go_home((!self.nature.abandons).then_some(word))
+            }
+            (Timer::Renew, Mood::Shopping) => Act::Renew(Ask::Renew(self.place, self.epoch)),
+            _ => Act::Nothing,
+        }
+    }
+
+    fn wait_on(&mut self, answer: &Answer, patience_ms: Option<u64>) -> Act {
+        if self.nature.dice.percent(self.give_up_percent) {
+            return self.give_up();
+        }
+        Act::Wait {
+            told_ms: answer.poll_after_ms,
+            patience_ms,
+        }
+    }
+
+    fn claim(&mut self) -> Act {
+        if self.nature.no_show {
+            return self.go_home(None);
+        }
+        self.mood = Mood::Claiming;
+        Act::Send(Ask::Claim(self.place))
+    }
+
+    fn start_shopping(&mut self, epoch: Option<u64>) -> Act {
+        self.mood = Mood::Shopping;
+        self.epoch = epoch;
+        let for_ms = self.nature.service_ms;
+        let for_ms = if self.nature.abandons {
+            for_ms / 2
+        } else {
+            for_ms
+        };
+        Act::Shop { for_ms }
+    }
+
+    fn give_up(&mut self) -> Act {
+        let word = Ask::Leave(self.place);
+        self.go_home((!self.nature.vanishes).then_some(word))
+    }
+
+    fn go_home(&mut self, last: Option<Ask>) -> Act {
+        self.mood = Mood::Home;
+        Act::GoHome(last)
+    }
+}
