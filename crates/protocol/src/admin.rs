@@ -168,6 +168,8 @@ pub struct LineReply {
     pub board: BoardReply,
     /// How many tokens it has had, and where they are.
     pub counts: CountsReply,
+    /// How good its forecasts have been.
+    pub forecast: ForecastReply,
 }
 
 impl LineReply {
@@ -183,6 +185,36 @@ impl LineReply {
             settings: line.settings().into(),
             board: BoardReply::from(&line.board(now_ms)),
             counts: CountsReply::from(&line.counts()),
+            forecast: line.forecast_record().into(),
+        }
+    }
+}
+
+/// What those who had to wait were told on entering, against how long it took until they were
+/// admitted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForecastReply {
+    /// Entrants who were told a forecast.
+    pub told: u64,
+    /// Entrants who had to wait when none could be told.
+    pub untold: u64,
+    /// Those told who have been admitted since.
+    pub judged: u64,
+    /// How many of these waited no longer than `eta_p90_ms` said.
+    pub p90_covered: u64,
+    /// Of these: told a time that was off by at most 5, 15, 30, 50, 100 percent of the true one, or
+    /// more; each is in one of the six.
+    pub off_by_percent: [u64; 6],
+}
+
+impl From<line::ForecastRecord> for ForecastReply {
+    fn from(record: line::ForecastRecord) -> ForecastReply {
+        ForecastReply {
+            told: record.told,
+            untold: record.untold,
+            judged: record.judged,
+            p90_covered: record.covered,
+            off_by_percent: record.off_by,
         }
     }
 }

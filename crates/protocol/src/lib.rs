@@ -18,6 +18,7 @@ pub mod command;
 mod command_pb;
 pub mod error;
 pub mod event;
+mod forecast_pb;
 pub mod frame;
 mod journal;
 mod journal_pb;

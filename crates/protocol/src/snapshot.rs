@@ -25,8 +25,6 @@ use crate::snapshot_pb::{head_from_pb, head_to_pb, line_from_pb, line_to_pb};
 
 const MAGIC: &[u8; 8] = b"NSSNAP\r\n";
 const FORMAT: u32 = 2;
-/// The oldest that is read.
-const FORMAT_OLDEST: u32 = 1;
 const FORMAT_BYTES: usize = 4;
 const DIGEST_BYTES: usize = 32;
 
@@ -52,7 +50,7 @@ pub enum SnapshotError {
     #[error("not a snapshot: its first bytes are not a snapshot's")]
     Magic,
     /// Of a newer build.
-    #[error("a snapshot of format {0}, and this build knows {FORMAT_OLDEST} to {FORMAT}")]
+    #[error("a snapshot of format {0}, and this build knows {FORMAT} only")]
     Format(u32),
     /// Cut off before its digest.
     #[error("a snapshot of {0} bytes is cut off")]
@@ -167,7 +165,7 @@ fn open(mut bytes: Bytes) -> Result<Bytes, SnapshotError> {
     let digest = bytes.split_off(length - DIGEST_BYTES);
     let mut format = bytes.slice(MAGIC.len()..body);
     match format.get_u32_le() {
-        FORMAT_OLDEST..=FORMAT => {}
+        FORMAT => {}
         other => return Err(SnapshotError::Format(other)),
     }
     if blake3::hash(&bytes).as_bytes()[..] != digest[..] {

@@ -3,6 +3,9 @@
 use nowserving_line::{Bucket, GoneDump, Head, LaneDump, LineDump, LiveDump, Reason, Stage, Token};
 
 use crate::command_pb::lane_from_pb;
+use crate::forecast_pb::{
+    arrivals_from_pb, arrivals_to_pb, forecast_from_pb, forecast_to_pb, told_from_pb, told_to_pb,
+};
 use crate::journal_pb::{journal_from_pb, journal_to_pb};
 use crate::pb;
 use crate::pb::live_token::Stage as PbStage;
@@ -42,6 +45,7 @@ pub(crate) fn line_to_pb(line: LineDump) -> pb::LineState {
             at_ms: bucket.at_ms,
         }),
         journal: line.journal.iter().map(journal_to_pb).collect(),
+        forecast: Some(forecast_to_pb(&line.forecast)),
     }
 }
 
@@ -82,6 +86,7 @@ pub(crate) fn line_from_pb(line: pb::LineState) -> Result<LineDump, Malformed> {
         lanes,
         gone,
         journal,
+        forecast: forecast_from_pb(line.forecast.ok_or("a line without forecasts")?)?,
     })
 }
 
@@ -91,6 +96,7 @@ fn lane_to_pb(lane: LaneDump) -> pb::LaneState {
         name: lane.name,
         next_token: lane.next_token,
         called_through: lane.called_through,
+        arrivals: Some(arrivals_to_pb(lane.arrivals)),
         live,
     }
 }
@@ -105,6 +111,7 @@ fn lane_from_pb_state(lane: pb::LaneState) -> Result<LaneDump, Malformed> {
         name: lane.name,
         next_token: lane.next_token,
         called_through: lane.called_through,
+        arrivals: arrivals_from_pb(lane.arrivals.unwrap_or_default()),
         live,
     })
 }
@@ -129,6 +136,7 @@ fn live_to_pb(live: LiveDump) -> pb::LiveToken {
         entered_at_ms: live.entered_at_ms,
         stage: Some(stage),
         moved_from: live.moved_from.into_iter().map(token_to_pb).collect(),
+        told: live.told.map(told_to_pb),
     }
 }
 
@@ -161,6 +169,7 @@ fn live_from_pb(live: pb::LiveToken) -> Result<LiveDump, Malformed> {
         entered_at_ms: live.entered_at_ms,
         stage,
         moved_from,
+        told: live.told.map(told_from_pb),
     })
 }
 

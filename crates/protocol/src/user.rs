@@ -203,7 +203,7 @@ pub struct StatusReply {
 impl From<&line::Status> for StatusReply {
     fn from(status: &line::Status) -> StatusReply {
         // Null, not missing: it waits, and nothing is known.
-        let eta = (status.state == State::Waiting).then_some(None);
+        let waits = status.state == State::Waiting;
         StatusReply {
             line: status.line.clone(),
             incarnation: status.at.incarnation,
@@ -213,8 +213,8 @@ impl From<&line::Status> for StatusReply {
             position: status.position,
             position_capped: status.position_capped,
             ahead: status.ahead,
-            eta_ms: eta,
-            eta_p90_ms: eta,
+            eta_ms: waits.then_some(status.eta_ms),
+            eta_p90_ms: waits.then_some(status.eta_p90_ms),
             call_ahead: status.call_ahead,
             admitted_through: status.admitted_through,
             epoch: status.epoch,

@@ -1,0 +1,92 @@
+//! What forecasts are made of, between the line crate's dumps and protobuf.
+
+use nowserving_line::{Arrivals, Forecast, ForecastRecord, Told, Window};
+
+use crate::pb;
+use crate::settings_pb::Malformed;
+
+pub(crate) fn forecast_to_pb(forecast: &Forecast) -> pb::Forecast {
+    let record = &forecast.record;
+    pb::Forecast {
+        measured_ms: forecast.measured_ms,
+        windows: forecast.windows.iter().copied().map(window_to_pb).collect(),
+        current: Some(window_to_pb(forecast.current)),
+        leaves: forecast.leaves,
+        waiter_ms: forecast.waiter_ms,
+        spread_micro: forecast.spread_micro,
+        record: Some(pb::ForecastRecord {
+            told: record.told,
+            untold: record.untold,
+            judged: record.judged,
+            covered: record.covered,
+            off_by: record.off_by.to_vec(),
+        }),
+    }
+}
+
+pub(crate) fn forecast_from_pb(forecast: pb::Forecast) -> Result<Forecast, Malformed> {
+    let windows: Vec<Window> = forecast.windows.into_iter().map(window_from_pb).collect();
+    let record = forecast.record.unwrap_or_default();
+    Ok(Forecast {
+        measured_ms: forecast.measured_ms,
+        windows: windows
+            .try_into()
+            .map_err(|_| "another number of windows than this build has")?,
+        current: window_from_pb(forecast.current.unwrap_or_default()),
+        leaves: forecast.leaves,
+        waiter_ms: forecast.waiter_ms,
+        spread_micro: forecast.spread_micro,
+        record: ForecastRecord {
+            told: record.told,
+            untold: record.untold,
+            judged: record.judged,
+            covered: record.covered,
+            off_by: record
+                .off_by
+                .try_into()
+                .map_err(|_| "another number of errors than this build has")?,
+        },
+    })
+}
+
+fn window_to_pb(window: Window) -> pb::ForecastWindow {
+    pb::ForecastWindow {
+        releases: window.releases,
+        seat_ms: window.seat_ms,
+    }
+}
+
+fn window_from_pb(window: pb::ForecastWindow) -> Window {
+    Window {
+        releases: window.releases,
+        seat_ms: window.seat_ms,
+    }
+}
+
+pub(crate) fn arrivals_to_pb(arrivals: Arrivals) -> pb::Arrivals {
+    pb::Arrivals {
+        count: arrivals.count,
+        since_ms: arrivals.since_ms,
+    }
+}
+
+pub(crate) fn arrivals_from_pb(arrivals: pb::Arrivals) -> Arrivals {
+    Arrivals {
+        count: arrivals.count,
+        since_ms: arrivals.since_ms,
+    }
+}
+
+pub(crate) fn told_to_pb(told: Told) -> pb::Told {
+    pb::Told {
+        eta_ms: told.eta_ms,
+        eta_p90_ms: told.eta_p90_ms,
+    }
+}
+
+pub(crate) fn told_from_pb(told: pb::Told) -> Told {
+    Told {
+        eta_ms: told.eta_ms,
+        eta_p90_ms: told.eta_p90_ms,
+    }
+}
