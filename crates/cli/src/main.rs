@@ -25,7 +25,10 @@ use crate::args::{Cli, Command};
 use crate::output::Output;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return output::usage(&error),
+    };
     logs::start(match &cli.command {
         Command::Node(args) => args.log_format(),
         _ => logs::Format::Text,

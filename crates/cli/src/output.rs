@@ -87,6 +87,24 @@ impl Output {
     }
 }
 
+/// Ends a command line that could not be parsed, or that asked for help only. Nobody knows yet
+/// whether `--json` was meant for us, so it is looked for among the words.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    if error.exit_code() == 0 || !std::env::args().any(|word| word == "--json") {
+        error.exit();
+    }
+    let output = Output::new(true);
+    output.fail(&WrongUsage(usage_text(&error.to_string())).into())
+}
+
+/// What is wrong, in one line: clap's text up to the advice that follows it.
+fn usage_text(whole: &str) -> String {
+    let wrong = whole.split("\n\n").next().unwrap_or(whole);
+    let words: Vec<&str> = wrong.split_whitespace().collect();
+    let text = words.join(" ");
+    text.strip_prefix("error: ").unwrap_or(&text).to_owned()
+}
+
 /// Colours: only on a terminal, and not if the user said no (<https://no-color.org>).
 pub fn wants_colour(terminal: bool) -> bool {
     let said_no = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -114,7 +132,11 @@ fn exit_code(error: &anyhow::Error) -> u8 {
 /// The contract's error object; also for errors that no node has sent.
 pub fn error_json(error: &anyhow::Error) -> serde_json::Value {
     let Some(error) = error.downcast_ref::<Error>() else {
-        return serde_json::json!({"error": {"code": "failed", "message": format!("{error:#}")}});
+        let code = match error.is::<WrongUsage>() {
+            true => Code::BadRequest.as_str(),
+            false => "failed",
+        };
+        return serde_json::json!({"error": {"code": code, "message": format!("{error:#}")}});
     };
     let code = match error.kind() {
         Kind::Refused(code) => code,
@@ -166,6 +188,19 @@ mod tests {
     #[test]
     fn wrong_usage_found_late_is_exit_code_2_too() {
         assert_eq!(exit_code(&WrongUsage("x".to_owned()).into()), USAGE);
+    }
+
+    #[test]
+    fn wrong_usage_is_told_in_one_line() {
+        let clap = "error: the following required arguments were not provided:\n  --seats <N>\n\n\
+                    Usage: nowserving line create";
+        let text = usage_text(clap);
+        assert_eq!(
+            text,
+            "the following required arguments were not provided: --seats <N>"
+        );
+        let json = error_json(&WrongUsage(text).into());
+        assert_eq!(json["error"]["code"], "bad_request");
     }
 
     #[test]

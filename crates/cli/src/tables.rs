@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, TableStyle, presets};
 use nowserving_client::{
-    BoardReply, ClusterStatus, InfoReply, LineList, LineReply, NodeStatus, State, StatusReply,
+    BoardReply, ClusterStatus, ForecastReply, InfoReply, LineList, LineReply, NodeStatus, State,
+    StatusReply,
 };
 
 pub use self::journal::journal;
@@ -241,7 +242,8 @@ pub fn line(line: &LineReply, output: &Output) -> String {
     let mut text = board(&line.board, output);
     if let Some(remaining) = line.deleting {
         text.push_str(&format!(
-            "\nbeing deleted: {remaining} tokens still to be ended"
+            "\nbeing deleted: {} still to be ended",
+            many(remaining, "token")
         ));
     }
     let gone: Vec<String> = line
@@ -251,15 +253,37 @@ pub fn line(line: &LineReply, output: &Output) -> String {
         .filter(|(_, count)| **count > 0)
         .map(|(reason, count)| format!("{count} {reason}"))
         .collect();
-    text.push_str(&format!("\n{} numbers issued", line.counts.issued));
+    let issued = many(line.counts.issued, "number");
+    text.push_str(&format!("\n{issued} issued"));
     if !gone.is_empty() {
         text.push_str(&format!("; gone: {}", gone.join(", ")));
     }
+    text.push_str(&forecast(&line.forecast));
     format!(
         "{text}\n{}\nsettings version {}, incarnation {}",
         settings_table(&settings, output),
         line.settings_version,
         line.incarnation
+    )
+}
+
+/// How good the forecasts have been; nothing before anybody was told one.
+fn forecast(record: &ForecastReply) -> String {
+    if record.told == 0 {
+        return String::new();
+    }
+    let percent = |part: u64, of: u64| match of {
+        0 => "-".to_owned(),
+        _ => format!("{} %", part * 100 / of),
+    };
+    let within_15: u64 = record.off_by_percent.iter().take(2).sum();
+    format!(
+        "\nforecasts: told to {} of those who had to wait; of {} admitted since, {} waited what \
+         they were told by 15 %, {} no longer than the p90",
+        percent(record.told, record.told + record.untold),
+        record.judged,
+        percent(within_15, record.judged),
+        percent(record.p90_covered, record.judged),
     )
 }
 
@@ -338,9 +362,9 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
         shards.row(vec![leader, Cell::new(ranges(numbers))]);
     }
     format!(
-        "cluster {}, {} lines, as node {} sees it\n{}\n{}",
+        "cluster {}, {}, as node {} sees it\n{}\n{}",
         status.cluster,
-        status.lines,
+        many(status.lines, "line"),
         status.answered_by,
         nodes.text(),
         shards.text()
@@ -371,6 +395,12 @@ fn ranges(numbers: &[u32]) -> String {
         false => format!("{first}-{last}"),
     });
     words.collect::<Vec<_>>().join(", ")
+}
+
+/// `1 line`, `2 lines`
+fn many(count: u64, what: &str) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{s}")
 }
 
 /// The two largest units that matter: `1 h 30 min`, `12.5 s`, `40 ms`.

@@ -59,9 +59,9 @@ pub use nowserving_line::{
 };
 pub use nowserving_protocol::admin::{
     AdmissionRateReply, ClusterStatus, Configure, CountsReply, Create, DeleteReply, Explained,
-    JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, JournalReply, LIST_LINES_MAX, LaneSettingsReply,
-    LineList, LineReply, LineSummary, ListLines, Move, NodeStatus, OvertakerReply, PerSecond,
-    QuotaReply, SettingsReply, ShardStatus,
+    ForecastReply, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, JournalReply, LIST_LINES_MAX,
+    LaneSettingsReply, LineList, LineReply, LineSummary, ListLines, Move, NodeStatus,
+    OvertakerReply, PerSecond, QuotaReply, SettingsReply, ShardStatus,
 };
 pub use nowserving_protocol::error::{ApiError, Code};
 pub use nowserving_protocol::user::{

@@ -134,6 +134,10 @@ impl Attempts {
         };
         let attempts = self.count;
         let (what, api) = match miss {
+            // The kind is told before the message: not twice.
+            Miss::Api(api) if api.code.as_str() == kind.to_string() => {
+                (api.message.clone(), Some(api))
+            }
             Miss::Api(api) => (api.to_string(), Some(api)),
             Miss::NoResponders => ("no node listens".to_owned(), None),
             Miss::NoAnswer => ("no answer in time".to_owned(), None),

@@ -107,6 +107,28 @@ fn describe() {
         "Seats held in shards led by this node."
     );
     gauge!(
+        "nowserving_forecasts",
+        "Entrants of lines led by this node who had to wait: told a time to wait or not; of the \
+         told, admitted since (judged); of those, no later than eta_p90_ms said (p90_covered)."
+    );
+    gauge!(
+        "nowserving_forecasts_off_by",
+        "Those judged, by how far eta_ms was off the true wait: by at most so many percent of it."
+    );
+    gauge!(
+        "nowserving_log_entries",
+        "Log entries kept by this node, in all shards."
+    );
+    gauge!(
+        "nowserving_log_memory_bytes",
+        "Memory of the log entries that are kept in it."
+    );
+    gauge!("nowserving_log_disk_bytes", "Disk that the Raft log takes.");
+    counter!(
+        "nowserving_snapshots_total",
+        "Snapshots of shards made on this node, by outcome."
+    );
+    gauge!(
         "nowserving_service_deaf_seconds",
         "Time since requests were last proven to reach this node."
     );

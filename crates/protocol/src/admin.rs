@@ -169,6 +169,7 @@ pub struct LineReply {
     /// How many tokens it has had, and where they are.
     pub counts: CountsReply,
     /// How good its forecasts have been.
+    #[serde(default)]
     pub forecast: ForecastReply,
 }
 

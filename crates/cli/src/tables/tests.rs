@@ -130,7 +130,9 @@ fn a_lines_settings_stand_under_their_names() {
         },
         "board": a_board(),
         "counts": {"issued": 25, "waiting": 15, "admitted": 2, "in_checkout": 5,
-            "gone": {"completed": 3, "idle": 0}}
+            "gone": {"completed": 3, "idle": 0}},
+        "forecast": {"told": 16, "untold": 4, "judged": 10, "p90_covered": 9,
+            "off_by_percent": [3, 3, 2, 1, 1, 0]}
     }))
     .unwrap();
     let text = line(&reply, &PLAIN);
@@ -142,6 +144,8 @@ fn a_lines_settings_stand_under_their_names() {
         "25 numbers issued; gone: 3 completed",
         "12 tokens still to be ended",
         "token_events",
+        "told to 80 % of those who had to wait; of 10 admitted since, 60 %",
+        "90 % no longer than the p90",
     ] {
         assert!(text.contains(words), "{words}:\n{text}");
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::{Client, HeaderMap, Subject};
 use bytes::Bytes;
 use nowserving_protocol::admin::DeleteReply;
@@ -63,8 +64,11 @@ impl Responder {
         while let Some(turn) = events.recv().await {
             for event in turn {
                 let (subject, payload) = self.encode_event(&event);
+                let mut headers = HeaderMap::new();
+                headers.insert(NATS_MESSAGE_ID, event.id().as_str());
                 metrics::counter!("nowserving_events_published_total").increment(1);
-                if let Err(error) = self.client.publish(subject, payload).await {
+                let sent = self.client.publish_with_headers(subject, headers, payload);
+                if let Err(error) = sent.await {
                     tracing::debug!(%error, "event not published");
                 }
             }

@@ -5,6 +5,7 @@
 pub mod apply;
 pub mod balance;
 pub mod boards;
+mod gauges;
 pub mod group;
 mod listing;
 pub mod outbox;

@@ -22,6 +22,21 @@ pub enum OutEvent {
     Line(LineEvent),
 }
 
+impl OutEvent {
+    /// The same for an event that a new leader publishes again, and no other event has it.
+    pub fn id(&self) -> String {
+        let (line, incarnation, kind, version) = match self {
+            OutEvent::Board(it) => {
+                let board = &it.board;
+                (&board.line, board.incarnation, "board", board.version)
+            }
+            OutEvent::Token(it) => (&it.line, it.incarnation, "token", it.version),
+            OutEvent::Line(it) => (&it.line, it.incarnation, "line", it.version),
+        };
+        format!("{line}/{incarnation}/{kind}/{version}")
+    }
+}
+
 /// A Raft message, encoded.
 #[derive(Debug)]
 pub struct OutMessage {

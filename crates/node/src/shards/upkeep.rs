@@ -1,6 +1,4 @@
-//! What the loop does besides requests: recycle, boards, leases, hand-overs, snapshots, metrics.
-
-use std::time::Duration;
+//! What the loop does besides requests: recycle, boards, leases, hand-overs, snapshots.
 
 use nowserving_line::Op;
 use nowserving_protocol::admin::{ClusterStatus, NodeStatus, ShardStatus};
@@ -23,8 +21,6 @@ const SIGN_OF_LIFE_US: Micros = 400_000;
 const LAG_MAX: u64 = 64;
 /// After a snapshot that could not be written (the disk is full?) the next try is this much later.
 const SNAPSHOT_RETRY_US: Micros = 10_000_000;
-/// Gauges that cost a look at every line.
-const LINE_GAUGES_INTERVAL_US: Micros = 2_000_000;
 /// A stopping node waits this long for its shards to find other leaders.
 const STOP_MAX_US: Micros = 5_000_000;
 
@@ -229,40 +225,6 @@ impl Shards {
         };
         // Full: the next snapshot cuts further.
         let _ = persister.jobs.try_send(job);
-    }
-
-    fn gauges(&mut self, now: Micros) {
-        let led = self.shards.iter().filter(|s| s.leads());
-        metrics::gauge!("nowserving_shards_led").set(led.count() as f64);
-        metrics::gauge!("nowserving_service_deaf_seconds").set(
-            self.hearing
-                .deaf_for(now)
-                .min(Duration::from_secs(3_600))
-                .as_secs_f64(),
-        );
-        let entries: u64 = self.shards.iter().map(|s| s.replica.log_entries()).sum();
-        metrics::gauge!("nowserving_log_entries").set(entries as f64);
-        let memory: u64 = self.shards.iter().map(|s| s.replica.memory_bytes()).sum();
-        metrics::gauge!("nowserving_log_memory_bytes").set(memory as f64);
-        if now < self.next_line_gauges {
-            return;
-        }
-        self.next_line_gauges = now + LINE_GAUGES_INTERVAL_US;
-        let (mut lines, mut waiting, mut held) = (0, 0, 0);
-        for line in self
-            .shards
-            .iter()
-            .filter(|s| s.reign.is_some())
-            .flat_map(|s| s.lines.iter())
-        {
-            let counts = line.counts();
-            lines += 1;
-            waiting += counts.waiting;
-            held += counts.admitted + counts.in_checkout;
-        }
-        metrics::gauge!("nowserving_lines_led").set(f64::from(lines));
-        metrics::gauge!("nowserving_tokens_waiting").set(waiting as f64);
-        metrics::gauge!("nowserving_seats_held").set(held as f64);
     }
 
     /// The cluster as this node sees it.
