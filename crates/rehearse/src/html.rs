@@ -60,7 +60,8 @@ impl Summary {
     /// Names and values, in order, for a table.
     pub fn rows(&self) -> Vec<(&'static str, String)> {
         let percent = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v} %"));
-        let ms = |value: Option<u64>| value.map_or("-".to_owned(), |v| format!("{v} ms"));
+        let seconds = |ms: u64| format!("{:.1} s", ms as f64 / 1_000.0);
+        let wait = |ms: Option<u64>| ms.map_or("-".to_owned(), seconds);
         let gone = self.gone.iter();
         let gone: Vec<String> = gone.map(|(reason, n)| format!("{reason} {n}")).collect();
         vec![
@@ -74,8 +75,8 @@ impl Summary {
             ),
             ("overtakes", self.overtakes.to_string()),
             ("most seats over the limit", self.over_limit_max.to_string()),
-            ("wait, median", ms(self.wait_p50_ms)),
-            ("wait, 99 %", ms(self.wait_p99_ms)),
+            ("wait, median", wait(self.wait_p50_ms)),
+            ("wait, 99 %", wait(self.wait_p99_ms)),
             (
                 "told a forecast on entering",
                 percent(self.eta_told_percent),
@@ -97,7 +98,7 @@ impl Summary {
                 "polls a second, most",
                 self.polls_per_second_max.to_string(),
             ),
-            ("virtual time", format!("{} ms", self.virtual_ms)),
+            ("virtual time", seconds(self.virtual_ms)),
         ]
     }
 }

@@ -9,6 +9,8 @@ const SIZE: (u32, u32) = (960, 420);
 /// More points than this can't be told apart in a picture, and make it large.
 const POINTS_MAX: usize = 800;
 const DOTS_MAX: usize = 2_000;
+/// What part of the height a line of the legend takes: so much is left free above the curves.
+const LEGEND_LINE: f64 = 0.06;
 /// The wait is averaged over the newcomers of so many stretches of time.
 const STRETCHES: u64 = 120;
 
@@ -200,12 +202,14 @@ fn lines<'a>(area: &Area<'a>, words: &Words, series: &[Series]) -> Result<(), Dr
         .y_label_area_size(60)
         .build_cartesian_2d(
             0.0..end(points().map(|point| point.0)),
-            0.0..end(points().map(|point| point.1)),
+            0.0..end(points().map(|point| point.1)) * (1.0 + LEGEND_LINE * series.len() as f64),
         )?;
     chart
         .configure_mesh()
         .x_desc(words.x)
         .y_desc(words.y)
+        .x_label_formatter(&whole)
+        .y_label_formatter(&whole)
         .light_line_style(WHITE)
         .draw()?;
     for series in series {
@@ -238,6 +242,8 @@ fn scatter<'a>(area: &Area<'a>, words: &Words, dots: &[(f64, f64)]) -> Result<()
         .configure_mesh()
         .x_desc(words.x)
         .y_desc(words.y)
+        .x_label_formatter(&whole)
+        .y_label_formatter(&whole)
         .light_line_style(WHITE)
         .draw()?;
     let dot = |at: &(f64, f64)| Circle::new(*at, 2, BLUE.mix(0.5).filled());
@@ -245,6 +251,12 @@ fn scatter<'a>(area: &Area<'a>, words: &Words, dots: &[(f64, f64)]) -> Result<()
     // On the line it came as told.
     chart.draw_series([PathElement::new([(0.0, 0.0), (far, far)], GREY)])?;
     Ok(())
+}
+
+/// Axes show seconds and people: their marks are whole numbers.
+#[allow(clippy::trivially_copy_pass_by_ref)] // as plotters wants it
+fn whole(value: &f64) -> String {
+    format!("{value:.0}")
 }
 
 /// Where an axis ends: a little past the largest, and never nowhere.
