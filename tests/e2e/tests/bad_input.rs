@@ -223,10 +223,10 @@ pub async fn settings(api: Api) -> Result<()> {
         ("labels", json!({"a": 1})),
         ("labels", json!({"a": "x".repeat(65)})),
         ("labels", json!({("x".repeat(65)): "a"})),
-        ("lanes", json!([{"name": "vip"}, {"name": "vip"}])),
-        ("phase", json!("asleep")),
-        ("quota", json!({"total": 0})),
-        ("admission_rate", json!({"per_second": 1})),
+        ("lanes", json!([{"name": "vip"}])),
+        ("phase", json!("paused")),
+        ("quota", json!({"total": 1})),
+        ("admission_rate", json!({"per_second": 1, "burst": 1})),
         ("no_such_setting", json!(1)),
     ];
     for (field, value) in &wrong {
