@@ -27,7 +27,7 @@ impl Nats {
     /// # Errors
     /// There is no nats-server, or it does not come up.
     pub async fn start(folder: &Path, mapped_shards: Option<u32>) -> Result<Nats> {
-        let process = start(folder, &configuration(None, mapped_shards)).await?;
+        let process = start(folder, &configuration(folder, None, mapped_shards)).await?;
         let ports = folder.join("ports");
         let port = eventually("nats-server tells its port", START, async || {
             port_in(&ports, process.pid())
@@ -46,7 +46,7 @@ impl Nats {
     /// It does not come up again.
     pub async fn restart(&mut self, mapped_shards: Option<u32>) -> Result<()> {
         self.process.kill().await?;
-        let configuration = configuration(Some(self.port), mapped_shards);
+        let configuration = configuration(&self.folder, Some(self.port), mapped_shards);
         self.process = start(&self.folder, &configuration).await?;
         let url = self.url();
         eventually("nats-server is back", START, async || {
@@ -89,9 +89,14 @@ async fn start(folder: &Path, configuration: &str) -> Result<Process> {
     .await
 }
 
-fn configuration(port: Option<u16>, mapped_shards: Option<u32>) -> String {
+fn configuration(folder: &Path, port: Option<u16>, mapped_shards: Option<u32>) -> String {
     let port = port.map_or("-1".to_owned(), |port| port.to_string());
-    let mut text = format!("host: \"127.0.0.1\"\nport: {port}\n");
+    // With room for streams of any definition: what is not written takes none.
+    let mut text = format!(
+        "host: \"127.0.0.1\"\nport: {port}\n\
+         jetstream {{ store_dir: {:?}, max_file_store: 100G }}\n",
+        folder.join("jetstream"),
+    );
     if let Some(shards) = mapped_shards {
         let to = format!(
             "nowserving.shard.{{{{partition({shards},1)}}}}.{{{{wildcard(1)}}}}.{{{{wildcard(2)}}}}"

@@ -1,6 +1,7 @@
 //! Every test is a cluster; the scenarios are in the modules, by theme.
 
 mod all_deaf;
+mod archive;
 mod bad_input;
 mod bad_luck;
 mod bad_subjects;
@@ -88,6 +89,7 @@ async fn a_cluster_serves_lines() -> Result<()> {
             .with("recycle_seats", recycle::seats_come_free(cluster))
             .with("recycle_waiting", recycle::only_the_silent_go(cluster))
             .with("discovery", discovery::nats_services(cluster))
+            .with("archive", archive::keeps_what_happened(cluster))
             .run()
             .await
     })

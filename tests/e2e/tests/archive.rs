@@ -1,0 +1,116 @@
+//! The archive of all events: the stream of `deploy/jetstream` on a NATS server that keeps streams,
+//! asked as its own clients ask it (its API is requests with JSON).
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use async_nats::header::NATS_MESSAGE_ID;
+use futures::StreamExt;
+use nowserving_e2e::{Cluster, eventually};
+use serde_json::{Value, json};
+
+const LINE: &str = "archived";
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What happens is recorded once, and can be had again from any moment on.
+pub async fn keeps_what_happened(cluster: &Cluster) -> Result<()> {
+    let definition = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../deploy/jetstream/nowserving-events.json"
+    );
+    let definition: Value = serde_json::from_str(&std::fs::read_to_string(definition)?)?;
+    ask(cluster, "STREAM.CREATE.NOWSERVING_EVENTS", definition).await?;
+    one_visit(cluster).await?;
+
+    let words = eventually("all of the visit is kept", PATIENCE, async || {
+        let words = replay(cluster, &format!("nowserving.event.{LINE}.token.>")).await?;
+        Ok((words.len() >= 3).then_some(words))
+    });
+    let words = words.await?;
+    ensure!(words == ["admitted", "claimed", "gone"], "{words:?}");
+    let lines = replay(cluster, &format!("nowserving.event.{LINE}.line")).await?;
+    ensure!(lines == ["created", "phase"], "{lines:?}");
+    the_second_of_two_is_left_out(cluster).await
+}
+
+async fn one_visit(cluster: &Cluster) -> Result<()> {
+    let api = cluster.api();
+    let settings = json!({"seats": 1, "queue_limit": 5});
+    api.admin(LINE, "create", settings).await?;
+    let entered = api.enter(LINE, "a").await?;
+    let ticket = json!({"ticket": entered["ticket"]});
+    api.ok(LINE, "claim", ticket.clone()).await?;
+    api.ok(LINE, "complete", ticket).await?;
+    api.admin(LINE, "configure", json!({"phase": "paused"}))
+        .await?;
+    Ok(())
+}
+
+/// As a new leader does that cannot know what the one before it has published.
+async fn the_second_of_two_is_left_out(cluster: &Cluster) -> Result<()> {
+    let client = cluster.api().client();
+    let subject = format!("nowserving.event.{LINE}.line");
+    let mut heard = cluster.api().subscribe(subject.clone()).await?;
+    cluster
+        .api()
+        .admin(LINE, "configure", json!({"phase": "open"}))
+        .await?;
+    let event = tokio::time::timeout(PATIENCE, heard.next()).await?;
+    let event = event.context("an event")?;
+    let headers = event.headers.clone().context("headers")?;
+    let body: Value = serde_json::from_slice(&event.payload)?;
+    let id = format!("{LINE}/{}/line/{}", body["incarnation"], body["version"]);
+    let sent = headers.get(NATS_MESSAGE_ID).map(|id| id.as_str());
+    ensure!(sent == Some(&id), "{sent:?} and not {id}");
+
+    client
+        .publish_with_headers(subject.clone(), headers, event.payload)
+        .await?;
+    // Published after it: once it is kept, the second one has been seen too.
+    client.publish(subject.clone(), "{}".into()).await?;
+    let words = eventually("the last one is kept", PATIENCE, async || {
+        let words = replay(cluster, &subject).await?;
+        let last = words.last().is_some_and(String::is_empty);
+        Ok(last.then_some(words))
+    });
+    let words = words.await?;
+    ensure!(words == ["created", "phase", "phase", ""], "{words:?}");
+    Ok(())
+}
+
+/// The `event` of all that is kept of a subject, in order.
+async fn replay(cluster: &Cluster, subject: &str) -> Result<Vec<String>> {
+    let client = cluster.api().client();
+    let inbox = client.new_inbox();
+    let mut messages = cluster.api().subscribe(inbox.clone()).await?;
+    let consumer = json!({
+        "stream_name": "NOWSERVING_EVENTS",
+        "config": {
+            "deliver_policy": "by_start_time", "opt_start_time": "2000-01-01T00:00:00Z",
+            "filter_subject": subject, "ack_policy": "none", "replay_policy": "instant",
+            "deliver_subject": inbox, "inactive_threshold": 5_000_000_000_u64,
+        },
+    });
+    let made = ask(cluster, "CONSUMER.CREATE.NOWSERVING_EVENTS", consumer).await?;
+    let pending = made["num_pending"].as_u64().unwrap_or(0);
+    let delivered = made["delivered"]["consumer_seq"].as_u64().unwrap_or(0);
+    let mut words = Vec::new();
+    for _ in 0..pending + delivered {
+        let message = tokio::time::timeout(PATIENCE, messages.next()).await?;
+        let event: Value = serde_json::from_slice(&message.context("a message")?.payload)?;
+        words.push(event["event"].as_str().unwrap_or_default().to_owned());
+    }
+    Ok(words)
+}
+
+/// One request to JetStream.
+async fn ask(cluster: &Cluster, op: &str, body: Value) -> Result<Value> {
+    let client = cluster.api().client();
+    let payload = serde_json::to_vec(&body)?;
+    let answer = client
+        .request(format!("$JS.API.{op}"), payload.into())
+        .await?;
+    let answer: Value = serde_json::from_slice(&answer.payload)?;
+    ensure!(answer["error"].is_null(), "{op}: {answer}");
+    Ok(answer)
+}
