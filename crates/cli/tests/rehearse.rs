@@ -1,0 +1,97 @@
+//! `nowserving rehearse`: its summary, its files, its exit codes. What a rehearsal shows is tested
+//! where it is made (`crates/rehearse`).
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn rehearse(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_nowserving"))
+        .arg("rehearse")
+        .args(words)
+        .output()
+        .expect("it starts")
+}
+
+fn one_line(output: &Output) -> Value {
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(stdout.lines().count(), 1, "{stdout}");
+    serde_json::from_str(&stdout).expect(&stdout)
+}
+
+#[test]
+fn the_summary_is_one_line_and_follows_from_the_seed() {
+    let words = ["--preset", "poc", "--shoppers", "2000", "--json", "--seed"];
+    let first = rehearse(&[&words[..], &["7"]].concat());
+    assert!(first.status.success(), "{first:?}");
+    let summary = one_line(&first);
+    for field in [
+        "seat_held_percent",
+        "seat_busy_percent",
+        "overtakes",
+        "over_limit_max",
+        "wait_p50_ms",
+        "wait_p99_ms",
+        "eta_told_percent",
+        "eta_within_15_percent",
+        "eta_p90_coverage_percent",
+        "completed",
+    ] {
+        assert!(summary[field].is_number(), "{field}: {summary}");
+    }
+    let gone = summary["gone"].as_object().expect("by reason").values();
+    let gone: u64 = gone.filter_map(Value::as_u64).sum();
+    let completed = summary["completed"].as_u64().unwrap_or_default();
+    assert_eq!(completed + gone, 2_000, "{summary}");
+
+    let again = rehearse(&[&words[..], &["7"]].concat());
+    assert_eq!(first.stdout, again.stdout);
+    let other = rehearse(&[&words[..], &["8"]].concat());
+    assert_ne!(first.stdout, other.stdout);
+}
+
+#[test]
+fn files_are_written_where_asked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (csv, html) = (dir.path().join("run.csv"), dir.path().join("run.html"));
+    let output = Command::new(env!("CARGO_BIN_EXE_nowserving"))
+        .args(["rehearse", "--preset", "steady", "--shoppers", "500"])
+        .args(["--compare", "naive", "--csv"])
+        .arg(&csv)
+        .arg("--html")
+        .arg(&html)
+        .output()
+        .expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    let table = std::fs::read_to_string(csv).expect("the table");
+    let article =
+        "SN,SEED,SINCE,UNTIL,LIMIT,ITEMS,CHECKIN,ORDER,ABORTCHECKIN,ABORTQUEUE,NOENTRY,THREAD";
+    assert!(table.starts_with(article), "{}", &table[..200]);
+    let page = std::fs::read_to_string(html).expect("the page");
+    assert_eq!(page.matches("<svg").count(), 4);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains("the article's"), "{shown}");
+}
+
+#[test]
+fn what_makes_no_sense_is_wrong_usage() {
+    for words in [
+        ["--seats", "0"],
+        ["--shoppers", "0"],
+        ["--watch-percent", "101"],
+        ["--lane-mix", "1,1"],
+        ["--preset", "none"],
+    ] {
+        let output = rehearse(&[&words[..], &["--json"]].concat());
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert_eq!(
+            one_line(&output)["error"]["code"],
+            "bad_request",
+            "{words:?}"
+        );
+    }
+    let output = rehearse(&["--shoppers", "5", "--csv", "/nowhere/at/all.csv"]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("/nowhere/at/all.csv"), "{told}");
+}
