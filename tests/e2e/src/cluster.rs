@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use async_nats::ConnectOptions;
 use futures::future::{join_all, try_join_all};
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::subject::shard_of;
@@ -14,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::api::Api;
 use crate::metrics::Metrics;
-use crate::nats::Nats;
+use crate::nats::{Nats, PASSWORD};
 use crate::process::Process;
 use crate::program::program;
 use crate::proxy::{Link, Proxy};
@@ -31,6 +32,9 @@ pub struct Options {
     pub snapshot_entries: u64,
     /// Whether the nats-server maps plain subjects to shards.
     pub mapping: bool,
+    /// Who may what on the nats-server, as it stands in its configuration; `nodes` and `tests` must
+    /// be among the users. Without it everybody may everything.
+    pub authorization: Option<String>,
     /// Whether each node reaches nats-server through a proxy, but for what it says to its peers.
     pub proxied: bool,
 }
@@ -42,6 +46,7 @@ impl Default for Options {
             shards: 16,
             snapshot_entries: 20_000,
             mapping: true,
+            authorization: None,
             proxied: false,
         }
     }
@@ -104,8 +109,14 @@ impl Cluster {
             .prefix("nowserving-e2e-")
             .tempdir()?;
         ClusterKey::generate(&folder.path().join("cluster.key"))?;
-        let nats = Nats::start(folder.path(), options.mapping.then_some(options.shards)).await?;
-        let client = async_nats::ConnectOptions::new().skip_subject_validation(true);
+        let mapped_shards = options.mapping.then_some(options.shards);
+        let more = options.authorization.as_deref().unwrap_or_default();
+        let nats = Nats::start(folder.path(), mapped_shards, more).await?;
+        let client = match options.authorization {
+            Some(_) => ConnectOptions::with_user_and_password("tests".into(), PASSWORD.into()),
+            None => ConnectOptions::new(),
+        };
+        let client = client.skip_subject_validation(true);
         let api = Api::new(client.connect(nats.url()).await?);
         let mut cluster = Cluster {
             options,
@@ -176,7 +187,11 @@ impl Cluster {
     pub fn flags(&self, id: u64) -> Result<NodeFlags> {
         let node = self.node(id)?;
         let nodes: Vec<String> = self.ids().map(|id| id.to_string()).collect();
-        let nats = node.proxy.as_ref().map_or(self.nats.url(), Proxy::url);
+        let direct = match self.options.authorization {
+            Some(_) => self.nats.url_as("nodes"),
+            None => self.nats.url(),
+        };
+        let nats = node.proxy.as_ref().map_or(direct.clone(), Proxy::url);
         Ok(NodeFlags::default()
             .with("--id", id.to_string())
             .with("--nodes", nodes.join(","))
@@ -189,7 +204,7 @@ impl Cluster {
             .with("--data-dir", self.data_dir(id))
             .with("--key-file", self.key_file())
             .with("--nats", nats)
-            .with("--peer-nats", self.nats.url())
+            .with("--peer-nats", direct)
             .with("--metrics-addr", node.metrics.to_string()))
     }
 

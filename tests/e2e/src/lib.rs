@@ -25,7 +25,7 @@ pub use api::{Api, Format, Reply, Route, number, pointers};
 pub use cli::{Cli, Running, Said};
 pub use cluster::{Cluster, NodeFlags, Options, line_in};
 pub use metrics::Metrics;
-pub use nats::Nats;
+pub use nats::{Nats, PASSWORD};
 pub use place::{Place, Told};
 pub use process::{Process, leashed};
 pub use program::program;

@@ -10,6 +10,8 @@ use crate::program::nats_server;
 use crate::wait::eventually;
 
 const START: Duration = Duration::from_secs(15);
+/// Everybody's, where a server wants one.
+pub const PASSWORD: &str = "between us";
 
 /// A running nats-server on a port of 127.0.0.1 that it chose itself.
 #[derive(Debug)]
@@ -22,12 +24,14 @@ pub struct Nats {
 
 impl Nats {
     /// Starts one. With `mapped_shards` it has the mapping line of docs/protocol.md, which routes
-    /// plain requests straight to the leader of their shard.
+    /// plain requests straight to the leader of their shard. `more` is put into its configuration
+    /// as it is.
     ///
     /// # Errors
     /// There is no nats-server, or it does not come up.
-    pub async fn start(folder: &Path, mapped_shards: Option<u32>) -> Result<Nats> {
-        let process = start(folder, &configuration(folder, None, mapped_shards)).await?;
+    pub async fn start(folder: &Path, mapped_shards: Option<u32>, more: &str) -> Result<Nats> {
+        let configuration = configuration(folder, None, mapped_shards) + more;
+        let process = start(folder, &configuration).await?;
         let ports = folder.join("ports");
         let port = eventually("nats-server tells its port", START, async || {
             port_in(&ports, process.pid())
@@ -67,6 +71,13 @@ impl Nats {
     #[must_use]
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Where `user` connects, whose password is [`PASSWORD`].
+    #[must_use]
+    pub fn url_as(&self, user: &str) -> String {
+        let password = PASSWORD.replace(' ', "%20");
+        format!("nats://{user}:{password}@127.0.0.1:{}", self.port)
     }
 }
 

@@ -14,7 +14,7 @@ const SHORT: Duration = Duration::from_secs(5);
 /// NATS's own mapping sends a plain request where we say that the line's shard is.
 pub async fn mapping_and_hash_agree() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let nats = Nats::start(folder.path(), Some(16)).await?;
+    let nats = Nats::start(folder.path(), Some(16), "").await?;
     let client = async_nats::connect(nats.url()).await?;
     let mut heard = client.subscribe("nowserving.shard.>").await?;
     for line in (0..200).map(|nth| format!("Line_{nth}-x")) {
@@ -35,7 +35,7 @@ pub async fn mapping_and_hash_agree() -> Result<()> {
 /// A silent link passes nothing on until it is up again; a closed one ends connections.
 pub async fn links_can_be_cut() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let mut nats = Nats::start(folder.path(), None).await?;
+    let mut nats = Nats::start(folder.path(), None, "").await?;
     let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, nats.port()))).await?;
     let behind = Api::new(async_nats::connect(proxy.url()).await?);
     let direct = async_nats::connect(nats.url()).await?;

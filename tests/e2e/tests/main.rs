@@ -23,6 +23,7 @@ mod operators;
 mod places;
 mod polls;
 mod recycle;
+mod rights;
 mod sdk;
 mod snapshots;
 
@@ -125,6 +126,16 @@ async fn the_command_line_speaks_json() -> Result<()> {
 #[tokio::test]
 async fn the_demo_keeps_its_promises() -> Result<()> {
     demo_command::a_small_crowd().await
+}
+
+/// The rights that the README gives to whom are enough for them, and keep the rest out.
+#[tokio::test]
+async fn rights_as_the_readme_gives_them() -> Result<()> {
+    let options = Options {
+        authorization: Some(rights::of_the_readme()?),
+        ..Options::default()
+    };
+    run(options, rights::hold).await
 }
 
 /// What is sent here may break connections; so nobody else is to be using them.

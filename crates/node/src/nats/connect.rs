@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions, Event, ServerAddr};
+use nowserving_protocol::servers::{Login, Servers};
 
 use super::stats::Stats;
 
-/// Connects to one of the comma-separated `urls`, or keeps trying in the background. What comes in
+/// Connects to one of the servers of `urls` (see [`Servers`]), or keeps trying in the background. What comes in
 /// too fast to be looked at is counted in `stats`.
 ///
 /// # Errors
@@ -18,12 +19,19 @@ pub async fn connect(
     kind: &'static str,
     stats: Arc<Stats>,
 ) -> anyhow::Result<Client> {
-    let servers = urls
-        .split(',')
-        .map(|url| url.trim().parse::<ServerAddr>())
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| anyhow::anyhow!("nats: {urls:?} is not a list of server URLs: {error}"))?;
-    let options = ConnectOptions::new()
+    let servers: Servers = urls.parse()?;
+    let addresses = servers.urls().iter().map(|url| url.parse::<ServerAddr>());
+    let addresses = addresses.collect::<Result<Vec<_>, _>>().map_err(|error| {
+        anyhow::anyhow!("nats: {servers} is not a list of server URLs: {error}")
+    })?;
+    let options = match servers.login() {
+        Some(Login::User { user, password }) => {
+            ConnectOptions::with_user_and_password(user.clone(), password.clone())
+        }
+        Some(Login::Token(token)) => ConnectOptions::with_token(token.clone()),
+        None => ConnectOptions::new(),
+    };
+    let options = options
         .name(name)
         .retry_on_initial_connect()
         .ping_interval(Duration::from_secs(2))
@@ -38,7 +46,7 @@ pub async fn connect(
             }
             said(kind, event)
         });
-    Ok(async_nats::connect_with_options(servers, options).await?)
+    Ok(async_nats::connect_with_options(addresses, options).await?)
 }
 
 async fn said(kind: &'static str, event: Event) {
