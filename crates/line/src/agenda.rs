@@ -36,6 +36,8 @@ impl Agenda {
         }
     }
 
+    /// First those who are due by the clock, the longest due first: one long job can use up all that
+    /// an entry may do, and they must not wait for that.
     pub(crate) fn jobs(&self, now_ms: u64) -> impl Iterator<Item = (&LineName, u64)> {
         let jobs = self.jobs.iter().map(|(name, id)| (name, *id));
         let due = self
@@ -43,7 +45,7 @@ impl Agenda {
             .iter()
             .take_while(move |(at_ms, _)| *at_ms <= now_ms);
         let due = due.filter_map(|(_, name)| Some((name, self.wakes.get(name)?.1)));
-        jobs.chain(due)
+        due.chain(jobs)
     }
 
     pub(crate) fn next_wake_ms(&self) -> Option<u64> {

@@ -2,24 +2,20 @@
 //!
 //! An entry that is committed must mean the same to every node. So whatever a
 //! reader does not understand is an error, on which a node has to stop; nothing
-//! is skipped. Protobuf itself skips fields that it does not know, so an entry that
-//! says what older builds cannot understand has a higher format, on which they stop.
-//! An entry that does not has the lower one still: nodes can be replaced one by one.
+//! is skipped. Protobuf itself skips fields that it does not know, so entries have a
+//! format, which changes with what they can say: a build stops on any but its own.
 
 use nowserving_line::{OPS_PER_ENTRY_MAX, Op};
 use prost::Message;
 
 use crate::command_pb::{op_from_pb, op_to_pb};
 use crate::pb;
-use crate::pb::op::Op as Kind;
 
 /// The most operations in one entry: more would make incarnations ambiguous.
 pub const OPS_MAX: usize = OPS_PER_ENTRY_MAX as usize;
 
-/// The most that this build writes and reads.
+/// Of what this build writes and reads.
 const FORMAT: u32 = 2;
-/// Of entries without [`needs_format_2`].
-const FORMAT_OLDEST: u32 = 1;
 
 /// One log entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,8 +34,8 @@ pub enum BatchError {
     /// Not protobuf, or not a batch.
     #[error("a log entry does not decode: {0}")]
     Decode(String),
-    /// Of a newer build.
-    #[error("a log entry has format {0}, and this build knows no newer one than {FORMAT}")]
+    /// Of another build.
+    #[error("a log entry has format {0}, and this build reads {FORMAT}")]
     Format(u32),
     /// A batch, and something in it makes no sense.
     #[error("a log entry contains {0}")]
@@ -58,13 +54,8 @@ pub fn encode(batch: &Batch) -> Vec<u8> {
         "more operations than an entry can have"
     );
     let ops: Vec<_> = batch.ops.iter().map(op_to_pb).collect();
-    let format = if ops.iter().any(needs_format_2) {
-        FORMAT
-    } else {
-        FORMAT_OLDEST
-    };
     let batch = pb::Batch {
-        format,
+        format: FORMAT,
         now_ms: batch.now_ms,
         cut_floor: batch.cut_floor,
         ops,
@@ -76,9 +67,9 @@ pub fn encode(batch: &Batch) -> Vec<u8> {
 pub fn decode(bytes: &[u8]) -> Result<Batch, BatchError> {
     let batch = pb::Batch::decode(bytes).map_err(|error| BatchError::Decode(error.to_string()))?;
     match batch.format {
-        FORMAT_OLDEST..=FORMAT => {}
+        FORMAT => {}
         0 => return Err(BatchError::Malformed("no format")),
-        newer => return Err(BatchError::Format(newer)),
+        other => return Err(BatchError::Format(other)),
     }
     if batch.ops.len() > OPS_MAX {
         return Err(BatchError::Malformed(
@@ -95,41 +86,6 @@ pub fn decode(bytes: &[u8]) -> Result<Batch, BatchError> {
         cut_floor: batch.cut_floor,
         ops: ops.map_err(BatchError::Malformed)?,
     })
-}
-
-/// Whether an operation names what came after the first format: `move`, and settings beyond the
-/// labels. An older build would take those for not there.
-fn needs_format_2(op: &pb::Op) -> bool {
-    match &op.op {
-        Some(Kind::Move(_)) => true,
-        Some(Kind::Create(create)) => create.settings.as_ref().is_some_and(|settings| {
-            let first = pb::Settings {
-                admission_rate: None,
-                lanes: None,
-                call_ahead: 0,
-                quota: None,
-                phase: pb::Phase::Open.into(),
-                position_cap: None,
-                release_on_claim: false,
-                ..settings.clone()
-            };
-            first != *settings
-        }),
-        Some(Kind::Configure(configure)) => configure.patch.as_ref().is_some_and(|patch| {
-            let first = pb::SettingsPatch {
-                admission_rate: None,
-                lanes: None,
-                call_ahead: None,
-                quota: None,
-                phase: None,
-                position_cap: None,
-                release_on_claim: None,
-                ..patch.clone()
-            };
-            first != *patch
-        }),
-        _ => false,
-    }
 }
 
 /// How many bytes an operation adds to a batch, so that a batch can be kept below

@@ -25,11 +25,8 @@ impl Shard {
             return;
         }
         let now_ms = reign.now_ms(turn.hearing).max(self.lines.now_ms());
-        let due: Vec<_> = self.lines.jobs(now_ms).collect();
-        // Long jobs are listed first, and one of them can use up all that an entry may do: those
-        // who are due by the clock must not wait for that.
-        let steps = due.into_iter().rev().take(STEPS_MAX);
-        let steps: Vec<Op> = steps
+        let due = self.lines.jobs(now_ms).take(STEPS_MAX);
+        let steps: Vec<Op> = due
             .map(|(line, incarnation)| Op::Step {
                 line: line.clone(),
                 incarnation,
