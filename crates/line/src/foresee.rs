@@ -3,10 +3,10 @@
 //! Reading only. The arithmetic is of the kind that is the same on every platform (+ - × ÷, square
 //! root, and a logarithm in plain Rust), as what entrants are told is kept in the state.
 
-use crate::TIMEOUT_MS_MAX;
 use crate::lane::Lane;
 use crate::line::Line;
 use crate::order::order_key;
+use crate::{TIMEOUT_MS_MAX, Window};
 
 /// What is never known better than this, as a part of the whole: people change.
 const DOUBT: f64 = 0.03;
@@ -67,8 +67,9 @@ impl Line {
         if position > self.units_left() {
             return None;
         }
+        let measured = self.forecast.measured();
         let mut places = position as f64;
-        let mut wait_ms = self.wait_ms(places, now_ms)?;
+        let mut wait_ms = self.wait_ms(places, measured, now_ms)?;
         for _ in 0..ROUNDS {
             let to_come = |rival: &Rival| rival.per_ms * wait_ms.min(rival.until_ms);
             let overtaken = rivals.iter().map(to_come).sum::<f64>();
@@ -76,13 +77,12 @@ impl Line {
                 break;
             }
             places = position as f64 + overtaken;
-            wait_ms = self.wait_ms(places, now_ms)?;
+            wait_ms = self.wait_ms(places, measured, now_ms)?;
         }
-        self.with_spread(places, wait_ms)
+        self.with_spread(places, wait_ms, measured.unwrap_or_default())
     }
 
-    fn with_spread(&self, places: f64, wait_ms: f64) -> Option<Foreseen> {
-        let measured = self.forecast.measured().unwrap_or_default();
+    fn with_spread(&self, places: f64, wait_ms: f64, measured: Window) -> Option<Foreseen> {
         let releases = (measured.releases as f64).max(1.0);
         // Departures of many seats come like rain, so that many of them spread by the root of
         // their number; and the rate itself is known from so many releases only.
@@ -99,10 +99,10 @@ impl Line {
     }
 
     /// Until so many have been admitted: seats must become free for it, and the pace allow it.
-    fn wait_ms(&self, places: f64, now_ms: u64) -> Option<f64> {
+    fn wait_ms(&self, places: f64, measured: Option<Window>, now_ms: u64) -> Option<f64> {
         let from_free = places - self.free() as f64;
         let seats_ms = if from_free > 0.0 {
-            let measured = self.forecast.measured()?;
+            let measured = measured?;
             let per_ms = measured.releases as f64 / (measured.seat_ms as f64).max(1.0);
             self.thinned_ms(from_free, per_ms * f64::from(self.settings.seats))
         } else {
@@ -172,14 +172,10 @@ impl Line {
 /// How many wait in the lane who entered no later than this. (Who was moved into it may have
 /// entered before those in front of it; it then counts as they do, more or less.)
 fn entered_by(lane: &Lane, last_ms: i128) -> u64 {
-    let entered = |nth| {
-        let token = lane.waiting.select(nth)?;
-        lane.live.get(&token).map(|live| live.entered_at_ms)
-    };
     let (mut low, mut high) = (0, lane.waiting.len());
     while low < high {
         let middle = low + (high - low) / 2;
-        match entered(middle) {
+        match lane.waiting.entered_at_ms(middle) {
             Some(entered_at_ms) if i128::from(entered_at_ms) <= last_ms => low = middle + 1,
             _ => high = middle,
         }

@@ -12,7 +12,7 @@ pub(crate) struct Lane {
     pub(crate) next_token: Token,
     /// Everybody in it, by number.
     pub(crate) live: BTreeMap<Token, Live>,
-    /// Those of `live` that wait.
+    /// Those of `live` that wait, and since when.
     pub(crate) waiting: WaitingSet,
     /// Of those who wait, the numbers up to it were called ahead.
     pub(crate) called_through: Token,
@@ -48,11 +48,5 @@ impl Lane {
             Some((first, _)) => first - 1,
             None => self.issued(),
         }
-    }
-
-    /// When its first waiting token entered.
-    pub(crate) fn first_entered_at_ms(&self) -> Option<u64> {
-        let first = self.waiting.first()?;
-        self.live.get(&first).map(|live| live.entered_at_ms)
     }
 }

@@ -7,6 +7,7 @@ use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::lane::Lane;
 use crate::status::poll_after_ms;
+use crate::waiting::Place;
 use crate::{
     Board, Bucket, Counts, Forecast, JournalEntry, LineName, Live, Phase, Reason, Refused,
 };
@@ -44,9 +45,14 @@ pub struct Line {
     pub(crate) forecast: Forecast,
 }
 
-/// A token that was issued once: live, or gone and (maybe) remembered.
+/// A token that was issued once.
 pub(crate) enum Found<'a> {
-    Live(&'a Live),
+    /// Of these `live` is not looked at: there are many, and where they stand says all that polls
+    /// ask for.
+    Waiting(Place),
+    /// Holds a seat.
+    Seated(&'a Live),
+    /// Gone, and (maybe) remembered.
     Gone(Option<Gone>),
 }
 
@@ -93,25 +99,26 @@ impl Line {
     pub fn status(&self, at: TokenRef, now_ms: u64) -> Result<Status, Refused> {
         // Most are live: then there is nothing to resolve, and looking them up once is enough.
         let (at, lane, found) = match self.locate(at)? {
-            (lane, found @ Found::Live(_)) => (at, lane, found),
-            _ => {
+            (_, Found::Gone(_)) => {
                 let at = self.resolve(at);
                 let (lane, found) = self.locate(at)?;
                 (at, lane, found)
             }
+            (lane, found) => (at, lane, found),
         };
-        let (state, live, gone) = match found {
-            Found::Live(live) => (live.state(), Some(live), None),
-            Found::Gone(gone) => (State::Gone, None, Some(gone)),
+        let (state, place, seated, gone) = match found {
+            Found::Waiting(place) => (State::Waiting, Some(place), None, None),
+            Found::Seated(live) => (live.state(), None, Some(live), None),
+            Found::Gone(gone) => (State::Gone, None, None, Some(gone)),
         };
         // What is decided goes by the true position, what is shown by the capped one.
-        let position = (state == State::Waiting).then(|| lane.waiting.rank(at.token) + 1);
+        let position = place.map(|place| place.ahead + 1);
         let cap = self.settings.position_cap.map_or(u64::MAX, u64::from);
         let shown = position.map(|position| position.min(cap));
         let call_ahead = u64::from(self.settings.call_ahead);
-        let waits = live.filter(|_| state == State::Waiting);
-        let foreseen =
-            waits.and_then(|live| self.foresee(at.lane, position?, live.entered_at_ms, now_ms));
+        let foreseen = place
+            .and_then(|place| self.foresee(at.lane, place.ahead + 1, place.entered_at_ms, now_ms));
+        let entered_at_ms = place.map(|place| place.entered_at_ms);
         let gone_epoch = gone.flatten().and_then(|gone| gone.epoch);
         Ok(Status {
             at,
@@ -125,10 +132,10 @@ impl Line {
             eta_p90_ms: foreseen.map(|foreseen| foreseen.eta_p90_ms as u64),
             call_ahead: position.is_some_and(|position| position <= call_ahead),
             admitted_through: self.admitted_through(at.lane, lane),
-            epoch: live.and_then(Live::epoch).or(gone_epoch),
-            expires_at_ms: live.and_then(Live::deadline_ms),
+            epoch: seated.and_then(Live::epoch).or(gone_epoch),
+            expires_at_ms: seated.and_then(Live::deadline_ms),
             reason: gone.map(|gone| gone.map(|gone| gone.reason)),
-            entered_at_ms: live.map(|live| live.entered_at_ms),
+            entered_at_ms: entered_at_ms.or(seated.map(|live| live.entered_at_ms)),
             poll_after_ms: poll_after_ms(&self.settings, state, position, foreseen, at.token),
             version: self.version,
             at_ms: now_ms,
@@ -214,7 +221,7 @@ impl Line {
     pub fn holes_before(&self, at: TokenRef) -> Option<Vec<(Token, Token)>> {
         let at = self.resolve(at);
         match self.locate(at) {
-            Ok((lane, _)) if lane.waiting.contains(at.token) => lane.waiting.holes_before(at.token),
+            Ok((lane, Found::Waiting(_))) => lane.waiting.holes_before(at.token),
             _ => Some(Vec::new()),
         }
     }
@@ -246,9 +253,12 @@ impl Line {
             .filter(|_| at.incarnation == self.incarnation)
             .filter(|lane| (1..lane.next_token).contains(&at.token))
             .ok_or(Refused::TicketInvalid)?;
-        let found = match lane.live.get(&at.token) {
-            Some(live) => Found::Live(live),
-            None => Found::Gone(self.gone.get(at.lane, at.token)),
+        let found = if let Some(place) = lane.waiting.place(at.token) {
+            Found::Waiting(place)
+        } else if let Some(live) = lane.live.get(&at.token) {
+            Found::Seated(live)
+        } else {
+            Found::Gone(self.gone.get(at.lane, at.token))
         };
         Ok((lane, found))
     }

@@ -289,7 +289,7 @@ impl Line {
     fn gone_as(&self, at: TokenRef, reason: Reason) -> Result<Option<Gone>, Refused> {
         Ok(match self.locate(at)?.1 {
             Found::Gone(gone) => gone.filter(|gone| gone.reason == reason),
-            Found::Live(_) => None,
+            Found::Waiting(_) | Found::Seated(_) => None,
         })
     }
 

@@ -15,7 +15,7 @@ impl Line {
     /// a tie to the one listed first.
     pub(crate) fn next_lane(&self) -> Option<u8> {
         let keyed = self.listed().filter_map(|(id, lane, set)| {
-            let entered_at_ms = lane.first_entered_at_ms()?;
+            let entered_at_ms = lane.waiting.first_entered_at_ms()?;
             Some((!set.absolute, order_key(entered_at_ms, set.boost_ms), id))
         });
         // Of equals `min_by_key` takes the first.

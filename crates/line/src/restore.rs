@@ -159,7 +159,7 @@ impl Line {
         dump: LiveDump,
     ) -> Result<(), &'static str> {
         match dump.stage {
-            Stage::Waiting { .. } => lane.waiting.push(dump.token),
+            Stage::Waiting { .. } => lane.waiting.push(dump.token, dump.entered_at_ms),
             Stage::Admitted { .. } => self.admitted += 1,
             Stage::InCheckout { epoch, .. } => {
                 require((1..=self.epoch).contains(&epoch), "an epoch never given")?;

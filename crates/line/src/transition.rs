@@ -79,7 +79,7 @@ impl Line {
         let into = into.ok_or(Refused::LineFull)?;
         let token = into.next_token;
         into.next_token += 1;
-        into.waiting.push(token);
+        into.waiting.push(token, live.entered_at_ms);
         into.arrivals.one_more(now_ms);
         if let Some(key) = &live.key {
             self.keys.insert(key.clone(), (lane, token));

@@ -1,8 +1,14 @@
-//! Which numbers of a lane wait: a bitmap in chunks with a Fenwick tree of counts over them.
+//! Which numbers of a lane wait, and since when: a bitmap in chunks with a Fenwick tree of counts
+//! over them, and in each chunk the times, packed.
 //!
-//! Rank (how many wait before this one), select and the first are O(log chunks). Chunks without
-//! anybody are dropped, so memory follows those who wait, not the numbers issued. A balanced tree
-//! with counts does the same for some thirty bytes a waiter; this takes one or two bits.
+//! All that a poll of a waiting token needs is here, in a few dense bytes a token: what else is kept
+//! about it (its key, the clock on it) is several times as large, and looking it up in a tree of a
+//! million took longer than all the rest. Rank (how many wait before this one) and select are
+//! O(log chunks). Chunks without anybody are dropped, so memory follows those who wait, not the
+//! numbers issued. A balanced tree with counts does the same for some thirty bytes a waiter more;
+//! the bitmap takes one or two bits.
+
+use std::collections::VecDeque;
 
 use crate::Token;
 
@@ -11,34 +17,69 @@ const WORD_BITS: u64 = 64;
 const CHUNK_BITS: u64 = WORDS as u64 * WORD_BITS;
 /// Compacting fewer than this isn't worth it.
 const EMPTY_SLOTS_MIN: usize = 8;
+/// Nor is room for fewer times than this worth giving back.
+const TIMES_MIN: usize = 8;
 /// A list of holes is given up when it would take looking at more words than this …
 const HOLE_WORDS_MAX: usize = 4_096;
 /// … or have more ranges than this.
 const HOLE_RANGES_MAX: usize = 16_384;
 
-#[derive(Debug, Clone)]
+/// One that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// How many wait before it.
+    pub(crate) ahead: u64,
+    /// When it entered (service clock).
+    pub(crate) entered_at_ms: u64,
+}
+
+#[derive(Debug)]
 struct Chunk {
     /// Of the numbers `no * 512 ..`.
     no: u64,
     words: [u64; WORDS],
+    /// When they entered, in their order. At both ends taking one out costs nothing, and that is
+    /// where most go: in the middle 2 kB at most are shifted.
+    entered_ms: VecDeque<u64>,
 }
 
 impl Chunk {
     fn new(no: u64) -> Self {
-        let words = [0; WORDS];
-        Self { no, words }
+        Self {
+            no,
+            words: [0; WORDS],
+            entered_ms: VecDeque::new(),
+        }
     }
 
     fn count(&self) -> u64 {
-        self.words.iter().map(|w| u64::from(w.count_ones())).sum()
+        self.entered_ms.len() as u64
+    }
+
+    fn contains(&self, bit: usize) -> bool {
+        self.words[bit / 64] & (1 << (bit % 64)) != 0
     }
 
     /// How many bits below `bit` are set.
-    fn rank(&self, bit: usize) -> u64 {
+    fn rank(&self, bit: usize) -> usize {
         let (word, bit) = (bit / 64, bit % 64);
         let before: u32 = self.words[..word].iter().map(|w| w.count_ones()).sum();
         let within = self.words[word] & ((1 << bit) - 1);
-        u64::from(before + within.count_ones())
+        (before + within.count_ones()) as usize
+    }
+
+    fn push(&mut self, bit: usize, entered_at_ms: u64) {
+        self.words[bit / 64] |= 1 << (bit % 64);
+        self.entered_ms.push_back(entered_at_ms);
+    }
+
+    fn remove(&mut self, bit: usize) {
+        self.entered_ms.remove(self.rank(bit));
+        self.words[bit / 64] &= !(1 << (bit % 64));
+        let (len, room) = (self.entered_ms.len(), self.entered_ms.capacity());
+        if room > TIMES_MIN && room >= len * 4 {
+            self.entered_ms.shrink_to((len * 2).max(TIMES_MIN));
+        }
     }
 
     /// The number whose bit is the `nth` (from 0) set one.
@@ -71,7 +112,12 @@ pub(crate) struct WaitingSet {
     chunks: Vec<Chunk>,
     /// Fenwick tree over the counts of `chunks`; index 0 stands for slot 1 of the textbooks.
     tree: Vec<u64>,
+    /// The slot of the first chunk that isn't empty. It goes up over slots that were emptied, and
+    /// back only when these are dropped, so that finding the first is O(1).
+    front: usize,
     empty: usize,
+    /// The largest number that ever came.
+    last: Token,
     len: u64,
 }
 
@@ -88,28 +134,24 @@ impl WaitingSet {
 
     /// Adds a number larger than any before it. (Numbers are issued in order and nobody goes back
     /// to waiting, so nothing else is needed; anything else is ignored.)
-    pub(crate) fn push(&mut self, token: Token) {
-        let (no, bit) = split(token);
-        let last = self.chunks.last().map(|c| c.no);
-        debug_assert!(last <= Some(no), "numbers come in order");
-        if last > Some(no) {
+    pub(crate) fn push(&mut self, token: Token, entered_at_ms: u64) {
+        debug_assert!(self.last < token, "numbers come in order");
+        if token <= self.last {
             return;
         }
-        if last < Some(no) {
+        self.last = token;
+        let (no, bit) = split(token);
+        if self.chunks.last().is_none_or(|last| last.no < no) {
             self.push_chunk(Chunk::new(no));
         }
         let slot = self.chunks.len() - 1;
         let chunk = &mut self.chunks[slot];
-        let mask = 1 << (bit % 64);
-        debug_assert!(chunk.words[bit / 64] & mask == 0, "a number comes once");
-        if chunk.words[bit / 64] & mask != 0 {
-            return;
-        }
-        if chunk.count() == 0 {
-            self.empty -= 1;
-        }
-        chunk.words[bit / 64] |= mask;
+        self.empty -= usize::from(chunk.count() == 0);
+        chunk.push(bit, entered_at_ms);
         self.add(slot, 1);
+        if self.len == 0 {
+            self.front = slot;
+        }
         self.len += 1;
     }
 
@@ -120,43 +162,67 @@ impl WaitingSet {
             return false;
         };
         let chunk = &mut self.chunks[slot];
-        let mask = 1 << (bit % 64);
-        if chunk.words[bit / 64] & mask == 0 {
+        if !chunk.contains(bit) {
             return false;
         }
-        chunk.words[bit / 64] &= !mask;
+        chunk.remove(bit);
         let emptied = chunk.count() == 0;
         self.add(slot, -1);
         self.len -= 1;
         if emptied {
             self.empty += 1;
             self.compact();
+            let empty = |chunk: &&Chunk| chunk.count() == 0;
+            self.front += self.chunks[self.front..].iter().take_while(empty).count();
         }
         true
     }
 
-    pub(crate) fn contains(&self, token: Token) -> bool {
+    /// Where a number stands; `None` if it does not wait.
+    pub(crate) fn place(&self, token: Token) -> Option<Place> {
         let (no, bit) = split(token);
-        self.slot(no)
-            .is_ok_and(|slot| self.chunks[slot].words[bit / 64] & (1 << (bit % 64)) != 0)
+        let slot = self.slot(no).ok()?;
+        let chunk = self.chunks.get(slot).filter(|chunk| chunk.contains(bit))?;
+        let within = chunk.rank(bit);
+        Some(Place {
+            entered_at_ms: *chunk.entered_ms.get(within)?,
+            ahead: self.sum_before(slot) + within as u64,
+        })
     }
 
     /// How many smaller numbers wait.
     pub(crate) fn rank(&self, token: Token) -> u64 {
         let (no, bit) = split(token);
         match self.slot(no) {
-            Ok(slot) => self.sum_before(slot) + self.chunks[slot].rank(bit),
+            Ok(slot) => self.sum_before(slot) + self.chunks[slot].rank(bit) as u64,
             Err(slot) => self.sum_before(slot),
         }
     }
 
     /// The smallest number that waits.
     pub(crate) fn first(&self) -> Option<Token> {
-        self.select(0)
+        self.chunks.get(self.front)?.select(0)
+    }
+
+    /// When that one entered.
+    pub(crate) fn first_entered_at_ms(&self) -> Option<u64> {
+        self.chunks.get(self.front)?.entered_ms.front().copied()
     }
 
     /// The number before which exactly `nth` wait.
     pub(crate) fn select(&self, nth: u64) -> Option<Token> {
+        let (chunk, within) = self.chunk_of(nth)?;
+        chunk.select(within)
+    }
+
+    /// When that one entered.
+    pub(crate) fn entered_at_ms(&self, nth: u64) -> Option<u64> {
+        let (chunk, within) = self.chunk_of(nth)?;
+        chunk.entered_ms.get(within as usize).copied()
+    }
+
+    /// The chunk of the number before which exactly `nth` wait, and how many of those are in it.
+    fn chunk_of(&self, nth: u64) -> Option<(&Chunk, u64)> {
         if nth >= self.len {
             return None;
         }
@@ -171,7 +237,7 @@ impl WaitingSet {
             }
             step /= 2;
         }
-        self.chunks.get(slot)?.select(left)
+        Some((self.chunks.get(slot)?, left))
     }
 
     /// The ranges of numbers between the first that waits and `token` that do not wait, both ends
@@ -184,8 +250,7 @@ impl WaitingSet {
         let mut words = 0;
         // Every number below `next` is known: it waits, or is in a hole that is listed.
         let mut next = first;
-        let from = self.slot(first / CHUNK_BITS).unwrap_or_else(|slot| slot);
-        for chunk in &self.chunks[from..] {
+        for chunk in &self.chunks[self.front..] {
             if chunk.no * CHUNK_BITS >= token {
                 break;
             }
@@ -204,8 +269,20 @@ impl WaitingSet {
         (holes.len() <= HOLE_RANGES_MAX).then_some(holes)
     }
 
+    /// The slot of a chunk, or where it would be.
     fn slot(&self, no: u64) -> Result<usize, usize> {
-        self.chunks.binary_search_by_key(&no, |chunk| chunk.no)
+        let end = self.chunks.len();
+        let Some(back) = self.chunks.last().and_then(|last| last.no.checked_sub(no)) else {
+            return Err(end);
+        };
+        // It is there if no chunk after it is missing. That is so for nearly all, as those who wait
+        // are the newest, and spares walking through memory; if some are missing it is further up.
+        let low = (end - 1).saturating_sub(back as usize);
+        if self.chunks[low].no == no {
+            return Ok(low);
+        }
+        let found = self.chunks[low..].binary_search_by_key(&no, |chunk| chunk.no);
+        found.map(|slot| low + slot).map_err(|slot| low + slot)
     }
 
     fn push_chunk(&mut self, chunk: Chunk) {
@@ -250,7 +327,7 @@ impl WaitingSet {
         let full = self.chunks.len() - self.empty;
         let old = std::mem::replace(&mut self.chunks, Vec::with_capacity(full));
         self.tree = Vec::with_capacity(full);
-        self.empty = 0;
+        (self.front, self.empty) = (0, 0);
         for chunk in old.into_iter().filter(|chunk| chunk.count() > 0) {
             self.push_chunk(chunk);
         }

@@ -21,21 +21,42 @@ fn holes_by_scan(list: &[Token], token: Token) -> Vec<(Token, Token)> {
     holes
 }
 
+/// Not in the order of the numbers: who was moved may have entered before those in front of it.
+fn entered_at_ms(token: Token) -> u64 {
+    token * 7_919 % 1_000
+}
+
+/// All that wait: `room` is that for their times.
+fn check_room(set: &WaitingSet) {
+    let room: usize = set.chunks.iter().map(|c| c.entered_ms.capacity()).sum();
+    let most = 4 * set.len as usize + TIMES_MIN * set.chunks.len();
+    assert!(room <= most, "{room} > {most}");
+}
+
 fn check(set: &WaitingSet, list: &[Token], probes: &[Token]) {
     assert_eq!(set.len(), list.len() as u64);
     assert_eq!(set.first(), list.first().copied());
+    let first_ms = list.first().map(|first| entered_at_ms(*first));
+    assert_eq!(set.first_entered_at_ms(), first_ms);
     for probe in probes {
         let rank = list.partition_point(|token| token < probe) as u64;
         assert_eq!(set.rank(*probe), rank, "rank of {probe}");
-        assert_eq!(set.contains(*probe), list.binary_search(probe).is_ok());
+        let place = list.binary_search(probe).is_ok().then(|| Place {
+            ahead: rank,
+            entered_at_ms: entered_at_ms(*probe),
+        });
+        assert_eq!(set.place(*probe), place);
     }
     for nth in [0, list.len() / 2, list.len().saturating_sub(1), list.len()] {
-        assert_eq!(set.select(nth as u64), list.get(nth).copied());
+        let token = list.get(nth).copied();
+        assert_eq!(set.select(nth as u64), token);
+        assert_eq!(set.entered_at_ms(nth as u64), token.map(entered_at_ms));
     }
     let full = set.chunks.iter().filter(|c| c.count() > 0).count();
     assert_eq!(set.chunks.len() - full, set.empty);
     assert!(set.chunks.len() <= 2 * full + EMPTY_SLOTS_MIN);
     assert_eq!(set.tree.len(), set.chunks.len());
+    check_room(set);
 }
 
 #[derive(Debug, Clone)]
@@ -71,7 +92,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Push { count, apart } => for _ in 0..count {
-                    set.push(next);
+                    set.push(next, entered_at_ms(next));
                     list.push(next);
                     next += apart;
                 },
@@ -110,7 +131,7 @@ proptest! {
 fn the_ends_of_words_and_chunks() {
     let mut set = WaitingSet::default();
     for token in 1..=2_048 {
-        set.push(token);
+        set.push(token, token);
     }
     for token in [1, 63, 64, 65, 511, 512, 513, 2_047] {
         assert_eq!(set.rank(token), token - 1);
@@ -129,7 +150,7 @@ fn the_ends_of_words_and_chunks() {
 fn too_many_holes_are_given_up() {
     let mut set = WaitingSet::default();
     for token in 1..=600_000 {
-        set.push(token);
+        set.push(token, token);
     }
     // Few holes, but too many words on the way.
     assert_eq!(set.holes_before(250_000), Some(Vec::new()));
@@ -148,14 +169,33 @@ fn too_many_holes_are_given_up() {
 #[test]
 fn memory_follows_those_who_wait() {
     let mut set = WaitingSet::default();
-    set.push(1);
+    set.push(1, 1);
     for token in 2..=2_000_000 {
-        set.push(token);
+        set.push(token, token);
         if token > 1_000 {
             assert!(set.remove(token - 900));
         }
         assert!(set.chunks() <= 20, "{} chunks", set.chunks());
+        check_room(&set);
     }
     assert_eq!(set.first(), Some(1));
     assert_eq!(set.rank(2_000_000), set.len() - 1);
+}
+
+#[test]
+fn a_full_chunk_that_empties_gives_its_room_back() {
+    let mut set = WaitingSet::default();
+    for token in 0..CHUNK_BITS {
+        set.push(CHUNK_BITS + token, token);
+    }
+    for token in 0..CHUNK_BITS - 1 {
+        assert!(set.remove(CHUNK_BITS + token));
+        check_room(&set);
+    }
+    let last = Place {
+        ahead: 0,
+        entered_at_ms: CHUNK_BITS - 1,
+    };
+    assert_eq!(set.place(2 * CHUNK_BITS - 1), Some(last));
+    assert!(set.chunks[0].entered_ms.capacity() <= TIMES_MIN);
 }
