@@ -71,6 +71,8 @@ pub struct Forecast {
     pub windows: [Window; FORECAST_WINDOWS],
     /// The window that is being filled.
     pub current: Window,
+    /// The time that seats were held since the last one was given back, summed over the seats.
+    pub quiet_seat_ms: u64,
     /// Waiting tokens that left or were idle …
     pub leaves: u64,
     /// … in so much time of waiting, summed over those who wait. Both are halved now and then.
@@ -98,6 +100,8 @@ pub struct Arrivals {
     pub count: u64,
     /// Counted from here (service clock).
     pub since_ms: u64,
+    /// When the first of all came (service clock).
+    pub began_ms: u64,
 }
 
 impl Forecast {
@@ -106,6 +110,7 @@ impl Forecast {
             measured_ms: now_ms,
             windows: [Window::default(); FORECAST_WINDOWS],
             current: Window::default(),
+            quiet_seat_ms: 0,
             leaves: 0,
             waiter_ms: 0,
             spread_micro: SPREAD_START_MICRO,
@@ -117,7 +122,8 @@ impl Forecast {
     pub(crate) fn is_sane(&self) -> bool {
         let windows = self.windows.iter().chain([&self.current]);
         let sane = |window: &Window| window.releases.max(window.seat_ms) <= NUMBER_MAX;
-        let largest = self.measured_ms.max(self.leaves).max(self.waiter_ms);
+        let sums = self.quiet_seat_ms.max(self.waiter_ms);
+        let largest = self.measured_ms.max(self.leaves).max(sums);
         let record = &self.record;
         let judged: Option<u64> =
             (record.off_by.iter()).try_fold(0u64, |sum, count| sum.checked_add(*count));
@@ -140,11 +146,18 @@ impl Forecast {
             *sum = sum.saturating_add(more).min(NUMBER_MAX);
         };
         gain(&mut self.current.seat_ms, held);
+        gain(&mut self.quiet_seat_ms, held);
         gain(&mut self.waiter_ms, waiting);
     }
 
-    /// A seat was given back.
-    pub(crate) fn released(&mut self, seats: u32) {
+    /// A seat was given back. Who is thrown out by an operator says nothing of how long seats are
+    /// held.
+    pub(crate) fn released(&mut self, reason: Reason, seats: u32) {
+        if matches!(reason, Reason::Closed | Reason::Kicked) {
+            self.current = Window::default();
+            return;
+        }
+        self.quiet_seat_ms = 0;
         self.current.releases += 1;
         let full = u64::from(seats) / 4;
         if self.current.releases >= full.clamp(WINDOW_RELEASES_MIN, WINDOW_RELEASES_MAX) {
@@ -152,6 +165,18 @@ impl Forecast {
             self.windows[FORECAST_WINDOWS - 1] = self.current;
             self.current = Window::default();
         }
+    }
+
+    /// Departures have stopped: none for so long that it can't be chance. Of `held` seats one
+    /// comes free in each `hold_ms` ÷ `held`; if they were all taken at once, none for one
+    /// `hold_ms`. More than two of these, and ten if there is but one seat, and the measure is of
+    /// another time. (Raising it instead, slowly, would still tell the first in line that it is
+    /// about to be admitted.)
+    pub(crate) fn is_stalled(&self, measured: Window, held: u64, now_ms: u64) -> bool {
+        let hold_ms = measured.seat_ms / measured.releases.max(1);
+        let longest_ms = hold_ms.saturating_mul(held.saturating_mul(2).saturating_add(8));
+        let since_ms = now_ms.saturating_sub(self.measured_ms).saturating_mul(held);
+        self.quiet_seat_ms.saturating_add(since_ms) > longest_ms
     }
 
     /// A waiting token is gone. Only those who gave up say how many more will: what operators do
@@ -239,6 +264,7 @@ impl Arrivals {
     pub(crate) fn one_more(&mut self, now_ms: u64) {
         if self.count == 0 {
             self.since_ms = now_ms;
+            self.began_ms = now_ms;
         }
         self.count += 1;
         let counted_ms = now_ms.saturating_sub(self.since_ms);
@@ -246,6 +272,12 @@ impl Arrivals {
             self.count = self.count.div_ceil(2);
             self.since_ms = now_ms - counted_ms / 2;
         }
+    }
+
+    /// For how long ahead the rate means anything: as long as they have been coming. What rushed
+    /// in within ten seconds of opening does not go on for an hour.
+    pub(crate) fn foreseen_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.began_ms)
     }
 
     /// A millisecond. Nobody has come for long: it falls.

@@ -5,7 +5,7 @@ fn releases(forecast: &mut Forecast, count: u64, hold_ms: u64) {
     for _ in 0..count {
         let now_ms = forecast.measured_ms + hold_ms / 100;
         forecast.advance(now_ms, 100, 0);
-        forecast.released(100);
+        forecast.released(Reason::Completed, 100);
     }
 }
 
@@ -30,17 +30,46 @@ fn the_hold_time_is_measured_and_followed() {
 }
 
 #[test]
-fn should_departures_stop_it_rises_but_within_bounds() {
+fn should_departures_stop_nothing_is_known() {
     let mut forecast = Forecast::new(0);
     releases(&mut forecast, 400, 2_000);
-    forecast.advance(forecast.measured_ms + 3_600_000, 100, 5);
-    let stuck_ms = hold_ms(&forecast);
-    assert!(
-        stuck_ms > Some(2_200) && stuck_ms < Some(2_600),
-        "{stuck_ms:?}"
-    );
+    let last_ms = forecast.measured_ms;
+    let stalled = |forecast: &Forecast, now_ms| {
+        let measured = forecast.measured().unwrap();
+        forecast.is_stalled(measured, 100, now_ms)
+    };
+    assert!(!stalled(&forecast, last_ms + 4_100), "all came at once");
+    assert!(stalled(&forecast, last_ms + 4_200));
+    // The same, whether or not anything happened in the line meanwhile.
+    forecast.advance(last_ms + 4_150, 100, 5);
+    assert!(!stalled(&forecast, last_ms + 4_150));
+    assert!(stalled(&forecast, last_ms + 6_000));
+    forecast.advance(last_ms + 3_600_000, 100, 5);
     releases(&mut forecast, 25, 2_000);
+    assert!(!stalled(&forecast, forecast.measured_ms));
     assert_eq!(hold_ms(&forecast), Some(2_000), "an odd window is left out");
+    let one = Window {
+        releases: 100,
+        seat_ms: 200_000,
+    };
+    forecast.quiet_seat_ms = 20_000;
+    let now_ms = forecast.measured_ms;
+    assert!(
+        !forecast.is_stalled(one, 1, now_ms),
+        "one seat, one slow customer"
+    );
+    assert!(forecast.is_stalled(one, 1, now_ms + 1));
+}
+
+#[test]
+fn who_is_thrown_out_says_nothing_of_how_long_seats_are_held() {
+    let mut forecast = Forecast::new(0);
+    releases(&mut forecast, 1_000, 2_000);
+    for _ in 0..1_000 {
+        forecast.advance(forecast.measured_ms + 7, 100, 0);
+        forecast.released(Reason::Closed, 100);
+    }
+    assert_eq!(hold_ms(&forecast), Some(2_000));
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(crate) struct Foreseen {
 struct Rival {
     first: u64,
     per_ms: f64,
-    /// Who comes later than this goes after.
+    /// Who comes later than this goes after, or can't be foreseen.
     until_ms: f64,
 }
 
@@ -102,9 +102,7 @@ impl Line {
     fn wait_ms(&self, places: f64, measured: Option<Window>, now_ms: u64) -> Option<f64> {
         let from_free = places - self.free() as f64;
         let seats_ms = if from_free > 0.0 {
-            let measured = measured?;
-            let per_ms = measured.releases as f64 / (measured.seat_ms as f64).max(1.0);
-            self.thinned_ms(from_free, per_ms * f64::from(self.settings.seats))
+            self.seats_ms(from_free, measured?, now_ms)?
         } else {
             0.0
         };
@@ -117,6 +115,19 @@ impl Line {
             _ => 0.0,
         };
         Some(seats_ms.max(paced_ms))
+    }
+
+    /// Until so many seats have become free; none while departures have stopped.
+    fn seats_ms(&self, places: f64, measured: Window, now_ms: u64) -> Option<f64> {
+        let held = self.held();
+        if self.forecast.is_stalled(measured, held, now_ms) {
+            return None;
+        }
+        let per_ms = measured.releases as f64 / (measured.seat_ms as f64).max(1.0);
+        let seats = u64::from(self.settings.seats);
+        // After `seats` was lowered: nobody is admitted for those who leave until as many are left.
+        let over_ms = held.saturating_sub(seats) as f64 / (per_ms * held.max(1) as f64);
+        Some(over_ms + self.thinned_ms(places, per_ms * seats as f64))
     }
 
     /// Until so many have gone ahead at this rate, when of those who wait some give up: they leave
@@ -162,7 +173,7 @@ impl Line {
             rivals.push(Rival {
                 first,
                 per_ms: lane.arrivals.per_ms(now_ms),
-                until_ms,
+                until_ms: until_ms.min(lane.arrivals.foreseen_ms(now_ms) as f64),
             });
         }
         rivals

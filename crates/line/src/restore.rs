@@ -139,7 +139,9 @@ impl Line {
         let called = dump.called_through < dump.next_token;
         require(called, "called ahead of issue")?;
         lane.called_through = dump.called_through;
-        require(dump.arrivals.count <= NUMBER_MAX, "a number out of range")?;
+        let arrivals = dump.arrivals;
+        let largest = arrivals.count.max(arrivals.since_ms).max(arrivals.began_ms);
+        require(largest <= NUMBER_MAX, "a number out of range")?;
         lane.arrivals = dump.arrivals;
         let mut last = 0;
         for live in dump.live {

@@ -80,7 +80,10 @@ impl Line {
         let token = into.next_token;
         into.next_token += 1;
         into.waiting.push(token, live.entered_at_ms);
-        into.arrivals.one_more(now_ms);
+        // A move is an operator's doing: it says nothing of how many will come.
+        if live.moved_from.is_empty() {
+            into.arrivals.one_more(now_ms);
+        }
         if let Some(key) = &live.key {
             self.keys.insert(key.clone(), (lane, token));
         }
@@ -184,7 +187,7 @@ impl Line {
         self.measure(turn.now_ms);
         let live = self.take_out(lane_id, token)?;
         if live.holds_seat() {
-            self.forecast.released(self.settings.seats);
+            self.forecast.released(gone.reason, self.settings.seats);
         } else {
             self.forecast.left(gone.reason);
         }

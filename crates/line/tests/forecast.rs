@@ -184,10 +184,12 @@ fn an_even_line_is_foreseen_and_its_record_says_so() {
 fn settings_are_in_the_forecast_at_once() {
     let mut stage = busy(500);
     stage.configure(|patch| patch.seats = Some(Change::Set(10)));
+    let first = stage.waiting[0];
     assert!(
-        close(stage.last_eta_ms(), 110_000),
-        "ten seats are to be got rid of first"
+        close(stage.status(first).eta_ms, 6_000),
+        "ten seats are to be got rid of first, at two a second"
     );
+    assert!(close(stage.last_eta_ms(), 105_000));
     stage.configure(|patch| patch.seats = Some(Change::Set(20)));
     let rate = AdmissionRate {
         per_second_micro: 1_000_000,
@@ -215,6 +217,56 @@ fn settings_are_in_the_forecast_at_once() {
     );
     assert!(stage.status(stage.waiting[49]).eta_ms.is_some());
     assert_eq!(stage.status(stage.waiting[50]).eta_ms, None);
+}
+
+#[test]
+fn closing_a_line_says_nothing_of_how_long_seats_are_held() {
+    let mut stage = busy(500);
+    for _ in 0..5 {
+        stage.configure(|patch| patch.phase = Some(Change::Set(Phase::Closed)));
+        stage.configure(|patch| patch.phase = Some(Change::Set(Phase::Open)));
+        stage.waiting.clear();
+        stage.seated.clear();
+        for _ in 0..120 {
+            stage.enter(None);
+        }
+        assert!(
+            close(stage.last_eta_ms(), 50_000),
+            "{:?}",
+            stage.last_eta_ms()
+        );
+    }
+}
+
+#[test]
+fn nothing_is_told_once_departures_have_stopped() {
+    let mut stage = busy(500);
+    let first = stage.waiting[0];
+    stage.now_ms += HOLD_MS;
+    assert!(stage.status(first).eta_ms.is_some());
+    stage.now_ms += 10 * HOLD_MS;
+    assert_eq!(stage.status(first).eta_ms, None);
+    assert_eq!(stage.last_eta_ms(), None);
+}
+
+#[test]
+fn a_rush_is_not_taken_to_go_on() {
+    let mut settings = Settings::new(20, 5_000);
+    settings.lanes = vec![lane("normal", 0, false), lane("a", 0, true)];
+    let mut stage = Stage::new(settings);
+    for _ in 0..120 {
+        stage.enter(None);
+    }
+    stage.run(500);
+    let last = *stage.waiting.last().unwrap();
+    let rush = 200;
+    for _ in 0..rush {
+        stage.now_ms += 10;
+        stage.enter(Some("a"));
+    }
+    let told = stage.status(last).eta_ms.unwrap();
+    // Two a second leave: those who are there, and some more in the two seconds to come.
+    assert!((150_000..=170_000).contains(&told), "{told}");
 }
 
 #[test]
@@ -310,7 +362,7 @@ proptest! {
         line.forecast.measured_ms = measured_ms;
         line.forecast.leaves = leaves;
         line.forecast.waiter_ms = waiter_ms;
-        line.lanes[0].arrivals = Arrivals { count: leaves, since_ms };
+        line.lanes[0].arrivals = Arrivals { count: leaves, since_ms, began_ms: since_ms };
         let Ok(lines) = Lines::restore(dump) else {
             return Ok(());
         };

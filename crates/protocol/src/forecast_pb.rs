@@ -11,6 +11,7 @@ pub(crate) fn forecast_to_pb(forecast: &Forecast) -> pb::Forecast {
         measured_ms: forecast.measured_ms,
         windows: forecast.windows.iter().copied().map(window_to_pb).collect(),
         current: Some(window_to_pb(forecast.current)),
+        quiet_seat_ms: forecast.quiet_seat_ms,
         leaves: forecast.leaves,
         waiter_ms: forecast.waiter_ms,
         spread_micro: forecast.spread_micro,
@@ -33,6 +34,7 @@ pub(crate) fn forecast_from_pb(forecast: pb::Forecast) -> Result<Forecast, Malfo
             .try_into()
             .map_err(|_| "another number of windows than this build has")?,
         current: window_from_pb(forecast.current.unwrap_or_default()),
+        quiet_seat_ms: forecast.quiet_seat_ms,
         leaves: forecast.leaves,
         waiter_ms: forecast.waiter_ms,
         spread_micro: forecast.spread_micro,
@@ -67,6 +69,7 @@ pub(crate) fn arrivals_to_pb(arrivals: Arrivals) -> pb::Arrivals {
     pb::Arrivals {
         count: arrivals.count,
         since_ms: arrivals.since_ms,
+        began_ms: arrivals.began_ms,
     }
 }
 
@@ -74,6 +77,7 @@ pub(crate) fn arrivals_from_pb(arrivals: pb::Arrivals) -> Arrivals {
     Arrivals {
         count: arrivals.count,
         since_ms: arrivals.since_ms,
+        began_ms: arrivals.began_ms,
     }
 }
 
