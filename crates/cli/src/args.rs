@@ -26,6 +26,7 @@ const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
 #[command(
     name = "nowserving",
     version,
+    arg_required_else_help = true,
     after_help = "\
 Try it:
   nowserving demo                                     a cluster, a crowd, and a leader that dies

@@ -15,9 +15,9 @@ use crate::output::WrongUsage;
 
 /// Runs one node of a cluster until it is told to stop.
 ///
-/// Every flag can also stand in the file given with --config, its dashes as underscores, or in the
-/// environment as NOWSERVING_ and its name; a flag wins over the environment, and that over the
-/// file. SIGINT and SIGTERM stop it: it hands its leadership over first.
+/// Every flag can also be given in the environment, as NOWSERVING_ and its name, and all of the
+/// node's own but --log-format in the file given with --config, dashes as underscores; a flag wins
+/// over the environment, and that over the file. SIGINT and SIGTERM stop it: it hands its leadership over first.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -60,7 +60,7 @@ pub struct NodeArgs {
     /// The cluster's name.
     #[arg(long, value_name = "NAME", env = "NOWSERVING_CLUSTER")]
     cluster: Option<String>,
-    /// How many shards; fixed at the cluster's birth [default: 16].
+    /// How many shards, 1 to 256; fixed at the cluster's birth [default: 16].
     #[arg(long, value_name = "N", env = "NOWSERVING_SHARDS")]
     shards: Option<u32>,
     /// Where the node keeps its log and snapshots.
@@ -81,13 +81,15 @@ pub struct NodeArgs {
     /// Where Prometheus may scrape; nowhere if not given.
     #[arg(long, value_name = "ADDR:PORT", env = "NOWSERVING_METRICS_ADDR")]
     metrics_addr: Option<SocketAddr>,
-    /// Time between heartbeats of leaders, in milliseconds.
+    /// Time between heartbeats of leaders, in milliseconds, 10 to 10000 [default: 100].
     #[arg(long, value_name = "MS", env = "NOWSERVING_HEARTBEAT_MS")]
     heartbeat_ms: Option<u64>,
-    /// A follower that hears nothing for this long stands for election, in milliseconds.
+    /// A follower that hears nothing for this long stands for election, in milliseconds: at least
+    /// four heartbeats, at most 60000 [default: 750].
     #[arg(long, value_name = "MS", env = "NOWSERVING_ELECTION_MS")]
     election_ms: Option<u64>,
-    /// A shard's state goes to disk, and its log is cut, each time this many entries were applied.
+    /// A shard's state goes to disk, and its log is cut, each time this many entries were applied,
+    /// 100 to 10000000 [default: 20000].
     #[arg(long, value_name = "N", env = "NOWSERVING_SNAPSHOT_ENTRIES")]
     snapshot_entries: Option<u64>,
 }

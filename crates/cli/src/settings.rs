@@ -20,32 +20,38 @@ pub struct SettingsFlags {
     /// How many more than --seats may be in the line, 0 to 10,000,000.
     #[arg(long, value_name = "N")]
     queue_limit: Option<u32>,
-    /// A waiting token not heard from for longer is recycled (default 300000 = 5 min).
+    /// A waiting token not heard from for longer is recycled, 100 to 604800000 = 7 days
+    /// (default 300000 = 5 min).
     #[arg(long, value_name = "MS")]
     waiting_idle_timeout_ms: Option<u64>,
-    /// How long an admitted token has to claim its seat (default 120000 = 2 min).
+    /// How long an admitted token has to claim its seat, 100 to 604800000 = 7 days
+    /// (default 120000 = 2 min).
     #[arg(long, value_name = "MS")]
     claim_timeout_ms: Option<u64>,
-    /// How long a claimed seat lasts without renewal (default 600000 = 10 min).
+    /// How long a claimed seat lasts without renewal, 100 to 604800000 = 7 days
+    /// (default 600000 = 10 min).
     #[arg(long, value_name = "MS")]
     checkout_timeout_ms: Option<u64>,
-    /// Where renewing ends, counted from the claim (default 3600000 = 1 h).
+    /// Where renewing ends, counted from the claim, 100 to 604800000 = 7 days
+    /// (default 3600000 = 1 h).
     #[arg(long, value_name = "MS")]
     checkout_max_ms: Option<u64>,
     /// How fast seats are given: admissions a second, 0.001 to 1,000,000, and how many can be saved
     /// up, 1 to 1,000,000 (default: as fast as seats become free).
     #[arg(long, value_name = "PER_SECOND/BURST", value_parser = values::rate)]
     admission_rate: Option<AdmissionRate>,
-    /// A lane, up to 8 times; the first is the default one. Replaces all lanes that were set.
-    /// Options: `boost=10m` (its tokens count as having entered so much earlier), `absolute` (it
-    /// is served before those that are not), `limit=N` (at most so many wait in it).
+    /// A lane, up to 8 times; the first is the default one. Replaces all lanes that were set, with
+    /// their options: name every lane each time. Options: `boost=10m` (its tokens count as having
+    /// entered so much earlier, up to 7d), `absolute` (it is served before those that are not),
+    /// `limit=N` (at most so many wait in it, 0 to 10,000,000).
     #[arg(long = "lane", value_name = "NAME[:OPTION]...", value_parser = values::lane)]
     lanes: Vec<LaneSettings>,
     /// The first so many waiting positions of a lane are called to prepare, 0 to 10,000,000
     /// (default 0).
     #[arg(long, value_name = "N")]
     call_ahead: Option<u32>,
-    /// How many can complete, 1 to 1,000,000,000; then the line is sold out (default: no end).
+    /// How many can complete, 1 to 1,000,000,000; then the line is sold out (default: no end). Set
+    /// anew, it takes --standby-percent back to 0 unless that is given too.
     #[arg(long, value_name = "N")]
     quota: Option<u64>,
     /// How many more than --quota may hope, as some will not complete: in percent of it, 0 to
@@ -65,8 +71,8 @@ pub struct SettingsFlags {
     /// Whether to publish an event per token, not only boards (default true).
     #[arg(long, value_name = "BOOL")]
     token_events: Option<bool>,
-    /// A free word by which lines are listed; can be given up to 16 times, and replaces all that
-    /// were set.
+    /// A free word by which lines are listed, name and value of up to 64 bytes each; can be given up
+    /// to 16 times, and replaces all that were set.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
 }

@@ -17,7 +17,7 @@
 //!
 //! | what | bound |
 //! |---|---|
-//! | a status, a position | O(log waiting), no scan |
+//! | a status, a position | O(log waiting), no scan; in a line of several lanes O(log² waiting) a lane |
 //! | tokens that jobs and recycling touch in one log entry | [`WORK_MAX`] |
 //! | gone tokens remembered per line | [`GONE_KEPT`] |
 //! | journal entries per line | [`JOURNAL_KEPT`] |

@@ -92,8 +92,9 @@ impl Line {
         self.deleting.then(|| self.live_count())
     }
 
-    /// A token as its holder may see it; of one that was moved, what it is now. `now_ms` is only
-    /// shown. O(log waiting), no scan.
+    /// A token as its holder may see it; of one that was moved, what it is now. `now_ms` is the
+    /// service clock: what is foreseen counts from it. O(log waiting), no scan; with several lanes
+    /// O(log² waiting) for each.
     ///
     /// [`Refused::TicketInvalid`] if this line never issued it; a gone token has a status.
     pub fn status(&self, at: TokenRef, now_ms: u64) -> Result<Status, Refused> {

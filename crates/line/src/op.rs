@@ -229,8 +229,11 @@ pub enum Refused {
     /// The epoch is not that of the token's claim.
     #[error("the epoch is not that of the claim")]
     EpochStale,
-    /// The settings changed since `if_version`.
-    #[error("the settings have changed since that version")]
+    /// The settings changed since `if_version`, or the line has not had that version yet.
+    #[error(
+        "the settings have changed since that version, or the line has not come to it yet: \
+         `show` has `settings_version` and `version`"
+    )]
     VersionConflict,
     /// It is gone; `None`: so long that the reason is forgotten.
     #[error("the token is gone: {}", .0.map_or("forgotten", Reason::as_str))]
