@@ -22,6 +22,7 @@ mod operators;
 mod places;
 mod polls;
 mod recycle;
+mod rules;
 mod sdk;
 mod snapshots;
 
@@ -77,7 +78,6 @@ async fn a_cluster_serves_lines() -> Result<()> {
             )
             .with("bad_payloads", bad_input::payloads(cluster))
             .with("bad_tickets", bad_input::tickets(cluster))
-            .with("bad_settings", bad_input::settings(json.clone()))
             .with("events_boards", events::boards(cluster))
             .with("events_tokens", events::tokens(cluster))
             .with("events_lines", events::lines(cluster))
@@ -92,6 +92,36 @@ async fn a_cluster_serves_lines() -> Result<()> {
             .await
     })
     .await
+}
+
+/// The rules that operators set, each by JSON or MessagePack and by the command line tool.
+#[tokio::test]
+async fn the_rules_of_a_line_hold() -> Result<()> {
+    run(Options::default(), async |cluster| {
+        let cluster = &*cluster;
+        let cli = &Cli::new(cluster.nats.url());
+        let json = cluster.api().clone();
+        let msgpack = json.by(Format::MsgPack, Route::Shard(cluster.options().shards));
+        rules::side_by_side(cluster, cli, &json, &msgpack).await
+    })
+    .await
+}
+
+/// The same rules, while leaders die.
+#[tokio::test]
+async fn the_rules_of_a_line_survive_crashes() -> Result<()> {
+    run(Options::default(), async |cluster| {
+        rules::pace::over_a_crash(cluster).await?;
+        rules::forecasts::over_a_crash(cluster).await?;
+        rules::journal::over_crashes(cluster).await
+    })
+    .await
+}
+
+/// Many settings at once are changed while the leader dies: all of them or none.
+#[tokio::test]
+async fn a_change_of_settings_is_all_or_nothing() -> Result<()> {
+    run(Options::default(), rules::changes::all_or_nothing).await
 }
 
 /// The command line tool, command by command; lines with tens of thousands in them; and the SDK,
