@@ -100,6 +100,7 @@ pub async fn over_a_crash(cluster: &mut Cluster) -> Result<()> {
     let record = show(&api, line).await?["forecast"].clone();
     let leader = cluster.leader_of(line).await?;
     cluster.process(leader)?.kill().await?;
+    cluster.wait_served().await?;
     knows(&act(&api, line, "status", &waiting).await?)?;
     ensure!(show(&api, line).await?["forecast"] == record);
     cluster.start_node(leader).await?;

@@ -225,6 +225,7 @@ pub async fn over_crashes(cluster: &mut Cluster) -> Result<()> {
     }
     let leader = cluster.leader_of(line).await?;
     cluster.process(leader)?.kill().await?;
+    cluster.wait_served().await?;
     for (ask, before) in asks.iter().zip(&before) {
         let after = api.admin(line, "journal", ask.clone()).await?;
         ensure!(after == *before, "{before} has become {after}");

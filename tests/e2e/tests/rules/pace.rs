@@ -59,6 +59,7 @@ pub async fn over_a_crash(cluster: &mut Cluster) -> Result<()> {
         let event = next_of(&mut heard, "admitted").await?;
         last = last.max(number(&event, "token")?);
     }
+    cluster.wait_served().await?;
     ensure!(cluster.leader_of(line).await? != leader);
     let admitted = admissions(&api, line).await?;
     ensure!(admitted.len() as u64 == people, "{admitted:?}");
