@@ -107,15 +107,15 @@ async fn the_rules_of_a_line_hold() -> Result<()> {
     .await
 }
 
-/// The same rules, while leaders die.
+/// The same rules, while leaders die; and by way of snapshots, as few entries make one.
 #[tokio::test]
 async fn the_rules_of_a_line_survive_crashes() -> Result<()> {
-    run(Options::default(), async |cluster| {
-        rules::pace::over_a_crash(cluster).await?;
-        rules::forecasts::over_a_crash(cluster).await?;
-        rules::journal::over_crashes(cluster).await
-    })
-    .await
+    let options = Options {
+        shards: 1,
+        snapshot_entries: 100,
+        ..Options::default()
+    };
+    run(options, rules::over_crashes).await
 }
 
 /// Many settings at once are changed while the leader dies: all of them or none.

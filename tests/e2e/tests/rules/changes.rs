@@ -7,14 +7,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use nowserving_e2e::{Api, Cluster, Reply, eventually, number};
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::show;
 use crate::crash::insist;
 
 const LINE: &str = "changes";
-const ROUNDS: u64 = 6;
+const ROUNDS: u64 = 4;
 const WORKERS: usize = 4;
 
 /// The settings of a round: each differs from those of every other, and seats are only added.
@@ -52,15 +51,7 @@ pub async fn all_or_nothing(cluster: &mut Cluster) -> Result<()> {
     let before = show(&api, LINE).await?;
     ensure!(before["settings"] == now["settings"], "{before}");
 
-    let ids: Vec<u64> = cluster.ids().collect();
-    for id in &ids {
-        cluster.process(*id)?.signal(Signal::KILL)?;
-    }
-    for id in &ids {
-        cluster.process(*id)?.ended(Duration::from_secs(5)).await?;
-        cluster.start_node(*id).await?;
-    }
-    cluster.wait_ready().await?;
+    super::restart_all(cluster).await?;
     let after = show(&api, LINE).await?;
     for field in ["settings", "settings_version", "incarnation"] {
         ensure!(after[field] == before[field], "{before} has become {after}");
@@ -80,7 +71,7 @@ async fn change(cluster: &mut Cluster, round: u64, old: Value) -> Result<Value> 
     let ask = asking.ask_subject(&subject, body);
     let kill = async {
         // From before it is written until after it is answered.
-        for _ in 0..round * 4 {
+        for _ in 0..(round - 1) * 4 {
             api.settle().await?;
         }
         cluster.process(leader)?.kill().await?;

@@ -94,7 +94,7 @@ fn knows(status: &Value) -> Result<(u64, u64)> {
 /// What was measured is replicated: the next leader tells the same, without a single departure of
 /// its own.
 pub async fn over_a_crash(cluster: &mut Cluster) -> Result<()> {
-    let line = "forecast-crash";
+    let line = "crash-forecast";
     let api = cluster.api().clone();
     let waiting = visits(&api, line).await?;
     let record = show(&api, line).await?["forecast"].clone();

@@ -12,9 +12,12 @@ pub mod phases;
 pub mod quota;
 pub mod shown;
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use async_nats::Subscriber;
 use nowserving_e2e::{Api, Cli, Cluster, Format, Scenarios};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::events;
@@ -88,6 +91,7 @@ pub async fn side_by_side(cluster: &Cluster, cli: &Cli, json: &Api, msgpack: &Ap
         .with("bad_settings_text", bad_settings::texts(json.clone()))
         .with("cli_lanes", lanes::by_cli(cli))
         .with("cli_moves", moves::by_cli(cli))
+        .with("cli_watch_move", moves::watched(cli))
         .with("cli_pace", pace::by_cli(cli))
         .with("cli_phases", phases::by_cli(cli))
         .with("cli_quota", quota::by_cli(cli))
@@ -96,6 +100,48 @@ pub async fn side_by_side(cluster: &Cluster, cli: &Cli, json: &Api, msgpack: &Ap
         .with("cli_bad_settings", bad_settings::by_cli(cli))
         .run()
         .await
+}
+
+/// What a crash of the leader must not change; and once more after one of all nodes.
+pub async fn over_crashes(cluster: &mut Cluster) -> Result<()> {
+    journal::over_a_crash(cluster).await?;
+    pace::over_a_crash(cluster).await?;
+    forecasts::over_a_crash(cluster).await?;
+    let api = cluster.api().clone();
+    let before = remembered(&api).await?;
+    restart_all(cluster).await?;
+    let after = remembered(&api).await?;
+    for (before, after) in before.iter().zip(&after) {
+        ensure!(before == after, "{before} has become {after}");
+    }
+    Ok(())
+}
+
+/// What of the lines does not change by itself.
+async fn remembered(api: &Api) -> Result<Vec<Value>> {
+    let mut all = Vec::new();
+    for line in ["crash-journal", "crash-pace", "crash-forecast"] {
+        all.push(api.admin(line, "journal", json!({"limit": 1_000})).await?);
+        let shown = show(api, line).await?;
+        for field in ["settings", "settings_version", "counts", "forecast"] {
+            ensure!(shown.get(field).is_some(), "no {field}: {shown}");
+            all.push(json!({"line": line, field: shown[field]}));
+        }
+    }
+    Ok(all)
+}
+
+/// kill -9 of all nodes at once, and up again.
+async fn restart_all(cluster: &mut Cluster) -> Result<()> {
+    let ids: Vec<u64> = cluster.ids().collect();
+    for id in &ids {
+        cluster.process(*id)?.signal(Signal::KILL)?;
+    }
+    for id in &ids {
+        cluster.process(*id)?.ended(Duration::from_secs(5)).await?;
+        cluster.start_node(*id).await?;
+    }
+    cluster.wait_ready().await
 }
 
 /// Takes a number in a lane.

@@ -1,13 +1,17 @@
 //! `move`: a waiting token goes on in another lane, and its holder with the ticket that it has.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
-use nowserving_e2e::{Api, Cli, Cluster, Format, number};
+use nowserving_e2e::{Api, Cli, Cluster, Format, eventually, number};
 use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
 use super::{act, enter, has, lane_of, next_is, serve, shows};
 use crate::command_line::{done, refused};
 use crate::events;
+
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A line with one in checkout (normal 1), b and c waiting (normal 2, 3), and v (vip 1): full.
 struct Crowd {
@@ -74,6 +78,16 @@ pub async fn life(cluster: &Cluster, format: Format, line: String) -> Result<()>
     let again = api.admin(line, "move", to_vip(2)).await?;
     has(&again, &new)?;
     ensure!(again["ticket"] == moved["ticket"], "{again}");
+    for consistency in ["linearizable", "local"] {
+        let body = json!({"ticket": b["ticket"], "consistency": consistency});
+        // Any node answers the second, as soon as it has heard of it.
+        eventually("it has been moved", PATIENCE, async || {
+            let status = api.ok(line, "status", body.clone()).await?;
+            has(&status, &new)?;
+            Ok((status["ticket"] == moved["ticket"]).then_some(()))
+        })
+        .await?;
+    }
     let board = api.ok(line, "info", json!({})).await?;
     has(
         lane_of(&board, "vip")?,
@@ -243,6 +257,59 @@ pub async fn to_and_fro(api: Api) -> Result<()> {
         let end = json!({"state": "gone", "reason": "left", "token": last["token"]});
         shows(&api, line, former, end).await?;
     }
+    Ok(())
+}
+
+/// Who watches its place with the old ticket sees it go on in the new lane.
+pub async fn watched(cli: &Cli) -> Result<()> {
+    let line = "cli-watch-move";
+    done(
+        cli,
+        &format!("line create {line} --seats 1 --queue-limit 9 --lane normal --lane vip"),
+    )
+    .await?;
+    let mut last = Value::Null;
+    for key in ["a", "b", "c"] {
+        last = done(cli, &format!("enter {line} --key {key}")).await?;
+    }
+    let ticket = last["ticket"].as_str().context("ticket")?;
+    let mut place = cli.start(&["watch", line, "--ticket", ticket]).await?;
+    let first = place.next().await?.context("watch has ended")?;
+    has(
+        &first,
+        &json!({"lane": "normal", "token": 3, "position": 2}),
+    )?;
+    let moved = done(
+        cli,
+        &format!("line move {line} --lane normal --token 3 --to vip"),
+    )
+    .await?;
+    let there = place.next().await?.context("watch has ended")?;
+    has(
+        &there,
+        &json!({"lane": "vip", "token": 1, "position": 1, "state": "waiting"}),
+    )?;
+    done(cli, &format!("enter {line} --lane vip --key d")).await?;
+    let first = done(cli, &format!("find {line} --key a")).await?;
+    for person in [&first, &done(cli, &format!("find {line} --key b")).await?] {
+        let ticket = person["ticket"].as_str().context("ticket")?;
+        done(cli, &format!("leave {line} {ticket}")).await?;
+    }
+    let new = moved["ticket"].as_str().context("ticket")?;
+    let mut seen = there;
+    while seen["state"] == "waiting" {
+        seen = place.next().await?.context("watch has ended")?;
+    }
+    has(
+        &seen,
+        &json!({"lane": "vip", "token": 1, "state": "admitted"}),
+    )?;
+    done(cli, &format!("leave {line} {new}")).await?;
+    while let Some(status) = place.next().await? {
+        seen = status;
+    }
+    has(&seen, &json!({"state": "gone", "reason": "left"}))?;
+    ensure!(place.child.wait().await?.success());
     Ok(())
 }
 

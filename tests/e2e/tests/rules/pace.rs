@@ -41,7 +41,7 @@ pub async fn goes_on_by_itself(cluster: &Cluster, api: Api, line: String) -> Res
 /// kill -9 of the leader in the middle: the next one neither gives twice what was saved up, nor
 /// needs to be asked.
 pub async fn over_a_crash(cluster: &mut Cluster) -> Result<()> {
-    let (line, people) = ("pace-crash", 60);
+    let (line, people) = ("crash-pace", 60);
     let api = cluster.api().clone();
     let events = format!("nowserving.event.{line}.token.>");
     let mut heard = api.subscribe(events).await?;
