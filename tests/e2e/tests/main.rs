@@ -141,6 +141,7 @@ async fn the_command_line_speaks_json() -> Result<()> {
         // Alone: it takes what the machine has.
         Scenarios::default()
             .with("large_closing", large_lines::closing(&api))
+            .with("large_phases", large_lines::opened_and_closed(&api))
             .with("large_forgotten", large_lines::forgotten(&api))
             .run()
             .await?;

@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use async_nats::Subscriber;
-use nowserving_e2e::{Api, Cli, Cluster, Format, Scenarios};
+use nowserving_e2e::{Api, Cli, Cluster, Format, Scenarios, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::events;
+use crate::{events, snapshots};
 
 /// All that do not disturb each other.
 pub async fn side_by_side(cluster: &Cluster, cli: &Cli, json: &Api, msgpack: &Api) -> Result<()> {
@@ -108,6 +108,12 @@ pub async fn over_crashes(cluster: &mut Cluster) -> Result<()> {
     pace::over_a_crash(cluster).await?;
     forecasts::over_a_crash(cluster).await?;
     let api = cluster.api().clone();
+    for id in cluster.ids() {
+        eventually("a snapshot", Duration::from_secs(30), async || {
+            Ok((snapshots::written(cluster, id).await? > 0.0).then_some(()))
+        })
+        .await?;
+    }
     let before = remembered(&api).await?;
     restart_all(cluster).await?;
     let after = remembered(&api).await?;
