@@ -52,21 +52,18 @@ impl Cli {
     /// # Errors
     /// It cannot be started, does not end, or prints something else.
     pub async fn run<W: AsRef<OsStr>>(&self, words: &[W]) -> Result<Said> {
-        let mut command = self.command(words).await?;
-        let done = tokio::time::timeout(PATIENCE, command.output()).await;
-        let done = done.with_context(|| format!("{command:?} does not end"))??;
-        let stdout = String::from_utf8(done.stdout)?;
-        let lines = stdout.lines().map(|line| {
-            serde_json::from_str(line).with_context(|| format!("{command:?}: not JSON: {line:?}"))
-        });
-        Ok(Said {
-            code: done
-                .status
-                .code()
-                .with_context(|| format!("{}", done.status))?,
-            lines: lines.collect::<Result<_>>()?,
-            stderr: String::from_utf8_lossy(&done.stderr).into_owned(),
-        })
+        let read =
+            |line: &str| serde_json::from_str(line).with_context(|| format!("not JSON: {line:?}"));
+        ended(self.command(words, true).await?, read).await
+    }
+
+    /// Runs a command as people do, without `--json`, to its end. Each line is a string.
+    ///
+    /// # Errors
+    /// It cannot be started or does not end.
+    pub async fn run_as_text<W: AsRef<OsStr>>(&self, words: &[W]) -> Result<Said> {
+        let read = |line: &str| Ok(Value::from(line));
+        ended(self.command(words, false).await?, read).await
     }
 
     /// Starts a command with `--json` that goes on by itself.
@@ -74,17 +71,31 @@ impl Cli {
     /// # Errors
     /// It cannot be started.
     pub async fn start<W: AsRef<OsStr>>(&self, words: &[W]) -> Result<Running> {
-        let mut command = self.command(words).await?;
+        let mut command = self.command(words, true).await?;
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let out = BufReader::new(child.stdout.take().context("stdout")?).lines();
         Ok(Running { child, out })
     }
 
-    async fn command<W: AsRef<OsStr>>(&self, words: &[W]) -> Result<Command> {
+    async fn command<W: AsRef<OsStr>>(&self, words: &[W], json: bool) -> Result<Command> {
         let mut command = leashed(program().await?.as_os_str()).await?;
-        command.args(["--json", "--nats", &self.url]).args(words);
+        command.args(json.then_some("--json"));
+        command.args(["--nats", &self.url]).args(words);
         Ok(command)
     }
+}
+
+async fn ended(mut command: Command, read: impl Fn(&str) -> Result<Value>) -> Result<Said> {
+    let done = tokio::time::timeout(PATIENCE, command.output()).await;
+    let done = done.with_context(|| format!("{command:?} does not end"))??;
+    let stdout = String::from_utf8(done.stdout)?;
+    let lines: Result<_> = stdout.lines().map(read).collect();
+    let code = done.status.code();
+    Ok(Said {
+        code: code.with_context(|| format!("{}", done.status))?,
+        lines: lines.with_context(|| format!("{command:?}"))?,
+        stderr: String::from_utf8_lossy(&done.stderr).into_owned(),
+    })
 }
 
 impl Said {

@@ -263,16 +263,19 @@ pub async fn errors(cli: &Cli) -> Result<()> {
     Ok(())
 }
 
-fn words(command: &str) -> Vec<&str> {
+/// What a shell would make of it.
+pub fn words(command: &str) -> Vec<&str> {
     command.split_whitespace().collect()
 }
 
-async fn done(cli: &Cli, command: &str) -> Result<Value> {
+/// Runs a command that does what it is told.
+pub async fn done(cli: &Cli, command: &str) -> Result<Value> {
     let said = cli.run(&words(command)).await?;
     said.done().with_context(|| command.to_owned())
 }
 
-async fn refused(cli: &Cli, command: &str, code: &str) -> Result<Value> {
+/// Runs a command that the cluster refuses.
+pub async fn refused(cli: &Cli, command: &str, code: &str) -> Result<Value> {
     let said = cli.run(&words(command)).await?;
     said.failed(REFUSED, code)
         .with_context(|| command.to_owned())

@@ -52,6 +52,53 @@ pub async fn closing(api: &Api) -> Result<()> {
     Ok(())
 }
 
+/// A crowd is let in when its line opens, and sent away when it closes, a few entries of the log
+/// each: nobody gets ahead in the one, and nothing changes the line during the other.
+pub async fn opened_and_closed(api: &Api) -> Result<()> {
+    let line = "large-phases";
+    let crowd = 2 * PER_ENTRY as u64;
+    let settings = json!({
+        "seats": crowd, "queue_limit": 1_000_000, "phase": "pre_open", "token_events": false,
+    });
+    api.admin(line, "create", settings).await?;
+    fill(api, line, 2 * PER_ENTRY).await?;
+    let open = json!({"phase": "open"});
+    api.admin(line, "configure", open.clone()).await?;
+    // There may be free seats yet, but they are not for those who come now.
+    let late = api.enter(line, "late").await?;
+    ensure!(late["state"] == "waiting", "{late}");
+    eventually("all are admitted", PATIENCE, async || {
+        let shown = api.admin(line, "show", json!({})).await?;
+        ensure!(number(&shown["counts"], "admitted")? <= crowd, "{shown}");
+        Ok((shown["counts"]["admitted"] == crowd).then_some(()))
+    })
+    .await?;
+    let late = api.status(line, &late["ticket"]).await?;
+    ensure!(late["position"] == 1, "{late}");
+
+    api.admin(line, "configure", json!({"phase": "closed"}))
+        .await?;
+    let subject = format!("nowserving.admin.line.{line}.configure");
+    let body = serde_json::to_vec(&open)?;
+    let mut refused = 0;
+    let opened = eventually("it can be opened again", PATIENCE, async || {
+        let reply = api.ask_subject(&subject, body.clone()).await?;
+        if reply.code.is_none() {
+            return Ok(Some(reply.body));
+        }
+        reply.refused(Format::Json, Code::LineClosed)?;
+        refused += 1;
+        Ok(None)
+    })
+    .await?;
+    eprintln!("refused by a line that closes its phase: {refused}");
+    ensure!(opened["counts"]["gone"]["closed"] == crowd + 1, "{opened}");
+    let next = api.enter(line, "next").await?;
+    ensure!(next["token"] == crowd + 2, "{next}");
+    ensure!(next["state"] == "admitted", "{next}");
+    Ok(())
+}
+
 /// Of the many that are gone, the oldest are only known to be gone.
 pub async fn forgotten(api: &Api) -> Result<()> {
     let line = "forgotten";

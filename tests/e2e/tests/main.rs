@@ -24,6 +24,7 @@ mod places;
 mod polls;
 mod recycle;
 mod rights;
+mod rules;
 mod sdk;
 mod snapshots;
 
@@ -79,7 +80,6 @@ async fn a_cluster_serves_lines() -> Result<()> {
             )
             .with("bad_payloads", bad_input::payloads(cluster))
             .with("bad_tickets", bad_input::tickets(cluster))
-            .with("bad_settings", bad_input::settings(json.clone()))
             .with("events_boards", events::boards(cluster))
             .with("events_tokens", events::tokens(cluster))
             .with("events_lines", events::lines(cluster))
@@ -95,6 +95,36 @@ async fn a_cluster_serves_lines() -> Result<()> {
             .await
     })
     .await
+}
+
+/// The rules that operators set, each by JSON or MessagePack and by the command line tool.
+#[tokio::test]
+async fn the_rules_of_a_line_hold() -> Result<()> {
+    run(Options::default(), async |cluster| {
+        let cluster = &*cluster;
+        let cli = &Cli::new(cluster.nats.url());
+        let json = cluster.api().clone();
+        let msgpack = json.by(Format::MsgPack, Route::Shard(cluster.options().shards));
+        rules::side_by_side(cluster, cli, &json, &msgpack).await
+    })
+    .await
+}
+
+/// The same rules, while leaders die; and by way of snapshots, as few entries make one.
+#[tokio::test]
+async fn the_rules_of_a_line_survive_crashes() -> Result<()> {
+    let options = Options {
+        shards: 1,
+        snapshot_entries: 100,
+        ..Options::default()
+    };
+    run(options, rules::over_crashes).await
+}
+
+/// Many settings at once are changed while the leader dies: all of them or none.
+#[tokio::test]
+async fn a_change_of_settings_is_all_or_nothing() -> Result<()> {
+    run(Options::default(), rules::changes::all_or_nothing).await
 }
 
 /// The command line tool, command by command; lines with tens of thousands in them; and the SDK,
@@ -114,6 +144,7 @@ async fn the_command_line_speaks_json() -> Result<()> {
         // Alone: it takes what the machine has.
         Scenarios::default()
             .with("large_closing", large_lines::closing(&api))
+            .with("large_phases", large_lines::opened_and_closed(&api))
             .with("large_forgotten", large_lines::forgotten(&api))
             .run()
             .await?;

@@ -94,7 +94,8 @@ async fn kept(cluster: &Cluster, id: u64) -> Result<f64> {
     Ok(metrics.sum("nowserving_log_entries", &[]))
 }
 
-async fn written(cluster: &Cluster, id: u64) -> Result<f64> {
+/// How many snapshots node `id` has written since it started.
+pub async fn written(cluster: &Cluster, id: u64) -> Result<f64> {
     let metrics = cluster.metrics(id).await?;
     Ok(metrics.sum("nowserving_snapshots_total", &["outcome=\"written\""]))
 }

@@ -1,0 +1,208 @@
+//! Lanes: who is next, a lane's own limit, lanes that go and come back.
+
+use std::cmp::Reverse;
+
+use anyhow::{Context, Result, ensure};
+use nowserving_e2e::{Api, Cli, Cluster, number};
+use nowserving_protocol::error::Code;
+use serde_json::{Value, json};
+
+use super::{act, enter, lane_of, next_of, serve, show, shows};
+use crate::command_line::{done, refused};
+
+/// Name, `boost_ms`, `absolute`. The second boost is so small that it decides only between those
+/// who come in the same moment.
+const LANES: [(&str, u64, bool); 5] = [
+    ("normal", 0, false),
+    ("early", 20, false),
+    ("vip", 600_000, false),
+    ("staff", 0, true),
+    ("crew", 1_000, true),
+];
+
+/// Everybody is admitted in the order of `absolute`, then `entered_at_ms - boost_ms`, then lane.
+pub async fn order(cluster: &Cluster, api: Api, line: String) -> Result<()> {
+    let line = line.as_str();
+    let events = format!("nowserving.event.{line}.token.>");
+    let mut heard = cluster.api().subscribe(events).await?;
+    let lanes = LANES.map(
+        |(name, boost_ms, absolute)| json!({"name": name, "boost_ms": boost_ms, "absolute": absolute}),
+    );
+    let settings = json!({"seats": 1, "queue_limit": 100, "lanes": lanes});
+    let made = api.admin(line, "create", settings).await?;
+    for (lane, (name, boost_ms, absolute)) in made["settings"]["lanes"]
+        .as_array()
+        .context("lanes")?
+        .iter()
+        .zip(LANES)
+    {
+        let wanted = json!({"name": name, "boost_ms": boost_ms, "absolute": absolute});
+        super::has(lane, &wanted)?;
+    }
+
+    let first = api.enter(line, "first").await?;
+    ensure!(
+        first["lane"] == "normal" && first["state"] == "admitted",
+        "the first lane is the default: {first}"
+    );
+    next_of(&mut heard, "admitted").await?;
+    let mut people = Vec::new();
+    for nth in 0..30 {
+        // In an order that has nothing to do with that of the lanes.
+        let lane = LANES[(nth * nth + nth / 3) % LANES.len()].0;
+        people.push(enter(&api, line, lane, &format!("k{nth}")).await?);
+    }
+    people.sort_by_cached_key(order_key);
+
+    let mut last = first;
+    for expected in people {
+        serve(&api, line, &last).await?;
+        let next = next_of(&mut heard, "admitted").await?;
+        ensure!(
+            next["lane"] == expected["lane"] && next["token"] == expected["token"],
+            "want {expected}, but {next}"
+        );
+        last = expected;
+    }
+    Ok(())
+}
+
+fn order_key(status: &Value) -> (Reverse<bool>, i64, usize, u64) {
+    let of = |(name, _, _): &(&str, u64, bool)| status["lane"] == *name;
+    let at = LANES.iter().position(of).unwrap_or(usize::MAX);
+    let (_, boost_ms, absolute) = LANES[at];
+    let entered_at_ms = status["entered_at_ms"].as_i64().unwrap_or_default();
+    let token = status["token"].as_u64().unwrap_or_default();
+    (
+        Reverse(absolute),
+        entered_at_ms - boost_ms.cast_signed(),
+        at,
+        token,
+    )
+}
+
+/// A lane with a limit of its own is full when others are not.
+pub async fn own_limit(api: Api, line: String) -> Result<()> {
+    let line = line.as_str();
+    let lanes = json!([{"name": "normal"}, {"name": "vip", "queue_limit": 2}]);
+    let settings = json!({"seats": 1, "queue_limit": 5, "lanes": lanes});
+    api.admin(line, "create", settings).await?;
+    // Nobody waits yet: who gets the seat at once is beyond the limit of those who wait.
+    let board = api.ok(line, "info", json!({})).await?;
+    ensure!(lane_of(&board, "vip")?["accepts_through"] == 3, "{board}");
+    enter(&api, line, "vip", "seated").await?;
+    let second = enter(&api, line, "vip", "a").await?;
+    enter(&api, line, "vip", "b").await?;
+    let into_vip = |key: &str| json!({"key": key, "lane": "vip"});
+    let full = api
+        .refused(line, "enter", into_vip("c"), Code::LineFull)
+        .await?;
+    number(&full, "retry_after_ms")?;
+    let board = api.ok(line, "info", json!({})).await?;
+    let (vip, normal) = (lane_of(&board, "vip")?, lane_of(&board, "normal")?);
+    ensure!(
+        vip["accepts_through"] == 3 && vip["next_token"] == 4,
+        "{board}"
+    );
+    // Six may be in the line, and three are; nothing is promised ahead in a line of two lanes.
+    ensure!(
+        normal["accepts_through"] == 3 && normal["admitted_through"] == 0,
+        "{board}"
+    );
+    // A live key is answered all the same, and the other lane takes who comes.
+    let again = api.ok(line, "enter", into_vip("a")).await?;
+    ensure!(again["token"] == second["token"], "{again}");
+    enter(&api, line, "normal", "c").await?;
+    act(&api, line, "leave", &second).await?;
+    let late = enter(&api, line, "vip", "d").await?;
+    ensure!(late["token"] == 4 && late["position"] == 2, "{late}");
+    enter(&api, line, "normal", "e").await?;
+    enter(&api, line, "normal", "f").await?;
+    // Now it is the line that is full.
+    let more = json!({"key": "g", "lane": "normal"});
+    api.refused(line, "enter", more, Code::LineFull).await?;
+    Ok(())
+}
+
+/// A lane with live tokens stays; one without goes, and goes on with its numbers when it returns.
+pub async fn removed_and_returned(api: Api, line: String) -> Result<()> {
+    let line = line.as_str();
+    let both = json!([{"name": "normal"}, {"name": "vip", "boost_ms": 600_000}]);
+    let one = json!({"lanes": [{"name": "normal"}], "seats": 9});
+    let settings = json!({"seats": 1, "queue_limit": 50, "lanes": both});
+    let made = api.admin(line, "create", settings).await?;
+    enter(&api, line, "normal", "a").await?;
+    let vip = enter(&api, line, "vip", "b").await?;
+    let refused = api
+        .admin_refused(line, "configure", one.clone(), Code::BadRequest)
+        .await?;
+    let message = refused["message"].as_str().unwrap_or_default();
+    ensure!(message.contains("lanes"), "{refused}");
+    let now = show(&api, line).await?;
+    ensure!(now["settings"] == made["settings"], "{now}");
+    ensure!(now["settings_version"] == made["settings_version"], "{now}");
+
+    act(&api, line, "leave", &vip).await?;
+    let changed = api.admin(line, "configure", one).await?;
+    ensure!(
+        changed["board"]["lanes"].as_array().context("lanes")?.len() == 1,
+        "{changed}"
+    );
+    let into = json!({"key": "c", "lane": "vip"});
+    let refused = api.refused(line, "enter", into, Code::BadRequest).await?;
+    let message = refused["message"].as_str().unwrap_or_default();
+    ensure!(message.contains("lane"), "{refused}");
+    let gone = json!({"state": "gone", "reason": "left", "lane": "vip", "token": 1});
+    shows(&api, line, &vip, gone.clone()).await?;
+
+    // Back, and now the default.
+    let both = json!({"lanes": [{"name": "vip"}, {"name": "normal"}]});
+    let changed = api.admin(line, "configure", both).await?;
+    let lane = &changed["board"]["lanes"][0];
+    ensure!(
+        lane["lane"] == "vip" && lane["next_token"] == 2,
+        "{changed}"
+    );
+    let back = api.enter(line, "c").await?;
+    ensure!(back["lane"] == "vip" && back["token"] == 2, "{back}");
+    shows(&api, line, &vip, gone).await?;
+    Ok(())
+}
+
+/// By the command line tool.
+pub async fn by_cli(cli: &Cli) -> Result<()> {
+    let made = done(
+        cli,
+        "line create cli-lanes --seats 1 --queue-limit 20 --lane vip:boost=10m --lane normal \
+         --lane staff:absolute:limit=1",
+    )
+    .await?;
+    let lanes = json!([
+        {"name": "vip", "boost_ms": 600_000, "absolute": false, "queue_limit": null},
+        {"name": "normal", "boost_ms": 0, "absolute": false, "queue_limit": null},
+        {"name": "staff", "boost_ms": 0, "absolute": true, "queue_limit": 1},
+    ]);
+    ensure!(made["settings"]["lanes"] == lanes, "{made}");
+    let mut last = done(cli, "enter cli-lanes --key first").await?;
+    ensure!(last["lane"] == "vip", "the first is the default: {last}");
+    for (lane, key) in [("normal", "a"), ("vip", "b"), ("staff", "c")] {
+        done(cli, &format!("enter cli-lanes --key {key} --lane {lane}")).await?;
+    }
+    refused(cli, "enter cli-lanes --key d --lane staff", "line_full").await?;
+    for key in ["c", "b", "a"] {
+        let ticket = last["ticket"].as_str().context("ticket")?;
+        done(cli, &format!("claim cli-lanes {ticket}")).await?;
+        done(cli, &format!("complete cli-lanes {ticket}")).await?;
+        last = done(cli, &format!("find cli-lanes --key {key}")).await?;
+        ensure!(last["state"] == "admitted", "{key} is next: {last}");
+    }
+    let less = "line set cli-lanes --lane vip";
+    let told = refused(cli, less, "bad_request").await?;
+    let message = told["message"].as_str().unwrap_or_default();
+    ensure!(message.contains("lanes"), "{told}");
+    let ticket = last["ticket"].as_str().context("ticket")?;
+    done(cli, &format!("leave cli-lanes {ticket}")).await?;
+    let left = done(cli, less).await?;
+    ensure!(left["settings"]["lanes"][0]["boost_ms"] == 0, "{left}");
+    Ok(())
+}
