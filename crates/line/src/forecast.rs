@@ -20,6 +20,8 @@ const WINDOWS_WARM: usize = 3;
 /// A window that is slow to end counts at most like so many others: should the departures stop,
 /// forecasts rise, but one stuck seat does not take them away with it.
 const SLOW_WINDOWS_MAX: u64 = 3;
+/// No shorter pause is taken for an end of departures, however quick the seats: machines pause too.
+const STALLED_MS_MIN: u64 = 10_000;
 /// Older attrition counts half when so many have left meanwhile.
 const LEAVES_KEPT: u64 = 512;
 /// Older arrivals count half after so long.
@@ -175,6 +177,7 @@ impl Forecast {
     pub(crate) fn is_stalled(&self, measured: Window, held: u64, now_ms: u64) -> bool {
         let hold_ms = measured.seat_ms / measured.releases.max(1);
         let longest_ms = hold_ms.saturating_mul(held.saturating_mul(2).saturating_add(8));
+        let longest_ms = longest_ms.max(STALLED_MS_MIN.saturating_mul(held));
         let since_ms = now_ms.saturating_sub(self.measured_ms).saturating_mul(held);
         self.quiet_seat_ms.saturating_add(since_ms) > longest_ms
     }

@@ -32,22 +32,26 @@ fn the_hold_time_is_measured_and_followed() {
 #[test]
 fn should_departures_stop_nothing_is_known() {
     let mut forecast = Forecast::new(0);
-    releases(&mut forecast, 400, 2_000);
+    releases(&mut forecast, 400, 10_000);
     let last_ms = forecast.measured_ms;
     let stalled = |forecast: &Forecast, now_ms| {
         let measured = forecast.measured().unwrap_or_default();
         forecast.is_stalled(measured, 100, now_ms)
     };
-    assert!(!stalled(&forecast, last_ms + 4_100), "all came at once");
-    assert!(stalled(&forecast, last_ms + 4_200));
+    assert!(!stalled(&forecast, last_ms + 20_700), "all came at once");
+    assert!(stalled(&forecast, last_ms + 20_900));
     // The same, whether or not anything happened in the line meanwhile.
-    forecast.advance(last_ms + 4_150, 100, 5);
-    assert!(!stalled(&forecast, last_ms + 4_150));
-    assert!(stalled(&forecast, last_ms + 6_000));
+    forecast.advance(last_ms + 20_750, 100, 5);
+    assert!(!stalled(&forecast, last_ms + 20_750));
+    assert!(stalled(&forecast, last_ms + 30_000));
     forecast.advance(last_ms + 3_600_000, 100, 5);
-    releases(&mut forecast, 25, 2_000);
+    releases(&mut forecast, 25, 10_000);
     assert!(!stalled(&forecast, forecast.measured_ms));
-    assert_eq!(hold_ms(&forecast), Some(2_000), "an odd window is left out");
+    assert_eq!(
+        hold_ms(&forecast),
+        Some(10_000),
+        "an odd window is left out"
+    );
     let one = Window {
         releases: 100,
         seat_ms: 200_000,
