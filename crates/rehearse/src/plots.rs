@@ -90,13 +90,17 @@ fn people(report: &Report) -> Result<String, BadPlot> {
 fn pointers(run: &Run) -> Result<String, BadPlot> {
     let rows = &run.rows;
     let series = [
-        over_time("next_token", LANES[3], rows, |row| row.first.next_token),
-        over_time("done_through", GREY, rows, |row| row.first.done_through),
+        over_time("next_token", LANES[3], rows, |row| {
+            row.lane(0).pointers.next_token
+        }),
+        over_time("done_through", GREY, rows, |row| {
+            row.lane(0).pointers.done_through
+        }),
         over_time("admitted_through", ORANGE, rows, |row| {
-            row.first.admitted_through
+            row.lane(0).pointers.admitted_through
         }),
         over_time("accepts_through", BLUE, rows, |row| {
-            row.first.accepts_through
+            row.lane(0).pointers.accepts_through
         }),
     ];
     let words = Words {
