@@ -24,6 +24,7 @@ mod report;
 mod shopper;
 mod sim;
 mod tally;
+mod words;
 
 #[cfg(test)]
 mod run_tests;

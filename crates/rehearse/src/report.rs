@@ -70,6 +70,13 @@ pub struct Summary {
     pub polls_per_second_max: u64,
 }
 
+impl Summary {
+    /// Whether nothing was found that must never be.
+    pub fn is_sound(&self) -> bool {
+        self.overtakes + self.over_limit_max + self.contradictions == 0
+    }
+}
+
 /// Those who asked for one lane. A queue without lanes serves them as any other.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LaneSummary {

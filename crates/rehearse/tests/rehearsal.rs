@@ -39,7 +39,11 @@ fn the_same_seed_gives_the_same_bytes() {
     config.crowd.watch_percent = 30.0;
     let texts = |report: &Report| {
         let json = serde_json::to_string(&report.summary()).unwrap();
-        [json, report.csv(), report.html().unwrap()]
+        [
+            json,
+            report.csv(),
+            report.html("nowserving rehearse").unwrap(),
+        ]
     };
     let (one, two) = (run(&config), run(&config));
     assert!(texts(&one) == texts(&two), "not the same twice");
@@ -158,12 +162,19 @@ fn the_table_begins_as_the_articles_and_has_a_row_for_every_300_ms() {
 
 #[test]
 fn the_page_needs_nothing_else() {
-    let page = run(&with_lanes(small_poc(1))).html().unwrap();
-    assert_eq!(page.matches("<svg").count(), 4);
+    let report = run(&with_lanes(small_poc(1)));
+    let page = report
+        .html("nowserving rehearse '<script>' --seed 1")
+        .unwrap();
+    assert_eq!(page.matches("<svg").count(), 5);
     assert!(!page.contains("<script") && !page.contains("<link") && !page.contains("src="));
     for words in [
         "People waiting",
-        "four pointers",
+        "Seats held",
+        "four pointers of lane normal",
+        "rehearse '&lt;script&gt;' --seed 1",
+        "1000 shoppers",
+        "staff, absolute (part 0.5 of the crowd)",
         "by lane",
         "Forecast against truth",
         "staff",
