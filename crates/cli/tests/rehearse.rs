@@ -68,9 +68,40 @@ fn files_are_written_where_asked() {
         "SN,SEED,SINCE,UNTIL,LIMIT,ITEMS,CHECKIN,ORDER,ABORTCHECKIN,ABORTQUEUE,NOENTRY,THREAD";
     assert!(table.starts_with(article), "{}", &table[..200]);
     let page = std::fs::read_to_string(html).expect("the page");
-    assert_eq!(page.matches("<svg").count(), 4);
+    assert_eq!(page.matches("<svg").count(), 5);
+    let command = "nowserving rehearse --preset steady --shoppers 500 --compare naive --csv ";
+    assert!(page.contains(command), "{}", &page[..2_000]);
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(shown.contains("the article's"), "{shown}");
+}
+
+#[test]
+fn who_is_still_in_when_it_is_cut_off_is_told() {
+    let output = rehearse(&["--shoppers", "2000", "--until-ms", "12000"]);
+    assert!(output.status.success(), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("still in the line"), "{told}");
+    let output = rehearse(&["--shoppers", "20"]);
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn every_lane_has_its_rows() {
+    let lanes = [
+        "--lane",
+        "vip:boost=1m",
+        "--lane",
+        "normal",
+        "--lane-mix",
+        "1,4",
+    ];
+    let words = [&lanes[..], &["--shoppers", "2000", "--open-at-ms", "20000"]].concat();
+    let shown = rehearse(&words);
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.contains("lane vip: wait, median"), "{shown}");
+    let summary = one_line(&rehearse(&[&words[..], &["--json"]].concat()));
+    assert_eq!(summary["lanes"][1]["lane"], "normal", "{summary}");
+    assert!(summary["lanes"][0]["wait_p99_ms"].is_number(), "{summary}");
 }
 
 #[test]
@@ -80,6 +111,7 @@ fn what_makes_no_sense_is_wrong_usage() {
         ["--shoppers", "0"],
         ["--watch-percent", "101"],
         ["--lane-mix", "1,1"],
+        ["--open-at-ms", "99999999"],
         ["--preset", "none"],
     ] {
         let output = rehearse(&[&words[..], &["--json"]].concat());
@@ -90,6 +122,12 @@ fn what_makes_no_sense_is_wrong_usage() {
             "{words:?}"
         );
     }
+    let output = rehearse(&["--give-up-percent", "101"]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("give_up_percent: 0 to 100"), "{told}");
+    let lanes = ["--lane", "a", "--lane", "b", "--lane-mix", "1"];
+    let told = String::from_utf8_lossy(&rehearse(&lanes).stderr).into_owned();
+    assert!(told.contains("one part for each lane"), "{told}");
     let output = rehearse(&["--shoppers", "5", "--csv", "/nowhere/at/all.csv"]);
     assert_eq!(output.status.code(), Some(1));
     let told = String::from_utf8_lossy(&output.stderr);

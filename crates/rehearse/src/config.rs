@@ -1,6 +1,6 @@
 //! What is rehearsed: the crowd, the line, the network between them.
 
-use nowserving_line::{BadField, Settings};
+use nowserving_line::{BadField, Phase, Settings};
 
 /// The most shoppers of one rehearsal.
 pub const SHOPPERS_MAX: u32 = 1_000_000;
@@ -82,10 +82,10 @@ pub struct Crowd {
     /// How long they are in checkout.
     pub service: Service,
     /// How often somebody gives up on being told to wait, 0 to 100 percent.
-    pub give_up_per_poll_percent: f64,
+    pub give_up_percent: f64,
     /// Gives up when it has waited for longer; drawn for each shopper, with this mean. `None`:
     /// never for that reason.
-    pub patience_mean_ms: Option<u64>,
+    pub patience_ms: Option<u64>,
     /// How many of those who give up don't say so, 0 to 100 percent.
     pub vanish_percent: f64,
     /// How many don't claim the seat that they get, 0 to 100 percent.
@@ -97,8 +97,8 @@ pub struct Crowd {
     /// How many watch the line's events, 0 to 100 percent. They also ask as often as they are
     /// told, to be heard from, as the SDK does.
     pub watch_percent: f64,
-    /// What part of the crowd goes to which lane, in the order of the line's; the rest of the
-    /// lanes get nobody, and none given is all to the first.
+    /// What part of the crowd goes to which lane: one part for each, in the order of the line's.
+    /// None given is all to the first.
     pub lane_mix: Vec<f64>,
 }
 
@@ -115,7 +115,9 @@ pub struct Config {
     pub net_delay_ms: u64,
     /// The rehearsal ends when everybody has gone home, and here at the latest (milliseconds of
     /// virtual time, 1 to [`DURATION_MS_MAX`]).
-    pub duration_max_ms: u64,
+    pub until_ms: u64,
+    /// The line is put in phase `open` then, for who comes before; else it stays in its settings'.
+    pub open_at_ms: Option<u64>,
     /// Also run the seed article's algorithm on the same crowd.
     pub compare_naive: bool,
 }
@@ -149,12 +151,13 @@ impl Config {
                     within_ms: 10_000,
                 },
                 service: Service::Uniform { max_ms: 5_000 },
-                give_up_per_poll_percent: 0.1,
+                give_up_percent: 0.1,
                 polls: Polls::Random { max_ms: 30_000 },
                 ..Crowd::patient(10_000)
             },
             net_delay_ms: 20,
-            duration_max_ms: 3_600_000,
+            until_ms: 3_600_000,
+            open_at_ms: None,
             compare_naive: false,
         }
     }
@@ -179,7 +182,7 @@ impl Config {
                     median_ms: 30_000,
                     sigma: 0.7,
                 },
-                patience_mean_ms: Some(1_800_000),
+                patience_ms: Some(1_800_000),
                 vanish_percent: 30.0,
                 no_show_percent: 0.5,
                 abandon_percent: 0.5,
@@ -187,7 +190,8 @@ impl Config {
                 ..Crowd::patient(10_000)
             },
             net_delay_ms: 20,
-            duration_max_ms: 4 * 3_600_000,
+            until_ms: 4 * 3_600_000,
+            open_at_ms: None,
             compare_naive: false,
         }
     }
@@ -203,14 +207,20 @@ impl Config {
             SHOPPERS_MAX.into(),
         )?;
         within("net_delay_ms", self.net_delay_ms, 0, 60_000)?;
-        within("duration_max_ms", self.duration_max_ms, 1, DURATION_MS_MAX)?;
+        within("until_ms", self.until_ms, 1, DURATION_MS_MAX)?;
+        if let Some(open_at_ms) = self.open_at_ms {
+            within("open_at_ms", open_at_ms, 0, self.until_ms)?;
+            if self.settings.phase == Phase::Open {
+                return Err(BadField::new("phase", "not open, with open_at_ms").into());
+            }
+        }
         within("within_ms", crowd.arrival.within_ms(), 0, DURATION_MS_MAX)?;
         if let Arrival::Burst { waves, .. } = crowd.arrival {
             within("waves", waves.into(), 1, 1_000_000)?;
         }
         for (field, percent) in [
             ("early_percent", crowd.early_percent),
-            ("give_up_per_poll_percent", crowd.give_up_per_poll_percent),
+            ("give_up_percent", crowd.give_up_percent),
             ("vanish_percent", crowd.vanish_percent),
             ("no_show_percent", crowd.no_show_percent),
             ("abandon_percent", crowd.abandon_percent),
@@ -220,21 +230,20 @@ impl Config {
                 return Err(BadField::new(field, "0 to 100").into());
             }
         }
-        let longest_ms = match crowd.service {
-            Service::Uniform { max_ms } => max_ms,
+        match crowd.service {
+            Service::Uniform { max_ms } => within("service_max_ms", max_ms, 0, DURATION_MS_MAX)?,
             Service::LogNormal { median_ms, sigma } => {
+                within("service_median_ms", median_ms, 0, DURATION_MS_MAX)?;
                 if !(0.0..=5.0).contains(&sigma) {
-                    return Err(BadField::new("sigma", "0 to 5").into());
+                    return Err(BadField::new("service_sigma", "0 to 5").into());
                 }
-                median_ms
             }
-        };
-        within("service", longest_ms, 0, DURATION_MS_MAX)?;
-        if let Polls::Random { max_ms } = crowd.polls {
-            within("poll", max_ms, 1, DURATION_MS_MAX)?;
         }
-        if let Some(mean_ms) = crowd.patience_mean_ms {
-            within("patience_mean_ms", mean_ms, 1, DURATION_MS_MAX)?;
+        if let Polls::Random { max_ms } = crowd.polls {
+            within("poll_max_ms", max_ms, 1, DURATION_MS_MAX)?;
+        }
+        if let Some(mean_ms) = crowd.patience_ms {
+            within("patience_ms", mean_ms, 1, DURATION_MS_MAX)?;
         }
         self.validate_lane_mix()
     }
@@ -245,15 +254,10 @@ impl Config {
         if !sane || (!mix.is_empty() && mix.iter().sum::<f64>() <= 0.0) {
             return Err(BadField::new("lane_mix", "parts from 0, not all 0").into());
         }
-        if mix.len() > self.lanes() {
-            return Err(BadField::new("lane_mix", "one part per lane at most").into());
+        if !mix.is_empty() && mix.len() != self.settings.lanes.len() {
+            return Err(BadField::new("lane_mix", "one part for each lane").into());
         }
         Ok(())
-    }
-
-    /// How many lanes the line has.
-    pub(crate) fn lanes(&self) -> usize {
-        self.settings.lanes.len()
     }
 }
 
@@ -265,8 +269,8 @@ impl Crowd {
             arrival: Arrival::Steady { within_ms: 0 },
             early_percent: 0.0,
             service: Service::Uniform { max_ms: 120_000 },
-            give_up_per_poll_percent: 0.0,
-            patience_mean_ms: None,
+            give_up_percent: 0.0,
+            patience_ms: None,
             vanish_percent: 0.0,
             no_show_percent: 0.0,
             abandon_percent: 0.0,
@@ -307,10 +311,15 @@ mod tests {
         assert!(refused(|c| c.crowd.shoppers = SHOPPERS_MAX + 1));
         assert!(refused(|c| c.crowd.watch_percent = 100.1));
         assert!(refused(|c| c.crowd.no_show_percent = f64::NAN));
-        assert!(refused(|c| c.duration_max_ms = 0));
+        assert!(refused(|c| c.until_ms = 0));
         assert!(refused(|c| c.crowd.lane_mix = vec![0.0]));
         assert!(refused(|c| c.crowd.lane_mix = vec![1.0; 9]));
         assert!(refused(|c| c.crowd.lane_mix = vec![f64::INFINITY]));
         assert!(refused(|c| c.crowd.polls = Polls::Random { max_ms: 0 }));
+        assert!(refused(|c| c.open_at_ms = Some(1)), "it is open");
+        assert!(refused(|c| {
+            c.settings.phase = Phase::PreOpen;
+            c.open_at_ms = Some(c.until_ms + 1);
+        }));
     }
 }

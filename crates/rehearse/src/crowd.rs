@@ -40,7 +40,7 @@ fn nature(crowd: &Crowd, mut dice: Dice) -> Nature {
     let service_ms = service_ms(crowd.service, &mut dice);
     let patience = dice.exponential(1.0);
     let lane = lane(&crowd.lane_mix, dice.unit());
-    let mean_ms = crowd.patience_mean_ms;
+    let mean_ms = crowd.patience_ms;
     Nature {
         arrives_ms: if early { 0 } else { arrives_ms },
         lane,

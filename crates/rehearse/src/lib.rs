@@ -10,9 +10,11 @@
 //!
 //! Pure and synchronous: no I/O, no clock, no threads.
 
+mod books;
 mod config;
 mod crowd;
 mod dice;
+mod forecasts;
 mod html;
 mod naive;
 mod plots;
@@ -22,12 +24,18 @@ mod report;
 mod shopper;
 mod sim;
 mod tally;
+mod words;
+
+#[cfg(test)]
+mod run_tests;
+#[cfg(test)]
+mod wrong_tests;
 
 pub use config::{
     Arrival, BadConfig, Config, Crowd, DURATION_MS_MAX, Polls, SHOPPERS_MAX, Service,
 };
 pub use plots::BadPlot;
-pub use report::{FullSummary, Report, Run, SAMPLE_EVERY_MS, Summary};
+pub use report::{FullSummary, LaneSummary, Report, Run, SAMPLE_EVERY_MS, Summary};
 
 /// How far a rehearsal is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

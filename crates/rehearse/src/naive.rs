@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use nowserving_line::{Reason, Settings};
 
-use crate::queue::{Answer, Ask, Happened, Place, Pointers, Queue, Standing, View};
+use crate::queue::{Answer, Ask, Happened, Place, Pointers, Queue, Standing};
 
 /// The article's worker looks for the idle this often.
 const RECYCLE_EVERY_MS: u64 = 1_000;
@@ -23,15 +23,12 @@ struct Holder {
 /// The article's `CheckoutLine`, in one lane.
 #[derive(Debug)]
 pub(crate) struct Naive {
-    seats: u64,
     timeout_ms: u64,
     seed: u64,
     since: u64,
     until: u64,
     limit: u64,
     holders: BTreeMap<u64, Holder>,
-    in_checkout: u64,
-    admitted: u64,
     recycle_due_ms: u64,
     happened: Vec<Happened>,
 }
@@ -40,15 +37,12 @@ impl Naive {
     pub(crate) fn new(settings: &Settings) -> Self {
         let seats = u64::from(settings.seats);
         Self {
-            seats,
             timeout_ms: settings.waiting_idle_timeout_ms,
             seed: 1,
             since: 0,
             until: seats,
             limit: seats + u64::from(settings.queue_limit),
             holders: BTreeMap::new(),
-            in_checkout: 0,
-            admitted: 0,
             recycle_due_ms: RECYCLE_EVERY_MS,
             happened: Vec::new(),
         }
@@ -66,7 +60,6 @@ impl Naive {
         };
         self.holders.insert(token, holder);
         if token <= self.until {
-            self.admitted += 1;
             self.happened.push(Happened::Admitted((0, token)));
         }
         Some(self.answer((0, token)))
@@ -91,24 +84,14 @@ impl Naive {
 
     /// The article's `Remove`: whoever leaves, for whatever reason.
     fn remove(&mut self, token: u64, reason: Reason) {
-        let Some(holder) = self.holders.remove(&token) else {
+        if self.holders.remove(&token).is_none() {
             return;
-        };
-        let was_waiting = token > self.until;
-        if holder.claimed {
-            self.in_checkout -= 1;
-        } else if !was_waiting {
-            self.admitted -= 1;
         }
-        self.happened.push(Happened::Gone {
-            place: (0, token),
-            reason,
-            was_waiting,
-        });
+        let place = (0, token);
+        self.happened.push(Happened::Gone { place, reason });
         self.until += 1;
         self.limit += 1;
         if self.holders.contains_key(&self.until) {
-            self.admitted += 1;
             self.happened.push(Happened::Admitted((0, self.until)));
         }
         let first = self.holders.first_key_value().map(|(token, _)| *token);
@@ -144,11 +127,8 @@ impl Queue for Naive {
                 let may = place.1 <= self.until;
                 if let Some(holder) = self.holders.get_mut(&place.1)
                     && may
-                    && !holder.claimed
                 {
                     holder.claimed = true;
-                    self.admitted -= 1;
-                    self.in_checkout += 1;
                 }
                 place
             }
@@ -174,26 +154,20 @@ impl Queue for Naive {
         self.recycle_due_ms
     }
 
+    fn open(&mut self, _now_ms: u64) {
+        // It has no phases: it has been open all the time.
+    }
+
     fn happened(&mut self) -> Vec<Happened> {
         std::mem::take(&mut self.happened)
     }
 
-    fn view(&self) -> View {
-        View {
-            waiting: self.holders.len() as u64 - self.admitted - self.in_checkout,
-            admitted: self.admitted,
-            in_checkout: self.in_checkout,
-            seats: self.seats,
-        }
-    }
-
-    fn pointers(&self) -> Vec<Pointers> {
+    fn pointers(&self, _now_ms: u64) -> Vec<Pointers> {
         vec![Pointers {
             next_token: self.seed,
             done_through: self.since,
             admitted_through: self.until,
             accepts_through: self.limit,
-            waiting: self.view().waiting,
         }]
     }
 
@@ -236,16 +210,23 @@ mod tests {
     #[test]
     fn who_leaves_while_waiting_admits_somebody_without_a_seat() {
         let mut line = line(10);
+        line.happened();
         line.ask(0, 9, Ask::Leave((0, 10)));
-        assert_eq!(line.view().held(), 8, "one more than there are seats");
+        let happened = line.happened();
+        let admitted = matches!(
+            happened[..],
+            [Happened::Gone { .. }, Happened::Admitted((0, 8))]
+        );
+        assert!(admitted, "though all seven seats are held: {happened:?}");
     }
 
     #[test]
     fn who_is_in_checkout_is_recycled_all_the_same() {
         let mut line = line(1);
         line.ask(0, 0, Ask::Claim((0, 1)));
-        assert_eq!(line.view().in_checkout, 1);
+        let standing = |line: &Naive| line.answer((0, 1)).standing;
+        assert_eq!(standing(&line), Standing::InCheckout);
         line.upkeep(400_000);
-        assert_eq!(line.view().in_checkout, 0);
+        assert_eq!(standing(&line), Standing::Gone);
     }
 }

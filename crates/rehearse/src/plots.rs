@@ -3,27 +3,32 @@
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
+use crate::queue::Pointers;
 use crate::report::{Report, Row, Run, Visit};
 
 const SIZE: (u32, u32) = (960, 420);
 /// More points than this can't be told apart in a picture, and make it large.
 const POINTS_MAX: usize = 800;
 const DOTS_MAX: usize = 2_000;
-/// What part of the height a line of the legend takes: so much is left free above the curves.
-const LEGEND_LINE: f64 = 0.06;
+/// What part of the curves' height the legend's frame and each of its lines take: so much is left
+/// free above them.
+const LEGEND_FRAME: f64 = 0.06;
+const LEGEND_LINE: f64 = 0.08;
 /// The wait is averaged over the newcomers of so many stretches of time.
 const STRETCHES: u64 = 120;
 
 const BLUE: RGBColor = RGBColor(31, 119, 180);
 const ORANGE: RGBColor = RGBColor(230, 120, 10);
 const GREEN: RGBColor = RGBColor(40, 140, 60);
+const RED: RGBColor = RGBColor(200, 40, 40);
+const PURPLE: RGBColor = RGBColor(130, 90, 180);
 const GREY: RGBColor = RGBColor(140, 140, 140);
 const LANES: [RGBColor; 8] = [
     BLUE,
     ORANGE,
     GREEN,
-    RGBColor(200, 40, 40),
-    RGBColor(130, 90, 180),
+    RED,
+    PURPLE,
     RGBColor(120, 80, 60),
     RGBColor(220, 110, 180),
     GREY,
@@ -45,7 +50,7 @@ struct Series {
 
 /// A picture's words: what it shows, and its axes.
 struct Words {
-    title: &'static str,
+    title: String,
     x: &'static str,
     y: &'static str,
 }
@@ -54,7 +59,8 @@ struct Words {
 pub(crate) fn all(report: &Report) -> Result<Vec<String>, BadPlot> {
     Ok(vec![
         people(report)?,
-        pointers(&report.real)?,
+        seats(report)?,
+        pointers(report)?,
         waits(report)?,
         forecasts(&report.real)?,
     ])
@@ -65,42 +71,59 @@ fn people(report: &Report) -> Result<String, BadPlot> {
     let mut series = vec![
         over_time("waiting", BLUE, rows, |row| row.waiting),
         over_time("in checkout", GREEN, rows, |row| row.in_checkout),
-        over_time("seats", GREY, rows, |row| row.seats),
     ];
     if let Some(naive) = &report.naive {
-        let light = |color: RGBColor| {
-            let half = |part: u8| part / 2 + 120;
-            RGBColor(half(color.0), half(color.1), half(color.2))
-        };
+        let (waiting, in_checkout) = ("waiting (the article)", "in checkout (the article)");
         let rows = &naive.rows;
-        series.push(over_time("waiting (article)", light(BLUE), rows, |row| {
-            row.waiting
-        }));
-        let held = |row: &Row| row.in_checkout + row.admitted;
-        series.push(over_time("seats held (article)", ORANGE, rows, held));
+        series.push(over_time(waiting, ORANGE, rows, |row| row.waiting));
+        series.push(over_time(in_checkout, RED, rows, |row| row.in_checkout));
     }
     let words = Words {
-        title: "People waiting and in checkout",
+        title: "People waiting and in checkout".to_owned(),
         x: "seconds",
         y: "people",
     };
     drawn(|area| lines(area, &words, &series))
 }
 
-fn pointers(run: &Run) -> Result<String, BadPlot> {
-    let rows = &run.rows;
+/// Of its own, as a few seats too many don't show beside thousands who wait.
+fn seats(report: &Report) -> Result<String, BadPlot> {
+    let held = |row: &Row| row.in_checkout + row.admitted;
+    let rows = &report.real.rows;
+    let mut series = Vec::new();
+    if let Some(naive) = &report.naive {
+        series.push(over_time("held (the article)", RED, &naive.rows, held));
+    }
+    series.push(over_time("held", GREEN, rows, held));
+    series.push(over_time("seats there are", BLACK, rows, |row| row.seats));
+    let words = Words {
+        title: "Seats held, and how many there are".to_owned(),
+        x: "seconds",
+        y: "seats",
+    };
+    drawn(|area| lines(area, &words, &series))
+}
+
+/// Of the lane with most people.
+fn pointers(report: &Report) -> Result<String, BadPlot> {
+    let lanes = report.config.settings.lanes.iter().enumerate();
+    let visits = &report.real.visits;
+    let came = |no: usize| visits.iter().filter(|v| usize::from(v.lane) == no).count();
+    // The first of those with as many.
+    let busiest = lanes.rev().max_by_key(|(no, _)| came(*no));
+    let (no, name) = busiest.map_or((0, String::new()), |(no, lane)| (no, lane.name.to_string()));
+    let rows = &report.real.rows;
+    let of = |name, color, value: fn(Pointers) -> u64| {
+        over_time(name, color, rows, |row| value(row.lane(no).pointers))
+    };
     let series = [
-        over_time("next_token", LANES[3], rows, |row| row.first.next_token),
-        over_time("done_through", GREY, rows, |row| row.first.done_through),
-        over_time("admitted_through", ORANGE, rows, |row| {
-            row.first.admitted_through
-        }),
-        over_time("accepts_through", BLUE, rows, |row| {
-            row.first.accepts_through
-        }),
+        of("accepts_through", PURPLE, |at| at.accepts_through),
+        of("next_token", RED, |at| at.next_token),
+        of("admitted_through", ORANGE, |at| at.admitted_through),
+        of("done_through", GREY, |at| at.done_through),
     ];
     let words = Words {
-        title: "The four pointers of the first lane",
+        title: format!("The four pointers of lane {name}"),
         x: "seconds",
         y: "number",
     };
@@ -116,7 +139,7 @@ fn waits(report: &Report) -> Result<String, BadPlot> {
     });
     let series: Vec<Series> = series.collect();
     let words = Words {
-        title: "Time waited by lane, by the time of entering",
+        title: "Time waited by lane, by the time of entering".to_owned(),
         x: "entered at, seconds",
         y: "mean wait, seconds",
     };
@@ -130,7 +153,7 @@ fn forecasts(run: &Run) -> Result<String, BadPlot> {
     });
     let dots = thinned(known.collect(), DOTS_MAX);
     let words = Words {
-        title: "Forecast against truth, of those told one on entering",
+        title: "Forecast against truth, of those told one on entering".to_owned(),
         x: "eta_ms told, seconds",
         y: "waited, seconds",
     };
@@ -196,13 +219,14 @@ type DrawError<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::Er
 fn lines<'a>(area: &Area<'a>, words: &Words, series: &[Series]) -> Result<(), DrawError<'a>> {
     let points = || series.iter().flat_map(|series| &series.points);
     let mut chart = ChartBuilder::on(area)
-        .caption(words.title, ("sans-serif", 18))
+        .caption(&words.title, ("sans-serif", 18))
         .margin(12)
         .x_label_area_size(40)
         .y_label_area_size(60)
         .build_cartesian_2d(
             0.0..end(points().map(|point| point.0)),
-            0.0..end(points().map(|point| point.1)) * (1.0 + LEGEND_LINE * series.len() as f64),
+            0.0..end(points().map(|point| point.1))
+                * (1.0 + LEGEND_FRAME + LEGEND_LINE * series.len() as f64),
         )?;
     chart
         .configure_mesh()
@@ -233,7 +257,7 @@ fn lines<'a>(area: &Area<'a>, words: &Words, series: &[Series]) -> Result<(), Dr
 fn scatter<'a>(area: &Area<'a>, words: &Words, dots: &[(f64, f64)]) -> Result<(), DrawError<'a>> {
     let far = end(dots.iter().flat_map(|dot| [dot.0, dot.1]));
     let mut chart = ChartBuilder::on(area)
-        .caption(words.title, ("sans-serif", 18))
+        .caption(&words.title, ("sans-serif", 18))
         .margin(12)
         .x_label_area_size(40)
         .y_label_area_size(60)

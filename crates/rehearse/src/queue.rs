@@ -43,29 +43,7 @@ pub(crate) enum Ask {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Happened {
     Admitted(Place),
-    Gone {
-        place: Place,
-        reason: Reason,
-        was_waiting: bool,
-    },
-}
-
-/// The queue at a moment.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct View {
-    pub(crate) waiting: u64,
-    /// Hold a seat and have not claimed it.
-    pub(crate) admitted: u64,
-    /// Hold a seat and have claimed it.
-    pub(crate) in_checkout: u64,
-    /// The seats there are.
-    pub(crate) seats: u64,
-}
-
-impl View {
-    pub(crate) fn held(&self) -> u64 {
-        self.admitted + self.in_checkout
-    }
+    Gone { place: Place, reason: Reason },
 }
 
 /// The four pointers of a lane.
@@ -75,7 +53,6 @@ pub(crate) struct Pointers {
     pub(crate) done_through: Token,
     pub(crate) admitted_through: Token,
     pub(crate) accepts_through: Token,
-    pub(crate) waiting: u64,
 }
 
 /// A queue under rehearsal, with all that its server does of itself.
@@ -86,13 +63,14 @@ pub(crate) trait Queue {
     /// What the server does of itself (recycling, jobs). Returns when it wants to be called again.
     fn upkeep(&mut self, now_ms: u64) -> u64;
 
+    /// The sale begins: from now on it gives seats.
+    fn open(&mut self, now_ms: u64);
+
     /// What happened since the last call.
     fn happened(&mut self) -> Vec<Happened>;
 
-    fn view(&self) -> View;
-
     /// Of every lane, in the order of the table.
-    fn pointers(&self) -> Vec<Pointers>;
+    fn pointers(&self, now_ms: u64) -> Vec<Pointers>;
 
     /// Whether the holder of a place that comes later may go first: by what decides the order.
     fn order_key(&self, lane: u8, entered_ms: u64) -> (bool, i64);

@@ -5,12 +5,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use nowserving_line::{
-    Event, Line, LineName, Lines, Live, Op, RECYCLE_MAX, RecycleItem, Reply, Settings, Stamp,
-    State, Status, TokenChange, TokenRef,
+    Change, Event, Line, LineName, Lines, Live, Op, Phase, RECYCLE_MAX, RecycleItem, Reply,
+    Settings, SettingsPatch, Stamp, State, Status, TokenChange, TokenRef,
 };
 
 use crate::config::BadConfig;
-use crate::queue::{Answer, Ask, Happened, Place, Pointers, Queue, Standing, View};
+use crate::queue::{Answer, Ask, Happened, Place, Pointers, Queue, Standing};
 
 /// The leader looks for what is due this often.
 const UPKEEP_EVERY_MS: u64 = 100;
@@ -108,16 +108,9 @@ impl Real {
             }
             TokenChange::Claimed => self.schedule(place),
             TokenChange::CallAhead | TokenChange::Moved { .. } => {}
-            TokenChange::Gone {
-                reason,
-                was_waiting,
-            } => {
+            TokenChange::Gone { reason, .. } => {
                 self.heard.remove(&place);
-                self.happened.push(Happened::Gone {
-                    place,
-                    reason,
-                    was_waiting,
-                });
+                self.happened.push(Happened::Gone { place, reason });
             }
         }
     }
@@ -270,32 +263,33 @@ impl Queue for Real {
         wake_ms.unwrap_or(u64::MAX).min(now_ms + UPKEEP_EVERY_MS)
     }
 
+    fn open(&mut self, now_ms: u64) {
+        let patch = SettingsPatch {
+            phase: Some(Change::Set(Phase::Open)),
+            ..SettingsPatch::default()
+        };
+        let line = self.name.clone();
+        let if_version = None;
+        let op = Op::Configure {
+            line,
+            patch,
+            if_version,
+        };
+        self.apply(now_ms, &op);
+    }
+
     fn happened(&mut self) -> Vec<Happened> {
         std::mem::take(&mut self.happened)
     }
 
-    fn view(&self) -> View {
-        let Some(line) = self.line() else {
-            return View::default();
-        };
-        let counts = line.counts();
-        View {
-            waiting: counts.waiting,
-            admitted: counts.admitted,
-            in_checkout: counts.in_checkout,
-            seats: line.settings().seats.into(),
-        }
-    }
-
-    fn pointers(&self) -> Vec<Pointers> {
-        let board = self.line().map(|line| line.board(0));
+    fn pointers(&self, now_ms: u64) -> Vec<Pointers> {
+        let board = self.line().map(|line| line.board(now_ms));
         let lanes = board.into_iter().flat_map(|board| board.lanes);
         let pointers = lanes.map(|lane| Pointers {
             next_token: lane.next_token,
             done_through: lane.done_through,
             admitted_through: lane.admitted_through,
             accepts_through: lane.accepts_through,
-            waiting: lane.waiting,
         });
         pointers.collect()
     }

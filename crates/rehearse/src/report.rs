@@ -18,10 +18,14 @@ pub struct Summary {
     pub seat_held_percent: Option<f64>,
     /// Of the seats: how many were in checkout, over the time in which anybody waited.
     pub seat_busy_percent: Option<f64>,
-    /// Admissions past somebody who by the published rules goes first.
+    /// Admissions against the rules: past somebody who came before in the same lane, or past the
+    /// first of another lane who, with both lanes' boosts, goes first. Must be 0.
     pub overtakes: u64,
-    /// The most seats ever held beyond those that there are.
+    /// The most seats ever held beyond those that there are. Must be 0.
     pub over_limit_max: u64,
+    /// What can't be: admitted twice or without a number, told of a seat that was never given, a
+    /// number given again, gone twice. Must be 0.
+    pub contradictions: u64,
     /// Half of those admitted waited no longer; who got in at once counts as 0.
     pub wait_p50_ms: Option<u64>,
     /// 99 of 100 admitted waited no longer.
@@ -31,12 +35,17 @@ pub struct Summary {
     /// Of those told a forecast on entering and admitted in the end: for how many it was no more
     /// than 15 % of the true wait off.
     pub eta_within_15_percent: Option<f64>,
-    /// Of the same: how many waited no longer than `eta_p90_ms` said.
+    /// Of all told a forecast on entering: how many waited no longer than `eta_p90_ms` said. Whoever
+    /// was still not admitted after that is a miss, also if it went home then; who went home
+    /// before is left out.
     pub eta_p90_coverage_percent: Option<f64>,
     /// How many were told a forecast on entering.
     pub eta_told: u64,
-    /// How many of them were admitted in the end: of the others nobody knows the truth.
+    /// How many of them were admitted in the end: `eta_within_15_percent` is of these.
     pub eta_known: u64,
+    /// Of how many of them it is known whether they had to wait longer than `eta_p90_ms`:
+    /// `eta_p90_coverage_percent` is of these.
+    pub eta_p90_known: u64,
     /// Shoppers served.
     pub completed: u64,
     /// Shoppers that were not, by reason.
@@ -47,7 +56,9 @@ pub struct Summary {
     pub entered: u64,
     /// Still in the line when the rehearsal ended.
     pub still_live: u64,
-    /// For how long anybody waited.
+    /// By the lane that they asked for, in the order of the line's.
+    pub lanes: Vec<LaneSummary>,
+    /// For how long anybody waited, since the line was opened.
     pub contended_ms: u64,
     /// How long it all took, in virtual time.
     pub virtual_ms: u64,
@@ -59,12 +70,38 @@ pub struct Summary {
     pub polls_per_second_max: u64,
 }
 
+impl Summary {
+    /// Whether nothing was found that must never be.
+    pub fn is_sound(&self) -> bool {
+        self.overtakes + self.over_limit_max + self.contradictions == 0
+    }
+}
+
+/// Those who asked for one lane. A queue without lanes serves them as any other.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LaneSummary {
+    /// Its name.
+    pub lane: String,
+    /// Shoppers served.
+    pub completed: u64,
+    /// Half of those admitted waited no longer.
+    pub wait_p50_ms: Option<u64>,
+    /// 99 of 100 admitted waited no longer.
+    pub wait_p99_ms: Option<u64>,
+}
+
+/// A lane of the queue at a moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct LaneRow {
+    pub(crate) pointers: Pointers,
+    pub(crate) waiting: u64,
+}
+
 /// The line at a moment.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
     pub(crate) at_ms: u64,
-    /// The pointers of the first lane.
-    pub(crate) first: Pointers,
+    pub(crate) lanes: Vec<LaneRow>,
     pub(crate) waiting: u64,
     pub(crate) in_checkout: u64,
     pub(crate) admitted: u64,
@@ -81,12 +118,19 @@ pub(crate) struct Row {
     pub(crate) over_limit: u64,
     /// What a newcomer would be told.
     pub(crate) eta_ms: Option<u64>,
-    pub(crate) lane_waiting: Vec<u64>,
+}
+
+impl Row {
+    /// Of a lane, by its place in the table.
+    pub(crate) fn lane(&self, no: usize) -> LaneRow {
+        self.lanes.get(no).copied().unwrap_or_default()
+    }
 }
 
 /// One shopper who got a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Visit {
+    /// The one that it asked for.
     pub(crate) lane: u8,
     pub(crate) entered_ms: u64,
     pub(crate) had_to_wait: bool,
@@ -94,6 +138,10 @@ pub(crate) struct Visit {
     pub(crate) eta_ms: Option<u64>,
     pub(crate) eta_p90_ms: Option<u64>,
     pub(crate) admitted_ms: Option<u64>,
+    /// When its wait ended without a seat. Who doesn't say so is there until it is noticed: so
+    /// long it was not its turn.
+    pub(crate) left_ms: Option<u64>,
+    pub(crate) completed: bool,
 }
 
 impl Visit {
@@ -141,7 +189,7 @@ impl Report {
     /// comparison the other algorithm's as `NAIVE_…`.
     pub fn csv(&self) -> String {
         let mut text = String::from(HEADER);
-        let lanes = self.config.lanes();
+        let lanes = self.config.settings.lanes.len();
         for lane in 1..=lanes {
             let _ = write!(text, ",WAITING_LANE_{lane}");
         }
@@ -194,12 +242,13 @@ fn row_at(rows: &[Row], no: usize) -> &Row {
 }
 
 fn write_row(text: &mut String, at_ms: u64, row: &Row, lanes: usize) {
+    let first = row.lane(0).pointers;
     let numbers = [
         at_ms,
-        row.first.next_token,
-        row.first.done_through,
-        row.first.admitted_through,
-        row.first.accepts_through,
+        first.next_token,
+        first.done_through,
+        first.admitted_through,
+        first.accepts_through,
         row.waiting,
         row.in_checkout,
         row.completed,
@@ -221,6 +270,6 @@ fn write_row(text: &mut String, at_ms: u64, row: &Row, lanes: usize) {
         let _ = write!(text, "{eta_ms}");
     }
     for lane in 0..lanes {
-        let _ = write!(text, ",{}", row.lane_waiting.get(lane).unwrap_or(&0));
+        let _ = write!(text, ",{}", row.lane(lane).waiting);
     }
 }

@@ -1,11 +1,11 @@
 //! Virtual time: one ordered list of what happens next, and nothing else moves.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 
 use crate::config::{Config, Polls};
 use crate::crowd::{Nature, gather};
-use crate::queue::{Answer, Ask, Happened, Place, Queue};
+use crate::queue::{Answer, Ask, Happened, Queue};
 use crate::report::{Row, SAMPLE_EVERY_MS};
 use crate::shopper::{Act, Shopper, Timer};
 use crate::tally::Tally;
@@ -28,6 +28,8 @@ enum What {
     Timer(Timer, u32),
     /// The server's own work.
     Upkeep,
+    /// The sale begins.
+    Open,
     /// A row of the table.
     Sample,
 }
@@ -74,7 +76,6 @@ struct Sim<'a, Q> {
     planned: BinaryHeap<Reverse<Planned>>,
     planned_no: u64,
     shoppers: Vec<Shopper>,
-    holders: BTreeMap<Place, u32>,
     /// Shoppers that have come and not gone home.
     present: u64,
     gone_home: u64,
@@ -92,19 +93,18 @@ pub(crate) fn run<Q: Queue>(config: &Config, queue: Q, progress: &mut dyn FnMut(
         planned: BinaryHeap::with_capacity(crowd.len() * 2),
         planned_no: 0,
         shoppers: Vec::with_capacity(crowd.len()),
-        holders: BTreeMap::new(),
         present: 0,
         gone_home: 0,
-        tally: Tally::new(crowd.len()),
+        tally: Tally::new(config),
         rows: Vec::new(),
     };
     sim.begin(crowd);
     let mut steps = 0u64;
     while let Some(Reverse(next)) = sim.planned.pop()
-        && next.at_ms <= config.duration_max_ms
+        && next.at_ms <= config.until_ms
         && !sim.over()
     {
-        sim.tally.advance(next.at_ms, &sim.queue.view());
+        sim.tally.advance(next.at_ms);
         sim.now_ms = next.at_ms;
         sim.step(next.who, next.what);
         steps += 1;
@@ -117,24 +117,26 @@ pub(crate) fn run<Q: Queue>(config: &Config, queue: Q, progress: &mut dyn FnMut(
         }
     }
     sim.sample();
-    sim.tally.finish(sim.rows, &sim.queue.view())
+    sim.tally.finish(sim.rows, &config.settings.lanes)
 }
 
 impl<Q: Queue> Sim<'_, Q> {
     fn begin(&mut self, crowd: Vec<Nature>) {
-        let give_up_percent = self.config.crowd.give_up_per_poll_percent;
+        let give_up_percent = self.config.crowd.give_up_percent;
         for (who, nature) in (0..).zip(crowd) {
             self.plan(nature.arrives_ms, who, What::Arrive);
             self.shoppers.push(Shopper::new(nature, give_up_percent));
         }
         self.plan(0, 0, What::Upkeep);
         self.plan(0, 0, What::Sample);
+        if let Some(open_at_ms) = self.config.open_at_ms {
+            self.plan(open_at_ms, 0, What::Open);
+        }
     }
 
     /// Everybody went home, and the line has noticed.
     fn over(&self) -> bool {
-        let view = self.queue.view();
-        self.gone_home == self.shoppers.len() as u64 && view.waiting + view.held() == 0
+        self.gone_home == self.shoppers.len() as u64 && self.tally.books.live() == 0
     }
 
     fn plan(&mut self, at_ms: u64, who: u32, what: What) {
@@ -172,11 +174,19 @@ impl<Q: Queue> Sim<'_, Q> {
                 self.spread();
                 self.plan(next_ms.max(self.now_ms + 1), 0, What::Upkeep);
             }
+            What::Open => {
+                self.queue.open(self.now_ms);
+                self.spread();
+            }
             What::Sample => {
                 self.sample();
                 self.plan(self.now_ms + SAMPLE_EVERY_MS, 0, What::Sample);
             }
         }
+    }
+
+    fn watches(&self, who: u32) -> bool {
+        self.shoppers[who as usize].nature.watches
     }
 
     fn shopper(&mut self, who: u32) -> &mut Shopper {
@@ -191,15 +201,17 @@ impl<Q: Queue> Sim<'_, Q> {
     fn serve(&mut self, who: u32, ask: Ask) {
         let answer = self.queue.ask(self.now_ms, who, ask);
         match (ask, answer) {
-            (Ask::Enter { .. }, Some(answer)) => {
-                self.holders.insert(answer.place, who);
-                self.tally.entered(who, &answer, self.now_ms);
+            (Ask::Enter { lane }, Some(answer)) => {
+                self.tally.entered(who, lane, &answer, self.now_ms);
             }
             (Ask::Enter { .. }, None) => self.tally.turned_away(),
             (Ask::Poll(_), _) => self.tally.polled(self.now_ms),
             _ => {}
         }
         self.spread();
+        if let Some(answer) = answer {
+            self.tally.books.answered(ask, &answer);
+        }
         let at_ms = self.now_ms + self.config.net_delay_ms;
         self.plan(at_ms, who, What::Hear(answer));
     }
@@ -207,31 +219,18 @@ impl<Q: Queue> Sim<'_, Q> {
     /// What happened gets into the books, and to those who watch.
     fn spread(&mut self) {
         for happened in self.queue.happened() {
-            let place = match happened {
-                Happened::Admitted(place) | Happened::Gone { place, .. } => place,
-            };
-            let Some(&who) = self.holders.get(&place) else {
-                continue;
-            };
             match happened {
-                Happened::Admitted(_) => {
-                    self.tally.admitted(who, place, self.now_ms, &self.queue);
-                    if self.shopper(who).nature.watches {
+                Happened::Admitted(place) => {
+                    let who = self.tally.admitted(place, self.now_ms, &self.queue);
+                    if let Some(who) = who.filter(|who| self.watches(*who)) {
                         let at_ms = self.pushed_ms();
                         self.plan(at_ms, who, What::Pushed);
                     }
                 }
-                Happened::Gone {
-                    reason,
-                    was_waiting,
-                    ..
-                } => {
-                    self.holders.remove(&place);
-                    self.tally.gone(place, reason, was_waiting);
-                }
+                Happened::Gone { place, reason } => self.tally.gone(place, reason, self.now_ms),
             }
         }
-        self.tally.check(&self.queue.view());
+        self.tally.books.check();
     }
 
     /// When a watcher sees what happens now: token events go out at once, boards at most twenty a
@@ -305,12 +304,9 @@ impl<Q: Queue> Sim<'_, Q> {
     }
 
     fn sample(&mut self) {
-        let lanes = self.queue.pointers();
-        let view = self.queue.view();
+        let pointers = self.queue.pointers(self.now_ms);
         let eta_ms = self.queue.newcomer_eta_ms(self.now_ms);
-        let row = self
-            .tally
-            .row(self.now_ms, &lanes, &view, self.present, eta_ms);
-        self.rows.push(row);
+        self.rows
+            .push(self.tally.row(&pointers, self.present, eta_ms));
     }
 }

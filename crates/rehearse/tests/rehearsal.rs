@@ -39,7 +39,11 @@ fn the_same_seed_gives_the_same_bytes() {
     config.crowd.watch_percent = 30.0;
     let texts = |report: &Report| {
         let json = serde_json::to_string(&report.summary()).unwrap();
-        [json, report.csv(), report.html().unwrap()]
+        [
+            json,
+            report.csv(),
+            report.html("nowserving rehearse").unwrap(),
+        ]
     };
     let (one, two) = (run(&config), run(&config));
     assert!(texts(&one) == texts(&two), "not the same twice");
@@ -51,11 +55,12 @@ fn the_same_seed_gives_the_same_bytes() {
 fn the_real_line_keeps_to_its_rules_and_the_articles_does_not() {
     for seed in 1..=5 {
         let mut config = small_poc(seed);
-        config.crowd.give_up_per_poll_percent = 1.0;
+        config.crowd.give_up_percent = 1.0;
         config.compare_naive = true;
         let report = run(&config);
         let (real, naive) = (report.real.summary, report.naive.unwrap().summary);
         assert_eq!((real.overtakes, real.over_limit_max), (0, 0));
+        assert_eq!((real.contradictions, naive.contradictions), (0, 0));
         assert_eq!(real.seat_held_percent, Some(100.0));
         assert!(naive.over_limit_max > 0, "the check can fail");
         for summary in [real, naive] {
@@ -93,7 +98,7 @@ fn forecasts_are_told_good_and_honest() {
 }
 
 #[test]
-fn lanes_pace_and_quota_hold_with_a_crowd() {
+fn lanes_and_a_quota_hold_with_a_crowd_and_a_pace() {
     let mut config = with_lanes(small_poc(2));
     config.crowd.polls = Polls::Told;
     config.crowd.arrival = Arrival::Ramp { within_ms: 60_000 };
@@ -107,18 +112,17 @@ fn lanes_pace_and_quota_hold_with_a_crowd() {
     });
     let summary = run(&config).real.summary;
     assert_eq!((summary.overtakes, summary.over_limit_max), (0, 0));
+    assert_eq!(summary.contradictions, 0);
     assert_eq!(summary.completed, 300);
     assert!(summary.gone["sold_out"] > 0, "{:?}", summary.gone);
     assert!(summary.turned_away > 0);
-    // 300 at 8 a second and 5 at once, by the last of them.
-    assert!(summary.virtual_ms >= 295_000 / 8);
     assert_eq!(summary.still_live, 0);
 }
 
 #[test]
 fn those_who_vanish_are_found_and_long_checkouts_are_renewed() {
     let mut config = small_poc(3);
-    config.crowd.give_up_per_poll_percent = 2.0;
+    config.crowd.give_up_percent = 2.0;
     config.crowd.vanish_percent = 100.0;
     config.crowd.no_show_percent = 2.0;
     config.crowd.abandon_percent = 2.0;
@@ -158,12 +162,19 @@ fn the_table_begins_as_the_articles_and_has_a_row_for_every_300_ms() {
 
 #[test]
 fn the_page_needs_nothing_else() {
-    let page = run(&with_lanes(small_poc(1))).html().unwrap();
-    assert_eq!(page.matches("<svg").count(), 4);
+    let report = run(&with_lanes(small_poc(1)));
+    let page = report
+        .html("nowserving rehearse '<script>' --seed 1")
+        .unwrap();
+    assert_eq!(page.matches("<svg").count(), 5);
     assert!(!page.contains("<script") && !page.contains("<link") && !page.contains("src="));
     for words in [
         "People waiting",
-        "four pointers",
+        "Seats held",
+        "four pointers of lane normal",
+        "rehearse '&lt;script&gt;' --seed 1",
+        "1000 shoppers",
+        "staff, absolute (part 0.5 of the crowd)",
         "by lane",
         "Forecast against truth",
         "staff",
@@ -175,7 +186,7 @@ fn the_page_needs_nothing_else() {
 #[test]
 fn it_ends_when_told() {
     let mut config = Config::steady();
-    config.duration_max_ms = 600_000;
+    config.until_ms = 600_000;
     let summary = run(&config).real.summary;
     assert!(summary.virtual_ms <= 600_000 && summary.still_live > 100);
 }

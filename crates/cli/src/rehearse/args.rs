@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use nowserving_client::{Change, Phase};
 use nowserving_rehearse::{Arrival, Config, Crowd, Polls, Service};
 
 use crate::output::WrongUsage;
@@ -11,7 +12,9 @@ use crate::settings::SettingsFlags;
 /// Simulates a crowd against the real line, in virtual time: an hour in seconds.
 ///
 /// Everything follows from --seed: the same flags give the same output. No cluster is needed.
-/// Exit code 1 if anybody overtook or a seat too many was held, which must never be.
+/// Exit code 1 if anybody was admitted against the rules (past somebody before it in its lane, or
+/// past the first of another lane who with both lanes' boosts goes first), if a seat too many was
+/// held, or if what happened contradicts itself (admitted twice): that must never be.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -26,15 +29,21 @@ pub struct RehearseArgs {
     /// Everything left to chance follows from this.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Also runs the seed article's algorithm on the same crowd.
+    /// Also runs the seed article's algorithm on the same crowd, in one lane: of the line's settings
+    /// it knows --seats, --queue-limit and --waiting-idle-timeout-ms.
     #[arg(long, value_enum, value_name = "WHAT")]
     compare: Option<Compare>,
     /// How long a message takes, each way.
     #[arg(long, value_name = "MS")]
     net_delay_ms: Option<u64>,
-    /// Ends it here at the latest, in virtual time; else when everybody has gone home.
+    /// Ends it here at the latest, in virtual time (poc: 3600000 = 1 h, steady: 14400000 = 4 h);
+    /// it ends before if everybody has gone home.
     #[arg(long, value_name = "MS")]
     until_ms: Option<u64>,
+    /// Opens the line only then; until then it is in the phase given by --phase (default then
+    /// pre_open: numbers are given, no seats).
+    #[arg(long, value_name = "MS")]
+    open_at_ms: Option<u64>,
     #[command(flatten)]
     pub files: Files,
     #[command(flatten)]
@@ -66,7 +75,7 @@ struct CrowdFlags {
     /// From the first to the last.
     #[arg(long, value_name = "MS")]
     within_ms: Option<u64>,
-    /// How many waves a burst has (default 10).
+    /// With --arrival burst: how many waves (default 10).
     #[arg(long, value_name = "N")]
     waves: Option<u32>,
     /// How many stand at the door at time 0.
@@ -105,7 +114,8 @@ struct CrowdFlags {
     /// How many watch the line's events.
     #[arg(long, value_name = "PERCENT")]
     watch_percent: Option<f64>,
-    /// What part of the crowd goes to which lane, in the order of the line's.
+    /// What part of the crowd goes to which lane: one part for each, in the order of the line's.
+    /// Without it everybody goes to the first.
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     lane_mix: Vec<f64>,
 }
@@ -153,21 +163,25 @@ impl RehearseArgs {
             Preset::Poc => Config::poc(),
             Preset::Steady => Config::steady(),
         };
-        let patch = self.settings.patch(&[])?;
+        let mut patch = self.settings.patch(&[])?;
+        if self.open_at_ms.is_some() && patch.phase.is_none() {
+            patch.phase = Some(Change::Set(Phase::PreOpen));
+        }
         let settings = config.settings.with(&patch);
         config.settings = settings.map_err(|field| WrongUsage(field.to_string()))?;
         config.compare_naive = matches!(self.compare, Some(Compare::Naive));
         set(&mut config.seed, self.seed);
         set(&mut config.net_delay_ms, self.net_delay_ms);
-        set(&mut config.duration_max_ms, self.until_ms);
-        self.crowd.change(&mut config.crowd);
+        set(&mut config.until_ms, self.until_ms);
+        config.open_at_ms = self.open_at_ms;
+        self.crowd.change(&mut config.crowd)?;
         Ok(config)
     }
 }
 
 impl CrowdFlags {
-    fn change(self, crowd: &mut Crowd) {
-        crowd.arrival = self.arrival(crowd.arrival);
+    fn change(self, crowd: &mut Crowd) -> Result<(), WrongUsage> {
+        crowd.arrival = self.arrival(crowd.arrival)?;
         if let Some(max_ms) = self.service_max_ms {
             crowd.service = Service::Uniform { max_ms };
         }
@@ -175,11 +189,11 @@ impl CrowdFlags {
             let sigma = self.service_sigma.unwrap_or(SIGMA);
             crowd.service = Service::LogNormal { median_ms, sigma };
         }
-        crowd.polls = self.polls(crowd.polls);
-        crowd.patience_mean_ms = self.patience_ms.or(crowd.patience_mean_ms);
+        crowd.polls = self.polls(crowd.polls)?;
+        crowd.patience_ms = self.patience_ms.or(crowd.patience_ms);
         set(&mut crowd.shoppers, self.shoppers);
         set(&mut crowd.early_percent, self.early_percent);
-        set(&mut crowd.give_up_per_poll_percent, self.give_up_percent);
+        set(&mut crowd.give_up_percent, self.give_up_percent);
         set(&mut crowd.vanish_percent, self.vanish_percent);
         set(&mut crowd.no_show_percent, self.no_show_percent);
         set(&mut crowd.abandon_percent, self.abandon_percent);
@@ -187,37 +201,45 @@ impl CrowdFlags {
         if !self.lane_mix.is_empty() {
             crowd.lane_mix = self.lane_mix;
         }
+        Ok(())
     }
 
-    fn arrival(&self, preset: Arrival) -> Arrival {
+    /// The curve of the flags, or else of the preset.
+    fn arrival(&self, preset: Arrival) -> Result<Arrival, WrongUsage> {
         let within_ms = self.within_ms.unwrap_or(preset.within_ms());
         let (curve, waves) = match preset {
             Arrival::Burst { waves, .. } => (Curve::Burst, waves),
             Arrival::Steady { .. } => (Curve::Steady, WAVES),
             Arrival::Ramp { .. } => (Curve::Ramp, WAVES),
         };
-        match self.arrival.unwrap_or(curve) {
-            Curve::Burst => Arrival::Burst {
-                waves: self.waves.unwrap_or(waves),
+        match (self.arrival.unwrap_or(curve), self.waves) {
+            (Curve::Burst, given) => Ok(Arrival::Burst {
+                waves: given.unwrap_or(waves),
                 within_ms,
-            },
-            Curve::Steady => Arrival::Steady { within_ms },
-            Curve::Ramp => Arrival::Ramp { within_ms },
+            }),
+            (_, Some(_)) => Err(without_effect("--waves", "--arrival burst")),
+            (Curve::Steady, None) => Ok(Arrival::Steady { within_ms }),
+            (Curve::Ramp, None) => Ok(Arrival::Ramp { within_ms }),
         }
     }
 
-    fn polls(&self, preset: Polls) -> Polls {
-        match (self.poll, self.poll_max_ms, preset) {
-            (Some(Poll::Told), _, _) | (None, None, Polls::Told) => Polls::Told,
-            (_, Some(max_ms), _) | (None, None, Polls::Random { max_ms }) => {
-                Polls::Random { max_ms }
-            }
-            (Some(Poll::Random), None, Polls::Random { max_ms }) => Polls::Random { max_ms },
-            (Some(Poll::Random), None, Polls::Told) => Polls::Random {
-                max_ms: POLL_MAX_MS,
-            },
+    fn polls(&self, preset: Polls) -> Result<Polls, WrongUsage> {
+        let (how, max_ms) = match preset {
+            Polls::Random { max_ms } => (Poll::Random, max_ms),
+            Polls::Told => (Poll::Told, POLL_MAX_MS),
+        };
+        match (self.poll.unwrap_or(how), self.poll_max_ms) {
+            (Poll::Random, given) => Ok(Polls::Random {
+                max_ms: given.unwrap_or(max_ms),
+            }),
+            (Poll::Told, Some(_)) => Err(without_effect("--poll-max-ms", "--poll random")),
+            (Poll::Told, None) => Ok(Polls::Told),
         }
     }
+}
+
+fn without_effect(flag: &str, needed: &str) -> WrongUsage {
+    WrongUsage(format!("{flag} has no effect without {needed}"))
 }
 
 fn set<T>(value: &mut T, flag: Option<T>) {
@@ -269,8 +291,27 @@ mod tests {
     }
 
     #[test]
-    fn settings_out_of_range_are_wrong_usage() {
-        let probe = Probe::try_parse_from(["probe", "--seats", "0"]).unwrap();
-        assert!(probe.args.config().is_err());
+    fn a_line_that_opens_later_is_pre_open_unless_told_otherwise() {
+        let phase = |words| config(words).settings.phase;
+        assert_eq!(phase("--open-at-ms 5000"), Phase::PreOpen);
+        assert_eq!(phase("--open-at-ms 5000 --phase closed"), Phase::Closed);
+        assert_eq!(config("--open-at-ms 5000").open_at_ms, Some(5_000));
+    }
+
+    #[test]
+    fn flags_without_effect_and_settings_out_of_range_are_wrong_usage() {
+        for words in [
+            "--seats 0",
+            "--arrival steady --waves 3",
+            "--preset steady --waves 3",
+            "--poll told --poll-max-ms 500",
+            "--preset steady --poll-max-ms 500",
+        ] {
+            let words = std::iter::once("probe").chain(words.split_whitespace());
+            let probe = Probe::try_parse_from(words.clone()).unwrap();
+            assert!(probe.args.config().is_err(), "{words:?}");
+        }
+        let steady = config("--preset steady --poll random --poll-max-ms 500");
+        assert_eq!(steady.crowd.polls, Polls::Random { max_ms: 500 });
     }
 }

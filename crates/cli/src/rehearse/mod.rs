@@ -34,20 +34,57 @@ pub fn run(args: RehearseArgs, output: &Output) -> anyhow::Result<ExitCode> {
         write(path, &report.csv())?;
     }
     if let Some(path) = &files.html {
-        write(path, &report.html()?)?;
+        write(path, &report.html(&command_line())?)?;
     }
     output.answer(&report.summary(), |_| text(&report, output))?;
+    tell_if_cut_off("", &report.real.summary, &report);
+    if let Some(naive) = &report.naive {
+        tell_if_cut_off("the article's: ", &naive.summary, &report);
+    }
     Ok(verdict(&report.real.summary))
+}
+
+/// The command as it was typed, but for the path of the program.
+fn command_line() -> String {
+    let words = std::env::args_os().skip(1);
+    let words = words.map(|word| quoted(&word.to_string_lossy()));
+    let words: Vec<String> = std::iter::once("nowserving".to_owned())
+        .chain(words)
+        .collect();
+    words.join(" ")
+}
+
+/// As a shell would need it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=.,:/+%@".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// A summary of half a run is easily taken for one of the whole.
+fn tell_if_cut_off(whose: &str, summary: &Summary, report: &Report) {
+    let shoppers = u64::from(report.config.crowd.shoppers);
+    let to_come = shoppers - summary.entered - summary.turned_away;
+    let still_in = summary.still_live;
+    if still_in + to_come > 0 {
+        let until_ms = report.config.until_ms;
+        eprintln!(
+            "{whose}ended at --until-ms {until_ms} with {still_in} still in the line and {to_come} yet to come"
+        );
+    }
 }
 
 /// What must never happen fails the command; the article's algorithm may do as it likes.
 fn verdict(summary: &Summary) -> ExitCode {
-    if summary.overtakes == 0 && summary.over_limit_max == 0 {
+    if summary.is_sound() {
         return ExitCode::SUCCESS;
     }
     eprintln!(
-        "FAILED: {} overtakes, {} seats over the limit",
-        summary.overtakes, summary.over_limit_max
+        "FAILED: {} overtakes against the rules, {} seats over the limit, {} contradictions",
+        summary.overtakes, summary.over_limit_max, summary.contradictions
     );
     ExitCode::FAILURE
 }
@@ -58,7 +95,7 @@ fn text(report: &Report, output: &Output) -> String {
     let rows = rows.map(|(no, (name, value))| {
         let other = others.as_ref().and_then(|rows| rows.get(no));
         [
-            Some(name.to_owned()),
+            Some(name),
             Some(value),
             other.map(|(_, other)| other.clone()),
         ]

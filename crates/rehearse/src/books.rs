@@ -1,0 +1,198 @@
+//! Who stands where, for all that shoppers are told: numbers given, admissions, claims, departures.
+//!
+//! The queue's own counters are not asked. A queue that counts wrong, gives a seat too many or one
+//! seat twice is found out here.
+
+use std::collections::BTreeMap;
+
+use nowserving_line::Token;
+
+use crate::queue::{Answer, Ask, Place, Queue, Standing};
+
+#[derive(Debug, Clone, Copy)]
+struct Waiter {
+    who: u32,
+    entered_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seat {
+    who: u32,
+    claimed: bool,
+}
+
+/// Whose place in the queue has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) who: u32,
+    pub(crate) was_waiting: bool,
+}
+
+/// The books, and the three checks that must never find anything.
+#[derive(Debug)]
+pub(crate) struct Books {
+    seats: u64,
+    /// By lane, in the order of the numbers.
+    waiting: BTreeMap<u8, BTreeMap<Token, Waiter>>,
+    seated: BTreeMap<Place, Seat>,
+    in_checkout: u64,
+    /// The newest number of each lane.
+    newest: BTreeMap<u8, Token>,
+    pub(crate) overtakes: u64,
+    pub(crate) over_limit_max: u64,
+    pub(crate) contradictions: u64,
+}
+
+impl Books {
+    pub(crate) fn new(seats: u64) -> Self {
+        Self {
+            seats,
+            waiting: BTreeMap::new(),
+            seated: BTreeMap::new(),
+            in_checkout: 0,
+            newest: BTreeMap::new(),
+            overtakes: 0,
+            over_limit_max: 0,
+            contradictions: 0,
+        }
+    }
+
+    pub(crate) fn entered(&mut self, who: u32, (lane, token): Place, entered_ms: u64) {
+        let newest = self.newest.entry(lane).or_default();
+        if token <= *newest {
+            // Somebody else has had this number, or a later one.
+            self.contradictions += 1;
+        }
+        *newest = token.max(*newest);
+        let waiter = Waiter { who, entered_ms };
+        self.waiting.entry(lane).or_default().insert(token, waiter);
+    }
+
+    /// Who was admitted; `None` if nobody waits there.
+    pub(crate) fn admitted(&mut self, place: Place, queue: &impl Queue) -> Option<u32> {
+        let (lane, token) = place;
+        let waiter = self.waiting.get_mut(&lane).and_then(|w| w.remove(&token));
+        let Some(Waiter { who, entered_ms }) = waiter else {
+            self.contradictions += 1;
+            return None;
+        };
+        let own = queue.order_key(lane, entered_ms);
+        // Nobody of its lane may be before it, and nobody at the head of another lane who by the
+        // published rule goes first.
+        let overtaken = self.waiting.iter().any(|(other, waiting)| {
+            waiting.first_key_value().is_some_and(|(first, head)| {
+                if *other == lane {
+                    *first < token
+                } else {
+                    queue.order_key(*other, head.entered_ms) < own
+                }
+            })
+        });
+        self.overtakes += u64::from(overtaken);
+        let claimed = false;
+        self.seated.insert(place, Seat { who, claimed });
+        Some(who)
+    }
+
+    /// Whose place it was; `None` if it was nobody's.
+    pub(crate) fn gone(&mut self, place: Place) -> Option<Ended> {
+        let waiting = self.waiting.get_mut(&place.0);
+        if let Some(waiter) = waiting.and_then(|w| w.remove(&place.1)) {
+            return Some(Ended {
+                who: waiter.who,
+                was_waiting: true,
+            });
+        }
+        let Some(seat) = self.seated.remove(&place) else {
+            self.contradictions += 1;
+            return None;
+        };
+        self.in_checkout -= u64::from(seat.claimed);
+        Some(Ended {
+            who: seat.who,
+            was_waiting: false,
+        })
+    }
+
+    /// A shopper is told where it stands. The answer may be older than what has just happened, but
+    /// nobody can be told of a seat that was never given.
+    pub(crate) fn answered(&mut self, ask: Ask, answer: &Answer) {
+        if !matches!(answer.standing, Standing::Admitted | Standing::InCheckout) {
+            return;
+        }
+        match self.seated.get_mut(&answer.place) {
+            None => self.contradictions += 1,
+            Some(seat) => {
+                let claims = matches!(ask, Ask::Claim(_));
+                if claims && answer.standing == Standing::InCheckout && !seat.claimed {
+                    seat.claimed = true;
+                    self.in_checkout += 1;
+                }
+            }
+        }
+    }
+
+    /// All that happens at once has happened.
+    pub(crate) fn check(&mut self) {
+        self.over_limit_max = self.over_limit_max.max(self.over_limit());
+    }
+
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting.values().map(|lane| lane.len() as u64).sum()
+    }
+
+    pub(crate) fn waiting_in(&self, lane: u8) -> u64 {
+        self.waiting.get(&lane).map_or(0, |lane| lane.len() as u64)
+    }
+
+    pub(crate) fn held(&self) -> u64 {
+        self.seated.len() as u64
+    }
+
+    pub(crate) fn live(&self) -> u64 {
+        self.waiting() + self.held()
+    }
+
+    pub(crate) fn in_checkout(&self) -> u64 {
+        self.in_checkout
+    }
+
+    pub(crate) fn seats(&self) -> u64 {
+        self.seats
+    }
+
+    pub(crate) fn over_limit(&self) -> u64 {
+        self.held().saturating_sub(self.seats)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::naive::Naive;
+
+    #[test]
+    fn who_overtakes_is_counted() {
+        let queue = Naive::new(&nowserving_line::Settings::new(1, 9));
+        let mut books = Books::new(9);
+        for who in 0..4 {
+            let place = (who as u8 / 2, u64::from(who) % 2 + 1);
+            books.entered(who, place, u64::from(who) * 10);
+        }
+        assert_eq!(books.admitted((0, 1), &queue), Some(0));
+        assert_eq!(books.overtakes, 0);
+        books.admitted((1, 1), &queue);
+        assert_eq!(books.overtakes, 1, "past the other lane's, who came before");
+        books.admitted((0, 2), &queue);
+        books.admitted((1, 2), &queue);
+        assert_eq!(books.overtakes, 1);
+        books.entered(0, (0, 3), 60);
+        books.entered(1, (0, 4), 70);
+        books.admitted((0, 4), &queue);
+        assert_eq!(books.overtakes, 2, "past its own lane's first");
+        assert_eq!(
+            (books.held(), books.waiting(), books.contradictions),
+            (5, 1, 0)
+        );
+    }
+}

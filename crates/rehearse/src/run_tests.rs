@@ -1,0 +1,100 @@
+//! Whole runs, with a look at each visit.
+#![allow(clippy::unwrap_used)]
+
+use nowserving_line::{AdmissionRate, Phase};
+
+use crate::config::{Config, Polls};
+use crate::report::{Run, Visit};
+
+fn rehearsed(config: &Config) -> Run {
+    crate::run(config, |_| {}).unwrap().real
+}
+
+/// The article's test at a tenth of its size.
+fn small_poc() -> Config {
+    let mut config = Config::poc();
+    config.settings.seats = 50;
+    config.crowd.shoppers = 1_000;
+    config.crowd.polls = Polls::Told;
+    config
+}
+
+fn admissions(run: &Run) -> Vec<u64> {
+    let mut times: Vec<u64> = run.visits.iter().filter_map(|v| v.admitted_ms).collect();
+    times.sort_unstable();
+    times
+}
+
+#[test]
+fn the_pace_is_kept_over_any_time() {
+    const PER_SECOND: u64 = 8;
+    const BURST: u64 = 5;
+    let mut config = small_poc();
+    config.settings.admission_rate = Some(AdmissionRate {
+        per_second_micro: PER_SECOND * 1_000_000,
+        burst: BURST as u32,
+    });
+    let times = admissions(&rehearsed(&config));
+    assert!(times.len() > 900, "{}", times.len());
+    for (no, from_ms) in times.iter().enumerate() {
+        for (count, to_ms) in (1..).zip(&times[no..]) {
+            let most = BURST + PER_SECOND * (to_ms - from_ms) / 1_000;
+            assert!(count <= most, "{count} from {from_ms} to {to_ms} ms");
+        }
+    }
+    let took_s = (times[times.len() - 1] - times[0]) as f64 / 1_000.0;
+    let full_s = (times.len() as u64 - BURST) as f64 / PER_SECOND as f64;
+    assert!(
+        took_s <= full_s * 1.01,
+        "nor slower: {took_s} s, not {full_s} s"
+    );
+}
+
+#[test]
+fn nobody_gets_a_seat_before_the_sale_opens_and_the_first_then() {
+    let mut config = small_poc();
+    config.settings.phase = Phase::PreOpen;
+    config.open_at_ms = Some(60_000);
+    let run = rehearsed(&config);
+    let times = admissions(&run);
+    assert_eq!(times[..50], [60_000; 50]);
+    assert!(times[50] > 60_000);
+    let early = |visit: &&Visit| visit.admitted_ms == Some(60_000);
+    let last_ms = run.visits.iter().filter(early).map(|v| v.entered_ms).max();
+    let later = run
+        .visits
+        .iter()
+        .filter(|visit| visit.admitted_ms > Some(60_000));
+    assert!(
+        later.map(|v| v.entered_ms).min() >= last_ms,
+        "who came first"
+    );
+    let summary = run.summary;
+    assert_eq!(summary.seat_held_percent, Some(100.0));
+    assert_eq!(summary.contended_ms + 60_000, times[times.len() - 1]);
+    assert_eq!((summary.still_live, summary.turned_away), (0, 0));
+}
+
+#[test]
+fn each_lane_is_summed_up() {
+    let mut config = small_poc();
+    let lane = |name: &str, boost_ms| nowserving_line::LaneSettings {
+        boost_ms,
+        ..nowserving_line::LaneSettings::new(nowserving_line::LaneName::try_from(name).unwrap())
+    };
+    config.settings.lanes = vec![lane("normal", 0), lane("vip", 60_000), lane("none", 0)];
+    config.crowd.lane_mix = vec![4.0, 1.0, 0.0];
+    config.compare_naive = true;
+    let report = crate::run(&config, |_| {}).unwrap();
+    for summary in [&report.real.summary, &report.naive.unwrap().summary] {
+        let lanes = &summary.lanes;
+        let names: Vec<&str> = lanes.iter().map(|lane| lane.lane.as_str()).collect();
+        assert_eq!(names, ["normal", "vip", "none"]);
+        let completed: u64 = lanes.iter().map(|lane| lane.completed).sum();
+        assert_eq!(completed, summary.completed);
+        assert!((100..300).contains(&lanes[1].completed), "{lanes:?}");
+        assert_eq!((lanes[2].completed, lanes[2].wait_p50_ms), (0, None));
+    }
+    let lanes = &report.real.summary.lanes;
+    assert!(lanes[1].wait_p99_ms < lanes[0].wait_p50_ms, "{lanes:?}");
+}
