@@ -94,7 +94,7 @@ impl Line {
 
     /// A token as its holder may see it; of one that was moved, what it is now. `now_ms` is the
     /// service clock: what is foreseen counts from it. O(log waiting), no scan; with several lanes
-    /// O(log² waiting) for each.
+    /// O(log² waiting) for each. See `benches/status.rs`.
     ///
     /// [`Refused::TicketInvalid`] if this line never issued it; a gone token has a status.
     pub fn status(&self, at: TokenRef, now_ms: u64) -> Result<Status, Refused> {
