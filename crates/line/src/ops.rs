@@ -83,7 +83,8 @@ impl Line {
             }
         }
         let lane = self.lane_for_newcomer(lane, turn.now_ms)?;
-        let token = self.issue(lane, Live::newcomer(key, turn.now_ms), turn.now_ms)?;
+        let newcomer = Live::newcomer(key, turn.now_ms, self.version.saturating_add(1));
+        let token = self.issue(lane, newcomer, turn.now_ms)?;
         // Everybody starts out waiting; who has nobody before it may get a seat at once. While a
         // job still admits those before it there are free seats, and it waits all the same.
         if self.waiting() == 1 {
