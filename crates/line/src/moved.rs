@@ -26,9 +26,10 @@ impl Line {
         to: &LaneName,
         turn: &mut Turn<'_>,
     ) -> Result<TokenRef, Refused> {
-        let unknown = |field| BadField::new(field, "a lane of the line");
-        let from_id = self.lane_id(lane).ok_or_else(|| unknown("lane"))?;
-        let to_id = self.listed_id(to).ok_or_else(|| unknown("to"))?;
+        let from_id = self.lane_id(lane);
+        let from_id = from_id.ok_or_else(|| self.no_lane("lane", lane))?;
+        let to_id = self.listed_id(to);
+        let to_id = to_id.ok_or_else(|| self.no_lane("to", to))?;
         let asked = self.token_ref(from_id, token);
         let at = self.resolve(asked);
         let live = match self.live_mut(at) {
@@ -58,14 +59,14 @@ impl Line {
     fn check_takes_moved(&self, to_id: u8) -> Result<(), Refused> {
         let mut listed = self.listed();
         let to = listed.find(|(id, _, _)| *id == to_id);
-        let takes = to.is_some_and(|(_, lane, set)| {
-            let limit = set.queue_limit.map_or(u64::MAX, u64::from);
-            lane.has_numbers() && lane.waiting.len() < limit
-        });
-        if takes {
-            Ok(())
-        } else {
-            Err(Refused::LineFull)
+        let (_, lane, set) = to.ok_or(Refused::LineFull)?;
+        match set.queue_limit {
+            _ if !lane.has_numbers() => Err(Refused::LineFull),
+            Some(limit) if lane.waiting.len() >= limit.into() => Err(Refused::LaneFull {
+                lane: lane.name.clone(),
+                limit,
+            }),
+            _ => Ok(()),
         }
     }
 

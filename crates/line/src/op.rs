@@ -208,6 +208,14 @@ pub enum Refused {
     /// No number can be had now.
     #[error("the line is full")]
     LineFull,
+    /// No number can be had in this lane now, as so many wait in it; in others maybe.
+    #[error("the lane {lane} is full: its queue_limit is {limit}")]
+    LaneFull {
+        /// The lane.
+        lane: LaneName,
+        /// How many it may have waiting.
+        limit: u32,
+    },
     /// No number can be had: as many have entered as the quota and its standby share allow.
     #[error("the line is sold out")]
     SoldOut,

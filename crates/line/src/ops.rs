@@ -264,12 +264,13 @@ impl Line {
         }
         let mut listed = self.listed();
         let found = listed.find(|(_, lane, _)| name.is_none_or(|name| lane.name == *name));
-        let (id, lane, set) = found.ok_or_else(|| BadField::new("lane", "a lane of the line"))?;
+        let unknown = || self.no_lane("lane", name.unwrap_or(&LaneName::default()));
+        let (id, lane, set) = found.ok_or_else(unknown)?;
         if self.quota_room() == 0 {
             return Err(Refused::SoldOut);
         }
         if self.lane_room(lane, set, now_ms) == 0 {
-            return Err(Refused::LineFull);
+            return Err(self.full(lane, set));
         }
         Ok(id)
     }

@@ -213,7 +213,7 @@ fn lane_id(line: &line::Line, name: &LaneName) -> Result<u8, ApiError> {
     let found = lanes.find(|(_, lane)| *lane == name);
     found
         .map(|(id, _): (u8, _)| id)
-        .ok_or_else(|| ApiError::bad_request("lane: a lane of the line"))
+        .ok_or_else(|| line.no_lane("lane", name).into())
 }
 
 fn lane_name(line: &line::Line, id: u8) -> LaneName {

@@ -234,6 +234,21 @@ impl NaiveLine {
         room
     }
 
+    /// Which limit it is, if the lane has no room.
+    pub fn full(&self, lane: u8, set: &LaneSettings) -> Refused {
+        let without = LaneSettings {
+            queue_limit: None,
+            ..set.clone()
+        };
+        match set.queue_limit {
+            Some(limit) if self.room(lane, &without) > 0 => Refused::LaneFull {
+                lane: set.name.clone(),
+                limit,
+            },
+            _ => Refused::LineFull,
+        }
+    }
+
     /// Also of a lane that was removed.
     pub fn admitted_through(&self, lane: u8) -> u64 {
         let listed = self.lanes();

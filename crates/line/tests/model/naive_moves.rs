@@ -44,7 +44,10 @@ impl NaiveLine {
             .queue_limit
             .is_some_and(|n| self.waiting(to).len() as u64 >= n.into())
         {
-            return Err(Refused::LineFull);
+            return Err(Refused::LaneFull {
+                lane: set.name,
+                limit: set.queue_limit.unwrap(),
+            });
         }
         let called = false;
         let new = self.issue(to, Tok { called, ..tok });

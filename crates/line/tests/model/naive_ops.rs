@@ -157,7 +157,7 @@ impl NaiveLine {
             return Err(Refused::SoldOut);
         }
         if next > accepts_through {
-            return Err(Refused::LineFull);
+            return Err(self.full(lane, &set));
         }
         let id = self.issue(lane, Tok::newcomer(key, now_ms));
         self.note_entered(id);
