@@ -86,7 +86,7 @@ pub enum Op {
         at: TokenRef,
     },
     /// Puts a waiting token into another lane: there it gets the next number, and goes on as that.
-    /// Asked again, it answers the same. At most [`crate::MOVES_MAX`] times for a token.
+    /// Asked again, however late, it moves nothing and answers what the token is. At most [`crate::MOVES_MAX`] times for a token.
     Move {
         /// The line.
         line: LineName,
