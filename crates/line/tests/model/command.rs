@@ -319,7 +319,7 @@ fn moved_or_not(line: &NaiveLine, pick: u16) -> Id {
     let moved = tokens.filter(|(_, t)| t.moved_to.is_some());
     let moved: Vec<Id> = moved.map(|(id, _)| *id).collect();
     match usize::from(pick).checked_rem(moved.len()) {
-        Some(newest) if pick % 3 == 0 => moved[moved.len() - 1 - newest],
+        Some(newest) if pick.is_multiple_of(3) => moved[moved.len() - 1 - newest],
         _ => fold(line, pick),
     }
 }
