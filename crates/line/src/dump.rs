@@ -84,6 +84,8 @@ pub struct LiveDump {
     pub key: Option<Box<[u8]>>,
     /// When it entered (service clock).
     pub entered_at_ms: u64,
+    /// The line's version right after that.
+    pub entered_version: u64,
     /// What it is doing.
     pub stage: Stage,
     /// The tokens (lane, number) that it was, if it was moved, oldest first.
@@ -161,6 +163,7 @@ impl Lane {
             token: *token,
             key: live.key.as_deref().map(Into::into),
             entered_at_ms: live.entered_at_ms,
+            entered_version: live.entered_version,
             stage: live.stage,
             moved_from: live.moved_from.to_vec(),
             told: live.told,

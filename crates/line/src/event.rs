@@ -61,7 +61,8 @@ pub enum TokenChange {
         /// The token it is now.
         to: TokenRef,
     },
-    /// It waits among the first `call_ahead` of its lane: its holder should prepare. Once a token.
+    /// It waits among the first `call_ahead` of its lane: its holder should prepare. Once a number, so
+    /// again after a move.
     CallAhead,
 }
 

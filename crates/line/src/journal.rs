@@ -28,6 +28,8 @@ pub enum Journaled {
         token: Token,
         /// When it entered (service clock).
         entered_at_ms: u64,
+        /// The line's version right after that: who has the smaller one entered first.
+        entered_version: u64,
         /// What happened to it.
         what: JournaledToken,
     },
@@ -55,6 +57,16 @@ pub enum JournaledToken {
 }
 
 impl JournalEntry {
+    /// Whether its token entered before this happened to it.
+    fn is_later_than_entering(&self) -> bool {
+        match self.what {
+            Journaled::Configured => true,
+            Journaled::Token {
+                entered_version, ..
+            } => (1..self.version).contains(&entered_version),
+        }
+    }
+
     /// Whether it names only lanes of a table of this length.
     pub(crate) fn names_lanes_below(&self, lanes: usize) -> bool {
         match self.what {
@@ -89,7 +101,8 @@ impl Journal {
     pub(crate) fn restore(kept: usize, entries: Vec<JournalEntry>, version: u64) -> Option<Self> {
         let in_order = entries.is_sorted_by(|a, b| a.version < b.version);
         let past = entries.last().is_none_or(|last| last.version <= version);
-        (in_order && past && entries.len() <= kept).then(|| Self {
+        let entered = entries.iter().all(JournalEntry::is_later_than_entering);
+        (in_order && past && entered && entries.len() <= kept).then(|| Self {
             kept,
             entries: entries.into(),
         })
@@ -108,7 +121,7 @@ impl Journal {
     }
 
     /// The entries of later versions, oldest first.
-    pub(crate) fn after(&self, version: u64) -> impl Iterator<Item = &JournalEntry> {
+    pub(crate) fn after(&self, version: u64) -> impl DoubleEndedIterator<Item = &JournalEntry> {
         let from = self.entries.partition_point(|e| e.version <= version);
         self.entries.range(from..)
     }

@@ -26,9 +26,10 @@ impl Line {
         to: &LaneName,
         turn: &mut Turn<'_>,
     ) -> Result<TokenRef, Refused> {
-        let unknown = |field| BadField::new(field, "a lane of the line");
-        let from_id = self.lane_id(lane).ok_or_else(|| unknown("lane"))?;
-        let to_id = self.listed_id(to).ok_or_else(|| unknown("to"))?;
+        let from_id = self.lane_id(lane);
+        let from_id = from_id.ok_or_else(|| self.no_lane("lane", lane))?;
+        let to_id = self.listed_id(to);
+        let to_id = to_id.ok_or_else(|| self.no_lane("to", to))?;
         let asked = self.token_ref(from_id, token);
         let at = self.resolve(asked);
         let live = match self.live_mut(at) {
@@ -37,13 +38,12 @@ impl Line {
         };
         let waits = matches!(live.stage, Stage::Waiting { .. });
         let moves = live.moved_from.len();
+        // Asked again, maybe late: it was moved there before, and maybe further since.
+        if was_moved_into(to_id, live, asked, at) {
+            return Ok(at);
+        }
         if at.lane == to_id {
-            // Asked again: it was moved there before.
-            return if at == asked {
-                Err(BadField::new("to", "another lane").into())
-            } else {
-                Ok(at)
-            };
+            return Err(BadField::new("to", "it is in this lane already").into());
         }
         if !waits {
             return Err(Refused::NotWaiting);
@@ -59,14 +59,14 @@ impl Line {
     fn check_takes_moved(&self, to_id: u8) -> Result<(), Refused> {
         let mut listed = self.listed();
         let to = listed.find(|(id, _, _)| *id == to_id);
-        let takes = to.is_some_and(|(_, lane, set)| {
-            let limit = set.queue_limit.map_or(u64::MAX, u64::from);
-            lane.has_numbers() && lane.waiting.len() < limit
-        });
-        if takes {
-            Ok(())
-        } else {
-            Err(Refused::LineFull)
+        let (_, lane, set) = to.ok_or(Refused::LineFull)?;
+        match set.queue_limit {
+            _ if !lane.has_numbers() => Err(Refused::LineFull),
+            Some(limit) if lane.waiting.len() >= limit.into() => Err(Refused::LaneFull {
+                lane: lane.name.clone(),
+                limit,
+            }),
+            _ => Ok(()),
         }
     }
 
@@ -81,7 +81,7 @@ impl Line {
         let live = live.ok_or(Refused::TicketInvalid)?;
         let mut moved_from = live.moved_from.into_vec();
         moved_from.push((at.lane, at.token));
-        let entered_at_ms = live.entered_at_ms;
+        let entered = (live.entered_at_ms, live.entered_version);
         let live = Live {
             moved_from: moved_from.clone().into(),
             told: None,
@@ -98,7 +98,18 @@ impl Line {
         };
         self.token_event(at.lane, at.token, what, turn);
         let what = JournaledToken::Moved { to_lane: to_id, to };
-        self.journal_token(at.lane, at.token, entered_at_ms, what, turn.now_ms);
+        self.journal_token((at.lane, at.token), entered, what, turn.now_ms);
         Ok(self.token_ref(to_id, to))
     }
+}
+
+/// Whether it was in this lane since it had the number `asked`. A move that names an old number moves
+/// what that is by then, so it can have made any of the later ones.
+fn was_moved_into(lane: u8, live: &Live, asked: TokenRef, at: TokenRef) -> bool {
+    let was = live.moved_from.iter().copied();
+    let was = was.chain([(at.lane, at.token)]);
+    let mut since = was
+        .skip_while(|id| *id != (asked.lane, asked.token))
+        .skip(1);
+    since.any(|(later, _)| later == lane)
 }

@@ -86,7 +86,7 @@ pub enum Op {
         at: TokenRef,
     },
     /// Puts a waiting token into another lane: there it gets the next number, and goes on as that.
-    /// Asked again, it answers the same. At most [`crate::MOVES_MAX`] times for a token.
+    /// Asked again, however late, it moves nothing and answers what the token is. At most [`crate::MOVES_MAX`] times for a token.
     Move {
         /// The line.
         line: LineName,
@@ -208,6 +208,14 @@ pub enum Refused {
     /// No number can be had now.
     #[error("the line is full")]
     LineFull,
+    /// No number can be had in this lane now, as so many wait in it; in others maybe.
+    #[error("the lane {lane} is full: its queue_limit is {limit}")]
+    LaneFull {
+        /// The lane.
+        lane: LaneName,
+        /// How many it may have waiting.
+        limit: u32,
+    },
     /// No number can be had: as many have entered as the quota and its standby share allow.
     #[error("the line is sold out")]
     SoldOut,

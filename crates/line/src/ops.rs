@@ -83,7 +83,8 @@ impl Line {
             }
         }
         let lane = self.lane_for_newcomer(lane, turn.now_ms)?;
-        let token = self.issue(lane, Live::newcomer(key, turn.now_ms), turn.now_ms)?;
+        let newcomer = Live::newcomer(key, turn.now_ms, self.version.saturating_add(1));
+        let token = self.issue(lane, newcomer, turn.now_ms)?;
         // Everybody starts out waiting; who has nobody before it may get a seat at once. While a
         // job still admits those before it there are free seats, and it waits all the same.
         if self.waiting() == 1 {
@@ -263,12 +264,13 @@ impl Line {
         }
         let mut listed = self.listed();
         let found = listed.find(|(_, lane, _)| name.is_none_or(|name| lane.name == *name));
-        let (id, lane, set) = found.ok_or_else(|| BadField::new("lane", "a lane of the line"))?;
+        let unknown = || self.no_lane("lane", name.unwrap_or(&LaneName::default()));
+        let (id, lane, set) = found.ok_or_else(unknown)?;
         if self.quota_room() == 0 {
             return Err(Refused::SoldOut);
         }
         if self.lane_room(lane, set, now_ms) == 0 {
-            return Err(Refused::LineFull);
+            return Err(self.full(lane, set));
         }
         Ok(id)
     }

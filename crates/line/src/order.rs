@@ -37,6 +37,13 @@ impl Line {
         found.map(|(id, _, _)| id)
     }
 
+    /// What is wrong with a field that names a lane which the settings do not have.
+    pub fn no_lane(&self, field: &'static str, name: &LaneName) -> BadField {
+        let lanes = self.settings.lanes.iter().map(|set| set.name.as_str());
+        let lanes = lanes.collect::<Vec<_>>().join(", ");
+        BadField::new(field, format!("no lane \"{name}\"; the line has {lanes}"))
+    }
+
     /// Whether these can be the lanes: none with live tokens is missing, and the table has room for
     /// those that are new to it.
     pub(crate) fn check_lanes(&self, lanes: &[LaneSettings]) -> Result<(), BadField> {

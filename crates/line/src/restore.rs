@@ -143,11 +143,17 @@ impl Line {
         let largest = arrivals.count.max(arrivals.since_ms).max(arrivals.began_ms);
         require(largest <= NUMBER_MAX, "a number out of range")?;
         lane.arrivals = dump.arrivals;
-        let mut last = 0;
+        let (mut last, mut last_entered) = (0, 0);
         for live in dump.live {
             let in_order = last < live.token && live.token < dump.next_token;
             require(in_order, "live tokens out of order")?;
             last = live.token;
+            // Who was moved may have entered before others of the lane did.
+            if live.moved_from.is_empty() {
+                let in_order = last_entered < live.entered_version;
+                require(in_order, "entered out of order")?;
+                last_entered = live.entered_version;
+            }
             self.restore_live(id, &mut lane, live)?;
         }
         self.lanes.push(lane);
@@ -168,6 +174,8 @@ impl Line {
                 self.in_checkout += 1;
             }
         }
+        let entered = (1..=self.version).contains(&dump.entered_version);
+        require(entered, "entered at no version of the line")?;
         let key: Option<Arc<[u8]>> = dump.key.map(Into::into);
         if let Some(key) = &key {
             let fits = (1..=KEY_BYTES_MAX).contains(&key.len());
@@ -178,6 +186,7 @@ impl Line {
         let live = Live {
             key,
             entered_at_ms: dump.entered_at_ms,
+            entered_version: dump.entered_version,
             stage: dump.stage,
             moved_from: dump.moved_from.into(),
             told: dump.told,

@@ -2,7 +2,7 @@
 
 use crate::lane::Lane;
 use crate::line::Line;
-use crate::{LaneBoard, LaneSettings, NUMBER_MAX, Phase, Reason, Token};
+use crate::{LaneBoard, LaneSettings, NUMBER_MAX, Phase, Reason, Refused, Token};
 
 impl Line {
     /// Seats that nobody holds.
@@ -86,6 +86,17 @@ impl Line {
                 let most = u64::from(limit).saturating_add(self.at_once(now_ms));
                 room.min(most.saturating_sub(lane.waiting.len()))
             }
+        }
+    }
+
+    /// What a lane without room answers: which limit it is.
+    pub(crate) fn full(&self, lane: &Lane, set: &LaneSettings) -> Refused {
+        match set.queue_limit {
+            Some(limit) if self.room() > 0 && lane.has_numbers() => Refused::LaneFull {
+                lane: lane.name.clone(),
+                limit,
+            },
+            _ => Refused::LineFull,
         }
     }
 

@@ -140,6 +140,9 @@ pub enum Stage {
 pub struct Live {
     pub(crate) key: Option<Arc<[u8]>>,
     pub(crate) entered_at_ms: u64,
+    /// The line's version right after that. Everything in a log entry has one time; by this it is
+    /// known who of a crowd came first. Kept through moves.
+    pub(crate) entered_version: u64,
     pub(crate) stage: Stage,
     /// The tokens that it was, if it was moved, oldest first. Rare, so no more than a pointer.
     pub(crate) moved_from: Box<[(u8, Token)]>,
@@ -148,10 +151,12 @@ pub struct Live {
 }
 
 impl Live {
-    pub(crate) fn newcomer(key: Option<&[u8]>, now_ms: u64) -> Self {
+    /// `version` is what the line's will be once it is issued.
+    pub(crate) fn newcomer(key: Option<&[u8]>, now_ms: u64, version: u64) -> Self {
         Self {
             key: key.map(Into::into),
             entered_at_ms: now_ms,
+            entered_version: version,
             stage: Stage::Waiting { seen_ms: now_ms },
             moved_from: Box::default(),
             told: None,

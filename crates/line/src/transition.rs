@@ -113,14 +113,15 @@ impl Line {
             return false;
         };
         lane.waiting.remove(token);
-        let (mut entered_at_ms, mut told) = (0, None);
+        let (mut entered, mut told) = ((0, 0), None);
         if let Some(live) = lane.live.get_mut(&token) {
             live.stage = Stage::Admitted { deadline_ms };
-            (entered_at_ms, told) = (live.entered_at_ms, live.told.take());
+            entered = (live.entered_at_ms, live.entered_version);
+            told = live.told.take();
         }
         self.admitted += 1;
         if let Some(told) = told {
-            let wait_ms = turn.now_ms.saturating_sub(entered_at_ms);
+            let wait_ms = turn.now_ms.saturating_sub(entered.0);
             self.forecast.judge(told, wait_ms, self.waiting());
         }
         if let (Some(rate), Some(bucket)) = (&self.settings.admission_rate, &mut self.bucket) {
@@ -128,7 +129,7 @@ impl Line {
         }
         self.token_event(lane_id, token, TokenChange::Admitted, turn);
         let what = self.journaled_admission(lane_id);
-        self.journal_token(lane_id, token, entered_at_ms, what, turn.now_ms);
+        self.journal_token((lane_id, token), entered, what, turn.now_ms);
         true
     }
 
@@ -207,7 +208,8 @@ impl Line {
         };
         self.token_event(lane_id, token, what, turn);
         let what = JournaledToken::Gone(reason);
-        self.journal_token(lane_id, token, live.entered_at_ms, what, turn.now_ms);
+        let entered = (live.entered_at_ms, live.entered_version);
+        self.journal_token((lane_id, token), entered, what, turn.now_ms);
         Some(live.state())
     }
 
@@ -258,9 +260,8 @@ impl Line {
     /// Notes what the newest event was about.
     pub(crate) fn journal_token(
         &mut self,
-        lane: u8,
-        token: Token,
-        entered_at_ms: u64,
+        (lane, token): (u8, Token),
+        (entered_at_ms, entered_version): (u64, u64),
         what: JournaledToken,
         at_ms: u64,
     ) {
@@ -268,6 +269,7 @@ impl Line {
             lane,
             token,
             entered_at_ms,
+            entered_version,
             what,
         };
         self.journal_entry(what, at_ms);

@@ -6,9 +6,9 @@ mod common;
 
 use common::{Shard, name, shop};
 use nowserving_line::{
-    AdmissionRate, Change, Dump, GoneDump, Journaled, JournaledToken, LaneDump, LaneSettings,
-    Limits, LineDump, Lines, LiveDump, NUMBER_MAX, Op, Phase, Quota, Reason, RecycleItem, Settings,
-    SettingsPatch, Stage, Stamp, State, TokenRef,
+    AdmissionRate, Change, Dump, GoneDump, JournalEntry, Journaled, JournaledToken, LaneDump,
+    LaneSettings, Limits, LineDump, Lines, LiveDump, NUMBER_MAX, Op, Phase, Quota, Reason,
+    RecycleItem, Settings, SettingsPatch, Stage, Stamp, State, TokenRef,
 };
 use proptest::prelude::*;
 
@@ -220,7 +220,7 @@ fn stage() -> impl Strategy<Value = Stage> {
 
 /// One change to a dump that was good.
 fn tamper() -> impl Strategy<Value = (u8, u64, Stage, Settings)> {
-    (0..27u8, number(), stage(), settings())
+    (0..28u8, number(), stage(), settings())
 }
 
 fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage, Settings)) {
@@ -256,9 +256,11 @@ fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage,
                 lane: (n % 256) as u8,
                 token: n,
                 entered_at_ms: n,
+                entered_version: n,
                 what: JournaledToken::Gone(Reason::Left),
             };
         }
+        25 => lane.live[0].entered_version = n,
         _ => {
             // A shard about to run out of numbers, which adds up all the same.
             lane.next_token = NUMBER_MAX - n % 4;
@@ -369,6 +371,21 @@ fn a_dump_that_contradicts_itself_is_refused() {
     let in_line = |l: &mut LineDump| l.gone[1].moved_to = Some((0, 2));
     assert_eq!(refused(in_line), "a token moved nowhere");
     assert_eq!(refused(|l| l.journal.swap(0, 1)), "not a journal");
+    let later = |l: &mut LineDump| l.lanes[0].live[0].entered_version = l.version + 1;
+    assert_eq!(refused(later), "entered at no version of the line");
+    let swapped = |l: &mut LineDump| l.lanes[0].live[1].entered_version = 1;
+    assert_eq!(refused(swapped), "entered out of order");
+    let itself = |l: &mut LineDump| match &mut l.journal[0] {
+        JournalEntry {
+            version,
+            what: Journaled::Token {
+                entered_version, ..
+            },
+            ..
+        } => *entered_version = *version,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(itself), "not a journal");
     let key = |l: &mut LineDump| l.lanes[0].live[1].key = Some((*b"b").into());
     assert_eq!(refused(key), "two live tokens of one key");
     let live = GoneDump {
@@ -395,6 +412,7 @@ fn seats_go_to_whoever_came_first_over_all_lanes() {
         token,
         key: None,
         entered_at_ms,
+        entered_version: 10 + token,
         stage: Stage::Waiting {
             seen_ms: entered_at_ms,
         },
@@ -404,6 +422,7 @@ fn seats_go_to_whoever_came_first_over_all_lanes() {
     let mut shard = Shard::with_shop(Limits::default(), Settings::new(1, 20));
     shard.enter().unwrap();
     let mut dump = shard.lines.dump();
+    dump.lines[0].version = 20;
     dump.lines[0].settings.lanes.push(lane_settings("vip"));
     let lanes = &mut dump.lines[0].lanes;
     lanes[0].live.extend([waiting(2, 10), waiting(3, 40)]);

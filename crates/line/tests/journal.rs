@@ -5,8 +5,8 @@ mod common;
 
 use common::Shard;
 use nowserving_line::{
-    Change, JOURNAL_KEPT, Journaled, JournaledToken, LaneSettings, Limits, Lines, OVERTAKERS_MAX,
-    OvertookBy, Reason, Refused, Settings, SettingsPatch,
+    Change, JOURNAL_KEPT, Journaled, JournaledToken, LaneSettings, Limits, Lines, MOVES_MAX,
+    OVERTAKERS_MAX, OvertookBy, Reason, Refused, Settings, SettingsPatch,
 };
 
 fn lane(name: &str, boost_ms: u64, absolute: bool) -> LaneSettings {
@@ -51,7 +51,7 @@ fn who_was_before_and_why() {
     }
     shard.leave(2).unwrap();
     let told = shard.line().explain(shard.at(3)).unwrap();
-    assert_eq!(told.own_lane_before, 2, "tokens 1 and 2");
+    assert_eq!(told.own_lane_before, 1, "token 2: 1 had its seat already");
     let by: Vec<_> = told
         .overtakers
         .iter()
@@ -143,4 +143,123 @@ fn it_is_bounded_and_read_in_pages() {
     assert_eq!(told.overtakers_total, JOURNAL_KEPT as u64 / 2);
     let restored = Lines::restore(shard.lines.dump()).unwrap();
     assert_eq!(restored.dump(), shard.lines.dump());
+}
+
+/// Gives the only seat back: who has it, as (lane in the table, number).
+fn give_back(shard: &mut Shard, (lane, token): (u8, u64)) {
+    let at = nowserving_line::TokenRef {
+        lane,
+        ..shard.at(token)
+    };
+    let line = common::shop();
+    shard
+        .apply(&nowserving_line::Op::Leave { line, at })
+        .unwrap();
+}
+
+fn by(told: &nowserving_line::Explanation) -> Vec<(&str, u64, OvertookBy)> {
+    let overtakers = told.overtakers.iter();
+    let by = overtakers.map(|o| (o.lane.as_str(), o.token, o.by));
+    by.collect()
+}
+
+/// A crowd that comes within one log entry has one time: what came first is in the versions.
+#[test]
+fn who_had_its_turn_before_it_entered_was_not_before_it() {
+    let settings = Settings::new(2, 20);
+    let mut shard = Shard::with_shop(Limits::default(), settings);
+    for _ in 0..4 {
+        shard.enter().unwrap();
+    }
+    let told = shard.line().explain(shard.at(3)).unwrap();
+    assert_eq!(told.own_lane_before, 0, "both had their seats already");
+    shard.leave(1).unwrap();
+    shard.leave(2).unwrap();
+    let told = shard.line().explain(shard.at(4)).unwrap();
+    assert_eq!((told.own_lane_before, told.overtakers_total), (1, 0));
+}
+
+#[test]
+fn overtaking_within_a_millisecond_is_overtaking() {
+    let mut shard = three_lanes(20);
+    shard.enter().unwrap();
+    shard.enter().unwrap();
+    shard.enter_in("vip").unwrap();
+    give_back(&mut shard, (0, 1));
+    let told = shard.line().explain(shard.at(2)).unwrap();
+    let boost = OvertookBy::Boost { ms: 59_000 };
+    assert_eq!(by(&told), [("vip", 1, boost)]);
+    assert_eq!((told.own_lane_before, told.overtakers_total), (0, 1));
+}
+
+#[test]
+fn a_tie_goes_to_the_lane_listed_first() {
+    let lanes = vec![lane("web", 0, false), lane("shop", 0, false)];
+    let settings = Settings {
+        lanes,
+        ..Settings::new(1, 20)
+    };
+    let mut shard = Shard::with_shop(Limits::default(), settings);
+    shard.enter().unwrap();
+    let tied = shard.enter_in("shop").unwrap().at;
+    shard.enter_in("web").unwrap();
+    shard.leave(1).unwrap();
+    let told = shard.line().explain(tied).unwrap();
+    assert_eq!(by(&told), [("web", 2, OvertookBy::ListedFirst)]);
+}
+
+#[test]
+fn who_is_moved_behind_somebody_later_was_overtaken_by_it() {
+    let mut shard = three_lanes(20);
+    shard.enter().unwrap();
+    let moved = shard.enter().unwrap().at;
+    shard.now_ms += 5;
+    shard.enter_in("vip").unwrap();
+    shard.now_ms += 5;
+    shard.move_to("normal", 2, "vip").unwrap();
+    give_back(&mut shard, (0, 1));
+    give_back(&mut shard, (1, 1));
+    let told = shard.line().explain(moved).unwrap();
+    assert_eq!(by(&told), [("vip", 1, OvertookBy::BehindItsLane)]);
+    assert_eq!((told.own_lane_before, told.overtakers_total), (0, 1));
+}
+
+/// Nothing of the gone is gone through for it: its story is in the journal.
+#[test]
+fn a_chain_of_moves_is_one_story_behind_a_full_memory() {
+    let settings = Settings {
+        lanes: vec![lane("normal", 0, false), lane("vip", 0, false)],
+        ..Settings::new(1, 20)
+    };
+    let mut shard = Shard::with_shop(Limits::default(), settings);
+    shard.enter().unwrap();
+    for token in 2..=65_000 {
+        shard.enter().unwrap();
+        shard.leave(token).unwrap();
+    }
+    let first = shard.enter().unwrap().at;
+    let (mut here, mut there, mut last) = ("normal", "vip", first.token);
+    for _ in 0..MOVES_MAX {
+        last = shard.move_to(here, last, there).unwrap().at.token;
+        std::mem::swap(&mut here, &mut there);
+    }
+    shard.leave(1).unwrap();
+    let story = |shard: &Shard| {
+        let told = shard.line().explain(first).unwrap();
+        assert_eq!((told.at.lane, told.at.token), (0, last));
+        assert_eq!((told.own_lane_before, told.overtakers_total), (0, 0));
+        let what = told.entries.iter().map(|entry| entry.what);
+        let moves = what.filter(|what| {
+            let Journaled::Token { what, .. } = what else {
+                panic!("not of a token");
+            };
+            matches!(what, JournaledToken::Moved { .. })
+        });
+        (moves.count(), told.entries.len(), told.cut)
+    };
+    assert_eq!(story(&shard), (MOVES_MAX, MOVES_MAX + 1, false), "it lives");
+    shard.leave(first.token).unwrap();
+    assert_eq!(story(&shard), (MOVES_MAX, MOVES_MAX + 2, false), "gone");
+    shard.lines = Lines::restore(shard.lines.dump()).unwrap();
+    assert_eq!(story(&shard), (MOVES_MAX, MOVES_MAX + 2, false), "restored");
 }

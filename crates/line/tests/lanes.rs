@@ -6,7 +6,7 @@ mod common;
 use common::{Shard, shop};
 use nowserving_line::{
     Change, Event, LANE_TABLE_MAX, LaneSettings, Limits, Lines, MOVES_MAX, Op, Reason, Refused,
-    Settings, SettingsPatch, State, TokenChange, TokenRef,
+    Settings, SettingsPatch, State, Status, TokenChange, TokenRef,
 };
 use proptest::prelude::*;
 
@@ -41,7 +41,12 @@ fn refused_field<T: std::fmt::Debug>(refused: Result<T, Refused>) -> &'static st
 
 /// Who got the seat last, as (lane in the table, number).
 fn newest(shard: &Shard) -> (u8, u64) {
-    let admitted = shard.events.iter().rev().find_map(|event| match event {
+    *admitted_now(shard).last().unwrap()
+}
+
+/// Who got a seat by the last operation.
+fn admitted_now(shard: &Shard) -> Vec<(u8, u64)> {
+    let admitted = shard.events.iter().filter_map(|event| match event {
         Event::Token {
             lane_id,
             token,
@@ -50,7 +55,7 @@ fn newest(shard: &Shard) -> (u8, u64) {
         } => Some((*lane_id, *token)),
         _ => None,
     });
-    admitted.unwrap()
+    admitted.collect()
 }
 
 fn leave(shard: &mut Shard, (lane, token): (u8, u64)) {
@@ -118,13 +123,25 @@ fn a_lane_of_its_own_limit_takes_who_is_admitted_at_once() {
     for token in 1..=3 {
         assert_eq!(shard.enter_in("vip").unwrap().at.token, token);
     }
-    assert_eq!(shard.enter_in("vip"), Err(Refused::LineFull));
+    let full = shard.enter_in("vip").unwrap_err();
+    let vip = "vip".try_into().unwrap();
+    assert_eq!(
+        full,
+        Refused::LaneFull {
+            lane: vip,
+            limit: 1
+        }
+    );
     let board = shard.board();
     assert_eq!(board.lanes[1].accepts_through, 3);
     assert_eq!(board.lanes[0].accepts_through, 9, "the line has room");
     assert_eq!(board.lanes[0].admitted_through, 0, "nothing is promised");
     shard.enter_in("normal").unwrap();
-    assert_eq!(shard.move_to("normal", 1, "vip"), Err(Refused::LineFull));
+    assert_eq!(shard.move_to("normal", 1, "vip"), Err(full));
+    for _ in 0..8 {
+        shard.enter_in("normal").unwrap();
+    }
+    assert_eq!(shard.enter_in("vip"), Err(Refused::LineFull), "all of it");
 }
 
 #[test]
@@ -204,7 +221,7 @@ fn who_is_moved_is_known_by_every_old_ticket() {
     leave(&mut shard, (0, 1));
     let last = shard.line().status(first, 0).unwrap();
     assert_eq!((last.at.token, last.state), (token, State::Admitted));
-    assert_eq!(shard.move_to("vip", 1, "vip"), Err(Refused::NotWaiting));
+    assert_eq!(shard.move_to(here, token, there), Err(Refused::NotWaiting));
     let claimed = shard.status_of(&Op::Claim {
         line: shop(),
         at: first,
@@ -221,13 +238,53 @@ fn who_is_moved_is_known_by_every_old_ticket() {
 }
 
 #[test]
+fn a_move_repeated_late_moves_nothing() {
+    let names = ["normal", "vip", "web"];
+    let mut shard = with_lanes(1, 20, names.map(|name| lane(name, 0)).into());
+    shard.enter().unwrap();
+    let first = shard.enter().unwrap().at;
+    shard.move_to("normal", 2, "vip").unwrap();
+    // By its first number, too.
+    let last = shard.move_to("normal", 2, "web").unwrap().at;
+    let moves = shard.line().counts().gone_for(Reason::Moved);
+    for restart in [false, true] {
+        if restart {
+            shard.lines = Lines::restore(shard.lines.dump()).unwrap();
+        }
+        for (from, token, to) in [
+            ("normal", 2, "vip"),
+            ("vip", 1, "web"),
+            ("normal", 2, "web"),
+        ] {
+            assert_eq!(shard.move_to(from, token, to).unwrap().at, last);
+            assert!(shard.events.is_empty(), "nothing is moved");
+        }
+    }
+    assert_eq!(shard.line().counts().gone_for(Reason::Moved), moves);
+    // By what it is now, or into a lane where it has not been since, it is another move.
+    let back = shard.move_to("web", 1, "vip").unwrap().at;
+    assert_eq!((back.lane, back.token), (1, 2));
+    assert_eq!(shard.move_to("normal", 2, "web").unwrap().at, back);
+    let home = shard.move_to("vip", 1, "normal").unwrap().at;
+    assert_eq!((home.lane, home.token), (0, 3));
+    assert_eq!(shard.line().status(first, 0).unwrap().at, home);
+}
+
+#[test]
 fn every_refusal_of_a_move() {
     let mut shard = with_lanes(1, 20, vec![lane("normal", 0), lane("vip", 0)]);
     shard.enter().unwrap();
     shard.enter().unwrap();
-    assert_eq!(refused_field(shard.move_to("nowhere", 2, "vip")), "lane");
-    assert_eq!(refused_field(shard.move_to("normal", 2, "nowhere")), "to");
-    assert_eq!(refused_field(shard.move_to("normal", 2, "normal")), "to");
+    let none = "no lane \"web\"; the line has normal, vip";
+    let refused = |refused: Result<Status, Refused>| refused.unwrap_err().to_string();
+    let text = refused(shard.enter_in("web"));
+    assert_eq!(text, format!("lane: {none}"));
+    let text = refused(shard.move_to("web", 2, "vip"));
+    assert_eq!(text, format!("lane: {none}"));
+    let text = refused(shard.move_to("normal", 2, "web"));
+    assert_eq!(text, format!("to: {none}"));
+    let text = refused(shard.move_to("normal", 2, "normal"));
+    assert_eq!(text, "to: it is in this lane already");
     assert_eq!(
         shard.move_to("normal", 3, "vip"),
         Err(Refused::TokenNotFound)
@@ -250,12 +307,15 @@ fn every_refusal_of_a_move() {
 struct Come {
     after_ms: u64,
     lane: usize,
-    /// A seat becomes free, too.
-    serve: bool,
+    /// This one of those who hold a seat gives it back, too.
+    serve: Option<usize>,
 }
 
 fn come() -> impl Strategy<Value = Come> {
-    (0..400u64, 0..3usize, prop::bool::weighted(0.4)).prop_map(|(after_ms, lane, serve)| Come {
+    // Often several in one millisecond.
+    let after_ms = prop_oneof![1 => Just(0), 2 => 0..400u64];
+    let serve = prop::option::weighted(0.4, 0..4usize);
+    (after_ms, 0..3usize, serve).prop_map(|(after_ms, lane, serve)| Come {
         after_ms,
         lane,
         serve,
@@ -266,40 +326,44 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_000) })]
 
     /// Somebody who entered later is admitted earlier only if it entered less later than its boost
-    /// is larger, or just that much later, in a lane listed before.
+    /// is larger, or just that much later, in a lane listed before. So it is in lanes that are not
+    /// absolute; those that are overtake without bound.
     #[test]
     fn the_published_overtaking_bound(
+        seats in 1..5u32,
         boosts in prop::collection::vec(0..2_000u64, 3),
         coming in prop::collection::vec(come(), 1..60),
     ) {
         let names = ["a", "b", "c"];
         let set = names.iter().zip(&boosts).map(|(name, boost_ms)| lane(name, *boost_ms));
-        let mut shard = with_lanes(1, 1_000, set.collect());
-        let mut entered_ms = std::collections::BTreeMap::new();
-        let mut order = Vec::new();
+        let mut shard = with_lanes(seats, 1_000, set.collect());
+        // In the order of entering, with the time.
+        let mut entered: Vec<((u8, u64), i64)> = Vec::new();
+        let mut holders: Vec<(u8, u64)> = Vec::new();
         for come in coming {
             shard.now_ms += come.after_ms;
             let at = shard.enter_in(names[come.lane]).unwrap().at;
-            entered_ms.insert((at.lane, at.token), shard.now_ms as i64);
-            if let Some(holder) = order.last().copied().filter(|_| come.serve) {
+            entered.push(((at.lane, at.token), shard.now_ms as i64));
+            let mut admitted = admitted_now(&shard);
+            if let Some(holder) = come.serve.filter(|_| !holders.is_empty()) {
+                let holder = holders.swap_remove(holder % holders.len());
                 leave(&mut shard, holder);
+                admitted.extend(admitted_now(&shard));
             }
-            order.extend(shard.line().live_from((0, 0)).filter_map(|(lane, token, live)| {
-                let new = live.state() == State::Admitted && !order.contains(&(lane, token));
-                new.then_some((lane, token))
-            }).collect::<Vec<_>>());
-            let holder = *order.last().unwrap();
-            let waiting = shard.line().live_from((0, 0)).filter(|(_, _, live)| live.seen_ms().is_some());
-            let boost = |lane: u8| boosts[usize::from(lane)] as i64;
-            for (lane, token, _) in waiting.filter(|_| order.len() > 1) {
-                // At the time of the last admission only; who came since was not overtaken.
-                let later_ms = entered_ms[&holder] - entered_ms[&(lane, token)];
-                let more_ms = boost(holder.0) - boost(lane);
-                let by_place = holder.0 < lane || holder.0 == lane && holder.1 < token;
-                prop_assert!(
-                    later_ms < more_ms || later_ms <= more_ms && by_place || later_ms <= 0,
-                    "{holder:?} before {:?}", (lane, token)
-                );
+            holders.extend(&admitted);
+            prop_assert!(holders.len() <= seats as usize);
+            for first in admitted {
+                let place = entered.iter().position(|(id, _)| *id == first).unwrap();
+                let first_ms = entered[place].1;
+                let boost = |lane: u8| boosts[usize::from(lane)] as i64;
+                for ((lane, token), entered_ms) in &entered[..place] {
+                    let live = shard.line().live(*lane, *token);
+                    if live.is_some_and(|live| live.state() == State::Waiting) {
+                        let (later_ms, more_ms) = (first_ms - entered_ms, boost(first.0) - boost(*lane));
+                        let tie = later_ms == more_ms && first.0 < *lane;
+                        prop_assert!(later_ms < more_ms || tie, "{first:?} before {:?}", (lane, token));
+                    }
+                }
             }
         }
     }

@@ -16,12 +16,16 @@ mod command;
 mod movement;
 #[path = "model/naive.rs"]
 mod naive;
+#[path = "model/naive_moves.rs"]
+mod naive_moves;
 #[path = "model/naive_ops.rs"]
 mod naive_ops;
 #[path = "model/rules.rs"]
 mod rules;
 #[path = "model/shard.rs"]
 mod shard;
+#[path = "model/story.rs"]
+mod story;
 
 use std::collections::BTreeMap;
 
@@ -45,6 +49,8 @@ struct Run {
     other: Lines,
     naive: Naive,
     index: u64,
+    /// The operation's place in its entry; `None` if the next one begins another entry.
+    op_no: Option<u32>,
     now_ms: u64,
     seen: BTreeMap<LineName, Seen>,
     /// Versions and epochs of a name only grow, over all its incarnations.
@@ -62,13 +68,19 @@ impl Run {
                 ..Naive::default()
             },
             index: 0,
+            op_no: None,
             now_ms: 10_000,
             seen: BTreeMap::new(),
             newest: BTreeMap::new(),
         }
     }
 
-    fn step(&mut self, line: usize, command: &Command) {
+    /// `joins`: if it can, it goes into the entry of the one before.
+    fn step(&mut self, line: usize, command: &Command, joins: bool) {
+        let clock = matches!(command, Command::Clock { .. });
+        if !joins || clock {
+            self.op_no = None;
+        }
         let line = LineName::try_from(LINES[line]).unwrap();
         if let Command::Clock { forward, .. } = command {
             self.now_ms += u64::from(*forward);
@@ -80,21 +92,34 @@ impl Run {
             Some(op) => self.apply(op, back, &mut events),
             None => self.restart(),
         }
+        if clock || op.is_none() {
+            // An entry has one time, and a dump is taken between entries.
+            self.op_no = None;
+        }
         check::against_recount(&self.lines, &self.naive);
         self.seen = movement::movement(&self.seen, &self.lines, op.as_ref(), &events);
         self.over_incarnations(&events);
     }
 
     fn apply(&mut self, op: &Op, back: bool, events: &mut Vec<Event>) {
-        self.index += 1;
+        let op_no = match self.op_no {
+            Some(op_no) => op_no + 1,
+            None => {
+                self.index += 1;
+                self.naive.begin_entry();
+                7
+            }
+        };
+        self.op_no = Some(op_no);
         // A new leader's clock can start behind: the shard's must not follow.
         let now_ms = if back { self.now_ms / 2 } else { self.now_ms };
         let stamp = Stamp {
             index: self.index,
-            op_no: 7,
+            op_no,
             now_ms,
         };
-        let (mut expected_events, incarnation) = (Vec::new(), self.index * 4_096 + 7);
+        let (mut expected_events, incarnation) =
+            (Vec::new(), self.index * 4_096 + u64::from(op_no));
         let before = self.lines.dump();
         let foreseen = self.foreseen(op);
         let reply = self.lines.apply(stamp, op, events);
@@ -202,7 +227,7 @@ impl Run {
                 return;
             };
             let line = LINES.iter().position(|line| **line == *job).unwrap();
-            self.step(line, &Command::Step);
+            self.step(line, &Command::Step, false);
         }
         panic!("a job never ends");
     }
@@ -222,10 +247,10 @@ proptest! {
     ) {
         let mut run = Run::new();
         for line in 0..LINES.len() {
-            run.step(line, &Command::Create { seats, queue_limit });
+            run.step(line, &Command::Create { seats, queue_limit }, false);
         }
-        for (line, command) in &commands {
-            run.step(*line, command);
+        for (line, command, joins) in &commands {
+            run.step(*line, command, *joins);
         }
         run.finish();
     }

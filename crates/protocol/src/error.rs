@@ -185,7 +185,9 @@ impl From<line::Refused> for ApiError {
             Refused::LineExists => error(Code::LineExists),
             Refused::LineNotEmpty => error(Code::LineNotEmpty),
             Refused::LineClosed => error(Code::LineClosed),
-            Refused::LineFull => error(Code::LineFull).retry_after_ms(LINE_FULL_RETRY_AFTER_MS),
+            Refused::LineFull | Refused::LaneFull { .. } => {
+                error(Code::LineFull).retry_after_ms(LINE_FULL_RETRY_AFTER_MS)
+            }
             // Without a time: units come back when somebody fails to complete, if ever.
             Refused::SoldOut => error(Code::SoldOut),
             Refused::TokenNotFound => error(Code::TokenNotFound),
@@ -317,6 +319,13 @@ mod tests {
             Some("forgotten")
         );
         assert_eq!(ApiError::not_leader(Some(2)).leader, Some(2));
+        let vip = line::LaneName::try_from("vip").unwrap();
+        let full = ApiError::from(line::Refused::LaneFull {
+            lane: vip,
+            limit: 5,
+        });
+        assert_eq!(full.code, Code::LineFull);
+        assert_eq!(full.message, "the lane vip is full: its queue_limit is 5");
         let sold_out = ApiError::from(line::Refused::SoldOut);
         assert_eq!(
             (sold_out.code, sold_out.retry_after_ms),

@@ -120,10 +120,9 @@ pub struct Explained {
     pub token: u64,
     /// When it entered, on the service clock; null if that is forgotten, and then so is the rest.
     pub entered_at_ms: Option<u64>,
-    /// How many of its own lane, with smaller numbers, were admitted since it entered and before it.
+    /// How many of its own lane who had entered before it were admitted since, and before it.
     pub own_lane_before: u64,
-    /// Who of other lanes was admitted before it and had entered later, oldest first; the first
-    /// 256 of them.
+    /// Who was admitted before it and had entered later, oldest first; the first 256 of them.
     pub overtakers: Vec<OvertakerReply>,
     /// How many those are, also those not listed.
     pub overtakers_total: u64,
@@ -146,8 +145,8 @@ pub struct OvertakerReply {
     /// The line's version right after that.
     pub version: u64,
     /// Why it came first: `absolute` (its lane was), `boost` (its lane's was larger, by
-    /// `boost_ms`), or `behind_its_lane`: the one explained stood behind somebody of its lane whose
-    /// turn it was not yet.
+    /// `boost_ms`), `listed_first` (they tied, and its lane is listed first), or `behind_its_lane`:
+    /// the one explained stood behind somebody of its lane whose turn it was not yet.
     pub by: String,
     /// With `boost`: by how much it was larger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -214,7 +213,7 @@ fn lane_id(line: &line::Line, name: &LaneName) -> Result<u8, ApiError> {
     let found = lanes.find(|(_, lane)| *lane == name);
     found
         .map(|(id, _): (u8, _)| id)
-        .ok_or_else(|| ApiError::bad_request("lane: a lane of the line"))
+        .ok_or_else(|| line.no_lane("lane", name).into())
 }
 
 fn lane_name(line: &line::Line, id: u8) -> LaneName {
@@ -253,6 +252,7 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
         token,
         entered_at_ms,
         what,
+        ..
     } = entry.what
     else {
         return reply;
@@ -297,6 +297,7 @@ impl From<Overtaker> for OvertakerReply {
         let (by, boost_ms) = match overtaker.by {
             OvertookBy::Absolute => ("absolute", None),
             OvertookBy::Boost { ms } => ("boost", Some(ms)),
+            OvertookBy::ListedFirst => ("listed_first", None),
             OvertookBy::BehindItsLane => ("behind_its_lane", None),
         };
         OvertakerReply {

@@ -19,12 +19,14 @@ pub(crate) fn journal_to_pb(entry: &JournalEntry) -> pb::JournalEntry {
         lane,
         token,
         entered_at_ms,
+        entered_version,
         what,
     } = entry.what
     {
         pb.lane = lane.into();
         pb.token = token;
         pb.entered_at_ms = entered_at_ms;
+        pb.entered_version = entered_version;
         pb.what = Some(match what {
             JournaledToken::Admitted { absolute, boost_ms } => {
                 What::Admitted(pb::JournalAdmitted { absolute, boost_ms })
@@ -56,6 +58,7 @@ pub(crate) fn journal_from_pb(entry: pb::JournalEntry) -> Result<JournalEntry, M
             lane: lane_from_pb(entry.lane)?,
             token: entry.token,
             entered_at_ms: entry.entered_at_ms,
+            entered_version: entry.entered_version,
             what,
         },
     };

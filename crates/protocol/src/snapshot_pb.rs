@@ -134,6 +134,7 @@ fn live_to_pb(live: LiveDump) -> pb::LiveToken {
         token: live.token,
         key: live.key.map(Into::into),
         entered_at_ms: live.entered_at_ms,
+        entered_version: live.entered_version,
         stage: Some(stage),
         moved_from: live.moved_from.into_iter().map(token_to_pb).collect(),
         told: live.told.map(told_to_pb),
@@ -167,6 +168,7 @@ fn live_from_pb(live: pb::LiveToken) -> Result<LiveDump, Malformed> {
         // A copy, so that a key does not hold on to the whole file.
         key: live.key.map(|key| key[..].into()),
         entered_at_ms: live.entered_at_ms,
+        entered_version: live.entered_version,
         stage,
         moved_from,
         told: live.told.map(told_from_pb),

@@ -76,8 +76,8 @@ fn explain(explained: &Explained, entries: &[JournalEntryReply], output: &Output
         None => "not admitted".to_owned(),
     };
     let mut text = format!(
-        "{name} entered at {}, {until}\nbefore it: {} of its own lane, by their numbers; {} of \
-         other lanes who had entered later",
+        "{name} entered at {}, {until}\nbefore it: {} of its own lane, by their numbers; {} who \
+         had entered later",
         clock(entered_at_ms),
         explained.own_lane_before,
         explained.overtakers_total,
@@ -126,6 +126,7 @@ fn because(overtaker: &OvertakerReply, explained: &Explained) -> String {
     match (overtaker.by.as_str(), overtaker.boost_ms) {
         ("absolute", _) => "its lane was absolute".to_owned(),
         ("boost", Some(ms)) => format!("its lane's boost was larger by {}", duration(ms)),
+        ("listed_first", _) => "they tied, and its lane is listed first".to_owned(),
         ("behind_its_lane", _) => {
             format!("those before {token} in {own} were not first yet")
         }

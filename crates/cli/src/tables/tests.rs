@@ -262,7 +262,7 @@ fn a_journal_says_who_came_before_and_why() {
         "more with --after 60",
         "vip 3 entered at 1970-01-01 00:00:00.000, admitted 18 min 10 s later",
         "12 of its own lane",
-        "3 of other lanes who had entered later",
+        "3 who had entered later",
         "its lane was absolute",
         "1 min 30 s",
         "and 2 more",

@@ -42,7 +42,7 @@ const CHECKOUT_MAX_MS: u64 = 3_600_000;
 pub struct BadField {
     /// The field, as the contract names it.
     pub field: &'static str,
-    /// What it must be, in words.
+    /// What it must be, or what is wrong with it, in words.
     pub limit: String,
 }
 

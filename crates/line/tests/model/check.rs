@@ -2,15 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use nowserving_line::{
-    Explanation, JournalEntry, Journaled, JournaledToken, Line, LineName, Lines, OvertookBy,
-    Reason, Refused, State, TokenRef,
-};
+use nowserving_line::{Line, LineName, Lines, Reason, Refused, State, TokenRef};
 
-use crate::LIMITS;
 use crate::command::{KEYS, key};
-use crate::naive::{Id, NaiveLine, Tok, UNIT};
+use crate::naive::{Id, NaiveLine, UNIT};
 use crate::shard::Naive;
+use crate::story;
 
 /// Everything about the shard, against the model.
 pub fn against_recount(lines: &Lines, naive: &Naive) {
@@ -92,7 +89,7 @@ fn line_against_recount(line: &Line, model: &NaiveLine, naive: &Naive) {
             assert_eq!(status, Err(Refused::TicketInvalid));
         }
     }
-    journal(line, model);
+    story::journal(line, model, naive.gone_kept);
     pace(model);
 }
 
@@ -189,70 +186,6 @@ fn holes(line: &Line, model: &NaiveLine, id: Id, position: u64) {
         last = to;
     }
     assert_eq!(id.1 - through - missing, position, "by holes");
-}
-
-fn journal(line: &Line, model: &NaiveLine) {
-    let kept: Vec<JournalEntry> = line.journal_after(0).copied().collect();
-    let all = &model.journal;
-    let newest = &all[all.len().saturating_sub(LIMITS.journal_kept)..];
-    assert_eq!(kept, newest, "journal");
-    for id in model.tokens.keys() {
-        let Ok(told) = line.explain(at(line, *id)) else {
-            panic!("no explanation of {id:?}");
-        };
-        assert!(
-            told.overtakers
-                .iter()
-                .all(|by| Some(by.entered_at_ms) > told.entered_at_ms)
-        );
-        let boosted = model.settings.lanes.len() > 1 || model.table.len() > 1;
-        assert!(boosted || told.overtakers.is_empty(), "{told:?}");
-        let by_boost = told.overtakers.iter().filter_map(|by| match by.by {
-            OvertookBy::Boost { ms } => Some((by.entered_at_ms, ms)),
-            _ => None,
-        });
-        for (entered_at_ms, ms) in by_boost {
-            assert!(
-                entered_at_ms - told.entered_at_ms.unwrap() <= ms,
-                "the bound"
-            );
-        }
-        if !told.cut {
-            explanation(&told, model, *id);
-        }
-    }
-}
-
-/// Who was admitted before it, of a token that was never moved.
-fn explanation(told: &Explanation, model: &NaiveLine, id: Id) {
-    let was_moved = |t: &Tok| t.moved_to == Some(id);
-    if model.tokens[&id].moved_to.is_some() || model.tokens.values().any(was_moved) {
-        return;
-    }
-    let entered_ms = model.tokens[&id].entered_at_ms;
-    let (mut of_others, mut of_own, mut mine) = (0, 0, 0);
-    for entry in &model.journal {
-        let Journaled::Token {
-            lane,
-            token,
-            entered_at_ms,
-            what,
-        } = entry.what
-        else {
-            continue;
-        };
-        mine += usize::from((lane, token) == id);
-        let admitted = matches!(what, JournaledToken::Admitted { .. });
-        if mine > 0 || !admitted {
-            continue;
-        }
-        of_own += u64::from(lane == id.0 && token < id.1 && entry.at_ms >= entered_ms);
-        of_others += u64::from(lane != id.0 && entered_at_ms > entered_ms);
-    }
-    assert_eq!(told.own_lane_before, of_own, "before {id:?}");
-    assert_eq!(told.overtakers_total, of_others, "overtook {id:?}");
-    assert_eq!(told.entered_at_ms, Some(entered_ms));
-    assert_eq!(told.entries.is_empty(), mine == 0);
 }
 
 /// Between any two admissions under one rate there were no more than it allows.

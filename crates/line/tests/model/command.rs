@@ -162,8 +162,8 @@ fn configure() -> impl Strategy<Value = Command> {
         )
 }
 
-/// One command, and for which of the lines.
-pub fn command() -> impl Strategy<Value = (usize, Command)> {
+/// One command, for which of the lines, and whether it shares an entry with the one before.
+pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
     let lane = prop::option::weighted(0.5, rules::lane());
     let enter = (prop::option::of(0..KEYS), lane);
     let enter = enter.prop_map(|(key, lane)| Command::Enter { key, lane });
@@ -185,7 +185,8 @@ pub fn command() -> impl Strategy<Value = (usize, Command)> {
         2 => Just(Command::Restart),
     ];
     // Mostly one line, so that it gets somewhere; the other sees that they don't touch.
-    (prop_oneof![6 => Just(0), 1 => Just(1usize)], command)
+    let line = prop_oneof![6 => Just(0), 1 => Just(1usize)];
+    (line, command, prop::bool::weighted(0.4))
 }
 
 impl Command {
@@ -200,7 +201,7 @@ impl Command {
                 lane: lane.map(|lane| LANES[lane].try_into().unwrap()),
             },
             Command::Move { pick, to } => {
-                let (lane, token) = now.map_or((0, 1), |now| fold(now, *pick));
+                let (lane, token) = now.map_or((0, 1), |now| moved_or_not(now, *pick));
                 let name = now.and_then(|now| now.table.get(usize::from(lane)));
                 Op::Move {
                     line,
@@ -309,6 +310,17 @@ fn fold(line: &NaiveLine, pick: u16) -> Id {
         let lane = pick % (line.table.len() + 1);
         let token = pick as u64 / 5 % (line.issued(lane as u8) + 3);
         (lane as u8, token)
+    }
+}
+
+/// Often one that was moved before.
+fn moved_or_not(line: &NaiveLine, pick: u16) -> Id {
+    let tokens = line.tokens.iter();
+    let moved = tokens.filter(|(_, t)| t.moved_to.is_some());
+    let moved: Vec<Id> = moved.map(|(id, _)| *id).collect();
+    match usize::from(pick).checked_rem(moved.len()) {
+        Some(newest) if pick.is_multiple_of(3) => moved[moved.len() - 1 - newest],
+        _ => fold(line, pick),
     }
 }
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use nowserving_line::{
-    Event, JournalEntry, Journaled, JournaledToken, LaneName, LaneSettings, LineChange, LineName,
-    Phase, Reason, Refused, Settings, Stage, State, TokenChange, TokenRef,
+    Event, JournalEntry, JournaledToken, LaneName, LaneSettings, LineName, Phase, Reason, Refused,
+    Settings, Stage, State, TokenChange, TokenRef,
 };
 
 /// Lane (its place in the table) and number.
@@ -15,6 +15,7 @@ pub type Id = (u8, u64);
 pub struct Tok {
     pub key: Option<Vec<u8>>,
     pub entered_at_ms: u64,
+    pub entered_version: u64,
     pub seen_ms: u64,
     pub deadline_ms: u64,
     pub claimed_at_ms: u64,
@@ -26,6 +27,35 @@ pub struct Tok {
     pub released: bool,
     pub moved_to: Option<Id>,
     pub called: bool,
+    /// The how-manieth to enter; one that was moved did not enter again.
+    pub entered_no: usize,
+    /// How many of the lane it was in were admitted while it waited, of those who entered before.
+    pub before: u64,
+    /// Who was admitted while it waited and had entered after it.
+    pub overtaken_by: Vec<Id>,
+}
+
+impl Tok {
+    pub fn newcomer(key: Option<&[u8]>, now_ms: u64) -> Self {
+        Self {
+            key: key.map(Into::into),
+            entered_at_ms: now_ms,
+            entered_version: 0,
+            seen_ms: now_ms,
+            deadline_ms: 0,
+            claimed_at_ms: 0,
+            epoch: None,
+            state: State::Waiting,
+            reason: None,
+            gone_no: None,
+            released: false,
+            moved_to: None,
+            called: false,
+            entered_no: 0,
+            before: 0,
+            overtaken_by: Vec::new(),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -41,6 +71,7 @@ pub struct NaiveLine {
     pub table: Vec<LaneName>,
     pub tokens: BTreeMap<Id, Tok>,
     pub gone: usize,
+    pub entered: usize,
     /// Billionths of an admission that are saved up.
     pub saved: u128,
     /// When tokens were admitted since the rate was last set.
@@ -203,6 +234,21 @@ impl NaiveLine {
         room
     }
 
+    /// Which limit it is, if the lane has no room.
+    pub fn full(&self, lane: u8, set: &LaneSettings) -> Refused {
+        let without = LaneSettings {
+            queue_limit: None,
+            ..set.clone()
+        };
+        match set.queue_limit {
+            Some(limit) if self.room(lane, &without) > 0 => Refused::LaneFull {
+                lane: set.name.clone(),
+                limit,
+            },
+            _ => Refused::LineFull,
+        }
+    }
+
     /// Also of a lane that was removed.
     pub fn admitted_through(&self, lane: u8) -> u64 {
         let listed = self.lanes();
@@ -280,44 +326,6 @@ impl NaiveLine {
         })
     }
 
-    pub fn event(&mut self, id: Id, what: TokenChange, at_ms: u64, events: Events<'_>) {
-        self.version += 1;
-        events.push(Event::Token {
-            line: self.name.clone(),
-            incarnation: self.incarnation,
-            version: self.version,
-            at_ms,
-            lane: self.table[usize::from(id.0)].clone(),
-            lane_id: id.0,
-            token: id.1,
-            what,
-        });
-    }
-
-    pub fn line_event(&mut self, what: LineChange, at_ms: u64, events: Events<'_>) {
-        self.version += 1;
-        events.push(Event::Line {
-            line: self.name.clone(),
-            incarnation: self.incarnation,
-            version: self.version,
-            at_ms,
-            what,
-        });
-    }
-
-    pub fn note(&mut self, id: Id, what: JournaledToken, at_ms: u64) {
-        self.journal.push(JournalEntry {
-            version: self.version,
-            at_ms,
-            what: Journaled::Token {
-                lane: id.0,
-                token: id.1,
-                entered_at_ms: self.tokens[&id].entered_at_ms,
-                what,
-            },
-        });
-    }
-
     /// The number is the next of its lane.
     pub fn issue(&mut self, lane: u8, tok: Tok) -> Id {
         let id = (lane, self.issued(lane) + 1);
@@ -339,6 +347,7 @@ impl NaiveLine {
             let tok = self.tokens.get_mut(&id).unwrap();
             tok.state = State::Admitted;
             tok.deadline_ms = deadline_ms;
+            self.note_turn(id);
             self.event(id, TokenChange::Admitted, now_ms, events);
             let (_, set) = self.lanes().into_iter().find(|(l, _)| *l == id.0).unwrap();
             let (absolute, boost_ms) = (set.absolute, set.boost_ms);

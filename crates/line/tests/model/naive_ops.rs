@@ -1,14 +1,14 @@
 //! The operations on the naive line.
 
 use nowserving_line::{
-    BadField, JournalEntry, Journaled, JournaledToken, LaneName, LineChange, Op, Phase, Reason,
-    RecycleItem, Refused, Settings, SettingsPatch, State, TokenChange, TokenRef,
+    BadField, JournalEntry, Journaled, LaneName, LineChange, Op, Phase, Reason, RecycleItem,
+    Refused, Settings, SettingsPatch, State, TokenChange,
 };
 
 use crate::naive::{Answer, Events, Id, NaiveLine, Tok};
 use crate::shard::Entry;
 
-fn bad(field: &'static str) -> Refused {
+pub fn bad(field: &'static str) -> Refused {
     BadField::new(field, "").into()
 }
 
@@ -157,25 +157,10 @@ impl NaiveLine {
             return Err(Refused::SoldOut);
         }
         if next > accepts_through {
-            return Err(Refused::LineFull);
+            return Err(self.full(lane, &set));
         }
-        let id = self.issue(
-            lane,
-            Tok {
-                key: key.map(Into::into),
-                entered_at_ms: now_ms,
-                seen_ms: now_ms,
-                deadline_ms: 0,
-                claimed_at_ms: 0,
-                epoch: None,
-                state: State::Waiting,
-                reason: None,
-                gone_no: None,
-                released: false,
-                moved_to: None,
-                called: false,
-            },
-        );
+        let id = self.issue(lane, Tok::newcomer(key, now_ms));
+        self.note_entered(id);
         if self.count(State::Waiting) == 1 {
             self.admit(1, now_ms, entry.events);
         }
@@ -315,72 +300,6 @@ impl NaiveLine {
             self.end(id, Reason::Completed, now_ms, events);
             self.admit(1, now_ms, events);
         }
-    }
-
-    pub fn move_token(
-        &mut self,
-        (lane, token): (&LaneName, u64),
-        to: &LaneName,
-        kept: usize,
-        entry: &mut Entry<'_>,
-    ) -> Result<Answer, Refused> {
-        let from = self.place(lane).ok_or_else(|| bad("lane"))?;
-        let mut lanes = self.lanes().into_iter();
-        let to = lanes.find(|(_, set)| set.name == *to);
-        let (to, set) = to.ok_or_else(|| bad("to"))?;
-        if !self.tokens.contains_key(&(from, token)) {
-            return Err(Refused::TokenNotFound);
-        }
-        let id = self.resolve((from, token), kept);
-        let tok = self.tokens[&id].clone();
-        let moves = self.moves(id);
-        match tok.state {
-            State::Gone => {
-                let reason = tok.reason.filter(|_| self.remembers(&tok, kept));
-                return Err(Refused::TokenGone(reason));
-            }
-            _ if self.phase() == Phase::Closed => return Err(Refused::LineClosed),
-            _ if id.0 == to && id != (from, token) => return Ok(Answer::Token(id)),
-            _ if id.0 == to => return Err(bad("to")),
-            State::Waiting => {}
-            _ => return Err(Refused::NotWaiting),
-        }
-        if moves >= 16 {
-            return Err(bad("token"));
-        }
-        if set
-            .queue_limit
-            .is_some_and(|n| self.waiting(to).len() as u64 >= n.into())
-        {
-            return Err(Refused::LineFull);
-        }
-        let called = false;
-        let new = self.issue(to, Tok { called, ..tok });
-        let old = self.tokens.get_mut(&id).unwrap();
-        old.state = State::Gone;
-        old.reason = Some(Reason::Moved);
-        old.moved_to = Some(new);
-        let what = TokenChange::Moved {
-            to_lane: set.name,
-            to: TokenRef {
-                incarnation: self.incarnation,
-                lane: new.0,
-                token: new.1,
-            },
-        };
-        self.event(id, what, entry.now_ms, entry.events);
-        let (to_lane, to) = new;
-        self.note(id, JournaledToken::Moved { to_lane, to }, entry.now_ms);
-        Ok(Answer::Token(new))
-    }
-
-    fn moves(&self, mut id: Id) -> usize {
-        let mut moves = 0;
-        while let Some((old, _)) = self.tokens.iter().find(|(_, t)| t.moved_to == Some(id)) {
-            id = *old;
-            moves += 1;
-        }
-        moves
     }
 }
 

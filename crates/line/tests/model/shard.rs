@@ -14,6 +14,8 @@ pub struct Naive {
     pub version_floor: u64,
     pub epoch_floor: u64,
     pub work_max: u32,
+    /// Of the entry that is being applied.
+    pub work_left: u32,
     pub gone_kept: usize,
 }
 
@@ -26,6 +28,11 @@ pub struct Entry<'a> {
 }
 
 impl Naive {
+    /// What comes now is in another log entry.
+    pub fn begin_entry(&mut self) {
+        self.work_left = self.work_max;
+    }
+
     pub fn apply(
         &mut self,
         incarnation_of_new: u64,
@@ -40,7 +47,7 @@ impl Naive {
         self.now_ms += passed_ms;
         let mut entry = Entry {
             now_ms: self.now_ms,
-            work: self.work_max,
+            work: self.work_left,
             events,
         };
         let name = match op {
@@ -62,6 +69,7 @@ impl Naive {
         let line = line.ok_or(Refused::LineNotFound)?;
         let mut answer = on_line(line, op, self.gone_kept, &mut entry)?;
         line.settle(&mut entry);
+        self.work_left = entry.work;
         match &mut answer {
             Answer::Line { version, .. } => *version = line.version,
             Answer::Remaining(remaining) => *remaining = line.live(),
@@ -98,6 +106,7 @@ impl Naive {
             table: settings.lanes.iter().map(|set| set.name.clone()).collect(),
             tokens: BTreeMap::new(),
             gone: 0,
+            entered: 0,
             saved: u128::from(full) * UNIT,
             admissions: Vec::new(),
             journal: Vec::new(),

@@ -1,0 +1,86 @@
+//! Moves on the naive line.
+
+use nowserving_line::{
+    JournaledToken, LaneName, Phase, Reason, Refused, State, TokenChange, TokenRef,
+};
+
+use crate::naive::{Answer, Id, NaiveLine, Tok};
+use crate::naive_ops::bad;
+use crate::shard::Entry;
+
+impl NaiveLine {
+    pub fn move_token(
+        &mut self,
+        (lane, token): (&LaneName, u64),
+        to: &LaneName,
+        kept: usize,
+        entry: &mut Entry<'_>,
+    ) -> Result<Answer, Refused> {
+        let from = self.place(lane).ok_or_else(|| bad("lane"))?;
+        let mut lanes = self.lanes().into_iter();
+        let to = lanes.find(|(_, set)| set.name == *to);
+        let (to, set) = to.ok_or_else(|| bad("to"))?;
+        if !self.tokens.contains_key(&(from, token)) {
+            return Err(Refused::TokenNotFound);
+        }
+        let id = self.resolve((from, token), kept);
+        let tok = self.tokens[&id].clone();
+        let moves = self.moves(id);
+        match tok.state {
+            State::Gone => {
+                let reason = tok.reason.filter(|_| self.remembers(&tok, kept));
+                return Err(Refused::TokenGone(reason));
+            }
+            _ if self.phase() == Phase::Closed => return Err(Refused::LineClosed),
+            _ if self.was_moved_into((from, token), to) => return Ok(Answer::Token(id)),
+            _ if id.0 == to => return Err(bad("to")),
+            State::Waiting => {}
+            _ => return Err(Refused::NotWaiting),
+        }
+        if moves >= 16 {
+            return Err(bad("token"));
+        }
+        if set
+            .queue_limit
+            .is_some_and(|n| self.waiting(to).len() as u64 >= n.into())
+        {
+            return Err(Refused::LaneFull {
+                lane: set.name,
+                limit: set.queue_limit.unwrap(),
+            });
+        }
+        let called = false;
+        let new = self.issue(to, Tok { called, ..tok });
+        let old = self.tokens.get_mut(&id).unwrap();
+        old.state = State::Gone;
+        old.reason = Some(Reason::Moved);
+        old.moved_to = Some(new);
+        let what = TokenChange::Moved {
+            to_lane: set.name,
+            to: TokenRef {
+                incarnation: self.incarnation,
+                lane: new.0,
+                token: new.1,
+            },
+        };
+        self.event(id, what, entry.now_ms, entry.events);
+        let (to_lane, to) = new;
+        self.note(id, JournaledToken::Moved { to_lane, to }, entry.now_ms);
+        Ok(Answer::Token(new))
+    }
+
+    /// Whether it was in this lane since it had the number `id`.
+    fn was_moved_into(&self, id: Id, lane: u8) -> bool {
+        let to = self.tokens[&id].moved_to;
+        to.is_some_and(|to| to.0 == lane || self.was_moved_into(to, lane))
+    }
+
+    fn moves(&self, mut id: Id) -> usize {
+        let mut moves = 0;
+        while let Some((old, _)) = self.tokens.iter().find(|(_, t)| t.moved_to == Some(id)) {
+            id = *old;
+            moves += 1;
+        }
+        moves
+    }
+}

@@ -1,0 +1,130 @@
+//! What is told of what happened: events, the journal, and who was before whom. That is noted when it
+//! happens, and not found out from the journal later.
+
+use nowserving_line::{
+    Event, Explanation, JournalEntry, Journaled, JournaledToken, Line, LineChange, OvertookBy,
+    State, TokenChange,
+};
+
+use crate::LIMITS;
+use crate::check;
+use crate::naive::{Events, Id, NaiveLine};
+
+impl NaiveLine {
+    pub fn event(&mut self, id: Id, what: TokenChange, at_ms: u64, events: Events<'_>) {
+        self.version += 1;
+        events.push(Event::Token {
+            line: self.name.clone(),
+            incarnation: self.incarnation,
+            version: self.version,
+            at_ms,
+            lane: self.table[usize::from(id.0)].clone(),
+            lane_id: id.0,
+            token: id.1,
+            what,
+        });
+    }
+
+    pub fn line_event(&mut self, what: LineChange, at_ms: u64, events: Events<'_>) {
+        self.version += 1;
+        events.push(Event::Line {
+            line: self.name.clone(),
+            incarnation: self.incarnation,
+            version: self.version,
+            at_ms,
+            what,
+        });
+    }
+
+    pub fn note(&mut self, id: Id, what: JournaledToken, at_ms: u64) {
+        self.journal.push(JournalEntry {
+            version: self.version,
+            at_ms,
+            what: Journaled::Token {
+                lane: id.0,
+                token: id.1,
+                entered_at_ms: self.tokens[&id].entered_at_ms,
+                entered_version: self.tokens[&id].entered_version,
+                what,
+            },
+        });
+    }
+
+    /// A newcomer is the next one to have entered.
+    pub fn note_entered(&mut self, id: Id) {
+        self.entered += 1;
+        let tok = self.tokens.get_mut(&id).unwrap();
+        tok.entered_no = self.entered;
+        tok.entered_version = self.version;
+    }
+
+    /// Everybody who still waits sees who had its turn first.
+    pub fn note_turn(&mut self, id: Id) {
+        let entered_no = self.tokens[&id].entered_no;
+        let all = self.tokens.iter_mut();
+        for (other, tok) in all.filter(|(_, t)| t.state == State::Waiting) {
+            if tok.entered_no < entered_no {
+                tok.overtaken_by.push(id);
+            } else if other.0 == id.0 {
+                tok.before += 1;
+            }
+        }
+    }
+
+    /// What a token is now, also if the line has forgotten.
+    fn last(&self, mut id: Id) -> Id {
+        while let Some(to) = self.tokens[&id].moved_to {
+            id = to;
+        }
+        id
+    }
+}
+
+/// The journal and every explanation from it.
+pub fn journal(line: &Line, model: &NaiveLine, gone_kept: usize) {
+    let kept: Vec<JournalEntry> = line.journal_after(0).copied().collect();
+    let all = &model.journal;
+    let newest = &all[all.len().saturating_sub(LIMITS.journal_kept)..];
+    assert_eq!(kept, newest, "journal");
+    for id in model.tokens.keys() {
+        let Ok(told) = line.explain(check::at(line, *id)) else {
+            panic!("no explanation of {id:?}");
+        };
+        reasons(&told);
+        if !told.cut {
+            explanation(line, &told, model, *id);
+        }
+        let last = model.last(*id);
+        if !told.cut && model.resolve(*id, gone_kept) == last {
+            let of = |entry: &JournalEntry| match entry.what {
+                Journaled::Configured => false,
+                Journaled::Token { lane, token, .. } => model.last((lane, token)) == last,
+            };
+            let all = all.iter().filter(|entry| of(entry));
+            assert!(all.eq(&told.entries), "the story of {id:?}");
+        }
+    }
+}
+
+fn reasons(told: &Explanation) {
+    for by in &told.overtakers {
+        let later_ms = by.entered_at_ms - told.entered_at_ms.unwrap();
+        if let OvertookBy::Boost { ms } = by.by {
+            assert!(later_ms < ms, "the bound");
+        }
+    }
+}
+
+fn explanation(line: &Line, told: &Explanation, model: &NaiveLine, id: Id) {
+    let tok = &model.tokens[&model.last(id)];
+    assert_eq!(told.entered_at_ms, Some(tok.entered_at_ms));
+    assert_eq!(told.own_lane_before, tok.before, "before {id:?}");
+    let overtakers = told.overtakers.iter().map(|by| {
+        let mut names = line.lane_names();
+        let lane = names.position(|name| *name == by.lane).unwrap();
+        (lane as u8, by.token)
+    });
+    let overtakers: Vec<Id> = overtakers.collect();
+    assert_eq!(overtakers, tok.overtaken_by, "overtook {id:?}");
+    assert_eq!(told.overtakers_total, overtakers.len() as u64);
+}
