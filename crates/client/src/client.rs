@@ -87,7 +87,12 @@ impl Client {
                     async_nats::ConnectErrorKind::ServerParse => Kind::BadArgument,
                     _ => Kind::Connection,
                 };
-                Error::new(kind, format!("NATS at {servers}: {error}"))
+                // What can't be read as servers may be a part of a password with a comma in it.
+                let message = match kind {
+                    Kind::BadArgument => format!("not a list of NATS servers: {error}"),
+                    _ => format!("NATS at {servers}: {error}"),
+                };
+                Error::new(kind, message)
             })?;
         Client::from_nats(nats, options)
     }

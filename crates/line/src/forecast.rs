@@ -17,14 +17,14 @@ const WINDOW_RELEASES_MIN: u64 = 8;
 const WINDOW_RELEASES_MAX: u64 = 4_096;
 /// Forecasts begin after so many windows: before, the first to leave say little about the rest.
 const WINDOWS_WARM: usize = 3;
-/// A window that is slow to end counts at most like so many others: should the departures stop,
+/// A window that is slow to end counts at most like so many others: should the departures get slow,
 /// forecasts rise, but one stuck seat does not take them away with it.
 const SLOW_WINDOWS_MAX: u64 = 3;
 /// No shorter pause is taken for an end of departures, however quick the seats: machines pause too.
 const STALLED_MS_MIN: u64 = 10_000;
 /// Older attrition counts half when so many have left meanwhile.
 const LEAVES_KEPT: u64 = 512;
-/// Older arrivals count half after so long.
+/// Older arrivals count half after so long; after a pause of this they begin anew.
 const ARRIVALS_KEPT_MS: u64 = 240_000;
 /// Where the spread starts: the 90 % point of a normal distribution.
 const SPREAD_START_MICRO: u64 = 1_281_552;
@@ -73,7 +73,7 @@ pub struct Forecast {
     pub windows: [Window; FORECAST_WINDOWS],
     /// The window that is being filled.
     pub current: Window,
-    /// The time that seats were held since the last one was given back, summed over the seats.
+    /// The time that seats were held since one was last given or given back, summed over the seats.
     pub quiet_seat_ms: u64,
     /// Waiting tokens that left or were idle …
     pub leaves: u64,
@@ -102,8 +102,10 @@ pub struct Arrivals {
     pub count: u64,
     /// Counted from here (service clock).
     pub since_ms: u64,
-    /// When the first of all came (service clock).
+    /// When the first of them came after a pause (service clock).
     pub began_ms: u64,
+    /// When the last one did.
+    pub last_ms: u64,
 }
 
 impl Forecast {
@@ -155,11 +157,11 @@ impl Forecast {
     /// A seat was given back. Who is thrown out by an operator says nothing of how long seats are
     /// held.
     pub(crate) fn released(&mut self, reason: Reason, seats: u32) {
+        self.quiet_seat_ms = 0;
         if matches!(reason, Reason::Closed | Reason::Kicked) {
             self.current = Window::default();
             return;
         }
-        self.quiet_seat_ms = 0;
         self.current.releases += 1;
         let full = u64::from(seats) / 4;
         if self.current.releases >= full.clamp(WINDOW_RELEASES_MIN, WINDOW_RELEASES_MAX) {
@@ -167,6 +169,12 @@ impl Forecast {
             self.windows[FORECAST_WINDOWS - 1] = self.current;
             self.current = Window::default();
         }
+    }
+
+    /// A seat was given. In a busy line it was given back a moment ago; in an idle one, who has
+    /// forgotten a seat there must not be taken for a stop of what begins now.
+    pub(crate) fn seated(&mut self) {
+        self.quiet_seat_ms = 0;
     }
 
     /// Departures have stopped: none for so long that it can't be chance. Of `held` seats one
@@ -265,16 +273,28 @@ impl Forecast {
 
 impl Arrivals {
     pub(crate) fn one_more(&mut self, now_ms: u64) {
-        if self.count == 0 {
-            self.since_ms = now_ms;
-            self.began_ms = now_ms;
+        let pause_ms = now_ms.saturating_sub(self.last_ms);
+        if self.count == 0 || pause_ms > ARRIVALS_KEPT_MS {
+            *self = Self {
+                count: 0,
+                since_ms: now_ms,
+                began_ms: now_ms,
+                last_ms: now_ms,
+            };
         }
+        self.last_ms = self.last_ms.max(now_ms);
         self.count += 1;
         let counted_ms = now_ms.saturating_sub(self.since_ms);
         if counted_ms > ARRIVALS_KEPT_MS {
             self.count = self.count.div_ceil(2);
             self.since_ms = now_ms - counted_ms / 2;
         }
+    }
+
+    /// Whether a lane can have counted this.
+    pub(crate) fn is_sane(&self) -> bool {
+        let in_order = self.began_ms <= self.since_ms && self.since_ms <= self.last_ms;
+        in_order && self.count.max(self.last_ms) <= NUMBER_MAX
     }
 
     /// For how long ahead the rate means anything: as long as they have been coming. What rushed

@@ -6,7 +6,7 @@
 use crate::lane::Lane;
 use crate::line::Line;
 use crate::order::order_key;
-use crate::{TIMEOUT_MS_MAX, Window};
+use crate::{TIMEOUT_MS_MAX, Told, Window};
 
 /// What is never known better than this, as a part of the whole: people change.
 const DOUBT: f64 = 0.03;
@@ -26,6 +26,19 @@ pub(crate) struct Foreseen {
     pub(crate) sigma_ms: f64,
     /// How long a seat is held.
     pub(crate) hold_ms: f64,
+    /// Departures have stopped: the times are those of before, good for how often to ask and not to
+    /// be told.
+    pub(crate) stalled: bool,
+}
+
+impl Foreseen {
+    /// What is told: the median and the 90 % point. What is too large saturates.
+    pub(crate) fn told(&self) -> Option<Told> {
+        (!self.stalled).then_some(Told {
+            eta_ms: self.eta_ms as u32,
+            eta_p90_ms: self.eta_p90_ms as u32,
+        })
+    }
 }
 
 /// Another lane's share in a wait: those in it who go first, and those still to come.
@@ -42,7 +55,7 @@ impl Line {
     pub fn newcomer_eta_ms(&self, lane: u8, now_ms: u64) -> Option<u64> {
         let last = self.lanes.get(usize::from(lane))?.waiting.len();
         let foreseen = self.foresee(lane, last + 1, now_ms, now_ms)?;
-        Some(foreseen.eta_ms as u64)
+        Some(foreseen.told()?.eta_ms.into())
     }
 
     /// How good the line's forecasts have been so far.
@@ -79,7 +92,13 @@ impl Line {
             places = position as f64 + overtaken;
             wait_ms = self.wait_ms(places, measured, now_ms)?;
         }
-        self.with_spread(places, wait_ms, measured.unwrap_or_default())
+        let measured = measured.unwrap_or_default();
+        let foreseen = self.with_spread(places, wait_ms, measured)?;
+        let stalled = self.free() == 0 && self.forecast.is_stalled(measured, self.held(), now_ms);
+        Some(Foreseen {
+            stalled,
+            ..foreseen
+        })
     }
 
     fn with_spread(&self, places: f64, wait_ms: f64, measured: Window) -> Option<Foreseen> {
@@ -94,6 +113,7 @@ impl Line {
             eta_p90_ms: wait_ms + spread * sigma_ms,
             sigma_ms,
             hold_ms: measured.seat_ms as f64 / releases,
+            stalled: false,
         };
         (foreseen.eta_p90_ms <= FORESEE_MS_MAX).then_some(foreseen)
     }
@@ -102,7 +122,7 @@ impl Line {
     fn wait_ms(&self, places: f64, measured: Option<Window>, now_ms: u64) -> Option<f64> {
         let from_free = places - self.free() as f64;
         let seats_ms = if from_free > 0.0 {
-            self.seats_ms(from_free, measured?, now_ms)?
+            self.seats_ms(from_free, measured?)
         } else {
             0.0
         };
@@ -117,17 +137,14 @@ impl Line {
         Some(seats_ms.max(paced_ms))
     }
 
-    /// Until so many seats have become free; none while departures have stopped.
-    fn seats_ms(&self, places: f64, measured: Window, now_ms: u64) -> Option<f64> {
+    /// Until so many seats have become free.
+    fn seats_ms(&self, places: f64, measured: Window) -> f64 {
         let held = self.held();
-        if self.forecast.is_stalled(measured, held, now_ms) {
-            return None;
-        }
         let per_ms = measured.releases as f64 / (measured.seat_ms as f64).max(1.0);
         let seats = u64::from(self.settings.seats);
         // After `seats` was lowered: nobody is admitted for those who leave until as many are left.
         let over_ms = held.saturating_sub(seats) as f64 / (per_ms * held.max(1) as f64);
-        Some(over_ms + self.thinned_ms(places, per_ms * seats as f64))
+        over_ms + self.thinned_ms(places, per_ms * seats as f64)
     }
 
     /// Until so many have gone ahead at this rate, when of those who wait some give up: they leave

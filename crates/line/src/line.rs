@@ -119,6 +119,7 @@ impl Line {
         let call_ahead = u64::from(self.settings.call_ahead);
         let foreseen = place
             .and_then(|place| self.foresee(at.lane, place.ahead + 1, place.entered_at_ms, now_ms));
+        let told = foreseen.and_then(|foreseen| foreseen.told());
         let entered_at_ms = place.map(|place| place.entered_at_ms);
         let gone_epoch = gone.flatten().and_then(|gone| gone.epoch);
         Ok(Status {
@@ -129,8 +130,8 @@ impl Line {
             position: shown,
             position_capped: position != shown,
             ahead: shown.map(|shown| shown.saturating_sub(1)),
-            eta_ms: foreseen.map(|foreseen| foreseen.eta_ms as u64),
-            eta_p90_ms: foreseen.map(|foreseen| foreseen.eta_p90_ms as u64),
+            eta_ms: told.map(|told| told.eta_ms.into()),
+            eta_p90_ms: told.map(|told| told.eta_p90_ms.into()),
             call_ahead: position.is_some_and(|position| position <= call_ahead),
             admitted_through: self.admitted_through(at.lane, lane),
             epoch: seated.and_then(Live::epoch).or(gone_epoch),

@@ -38,12 +38,13 @@ impl Line {
         };
         let waits = matches!(live.stage, Stage::Waiting { .. });
         let moves = live.moved_from.len();
-        // Asked again, maybe late: it was moved there before, and maybe further since.
-        if was_moved_into(to_id, live, asked, at) {
-            return Ok(at);
-        }
         if at.lane == to_id {
-            return Err(BadField::new("to", "it is in this lane already").into());
+            // By an old number it is asked again: it was moved there before.
+            return if at == asked {
+                Err(BadField::new("to", "it is in this lane already").into())
+            } else {
+                Ok(at)
+            };
         }
         if !waits {
             return Err(Refused::NotWaiting);
@@ -101,15 +102,4 @@ impl Line {
         self.journal_token((at.lane, at.token), entered, what, turn.now_ms);
         Ok(self.token_ref(to_id, to))
     }
-}
-
-/// Whether it was in this lane since it had the number `asked`. A move that names an old number moves
-/// what that is by then, so it can have made any of the later ones.
-fn was_moved_into(lane: u8, live: &Live, asked: TokenRef, at: TokenRef) -> bool {
-    let was = live.moved_from.iter().copied();
-    let was = was.chain([(at.lane, at.token)]);
-    let mut since = was
-        .skip_while(|id| *id != (asked.lane, asked.token))
-        .skip(1);
-    since.any(|(later, _)| later == lane)
 }

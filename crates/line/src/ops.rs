@@ -5,7 +5,7 @@ use crate::gone::Gone;
 use crate::line::{Found, Line};
 use crate::transition::{Ended, Turn};
 use crate::{
-    BadField, Journaled, KEY_BYTES_MAX, LaneName, LineChange, Live, Phase, RECYCLE_MAX, Token, Told,
+    BadField, Journaled, KEY_BYTES_MAX, LaneName, LineChange, Live, Phase, RECYCLE_MAX, Token,
 };
 use crate::{Reason, RecycleItem, Refused, Settings, SettingsPatch, Stage, TokenChange};
 
@@ -103,11 +103,7 @@ impl Line {
         let into = self.lanes.get(usize::from(lane));
         let position = into.map_or(1, |lane| lane.waiting.len());
         let foreseen = self.foresee(lane, position, now_ms, now_ms);
-        let told = foreseen.map(|foreseen| Told {
-            // What is too large saturates.
-            eta_ms: foreseen.eta_ms as u32,
-            eta_p90_ms: foreseen.eta_p90_ms as u32,
-        });
+        let told = foreseen.and_then(|foreseen| foreseen.told());
         self.forecast.told(told);
         let lane = self.lanes.get_mut(usize::from(lane));
         if let Some(live) = lane.and_then(|lane| lane.live.get_mut(&token)) {

@@ -140,8 +140,7 @@ impl Line {
         require(called, "called ahead of issue")?;
         lane.called_through = dump.called_through;
         let arrivals = dump.arrivals;
-        let largest = arrivals.count.max(arrivals.since_ms).max(arrivals.began_ms);
-        require(largest <= NUMBER_MAX, "a number out of range")?;
+        require(arrivals.is_sane(), "arrivals as no lane has them")?;
         lane.arrivals = dump.arrivals;
         let (mut last, mut last_entered) = (0, 0);
         for live in dump.live {

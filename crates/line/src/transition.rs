@@ -120,6 +120,7 @@ impl Line {
             told = live.told.take();
         }
         self.admitted += 1;
+        self.forecast.seated();
         if let Some(told) = told {
             let wait_ms = turn.now_ms.saturating_sub(entered.0);
             self.forecast.judge(told, wait_ms, self.waiting());

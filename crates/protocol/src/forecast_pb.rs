@@ -70,6 +70,7 @@ pub(crate) fn arrivals_to_pb(arrivals: Arrivals) -> pb::Arrivals {
         count: arrivals.count,
         since_ms: arrivals.since_ms,
         began_ms: arrivals.began_ms,
+        last_ms: arrivals.last_ms,
     }
 }
 
@@ -78,6 +79,7 @@ pub(crate) fn arrivals_from_pb(arrivals: pb::Arrivals) -> Arrivals {
         count: arrivals.count,
         since_ms: arrivals.since_ms,
         began_ms: arrivals.began_ms,
+        last_ms: arrivals.last_ms,
     }
 }
 

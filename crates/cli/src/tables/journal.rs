@@ -76,8 +76,8 @@ fn explain(explained: &Explained, entries: &[JournalEntryReply], output: &Output
         None => "not admitted".to_owned(),
     };
     let mut text = format!(
-        "{name} entered at {}, {until}\nbefore it: {} of its own lane, by their numbers; {} who \
-         had entered later",
+        "{name} entered at {}, {until}\nbefore it: {} of its own lane, who had entered earlier; {} \
+         who had entered later",
         clock(entered_at_ms),
         explained.own_lane_before,
         explained.overtakers_total,

@@ -32,8 +32,8 @@ impl NaiveLine {
                 return Err(Refused::TokenGone(reason));
             }
             _ if self.phase() == Phase::Closed => return Err(Refused::LineClosed),
-            _ if self.was_moved_into((from, token), to) => return Ok(Answer::Token(id)),
-            _ if id.0 == to => return Err(bad("to")),
+            _ if id.0 == to && id == (from, token) => return Err(bad("to")),
+            _ if id.0 == to => return Ok(Answer::Token(id)),
             State::Waiting => {}
             _ => return Err(Refused::NotWaiting),
         }
@@ -67,12 +67,6 @@ impl NaiveLine {
         let (to_lane, to) = new;
         self.note(id, JournaledToken::Moved { to_lane, to }, entry.now_ms);
         Ok(Answer::Token(new))
-    }
-
-    /// Whether it was in this lane since it had the number `id`.
-    fn was_moved_into(&self, id: Id, lane: u8) -> bool {
-        let to = self.tokens[&id].moved_to;
-        to.is_some_and(|to| to.0 == lane || self.was_moved_into(to, lane))
     }
 
     fn moves(&self, mut id: Id) -> usize {

@@ -22,7 +22,8 @@ pub async fn connect(
     let servers: Servers = urls.parse()?;
     let addresses = servers.urls().iter().map(|url| url.parse::<ServerAddr>());
     let addresses = addresses.collect::<Result<Vec<_>, _>>().map_err(|error| {
-        anyhow::anyhow!("nats: {servers} is not a list of server URLs: {error}")
+        // Without the text: a comma in a password would put half of it there.
+        anyhow::anyhow!("nats: not a list of server URLs: {error}")
     })?;
     let options = match servers.login() {
         Some(Login::User { user, password }) => {

@@ -108,6 +108,14 @@ pub async fn over_crashes(cluster: &mut Cluster) -> Result<()> {
     pace::over_a_crash(cluster).await?;
     forecasts::over_a_crash(cluster).await?;
     let api = cluster.api().clone();
+    // As many entries as make a snapshot due, on each node since it was last started.
+    let settings = json!({"seats": 1, "queue_limit": 1});
+    api.admin("crash-filler", "create", settings).await?;
+    for _ in 0..60 {
+        let status = api.enter("crash-filler", "k").await?;
+        let ticket = json!({"ticket": status["ticket"]});
+        api.ok("crash-filler", "leave", ticket).await?;
+    }
     for id in cluster.ids() {
         eventually("a snapshot", Duration::from_secs(30), async || {
             Ok((snapshots::written(cluster, id).await? > 0.0).then_some(()))
