@@ -93,7 +93,7 @@ impl Line {
     }
 
     /// A token as its holder may see it; of one that was moved, what it is now. `now_ms` is only
-    /// shown. O(log waiting), no scan.
+    /// shown. O(log waiting), no scan; see `benches/status.rs`.
     ///
     /// [`Refused::TicketInvalid`] if this line never issued it; a gone token has a status.
     pub fn status(&self, at: TokenRef, now_ms: u64) -> Result<Status, Refused> {

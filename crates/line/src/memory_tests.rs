@@ -82,6 +82,9 @@ fn check_sizes(shop: &Shop) {
     assert_eq!(lane.live.len(), in_line);
     assert_eq!(line.keys.len(), in_line);
     assert!(lane.waiting.chunks() <= 12, "{}", lane.waiting.chunks());
+    // Room is given back once less than a quarter of it is used, but for some in each chunk.
+    let room = lane.waiting.room();
+    assert!(room <= 4 * in_line + 12 * 8, "{room}");
     assert!(line.gone.len() <= crate::GONE_KEPT);
     assert!(shop.lines.agenda.is_empty());
 }

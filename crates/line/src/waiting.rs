@@ -132,6 +132,12 @@ impl WaitingSet {
         self.chunks.len()
     }
 
+    /// For how many times there is room, for the same.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.chunks.iter().map(|c| c.entered_ms.capacity()).sum()
+    }
+
     /// Adds a number larger than any before it. (Numbers are issued in order and nobody goes back
     /// to waiting, so nothing else is needed; anything else is ignored.)
     pub(crate) fn push(&mut self, token: Token, entered_at_ms: u64) {
