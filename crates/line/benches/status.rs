@@ -4,8 +4,8 @@
 //! all that wait, in an order that jumps about: to that comes what memory costs, as a long line does
 //! not fit the processor's caches.
 //!
-//! `few` is the same at 100 and at 1,000,000, within what measurements differ by; `all` takes about
-//! twice as long there (it was four to five times while polls went through the tree of the live).
+//! `few` is the same at 100 and at 1,000,000, within what measurements differ by; `all` takes 2 to 2.5
+//! times as long there (it was four to five while polls went through the tree of the live).
 //! Most of the difference is one read: when the token entered, 8 MB of times for a million. Large
 //! pages take a quarter off it. To get rid of it these would have to be so small that caches keep
 //! them, and then could not hold every time.
