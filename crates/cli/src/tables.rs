@@ -278,8 +278,8 @@ fn forecast(record: &ForecastReply) -> String {
     };
     let within_15: u64 = record.off_by_percent.iter().take(2).sum();
     format!(
-        "\nforecasts: told to {} of those who had to wait; of {} admitted since, {} waited what \
-         they were told by 15 %, {} no longer than the p90",
+        "\nforecasts: told to {} of those who had to wait; {} of these were admitted since: for {} \
+         it was right by 15 %, {} waited no longer than the p90",
         percent(record.told, record.told + record.untold),
         record.judged,
         percent(within_15, record.judged),

@@ -152,8 +152,12 @@ fn forecasts(run: &Run) -> Result<String, BadPlot> {
         Some((seconds(told_ms), seconds(wait_ms)))
     });
     let dots = thinned(known.collect(), DOTS_MAX);
+    let title = match dots.is_empty() {
+        true => "Forecast against truth: nobody was told one on entering",
+        false => "Forecast against truth, of those told one on entering",
+    };
     let words = Words {
-        title: "Forecast against truth, of those told one on entering".to_owned(),
+        title: title.to_owned(),
         x: "eta_ms told, seconds",
         y: "waited, seconds",
     };
@@ -285,5 +289,5 @@ fn whole(value: &f64) -> String {
 
 /// Where an axis ends: a little past the largest, and never nowhere.
 fn end(values: impl Iterator<Item = f64>) -> f64 {
-    values.fold(0.0, f64::max).max(1.0) * 1.03
+    values.fold(0.0, f64::max).max(10.0) * 1.03
 }

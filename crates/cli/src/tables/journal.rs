@@ -127,8 +127,11 @@ fn because(overtaker: &OvertakerReply, explained: &Explained) -> String {
         ("absolute", _) => "its lane was absolute".to_owned(),
         ("boost", Some(ms)) => format!("its lane's boost was larger by {}", duration(ms)),
         ("listed_first", _) => "they tied, and its lane is listed first".to_owned(),
+        ("behind_its_lane", _) if overtaker.lane == *own => {
+            format!("a move had put {token} behind it")
+        }
         ("behind_its_lane", _) => {
-            format!("those before {token} in {own} were not first yet")
+            format!("those before {token} in {own} were not first yet, or the boosts were others")
         }
         (other, _) => other.to_owned(),
     }

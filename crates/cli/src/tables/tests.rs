@@ -144,8 +144,8 @@ fn a_lines_settings_stand_under_their_names() {
         "25 numbers issued; gone: 3 completed",
         "12 tokens still to be ended",
         "token_events",
-        "told to 80 % of those who had to wait; of 10 admitted since, 60 %",
-        "90 % no longer than the p90",
+        "told to 80 % of those who had to wait; 10 of these were admitted since: for 60 %",
+        "90 % waited no longer than the p90",
     ] {
         assert!(text.contains(words), "{words}:\n{text}");
     }
