@@ -128,7 +128,7 @@ fn read_setting<'de, A: MapAccess<'de>>(
     }
 }
 
-/// Reads one value into its place, where nothing may stand yet.
+/// Reads one value, or null, into its place.
 fn set<'de, A, V>(
     map: &mut A,
     field: &'static str,
@@ -139,10 +139,24 @@ where
     A: MapAccess<'de>,
     V: Visitor<'de>,
 {
+    fill(map, field, OrNull(visitor), place)
+}
+
+/// Reads one value into its place, where nothing may stand yet.
+fn fill<'de, A, S>(
+    map: &mut A,
+    field: &'static str,
+    seed: S,
+    place: &mut Option<S::Value>,
+) -> Result<(), A::Error>
+where
+    A: MapAccess<'de>,
+    S: DeserializeSeed<'de>,
+{
     if place.is_some() {
         return Err(A::Error::duplicate_field(field));
     }
-    *place = Some(map.next_value_seed(OrNull(visitor))?);
+    *place = Some(map.next_value_seed(seed)?);
     Ok(())
 }
 

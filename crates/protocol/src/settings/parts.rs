@@ -10,7 +10,7 @@ use nowserving_line::{
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 
 use super::reply::PerSecondVisitor;
-use super::set;
+use super::{fill, set};
 use crate::wire::{BoolVisitor, NameVisitor, WholeVisitor};
 
 const BURST: WholeVisitor<u32> = WholeVisitor {
@@ -199,7 +199,7 @@ impl Visitor<'_> for PhaseVisitor {
     }
 }
 
-/// Reads a part that cannot be null into its place, where nothing may stand yet.
+/// Reads a part that cannot be null into its place.
 fn need<'de, A, V>(
     map: &mut A,
     field: &'static str,
@@ -210,11 +210,7 @@ where
     A: MapAccess<'de>,
     V: Visitor<'de>,
 {
-    if place.is_some() {
-        return Err(A::Error::duplicate_field(field));
-    }
-    *place = Some(map.next_value_seed(Needed(visitor))?);
-    Ok(())
+    fill(map, field, Needed(visitor), place)
 }
 
 struct Needed<V>(V);
