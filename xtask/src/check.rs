@@ -31,6 +31,17 @@ pub fn run(only: &[String]) -> Result<ExitCode> {
     steps.step("doc-tests", || {
         cargo(&["test", "--locked", "--workspace", "--doc", "--quiet"])
     });
+    // Each once, and without a clock: that they still do what they measure.
+    steps.step("benches", || {
+        cargo(&[
+            "test",
+            "--locked",
+            "-p",
+            "nowserving-line",
+            "--bench",
+            "status",
+        ])
+    });
     steps.step("model-bites", model_bites);
     steps.step("deny", deny);
     Ok(if steps.summary() {

@@ -31,7 +31,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Runs every check: fmt, tidy, clippy, all tests, doc tests, and that the model test bites
+    /// Runs every check: fmt, tidy, clippy, all tests, doc tests, the benchmark once, and that the model test bites
     Test {
         /// Runs only the steps whose name contains this word; may be given several times
         #[arg(long)]
