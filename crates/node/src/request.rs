@@ -27,8 +27,8 @@ pub struct ReplyTo {
     /// How to pass the request on if it turns out that this node does not lead; `None`: it is
     /// refused then.
     pub plain: Option<Box<Plain>>,
-    /// Another node may have taken this request too, and it must not be done twice: that this node
-    /// does not lead then says nothing about its outcome.
+    /// Another node may have taken this request too: that this one does not lead, or cannot pass
+    /// it on, then says nothing about its outcome.
     pub doubtful: bool,
 }
 

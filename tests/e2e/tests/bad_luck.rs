@@ -1,10 +1,12 @@
 //! The answers to bad luck: `outcome_unknown`, `not_leader`, `overloaded` and `unavailable`, which
 //! no request brings about in a cluster that is well. Here nodes stand still (SIGSTOP) or die.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use async_nats::StatusCode;
 use futures::StreamExt;
 use nowserving_e2e::{Api, Cluster, Format, Route, eventually, pointers};
 use nowserving_protocol::error::Code;
@@ -16,6 +18,8 @@ use crate::crash::insist;
 
 /// Each of these hangs on who is first. Mostly the first try does.
 const PATIENCE: Duration = Duration::from_secs(40);
+/// Nothing more comes by then: longer than the deadline of a request.
+const QUIET: Duration = Duration::from_millis(2_500);
 /// A node passes on this many requests at once, and refuses what comes beyond.
 const UNDER_WAY_MAX: usize = 4_096;
 const FLOOD: usize = UNDER_WAY_MAX + 1_000;
@@ -118,6 +122,60 @@ async fn told_by_the_old_leader(
         }
     }
     Ok(None)
+}
+
+/// Once those that are left listen for a dead leader, somebody listens at any moment, also as the
+/// next one takes over. Asked on the shard's subject, and without waiting for answers, which are
+/// held back until somebody leads.
+pub async fn somebody_listens(cluster: &mut Cluster) -> Result<()> {
+    let line = "heard";
+    let api = by_shard(cluster, Format::Json);
+    api.admin(line, "create", json!({"seats": 1, "queue_limit": 100}))
+        .await?;
+    let ticket = api.enter(line, "a").await?["ticket"].clone();
+    let subject = subject(cluster, line, "status");
+    let body = encode(Format::Json, &json!({"ticket": ticket}))?;
+    let leader = cluster.leader_of(line).await?;
+    let inbox = api.client().new_inbox();
+    let mut answers = api.subscribe(format!("{inbox}.*")).await?;
+    cluster.process(leader)?.kill().await?;
+    let done = Cell::new(false);
+    let ask = async {
+        for nth in 0.. {
+            if done.get() {
+                break;
+            }
+            let reply = format!("{inbox}.{nth:06}");
+            let body = body.clone().into();
+            let client = api.client();
+            client
+                .publish_with_reply(subject.clone(), reply, body)
+                .await?;
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        api.settle().await
+    };
+    let follow = async {
+        insist(&api, line, "status", &json!({"ticket": ticket})).await?;
+        // By now the survivors know who leads, and none listens any more for want of a leader.
+        insist(&api, line, "enter", &json!({"key": "b"})).await?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        done.set(true);
+        anyhow::Ok(())
+    };
+    tokio::try_join!(ask, follow)?;
+    let mut heard = BTreeMap::new();
+    while let Ok(Some(answer)) = tokio::time::timeout(QUIET, answers.next()).await {
+        let unheard = answer.status == Some(StatusCode::NO_RESPONDERS);
+        heard.insert(answer.subject.to_string(), !unheard);
+    }
+    // The server takes requests in the order they were sent in. The first may have been heard
+    // by who led before and was not gone yet.
+    let mut after: Vec<bool> = heard.into_values().skip_while(|heard| *heard).collect();
+    after.dedup();
+    ensure!(after.len() <= 2, "heard, and then unheard again: {after:?}");
+    cluster.start_node(leader).await?;
+    cluster.wait_ready().await
 }
 
 /// A node without a quorum keeps requests open until their deadline, so many and no more: the rest
@@ -237,6 +295,7 @@ fn encode(format: Format, body: &Value) -> Result<Vec<u8>> {
 }
 
 fn decode(format: Format, payload: &[u8]) -> Result<Value> {
+    ensure!(!payload.is_empty(), "nobody listens");
     Ok(match format {
         Format::Json => serde_json::from_slice(payload)?,
         Format::MsgPack => rmp_serde::from_slice(payload)?,

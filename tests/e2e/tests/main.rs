@@ -219,6 +219,7 @@ async fn a_graceful_stop_and_a_pause() -> Result<()> {
         crash::pause_longer_than_a_lease(cluster).await?;
         bad_luck::nobody_knows_the_outcome(cluster).await?;
         bad_luck::the_leader_is_another(cluster).await?;
+        bad_luck::somebody_listens(cluster).await?;
         bad_luck::too_much_to_do(cluster).await
     })
     .await

@@ -97,7 +97,16 @@ impl Forwarder {
                         .send(reply.subject.as_ref(), answer.headers, answer.payload)
                         .await;
                 }
-                Err(error) => forwarder.responder.refuse(&reply, error).await,
+                Err(error) => {
+                    let nothing_happened =
+                        matches!(error.code, Code::Overloaded | Code::Unavailable);
+                    let error = if nothing_happened && reply.doubtful && writes(reply.op) {
+                        outcome_unknown()
+                    } else {
+                        error
+                    };
+                    forwarder.responder.refuse(&reply, error).await;
+                }
             }
         });
     }
@@ -111,7 +120,7 @@ impl Forwarder {
             let random = random_u64().map_err(|_| unavailable())?;
             plain.payload = with_key(&plain.payload, &format!("auto-{random:016x}"))?;
         }
-        let writes = !matches!(reply.op, "status" | "find" | "info" | "show" | "journal");
+        let writes = writes(reply.op);
         let repeatable = is_repeatable(reply.op);
         let mut maybe_done = false;
         loop {
@@ -174,6 +183,11 @@ impl Forwarder {
 /// repetition (`line_exists`).
 pub fn is_repeatable(op: &str) -> bool {
     !matches!(op, "create" | "configure" | "delete")
+}
+
+/// Whether a request changes anything.
+fn writes(op: &str) -> bool {
+    !matches!(op, "status" | "find" | "info" | "show" | "journal")
 }
 
 /// Whether an answer refuses for want of room, without looking at the log.

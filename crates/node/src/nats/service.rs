@@ -2,6 +2,7 @@
 //! comes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_nats::{Client, Message, Subscriber};
@@ -41,9 +42,11 @@ pub struct Service {
     pub stall: Arc<Stall>,
 }
 
-/// For how long a node that led goes on listening on its shard's subjects. A request that the server
-/// routed before it saw us leave would be lost: async-nats forgets a subscription when it sends the
-/// server word, not when the server has it. By the end of this the next leader listens too.
+/// For how long a node goes on listening on the subjects of a shard that it led, or that nobody
+/// led. A request that the server routed before it saw us leave would be lost: async-nats forgets a
+/// subscription when it sends the server word, not when the server has it. And who is elected
+/// listens only once it knows all that its term began with; its peers hear of it before. By the end
+/// of this the next leader listens too.
 pub const LINGER: Duration = Duration::from_millis(400);
 
 /// How an ear is closed.
@@ -51,7 +54,7 @@ pub const LINGER: Duration = Duration::from_millis(400);
 enum Close {
     /// At once.
     Now,
-    /// After [`LINGER`], in which what comes is passed on and not taken in.
+    /// After [`LINGER`].
     Later,
 }
 
@@ -60,6 +63,7 @@ enum Close {
 pub struct Ear {
     close: oneshot::Sender<Close>,
     closed: oneshot::Receiver<()>,
+    takes: Arc<AtomicBool>,
     lingers: bool,
 }
 
@@ -71,9 +75,14 @@ impl Ear {
         let _ = self.closed.await;
     }
 
-    /// As [`Ear::close`], or, if it lingers, in a while; until then what comes is passed on to
-    /// whoever leads.
-    pub async fn leave(self) {
+    /// From now on nothing that comes is taken in; it is passed on to whoever leads.
+    fn only_pass_on(&self) {
+        self.takes.store(false, Ordering::Release);
+    }
+
+    /// [`Ear::only_pass_on`], and as [`Ear::close`], or, if it lingers, in a while.
+    async fn leave(self) {
+        self.only_pass_on();
         if self.lingers {
             let _ = self.close.send(Close::Later);
         } else {
@@ -96,7 +105,7 @@ impl Service {
             subjects.admin_line_all(),
             subjects.admin_cluster_all(),
         ] {
-            ears.push(self.in_group(subject).await?);
+            ears.push(self.in_group(subject, false).await?);
         }
         Ok(ears)
     }
@@ -116,13 +125,15 @@ impl Service {
                 if slot.0 == listen {
                     continue;
                 }
-                for ear in slot.1.drain(..) {
-                    // First away from the old ones: an orphan's message must not come as a
-                    // leader's too.
+                // What the server routes to an old ear and to a new one must not be taken in twice.
+                slot.1.iter().for_each(Ear::only_pass_on);
+                // The new ones first, so that at no moment nobody listens: on a busy connection
+                // it takes its time.
+                let ears = self.listen_shard(shard as u32, listen).await?;
+                let old = std::mem::replace(slot, (listen, ears));
+                for ear in old.1 {
                     ear.leave().await;
                 }
-                slot.0 = listen;
-                slot.1 = self.listen_shard(shard as u32, listen).await?;
             }
             if wanted.changed().await.is_err() {
                 // The shard loop has ended: this node is about to.
@@ -150,17 +161,18 @@ impl Service {
                 }
             }
             Listen::Orphan => {
-                ears.push(self.in_group(subjects.shard_all(shard)).await?);
-                ears.push(self.in_group(subjects.admin_shard_all(shard)).await?);
+                for subject in [subjects.shard_all(shard), subjects.admin_shard_all(shard)] {
+                    ears.push(self.in_group(subject, true).await?);
+                }
             }
         }
         Ok(ears)
     }
 
-    async fn in_group(&self, subject: String) -> anyhow::Result<Ear> {
+    async fn in_group(&self, subject: String, lingers: bool) -> anyhow::Result<Ear> {
         let group = QUEUE_GROUP.into();
         let messages = self.client.queue_subscribe(subject, group).await?;
-        Ok(self.hear(messages, false))
+        Ok(self.hear(messages, lingers))
     }
 
     /// `lingers`: see [`LINGER`]. Not on subjects where nodes pass requests on: they would take our
@@ -168,10 +180,13 @@ impl Service {
     fn hear(&self, messages: Subscriber, lingers: bool) -> Ear {
         let (close, closing) = oneshot::channel();
         let (left, closed) = oneshot::channel();
-        tokio::spawn(self.clone().handle_all(messages, closing, left));
+        let takes = Arc::new(AtomicBool::new(true));
+        let service = self.clone();
+        tokio::spawn(service.handle_all(messages, closing, left, takes.clone()));
         Ear {
             close,
             closed,
+            takes,
             lingers,
         }
     }
@@ -182,13 +197,15 @@ impl Service {
         mut messages: Subscriber,
         mut closing: oneshot::Receiver<Close>,
         left: oneshot::Sender<()>,
+        takes: Arc<AtomicBool>,
     ) {
+        let may_take = || takes.load(Ordering::Acquire);
         let close = loop {
             tokio::select! {
                 biased;
                 close = &mut closing => break close.unwrap_or(Close::Now),
                 message = messages.next() => match message {
-                    Some(message) => self.handle(message, true).await,
+                    Some(message) => self.handle(message, may_take()).await,
                     None => return,
                 }
             }
@@ -196,7 +213,7 @@ impl Service {
         if close == Close::Later {
             let until = tokio::time::Instant::now() + LINGER;
             while let Ok(Some(message)) = tokio::time::timeout_at(until, messages.next()).await {
-                self.handle(message, false).await;
+                self.handle(message, may_take()).await;
             }
         }
         let drained = messages.drain().await;
@@ -204,7 +221,7 @@ impl Service {
         let _ = left.send(());
         if drained.is_ok() {
             while let Some(message) = messages.next().await {
-                self.handle(message, close == Close::Now).await;
+                self.handle(message, may_take()).await;
             }
         }
     }
@@ -270,6 +287,7 @@ impl Service {
         if !may_take {
             // The next leader has it too; ours must not be done after it has spoken.
             request.deadline = now + request.deadline.saturating_sub(now) / 2;
+            request.reply.doubtful = true;
         }
         let way_on = || self.parser.way_on(&message);
         request.reply.plain.get_or_insert_with(way_on);
