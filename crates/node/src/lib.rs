@@ -28,11 +28,12 @@ use tokio::sync::{mpsc, watch};
 pub use crate::config::{Config, ConfigError};
 use crate::identity::DataDir;
 use crate::nats::discovery::Discovery;
+use crate::nats::ears::{Ear, LINGER};
 use crate::nats::forward::Forwarder;
 use crate::nats::parse::Parser;
 use crate::nats::peers::{self, NatsLink, Origin};
 use crate::nats::respond::Responder;
-use crate::nats::service::{Ear, LINGER, Service};
+use crate::nats::service::Service;
 use crate::nats::stall::Stall;
 use crate::nats::stats::Stats;
 use crate::nats::{connect, probe};
@@ -80,6 +81,8 @@ struct NatsEnds {
 /// What is left to see to when the node ends.
 struct Serving {
     plain: Vec<Ear>,
+    /// Ends when the ears on the shards' subjects begin to linger.
+    listening: tokio::task::JoinHandle<()>,
     forward: Forwarder,
     /// Ends with the loop's last answer.
     responding: tokio::task::JoinHandle<()>,
@@ -170,6 +173,7 @@ impl Node {
         // The loop has dropped its ends: what it answered last goes out before we do, and what came
         // after it and was passed on to other leaders is waited for.
         let last_words = async {
+            let _ = serving.listening.await;
             tokio::time::sleep(LINGER).await;
             let _ = serving.responding.await;
             serving.forward.idle().await;
@@ -253,7 +257,7 @@ impl Node {
             stall: stall.clone(),
         };
         let plain = service.listen_plain().await?;
-        tokio::spawn(report("shard subjects", service.listen_shards()));
+        let listening = tokio::spawn(report("shard subjects", service.listen_shards()));
         tokio::spawn(report(
             "probe",
             probe::run(client.clone(), ends.control, stats.clone(), stall),
@@ -266,6 +270,7 @@ impl Node {
         tokio::spawn(responder.clone().run_events(ends.events));
         Ok(Serving {
             plain,
+            listening,
             forward: forward.clone(),
             responding: tokio::spawn(responder.run(ends.answers, forward)),
         })

@@ -125,20 +125,42 @@ async fn told_by_the_old_leader(
 }
 
 /// Once those that are left listen for a dead leader, somebody listens at any moment, also as the
-/// next one takes over. Asked on the shard's subject, and without waiting for answers, which are
-/// held back until somebody leads.
+/// next one takes over.
 pub async fn somebody_listens(cluster: &mut Cluster) -> Result<()> {
     let line = "heard";
     let api = by_shard(cluster, Format::Json);
     api.admin(line, "create", json!({"seats": 1, "queue_limit": 100}))
         .await?;
-    let ticket = api.enter(line, "a").await?["ticket"].clone();
-    let subject = subject(cluster, line, "status");
-    let body = encode(Format::Json, &json!({"ticket": ticket}))?;
     let leader = cluster.leader_of(line).await?;
-    let inbox = api.client().new_inbox();
+    let heard = ask_all_along(cluster, &api, line, async |cluster| {
+        cluster.process(leader)?.kill().await?;
+        // Once it is answered, another leads.
+        insist(&api, line, "enter", &json!({"key": "a"})).await?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(())
+    })
+    .await?;
+    // At first the dead leader is taken for alive, and then not yet missed by its peers.
+    let mut after: Vec<bool> = heard.into_iter().skip_while(|heard| *heard).collect();
+    after.dedup();
+    ensure!(after.len() <= 2, "heard, and then unheard again: {after:?}");
+    cluster.start_node(leader).await?;
+    cluster.wait_ready().await
+}
+
+/// Asks on the shard's subject while `meanwhile` runs, without waiting for answers, which are held
+/// back while nobody leads. Returns of each request that came to an end, in the order in which
+/// the server took them, whether anybody listened.
+async fn ask_all_along(
+    cluster: &mut Cluster,
+    api: &Api,
+    line: &str,
+    meanwhile: impl AsyncFnOnce(&mut Cluster) -> Result<()>,
+) -> Result<Vec<bool>> {
+    let client = api.client();
+    let inbox = client.new_inbox();
     let mut answers = api.subscribe(format!("{inbox}.*")).await?;
-    cluster.process(leader)?.kill().await?;
+    let subject = subject(cluster, line, "info");
     let done = Cell::new(false);
     let ask = async {
         for nth in 0.. {
@@ -146,36 +168,25 @@ pub async fn somebody_listens(cluster: &mut Cluster) -> Result<()> {
                 break;
             }
             let reply = format!("{inbox}.{nth:06}");
-            let body = body.clone().into();
-            let client = api.client();
-            client
-                .publish_with_reply(subject.clone(), reply, body)
-                .await?;
+            let sent = client.publish_with_reply(subject.clone(), reply, "{}".into());
+            sent.await?;
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         api.settle().await
     };
-    let follow = async {
-        insist(&api, line, "status", &json!({"ticket": ticket})).await?;
-        // By now the survivors know who leads, and none listens any more for want of a leader.
-        insist(&api, line, "enter", &json!({"key": "b"})).await?;
-        tokio::time::sleep(Duration::from_secs(1)).await;
+    let meanwhile = async {
+        let outcome = meanwhile(cluster).await;
         done.set(true);
-        anyhow::Ok(())
+        outcome
     };
-    tokio::try_join!(ask, follow)?;
+    tokio::try_join!(ask, meanwhile)?;
     let mut heard = BTreeMap::new();
     while let Ok(Some(answer)) = tokio::time::timeout(QUIET, answers.next()).await {
         let unheard = answer.status == Some(StatusCode::NO_RESPONDERS);
         heard.insert(answer.subject.to_string(), !unheard);
     }
-    // The server takes requests in the order they were sent in. The first may have been heard
-    // by who led before and was not gone yet.
-    let mut after: Vec<bool> = heard.into_values().skip_while(|heard| *heard).collect();
-    after.dedup();
-    ensure!(after.len() <= 2, "heard, and then unheard again: {after:?}");
-    cluster.start_node(leader).await?;
-    cluster.wait_ready().await
+    ensure!(heard.values().any(|heard| *heard), "nobody has answered");
+    Ok(heard.into_values().collect())
 }
 
 /// A node without a quorum keeps requests open until their deadline, so many and no more: the rest
@@ -187,16 +198,25 @@ pub async fn too_much_to_do(cluster: &mut Cluster) -> Result<()> {
         .await?;
     let leader = cluster.leader_of(line).await?;
     let others: Vec<u64> = cluster.ids().filter(|id| *id != leader).collect();
-    // Killed, not stopped: what came for one that only stands still, it would take up later.
-    for id in &others {
-        cluster.process(*id)?.kill().await?;
-    }
-    let alone = api.within(500);
-    eventually("a leader finds that it is alone", PATIENCE, async || {
-        let reply = alone.ask(line, "enter", &json!({"key": "first"})).await?;
-        Ok((reply.code.as_deref() == Some("unavailable")).then_some(()))
+    let heard = ask_all_along(cluster, &api, line, async |cluster| {
+        // Killed, not stopped: what came for one that only stands still, it would take up later.
+        for id in &others {
+            cluster.process(*id)?.kill().await?;
+        }
+        let alone = api.within(500);
+        eventually("a leader finds that it is alone", PATIENCE, async || {
+            let reply = alone.ask(line, "enter", &json!({"key": "first"})).await?;
+            Ok((reply.code.as_deref() == Some("unavailable")).then_some(()))
+        })
+        .await
     })
     .await?;
+    let unheard = heard.iter().filter(|heard| !**heard).count();
+    ensure!(
+        unheard == 0,
+        "a leader alone did not hear {unheard} of {}",
+        heard.len()
+    );
     let counts = flood(cluster, &api, line).await?;
     eprintln!("{FLOOD} requests without a quorum: {counts:?}");
     for id in others {

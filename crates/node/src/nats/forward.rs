@@ -82,6 +82,7 @@ impl Forwarder {
         tokio::spawn(async move {
             let result = match forwarder.room.try_acquire() {
                 Ok(_room) => forwarder.run(&reply, deadline).await,
+                Err(_) if reply.doubtful && writes(reply.op) => Err(outcome_unknown()),
                 Err(_) => Err(overloaded()),
             };
             match result {
@@ -97,16 +98,7 @@ impl Forwarder {
                         .send(reply.subject.as_ref(), answer.headers, answer.payload)
                         .await;
                 }
-                Err(error) => {
-                    let nothing_happened =
-                        matches!(error.code, Code::Overloaded | Code::Unavailable);
-                    let error = if nothing_happened && reply.doubtful && writes(reply.op) {
-                        outcome_unknown()
-                    } else {
-                        error
-                    };
-                    forwarder.responder.refuse(&reply, error).await;
-                }
+                Err(error) => forwarder.responder.refuse(&reply, error).await,
             }
         });
     }
@@ -122,7 +114,7 @@ impl Forwarder {
         }
         let writes = writes(reply.op);
         let repeatable = is_repeatable(reply.op);
-        let mut maybe_done = false;
+        let mut maybe_done = reply.doubtful;
         loop {
             let left = Duration::from_micros(deadline.saturating_sub(monotonic_us()));
             if left.is_zero() || (maybe_done && !repeatable) {

@@ -3,6 +3,7 @@
 
 pub mod connect;
 pub mod discovery;
+pub mod ears;
 pub mod forward;
 pub mod parse;
 mod parse_admin;

@@ -12,6 +12,7 @@ use nowserving_protocol::subject::{
 use nowserving_protocol::ticket::TicketKeys;
 use nowserving_protocol::user::{self, Key};
 
+use super::forward::is_repeatable;
 use super::parse_admin::{admin_ask, cluster_question};
 use crate::clock::{Micros, monotonic_us};
 use crate::request::{Ask, Inbound, Plain, Question, ReplyTo, Request};
@@ -150,9 +151,8 @@ impl Parser {
         } else if !forwarded && ask.is_write() {
             // As leadership changes hands two nodes can listen for a moment, and both get it. So
             // none of them may say that nothing happened, only find out what did.
-            if keyless {
-                reply.doubtful = true;
-            } else {
+            reply.doubtful = true;
+            if !keyless && is_repeatable(reply.op) {
                 reply.plain = Some(self.way_on(message));
             }
         }

@@ -213,7 +213,7 @@ fn a_write_that_another_may_have_taken_is_passed_on_or_in_doubt_but_only_once() 
     };
     let on = Some(format!("nowserving.forward.shard.{home}.shop.enter"));
     let (keyed, keyless) = (json!({"key": "k"}), json!({}));
-    assert_eq!(way("", "enter", &keyed), (on, false, false));
+    assert_eq!(way("", "enter", &keyed), (on, true, false));
     assert_eq!(way("", "enter", &keyless), (None, true, false));
     assert_eq!(way("", "info", &keyless), (None, false, false));
     assert_eq!(way(".forward", "enter", &keyed), (None, false, true));

@@ -43,7 +43,6 @@ impl Shards {
             }
             shard.publish_boards(&mut turn);
         }
-        self.listen();
         if now >= self.next_slow_upkeep {
             self.next_slow_upkeep = now + SLOW_UPKEEP_INTERVAL_US;
             self.hand_over(now);
@@ -51,6 +50,7 @@ impl Shards {
             self.signs_of_life(now);
             self.gauges(now);
         }
+        self.listen();
     }
 
     /// Whether requests reach this node, for all it knows, and will go on doing so: peers hand
@@ -59,16 +59,19 @@ impl Shards {
         self.stopping_since.is_none() && self.hearing.deaf_for(now) <= DEAF_MAX
     }
 
-    /// Tells the NATS side on which shards' subjects to listen: a leader in its lease; and if
-    /// nobody leads, every node, so that somebody answers.
+    /// Tells the NATS side on which shards' subjects to listen: a leader; and if nobody leads,
+    /// every node, so that somebody answers.
     fn listen(&mut self) {
         let stopping = self.stopping_since.is_some();
         let wanted: Vec<Listen> = self
             .shards
             .iter()
             .map(|shard| {
-                if shard.in_lease() {
-                    Listen::Leader
+                if shard.leads() {
+                    Listen::Leads {
+                        term: shard.replica.term(),
+                        in_lease: shard.in_lease(),
+                    }
                 } else if shard.replica.leader().is_none() && !stopping {
                     Listen::Orphan
                 } else {
@@ -98,8 +101,8 @@ impl Shards {
             let target = if stopping {
                 shard.replica.most_caught_up(&fit)
             } else if let Some(offered) = shard.offered_since() {
-                // Nothing came of it in time. This term has no lease any more, so nobody listens on
-                // the shard's subject: somebody must begin another.
+                // Nothing came of it in time. This term has no lease any more, so nobody serves the
+                // shard: somebody must begin another.
                 let late = now.saturating_sub(offered) > election_us;
                 late.then(|| shard.replica.most_caught_up(&fit)).flatten()
             } else {
