@@ -13,11 +13,16 @@ use nowserving_protocol::subject::{
 use serde_json::{Value, json};
 
 /// How much later than the request's deadline an answer may come: what a busy machine needs.
-const SLACK: Duration = Duration::from_millis(1_500);
+const SLACK: Duration = Duration::from_secs(3);
 /// For how long [`Api::call`] repeats what did not happen.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// In place of a code: nobody listens on the subject.
 const NO_RESPONDERS: &str = "no responders";
+/// Nobody knows whether it has happened.
+const OUTCOME_UNKNOWN: &str = "outcome_unknown";
+
+/// For timeouts of tokens that nobody is to lose, however slow the machine.
+pub const HOUR_MS: u64 = 3_600_000;
 
 /// What payloads are written in.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -35,6 +40,15 @@ pub enum Route {
     Plain,
     /// `nowserving.shard.<n>.<line>.<op>`: the leader. The number is how many shards there are.
     Shard(u32),
+}
+
+/// No answer in time: the one who had the request may be dead, or very slow.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{subject}: no answer after {took:?}: {why}")]
+pub struct Silence {
+    subject: String,
+    took: Duration,
+    why: String,
 }
 
 /// Somebody who asks.
@@ -133,12 +147,14 @@ impl Api {
         self.ask_subject(&subject, self.encode(body)?).await
     }
 
-    /// Asks, and asks again while the answer is that nothing happened and that this may change.
+    /// Asks, and asks again while the answer is that nothing happened and that this may change;
+    /// or that the outcome is unknown, or nothing, if it has one effect however often it is asked.
     ///
     /// # Errors
-    /// No answer by the deadline of an attempt, or it has not changed in 15 s.
+    /// That has not changed in a minute.
     pub async fn call(&self, line: &str, op: &str, body: &Value) -> Result<Reply> {
-        repeat(async || self.ask(line, op, body).await).await
+        let repeatable = op != "enter" || body.get("key").is_some();
+        repeat(repeatable, async || self.ask(line, op, body).await).await
     }
 
     /// [`Api::call`], and the answer must not be an error.
@@ -198,10 +214,12 @@ impl Api {
         // and then a `create` that finds the line has been done.
         let mut unknown = false;
         for _ in 0..5 {
-            let reply =
-                repeat(async || self.ask_subject(&subject, self.encode(body)?).await).await?;
+            let reply = repeat(false, async || {
+                self.ask_subject(&subject, self.encode(body)?).await
+            })
+            .await?;
             match reply.code.as_deref() {
-                Some("outcome_unknown") => unknown = true,
+                Some(OUTCOME_UNKNOWN) => unknown = true,
                 Some("line_exists") if unknown => {
                     let show = format!("nowserving.admin.line.{line}.show");
                     let empty = self.encode(&json!({}))?;
@@ -219,7 +237,10 @@ impl Api {
     /// It is.
     pub async fn cluster(&self, op: &str, body: Value) -> Result<Value> {
         let subject = format!("nowserving.admin.cluster.{op}");
-        let reply = repeat(async || self.ask_subject(&subject, self.encode(&body)?).await).await?;
+        let reply = repeat(true, async || {
+            self.ask_subject(&subject, self.encode(&body)?).await
+        })
+        .await?;
         reply
             .accepted(self.format)
             .with_context(|| format!("admin cluster {op}"))
@@ -266,7 +287,11 @@ impl Api {
                 format: self.format,
                 took,
             }),
-            Err(error) => bail!("{subject}: no answer after {took:?}: {error}"),
+            Err(error) => bail!(Silence {
+                subject: subject.to_owned(),
+                took,
+                why: error.to_string(),
+            }),
         }
     }
 
@@ -359,6 +384,12 @@ impl Reply {
         Ok(self.body["error"].clone())
     }
 
+    /// Whether it says that nobody knows what happened.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.code.as_deref() == Some(OUTCOME_UNKNOWN)
+    }
+
     /// Whether it says that nothing happened, for a reason that passes.
     #[must_use]
     pub fn passes(&self) -> bool {
@@ -369,15 +400,20 @@ impl Reply {
     }
 }
 
-async fn repeat(mut ask: impl AsyncFnMut() -> Result<Reply>) -> Result<Reply> {
+/// `unknown_too`: also what may have happened.
+async fn repeat(unknown_too: bool, mut ask: impl AsyncFnMut() -> Result<Reply>) -> Result<Reply> {
     let start = Instant::now();
     loop {
-        let reply = ask().await?;
-        if !reply.passes() {
-            return Ok(reply);
+        let reply = ask().await;
+        let again = match &reply {
+            Ok(reply) => reply.passes() || (unknown_too && reply.is_unknown()),
+            Err(error) => unknown_too && error.is::<Silence>(),
+        };
+        if !again {
+            return reply;
         }
         if start.elapsed() > PATIENCE {
-            bail!("still {:?} after {PATIENCE:?}: {}", reply.code, reply.body);
+            bail!("still so after {PATIENCE:?}: {reply:?}");
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

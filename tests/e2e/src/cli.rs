@@ -12,8 +12,8 @@ use tokio::process::{Child, ChildStdout, Command};
 use crate::process::leashed;
 use crate::program::program;
 
-/// No command that is run to its end takes longer.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// No command that is run to its end takes longer; the demo plays for about a minute.
+const PATIENCE: Duration = Duration::from_secs(200);
 
 /// The tool, and which cluster it is to talk to.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use futures::future::{LocalBoxFuture, join_all};
 use crate::cluster::{Cluster, Options};
 
 /// Nothing here takes longer, on a slow machine either.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(200);
 
 /// Starts a cluster and runs `body` against it; shows and keeps the logs if that fails.
 ///

@@ -8,9 +8,12 @@ use anyhow::{Context, Result, bail};
 use tokio::time::Instant;
 
 const PAUSE: Duration = Duration::from_millis(25);
+/// How much slower than a quiet one a machine may be.
+const SLOWEST: u32 = 4;
 
 /// Asks again and again until `ask` returns a value. `Ok(None)` and errors mean "not yet"; the last
-/// error is told if the deadline passes.
+/// error is told if the deadline passes. `patience`: more than it takes on a quiet machine; a slow
+/// one gets four times as much.
 ///
 /// # Errors
 /// The deadline has passed.
@@ -19,6 +22,7 @@ pub async fn eventually<T>(
     patience: Duration,
     mut ask: impl AsyncFnMut() -> Result<Option<T>>,
 ) -> Result<T> {
+    let patience = patience * SLOWEST;
     let deadline = Instant::now() + patience;
     loop {
         let last = match tokio::time::timeout_at(deadline, ask()).await {

@@ -259,7 +259,7 @@ async fn flood(
         let format = [Format::Json, Format::MsgPack][nth % 2];
         let body = encode(format, &json!({"key": format!("f{nth}")}))?;
         let mut headers = async_nats::HeaderMap::new();
-        headers.insert(TIMEOUT_HEADER, "1500");
+        headers.insert(TIMEOUT_HEADER, "4000");
         client
             .publish_with_reply_and_headers(subject.clone(), inbox.clone(), headers, body.into())
             .await?;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use nowserving_e2e::{Api, Cluster, eventually, line_in, number};
+use nowserving_e2e::{Api, Cluster, HOUR_MS, eventually, line_in, number};
 use serde_json::{Value, json};
 
 use crate::crash::insist;
@@ -34,8 +34,12 @@ pub async fn wiped_over_a_restart(cluster: &mut Cluster) -> Result<()> {
         .map(|nth| line_in(nth, shards, "wiped"))
         .collect();
     for line in &lines {
-        api.admin(line, "create", json!({"seats": 2, "queue_limit": 100}))
-            .await?;
+        api.admin(
+            line,
+            "create",
+            json!({"seats": 2, "queue_limit": 100, "claim_timeout_ms": HOUR_MS}),
+        )
+        .await?;
     }
     cluster.process(3)?.kill().await?;
     let told = enter_all(&api, &lines).await?;
@@ -51,10 +55,10 @@ pub async fn wiped_over_a_restart(cluster: &mut Cluster) -> Result<()> {
     // Two of three are there, and yet there is no majority.
     let (asking, newcomer) = (api.within(500), json!({"key": "new"}));
     for line in &lines {
-        let code = asking.ask(line, "enter", &newcomer).await?.code;
+        let reply = asking.ask(line, "enter", &newcomer).await?;
         ensure!(
-            code.as_deref() == Some("unavailable"),
-            "{line}: served by a wiped disk: {code:?}"
+            reply.passes() || reply.is_unknown(),
+            "{line}: served by a wiped disk: {reply:?}"
         );
     }
 

@@ -8,7 +8,7 @@ use futures::StreamExt;
 use nowserving_e2e::{Cluster, number, pointers};
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Boards ascend, tell of gaps, and end with the final pointers.
 pub async fn boards(cluster: &Cluster) -> Result<()> {

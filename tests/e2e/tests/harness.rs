@@ -9,7 +9,7 @@ use futures::StreamExt;
 use nowserving_e2e::{Api, Link, Nats, Proxy, RawNats, eventually};
 use nowserving_protocol::subject::shard_of;
 
-const SHORT: Duration = Duration::from_secs(5);
+const SHORT: Duration = Duration::from_secs(60);
 
 /// NATS's own mapping sends a plain request where we say that the line's shard is.
 pub async fn mapping_and_hash_agree() -> Result<()> {

@@ -218,7 +218,15 @@ async fn a_graceful_stop_and_a_pause() -> Result<()> {
         crash::graceful_stop(cluster).await?;
         crash::pause_longer_than_a_lease(cluster).await?;
         bad_luck::nobody_knows_the_outcome(cluster).await?;
-        bad_luck::the_leader_is_another(cluster).await?;
+        bad_luck::the_leader_is_another(cluster).await
+    })
+    .await
+}
+
+/// Whoever is left listens, and answers what it can't do.
+#[tokio::test]
+async fn a_dead_leader_and_one_alone() -> Result<()> {
+    run(Options::default(), async |cluster| {
         bad_luck::somebody_listens(cluster).await?;
         bad_luck::too_much_to_do(cluster).await
     })

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use nowserving_e2e::{Api, Cluster, eventually, number};
+use nowserving_e2e::{Api, Cluster, HOUR_MS, eventually, number};
 use serde_json::{Value, json};
 
 use crate::crash::insist;
@@ -19,8 +19,12 @@ const KEPT_MAX: f64 = 150.0;
 /// the rest of the log has everything acknowledged.
 pub async fn and_a_log_that_is_cut(cluster: &mut Cluster) -> Result<()> {
     let api = cluster.api().clone();
-    api.admin(LINE, "create", json!({"seats": 2, "queue_limit": 10_000}))
-        .await?;
+    api.admin(
+        LINE,
+        "create",
+        json!({"seats": 2, "queue_limit": 10_000, "claim_timeout_ms": HOUR_MS}),
+    )
+    .await?;
     let mut tickets = enter(&api, 1).await?;
     for id in cluster.ids() {
         cut(cluster, &api, id).await?;

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
-use nowserving_e2e::{Api, Cli, Cluster, number};
+use nowserving_e2e::{Api, Cli, Cluster, HOUR_MS, number};
 use serde_json::{Value, json};
 
 use super::{has, next_of, show};
@@ -95,7 +95,9 @@ pub async fn by_cli(cli: &Cli) -> Result<()> {
 
 async fn create(api: &Api, line: &str) -> Result<()> {
     let rate = json!({"per_second": PER_SECOND, "burst": BURST});
-    let settings = json!({"seats": 1_000, "queue_limit": 100, "admission_rate": rate});
+    let settings = json!({
+        "seats": 1_000, "queue_limit": 100, "admission_rate": rate, "claim_timeout_ms": HOUR_MS,
+    });
     api.admin(line, "create", settings).await?;
     Ok(())
 }
