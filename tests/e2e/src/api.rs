@@ -262,6 +262,18 @@ impl Api {
         self.ok(line, "status", json!({"ticket": ticket})).await
     }
 
+    /// [`Api::ask_subject`], and again as [`Api::call`] does; with one effect however often.
+    ///
+    /// # Errors
+    /// As [`Api::call`].
+    pub async fn call_subject(&self, subject: &str, payload: impl Into<Bytes>) -> Result<Reply> {
+        let payload = payload.into();
+        repeat(true, async || {
+            self.ask_subject(subject, payload.clone()).await
+        })
+        .await
+    }
+
     /// Sends these bytes to this subject, once.
     ///
     /// # Errors

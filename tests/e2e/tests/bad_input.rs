@@ -24,20 +24,20 @@ pub async fn payloads(cluster: &Cluster) -> Result<()> {
         };
         let shown = String::from_utf8_lossy(&payload[..payload.len().min(80)]).into_owned();
         let subject = format!("nowserving.line.{line}.{op}");
-        let reply = api.ask_subject(&subject, payload).await;
+        let reply = api.call_subject(&subject, payload).await;
         let error = reply.and_then(|reply| reply.refused(format, Code::BadRequest));
         error.with_context(|| format!("{op} {shown:?}"))?;
     }
 
     // An empty payload is an empty map, and each of those is another visit.
     let subject = format!("nowserving.line.{line}.enter");
-    let entered = api.ask_subject(&subject, Vec::new()).await?;
+    let entered = api.call_subject(&subject, Vec::new()).await?;
     ensure!(entered.code.is_none(), "{}", entered.body);
     // At the limit of what NATS takes, nearly all of it in a field that means nothing.
     let mut large = br#"{"key":"large","filling":""#.to_vec();
     large.resize(1024 * 1024 - 2, b'x');
     large.extend_from_slice(b"\"}");
-    let entered = api.ask_subject(&subject, large).await?;
+    let entered = api.call_subject(&subject, large).await?;
     ensure!(entered.code.is_none() || entered.code.as_deref() == Some("bad_request"));
 
     // None of it has done anything to the one who was there.

@@ -21,10 +21,10 @@ pub async fn payloads(cluster: &Cluster) -> Result<()> {
     ensure!(MAX_REQUEST_BYTES == 65_536, "the contract says so");
     let subject = format!("nowserving.line.{line}.enter");
     for (key, format) in [("j", Format::Json), ("m", Format::MsgPack)] {
-        let entered = api.ask_subject(&subject, enter(format, key, MAX_REQUEST_BYTES));
+        let entered = api.call_subject(&subject, enter(format, key, MAX_REQUEST_BYTES));
         entered.await?.accepted(format)?;
         for bytes in [MAX_REQUEST_BYTES + 1, NATS_MAX] {
-            let reply = api.ask_subject(&subject, enter(format, "l", bytes));
+            let reply = api.call_subject(&subject, enter(format, "l", bytes));
             let error = reply.await?.refused(format, Code::BadRequest)?;
             let message = error["message"].as_str().unwrap_or_default();
             let is_clear = message.contains(&bytes.to_string()) && message.contains("65536");
@@ -35,9 +35,9 @@ pub async fn payloads(cluster: &Cluster) -> Result<()> {
     // can be filled with.
     let subject = format!("nowserving.admin.line.{line}.show");
     let show = |bytes| format!("{{{}}}", " ".repeat(bytes - 2));
-    let shown = api.ask_subject(&subject, show(MAX_REQUEST_BYTES));
+    let shown = api.call_subject(&subject, show(MAX_REQUEST_BYTES));
     shown.await?.accepted(Format::Json)?;
-    let refused = api.ask_subject(&subject, show(MAX_REQUEST_BYTES + 1));
+    let refused = api.call_subject(&subject, show(MAX_REQUEST_BYTES + 1));
     refused.await?.refused(Format::Json, Code::BadRequest)?;
 
     over_nats_own(cluster, line).await?;

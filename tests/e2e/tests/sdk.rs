@@ -68,7 +68,10 @@ pub async fn over_a_crash_of_the_leader(cluster: &mut Cluster, cli: &Cli) -> Res
 }
 
 async fn done(cli: &Cli, words: &[&str]) -> Result<Value> {
-    let said = cli.run(words).await?;
+    // More than it takes to elect a leader on a slow machine.
+    let said = cli
+        .run(&[words, &["--timeout-ms", "60000"]].concat())
+        .await?;
     said.done().with_context(|| words.join(" "))
 }
 
