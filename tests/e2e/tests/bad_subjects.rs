@@ -5,19 +5,22 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use futures::StreamExt;
-use nowserving_e2e::{Cluster, RawNats, eventually};
+use nowserving_e2e::{Cluster, HOUR_MS, RawNats, eventually};
 use nowserving_protocol::subject::shard_of;
-use serde_json::{Value, json};
+use serde_json::json;
 
-const SHORT: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_secs(15);
+/// For one message.
+const MESSAGE: Duration = Duration::from_secs(60);
 const LINE: &str = "victim";
+/// Counters of what a node has read and refused: requests to be answered where none may be, frames.
+const REPLIES: &str = "nowserving_replies_refused_total";
+const FRAMES: &str = "nowserving_frames_refused_total";
 
 /// Malformed subjects are answered: that they are, or that nobody listens there.
 pub async fn malformed(cluster: &mut Cluster) -> Result<()> {
-    cluster
-        .api()
-        .admin(LINE, "create", json!({"seats": 1, "queue_limit": 100}))
-        .await?;
+    let settings = json!({"seats": 1, "queue_limit": 100, "claim_timeout_ms": HOUR_MS});
+    cluster.api().admin(LINE, "create", settings).await?;
     let mut raw = RawNats::connect(cluster.nats.port()).await?;
     let shards = cluster.options().shards;
     let wrong_shard = (shard_of(LINE, shards) + 1) % shards;
@@ -45,7 +48,7 @@ pub async fn malformed(cluster: &mut Cluster) -> Result<()> {
         "nowserving.admin.cluster.status.more".to_owned(),
     ];
     for subject in &subjects {
-        let answer = raw.ask(subject.as_bytes(), b"{}", SHORT).await?;
+        let answer = raw.ask(subject.as_bytes(), b"{}", MESSAGE).await?;
         let answer = answer.with_context(|| format!("{subject:.100}: no answer"))?;
         let words = ["bad_request", "503", "-ERR 'Invalid Publish Subject'"];
         ensure!(
@@ -72,6 +75,7 @@ pub async fn foreign_replies(cluster: &mut Cluster) -> Result<()> {
         "nowserving.raft.e2e.1.2",
     ];
     let mut heard = api.subscribe("nowserving.>").await?;
+    let before = count(cluster, REPLIES).await?;
     let mut raw = RawNats::connect(cluster.nats.port()).await?;
     for reply in replies {
         raw.publish(b"nowserving.line.victim.info", reply, b"{}")
@@ -81,11 +85,18 @@ pub async fn foreign_replies(cluster: &mut Cluster) -> Result<()> {
         raw.publish(b"nowserving.line.victim.enter", reply, b"{\"key\":")
             .await?;
     }
+    let sent = 3.0 * replies.len() as f64;
+    eventually("all have been read", PATIENCE, async || {
+        let now = count(cluster, REPLIES).await?;
+        let read = now.iter().sum::<f64>() - before.iter().sum::<f64>();
+        Ok((read >= sent).then_some(()))
+    })
+    .await?;
     undisturbed(cluster).await?;
-    // Whatever was answered before comes before this.
+    // Whatever was answered before comes before this: they have been read, and requests after them.
     api.client().publish("nowserving.end", "".into()).await?;
     loop {
-        let message = tokio::time::timeout(SHORT, heard.next()).await?;
+        let message = tokio::time::timeout(MESSAGE, heard.next()).await?;
         let message = message.context("the subscription has ended")?;
         let subject = message.subject.as_str();
         let to_ours = subject == "nowserving.admin.line.victim.delete"
@@ -102,32 +113,41 @@ pub async fn foreign_replies(cluster: &mut Cluster) -> Result<()> {
 pub async fn frames(cluster: &mut Cluster) -> Result<()> {
     let client = cluster.api().client().clone();
     let mut real = cluster.api().subscribe("nowserving.raft.e2e.1.2").await?;
-    let real = tokio::time::timeout(SHORT, real.next())
+    let real = tokio::time::timeout(MESSAGE, real.next())
         .await?
         .context("no frame seen")?
         .payload;
     let mut altered = real.to_vec();
     *altered.last_mut().context("an empty frame")? ^= 1;
+    let froms = ["1", "2", "3", "9", "x", "18446744073709551616"];
+    let payloads = [
+        &b""[..],
+        b"{}",
+        b"\x00",
+        &[0xff; 500],
+        &altered,
+        &real[..20],
+        // A real one, replayed, and as if from or to another.
+        &real,
+    ];
+    let before = count(cluster, FRAMES).await?;
     for to in cluster.ids() {
-        for from in ["1", "2", "3", "9", "x", "18446744073709551616"] {
+        for from in froms {
             let subject = format!("nowserving.raft.e2e.{to}.{from}");
-            for payload in [
-                &b""[..],
-                b"{}",
-                b"\x00",
-                &[0xff; 500],
-                &altered,
-                &real[..20],
-            ] {
+            for payload in payloads {
                 client
                     .publish(subject.clone(), payload.to_vec().into())
                     .await?;
             }
-            // A real frame, replayed, and as if from or to another.
-            client.publish(subject, real.clone()).await?;
         }
     }
-    cluster.api().settle().await?;
+    let sent = (froms.len() * payloads.len()) as f64;
+    eventually("each node has refused them all", PATIENCE, async || {
+        let now = count(cluster, FRAMES).await?;
+        let mut refused = now.iter().zip(&before).map(|(now, before)| now - before);
+        Ok(refused.all(|refused| refused >= sent).then_some(()))
+    })
+    .await?;
     undisturbed(cluster).await
 }
 
@@ -145,8 +165,11 @@ pub async fn not_utf8(cluster: &mut Cluster) -> Result<()> {
         let _ = raw.ask(subject, b"{}", Duration::from_millis(300)).await?;
     }
     let api = cluster.api().clone();
-    eventually("the nodes are back", Duration::from_secs(5), async || {
-        let served = api.ask(LINE, "info", &json!({})).await?.code.is_none();
+    eventually("the nodes are back", PATIENCE, async || {
+        let body = json!({});
+        let ask = api.ask(LINE, "info", &body);
+        let reply = tokio::time::timeout(Duration::from_secs(3), ask).await??;
+        let served = reply.code.is_none();
         let status = api.cluster("status", json!({})).await?;
         let nodes = status["nodes"].as_array().context("nodes")?;
         Ok((served && nodes.iter().all(|node| node["alive"] == true)).then_some(()))
@@ -155,22 +178,26 @@ pub async fn not_utf8(cluster: &mut Cluster) -> Result<()> {
     undisturbed(cluster).await
 }
 
-/// All nodes live, and the line serves at the first attempt.
+/// All nodes live, and the line serves as before.
 async fn undisturbed(cluster: &mut Cluster) -> Result<()> {
     let ids: Vec<u64> = cluster.ids().collect();
     for id in ids {
         ensure!(cluster.process(id)?.is_alive()?, "node {id} died");
     }
     let api = cluster.api();
-    let reply = api.ask(LINE, "enter", &json!({"key": "a"})).await?;
-    ensure!(
-        reply.code.is_none() && reply.body["token"] == 1,
-        "{:?}: {}",
-        reply.code,
-        reply.body
-    );
-    let status: Value = api.cluster("status", json!({})).await?;
-    let nodes = status["nodes"].as_array().context("nodes")?;
-    ensure!(nodes.iter().all(|node| node["alive"] == true), "{status}");
-    Ok(())
+    // Whatever passes is asked again: the machine may have stood still.
+    let status = api.enter(LINE, "a").await?;
+    ensure!(status["token"] == 1, "{status}");
+    eventually("all nodes live", PATIENCE, async || {
+        let status = api.cluster("status", json!({})).await?;
+        let nodes = status["nodes"].as_array().context("nodes")?;
+        Ok(nodes.iter().all(|node| node["alive"] == true).then_some(()))
+    })
+    .await
+}
+
+/// A counter, of each node.
+async fn count(cluster: &Cluster, name: &str) -> Result<Vec<f64>> {
+    let metrics = cluster.all_metrics().await?;
+    Ok(metrics.iter().map(|one| one.sum(name, &[])).collect())
 }

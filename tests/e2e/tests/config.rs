@@ -6,19 +6,23 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nowserving_e2e::{Cluster, NodeFlags, Process, free_port};
+use nowserving_e2e::{Cluster, HOUR_MS, NodeFlags, Process, eventually, free_port};
 use serde_json::json;
 
-/// A node that refuses its configuration does so at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A node that refuses its configuration ends; so does one that is told to.
+const END: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Frames of the impostor that each of the others has thrown away: by then it has stood for election
+/// and been heard more than once.
+const REFUSED_MIN: f64 = 10.0;
+/// So many enter meanwhile at least.
+const PEOPLE_MIN: u64 = 40;
 const LINE: &str = "configured";
 
 /// Values that are wrong in themselves, in the file and as flags.
 pub async fn bad_flags_and_files(cluster: &mut Cluster) -> Result<()> {
-    cluster
-        .api()
-        .admin(LINE, "create", json!({"seats": 1, "queue_limit": 10}))
-        .await?;
+    let settings = json!({"seats": 1, "queue_limit": 10, "claim_timeout_ms": HOUR_MS});
+    cluster.api().admin(LINE, "create", settings).await?;
     let stranger = stranger(cluster, "refused")?;
     for (flag, value) in [
         ("--id", "0"),
@@ -106,7 +110,7 @@ pub async fn two_on_one_data_directory(cluster: &mut Cluster) -> Result<()> {
 
 /// Data of one node and cluster under the name of another.
 pub async fn another_identity(cluster: &mut Cluster) -> Result<()> {
-    ensure!(cluster.process(1)?.stop(PATIENCE).await?.success());
+    ensure!(cluster.process(1)?.stop(END).await?.success());
     let flags = cluster.flags(1)?;
     for (other, word) in [
         (flags.clone().with("--shards", "8"), "shards"),
@@ -130,8 +134,9 @@ pub async fn another_identity(cluster: &mut Cluster) -> Result<()> {
 /// real one has acknowledged.
 pub async fn impostor(cluster: &mut Cluster) -> Result<()> {
     let api = cluster.api().clone();
-    api.admin(LINE, "create", json!({"seats": 1, "queue_limit": 10_000}))
-        .await?;
+    let settings = json!({"seats": 1, "queue_limit": 10_000, "claim_timeout_ms": HOUR_MS});
+    api.admin(LINE, "create", settings).await?;
+    let before = refused_frames(cluster).await?;
     let data = cluster.folder().join("impostor-data");
     let flags = cluster.flags(1)?;
     let metrics = format!("127.0.0.1:{}", free_port()?);
@@ -139,12 +144,19 @@ pub async fn impostor(cluster: &mut Cluster) -> Result<()> {
         .with("--data-dir", data)
         .with("--metrics-addr", metrics);
     let mut stranger = cluster.start_stranger("impostor", &flags).await?;
-    // Long enough for it to start, stand for election and make itself heard.
-    for nth in 1..=40 {
-        let status = api.enter(LINE, &format!("k{nth}")).await?;
-        ensure!(status["token"] == nth, "{status}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let mut last = 0;
+    let heard = eventually("both others refuse its frames", PATIENCE, async || {
+        let status = api.enter(LINE, &format!("k{}", last + 1)).await?;
+        last += 1;
+        let now = refused_frames(cluster).await?;
+        let mut refused = now.iter().zip(before).map(|(now, before)| now - before);
+        let enough = refused.all(|refused| refused >= REFUSED_MIN) && last >= PEOPLE_MIN;
+        // No number twice, and none left out.
+        let in_order = status["token"] == last;
+        Ok((enough || !in_order).then_some((in_order, status)))
+    });
+    let (in_order, status) = heard.await?;
+    ensure!(in_order, "{status}");
     if stranger.is_alive()? {
         stranger.kill().await?;
     }
@@ -156,6 +168,15 @@ pub async fn impostor(cluster: &mut Cluster) -> Result<()> {
     cluster.wait_ready().await?;
     ensure!(api.enter(LINE, "k1").await?["token"] == 1);
     Ok(())
+}
+
+/// How many frames nodes 2 and 3 have refused.
+async fn refused_frames(cluster: &Cluster) -> Result<[f64; 2]> {
+    let refused = async |id| {
+        let metrics = cluster.metrics(id).await?;
+        anyhow::Ok(metrics.sum("nowserving_frames_refused_total", &[]))
+    };
+    Ok([refused(2).await?, refused(3).await?])
 }
 
 /// Flags of a node that would be fine, were it not for what is changed in them.
@@ -172,10 +193,7 @@ async fn refuses(cluster: &Cluster, flags: &NodeFlags, word: &str) -> Result<()>
     let log = cluster.folder().join("refused.log");
     let _ = std::fs::remove_file(&log);
     let mut process = cluster.start_stranger("refused", flags).await?;
-    let status = process
-        .ended(PATIENCE)
-        .await
-        .with_context(|| process.tail(10))?;
+    let status = process.ended(END).await.with_context(|| process.tail(10))?;
     let said = process.printed()?;
     ensure!(
         !status.success() && status.code().is_some(),

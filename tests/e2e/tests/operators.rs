@@ -1,9 +1,13 @@
 //! Every operation of operators that this release has.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
-use nowserving_e2e::{Api, number};
+use nowserving_e2e::{Api, eventually, number};
 use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A line is made, changed, emptied and made again.
 pub async fn every_operation(api: Api, line: &str) -> Result<()> {
@@ -129,7 +133,7 @@ async fn delete(api: &Api, line: &str) -> Result<()> {
         if reply["deleted"] == true {
             return Ok(());
         }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
         match api.admin(line, "show", json!({})).await {
             Ok(shown) => reply = shown,
             Err(_) => return Ok(()),
@@ -145,7 +149,22 @@ pub async fn pages(api: Api) -> Result<()> {
         let settings = json!({"seats": 1, "queue_limit": 0, "labels": {"test": "pages"}});
         api.admin(name, "create", settings).await?;
     }
-    let mut listed = Vec::new();
+    // Whichever node answers may have heard of the newest a moment later.
+    let pages = eventually("all are listed", PATIENCE, async || {
+        let pages = all_pages(&api).await?;
+        let count: usize = pages.iter().map(Vec::len).sum();
+        Ok((count >= names.len()).then_some(pages))
+    })
+    .await?;
+    ensure!(pages.iter().all(|page| page.len() <= 3), "{pages:?}");
+    // Other scenarios make lines meanwhile, but none with this label.
+    ensure!(pages.concat() == names, "{pages:?}");
+    cluster(&api, names.len() as u64).await
+}
+
+/// The lines with the label, three a page.
+async fn all_pages(api: &Api) -> Result<Vec<Vec<String>>> {
+    let mut pages = Vec::new();
     let mut after = Value::Null;
     loop {
         let mut body = json!({"limit": 3, "labels": {"test": "pages"}});
@@ -153,27 +172,38 @@ pub async fn pages(api: Api) -> Result<()> {
             body["after"] = after;
         }
         let page = api.cluster("list_lines", body).await?;
-        let lines = page["lines"].as_array().context("lines")?;
-        ensure!(lines.len() <= 3, "{page}");
-        for line in lines {
-            listed.push(line["line"].as_str().context("line")?.to_owned());
-        }
+        let lines = page["lines"].as_array().context("lines")?.iter();
+        let names = lines.map(|line| line["line"].as_str().context("line").map(str::to_owned));
+        pages.push(names.collect::<Result<_>>()?);
         after = page["next"].clone();
         if after.is_null() {
-            break;
+            return Ok(pages);
         }
     }
-    // Other scenarios make lines meanwhile, but none with this label.
-    ensure!(listed == names, "{listed:?}");
+}
 
-    let status = api.cluster("status", json!({})).await?;
+/// What the cluster says of itself, once whoever is asked has heard from all.
+async fn cluster(api: &Api, lines_min: u64) -> Result<()> {
+    let status = eventually(
+        "all nodes live and all shards are led",
+        PATIENCE,
+        async || {
+            let status = api.cluster("status", json!({})).await?;
+            let nodes = status["nodes"].as_array().context("nodes")?;
+            let shards = status["shards"].as_array().context("shards")?;
+            let all_live = nodes.iter().all(|node| node["alive"] == true);
+            let all_led = shards.iter().all(|shard| shard["leader"].is_u64());
+            let all_known = number(&status, "lines")? >= lines_min;
+            Ok((all_live && all_led && all_known).then_some(status))
+        },
+    )
+    .await?;
     ensure!(status["cluster"] == "e2e", "{status}");
     let nodes = status["nodes"].as_array().context("nodes")?;
     ensure!(
         nodes.iter().map(|node| &node["id"]).eq([1, 2, 3].iter()),
         "{status}"
     );
-    ensure!(nodes.iter().all(|node| node["alive"] == true), "{status}");
     let shards = status["shards"].as_array().context("shards")?;
     ensure!(shards.len() == 16, "{status}");
     for shard in shards {
@@ -181,6 +211,5 @@ pub async fn pages(api: Api) -> Result<()> {
         ensure!(number(shard, "term")? >= 1, "{shard}");
         number(shard, "applied")?;
     }
-    ensure!(number(&status, "lines")? >= names.len() as u64, "{status}");
     Ok(())
 }

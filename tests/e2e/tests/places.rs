@@ -8,11 +8,13 @@ use anyhow::{Context, Result, ensure};
 use async_nats::Subscriber;
 use nowserving_e2e::{Api, Cluster, Place, Told, number};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::events;
 
 const LINE: &str = "places";
 const PEOPLE: u64 = 60;
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The key of somebody who stays to the end, last of all.
 const LAST: &str = "last";
 
@@ -57,15 +59,22 @@ pub async fn every_waiter_knows_its_place(cluster: &Cluster) -> Result<()> {
     );
 
     let said = Said::default();
+    let (told, heard) = watch::channel(0);
     let (_, compared) = tokio::try_join!(
-        people_come_and_go(api, &tickets, &said),
-        watch(&mut boards, places, &said)
+        people_come_and_go(api, &tickets, &said, heard),
+        watch(&mut boards, places, &said, told)
     )?;
     ensure!(compared > 20, "only {compared} positions could be compared");
     Ok(())
 }
 
-async fn people_come_and_go(api: &Api, tickets: &[Value], said: &Said) -> Result<()> {
+/// `heard`: the version of the newest board that the watcher has taken in.
+async fn people_come_and_go(
+    api: &Api,
+    tickets: &[Value],
+    said: &Said,
+    mut heard: watch::Receiver<u64>,
+) -> Result<()> {
     let last = tickets.last().context("nobody entered")?;
     for (nth, ticket) in tickets[..tickets.len() - 1].iter().enumerate() {
         if nth % 3 == 1 {
@@ -82,15 +91,20 @@ async fn people_come_and_go(api: &Api, tickets: &[Value], said: &Said) -> Result
             Some("gone") => {}
             _ => leave(api, ticket).await?,
         }
-        // Asked with a pause around it, so that a board of the same version is likely.
-        tokio::time::sleep(Duration::from_millis(60)).await;
+        let mut version = 0;
         for ticket in [last, &tickets[(nth + 7).min(tickets.len() - 1)]] {
             let status = api.status(LINE, ticket).await?;
+            version = number(&status, "version")?;
             if status["state"] == "waiting" {
-                let at = (number(&status, "version")?, number(&status, "token")?);
+                let at = (version, number(&status, "token")?);
                 said.borrow_mut().insert(at, number(&status, "position")?);
             }
         }
+        // Nothing changes until there is a board of the same version to compare with.
+        let board = heard.wait_for(|heard| *heard >= version);
+        let board = tokio::time::timeout(PATIENCE, board).await;
+        // An error in it: the watcher is through, as the last one has got a seat.
+        let _ = board.with_context(|| format!("no board of version {version}"))?;
     }
     // The end of it, for the watcher.
     leave(api, last).await
@@ -104,7 +118,13 @@ async fn leave(api: &Api, ticket: &Value) -> Result<()> {
 }
 
 /// Until the last one is gone. Returns how many positions were compared with what `status` said.
-async fn watch(boards: &mut Subscriber, mut places: Vec<Place>, said: &Said) -> Result<usize> {
+/// `told`: which board was the newest.
+async fn watch(
+    boards: &mut Subscriber,
+    mut places: Vec<Place>,
+    said: &Said,
+    told: watch::Sender<u64>,
+) -> Result<usize> {
     let last = places
         .iter()
         .map(Place::token)
@@ -133,7 +153,10 @@ async fn watch(boards: &mut Subscriber, mut places: Vec<Place>, said: &Said) -> 
             waiting.push(place);
         }
         places = waiting;
+        told.send_replace(number(&board, "version")?);
     }
+    // Who waits for more boards waits in vain.
+    drop(told);
     let said = said.borrow();
     let both = said
         .iter()

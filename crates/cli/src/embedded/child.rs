@@ -219,11 +219,20 @@ mod tests {
         child.kill();
     }
 
+    /// Waits until the script has printed this.
+    async fn prints(dir: &tempfile::TempDir, words: &str) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while std::fs::read_to_string(dir.path().join("log")).unwrap() != words {
+            assert!(Instant::now() < deadline, "does not print {words:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     #[tokio::test]
     async fn who_ignores_sigterm_is_killed() {
-        let (mut child, mut ended, _dir) =
-            shell("trap '' TERM; while :; do sleep 0.05; done").await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let (mut child, mut ended, dir) =
+            shell("trap '' TERM; echo ready; while :; do sleep 0.05; done").await;
+        prints(&dir, "ready\n").await;
         child.ask_to_end();
         assert!(!child.end_within(Duration::from_millis(300)).await);
         assert_eq!(ended.recv().await.unwrap().status.signal(), Some(9));
