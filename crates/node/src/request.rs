@@ -25,7 +25,7 @@ pub struct ReplyTo {
     /// When it was read (monotonic).
     pub taken: Micros,
     /// How to pass the request on if it turns out that this node does not lead; `None`: it is
-    /// refused then.
+    /// refused then, or left in doubt.
     pub plain: Option<Box<Plain>>,
     /// Another node may have taken this request too: that this one does not lead, or cannot pass
     /// it on, then says nothing about its outcome.

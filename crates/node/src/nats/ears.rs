@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_nats::Subscriber;
 use futures::StreamExt as _;
+use nowserving_protocol::subject::Subjects;
 use tokio::sync::oneshot;
 
 use super::service::Service;
@@ -63,7 +64,7 @@ struct ShardEars {
     listen: Listen,
     /// Where users and operators ask.
     front: Vec<Ear>,
-    /// Where nodes pass requests on. Only while we serve: they would take our "not the leader" for
+    /// Where nodes pass requests on. Only while we lead: they would take our "not the leader" for
     /// the next leader's word.
     forward: Vec<Ear>,
 }
@@ -84,7 +85,7 @@ impl Service {
         self.listen_all(subjects, true).await
     }
 
-    /// Follows what the shard loop says about who leads, for ever: as a leader listens on its
+    /// Follows what the shard loop says about who leads, until it ends: a leader listens on its
     /// shard's subjects; without any leader all nodes do, as one group.
     ///
     /// # Errors
@@ -118,29 +119,25 @@ impl Service {
         if was == listen {
             return Ok(());
         }
+        // What the server routes to an old ear and to a new one must not be taken in twice.
+        ears.front.iter().for_each(Ear::only_pass_on);
         for ear in ears.forward.drain(..) {
             ear.close().await;
         }
-        let on = |subjects: &nowserving_protocol::subject::Subjects| {
-            [subjects.shard_all(shard), subjects.admin_shard_all(shard)]
-        };
-        if listen.serves() {
-            // Before the others: who hears a request beside us passes it on to there.
-            ears.forward = self.listen_all(on(&self.parser.forward), false).await?;
-        }
-        if was.same_front(listen) {
-            return Ok(());
-        }
-        // What the server routes to an old ear and to a new one must not be taken in twice.
-        ears.front.iter().for_each(Ear::only_pass_on);
-        // The new ones first, so that at no moment nobody listens: a busy connection takes its time.
-        let subjects = on(&self.parser.subjects);
-        let front = match listen {
+        let on = |subjects: &Subjects| [subjects.shard_all(shard), subjects.admin_shard_all(shard)];
+        let front = on(&self.parser.subjects);
+        let new = match listen {
             Listen::No => Vec::new(),
-            Listen::Leads { .. } => self.listen_all(subjects, false).await?,
-            Listen::Orphan => self.listen_all(subjects, true).await?,
+            Listen::Leader { .. } => {
+                // First: who hears a request beside us passes it on to there.
+                ears.forward = self.listen_all(on(&self.parser.forward), false).await?;
+                self.listen_all(front, false).await?
+            }
+            Listen::Orphan => self.listen_all(front, true).await?,
         };
-        let old = std::mem::replace(&mut ears.front, front);
+        // Only now away from the old ones, so that at no moment nobody listens: on a busy connection
+        // all this takes its time.
+        let old = std::mem::replace(&mut ears.front, new);
         old.into_iter().for_each(Ear::linger);
         Ok(())
     }

@@ -108,17 +108,18 @@ impl Forwarder {
             return Err(ApiError::not_leader(None));
         };
         let mut plain = Plain::clone(plain);
-        if reply.op == "enter" {
+        // One that another may have taken has a key: else it would not be passed on.
+        if reply.op == "enter" && !reply.doubtful {
             let random = random_u64().map_err(|_| unavailable())?;
             plain.payload = with_key(&plain.payload, &format!("auto-{random:016x}"))?;
         }
         let writes = writes(reply.op);
         let repeatable = is_repeatable(reply.op);
-        let mut maybe_done = reply.doubtful;
+        let mut maybe_done = false;
         loop {
             let left = Duration::from_micros(deadline.saturating_sub(monotonic_us()));
             if left.is_zero() || (maybe_done && !repeatable) {
-                return Err(if maybe_done && writes {
+                return Err(if (maybe_done || reply.doubtful) && writes {
                     outcome_unknown()
                 } else {
                     unavailable()
@@ -131,6 +132,10 @@ impl Forwarder {
                 // That is the truth about the last try only: an earlier one may sit in the log.
                 Try::Answered(message) if maybe_done && writes && says_no_room(&message) => {
                     tokio::time::sleep(PAUSE.min(left)).await;
+                }
+                // The one that another may have taken is not ours to try again; it may have got in.
+                Try::Answered(message) if reply.doubtful && writes && says_no_room(&message) => {
+                    tokio::time::sleep(left).await;
                 }
                 Try::Answered(message) => return Ok(message),
                 Try::Unknown => maybe_done = true,

@@ -32,8 +32,8 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Sends the shard loop's answers until it ends. A request on a plain subject that turned out
-    /// to be another node's is passed on instead.
+    /// Sends the shard loop's answers until it ends. A request that turned out to be another
+    /// node's is passed on instead, or left in doubt.
     pub async fn run(self, mut answers: mpsc::UnboundedReceiver<Vec<Answer>>, forward: Forwarder) {
         while let Some(turn) = answers.recv().await {
             for answer in turn {

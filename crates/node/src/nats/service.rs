@@ -36,8 +36,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// `may_take`: if this node leads, the request is its own; else it is only passed on, as
-    /// another ear of this node may have it too.
+    /// `may_take`: if this node leads, in its lease, the request is its own; else it is only passed
+    /// on, as another ear of this node may have it too.
     pub(super) async fn handle(&self, message: Message, may_take: bool) {
         if message
             .reply
@@ -58,7 +58,8 @@ impl Service {
         }
     }
 
-    /// Into the loop if this node leads the shard (or any may answer), else to the leader.
+    /// Into the loop if this node leads the shard in its lease (or any may answer), else to the
+    /// leader.
     async fn route(&self, parsed: Parsed, message: Message, may_take: bool) {
         let Parsed {
             inbound: Inbound::Line(mut request),
@@ -77,8 +78,8 @@ impl Service {
                 .refuse(&request.reply, outcome_unknown())
                 .await;
         }
-        let listen = self.listening(request.shard);
-        if (may_take && listen.serves()) || request.ask.is_local() {
+        let leads = matches!(self.listening(request.shard), Listen::Leader { .. });
+        if (may_take && leads) || request.ask.is_local() {
             return self.hand_in(Inbound::Line(request)).await;
         }
         if forwarded {
@@ -94,11 +95,10 @@ impl Service {
                 .forward
                 .give_up_in_time(request.reply, request.deadline);
         }
-        // An orphan mostly has it alone, a leader out of its lease may have a successor.
-        let alone = !for_leader || (may_take && listen == Listen::Orphan);
-        request.reply.doubtful = !alone;
+        // An orphan mostly has it alone; an ear that only passes on has a successor.
+        request.reply.doubtful = !may_take;
         if !may_take && request.ask.is_write() {
-            // The next leader has it too; what we pass on must not be done after it has spoken.
+            // Ours must not be done after the successor has spoken.
             request.deadline = now + request.deadline.saturating_sub(now) / 2;
         }
         let way_on = || self.parser.way_on(&message);

@@ -87,34 +87,15 @@ pub enum Listen {
     /// Not at all: another node leads.
     #[default]
     No,
-    /// As its leader: nobody else listens.
-    Leads {
-        /// A reign: between two of them another may have listened.
+    /// As its leader, in its lease.
+    Leader {
+        /// Between two terms another may have listened.
         term: u64,
-        /// Out of its lease it may not answer, and passes on to who may, until it may again itself
-        /// or another leads. So a leader just elected is, that is not ready yet, or one that has
-        /// lost touch with its peers.
-        in_lease: bool,
     },
-    /// Nobody leads as far as we know: take requests, with the other nodes, until somebody does.
+    /// As one of all nodes, in a group, to pass on what comes to whoever may answer: nobody leads
+    /// as far as we know, or we do and are out of our lease (just elected and not ready, or out of
+    /// touch with our peers).
     Orphan,
-}
-
-impl Listen {
-    /// Whether it may answer.
-    #[must_use]
-    pub fn serves(self) -> bool {
-        matches!(self, Listen::Leads { in_lease: true, .. })
-    }
-
-    /// Whether users and operators are listened to in the same way.
-    #[must_use]
-    pub fn same_front(self, other: Listen) -> bool {
-        match (self, other) {
-            (Listen::Leads { term, .. }, Listen::Leads { term: other, .. }) => term == other,
-            _ => self == other,
-        }
-    }
 }
 
 /// Everything that flows into the loop.

@@ -59,20 +59,19 @@ impl Shards {
         self.stopping_since.is_none() && self.hearing.deaf_for(now) <= DEAF_MAX
     }
 
-    /// Tells the NATS side on which shards' subjects to listen: a leader; and if nobody leads,
-    /// every node, so that somebody answers.
+    /// Tells the NATS side on which shards' subjects to listen: a leader in its lease; and if
+    /// nobody leads, every node, so that somebody answers.
     fn listen(&mut self) {
         let stopping = self.stopping_since.is_some();
         let wanted: Vec<Listen> = self
             .shards
             .iter()
             .map(|shard| {
-                if shard.leads() {
-                    Listen::Leads {
+                if shard.in_lease() {
+                    Listen::Leader {
                         term: shard.replica.term(),
-                        in_lease: shard.in_lease(),
                     }
-                } else if shard.replica.leader().is_none() && !stopping {
+                } else if shard.leads() || (shard.replica.leader().is_none() && !stopping) {
                     Listen::Orphan
                 } else {
                     Listen::No
