@@ -9,6 +9,7 @@ use crate::bench::BenchArgs;
 use crate::cluster::ClusterCommand;
 use crate::demo::DemoArgs;
 use crate::dev::DevArgs;
+use crate::duration;
 use crate::embedded::leash::{self, LeashArgs};
 use crate::line::LineCommand;
 use crate::node::NodeArgs;
@@ -69,10 +70,10 @@ pub struct Global {
         hide_env_values = true
     )]
     pub prefix: Option<String>,
-    /// How long to try, in milliseconds.
+    /// How long to try, 1ms to 1h.
     #[arg(
-        long, global = true, value_name = "MS", default_value_t = 10_000,
-        value_parser = clap::value_parser!(u64).range(1..=3_600_000)
+        long = "timeout", global = true, value_name = "TIME", default_value = "10s",
+        value_parser = duration::between(1..=3_600_000)
     )]
     pub timeout_ms: u64,
     /// Prints one line of JSON per answer (an error is an answer too) and nothing else.
@@ -172,10 +173,14 @@ mod tests {
             "nowserving enter",
             "nowserving renew shop T",
             "nowserving renew shop T --epoch -1",
-            "nowserving info shop --timeout-ms 0",
+            "nowserving info shop --timeout 0s",
+            "nowserving info shop --timeout 500",
             "nowserving line",
             "nowserving line create shop",
             "nowserving line create shop --seats many --queue-limit 1",
+            "nowserving line create shop --seats 0 --queue-limit 1",
+            "nowserving line set shop --claim-timeout 120000",
+            "nowserving line set shop --claim-timeout 99ms",
             "nowserving line set shop --unset nonsense",
             "nowserving line set shop --seats 5 --unset seats",
             "nowserving status shop T --consistency sometimes",

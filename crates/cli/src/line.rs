@@ -28,7 +28,7 @@ pub enum LineCommand {
 Examples:
   nowserving line create shop-1 --seats 50 --queue-limit 10000
   nowserving line create concert --seats 200 --queue-limit 100000 \\
-      --claim-timeout-ms 60000 --label city=Taipei --label event=tour-7
+      --claim-timeout 1m --label city=Taipei --label event=tour-7
   nowserving line create concert --seats 200 --queue-limit 100000 --phase pre_open \\
       --lane normal --lane vip:boost=10m:limit=500 --lane staff:absolute \\
       --admission-rate 20/40 --quota 5000 --standby-percent 10 --call-ahead 300")]
@@ -42,7 +42,7 @@ Examples:
   nowserving line set shop-1 --phase paused
   nowserving line set shop-1 --lane normal --lane vip:boost=10m
   nowserving line set shop-1 --admission-rate 0.5/3
-  nowserving line set shop-1 --unset claim_timeout_ms,admission_rate,labels
+  nowserving line set shop-1 --unset claim_timeout,admission_rate,labels
   nowserving line set shop-1 --queue-limit 0 --if-version 4711")]
     Set(SetArgs),
     /// Shows a line's settings, board and counts.

@@ -5,6 +5,7 @@ mod bench;
 mod cluster;
 mod demo;
 mod dev;
+mod duration;
 mod embedded;
 mod journal;
 mod line;

@@ -9,6 +9,7 @@ use clap::Args;
 use nowserving_node::{Config, ConfigError};
 
 use crate::args::Global;
+use crate::duration;
 use crate::embedded::Interrupts;
 use crate::logs;
 use crate::output::WrongUsage;
@@ -16,8 +17,9 @@ use crate::output::WrongUsage;
 /// Runs one node of a cluster until it is told to stop.
 ///
 /// Every flag can also be given in the environment, as NOWSERVING_ and its name, and all of the
-/// node's own but --log-format in the file given with --config, dashes as underscores; a flag wins
-/// over the environment, and that over the file. SIGINT and SIGTERM stop it: it hands its leadership over first.
+/// node's own but --log-format in the file given with --config, dashes as underscores (--heartbeat
+/// and --election as heartbeat_ms and election_ms, in milliseconds); a flag wins over the
+/// environment, and that over the file. SIGINT and SIGTERM stop it: it hands its leadership over first.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -81,12 +83,22 @@ pub struct NodeArgs {
     /// Where Prometheus may scrape; nowhere if not given.
     #[arg(long, value_name = "ADDR:PORT", env = "NOWSERVING_METRICS_ADDR")]
     metrics_addr: Option<SocketAddr>,
-    /// Time between heartbeats of leaders, in milliseconds, 10 to 10000 [default: 100].
-    #[arg(long, value_name = "MS", env = "NOWSERVING_HEARTBEAT_MS")]
+    /// Time between heartbeats of leaders, 10ms to 10s [default: 100ms].
+    #[arg(
+        long = "heartbeat",
+        value_name = "TIME",
+        env = "NOWSERVING_HEARTBEAT",
+        value_parser = duration::between(10..=10_000)
+    )]
     heartbeat_ms: Option<u64>,
-    /// A follower that hears nothing for this long stands for election, in milliseconds: at least
-    /// four heartbeats, at most 60000 [default: 750].
-    #[arg(long, value_name = "MS", env = "NOWSERVING_ELECTION_MS")]
+    /// A follower that hears nothing for this long stands for election: at least four heartbeats,
+    /// at most 1m [default: 750ms].
+    #[arg(
+        long = "election",
+        value_name = "TIME",
+        env = "NOWSERVING_ELECTION",
+        value_parser = duration::between(40..=60_000)
+    )]
     election_ms: Option<u64>,
     /// A shard's state goes to disk, and its log is cut, each time this many entries were applied,
     /// 100 to 10000000 [default: 20000].
@@ -185,7 +197,7 @@ mod tests {
     #[test]
     fn flags_alone_are_enough() {
         let more = "--shards 4 --peer-nats nats://p:1 --metrics-addr 127.0.0.1:9464 --prefix q \
-            --heartbeat-ms 50 --election-ms 500 --snapshot-entries 1000";
+            --heartbeat 50ms --election 500ms --snapshot-entries 1000";
         let config = settle(&format!("{FLAGS} {more}")).unwrap();
         assert_eq!(
             (config.id, config.nodes.as_slice()),
@@ -225,7 +237,7 @@ mod tests {
             ("--config /nonexistent/file.toml", "/nonexistent/file.toml"),
             (&format!("{FLAGS} --shards 0"), "shards"),
             (
-                &format!("{FLAGS} --election-ms 18446744073709551615"),
+                &format!("{FLAGS} --heartbeat 100ms --election 399ms"),
                 "election_ms",
             ),
         ] {

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use nowserving_client::{ApiError, Code, Error, Kind};
 use serde::Serialize;
 
+use crate::tables;
+
 /// The cluster refused.
 pub const REFUSED: u8 = 1;
 /// The command line was wrong.
@@ -167,7 +169,12 @@ pub fn error_text(error: &anyhow::Error, colour: bool) -> String {
     let retry = error
         .downcast_ref::<Error>()
         .and_then(Error::retry_after)
-        .map(|after| format!(" (try again in {} ms)", after.as_millis()));
+        .map(|after| {
+            format!(
+                " (try again in {})",
+                tables::duration(after.as_millis() as u64)
+            )
+        });
     format!("{label}: {error:#}{}", retry.unwrap_or_default())
 }
 

@@ -15,26 +15,23 @@ use crate::output::WrongUsage;
 #[derive(Debug, Default, Args)]
 pub struct SettingsFlags {
     /// How many may be in checkout at once, 1 to 1,000,000.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::seats)]
     seats: Option<u32>,
     /// How many more than --seats may be in the line, 0 to 10,000,000.
     #[arg(long, value_name = "N")]
     queue_limit: Option<u32>,
-    /// A waiting token not heard from for longer is recycled, 100 to 604800000 = 7 days
-    /// (default 300000 = 5 min).
-    #[arg(long, value_name = "MS")]
+    /// A waiting token not heard from for longer is recycled, 100ms to 7d
+    /// (default 5m).
+    #[arg(long = "waiting-idle-timeout", value_name = "TIME", value_parser = values::timeout())]
     waiting_idle_timeout_ms: Option<u64>,
-    /// How long an admitted token has to claim its seat, 100 to 604800000 = 7 days
-    /// (default 120000 = 2 min).
-    #[arg(long, value_name = "MS")]
+    /// How long an admitted token has to claim its seat, 100ms to 7d (default 2m).
+    #[arg(long = "claim-timeout", value_name = "TIME", value_parser = values::timeout())]
     claim_timeout_ms: Option<u64>,
-    /// How long a claimed seat lasts without renewal, 100 to 604800000 = 7 days
-    /// (default 600000 = 10 min).
-    #[arg(long, value_name = "MS")]
+    /// How long a claimed seat lasts without renewal, 100ms to 7d (default 10m).
+    #[arg(long = "checkout-timeout", value_name = "TIME", value_parser = values::timeout())]
     checkout_timeout_ms: Option<u64>,
-    /// Where renewing ends, counted from the claim, 100 to 604800000 = 7 days
-    /// (default 3600000 = 1 h).
-    #[arg(long, value_name = "MS")]
+    /// Where renewing ends, counted from the claim, 100ms to 7d (default 1h).
+    #[arg(long = "checkout-max", value_name = "TIME", value_parser = values::timeout())]
     checkout_max_ms: Option<u64>,
     /// How fast seats are given: admissions a second, 0.001 to 1,000,000, and how many can be saved
     /// up, 1 to 1,000,000 (default: as fast as seats become free).
@@ -81,10 +78,10 @@ pub struct SettingsFlags {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Setting {
-    WaitingIdleTimeoutMs,
-    ClaimTimeoutMs,
-    CheckoutTimeoutMs,
-    CheckoutMaxMs,
+    WaitingIdleTimeout,
+    ClaimTimeout,
+    CheckoutTimeout,
+    CheckoutMax,
     AdmissionRate,
     Lanes,
     CallAhead,
@@ -127,12 +124,12 @@ impl SettingsFlags {
         };
         for &setting in unset {
             match setting {
-                Setting::WaitingIdleTimeoutMs => {
+                Setting::WaitingIdleTimeout => {
                     put_back(&mut patch.waiting_idle_timeout_ms, setting)?;
                 }
-                Setting::ClaimTimeoutMs => put_back(&mut patch.claim_timeout_ms, setting)?,
-                Setting::CheckoutTimeoutMs => put_back(&mut patch.checkout_timeout_ms, setting)?,
-                Setting::CheckoutMaxMs => put_back(&mut patch.checkout_max_ms, setting)?,
+                Setting::ClaimTimeout => put_back(&mut patch.claim_timeout_ms, setting)?,
+                Setting::CheckoutTimeout => put_back(&mut patch.checkout_timeout_ms, setting)?,
+                Setting::CheckoutMax => put_back(&mut patch.checkout_max_ms, setting)?,
                 Setting::AdmissionRate => put_back(&mut patch.admission_rate, setting)?,
                 Setting::Lanes => put_back(&mut patch.lanes, setting)?,
                 Setting::CallAhead => put_back(&mut patch.call_ahead, setting)?,
@@ -188,8 +185,8 @@ mod tests {
 
     #[test]
     fn every_setting_has_its_flag() {
-        let all = "--seats 7 --queue-limit 15 --waiting-idle-timeout-ms 1000 --claim-timeout-ms 2000 \
-            --checkout-timeout-ms 3000 --checkout-max-ms 4000 --token-events false \
+        let all = "--seats 7 --queue-limit 15 --waiting-idle-timeout 1s --claim-timeout 2s \
+            --checkout-timeout 3s --checkout-max 4s --token-events false \
             --admission-rate 0.5/3 --lane normal --lane vip:boost=10m:limit=9 --call-ahead 5 \
             --quota 100 --standby-percent 20 --phase paused --position-cap 1000 \
             --release-on-claim true --label city=Oslo --label note=a=b";
@@ -216,8 +213,8 @@ mod tests {
 
     #[test]
     fn unset_puts_back_all_but_the_required_two() {
-        let all = "--unset waiting_idle_timeout_ms,claim_timeout_ms,checkout_timeout_ms \
-            --unset checkout_max_ms --unset token_events --unset labels \
+        let all = "--unset waiting_idle_timeout,claim_timeout,checkout_timeout \
+            --unset checkout_max --unset token_events --unset labels \
             --unset admission_rate,lanes,call_ahead,quota,phase,position_cap,release_on_claim";
         let patch = patch(&all.replace('\\', " ")).unwrap();
         assert_eq!(patch.seats, None);
@@ -231,8 +228,8 @@ mod tests {
 
     #[test]
     fn set_and_unset_together_is_wrong_usage() {
-        let error = patch("--claim-timeout-ms 500 --unset claim_timeout_ms").unwrap_err();
-        assert!(error.to_string().contains("claim_timeout_ms"), "{error}");
+        let error = patch("--claim-timeout 500ms --unset claim_timeout").unwrap_err();
+        assert!(error.to_string().contains("claim_timeout"), "{error}");
     }
 
     #[test]

@@ -272,15 +272,16 @@ fn forecast(record: &ForecastReply) -> String {
     if record.told == 0 {
         return String::new();
     }
-    let percent = |part: u64, of: u64| match of {
-        0 => "-".to_owned(),
-        _ => format!("{} %", part * 100 / of),
-    };
+    let percent = |part: u64, of: u64| format!("{} %", part * 100 / of);
+    let told = percent(record.told, record.told + record.untold);
+    let told = format!("\nforecasts: told to {told} of those who had to wait");
+    if record.judged == 0 {
+        return format!("{told}; none judged yet");
+    }
     let within_15: u64 = record.off_by_percent.iter().take(2).sum();
     format!(
-        "\nforecasts: told to {} of those who had to wait; {} of these were admitted since: for {} \
-         it was right by 15 %, {} waited no longer than the p90",
-        percent(record.told, record.told + record.untold),
+        "{told}; {} of these were admitted since: for {} it was right by 15 %, {} waited no longer \
+         than the p90",
         record.judged,
         percent(within_15, record.judged),
         percent(record.p90_covered, record.judged),
@@ -404,7 +405,7 @@ fn many(count: u64, what: &str) -> String {
 }
 
 /// The two largest units that matter: `1 h 30 min`, `12.5 s`, `40 ms`.
-fn duration(ms: u64) -> String {
+pub fn duration(ms: u64) -> String {
     let (seconds, minutes, hours) = (ms / 1_000, ms / 60_000, ms / 3_600_000);
     let two = |large: u64, unit: &str, small: u64, small_unit: &str| match small {
         0 => format!("{large} {unit}"),

@@ -8,7 +8,7 @@ use serde_json::Value;
 fn prints_everything_side_by_side_in_one_line() {
     let dir = tempfile::tempdir().expect("a directory for its data");
     let output = Command::new(env!("CARGO_BIN_EXE_nowserving"))
-        .args(["bench", "--json", "--seconds", "1", "--rounds", "1"])
+        .args(["bench", "--json", "--measure", "1s", "--rounds", "1"])
         .args(["--in-flight", "8", "--data-dir"])
         .arg(dir.path())
         .output()

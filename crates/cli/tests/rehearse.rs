@@ -77,7 +77,7 @@ fn files_are_written_where_asked() {
 
 #[test]
 fn who_is_still_in_when_it_is_cut_off_is_told() {
-    let output = rehearse(&["--shoppers", "2000", "--until-ms", "12000"]);
+    let output = rehearse(&["--shoppers", "2000", "--until", "12s"]);
     assert!(output.status.success(), "{output:?}");
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(told.contains("still in the line"), "{told}");
@@ -95,7 +95,7 @@ fn every_lane_has_its_rows() {
         "--lane-mix",
         "1,4",
     ];
-    let words = [&lanes[..], &["--shoppers", "2000", "--open-at-ms", "20000"]].concat();
+    let words = [&lanes[..], &["--shoppers", "2000", "--open-at", "20s"]].concat();
     let shown = rehearse(&words);
     let shown = String::from_utf8_lossy(&shown.stdout);
     assert!(shown.contains("lane vip: wait, median"), "{shown}");
@@ -111,7 +111,7 @@ fn what_makes_no_sense_is_wrong_usage() {
         ["--shoppers", "0"],
         ["--watch-percent", "101"],
         ["--lane-mix", "1,1"],
-        ["--open-at-ms", "99999999"],
+        ["--open-at", "27h"],
         ["--preset", "none"],
     ] {
         let output = rehearse(&[&words[..], &["--json"]].concat());

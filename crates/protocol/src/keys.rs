@@ -45,10 +45,13 @@ impl fmt::Debug for ClusterKey {
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// [`ClusterKey::generate`] never writes over a file.
-    #[error("{}: there is a file already; a key is never written over", .0.display())]
+    #[error("key file {}: there is a file already; a key is never written over", .0.display())]
     Exists(PathBuf),
-    /// The file cannot be read or written.
-    #[error("{}: {source}", path.display())]
+    /// There is no such file.
+    #[error("key file {}: not found", .0.display())]
+    NotFound(PathBuf),
+    /// The file cannot be read or written; the source says why.
+    #[error("key file {}", path.display())]
     Io {
         /// The key file.
         path: PathBuf,
@@ -56,10 +59,10 @@ pub enum KeyError {
         source: io::Error,
     },
     /// The file is a folder, a device or the like.
-    #[error("{}: not a regular file", .0.display())]
+    #[error("key file {}: not a regular file", .0.display())]
     NotAFile(PathBuf),
     /// Others than the owner have rights on the file.
-    #[error("{}: mode {mode:04o} lets others than its owner in; make it 0600 (chmod 600)", path.display())]
+    #[error("key file {}: mode {mode:04o} lets others than its owner in; make it 0600 (chmod 600)", path.display())]
     Rights {
         /// The key file.
         path: PathBuf,
@@ -67,7 +70,7 @@ pub enum KeyError {
         mode: u32,
     },
     /// The file is not a key file, or a damaged one. Never quotes what it contains.
-    #[error("{}: {what}", path.display())]
+    #[error("key file {}: {what}", path.display())]
     Malformed {
         /// The key file.
         path: PathBuf,
@@ -112,9 +115,12 @@ impl ClusterKey {
     /// Reads the key from `path`. Refuses a file on which the group or others have
     /// any right, and one that is not exactly a key file.
     pub fn load(path: &Path) -> Result<ClusterKey, KeyError> {
-        let failed = |source| KeyError::Io {
-            path: path.to_owned(),
-            source,
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound => KeyError::NotFound(path.to_owned()),
+            _ => KeyError::Io {
+                path: path.to_owned(),
+                source,
+            },
         };
         let file = File::open(path).map_err(failed)?;
         // Asked of the open file, not of the path: nobody can swap it in between.
@@ -280,10 +286,14 @@ mod tests {
     #[test]
     fn a_missing_file_and_a_folder_are_refused() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(matches!(
-            ClusterKey::load(&folder.path().join("none")),
-            Err(KeyError::Io { .. })
-        ));
+        let none = folder.path().join("none");
+        let error = ClusterKey::load(&none).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("key file {}: not found", none.display())
+        );
+        // Errors are shown with their sources: what one says, the other does not repeat.
+        assert!(std::error::Error::source(&error).is_none());
         assert!(matches!(
             ClusterKey::load(folder.path()),
             Err(KeyError::NotAFile(_))

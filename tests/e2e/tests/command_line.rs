@@ -25,8 +25,8 @@ const SETTINGS: &str = "seats queue_limit waiting_idle_timeout_ms claim_timeout_
 pub async fn operators(cli: &Cli) -> Result<()> {
     let made = done(
         cli,
-        "line create cli-ops --seats 2 --queue-limit 5 --claim-timeout-ms 60000 \
-         --waiting-idle-timeout-ms 50000 --checkout-timeout-ms 70000 --checkout-max-ms 80000 \
+        "line create cli-ops --seats 2 --queue-limit 5 --claim-timeout 60s \
+         --waiting-idle-timeout 50s --checkout-timeout 70s --checkout-max 80s \
          --token-events false --label test=cli --label city=Taipei",
     )
     .await?;
@@ -245,7 +245,7 @@ pub async fn errors(cli: &Cli) -> Result<()> {
         ("line delete cli-nowhere", "line_not_found"),
         ("status cli-nowhere nonsense", "ticket_invalid"),
         (
-            "line create cli-bad --seats 0 --queue-limit 1",
+            "line create cli-bad --seats 1 --queue-limit 10000001",
             "bad_request",
         ),
     ] {
@@ -264,16 +264,37 @@ pub async fn errors(cli: &Cli) -> Result<()> {
 
     let bad_name = cli.run(&words("info no.such.name")).await?;
     bad_name.failed(USAGE, "bad_request")?;
+    for (command, advice) in [
+        (
+            "line set cli-full --seats 0",
+            "to stop admitting: --phase paused",
+        ),
+        (
+            "line set cli-full --claim-timeout 120000",
+            "--claim-timeout <TIME>': a duration with its unit, such as 250ms",
+        ),
+        (
+            "line set cli-full --claim-timeout 8d",
+            "--claim-timeout <TIME>': must be 100ms to 7days",
+        ),
+    ] {
+        let told = cli
+            .run(&words(command))
+            .await?
+            .failed(USAGE, "bad_request")?;
+        let message = told["message"].as_str().unwrap_or_default();
+        ensure!(message.contains(advice), "{command}: {told}");
+    }
     for nonsense in ["", "enter", "line set cli-full", "nonsense"] {
         let said = cli.run(&words(nonsense)).await?;
         ensure!(said.code == USAGE, "{nonsense:?}: {said:?}");
     }
 
     let nobody = Cli::new(format!("nats://127.0.0.1:{}", free_port()?));
-    let said = nobody.run(&words("info cli-full --timeout-ms 500")).await?;
+    let said = nobody.run(&words("info cli-full --timeout 500ms")).await?;
     said.failed(UNREACHABLE, "unavailable")?;
     // NATS is there, and no node of this name.
-    let strangers = words("info cli-full --prefix nobody --timeout-ms 500");
+    let strangers = words("info cli-full --prefix nobody --timeout 500ms");
     let said = cli.run(&strangers).await?;
     said.failed(UNREACHABLE, "unavailable")?;
     Ok(())

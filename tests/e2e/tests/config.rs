@@ -81,7 +81,8 @@ pub async fn key_files(cluster: &mut Cluster) -> Result<()> {
     let good = std::fs::read(cluster.key_file())?;
     let file = cluster.folder().join("other.key");
     let with_file = stranger.with("--key-file", file.clone());
-    refuses(cluster, &with_file, "other.key")
+    let missing = format!("key file {}: not found\n", file.display());
+    refuses(cluster, &with_file, &missing)
         .await
         .context("missing")?;
     for (content, mode) in [

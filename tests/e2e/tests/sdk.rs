@@ -69,9 +69,7 @@ pub async fn over_a_crash_of_the_leader(cluster: &mut Cluster, cli: &Cli) -> Res
 
 async fn done(cli: &Cli, words: &[&str]) -> Result<Value> {
     // More than it takes to elect a leader on a slow machine.
-    let said = cli
-        .run(&[words, &["--timeout-ms", "60000"]].concat())
-        .await?;
+    let said = cli.run(&[words, &["--timeout", "60s"]].concat()).await?;
     said.done().with_context(|| words.join(" "))
 }
 

@@ -22,6 +22,7 @@ use anyhow::Context as _;
 use nowserving_client::Client;
 use tempfile::TempDir;
 
+use crate::duration;
 use crate::embedded::{Cluster, DataDir, Interrupts, NODES};
 use crate::output::Output;
 use echo::Echo;
@@ -49,13 +50,16 @@ brackets; `of echo` compares status with the echo of the same round.
 
 Examples:
   nowserving bench
-  nowserving bench --seconds 10 --rounds 5 --json
+  nowserving bench --measure 10s --rounds 5 --json
   nowserving bench --only echo,status --in-flight 64")]
 pub struct BenchArgs {
-    /// How long each cell is measured in each round, after half a second of warming up.
+    /// How long each cell is measured in each round, after half a second of warming up, 1s to 1m.
     // A minute of entering is over a million tokens in a line, which holds ten million.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
-    seconds: u64,
+    #[arg(
+        long = "measure", value_name = "TIME", default_value = "3s",
+        value_parser = duration::between(1_000..=60_000)
+    )]
+    measure_ms: u64,
     /// How often everything is measured.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
     rounds: u32,

@@ -79,7 +79,7 @@ impl Plan {
         in_flight.sort_unstable();
         in_flight.dedup();
         Plan {
-            measured: Duration::from_secs(args.seconds),
+            measured: Duration::from_millis(args.measure_ms),
             rounds: args.rounds,
             in_flight,
             whats,

@@ -9,6 +9,7 @@ use super::lines::{POLLED, Polled};
 use super::load::Sample;
 use super::machine::Machine;
 use super::plan::{Plan, What};
+use crate::duration;
 
 /// The samples of each cell, round by round.
 pub type Rounds = BTreeMap<(u32, What), Vec<Sample>>;
@@ -24,8 +25,8 @@ pub struct Report {
     pub nodes: usize,
     /// How often each cell was measured.
     pub rounds: u32,
-    /// How long each time.
-    pub seconds: u64,
+    /// How long each time, in milliseconds.
+    pub measured_ms: u64,
     /// Tokens that waited and were asked for.
     pub polled_tokens: usize,
     /// Size of a request for a status; the echo's is the same.
@@ -112,7 +113,7 @@ impl Report {
             machine,
             nodes: nodes.len(),
             rounds: plan.rounds,
-            seconds: plan.measured.as_secs(),
+            measured_ms: plan.measured.as_millis() as u64,
             polled_tokens: POLLED,
             request_bytes: polled.request_bytes,
             answer_bytes: polled.answer_bytes,
@@ -126,7 +127,7 @@ impl Report {
         let Report {
             nodes,
             rounds,
-            seconds,
+            measured_ms,
             polled_tokens,
             request_bytes,
             answer_bytes,
@@ -134,10 +135,11 @@ impl Report {
         } = self;
         format!(
             "{}\n{}\n{nodes} nodes, nats-server and requester share the machine; median (min–max) \
-             of rounds: {rounds} × {seconds} s;\nstatus over {polled_tokens} waiting tokens; status \
+             of rounds: {rounds} × {};\nstatus over {polled_tokens} waiting tokens; status \
              and echo: {request_bytes} bytes asked, {answer_bytes} answered",
             self.table(),
             self.machine.text(),
+            duration::typed(*measured_ms),
         )
     }
 

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use nowserving_client::{Change, Phase};
-use nowserving_rehearse::{Arrival, Config, Crowd, Polls, Service};
+use nowserving_rehearse::{Arrival, Config, Crowd, DURATION_MS_MAX, Polls, Service};
 
+use crate::duration;
 use crate::output::WrongUsage;
 use crate::settings::SettingsFlags;
 
@@ -30,19 +31,31 @@ pub struct RehearseArgs {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Also runs the seed article's algorithm on the same crowd, in one lane: of the line's settings
-    /// it knows --seats, --queue-limit and --waiting-idle-timeout-ms.
+    /// it knows --seats, --queue-limit and --waiting-idle-timeout.
     #[arg(long, value_enum, value_name = "WHAT")]
     compare: Option<Compare>,
     /// How long a message takes, each way.
-    #[arg(long, value_name = "MS")]
+    #[arg(
+        long = "net-delay",
+        value_name = "TIME",
+        value_parser = duration::between(0..=60_000)
+    )]
     net_delay_ms: Option<u64>,
-    /// Ends it here at the latest, in virtual time (poc: 3600000 = 1 h, steady: 14400000 = 4 h);
+    /// Ends it here at the latest, in virtual time (poc: 1h, steady: 4h);
     /// it ends before if everybody has gone home.
-    #[arg(long, value_name = "MS")]
+    #[arg(
+        long = "until",
+        value_name = "TIME",
+        value_parser = duration::between(1..=DURATION_MS_MAX)
+    )]
     until_ms: Option<u64>,
     /// Opens the line only then; until then it is in the phase given by --phase (default then
     /// pre_open: numbers are given, no seats).
-    #[arg(long, value_name = "MS")]
+    #[arg(
+        long = "open-at",
+        value_name = "TIME",
+        value_parser = duration::between(0..=DURATION_MS_MAX)
+    )]
     open_at_ms: Option<u64>,
     #[command(flatten)]
     pub files: Files,
@@ -73,7 +86,11 @@ struct CrowdFlags {
     #[arg(long, value_enum, value_name = "CURVE")]
     arrival: Option<Curve>,
     /// From the first to the last.
-    #[arg(long, value_name = "MS")]
+    #[arg(
+        long = "within",
+        value_name = "TIME",
+        value_parser = duration::between(0..=DURATION_MS_MAX)
+    )]
     within_ms: Option<u64>,
     /// With --arrival burst: how many waves (default 10).
     #[arg(long, value_name = "N")]
@@ -82,10 +99,19 @@ struct CrowdFlags {
     #[arg(long, value_name = "PERCENT")]
     early_percent: Option<f64>,
     /// Checkout takes anything up to this, equally likely.
-    #[arg(long, value_name = "MS", conflicts_with = "service_median_ms")]
+    #[arg(
+        long = "service-max",
+        value_name = "TIME",
+        conflicts_with = "service_median_ms",
+        value_parser = duration::between(0..=DURATION_MS_MAX)
+    )]
     service_max_ms: Option<u64>,
     /// Checkout is log-normal: half are quicker than this.
-    #[arg(long, value_name = "MS")]
+    #[arg(
+        long = "service-median",
+        value_name = "TIME",
+        value_parser = duration::between(0..=DURATION_MS_MAX)
+    )]
     service_median_ms: Option<u64>,
     /// … and this is the spread of the logarithm (default 0.7).
     #[arg(long, value_name = "X", requires = "service_median_ms")]
@@ -94,7 +120,11 @@ struct CrowdFlags {
     #[arg(long, value_name = "PERCENT")]
     give_up_percent: Option<f64>,
     /// How long they wait on average before they give up.
-    #[arg(long, value_name = "MS")]
+    #[arg(
+        long = "patience",
+        value_name = "TIME",
+        value_parser = duration::between(1..=DURATION_MS_MAX)
+    )]
     patience_ms: Option<u64>,
     /// How many of those who give up just stop asking.
     #[arg(long, value_name = "PERCENT")]
@@ -108,8 +138,12 @@ struct CrowdFlags {
     /// When those who don't watch ask again.
     #[arg(long, value_enum, value_name = "HOW")]
     poll: Option<Poll>,
-    /// With --poll random: the longest pause (default 30000).
-    #[arg(long, value_name = "MS")]
+    /// With --poll random: the longest pause (default 30s).
+    #[arg(
+        long = "poll-max",
+        value_name = "TIME",
+        value_parser = duration::between(1..=DURATION_MS_MAX)
+    )]
     poll_max_ms: Option<u64>,
     /// How many watch the line's events.
     #[arg(long, value_name = "PERCENT")]
@@ -143,7 +177,7 @@ enum Curve {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Poll {
-    /// Up to --poll-max-ms after the last answer, whatever they are told.
+    /// Up to --poll-max after the last answer, whatever they are told.
     Random,
     /// As the answer says.
     Told,
@@ -174,6 +208,10 @@ impl RehearseArgs {
         set(&mut config.net_delay_ms, self.net_delay_ms);
         set(&mut config.until_ms, self.until_ms);
         config.open_at_ms = self.open_at_ms;
+        if self.open_at_ms.is_some_and(|at_ms| at_ms > config.until_ms) {
+            let until = duration::typed(config.until_ms);
+            return Err(WrongUsage(format!("--open-at: at most --until, {until}")));
+        }
         self.crowd.change(&mut config.crowd)?;
         Ok(config)
     }
@@ -232,7 +270,7 @@ impl CrowdFlags {
             (Poll::Random, given) => Ok(Polls::Random {
                 max_ms: given.unwrap_or(max_ms),
             }),
-            (Poll::Told, Some(_)) => Err(without_effect("--poll-max-ms", "--poll random")),
+            (Poll::Told, Some(_)) => Err(without_effect("--poll-max", "--poll random")),
             (Poll::Told, None) => Ok(Polls::Told),
         }
     }
@@ -275,7 +313,7 @@ mod tests {
     #[test]
     fn flags_change_the_preset() {
         let config = config(
-            "--preset poc --seats 7 --poll told --arrival ramp --service-median-ms 900 \
+            "--preset poc --seats 7 --poll told --arrival ramp --service-median 900ms \
              --watch-percent 12.5 --compare naive --seed 9 --lane-mix 1,2",
         );
         assert_eq!((config.settings.seats, config.seed), (7, 9));
@@ -293,25 +331,26 @@ mod tests {
     #[test]
     fn a_line_that_opens_later_is_pre_open_unless_told_otherwise() {
         let phase = |words| config(words).settings.phase;
-        assert_eq!(phase("--open-at-ms 5000"), Phase::PreOpen);
-        assert_eq!(phase("--open-at-ms 5000 --phase closed"), Phase::Closed);
-        assert_eq!(config("--open-at-ms 5000").open_at_ms, Some(5_000));
+        assert_eq!(phase("--open-at 5s"), Phase::PreOpen);
+        assert_eq!(phase("--open-at 5s --phase closed"), Phase::Closed);
+        assert_eq!(config("--open-at 5s").open_at_ms, Some(5_000));
     }
 
     #[test]
     fn flags_without_effect_and_settings_out_of_range_are_wrong_usage() {
         for words in [
-            "--seats 0",
+            "--position-cap 0",
+            "--until 1m --open-at 61s",
             "--arrival steady --waves 3",
             "--preset steady --waves 3",
-            "--poll told --poll-max-ms 500",
-            "--preset steady --poll-max-ms 500",
+            "--poll told --poll-max 500ms",
+            "--preset steady --poll-max 500ms",
         ] {
             let words = std::iter::once("probe").chain(words.split_whitespace());
             let probe = Probe::try_parse_from(words.clone()).unwrap();
             assert!(probe.args.config().is_err(), "{words:?}");
         }
-        let steady = config("--preset steady --poll random --poll-max-ms 500");
+        let steady = config("--preset steady --poll random --poll-max 500ms");
         assert_eq!(steady.crowd.polls, Polls::Random { max_ms: 500 });
     }
 }

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use nowserving_rehearse::{BadConfig, Report, Summary};
 
+use crate::duration;
 use crate::output::{Output, WrongUsage};
 use crate::tables;
 
@@ -70,9 +71,9 @@ fn tell_if_cut_off(whose: &str, summary: &Summary, report: &Report) {
     let to_come = shoppers - summary.entered - summary.turned_away;
     let still_in = summary.still_live;
     if still_in + to_come > 0 {
-        let until_ms = report.config.until_ms;
+        let until = duration::typed(report.config.until_ms);
         eprintln!(
-            "{whose}ended at --until-ms {until_ms} with {still_in} still in the line and {to_come} yet to come"
+            "{whose}ended at --until {until} with {still_in} still in the line and {to_come} yet to come"
         );
     }
 }

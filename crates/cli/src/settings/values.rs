@@ -2,6 +2,24 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use nowserving_client::{AdmissionRate, LaneName, LaneSettings, PerSecond, Phase};
+use nowserving_line::{SEATS_MAX, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
+
+use crate::duration;
+
+/// A number of seats. 0 is a frequent wish to stop admitting, so its refusal says how.
+pub fn seats(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok();
+    let valid = number.filter(|seats| (1..=SEATS_MAX).contains(seats));
+    valid.ok_or_else(|| match number {
+        Some(0) => format!("must be 1 to {SEATS_MAX}; to stop admitting: --phase paused"),
+        _ => format!("must be 1 to {SEATS_MAX}"),
+    })
+}
+
+/// One of the line's four timeouts.
+pub fn timeout() -> impl TypedValueParser<Value = u64> {
+    duration::between(TIMEOUT_MS_MIN..=TIMEOUT_MS_MAX)
+}
 
 /// `name=value`
 pub fn label(text: &str) -> Result<(String, String), String> {
@@ -42,7 +60,10 @@ pub fn lane(text: &str) -> Result<LaneSettings, String> {
     for part in parts {
         match part.split_once('=') {
             None if part == "absolute" => lane.absolute = true,
-            Some(("boost", time)) => lane.boost_ms = milliseconds(time)?,
+            Some(("boost", time)) => {
+                let ms = duration::parse_ms(time);
+                lane.boost_ms = ms.map_err(|wrong| format!("boost={time}: {wrong}"))?;
+            }
             Some(("limit", number)) => {
                 let number = number.parse();
                 lane.queue_limit = Some(number.map_err(|_| "limit: 0 to 10000000")?);
@@ -53,19 +74,23 @@ pub fn lane(text: &str) -> Result<LaneSettings, String> {
     Ok(lane)
 }
 
-fn milliseconds(text: &str) -> Result<u64, String> {
-    let wrong = || format!("boost: a time such as 90s, 10m or 1h30m, not {text:?}");
-    let time = humantime::parse_duration(text).map_err(|_| wrong())?;
-    if time.subsec_nanos() % 1_000_000 != 0 {
-        return Err(wrong());
-    }
-    u64::try_from(time.as_millis()).map_err(|_| wrong())
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn no_seats_is_a_wish_to_pause() {
+        assert_eq!(seats("7"), Ok(7));
+        assert!(
+            seats("0")
+                .unwrap_err()
+                .ends_with("to stop admitting: --phase paused")
+        );
+        for bad in ["-1", "many", "1000001", ""] {
+            assert_eq!(seats(bad).unwrap_err(), "must be 1 to 1000000");
+        }
+    }
 
     #[test]
     fn labels_need_a_name() {

@@ -1,17 +1,16 @@
 //! Settings as they are typed.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
-use super::{Sheet, duration};
+use super::Sheet;
+use crate::duration;
 use crate::output::Output;
 
-/// Every setting under its own name: what is shown can be typed.
+/// Every setting under the name of its flag, in the form that the flag takes.
 pub fn settings_table(settings: &Value, output: &Output) -> String {
     let mut sheet = Sheet::pairs(output);
     for (name, value) in settings.as_object().into_iter().flatten() {
-        sheet.pair(name, text(name, value));
+        sheet.pair(name.trim_end_matches("_ms"), text(name, value));
     }
     sheet.text()
 }
@@ -43,7 +42,7 @@ fn text(name: &str, value: &Value) -> String {
             words.collect::<Vec<_>>().join(", ")
         }
         (name, value) => match value.as_u64().filter(|_| name.ends_with("_ms")) {
-            Some(ms) => format!("{ms} ({})", duration(ms)),
+            Some(ms) => duration::typed(ms),
             None => value.to_string(),
         },
     }
@@ -56,8 +55,7 @@ fn lane(lane: &Value) -> String {
     }
     let mut text = lane["name"].as_str().unwrap_or_default().to_owned();
     if let Some(boost_ms) = lane["boost_ms"].as_u64().filter(|ms| *ms > 0) {
-        let boost = humantime::format_duration(Duration::from_millis(boost_ms)).to_string();
-        text.push_str(&format!(":boost={}", boost.replace(' ', "")));
+        text.push_str(&format!(":boost={}", duration::typed(boost_ms)));
     }
     if lane["absolute"].as_bool() == Some(true) {
         text.push_str(":absolute");

@@ -137,9 +137,9 @@ fn a_lines_settings_stand_under_their_names() {
     .unwrap();
     let text = line(&reply, &PLAIN);
     for words in [
-        "claim_timeout_ms",
-        "90000 (1 min 30 s)",
-        "5400000 (1 h 30 min)",
+        "claim_timeout ",
+        "1m30s",
+        "1h30m",
         "city=Taipei",
         "25 numbers issued; gone: 3 completed",
         "12 tokens still to be ended",
@@ -149,6 +149,22 @@ fn a_lines_settings_stand_under_their_names() {
     ] {
         assert!(text.contains(words), "{words}:\n{text}");
     }
+}
+
+#[test]
+fn forecasts_that_nobody_can_judge_yet_are_not_judged() {
+    let record = |judged| -> ForecastReply {
+        serde_json::from_value(
+            json!({"told": 3, "untold": 1, "judged": judged, "p90_covered": 0,
+            "off_by_percent": [0, 0, 0, 0, 0, 0]}),
+        )
+        .unwrap()
+    };
+    assert_eq!(
+        forecast(&record(0)),
+        "\nforecasts: told to 75 % of those who had to wait; none judged yet"
+    );
+    assert!(forecast(&record(1)).contains("for 0 % it was right"));
 }
 
 #[test]

@@ -276,10 +276,7 @@ pub async fn by_cli(cli: &Cli) -> Result<()> {
     done(cli, "line create cli-bad --seats 1 --queue-limit 5").await?;
     let before = done(cli, "line show cli-bad").await?;
     for (flags, names) in [
-        ("--seats 0", "seats"),
         ("--queue-limit 10000001", "queue_limit"),
-        ("--claim-timeout-ms 99", "claim_timeout_ms"),
-        ("--checkout-max-ms 604800001", "checkout_max_ms"),
         ("--call-ahead 10000001", "call_ahead"),
         ("--position-cap 0", "position_cap"),
         ("--quota 0", "quota.total"),
@@ -306,6 +303,9 @@ pub async fn by_cli(cli: &Cli) -> Result<()> {
     }
     for flags in [
         "--seats many",
+        "--seats 0",
+        "--claim-timeout 99ms",
+        "--checkout-max 604800001ms",
         "--seats -1",
         "--phase shut",
         "--admission-rate 5",
