@@ -14,10 +14,13 @@ pub enum Format {
 }
 
 /// Starts logging as `RUST_LOG` says; without it a node tells what it does, and the other commands
-/// only what goes wrong.
+/// only what goes wrong. The NATS library says nothing: its errors come back to whoever called it, or as
+/// events, and are told from there.
 pub fn start(format: Format) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
-        EnvFilter::new("warn,nowserving=info,nowserving_node=info,nowserving_log=info")
+        EnvFilter::new(
+            "warn,async_nats=off,nowserving=info,nowserving_node=info,nowserving_log=info",
+        )
     });
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)

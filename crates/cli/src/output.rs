@@ -126,7 +126,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     }
     match error.downcast_ref::<Error>().map(Error::kind) {
         Some(Kind::BadArgument) => USAGE,
-        Some(Kind::Refused(_)) | None => REFUSED,
+        Some(Kind::Refused(_) | Kind::Forbidden) | None => REFUSED,
         Some(_) => UNREACHABLE,
     }
 }
@@ -140,14 +140,9 @@ pub fn error_json(error: &anyhow::Error) -> serde_json::Value {
         };
         return serde_json::json!({"error": {"code": code, "message": format!("{error:#}")}});
     };
-    let code = match error.kind() {
-        Kind::Refused(code) => code,
-        Kind::BadArgument => Code::BadRequest,
-        Kind::OutcomeUnknown => Code::OutcomeUnknown,
-        _ => Code::Unavailable,
-    };
+    let code = error.kind().code();
     // Not `Display`: it begins with the kind, which stands in `code` already.
-    let message = error.message().to_owned();
+    let message = format!("{}{}", error.message(), hint(error));
     let api = match error.api() {
         Some(api) => ApiError {
             code,
@@ -166,16 +161,25 @@ pub fn error_text(error: &anyhow::Error, colour: bool) -> String {
     } else {
         "error"
     };
-    let retry = error
-        .downcast_ref::<Error>()
-        .and_then(Error::retry_after)
-        .map(|after| {
-            format!(
-                " (try again in {})",
-                tables::duration(after.as_millis() as u64)
-            )
-        });
-    format!("{label}: {error:#}{}", retry.unwrap_or_default())
+    let ours = error.downcast_ref::<Error>();
+    let retry = ours.and_then(Error::retry_after).map(|after| {
+        format!(
+            " (try again in {})",
+            tables::duration(after.as_millis() as u64)
+        )
+    });
+    let hint = ours.map(hint).unwrap_or_default();
+    format!("{label}: {error:#}{hint}{}", retry.unwrap_or_default())
+}
+
+/// What to do about an error that says only what failed.
+fn hint(error: &Error) -> &'static str {
+    match error.kind() {
+        Kind::Connection => {
+            "; is a cluster running? --nats or NOWSERVING_NATS says where its NATS server is"
+        }
+        _ => "",
+    }
 }
 
 #[cfg(test)]
@@ -229,6 +233,11 @@ mod tests {
         let json = error_json(&error);
         assert_eq!(json["error"]["code"], "unavailable");
         assert!(!json.to_string().contains("secret"), "{json}");
+        for text in [json.to_string(), error_text(&error, false)] {
+            assert!(text.contains("127.0.0.1:1"), "{text}");
+            assert!(text.contains("is a cluster running?"), "{text}");
+        }
+        assert!(error_text(&error, false).starts_with("error: unavailable: "));
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::{ConnectOptions, Event};
+use async_nats::{ConnectErrorKind, ConnectOptions, Event};
 use bytes::Bytes;
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{self, Format};
@@ -17,12 +17,13 @@ use tracing::{debug, warn};
 
 use crate::admin::Admin;
 use crate::call::{self, Request};
+use crate::denials::{Denials, login_refused};
 use crate::discovery::Shards;
 use crate::error::{Error, Kind, Result};
 use crate::feed::Feeds;
 use crate::line::Line;
 use crate::retry::Effect;
-use crate::transport::bad_reply;
+use crate::transport::{Connection, bad_reply};
 
 /// How a [`Client`] behaves.
 #[derive(Debug, Clone)]
@@ -34,6 +35,9 @@ pub struct ClientOptions {
     pub deadline: Duration,
     /// The name of the connection, as NATS shows it; default `nowserving-client`.
     pub name: String,
+    /// The rights that the connection turns out to lack; to be shared with a connection made by
+    /// hand, for [`Client::from_nats`].
+    pub denials: Denials,
 }
 
 impl Default for ClientOptions {
@@ -42,6 +46,7 @@ impl Default for ClientOptions {
             prefix: DEFAULT_PREFIX.to_owned(),
             deadline: Duration::from_secs(10),
             name: "nowserving-client".to_owned(),
+            denials: Denials::default(),
         }
     }
 }
@@ -54,7 +59,7 @@ pub struct Client {
 }
 
 struct Inner {
-    nats: async_nats::Client,
+    connection: Arc<Connection>,
     subjects: Subjects,
     shards: Shards,
     feeds: Arc<Feeds>,
@@ -64,7 +69,8 @@ impl Client {
     /// Connects to the NATS server(s) at `url` (comma-separated) with the default options.
     ///
     /// # Errors
-    /// [`Kind::Connection`] if no server can be reached, [`Kind::BadArgument`] for a malformed URL.
+    /// [`Kind::Connection`] if no server can be reached, [`Kind::Forbidden`] if it refuses the login,
+    /// [`Kind::BadArgument`] for a malformed URL.
     pub async fn connect(url: &str) -> Result<Client> {
         Client::connect_with(url, ClientOptions::default()).await
     }
@@ -74,40 +80,46 @@ impl Client {
     /// [`Client::from_nats`].
     ///
     /// # Errors
-    /// [`Kind::Connection`] if no server can be reached, [`Kind::BadArgument`] for a malformed URL
-    /// or prefix.
+    /// [`Kind::Connection`] if no server can be reached, [`Kind::Forbidden`] if it refuses the login,
+    /// [`Kind::BadArgument`] for a malformed URL or prefix.
     pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Client> {
         let bad = |error: BadServers| Error::new(Kind::BadArgument, error.to_string());
         let servers: Servers = url.parse().map_err(bad)?;
-        let nats = connect_options(servers.login(), &options.name)
+        let nats = connect_options(servers.login(), &options)
             .connect(servers.urls())
             .await
-            .map_err(|error| {
-                let kind = match error.kind() {
-                    async_nats::ConnectErrorKind::ServerParse => Kind::BadArgument,
-                    _ => Kind::Connection,
-                };
+            .map_err(|error| match error.kind() {
                 // What can't be read as servers may be a part of a password with a comma in it.
-                let message = match kind {
-                    Kind::BadArgument => format!("not a list of NATS servers: {error}"),
-                    _ => format!("NATS at {servers}: {error}"),
-                };
-                Error::new(kind, message)
+                ConnectErrorKind::ServerParse => Error::new(
+                    Kind::BadArgument,
+                    format!("not a list of NATS servers: {error}"),
+                ),
+                ConnectErrorKind::AuthorizationViolation => {
+                    login_refused(&format!("NATS at {servers}"))
+                }
+                _ => Error::new(Kind::Connection, format!("NATS at {servers}: {error}")),
             })?;
         Client::from_nats(nats, options)
     }
 
     /// Uses a NATS connection that is there already. Set a jittered reconnect delay and a ping
-    /// interval of some seconds on it, as its defaults have neither.
+    /// interval of some seconds on it, as its defaults have neither; and report its events to
+    /// [`ClientOptions::denials`], else calls without the rights for them end as
+    /// [`Kind::Unavailable`], and watchers wait.
     ///
     /// # Errors
     /// [`Kind::BadArgument`] for a malformed prefix.
     pub fn from_nats(nats: async_nats::Client, options: ClientOptions) -> Result<Client> {
         let subjects = Subjects::new(options.prefix)
             .map_err(|error| Error::new(Kind::BadArgument, error.message))?;
-        let feeds = Arc::new(Feeds::new(nats.clone(), subjects.clone()));
-        let inner = Inner {
+        options.denials.expect_answers_like(&nats.new_inbox());
+        let connection = Arc::new(Connection {
             nats,
+            denials: options.denials,
+        });
+        let feeds = Arc::new(Feeds::new(connection.clone(), subjects.clone()));
+        let inner = Inner {
+            connection,
             subjects,
             shards: Shards::default(),
             feeds,
@@ -150,7 +162,7 @@ impl Client {
     /// The NATS connection underneath.
     #[must_use]
     pub fn nats(&self) -> &async_nats::Client {
-        &self.inner.nats
+        &self.inner.connection.nats
     }
 
     pub(crate) fn feeds(&self) -> &Arc<Feeds> {
@@ -167,13 +179,13 @@ impl Client {
     ) -> Result<R> {
         let deadline = Instant::now() + self.deadline;
         let Inner {
-            nats,
+            connection,
             subjects,
             shards,
             ..
         } = &*self.inner;
         let shard = shards
-            .get(nats, subjects)
+            .get(connection, subjects)
             .await
             .map(|count| shard_of(line.as_str(), count));
         let request = Request {
@@ -224,7 +236,7 @@ impl Client {
     }
 
     async fn ask<R: DeserializeOwned>(&self, request: &Request, deadline: Instant) -> Result<R> {
-        let answer = call::call(&self.inner.nats, request, deadline).await?;
+        let answer = call::call(&*self.inner.connection, request, deadline).await?;
         if answer.shard_missed {
             self.inner.shards.suspect();
         }
@@ -246,7 +258,8 @@ pub(crate) fn line_name(name: &str) -> Result<LineName> {
     })
 }
 
-fn connect_options(login: Option<&Login>, name: &str) -> ConnectOptions {
+fn connect_options(login: Option<&Login>, options: &ClientOptions) -> ConnectOptions {
+    let ClientOptions { name, denials, .. } = options.clone();
     let options = match login {
         Some(Login::User { user, password }) => {
             ConnectOptions::with_user_and_password(user.clone(), password.clone())
@@ -263,10 +276,13 @@ fn connect_options(login: Option<&Login>, name: &str) -> ConnectOptions {
         // Boards are read eagerly; what a stalled process misses shows as a gap and costs one
         // status, while the default of 65,536 boards would be a lot of memory for old news.
         .subscription_capacity(2_048)
-        .event_callback(|event| async move {
-            match event {
-                Event::SlowConsumer(_) => warn!(%event, "NATS messages were dropped"),
-                _ => debug!(%event, "NATS"),
+        .event_callback(move |event| {
+            denials.note(&event);
+            async move {
+                match event {
+                    Event::SlowConsumer(_) => warn!(%event, "NATS messages were dropped"),
+                    _ => debug!(%event, "NATS"),
+                }
             }
         })
 }

@@ -13,6 +13,8 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::debug;
 
+use crate::transport::Connection;
+
 const INFO_SUBJECT: &str = "$SRV.INFO.nowserving";
 /// A call waits this long at most for the discovery that goes before it.
 const ANSWER_MAX: Duration = Duration::from_millis(250);
@@ -32,7 +34,7 @@ pub(crate) struct Shards {
 impl Shards {
     /// The number of shards; `None` while it is not known. At most one caller at a time waits for
     /// an answer, the others go on without.
-    pub(crate) async fn get(&self, nats: &async_nats::Client, subjects: &Subjects) -> Option<u32> {
+    pub(crate) async fn get(&self, connection: &Connection, subjects: &Subjects) -> Option<u32> {
         let known = match self.count.load(Ordering::Relaxed) {
             0 => None,
             count => Some(count),
@@ -47,7 +49,7 @@ impl Shards {
             return known;
         }
         *asked_at = Some(Instant::now());
-        let Some(count) = ask(nats, subjects.prefix()).await else {
+        let Some(count) = ask(connection, subjects.prefix()).await else {
             return known;
         };
         debug!(count, "shards learned");
@@ -63,7 +65,9 @@ impl Shards {
 }
 
 /// The first answer of a node with our prefix.
-async fn ask(nats: &async_nats::Client, prefix: &str) -> Option<u32> {
+async fn ask(connection: &Connection, prefix: &str) -> Option<u32> {
+    let Connection { nats, denials } = connection;
+    let mut denied = denials.listen();
     let inbox = nats.new_inbox();
     let mut answers = nats.subscribe(inbox.clone()).await.ok()?;
     nats.publish_with_reply(INFO_SUBJECT, inbox, bytes::Bytes::new())
@@ -80,7 +84,11 @@ async fn ask(nats: &async_nats::Client, prefix: &str) -> Option<u32> {
         }
         None
     };
-    tokio::time::timeout(ANSWER_MAX, first).await.ok().flatten()
+    tokio::select! {
+        // It goes without; a call that is forbidden says so itself.
+        _ = denied.request(INFO_SUBJECT) => None,
+        first = tokio::time::timeout(ANSWER_MAX, first) => first.ok().flatten(),
+    }
 }
 
 /// The shards of an instance that serves `prefix`.

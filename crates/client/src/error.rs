@@ -18,6 +18,9 @@ pub enum Kind {
     /// The deadline passed while an attempt was out whose outcome is not known. Repeat it to find
     /// out; every operation may be repeated (`enter` with the same key).
     OutcomeUnknown,
+    /// The NATS server does not allow it: the login was refused, or the user lacks the right that
+    /// the message names. Nothing happened, unless [`Error::may_have_happened`].
+    Forbidden,
     /// The NATS connection could not be made, or was closed for good.
     Connection,
     /// An answer came that this SDK cannot read.
@@ -26,16 +29,24 @@ pub enum Kind {
     BadArgument,
 }
 
+impl Kind {
+    /// The contract's code that comes nearest, also for errors that no node has sent.
+    #[must_use]
+    pub fn code(self) -> Code {
+        match self {
+            Kind::Refused(code) => code,
+            Kind::Unavailable | Kind::Connection => Code::Unavailable,
+            // Something was done and answered.
+            Kind::OutcomeUnknown | Kind::BadReply => Code::OutcomeUnknown,
+            Kind::Forbidden => Code::Forbidden,
+            Kind::BadArgument => Code::BadRequest,
+        }
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::Refused(code) => code.as_str(),
-            Kind::Unavailable => Code::Unavailable.as_str(),
-            Kind::OutcomeUnknown => Code::OutcomeUnknown.as_str(),
-            Kind::Connection => "connection",
-            Kind::BadReply => "bad_reply",
-            Kind::BadArgument => Code::BadRequest.as_str(),
-        })
+        self.code().fmt(f)
     }
 }
 
@@ -77,6 +88,14 @@ impl Error {
         Error {
             api: api.map(Box::new),
             ..Error::new(kind, message)
+        }
+    }
+
+    /// The same error, of a call of which an earlier attempt may have had its effect.
+    pub(crate) fn after_unknown(self, unknown: bool) -> Error {
+        Error {
+            after_unknown: self.after_unknown || unknown,
+            ..self
         }
     }
 

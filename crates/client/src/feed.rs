@@ -19,6 +19,7 @@ use tokio::sync::{broadcast, watch};
 use tracing::debug;
 
 use crate::error::{Error, Kind, Result};
+use crate::transport::Connection;
 
 /// Boards that a watcher may be behind; at twenty a second, six seconds.
 const BEHIND_MAX: usize = 128;
@@ -35,7 +36,7 @@ pub(crate) enum Beat {
 
 /// The feeds of one client.
 pub(crate) struct Feeds {
-    nats: async_nats::Client,
+    connection: Arc<Connection>,
     subjects: Subjects,
     open: Mutex<HashMap<LineName, Weak<Feed>>>,
 }
@@ -45,16 +46,24 @@ pub(crate) struct Feed {
     line: LineName,
     feeds: Weak<Feeds>,
     task: tokio::task::JoinHandle<()>,
-    ready: watch::Receiver<bool>,
+    state: watch::Receiver<FeedState>,
     /// Never read: what new watchers are made from. (A sender here would keep the channel open
     /// after the task's end, and the watchers waiting.)
     template: broadcast::Receiver<Beat>,
 }
 
+#[derive(Debug)]
+enum FeedState {
+    Subscribing,
+    Subscribed,
+    /// The server refused one of the subscriptions: the feed has ended.
+    Denied(Error),
+}
+
 impl Feeds {
-    pub(crate) fn new(nats: async_nats::Client, subjects: Subjects) -> Feeds {
+    pub(crate) fn new(connection: Arc<Connection>, subjects: Subjects) -> Feeds {
         Feeds {
-            nats,
+            connection,
             subjects,
             open: Mutex::default(),
         }
@@ -69,11 +78,12 @@ impl Feeds {
     ) -> Result<Watcher> {
         let feed = self.feed(line);
         let beats = feed.template.resubscribe();
-        let mut ready = feed.ready.clone();
-        match tokio::time::timeout(patience, ready.wait_for(|ready| *ready)).await {
+        let mut state = feed.state.clone();
+        let subscribed = state.wait_for(|state| !matches!(state, FeedState::Subscribing));
+        match tokio::time::timeout(patience, subscribed).await {
             Ok(Ok(_)) => Ok(Watcher {
                 beats,
-                _feed: feed.clone(),
+                feed: feed.clone(),
             }),
             Ok(Err(_)) => Err(closed()),
             Err(_) => Err(Error::new(
@@ -91,9 +101,9 @@ impl Feeds {
             return feed;
         }
         let (beats, template) = broadcast::channel(BEHIND_MAX);
-        let (is_ready, ready) = watch::channel(false);
+        let (state_of, state) = watch::channel(FeedState::Subscribing);
         let reader = Reader {
-            nats: self.nats.clone(),
+            connection: self.connection.clone(),
             board_subject: self.subjects.board(line),
             line_subject: self.subjects.line_event(line),
             beats,
@@ -101,8 +111,8 @@ impl Feeds {
         let feed = Arc::new(Feed {
             line: line.clone(),
             feeds: Arc::downgrade(self),
-            task: tokio::spawn(reader.run(is_ready)),
-            ready,
+            task: tokio::spawn(reader.run(state_of)),
+            state,
             template,
         });
         open.insert(line.clone(), Arc::downgrade(&feed));
@@ -129,7 +139,7 @@ impl Drop for Feed {
 /// One watcher's end of a feed.
 pub(crate) struct Watcher {
     beats: broadcast::Receiver<Beat>,
-    _feed: Arc<Feed>,
+    feed: Arc<Feed>,
 }
 
 impl Watcher {
@@ -138,7 +148,10 @@ impl Watcher {
         match self.beats.recv().await {
             Ok(beat) => Ok(beat),
             Err(broadcast::error::RecvError::Lagged(_)) => Ok(Beat::Resync),
-            Err(broadcast::error::RecvError::Closed) => Err(closed()),
+            Err(broadcast::error::RecvError::Closed) => Err(match &*self.feed.state.borrow() {
+                FeedState::Denied(error) => error.clone(),
+                FeedState::Subscribing | FeedState::Subscribed => closed(),
+            }),
         }
     }
 }
@@ -149,25 +162,38 @@ fn closed() -> Error {
 
 /// The task behind a feed.
 struct Reader {
-    nats: async_nats::Client,
+    connection: Arc<Connection>,
     board_subject: String,
     line_subject: String,
     beats: broadcast::Sender<Beat>,
 }
 
 impl Reader {
-    async fn run(self, ready: watch::Sender<bool>) {
+    async fn run(self, state: watch::Sender<FeedState>) {
+        let mut denied = self.connection.denials.listen();
+        let subjects = [self.board_subject.as_str(), self.line_subject.as_str()];
+        tokio::select! {
+            () = self.read(&state) => {}
+            error = denied.subscription(&subjects) => {
+                // Before the watchers see the end of `beats`.
+                state.send_replace(FeedState::Denied(error));
+            }
+        }
+    }
+
+    async fn read(&self, state: &watch::Sender<FeedState>) {
+        let nats = &self.connection.nats;
         // The library subscribes again by itself after a reconnect; what was published meanwhile
         // is lost, so the watchers are told.
-        let statistics = self.nats.statistics();
+        let statistics = nats.statistics();
         let connects = || statistics.connects.load(Ordering::Relaxed);
         let mut seen_connects = connects();
-        let boards = self.nats.subscribe(self.board_subject.clone()).await;
-        let changes = self.nats.subscribe(self.line_subject.clone()).await;
+        let boards = nats.subscribe(self.board_subject.clone()).await;
+        let changes = nats.subscribe(self.line_subject.clone()).await;
         let (Ok(mut boards), Ok(mut changes)) = (boards, changes) else {
             return;
         };
-        if self.nats.flush().await.is_err() || ready.send(true).is_err() {
+        if nats.flush().await.is_err() || state.send(FeedState::Subscribed).is_err() {
             return;
         }
         let mut check = tokio::time::interval(RECONNECT_CHECK);

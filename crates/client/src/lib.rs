@@ -35,6 +35,7 @@
 mod admin;
 mod call;
 mod client;
+mod denials;
 mod discovery;
 mod error;
 mod feed;
@@ -47,6 +48,7 @@ mod watch;
 
 pub use admin::{Admin, AdminLine};
 pub use client::{Client, ClientOptions};
+pub use denials::Denials;
 pub use error::{Error, Kind, Result};
 pub use line::Line;
 pub use track::Tracker;

@@ -106,7 +106,7 @@ impl Attempts {
     pub(crate) fn after(&mut self, miss: Miss, left: Duration) -> Next {
         self.count += 1;
         if let Miss::Fatal(error) = miss {
-            return Next::Stop(error);
+            return Next::Stop(error.after_unknown(self.uncertain));
         }
         if let Miss::Api(api) = &miss
             && !is_retried(api.code)

@@ -10,11 +10,35 @@ use nowserving_protocol::error::ErrorReply;
 use nowserving_protocol::subject::{ERROR_HEADER, TIMEOUT_HEADER};
 
 use crate::call::Transport;
+use crate::denials::Denials;
 use crate::error::{Error, Kind};
 use crate::retry::Miss;
 
-impl Transport for async_nats::Client {
+/// A NATS connection, and the rights that it turned out to lack.
+pub(crate) struct Connection {
+    pub(crate) nats: async_nats::Client,
+    pub(crate) denials: Denials,
+}
+
+impl Transport for Connection {
     async fn request(
+        &self,
+        subject: &str,
+        payload: Bytes,
+        told: Duration,
+        wait: Duration,
+    ) -> Result<Bytes, Miss> {
+        let mut denied = self.denials.listen();
+        tokio::select! {
+            biased;
+            error = denied.request(subject) => Err(Miss::Fatal(error)),
+            answer = self.send(subject, payload, told, wait) => answer,
+        }
+    }
+}
+
+impl Connection {
+    async fn send(
         &self,
         subject: &str,
         payload: Bytes,
@@ -23,7 +47,7 @@ impl Transport for async_nats::Client {
     ) -> Result<Bytes, Miss> {
         // While disconnected the library would keep the request and send it on reconnecting,
         // long after the caller was told that nothing happened.
-        if self.connection_state() != State::Connected {
+        if self.nats.connection_state() != State::Connected {
             return Err(Miss::Disconnected);
         }
         let mut headers = HeaderMap::new();
@@ -32,7 +56,7 @@ impl Transport for async_nats::Client {
             .payload(payload)
             .headers(headers)
             .timeout(None);
-        let sent = self.send_request(subject.to_owned(), request);
+        let sent = self.nats.send_request(subject.to_owned(), request);
         match tokio::time::timeout(wait, sent).await {
             Ok(Ok(message)) => read(&message),
             Ok(Err(error)) => Err(match error.kind() {

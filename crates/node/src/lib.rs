@@ -33,6 +33,7 @@ use crate::nats::forward::Forwarder;
 use crate::nats::parse::Parser;
 use crate::nats::peers::{self, NatsLink, Origin};
 use crate::nats::respond::Responder;
+use crate::nats::rights::Rights;
 use crate::nats::service::Service;
 use crate::nats::stall::Stall;
 use crate::nats::stats::Stats;
@@ -127,12 +128,22 @@ impl Node {
     async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         let stats = Arc::new(Stats::default());
         let name = format!("nowserving {} node {}", self.config.cluster, self.config.id);
-        let service = connect::connect(&self.config.nats, &name, "service", stats.clone()).await?;
+        let (fatal, mut denied) = mpsc::channel(1);
+        let rights = |kind| Rights::new(kind, self.subjects.clone(), fatal.clone());
+        let service = connect::connect(
+            &self.config.nats,
+            &name,
+            "service",
+            stats.clone(),
+            rights("service"),
+        )
+        .await?;
         let peers_name = format!("{name} peers");
         // Frames that are dropped say nothing about users: counted apart.
         let peer_stats = Arc::new(Stats::default());
         let peer_nats = self.config.peer_nats();
-        let peer = connect::connect(peer_nats, &peers_name, "peers", peer_stats).await?;
+        let peer =
+            connect::connect(peer_nats, &peers_name, "peers", peer_stats, rights("peers")).await?;
         let link = Arc::new(NatsLink::new(
             peer,
             self.subjects.clone(),
@@ -159,6 +170,7 @@ impl Node {
         tokio::pin!(loop_ended);
         let ended = tokio::select! {
             ended = &mut loop_ended => ended,
+            Some(error) = denied.recv() => return Err(error),
             () = stop => {
                 tracing::info!("stopping: handing over");
                 // The other nodes take the plain requests from here on.

@@ -24,6 +24,7 @@ mod journal;
 mod journal_pb;
 mod key;
 pub mod keys;
+pub mod rights;
 pub mod servers;
 mod settings;
 mod settings_pb;

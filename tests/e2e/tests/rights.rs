@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use futures::StreamExt;
-use nowserving_e2e::{Api, Cli, Cluster, PASSWORD};
+use nowserving_e2e::{Api, Cli, Cluster, PASSWORD, free_port};
 use nowserving_protocol::error::Code;
 use serde_json::json;
 
@@ -19,7 +19,14 @@ pub fn of_the_readme() -> Result<String> {
     let table = readme.lines().map(str::trim);
     let table = table.skip_while(|line| !line.starts_with("| who | publishes | subscribes |"));
     let rows = table.skip(2).take_while(|line| line.starts_with('|'));
-    let mut users = vec![format!("{{user: tests, password: {PASSWORD:?}}}")];
+    let mut users = vec![
+        format!("{{user: tests, password: {PASSWORD:?}}}"),
+        // May ask, and not listen.
+        format!(
+            "{{user: deaf, password: {PASSWORD:?}, permissions: {{subscribe: [{:?}]}}}}",
+            "_INBOX.>"
+        ),
+    ];
     let mut before = [String::new(), String::new()];
     for row in rows {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
@@ -40,7 +47,7 @@ pub fn of_the_readme() -> Result<String> {
         ));
     }
     ensure!(
-        users.len() == 5,
+        users.len() == 6,
         "backends, operators, push services, nodes: {users:?}"
     );
     Ok(format!(
@@ -53,7 +60,9 @@ pub fn of_the_readme() -> Result<String> {
 pub async fn hold(cluster: &mut Cluster) -> Result<()> {
     work(cluster).await?;
     strangers(cluster).await?;
-    listeners(cluster).await
+    listeners(cluster).await?;
+    missing(cluster).await?;
+    nodes(cluster).await
 }
 
 async fn work(cluster: &Cluster) -> Result<()> {
@@ -125,6 +134,86 @@ async fn listeners(cluster: &Cluster) -> Result<()> {
     board.context("a board")?;
     let shown = api.admin(LINE, "show", json!({})).await?;
     ensure!(shown["counts"]["issued"] == 2, "{shown}");
+    Ok(())
+}
+
+/// A command without the right for it says so at once, in both forms; also one that goes on.
+async fn missing(cluster: &Cluster) -> Result<()> {
+    let wrong = PASSWORD.to_uppercase().replace(' ', "%20");
+    let stranger = format!("nats://backends:{wrong}@127.0.0.1:{}", cluster.nats.port());
+    let backend = cluster.nats.url_as("backends");
+    let board = format!("subscribe to nowserving.event.{LINE}.board");
+    let create = format!("line create {LINE}-2 --seats 1 --queue-limit 1");
+    for (url, words, named) in [
+        (
+            &backend,
+            create.as_str(),
+            "publish to nowserving.admin.line.rights-2.create",
+        ),
+        (
+            &backend,
+            "cluster status",
+            "publish to nowserving.admin.cluster.status",
+        ),
+        // Their answers cannot reach them.
+        (
+            &cluster.nats.url_as("push services"),
+            &format!("info {LINE}"),
+            "subscribe to _INBOX.",
+        ),
+        (
+            &cluster.nats.url_as("deaf"),
+            &format!("watch {LINE}"),
+            &board,
+        ),
+        (&stranger, &format!("info {LINE}"), "refused the login"),
+        (&stranger, &format!("watch {LINE}"), "refused the login"),
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        let cli = Cli::new(url.replace("push services", "push%20services"));
+        let mut said = cli.run(&words).await?;
+        // The board as it was asked for may come first.
+        said.lines.drain(..said.lines.len().saturating_sub(1));
+        ensure!(said.stderr.is_empty(), "{said:?}");
+        let error = said.failed(1, "forbidden")?;
+        let message = error["message"].as_str().unwrap_or_default();
+        ensure!(message.contains(named), "{words:?}: {message}");
+        let said = cli.run_as_text(&words).await?;
+        let text = format!("error: forbidden: {message}\n");
+        // The name of an inbox is another each time.
+        let same = said.stderr == text || named.ends_with("_INBOX.");
+        ensure!(said.code == 1 && same, "want {text:?}: {said:?}");
+        ensure!(said.stderr.lines().count() == 1, "{said:?}");
+    }
+    Ok(())
+}
+
+/// A node without its rights, or with a wrong password, ends and says what is missing.
+async fn nodes(cluster: &Cluster) -> Result<()> {
+    let wrong = format!("nats://nodes:wrong@127.0.0.1:{}", cluster.nats.port());
+    for (name, url, named) in [
+        (
+            "unprivileged",
+            cluster.nats.url_as("backends"),
+            "this NATS user may not ",
+        ),
+        ("unknown", wrong, "the NATS server refused the login"),
+    ] {
+        let flags = cluster
+            .flags(1)?
+            .with("--cluster", name)
+            .with("--data-dir", cluster.folder().join(name))
+            .with("--metrics-addr", format!("127.0.0.1:{}", free_port()?))
+            .with("--peer-nats", url.clone())
+            .with("--nats", url);
+        let mut node = cluster.start_stranger(name, &flags).await?;
+        let status = node.ended(PATIENCE).await?;
+        let printed = node.printed()?;
+        ensure!(status.code() == Some(1), "{status}: {printed}");
+        let told = printed.lines().filter(|line| line.starts_with("error: "));
+        let told: Vec<&str> = told.collect();
+        ensure!(told.len() == 1 && told[0].contains(named), "{printed}");
+    }
     Ok(())
 }
 

@@ -33,6 +33,7 @@ pub(super) async fn wait(
         let missing = match probe.missing().await {
             Ok(None) => return Ok(()),
             Ok(Some(missing)) => missing,
+            Err(error) if is_unheard(&error) => "waiting for nodes".to_owned(),
             Err(error) => format!("no node answers yet ({error:#})"),
         };
         if missing != said {
@@ -106,6 +107,12 @@ impl Probe {
         let reply = self.client.request(subject, payload.into());
         Ok(tokio::time::timeout(PATIENCE, reply).await??.payload.into())
     }
+}
+
+/// No node listens yet.
+fn is_unheard(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<async_nats::RequestError>();
+    error.is_some_and(|error| error.kind() == async_nats::RequestErrorKind::NoResponders)
 }
 
 /// "No such line" is what a leader says that can serve: the line does not exist.

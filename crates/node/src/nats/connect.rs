@@ -6,10 +6,11 @@ use std::time::Duration;
 use async_nats::{Client, ConnectOptions, Event, ServerAddr};
 use nowserving_protocol::servers::{Login, Servers};
 
+use super::rights::Rights;
 use super::stats::Stats;
 
 /// Connects to one of the servers of `urls` (see [`Servers`]), or keeps trying in the background. What comes in
-/// too fast to be looked at is counted in `stats`.
+/// too fast to be looked at is counted in `stats`; what the server does not allow goes to `rights`.
 ///
 /// # Errors
 /// A URL that cannot be read.
@@ -18,6 +19,7 @@ pub async fn connect(
     name: &str,
     kind: &'static str,
     stats: Arc<Stats>,
+    rights: Rights,
 ) -> anyhow::Result<Client> {
     let servers: Servers = urls.parse()?;
     let addresses = servers.urls().iter().map(|url| url.parse::<ServerAddr>());
@@ -45,12 +47,17 @@ pub async fn connect(
             if matches!(event, Event::SlowConsumer(_)) {
                 stats.turn_away();
             }
-            said(kind, event)
+            let untold = (!rights.note(&event)).then_some(event);
+            async move {
+                if let Some(event) = untold {
+                    tell(kind, event);
+                }
+            }
         });
     Ok(async_nats::connect_with_options(addresses, options).await?)
 }
 
-async fn said(kind: &'static str, event: Event) {
+fn tell(kind: &'static str, event: Event) {
     match event {
         Event::Connected => tracing::info!(kind, "connected to NATS"),
         Event::Disconnected => tracing::warn!(kind, "lost the connection to NATS"),

@@ -10,6 +10,7 @@ mod parse_admin;
 pub mod peers;
 pub mod probe;
 pub mod respond;
+pub mod rights;
 pub mod service;
 pub mod stall;
 pub mod stats;
