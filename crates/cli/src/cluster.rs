@@ -13,7 +13,8 @@ use crate::tables;
 pub enum ClusterCommand {
     /// Shows the nodes, and which of them leads which shards.
     #[command(after_help = "\
-What is shown is the view of the node that answers.
+What is shown is the view of the node that answers. A shard without a leader is said first, and the
+exit code is then 1.
 
 Examples:
   nowserving cluster status
@@ -33,5 +34,6 @@ pub async fn run(
     let ClusterCommand::Status(ClusterStatusArgs {}) = command;
     let status = global.connect().await?.admin().cluster_status().await?;
     output.answer(&status, |status| tables::cluster(status, output))?;
-    Ok(ExitCode::SUCCESS)
+    let leaderless = status.shards.iter().any(|shard| shard.leader.is_none());
+    Ok(ExitCode::from(u8::from(leaderless)))
 }

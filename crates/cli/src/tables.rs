@@ -328,17 +328,17 @@ pub fn lines(list: &LineList, output: &Output) -> String {
     text
 }
 
-/// The nodes, then the shards by who leads them.
+/// What is wrong, the nodes, then the shards by who leads them.
 pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
     let mut nodes = Sheet::new(
         &["node", "state", "last heard", "leads", "version", "metrics"],
         output,
     );
     for node in &status.nodes {
-        let (word, color) = if node.alive {
-            ("alive", Color::Green)
-        } else {
-            ("silent", Color::Red)
+        let (word, color) = match (node.alive, &node.refused) {
+            (true, _) => ("alive", Color::Green),
+            (false, Some(_)) => ("refused", Color::Red),
+            (false, None) => ("silent", Color::Red),
         };
         let state = nodes.tint(word, color);
         nodes.row(vec![
@@ -362,14 +362,25 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
         };
         shards.row(vec![leader, Cell::new(ranges(numbers))]);
     }
-    format!(
-        "cluster {}, {}, as node {} sees it\n{}\n{}",
+    let mut text = String::new();
+    if let Some(numbers) = leaders.get(&None) {
+        let ranges = ranges(numbers);
+        text.push_str(&format!(
+            "without a leader, so that their lines are not served: shards {ranges}\n"
+        ));
+    }
+    text.push_str(&format!(
+        "cluster {}, {}, as node {} sees it\n",
         status.cluster,
         many(status.lines, "line"),
         status.answered_by,
-        nodes.text(),
-        shards.text()
-    )
+    ));
+    for node in &status.nodes {
+        if let Some(reason) = &node.refused {
+            text.push_str(&format!("node {} is refused: {reason}\n", node.id));
+        }
+    }
+    text + &nodes.text() + "\n" + &shards.text()
 }
 
 fn last_heard(node: &NodeStatus, answered_by: u64) -> String {

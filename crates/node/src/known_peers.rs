@@ -27,6 +27,29 @@ struct Known {
     seq: u64,
 }
 
+/// Why a frame is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum NotTaken {
+    /// Its sender must not vote.
+    #[error("{0}")]
+    Refused(String),
+    /// It is not newer than the last: that says nothing about its sender.
+    #[error(
+        "a late or doubled frame of node {from}: frame {seq}, after frame {last} of that start"
+    )]
+    Late {
+        /// The sender.
+        from: u64,
+        /// Its number.
+        seq: u64,
+        /// The last one's.
+        last: u64,
+    },
+    /// What is new about its sender could not be written down.
+    #[error("{FILE}: {0}")]
+    NotWritten(String),
+}
+
 /// The peers seen so far, in memory and on disk.
 #[derive(Debug)]
 pub struct KnownPeers {
@@ -56,9 +79,9 @@ impl KnownPeers {
     /// Takes note of an authentic frame. A start that was not known yet is on disk when this returns.
     ///
     /// # Errors
-    /// Another disk, an older copy of it, an older start, or a frame that is not newer than the last:
-    /// not to be taken.
-    pub fn note(&mut self, frame: &Frame) -> anyhow::Result<()> {
+    /// [`NotTaken`]: another disk, an older copy of it, an older start, or a frame that is not newer
+    /// than the last.
+    pub fn note(&mut self, frame: &Frame) -> Result<(), NotTaken> {
         let id = frame.from.to_string();
         let known = self.peers.get(&id).copied();
         if let Some(known) = known {
@@ -73,8 +96,8 @@ impl KnownPeers {
         if known.is_none_or(|known| known.boots != now.boots) {
             let mut peers = self.peers.clone();
             peers.insert(id.clone(), now);
-            let text = toml::to_string(&peers)?;
-            write_atomically(&self.dir, FILE, text.as_bytes()).context(FILE)?;
+            let text = toml::to_string(&peers).map_err(not_written)?;
+            write_atomically(&self.dir, FILE, text.as_bytes()).map_err(not_written)?;
         }
         // Only now: what could not be written must not be taken from the next frame either.
         self.peers.insert(id, now);
@@ -82,29 +105,36 @@ impl KnownPeers {
     }
 }
 
+fn not_written(error: impl std::fmt::Display) -> NotTaken {
+    NotTaken::NotWritten(error.to_string())
+}
+
 /// Whether a frame can come after what is known of its sender.
-fn check(frame: &Frame, known: &Known) -> anyhow::Result<()> {
+fn check(frame: &Frame, known: &Known) -> Result<(), NotTaken> {
     let (id, boots) = (frame.from, frame.boots);
-    anyhow::ensure!(
-        known.disk_id == frame.disk_id,
-        "node {id} came back with another disk and must not vote: give it its old one back"
-    );
+    if known.disk_id != frame.disk_id {
+        return Err(NotTaken::Refused(format!(
+            "node {id} came back with another disk and must not vote: give it its old one back"
+        )));
+    }
     // A copy of the disk counts its starts on from where it was made, and may get as far as the
     // disk itself had come; but it draws other numbers. Seen from far enough, it can't be told.
     let since = boots.checked_sub(known.boots);
     let same = since.and_then(|since| frame.starts.get(usize::try_from(since).ok()?));
-    anyhow::ensure!(
-        since.is_some() && same.is_none_or(|start| *start == known.start),
-        "node {id} came back with an older copy of its disk and must not vote: start {boots}, after \
-         start {}",
-        known.boots
-    );
-    anyhow::ensure!(
-        (boots, frame.seq) > (known.boots, known.seq),
-        "a late or doubled frame of node {id}: frame {}, after frame {} of that start",
-        frame.seq,
-        known.seq
-    );
+    if since.is_none() || same.is_some_and(|start| *start != known.start) {
+        return Err(NotTaken::Refused(format!(
+            "node {id} came back with an older copy of its disk and must not vote: start {boots}, \
+             after start {}",
+            known.boots
+        )));
+    }
+    if (boots, frame.seq) <= (known.boots, known.seq) {
+        return Err(NotTaken::Late {
+            from: id,
+            seq: frame.seq,
+            last: known.seq,
+        });
+    }
     Ok(())
 }
 

@@ -7,6 +7,8 @@
 
 pub mod clock;
 pub mod config;
+pub mod contact;
+pub mod health;
 pub mod identity;
 pub mod known_peers;
 pub mod metrics_server;
@@ -23,12 +25,14 @@ use nowserving_log::{EngineLog, EngineOptions, LogStore};
 use nowserving_protocol::frame::FrameKey;
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::subject::Subjects;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 pub use crate::config::{Config, ConfigError};
+use crate::contact::{Contact, Standing};
+use crate::health::Health;
 use crate::identity::DataDir;
 use crate::nats::discovery::Discovery;
-use crate::nats::ears::{Ear, LINGER};
+use crate::nats::ears::LINGER;
 use crate::nats::forward::Forwarder;
 use crate::nats::parse::Parser;
 use crate::nats::peers::{self, NatsLink, Origin};
@@ -60,12 +64,13 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> anyhow::Resu
     config.check()?;
     let key = ClusterKey::load(&config.key_file)?;
     let data = DataDir::open(&config)?;
-    metrics_server::install(config.metrics_addr)?;
+    let health = Arc::new(Health::default());
+    metrics_server::install(config.metrics_addr, &health)?;
     tracing::info!(
         node = config.id, cluster = %config.cluster, shards = config.shards,
         boots = data.identity.boots, "starting"
     );
-    let node = Node::open(config, &key, data)?;
+    let node = Node::open(config, &key, data, health)?;
     node.run(stop).await
 }
 
@@ -77,11 +82,15 @@ struct NatsEnds {
     answers: mpsc::UnboundedReceiver<Vec<Answer>>,
     events: mpsc::Receiver<Vec<OutEvent>>,
     listen: watch::Receiver<Vec<Listen>>,
+    standing: watch::Receiver<Standing>,
 }
 
 /// What is left to see to when the node ends.
 struct Serving {
-    plain: Vec<Ear>,
+    /// Dropped, this node listens on plain subjects no more.
+    stop_plain: oneshot::Sender<()>,
+    /// Ends when that is so.
+    plain: tokio::task::JoinHandle<()>,
     /// Ends when the ears on the shards' subjects begin to linger.
     listening: tokio::task::JoinHandle<()>,
     forward: Forwarder,
@@ -95,15 +104,23 @@ struct Node {
     tickets: Arc<nowserving_protocol::ticket::TicketKeys>,
     frame_key: Arc<FrameKey>,
     origin: Origin,
+    health: Arc<Health>,
     log: Arc<dyn LogStore>,
     // Held until the end: it keeps other processes off the directory.
     data: DataDir,
 }
 
 impl Node {
-    fn open(config: Config, key: &ClusterKey, data: DataDir) -> anyhow::Result<Self> {
+    fn open(
+        config: Config,
+        key: &ClusterKey,
+        data: DataDir,
+        health: Arc<Health>,
+    ) -> anyhow::Result<Self> {
         let log =
             EngineLog::open(&data.log(), &EngineOptions::default()).context("opening the log")?;
+        let mut nodes = config.nodes.clone();
+        nodes.sort_unstable();
         Ok(Node {
             subjects: Subjects::new(config.prefix.clone())?,
             tickets: Arc::new(key.ticket_keys()),
@@ -118,7 +135,11 @@ impl Node {
                     .metrics_addr
                     .map(|addr| addr.to_string())
                     .unwrap_or_default(),
+                shards: config.shards,
+                prefix: config.prefix.clone(),
+                nodes,
             },
+            health,
             log: Arc::new(log),
             data,
             config,
@@ -152,7 +173,7 @@ impl Node {
         ));
         let peer_ids: Vec<u64> = self.peer_ids();
         let senders = peers::start_senders(&link, &self.frame_key, &self.origin, &peer_ids);
-        let (ends, inputs, outputs) = channels(senders);
+        let (ends, inputs, outputs) = channels(senders, self.health.clone());
         let loop_ended = self.start_loop(inputs, outputs)?;
         tokio::spawn(report(
             "peer frames",
@@ -166,7 +187,7 @@ impl Node {
             ),
         ));
         let control = ends.control.clone();
-        let serving = self.start_service(&service, ends, stats).await?;
+        let serving = self.start_service(&service, ends, stats)?;
         tokio::pin!(loop_ended);
         let ended = tokio::select! {
             ended = &mut loop_ended => ended,
@@ -174,9 +195,8 @@ impl Node {
             () = stop => {
                 tracing::info!("stopping: handing over");
                 // The other nodes take the plain requests from here on.
-                for ear in serving.plain {
-                    ear.close().await;
-                }
+                drop(serving.stop_plain);
+                let _ = serving.plain.await;
                 // May have to wait for room; an error means that the loop is gone already.
                 let _ = tokio::task::spawn_blocking(move || control.send(Control::Stop)).await;
                 loop_ended.await
@@ -218,8 +238,14 @@ impl Node {
         let shards = (0..self.config.shards)
             .map(|id| shards::restore::shard(id, &self.config, &snapshot_dir, &self.log, now))
             .collect::<anyhow::Result<Vec<_>>>()?;
+        let start = self
+            .origin
+            .starts
+            .first()
+            .context("a start has its number")?;
         let shards = Shards::new(
             self.config.clone(),
+            Contact::new(*start, self.peer_ids()),
             shards,
             inputs,
             outputs,
@@ -241,7 +267,7 @@ impl Node {
     }
 
     /// Starts everything that serves clients.
-    async fn start_service(
+    fn start_service(
         &self,
         client: &async_nats::Client,
         ends: NatsEnds,
@@ -268,7 +294,8 @@ impl Node {
             listen: ends.listen,
             stall: stall.clone(),
         };
-        let plain = service.listen_plain().await?;
+        let (stop_plain, stop) = oneshot::channel();
+        let plain = service.clone().listen_plain(ends.standing.clone(), stop);
         let listening = tokio::spawn(report("shard subjects", service.listen_shards()));
         tokio::spawn(report(
             "probe",
@@ -277,11 +304,12 @@ impl Node {
         let discovery = Discovery::new(&self.config, self.origin.boots, stats);
         tokio::spawn(report(
             "discovery",
-            discovery.run(client.clone(), responder.clone()),
+            discovery.run(client.clone(), responder.clone(), ends.standing),
         ));
         tokio::spawn(responder.clone().run_events(ends.events));
         Ok(Serving {
-            plain,
+            stop_plain,
+            plain: tokio::spawn(report("plain subjects", plain)),
             listening,
             forward: forward.clone(),
             responding: tokio::spawn(responder.run(ends.answers, forward)),
@@ -291,6 +319,7 @@ impl Node {
 
 fn channels(
     peers: std::collections::BTreeMap<u64, mpsc::Sender<shards::PeerBatch>>,
+    health: Arc<Health>,
 ) -> (NatsEnds, Inputs, Outputs) {
     let (requests, requests_in): (_, Receiver<Inbound>) = bounded(REQUESTS_MAX);
     let (frames, frames_in) = bounded(FRAMES_MAX);
@@ -298,6 +327,7 @@ fn channels(
     let (answers_out, answers) = mpsc::unbounded_channel();
     let (events_out, events) = mpsc::channel(EVENT_TURNS_MAX);
     let (listen_out, listen) = watch::channel(Vec::new());
+    let (standing_out, standing) = watch::channel(Standing::Waiting("starting".to_owned()));
     let ends = NatsEnds {
         requests,
         frames,
@@ -305,6 +335,7 @@ fn channels(
         answers,
         events,
         listen,
+        standing,
     };
     let inputs = Inputs {
         requests: requests_in,
@@ -316,6 +347,8 @@ fn channels(
         events: events_out,
         peers,
         listen: listen_out,
+        standing: standing_out,
+        health,
     };
     (ends, inputs, outputs)
 }

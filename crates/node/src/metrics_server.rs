@@ -1,24 +1,107 @@
-//! Prometheus metrics over HTTP.
+//! Over HTTP: metrics for Prometheus at `/metrics`, and for whoever watches over the process
+//! `/healthz` (does it live?) and `/readyz` (does it serve?).
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
-use metrics_exporter_prometheus::PrometheusBuilder;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode, header};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tokio::net::TcpListener;
 
-/// Serves metrics at `addr`, or only counts if there is none.
+use crate::clock::monotonic_us;
+use crate::health::Health;
+
+/// How often histograms are folded; between scrapes they would only grow.
+const FOLD_INTERVAL: Duration = Duration::from_secs(5);
+/// After a connection that could not be taken (too many open files?) the next try is this much later.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Serves at `addr`, or only counts if there is none.
 ///
 /// # Errors
 /// The address cannot be listened on, or the process has a recorder already.
-pub fn install(addr: Option<SocketAddr>) -> anyhow::Result<()> {
+pub fn install(addr: Option<SocketAddr>, health: &Arc<Health>) -> anyhow::Result<()> {
     let Some(addr) = addr else {
         return Ok(());
     };
-    PrometheusBuilder::new()
-        .with_http_listener(addr)
-        .install()
-        .with_context(|| format!("metrics_addr {addr}"))?;
+    let listener = std::net::TcpListener::bind(addr).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        TcpListener::from_std(listener)
+    });
+    let listener = listener.with_context(|| format!("metrics_addr {addr}"))?;
+    let metrics = PrometheusBuilder::new().install_recorder()?;
     describe();
+    tokio::spawn(fold(metrics.clone()));
+    tokio::spawn(serve(listener, metrics, health.clone()));
     Ok(())
+}
+
+async fn fold(metrics: PrometheusHandle) {
+    loop {
+        tokio::time::sleep(FOLD_INTERVAL).await;
+        metrics.run_upkeep();
+    }
+}
+
+async fn serve(listener: TcpListener, metrics: PrometheusHandle, health: Arc<Health>) {
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection to the metrics address was not taken");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+                continue;
+            }
+        };
+        let (metrics, health) = (metrics.clone(), health.clone());
+        let service = service_fn(move |request| {
+            let answer = answer(&request, &metrics, &health);
+            std::future::ready(Ok::<_, Infallible>(answer))
+        });
+        let mut server = http1::Builder::new();
+        // Closes a connection that sends nothing for half a minute.
+        server.timer(TokioTimer::new());
+        let connection = server.serve_connection(TokioIo::new(stream), service);
+        // Fails when the other side breaks it off, which is its right.
+        tokio::spawn(async { drop(connection.await) });
+    }
+}
+
+fn answer(
+    request: &Request<Incoming>,
+    metrics: &PrometheusHandle,
+    health: &Health,
+) -> Response<Full<Bytes>> {
+    let now = monotonic_us();
+    let (status, text) = match request.uri().path() {
+        "/metrics" => (StatusCode::OK, metrics.render()),
+        "/healthz" => checked(health.lives(now)),
+        "/readyz" => checked(health.serves(now)),
+        _ => {
+            let paths = "/metrics, /healthz and /readyz are here\n".to_owned();
+            (StatusCode::NOT_FOUND, paths)
+        }
+    };
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    let text = header::HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, text);
+    response
+}
+
+fn checked(state: Result<(), String>) -> (StatusCode, String) {
+    match state {
+        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason + "\n"),
+    }
 }
 
 fn describe() {
@@ -91,6 +174,10 @@ fn describe() {
     counter!(
         "nowserving_nats_slow_consumer_total",
         "Times that messages to this node were dropped."
+    );
+    gauge!(
+        "nowserving_in_touch",
+        "1 once a quorum has accepted this node: it votes and serves."
     );
     gauge!(
         "nowserving_shard_leader",

@@ -283,6 +283,10 @@ pub struct NodeStatus {
     pub id: u64,
     /// Whether it was heard from lately.
     pub alive: bool,
+    /// Why frames under its number are refused, if some were lately. With `alive`, another process
+    /// uses its number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
     /// How long ago it was last heard from; missing if never, and for the one who answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heard_ms: Option<u64>,

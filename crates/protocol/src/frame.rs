@@ -21,7 +21,7 @@ use std::fmt;
 use bytes::Bytes;
 use prost::Message;
 
-pub use crate::pb::{Frame, NodeFacts, ShardMessage};
+pub use crate::pb::{Frame, NodeFacts, ShardMessage, Verdict};
 
 /// What the envelope adds to a frame, in bytes.
 pub const OVERHEAD_BYTES: usize = HEADER_BYTES + MAC_BYTES;
@@ -124,7 +124,15 @@ mod tests {
                 hears_users: true,
                 metrics_addr: "127.0.0.1:9100".to_owned(),
                 version: "0.1.0".to_owned(),
+                shards: 16,
+                prefix: "nowserving".to_owned(),
+                nodes: vec![1, 2, 3],
+                in_touch: true,
             }),
+            verdicts: vec![Verdict {
+                start: u64::MAX,
+                refused: "another disk".to_owned(),
+            }],
             messages: vec![
                 ShardMessage {
                     shard: 0,

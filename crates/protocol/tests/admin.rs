@@ -97,6 +97,7 @@ fn replies_go_both_ways() {
     let node = NodeStatus {
         id: 1,
         alive: true,
+        refused: None,
         last_heard_ms: None,
         leads: 6,
         metrics_addr: None,
@@ -107,6 +108,8 @@ fn replies_go_both_ways() {
         nodes: vec![
             node.clone(),
             NodeStatus {
+                alive: false,
+                refused: Some("node 2 came back with another disk".to_owned()),
                 last_heard_ms: Some(5),
                 metrics_addr: Some("x:1".to_owned()),
                 ..node

@@ -273,6 +273,16 @@ impl Cluster {
             .with_context(|| format!("node {id}"))
     }
 
+    /// What node `id` answers on a path of its metrics address: status and text.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn http(&self, id: u64, path: &str) -> Result<(u16, String)> {
+        crate::metrics::get(self.node(id)?.metrics, path)
+            .await
+            .with_context(|| format!("node {id}"))
+    }
+
     /// Scrapes all nodes.
     ///
     /// # Errors

@@ -21,9 +21,8 @@ impl Metrics {
     /// # Errors
     /// No answer within five seconds, or not one in Prometheus's text form.
     pub async fn scrape(addr: SocketAddr) -> Result<Metrics> {
-        let text = tokio::time::timeout(Duration::from_secs(5), get(addr))
-            .await
-            .context("the metrics endpoint does not answer")??;
+        let (status, text) = get(addr, "/metrics").await?;
+        ensure!(status == 200, "metrics: {status} {text}");
         Metrics::parse(&text)
     }
 
@@ -68,20 +67,28 @@ impl Metrics {
     }
 }
 
-async fn get(addr: SocketAddr) -> Result<String> {
+/// What a path of a node's metrics address answers: status and text.
+///
+/// # Errors
+/// No answer within five seconds, or not one of HTTP.
+pub async fn get(addr: SocketAddr, path: &str) -> Result<(u16, String)> {
+    tokio::time::timeout(Duration::from_secs(5), ask(addr, path))
+        .await
+        .with_context(|| format!("{path} does not answer"))?
+}
+
+async fn ask(addr: SocketAddr, path: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect(addr).await?;
-    let request = format!("GET /metrics HTTP/1.0\r\nHost: {addr}\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {addr}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     let (head, body) = answer
         .split_once("\r\n\r\n")
         .context("not an HTTP answer")?;
-    ensure!(
-        head.starts_with("HTTP/1.") && head.contains(" 200 "),
-        "metrics: {head}"
-    );
-    Ok(body.to_owned())
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+    let status = status.with_context(|| format!("no status: {head}"))?;
+    Ok((status, body.to_owned()))
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ mod rights;
 mod rules;
 mod sdk;
 mod snapshots;
+mod strangers;
 
 use anyhow::Result;
 use nowserving_e2e::{Cli, Format, Options, Route, Scenarios, run};
@@ -285,6 +286,33 @@ async fn bad_configuration_is_refused() -> Result<()> {
         config::another_identity(cluster).await
     })
     .await
+}
+
+/// Nodes on the same NATS that are refused: nobody is served by them.
+#[tokio::test]
+async fn a_node_that_is_not_of_the_cluster_serves_nobody() -> Result<()> {
+    let options = Options {
+        mapping: false,
+        ..Options::default()
+    };
+    run(options, async |cluster| {
+        strangers::wiped(cluster).await?;
+        strangers::of_another_key(cluster).await?;
+        strangers::of_another_name(cluster).await?;
+        strangers::back_as_itself(cluster).await?;
+        strangers::without_a_quorum(cluster).await
+    })
+    .await
+}
+
+/// The same from the cluster's birth on: there is no good member in its place.
+#[tokio::test]
+async fn shard_counts_that_differ_at_birth_are_found() -> Result<()> {
+    let options = Options {
+        mapping: false,
+        ..Options::default()
+    };
+    run(options, strangers::of_another_shard_count).await
 }
 
 /// A second process with a living node's number, and a node that has lost its disk.

@@ -42,7 +42,8 @@ fn a_cluster() -> ClusterStatus {
         "nodes": [
             {"id": 1, "alive": true, "last_heard_ms": 40, "leads": 3, "metrics_addr": "127.0.0.1:9464"},
             {"id": 2, "alive": true, "leads": 2},
-            {"id": 3, "alive": false, "leads": 0}
+            {"id": 3, "alive": false, "leads": 0},
+            {"id": 4, "alive": false, "refused": "node 4 came back with another disk", "leads": 0}
         ],
         "shards": [
             {"shard": 0, "leader": 1, "term": 2, "applied": 5, "committed": 5},
@@ -113,9 +114,38 @@ fn a_cluster_groups_shards_by_leader() {
         "40 ms ago",
         "never",
         "silent",
+        "refused",
     ] {
         assert!(text.contains(words), "{words}:\n{text}");
     }
+}
+
+#[test]
+fn what_is_wrong_with_a_cluster_stands_above_its_tables() {
+    let mut status = a_cluster();
+    let lines = |status: &ClusterStatus| -> Vec<String> {
+        let text = cluster(status, &PLAIN);
+        text.lines().take(3).map(str::to_owned).collect()
+    };
+    let [first, second, third] = &lines(&status)[..] else {
+        panic!("three lines at least");
+    };
+    assert!(
+        first.contains("without a leader") && first.ends_with("shards 5"),
+        "{first}"
+    );
+    assert!(second.starts_with("cluster dev"), "{second}");
+    assert_eq!(
+        third,
+        "node 4 is refused: node 4 came back with another disk"
+    );
+    status.shards[5].leader = Some(1);
+    status.nodes[3].refused = None;
+    let [first, second, _] = &lines(&status)[..] else {
+        panic!("three lines at least");
+    };
+    assert!(first.starts_with("cluster dev"), "{first}");
+    assert!(!second.starts_with("node 4"), "{second}");
 }
 
 #[test]

@@ -6,13 +6,16 @@
 
 use std::sync::Arc;
 
-use async_nats::{Client, Message};
+use async_nats::{Client, Message, Subscriber};
 use futures::StreamExt as _;
+use futures::stream::SelectAll;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::respond::Responder;
 use super::stats::Stats;
 use crate::config::Config;
+use crate::contact::Standing;
 
 const SERVICE: &str = "nowserving";
 
@@ -48,11 +51,37 @@ impl Discovery {
         }
     }
 
-    /// Answers for ever.
+    /// Answers while the node takes part, until the loop ends.
     ///
     /// # Errors
     /// A subscription cannot be made.
-    pub async fn run(self, client: Client, responder: Responder) -> anyhow::Result<()> {
+    pub async fn run(
+        self,
+        client: Client,
+        responder: Responder,
+        mut standing: watch::Receiver<Standing>,
+    ) -> anyhow::Result<()> {
+        while standing.wait_for(Standing::is_in_touch).await.is_ok() {
+            let mut asked = self.subscribe(&client).await?;
+            loop {
+                tokio::select! {
+                    biased;
+                    () = no_longer_in_touch(&mut standing) => break,
+                    message = asked.next() => match message {
+                        Some(message) => {
+                            let payload = self.answer(&message).to_string();
+                            let reply = message.reply.as_ref();
+                            responder.send(reply, None, payload.into()).await;
+                        }
+                        None => return Ok(()),
+                    },
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn subscribe(&self, client: &Client) -> anyhow::Result<SelectAll<Subscriber>> {
         let mut streams = Vec::new();
         for verb in ["PING", "INFO", "STATS"] {
             for subject in [
@@ -63,14 +92,7 @@ impl Discovery {
                 streams.push(client.subscribe(subject).await?);
             }
         }
-        let mut asked = futures::stream::select_all(streams);
-        while let Some(message) = asked.next().await {
-            let payload = self.answer(&message).to_string();
-            responder
-                .send(message.reply.as_ref(), None, payload.into())
-                .await;
-        }
-        Ok(())
+        Ok(futures::stream::select_all(streams))
     }
 
     fn answer(&self, message: &Message) -> Value {
@@ -114,4 +136,9 @@ impl Discovery {
         let all = self.endpoints.iter();
         Value::Array(all.map(|(name, subject)| each(name, subject)).collect())
     }
+}
+
+/// Returns when this node takes part no more, or its loop has ended.
+async fn no_longer_in_touch(standing: &mut watch::Receiver<Standing>) {
+    let _ = standing.wait_for(|it| !it.is_in_touch()).await;
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use async_nats::Subscriber;
 use futures::StreamExt as _;
 use nowserving_protocol::subject::Subjects;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::service::Service;
+use crate::contact::Standing;
 use crate::shards::Listen;
 
 /// On subjects that any node may take, the nodes share the work in this group.
@@ -69,20 +70,49 @@ struct ShardEars {
     forward: Vec<Ear>,
 }
 
+async fn close_all(ears: &mut Vec<Ear>) {
+    for ear in ears.drain(..) {
+        ear.close().await;
+    }
+}
+
 impl Service {
-    /// Listens on what every node listens on: plain and admin subjects, malformed ones too. Ends
-    /// with what it returns.
+    /// While this node takes part, listens on what every node listens on: plain and admin subjects,
+    /// malformed ones too. Ends, with none of them left open, when `stop` does.
     ///
     /// # Errors
     /// A subscription cannot be made.
-    pub async fn listen_plain(&self) -> anyhow::Result<Vec<Ear>> {
+    pub async fn listen_plain(
+        self,
+        mut standing: watch::Receiver<Standing>,
+        mut stop: oneshot::Receiver<()>,
+    ) -> anyhow::Result<()> {
         let subjects = &self.parser.subjects;
         let subjects = [
             subjects.line_all(),
             subjects.admin_line_all(),
             subjects.admin_cluster_all(),
         ];
-        self.listen_all(subjects, true).await
+        let mut ears = Vec::new();
+        loop {
+            let listens = !ears.is_empty();
+            tokio::select! {
+                biased;
+                _ = &mut stop => break,
+                changed = standing.wait_for(|it| it.is_in_touch() != listens) => {
+                    if changed.is_err() {
+                        break;
+                    }
+                }
+            }
+            if listens {
+                close_all(&mut ears).await;
+            } else {
+                ears = self.listen_all(subjects.clone(), true).await?;
+            }
+        }
+        close_all(&mut ears).await;
+        Ok(())
     }
 
     /// Follows what the shard loop says about who leads, until it ends: a leader listens on its
@@ -121,9 +151,7 @@ impl Service {
         }
         // What the server routes to an old ear and to a new one must not be taken in twice.
         ears.front.iter().for_each(Ear::only_pass_on);
-        for ear in ears.forward.drain(..) {
-            ear.close().await;
-        }
+        close_all(&mut ears.forward).await;
         let on = |subjects: &Subjects| [subjects.shard_all(shard), subjects.admin_shard_all(shard)];
         let front = on(&self.parser.subjects);
         let new = match listen {

@@ -3,31 +3,47 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use async_nats::Client;
 use bytes::Bytes;
 use crossbeam_channel::{Sender, TrySendError};
 use futures::StreamExt as _;
-use nowserving_protocol::frame::{self, Frame, FrameKey, NodeFacts, ShardMessage};
+use futures::stream::BoxStream;
+use nowserving_protocol::frame::{self, Frame, FrameError, FrameKey, NodeFacts, ShardMessage};
 use nowserving_protocol::subject::Subjects;
 use protobuf::Message as _;
 use tokio::sync::mpsc;
 
-use crate::known_peers::KnownPeers;
-use crate::shards::{PeerBatch, PeerFrame};
+use crate::contact::Word;
+use crate::known_peers::{KnownPeers, NotTaken};
+use crate::shards::{PeerBatch, PeerFrame, Taken};
 use crate::throttle::Throttle;
 
 /// Frames to one peer that wait to be sent at most; more are dropped, Raft repeats them.
 const OUT_MAX: usize = 1_024;
+/// The loop is told of refused frames of one sender this often at most, so that a flood of them does
+/// not keep it busy.
+const REFUSAL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A frame as it comes in, not yet opened.
+#[derive(Debug)]
+pub struct Incoming {
+    /// The cluster that its sender put it under.
+    pub cluster: String,
+    /// The number that its sender put it under; `None` if that is none.
+    pub from: Option<u64>,
+    /// The sealed bytes.
+    pub sealed: Bytes,
+}
 
 /// How nodes reach each other. Over NATS by default; another transport can stand behind it.
 pub trait PeerLink: Send + Sync + 'static {
     /// Sends sealed bytes to a peer; may lose them.
     fn send(&self, to: u64, sealed: Vec<u8>) -> impl Future<Output = anyhow::Result<()>> + Send;
-    /// The sealed bytes that come in for this node, until the link is closed for good.
-    fn receive(
-        &self,
-    ) -> impl Future<Output = anyhow::Result<futures::stream::BoxStream<'static, Bytes>>> + Send;
+    /// What comes in under this node's number, from nodes of other clusters too, until the link is
+    /// closed for good.
+    fn receive(&self) -> impl Future<Output = anyhow::Result<BoxStream<'static, Incoming>>> + Send;
 }
 
 /// Frames over NATS, on a connection of their own: client traffic must not delay heartbeats, nor
@@ -59,10 +75,22 @@ impl PeerLink for NatsLink {
         Ok(self.client.publish(subject, sealed.into()).await?)
     }
 
-    async fn receive(&self) -> anyhow::Result<futures::stream::BoxStream<'static, Bytes>> {
-        let subject = self.subjects.raft_to(&self.cluster, self.me);
+    async fn receive(&self) -> anyhow::Result<BoxStream<'static, Incoming>> {
+        // Two clusters on one prefix would answer each other's users. So this node listens to all of
+        // them: that is how its operator learns of it.
+        let subject = self.subjects.raft_to("*", self.me);
         let messages = self.client.subscribe(subject).await?;
-        Ok(messages.map(|message| message.payload).boxed())
+        let incoming = messages.map(|message| {
+            // `….<cluster>.<to>.<from>`, as the subscription has it.
+            let mut words = message.subject.rsplit('.');
+            let from = words.next().and_then(|from| from.parse().ok());
+            Incoming {
+                cluster: words.nth(1).unwrap_or_default().to_owned(),
+                from,
+                sealed: message.payload,
+            }
+        });
+        Ok(incoming.boxed())
     }
 }
 
@@ -81,6 +109,43 @@ pub struct Origin {
     pub starts: Vec<u64>,
     /// Where it serves metrics, or empty.
     pub metrics_addr: String,
+    /// How many shards it has.
+    pub shards: u32,
+    /// The first token of its subjects.
+    pub prefix: String,
+    /// The nodes of its cluster, in ascending order.
+    pub nodes: Vec<u64>,
+}
+
+impl Origin {
+    fn facts(&self, batch: &PeerBatch) -> NodeFacts {
+        NodeFacts {
+            hears_users: batch.hears_users,
+            metrics_addr: self.metrics_addr.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            shards: self.shards,
+            prefix: self.prefix.clone(),
+            nodes: self.nodes.clone(),
+            in_touch: batch.in_touch,
+        }
+    }
+
+    /// What must be the same on all nodes, or they would serve different lines under one name.
+    fn agrees(&self, from: u64, theirs: &NodeFacts) -> Result<(), String> {
+        let me = self.me;
+        let differ = if theirs.shards != self.shards {
+            format!("{} shards, node {me} has {}", theirs.shards, self.shards)
+        } else if theirs.prefix != self.prefix {
+            let (theirs, ours) = (&theirs.prefix, &self.prefix);
+            format!("the prefix {theirs:?}, node {me} has {ours:?}")
+        } else if theirs.nodes != self.nodes {
+            let (theirs, ours) = (&theirs.nodes, &self.nodes);
+            format!("the list of nodes {theirs:?}, node {me} has {ours:?}")
+        } else {
+            return Ok(());
+        };
+        Err(format!("node {from} has {differ}"))
+    }
 }
 
 /// Starts one sending task per peer.
@@ -117,6 +182,7 @@ async fn send_frames<L: PeerLink>(
     while let Some(batch) = inbox.recv().await {
         seq += 1;
         let appends = batch.messages.iter().filter(|m| m.append).count() as u64;
+        let facts = origin.facts(&batch);
         let messages = batch.messages.into_iter().map(|message| ShardMessage {
             shard: message.shard,
             raft: message.raft.into(),
@@ -130,11 +196,8 @@ async fn send_frames<L: PeerLink>(
             starts: origin.starts.clone(),
             seq,
             messages: messages.collect(),
-            facts: Some(NodeFacts {
-                hears_users: batch.hears_users,
-                metrics_addr: origin.metrics_addr.clone(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-            }),
+            facts: Some(facts),
+            verdicts: batch.verdicts,
         };
         let sealed = frame::seal(&key, &frame);
         metrics::counter!("nowserving_peer_frames_sent_total").increment(1);
@@ -158,50 +221,152 @@ pub async fn receive_frames<L: PeerLink>(
     mut known: KnownPeers,
     frames: Sender<PeerFrame>,
 ) -> anyhow::Result<()> {
-    let mut refusals = Throttle::default();
-    let mut sealed = link.receive().await?;
-    while let Some(bytes) = sealed.next().await {
+    let mut warnings = Throttle::default();
+    let mut told_at: BTreeMap<u64, Instant> = BTreeMap::new();
+    let mut incoming = link.receive().await?;
+    while let Some(it) = incoming.next().await {
         metrics::counter!("nowserving_peer_frames_received_total").increment(1);
-        let opened = frame::open(&key, bytes).map_err(anyhow::Error::from);
-        let checked = opened.and_then(|frame| check(frame, &origin, &peers, &mut known));
-        match checked.map(|frame| frames.try_send(frame)) {
-            Ok(Ok(())) => {}
-            Ok(Err(TrySendError::Full(_))) => {
-                metrics::counter!("nowserving_peer_frames_dropped_total").increment(1);
-            }
-            Ok(Err(TrySendError::Disconnected(_))) => return Ok(()),
+        let checked = open(it, &key, &origin).and_then(|frame| {
+            let frame = check(frame, &origin, &peers, &mut known)?;
+            Ok(frame)
+        });
+        let frame = match checked {
+            Ok(frame) => frame,
             Err(refused) => {
                 metrics::counter!("nowserving_frames_refused_total").increment(1);
-                if let Some(count) = refusals.count() {
+                if let Some(count) = warnings.count() {
                     tracing::warn!(%refused, count, "frames refused");
                 }
+                match refused {
+                    NotOurs::Refused(frame) if peers.contains(&frame.from) => *frame,
+                    _ => continue,
+                }
             }
+        };
+        if frame.taken.is_err() {
+            let now = Instant::now();
+            let told = told_at.get(&frame.from);
+            if told.is_some_and(|at| now.duration_since(*at) < REFUSAL_INTERVAL) {
+                continue;
+            }
+            told_at.insert(frame.from, now);
+        }
+        match frames.try_send(frame) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => {
+                metrics::counter!("nowserving_peer_frames_dropped_total").increment(1);
+            }
+            Err(TrySendError::Disconnected(_)) => return Ok(()),
         }
     }
     Ok(())
 }
 
+/// A frame that is not taken.
+#[derive(Debug, thiserror::Error)]
+enum NotOurs {
+    /// Its sender is refused; in the frame is why.
+    #[error("{}", reason(.0))]
+    Refused(Box<PeerFrame>),
+    /// It is dropped, and says nothing about its sender.
+    #[error("{0}")]
+    Dropped(String),
+}
+
+fn reason(refused: &PeerFrame) -> &str {
+    refused.taken.as_ref().err().map_or("", String::as_str)
+}
+
+impl NotOurs {
+    fn refused(from: u64, word: Word, reason: String) -> NotOurs {
+        NotOurs::Refused(Box::new(PeerFrame {
+            from,
+            word,
+            taken: Err(reason),
+        }))
+    }
+}
+
+/// Only what is sealed with our key is opened. Of the rest the subject alone says where it is from:
+/// not to be trusted, but a hint to operators.
+fn open(incoming: Incoming, key: &FrameKey, origin: &Origin) -> Result<Frame, NotOurs> {
+    let Incoming {
+        cluster,
+        from,
+        sealed,
+    } = incoming;
+    let number = from.map_or("?".to_owned(), |from| from.to_string());
+    let reason = if cluster == origin.cluster {
+        match frame::open(key, sealed) {
+            Ok(frame) => return Ok(frame),
+            Err(FrameError::Seal) => format!(
+                "frames under the number of node {number} fail authentication: has it the key file of node {}?",
+                origin.me
+            ),
+            Err(error) => return Err(NotOurs::Dropped(error.to_string())),
+        }
+    } else {
+        format!(
+            "node {number} on the same NATS and prefix is of cluster {cluster:?}, node {} of {:?}",
+            origin.me, origin.cluster
+        )
+    };
+    Err(match from {
+        Some(from) => NotOurs::refused(from, Word::default(), reason),
+        None => NotOurs::Dropped(reason),
+    })
+}
+
 /// A frame that is authentic can still be of another cluster with the same key, of a node that is
-/// no member, a replay, or of a wiped disk under an old id.
+/// no member or was told other facts, a replay, or of a wiped disk under an old id.
 fn check(
     frame: Frame,
     origin: &Origin,
     peers: &[u64],
     known: &mut KnownPeers,
-) -> anyhow::Result<PeerFrame> {
-    anyhow::ensure!(
-        frame.cluster == origin.cluster,
-        "of cluster {:?}",
-        frame.cluster
-    );
-    anyhow::ensure!(frame.to == origin.me, "meant for node {}", frame.to);
-    anyhow::ensure!(
-        peers.contains(&frame.from),
-        "of node {}, which is no member",
-        frame.from
-    );
-    known.note(&frame)?;
-    let facts = frame.facts.unwrap_or_default();
+) -> Result<PeerFrame, NotOurs> {
+    let from = frame.from;
+    if frame.cluster != origin.cluster {
+        let reason = format!("of cluster {:?}", frame.cluster);
+        return Err(NotOurs::Dropped(reason));
+    }
+    if frame.to != origin.me {
+        return Err(NotOurs::Dropped(format!("meant for node {}", frame.to)));
+    }
+    if !peers.contains(&from) {
+        let reason = format!("of node {from}, which is no member");
+        return Err(NotOurs::Dropped(reason));
+    }
+    let facts = frame.facts.clone().unwrap_or_default();
+    let word = Word {
+        start: frame.starts.first().copied(),
+        in_touch: facts.in_touch,
+        verdicts: frame.verdicts.clone(),
+    };
+    // First: the disk of a node that is not of this cluster must not be taken for its member's.
+    if let Err(reason) = origin.agrees(from, &facts) {
+        return Err(NotOurs::refused(from, word, reason));
+    }
+    match known.note(&frame) {
+        Ok(()) => {}
+        Err(NotTaken::Refused(reason)) => return Err(NotOurs::refused(from, word, reason)),
+        Err(error) => return Err(NotOurs::Dropped(error.to_string())),
+    }
+    let messages = raft_messages(frame).map_err(|error| NotOurs::Dropped(error.to_string()))?;
+    let taken = Taken {
+        hears_users: facts.hears_users,
+        metrics_addr: facts.metrics_addr,
+        version: facts.version,
+        messages,
+    };
+    Ok(PeerFrame {
+        from,
+        word,
+        taken: Ok(taken),
+    })
+}
+
+fn raft_messages(frame: Frame) -> anyhow::Result<Vec<(u32, raft::eraftpb::Message)>> {
     let mut messages = Vec::with_capacity(frame.messages.len());
     for message in frame.messages {
         let raft = raft::eraftpb::Message::parse_from_bytes(&message.raft)?;
@@ -213,13 +378,7 @@ fn check(
         );
         messages.push((message.shard, raft));
     }
-    Ok(PeerFrame {
-        from: frame.from,
-        hears_users: facts.hears_users,
-        metrics_addr: facts.metrics_addr,
-        version: facts.version,
-        messages,
-    })
+    Ok(messages)
 }
 
 #[cfg(test)]
@@ -235,6 +394,18 @@ mod tests {
             boots: 1,
             starts: vec![11],
             metrics_addr: String::new(),
+            shards: 16,
+            prefix: "nowserving".into(),
+            nodes: vec![1, 2, 3],
+        }
+    }
+
+    fn facts() -> NodeFacts {
+        NodeFacts {
+            shards: 16,
+            prefix: "nowserving".into(),
+            nodes: vec![1, 2, 3],
+            ..NodeFacts::default()
         }
     }
 
@@ -247,7 +418,87 @@ mod tests {
             boots: 5,
             starts: vec![25],
             seq: 1,
+            facts: Some(facts()),
             ..Frame::default()
+        }
+    }
+
+    #[test]
+    fn a_node_that_was_told_other_facts_is_refused_and_its_disk_not_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut known = KnownPeers::open(dir.path()).unwrap();
+        let others = [
+            (
+                NodeFacts {
+                    shards: 8,
+                    ..facts()
+                },
+                "node 2 has 8 shards, node 1 has 16",
+            ),
+            (
+                NodeFacts {
+                    prefix: "other".into(),
+                    ..facts()
+                },
+                "\"other\"",
+            ),
+            (
+                NodeFacts {
+                    nodes: vec![1, 2],
+                    ..facts()
+                },
+                "[1, 2]",
+            ),
+            (NodeFacts::default(), "0 shards"),
+        ];
+        for (other, named) in others {
+            let strange = Frame {
+                disk_id: 99,
+                facts: Some(other),
+                ..frame()
+            };
+            let Err(NotOurs::Refused(refused)) = check(strange, &origin(), &[2, 3], &mut known)
+            else {
+                panic!("{named}: taken or dropped");
+            };
+            assert_eq!(refused.word.start, Some(25));
+            assert!(reason(&refused).contains(named), "{}", reason(&refused));
+        }
+        let taken = check(frame(), &origin(), &[2, 3], &mut known).unwrap();
+        assert!(taken.taken.is_ok());
+    }
+
+    #[test]
+    fn of_what_cannot_be_opened_the_subject_says_where_it_is_from() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = ["a", "b"].map(|name| {
+            let path = dir.path().join(name);
+            nowserving_protocol::keys::ClusterKey::generate(&path).unwrap();
+            let key = nowserving_protocol::keys::ClusterKey::load(&path).unwrap();
+            key.frame_key()
+        });
+        let open = |cluster: &str, from, key: &FrameKey| {
+            let incoming = Incoming {
+                cluster: cluster.into(),
+                from,
+                sealed: frame::seal(key, &frame()).into(),
+            };
+            open(incoming, &keys[0], &origin())
+        };
+        assert_eq!(open("c", Some(2), &keys[0]).unwrap(), frame());
+        assert_eq!(open("c", None, &keys[0]).unwrap(), frame());
+        for (cluster, key, named) in [
+            ("c", &keys[1], "node 2 fail authentication"),
+            ("d", &keys[0], "of cluster \"d\""),
+            ("d", &keys[1], "of cluster \"d\""),
+        ] {
+            let Err(NotOurs::Refused(refused)) = open(cluster, Some(2), key) else {
+                panic!("{named}: opened or dropped");
+            };
+            assert_eq!((refused.from, refused.word.start), (2, None));
+            assert!(reason(&refused).contains(named), "{}", reason(&refused));
+            let dropped = open(cluster, None, key);
+            assert!(matches!(dropped, Err(NotOurs::Dropped(_))));
         }
     }
 

@@ -15,6 +15,7 @@ pub mod recycle;
 pub mod reign;
 pub mod restore;
 pub mod snapshots;
+mod standing;
 mod steps;
 mod turn;
 mod upkeep;
@@ -29,9 +30,11 @@ mod test_rig;
 mod test_world;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
+use nowserving_protocol::frame::Verdict;
 use raft::eraftpb::Message;
 
 use self::balance::{Balance, Peer};
@@ -40,6 +43,8 @@ use self::outbox::{OutEvent, OutMessage, Outbox};
 use self::persist::Persister;
 use crate::clock::{Hearing, Micros};
 use crate::config::Config;
+use crate::contact::{Contact, Standing, Word};
+use crate::health::Health;
 use crate::request::{Answer, Inbound};
 use crate::throttle::Throttle;
 
@@ -48,12 +53,21 @@ pub const REQUESTS_MAX: usize = 8_192;
 /// Frames that wait for the loop at most; Raft repeats what is dropped.
 pub const FRAMES_MAX: usize = 4_096;
 
-/// What a peer sent in one frame, checked and decoded.
+/// One frame that came under the number of a peer.
 #[derive(Debug)]
 pub struct PeerFrame {
-    /// The sender.
+    /// The sender; if the frame could not be opened, what its subject says.
     pub from: u64,
-    /// Its users can reach it.
+    /// What it says of sender and receiver, also if it is refused.
+    pub word: Word,
+    /// The rest of it, or why it is refused.
+    pub taken: Result<Taken, String>,
+}
+
+/// What is in a frame that was checked and decoded.
+#[derive(Debug)]
+pub struct Taken {
+    /// The sender's users can reach it.
     pub hears_users: bool,
     /// Where it serves metrics.
     pub metrics_addr: String,
@@ -68,6 +82,10 @@ pub struct PeerFrame {
 pub struct PeerBatch {
     /// This node's users can reach it.
     pub hears_users: bool,
+    /// A quorum has accepted this start of this node.
+    pub in_touch: bool,
+    /// What this node says of the peer's starts.
+    pub verdicts: Vec<Verdict>,
     /// Raft messages; none: only a sign of life.
     pub messages: Vec<OutMessage>,
 }
@@ -121,6 +139,10 @@ pub struct Outputs {
     pub peers: BTreeMap<u64, tokio::sync::mpsc::Sender<PeerBatch>>,
     /// How to listen on each shard's subject.
     pub listen: tokio::sync::watch::Sender<Vec<Listen>>,
+    /// Whether to serve at all.
+    pub standing: tokio::sync::watch::Sender<Standing>,
+    /// For whoever watches over this process.
+    pub health: Arc<Health>,
 }
 
 /// The loop's state.
@@ -128,6 +150,7 @@ pub struct Shards {
     config: Config,
     shards: Vec<Shard>,
     hearing: Hearing,
+    contact: Contact,
     balance: Balance,
     peers: BTreeMap<u64, Peer>,
     last_sent: BTreeMap<u64, Micros>,
@@ -144,6 +167,8 @@ pub struct Shards {
     next_upkeep: Micros,
     next_slow_upkeep: Micros,
     next_line_gauges: Micros,
+    /// When to say next why this node does not serve.
+    next_complaint: Micros,
 }
 
 /// How many Raft ticks make a heartbeat interval.
@@ -154,6 +179,7 @@ impl Shards {
     #[must_use]
     pub fn new(
         config: Config,
+        contact: Contact,
         shards: Vec<Shard>,
         inputs: Inputs,
         outputs: Outputs,
@@ -165,6 +191,7 @@ impl Shards {
         let settle = 2 * Duration::from_millis(config.election_ms);
         Shards {
             balance: Balance::new(config.id, config.nodes.clone(), settle),
+            contact,
             shards,
             hearing: Hearing::new(now),
             peers: BTreeMap::new(),
@@ -181,6 +208,7 @@ impl Shards {
             next_upkeep: now,
             next_slow_upkeep: now,
             next_line_gauges: now,
+            next_complaint: now + standing::FIRST_COMPLAINT_US,
             tick,
             config,
         }

@@ -100,6 +100,7 @@ impl Shards {
     /// One turn; `false` when it was the last.
     fn turn(&mut self) -> anyhow::Result<bool> {
         let now = monotonic_us();
+        self.outputs.health.turned(now);
         // A full inbox has turned polls away: that time must not count against anybody.
         let crowded = self.inputs.requests.is_full();
         let drained = self.drain(now)?;
@@ -180,7 +181,16 @@ impl Shards {
     }
 
     fn request(&mut self, inbound: Inbound, now: Micros) {
+        let in_touch = self.contact.is_in_touch();
         match inbound {
+            // It came in before this node was refused.
+            Inbound::Line(request) if !in_touch => {
+                let (reply, deadline) = (request.reply, request.deadline);
+                self.out.refuse(reply, deadline, unavailable());
+            }
+            Inbound::Cluster(_, reply) if !in_touch => {
+                self.out.refuse(reply, now, unavailable());
+            }
             Inbound::Line(request) => {
                 let mut turn = Turn {
                     now,
@@ -207,16 +217,24 @@ impl Shards {
     }
 
     fn frame(&mut self, frame: PeerFrame, now: Micros) {
-        let peer = self.peers.entry(frame.from).or_default();
+        let PeerFrame { from, word, taken } = frame;
+        self.hear(from, &word, taken.as_ref().err().map(String::as_str), now);
+        let Ok(taken) = taken else {
+            return;
+        };
+        let peer = self.peers.entry(from).or_default();
         peer.heard(now);
-        peer.hears_users = frame.hears_users;
-        if peer.metrics_addr != frame.metrics_addr {
-            peer.metrics_addr = frame.metrics_addr;
+        peer.hears_users = taken.hears_users;
+        if peer.metrics_addr != taken.metrics_addr {
+            peer.metrics_addr = taken.metrics_addr;
         }
-        if peer.version != frame.version {
-            peer.version = frame.version;
+        if peer.version != taken.version {
+            peer.version = taken.version;
         }
-        for (shard, message) in frame.messages {
+        if !self.contact.is_in_touch() {
+            return;
+        }
+        for (shard, message) in taken.messages {
             let Some(shard) = self.shards.get_mut(shard as usize) else {
                 metrics::counter!("nowserving_raft_refused_total").increment(1);
                 continue;
@@ -227,7 +245,7 @@ impl Shards {
             {
                 metrics::counter!("nowserving_raft_refused_total").increment(1);
                 if let Some(count) = self.refusals.count() {
-                    let (shard, from) = (shard.id, frame.from);
+                    let shard = shard.id;
                     tracing::warn!(shard, from, %refused, count, "raft messages refused");
                 }
             }
@@ -254,13 +272,16 @@ impl Shards {
         }
         let tick_us = self.tick.as_micros() as u64;
         let due = (now - self.next_tick) / tick_us + 1;
+        self.next_tick += due * tick_us;
+        if !self.contact.is_in_touch() {
+            return;
+        }
         for shard in &mut self.shards {
             for _ in 0..due.min(TICKS_AT_ONCE_MAX) {
                 shard.replica.tick(now);
             }
             shard.dirty = true;
         }
-        self.next_tick += due * tick_us;
     }
 
     /// Hands everything that this turn produced to its receivers.
@@ -295,38 +316,31 @@ impl Shards {
 
     /// Sends a peer its messages, in as few frames as their size allows.
     pub(super) fn send_to(&mut self, peer: u64, messages: Vec<OutMessage>, now: Micros) {
-        let hears_users = self.hears_users(now);
         let Some(link) = self.outputs.peers.get(&peer) else {
             return;
         };
-        let mut batch = PeerBatch {
-            hears_users,
-            messages: Vec::with_capacity(messages.len()),
+        let batch_of = |messages| PeerBatch {
+            hears_users: self.hears_users(now),
+            in_touch: self.contact.is_in_touch(),
+            verdicts: self.contact.verdicts(peer, now),
+            messages,
         };
+        let mut batch = Vec::with_capacity(messages.len());
         let mut bytes = 0;
         for message in messages {
-            if bytes + message.raft.len() > FRAME_BYTES_MAX && !batch.messages.is_empty() {
-                let full = std::mem::take(&mut batch.messages);
-                drop_when_full(link, hears_users, full);
+            if bytes + message.raft.len() > FRAME_BYTES_MAX && !batch.is_empty() {
+                drop_when_full(link, batch_of(std::mem::take(&mut batch)));
                 bytes = 0;
             }
             bytes += message.raft.len();
-            batch.messages.push(message);
+            batch.push(message);
         }
-        drop_when_full(link, hears_users, batch.messages);
+        drop_when_full(link, batch_of(batch));
         self.last_sent.insert(peer, now);
     }
 }
 
-fn drop_when_full(
-    link: &tokio::sync::mpsc::Sender<PeerBatch>,
-    hears_users: bool,
-    messages: Vec<OutMessage>,
-) {
-    let batch = PeerBatch {
-        hears_users,
-        messages,
-    };
+fn drop_when_full(link: &tokio::sync::mpsc::Sender<PeerBatch>, batch: PeerBatch) {
     if link.try_send(batch).is_err() {
         metrics::counter!("nowserving_peer_frames_dropped_total").increment(1);
     }

@@ -16,6 +16,8 @@ const UPKEEP_INTERVAL_US: Micros = 20_000;
 const SLOW_UPKEEP_INTERVAL_US: Micros = 250_000;
 /// A peer that we have nothing to say to gets a sign of life this often.
 const SIGN_OF_LIFE_US: Micros = 400_000;
+/// The same for a node that no quorum has accepted yet: nothing else goes on.
+const GREETING_US: Micros = 100_000;
 /// A node lacking more of a shard's log gets no leadership of it: the hand-over would keep writes
 /// waiting until it has caught up.
 const LAG_MAX: u64 = 64;
@@ -47,27 +49,33 @@ impl Shards {
             self.next_slow_upkeep = now + SLOW_UPKEEP_INTERVAL_US;
             self.hand_over(now);
             self.snapshot_due(now);
-            self.signs_of_life(now);
+            self.announce_standing(now);
             self.gauges(now);
         }
+        self.signs_of_life(now);
         self.listen();
     }
 
     /// Whether requests reach this node, for all it knows, and will go on doing so: peers hand
     /// shards over only to such a node.
     pub(super) fn hears_users(&self, now: Micros) -> bool {
-        self.stopping_since.is_none() && self.hearing.deaf_for(now) <= DEAF_MAX
+        self.stopping_since.is_none()
+            && self.contact.is_in_touch()
+            && self.hearing.deaf_for(now) <= DEAF_MAX
     }
 
     /// Tells the NATS side on which shards' subjects to listen: a leader in its lease; and if
-    /// nobody leads, every node, so that somebody answers.
-    fn listen(&mut self) {
+    /// nobody leads, every node, so that somebody answers. But no node that does not take part.
+    pub(super) fn listen(&mut self) {
         let stopping = self.stopping_since.is_some();
+        let in_touch = self.contact.is_in_touch();
         let wanted: Vec<Listen> = self
             .shards
             .iter()
             .map(|shard| {
-                if shard.in_lease() {
+                if !in_touch {
+                    Listen::No
+                } else if shard.in_lease() {
                     Listen::Leader {
                         term: shard.replica.term(),
                     }
@@ -149,6 +157,10 @@ impl Shards {
     }
 
     fn signs_of_life(&mut self, now: Micros) {
+        let interval_us = match self.contact.is_in_touch() {
+            true => SIGN_OF_LIFE_US,
+            false => GREETING_US,
+        };
         let quiet: Vec<u64> = self
             .outputs
             .peers
@@ -156,7 +168,7 @@ impl Shards {
             .copied()
             .filter(|peer| {
                 let last = self.last_sent.get(peer).copied().unwrap_or(0);
-                now.saturating_sub(last) >= SIGN_OF_LIFE_US
+                now.saturating_sub(last) >= interval_us
             })
             .collect();
         for peer in quiet {
@@ -239,6 +251,7 @@ impl Shards {
             NodeStatus {
                 id: *id,
                 alive: me || peer.is_some_and(|p| p.alive(now)),
+                refused: self.contact.refused(*id, now).map(str::to_owned),
                 leads: leads as u64,
                 last_heard_ms: peer
                     .filter(|p| !me && p.heard_at != 0)

@@ -1,0 +1,411 @@
+//! Whether this node may take part. It may once it knows from a quorum that they are one cluster and
+//! that its disk is the one they know: a node without that could serve lines of its own, or vote
+//! with a disk that has forgotten what it promised.
+
+use std::collections::BTreeMap;
+
+use nowserving_protocol::frame::Verdict;
+
+use crate::clock::Micros;
+
+/// A refusal is repeated to its sender, and shown to operators, for this long after the last refused
+/// frame.
+const REFUSAL_KEPT_US: Micros = 5_000_000;
+
+/// What a peer's frame says about the two of us.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Word {
+    /// Which start of the peer sent it; `None` if the frame could not be opened.
+    pub start: Option<u64>,
+    /// A quorum has accepted that start.
+    pub in_touch: bool,
+    /// What the peer says of starts of this node.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// Whether this node takes part, and if not, why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// A quorum has accepted this start: it votes and serves.
+    InTouch,
+    /// No quorum has yet.
+    Waiting(String),
+    /// Peers that are in touch with a quorum refuse this start.
+    Refused(String),
+}
+
+impl Standing {
+    /// Whether this node may vote and serve.
+    #[must_use]
+    pub fn is_in_touch(&self) -> bool {
+        *self == Standing::InTouch
+    }
+}
+
+/// What is known of the peers, and decides on [`Standing`].
+#[derive(Debug)]
+pub struct Contact {
+    start: u64,
+    in_touch: bool,
+    peers: BTreeMap<u64, Peer>,
+}
+
+#[derive(Debug, Default)]
+struct Peer {
+    /// The start of the peer whose frames are taken.
+    accepted: Option<u64>,
+    refused: Option<Refused>,
+    says: Option<Says>,
+}
+
+#[derive(Debug)]
+struct Refused {
+    start: Option<u64>,
+    reason: String,
+    at: Micros,
+}
+
+/// A peer's last word on this start of this node.
+#[derive(Debug, PartialEq, Eq)]
+enum Says {
+    Accepted,
+    Refused { reason: String, in_touch: bool },
+}
+
+impl Contact {
+    /// For the start of a node that drew the random number `start` for it.
+    #[must_use]
+    pub fn new(start: u64, peers: impl IntoIterator<Item = u64>) -> Self {
+        let peers = peers.into_iter().map(|id| (id, Peer::default()));
+        let mut contact = Contact {
+            start,
+            in_touch: false,
+            peers: peers.collect(),
+        };
+        contact.decide();
+        contact
+    }
+
+    /// A frame came that was taken, or `refused` for this reason. True if the peer should be answered
+    /// at once, as it does not know what it is told by that.
+    pub fn hear(&mut self, from: u64, word: &Word, refused: Option<&str>, now: Micros) -> bool {
+        let Some(peer) = self.peers.get_mut(&from) else {
+            return false;
+        };
+        let news = match refused {
+            None => peer.accept(word.start),
+            Some(reason) => peer.refuse(word.start, reason, now),
+        };
+        let verdict = word.verdicts.iter().find(|v| v.start == self.start);
+        match verdict {
+            Some(verdict) if !verdict.refused.is_empty() => {
+                peer.says = Some(Says::Refused {
+                    reason: verdict.refused.clone(),
+                    in_touch: word.in_touch,
+                });
+            }
+            // The acceptance of a node that is refused itself counts for nothing.
+            Some(_) if refused.is_none() => peer.says = Some(Says::Accepted),
+            _ => {}
+        }
+        self.decide();
+        news
+    }
+
+    /// What to tell peer `to` of its starts.
+    #[must_use]
+    pub fn verdicts(&self, to: u64, now: Micros) -> Vec<Verdict> {
+        let Some(peer) = self.peers.get(&to) else {
+            return Vec::new();
+        };
+        let accepted = peer.accepted.map(|start| (start, String::new()));
+        let refused = peer.refused_lately(now);
+        let refused = refused.and_then(|it| Some((it.start?, it.reason.clone())));
+        let verdicts = accepted.into_iter().chain(refused);
+        verdicts
+            .map(|(start, refused)| Verdict { start, refused })
+            .collect()
+    }
+
+    /// Why frames under the number of peer `id` are refused, if some were lately.
+    #[must_use]
+    pub fn refused(&self, id: u64, now: Micros) -> Option<&str> {
+        let refused = self.peers.get(&id)?.refused_lately(now)?;
+        Some(&refused.reason)
+    }
+
+    /// Whether this node may vote and serve.
+    #[must_use]
+    pub fn is_in_touch(&self) -> bool {
+        self.in_touch
+    }
+
+    /// Whether this node takes part, and if not, why.
+    #[must_use]
+    pub fn standing(&self, now: Micros) -> Standing {
+        if self.in_touch {
+            Standing::InTouch
+        } else if self.refusing().next().is_some() {
+            Standing::Refused(self.reasons(now))
+        } else {
+            let (have, all, need) = (1 + self.accepting(), self.all(), self.quorum());
+            let reasons = self.reasons(now);
+            Standing::Waiting(format!(
+                "{have} of {all} nodes agree that this one belongs to the cluster, {need} are needed: {reasons}"
+            ))
+        }
+    }
+
+    /// Once in touch a node stays so for as long as those that do not refuse it are a quorum: one
+    /// misled peer must not stop it, and a lost connection is Raft's business. Before, the word of a
+    /// single peer that is in touch is enough to keep it out: that peer may be the only one left
+    /// that knows which disk had voted.
+    fn decide(&mut self) {
+        let refusing = self.refusing().count();
+        self.in_touch = if self.in_touch {
+            self.all() - refusing >= self.quorum()
+        } else {
+            refusing == 0 && 1 + self.accepting() >= self.quorum()
+        };
+    }
+
+    fn all(&self) -> usize {
+        self.peers.len() + 1
+    }
+
+    fn quorum(&self) -> usize {
+        self.all() / 2 + 1
+    }
+
+    fn accepting(&self) -> usize {
+        let words = self.peers.values().map(|peer| &peer.says);
+        words.filter(|says| **says == Some(Says::Accepted)).count()
+    }
+
+    /// Peers whose refusal counts. A node that no quorum has accepted may itself be the odd one.
+    fn refusing(&self) -> impl Iterator<Item = &str> {
+        self.peers.values().filter_map(|peer| match &peer.says {
+            Some(Says::Refused {
+                reason,
+                in_touch: true,
+            }) => Some(reason.as_str()),
+            _ => None,
+        })
+    }
+
+    fn reasons(&self, now: Micros) -> String {
+        let notes = self.peers.iter().filter_map(|(id, peer)| {
+            let note = match (&peer.says, peer.refused_lately(now)) {
+                (Some(Says::Accepted), _) => return None,
+                (Some(Says::Refused { reason, .. }), _) => {
+                    format!("node {id} refuses this node: {reason}")
+                }
+                (None, Some(refused)) => refused.reason.clone(),
+                (None, None) if peer.accepted.is_some() => {
+                    format!("node {id} has not said yet whether it accepts this node")
+                }
+                (None, None) => format!("nothing heard from node {id}"),
+            };
+            Some(note)
+        });
+        notes.collect::<Vec<_>>().join("; ")
+    }
+}
+
+impl Peer {
+    fn accept(&mut self, start: Option<u64>) -> bool {
+        if self.refused.as_ref().is_some_and(|it| it.start == start) {
+            self.refused = None;
+        }
+        let before = std::mem::replace(&mut self.accepted, start);
+        before != start
+    }
+
+    fn refuse(&mut self, start: Option<u64>, reason: &str, at: Micros) -> bool {
+        let known = self.refused_lately(at).is_some_and(|it| it.start == start);
+        self.refused = Some(Refused {
+            start,
+            reason: reason.to_owned(),
+            at,
+        });
+        !known
+    }
+
+    fn refused_lately(&self, now: Micros) -> Option<&Refused> {
+        let refused = self.refused.as_ref();
+        refused.filter(|it| now.saturating_sub(it.at) < REFUSAL_KEPT_US)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// This node's start.
+    const ME: u64 = 100;
+    const NOW: Micros = 1_000_000;
+
+    /// One frame.
+    enum Frame {
+        /// Taken; its sender accepts this start.
+        Accepts(u64),
+        /// Taken; its sender has not heard this start yet, or speaks of an earlier one or an impostor.
+        OfOthers(u64),
+        /// Taken; its sender refuses this start, and is in touch itself or not.
+        Refuses(u64, bool),
+        /// Not taken, of another disk or with other facts; its sender accepts this start.
+        BadAccepts(u64),
+        /// Not taken; its sender refuses this start, and is in touch itself or not.
+        BadRefuses(u64, bool),
+        /// Not opened.
+        Unreadable(u64),
+    }
+    use Frame::*;
+
+    fn hear(contact: &mut Contact, frame: &Frame) -> bool {
+        let (from, verdict, in_touch, refused) = match frame {
+            Accepts(from) => (from, Some((ME, "")), true, None),
+            OfOthers(from) => (from, Some((ME - 1, "an impostor")), true, None),
+            Refuses(from, in_touch) => (from, Some((ME, "another disk")), *in_touch, None),
+            BadAccepts(from) => (from, Some((ME, "")), false, Some("bad")),
+            BadRefuses(from, in_touch) => (from, Some((ME, "8 shards")), *in_touch, Some("bad")),
+            Unreadable(from) => (from, None, false, Some("unreadable")),
+        };
+        let verdicts = verdict.map(|(start, refused)| Verdict {
+            start,
+            refused: refused.to_owned(),
+        });
+        let word = Word {
+            start: (!matches!(frame, Unreadable(_))).then_some(*from),
+            in_touch,
+            verdicts: verdicts.into_iter().collect(),
+        };
+        contact.hear(*from, &word, refused, NOW)
+    }
+
+    /// After these frames, in a cluster of so many nodes of which this is the last.
+    fn standing(nodes: u64, frames: &[Frame]) -> Standing {
+        let mut contact = Contact::new(ME, 1..nodes);
+        for frame in frames {
+            hear(&mut contact, frame);
+        }
+        contact.standing(NOW)
+    }
+
+    #[test]
+    fn a_quorum_must_have_accepted_this_very_start() {
+        for (nodes, frames) in [
+            (1, vec![]),
+            (2, vec![Accepts(1)]),
+            (3, vec![Accepts(2)]),
+            (5, vec![Accepts(1), Accepts(4)]),
+            // A stranger that no quorum has accepted refuses everybody.
+            (3, vec![BadRefuses(1, false), Accepts(2)]),
+            (3, vec![Refuses(1, false), Accepts(2)]),
+            // A peer that comes to another mind.
+            (3, vec![Refuses(1, true), Accepts(1)]),
+            (3, vec![Unreadable(1), Accepts(1)]),
+            // In touch, one peer can't take it back.
+            (3, vec![Accepts(1), Refuses(2, true)]),
+            (3, vec![Accepts(1), BadRefuses(2, true)]),
+            (
+                5,
+                vec![Accepts(1), Accepts(2), Refuses(3, true), Refuses(4, true)],
+            ),
+        ] {
+            assert_eq!(standing(nodes, &frames), Standing::InTouch, "{nodes}");
+        }
+    }
+
+    #[test]
+    fn without_one_it_waits_and_says_for_whom() {
+        for (nodes, frames, words) in [
+            (
+                2,
+                vec![],
+                &["1 of 2", "2 are needed", "nothing heard from node 1"][..],
+            ),
+            (3, vec![], &["node 1", "node 2"]),
+            (
+                3,
+                vec![OfOthers(1)],
+                &["node 1 has not said yet", "nothing heard from node 2"],
+            ),
+            (5, vec![Accepts(1)], &["2 of 5", "3 are needed", "node 2"]),
+            // A wiped node's word helps nobody.
+            (3, vec![BadAccepts(1)], &["1 of 3", "bad"]),
+            (
+                3,
+                vec![BadRefuses(1, false)],
+                &["node 1 refuses this node: 8 shards"],
+            ),
+            (3, vec![Unreadable(1), Unreadable(2)], &["unreadable"]),
+        ] {
+            let Standing::Waiting(reason) = standing(nodes, &frames) else {
+                panic!("{words:?}: {:?}", standing(nodes, &frames));
+            };
+            for word in words {
+                assert!(reason.contains(word), "{word}: {reason}");
+            }
+        }
+    }
+
+    #[test]
+    fn refused_by_a_quorum_or_before_one_has_accepted_it_stays_out() {
+        for (nodes, frames, word) in [
+            (
+                3,
+                vec![Refuses(1, true)],
+                "node 1 refuses this node: another disk",
+            ),
+            (
+                3,
+                vec![BadRefuses(1, true), BadRefuses(2, true)],
+                "8 shards",
+            ),
+            // The only one that remembers the disk.
+            (3, vec![Refuses(1, true), Accepts(2)], "another disk"),
+            // Later on: its disk was started elsewhere while it stood still.
+            (
+                3,
+                vec![Accepts(1), Refuses(1, true), Refuses(2, true)],
+                "another disk",
+            ),
+            (2, vec![Accepts(1), Refuses(1, true)], "another disk"),
+        ] {
+            let Standing::Refused(reason) = standing(nodes, &frames) else {
+                panic!("{word}: {:?}", standing(nodes, &frames));
+            };
+            assert!(reason.contains(word), "{word}: {reason}");
+        }
+    }
+
+    #[test]
+    fn each_start_of_a_peer_is_told_its_own_verdict_at_once_and_while_it_is_heard() {
+        let mut contact = Contact::new(ME, [1, 2]);
+        assert!(contact.verdicts(1, NOW).is_empty());
+        assert!(hear(&mut contact, &OfOthers(1)));
+        assert!(!hear(&mut contact, &OfOthers(1)));
+        let impostor = Word {
+            start: Some(7),
+            ..Word::default()
+        };
+        assert!(contact.hear(1, &impostor, Some("another disk"), NOW));
+        assert!(!contact.hear(1, &impostor, Some("another disk"), NOW + 1));
+        let told = |contact: &Contact, now| -> Vec<(u64, String)> {
+            let verdicts = contact.verdicts(1, now).into_iter();
+            verdicts.map(|v| (v.start, v.refused)).collect()
+        };
+        let (good, bad) = ((1, String::new()), (7, "another disk".to_owned()));
+        assert_eq!(told(&contact, NOW + 1), [good.clone(), bad]);
+        assert_eq!(contact.refused(1, NOW + 1), Some("another disk"));
+        let later = NOW + 1 + REFUSAL_KEPT_US;
+        assert_eq!(told(&contact, later), [good]);
+        assert_eq!(contact.refused(1, later), None);
+        assert!(contact.hear(1, &impostor, Some("another disk"), later));
+        // It has its old disk again, or the files agree.
+        assert!(contact.hear(1, &impostor, None, later));
+        assert_eq!(told(&contact, later), [(7, String::new())]);
+        assert!(!contact.hear(9, &impostor, None, later), "no member");
+    }
+}

@@ -1,0 +1,90 @@
+//! What the node says of itself to whoever watches over it: whether it lives, and whether it serves.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::clock::Micros;
+
+/// A loop that has not come round for longer hangs. It turns some fifty times a second; a slow disk
+/// or a machine with too much to do must not look like the end of it.
+const HANGS_AFTER: Duration = Duration::from_secs(10);
+
+/// Written by the shard loop, read by the HTTP server.
+#[derive(Debug)]
+pub struct Health {
+    /// When the loop last came round; 0: it has not begun.
+    turned_at: AtomicU64,
+    serves: Mutex<Result<(), String>>,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Health {
+            turned_at: AtomicU64::new(0),
+            serves: Mutex::new(Err("starting: reading the log".to_owned())),
+        }
+    }
+}
+
+impl Health {
+    /// The loop has come round.
+    pub fn turned(&self, now: Micros) {
+        self.turned_at.store(now, Ordering::Relaxed);
+    }
+
+    /// Whether the node serves, or why not.
+    pub fn set_serves(&self, serves: Result<(), String>) {
+        *self.serves.lock().unwrap_or_else(PoisonError::into_inner) = serves;
+    }
+
+    /// Whether the process lives. One that reads a long log at its start does.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn lives(&self, now: Micros) -> Result<(), String> {
+        let turned_at = self.turned_at.load(Ordering::Relaxed);
+        let still = Duration::from_micros(now.saturating_sub(turned_at));
+        if turned_at == 0 || still < HANGS_AFTER {
+            return Ok(());
+        }
+        Err(format!("the shard loop hangs for {} s", still.as_secs()))
+    }
+
+    /// Whether the node can be sent requests.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn serves(&self, now: Micros) -> Result<(), String> {
+        self.lives(now)?;
+        let serves = self.serves.lock().unwrap_or_else(PoisonError::into_inner);
+        serves.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_starting_node_lives_a_turning_one_serves_and_a_hanging_one_does_neither() {
+        let health = Health::default();
+        let now = 100_000_000;
+        assert_eq!(health.lives(now), Ok(()));
+        assert!(
+            health
+                .serves(now)
+                .is_err_and(|why| why.contains("starting"))
+        );
+        health.turned(now);
+        health.set_serves(Ok(()));
+        assert_eq!(health.serves(now), Ok(()));
+        let later = now + HANGS_AFTER.as_micros() as Micros;
+        assert!(health.lives(later).is_err_and(|why| why.contains("hangs")));
+        assert!(health.serves(later).is_err());
+        health.turned(later);
+        health.set_serves(Err("refused".to_owned()));
+        assert_eq!(health.lives(later), Ok(()));
+        assert_eq!(health.serves(later), Err("refused".to_owned()));
+    }
+}
