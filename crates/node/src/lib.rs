@@ -251,7 +251,6 @@ impl Node {
             outputs,
             Persister::start(self.log.clone())?,
             shards::snapshots::Writer::start(snapshot_dir, &self.config, self.log.clone())?,
-            now,
         );
         let (ended, wait) = tokio::sync::oneshot::channel();
         std::thread::Builder::new()

@@ -41,7 +41,7 @@ use self::balance::{Balance, Peer};
 use self::group::Shard;
 use self::outbox::{OutEvent, OutMessage, Outbox};
 use self::persist::Persister;
-use crate::clock::{Hearing, Micros};
+use crate::clock::{Hearing, Micros, monotonic_us};
 use crate::config::Config;
 use crate::contact::{Contact, Standing, Word};
 use crate::health::Health;
@@ -185,8 +185,8 @@ impl Shards {
         outputs: Outputs,
         persister: Persister,
         snapshots: snapshots::Writer,
-        now: Micros,
     ) -> Self {
+        let now = monotonic_us();
         let tick = Duration::from_millis(config.heartbeat_ms) / TICKS_PER_HEARTBEAT as u32;
         let settle = 2 * Duration::from_millis(config.election_ms);
         Shards {
