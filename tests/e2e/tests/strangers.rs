@@ -27,7 +27,7 @@ pub async fn wiped(cluster: &mut Cluster) -> Result<()> {
     let empty = cluster.folder().join("empty");
     stands_in(cluster, "wiped", |flags| flags.with("--data-dir", empty))
         .await?
-        .is_refused(
+        .serves_nobody(
             cluster,
             &["another disk", "refuses this node"],
             "another disk",
@@ -44,7 +44,7 @@ pub async fn of_another_key(cluster: &mut Cluster) -> Result<()> {
     let flags = |flags: NodeFlags| flags.with("--key-file", key).with("--data-dir", data);
     stands_in(cluster, "of another key", flags)
         .await?
-        .is_refused(
+        .serves_nobody(
             cluster,
             &["fail authentication", "key file"],
             "fail authentication",
@@ -58,7 +58,7 @@ pub async fn of_another_name(cluster: &mut Cluster) -> Result<()> {
     let flags = |flags: NodeFlags| flags.with("--cluster", "other").with("--data-dir", data);
     stands_in(cluster, "of another name", flags)
         .await?
-        .is_refused(cluster, &["\"other\"", "\"e2e\""], "\"other\"")
+        .serves_nobody(cluster, &["\"other\"", "\"e2e\""], "\"other\"")
         .await
 }
 
@@ -92,7 +92,7 @@ pub async fn of_another_shard_count(cluster: &mut Cluster) -> Result<()> {
     cluster.wait_served().await?;
     let settings = json!({"seats": 1, "queue_limit": 10_000, "claim_timeout_ms": HOUR_MS});
     cluster.api().admin(LINE, "create", settings).await?;
-    let stranger = stranger.is_refused(
+    let stranger = stranger.serves_nobody(
         cluster,
         &["node 3 has 8 shards", "16", "refuses this node"],
         "node 3 has 8 shards",
@@ -176,7 +176,7 @@ async fn stranger(
 impl Stranger {
     /// It serves nobody and has `words` in its log and readiness; the others have `shown` in their
     /// status, and serve.
-    async fn is_refused(mut self, cluster: &Cluster, words: &[&str], shown: &str) -> Result<()> {
+    async fn serves_nobody(mut self, cluster: &Cluster, words: &[&str], shown: &str) -> Result<()> {
         let name = self.name;
         is_not_ready(cluster, name, words).await?;
         let (code, text) = cluster.http(ID, "/healthz").await?;
