@@ -20,7 +20,7 @@ pub struct JournalArgs {
     /// The line's name.
     name: String,
     /// Only what happened in this lane; with --token, the lane of its number (by default the
-    /// line's first).
+    /// default lane).
     #[arg(long, value_name = "LANE")]
     lane: Option<LaneName>,
     /// Only what happened to this token, and who came before it.

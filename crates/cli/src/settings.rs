@@ -5,7 +5,9 @@ mod values;
 use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
-use nowserving_client::{AdmissionRate, Change, LaneSettings, Phase, Quota, SettingsPatch};
+use nowserving_client::{
+    AdmissionRate, Change, LaneName, LaneSettings, Phase, Quota, SettingsPatch,
+};
 
 pub use self::values::label;
 
@@ -37,12 +39,15 @@ pub struct SettingsFlags {
     /// up, 1 to 1,000,000 (default: as fast as seats become free).
     #[arg(long, value_name = "PER_SECOND/BURST", value_parser = values::rate)]
     admission_rate: Option<AdmissionRate>,
-    /// A lane, up to 8 times; the first is the default one. Replaces all lanes that were set, with
+    /// A lane, up to 8 times; the first is the default unless --default-lane names another. Replaces all lanes that were set, with
     /// their options: name every lane each time. Options: `boost=10m` (its tokens count as having
     /// entered so much earlier, up to 7d), `absolute` (it is served before those that are not),
     /// `limit=N` (at most so many wait in it, 0 to 10,000,000).
     #[arg(long = "lane", value_name = "NAME[:OPTION]...", value_parser = values::lane)]
     lanes: Vec<LaneSettings>,
+    /// The lane of those who enter without naming one (default: the first).
+    #[arg(long, value_name = "LANE")]
+    default_lane: Option<LaneName>,
     /// The first so many waiting positions of a lane are called to prepare, 0 to 10,000,000
     /// (default 0).
     #[arg(long, value_name = "N")]
@@ -84,6 +89,7 @@ pub enum Setting {
     CheckoutMax,
     AdmissionRate,
     Lanes,
+    DefaultLane,
     CallAhead,
     Quota,
     Phase,
@@ -108,6 +114,7 @@ impl SettingsFlags {
             checkout_max_ms: self.checkout_max_ms.map(Change::Set),
             admission_rate: self.admission_rate.map(Change::Set),
             lanes: (!self.lanes.is_empty()).then_some(Change::Set(self.lanes)),
+            default_lane: self.default_lane.map(Change::Set),
             call_ahead: self.call_ahead.map(Change::Set),
             quota: self.quota.map(|total| {
                 Change::Set(Quota {
@@ -132,6 +139,7 @@ impl SettingsFlags {
                 Setting::CheckoutMax => put_back(&mut patch.checkout_max_ms, setting)?,
                 Setting::AdmissionRate => put_back(&mut patch.admission_rate, setting)?,
                 Setting::Lanes => put_back(&mut patch.lanes, setting)?,
+                Setting::DefaultLane => put_back(&mut patch.default_lane, setting)?,
                 Setting::CallAhead => put_back(&mut patch.call_ahead, setting)?,
                 Setting::Quota => put_back(&mut patch.quota, setting)?,
                 Setting::Phase => put_back(&mut patch.phase, setting)?,
@@ -187,7 +195,7 @@ mod tests {
     fn every_setting_has_its_flag() {
         let all = "--seats 7 --queue-limit 15 --waiting-idle-timeout 1s --claim-timeout 2s \
             --checkout-timeout 3s --checkout-max 4s --token-events false \
-            --admission-rate 0.5/3 --lane normal --lane vip:boost=10m:limit=9 --call-ahead 5 \
+            --admission-rate 0.5/3 --lane normal --lane vip:boost=10m:limit=9 --default-lane vip --call-ahead 5 \
             --quota 100 --standby-percent 20 --phase paused --position-cap 1000 \
             --release-on-claim true --label city=Oslo --label note=a=b";
         let patch = patch(&all.replace('\\', " ")).unwrap();
@@ -202,6 +210,7 @@ mod tests {
         let rate = set.admission_rate.unwrap();
         assert_eq!((rate.per_second_micro, rate.burst), (500_000, 3));
         assert_eq!(set.lanes.len(), 2);
+        assert_eq!(set.default_lane, Some(set.lanes[1].name.clone()));
         assert_eq!(set.lanes[1].boost_ms, 600_000);
         assert_eq!((set.call_ahead, set.position_cap), (5, Some(1000)));
         let quota = set.quota.unwrap();
@@ -215,13 +224,14 @@ mod tests {
     fn unset_puts_back_all_but_the_required_two() {
         let all = "--unset waiting_idle_timeout,claim_timeout,checkout_timeout \
             --unset checkout_max --unset token_events --unset labels \
-            --unset admission_rate,lanes,call_ahead,quota,phase,position_cap,release_on_claim";
+            --unset admission_rate,lanes,default_lane,call_ahead,quota,phase,position_cap,release_on_claim";
         let patch = patch(&all.replace('\\', " ")).unwrap();
         assert_eq!(patch.seats, None);
         assert_eq!(patch.checkout_max_ms, Some(Change::Unset));
         assert_eq!(patch.labels, Some(Change::Unset));
         assert_eq!(patch.admission_rate, Some(Change::Unset));
         assert_eq!(patch.lanes, Some(Change::Unset));
+        assert_eq!(patch.default_lane, Some(Change::Unset));
         let default = nowserving_client::Settings::new(1, 0);
         assert_eq!(default.with(&patch), Ok(default));
     }

@@ -238,7 +238,10 @@ pub fn info(info: &InfoReply, output: &Output) -> String {
 
 /// A line as an operator sees it.
 pub fn line(line: &LineReply, output: &Output) -> String {
-    let settings = serde_json::to_value(&line.settings).unwrap_or_default();
+    let mut settings = serde_json::to_value(&line.settings).unwrap_or_default();
+    if let (None, Some(first)) = (&line.settings.default_lane, &line.default_lane) {
+        settings["default_lane"] = format!("{first} (the first)").into();
+    }
     let mut text = board(&line.board, output);
     if let Some(remaining) = line.deleting {
         text.push_str(&format!(

@@ -21,11 +21,13 @@ Examples:
 pub struct EnterArgs {
     /// The line.
     line: String,
-    /// Whose number it is, in your own words (a user or order id), 1 to 128 bytes; without one,
-    /// each run takes another number.
-    #[arg(long)]
+    /// Whose number it is, in your own words (a user or order id), 1 to 128 bytes.
+    #[arg(long, required_unless_present = "anonymous")]
     key: Option<String>,
-    /// The lane; by default the line's first.
+    /// Instead of --key: nobody in particular. Each run takes another number.
+    #[arg(long, conflicts_with = "key")]
+    anonymous: bool,
+    /// The lane; by default the line's default lane.
     #[arg(long)]
     lane: Option<String>,
 }

@@ -44,7 +44,7 @@ impl Line {
     }
 
     /// Takes a number under `key` (1 to 128 bytes: whose it is, in your own words), in the line's
-    /// first lane. If the key has a live token already, that one is answered. The answer carries
+    /// default lane. If the key has a live token already, that one is answered. The answer carries
     /// the `ticket`.
     ///
     /// # Errors
@@ -53,8 +53,8 @@ impl Line {
         self.enter_with(Some(self::key(key)?), None).await
     }
 
-    /// [`Line::enter`] with a lane, or without a key of your own: then one is made up for this
-    /// call, so that its retries still take one number only.
+    /// [`Line::enter`] with a lane, or, with `None` for a key, anonymously: each call takes another
+    /// number. Its retries do not, as a key is made up for it.
     ///
     /// # Errors
     /// As [`Line::enter`]; `bad_request` for a lane that the line does not have.

@@ -50,7 +50,7 @@ pub enum Op {
         line: LineName,
         /// Who it is: 1 to [`crate::KEY_BYTES_MAX`] bytes.
         key: Option<Box<[u8]>>,
-        /// Which lane; by default the first.
+        /// Which lane; by default [`Settings::effective_default_lane`].
         lane: Option<LaneName>,
     },
     /// Claims the seat that an admitted token holds.
@@ -202,9 +202,12 @@ pub enum Refused {
     /// Somebody is in the line; deleting it needs `force`.
     #[error("the line is not empty")]
     LineNotEmpty,
-    /// The line is closed, draining (of `Enter`), or being deleted.
+    /// The line is closed, or being deleted.
     #[error("the line is closed")]
     LineClosed,
+    /// Of `Enter`: the line is in phase [`crate::Phase::Draining`].
+    #[error("the line takes no new numbers (draining)")]
+    LineDraining,
     /// No number can be had now.
     #[error("the line is full")]
     LineFull,

@@ -255,11 +255,13 @@ impl Line {
 
     /// The lane that a newcomer's number would be of.
     fn lane_for_newcomer(&self, name: Option<&LaneName>, now_ms: u64) -> Result<u8, Refused> {
+        self.check_open()?;
         if !self.phase().gives_numbers() {
-            return Err(Refused::LineClosed);
+            return Err(Refused::LineDraining);
         }
+        let name = name.or_else(|| self.settings.effective_default_lane());
         let mut listed = self.listed();
-        let found = listed.find(|(_, lane, _)| name.is_none_or(|name| lane.name == *name));
+        let found = listed.find(|(_, lane, _)| Some(&lane.name) == name);
         let unknown = || self.no_lane("lane", name.unwrap_or(&LaneName::default()));
         let (id, lane, set) = found.ok_or_else(unknown)?;
         if self.quota_room() == 0 {

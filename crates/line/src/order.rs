@@ -2,6 +2,7 @@
 
 use crate::lane::Lane;
 use crate::line::Line;
+use crate::settings::lane_names;
 use crate::{BadField, LANE_TABLE_MAX, LaneName, LaneSettings};
 
 impl Line {
@@ -39,8 +40,7 @@ impl Line {
 
     /// What is wrong with a field that names a lane which the settings do not have.
     pub fn no_lane(&self, field: &'static str, name: &LaneName) -> BadField {
-        let lanes = self.settings.lanes.iter().map(|set| set.name.as_str());
-        let lanes = lanes.collect::<Vec<_>>().join(", ");
+        let lanes = lane_names(&self.settings.lanes);
         BadField::new(field, format!("no lane \"{name}\"; the line has {lanes}"))
     }
 

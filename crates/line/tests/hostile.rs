@@ -90,10 +90,12 @@ fn rules() -> impl Strategy<Value = Settings> {
     (
         (lanes, prop::option::of(rate), prop::option::of(quota)),
         (phase, number32(), some(number32().boxed()), any::<bool>()),
+        prop::option::weighted(0.2, 0..4usize),
     )
         .prop_map(
-            |((lanes, admission_rate, quota), (phase, n, cap, release))| Settings {
+            |((lanes, admission_rate, quota), (phase, n, cap, release), default)| Settings {
                 lanes,
+                default_lane: default.map(|lane| LANES[lane].try_into().unwrap()),
                 admission_rate,
                 quota,
                 phase,
@@ -109,11 +111,11 @@ const LANES: [&str; 4] = ["normal", "vip", "web", "late"];
 
 /// Any part of such settings.
 fn patch() -> impl Strategy<Value = SettingsPatch> {
-    fn part<T>(bits: u8, bit: u8, value: Option<T>) -> Option<Change<T>> {
+    fn part<T>(bits: u16, bit: u8, value: Option<T>) -> Option<Change<T>> {
         (bits & (1 << bit) != 0).then(|| value.map_or(Change::Unset, Change::Set))
     }
     // Few at once, as one that is out of range refuses the rest.
-    let bits = (any::<u8>(), any::<u8>()).prop_map(|(some, others)| some & others);
+    let bits = (any::<u16>(), any::<u16>()).prop_map(|(some, others)| some & others);
     (bits, settings()).prop_map(|(bits, s)| SettingsPatch {
         seats: part(bits, 0, Some(s.seats)),
         lanes: part(bits, 1, Some(s.lanes)),
@@ -123,6 +125,7 @@ fn patch() -> impl Strategy<Value = SettingsPatch> {
         call_ahead: part(bits, 5, Some(s.call_ahead)),
         position_cap: part(bits, 6, s.position_cap),
         release_on_claim: part(bits, 7, Some(s.release_on_claim)),
+        default_lane: part(bits, 8, s.default_lane),
         ..SettingsPatch::default()
     })
 }

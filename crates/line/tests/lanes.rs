@@ -292,6 +292,40 @@ fn every_refusal_of_a_move() {
     assert_eq!(shard.board().lanes[0].admitted_through, 2, "it left a hole");
 }
 
+#[test]
+fn who_names_no_lane_enters_the_default_one() {
+    let default = |name: Option<&str>| SettingsPatch {
+        default_lane: Some(
+            name.map_or(Change::Unset, |name| Change::Set(name.try_into().unwrap())),
+        ),
+        ..SettingsPatch::default()
+    };
+    let mut shard = with_lanes(1, 20, vec![lane("vip", 0), lane("normal", 0)]);
+    assert_eq!(shard.enter().unwrap().lane.as_str(), "vip", "the first");
+    shard.set(default(Some("normal")));
+    assert_eq!(shard.enter().unwrap().lane.as_str(), "normal");
+    assert_eq!(shard.enter_in("vip").unwrap().lane.as_str(), "vip");
+    let refused = shard.try_set(default(Some("web"))).unwrap_err();
+    let text = "default_lane: no lane \"web\"; one of vip, normal, or null for the first";
+    assert_eq!(refused.to_string(), text);
+    leave(&mut shard, (1, 1));
+    // It does not go unseen, nor does it change unseen.
+    let one = lanes(vec![lane("vip", 0)]);
+    let refused = shard.try_set(one.clone()).unwrap_err();
+    let text = "default_lane: no lane \"normal\"; one of vip, or null for the first";
+    assert_eq!(refused.to_string(), text);
+    shard.set(SettingsPatch {
+        lanes: one.lanes.clone(),
+        ..default(None)
+    });
+    assert_eq!(shard.enter().unwrap().lane.as_str(), "vip");
+    shard.set(SettingsPatch {
+        lanes: Some(Change::Set(vec![lane("vip", 0), lane("web", 0)])),
+        ..default(Some("web"))
+    });
+    assert_eq!(shard.enter().unwrap().lane.as_str(), "web");
+}
+
 #[derive(Debug, Clone)]
 struct Come {
     after_ms: u64,

@@ -63,7 +63,13 @@ fn what_each_phase_gives() {
             numbers,
             "{now:?}"
         );
-        assert_eq!(shard.enter().is_ok(), numbers, "{now:?}");
+        let refused = shard.enter().err();
+        let expected = match now {
+            Phase::Closed => Some(Refused::LineClosed),
+            Phase::Draining => Some(Refused::LineDraining),
+            _ => None,
+        };
+        assert_eq!((refused.is_none(), refused), (numbers, expected), "{now:?}");
         if now == Phase::Closed {
             continue;
         }

@@ -162,6 +162,9 @@ pub struct LineReply {
     /// While it is being deleted: how many live tokens are still to be ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleting: Option<u64>,
+    /// The lane of those who enter without naming one: as set, or the first.
+    #[serde(default, with = "wire::name_option")]
+    pub default_lane: Option<LaneName>,
     /// Its settings.
     pub settings: SettingsReply,
     /// Its board.
@@ -183,6 +186,7 @@ impl LineReply {
             settings_version: line.settings_version(),
             created_at_ms: line.created_at_ms(),
             deleting: line.deleting(),
+            default_lane: line.settings().effective_default_lane().cloned(),
             settings: line.settings().into(),
             board: BoardReply::from(&line.board(now_ms)),
             counts: CountsReply::from(&line.counts()),

@@ -184,7 +184,7 @@ impl From<line::Refused> for ApiError {
             Refused::LineNotFound => error(Code::LineNotFound),
             Refused::LineExists => error(Code::LineExists),
             Refused::LineNotEmpty => error(Code::LineNotEmpty),
-            Refused::LineClosed => error(Code::LineClosed),
+            Refused::LineClosed | Refused::LineDraining => error(Code::LineClosed),
             Refused::LineFull | Refused::LaneFull { .. } => {
                 error(Code::LineFull).retry_after_ms(LINE_FULL_RETRY_AFTER_MS)
             }

@@ -34,7 +34,7 @@ pub struct Journal {
     )]
     pub limit: Option<u64>,
     /// Only this lane, also one that the line has no more. With `token`: its lane; by default the
-    /// line's first.
+    /// line's default lane.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -191,9 +191,9 @@ impl JournalReply {
 }
 
 fn explain(line: &line::Line, lane: Option<u8>, token: u64) -> Result<Explanation, ApiError> {
-    let lane = match (lane, line.settings().lanes.first()) {
+    let lane = match (lane, line.settings().effective_default_lane()) {
         (Some(lane), _) => lane,
-        (None, Some(first)) => lane_id(line, &first.name)?,
+        (None, Some(name)) => lane_id(line, name)?,
         (None, None) => 0,
     };
     let at = TokenRef {

@@ -16,6 +16,7 @@ pub mod admin;
 pub mod codec;
 pub mod command;
 mod command_pb;
+mod enter;
 pub mod error;
 pub mod event;
 mod forecast_pb;

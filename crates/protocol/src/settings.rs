@@ -15,7 +15,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use self::parts::{LanesVisitor, PhaseVisitor, QuotaVisitor, RateVisitor};
-use crate::wire::{BoolVisitor, LabelsVisitor, WholeVisitor};
+use crate::wire::{BoolVisitor, LabelsVisitor, NameVisitor, WholeVisitor};
 
 const SEATS: WholeVisitor<u32> = WholeVisitor {
     min: 1,
@@ -52,6 +52,7 @@ const FIELDS: &[&str] = &[
     "checkout_max_ms",
     "admission_rate",
     "lanes",
+    "default_lane",
     "call_ahead",
     "quota",
     "phase",
@@ -118,6 +119,7 @@ fn read_setting<'de, A: MapAccess<'de>>(
         checkout_max_ms: TIMEOUT_MS,
         admission_rate: RateVisitor,
         lanes: LanesVisitor,
+        default_lane: NameVisitor::default(),
         call_ahead: CALL_AHEAD,
         quota: QuotaVisitor,
         phase: PhaseVisitor,
@@ -204,6 +206,7 @@ pub(crate) fn serialize<S: Serializer>(
         checkout_max_ms,
         admission_rate,
         lanes,
+        default_lane,
         call_ahead,
         quota,
         phase,
@@ -229,6 +232,8 @@ pub(crate) fn serialize<S: Serializer>(
         lanes.collect::<Vec<_>>()
     });
     put(&mut map, "lanes", &lanes)?;
+    let default_lane = written(default_lane, |name| name.as_str().to_owned());
+    put(&mut map, "default_lane", &default_lane)?;
     put(&mut map, "call_ahead", call_ahead)?;
     let quota = written(quota, |quota| QuotaReply::from(*quota));
     put(&mut map, "quota", &quota)?;

@@ -29,6 +29,7 @@ pub(crate) fn settings_to_pb(settings: &Settings) -> pb::Settings {
         phase: phase_to_pb(settings.phase).into(),
         position_cap: settings.position_cap,
         release_on_claim: settings.release_on_claim,
+        default_lane: settings.default_lane.as_ref().map(lane_name_to_pb),
     }
 }
 
@@ -53,6 +54,10 @@ pub(crate) fn settings_from_pb(settings: pb::Settings) -> Result<Settings, Malfo
         phase: phase_from_pb(settings.phase)?,
         position_cap: settings.position_cap,
         release_on_claim: settings.release_on_claim,
+        default_lane: match settings.default_lane {
+            Some(name) => Some(lane_name_from_pb(&name)?),
+            None => None,
+        },
     })
 }
 
@@ -86,6 +91,9 @@ pub(crate) fn patch_to_pb(patch: &SettingsPatch) -> pb::SettingsPatch {
         }),
         position_cap: number_to_pb(&patch.position_cap),
         release_on_claim: flag_to_pb(&patch.release_on_claim),
+        default_lane: patch.default_lane.as_ref().map(|change| pb::ChangeText {
+            set: set_of(change).map(lane_name_to_pb),
+        }),
     }
 }
 
@@ -119,6 +127,16 @@ pub(crate) fn patch_from_pb(patch: pb::SettingsPatch) -> Result<SettingsPatch, M
         },
         position_cap: number_from_pb(patch.position_cap)?,
         release_on_claim: patch.release_on_claim.map(|change| change_of(change.set)),
+        default_lane: match patch.default_lane {
+            Some(change) => {
+                let set = change
+                    .set
+                    .map(|name| lane_name_from_pb(&name))
+                    .transpose()?;
+                Some(change_of(set))
+            }
+            None => None,
+        },
     })
 }
 
@@ -230,6 +248,10 @@ fn lanes_from_pb(lanes: pb::LaneList) -> Result<Vec<LaneSettings>, Malformed> {
         })
     };
     lanes.lanes.into_iter().map(lane).collect()
+}
+
+fn lane_name_to_pb(name: &LaneName) -> String {
+    name.as_str().to_owned()
 }
 
 pub(crate) fn lane_name_from_pb(name: &str) -> Result<LaneName, Malformed> {

@@ -5,27 +5,13 @@
 use nowserving_line::{self as line, LaneName, LineName, State};
 use serde::{Deserialize, Serialize};
 
+pub use crate::enter::Enter;
 use crate::error::reason_word;
 pub use crate::key::Key;
 use crate::wire;
 
 /// Most ranges of holes that a reply lists. More would not fit a NATS message.
 pub const HOLES_MAX: usize = 16_384;
-
-/// `enter`: takes a number, or answers the live token that the key has.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Enter {
-    /// Who it is. Without one, a repeated request may take a second number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<Key>,
-    /// Which lane; by default the line's first.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
-    )]
-    pub lane: Option<LaneName>,
-}
 
 /// `find`: the live token of a key, without entering.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -327,9 +313,12 @@ pub struct UserSettings {
     pub checkout_timeout_ms: u64,
     /// Where renewing ends, counted from the claim.
     pub checkout_max_ms: u64,
-    /// The names of the lanes, the default one first.
+    /// The names of the lanes.
     #[serde(default, with = "wire::names")]
     pub lanes: Vec<LaneName>,
+    /// The lane of those who enter without naming one.
+    #[serde(default, with = "wire::name_option")]
+    pub default_lane: Option<LaneName>,
     /// How many of each lane are called to prepare.
     #[serde(default)]
     pub call_ahead: u32,
@@ -366,6 +355,7 @@ impl From<&line::Settings> for UserSettings {
             checkout_timeout_ms: settings.checkout_timeout_ms,
             checkout_max_ms: settings.checkout_max_ms,
             lanes: settings.lanes.iter().map(|l| l.name.clone()).collect(),
+            default_lane: settings.effective_default_lane().cloned(),
             call_ahead: settings.call_ahead,
             quota: settings.quota.map(|quota| UserQuota { total: quota.total }),
             phase: settings.phase.as_str().to_owned(),

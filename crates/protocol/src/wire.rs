@@ -32,7 +32,7 @@ pub(crate) mod name {
     }
 
     /// A name where a type is needed that reads itself.
-    pub(super) struct Name<T>(pub(super) T);
+    pub(crate) struct Name<T>(pub(crate) T);
 
     impl<'de, T: for<'a> TryFrom<&'a str, Error = BadName>> Deserialize<'de> for Name<T> {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

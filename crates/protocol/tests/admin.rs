@@ -83,6 +83,8 @@ fn replies_go_both_ways() {
         (&json!(1), &json!(0))
     );
     assert_eq!(json.get("deleting"), None);
+    assert_eq!(json["default_lane"], "normal");
+    assert_eq!(json["settings"]["default_lane"], json!(null));
     let summary = LineSummary::from(lines.get(&shop).unwrap());
     both_ways(&LineList {
         lines: vec![summary],

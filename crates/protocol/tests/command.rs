@@ -70,13 +70,13 @@ prop_compose! {
         (seats, queue_limit) in any::<(u32, u32)>(), timeouts in any::<[u64; 4]>(),
         admission_rate in of(rate()), lanes in lanes(), quota in of(quota()), phase in phase(),
         (call_ahead, position_cap) in any::<(u32, Option<u32>)>(),
-        release_on_claim: bool, token_events: bool, labels in labels(),
+        release_on_claim: bool, token_events: bool, labels in labels(), default_lane in of(lane()),
     ) -> Settings {
         let [waiting_idle_timeout_ms, claim_timeout_ms, checkout_timeout_ms, checkout_max_ms] = timeouts;
         Settings {
             seats, queue_limit, waiting_idle_timeout_ms, claim_timeout_ms, checkout_timeout_ms, checkout_max_ms,
             admission_rate, lanes, call_ahead, quota, phase, position_cap, release_on_claim,
-            token_events, labels,
+            token_events, labels, default_lane,
         }
     }
 }
@@ -107,9 +107,10 @@ prop_compose! {
         first in first_patch(), admission_rate in change(rate()), lanes in change(lanes()),
         call_ahead in change(any::<u32>()), quota in change(quota()), phase in change(phase()),
         position_cap in change(any::<u32>()), release_on_claim in change(any::<bool>()),
+        default_lane in change(lane()),
     ) -> SettingsPatch {
         SettingsPatch {
-            admission_rate, lanes, call_ahead, quota, phase, position_cap, release_on_claim,
+            admission_rate, lanes, call_ahead, quota, phase, position_cap, release_on_claim, default_lane,
             ..first
         }
     }

@@ -50,10 +50,13 @@ fn both_ways<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(valu
 fn requests_look_as_in_the_contract() {
     let key = Some(Key::new(*b"order 1").unwrap());
     let lane = Some(LaneName::try_from("vip").unwrap());
-    taken(json!({}), Enter::default());
-    taken(json!({"key": null, "lane": null}), Enter::default());
+    taken(json!({"anonymous": true}), Enter::default());
     taken(
-        json!({"key": "order 1", "lane": "vip"}),
+        json!({"key": null, "lane": null, "anonymous": true}),
+        Enter::default(),
+    );
+    taken(
+        json!({"key": "order 1", "lane": "vip", "anonymous": false, "more": [{}]}),
         Enter { key, lane },
     );
     taken(
@@ -119,7 +122,15 @@ fn requests_look_as_in_the_contract() {
 
 #[test]
 fn what_is_sent_leaves_out_what_is_not_said() {
-    assert_eq!(encode(&Enter::default(), Format::Json), b"{}");
+    let anonymous = Enter::default();
+    assert_eq!(encode(&anonymous, Format::Json), br#"{"anonymous":true}"#);
+    both_ways(&anonymous);
+    let enter = Enter {
+        key: Some(Key::new(*b"k").unwrap()),
+        lane: Some(LaneName::try_from("vip").unwrap()),
+    };
+    assert_eq!(encode(&enter, Format::Json), br#"{"key":"k","lane":"vip"}"#);
+    both_ways(&enter);
     let status = StatusRequest {
         ticket: "t".to_owned(),
         consistency: None,
@@ -234,6 +245,44 @@ fn missing_and_mistyped_fields_are_named() {
         refused::<Enter>(json!({ "lane": wrong }), "1 to 64");
     }
     refused::<StatusRequest>(json!({"ticket": "t", "holes": 1}), "true or false");
+}
+
+#[test]
+fn an_enter_says_who_it_is_or_that_it_does_not() {
+    for missing in [
+        json!({}),
+        json!({"key": null}),
+        json!({"anonymous": false}),
+        json!({"lane": "vip"}),
+        json!({"kee": "order 1"}),
+    ] {
+        refused::<Enter>(missing.clone(), "key:");
+        refused::<Enter>(missing, "\"anonymous\": true");
+    }
+    assert!(refusal::<Enter>(b"").contains("key:"));
+    refused::<Enter>(json!({"kee": "order 1", "x": 1}), "no field `kee`");
+    refused::<Enter>(json!({"key": "k", "anonymous": true}), "anonymous:");
+    for wrong in [json!(1), json!("true"), json!(null), json!([])] {
+        refused::<Enter>(json!({ "anonymous": wrong }), "anonymous:");
+        refused::<Enter>(json!({ "anonymous": wrong }), "true or false");
+    }
+    // What the unknown field holds may be the key: it is not told, and its name not at length.
+    let secret = json!({"k".repeat(1_000): "secret"}).to_string();
+    let message = refusal::<Enter>(secret.as_bytes());
+    assert!(
+        message.len() < 500 && !message.contains("secret"),
+        "{message}"
+    );
+    assert!(message.contains("anonymous"), "{message}");
+    for twice in ["key", "lane", "anonymous"] {
+        let value = if twice == "anonymous" {
+            "true"
+        } else {
+            "\"a\""
+        };
+        let body = format!("{{\"{twice}\":{value},\"{twice}\":{value}}}");
+        assert!(refusal::<Enter>(body.as_bytes()).contains(twice), "{body}");
+    }
 }
 
 #[test]

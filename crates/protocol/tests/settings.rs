@@ -31,6 +31,7 @@ fn create_takes_settings_and_fills_in_the_defaults() {
             {"name": "vip", "boost_ms": 600_000, "absolute": false, "queue_limit": 5},
             {"name": "normal", "boost_ms": 0, "absolute": true, "queue_limit": null},
         ],
+        "default_lane": "normal",
         "call_ahead": 3, "quota": {"total": 100, "standby_percent": 20}, "phase": "pre_open",
         "position_cap": 1_000, "release_on_claim": true,
         "token_events": false, "labels": {"city": "台北", "empty": ""},
@@ -216,6 +217,7 @@ fn a_reply_of_settings_can_be_sent_back() {
                 .push(LaneSettings::new(LaneName::try_from("vip").unwrap()));
             settings.phase = Phase::Paused;
             settings.position_cap = Some(9);
+            settings.default_lane = Some(LaneName::try_from("vip").unwrap());
         }
         let reply = SettingsReply::from(&settings);
         both_ways(&reply);
@@ -231,6 +233,7 @@ fn users_see_what_concerns_them() {
     let mut settings = Settings::new(5, 6);
     let seen = serde_json::to_value(UserSettings::from(&settings)).unwrap();
     assert_eq!(seen["lanes"], json!(["normal"]));
+    assert_eq!(seen["default_lane"], "normal");
     assert_eq!((seen.get("quota"), seen.get("position_cap")), (None, None));
     settings.lanes = vec![
         LaneSettings {
@@ -252,7 +255,7 @@ fn users_see_what_concerns_them() {
     let expected = json!({
         "seats": 5, "queue_limit": 6, "waiting_idle_timeout_ms": 300_000,
         "claim_timeout_ms": 120_000, "checkout_timeout_ms": 600_000, "checkout_max_ms": 3_600_000,
-        "lanes": ["vip", "normal"], "call_ahead": 3, "quota": {"total": 100}, "phase": "open",
+        "lanes": ["vip", "normal"], "default_lane": "vip", "call_ahead": 3, "quota": {"total": 100}, "phase": "open",
         "position_cap": 50, "release_on_claim": true, "token_events": true,
     });
     assert_eq!(serde_json::to_value(reply).unwrap(), expected);

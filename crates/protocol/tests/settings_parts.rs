@@ -7,7 +7,8 @@ mod common;
 
 use common::{both_ways, payloads, refused};
 use nowserving_line::{
-    AdmissionRate, LaneName, LaneSettings, Phase, Quota, RATE_MICRO_MAX, RATE_MICRO_MIN, Settings,
+    AdmissionRate, Change, LaneName, LaneSettings, Phase, Quota, RATE_MICRO_MAX, RATE_MICRO_MIN,
+    Settings,
 };
 use nowserving_protocol::admin::*;
 use nowserving_protocol::codec::decode;
@@ -91,7 +92,7 @@ fn settings_with_parts_are_taken_to_the_ends_of_their_ranges() {
 fn null_unsets_settings_with_parts() {
     let unset = json!({
         "admission_rate": null, "lanes": null, "call_ahead": null, "quota": null, "phase": null,
-        "position_cap": null, "release_on_claim": null,
+        "position_cap": null, "release_on_claim": null, "default_lane": null,
     });
     let mut settings = Settings::new(1, 0);
     settings.admission_rate = Some(AdmissionRate {
@@ -99,6 +100,7 @@ fn null_unsets_settings_with_parts() {
         burst: 1,
     });
     settings.lanes = vec![LaneSettings::new(vip())];
+    settings.default_lane = Some(vip());
     settings.call_ahead = 5;
     settings.quota = Some(Quota {
         total: 1,
@@ -114,6 +116,31 @@ fn null_unsets_settings_with_parts() {
             if_version: None,
             settings: patch,
         });
+    }
+}
+
+#[test]
+fn a_default_lane_is_one_of_the_lanes_beside_it() {
+    for wrong in [json!(""), json!("a.b"), json!(1), json!(["vip"])] {
+        refused::<Configure>(
+            json!({ "default_lane": wrong }),
+            &["default_lane:", "1 to 64"],
+        );
+    }
+    // Whether the line has it is not known here, unless its lanes come with it.
+    for payload in payloads(&json!({"default_lane": "vip"})) {
+        let patch = decode::<Configure>(&payload).unwrap().settings;
+        assert_eq!(patch.default_lane, Some(Change::Set(vip())));
+    }
+    let lanes = json!([{"name": "normal"}, {"name": "vip"}]);
+    for payload in payloads(&json!({"default_lane": "vip", "lanes": lanes})) {
+        let patch = decode::<Configure>(&payload).unwrap().settings;
+        let settings = Settings::new(1, 0).with(&patch).unwrap();
+        assert_eq!(settings.effective_default_lane(), Some(&vip()));
+    }
+    for lanes in [lanes, json!(null)] {
+        let body = json!({"default_lane": "web", "lanes": lanes});
+        refused::<Configure>(body, &["default_lane:", "\"web\"", "normal"]);
     }
 }
 

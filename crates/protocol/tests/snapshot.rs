@@ -147,6 +147,7 @@ fn a_shard_with_everything() -> Lines {
         standby_percent: 10,
     });
     settings.position_cap = Some(2);
+    settings.default_lane = Some(lane("normal"));
     settings.release_on_claim = true;
     shard.apply(Op::Create {
         line: line(),

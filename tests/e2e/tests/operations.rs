@@ -268,9 +268,26 @@ pub async fn keys(json: Api, msgpack: Api) -> Result<()> {
         answers.iter().all(|answer| answer["token"] == 4),
         "{answers:?}"
     );
-    // Without a key each is another.
-    let first = json.ok(line, "enter", json!({})).await?;
-    let second = json.ok(line, "enter", json!({})).await?;
+    // Without a key each is another, and that must be said: a misspelt one takes no number.
+    let anonymous = json!({"anonymous": true});
+    let first = json.ok(line, "enter", anonymous.clone()).await?;
+    for body in [
+        json!({}),
+        json!({"kee": "x"}),
+        json!({"key": "x", "anonymous": true}),
+    ] {
+        for api in [&json, &msgpack] {
+            let refused = api
+                .refused(line, "enter", body.clone(), Code::BadRequest)
+                .await?;
+            let message = refused["message"].as_str().unwrap_or_default();
+            ensure!(
+                message.contains("key") && message.contains("anonymous"),
+                "{refused}"
+            );
+        }
+    }
+    let second = msgpack.ok(line, "enter", anonymous).await?;
     ensure!(
         first["token"] == 5 && second["token"] == 6,
         "{first} {second}"

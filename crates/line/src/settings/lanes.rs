@@ -31,6 +31,12 @@ impl LaneSettings {
     }
 }
 
+/// Their names, as an error lists them.
+pub(crate) fn names(lanes: &[LaneSettings]) -> String {
+    let names: Vec<&str> = lanes.iter().map(|lane| lane.name.as_str()).collect();
+    names.join(", ")
+}
+
 pub(super) fn validate(lanes: &[LaneSettings]) -> Result<(), BadField> {
     if !(1..=LANES_MAX).contains(&lanes.len()) {
         return Err(BadField::new("lanes", "1 to 8"));

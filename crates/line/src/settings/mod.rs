@@ -7,12 +7,13 @@ mod quota;
 
 use std::collections::BTreeMap;
 
+pub(crate) use lanes::names as lane_names;
 pub use lanes::{BOOST_MS_MAX, LaneSettings};
 pub use patch::{Change, SettingsPatch};
 pub use phase::Phase;
 pub use quota::{QUOTA_TOTAL_MAX, Quota, STANDBY_PERCENT_MAX};
 
-use crate::AdmissionRate;
+use crate::{AdmissionRate, LaneName};
 
 /// The most seats a line can have; the fewest is 1.
 pub const SEATS_MAX: u32 = 1_000_000;
@@ -71,9 +72,11 @@ pub struct Settings {
     pub checkout_max_ms: u64,
     /// How fast seats are given; `None`: as fast as they become free.
     pub admission_rate: Option<AdmissionRate>,
-    /// 1 to [`crate::LANES_MAX`] lanes of different names. The first is the default; the order
-    /// decides ties and is that of the board.
+    /// 1 to [`crate::LANES_MAX`] lanes of different names. The order decides ties and is that of
+    /// the board.
     pub lanes: Vec<LaneSettings>,
+    /// The lane of those who enter without naming one: one of `lanes`; `None`: the first.
+    pub default_lane: Option<LaneName>,
     /// The first so many waiting positions of a lane are called to prepare: 0 to
     /// [`CALL_AHEAD_MAX`].
     pub call_ahead: u32,
@@ -103,6 +106,7 @@ impl Settings {
             checkout_max_ms: CHECKOUT_MAX_MS,
             admission_rate: None,
             lanes: vec![LaneSettings::default()],
+            default_lane: None,
             call_ahead: 0,
             quota: None,
             phase: Phase::Open,
@@ -124,8 +128,20 @@ impl Settings {
         Self::new(1, 0).with(patch)
     }
 
-    /// Whether every setting is within its range.
+    /// The lane of those who enter without naming one. `None` only if there are no lanes, which
+    /// [`Settings::validate`] refuses.
+    pub fn effective_default_lane(&self) -> Option<&LaneName> {
+        let first = self.lanes.first().map(|lane| &lane.name);
+        self.default_lane.as_ref().or(first)
+    }
+
+    /// Whether every setting is within its range, and fits the others.
     pub fn validate(&self) -> Result<(), BadField> {
+        self.validate_ranges()?;
+        self.validate_default_lane()
+    }
+
+    fn validate_ranges(&self) -> Result<(), BadField> {
         within("seats", self.seats, 1, SEATS_MAX)?;
         within("queue_limit", self.queue_limit, 0, QUEUE_LIMIT_MAX)?;
         within("call_ahead", self.call_ahead, 0, CALL_AHEAD_MAX)?;
@@ -150,6 +166,18 @@ impl Settings {
         }
         lanes::validate(&self.lanes)?;
         self.validate_labels()
+    }
+
+    fn validate_default_lane(&self) -> Result<(), BadField> {
+        let Some(name) = &self.default_lane else {
+            return Ok(());
+        };
+        if self.lanes.iter().any(|lane| lane.name == *name) {
+            return Ok(());
+        }
+        let lanes = lane_names(&self.lanes);
+        let limit = format!("no lane \"{name}\"; one of {lanes}, or null for the first");
+        Err(BadField::new("default_lane", limit))
     }
 
     fn validate_labels(&self) -> Result<(), BadField> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{BadField, LaneSettings, Phase, Quota, Settings};
-use crate::AdmissionRate;
+use crate::{AdmissionRate, LaneName};
 
 /// What a patch does to one setting that it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub struct SettingsPatch {
     pub admission_rate: Option<Change<AdmissionRate>>,
     /// See [`Settings::lanes`]. The whole list is replaced.
     pub lanes: Option<Change<Vec<LaneSettings>>>,
+    /// See [`Settings::default_lane`].
+    pub default_lane: Option<Change<LaneName>>,
     /// See [`Settings::call_ahead`].
     pub call_ahead: Option<Change<u32>>,
     /// See [`Settings::quota`].
@@ -51,16 +53,29 @@ pub struct SettingsPatch {
 
 impl SettingsPatch {
     /// Whether every field that is set is within its range, so that nothing is proposed that
-    /// applying would refuse for its form.
+    /// applying would refuse for its form. A `default_lane` without `lanes` beside it depends on
+    /// the lanes of the line: that is checked when it is applied.
     pub fn validate(&self) -> Result<(), BadField> {
         // Applied to anything valid, a patch fails exactly if one of its own fields is bad.
-        Settings::new(1, 0).with(self).map(|_| ())
+        let new = Settings::new(1, 0).patched(self)?;
+        new.validate_ranges()?;
+        match self.lanes {
+            Some(_) => new.validate_default_lane(),
+            None => Ok(()),
+        }
     }
 }
 
 impl Settings {
     /// These settings with `patch` on top; whole or not at all.
     pub fn with(&self, patch: &SettingsPatch) -> Result<Self, BadField> {
+        let new = self.patched(patch)?;
+        new.validate()?;
+        Ok(new)
+    }
+
+    /// With `patch` on top, whatever values it has.
+    fn patched(&self, patch: &SettingsPatch) -> Result<Self, BadField> {
         let mut new = self.clone();
         let default = Self::new(1, 0);
         require("seats", &patch.seats)?;
@@ -75,9 +90,9 @@ impl Settings {
             checkout_max_ms lanes call_ahead phase release_on_claim token_events labels
         }
         change_option(&mut new.admission_rate, &patch.admission_rate);
+        change_option(&mut new.default_lane, &patch.default_lane);
         change_option(&mut new.quota, &patch.quota);
         change_option(&mut new.position_cap, &patch.position_cap);
-        new.validate()?;
         Ok(new)
     }
 }

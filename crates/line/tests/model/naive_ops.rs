@@ -70,6 +70,9 @@ impl NaiveLine {
         }
         let new = patched(&self.settings, patch);
         let listed = |name: &LaneName| new.lanes.iter().any(|set| set.name == *name);
+        if new.default_lane.as_ref().is_some_and(|name| !listed(name)) {
+            return Err(bad("default_lane"));
+        }
         let in_use = |lane: u8| {
             let mut tokens = self.tokens.iter();
             tokens.any(|(id, t)| id.0 == lane && t.state != State::Gone)
@@ -146,9 +149,12 @@ impl NaiveLine {
             tok.seen_ms = tok.seen_ms.max(now_ms);
             return Ok(Answer::Token(id));
         }
-        if matches!(self.phase(), Phase::Draining | Phase::Closed) {
-            return Err(Refused::LineClosed);
+        match self.phase() {
+            Phase::Closed => return Err(Refused::LineClosed),
+            Phase::Draining => return Err(Refused::LineDraining),
+            _ => {}
         }
+        let lane = lane.or(self.settings.default_lane.as_ref());
         let mut lanes = self.lanes().into_iter();
         let found = lanes.find(|(_, set)| lane.is_none_or(|lane| set.name == *lane));
         let (lane, set) = found.ok_or_else(|| bad("lane"))?;
@@ -326,6 +332,6 @@ fn patched(old: &Settings, patch: &SettingsPatch) -> Settings {
             })*
         };
     }
-    option!(admission_rate quota position_cap);
+    option!(admission_rate quota position_cap default_lane);
     new
 }

@@ -1,12 +1,13 @@
 //! Random settings beyond the limits and timeouts.
 
-use nowserving_line::{AdmissionRate, Change, LaneSettings, Phase, Quota, SettingsPatch};
+use nowserving_line::{AdmissionRate, Change, LaneName, LaneSettings, Phase, Quota, SettingsPatch};
 use proptest::prelude::*;
 
 /// One change to one setting.
 #[derive(Debug, Clone)]
 pub enum Rule {
     Lanes(Vec<LaneSettings>),
+    DefaultLane(Option<LaneName>),
     Rate(Option<AdmissionRate>),
     CallAhead(u32),
     Quota(Option<Quota>),
@@ -20,6 +21,10 @@ pub const LANES: [&str; 4] = ["normal", "vip", "web", "late"];
 /// A place in [`LANES`], mostly a low one.
 pub fn lane() -> impl Strategy<Value = usize> {
     prop_oneof![6 => 0..2usize, 1 => 0..LANES.len()]
+}
+
+fn lane_name() -> impl Strategy<Value = LaneName> {
+    lane().prop_map(|lane| LANES[lane].try_into().unwrap())
 }
 
 fn lanes() -> impl Strategy<Value = Vec<LaneSettings>> {
@@ -67,6 +72,7 @@ pub fn rule() -> impl Strategy<Value = Rule> {
     ];
     prop_oneof![
         4 => lanes().prop_map(Rule::Lanes),
+        2 => prop::option::weighted(0.6, lane_name()).prop_map(Rule::DefaultLane),
         2 => prop::option::weighted(0.6, rate).prop_map(Rule::Rate),
         2 => (0..6u32).prop_map(Rule::CallAhead),
         2 => prop::option::weighted(0.6, quota).prop_map(Rule::Quota),
@@ -85,6 +91,7 @@ pub fn patch(rules: &[Rule], mut patch: SettingsPatch) -> SettingsPatch {
     for rule in rules {
         match rule {
             Rule::Lanes(lanes) => patch.lanes = Some(Change::Set(lanes.clone())),
+            Rule::DefaultLane(name) => patch.default_lane = change(name),
             Rule::Rate(rate) => patch.admission_rate = change(rate),
             Rule::CallAhead(n) => patch.call_ahead = Some(Change::Set(*n)),
             Rule::Quota(quota) => patch.quota = change(quota),

@@ -185,7 +185,7 @@ fn every_operation_of_operators_is_read_and_unknown_fields_are_refused() {
 fn a_shard_subject_must_be_that_of_the_line() {
     let parser = parser();
     let home = shard_of("shop", SHARDS);
-    let body = json!({});
+    let body = json!({"anonymous": true});
     let subject = format!("nowserving.shard.{home}.shop.enter");
     let parsed = ask(&parser, &subject, &body).unwrap();
     assert!(parsed.for_leader && parsed.keyless && !parsed.forwarded);
@@ -212,7 +212,7 @@ fn a_write_that_another_may_have_taken_is_passed_on_or_in_doubt_but_only_once() 
         (plain, request.reply.doubtful, parsed.forwarded)
     };
     let on = Some(format!("nowserving.forward.shard.{home}.shop.enter"));
-    let (keyed, keyless) = (json!({"key": "k"}), json!({}));
+    let (keyed, keyless) = (json!({"key": "k"}), json!({"anonymous": true}));
     assert_eq!(way("", "enter", &keyed), (on, true, false));
     assert_eq!(way("", "enter", &keyless), (None, true, false));
     assert_eq!(way("", "info", &keyless), (None, false, false));
@@ -293,7 +293,8 @@ fn the_timeout_header_is_checked_and_leaves_time_for_the_way_back() {
 #[test]
 fn an_enter_gets_a_key_only_if_it_has_none_and_keeps_its_format() {
     for format in [Format::Json, Format::MsgPack] {
-        for (body, key) in [(json!({}), "mine"), (json!({"key": "own"}), "own")] {
+        let (anonymous, own) = (json!({"anonymous": true}), json!({"key": "own"}));
+        for (body, key) in [(anonymous, "mine"), (own, "own")] {
             let payload = with_key(&encode(&body, format), "mine").unwrap();
             assert_eq!(Format::of(&payload), format);
             let ask: user::Enter = decode_request(&payload).unwrap();

@@ -30,9 +30,12 @@ pub struct SettingsReply {
     /// How fast seats are given; null: as fast as they become free.
     #[serde(default)]
     pub admission_rate: Option<AdmissionRateReply>,
-    /// The lanes, the default one first.
+    /// The lanes.
     #[serde(default)]
     pub lanes: Vec<LaneSettingsReply>,
+    /// The lane of those who enter without naming one; null: the first.
+    #[serde(default, with = "wire::name_option")]
+    pub default_lane: Option<LaneName>,
     /// How many of each lane are called to prepare.
     #[serde(default)]
     pub call_ahead: u32,
@@ -65,6 +68,7 @@ impl From<&Settings> for SettingsReply {
             checkout_max_ms: settings.checkout_max_ms,
             admission_rate: settings.admission_rate.map(Into::into),
             lanes: settings.lanes.iter().map(Into::into).collect(),
+            default_lane: settings.default_lane.clone(),
             call_ahead: settings.call_ahead,
             quota: settings.quota.map(Into::into),
             phase: settings.phase.as_str().to_owned(),

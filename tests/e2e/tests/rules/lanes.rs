@@ -155,7 +155,7 @@ pub async fn removed_and_returned(api: Api, line: String) -> Result<()> {
     let gone = json!({"state": "gone", "reason": "left", "lane": "vip", "token": 1});
     shows(&api, line, &vip, gone.clone()).await?;
 
-    // Back, and now the default.
+    // Back, and now the default, as it is listed first.
     let both = json!({"lanes": [{"name": "vip"}, {"name": "normal"}]});
     let changed = api.admin(line, "configure", both).await?;
     let lane = &changed["board"]["lanes"][0];
@@ -163,9 +163,32 @@ pub async fn removed_and_returned(api: Api, line: String) -> Result<()> {
         lane["lane"] == "vip" && lane["next_token"] == 2,
         "{changed}"
     );
+    ensure!(changed["default_lane"] == "vip", "{changed}");
     let back = api.enter(line, "c").await?;
     ensure!(back["lane"] == "vip" && back["token"] == 2, "{back}");
     shows(&api, line, &vip, gone).await?;
+
+    // Until another one is set. That one cannot go then.
+    let normal = json!({"default_lane": "normal"});
+    let changed = api.admin(line, "configure", normal).await?;
+    ensure!(changed["default_lane"] == "normal", "{changed}");
+    let info = api.ok(line, "info", json!({})).await?;
+    ensure!(info["settings"]["default_lane"] == "normal", "{info}");
+    ensure!(api.enter(line, "d").await?["lane"] == "normal");
+    for wrong in [
+        json!({"default_lane": "web"}),
+        json!({"lanes": [{"name": "vip"}]}),
+    ] {
+        let refused = api
+            .admin_refused(line, "configure", wrong, Code::BadRequest)
+            .await?;
+        let message = refused["message"].as_str().unwrap_or_default();
+        ensure!(message.starts_with("default_lane: "), "{refused}");
+    }
+    let first = json!({"default_lane": null});
+    let changed = api.admin(line, "configure", first).await?;
+    ensure!(changed["default_lane"] == "vip", "{changed}");
+    ensure!(changed["settings"]["default_lane"].is_null(), "{changed}");
     Ok(())
 }
 

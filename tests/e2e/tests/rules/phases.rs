@@ -85,8 +85,14 @@ pub async fn drained_and_closed(api: Api, line: String) -> Result<()> {
         &json!({"accepts_through": 4}),
     )?;
     let newcomer = json!({"key": "late"});
-    api.refused(line, "enter", newcomer.clone(), Code::LineClosed)
+    let refused = api
+        .refused(line, "enter", newcomer.clone(), Code::LineClosed)
         .await?;
+    let message = refused["message"].as_str().unwrap_or_default();
+    ensure!(
+        message.contains("takes no new numbers (draining)"),
+        "{refused}"
+    );
     let again = api.enter(line, "b").await?;
     ensure!(again["ticket"] == people[1]["ticket"], "{again}");
     serve(&api, line, &people[0]).await?;
