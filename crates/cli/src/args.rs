@@ -166,11 +166,23 @@ mod tests {
     }
 
     #[test]
+    fn who_enters_is_said() {
+        for words in [
+            "nowserving enter shop --key k",
+            "nowserving enter shop --anonymous --lane vip",
+        ] {
+            assert!(Cli::try_parse_from(words.split(' ')).is_ok(), "{words}");
+        }
+    }
+
+    #[test]
     fn wrong_usage_is_exit_code_2() {
         for words in [
             "nowserving",
             "nowserving nonsense",
             "nowserving enter",
+            "nowserving enter shop",
+            "nowserving enter shop --key k --anonymous",
             "nowserving renew shop T",
             "nowserving renew shop T --epoch -1",
             "nowserving info shop --timeout 0s",

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, TableStyle, presets};
 use nowserving_client::{
-    BoardReply, ClusterStatus, ForecastReply, InfoReply, LineList, LineReply, NodeStatus, State,
-    StatusReply,
+    BoardReply, ClusterStatus, ForecastReply, HeldBackReply, InfoReply, LineList, LineReply,
+    NodeStatus, State, StatusReply,
 };
 
 pub use self::journal::journal;
@@ -230,10 +230,39 @@ pub fn board(board: &BoardReply, output: &Output) -> String {
 pub fn info(info: &InfoReply, output: &Output) -> String {
     let settings = serde_json::to_value(&info.settings).unwrap_or_default();
     format!(
-        "{}\n{}",
+        "{}\n{}\n{}\n{}",
         board(&info.board, output),
+        held_back(&info.held_back_by),
+        home(info.shard, info.leader),
         settings_table(&settings, output)
     )
+}
+
+/// Why nobody is admitted now.
+fn held_back(held_back: &HeldBackReply) -> String {
+    let why = match held_back.by.as_str() {
+        "nothing" => "nothing, nobody waits".to_owned(),
+        "phase" => {
+            let phase = held_back.phase.as_deref().unwrap_or("unknown");
+            format!("the phase, {phase}")
+        }
+        "quota" => "the quota, no unit is left".to_owned(),
+        "seats" => "the seats, all are held".to_owned(),
+        "admission_rate" => {
+            let in_ms = held_back.next_in_ms.unwrap_or_default();
+            format!("the admission rate, next in {}", duration(in_ms))
+        }
+        "admitting" => "nothing, those who wait are being admitted".to_owned(),
+        other => other.to_owned(),
+    };
+    format!("held back by: {why}")
+}
+
+fn home(shard: u32, leader: Option<u64>) -> String {
+    match leader {
+        Some(leader) => format!("shard {shard}, led by node {leader}"),
+        None => format!("shard {shard}, no leader known"),
+    }
 }
 
 /// A line as an operator sees it.
@@ -243,6 +272,8 @@ pub fn line(line: &LineReply, output: &Output) -> String {
         settings["default_lane"] = format!("{first} (the first)").into();
     }
     let mut text = board(&line.board, output);
+    text.push_str(&format!("\n{}", held_back(&line.held_back_by)));
+    text.push_str(&format!("\n{}", home(line.shard, line.leader)));
     if let Some(remaining) = line.deleting {
         text.push_str(&format!(
             "\nbeing deleted: {} still to be ended",

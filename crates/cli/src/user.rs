@@ -139,7 +139,8 @@ impl From<Freshness> for Consistency {
 }
 
 pub async fn enter(args: EnterArgs, global: &Global, output: &Output) -> anyhow::Result<ExitCode> {
-    let key = args.key.map(|key| Key::new(key.into_bytes())).transpose();
+    let key = args.key.filter(|_| !args.anonymous);
+    let key = key.map(|key| Key::new(key.into_bytes())).transpose();
     let key = key.map_err(|error| WrongUsage(format!("--key: {}", error.message)))?;
     let lane = args.lane.as_deref().map(LaneName::try_from).transpose();
     let lane = lane.map_err(|error| WrongUsage(format!("--lane: {error}")))?;

@@ -67,6 +67,6 @@ pub use nowserving_protocol::admin::{
 };
 pub use nowserving_protocol::error::{ApiError, Code};
 pub use nowserving_protocol::user::{
-    BoardReply, Consistency, InfoReply, Key, LaneReply, StatusReply, StatusRequest, UserQuota,
-    UserSettings,
+    BoardReply, Consistency, HeldBackReply, InfoReply, Key, LaneReply, StatusReply, StatusRequest,
+    UserQuota, UserSettings,
 };

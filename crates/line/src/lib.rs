@@ -37,6 +37,7 @@ mod explain;
 mod forecast;
 mod foresee;
 mod gone;
+mod held_back;
 mod jobs;
 mod journal;
 mod lane;
@@ -65,6 +66,7 @@ pub use explain::{Explanation, Overtaker, OvertookBy};
 pub use forecast::{
     Arrivals, FORECAST_WINDOWS, Forecast, ForecastRecord, OFF_BY_PERCENT, Told, Window,
 };
+pub use held_back::HeldBackBy;
 pub use journal::{JournalEntry, Journaled, JournaledToken};
 pub use line::Line;
 pub use lines::{Limits, Lines};

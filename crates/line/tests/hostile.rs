@@ -177,7 +177,7 @@ fn ask_everything(lines: &Lines, at: TokenRef) {
     for line in lines.iter() {
         let _ = line.status(at, at.token);
         let _ = line.holes_before(at);
-        let _ = line.board(at.token);
+        let _ = (line.board(at.token), line.held_back_by(at.token));
         let _ = line.live(at.lane, at.token);
         for (_, _, live) in line.live_from((at.lane, at.token)) {
             let _ = line.due_at_ms(live);

@@ -12,6 +12,8 @@
 mod check;
 #[path = "model/command.rs"]
 mod command;
+#[path = "model/held_back.rs"]
+mod held_back;
 #[path = "model/movement.rs"]
 mod movement;
 #[path = "model/naive.rs"]
@@ -97,6 +99,7 @@ impl Run {
             self.op_no = None;
         }
         check::against_recount(&self.lines, &self.naive);
+        held_back::by_taking_it_away(&self.lines, &self.naive);
         self.seen = movement::movement(&self.seen, &self.lines, op.as_ref(), &events);
         self.over_incarnations(&events);
     }

@@ -1,13 +1,13 @@
 //! What passes between the NATS side and the shard loop: checked requests in, answers out.
 
 use async_nats::Subject;
-use nowserving_line::{Board, LineName, Op, Settings, Status, Token, TokenRef};
+use nowserving_line::{LineName, Op, Status, Token, TokenRef};
 use nowserving_protocol::admin::{
     ClusterStatus, Journal, JournalReply, LineList, LineReply, ListLines,
 };
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::error::ApiError;
-use nowserving_protocol::user::Consistency;
+use nowserving_protocol::user::{Consistency, InfoReply};
 
 use crate::clock::Micros;
 
@@ -142,7 +142,7 @@ pub enum Outcome {
         holes: Option<Option<Vec<(Token, Token)>>>,
     },
     /// `info`.
-    Info(Box<(Board, Settings)>),
+    Info(Box<InfoReply>),
     /// `show`, `create`, `configure`.
     Line(Box<LineReply>),
     /// `journal`.

@@ -17,7 +17,7 @@ use crate::settings::{self, Body, BodyVisitor};
 pub use crate::settings::{
     AdmissionRateReply, LaneSettingsReply, PerSecond, QuotaReply, SettingsReply,
 };
-use crate::user::BoardReply;
+use crate::user::{BoardReply, HeldBackReply, Home};
 use crate::wire;
 
 /// The most lines on one page of `list_lines`: so many fit a NATS message of 1 MiB
@@ -162,6 +162,12 @@ pub struct LineReply {
     /// While it is being deleted: how many live tokens are still to be ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleting: Option<u64>,
+    /// The shard that it is in.
+    pub shard: u32,
+    /// The id of the node that leads the shard; null while none is known.
+    pub leader: Option<u64>,
+    /// Why the one who is next is not admitted now.
+    pub held_back_by: HeldBackReply,
     /// The lane of those who enter without naming one: as set, or the first.
     #[serde(default, with = "wire::name_option")]
     pub default_lane: Option<LaneName>,
@@ -178,7 +184,7 @@ pub struct LineReply {
 
 impl LineReply {
     /// What is to be told of a line at `now_ms` of the service clock.
-    pub fn new(line: &line::Line, now_ms: u64) -> LineReply {
+    pub fn new(line: &line::Line, now_ms: u64, home: Home) -> LineReply {
         LineReply {
             line: line.name().clone(),
             incarnation: line.incarnation(),
@@ -186,6 +192,9 @@ impl LineReply {
             settings_version: line.settings_version(),
             created_at_ms: line.created_at_ms(),
             deleting: line.deleting(),
+            shard: home.shard,
+            leader: home.leader,
+            held_back_by: HeldBackReply::new(line, now_ms),
             default_lane: line.settings().effective_default_lane().cloned(),
             settings: line.settings().into(),
             board: BoardReply::from(&line.board(now_ms)),

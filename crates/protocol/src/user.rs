@@ -2,7 +2,7 @@
 //!
 //! Requests ignore fields that they don't know; so do readers of replies.
 
-use nowserving_line::{self as line, LaneName, LineName, State};
+use nowserving_line::{self as line, HeldBackBy, LaneName, LineName, State};
 use serde::{Deserialize, Serialize};
 
 pub use crate::enter::Enter;
@@ -287,14 +287,80 @@ impl From<&line::Board> for BoardReply {
     }
 }
 
+/// What holds a line back: why the one who is next is not admitted at this moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldBackReply {
+    /// `nothing` (nobody waits), `phase`, `quota`, `seats`, `admission_rate`, or `admitting`
+    /// (nothing: those who wait are being admitted, in steps); the first that applies. Others may
+    /// come.
+    pub by: String,
+    /// With `phase`: which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// With `admission_rate`: when the next one can be admitted, on the clock of the reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_at_ms: Option<u64>,
+    /// With `admission_rate`: in how many milliseconds that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_in_ms: Option<u64>,
+}
+
+impl HeldBackReply {
+    /// What holds the line back at `now_ms` of the service clock.
+    pub fn new(line: &line::Line, now_ms: u64) -> HeldBackReply {
+        let held_back = line.held_back_by(now_ms);
+        let next_at_ms = match held_back {
+            HeldBackBy::AdmissionRate { next_at_ms } => Some(next_at_ms),
+            _ => None,
+        };
+        HeldBackReply {
+            by: held_back.as_str().to_owned(),
+            phase: match held_back {
+                HeldBackBy::Phase(phase) => Some(phase.as_str().to_owned()),
+                _ => None,
+            },
+            next_at_ms,
+            next_in_ms: next_at_ms.map(|at_ms| at_ms.saturating_sub(now_ms)),
+        }
+    }
+}
+
+/// Where a line is served, as the node that answers knows it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// The shard.
+    pub shard: u32,
+    /// The id of the node that leads it, if known.
+    pub leader: Option<u64>,
+}
+
 /// What `info` answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InfoReply {
-    /// The board; its fields stand beside `settings`.
+    /// The board; its fields stand beside the others.
     #[serde(flatten)]
     pub board: BoardReply,
+    /// The shard that the line is in.
+    pub shard: u32,
+    /// The id of the node that leads the shard; null while none is known.
+    pub leader: Option<u64>,
+    /// Why the one who is next is not admitted now.
+    pub held_back_by: HeldBackReply,
     /// What users may see of the settings.
     pub settings: UserSettings,
+}
+
+impl InfoReply {
+    /// What users are told of a line at `now_ms` of the service clock.
+    pub fn new(line: &line::Line, now_ms: u64, home: Home) -> InfoReply {
+        InfoReply {
+            board: BoardReply::from(&line.board(now_ms)),
+            shard: home.shard,
+            leader: home.leader,
+            held_back_by: HeldBackReply::new(line, now_ms),
+            settings: line.settings().into(),
+        }
+    }
 }
 
 /// What users may see of a line's settings. Not the labels, the boosts and the rate, which are the

@@ -9,6 +9,7 @@ use nowserving_line::{LineName, Op, Settings, Stamp};
 use nowserving_protocol::admin::*;
 use nowserving_protocol::codec::{Format, decode, encode};
 use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};
+use nowserving_protocol::user::Home;
 use serde_json::json;
 
 fn line(name: &str) -> LineName {
@@ -72,7 +73,14 @@ fn replies_go_both_ways() {
             )
             .unwrap();
     }
-    let reply = LineReply::new(lines.get(&shop).unwrap(), 6);
+    let reply = LineReply::new(
+        lines.get(&shop).unwrap(),
+        6,
+        Home {
+            shard: 3,
+            leader: Some(2),
+        },
+    );
     both_ways(&reply);
     let json = serde_json::to_value(&reply).unwrap();
     assert_eq!(
@@ -83,6 +91,8 @@ fn replies_go_both_ways() {
         (&json!(1), &json!(0))
     );
     assert_eq!(json.get("deleting"), None);
+    assert_eq!((&json["shard"], &json["leader"]), (&json!(3), &json!(2)));
+    assert_eq!(json["held_back_by"], json!({"by": "nothing"}));
     assert_eq!(json["default_lane"], "normal");
     assert_eq!(json["settings"]["default_lane"], json!(null));
     let summary = LineSummary::from(lines.get(&shop).unwrap());

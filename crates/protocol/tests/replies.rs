@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use nowserving_line::{Change, LineName, Op, Settings, SettingsPatch, Stamp};
+use nowserving_line::{AdmissionRate, Change, LineName, Op, Phase, Settings, SettingsPatch, Stamp};
 use nowserving_protocol::codec::{Format, decode, encode};
-use nowserving_protocol::user::{BoardReply, InfoReply, StatusReply};
+use nowserving_protocol::user::{BoardReply, HeldBackReply, Home, InfoReply, StatusReply};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -170,15 +170,19 @@ fn a_board_and_an_info_look_as_in_the_contract() {
     let line = lines.iter().next().unwrap();
     let board = BoardReply::from(&line.board(5_000));
     both_ways(&board);
-    let info = InfoReply {
-        board,
-        settings: line.settings().into(),
+    let home = Home {
+        shard: 3,
+        leader: None,
     };
+    let info = InfoReply::new(line, 5_000, home);
+    assert_eq!(info.board, board);
     both_ways(&info);
     let json = serde_json::to_value(&info).unwrap();
     assert_eq!(json["settings"]["queue_limit"], 15);
     assert_eq!(json["settings"].get("labels"), None);
     assert_eq!(json["phase"], "open");
+    assert_eq!((&json["shard"], &json["leader"]), (&json!(3), &json!(null)));
+    assert_eq!(json["held_back_by"], json!({"by": "seats"}));
     assert_eq!(
         (&json["seats"], &json["admitted"], &json["in_checkout"]),
         (&json!(1), &json!(1), &json!(0))
@@ -188,6 +192,52 @@ fn a_board_and_an_info_look_as_in_the_contract() {
         "accepts_through": 16, "waiting": 1,
     });
     assert_eq!(json["lanes"], json!([lane]));
+}
+
+#[test]
+fn what_holds_a_line_back_has_its_particulars() {
+    let mut lines = a_line();
+    let line = || LineName::try_from("shop-1").unwrap();
+    let mut after = |index, op| {
+        let stamp = Stamp {
+            index,
+            op_no: 0,
+            now_ms: 10_000,
+        };
+        lines.apply(stamp, &op, &mut Vec::new()).unwrap();
+        let reply = HeldBackReply::new(lines.get(&line()).unwrap(), 10_250);
+        both_ways(&reply);
+        serde_json::to_value(&reply).unwrap()
+    };
+    let set = |patch| Op::Configure {
+        line: line(),
+        patch,
+        if_version: None,
+    };
+    let paused = set(SettingsPatch {
+        phase: Some(Change::Set(Phase::Paused)),
+        ..SettingsPatch::default()
+    });
+    let expected = json!({"by": "phase", "phase": "paused"});
+    assert_eq!(after(4, paused), expected);
+    // The unit that there is goes to the one that waits.
+    let paced = set(SettingsPatch {
+        phase: Some(Change::Set(Phase::Open)),
+        seats: Some(Change::Set(9)),
+        admission_rate: Some(Change::Set(AdmissionRate {
+            per_second_micro: 1_000_000,
+            burst: 1,
+        })),
+        ..SettingsPatch::default()
+    });
+    assert_eq!(after(5, paced), json!({"by": "nothing"}));
+    let one_more = Op::Enter {
+        line: line(),
+        key: None,
+        lane: None,
+    };
+    let expected = json!({"by": "admission_rate", "next_at_ms": 11_000, "next_in_ms": 750});
+    assert_eq!(after(6, one_more), expected);
 }
 
 #[test]

@@ -152,7 +152,8 @@ fn what_is_wrong_with_a_cluster_stands_above_its_tables() {
 fn a_lines_settings_stand_under_their_names() {
     let reply: LineReply = serde_json::from_value(json!({
         "line": "shop-1", "incarnation": 4096, "version": 4711, "settings_version": 4000,
-        "created_at_ms": 1, "deleting": 12,
+        "created_at_ms": 1, "deleting": 12, "shard": 3, "leader": 2, "default_lane": "normal",
+        "held_back_by": {"by": "admission_rate", "next_at_ms": 1_340, "next_in_ms": 340},
         "settings": {
             "seats": 7, "queue_limit": 15, "waiting_idle_timeout_ms": 300_000,
             "claim_timeout_ms": 90_000, "checkout_timeout_ms": 600_000,
@@ -174,11 +175,34 @@ fn a_lines_settings_stand_under_their_names() {
         "25 numbers issued; gone: 3 completed",
         "12 tokens still to be ended",
         "token_events",
+        "held back by: the admission rate, next in 340 ms",
+        "shard 3, led by node 2",
+        "normal (the first)",
         "told to 80 % of those who had to wait; 10 of these were admitted since: for 60 %",
         "90 % waited no longer than the p90",
     ] {
         assert!(text.contains(words), "{words}:\n{text}");
     }
+}
+
+#[test]
+fn what_holds_a_line_back_is_told_in_words() {
+    for (value, words) in [
+        (json!({"by": "nothing"}), "nothing, nobody waits"),
+        (
+            json!({"by": "phase", "phase": "pre_open"}),
+            "the phase, pre_open",
+        ),
+        (json!({"by": "quota"}), "the quota, no unit is left"),
+        (json!({"by": "seats"}), "the seats, all are held"),
+        (json!({"by": "admitting"}), "being admitted"),
+        (json!({"by": "the weather"}), "the weather"),
+    ] {
+        let text = held_back(&serde_json::from_value(value).unwrap());
+        assert!(text.starts_with("held back by: "), "{text}");
+        assert!(text.ends_with(words), "{words}: {text}");
+    }
+    assert_eq!(home(0, None), "shard 0, no leader known");
 }
 
 #[test]

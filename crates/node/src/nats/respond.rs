@@ -10,7 +10,7 @@ use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::subject::{ERROR_CODE_HEADER, ERROR_HEADER, Subjects};
 use nowserving_protocol::ticket::{Ticket, TicketKeys};
-use nowserving_protocol::user::{InfoReply, StatusReply};
+use nowserving_protocol::user::StatusReply;
 use tokio::sync::mpsc;
 
 use super::forward::Forwarder;
@@ -143,14 +143,7 @@ impl Responder {
                     .map(|ranges| ranges.into_iter().map(|(a, b)| [a, b]).collect());
                 encode(&body, format)
             }
-            Outcome::Info(info) => {
-                let (board, settings) = *info;
-                let body = InfoReply {
-                    board: (&board).into(),
-                    settings: (&settings).into(),
-                };
-                encode(&body, format)
-            }
+            Outcome::Info(info) => encode(&*info, format),
             Outcome::Line(line) => encode(&*line, format),
             Outcome::Journal(page) => encode(&*page, format),
             Outcome::Deleted { line, remaining } => encode(

@@ -5,7 +5,7 @@ use nowserving_line::{Line, Lines, Op, Reply, Stamp, Status};
 use nowserving_protocol::admin::{JournalReply, LineReply};
 use nowserving_protocol::command::{self, Batch};
 use nowserving_protocol::error::ApiError;
-use nowserving_protocol::user::Consistency;
+use nowserving_protocol::user::{Consistency, Home, InfoReply};
 use nowserving_replica::{Committed, Payload};
 
 use super::group::{Shard, Turn, Waiter};
@@ -88,6 +88,7 @@ impl Shard {
         let mut reign = self.reign.take();
         let mut leading = reign.as_mut().filter(|reign| reign.term == entry.term);
         let mut waiters = waiters.into_iter();
+        let home = self.home();
         let mut events = Vec::new();
         for (op_no, op) in batch.ops.iter().enumerate() {
             let stamp = Stamp {
@@ -113,7 +114,7 @@ impl Shard {
             if let Some(waiter) = waiters.next().flatten() {
                 let result = result
                     .map_err(ApiError::from)
-                    .and_then(|reply| outcome(op, reply, &self.lines));
+                    .and_then(|reply| outcome(op, reply, &self.lines, home));
                 turn.out.answer(waiter.reply, waiter.deadline, result);
             }
         }
@@ -149,14 +150,21 @@ impl Shard {
     /// Answers a read from the applied state.
     pub(super) fn answer_read(&self, request: Request, now_ms: u64, turn: &mut Turn<'_>) {
         let result = match self.lines.get(&request.line) {
-            Some(line) => read(line, &request.ask, now_ms),
+            Some(line) => read(line, &request.ask, now_ms, self.home()),
             None => Err(nowserving_line::Refused::LineNotFound.into()),
         };
         turn.out.answer(request.reply, request.deadline, result);
     }
+
+    fn home(&self) -> Home {
+        Home {
+            shard: self.id,
+            leader: self.replica.leader(),
+        }
+    }
 }
 
-fn read(line: &Line, ask: &Ask, now_ms: u64) -> Result<Outcome, ApiError> {
+fn read(line: &Line, ask: &Ask, now_ms: u64, home: Home) -> Result<Outcome, ApiError> {
     match ask {
         Ask::Status { at, holes, .. } => {
             let status = line.status(*at, now_ms)?;
@@ -178,11 +186,11 @@ fn read(line: &Line, ask: &Ask, now_ms: u64) -> Result<Outcome, ApiError> {
                 holes: None,
             })
         }
-        Ask::Info(Consistency::Local | Consistency::Leader | Consistency::Linearizable) => Ok(
-            Outcome::Info(Box::new((line.board(now_ms), line.settings().clone()))),
-        ),
+        Ask::Info(Consistency::Local | Consistency::Leader | Consistency::Linearizable) => {
+            Ok(Outcome::Info(Box::new(InfoReply::new(line, now_ms, home))))
+        }
         Ask::Journal(ask) => Ok(Outcome::Journal(Box::new(JournalReply::new(line, ask)?))),
-        Ask::Show => Ok(Outcome::Line(Box::new(LineReply::new(line, now_ms)))),
+        Ask::Show => Ok(Outcome::Line(Box::new(LineReply::new(line, now_ms, home)))),
         Ask::Write(_) => Err(ApiError::bad_request("not a read")),
     }
 }
@@ -198,7 +206,7 @@ fn needs_ticket(op: &Op, status: &Status) -> bool {
     }
 }
 
-fn outcome(op: &Op, reply: Reply, lines: &Lines) -> Result<Outcome, ApiError> {
+fn outcome(op: &Op, reply: Reply, lines: &Lines, home: Home) -> Result<Outcome, ApiError> {
     let line = op.line().and_then(|name| lines.get(name));
     match reply {
         Reply::Status(status) => Ok(Outcome::Status {
@@ -215,7 +223,7 @@ fn outcome(op: &Op, reply: Reply, lines: &Lines) -> Result<Outcome, ApiError> {
         },
         // Create and configure answer the line as it is now.
         _ => line
-            .map(|line| Outcome::Line(Box::new(LineReply::new(line, lines.now_ms()))))
+            .map(|line| Outcome::Line(Box::new(LineReply::new(line, lines.now_ms(), home))))
             .ok_or_else(|| nowserving_line::Refused::LineNotFound.into()),
     }
 }

@@ -1,0 +1,63 @@
+//! What is said to hold a line back holds it back: found out by taking it away.
+
+use nowserving_line::{
+    Change, Event, HeldBackBy, Lines, Op, Phase, Refused, SettingsPatch, Stamp, State, TokenChange,
+};
+
+use crate::LIMITS;
+use crate::shard::Naive;
+
+pub fn by_taking_it_away(lines: &Lines, naive: &Naive) {
+    for (name, model) in &naive.lines {
+        let line = lines.get(name).unwrap();
+        let held_back = line.held_back_by(naive.now_ms);
+        let waiting = model.count(State::Waiting) > 0;
+        let nothing = held_back == HeldBackBy::Nothing;
+        assert_eq!(nothing, !waiting, "nothing: nobody waits");
+        let admitting = held_back == HeldBackBy::Admitting;
+        assert_eq!(admitting, waiting && model.may_admit(), "admitting");
+        let mut patch = SettingsPatch::default();
+        match held_back {
+            HeldBackBy::Nothing | HeldBackBy::Admitting => continue,
+            HeldBackBy::Phase(phase) => {
+                assert_eq!(phase, model.phase());
+                patch.phase = Some(Change::Set(Phase::Open));
+            }
+            HeldBackBy::Quota => patch.quota = Some(Change::Unset),
+            HeldBackBy::Seats => patch.seats = Some(Change::Set(1_000)),
+            HeldBackBy::AdmissionRate { next_at_ms } => {
+                assert_eq!(Some(next_at_ms), line.wake_at_ms(), "the next one");
+                assert!(next_at_ms > naive.now_ms, "the next one is to come");
+                patch.admission_rate = Some(Change::Unset);
+            }
+        }
+        let mut lines = Lines::restore_with(LIMITS, lines.dump()).unwrap();
+        let taken_away = Op::Configure {
+            line: name.clone(),
+            patch,
+            if_version: None,
+        };
+        let stamp = Stamp {
+            index: 1,
+            op_no: 0,
+            now_ms: naive.now_ms,
+        };
+        let mut events = Vec::new();
+        let reply = lines.apply(stamp, &taken_away, &mut events);
+        if model.phase() == Phase::Closed {
+            assert_eq!(reply, Err(Refused::LineClosed), "they are being ended");
+            continue;
+        }
+        let admits = events.iter().any(|event| {
+            let Event::Token { what, .. } = event else {
+                return false;
+            };
+            *what == TokenChange::Admitted
+        });
+        let left = lines.get(name).unwrap().held_back_by(naive.now_ms);
+        assert!(
+            admits || left > held_back,
+            "{held_back:?} taken away, and then {left:?}"
+        );
+    }
+}
