@@ -1,0 +1,189 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+
+fn origin() -> Origin {
+    Origin {
+        cluster: "c".into(),
+        me: 1,
+        disk_id: 10,
+        boots: 1,
+        starts: vec![11],
+        metrics_addr: String::new(),
+        shards: 16,
+        prefix: "nowserving".into(),
+        nodes: vec![1, 2, 3],
+    }
+}
+
+fn facts() -> NodeFacts {
+    NodeFacts {
+        shards: 16,
+        prefix: "nowserving".into(),
+        nodes: vec![1, 2, 3],
+        ..NodeFacts::default()
+    }
+}
+
+fn frame() -> Frame {
+    Frame {
+        cluster: "c".into(),
+        from: 2,
+        to: 1,
+        disk_id: 20,
+        boots: 5,
+        starts: vec![25],
+        seq: 1,
+        facts: Some(facts()),
+        ..Frame::default()
+    }
+}
+
+#[test]
+fn a_node_that_was_told_other_facts_is_refused_and_its_disk_not_remembered() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut known = KnownPeers::open(dir.path()).unwrap();
+    let others = [
+        (
+            NodeFacts {
+                shards: 8,
+                ..facts()
+            },
+            "node 2 has 8 shards, node 1 has 16",
+        ),
+        (
+            NodeFacts {
+                prefix: "other".into(),
+                ..facts()
+            },
+            "\"other\"",
+        ),
+        (
+            NodeFacts {
+                nodes: vec![1, 2],
+                ..facts()
+            },
+            "[1, 2]",
+        ),
+        (NodeFacts::default(), "0 shards"),
+    ];
+    for (other, named) in others {
+        let strange = Frame {
+            disk_id: 99,
+            facts: Some(other),
+            ..frame()
+        };
+        let Err(NotOurs::Refused(refused)) = check(strange, &origin(), &[2, 3], &mut known) else {
+            panic!("{named}: taken or dropped");
+        };
+        assert_eq!(refused.word.start, Some(25));
+        assert!(reason(&refused).contains(named), "{}", reason(&refused));
+    }
+    let taken = check(frame(), &origin(), &[2, 3], &mut known).unwrap();
+    assert!(taken.taken.is_ok());
+}
+
+#[test]
+fn of_what_cannot_be_opened_the_subject_says_where_it_is_from() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = ["a", "b"].map(|name| {
+        let path = dir.path().join(name);
+        nowserving_protocol::keys::ClusterKey::generate(&path).unwrap();
+        let key = nowserving_protocol::keys::ClusterKey::load(&path).unwrap();
+        key.frame_key()
+    });
+    let open = |cluster: &str, from, key: &FrameKey| {
+        let incoming = Incoming {
+            cluster: cluster.into(),
+            from,
+            sealed: frame::seal(key, &frame()).into(),
+        };
+        open(incoming, &keys[0], &origin())
+    };
+    assert_eq!(open("c", Some(2), &keys[0]).unwrap(), frame());
+    assert_eq!(open("c", None, &keys[0]).unwrap(), frame());
+    for (cluster, key, named) in [
+        ("c", &keys[1], "node 2 fail authentication"),
+        ("d", &keys[0], "of cluster \"d\""),
+        ("d", &keys[1], "of cluster \"d\""),
+    ] {
+        let Err(NotOurs::Refused(refused)) = open(cluster, Some(2), key) else {
+            panic!("{named}: opened or dropped");
+        };
+        assert_eq!((refused.from, refused.word.start), (2, None));
+        assert!(reason(&refused).contains(named), "{}", reason(&refused));
+        let dropped = open(cluster, None, key);
+        assert!(matches!(dropped, Err(NotOurs::Dropped(_))));
+    }
+}
+
+#[test]
+fn frames_of_strangers_replays_and_wiped_disks_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut known = KnownPeers::open(dir.path()).unwrap();
+    let mut refused = |frame: Frame| {
+        check(frame, &origin(), &[2, 3], &mut known)
+            .err()
+            .map(|e| e.to_string())
+            .unwrap_or_default()
+    };
+    assert_eq!(refused(frame()), "");
+    assert!(refused(frame()).contains("double"));
+    assert_eq!(refused(Frame { seq: 2, ..frame() }), "");
+    assert!(
+        refused(Frame {
+            cluster: "d".into(),
+            seq: 3,
+            ..frame()
+        })
+        .contains("cluster")
+    );
+    assert!(
+        refused(Frame {
+            from: 9,
+            seq: 3,
+            ..frame()
+        })
+        .contains("no member")
+    );
+    assert!(
+        refused(Frame {
+            to: 3,
+            seq: 3,
+            ..frame()
+        })
+        .contains("meant for")
+    );
+    assert!(
+        refused(Frame {
+            disk_id: 21,
+            seq: 3,
+            ..frame()
+        })
+        .contains("another disk")
+    );
+    // A restart of the process begins a new sequence.
+    assert_eq!(
+        refused(Frame {
+            boots: 6,
+            starts: vec![26, 25],
+            ..frame()
+        }),
+        ""
+    );
+    let message = raft::eraftpb::Message {
+        from: 3,
+        ..Default::default()
+    };
+    let forged = ShardMessage {
+        shard: 0,
+        raft: message.write_to_bytes().unwrap().into(),
+    };
+    let frame = Frame {
+        boots: 6,
+        starts: vec![26, 25],
+        seq: 2,
+        messages: vec![forged],
+        ..frame()
+    };
+    assert!(refused(frame).contains("message of node 3"));
+}
