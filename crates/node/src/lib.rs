@@ -41,7 +41,7 @@ use crate::nats::rights::Rights;
 use crate::nats::service::Service;
 use crate::nats::stall::Stall;
 use crate::nats::stats::Stats;
-use crate::nats::{connect, probe};
+use crate::nats::{connect, neighbours, probe};
 use crate::request::{Answer, Inbound};
 use crate::shards::outbox::OutEvent;
 use crate::shards::persist::Persister;
@@ -303,7 +303,11 @@ impl Node {
         let discovery = Discovery::new(&self.config, self.origin.boots, stats);
         tokio::spawn(report(
             "discovery",
-            discovery.run(client.clone(), responder.clone(), ends.standing),
+            discovery.run(client.clone(), responder.clone(), ends.standing.clone()),
+        ));
+        tokio::spawn(report(
+            "neighbours",
+            neighbours::run(client.clone(), self.origin.clone(), ends.standing),
         ));
         tokio::spawn(responder.clone().run_events(ends.events));
         Ok(Serving {

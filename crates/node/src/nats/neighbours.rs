@@ -1,0 +1,159 @@
+//! Which other clusters serve on this NATS. It decides nothing, as anybody with rights there can
+//! answer; but it tells an operator which word of the configuration is the wrong one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_nats::Client;
+use futures::StreamExt as _;
+use serde::Deserialize;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::peers::Origin;
+use crate::contact::Standing;
+
+const SUBJECT: &str = "$SRV.INFO.nowserving";
+/// A node that has not come in touch for so long asks, and again as often.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// Soon after the start: what is wrong then is mostly the configuration.
+const FIRST: Duration = Duration::from_secs(2);
+/// Answers are awaited for this long.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Clusters that are named at most.
+const NAMED_MAX: usize = 8;
+
+#[derive(Debug, Deserialize)]
+struct Info {
+    metadata: Metadata,
+}
+
+/// What a node says of itself in discovery.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+struct Metadata {
+    cluster: String,
+    prefix: String,
+    shards: String,
+}
+
+/// Names in the log the other clusters that answer discovery: while this node is not in touch, and
+/// once when it has come in touch if one of them has its prefix. Ends with the loop.
+///
+/// # Errors
+/// The connection is closed.
+pub async fn run(
+    client: Client,
+    origin: Origin,
+    mut standing: watch::Receiver<Standing>,
+) -> anyhow::Result<()> {
+    let mut pause = FIRST;
+    loop {
+        let was_in_touch = standing.borrow_and_update().is_in_touch();
+        let changed = standing.wait_for(|it| it.is_in_touch() != was_in_touch);
+        match timeout(pause, changed).await {
+            Ok(Ok(_)) => continue,
+            Ok(Err(_)) => return Ok(()),
+            Err(_) => {}
+        }
+        let others = others(ask(&client).await?, &origin, was_in_touch);
+        if !others.is_empty() {
+            warn(&others, &origin);
+        }
+        pause = INTERVAL;
+        if was_in_touch {
+            let left = standing.wait_for(|it| !it.is_in_touch());
+            if left.await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+async fn ask(client: &Client) -> anyhow::Result<Vec<Metadata>> {
+    let inbox = client.new_inbox();
+    let mut answers = client.subscribe(inbox.clone()).await?;
+    client.publish_with_reply(SUBJECT, inbox, "".into()).await?;
+    let until = Instant::now() + PATIENCE;
+    let mut found = Vec::new();
+    while let Ok(Some(answer)) = timeout_at(until, answers.next()).await {
+        // What is not of our form is somebody else's.
+        found.extend(serde_json::from_slice(&answer.payload).map(|Info { metadata }| metadata));
+    }
+    Ok(found)
+}
+
+/// How many nodes answer for each cluster that is not ours. One that is in touch has no quarrel with
+/// those on another prefix.
+fn others(found: Vec<Metadata>, origin: &Origin, in_touch: bool) -> BTreeMap<Metadata, usize> {
+    let mut others = BTreeMap::new();
+    for it in found {
+        let differs = it.cluster != origin.cluster
+            || it.prefix != origin.prefix
+            || it.shards != origin.shards.to_string();
+        if differs && (it.prefix == origin.prefix || !in_touch) {
+            *others.entry(it).or_default() += 1;
+        }
+    }
+    others
+}
+
+fn warn(others: &BTreeMap<Metadata, usize>, origin: &Origin) {
+    let named = others.iter().take(NAMED_MAX).map(|(it, nodes)| {
+        format!(
+            "cluster {:?} with prefix {:?}, {} shards and {nodes} nodes",
+            it.cluster, it.prefix, it.shards
+        )
+    });
+    let named = named.collect::<Vec<_>>().join("; ");
+    let (cluster, prefix, shards) = (&origin.cluster, &origin.prefix, origin.shards);
+    tracing::warn!(
+        cluster,
+        prefix,
+        shards,
+        "on this NATS serve others than this node was configured for: {named}"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(cluster: &str, prefix: &str, shards: &str) -> Metadata {
+        Metadata {
+            cluster: cluster.to_owned(),
+            prefix: prefix.to_owned(),
+            shards: shards.to_owned(),
+        }
+    }
+
+    #[test]
+    fn only_what_differs_is_named_and_another_prefix_only_while_nobody_is_found() {
+        let origin = Origin {
+            cluster: "prod".into(),
+            me: 1,
+            disk_id: 1,
+            boots: 1,
+            starts: vec![1],
+            metrics_addr: String::new(),
+            shards: 16,
+            prefix: "nowserving".into(),
+            nodes: vec![1, 2, 3],
+        };
+        let test = metadata("test", "nowserving", "16");
+        let eight = metadata("prod", "nowserving", "8");
+        let elsewhere = metadata("prod", "elsewhere", "16");
+        let found = vec![
+            metadata("prod", "nowserving", "16"),
+            test.clone(),
+            eight.clone(),
+            elsewhere.clone(),
+            test.clone(),
+        ];
+        let expected = [(eight, 1), (test, 2)];
+        let expected = BTreeMap::from(expected);
+        assert_eq!(others(found.clone(), &origin, true), expected);
+        let mut all = expected;
+        all.insert(elsewhere, 1);
+        assert_eq!(others(found, &origin, false), all);
+    }
+}
