@@ -6,8 +6,6 @@ use std::process::ExitCode;
 use nowserving_client::{ApiError, Code, Error, Kind};
 use serde::Serialize;
 
-use crate::tables;
-
 /// The cluster refused.
 pub const REFUSED: u8 = 1;
 /// The command line was wrong.
@@ -165,7 +163,7 @@ pub fn error_text(error: &anyhow::Error, colour: bool) -> String {
     let retry = ours.and_then(Error::retry_after).map(|after| {
         format!(
             " (try again in {})",
-            tables::duration(after.as_millis() as u64)
+            nowserving_rehearse::duration(after.as_millis() as u64)
         )
     });
     let hint = ours.map(hint).unwrap_or_default();

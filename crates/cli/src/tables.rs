@@ -10,6 +10,7 @@ use nowserving_client::{
     BoardReply, ClusterStatus, ForecastReply, HeldBackReply, InfoReply, LineList, LineReply,
     NodeStatus, State, StatusReply,
 };
+use nowserving_rehearse::duration;
 
 pub use self::journal::journal;
 use self::settings::settings_table;
@@ -447,23 +448,6 @@ fn ranges(numbers: &[u32]) -> String {
 fn many(count: u64, what: &str) -> String {
     let s = if count == 1 { "" } else { "s" };
     format!("{count} {what}{s}")
-}
-
-/// The two largest units that matter: `1 h 30 min`, `12.5 s`, `40 ms`.
-pub fn duration(ms: u64) -> String {
-    let (seconds, minutes, hours) = (ms / 1_000, ms / 60_000, ms / 3_600_000);
-    let two = |large: u64, unit: &str, small: u64, small_unit: &str| match small {
-        0 => format!("{large} {unit}"),
-        _ => format!("{large} {unit} {small} {small_unit}"),
-    };
-    match ms {
-        0..1_000 => format!("{ms} ms"),
-        1_000..60_000 if ms % 1_000 < 100 => format!("{seconds} s"),
-        1_000..60_000 => format!("{seconds}.{} s", ms % 1_000 / 100),
-        60_000..3_600_000 => two(minutes, "min", seconds % 60, "s"),
-        3_600_000..86_400_000 => two(hours, "h", minutes % 60, "min"),
-        _ => two(hours / 24, "d", hours % 24, "h"),
-    }
 }
 
 #[cfg(test)]

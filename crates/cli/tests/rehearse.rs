@@ -51,7 +51,7 @@ fn the_summary_is_one_line_and_follows_from_the_seed() {
 }
 
 #[test]
-fn files_are_written_where_asked() {
+fn files_are_written_where_asked_and_it_says_where() {
     let dir = tempfile::tempdir().expect("a directory");
     let (csv, html) = (dir.path().join("run.csv"), dir.path().join("run.html"));
     let output = Command::new(env!("CARGO_BIN_EXE_nowserving"))
@@ -63,16 +63,42 @@ fn files_are_written_where_asked() {
         .output()
         .expect("it starts");
     assert!(output.status.success(), "{output:?}");
-    let table = std::fs::read_to_string(csv).expect("the table");
+    let table = std::fs::read_to_string(&csv).expect("the table");
     let article =
         "SN,SEED,SINCE,UNTIL,LIMIT,ITEMS,CHECKIN,ORDER,ABORTCHECKIN,ABORTQUEUE,NOENTRY,THREAD";
     assert!(table.starts_with(article), "{}", &table[..200]);
-    let page = std::fs::read_to_string(html).expect("the page");
-    assert_eq!(page.matches("<svg").count(), 5);
+    let page = std::fs::read_to_string(&html).expect("the page");
+    assert_eq!(page.matches("<figure>").count(), 6);
     let command = "nowserving rehearse --preset steady --shoppers 500 --compare naive --csv ";
-    assert!(page.contains(command), "{}", &page[..2_000]);
+    assert!(page.contains(command), "{page}");
     let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.starts_with("100 seats: "), "{shown}");
     assert!(shown.contains("the article's"), "{shown}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    for path in [csv, html] {
+        assert!(
+            told.contains(&format!("wrote {}\n", path.display())),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn durations_are_told_in_words_and_a_file_does_not_mix_with_json() {
+    let words = ["--preset", "steady", "--shoppers", "500"];
+    let shown = rehearse(&words);
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    let row = shown.lines().find(|line| line.contains("virtual time"));
+    assert!(
+        row.is_some_and(|row| row.contains(" min ") || row.contains(" h ")),
+        "{shown}"
+    );
+    let dir = tempfile::tempdir().expect("a directory");
+    let html = dir.path().join("run.html").display().to_string();
+    let output = rehearse(&[&words[..], &["--json", "--html", &html]].concat());
+    assert!(one_line(&output)["virtual_ms"].is_u64(), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains(&format!("wrote {html}\n")), "{told}");
 }
 
 #[test]
@@ -131,5 +157,6 @@ fn what_makes_no_sense_is_wrong_usage() {
     let output = rehearse(&["--shoppers", "5", "--csv", "/nowhere/at/all.csv"]);
     assert_eq!(output.status.code(), Some(1));
     let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("/nowhere/at/all.csv"), "{told}");
+    assert!(told.contains("cannot write /nowhere/at/all.csv"), "{told}");
+    assert!(!told.contains("wrote"), "{told}");
 }

@@ -39,6 +39,7 @@ pub(crate) struct Books {
     /// The newest number of each lane.
     newest: BTreeMap<u8, Token>,
     pub(crate) overtakes: u64,
+    pub(crate) held_max: u64,
     pub(crate) over_limit_max: u64,
     pub(crate) contradictions: u64,
 }
@@ -52,6 +53,7 @@ impl Books {
             in_checkout: 0,
             newest: BTreeMap::new(),
             overtakes: 0,
+            held_max: 0,
             over_limit_max: 0,
             contradictions: 0,
         }
@@ -134,6 +136,7 @@ impl Books {
 
     /// All that happens at once has happened.
     pub(crate) fn check(&mut self) {
+        self.held_max = self.held_max.max(self.held());
         self.over_limit_max = self.over_limit_max.max(self.over_limit());
     }
 

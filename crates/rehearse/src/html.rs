@@ -1,27 +1,25 @@
 //! The report as one page that needs nothing else: no script, no font, no network.
+//!
+//! Verdict first, then a figure each with what to look for, then the numbers. Its text is as wide
+//! as the screen, its pictures are drawn for a phone, its colours follow the reader's light or
+//! dark mode.
 
 use std::fmt::Write as _;
 
-use crate::plots::{self, BadPlot};
+use crate::figures::{self, ARTICLE, Figure};
+use crate::palette;
+use crate::plots::{self, BadPlot, Shape};
 use crate::report::Report;
+use crate::verdict::Tone;
 
-const HEAD: &str = "<!doctype html>
-<html lang=\"en\"><head><meta charset=\"utf-8\"><title>nowserving: a rehearsal</title>
-<style>
-body { font: 15px/1.5 sans-serif; max-width: 980px; margin: 2em auto; padding: 0 1em; color: #222 }
-table { border-collapse: collapse; margin: 1em 0 }
-td, th { padding: .15em 1em .15em 0; text-align: left; border-bottom: 1px solid #ddd }
-td:first-child { white-space: nowrap }
-pre { background: #f4f4f4; padding: .5em 1em; white-space: pre-wrap }
-svg { max-width: 100%; height: auto; margin: 1em 0 }
-</style></head><body>
-<h1>A rehearsal</h1>
-";
+const STYLE: &str = include_str!("page.css");
 
-const ARTICLE: &str = "<p>“The article” is the algorithm of the article that nowserving began \
-with, as written, on the same crowd: four numbers, where every departure, also from the middle of \
-the line, lets in the next.</p>
-";
+const ABOUT: &str = "The crowd is simulated; the line is the code that nowserving's nodes run. \
+Failing nodes, lost messages and slow servers are not part of a rehearsal.";
+
+const ABOUT_ARTICLE: &str = "The article's algorithm is the one of the article that nowserving \
+began with, as written, on the same crowd: four numbers and one lane, where every departure, also \
+from the middle of the line, lets in the next.";
 
 impl Report {
     /// The report as one self-contained HTML page with pictures. `command` is what was asked for,
@@ -30,41 +28,143 @@ impl Report {
     /// # Errors
     /// A picture could not be drawn.
     pub fn html(&self, command: &str) -> Result<String, BadPlot> {
-        let mut page = String::from(HEAD);
-        // Writing to a string can't fail.
-        let _ = writeln!(page, "<pre>{}</pre>", escaped(command));
-        let _ = writeln!(page, "<table>");
-        for (name, value) in self.config.rows() {
-            let _ = writeln!(page, "<tr><td>{name}</td><td>{}</td></tr>", escaped(&value));
+        let mut page = String::new();
+        self.write_head(&mut page);
+        self.write_verdict(&mut page);
+        page.push_str("<main>\n<div class=\"figures\">\n");
+        for figure in figures::all(self) {
+            write_figure(&mut page, &figure)?;
         }
-        let _ = writeln!(page, "</table>");
-        if self.naive.is_some() {
-            page.push_str(ARTICLE);
-        }
-        self.write_table(&mut page);
-        for picture in plots::all(self)? {
-            let _ = writeln!(page, "<div>{picture}</div>");
-        }
-        page.push_str("</body></html>\n");
+        page.push_str("</div>\n");
+        self.write_numbers(&mut page);
+        self.write_setup(&mut page, command);
+        page.push_str("</main>\n");
+        write_foot(&mut page);
         Ok(page)
     }
 
-    fn write_table(&self, page: &mut String) {
-        page.push_str("<table><tr><th></th><th>nowserving</th>");
-        if self.naive.is_some() {
-            page.push_str("<th>the article's algorithm</th>");
+    // Writing to a string can't fail.
+
+    fn write_head(&self, page: &mut String) {
+        let _ = writeln!(
+            page,
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <title>A rehearsal of {}</title>\n<style>\n{}{STYLE}</style></head><body>",
+            escaped(&self.headline()),
+            palette::css()
+        );
+    }
+
+    fn write_verdict(&self, page: &mut String) {
+        let _ = writeln!(
+            page,
+            "<header>\n<p class=\"kicker\">A rehearsal with nowserving</p>\n<h1>{}</h1>\n\
+             <ul class=\"findings\">",
+            prose(&self.headline())
+        );
+        for finding in self.findings() {
+            let (class, word) = match finding.tone {
+                Tone::Bad => ("bad", "Failed: "),
+                Tone::Caution => ("caution", "Note: "),
+                Tone::Good => ("good", ""),
+                Tone::Compared => ("compared", ""),
+            };
+            let text = prose(&finding.text);
+            let _ = writeln!(page, "<li class=\"{class}\"><b>{word}</b>{text}</li>");
         }
-        page.push_str("</tr>\n");
+        page.push_str("</ul>\n</header>\n");
+    }
+
+    fn write_numbers(&self, page: &mut String) {
+        page.push_str("<h2>The numbers</h2>\n<table>\n");
         let others = self.naive.as_ref().map(|run| run.summary.rows());
+        if others.is_some() {
+            let article = escaped(ARTICLE);
+            let _ = writeln!(
+                page,
+                "<tr><th></th><th>nowserving</th><th>{article}</th></tr>"
+            );
+        }
         for (no, (name, value)) in self.real.summary.rows().into_iter().enumerate() {
-            let _ = write!(page, "<tr><td>{name}</td><td>{value}</td>");
-            if let Some((_, other)) = others.as_ref().and_then(|rows| rows.get(no)) {
-                let _ = write!(page, "<td>{other}</td>");
-            }
-            page.push_str("</tr>\n");
+            let other = others.as_ref().and_then(|rows| rows.get(no));
+            let values = [Some(&value), other.map(|(_, other)| other)];
+            write_row(page, &name, values.into_iter().flatten());
         }
         page.push_str("</table>\n");
+        if others.is_some() {
+            let _ = writeln!(page, "<p>{}</p>", escaped(ABOUT_ARTICLE));
+        }
     }
+
+    fn write_setup(&self, page: &mut String, command: &str) {
+        page.push_str("<h2>What was rehearsed</h2>\n<table>\n");
+        for (name, value) in self.config.rows() {
+            write_row(page, &name, [&value]);
+        }
+        let _ = writeln!(page, "</table>\n<pre>{}</pre>", escaped(command));
+    }
+}
+
+fn write_figure(page: &mut String, figure: &Figure) -> Result<(), BadPlot> {
+    let title = escaped(&figure.title);
+    let _ = writeln!(page, "<figure>\n<h2>{title}</h2>");
+    if !figure.marks.is_empty() {
+        let picture = plots::svg(&figure.x, &figure.y, &figure.marks)?;
+        let _ = writeln!(
+            page,
+            "<div role=\"img\" aria-label=\"{title}\">{picture}</div>\n<ul class=\"legend\">"
+        );
+        for mark in &figure.marks {
+            let shape = match mark.shape {
+                Shape::Curve => "curve",
+                Shape::Area => "area",
+                Shape::Dots => "dots",
+            };
+            let (colour, name) = (mark.colour.var(), escaped(&mark.name));
+            let _ = writeln!(
+                page,
+                "<li><i class=\"{shape}\" style=\"background:{colour}\"></i>{name}</li>"
+            );
+        }
+        page.push_str("</ul>\n");
+    }
+    let _ = writeln!(
+        page,
+        "<figcaption><p>{}</p><p><b>This run:</b> {}</p></figcaption>\n</figure>",
+        prose(&figure.look),
+        prose(&figure.run)
+    );
+    Ok(())
+}
+
+fn write_row<'a>(page: &mut String, name: &str, values: impl IntoIterator<Item = &'a String>) {
+    let _ = write!(page, "<tr><td>{}</td>", escaped(name));
+    for value in values {
+        let _ = write!(page, "<td>{}</td>", escaped(value));
+    }
+    page.push_str("</tr>\n");
+}
+
+fn write_foot(page: &mut String) {
+    let version = env!("CARGO_PKG_VERSION");
+    let _ = writeln!(
+        page,
+        "<footer>nowserving {version}. {}</footer>\n</body></html>",
+        escaped(ABOUT)
+    );
+}
+
+/// For a line of prose: a number stays with its unit.
+fn prose(text: &str) -> String {
+    let mut after_digit = false;
+    let text = escaped(text);
+    let glued = text.chars().map(|c| {
+        let glue = c == ' ' && after_digit;
+        after_digit = c.is_ascii_digit();
+        if glue { '\u{a0}' } else { c }
+    });
+    glued.collect()
 }
 
 fn escaped(text: &str) -> String {

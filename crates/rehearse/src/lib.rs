@@ -14,9 +14,11 @@ mod books;
 mod config;
 mod crowd;
 mod dice;
+mod figures;
 mod forecasts;
 mod html;
 mod naive;
+mod palette;
 mod plots;
 mod queue;
 mod real;
@@ -24,10 +26,14 @@ mod report;
 mod shopper;
 mod sim;
 mod tally;
+mod text;
+mod verdict;
 mod words;
 
 #[cfg(test)]
 mod run_tests;
+#[cfg(test)]
+mod verdict_tests;
 #[cfg(test)]
 mod wrong_tests;
 
@@ -36,6 +42,7 @@ pub use config::{
 };
 pub use plots::BadPlot;
 pub use report::{FullSummary, LaneSummary, Report, Run, SAMPLE_EVERY_MS, Summary};
+pub use text::duration;
 
 /// How far a rehearsal is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

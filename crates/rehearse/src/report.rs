@@ -12,12 +12,14 @@ use crate::queue::Pointers;
 pub const SAMPLE_EVERY_MS: u64 = 300;
 
 /// A run in numbers. Shares are in percent, rounded to two digits, and none of nothing.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// Of the seats: how many were held, over the time in which anybody waited.
     pub seat_held_percent: Option<f64>,
     /// Of the seats: how many were in checkout, over the time in which anybody waited.
     pub seat_busy_percent: Option<f64>,
+    /// The most seats ever held at once.
+    pub seats_held_max: u64,
     /// Admissions against the rules: past somebody who came before in the same lane, or past the
     /// first of another lane who, with both lanes' boosts, goes first. Must be 0.
     pub overtakes: u64,
@@ -78,7 +80,7 @@ impl Summary {
 }
 
 /// Those who asked for one lane. A queue without lanes serves them as any other.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LaneSummary {
     /// Its name.
     pub lane: String,
@@ -157,6 +159,14 @@ pub struct Run {
     pub summary: Summary,
     pub(crate) rows: Vec<Row>,
     pub(crate) visits: Vec<Visit>,
+}
+
+impl Run {
+    /// For how long more seats were held than there are, as far as the samples show.
+    pub(crate) fn over_limit_ms(&self) -> u64 {
+        let over = self.rows.iter().filter(|row| row.over_limit > 0);
+        over.count() as u64 * SAMPLE_EVERY_MS
+    }
 }
 
 /// A whole rehearsal.

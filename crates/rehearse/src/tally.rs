@@ -166,6 +166,7 @@ impl Tally {
         let summary = Summary {
             seat_held_percent: part(self.held_seat_ms, seat_ms),
             seat_busy_percent: part(self.busy_seat_ms, seat_ms),
+            seats_held_max: self.books.held_max,
             overtakes: self.books.overtakes,
             over_limit_max: self.books.over_limit_max,
             contradictions: self.books.contradictions,

@@ -4,12 +4,15 @@ use nowserving_line::{LaneSettings, Settings};
 
 use crate::config::{Arrival, Config, Crowd, Polls, Service};
 use crate::report::{LaneSummary, Summary};
+use crate::text::{count, duration, many};
 
 impl Summary {
     /// Names and values, in order, for a table.
     pub fn rows(&self) -> Vec<(String, String)> {
         let gone = self.gone.iter();
-        let gone: Vec<String> = gone.map(|(reason, n)| format!("{reason} {n}")).collect();
+        let gone: Vec<String> = gone
+            .map(|(reason, n)| format!("{reason} {}", count(*n)))
+            .collect();
         let mut rows = named([
             (
                 "seats held while anybody waits",
@@ -19,9 +22,9 @@ impl Summary {
                 "seats in checkout while anybody waits",
                 percent(self.seat_busy_percent),
             ),
-            ("overtakes against the rules", self.overtakes.to_string()),
-            ("most seats over the limit", self.over_limit_max.to_string()),
-            ("contradictions", self.contradictions.to_string()),
+            ("overtakes against the rules", count(self.overtakes)),
+            ("most seats over the limit", count(self.over_limit_max)),
+            ("contradictions", count(self.contradictions)),
             ("wait, median", wait(self.wait_p50_ms)),
             ("wait, 99 %", wait(self.wait_p99_ms)),
         ]);
@@ -35,22 +38,19 @@ impl Summary {
             ),
             (
                 "forecast within 15 % of the truth",
-                percent(self.eta_within_15_percent),
+                judged(self.eta_within_15_percent),
             ),
             (
                 "wait within the 90 % forecast",
-                percent(self.eta_p90_coverage_percent),
+                judged(self.eta_p90_coverage_percent),
             ),
-            ("completed", self.completed.to_string()),
+            ("completed", count(self.completed)),
             ("gone otherwise", gone.join(", ")),
-            ("turned away", self.turned_away.to_string()),
-            ("still in the line at the end", self.still_live.to_string()),
+            ("turned away", count(self.turned_away)),
+            ("still in the line at the end", count(self.still_live)),
             ("polls a second, mean", self.polls_per_second.to_string()),
-            (
-                "polls a second, most",
-                self.polls_per_second_max.to_string(),
-            ),
-            ("virtual time", seconds(self.virtual_ms)),
+            ("polls a second, most", count(self.polls_per_second_max)),
+            ("virtual time", duration(self.virtual_ms)),
         ]));
         rows
     }
@@ -60,10 +60,7 @@ impl LaneSummary {
     fn rows(&self) -> [(String, String); 3] {
         let lane = &self.lane;
         [
-            (
-                format!("lane {lane}: completed"),
-                self.completed.to_string(),
-            ),
+            (format!("lane {lane}: completed"), count(self.completed)),
             (format!("lane {lane}: wait, median"), wait(self.wait_p50_ms)),
             (format!("lane {lane}: wait, 99 %"), wait(self.wait_p99_ms)),
         ]
@@ -77,7 +74,11 @@ impl Config {
         let mut rows = vec![
             (
                 "crowd",
-                format!("{} shoppers, {}", crowd.shoppers, arrivals(crowd)),
+                format!(
+                    "{}, {}",
+                    many(crowd.shoppers.into(), "shopper"),
+                    arrivals(crowd)
+                ),
             ),
             ("checkout", service(crowd.service)),
             ("asking again", polls(crowd)),
@@ -90,10 +91,13 @@ impl Config {
         }
         let phase = self.settings.phase.as_str();
         rows.push(match self.open_at_ms {
-            Some(open_at_ms) => ("phase", format!("{phase}, open at {}", seconds(open_at_ms))),
+            Some(open_at_ms) => (
+                "phase",
+                format!("{phase}, open at {}", duration(open_at_ms)),
+            ),
             None => ("phase", phase.to_owned()),
         });
-        let (net_ms, until) = (self.net_delay_ms, seconds(self.until_ms));
+        let (net_ms, until) = (self.net_delay_ms, duration(self.until_ms));
         let run = format!(
             "seed {}, a message takes {net_ms} ms each way, {until} at most",
             self.seed
@@ -104,7 +108,7 @@ impl Config {
 }
 
 fn arrivals(crowd: &Crowd) -> String {
-    let within = seconds(crowd.arrival.within_ms());
+    let within = duration(crowd.arrival.within_ms());
     let early = crowd.early_percent;
     let how = match crowd.arrival {
         Arrival::Burst { waves, .. } => format!("in {waves} waves"),
@@ -116,16 +120,16 @@ fn arrivals(crowd: &Crowd) -> String {
 
 fn service(service: Service) -> String {
     match service {
-        Service::Uniform { max_ms } => format!("up to {}", seconds(max_ms)),
+        Service::Uniform { max_ms } => format!("up to {}", duration(max_ms)),
         Service::LogNormal { median_ms, sigma } => {
-            format!("log-normal, median {}, sigma {sigma}", seconds(median_ms))
+            format!("log-normal, median {}, sigma {sigma}", duration(median_ms))
         }
     }
 }
 
 fn polls(crowd: &Crowd) -> String {
     let how = match crowd.polls {
-        Polls::Random { max_ms } => format!("at random up to {} later", seconds(max_ms)),
+        Polls::Random { max_ms } => format!("at random up to {} later", duration(max_ms)),
         Polls::Told => "when told".to_owned(),
     };
     format!("{how}; {} % watch", crowd.watch_percent)
@@ -134,7 +138,7 @@ fn polls(crowd: &Crowd) -> String {
 fn going_home(crowd: &Crowd) -> String {
     let patience = crowd.patience_ms;
     let patience = patience.map_or("without end".to_owned(), |ms| {
-        format!("{} (mean)", seconds(ms))
+        format!("{} (mean)", duration(ms))
     });
     format!(
         "patience {patience}, {} % give up at a poll, {} % of both without a word; \
@@ -145,13 +149,13 @@ fn going_home(crowd: &Crowd) -> String {
 
 fn line(settings: &Settings) -> String {
     format!(
-        "{} seats, queue limit {}; recycled after {} unheard of, {} without a claim, \
+        "{}, queue limit {}; recycled after {} unheard of, {} without a claim, \
          {} in checkout without renewal",
-        settings.seats,
-        settings.queue_limit,
-        seconds(settings.waiting_idle_timeout_ms),
-        seconds(settings.claim_timeout_ms),
-        seconds(settings.checkout_timeout_ms)
+        many(settings.seats.into(), "seat"),
+        count(settings.queue_limit.into()),
+        duration(settings.waiting_idle_timeout_ms),
+        duration(settings.claim_timeout_ms),
+        duration(settings.checkout_timeout_ms)
     )
 }
 
@@ -159,7 +163,7 @@ fn lanes(lanes: &[LaneSettings], mix: &[f64]) -> String {
     let lanes = lanes.iter().enumerate().map(|(no, lane)| {
         let mut words = lane.name.to_string();
         if lane.boost_ms > 0 {
-            words += &format!(", boost {}", seconds(lane.boost_ms));
+            words += &format!(", boost {}", duration(lane.boost_ms));
         }
         if lane.absolute {
             words += ", absolute";
@@ -199,10 +203,10 @@ fn percent(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), |value| format!("{value} %"))
 }
 
-fn wait(ms: Option<u64>) -> String {
-    ms.map_or("-".to_owned(), seconds)
+fn judged(value: Option<f64>) -> String {
+    value.map_or("none judged".to_owned(), |value| format!("{value} %"))
 }
 
-fn seconds(ms: u64) -> String {
-    format!("{:.1} s", ms as f64 / 1_000.0)
+fn wait(ms: Option<u64>) -> String {
+    ms.map_or("-".to_owned(), duration)
 }

@@ -160,26 +160,108 @@ fn the_table_begins_as_the_articles_and_has_a_row_for_every_300_ms() {
     assert_eq!((last[1], last[2], last[11]), ("1001", "1000", "0"));
 }
 
-#[test]
-fn the_page_needs_nothing_else() {
-    let report = run(&with_lanes(small_poc(1)));
-    let page = report
+fn page(config: &Config) -> String {
+    let report = run(config);
+    report
         .html("nowserving rehearse '<script>' --seed 1")
-        .unwrap();
-    assert_eq!(page.matches("<svg").count(), 5);
-    assert!(!page.contains("<script") && !page.contains("<link") && !page.contains("src="));
+        .unwrap()
+}
+
+/// What stands between two texts, each time.
+fn between<'a>(text: &'a str, before: &str, after: &str) -> Vec<&'a str> {
+    let parts = text.split(before).skip(1);
+    parts.filter_map(|part| part.split(after).next()).collect()
+}
+
+#[test]
+fn the_page_needs_nothing_else_and_shows_text_as_text() {
+    let page = page(&with_lanes(small_poc(1)));
+    for outside in ["<script", "<link", "src=", "href=", "url(", "@import"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
     for words in [
-        "People waiting",
-        "Seats held",
-        "four pointers of lane normal",
         "rehearse '&lt;script&gt;' --seed 1",
-        "1000 shoppers",
+        "1,000 shoppers",
         "staff, absolute (part 0.5 of the crowd)",
-        "by lane",
-        "Forecast against truth",
-        "staff",
+        concat!("nowserving ", env!("CARGO_PKG_VERSION")),
     ] {
         assert!(page.contains(words), "{words}");
+    }
+}
+
+#[test]
+fn the_verdict_is_on_top_of_the_page_and_every_figure_has_its_caption() {
+    let mut config = with_lanes(small_poc(1));
+    config.compare_naive = true;
+    let page = page(&config);
+    let headline = between(&page, "<h1>", "</h1>")[0].replace('\u{a0}', " ");
+    assert_eq!(headline, run(&config).headline());
+    let titles = between(&page, "<figure>\n<h2>", "</h2>");
+    let expected = [
+        "People waiting",
+        "Seats",
+        "Seats too many: the article's algorithm",
+        "Mean wait, by when people came",
+        "Numbers of lane normal",
+        "Numbers of lane member",
+        "Numbers of lane staff",
+        "Forecasts against the truth",
+    ];
+    assert_eq!(titles, expected);
+    assert_eq!(page.matches("<svg").count(), expected.len());
+    assert_eq!(page.matches("<b>This run:</b>").count(), expected.len());
+    for lane in ["normal", "member", "staff"] {
+        assert!(page.contains(&format!("waiting in lane {lane}</li>")));
+        assert!(page.contains(&format!("</i>lane {lane}</li>")));
+    }
+    let excess = page.split(expected[2]).last().unwrap();
+    let (excess, _) = excess.split_once("</figure>").unwrap();
+    assert!(excess.contains("<polygon"), "it is an area");
+    assert!(excess.contains("seats too many, the article's algorithm</li>"));
+}
+
+#[test]
+fn the_page_can_be_read_on_a_phone() {
+    const PHONE: f64 = 390.0;
+    const MARGINS: f64 = 32.0;
+    let page = page(&with_lanes(small_poc(1)));
+    assert!(page.contains("<meta name=\"viewport\" content=\"width=device-width"));
+    for tag in between(&page, "<svg ", ">") {
+        assert!(!tag.contains("width=") && !tag.contains("height="), "{tag}");
+        let width = between(tag, "viewBox=\"0 0 ", " ")[0]
+            .parse::<f64>()
+            .unwrap();
+        let scale = (PHONE - MARGINS) / width;
+        let picture = between(&page, tag, "</svg>")[0];
+        let sizes = between(picture, "font-size=\"", "\"");
+        assert!(!sizes.is_empty());
+        for size in sizes {
+            assert!(size.parse::<f64>().unwrap() * scale >= 11.0, "{size}");
+        }
+    }
+    let style = between(&page, "<style>", "</style>")[0];
+    for rule in between(style, "width:", ";") {
+        assert!(!rule.contains("px"), "{rule}");
+    }
+}
+
+#[test]
+fn every_colour_has_a_dark_variant() {
+    let mut config = with_lanes(small_poc(1));
+    config.compare_naive = true;
+    let page = page(&config);
+    let style = between(&page, "<style>", "</style>")[0];
+    let dark = between(style, "@media (prefers-color-scheme:dark){", "}}")[0];
+    for name in between(&page, "var(--", ")") {
+        assert!(dark.contains(&format!("--{name}:#")), "{name}");
+    }
+    for picture in between(&page, "<svg ", "</svg>") {
+        for attribute in ["fill", "stroke"] {
+            for colour in between(picture, &format!("{attribute}=\"#"), "\"") {
+                let rule = format!("svg [{attribute}=\"#{colour}\"]");
+                assert!(style.contains(&rule), "{rule}");
+            }
+        }
     }
 }
 

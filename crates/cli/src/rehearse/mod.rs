@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use nowserving_rehearse::{BadConfig, Report, Summary};
 
-use crate::duration;
 use crate::output::{Output, WrongUsage};
 use crate::tables;
 
@@ -38,9 +37,12 @@ pub fn run(args: RehearseArgs, output: &Output) -> anyhow::Result<ExitCode> {
         write(path, &report.html(&command_line())?)?;
     }
     output.answer(&report.summary(), |_| text(&report, output))?;
-    tell_if_cut_off("", &report.real.summary, &report);
+    tell_if_cut_off("the rehearsal", &report.real.summary, &report);
     if let Some(naive) = &report.naive {
-        tell_if_cut_off("the article's: ", &naive.summary, &report);
+        tell_if_cut_off("the article's algorithm", &naive.summary, &report);
+    }
+    for path in [files.csv, files.html].into_iter().flatten() {
+        eprintln!("wrote {}", path.display());
     }
     Ok(verdict(&report.real.summary))
 }
@@ -67,14 +69,8 @@ fn quoted(word: &str) -> String {
 
 /// A summary of half a run is easily taken for one of the whole.
 fn tell_if_cut_off(whose: &str, summary: &Summary, report: &Report) {
-    let shoppers = u64::from(report.config.crowd.shoppers);
-    let to_come = shoppers - summary.entered - summary.turned_away;
-    let still_in = summary.still_live;
-    if still_in + to_come > 0 {
-        let until = duration::typed(report.config.until_ms);
-        eprintln!(
-            "{whose}ended at --until {until} with {still_in} still in the line and {to_come} yet to come"
-        );
+    if let Some(how) = report.cut_off(summary) {
+        eprintln!("{whose} {how}");
     }
 }
 
@@ -90,6 +86,7 @@ fn verdict(summary: &Summary) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// The verdict, then the table.
 fn text(report: &Report, output: &Output) -> String {
     let others = report.naive.as_ref().map(|run| run.summary.rows());
     let rows = report.real.summary.rows().into_iter().enumerate();
@@ -106,7 +103,8 @@ fn text(report: &Report, output: &Output) -> String {
     });
     let mut header = vec!["", "nowserving"];
     header.extend(others.as_ref().map(|_| "the article's"));
-    tables::plain(&header, rows.collect(), output)
+    let table = tables::plain(&header, rows.collect(), output);
+    format!("{}\n{table}", report.headline())
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {

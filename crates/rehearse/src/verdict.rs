@@ -1,0 +1,304 @@
+//! What a rehearsal comes to, in words: one sentence, then what to know before trusting it.
+
+use std::cmp::Reverse;
+
+use nowserving_line::{Phase, Reason, Settings};
+
+use crate::figures::ARTICLE;
+use crate::report::{LaneSummary, Report, Run, Summary};
+use crate::text::{count, duration, many, round_above, whole_percent};
+
+/// Seats are called idle if at least so many percent are held and not in checkout while people
+/// wait, and free if so many are not even held.
+const IDLE_PERCENT: f64 = 5.0;
+const FREE_PERCENT: f64 = 1.0;
+/// Forecasts are called off if for fewer of them the truth was within 15 %, or within the 90 %.
+const WITHIN_15_PERCENT: f64 = 50.0;
+const P90_COVERAGE_PERCENT: f64 = 85.0;
+/// Told to fewer of those who had to wait, a forecast is called rare.
+const TOLD_PERCENT: f64 = 50.0;
+
+/// How a finding is to be taken, in the order in which they are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tone {
+    /// The line broke its rules.
+    Bad,
+    /// To be known before the figures are trusted.
+    Caution,
+    Good,
+    /// Of the compared algorithm, not of the line.
+    Compared,
+}
+
+/// One sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Finding {
+    pub(crate) tone: Tone,
+    pub(crate) text: String,
+}
+
+impl Finding {
+    fn good(text: String) -> Self {
+        let tone = Tone::Good;
+        Self { tone, text }
+    }
+
+    fn caution(text: String) -> Self {
+        let tone = Tone::Caution;
+        Self { tone, text }
+    }
+}
+
+impl Report {
+    /// The verdict in one line: `80 seats: median wait 6 min 41 s, 99 % under 12 min, seats busy
+    /// 97 %`.
+    pub fn headline(&self) -> String {
+        let summary = &self.real.summary;
+        let seats = many(self.config.settings.seats.into(), "seat");
+        let busy = summary.seat_busy_percent;
+        let busy = busy.map_or(String::new(), |busy| {
+            format!(", seats busy {}", whole_percent(busy))
+        });
+        format!("{seats}: {}{busy}", waits(summary))
+    }
+
+    /// If a run ended before everybody had gone home: its summary is of a part only.
+    pub fn cut_off(&self, summary: &Summary) -> Option<String> {
+        let shoppers = u64::from(self.config.crowd.shoppers);
+        let to_come = shoppers.saturating_sub(summary.entered + summary.turned_away);
+        (summary.still_live + to_come > 0).then(|| {
+            format!(
+                "ended after {} with {} still in the line and {} yet to come",
+                duration(self.config.until_ms),
+                count(summary.still_live),
+                count(to_come)
+            )
+        })
+    }
+
+    /// What else there is to know, the gravest first.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        let summary = &self.real.summary;
+        let settings = &self.config.settings;
+        let shoppers = u64::from(self.config.crowd.shoppers);
+        let cut_off = self.cut_off(summary);
+        let never_open = settings.phase != Phase::Open && self.config.open_at_ms.is_none();
+        let cautions = [
+            cut_off.map(|how| format!("The rehearsal {how}: all figures are of that part.")),
+            never_open.then(|| {
+                format!(
+                    "The line was never open: its phase is {}.",
+                    settings.phase.as_str()
+                )
+            }),
+            never_full(settings, summary),
+            free_seats(settings, summary),
+            idle_seats(summary),
+            turned_away(shoppers, summary),
+            not_served(summary),
+            rare_forecasts(summary),
+            wrong_forecasts(summary),
+            short_forecasts(summary),
+        ];
+        let mut findings = vec![rules(settings, summary), served(shoppers, summary)];
+        if summary.lanes.len() > 1 {
+            findings.extend(summary.lanes.iter().map(of_lane));
+        }
+        findings.extend(right_forecasts(summary).map(Finding::good));
+        findings.extend(cautions.into_iter().flatten().map(Finding::caution));
+        findings.extend(self.naive.as_ref().map(compared));
+        // Stable: within a tone, in the order above.
+        findings.sort_by_key(|finding| finding.tone);
+        findings
+    }
+}
+
+fn waits(summary: &Summary) -> String {
+    let (Some(p50_ms), Some(p99_ms)) = (summary.wait_p50_ms, summary.wait_p99_ms) else {
+        return "nobody got a seat".to_owned();
+    };
+    let under = duration(round_above(p99_ms));
+    match (p50_ms, p99_ms) {
+        (_, 0) if summary.contended_ms == 0 => "nobody had to wait".to_owned(),
+        (_, 0) => "99 % got a seat at once".to_owned(),
+        (0, _) => format!("half got a seat at once, 99 % waited under {under}"),
+        _ => format!("median wait {}, 99 % under {under}", duration(p50_ms)),
+    }
+}
+
+fn rules(settings: &Settings, summary: &Summary) -> Finding {
+    if summary.is_sound() {
+        let seats = many(settings.seats.into(), "seat");
+        return Finding::good(format!(
+            "The rules held: nobody was admitted out of turn, and no more than {seats} were ever \
+             held at once."
+        ));
+    }
+    Finding {
+        tone: Tone::Bad,
+        text: format!(
+            "The line broke its rules: {} admitted out of turn, {} held beyond those there are, {}.",
+            count(summary.overtakes),
+            many(summary.over_limit_max, "seat"),
+            many(summary.contradictions, "contradiction")
+        ),
+    }
+}
+
+fn served(shoppers: u64, summary: &Summary) -> Finding {
+    let text = format!(
+        "{} of {} were served within {}.",
+        count(summary.completed),
+        many(shoppers, "shopper"),
+        duration(summary.virtual_ms)
+    );
+    match summary.completed {
+        0 => Finding::caution(text),
+        _ => Finding::good(text),
+    }
+}
+
+fn of_lane(lane: &LaneSummary) -> Finding {
+    let (name, served) = (&lane.lane, count(lane.completed));
+    let (Some(p50_ms), Some(p99_ms)) = (lane.wait_p50_ms, lane.wait_p99_ms) else {
+        return Finding::caution(format!("Lane {name}: nobody was admitted."));
+    };
+    let (median, under) = (duration(p50_ms), duration(round_above(p99_ms)));
+    Finding::good(format!(
+        "Lane {name}: {served} served, median wait {median}, 99 % under {under}."
+    ))
+}
+
+fn never_full(settings: &Settings, summary: &Summary) -> Option<String> {
+    let seats = u64::from(settings.seats);
+    (summary.seats_held_max < seats).then(|| {
+        format!(
+            "The seats were never all taken: at most {} of {} were held at once.",
+            count(summary.seats_held_max),
+            count(seats)
+        )
+    })
+}
+
+fn free_seats(settings: &Settings, summary: &Summary) -> Option<String> {
+    let free = 100.0 - summary.seat_held_percent?;
+    let why = match (settings.admission_rate, settings.quota) {
+        (Some(_), Some(_)) => "the admission rate or the quota",
+        (Some(_), None) => "the admission rate",
+        (None, Some(_)) => "the quota",
+        (None, None) => "the line",
+    };
+    (free >= FREE_PERCENT).then(|| {
+        format!(
+            "While people waited, {} of the seats were free: {why} let nobody in sooner.",
+            whole_percent(free)
+        )
+    })
+}
+
+fn idle_seats(summary: &Summary) -> Option<String> {
+    let idle = summary.seat_held_percent? - summary.seat_busy_percent?;
+    (idle >= IDLE_PERCENT).then(|| {
+        format!(
+            "While people waited, {} of the seats were held and not in checkout: their holders \
+             learned of it late, or never came. Shoppers who watch the line, or ask again when \
+             told to, come sooner.",
+            whole_percent(idle)
+        )
+    })
+}
+
+fn turned_away(shoppers: u64, summary: &Summary) -> Option<String> {
+    (summary.turned_away > 0).then(|| {
+        format!(
+            "{} of {} were turned away without a number: the queue was full, sold out or closed.",
+            count(summary.turned_away),
+            many(shoppers, "shopper")
+        )
+    })
+}
+
+fn not_served(summary: &Summary) -> Option<String> {
+    let all: u64 = summary.gone.values().sum();
+    let mut gone: Vec<(&String, &u64)> = summary.gone.iter().collect();
+    gone.sort_by_key(|(_, people)| Reverse(**people));
+    let reasons = gone.into_iter().map(|(reason, people)| {
+        let words = match Reason::parse(reason) {
+            Some(Reason::Left) => "gave up",
+            Some(Reason::Idle) => "vanished while they waited",
+            Some(Reason::NoShow) => "did not come when called",
+            Some(Reason::CheckoutExpired) => "vanished from checkout",
+            Some(Reason::SoldOut) => "found it sold out",
+            _ => reason.as_str(),
+        };
+        format!("{} {words}", count(*people))
+    });
+    let reasons: Vec<String> = reasons.collect();
+    (all > 0).then(|| {
+        format!(
+            "{} had a number and were not served: {}.",
+            count(all),
+            reasons.join(", ")
+        )
+    })
+}
+
+fn rare_forecasts(summary: &Summary) -> Option<String> {
+    let told = summary.eta_told_percent?;
+    (told < TOLD_PERCENT).then(|| {
+        format!(
+            "Forecasts were rare: {} of those who had to wait were told one on entering.",
+            whole_percent(told)
+        )
+    })
+}
+
+fn wrong_forecasts(summary: &Summary) -> Option<String> {
+    let within = summary.eta_within_15_percent?;
+    (within < WITHIN_15_PERCENT).then(|| {
+        format!(
+            "Forecasts told on entering were off: {} were within 15 % of the true wait.",
+            whole_percent(within)
+        )
+    })
+}
+
+fn short_forecasts(summary: &Summary) -> Option<String> {
+    let coverage = summary.eta_p90_coverage_percent?;
+    (coverage < P90_COVERAGE_PERCENT).then(|| {
+        format!(
+            "The forecast that 90 of 100 should keep to was too short: {} kept to it.",
+            whole_percent(coverage)
+        )
+    })
+}
+
+fn right_forecasts(summary: &Summary) -> Option<String> {
+    let within = summary.eta_within_15_percent?;
+    (within >= WITHIN_15_PERCENT).then(|| {
+        format!(
+            "Forecasts told on entering were right: {} within 15 % of the true wait.",
+            whole_percent(within)
+        )
+    })
+}
+
+fn compared(naive: &Run) -> Finding {
+    let summary = &naive.summary;
+    let seats = match summary.over_limit_max {
+        0 => "no seat too many".to_owned(),
+        most => format!(
+            "up to {} too many, over the limit for {}",
+            many(most, "seat"),
+            duration(naive.over_limit_ms())
+        ),
+    };
+    Finding {
+        tone: Tone::Compared,
+        text: format!(
+            "For comparison, {ARTICLE} on the same crowd: {seats}; {}, {} served.",
+            waits(summary),
+            count(summary.completed)
+        ),
+    }
+}
