@@ -121,6 +121,25 @@ pub enum Command {
     Leash(LeashArgs),
 }
 
+impl Command {
+    /// The line that it is about, if there has to be one.
+    pub fn line(&self) -> Option<&str> {
+        match self {
+            Command::Line(command) => command.line(),
+            Command::Watch(args) => Some(&args.line),
+            Command::Enter(args) => Some(&args.line),
+            Command::Find(args) => Some(&args.line),
+            Command::Status(args) => Some(&args.token.line),
+            Command::Claim(args) => Some(&args.token.line),
+            Command::Renew(args) => Some(&args.token.line),
+            Command::Complete(args) => Some(&args.token.line),
+            Command::Leave(args) => Some(&args.token.line),
+            Command::Info(args) => Some(&args.line),
+            _ => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

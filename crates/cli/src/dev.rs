@@ -4,16 +4,24 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 
 use crate::embedded::tail::Tail;
-use crate::embedded::{Cluster, DataDir, Interrupts, NODES};
+use crate::embedded::{Cluster, DataDir, Interrupts, NODES, last_lines};
+
+/// A node that dies at every start must not keep the machine busy.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs a three-node cluster with its own nats-server on this machine until interrupted.
 ///
 /// On stdout: one line `node N pid P` for each node, then, when every shard has a leader,
-/// `ready nats://127.0.0.1:PORT`. Logs go to stderr and to DATA_DIR/logs.
+/// `ready nats://127.0.0.1:PORT`. The nodes' logs go to stderr and to DATA_DIR/logs, without
+/// elections and connections (for those: RUST_LOG=info); nats-server's log is only there.
+///
+/// A node that dies is reported with the command that starts it again; with --restart it is started
+/// again after a second, and has another line `node N pid P`.
 #[derive(Debug, clap::Args)]
 pub struct DevArgs {
     /// Port of 127.0.0.1 on which the private nats-server listens.
@@ -23,6 +31,9 @@ pub struct DevArgs {
     /// with what is there.
     #[arg(long, default_value = "nowserving-data")]
     data_dir: PathBuf,
+    /// Starts nodes that die again, by themselves, after a second each time.
+    #[arg(long)]
+    restart: bool,
 }
 
 /// Runs until a signal ends it (exit code 0) or nats-server dies (1).
@@ -34,18 +45,19 @@ pub async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let dir = DataDir::open(&args.data_dir)?;
     let mut messages = Messages::open(&dir.log("dev"))?;
     let tail = start_tail(&dir)?;
-    let outcome = live(args.nats_port, dir, &mut messages, &mut interrupts).await;
+    let outcome = live(&args, dir, &tail, &mut messages, &mut interrupts).await;
     tail.finish();
     outcome
 }
 
 async fn live(
-    nats_port: u16,
+    args: &DevArgs,
     dir: DataDir,
+    tail: &Tail,
     messages: &mut Messages,
     interrupts: &mut Interrupts,
 ) -> anyhow::Result<ExitCode> {
-    let start = Cluster::start(dir, "dev", Some(nats_port));
+    let start = Cluster::start(dir, "dev", Some(args.nats_port));
     let mut cluster = tokio::select! {
         cluster = start => cluster?,
         // What was started so far is killed when the unfinished start is dropped.
@@ -55,7 +67,7 @@ async fn live(
         }
     };
     let ending = tokio::select! {
-        ending = serve(&mut cluster, messages) => ending,
+        ending = serve(&mut cluster, args.restart, tail, messages) => ending,
         signal = interrupts.next() => Ok(signal),
     };
     if let Ok(signal) = &ending {
@@ -73,8 +85,14 @@ async fn live(
     ending.map(|_| ExitCode::SUCCESS)
 }
 
-/// Announces the cluster, then reports each node that ends. Returns only with an error.
-async fn serve(cluster: &mut Cluster, messages: &mut Messages) -> anyhow::Result<&'static str> {
+/// Announces the cluster, then reports each node that ends, or starts it again. Returns only with an
+/// error.
+async fn serve(
+    cluster: &mut Cluster,
+    restart: bool,
+    tail: &Tail,
+    messages: &mut Messages,
+) -> anyhow::Result<&'static str> {
     for (id, pid, metrics) in cluster.nodes() {
         announce(&format!("node {id} pid {pid}"))?;
         messages.say(&format!("node {id}: metrics at http://{metrics}/metrics"));
@@ -82,13 +100,26 @@ async fn serve(cluster: &mut Cluster, messages: &mut Messages) -> anyhow::Result
     cluster
         .wait_ready(&mut |waiting_for| messages.say(&waiting_for))
         .await?;
+    // What was logged until now is shown before, so that this is the last line of the start.
+    tail.catch_up().await;
     announce(&format!("ready {}", cluster.url()))?;
     loop {
         let ended = cluster.next_ended().await;
         if !cluster.nats_is_alive() {
-            anyhow::bail!("{ended}: without it the nodes cannot serve");
+            let log = cluster.dir().log("nats-server");
+            let last = last_lines(&log, 5);
+            anyhow::bail!("{ended}: without it the nodes cannot serve\n{last}");
         }
-        messages.say(&format!("{ended}; it is not started again"));
+        let Some(id) = ended.node else { continue };
+        if restart {
+            messages.say(&format!("{ended}; starting it again"));
+            tokio::time::sleep(RESTART_PAUSE).await;
+            let pid = cluster.restart(id).await?;
+            announce(&format!("node {id} pid {pid}"))?;
+        } else {
+            let command = cluster.node_command(id)?;
+            messages.say(&format!("{ended}; start it again with: {command}"));
+        }
     }
 }
 
@@ -102,9 +133,7 @@ fn announce(line: &str) -> anyhow::Result<()> {
 
 fn start_tail(dir: &DataDir) -> anyhow::Result<Tail> {
     let nodes = NODES.iter().map(|id| format!("node-{id}"));
-    let names = ["dev".to_owned(), "nats-server".to_owned()]
-        .into_iter()
-        .chain(nodes);
+    let names = std::iter::once("dev".to_owned()).chain(nodes);
     let files = names.map(|name| {
         let path = dir.log(&name);
         (name, path)

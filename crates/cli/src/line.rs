@@ -73,6 +73,20 @@ Examples:
     Delete(DeleteArgs),
 }
 
+impl LineCommand {
+    /// The line that it is about, if there has to be one.
+    pub fn line(&self) -> Option<&str> {
+        match self {
+            LineCommand::Create(_) | LineCommand::List(_) => None,
+            LineCommand::Set(args) => Some(&args.name),
+            LineCommand::Show(args) => Some(&args.name),
+            LineCommand::Move(args) => Some(&args.name),
+            LineCommand::Journal(args) => Some(args.line()),
+            LineCommand::Delete(args) => Some(&args.name),
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     /// The line's name: 1 to 64 of A-Z a-z 0-9 _ -.

@@ -10,10 +10,12 @@ mod embedded;
 mod journal;
 mod line;
 mod logs;
+mod no_such_line;
 mod node;
 mod output;
 mod rehearse;
 mod settings;
+mod shell;
 mod tables;
 mod user;
 mod watch;
@@ -22,7 +24,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, Global};
 use crate::output::Output;
 
 fn main() -> ExitCode {
@@ -47,23 +49,31 @@ fn main() -> ExitCode {
 
 async fn run(cli: Cli, output: &Output) -> anyhow::Result<ExitCode> {
     let Cli { global, command } = cli;
+    let line = command.line().map(str::to_owned);
+    match (dispatch(command, &global, output).await, line) {
+        (Err(error), Some(line)) => Err(no_such_line::explained(error, &line, &global).await),
+        (outcome, _) => outcome,
+    }
+}
+
+async fn dispatch(command: Command, global: &Global, output: &Output) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Node(args) => node::run(args, &global).await,
+        Command::Node(args) => node::run(args, global).await,
         Command::Dev(args) => dev::run(args).await,
         Command::Bench(args) => bench::run(args, output).await,
         Command::Rehearse(args) => rehearse::run(*args, output),
         Command::Demo(args) => demo::run(args, global.json).await,
-        Command::Line(command) => line::run(command, &global, output).await,
-        Command::Cluster(command) => cluster::run(command, &global, output).await,
-        Command::Watch(args) => watch::run(args, &global, output).await,
-        Command::Enter(args) => user::enter(args, &global, output).await,
-        Command::Find(args) => user::find(args, &global, output).await,
-        Command::Status(args) => user::status(args, &global, output).await,
-        Command::Claim(args) => user::claim(args, &global, output).await,
-        Command::Renew(args) => user::renew(args, &global, output).await,
-        Command::Complete(args) => user::complete(args, &global, output).await,
-        Command::Leave(args) => user::leave(args, &global, output).await,
-        Command::Info(args) => user::info(args, &global, output).await,
+        Command::Line(command) => line::run(command, global, output).await,
+        Command::Cluster(command) => cluster::run(command, global, output).await,
+        Command::Watch(args) => watch::run(args, global, output).await,
+        Command::Enter(args) => user::enter(args, global, output).await,
+        Command::Find(args) => user::find(args, global, output).await,
+        Command::Status(args) => user::status(args, global, output).await,
+        Command::Claim(args) => user::claim(args, global, output).await,
+        Command::Renew(args) => user::renew(args, global, output).await,
+        Command::Complete(args) => user::complete(args, global, output).await,
+        Command::Leave(args) => user::leave(args, global, output).await,
+        Command::Info(args) => user::info(args, global, output).await,
         Command::Leash(args) => embedded::leash::run(args),
     }
 }

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use nowserving_client::{ApiError, Code, Error, Kind};
 use serde::Serialize;
 
+use crate::no_such_line::NoSuchLine;
+
 /// The cluster refused.
 pub const REFUSED: u8 = 1;
 /// The command line was wrong.
@@ -122,26 +124,35 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     if error.is::<WrongUsage>() {
         return USAGE;
     }
-    match error.downcast_ref::<Error>().map(Error::kind) {
+    match client_error(error).map(Error::kind) {
         Some(Kind::BadArgument) => USAGE,
         Some(Kind::Refused(_) | Kind::Forbidden) | None => REFUSED,
         Some(_) => UNREACHABLE,
     }
 }
 
+/// What the cluster or its client said, if it was one of them.
+fn client_error(error: &anyhow::Error) -> Option<&Error> {
+    let named = error.downcast_ref::<NoSuchLine>().map(|named| &named.error);
+    named.or_else(|| error.downcast_ref())
+}
+
 /// The contract's error object; also for errors that no node has sent.
 pub fn error_json(error: &anyhow::Error) -> serde_json::Value {
-    let Some(error) = error.downcast_ref::<Error>() else {
+    let Some(client_error) = client_error(error) else {
         let code = match error.is::<WrongUsage>() {
             true => Code::BadRequest.as_str(),
             false => "failed",
         };
         return serde_json::json!({"error": {"code": code, "message": format!("{error:#}")}});
     };
-    let code = error.kind().code();
-    // Not `Display`: it begins with the kind, which stands in `code` already.
-    let message = format!("{}{}", error.message(), hint(error));
-    let api = match error.api() {
+    let code = client_error.kind().code();
+    let message = match error.downcast_ref::<NoSuchLine>() {
+        Some(named) => named.to_string(),
+        // Not `Display`: it begins with the kind, which stands in `code` already.
+        None => format!("{}{}", client_error.message(), hint(client_error)),
+    };
+    let api = match client_error.api() {
         Some(api) => ApiError {
             code,
             message,
@@ -159,7 +170,7 @@ pub fn error_text(error: &anyhow::Error, colour: bool) -> String {
     } else {
         "error"
     };
-    let ours = error.downcast_ref::<Error>();
+    let ours = client_error(error);
     let retry = ours.and_then(Error::retry_after).map(|after| {
         format!(
             " (try again in {})",

@@ -20,7 +20,7 @@ Examples:
   TICKET=$(nowserving enter shop-1 --key order-4711 --json | jq -r .ticket)")]
 pub struct EnterArgs {
     /// The line.
-    line: String,
+    pub line: String,
     /// Whose number it is, in your own words (a user or order id), 1 to 128 bytes.
     #[arg(long, required_unless_present = "anonymous")]
     key: Option<String>,
@@ -37,7 +37,7 @@ pub struct EnterArgs {
 #[command(after_help = "Example:\n  nowserving find shop-1 --key order-4711")]
 pub struct FindArgs {
     /// The line.
-    line: String,
+    pub line: String,
     /// The key it entered with.
     #[arg(long)]
     key: String,
@@ -51,7 +51,7 @@ Examples:
   nowserving status shop-1 $TICKET --consistency local")]
 pub struct StatusArgs {
     #[command(flatten)]
-    token: TokenArgs,
+    pub token: TokenArgs,
     /// How fresh the answer has to be. `local` does not count as being heard from.
     #[arg(long, value_enum, default_value_t)]
     consistency: Freshness,
@@ -62,7 +62,7 @@ pub struct StatusArgs {
 #[command(after_help = "Example:\n  nowserving claim shop-1 $TICKET")]
 pub struct ClaimArgs {
     #[command(flatten)]
-    token: TokenArgs,
+    pub token: TokenArgs,
 }
 
 /// Keeps a claimed seat for longer.
@@ -70,7 +70,7 @@ pub struct ClaimArgs {
 #[command(after_help = "Example:\n  nowserving renew shop-1 $TICKET --epoch 17")]
 pub struct RenewArgs {
     #[command(flatten)]
-    token: TokenArgs,
+    pub token: TokenArgs,
     /// What `claim` printed.
     #[arg(long)]
     epoch: u64,
@@ -81,7 +81,7 @@ pub struct RenewArgs {
 #[command(after_help = "Example:\n  nowserving complete shop-1 $TICKET --epoch 17")]
 pub struct CompleteArgs {
     #[command(flatten)]
-    token: TokenArgs,
+    pub token: TokenArgs,
     /// What `claim` printed; if given, it must still be the current one.
     #[arg(long)]
     epoch: Option<u64>,
@@ -92,7 +92,7 @@ pub struct CompleteArgs {
 #[command(after_help = "Example:\n  nowserving leave shop-1 $TICKET")]
 pub struct LeaveArgs {
     #[command(flatten)]
-    token: TokenArgs,
+    pub token: TokenArgs,
 }
 
 /// Shows a line's board and the settings that users may see.
@@ -100,16 +100,17 @@ pub struct LeaveArgs {
 #[command(after_help = "Example:\n  nowserving info shop-1")]
 pub struct InfoArgs {
     /// The line.
-    line: String,
+    pub line: String,
     /// How fresh the answer has to be.
     #[arg(long, value_enum, default_value_t)]
     consistency: Freshness,
 }
 
+/// A token, as users name it.
 #[derive(Debug, Args)]
-struct TokenArgs {
+pub struct TokenArgs {
     /// The line.
-    line: String,
+    pub line: String,
     /// What `enter` printed.
     // Base64url: may begin with a dash.
     #[arg(allow_hyphen_values = true)]

@@ -22,7 +22,7 @@ Examples:
   nowserving watch shop-1 --ticket $TICKET")]
 pub struct WatchArgs {
     /// The line.
-    line: String,
+    pub line: String,
     /// What `enter` printed: follow this token.
     #[arg(long)]
     ticket: Option<String>,

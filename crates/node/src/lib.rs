@@ -193,7 +193,6 @@ impl Node {
             ended = &mut loop_ended => ended,
             Some(error) = denied.recv() => return Err(error),
             () = stop => {
-                tracing::info!("stopping: handing over");
                 // The other nodes take the plain requests from here on.
                 drop(serving.stop_plain);
                 let _ = serving.plain.await;

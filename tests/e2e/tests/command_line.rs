@@ -252,6 +252,21 @@ pub async fn errors(cli: &Cli) -> Result<()> {
         refused(cli, command, code).await?;
     }
     done(cli, "line create cli-full --seats 1 --queue-limit 0").await?;
+    for command in [
+        "info cli-fulll",
+        "line show cli-fulll",
+        "find cli-fulll --key a",
+    ] {
+        let names = "there is no line cli-fulll; the nearest: cli-full";
+        eventually("the nearest lines are named", PATIENCE, async || {
+            // Which node answers may have heard of the newest line a moment later.
+            let told = refused(cli, command, "line_not_found").await?;
+            let message = told["message"].as_str().context("message")?;
+            ensure!(message.starts_with(names), "{told}");
+            Ok(Some(()))
+        })
+        .await?;
+    }
     refused(
         cli,
         "line create cli-full --seats 1 --queue-limit 0",

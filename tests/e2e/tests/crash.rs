@@ -308,9 +308,7 @@ pub async fn graceful_stop(cluster: &mut Cluster) -> Result<()> {
     );
     // It did not just go and leave the others to miss it.
     let log = cluster.process(leader)?.printed()?;
-    let (_, last) = log
-        .split_once("stopping: handing over")
-        .context(log.clone())?;
+    let (_, last) = log.split_once("stopping").context(log.clone())?;
     ensure!(last.contains("handing over shard="), "gone without: {last}");
     cluster.start_node(leader).await?;
     cluster.wait_ready().await

@@ -1,11 +1,12 @@
 //! `nowserving dev`: the cluster for those who develop against it.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use nowserving_e2e::{Api, eventually, free_port, leashed, number, program};
+use nowserving_e2e::{Api, Process, eventually, free_port, leashed, number, program};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -21,21 +22,25 @@ pub async fn dev_runs_a_cluster() -> Result<()> {
     let data = folder.path().join("made/if/need/be");
     let port = free_port()?;
 
-    let mut dev = Dev::start(port, &data, folder.path()).await?;
+    let mut dev = Dev::start(port, &data, folder.path(), &[]).await?;
     let ticket = use_it(&dev).await.with_context(|| dev.stderr())?;
-    lose_a_node(&dev).await.with_context(|| dev.stderr())?;
+    lose_a_node(&dev, folder.path())
+        .await
+        .with_context(|| dev.stderr())?;
     busy(port, &data, folder.path()).await?;
     dev.interrupt().await.with_context(|| dev.stderr())?;
 
     // It comes back from its data, the lost node too.
-    let mut dev = Dev::start(port, &data, folder.path()).await?;
+    let mut dev = Dev::start(port, &data, folder.path(), &["--restart"]).await?;
     let api = dev.api().await?;
     let status = api.status(LINE, &ticket).await?;
     ensure!(
         status["state"] == "in_checkout" && status["token"] == 1,
         "{status}"
     );
-    dev.kill().await.with_context(|| dev.stderr())
+    dev.restarts_a_node().await.with_context(|| dev.stderr())?;
+    dev.kill().await.with_context(|| dev.stderr())?;
+    ready_is_the_last_line(port, &data, folder.path()).await
 }
 
 async fn use_it(dev: &Dev) -> Result<serde_json::Value> {
@@ -50,25 +55,96 @@ async fn use_it(dev: &Dev) -> Result<serde_json::Value> {
     Ok(entered["ticket"].clone())
 }
 
-/// It says so, does not start it again, and goes on with two.
-async fn lose_a_node(dev: &Dev) -> Result<()> {
+/// It says so, does not start it again, and goes on with two; the command that it names does.
+async fn lose_a_node(dev: &Dev, folder: &Path) -> Result<()> {
     let (id, pid) = dev.nodes[1];
     kill_process(pid, Signal::KILL)?;
-    eventually(
-        "dev says that a node died",
+    let said = format!("node {id} (pid {}) ", pid.as_raw_nonzero());
+    let command = eventually(
+        "dev says that a node died, and how to start it",
         Duration::from_secs(5),
         async || {
             let words = dev.stderr();
-            let said = |line: &str| {
-                line.contains(&format!("node {id}"))
-                    && line.contains(&pid.as_raw_nonzero().to_string())
-            };
-            Ok((words.lines().any(said) && !is_alive(pid)).then_some(()))
+            let line = words.lines().find(|line| line.contains(&said));
+            let command = line.and_then(|line| line.split_once("; start it again with: "));
+            Ok(command.map(|(_, command)| command.to_owned()))
         },
     )
     .await?;
+    ensure!(!is_alive(pid));
     let api = dev.api().await?;
     ensure!(api.enter(LINE, "b").await?["token"] == 2);
+    // It seems alive for a while after its death.
+    alive(&api, 2).await?;
+    // `exec`: the leash is on the process itself.
+    let command = format!("exec {command}");
+    let shell = OsStr::new("/bin/sh");
+    let log = folder.join("by-hand.log");
+    let mut node = Process::start("node by hand", shell, ["-c", &command], &log).await?;
+    alive(&api, 3).await.with_context(|| node.tail(10))?;
+    ensure!(node.stop(STOP).await?.success());
+    Ok(())
+}
+
+/// Waits until so many nodes are alive, as the others see them.
+async fn alive(api: &Api, count: usize) -> Result<()> {
+    eventually(&format!("{count} nodes are alive"), START, async || {
+        let status = api.cluster("status", json!({})).await?;
+        let nodes = status["nodes"].as_array().context("nodes")?;
+        let alive = nodes.iter().filter(|node| node["alive"] == true);
+        ensure!(alive.count() == count, "{status}");
+        Ok(Some(()))
+    })
+    .await
+}
+
+/// What follows the start (shards that move to where they belong) is not told.
+async fn ready_is_the_last_line(port: u16, data: &Path, folder: &Path) -> Result<()> {
+    let log = folder.join("screen");
+    let (port, url) = (port.to_string(), format!("nats://127.0.0.1:{port}"));
+    let own = program().await?;
+    let mut command: Vec<&OsStr> = ["dev", "--nats-port", &port, "--data-dir"]
+        .map(OsStr::new)
+        .into();
+    command.push(data.as_os_str());
+    let mut dev = Process::start("dev", own.as_os_str(), command, &log).await?;
+    let ready = format!("ready {url}\n");
+    eventually("dev is ready", START, async || {
+        Ok(dev.printed()?.contains(&ready).then_some(()))
+    })
+    .await?;
+    let api = Api::new(async_nats::connect(&url).await?);
+    eventually("shards are spread evenly", START, async || {
+        let status = api.cluster("status", json!({})).await?;
+        let nodes = status["nodes"].as_array().context("nodes")?;
+        ensure!(
+            nodes.iter().all(|node| node["leads"].as_u64() >= Some(5)),
+            "{status}"
+        );
+        Ok(Some(()))
+    })
+    .await?;
+    let screen = dev.printed()?;
+    let (start, after) = screen.split_once(&ready).context("ready")?;
+    for word in [
+        "leading",
+        "handing over",
+        "connected",
+        "shards have a leader",
+    ] {
+        ensure!(!start.contains(word), "{word}: {screen}");
+    }
+    // Of what goes wrong, a busy machine may have something to say.
+    ensure!(
+        after.lines().all(|line| line.contains(" WARN ")),
+        "{screen}"
+    );
+    ensure!(dev.stop(STOP).await?.success(), "{}", dev.tail(20));
+    ensure!(
+        !dev.printed()?.contains("handing over"),
+        "{}",
+        dev.printed()?
+    );
     Ok(())
 }
 
@@ -109,7 +185,7 @@ struct Dev {
 }
 
 impl Dev {
-    async fn start(port: u16, data: &Path, folder: &Path) -> Result<Dev> {
+    async fn start(port: u16, data: &Path, folder: &Path, more: &[&str]) -> Result<Dev> {
         let log = folder.join("dev.stderr");
         let mut command = leashed(program().await?.as_os_str()).await?;
         command
@@ -117,7 +193,8 @@ impl Dev {
             .arg("--nats-port")
             .arg(port.to_string())
             .arg("--data-dir")
-            .arg(data);
+            .arg(data)
+            .args(more);
         command
             .stdout(Stdio::piped())
             .stderr(std::fs::File::create(&log)?);
@@ -162,6 +239,22 @@ impl Dev {
 
     async fn api(&self) -> Result<Api> {
         Ok(Api::new(async_nats::connect(&self.url).await?))
+    }
+
+    /// With `--restart` a node that was killed comes back.
+    async fn restarts_a_node(&mut self) -> Result<()> {
+        let (id, pid) = self.nodes[2];
+        kill_process(pid, Signal::KILL)?;
+        let line = tokio::time::timeout(START, self.out.next_line()).await;
+        let line = line
+            .context("not started again")??
+            .context("dev has ended")?;
+        let again = line.strip_prefix(&format!("node {id} pid "));
+        let again = again.with_context(|| format!("on stdout: {line:?}"))?;
+        self.nodes[2].1 = Pid::from_raw(again.parse()?).context("pid 0")?;
+        let again = self.nodes[2].1;
+        ensure!(again != pid && is_alive(again), "{line}");
+        Ok(())
     }
 
     fn stderr(&self) -> String {

@@ -17,6 +17,8 @@ use tokio::sync::{mpsc, watch};
 pub struct Ended {
     /// What the child was started as: `node 1`, `nats-server`.
     pub name: String,
+    /// Which node it was, if it was one.
+    pub node: Option<u64>,
     /// Its process id while it lived.
     pub pid: u32,
     /// How it ended.
@@ -25,7 +27,9 @@ pub struct Ended {
 
 impl std::fmt::Display for Ended {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Ended { name, pid, status } = self;
+        let Ended {
+            name, pid, status, ..
+        } = self;
         match (status.code(), status.signal()) {
             (Some(code), _) => write!(f, "{name} (pid {pid}) ended with exit code {code}"),
             (None, Some(signal)) => write!(f, "{name} (pid {pid}) was ended by signal {signal}"),
@@ -56,6 +60,7 @@ impl Child {
     /// The log cannot be opened or the process not started.
     pub async fn start(
         name: String,
+        node: Option<u64>,
         mut command: Command,
         log: &Path,
         ended: mpsc::Sender<Ended>,
@@ -89,6 +94,7 @@ impl Child {
                 // Full means that nobody reads: then nobody wants to know.
                 let _ = ended.try_send(Ended {
                     name: thread_name,
+                    node,
                     pid,
                     status,
                 });
@@ -195,7 +201,7 @@ mod tests {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]);
         let log = dir.path().join("log");
-        let child = Child::start("shell".to_owned(), command, &log, tx)
+        let child = Child::start("shell".to_owned(), None, command, &log, tx)
             .await
             .unwrap();
         (child, rx, dir)
@@ -243,7 +249,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (tx, _rx) = mpsc::channel(4);
         let command = Command::new("/nonexistent/program");
-        let error = Child::start("ghost".to_owned(), command, &dir.path().join("log"), tx).await;
+        let log = dir.path().join("log");
+        let error = Child::start("ghost".to_owned(), None, command, &log, tx).await;
         assert!(format!("{:#}", error.unwrap_err()).contains("cannot start ghost"));
     }
 }

@@ -18,9 +18,14 @@ use tokio::sync::mpsc;
 
 use child::Child;
 pub use child::Ended;
-pub use data_dir::DataDir;
+pub use data_dir::{DataDir, last_lines};
 use nats::Nats;
 
+use crate::shell;
+
+/// What nodes log if `RUST_LOG` does not say: neither elections and hand-overs nor connections.
+const NODE_LOGS: &str = "warn,async_nats=off,nowserving=info,nowserving_node=info,nowserving_log=info,\
+    nowserving_node::shards=warn,nowserving_node::nats=warn";
 /// The nodes of an embedded cluster.
 pub const NODES: [u64; 3] = [1, 2, 3];
 const SHARDS: u32 = 16;
@@ -80,17 +85,17 @@ impl Cluster {
         ready::wait(self, progress).await
     }
 
-    /// Starts node `id` again after it has ended, on the data it had.
+    /// Starts node `id` again after it has ended, on the data it had; returns its process id.
     ///
     /// # Errors
     /// There is no such node, it still runs, or it cannot be started.
-    pub async fn restart(&mut self, id: u64) -> anyhow::Result<()> {
+    pub async fn restart(&mut self, id: u64) -> anyhow::Result<u32> {
         let at = position(id)?;
         if self.nodes[at].is_alive() {
             bail!("node {id} still runs");
         }
         self.nodes[at] = self.start_node(id).await?;
-        Ok(())
+        Ok(self.nodes[at].pid())
     }
 
     /// Kills node `id` (kill -9): see [`Child::kill`] for what the returned moment means.
@@ -165,6 +170,9 @@ impl Cluster {
         let own = std::env::current_exe().context("where is this program?")?;
         let mut command = leash::command(&own)?;
         command.args(self.node_arguments(id)?);
+        if std::env::var_os("RUST_LOG").is_none() {
+            command.env("RUST_LOG", NODE_LOGS);
+        }
         // What the user's shell sets for nodes of another cluster is not meant for these.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("NOWSERVING_") {
@@ -172,7 +180,20 @@ impl Cluster {
             }
         }
         let log = self.dir.log(&format!("node-{id}"));
-        Child::start(format!("node {id}"), command, &log, self.ended_tx.clone()).await
+        let ended = self.ended_tx.clone();
+        Child::start(format!("node {id}"), Some(id), command, &log, ended).await
+    }
+
+    /// The command that starts node `id` by hand, in any directory and shell.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub fn node_command(&self, id: u64) -> anyhow::Result<String> {
+        let own = std::env::current_exe().context("where is this program?")?;
+        let arguments = self.node_arguments(id)?;
+        let words = std::iter::once(own.into_os_string()).chain(arguments);
+        let words = words.map(|word| shell::quoted(&word.to_string_lossy()));
+        Ok(words.collect::<Vec<_>>().join(" "))
     }
 
     fn node_arguments(&self, id: u64) -> anyhow::Result<Vec<OsString>> {

@@ -96,7 +96,7 @@ impl Nats {
         command.arg("-c").arg(&config);
         command.arg("--ports_file_dir").arg(&ports_dir);
         let log = dir.log("nats-server");
-        let child = Child::start("nats-server".to_owned(), command, &log, ended).await?;
+        let child = Child::start("nats-server".to_owned(), None, command, &log, ended).await?;
         let url = wait_until_up(&child, &ports_dir, &log).await?;
         Ok(Nats { child, url })
     }

@@ -14,6 +14,8 @@ use super::{Cluster, NODES, node_logs};
 const DEADLINE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(2);
+/// A start takes a second or two; what it waits for is told only if it takes longer.
+const QUIET_FOR: Duration = Duration::from_secs(3);
 
 /// Waits until every shard is led and its leader answers a read confirmed by a quorum: a leader
 /// that is merely believed in could still turn the first request away.
@@ -27,17 +29,20 @@ pub(super) async fn wait(
         subjects: Subjects::default(),
         lines: Vec::new(),
     };
-    let deadline = Instant::now() + DEADLINE;
+    let begun = Instant::now();
+    let deadline = begun + DEADLINE;
     let mut said = String::new();
     loop {
         let missing = match probe.missing().await {
             Ok(None) => return Ok(()),
             Ok(Some(missing)) => missing,
             Err(error) if is_unheard(&error) => "waiting for nodes".to_owned(),
-            Err(error) => format!("no node answers yet ({error:#})"),
+            Err(error) => format!("no node answers yet ({error})"),
         };
         if missing != said {
-            progress(missing.clone());
+            if begun.elapsed() >= QUIET_FOR {
+                progress(missing.clone());
+            }
             said = missing;
         }
         if !cluster.nats_is_alive() {

@@ -8,17 +8,19 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const INTERVAL: Duration = Duration::from_millis(50);
-/// At the end, how long a stderr that takes nothing is waited for.
+/// How long a stderr that takes nothing is waited for.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// The copying thread.
 #[derive(Debug)]
 pub struct Tail {
     ending: Arc<AtomicBool>,
+    /// How often all files were copied as far as they went.
+    rounds: Arc<AtomicU64>,
     thread: std::thread::JoinHandle<()>,
 }
 
@@ -30,6 +32,8 @@ impl Tail {
     pub fn start(files: Vec<(String, PathBuf)>) -> std::io::Result<Tail> {
         let ending = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&ending);
+        let rounds = Arc::new(AtomicU64::new(0));
+        let done = Arc::clone(&rounds);
         let thread = std::thread::Builder::new()
             .name("logs".to_owned())
             .spawn(move || {
@@ -40,13 +44,28 @@ impl Tail {
                     for file in &mut files {
                         file.copy();
                     }
+                    done.fetch_add(1, Ordering::Release);
                     if last {
                         return;
                     }
                     std::thread::sleep(INTERVAL);
                 }
             })?;
-        Ok(Tail { ending, thread })
+        Ok(Tail {
+            ending,
+            rounds,
+            thread,
+        })
+    }
+
+    /// Returns once all that was written before the call is copied, or stderr takes nothing.
+    pub async fn catch_up(&self) {
+        // The round under way may have passed a file already; the one after it has not begun.
+        let enough = self.rounds.load(Ordering::Acquire) + 2;
+        let deadline = Instant::now() + LAST_WORDS;
+        while self.rounds.load(Ordering::Acquire) < enough && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// Copies what is left, then ends.

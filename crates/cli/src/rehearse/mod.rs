@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use nowserving_rehearse::{BadConfig, Report, Summary};
 
 use crate::output::{Output, WrongUsage};
-use crate::tables;
+use crate::{shell, tables};
 
 pub use args::RehearseArgs;
 use progress::Progress;
@@ -50,21 +50,11 @@ pub fn run(args: RehearseArgs, output: &Output) -> anyhow::Result<ExitCode> {
 /// The command as it was typed, but for the path of the program.
 fn command_line() -> String {
     let words = std::env::args_os().skip(1);
-    let words = words.map(|word| quoted(&word.to_string_lossy()));
+    let words = words.map(|word| shell::quoted(&word.to_string_lossy()));
     let words: Vec<String> = std::iter::once("nowserving".to_owned())
         .chain(words)
         .collect();
     words.join(" ")
-}
-
-/// As a shell would need it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=.,:/+%@".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
 }
 
 /// A summary of half a run is easily taken for one of the whole.

@@ -7,6 +7,9 @@ use crate::clock::Micros;
 
 /// A peer not heard from for longer is taken for dead.
 pub const ALIVE_MAX: Duration = Duration::from_millis(1_500);
+/// Before a hand-over that can wait, a peer has been heard from within this time: most that have just
+/// died are not offered anything.
+pub const PRESENT_MAX: Duration = Duration::from_millis(250);
 /// A leader whose users cannot reach it for longer hands its shards over.
 pub const DEAF_MAX: Duration = Duration::from_millis(1_000);
 /// After a hand-over of a shard it is left alone for this long, so that two nodes which see
@@ -41,6 +44,12 @@ impl Peer {
     #[must_use]
     pub fn alive(&self, now: Micros) -> bool {
         self.heard_at != 0 && now.saturating_sub(self.heard_at) < ALIVE_MAX.as_micros() as u64
+    }
+
+    /// Whether it was heard from just now.
+    #[must_use]
+    pub fn present(&self, now: Micros) -> bool {
+        self.alive(now) && now.saturating_sub(self.heard_at) < PRESENT_MAX.as_micros() as u64
     }
 }
 
@@ -99,9 +108,9 @@ impl Balance {
         let target = if deaf_for > DEAF_MAX {
             self.nodes.iter().copied().find(fit)
         } else if home != self.me && fit(&home) {
-            let settled = peers
-                .get(&home)
-                .is_some_and(|peer| now.saturating_sub(peer.up_since) > self.settle_us);
+            let settled = peers.get(&home).is_some_and(|peer| {
+                peer.present(now) && now.saturating_sub(peer.up_since) > self.settle_us
+            });
             settled.then_some(home)
         } else {
             None
@@ -155,6 +164,17 @@ mod tests {
             balance.hand_over(2, NOW, SINCE, none, &young, &[2, 3]),
             None
         );
+    }
+
+    #[test]
+    fn a_shard_does_not_go_home_to_a_node_that_may_have_died() {
+        let mut balance = Balance::new(1, vec![1, 2, 3], Duration::from_secs(2));
+        let mut peers = peers(true);
+        peers.entry(2).or_default().heard_at = NOW - PRESENT_MAX.as_micros() as u64;
+        let none = Duration::ZERO;
+        let mut target = |now| balance.hand_over(1, now, SINCE, none, &peers, &[2, 3]);
+        assert_eq!(target(NOW), None);
+        assert_eq!(target(NOW - 1), Some(2));
     }
 
     #[test]

@@ -101,12 +101,14 @@ impl Shards {
         let stopping = self.stopping_since.is_some();
         // Not one that stops too: it would only pass the shard on.
         let fit = self.fit_peers(now);
+        let mut present = fit.clone();
+        present.retain(|id| self.peers.get(id).is_some_and(|peer| peer.present(now)));
         for shard in &mut self.shards {
             let Some(since) = shard.reign.as_ref().map(|reign| reign.began_at) else {
                 continue;
             };
             let target = if stopping {
-                shard.replica.most_caught_up(&fit)
+                shard.replica.most_caught_up(&present)
             } else if let Some(offered) = shard.offered_since() {
                 // Nothing came of it in time. This term has no lease any more, so nobody serves the
                 // shard: somebody must begin another.
