@@ -124,8 +124,8 @@ pub fn status(status: &StatusReply, output: &Output) -> String {
             sheet.pair(name, duration(ms));
         }
     }
-    if let Some(at_ms) = status.expires_at_ms {
-        sheet.pair("expires in", duration(at_ms.saturating_sub(status.at_ms)));
+    if let Some(ms) = status.expires_in_ms {
+        sheet.pair("expires in", duration(ms));
     }
     if let Some(reason) = &status.reason {
         sheet.pair("reason", reason);
@@ -150,11 +150,8 @@ pub fn place_line(status: &StatusReply) -> String {
     if status.call_ahead {
         text.push_str(", called ahead");
     }
-    if let Some(at_ms) = status.expires_at_ms {
-        text.push_str(&format!(
-            ", for {}",
-            duration(at_ms.saturating_sub(status.at_ms))
-        ));
+    if let Some(ms) = status.expires_in_ms {
+        text.push_str(&format!(", for {}", duration(ms)));
     }
     if let Some(reason) = &status.reason {
         text.push_str(&format!(", {reason}"));

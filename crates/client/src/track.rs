@@ -148,7 +148,7 @@ impl View {
         let stale = told.is_some_and(|told| told.version > status.version);
         let moved =
             told.is_some_and(|told| (told.token, &told.lane) != (status.token, &status.lane));
-        let news = told.is_none_or(|told| moved || shown(told) != shown(&status));
+        let news = told.is_none_or(|told| moved || is_news(told, &status));
         if stale && moved {
             return None;
         }
@@ -243,12 +243,21 @@ impl View {
     }
 }
 
-/// What makes a status news if it differs.
-fn shown(status: &StatusReply) -> impl PartialEq + use<> {
-    (
-        (status.state, status.position, status.position_capped),
-        (status.call_ahead, status.epoch, status.expires_at_ms),
-    )
+/// The same deadline is told differently by so much: the clocks of the line and of the wall are two,
+/// and the wall's of another node is another.
+const SAME_DEADLINE_MS: u64 = 1_000;
+
+/// Whether the holder has to be told of it.
+fn is_news(told: &StatusReply, status: &StatusReply) -> bool {
+    let shown = |status: &StatusReply| {
+        (
+            (status.state, status.position, status.position_capped),
+            (status.call_ahead, status.epoch),
+        )
+    };
+    let moved_by = |(old, new): (u64, u64)| old.abs_diff(new);
+    let deadlines = told.expires_at_ms.zip(status.expires_at_ms);
+    shown(told) != shown(status) || deadlines.map_or(0, moved_by) > SAME_DEADLINE_MS
 }
 
 fn up_to(most: Duration) -> Duration {

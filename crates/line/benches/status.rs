@@ -30,6 +30,7 @@ fn crowd(waiting: u64) -> (Lines, LineName, u64) {
             index,
             op_no: 0,
             now_ms: index * 10,
+            wall_ms: index * 10,
         };
         lines.apply(stamp, op, &mut Vec::new()).unwrap()
     };

@@ -3,7 +3,8 @@
 
 use crate::lane::Lane;
 use crate::{
-    Arrivals, Bucket, Forecast, JournalEntry, Line, Lines, Reason, Settings, Stage, Token, Told,
+    Arrivals, Bucket, Forecast, JournalEntry, Line, Lines, Reason, Settings, Stage, Timestamp,
+    Token, Told,
 };
 
 /// A whole shard. Take it between log entries: what is left of an entry's work limit is not in it.
@@ -41,7 +42,7 @@ pub struct LineDump {
     pub settings: Settings,
     /// The version at which they last changed.
     pub settings_version: u64,
-    /// When it was made (service clock).
+    /// When it was made (wall clock).
     pub created_at_ms: u64,
     /// Whether it is being deleted.
     pub deleting: bool,
@@ -82,8 +83,8 @@ pub struct LiveDump {
     pub token: Token,
     /// Who it is.
     pub key: Option<Box<[u8]>>,
-    /// When it entered (service clock).
-    pub entered_at_ms: u64,
+    /// When it entered.
+    pub entered: Timestamp,
     /// The line's version right after that.
     pub entered_version: u64,
     /// What it is doing.
@@ -162,7 +163,7 @@ impl Lane {
         let live = self.live.iter().map(|(token, live)| LiveDump {
             token: *token,
             key: live.key.as_deref().map(Into::into),
-            entered_at_ms: live.entered_at_ms,
+            entered: live.entered,
             entered_version: live.entered_version,
             stage: live.stage,
             moved_from: live.moved_from.to_vec(),

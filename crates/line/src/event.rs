@@ -14,7 +14,7 @@ pub enum Event {
         incarnation: u64,
         /// The line's version right after this.
         version: u64,
-        /// The service clock.
+        /// The wall clock of the leader whose log entry did it.
         at_ms: u64,
         /// The lane.
         lane: LaneName,
@@ -33,7 +33,7 @@ pub enum Event {
         incarnation: u64,
         /// The line's version right after this.
         version: u64,
-        /// The service clock.
+        /// The wall clock of the leader whose log entry did it.
         at_ms: u64,
         /// What happened.
         what: LineChange,

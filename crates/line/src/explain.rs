@@ -1,14 +1,14 @@
 //! Why was X before me?
 
 use crate::{JournalEntry, Journaled, JournaledToken, LaneName, Line, OVERTAKERS_MAX};
-use crate::{Refused, Token, TokenRef};
+use crate::{Refused, Timestamp, Token, TokenRef};
 
 /// What a line can tell about one token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
     /// Which token; what it is now, if it was moved.
     pub at: TokenRef,
-    /// When it entered (service clock); `None` once that is forgotten, and then so is the rest.
+    /// When it entered (wall clock); `None` once that is forgotten, and then so is the rest.
     pub entered_at_ms: Option<u64>,
     /// Its own entries, those of the tokens that it was among them, oldest first.
     pub entries: Vec<JournalEntry>,
@@ -31,9 +31,9 @@ pub struct Overtaker {
     pub lane: LaneName,
     /// Its number there.
     pub token: Token,
-    /// When it entered (service clock).
+    /// When it entered (wall clock).
     pub entered_at_ms: u64,
-    /// When it was admitted (service clock).
+    /// When it was admitted (wall clock).
     pub admitted_at_ms: u64,
     /// The version at which it was.
     pub version: u64,
@@ -61,7 +61,7 @@ pub enum OvertookBy {
 
 /// Somebody's time and version of entering. The version decides: all that is in one log entry has
 /// the same time.
-type Entered = (u64, u64);
+type Entered = (Timestamp, u64);
 
 impl Line {
     /// What is known about a token, from its state and the journal. Goes through the journal, which
@@ -73,7 +73,7 @@ impl Line {
         self.locate(at)?;
         let entries = self.entries_of((at.lane, at.token));
         let live = self.live(at.lane, at.token);
-        let entered = live.map(|live| (live.entered_at_ms, live.entered_version));
+        let entered = live.map(|live| (live.entered, live.entered_version));
         let entered = entered.or_else(|| entries.first().and_then(entered_of));
         let oldest = self.journal.after(0).next();
         let reaches_back = oldest
@@ -81,7 +81,7 @@ impl Line {
             .is_some_and(|(oldest, (_, version))| oldest.version <= version);
         let mut told = Explanation {
             at,
-            entered_at_ms: entered.map(|(at_ms, _)| at_ms),
+            entered_at_ms: entered.map(|(at, _)| at.wall_ms),
             entries,
             own_lane_before: 0,
             overtakers: Vec::new(),
@@ -153,7 +153,7 @@ impl Line {
         let Journaled::Token {
             lane,
             token,
-            entered_at_ms,
+            entered,
             entered_version,
             what: JournaledToken::Admitted { absolute, boost_ms },
         } = entry.what
@@ -163,11 +163,11 @@ impl Line {
         if entered_version <= mine.1 {
             return None;
         }
-        let later_ms = entered_at_ms.saturating_sub(mine.0);
+        let later_ms = entered.service_ms.saturating_sub(mine.0.service_ms);
         Some(Overtaker {
             lane: self.lanes[usize::from(lane)].name.clone(),
             token,
-            entered_at_ms,
+            entered_at_ms: entered.wall_ms,
             admitted_at_ms: entry.at_ms,
             version: entry.version,
             by: if lane == own {
@@ -206,9 +206,9 @@ fn entered_of(entry: &JournalEntry) -> Option<Entered> {
     match entry.what {
         Journaled::Configured => None,
         Journaled::Token {
-            entered_at_ms,
+            entered,
             entered_version,
             ..
-        } => Some((entered_at_ms, entered_version)),
+        } => Some((entered, entered_version)),
     }
 }

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use crate::{Reason, Token};
+use crate::{Reason, Timestamp, Token};
 
 /// One thing that happened. The line's dump has it as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalEntry {
     /// The line's version right after it: entries are in this order, and each has its own.
     pub version: u64,
-    /// When (service clock).
+    /// When (wall clock).
     pub at_ms: u64,
     /// What.
     pub what: Journaled,
@@ -26,8 +26,8 @@ pub enum Journaled {
         lane: u8,
         /// Its number.
         token: Token,
-        /// When it entered (service clock).
-        entered_at_ms: u64,
+        /// When it entered.
+        entered: Timestamp,
         /// The line's version right after that: who has the smaller one entered first.
         entered_version: u64,
         /// What happened to it.

@@ -1,7 +1,8 @@
 //! The lines of one shard as a pure state machine: `apply(stamp, op) -> reply, events`.
 //!
 //! No I/O, no clock, no randomness and no hash-order iteration: every replica that applies the same
-//! log holds the same state, down to the byte of its [`Dump`]. Time comes in with each [`Stamp`].
+//! log holds the same state, down to the byte of its [`Dump`]. Time comes in with each [`Stamp`]:
+//! the service clock, which decides, and the leader's wall clock, which is only kept to be shown.
 //! The rules are those of `docs/protocol.md`, sections 1 to 5.
 //!
 //! * [`Lines`] is the shard: all its lines and the service clock; [`Lines::apply`] is the only way
@@ -71,7 +72,7 @@ pub use journal::{JournalEntry, Journaled, JournaledToken};
 pub use line::Line;
 pub use lines::{Limits, Lines};
 pub use name::{BadName, LaneName, LineName, NAME_BYTES_MAX};
-pub use op::{Op, RecycleItem, Refused, Reply, Stamp};
+pub use op::{Op, RecycleItem, Refused, Reply, Stamp, Timestamp};
 pub use rate::{AdmissionRate, Bucket, RATE_BURST_MAX, RATE_MICRO_MAX, RATE_MICRO_MIN};
 pub use restore::BadDump;
 pub use settings::{

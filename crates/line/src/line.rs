@@ -82,7 +82,7 @@ impl Line {
         self.settings_version
     }
 
-    /// When it was made (service clock).
+    /// When it was made (wall clock).
     pub fn created_at_ms(&self) -> u64 {
         self.created_at_ms
     }
@@ -117,10 +117,12 @@ impl Line {
         let cap = self.settings.position_cap.map_or(u64::MAX, u64::from);
         let shown = position.map(|position| position.min(cap));
         let call_ahead = u64::from(self.settings.call_ahead);
-        let foreseen = place
-            .and_then(|place| self.foresee(at.lane, place.ahead + 1, place.entered_at_ms, now_ms));
+        let foreseen = place.and_then(|place| {
+            self.foresee(at.lane, place.ahead + 1, place.entered.service_ms, now_ms)
+        });
         let told = foreseen.and_then(|foreseen| foreseen.told());
-        let entered_at_ms = place.map(|place| place.entered_at_ms);
+        let entered = place.map(|place| place.entered);
+        let entered = entered.or(seated.map(|live| live.entered));
         let gone_epoch = gone.flatten().and_then(|gone| gone.epoch);
         Ok(Status {
             at,
@@ -135,12 +137,11 @@ impl Line {
             call_ahead: position.is_some_and(|position| position <= call_ahead),
             admitted_through: self.admitted_through(at.lane, lane),
             epoch: seated.and_then(Live::epoch).or(gone_epoch),
-            expires_at_ms: seated.and_then(Live::deadline_ms),
+            deadline_ms: seated.and_then(Live::deadline_ms),
             reason: gone.map(|gone| gone.map(|gone| gone.reason)),
-            entered_at_ms: entered_at_ms.or(seated.map(|live| live.entered_at_ms)),
+            entered_at_ms: entered.map(|entered| entered.wall_ms),
             poll_after_ms: poll_after_ms(&self.settings, state, position, foreseen, at.token),
             version: self.version,
-            at_ms: now_ms,
         })
     }
 
@@ -160,7 +161,7 @@ impl Line {
     }
 
     /// The pointers of every lane. Under an admission rate, how many a lane with a `queue_limit`
-    /// of its own accepts depends on `now_ms`; else it is only shown.
+    /// of its own accepts depends on `now_ms` (service clock); nothing else does.
     pub fn board(&self, now_ms: u64) -> Board {
         let lanes = self.listed();
         let lanes = lanes.map(|(id, lane, set)| self.lane_board(id, lane, set, now_ms));
@@ -168,7 +169,6 @@ impl Line {
             line: self.name.clone(),
             incarnation: self.incarnation,
             version: self.version,
-            at_ms: now_ms,
             phase: self.phase(),
             seats: self.settings.seats,
             admitted: self.admitted,

@@ -7,7 +7,8 @@ use crate::WORK_MAX;
 use crate::agenda::Agenda;
 use crate::transition::{Birth, Turn};
 use crate::{Event, GONE_KEPT, HEARD_MAX, Head, JOURNAL_KEPT, Line, LineChange, LineName};
-use crate::{NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, Refused, Reply, Settings, Stamp, Token, TokenRef};
+use crate::{NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, Refused, Reply, Settings, Stamp};
+use crate::{Timestamp, Token, TokenRef};
 
 /// Bounds that are part of the rules: every replica must have the same. Nodes use the default;
 /// tests use small ones, so that few tokens are enough to run into them.
@@ -42,6 +43,8 @@ pub struct Lines {
     pub(crate) head: Head,
     /// The entry that is being applied, and what is left of its work limit.
     entry: Option<(u64, u32)>,
+    /// The wall clock of that entry.
+    wall_ms: u64,
 }
 
 impl Lines {
@@ -67,6 +70,7 @@ impl Lines {
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refused> {
         self.head.now_ms = stamp.now_ms.min(NUMBER_MAX).max(self.head.now_ms);
+        self.wall_ms = stamp.wall_ms.min(NUMBER_MAX);
         if self.entry.is_none_or(|(index, _)| index != stamp.index) {
             self.entry = Some((stamp.index, self.limits.work_max));
         }
@@ -202,9 +206,12 @@ impl Lines {
             version_floor: self.head.version_floor,
             epoch_floor: self.head.epoch_floor,
             limits: self.limits,
+            now: Timestamp {
+                service_ms: self.head.now_ms,
+                wall_ms: self.wall_ms,
+            },
         };
-        let now_ms = self.head.now_ms;
-        let line = Line::create(name, settings, &birth, now_ms, events);
+        let line = Line::create(name, settings, &birth, events);
         let reply = Reply::Line {
             incarnation: line.incarnation,
             version: line.version,
@@ -257,6 +264,7 @@ impl Lines {
         let mut work_left = self.entry.map_or(0, |(_, left)| left);
         let mut turn = Turn {
             now_ms: self.head.now_ms,
+            wall_ms: self.wall_ms,
             work_left: &mut work_left,
             events,
         };
@@ -264,7 +272,7 @@ impl Lines {
         line.settle(&mut turn);
         let reply = answer(line, done);
         if line.deleting && line.live_count() == 0 {
-            line.line_event(LineChange::Deleted, turn.now_ms, turn.events);
+            line.line_event(LineChange::Deleted, turn.wall_ms, turn.events);
             self.head.version_floor = line.version.max(self.head.version_floor);
             self.head.epoch_floor = line.epoch.max(self.head.epoch_floor);
             self.agenda.remove(name);

@@ -22,6 +22,7 @@ impl Shop {
             index: self.index,
             op_no: 0,
             now_ms: self.index,
+            wall_ms: 0,
         };
         self.lines.apply(stamp, op, &mut self.events).unwrap();
     }

@@ -82,7 +82,7 @@ impl Line {
         let live = live.ok_or(Refused::TicketInvalid)?;
         let mut moved_from = live.moved_from.into_vec();
         moved_from.push((at.lane, at.token));
-        let entered = (live.entered_at_ms, live.entered_version);
+        let entered = (live.entered, live.entered_version);
         let live = Live {
             moved_from: moved_from.clone().into(),
             told: None,
@@ -99,7 +99,7 @@ impl Line {
         };
         self.token_event(at.lane, at.token, what, turn);
         let what = JournaledToken::Moved { to_lane: to_id, to };
-        self.journal_token((at.lane, at.token), entered, what, turn.now_ms);
+        self.journal_token((at.lane, at.token), entered, what, turn.wall_ms);
         Ok(self.token_ref(to_id, to))
     }
 }

@@ -3,7 +3,30 @@
 use crate::{BadField, LaneName, LineName, Reason, Settings, SettingsPatch, State, Status};
 use crate::{Token, TokenRef};
 
-/// Where in the log an operation stands, and the leader's reading of the service clock.
+/// A moment on both clocks. What is decided goes by the service clock alone; the wall clock is kept to be shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Timestamp {
+    /// The shard's service clock, in milliseconds.
+    pub service_ms: u64,
+    /// A leader's wall clock, in milliseconds since 1970. It may be wrong and may jump, back too.
+    pub wall_ms: u64,
+}
+
+impl Timestamp {
+    /// How long it is from here until a time of the service clock: 0 if that has come.
+    #[must_use]
+    pub fn until_ms(self, service_ms: u64) -> u64 {
+        service_ms.saturating_sub(self.service_ms)
+    }
+
+    /// What the wall clock shows then, if neither clock stands still or jumps.
+    #[must_use]
+    pub fn wall_at_ms(self, service_ms: u64) -> u64 {
+        self.wall_ms.saturating_add(self.until_ms(service_ms))
+    }
+}
+
+/// Where in the log an operation stands, and the leader's reading of the clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// The index of the log entry.
@@ -12,6 +35,9 @@ pub struct Stamp {
     pub op_no: u32,
     /// The service clock. A reading below an earlier one counts as that one.
     pub now_ms: u64,
+    /// The leader's wall clock, in milliseconds since 1970: kept to be shown, nothing is decided by
+    /// it. More than [`crate::NUMBER_MAX`] counts as that.
+    pub wall_ms: u64,
 }
 
 /// One operation, as it stands in the log.

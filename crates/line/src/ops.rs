@@ -49,9 +49,9 @@ impl Line {
             switched.then_some(LineChange::Phase { phase }),
         ];
         for what in what.into_iter().flatten() {
-            self.settings_version = self.line_event(what, turn.now_ms, turn.events);
+            self.settings_version = self.line_event(what, turn.wall_ms, turn.events);
         }
-        self.journal_entry(Journaled::Configured, turn.now_ms);
+        self.journal_entry(Journaled::Configured, turn.wall_ms);
     }
 
     pub(crate) fn delete(&mut self, force: bool, turn: &mut Turn<'_>) -> Result<(), Refused> {
@@ -83,7 +83,7 @@ impl Line {
             }
         }
         let lane = self.lane_for_newcomer(lane, turn.now_ms)?;
-        let newcomer = Live::newcomer(key, turn.now_ms, self.version.saturating_add(1));
+        let newcomer = Live::newcomer(key, turn.now(), self.version.saturating_add(1));
         let token = self.issue(lane, newcomer, turn.now_ms)?;
         // Everybody starts out waiting; who has nobody before it may get a seat at once. While a
         // job still admits those before it there are free seats, and it waits all the same.

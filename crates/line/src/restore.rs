@@ -166,7 +166,7 @@ impl Line {
         dump: LiveDump,
     ) -> Result<(), &'static str> {
         match dump.stage {
-            Stage::Waiting { .. } => lane.waiting.push(dump.token, dump.entered_at_ms),
+            Stage::Waiting { .. } => lane.waiting.push(dump.token, dump.entered),
             Stage::Admitted { .. } => self.admitted += 1,
             Stage::InCheckout { epoch, .. } => {
                 require((1..=self.epoch).contains(&epoch), "an epoch never given")?;
@@ -184,7 +184,7 @@ impl Line {
         }
         let live = Live {
             key,
-            entered_at_ms: dump.entered_at_ms,
+            entered: dump.entered,
             entered_version: dump.entered_version,
             stage: dump.stage,
             moved_from: dump.moved_from.into(),

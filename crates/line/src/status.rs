@@ -33,17 +33,15 @@ pub struct Status {
     /// The fencing number of its claim, if it ever claimed (and, once gone, that is remembered).
     pub epoch: Option<u64>,
     /// While it holds a seat: when it loses it (service clock).
-    pub expires_at_ms: Option<u64>,
+    pub deadline_ms: Option<u64>,
     /// Once gone: why; `Some(None)` when that is forgotten.
     pub reason: Option<Option<Reason>>,
-    /// While live: when it entered (service clock).
+    /// While live: when it entered (wall clock).
     pub entered_at_ms: Option<u64>,
     /// When a well-behaved client asks again.
     pub poll_after_ms: u64,
     /// The line's version.
     pub version: u64,
-    /// The service clock, as given by whoever asked.
-    pub at_ms: u64,
 }
 
 /// The pointers of every lane, as everybody may see them.
@@ -55,8 +53,6 @@ pub struct Board {
     pub incarnation: u64,
     /// Grows by one with every change of the line.
     pub version: u64,
-    /// The service clock, as given by whoever asked.
-    pub at_ms: u64,
     /// Whether it takes and admits tokens.
     pub phase: Phase,
     /// How many may hold a seat at once.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::Told;
+use crate::{Timestamp, Told};
 
 /// A number in a lane: 1, 2, 3, … without gaps, at most [`crate::NUMBER_MAX`].
 pub type Token = u64;
@@ -139,7 +139,7 @@ pub enum Stage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Live {
     pub(crate) key: Option<Arc<[u8]>>,
-    pub(crate) entered_at_ms: u64,
+    pub(crate) entered: Timestamp,
     /// The line's version right after that. Everything in a log entry has one time; by this it is
     /// known who of a crowd came first. Kept through moves.
     pub(crate) entered_version: u64,
@@ -152,12 +152,14 @@ pub struct Live {
 
 impl Live {
     /// `version` is what the line's will be once it is issued.
-    pub(crate) fn newcomer(key: Option<&[u8]>, now_ms: u64, version: u64) -> Self {
+    pub(crate) fn newcomer(key: Option<&[u8]>, now: Timestamp, version: u64) -> Self {
         Self {
             key: key.map(Into::into),
-            entered_at_ms: now_ms,
+            entered: now,
             entered_version: version,
-            stage: Stage::Waiting { seen_ms: now_ms },
+            stage: Stage::Waiting {
+                seen_ms: now.service_ms,
+            },
             moved_from: Box::default(),
             told: None,
         }
@@ -182,9 +184,9 @@ impl Live {
         self.key.as_deref()
     }
 
-    /// When it entered (service clock).
-    pub fn entered_at_ms(&self) -> u64 {
-        self.entered_at_ms
+    /// When it entered.
+    pub fn entered(&self) -> Timestamp {
+        self.entered
     }
 
     /// The tokens (lane, number) that it was before it was moved, oldest first.

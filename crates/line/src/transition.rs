@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::TokenRef;
 use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::line::Line;
@@ -10,14 +11,26 @@ use crate::{
     AdmissionRate, Bucket, Event, Forecast, JournalEntry, Journaled, JournaledToken, Limits,
     LineChange, LineName,
 };
-use crate::{Live, Reason, Refused, Settings, Stage, State, Token, TokenChange, TokenRef};
+use crate::{Live, Reason, Refused, Settings, Stage, State, Timestamp, Token, TokenChange};
 
 /// What an operation works with besides the line.
 pub(crate) struct Turn<'a> {
+    /// The service clock.
     pub(crate) now_ms: u64,
+    /// The leader's wall clock, to be shown.
+    pub(crate) wall_ms: u64,
     /// What is left of the log entry's work limit.
     pub(crate) work_left: &'a mut u32,
     pub(crate) events: &'a mut Vec<Event>,
+}
+
+impl Turn<'_> {
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp {
+            service_ms: self.now_ms,
+            wall_ms: self.wall_ms,
+        }
+    }
 }
 
 /// What a new line starts from.
@@ -26,6 +39,7 @@ pub(crate) struct Birth {
     pub(crate) version_floor: u64,
     pub(crate) epoch_floor: u64,
     pub(crate) limits: Limits,
+    pub(crate) now: Timestamp,
 }
 
 impl Line {
@@ -33,7 +47,6 @@ impl Line {
         name: &LineName,
         settings: &Settings,
         birth: &Birth,
-        now_ms: u64,
         events: &mut Vec<Event>,
     ) -> Self {
         let mut line = Self {
@@ -43,7 +56,7 @@ impl Line {
             epoch: birth.epoch_floor,
             settings: settings.clone(),
             settings_version: 0,
-            created_at_ms: now_ms,
+            created_at_ms: birth.now.wall_ms,
             deleting: false,
             lanes: Vec::new(),
             order: Vec::new(),
@@ -55,11 +68,11 @@ impl Line {
             gone_counts: [0; Reason::ALL.len()],
             admitted: 0,
             in_checkout: 0,
-            forecast: Forecast::new(now_ms),
+            forecast: Forecast::new(birth.now.service_ms),
         };
         line.order_lanes();
-        line.change_rate(None, now_ms);
-        line.settings_version = line.line_event(LineChange::Created, now_ms, events);
+        line.change_rate(None, birth.now.service_ms);
+        line.settings_version = line.line_event(LineChange::Created, birth.now.wall_ms, events);
         line
     }
 
@@ -79,7 +92,7 @@ impl Line {
         let into = into.ok_or(Refused::LineFull)?;
         let token = into.next_token;
         into.next_token += 1;
-        into.waiting.push(token, live.entered_at_ms);
+        into.waiting.push(token, live.entered);
         // A move is an operator's doing: it says nothing of how many will come.
         if live.moved_from.is_empty() {
             into.arrivals.one_more(now_ms);
@@ -113,16 +126,16 @@ impl Line {
             return false;
         };
         lane.waiting.remove(token);
-        let (mut entered, mut told) = ((0, 0), None);
+        let (mut entered, mut told) = ((Timestamp::default(), 0), None);
         if let Some(live) = lane.live.get_mut(&token) {
             live.stage = Stage::Admitted { deadline_ms };
-            entered = (live.entered_at_ms, live.entered_version);
+            entered = (live.entered, live.entered_version);
             told = live.told.take();
         }
         self.admitted += 1;
         self.forecast.seated();
         if let Some(told) = told {
-            let wait_ms = turn.now_ms.saturating_sub(entered.0);
+            let wait_ms = turn.now_ms.saturating_sub(entered.0.service_ms);
             self.forecast.judge(told, wait_ms, self.waiting());
         }
         if let (Some(rate), Some(bucket)) = (&self.settings.admission_rate, &mut self.bucket) {
@@ -130,7 +143,7 @@ impl Line {
         }
         self.token_event(lane_id, token, TokenChange::Admitted, turn);
         let what = self.journaled_admission(lane_id);
-        self.journal_token((lane_id, token), entered, what, turn.now_ms);
+        self.journal_token((lane_id, token), entered, what, turn.wall_ms);
         true
     }
 
@@ -209,8 +222,8 @@ impl Line {
         };
         self.token_event(lane_id, token, what, turn);
         let what = JournaledToken::Gone(reason);
-        let entered = (live.entered_at_ms, live.entered_version);
-        self.journal_token((lane_id, token), entered, what, turn.now_ms);
+        let entered = (live.entered, live.entered_version);
+        self.journal_token((lane_id, token), entered, what, turn.wall_ms);
         Some(live.state())
     }
 
@@ -250,7 +263,7 @@ impl Line {
             line: self.name.clone(),
             incarnation: self.incarnation,
             version,
-            at_ms: turn.now_ms,
+            at_ms: turn.wall_ms,
             lane: self.lanes[usize::from(lane_id)].name.clone(),
             lane_id,
             token,
@@ -262,14 +275,14 @@ impl Line {
     pub(crate) fn journal_token(
         &mut self,
         (lane, token): (u8, Token),
-        (entered_at_ms, entered_version): (u64, u64),
+        (entered, entered_version): (Timestamp, u64),
         what: JournaledToken,
         at_ms: u64,
     ) {
         let what = Journaled::Token {
             lane,
             token,
-            entered_at_ms,
+            entered,
             entered_version,
             what,
         };

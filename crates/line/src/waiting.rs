@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use crate::Token;
+use crate::{Timestamp, Token};
 
 const WORDS: usize = 8;
 const WORD_BITS: u64 = 64;
@@ -29,8 +29,8 @@ const HOLE_RANGES_MAX: usize = 16_384;
 pub(crate) struct Place {
     /// How many wait before it.
     pub(crate) ahead: u64,
-    /// When it entered (service clock).
-    pub(crate) entered_at_ms: u64,
+    /// When it entered.
+    pub(crate) entered: Timestamp,
 }
 
 #[derive(Debug)]
@@ -39,8 +39,8 @@ struct Chunk {
     no: u64,
     words: [u64; WORDS],
     /// When they entered, in their order. At both ends taking one out costs nothing, and that is
-    /// where most go: in the middle 2 kB at most are shifted.
-    entered_ms: VecDeque<u64>,
+    /// where most go: in the middle 4 kB at most are shifted.
+    entered: VecDeque<Timestamp>,
 }
 
 impl Chunk {
@@ -48,12 +48,12 @@ impl Chunk {
         Self {
             no,
             words: [0; WORDS],
-            entered_ms: VecDeque::new(),
+            entered: VecDeque::new(),
         }
     }
 
     fn count(&self) -> u64 {
-        self.entered_ms.len() as u64
+        self.entered.len() as u64
     }
 
     fn contains(&self, bit: usize) -> bool {
@@ -68,17 +68,17 @@ impl Chunk {
         (before + within.count_ones()) as usize
     }
 
-    fn push(&mut self, bit: usize, entered_at_ms: u64) {
+    fn push(&mut self, bit: usize, entered: Timestamp) {
         self.words[bit / 64] |= 1 << (bit % 64);
-        self.entered_ms.push_back(entered_at_ms);
+        self.entered.push_back(entered);
     }
 
     fn remove(&mut self, bit: usize) {
-        self.entered_ms.remove(self.rank(bit));
+        self.entered.remove(self.rank(bit));
         self.words[bit / 64] &= !(1 << (bit % 64));
-        let (len, room) = (self.entered_ms.len(), self.entered_ms.capacity());
+        let (len, room) = (self.entered.len(), self.entered.capacity());
         if room > TIMES_MIN && room >= len * 4 {
-            self.entered_ms.shrink_to((len * 2).max(TIMES_MIN));
+            self.entered.shrink_to((len * 2).max(TIMES_MIN));
         }
     }
 
@@ -135,12 +135,12 @@ impl WaitingSet {
     /// For how many times there is room, for the same.
     #[cfg(test)]
     pub(crate) fn room(&self) -> usize {
-        self.chunks.iter().map(|c| c.entered_ms.capacity()).sum()
+        self.chunks.iter().map(|c| c.entered.capacity()).sum()
     }
 
     /// Adds a number larger than any before it. (Numbers are issued in order and nobody goes back
     /// to waiting, so nothing else is needed; anything else is ignored.)
-    pub(crate) fn push(&mut self, token: Token, entered_at_ms: u64) {
+    pub(crate) fn push(&mut self, token: Token, entered: Timestamp) {
         debug_assert!(self.last < token, "numbers come in order");
         if token <= self.last {
             return;
@@ -153,7 +153,7 @@ impl WaitingSet {
         let slot = self.chunks.len() - 1;
         let chunk = &mut self.chunks[slot];
         self.empty -= usize::from(chunk.count() == 0);
-        chunk.push(bit, entered_at_ms);
+        chunk.push(bit, entered);
         self.add(slot, 1);
         if self.len == 0 {
             self.front = slot;
@@ -191,7 +191,7 @@ impl WaitingSet {
         let chunk = self.chunks.get(slot).filter(|chunk| chunk.contains(bit))?;
         let within = chunk.rank(bit);
         Some(Place {
-            entered_at_ms: *chunk.entered_ms.get(within)?,
+            entered: *chunk.entered.get(within)?,
             ahead: self.sum_before(slot) + within as u64,
         })
     }
@@ -210,9 +210,10 @@ impl WaitingSet {
         self.chunks.get(self.front)?.select(0)
     }
 
-    /// When that one entered.
+    /// When that one entered (service clock).
     pub(crate) fn first_entered_at_ms(&self) -> Option<u64> {
-        self.chunks.get(self.front)?.entered_ms.front().copied()
+        let first = self.chunks.get(self.front)?.entered.front()?;
+        Some(first.service_ms)
     }
 
     /// The number before which exactly `nth` wait.
@@ -221,10 +222,10 @@ impl WaitingSet {
         chunk.select(within)
     }
 
-    /// When that one entered.
+    /// When that one entered (service clock).
     pub(crate) fn entered_at_ms(&self, nth: u64) -> Option<u64> {
         let (chunk, within) = self.chunk_of(nth)?;
-        chunk.entered_ms.get(within as usize).copied()
+        Some(chunk.entered.get(within as usize)?.service_ms)
     }
 
     /// The chunk of the number before which exactly `nth` wait, and how many of those are in it.

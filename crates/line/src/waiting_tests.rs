@@ -26,6 +26,17 @@ fn entered_at_ms(token: Token) -> u64 {
     token * 7_919 % 1_000
 }
 
+fn entered(token: Token) -> Timestamp {
+    at(entered_at_ms(token))
+}
+
+fn at(service_ms: u64) -> Timestamp {
+    Timestamp {
+        service_ms,
+        wall_ms: service_ms * 31 + 5,
+    }
+}
+
 fn check_room(set: &WaitingSet) {
     let room = set.room();
     let most = 4 * set.len as usize + TIMES_MIN * set.chunks.len();
@@ -42,7 +53,7 @@ fn check(set: &WaitingSet, list: &[Token], probes: &[Token]) {
         assert_eq!(set.rank(*probe), rank, "rank of {probe}");
         let place = list.binary_search(probe).is_ok().then(|| Place {
             ahead: rank,
-            entered_at_ms: entered_at_ms(*probe),
+            entered: entered(*probe),
         });
         assert_eq!(set.place(*probe), place);
     }
@@ -91,7 +102,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Push { count, apart } => for _ in 0..count {
-                    set.push(next, entered_at_ms(next));
+                    set.push(next, entered(next));
                     list.push(next);
                     next += apart;
                 },
@@ -130,7 +141,7 @@ proptest! {
 fn the_ends_of_words_and_chunks() {
     let mut set = WaitingSet::default();
     for token in 1..=2_048 {
-        set.push(token, token);
+        set.push(token, at(token));
     }
     for token in [1, 63, 64, 65, 511, 512, 513, 2_047] {
         assert_eq!(set.rank(token), token - 1);
@@ -149,7 +160,7 @@ fn the_ends_of_words_and_chunks() {
 fn too_many_holes_are_given_up() {
     let mut set = WaitingSet::default();
     for token in 1..=600_000 {
-        set.push(token, token);
+        set.push(token, at(token));
     }
     // Few holes, but too many words on the way.
     assert_eq!(set.holes_before(250_000), Some(Vec::new()));
@@ -168,9 +179,9 @@ fn too_many_holes_are_given_up() {
 #[test]
 fn memory_follows_those_who_wait() {
     let mut set = WaitingSet::default();
-    set.push(1, 1);
+    set.push(1, at(1));
     for token in 2..=2_000_000 {
-        set.push(token, token);
+        set.push(token, at(token));
         if token > 1_000 {
             assert!(set.remove(token - 900));
         }
@@ -185,7 +196,7 @@ fn memory_follows_those_who_wait() {
 fn a_full_chunk_that_empties_gives_its_room_back() {
     let mut set = WaitingSet::default();
     for token in 0..CHUNK_BITS {
-        set.push(CHUNK_BITS + token, token);
+        set.push(CHUNK_BITS + token, at(token));
     }
     for token in 0..CHUNK_BITS - 1 {
         assert!(set.remove(CHUNK_BITS + token));
@@ -193,7 +204,7 @@ fn a_full_chunk_that_empties_gives_its_room_back() {
     }
     let last = Place {
         ahead: 0,
-        entered_at_ms: CHUNK_BITS - 1,
+        entered: at(CHUNK_BITS - 1),
     };
     assert_eq!(set.place(2 * CHUNK_BITS - 1), Some(last));
     assert!(set.room() <= TIMES_MIN);

@@ -101,6 +101,7 @@ fn the_jobs_of_one_entry_share_its_limit() {
             index,
             op_no,
             now_ms: 0,
+            wall_ms: 0,
         };
         shard.lines.apply(stamp, op, &mut events).unwrap();
     }

@@ -52,6 +52,7 @@ impl Stage {
             index: self.index,
             op_no: 0,
             now_ms: self.now_ms,
+            wall_ms: self.now_ms,
         };
         match self.lines.apply(stamp, op, &mut Vec::new()).unwrap() {
             Reply::Status(status) => Some(status),

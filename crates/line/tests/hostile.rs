@@ -8,7 +8,7 @@ use common::{Shard, name, shop};
 use nowserving_line::{
     AdmissionRate, Change, Dump, GoneDump, JournalEntry, Journaled, JournaledToken, LaneDump,
     LaneSettings, Limits, LineDump, Lines, LiveDump, NUMBER_MAX, Op, Phase, Quota, Reason,
-    RecycleItem, Settings, SettingsPatch, Stage, Stamp, State, TokenRef,
+    RecycleItem, Settings, SettingsPatch, Stage, Stamp, State, Timestamp, TokenRef,
 };
 use proptest::prelude::*;
 
@@ -197,6 +197,7 @@ fn run(lines: &mut Lines, steps: Vec<(u64, u32, u64, Op, TokenRef)>) {
             index,
             op_no,
             now_ms,
+            wall_ms: now_ms,
         };
         let _ = lines.apply(stamp, &op, &mut events);
         ask_everything(lines, at);
@@ -244,7 +245,7 @@ fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage,
         11 => lane.next_token = n,
         12 => lane.live[0].token = n,
         13 => lane.live[0].stage = stage,
-        14 => lane.live[0].entered_at_ms = n,
+        14 => lane.live[0].entered.service_ms = n,
         15 => line.gone[0].token = n,
         16 => line.gone[0].lane = (n % 256) as u8,
         17 => line.bucket.as_mut().unwrap().level_nano = n,
@@ -258,7 +259,10 @@ fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage,
             line.journal[0].what = Journaled::Token {
                 lane: (n % 256) as u8,
                 token: n,
-                entered_at_ms: n,
+                entered: Timestamp {
+                    service_ms: n,
+                    wall_ms: n,
+                },
                 entered_version: n,
                 what: JournaledToken::Gone(Reason::Left),
             };
@@ -313,7 +317,7 @@ proptest! {
         let mut lines = Lines::new();
         let settings = Settings::new(2, 3);
         let create = Op::Create { line: shop(), settings };
-        let stamp = Stamp { index: 1, op_no: 0, now_ms: 0 };
+        let stamp = Stamp { index: 1, op_no: 0, now_ms: 0, wall_ms: 0 };
         lines.apply(stamp, &create, &mut Vec::new()).unwrap();
         run(&mut lines, steps);
         let dump = lines.dump();
@@ -414,7 +418,11 @@ fn seats_go_to_whoever_came_first_over_all_lanes() {
     let waiting = |token, entered_at_ms| LiveDump {
         token,
         key: None,
-        entered_at_ms,
+        entered: Timestamp {
+            service_ms: entered_at_ms,
+            // Who entered first goes by the service clock, whatever the wall clock said.
+            wall_ms: 100 - entered_at_ms,
+        },
         entered_version: 10 + token,
         stage: Stage::Waiting {
             seen_ms: entered_at_ms,

@@ -197,7 +197,7 @@ fn a_line_knows_at_most_64_names() {
 fn who_is_moved_is_known_by_every_old_ticket() {
     let mut shard = with_lanes(1, 20, vec![lane("normal", 0), lane("vip", 0)]);
     shard.enter().unwrap();
-    let entered_at_ms = shard.now_ms;
+    let entered_at_ms = shard.wall_ms();
     let first = shard.enter_as(Some("k")).unwrap().at;
     shard.now_ms += 5_000;
     let (mut here, mut there, mut token) = ("normal", "vip", first.token);

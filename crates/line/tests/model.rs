@@ -54,6 +54,8 @@ struct Run {
     /// The operation's place in its entry; `None` if the next one begins another entry.
     op_no: Option<u32>,
     now_ms: u64,
+    /// Goes on by itself from entry to entry and jumps about: nothing must depend on it.
+    wall_ms: u64,
     seen: BTreeMap<LineName, Seen>,
     /// Versions and epochs of a name only grow, over all its incarnations.
     newest: BTreeMap<LineName, (u64, u64)>,
@@ -72,6 +74,7 @@ impl Run {
             index: 0,
             op_no: None,
             now_ms: 10_000,
+            wall_ms: 70_000,
             seen: BTreeMap::new(),
             newest: BTreeMap::new(),
         }
@@ -84,8 +87,9 @@ impl Run {
             self.op_no = None;
         }
         let line = LineName::try_from(LINES[line]).unwrap();
-        if let Command::Clock { forward, .. } = command {
+        if let Command::Clock { forward, wall, .. } = command {
             self.now_ms += u64::from(*forward);
+            self.wall_ms = wall.map_or(self.wall_ms, u64::from);
         }
         let back = matches!(command, Command::Clock { back: true, .. });
         let op = command.to_op(line, &self.naive);
@@ -109,6 +113,7 @@ impl Run {
             Some(op_no) => op_no + 1,
             None => {
                 self.index += 1;
+                self.wall_ms += 3;
                 self.naive.begin_entry();
                 7
             }
@@ -120,6 +125,7 @@ impl Run {
             index: self.index,
             op_no,
             now_ms,
+            wall_ms: self.wall_ms,
         };
         let (mut expected_events, incarnation) =
             (Vec::new(), self.index * 4_096 + u64::from(op_no));
@@ -133,9 +139,12 @@ impl Run {
             "two replicas"
         );
         assert_eq!(*events, same, "two replicas");
-        let expected = self
-            .naive
-            .apply(incarnation, now_ms, op, &mut expected_events);
+        let expected = self.naive.apply(
+            incarnation,
+            (now_ms, self.wall_ms),
+            op,
+            &mut expected_events,
+        );
         if let Some(foreseen) = foreseen {
             assert_eq!(reply.as_ref().err(), foreseen.as_ref(), "as foreseen");
         }

@@ -111,14 +111,14 @@ fn checkout_deadlines_only_move_later_and_end_at_the_maximum() {
     let mut shard = open(1, 0);
     let start_ms = shard.now_ms;
     let admitted = shard.enter().unwrap();
-    assert_eq!(admitted.expires_at_ms, Some(start_ms + 120_000));
+    assert_eq!(admitted.deadline_ms, Some(start_ms + 120_000));
     shard.now_ms += 1_000;
     let claimed_ms = shard.now_ms;
     let claimed = shard.claim(1).unwrap();
-    assert_eq!(claimed.expires_at_ms, Some(claimed_ms + 600_000));
+    assert_eq!(claimed.deadline_ms, Some(claimed_ms + 600_000));
     shard.now_ms += 500_000;
     let renewed = shard.renew(1, 1).unwrap();
-    assert_eq!(renewed.expires_at_ms, Some(claimed_ms + 1_100_000));
+    assert_eq!(renewed.deadline_ms, Some(claimed_ms + 1_100_000));
     // Lowered timeouts are for clocks started later.
     let mut patch = SettingsPatch {
         checkout_timeout_ms: Some(Change::Set(100)),
@@ -126,9 +126,9 @@ fn checkout_deadlines_only_move_later_and_end_at_the_maximum() {
         ..SettingsPatch::default()
     };
     shard.apply(&configure(patch.clone(), None)).unwrap();
-    assert_eq!(shard.status(1).expires_at_ms, Some(claimed_ms + 1_100_000));
+    assert_eq!(shard.status(1).deadline_ms, Some(claimed_ms + 1_100_000));
     let renewed = shard.renew(1, 1).unwrap();
-    assert_eq!(renewed.expires_at_ms, Some(claimed_ms + 1_100_000));
+    assert_eq!(renewed.deadline_ms, Some(claimed_ms + 1_100_000));
     patch.checkout_timeout_ms = Some(Change::Unset);
     patch.checkout_max_ms = Some(Change::Unset);
     shard.apply(&configure(patch, None)).unwrap();
@@ -136,7 +136,7 @@ fn checkout_deadlines_only_move_later_and_end_at_the_maximum() {
         shard.now_ms += 500_000;
         shard.renew(1, 1).unwrap();
     }
-    let last = shard.status(1).expires_at_ms;
+    let last = shard.status(1).deadline_ms;
     assert_eq!(last, Some(claimed_ms + 3_600_000), "renewing ends here");
     // State decides, not the clock: the deadline passed, but nobody recycled it.
     shard.now_ms += 10_000_000;
@@ -327,7 +327,14 @@ fn the_clock_never_falls() {
     shard.now_ms = 5_000;
     shard.enter().unwrap();
     shard.now_ms = 10;
-    assert_eq!(shard.enter().unwrap().entered_at_ms, Some(5_000));
+    let entered = shard.enter().unwrap();
+    assert_eq!(
+        entered.entered_at_ms,
+        Some(shard.wall_ms()),
+        "as it is shown"
+    );
+    let live = shard.line().live(0, entered.at.token).unwrap();
+    assert_eq!(live.entered().service_ms, 5_000);
     assert_eq!(shard.lines.now_ms(), 5_000);
     shard.now_ms = u64::MAX;
     shard.apply(&Op::Stamp).unwrap();

@@ -65,14 +65,19 @@ impl Hearing {
 
     /// Counts up to `now` what was heard; what was not is left out for good.
     pub fn advance(&mut self, now: Micros) {
+        self.heard_us = self.heard_us_by(now);
+        self.counted_to = self.counted_to.max(now);
+    }
+
+    /// What [`Hearing::heard_us`] would be if time were counted up to `now`.
+    fn heard_us_by(&self, now: Micros) -> u64 {
         let unproven_us = UNPROVEN_MAX.as_micros() as u64;
         // A longer turn was a stall of the loop itself: echoes came in meanwhile, and polls were
         // refused as overloaded.
         let end = now
             .min(self.proven_to + unproven_us)
             .min(self.counted_to + unproven_us);
-        self.heard_us += end.saturating_sub(self.counted_to);
-        self.counted_to = self.counted_to.max(now);
+        self.heard_us + end.saturating_sub(self.counted_to)
     }
 
     /// Leaves out the time up to `now`: requests were turned away unread.
@@ -112,11 +117,11 @@ pub struct ServiceClock {
 
 impl ServiceClock {
     /// Takes over at `last_stamp_ms` (0: a newborn shard, which starts at wall time so that
-    /// `at_ms` reads like a date).
+    /// it reads like a date).
     #[must_use]
-    pub fn take_over(last_stamp_ms: u64, hearing: &Hearing) -> Self {
+    pub fn take_over(last_stamp_ms: u64, wall_ms: u64, hearing: &Hearing) -> Self {
         let base_ms = if last_stamp_ms == 0 {
-            wall_ms()
+            wall_ms
         } else {
             last_stamp_ms
         };
@@ -129,7 +134,18 @@ impl ServiceClock {
     /// Milliseconds on the service clock.
     #[must_use]
     pub fn now_ms(&self, hearing: &Hearing) -> u64 {
-        self.base_ms + (hearing.heard_us() - self.heard_at_base_us) / 1_000
+        self.reading_ms(hearing.heard_us())
+    }
+
+    /// The same for display: with the time since it was last counted, which a full inbox may yet
+    /// leave out. So what is shown does not depend on when in its turn the loop answers.
+    #[must_use]
+    pub fn shown_ms(&self, now: Micros, hearing: &Hearing) -> u64 {
+        self.reading_ms(hearing.heard_us_by(now))
+    }
+
+    fn reading_ms(&self, heard_us: u64) -> u64 {
+        self.base_ms + (heard_us - self.heard_at_base_us) / 1_000
     }
 
     /// When it will read `at_ms`, on the monotonic clock; see [`Hearing::when`].
@@ -147,7 +163,7 @@ mod tests {
     #[test]
     fn time_without_an_echo_is_not_counted() {
         let mut hearing = Hearing::new(1_000_000);
-        let clock = ServiceClock::take_over(5_000, &hearing);
+        let clock = ServiceClock::take_over(5_000, 0, &hearing);
         hearing.echo(1_000_000);
         hearing.advance(1_100_000);
         assert_eq!(clock.now_ms(&hearing), 5_100);
@@ -179,7 +195,7 @@ mod tests {
         let mut hearing = Hearing::new(1_000_000);
         hearing.echo(1_000_000);
         hearing.advance(1_000_700);
-        let clock = ServiceClock::take_over(5_000, &hearing);
+        let clock = ServiceClock::take_over(5_000, 0, &hearing);
         hearing.advance(1_003_200);
         let at = clock.when(5_010, &hearing).unwrap_or_default();
         assert_eq!(at, 1_010_700);

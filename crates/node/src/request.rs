@@ -1,7 +1,7 @@
 //! What passes between the NATS side and the shard loop: checked requests in, answers out.
 
 use async_nats::Subject;
-use nowserving_line::{LineName, Op, Status, Token, TokenRef};
+use nowserving_line::{LineName, Op, Status, Timestamp, Token, TokenRef};
 use nowserving_protocol::admin::{
     ClusterStatus, Journal, JournalReply, LineList, LineReply, ListLines,
 };
@@ -136,6 +136,8 @@ pub enum Outcome {
     Status {
         /// The status.
         status: Box<Status>,
+        /// The moment of the answer.
+        now: Timestamp,
         /// Sign and add the ticket.
         with_ticket: bool,
         /// `Some` if asked for; inside, `None` if there are too many, or they are not to be known.

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_line::{self as line, Change, LaneName, LineName, Reason, Settings, SettingsPatch};
+use nowserving_line::{
+    self as line, Change, LaneName, LineName, Reason, Settings, SettingsPatch, Timestamp,
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::ApiError;
@@ -157,7 +159,7 @@ pub struct LineReply {
     pub version: u64,
     /// The version at which its settings last changed: what `if_version` is compared with.
     pub settings_version: u64,
-    /// When it was made, on the service clock.
+    /// When it was made, on the wall clock of the leader at that time.
     pub created_at_ms: u64,
     /// While it is being deleted: how many live tokens are still to be ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -183,8 +185,8 @@ pub struct LineReply {
 }
 
 impl LineReply {
-    /// What is to be told of a line at `now_ms` of the service clock.
-    pub fn new(line: &line::Line, now_ms: u64, home: Home) -> LineReply {
+    /// What is to be told of a line now.
+    pub fn new(line: &line::Line, now: Timestamp, home: Home) -> LineReply {
         LineReply {
             line: line.name().clone(),
             incarnation: line.incarnation(),
@@ -194,10 +196,10 @@ impl LineReply {
             deleting: line.deleting(),
             shard: home.shard,
             leader: home.leader,
-            held_back_by: HeldBackReply::new(line, now_ms),
+            held_back_by: HeldBackReply::new(line, now),
             default_lane: line.settings().effective_default_lane().cloned(),
             settings: line.settings().into(),
-            board: BoardReply::from(&line.board(now_ms)),
+            board: BoardReply::new(&line.board(now.service_ms), now.wall_ms),
             counts: CountsReply::from(&line.counts()),
             forecast: line.forecast_record().into(),
         }
@@ -366,7 +368,7 @@ pub struct LineSummary {
 
 impl From<&line::Line> for LineSummary {
     fn from(line: &line::Line) -> LineSummary {
-        // The clock is only shown on a board, and not in a list.
+        // Only `accepts_through` depends on the time, which is not in a list.
         let board = line.board(0);
         LineSummary {
             line: board.line,

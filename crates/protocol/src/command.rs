@@ -22,6 +22,8 @@ const FORMAT: u32 = 2;
 pub struct Batch {
     /// The leader's reading of the shard's service clock.
     pub now_ms: u64,
+    /// The leader's wall clock, in milliseconds since 1970, to be shown.
+    pub wall_ms: u64,
     /// Every member has the log up to this index, so that all may cut it.
     pub cut_floor: u64,
     /// The operations, in order; at most [`OPS_MAX`].
@@ -57,6 +59,7 @@ pub fn encode(batch: &Batch) -> Vec<u8> {
     let batch = pb::Batch {
         format: FORMAT,
         now_ms: batch.now_ms,
+        wall_ms: batch.wall_ms,
         cut_floor: batch.cut_floor,
         ops,
     };
@@ -83,6 +86,7 @@ pub fn decode(bytes: &[u8]) -> Result<Batch, BatchError> {
         .collect::<Result<_, _>>();
     Ok(Batch {
         now_ms: batch.now_ms,
+        wall_ms: batch.wall_ms,
         cut_floor: batch.cut_floor,
         ops: ops.map_err(BatchError::Malformed)?,
     })
@@ -97,4 +101,4 @@ pub fn encoded_len(op: &Op) -> usize {
 }
 
 /// The most bytes of a batch without operations.
-pub const EMPTY_BYTES_MAX: usize = 24;
+pub const EMPTY_BYTES_MAX: usize = 35;

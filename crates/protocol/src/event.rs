@@ -33,7 +33,7 @@ pub struct TokenEvent {
     pub version: u64,
     /// The version of the token event of the line published before this one.
     pub prev_version: u64,
-    /// The service clock of the line.
+    /// When, on the leader's wall clock.
     pub at_ms: u64,
     /// `admitted`, `claimed`, `gone`, `moved` or `call_ahead`; others may come.
     pub event: String,
@@ -69,7 +69,7 @@ pub struct LineEvent {
     pub version: u64,
     /// The version of the line event of the line published before this one.
     pub prev_version: u64,
-    /// The service clock of the line.
+    /// When, on the leader's wall clock.
     pub at_ms: u64,
     /// `created`, `configured` (other settings than the phase), `phase` or `deleted`; others may
     /// come.

@@ -72,7 +72,7 @@ pub struct JournalReply {
 pub struct JournalEntryReply {
     /// The line's version right after it; each entry has its own.
     pub version: u64,
-    /// When, on the service clock.
+    /// When, on the wall clock of the leader at that time.
     pub at_ms: u64,
     /// `configured` (of the line), `admitted`, `gone` or `moved` (of a token); others may come.
     pub what: String,
@@ -86,7 +86,7 @@ pub struct JournalEntryReply {
     /// Of a token: its number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
-    /// Of a token: when it entered, on the service clock.
+    /// Of a token: when it entered, as `at_ms` of an entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered_at_ms: Option<u64>,
     /// With `gone`: why.
@@ -118,7 +118,7 @@ pub struct Explained {
     pub lane: LaneName,
     /// The number there.
     pub token: u64,
-    /// When it entered, on the service clock; null if that is forgotten, and then so is the rest.
+    /// When it entered, as `at_ms` of an entry; null if that is forgotten, and then so is the rest.
     pub entered_at_ms: Option<u64>,
     /// How many of its own lane who had entered before it were admitted since, and before it.
     pub own_lane_before: u64,
@@ -138,9 +138,9 @@ pub struct OvertakerReply {
     pub lane: LaneName,
     /// Its number there.
     pub token: u64,
-    /// When it entered, on the service clock.
+    /// When it entered, as `at_ms` of an entry.
     pub entered_at_ms: u64,
-    /// When it was admitted, on the service clock.
+    /// When it was admitted, as `at_ms` of an entry.
     pub admitted_at_ms: u64,
     /// The line's version right after that.
     pub version: u64,
@@ -250,7 +250,7 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
     let Journaled::Token {
         lane,
         token,
-        entered_at_ms,
+        entered,
         what,
         ..
     } = entry.what
@@ -259,7 +259,7 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
     };
     reply.lane = Some(lane_name(line, lane));
     reply.token = Some(token);
-    reply.entered_at_ms = Some(entered_at_ms);
+    reply.entered_at_ms = Some(entered.wall_ms);
     let what = match what {
         JournaledToken::Admitted { absolute, boost_ms } => {
             reply.absolute = absolute;

@@ -1,6 +1,6 @@
 //! A line's journal between the line crate's types and protobuf.
 
-use nowserving_line::{JournalEntry, Journaled, JournaledToken};
+use nowserving_line::{JournalEntry, Journaled, JournaledToken, Timestamp};
 
 use crate::command_pb::lane_from_pb;
 use crate::pb;
@@ -18,14 +18,15 @@ pub(crate) fn journal_to_pb(entry: &JournalEntry) -> pb::JournalEntry {
     if let Journaled::Token {
         lane,
         token,
-        entered_at_ms,
+        entered,
         entered_version,
         what,
     } = entry.what
     {
         pb.lane = lane.into();
         pb.token = token;
-        pb.entered_at_ms = entered_at_ms;
+        pb.entered_at_ms = entered.service_ms;
+        pb.entered_wall_ms = entered.wall_ms;
         pb.entered_version = entered_version;
         pb.what = Some(match what {
             JournaledToken::Admitted { absolute, boost_ms } => {
@@ -57,7 +58,10 @@ pub(crate) fn journal_from_pb(entry: pb::JournalEntry) -> Result<JournalEntry, M
         Some(what) => Journaled::Token {
             lane: lane_from_pb(entry.lane)?,
             token: entry.token,
-            entered_at_ms: entry.entered_at_ms,
+            entered: Timestamp {
+                service_ms: entry.entered_at_ms,
+                wall_ms: entry.entered_wall_ms,
+            },
             entered_version: entry.entered_version,
             what,
         },

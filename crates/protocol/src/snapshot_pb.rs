@@ -1,6 +1,8 @@
 //! A shard's state between the line crate's dumps and protobuf.
 
-use nowserving_line::{Bucket, GoneDump, Head, LaneDump, LineDump, LiveDump, Reason, Stage, Token};
+use nowserving_line::{
+    Bucket, GoneDump, Head, LaneDump, LineDump, LiveDump, Reason, Stage, Timestamp, Token,
+};
 
 use crate::command_pb::lane_from_pb;
 use crate::forecast_pb::{
@@ -133,7 +135,8 @@ fn live_to_pb(live: LiveDump) -> pb::LiveToken {
     pb::LiveToken {
         token: live.token,
         key: live.key.map(Into::into),
-        entered_at_ms: live.entered_at_ms,
+        entered_at_ms: live.entered.service_ms,
+        entered_wall_ms: live.entered.wall_ms,
         entered_version: live.entered_version,
         stage: Some(stage),
         moved_from: live.moved_from.into_iter().map(token_to_pb).collect(),
@@ -167,7 +170,10 @@ fn live_from_pb(live: pb::LiveToken) -> Result<LiveDump, Malformed> {
         token: live.token,
         // A copy, so that a key does not hold on to the whole file.
         key: live.key.map(|key| key[..].into()),
-        entered_at_ms: live.entered_at_ms,
+        entered: Timestamp {
+            service_ms: live.entered_at_ms,
+            wall_ms: live.entered_wall_ms,
+        },
         entered_version: live.entered_version,
         stage,
         moved_from,

@@ -2,7 +2,7 @@
 //!
 //! Requests ignore fields that they don't know; so do readers of replies.
 
-use nowserving_line::{self as line, HeldBackBy, LaneName, LineName, State};
+use nowserving_line::{self as line, HeldBackBy, LaneName, LineName, State, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub use crate::enter::Enter;
@@ -160,20 +160,24 @@ pub struct StatusReply {
     /// The fencing number of the claim, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
-    /// While it holds a seat: when it loses it, on the clock of `at_ms`.
+    /// While it holds a seat: when it loses it, on the clock of `at_ms`: `at_ms` and
+    /// `expires_in_ms` together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at_ms: Option<u64>,
+    /// While it holds a seat: in how many milliseconds it loses it; 0: at any moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_ms: Option<u64>,
     /// Once gone: why, or `forgotten`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// While live: when it entered, on the clock of `at_ms`.
+    /// While live: when it entered, on the wall clock of the leader at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered_at_ms: Option<u64>,
     /// When a well-behaved client asks again, in milliseconds.
     pub poll_after_ms: u64,
     /// The line's version.
     pub version: u64,
-    /// The service clock of the line.
+    /// When this was answered, on the wall clock of the node that did, in milliseconds since 1970.
     pub at_ms: u64,
     /// The ticket: with `enter` and `find`, whose caller may have none, and of a token that is
     /// another than the one asked about, because that was moved.
@@ -186,8 +190,10 @@ pub struct StatusReply {
     pub holes: Option<Vec<[u64; 2]>>,
 }
 
-impl From<&line::Status> for StatusReply {
-    fn from(status: &line::Status) -> StatusReply {
+impl StatusReply {
+    /// What is to be told of a token now. Its deadline runs on the service clock; what is shown is
+    /// what remains of it, and the wall clock that much later.
+    pub fn new(status: &line::Status, now: Timestamp) -> StatusReply {
         // Null, not missing: it waits, and nothing is known.
         let waits = status.state == State::Waiting;
         StatusReply {
@@ -204,12 +210,13 @@ impl From<&line::Status> for StatusReply {
             call_ahead: status.call_ahead,
             admitted_through: status.admitted_through,
             epoch: status.epoch,
-            expires_at_ms: status.expires_at_ms,
+            expires_at_ms: status.deadline_ms.map(|ms| now.wall_at_ms(ms)),
+            expires_in_ms: status.deadline_ms.map(|ms| now.until_ms(ms)),
             reason: status.reason.map(|reason| reason_word(reason).to_owned()),
             entered_at_ms: status.entered_at_ms,
             poll_after_ms: status.poll_after_ms,
             version: status.version,
-            at_ms: status.at_ms,
+            at_ms: now.wall_ms,
             ticket: None,
             holes: None,
         }
@@ -226,7 +233,7 @@ pub struct BoardReply {
     pub incarnation: u64,
     /// Grows by one with every change of the line.
     pub version: u64,
-    /// The service clock of the line.
+    /// When this was the board, on the wall clock of the node that says so.
     pub at_ms: u64,
     /// `pre_open`, `open`, `paused`, `draining` or `closed`; others may come.
     pub phase: String,
@@ -262,8 +269,9 @@ pub struct LaneReply {
     pub holes: Option<Vec<[u64; 2]>>,
 }
 
-impl From<&line::Board> for BoardReply {
-    fn from(board: &line::Board) -> BoardReply {
+impl BoardReply {
+    /// What is to be told of a board at `at_ms` of the wall clock.
+    pub fn new(board: &line::Board, at_ms: u64) -> BoardReply {
         let lanes = board.lanes.iter().map(|lane| LaneReply {
             lane: lane.lane.clone(),
             next_token: lane.next_token,
@@ -277,7 +285,7 @@ impl From<&line::Board> for BoardReply {
             line: board.line.clone(),
             incarnation: board.incarnation,
             version: board.version,
-            at_ms: board.at_ms,
+            at_ms,
             phase: board.phase.as_str().to_owned(),
             seats: board.seats,
             admitted: board.admitted,
@@ -297,7 +305,7 @@ pub struct HeldBackReply {
     /// With `phase`: which.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// With `admission_rate`: when the next one can be admitted, on the clock of the reply.
+    /// With `admission_rate`: when the next one can be admitted, on the clock of `at_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at_ms: Option<u64>,
     /// With `admission_rate`: in how many milliseconds that is.
@@ -306,10 +314,10 @@ pub struct HeldBackReply {
 }
 
 impl HeldBackReply {
-    /// What holds the line back at `now_ms` of the service clock.
-    pub fn new(line: &line::Line, now_ms: u64) -> HeldBackReply {
-        let held_back = line.held_back_by(now_ms);
-        let next_at_ms = match held_back {
+    /// What holds the line back now.
+    pub fn new(line: &line::Line, now: Timestamp) -> HeldBackReply {
+        let held_back = line.held_back_by(now.service_ms);
+        let next_ms = match held_back {
             HeldBackBy::AdmissionRate { next_at_ms } => Some(next_at_ms),
             _ => None,
         };
@@ -319,8 +327,8 @@ impl HeldBackReply {
                 HeldBackBy::Phase(phase) => Some(phase.as_str().to_owned()),
                 _ => None,
             },
-            next_at_ms,
-            next_in_ms: next_at_ms.map(|at_ms| at_ms.saturating_sub(now_ms)),
+            next_at_ms: next_ms.map(|ms| now.wall_at_ms(ms)),
+            next_in_ms: next_ms.map(|ms| now.until_ms(ms)),
         }
     }
 }
@@ -351,13 +359,13 @@ pub struct InfoReply {
 }
 
 impl InfoReply {
-    /// What users are told of a line at `now_ms` of the service clock.
-    pub fn new(line: &line::Line, now_ms: u64, home: Home) -> InfoReply {
+    /// What users are told of a line now.
+    pub fn new(line: &line::Line, now: Timestamp, home: Home) -> InfoReply {
         InfoReply {
-            board: BoardReply::from(&line.board(now_ms)),
+            board: BoardReply::new(&line.board(now.service_ms), now.wall_ms),
             shard: home.shard,
             leader: home.leader,
-            held_back_by: HeldBackReply::new(line, now_ms),
+            held_back_by: HeldBackReply::new(line, now),
             settings: line.settings().into(),
         }
     }

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{both_ways, refused};
-use nowserving_line::{LineName, Op, Settings, Stamp};
+use nowserving_line::{LineName, Op, Settings, Stamp, Timestamp};
 use nowserving_protocol::admin::*;
 use nowserving_protocol::codec::{Format, decode, encode};
 use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};
@@ -67,6 +67,7 @@ fn replies_go_both_ways() {
                     index,
                     op_no: 0,
                     now_ms: 5,
+                    wall_ms: 1_005,
                 },
                 op,
                 &mut events,
@@ -75,7 +76,10 @@ fn replies_go_both_ways() {
     }
     let reply = LineReply::new(
         lines.get(&shop).unwrap(),
-        6,
+        Timestamp {
+            service_ms: 6,
+            wall_ms: 1_006,
+        },
         Home {
             shard: 3,
             leader: Some(2),
@@ -144,6 +148,7 @@ fn replies_go_both_ways() {
                 index: 3,
                 op_no: 0,
                 now_ms: 7,
+                wall_ms: 1_007,
             },
             &ops[2],
             &mut events,
@@ -212,12 +217,14 @@ fn a_board_event_lists_holes_beside_the_pointers() {
                 index: 1,
                 op_no: 0,
                 now_ms: 5,
+                wall_ms: 1_005,
             },
             &create,
             &mut Vec::new(),
         )
         .unwrap();
-    let board = nowserving_protocol::user::BoardReply::from(&lines.iter().next().unwrap().board(5));
+    let board =
+        nowserving_protocol::user::BoardReply::new(&lines.iter().next().unwrap().board(5), 5);
     let mut event = BoardEvent {
         board,
         prev_version: 3,

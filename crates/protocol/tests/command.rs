@@ -183,8 +183,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn every_operation_comes_back(now_ms: u64, cut_floor: u64, ops in vec(op(), 0..6)) {
-        let batch = Batch { now_ms, cut_floor, ops };
+    fn every_operation_comes_back(now_ms: u64, wall_ms: u64, cut_floor: u64, ops in vec(op(), 0..6)) {
+        let batch = Batch { now_ms, wall_ms, cut_floor, ops };
         let bytes = encode(&batch);
         let parts: usize = batch.ops.iter().map(encoded_len).sum();
         prop_assert!(bytes.len() <= EMPTY_BYTES_MAX + parts);
@@ -199,7 +199,7 @@ proptest! {
 
     #[test]
     fn an_altered_entry_is_answered(ops in vec(op(), 1..3), at: usize, bit in 0_u8..8) {
-        let mut bytes = encode(&Batch { now_ms: 1, cut_floor: 1, ops });
+        let mut bytes = encode(&Batch { now_ms: 1, wall_ms: 1, cut_floor: 1, ops });
         let at = at % bytes.len();
         bytes[at] ^= 1_u8 << bit;
         let _ = decode(&bytes);
@@ -211,6 +211,7 @@ proptest! {
 fn the_largest_empty_batch_fits_its_bound() {
     let batch = Batch {
         now_ms: u64::MAX,
+        wall_ms: u64::MAX,
         cut_floor: u64::MAX,
         ops: Vec::new(),
     };
@@ -221,6 +222,7 @@ fn the_largest_empty_batch_fits_its_bound() {
 fn what_is_not_understood_is_an_error() {
     let good = encode(&Batch {
         now_ms: 1,
+        wall_ms: 2,
         cut_floor: 0,
         ops: vec![Op::Stamp],
     });
@@ -267,6 +269,7 @@ fn what_is_not_understood_is_an_error() {
 fn an_entry_has_a_bounded_number_of_operations() {
     let full = Batch {
         now_ms: 1,
+        wall_ms: 2,
         cut_floor: 0,
         ops: vec![Op::Stamp; OPS_MAX],
     };
@@ -282,6 +285,7 @@ fn an_entry_has_a_bounded_number_of_operations() {
 fn too_many_operations_are_not_written() {
     encode(&Batch {
         now_ms: 1,
+        wall_ms: 2,
         cut_floor: 0,
         ops: vec![Op::Stamp; OPS_MAX + 1],
     });

@@ -36,6 +36,7 @@ impl Shard {
             index: self.index,
             op_no: 0,
             now_ms: self.index * 1_000,
+            wall_ms: self.index * 1_000 + 7,
         };
         self.lines.apply(stamp, &op, &mut self.events).unwrap();
     }

@@ -2,12 +2,22 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use nowserving_line::{AdmissionRate, Change, LineName, Op, Phase, Settings, SettingsPatch, Stamp};
+use nowserving_line::{
+    AdmissionRate, Change, LineName, Op, Phase, Settings, SettingsPatch, Stamp, Timestamp,
+};
 use nowserving_protocol::codec::{Format, decode, encode};
 use nowserving_protocol::user::{BoardReply, HeldBackReply, Home, InfoReply, StatusReply};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+
+/// 4 s after everything, on a wall clock far from the service clock.
+fn now() -> Timestamp {
+    Timestamp {
+        service_ms: 5_000,
+        wall_ms: 705_500,
+    }
+}
 
 fn both_ways<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
     for format in [Format::Json, Format::MsgPack] {
@@ -27,6 +37,7 @@ fn a_line() -> nowserving_line::Lines {
                     index,
                     op_no: 0,
                     now_ms: 1_000,
+                    wall_ms: 701_000,
                 },
                 &op,
                 &mut Vec::new(),
@@ -68,7 +79,7 @@ fn a_status_looks_as_in_the_contract() {
         lane: 0,
         token,
     };
-    let waiting = StatusReply::from(&line.status(at(2), 5_000).unwrap());
+    let waiting = StatusReply::new(&line.status(at(2), 5_000).unwrap(), now());
     both_ways(&waiting);
     let json = serde_json::to_value(&waiting).unwrap();
     for (field, value) in [
@@ -82,7 +93,7 @@ fn a_status_looks_as_in_the_contract() {
         ("eta_p90_ms", json!(null)),
         ("call_ahead", json!(false)),
         ("admitted_through", json!(1)),
-        ("at_ms", json!(5_000)),
+        ("at_ms", json!(705_500)),
         ("incarnation", json!(line.incarnation())),
     ] {
         assert_eq!(json.get(field), Some(&value), "{field}");
@@ -92,18 +103,20 @@ fn a_status_looks_as_in_the_contract() {
         "holes",
         "epoch",
         "expires_at_ms",
+        "expires_in_ms",
         "reason",
         "position_capped",
     ] {
         assert_eq!(json.get(field), None, "{field}");
     }
-    let admitted = StatusReply::from(&line.status(at(1), 5_000).unwrap());
+    let admitted = StatusReply::new(&line.status(at(1), 5_000).unwrap(), now());
     both_ways(&admitted);
     let json = serde_json::to_value(&admitted).unwrap();
     for field in ["position", "ahead", "eta_ms", "eta_p90_ms"] {
         assert_eq!(json.get(field), None, "{field}");
     }
-    assert_eq!(json["expires_at_ms"], 121_000);
+    assert_eq!(json["expires_in_ms"], 116_000);
+    assert_eq!(json["expires_at_ms"], 821_500);
     let with_holes = StatusReply {
         holes: Some(vec![[3, 5], [9, 9]]),
         ticket: Some("t".to_owned()),
@@ -136,6 +149,7 @@ fn a_capped_position_and_a_call_are_said() {
             index,
             op_no: 0,
             now_ms: 1_000,
+            wall_ms: 701_000,
         };
         lines.apply(stamp, &op, &mut Vec::new()).unwrap();
     }
@@ -146,7 +160,7 @@ fn a_capped_position_and_a_call_are_said() {
             lane: 0,
             token,
         };
-        let status = StatusReply::from(&line.status(at, 5_000).unwrap());
+        let status = StatusReply::new(&line.status(at, 5_000).unwrap(), now());
         both_ways(&status);
         serde_json::to_value(&status).unwrap()
     };
@@ -168,13 +182,13 @@ fn a_capped_position_and_a_call_are_said() {
 fn a_board_and_an_info_look_as_in_the_contract() {
     let lines = a_line();
     let line = lines.iter().next().unwrap();
-    let board = BoardReply::from(&line.board(5_000));
+    let board = BoardReply::new(&line.board(5_000), now().wall_ms);
     both_ways(&board);
     let home = Home {
         shard: 3,
         leader: None,
     };
-    let info = InfoReply::new(line, 5_000, home);
+    let info = InfoReply::new(line, now(), home);
     assert_eq!(info.board, board);
     both_ways(&info);
     let json = serde_json::to_value(&info).unwrap();
@@ -203,9 +217,14 @@ fn what_holds_a_line_back_has_its_particulars() {
             index,
             op_no: 0,
             now_ms: 10_000,
+            wall_ms: 710_000,
         };
         lines.apply(stamp, &op, &mut Vec::new()).unwrap();
-        let reply = HeldBackReply::new(lines.get(&line()).unwrap(), 10_250);
+        let now = Timestamp {
+            service_ms: 10_250,
+            wall_ms: 710_300,
+        };
+        let reply = HeldBackReply::new(lines.get(&line()).unwrap(), now);
         both_ways(&reply);
         serde_json::to_value(&reply).unwrap()
     };
@@ -236,14 +255,14 @@ fn what_holds_a_line_back_has_its_particulars() {
         key: None,
         lane: None,
     };
-    let expected = json!({"by": "admission_rate", "next_at_ms": 11_000, "next_in_ms": 750});
+    let expected = json!({"by": "admission_rate", "next_at_ms": 711_050, "next_in_ms": 750});
     assert_eq!(after(6, one_more), expected);
 }
 
 #[test]
 fn replies_of_a_newer_server_can_be_read() {
     let lines = a_line();
-    let board = BoardReply::from(&lines.iter().next().unwrap().board(5_000));
+    let board = BoardReply::new(&lines.iter().next().unwrap().board(5_000), now().wall_ms);
     let mut json = serde_json::to_value(&board).unwrap();
     json["mood"] = json!({"good": [1, 2, 3]});
     json["lanes"][0]["colour"] = json!("red");

@@ -81,6 +81,8 @@ impl Real {
             index: self.index,
             op_no: 0,
             now_ms,
+            // Here time is virtual, and there is only one.
+            wall_ms: now_ms,
         };
         let reply = self.lines.apply(stamp, op, &mut self.events).ok();
         for event in std::mem::take(&mut self.events) {

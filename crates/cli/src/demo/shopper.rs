@@ -337,14 +337,10 @@ impl Shopper<'_> {
     }
 }
 
-/// Until when a claimed seat is surely held. The answer gives the time left on the line's own clock;
+/// Until when a claimed seat is surely held. The answer says how long it is still held;
 /// counted from when the request was sent, it ends no later than the real deadline.
 fn deadline(sent: At, status: &StatusReply) -> At {
-    let left_ms = status
-        .expires_at_ms
-        .unwrap_or(status.at_ms)
-        .saturating_sub(status.at_ms);
-    sent + Duration::from_millis(left_ms)
+    sent + Duration::from_millis(status.expires_in_ms.unwrap_or(0))
 }
 
 fn reason(status: &StatusReply) -> String {

@@ -29,7 +29,7 @@ pub fn journal(journal: &JournalReply, output: &Output) -> String {
 }
 
 fn entries(entries: &[JournalEntryReply], output: &Output) -> String {
-    let header = ["version", "service clock", "lane", "token", "what", "after"];
+    let header = ["version", "time (UTC)", "lane", "token", "what", "after"];
     let mut sheet = Sheet::new(&header, output);
     for entry in entries {
         let since = entry.entered_at_ms.map(|ms| entry.at_ms.saturating_sub(ms));
@@ -141,8 +141,7 @@ fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-/// A reading of the service clock: it begins as a date, and then runs only while the line is
-/// served, so it is behind the clock on the wall by all that it stood still.
+/// A date and time of day, UTC.
 fn clock(ms: u64) -> String {
     if ms > DATE_MS_MAX {
         return ms.to_string();

@@ -87,6 +87,7 @@ fn places_and_boards_in_one_line() {
         position: None,
         ahead: None,
         expires_at_ms: Some(121_000),
+        expires_in_ms: Some(120_000),
         ..waiting()
     };
     assert_eq!(

@@ -22,6 +22,7 @@ fn status(version: u64, state: State, position: Option<u64>) -> StatusReply {
         admitted_through: 10,
         epoch: None,
         expires_at_ms: None,
+        expires_in_ms: None,
         reason: None,
         entered_at_ms: None,
         poll_after_ms: 3_000,

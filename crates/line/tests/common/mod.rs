@@ -49,8 +49,14 @@ impl Shard {
             index: self.index,
             op_no: 0,
             now_ms: self.now_ms,
+            wall_ms: self.wall_ms(),
         };
         self.lines.apply(stamp, op, &mut self.events)
+    }
+
+    /// Far from the service clock, so that it shows if one is taken for the other.
+    pub fn wall_ms(&self) -> u64 {
+        self.now_ms.saturating_add(1_000_000_000)
     }
 
     pub fn line(&self) -> &Line {

@@ -156,13 +156,13 @@ fn token_against_recount(line: &Line, model: &NaiveLine, asked: Id, naive: &Naiv
         let reason = tok.reason.filter(|_| remembered);
         assert_eq!(status.reason, Some(reason), "reason of {id:?}");
         assert_eq!(status.epoch, tok.epoch.filter(|_| remembered));
-        assert_eq!(status.expires_at_ms, None);
+        assert_eq!(status.deadline_ms, None);
     } else {
         let held = tok.state != State::Waiting;
         assert_eq!(status.reason, None);
         assert_eq!(status.epoch, tok.epoch);
-        assert_eq!(status.entered_at_ms, Some(tok.entered_at_ms));
-        assert_eq!(status.expires_at_ms, held.then_some(tok.deadline_ms));
+        assert_eq!(status.entered_at_ms, Some(tok.entered.wall_ms));
+        assert_eq!(status.deadline_ms, held.then_some(tok.deadline_ms));
         assert_eq!(live.and_then(|live| live.key()), tok.key.as_deref());
     }
     if let Some(position) = position {

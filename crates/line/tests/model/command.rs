@@ -55,6 +55,8 @@ pub enum Command {
     Clock {
         forward: u16,
         back: bool,
+        /// The wall clock is set to this.
+        wall: Option<u32>,
     },
     /// Dump, restore, and go on with what was restored.
     Restart,
@@ -170,7 +172,8 @@ pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
     let moved = (any::<u16>(), rules::lane()).prop_map(|(pick, to)| Command::Move { pick, to });
     let heard = prop::collection::vec((any::<u16>(), 0..2_000u16), 0..5);
     let create = (1..5u8, 0..9u8);
-    let clock = (0..900u16, prop::bool::weighted(0.1));
+    let wall = prop::option::weighted(0.3, any::<u32>());
+    let clock = (0..900u16, prop::bool::weighted(0.1), wall);
     let command = prop_oneof![
         24 => enter,
         30 => token_command(),
@@ -181,7 +184,7 @@ pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
         2 => create.prop_map(|(seats, queue_limit)| Command::Create { seats, queue_limit }),
         1 => prop::bool::ANY.prop_map(|force| Command::Delete { force }),
         4 => Just(Command::Step),
-        6 => clock.prop_map(|(forward, back)| Command::Clock { forward, back }),
+        6 => clock.prop_map(|(forward, back, wall)| Command::Clock { forward, back, wall }),
         2 => Just(Command::Restart),
     ];
     // Mostly one line, so that it gets somewhere; the other sees that they don't touch.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use nowserving_line::{
     Event, JournalEntry, JournaledToken, LaneName, LaneSettings, LineName, Phase, Reason, Refused,
-    Settings, Stage, State, TokenChange, TokenRef,
+    Settings, Stage, State, Timestamp, TokenChange, TokenRef,
 };
 
 /// Lane (its place in the table) and number.
@@ -14,7 +14,7 @@ pub type Id = (u8, u64);
 #[derive(Debug, Clone)]
 pub struct Tok {
     pub key: Option<Vec<u8>>,
-    pub entered_at_ms: u64,
+    pub entered: Timestamp,
     pub entered_version: u64,
     pub seen_ms: u64,
     pub deadline_ms: u64,
@@ -36,12 +36,12 @@ pub struct Tok {
 }
 
 impl Tok {
-    pub fn newcomer(key: Option<&[u8]>, now_ms: u64) -> Self {
+    pub fn newcomer(key: Option<&[u8]>, entered: Timestamp) -> Self {
         Self {
             key: key.map(Into::into),
-            entered_at_ms: now_ms,
+            entered,
             entered_version: 0,
-            seen_ms: now_ms,
+            seen_ms: entered.service_ms,
             deadline_ms: 0,
             claimed_at_ms: 0,
             epoch: None,
@@ -67,6 +67,8 @@ pub struct NaiveLine {
     pub settings: Settings,
     pub settings_version: u64,
     pub deleting: bool,
+    /// What is shown as the time of whatever happens now.
+    pub wall_ms: u64,
     /// All lanes that ever were.
     pub table: Vec<LaneName>,
     pub tokens: BTreeMap<Id, Tok>,
@@ -200,7 +202,7 @@ impl NaiveLine {
             let Some(first) = self.waiting(lane).first().copied() else {
                 continue;
             };
-            let entered = self.tokens[&(lane, first)].entered_at_ms as i64;
+            let entered = self.tokens[&(lane, first)].entered.service_ms as i64;
             let key = (!set.absolute, entered - set.boost_ms as i64);
             if best.is_none_or(|(least, _)| key < least) {
                 best = Some((key, (lane, first)));
@@ -348,15 +350,15 @@ impl NaiveLine {
             tok.state = State::Admitted;
             tok.deadline_ms = deadline_ms;
             self.note_turn(id);
-            self.event(id, TokenChange::Admitted, now_ms, events);
+            self.event(id, TokenChange::Admitted, events);
             let (_, set) = self.lanes().into_iter().find(|(l, _)| *l == id.0).unwrap();
             let (absolute, boost_ms) = (set.absolute, set.boost_ms);
-            self.note(id, JournaledToken::Admitted { absolute, boost_ms }, now_ms);
+            self.note(id, JournaledToken::Admitted { absolute, boost_ms });
         }
         most
     }
 
-    pub fn end(&mut self, id: Id, reason: Reason, now_ms: u64, events: Events<'_>) {
+    pub fn end(&mut self, id: Id, reason: Reason, events: Events<'_>) {
         // What was moved to it first, oldest first: numbers of any lane, so by who leads to whom.
         let mut was = vec![id];
         while let Some((old, _)) = self.tokens.iter().find(|(_, t)| t.moved_to == Some(was[0])) {
@@ -374,8 +376,8 @@ impl NaiveLine {
             reason,
             was_waiting,
         };
-        self.event(id, what, now_ms, events);
-        self.note(id, JournaledToken::Gone(reason), now_ms);
+        self.event(id, what, events);
+        self.note(id, JournaledToken::Gone(reason));
     }
 
     /// Whom to call, over all lanes.

@@ -63,9 +63,9 @@ impl NaiveLine {
                 token: new.1,
             },
         };
-        self.event(id, what, entry.now_ms, entry.events);
+        self.event(id, what, entry.events);
         let (to_lane, to) = new;
-        self.note(id, JournaledToken::Moved { to_lane, to }, entry.now_ms);
+        self.note(id, JournaledToken::Moved { to_lane, to });
         Ok(Answer::Token(new))
     }
 

@@ -2,7 +2,7 @@
 
 use nowserving_line::{
     BadField, JournalEntry, Journaled, LaneName, LineChange, Op, Phase, Reason, RecycleItem,
-    Refused, Settings, SettingsPatch, State, TokenChange,
+    Refused, Settings, SettingsPatch, State, Timestamp, TokenChange,
 };
 
 use crate::naive::{Answer, Events, Id, NaiveLine, Tok};
@@ -24,7 +24,7 @@ impl NaiveLine {
             let mut tokens = self.tokens.iter();
             let live = tokens.find(|(_, t)| t.state != State::Gone);
             let Some((id, _)) = live else { return };
-            self.end(*id, Reason::Closed, entry.now_ms, entry.events);
+            self.end(*id, Reason::Closed, entry.events);
             entry.work -= 1;
         }
     }
@@ -41,7 +41,7 @@ impl NaiveLine {
                         return;
                     }
                     entry.work -= 1;
-                    self.end((lane, token), Reason::SoldOut, entry.now_ms, entry.events);
+                    self.end((lane, token), Reason::SoldOut, entry.events);
                 }
             }
             return;
@@ -52,7 +52,7 @@ impl NaiveLine {
             }
             entry.work -= 1;
             self.tokens.get_mut(&id).unwrap().called = true;
-            self.event(id, TokenChange::CallAhead, entry.now_ms, entry.events);
+            self.event(id, TokenChange::CallAhead, entry.events);
         }
     }
 
@@ -112,15 +112,15 @@ impl NaiveLine {
             ..old.clone()
         }) != new
         {
-            self.line_event(LineChange::Configured, entry.now_ms, entry.events);
+            self.line_event(LineChange::Configured, entry.events);
         }
         if old.phase != phase {
-            self.line_event(LineChange::Phase { phase }, entry.now_ms, entry.events);
+            self.line_event(LineChange::Phase { phase }, entry.events);
         }
         self.settings_version = self.version;
         self.journal.push(JournalEntry {
             version: self.version,
-            at_ms: entry.now_ms,
+            at_ms: self.wall_ms,
             what: Journaled::Configured,
         });
     }
@@ -165,7 +165,11 @@ impl NaiveLine {
         if next > accepts_through {
             return Err(self.full(lane, &set));
         }
-        let id = self.issue(lane, Tok::newcomer(key, now_ms));
+        let entered = Timestamp {
+            service_ms: now_ms,
+            wall_ms: self.wall_ms,
+        };
+        let id = self.issue(lane, Tok::newcomer(key, entered));
         self.note_entered(id);
         if self.count(State::Waiting) == 1 {
             self.admit(1, now_ms, entry.events);
@@ -207,7 +211,7 @@ impl NaiveLine {
             if due && (tok.state, clock_ms) == (item.state, item.clock_ms) {
                 ended += 1;
                 seats += u64::from(tok.state != State::Waiting);
-                self.end(id, reason, now_ms, entry.events);
+                self.end(id, reason, entry.events);
             }
         }
         self.admit(seats, now_ms, entry.events);
@@ -255,7 +259,7 @@ impl NaiveLine {
         let state = tok.state;
         let held = u64::from(state != State::Waiting);
         if let Op::Leave { .. } = op {
-            self.end(id, Reason::Left, now_ms, events);
+            self.end(id, Reason::Left, events);
             self.admit(held, now_ms, events);
             return Ok(());
         }
@@ -285,7 +289,7 @@ impl NaiveLine {
             tok.deadline_ms = tok.deadline_ms.max(new_ms);
             self.version += 1;
         } else {
-            self.end(id, Reason::Completed, now_ms, events);
+            self.end(id, Reason::Completed, events);
             self.admit(held, now_ms, events);
         }
         Ok(())
@@ -301,9 +305,9 @@ impl NaiveLine {
         tok.claimed_at_ms = now_ms;
         tok.epoch = Some(self.epoch);
         tok.released = self.settings.release_on_claim;
-        self.event(id, TokenChange::Claimed, now_ms, events);
+        self.event(id, TokenChange::Claimed, events);
         if self.settings.release_on_claim {
-            self.end(id, Reason::Completed, now_ms, events);
+            self.end(id, Reason::Completed, events);
             self.admit(1, now_ms, events);
         }
     }

@@ -36,13 +36,14 @@ impl Naive {
     pub fn apply(
         &mut self,
         incarnation_of_new: u64,
-        now_ms: u64,
+        (now_ms, wall_ms): (u64, u64),
         op: &Op,
         events: Events<'_>,
     ) -> Result<Answer, Refused> {
         let passed_ms = now_ms.saturating_sub(self.now_ms);
         for line in self.lines.values_mut() {
             line.pass(passed_ms);
+            line.wall_ms = wall_ms;
         }
         self.now_ms += passed_ms;
         let mut entry = Entry {
@@ -53,7 +54,7 @@ impl Naive {
         let name = match op {
             Op::Stamp => return Ok(Answer::Nothing),
             Op::Create { line, settings } => {
-                return self.create(line, settings, incarnation_of_new, entry.events);
+                return self.create(line, settings, incarnation_of_new, wall_ms, entry.events);
             }
             _ => op.line().unwrap(),
         };
@@ -76,7 +77,7 @@ impl Naive {
             _ => {}
         }
         if line.deleting && line.live() == 0 {
-            line.line_event(LineChange::Deleted, entry.now_ms, entry.events);
+            line.line_event(LineChange::Deleted, entry.events);
             self.version_floor = self.version_floor.max(line.version);
             self.epoch_floor = self.epoch_floor.max(line.epoch);
             self.lines.remove(name);
@@ -89,6 +90,7 @@ impl Naive {
         name: &LineName,
         settings: &Settings,
         incarnation: u64,
+        wall_ms: u64,
         events: Events<'_>,
     ) -> Result<Answer, Refused> {
         if self.lines.contains_key(name) {
@@ -103,6 +105,7 @@ impl Naive {
             settings: settings.clone(),
             settings_version: self.version_floor + 1,
             deleting: false,
+            wall_ms,
             table: settings.lanes.iter().map(|set| set.name.clone()).collect(),
             tokens: BTreeMap::new(),
             gone: 0,
@@ -111,7 +114,7 @@ impl Naive {
             admissions: Vec::new(),
             journal: Vec::new(),
         };
-        line.line_event(LineChange::Created, self.now_ms, events);
+        line.line_event(LineChange::Created, events);
         let version = line.version;
         self.lines.insert(name.clone(), line);
         Ok(Answer::Line {

@@ -11,13 +11,13 @@ use crate::check;
 use crate::naive::{Events, Id, NaiveLine};
 
 impl NaiveLine {
-    pub fn event(&mut self, id: Id, what: TokenChange, at_ms: u64, events: Events<'_>) {
+    pub fn event(&mut self, id: Id, what: TokenChange, events: Events<'_>) {
         self.version += 1;
         events.push(Event::Token {
             line: self.name.clone(),
             incarnation: self.incarnation,
             version: self.version,
-            at_ms,
+            at_ms: self.wall_ms,
             lane: self.table[usize::from(id.0)].clone(),
             lane_id: id.0,
             token: id.1,
@@ -25,25 +25,25 @@ impl NaiveLine {
         });
     }
 
-    pub fn line_event(&mut self, what: LineChange, at_ms: u64, events: Events<'_>) {
+    pub fn line_event(&mut self, what: LineChange, events: Events<'_>) {
         self.version += 1;
         events.push(Event::Line {
             line: self.name.clone(),
             incarnation: self.incarnation,
             version: self.version,
-            at_ms,
+            at_ms: self.wall_ms,
             what,
         });
     }
 
-    pub fn note(&mut self, id: Id, what: JournaledToken, at_ms: u64) {
+    pub fn note(&mut self, id: Id, what: JournaledToken) {
         self.journal.push(JournalEntry {
             version: self.version,
-            at_ms,
+            at_ms: self.wall_ms,
             what: Journaled::Token {
                 lane: id.0,
                 token: id.1,
-                entered_at_ms: self.tokens[&id].entered_at_ms,
+                entered: self.tokens[&id].entered,
                 entered_version: self.tokens[&id].entered_version,
                 what,
             },
@@ -108,7 +108,7 @@ pub fn journal(line: &Line, model: &NaiveLine, gone_kept: usize) {
 /// Who and how many; why is told by examples, in `tests/journal.rs`.
 fn explanation(line: &Line, told: &Explanation, model: &NaiveLine, id: Id) {
     let tok = &model.tokens[&model.last(id)];
-    assert_eq!(told.entered_at_ms, Some(tok.entered_at_ms));
+    assert_eq!(told.entered_at_ms, Some(tok.entered.wall_ms));
     assert_eq!(told.own_lane_before, tok.before, "before {id:?}");
     let overtakers = told.overtakers.iter().map(|by| {
         let mut names = line.lane_names();

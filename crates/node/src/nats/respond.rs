@@ -128,10 +128,11 @@ impl Responder {
         match outcome {
             Outcome::Status {
                 status,
+                now,
                 with_ticket,
                 holes,
             } => {
-                let mut body = StatusReply::from(&*status);
+                let mut body = StatusReply::new(&status, now);
                 if with_ticket {
                     body.ticket = Some(self.tickets.sign(&Ticket {
                         line: status.line.clone(),

@@ -1,7 +1,7 @@
 //! Committed entries become state, answers and events; confirmed reads become answers.
 
 use anyhow::Context as _;
-use nowserving_line::{Line, Lines, Op, Reply, Stamp, Status};
+use nowserving_line::{Line, Lines, Op, Reply, Stamp, Status, Timestamp};
 use nowserving_protocol::admin::{JournalReply, LineReply};
 use nowserving_protocol::command::{self, Batch};
 use nowserving_protocol::error::ApiError;
@@ -72,6 +72,7 @@ impl Shard {
                 &self.lines,
                 turn.hearing,
                 turn.now,
+                turn.wall_ms,
             ));
         }
     }
@@ -84,6 +85,8 @@ impl Shard {
         turn: &mut Turn<'_>,
     ) {
         self.cut_floor = self.cut_floor.max(batch.cut_floor);
+        let mut now = self.now(turn);
+        now.service_ms = now.service_ms.max(batch.now_ms);
         // Only the leader of the entry's own term executes effects.
         let mut reign = self.reign.take();
         let mut leading = reign.as_mut().filter(|reign| reign.term == entry.term);
@@ -95,6 +98,7 @@ impl Shard {
                 index: entry.index,
                 op_no: u32::try_from(op_no).unwrap_or(u32::MAX),
                 now_ms: batch.now_ms,
+                wall_ms: batch.wall_ms,
             };
             if let (Some(reign), Some(name)) = (&mut leading, op.line()) {
                 reign.before(name, &self.lines);
@@ -114,7 +118,7 @@ impl Shard {
             if let Some(waiter) = waiters.next().flatten() {
                 let result = result
                     .map_err(ApiError::from)
-                    .and_then(|reply| outcome(op, reply, &self.lines, home));
+                    .and_then(|reply| outcome(op, reply, &self.lines, now, home));
                 turn.out.answer(waiter.reply, waiter.deadline, result);
             }
         }
@@ -133,6 +137,7 @@ impl Shard {
 
     /// Answers a read as the leader, and marks its token as heard from.
     pub(super) fn answer_leading(&mut self, request: Request, turn: &mut Turn<'_>) {
+        let now = self.now(turn);
         let Some(reign) = &mut self.reign else {
             let error = ApiError::not_leader(self.replica.leader());
             return turn.out.refuse(request.reply, request.deadline, error);
@@ -144,13 +149,13 @@ impl Shard {
         {
             reign.heard(line, *at, now_ms);
         }
-        self.answer_read(request, now_ms, turn);
+        self.answer_read(request, now, turn);
     }
 
     /// Answers a read from the applied state.
-    pub(super) fn answer_read(&self, request: Request, now_ms: u64, turn: &mut Turn<'_>) {
+    pub(super) fn answer_read(&self, request: Request, now: Timestamp, turn: &mut Turn<'_>) {
         let result = match self.lines.get(&request.line) {
-            Some(line) => read(line, &request.ask, now_ms, self.home()),
+            Some(line) => read(line, &request.ask, now, self.home()),
             None => Err(nowserving_line::Refused::LineNotFound.into()),
         };
         turn.out.answer(request.reply, request.deadline, result);
@@ -164,15 +169,16 @@ impl Shard {
     }
 }
 
-fn read(line: &Line, ask: &Ask, now_ms: u64, home: Home) -> Result<Outcome, ApiError> {
+fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, ApiError> {
     match ask {
         Ask::Status { at, holes, .. } => {
-            let status = line.status(*at, now_ms)?;
+            let status = line.status(*at, now.service_ms)?;
             // What the cap hides, the holes would tell.
             let shown = (!status.position_capped).then(|| line.holes_before(*at));
             Ok(Outcome::Status {
                 with_ticket: status.at != *at,
                 status: Box::new(status),
+                now,
                 holes: holes.then_some(shown.flatten()),
             })
         }
@@ -181,16 +187,17 @@ fn read(line: &Line, ask: &Ask, now_ms: u64, home: Home) -> Result<Outcome, ApiE
                 .find(key)
                 .ok_or(nowserving_line::Refused::TokenNotFound)?;
             Ok(Outcome::Status {
-                status: Box::new(line.status(at, now_ms)?),
+                status: Box::new(line.status(at, now.service_ms)?),
+                now,
                 with_ticket: true,
                 holes: None,
             })
         }
         Ask::Info(Consistency::Local | Consistency::Leader | Consistency::Linearizable) => {
-            Ok(Outcome::Info(Box::new(InfoReply::new(line, now_ms, home))))
+            Ok(Outcome::Info(Box::new(InfoReply::new(line, now, home))))
         }
         Ask::Journal(ask) => Ok(Outcome::Journal(Box::new(JournalReply::new(line, ask)?))),
-        Ask::Show => Ok(Outcome::Line(Box::new(LineReply::new(line, now_ms, home)))),
+        Ask::Show => Ok(Outcome::Line(Box::new(LineReply::new(line, now, home)))),
         Ask::Write(_) => Err(ApiError::bad_request("not a read")),
     }
 }
@@ -206,12 +213,19 @@ fn needs_ticket(op: &Op, status: &Status) -> bool {
     }
 }
 
-fn outcome(op: &Op, reply: Reply, lines: &Lines, home: Home) -> Result<Outcome, ApiError> {
+fn outcome(
+    op: &Op,
+    reply: Reply,
+    lines: &Lines,
+    now: Timestamp,
+    home: Home,
+) -> Result<Outcome, ApiError> {
     let line = op.line().and_then(|name| lines.get(name));
     match reply {
         Reply::Status(status) => Ok(Outcome::Status {
             with_ticket: needs_ticket(op, &status),
             status: Box::new(status),
+            now,
             holes: None,
         }),
         Reply::Deleted { remaining } => match op.line() {
@@ -223,7 +237,7 @@ fn outcome(op: &Op, reply: Reply, lines: &Lines, home: Home) -> Result<Outcome, 
         },
         // Create and configure answer the line as it is now.
         _ => line
-            .map(|line| Outcome::Line(Box::new(LineReply::new(line, lines.now_ms(), home))))
+            .map(|line| Outcome::Line(Box::new(LineReply::new(line, now, home))))
             .ok_or_else(|| nowserving_line::Refused::LineNotFound.into()),
     }
 }

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nowserving_line::{Board, Event, Line, LineChange, LineName, Lines, Token, TokenChange};
+use nowserving_line::TokenChange;
+use nowserving_line::{Board, Event, Line, LineChange, LineName, Lines, Timestamp, Token};
 use nowserving_protocol::event::BoardEvent;
 use nowserving_protocol::user::BoardReply;
 
@@ -23,7 +24,7 @@ struct Published {
     /// Version of the last board; before the first, the version that this leader found.
     version: u64,
     at_us: Micros,
-    /// Without version and time, to tell a change.
+    /// Without the version, to tell a change.
     content: Option<Board>,
     /// By the lane's place in the line's table.
     holes: Vec<(u8, Token)>,
@@ -123,7 +124,7 @@ impl Boards {
     }
 
     /// The boards to publish now, a bounded number.
-    pub fn due(&mut self, lines: &Lines, now_us: Micros, now_ms: u64) -> Vec<BoardEvent> {
+    pub fn due(&mut self, lines: &Lines, now_us: Micros, now: Timestamp) -> Vec<BoardEvent> {
         self.continue_walk(lines);
         self.list_repeats(lines, now_us);
         let mut out = Vec::new();
@@ -145,7 +146,7 @@ impl Boards {
                 next_due_us = next_due_us.min(due_us);
                 left.insert(name);
             } else {
-                out.extend(self.publish(line, now_us, now_ms));
+                out.extend(self.publish(line, now_us, now));
             }
         }
         self.changed = left;
@@ -187,11 +188,10 @@ impl Boards {
         }
     }
 
-    fn publish(&mut self, line: &Line, now_us: Micros, now_ms: u64) -> Option<BoardEvent> {
-        let board = line.board(now_ms);
+    fn publish(&mut self, line: &Line, now_us: Micros, now: Timestamp) -> Option<BoardEvent> {
+        let board = line.board(now.service_ms);
         let content = Board {
             version: 0,
-            at_ms: 0,
             ..board.clone()
         };
         let name = line.name().clone();
@@ -216,7 +216,7 @@ impl Boards {
         }
         // Those of a lane that is not listed any more are nobody's: it has no live tokens.
         let ids: Vec<u8> = board.lanes.iter().map(|lane| lane.lane_id).collect();
-        let mut board = BoardReply::from(&board);
+        let mut board = BoardReply::new(&board, now.wall_ms);
         for (id, lane) in ids.into_iter().zip(&mut board.lanes) {
             let of_lane = holes.iter().filter(|(lane, _)| *lane == id);
             lane.holes = Some(to_ranges(of_lane.map(|(_, token)| *token).collect()));

@@ -17,7 +17,11 @@ fn holes_become_ranges() {
 
 fn due(world: &mut World, now_us: Micros) -> Vec<BoardEvent> {
     let now_ms = world.now_ms;
-    world.reign.boards.due(&world.lines, now_us, now_ms)
+    let now = Timestamp {
+        service_ms: now_ms,
+        wall_ms: now_ms,
+    };
+    world.reign.boards.due(&world.lines, now_us, now)
 }
 
 /// A seat, taken, and `waiting` who wait; the first board is out.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use nowserving_line::{LineName, Lines, Op};
+use nowserving_line::{LineName, Lines, Op, Timestamp};
 use nowserving_protocol::command::{self, Batch};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_replica::{ProposeError, Replica, Role};
@@ -41,6 +41,8 @@ pub struct Waiter {
 pub struct Turn<'a> {
     /// Monotonic.
     pub now: Micros,
+    /// The wall clock, for display.
+    pub wall_ms: u64,
     /// What the node heard.
     pub hearing: &'a Hearing,
     /// Where output goes.
@@ -131,6 +133,17 @@ impl Shard {
                 .is_some_and(|until| monotonic_us() < until)
     }
 
+    /// The time of an answer given now. Only a leader's service clock runs: on another node it is
+    /// what the log has said last.
+    pub(super) fn now(&self, turn: &Turn<'_>) -> Timestamp {
+        let reign = self.reign.as_ref();
+        let clock_ms = reign.map(|reign| reign.shown_ms(turn.now, turn.hearing));
+        Timestamp {
+            service_ms: clock_ms.unwrap_or(0).max(self.lines.now_ms()),
+            wall_ms: turn.wall_ms,
+        }
+    }
+
     /// Takes a request in: answers at once what needs neither log nor quorum.
     pub fn take(&mut self, request: Request, turn: &mut Turn<'_>) {
         if request.deadline <= turn.now {
@@ -141,8 +154,7 @@ impl Shard {
                 .refuse(request.reply, request.deadline, unavailable());
         }
         if request.ask.is_local() {
-            let now_ms = self.lines.now_ms();
-            return self.answer_read(request, now_ms, turn);
+            return self.answer_read(request, self.now(turn), turn);
         }
         if !self.leads() {
             let error = ApiError::not_leader(self.replica.leader());
@@ -173,7 +185,7 @@ impl Shard {
         let Ask::Write(op) = request.ask else {
             return;
         };
-        if let Some(error) = self.refused_already(&request.line, &op, turn.hearing) {
+        if let Some(error) = self.refused_already(&request.line, &op, turn) {
             return turn.out.refuse(request.reply, request.deadline, error);
         }
         if self.queue.len() >= QUEUE_MAX {
@@ -193,7 +205,7 @@ impl Shard {
 
     /// What the applied state refuses now needs no log entry: a crowd that hammers on a full line
     /// costs its leader a look-up each, not a write.
-    fn refused_already(&self, name: &LineName, op: &Op, hearing: &Hearing) -> Option<ApiError> {
+    fn refused_already(&self, name: &LineName, op: &Op, turn: &Turn<'_>) -> Option<ApiError> {
         if !self.in_lease() || matches!(op, Op::Create { .. }) {
             return None;
         }
@@ -203,7 +215,7 @@ impl Shard {
         let Op::Enter { key, lane, .. } = op else {
             return None;
         };
-        let clock_ms = self.reign.as_ref().map(|reign| reign.now_ms(hearing));
+        let clock_ms = self.reign.as_ref().map(|reign| reign.now_ms(turn.hearing));
         let now_ms = clock_ms.unwrap_or(0).max(self.lines.now_ms());
         line.would_refuse_enter(key.as_deref(), lane.as_ref(), now_ms)
             .map(ApiError::from)
@@ -255,6 +267,7 @@ impl Shard {
                 .unzip();
             let batch = Batch {
                 now_ms,
+                wall_ms: turn.wall_ms,
                 cut_floor: self.replica.matched_by_all(),
                 ops,
             };

@@ -41,7 +41,7 @@ use self::balance::{Balance, Peer};
 use self::group::Shard;
 use self::outbox::{OutEvent, OutMessage, Outbox};
 use self::persist::Persister;
-use crate::clock::{Hearing, Micros, monotonic_us};
+use crate::clock::{Hearing, Micros, monotonic_us, wall_ms};
 use crate::config::Config;
 use crate::contact::{Contact, Standing, Word};
 use crate::health::Health;
@@ -151,6 +151,8 @@ pub struct Shards {
     shards: Vec<Shard>,
     hearing: Hearing,
     contact: Contact,
+    /// The machine's clock at the beginning of the turn, for display.
+    wall_ms: u64,
     balance: Balance,
     peers: BTreeMap<u64, Peer>,
     last_sent: BTreeMap<u64, Micros>,
@@ -194,6 +196,7 @@ impl Shards {
             contact,
             shards,
             hearing: Hearing::new(now),
+            wall_ms: wall_ms(),
             peers: BTreeMap::new(),
             last_sent: BTreeMap::new(),
             inputs,

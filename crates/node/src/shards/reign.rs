@@ -34,11 +34,11 @@ pub struct Reign {
 impl Reign {
     /// Takes over the state as applied through this term's first entry.
     #[must_use]
-    pub fn begin(term: u64, lines: &Lines, hearing: &Hearing, now: Micros) -> Self {
+    pub fn begin(term: u64, lines: &Lines, hearing: &Hearing, now: Micros, wall_ms: u64) -> Self {
         Reign {
             term,
             began_at: now,
-            clock: ServiceClock::take_over(lines.now_ms(), hearing),
+            clock: ServiceClock::take_over(lines.now_ms(), wall_ms, hearing),
             recycler: Recycler::new(lines),
             boards: Boards::new(),
             last_stamp_ms: lines.now_ms(),
@@ -49,6 +49,12 @@ impl Reign {
     #[must_use]
     pub fn now_ms(&self, hearing: &Hearing) -> u64 {
         self.clock.now_ms(hearing)
+    }
+
+    /// The reading of the service clock that is shown; see [`ServiceClock::shown_ms`].
+    #[must_use]
+    pub fn shown_ms(&self, now: Micros, hearing: &Hearing) -> u64 {
+        self.clock.shown_ms(now, hearing)
     }
 
     /// When the service clock will read this, on the monotonic clock; see [`Hearing::when`].

@@ -229,6 +229,7 @@ fn status(rig: &mut Rig) -> (Status, bool, Option<Vec<(u64, u64)>>) {
             status,
             with_ticket,
             holes,
+            ..
         })) => (*status, with_ticket, holes.flatten()),
         other => panic!("{other:?}"),
     }

@@ -228,6 +228,7 @@ fn replay_entry(
             index,
             op_no,
             now_ms: batch.now_ms,
+            wall_ms: batch.wall_ms,
         };
         // A refusal was the requester's to hear.
         let _ = lines.apply(stamp, op, events);

@@ -25,11 +25,16 @@ const HEARTBEAT_MS: u64 = 10_000;
 const ELECTION_MS: u64 = 60_000;
 const TICK_US: Micros = HEARTBEAT_MS * 1_000 / super::TICKS_PER_HEARTBEAT;
 
+/// Of the wall clock at first.
+pub const WALL_MS: u64 = 1_766_222_333_444;
+
 pub struct Rig {
     pub shard: Shard,
     pub log: Arc<MemoryLog>,
     pub out: Outbox,
     pub now: Micros,
+    /// Goes on as the tests say, whatever the others do.
+    pub wall_ms: u64,
     hearing: Hearing,
 }
 
@@ -79,6 +84,7 @@ impl Rig {
             log,
             out: Outbox::default(),
             now,
+            wall_ms: WALL_MS,
             hearing,
         }
     }
@@ -86,6 +92,7 @@ impl Rig {
     pub fn with<T>(&mut self, run: impl FnOnce(&mut Shard, &mut Turn<'_>) -> T) -> T {
         let mut turn = Turn {
             now: self.now,
+            wall_ms: self.wall_ms,
             hearing: &self.hearing,
             out: &mut self.out,
         };

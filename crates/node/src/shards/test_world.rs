@@ -38,7 +38,7 @@ impl World {
     pub fn new(settings: Settings) -> Self {
         let lines = Lines::new();
         let mut world = World {
-            reign: Reign::begin(1, &lines, &Hearing::new(0), 0),
+            reign: Reign::begin(1, &lines, &Hearing::new(0), 0, 0),
             lines,
             now_ms: 1_000_000,
             events: Vec::new(),
@@ -59,6 +59,7 @@ impl World {
             index: self.index,
             op_no: 0,
             now_ms: self.now_ms,
+            wall_ms: self.now_ms,
         };
         if let Some(line) = op.line() {
             self.reign.before(line, &self.lines);
@@ -155,7 +156,7 @@ impl World {
 
     /// The leader is lost and another takes over from what is in the log.
     pub fn change_leader(&mut self) {
-        self.reign = Reign::begin(self.reign.term + 1, &self.lines, &Hearing::new(0), 0);
+        self.reign = Reign::begin(self.reign.term + 1, &self.lines, &Hearing::new(0), 0, 0);
         self.now_ms = self.lines.now_ms();
     }
 }

@@ -10,7 +10,7 @@ use super::outbox::{OutMessage, Outbox, unavailable};
 use super::persist::{Job, WRITES_IN_FLIGHT_MAX, Written};
 use super::snapshots::Done;
 use super::{Control, Listen, PeerBatch, PeerFrame, REQUESTS_MAX, Shards, listing};
-use crate::clock::{Micros, monotonic_us};
+use crate::clock::{Micros, monotonic_us, wall_ms};
 use crate::request::{Inbound, Outcome, Question, ReplyTo};
 
 /// Inputs of one kind taken in one turn at most, so that no kind starves another.
@@ -44,8 +44,10 @@ impl Shards {
     /// The loop ends: nobody is left to wait for their own deadline.
     fn answer_the_rest(&mut self) {
         let now = monotonic_us();
+        self.wall_ms = wall_ms();
         let mut turn = Turn {
             now,
+            wall_ms: self.wall_ms,
             hearing: &self.hearing,
             out: &mut self.out,
         };
@@ -101,6 +103,7 @@ impl Shards {
     fn turn(&mut self) -> anyhow::Result<bool> {
         let now = monotonic_us();
         self.outputs.health.turned(now);
+        self.wall_ms = wall_ms();
         // A full inbox has turned polls away: that time must not count against anybody.
         let crowded = self.inputs.requests.is_full();
         let drained = self.drain(now)?;
@@ -120,6 +123,7 @@ impl Shards {
         for shard in &mut self.shards {
             let mut turn = Turn {
                 now,
+                wall_ms: self.wall_ms,
                 hearing: &self.hearing,
                 out: &mut self.out,
             };
@@ -194,6 +198,7 @@ impl Shards {
             Inbound::Line(request) => {
                 let mut turn = Turn {
                     now,
+                    wall_ms: self.wall_ms,
                     hearing: &self.hearing,
                     out: &mut self.out,
                 };
@@ -259,6 +264,7 @@ impl Shards {
             };
             let mut turn = Turn {
                 now,
+                wall_ms: self.wall_ms,
                 hearing: &self.hearing,
                 out: &mut self.out,
             };

@@ -1,6 +1,6 @@
 //! What the loop does besides requests: recycle, boards, leases, hand-overs, snapshots.
 
-use nowserving_line::Op;
+use nowserving_line::{Op, Timestamp};
 use nowserving_protocol::admin::{ClusterStatus, NodeStatus, ShardStatus};
 
 use super::group::{Shard, Turn};
@@ -34,6 +34,7 @@ impl Shards {
         for shard in &mut self.shards {
             let mut turn = Turn {
                 now,
+                wall_ms: self.wall_ms,
                 hearing: &self.hearing,
                 out: &mut self.out,
             };
@@ -126,6 +127,7 @@ impl Shards {
             let Some(target) = target else { continue };
             shard.stamp_before_leaving(&mut Turn {
                 now,
+                wall_ms: self.wall_ms,
                 hearing: &self.hearing,
                 out: &mut self.out,
             });
@@ -341,8 +343,11 @@ impl Shard {
         let Some(reign) = &mut self.reign else {
             return;
         };
-        let now_ms = reign.now_ms(turn.hearing).max(self.lines.now_ms());
-        let boards = reign.boards.due(&self.lines, turn.now, now_ms);
+        let now = Timestamp {
+            service_ms: reign.now_ms(turn.hearing).max(self.lines.now_ms()),
+            wall_ms: turn.wall_ms,
+        };
+        let boards = reign.boards.due(&self.lines, turn.now, now);
         let boards = boards.into_iter().map(|b| OutEvent::Board(Box::new(b)));
         turn.out.events.extend(boards);
     }
