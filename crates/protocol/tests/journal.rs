@@ -198,7 +198,7 @@ fn the_journal_tells_everything_page_by_page() {
     assert_eq!(json[last + 1]["boost_ms"], 60_000);
     assert_eq!(
         json[last + 2]["entered_at_ms"],
-        4_000,
+        4_007,
         "moved: when it came"
     );
 
@@ -244,7 +244,7 @@ fn a_token_is_explained_also_by_its_old_number() {
     assert_eq!((told.lane.as_str(), told.token), ("normal", 2));
     assert_eq!(
         (told.entered_at_ms, told.overtakers_total),
-        (Some(3_000), 3)
+        (Some(3_007), 3)
     );
     let by: Vec<_> = told
         .overtakers

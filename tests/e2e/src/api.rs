@@ -24,6 +24,10 @@ const OUTCOME_UNKNOWN: &str = "outcome_unknown";
 /// For timeouts of tokens that nobody is to lose, however slow the machine.
 pub const HOUR_MS: u64 = 3_600_000;
 
+/// Two readings of a clock, each cut to whole milliseconds, can be so much further apart than the same two
+/// moments are on another clock.
+pub const CLOCKS_APART_MS: u64 = 2;
+
 /// What payloads are written in.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Format {

@@ -21,7 +21,7 @@ mod raw;
 mod scenario;
 mod wait;
 
-pub use api::{Api, Format, HOUR_MS, Reply, Route, number, pointers};
+pub use api::{Api, CLOCKS_APART_MS, Format, HOUR_MS, Reply, Route, number, pointers};
 pub use cli::{Cli, Running, Said};
 pub use cluster::{Cluster, NodeFlags, Options, line_in};
 pub use metrics::Metrics;

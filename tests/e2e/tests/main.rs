@@ -5,6 +5,7 @@ mod archive;
 mod bad_input;
 mod bad_luck;
 mod bad_subjects;
+mod clocks;
 mod command_line;
 mod config;
 mod crash;
@@ -197,6 +198,16 @@ async fn crashes_lose_and_double_nothing() -> Result<()> {
         crash::of_all_nodes(cluster).await
     })
     .await
+}
+
+/// Alone in its cluster, which dies as a whole and stays dead for a while.
+#[tokio::test]
+async fn times_that_are_told_are_of_the_wall_clock() -> Result<()> {
+    let options = Options {
+        shards: 1,
+        ..Options::default()
+    };
+    run(options, clocks::tell_the_time_of_day).await
 }
 
 /// With snapshots every hundred entries: the log is cut, though not what a dead member still needs,

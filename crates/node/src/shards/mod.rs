@@ -21,6 +21,8 @@ mod turn;
 mod upkeep;
 
 #[cfg(test)]
+mod clocks_tests;
+#[cfg(test)]
 mod group_tests;
 #[cfg(test)]
 mod rules_tests;

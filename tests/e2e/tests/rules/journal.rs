@@ -57,7 +57,7 @@ async fn history(api: &Api, line: &str) -> Result<()> {
     Ok(())
 }
 
-/// Until whoever comes next has entered later on the service clock, too.
+/// Until whoever comes next is shown to have entered later.
 async fn clock_passes(api: &Api, line: &str, entered: &Value) -> Result<()> {
     let at_ms = number(entered, "entered_at_ms")?;
     eventually("the clock goes on", Duration::from_secs(5), async || {

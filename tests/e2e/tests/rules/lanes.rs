@@ -1,9 +1,7 @@
 //! Lanes: who is next, a lane's own limit, lanes that go and come back.
 
-use std::cmp::Reverse;
-
 use anyhow::{Context, Result, ensure};
-use nowserving_e2e::{Api, Cli, Cluster, number};
+use nowserving_e2e::{Api, CLOCKS_APART_MS, Cli, Cluster, number};
 use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
@@ -11,7 +9,7 @@ use super::{act, enter, lane_of, next_of, serve, show, shows};
 use crate::command_line::{done, refused};
 
 /// Name, `boost_ms`, `absolute`. The second boost is so small that it decides only between those
-/// who come in the same moment.
+/// who come in the same moment, by the service clock.
 const LANES: [(&str, u64, bool); 5] = [
     ("normal", 0, false),
     ("early", 20, false),
@@ -20,7 +18,7 @@ const LANES: [(&str, u64, bool); 5] = [
     ("crew", 1_000, true),
 ];
 
-/// Everybody is admitted in the order of `absolute`, then `entered_at_ms - boost_ms`, then lane.
+/// Everybody is admitted in the order of `absolute`, then boost and time of entering.
 pub async fn order(cluster: &Cluster, api: Api, line: String) -> Result<()> {
     let line = line.as_str();
     let events = format!("nowserving.event.{line}.token.>");
@@ -52,33 +50,39 @@ pub async fn order(cluster: &Cluster, api: Api, line: String) -> Result<()> {
         let lane = LANES[(nth * nth + nth / 3) % LANES.len()].0;
         people.push(enter(&api, line, lane, &format!("k{nth}")).await?);
     }
-    people.sort_by_cached_key(order_key);
 
     let mut last = first;
-    for expected in people {
+    while !people.is_empty() {
         serve(&api, line, &last).await?;
         let next = next_of(&mut heard, "admitted").await?;
-        ensure!(
-            next["lane"] == expected["lane"] && next["token"] == expected["token"],
-            "want {expected}, but {next}"
-        );
-        last = expected;
+        let is_next = |one: &Value| one["lane"] == next["lane"] && one["token"] == next["token"];
+        let place = people.iter().position(is_next);
+        last = people.swap_remove(place.with_context(|| format!("who is {next}?"))?);
+        for other in &people {
+            ensure!(!comes_before(other, &last)?, "{other} was before {last}");
+        }
     }
     Ok(())
 }
 
-fn order_key(status: &Value) -> (Reverse<bool>, i64, usize, u64) {
-    let of = |(name, _, _): &(&str, u64, bool)| status["lane"] == *name;
-    let at = LANES.iter().position(of).unwrap_or(usize::MAX);
-    let (_, boost_ms, absolute) = LANES[at];
-    let entered_at_ms = status["entered_at_ms"].as_i64().unwrap_or_default();
-    let token = status["token"].as_u64().unwrap_or_default();
-    (
-        Reverse(absolute),
-        entered_at_ms - boost_ms.cast_signed(),
-        at,
-        token,
-    )
+/// Whether one is surely first. Times are shown of the wall clock, and the service clock, which
+/// decides, may have stood still between the two: it goes on by as much at most.
+fn comes_before(one: &Value, other: &Value) -> Result<bool> {
+    if one["lane"] == other["lane"] {
+        return Ok(number(one, "token")? < number(other, "token")?);
+    }
+    let (_, boost_ms, absolute) = lane_set(one)?;
+    let (_, other_boost_ms, other_absolute) = lane_set(other)?;
+    if absolute != other_absolute {
+        return Ok(absolute);
+    }
+    let later_ms = number(one, "entered_at_ms")?.saturating_sub(number(other, "entered_at_ms")?);
+    Ok(boost_ms > other_boost_ms + later_ms + CLOCKS_APART_MS)
+}
+
+fn lane_set(status: &Value) -> Result<(&'static str, u64, bool)> {
+    let set = LANES.iter().find(|(name, _, _)| status["lane"] == *name);
+    set.copied().context("a lane that nobody asked for")
 }
 
 /// A lane with a limit of its own is full when others are not.
