@@ -44,7 +44,7 @@ impl Shard {
             index: self.index,
             op_no: 0,
             now_ms: self.index * 10,
-            wall_ms: self.index * 10 + 7,
+            wall_ms: self.index * self.index * 10,
         };
         match self.lines.apply(stamp, &op, &mut Vec::new()) {
             Ok(Reply::Status(status)) => Some(status.at),
