@@ -229,7 +229,7 @@ impl Run {
                         assert_eq!(ms, first, "when {} entered", told.token);
                     }
                 }
-                Ok(Outcome::Info(info)) => assert_eq!(info.0.at_ms, self.rig.wall_ms),
+                Ok(Outcome::Info(info)) => assert_eq!(info.board.at_ms, self.rig.wall_ms),
                 Ok(other) => panic!("{other:?}"),
                 Err(_) => {}
             }
