@@ -41,6 +41,7 @@ pub fn by_taking_it_away(lines: &Lines, naive: &Naive) {
             index: 1,
             op_no: 0,
             now_ms: naive.now_ms,
+            wall_ms: 0,
         };
         let mut events = Vec::new();
         let reply = lines.apply(stamp, &taken_away, &mut events);
