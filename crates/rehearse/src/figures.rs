@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use nowserving_line::LaneSettings;
+
 use crate::palette::{BLUE, Colour, GREEN, GREY, GRID, INK, LANES, ORANGE, PURPLE, RED};
 use crate::plots::{Axis, Mark, Points, Shape};
 use crate::queue::Pointers;
@@ -113,21 +115,13 @@ impl Clock {
 
 fn people(report: &Report, clock: &Clock) -> Figure {
     let rows = &report.real.rows;
-    let lanes = &report.config.settings.lanes;
-    let mut marks: Vec<Mark> = match lanes.as_slice() {
-        [_] => vec![clock.curve("waiting", BLUE, rows, |row| row.waiting)],
-        _ => (0..)
-            .zip(lanes.iter().zip(LANES))
-            .map(|(no, (lane, colour))| {
-                let name = format!("waiting in lane {}", lane.name);
-                clock.curve(&name, colour, rows, |row| row.lane(no).waiting)
-            })
-            .collect(),
-    };
+    let mut marks: Vec<Mark> = (0..)
+        .zip(lanes(report))
+        .map(|(no, (name, colour))| clock.curve(&name, colour, rows, |row| row.lane(no).waiting))
+        .collect();
     let mut run = format!("{}.", how_many_waited(rows));
     if let Some(naive) = &report.naive {
-        let name = format!("waiting with {ARTICLE}");
-        marks.push(clock.curve(&name, ORANGE, &naive.rows, |row| row.waiting));
+        marks.push(clock.curve(ARTICLE, ORANGE, &naive.rows, |row| row.waiting));
         run += &format!(" With {ARTICLE}, {}.", how_many_waited(&naive.rows));
     }
     if let Some(open_at_ms) = report.config.open_at_ms {
@@ -142,6 +136,16 @@ fn people(report: &Report, clock: &Clock) -> Figure {
         y: counts("people", &marks),
         marks,
     }
+}
+
+/// How each lane is named in a legend, and its colour; a line of one lane stands for itself.
+fn lanes(report: &Report) -> Vec<(String, Colour)> {
+    let lanes = report.config.settings.lanes.as_slice();
+    let name = |lane: &LaneSettings| match lanes {
+        [_] => "nowserving".to_owned(),
+        _ => format!("lane {}", lane.name),
+    };
+    lanes.iter().map(name).zip(LANES).collect()
 }
 
 fn how_many_waited(rows: &[Row]) -> String {
@@ -238,12 +242,11 @@ fn excess(naive: &Run, clock: &Clock) -> Figure {
 
 fn waits(report: &Report) -> Figure {
     let visits = &report.real.visits;
-    let lanes = &report.config.settings.lanes;
     let mut groups: Vec<(String, Colour, Means)> = (0..)
-        .zip(lanes.iter().zip(LANES))
-        .map(|(no, (lane, colour))| {
+        .zip(lanes(report))
+        .map(|(no, (name, colour))| {
             let of_lane = visits.iter().filter(|visit| visit.lane == no);
-            (format!("lane {}", lane.name), colour, mean_waits(of_lane))
+            (name, colour, mean_waits(of_lane))
         })
         .collect();
     if let Some(naive) = &report.naive {
@@ -335,11 +338,14 @@ fn pointers(report: &Report, clock: &Clock, no: usize) -> Figure {
     let entered = report.real.visits.iter().filter(came).count() as u64;
     let admitted = report.real.visits.iter().filter(came);
     let admitted = admitted.filter(|v| v.admitted_ms.is_some()).count() as u64;
-    let mut run = format!(
-        "{} given, {} of their holders admitted.",
-        many(entered, "number"),
-        count(admitted)
-    );
+    let mut run = match entered {
+        0 => "nobody asked for this lane.".to_owned(),
+        _ => format!(
+            "{} given, {} of their holders admitted.",
+            many(entered, "number"),
+            count(admitted)
+        ),
+    };
     let accepts = highest(|at| at.accepts_through);
     if accepts <= highest(|at| at.next_token) * ACCEPTS_IN_SIGHT {
         let name = "the most that would be given (accepts_through)";

@@ -288,7 +288,7 @@ fn compared(naive: &Run) -> Finding {
     let seats = match summary.over_limit_max {
         0 => "no seat too many".to_owned(),
         most => format!(
-            "up to {} too many, over the limit for {}",
+            "up to {} too many, over the limit for {}, which shortens its waits",
             many(most, "seat"),
             duration(naive.over_limit_ms())
         ),
