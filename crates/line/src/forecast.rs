@@ -17,6 +17,9 @@ const WINDOW_RELEASES_MIN: u64 = 8;
 const WINDOW_RELEASES_MAX: u64 = 4_096;
 /// Forecasts begin after so many windows: before, the first to leave say little about the rest.
 const WINDOWS_WARM: usize = 3;
+/// How long a seat is taken to be held while none has been: see [`Forecast::for_pauses`]. Set for
+/// quick checkouts, as a seat stands empty until its next holder asks.
+const HOLD_MS_GUESSED: u64 = 4_000;
 /// A window that is slow to end counts at most like so many others: should the departures get slow,
 /// forecasts rise, but one stuck seat does not take them away with it.
 const SLOW_WINDOWS_MAX: u64 = 3;
@@ -42,6 +45,28 @@ pub struct Window {
     pub releases: u64,
     /// The time that seats were held, summed over the seats.
     pub seat_ms: u64,
+}
+
+impl Window {
+    /// How long a seat is held, on average.
+    pub(crate) fn hold_ms(&self) -> f64 {
+        self.seat_ms as f64 / (self.releases as f64).max(1.0)
+    }
+
+    fn plus(self, other: &Self) -> Self {
+        Self {
+            releases: self.releases + other.releases,
+            seat_ms: self.seat_ms.saturating_add(other.seat_ms),
+        }
+    }
+}
+
+/// What the full windows say together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turns {
+    all: Window,
+    /// The mean `seat_ms` of a window.
+    usual_ms: u64,
 }
 
 /// How good forecasts have been: what those who waited were told on entering against how long it
@@ -183,11 +208,21 @@ impl Forecast {
     /// another time. (Raising it instead, slowly, would still tell the first in line that it is
     /// about to be admitted.)
     pub(crate) fn is_stalled(&self, measured: Window, held: u64, now_ms: u64) -> bool {
-        let hold_ms = measured.seat_ms / measured.releases.max(1);
+        let hold_ms = measured.hold_ms() as u64;
         let longest_ms = hold_ms.saturating_mul(held.saturating_mul(2).saturating_add(8));
         let longest_ms = longest_ms.max(STALLED_MS_MIN.saturating_mul(held));
-        let since_ms = now_ms.saturating_sub(self.measured_ms).saturating_mul(held);
-        self.quiet_seat_ms.saturating_add(since_ms) > longest_ms
+        self.quiet_seat_ms_at(held, now_ms) > longest_ms
+    }
+
+    fn quiet_seat_ms_at(&self, held: u64, now_ms: u64) -> u64 {
+        let since_ms = now_ms.saturating_sub(self.measured_ms);
+        let more = since_ms.saturating_mul(held);
+        self.quiet_seat_ms.saturating_add(more)
+    }
+
+    /// For how long no seat has been given or given back, while `held` were held.
+    pub(crate) fn quiet_ms(&self, held: u64, now_ms: u64) -> u64 {
+        self.quiet_seat_ms_at(held, now_ms) / held.max(1)
     }
 
     /// A waiting token is gone. Only those who gave up say how many more will: what operators do
@@ -236,18 +271,19 @@ impl Forecast {
     }
 
     /// Over how many releases the mean of how long a seat is held, and the sum of these times;
-    /// `None` while cold. The two windows furthest out don't count: neither does one odd seat.
+    /// `None` while cold.
     pub(crate) fn measured(&self) -> Option<Window> {
+        Some(self.with_current(self.turns()?))
+    }
+
+    /// The full windows. The two furthest out don't count: neither does one odd seat.
+    pub(crate) fn turns(&self) -> Option<Turns> {
         let mut full = self.windows.iter().filter(|window| window.releases > 0);
         let count = full.clone().count();
         if count < WINDOWS_WARM {
             return None;
         }
-        let sum = |sum: Window, window: &Window| Window {
-            releases: sum.releases + window.releases,
-            seat_ms: sum.seat_ms.saturating_add(window.seat_ms),
-        };
-        let mut all = full.clone().fold(Window::default(), sum);
+        let mut all = full.clone().fold(Window::default(), Window::plus);
         let usual_ms = all.seat_ms / count as u64;
         if count > WINDOWS_WARM + 2 {
             let slower = |a: &&Window, b: &&Window| {
@@ -260,14 +296,44 @@ impl Forecast {
                 all.seat_ms = all.seat_ms.saturating_sub(out.seat_ms);
             }
         }
-        if self.current.seat_ms > usual_ms {
-            all.releases += self.current.releases;
-            let most_ms = usual_ms.saturating_mul(SLOW_WINDOWS_MAX);
-            all.seat_ms = all
-                .seat_ms
-                .saturating_add(self.current.seat_ms.min(most_ms));
+        Some(Turns { all, usual_ms })
+    }
+
+    /// What forecasts go by: should departures get slow they rise, but not without end.
+    pub(crate) fn with_current(&self, turns: Turns) -> Window {
+        if self.current.seat_ms <= turns.usual_ms {
+            return turns.all;
         }
-        Some(all)
+        let most_ms = turns.usual_ms.saturating_mul(SLOW_WINDOWS_MAX);
+        let current = Window {
+            seat_ms: self.current.seat_ms.min(most_ms),
+            ..self.current
+        };
+        turns.all.plus(&current)
+    }
+
+    /// What pauses between polls go by: should departures get slow they grow as long as that lasts.
+    /// While cold, it is as if each held seat were given back once more, 4 s from now. So seats are
+    /// taken to be held for as long as they have been so far: clients ask often while it may be
+    /// quick, and ever more seldom as it shows to take long.
+    pub(crate) fn for_pauses(&self, turns: Option<Turns>, held: u64, now_ms: u64) -> Window {
+        let held = held.max(1);
+        let since_ms = now_ms.saturating_sub(self.measured_ms);
+        let since = Window {
+            releases: 0,
+            seat_ms: held.saturating_mul(since_ms),
+        };
+        let current = self.current.plus(&since);
+        match turns {
+            Some(turns) => turns.all.plus(&current),
+            None => {
+                let guess = Window {
+                    releases: held,
+                    seat_ms: held.saturating_mul(HOLD_MS_GUESSED),
+                };
+                self.windows.iter().fold(current, Window::plus).plus(&guess)
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 use crate::lane::Lane;
 use crate::line::Line;
 use crate::order::order_key;
+use crate::pace::Pause;
 use crate::{TIMEOUT_MS_MAX, Told, Window};
 
 /// What is never known better than this, as a part of the whole: people change.
@@ -22,19 +23,33 @@ pub(crate) struct Foreseen {
     pub(crate) eta_ms: f64,
     /// Nine in ten are no longer.
     pub(crate) eta_p90_ms: f64,
-    /// The standard deviation.
-    pub(crate) sigma_ms: f64,
-    /// How long a seat is held.
-    pub(crate) hold_ms: f64,
-    /// Departures have stopped: the times are those of before, good for how often to ask and not to
-    /// be told.
-    pub(crate) stalled: bool,
+    /// When to ask again.
+    pub(crate) pause: Pause,
+    /// The times are good enough to be told: enough has been measured, and departures go on.
+    pub(crate) known: bool,
+}
+
+/// How long it takes, and why.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wait {
+    /// Milliseconds.
+    pub(crate) ms: f64,
+    pub(crate) brake: Brake,
+}
+
+/// What holds a token back the longest.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Brake {
+    /// So many seats must be given back first.
+    Seats { departures: f64 },
+    /// The admission rate; also if nothing does.
+    Rate,
 }
 
 impl Foreseen {
     /// What is told: the median and the 90 % point. What is too large saturates.
     pub(crate) fn told(&self) -> Option<Told> {
-        (!self.stalled).then_some(Told {
+        self.known.then_some(Told {
             eta_ms: self.eta_ms as u32,
             eta_p90_ms: self.eta_p90_ms as u32,
         })
@@ -80,71 +95,92 @@ impl Line {
         if position > self.units_left() {
             return None;
         }
-        let measured = self.forecast.measured();
+        let turns = self.forecast.turns();
+        let for_pauses = self.forecast.for_pauses(turns, self.held(), now_ms);
+        let measured = turns.map_or(for_pauses, |turns| self.forecast.with_current(turns));
+        let wait = |places| {
+            self.wait(places, measured, now_ms, |count, per_ms| {
+                self.thinned_ms(count, per_ms)
+            })
+        };
         let mut places = position as f64;
-        let mut wait_ms = self.wait_ms(places, measured, now_ms)?;
         for _ in 0..ROUNDS {
+            let wait_ms = wait(places).ms;
             let to_come = |rival: &Rival| rival.per_ms * wait_ms.min(rival.until_ms);
             let overtaken = rivals.iter().map(to_come).sum::<f64>();
             if overtaken <= 0.0 {
                 break;
             }
             places = position as f64 + overtaken;
-            wait_ms = self.wait_ms(places, measured, now_ms)?;
         }
-        let measured = measured.unwrap_or_default();
-        let foreseen = self.with_spread(places, wait_ms, measured)?;
-        let stalled = self.free() == 0 && self.forecast.is_stalled(measured, self.held(), now_ms);
-        Some(Foreseen {
-            stalled,
-            ..foreseen
-        })
-    }
-
-    fn with_spread(&self, places: f64, wait_ms: f64, measured: Window) -> Option<Foreseen> {
-        let releases = (measured.releases as f64).max(1.0);
-        // Departures of many seats come like rain, so that many of them spread by the root of
-        // their number; and the rate itself is known from so many releases only.
-        let part = 1.0 / places + 1.0 / releases + DOUBT * DOUBT;
-        let sigma_ms = wait_ms * part.sqrt();
-        let spread = self.forecast.spread_micro as f64 / 1e6;
+        let wait = wait(places);
+        let eta_p90_ms = self.p90_ms(places, wait, measured);
+        let needs_seats = places > self.free() as f64;
+        let is_stalled =
+            self.free() == 0 && self.forecast.is_stalled(measured, self.held(), now_ms);
+        let mut pause = self.pause(places, for_pauses, now_ms);
+        if is_stalled {
+            pause.stretch(self.forecast.quiet_ms(self.held(), now_ms));
+        }
         let foreseen = Foreseen {
-            eta_ms: wait_ms,
-            eta_p90_ms: wait_ms + spread * sigma_ms,
-            sigma_ms,
-            hold_ms: measured.seat_ms as f64 / releases,
-            stalled: false,
+            eta_ms: wait.ms,
+            eta_p90_ms,
+            pause,
+            known: (turns.is_some() || !needs_seats) && !is_stalled,
         };
-        (foreseen.eta_p90_ms <= FORESEE_MS_MAX).then_some(foreseen)
+        (eta_p90_ms <= FORESEE_MS_MAX).then_some(foreseen)
     }
 
-    /// Until so many have been admitted: seats must become free for it, and the pace allow it.
-    fn wait_ms(&self, places: f64, measured: Option<Window>, now_ms: u64) -> Option<f64> {
-        let from_free = places - self.free() as f64;
-        let seats_ms = if from_free > 0.0 {
-            self.seats_ms(from_free, measured?)
-        } else {
-            0.0
+    /// What nine in ten don't exceed.
+    fn p90_ms(&self, places: f64, wait: Wait, measured: Window) -> f64 {
+        let chance = match wait.brake {
+            // Departures of many seats come like rain, so that many of them spread by the root of
+            // their number; and the rate itself is known from so many releases only.
+            Brake::Seats { .. } => 1.0 / places + 1.0 / (measured.releases as f64).max(1.0),
+            Brake::Rate => 0.0,
         };
+        let sigma_ms = wait.ms * (chance + DOUBT * DOUBT).sqrt();
+        let spread = self.forecast.spread_micro as f64 / 1e6;
+        wait.ms + spread * sigma_ms
+    }
+
+    /// Until so many have been admitted: seats must become free for it, and the rate allow it.
+    /// `passing` is how long it takes until so many have gone ahead at so many a millisecond.
+    pub(crate) fn wait(
+        &self,
+        places: f64,
+        measured: Window,
+        now_ms: u64,
+        passing: impl Fn(f64, f64) -> f64,
+    ) -> Wait {
         let paced_ms = match (&self.settings.admission_rate, &self.bucket) {
             (Some(rate), Some(bucket)) => {
                 let per_ms = rate.per_second_micro as f64 / 1e9;
                 let saved = bucket.saved(rate, now_ms);
-                self.thinned_ms((places - saved).max(0.0), per_ms)
+                passing((places - saved).max(0.0), per_ms)
             }
             _ => 0.0,
         };
-        Some(seats_ms.max(paced_ms))
-    }
-
-    /// Until so many seats have become free.
-    fn seats_ms(&self, places: f64, measured: Window) -> f64 {
-        let held = self.held();
-        let per_ms = measured.releases as f64 / (measured.seat_ms as f64).max(1.0);
-        let seats = u64::from(self.settings.seats);
+        let from_free = places - self.free() as f64;
+        let held = self.held() as f64;
+        let seats = f64::from(self.settings.seats);
+        let seat_per_ms = 1.0 / measured.hold_ms().max(1.0);
         // After `seats` was lowered: nobody is admitted for those who leave until as many are left.
-        let over_ms = held.saturating_sub(seats) as f64 / (per_ms * held.max(1) as f64);
-        over_ms + self.thinned_ms(places, per_ms * seats as f64)
+        let over = (held - seats).max(0.0);
+        let over_ms = over / (seat_per_ms * held.max(1.0));
+        let seats_ms = over_ms + passing(from_free.max(0.0), seat_per_ms * seats);
+        let departures = over + from_free;
+        if from_free > 0.0 && seats_ms >= paced_ms {
+            Wait {
+                ms: seats_ms,
+                brake: Brake::Seats { departures },
+            }
+        } else {
+            Wait {
+                ms: paced_ms,
+                brake: Brake::Rate,
+            }
+        }
     }
 
     /// Until so many have gone ahead at this rate, when of those who wait some give up: they leave

@@ -49,6 +49,7 @@ mod name;
 mod op;
 mod ops;
 mod order;
+mod pace;
 mod rate;
 mod restore;
 mod room;

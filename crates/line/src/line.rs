@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::lane::Lane;
-use crate::status::poll_after_ms;
+use crate::pace::poll_after_ms;
 use crate::waiting::Place;
 use crate::{
     Board, Bucket, Counts, Forecast, JournalEntry, LineName, Live, Phase, Reason, Refused,
@@ -123,6 +123,7 @@ impl Line {
         let told = foreseen.and_then(|foreseen| foreseen.told());
         let entered = place.map(|place| place.entered);
         let entered = entered.or(seated.map(|live| live.entered));
+        let pause = foreseen.map(|foreseen| foreseen.pause);
         let gone_epoch = gone.flatten().and_then(|gone| gone.epoch);
         Ok(Status {
             at,
@@ -140,7 +141,7 @@ impl Line {
             deadline_ms: seated.and_then(Live::deadline_ms),
             reason: gone.map(|gone| gone.map(|gone| gone.reason)),
             entered_at_ms: entered.map(|entered| entered.wall_ms),
-            poll_after_ms: poll_after_ms(&self.settings, state, position, foreseen, at.token),
+            poll_after_ms: poll_after_ms(&self.settings, state, pause, at.token),
             version: self.version,
         })
     }

@@ -251,7 +251,8 @@ fn nothing_is_told_once_departures_have_stopped() {
     assert_eq!(stage.status(first).eta_ms, None);
     assert_eq!(stage.last_eta_ms(), None);
     // Nobody asks more often for it.
-    assert_eq!(stage.status(last).poll_after_ms, poll_after_ms);
+    assert!(stage.status(last).poll_after_ms >= poll_after_ms);
+    assert!(stage.status(first).poll_after_ms >= 5_000);
     // Who sat there for long does not keep the forecast from those who come after.
     stage.configure(|patch| patch.phase = Some(Change::Set(Phase::Closed)));
     stage.configure(|patch| patch.phase = Some(Change::Set(Phase::Open)));
