@@ -131,6 +131,35 @@ fn every_lane_has_its_rows() {
 }
 
 #[test]
+fn without_a_mix_every_lane_is_rehearsed_and_that_is_said() {
+    let words = ["--shoppers", "2000", "--lane", "a", "--lane", "b", "--json"];
+    let output = rehearse(&words);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("evenly over the 2 lanes"), "{told}");
+    for lane in one_line(&output)["lanes"].as_array().expect("lanes") {
+        let completed = lane["completed"].as_u64();
+        assert!((800..=1_100).contains(&completed.unwrap_or(0)), "{lane}");
+    }
+    let output = rehearse(&[&words[..], &["--lane-mix", "1,1"]].concat());
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn progress_is_for_terminals() {
+    // Long enough that a terminal would show it, on most machines.
+    let output = rehearse(&[
+        "--shoppers",
+        "50000",
+        "--queue-limit",
+        "50000",
+        "--until",
+        "5m",
+    ]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(told.lines().count(), 1, "only that it was cut off: {told}");
+}
+
+#[test]
 fn what_makes_no_sense_is_wrong_usage() {
     for words in [
         ["--seats", "0"],

@@ -98,7 +98,7 @@ pub struct Crowd {
     /// told, to be heard from, as the SDK does.
     pub watch_percent: f64,
     /// What part of the crowd goes to which lane: one part for each, in the order of the line's.
-    /// None given is all to the first.
+    /// None given: the same part to each.
     pub lane_mix: Vec<f64>,
 }
 

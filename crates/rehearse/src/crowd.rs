@@ -28,18 +28,27 @@ const EBB_PART: f64 = 0.15;
 
 /// Everybody, in the order of their numbers (not of arrival).
 pub(crate) fn gather(config: &Config) -> Vec<Nature> {
-    let draw = |no: u32| nature(&config.crowd, Dice::new(config.seed, u64::from(no) + 1));
+    let even = vec![1.0; config.settings.lanes.len()];
+    let given = &config.crowd.lane_mix;
+    let mix = if given.is_empty() { &even } else { given };
+    let draw = |no: u32| {
+        nature(
+            &config.crowd,
+            mix,
+            Dice::new(config.seed, u64::from(no) + 1),
+        )
+    };
     (0..config.crowd.shoppers).map(draw).collect()
 }
 
-fn nature(crowd: &Crowd, mut dice: Dice) -> Nature {
+fn nature(crowd: &Crowd, mix: &[f64], mut dice: Dice) -> Nature {
     // Every draw is made for everybody, in this order, so that changing one setting of the crowd
     // leaves all else about it as it was.
     let early = dice.percent(crowd.early_percent);
     let arrives_ms = arrival_ms(crowd.arrival, &mut dice);
     let service_ms = service_ms(crowd.service, &mut dice);
     let patience = dice.exponential(1.0);
-    let lane = lane(&crowd.lane_mix, dice.unit());
+    let lane = lane(mix, dice.unit());
     let mean_ms = crowd.patience_ms;
     Nature {
         arrives_ms: if early { 0 } else { arrives_ms },
@@ -89,6 +98,9 @@ fn lane(mix: &[f64], chance: f64) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use nowserving_line::{LaneName, LaneSettings};
+
     use super::*;
 
     #[test]
@@ -106,6 +118,18 @@ mod tests {
             (7_300..7_700).contains(&lanes[0]) && lanes[1] == 0,
             "{lanes:?}"
         );
+    }
+
+    #[test]
+    fn without_a_mix_every_lane_gets_as_many() {
+        let mut config = Config::poc();
+        let lane = |name: &str| LaneSettings::new(LaneName::try_from(name).unwrap());
+        config.settings.lanes = ["a", "b", "c", "d"].map(lane).into();
+        let crowd = gather(&config);
+        for no in 0..4 {
+            let many = crowd.iter().filter(|one| one.lane == no).count();
+            assert!((2_400..2_600).contains(&many), "lane {no}: {many}");
+        }
     }
 
     #[test]

@@ -27,9 +27,12 @@ mod shopper;
 mod sim;
 mod tally;
 mod text;
+mod timeline;
 mod verdict;
 mod words;
 
+#[cfg(test)]
+mod pace_tests;
 #[cfg(test)]
 mod run_tests;
 #[cfg(test)]

@@ -1,14 +1,12 @@
 //! Virtual time: one ordered list of what happens next, and nothing else moves.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use crate::config::{Config, Polls};
 use crate::crowd::{Nature, gather};
 use crate::queue::{Answer, Ask, Happened, Queue};
 use crate::report::{Row, SAMPLE_EVERY_MS};
 use crate::shopper::{Act, Shopper, Timer};
 use crate::tally::Tally;
+use crate::timeline::Timeline;
 use crate::{Progress, Run};
 
 /// Progress is told after so many events.
@@ -34,47 +32,11 @@ enum What {
     Sample,
 }
 
-/// Ordered by time, then by the order in which they were planned.
-#[derive(Debug)]
-struct Planned {
-    at_ms: u64,
-    no: u64,
-    who: u32,
-    what: What,
-}
-
-impl Planned {
-    fn key(&self) -> (u64, u64) {
-        (self.at_ms, self.no)
-    }
-}
-
-impl PartialEq for Planned {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Planned {}
-
-impl PartialOrd for Planned {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Planned {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
-    }
-}
-
 struct Sim<'a, Q> {
     config: &'a Config,
     queue: Q,
     now_ms: u64,
-    planned: BinaryHeap<Reverse<Planned>>,
-    planned_no: u64,
+    timeline: Timeline<(u32, What)>,
     shoppers: Vec<Shopper>,
     /// Shoppers that have come and not gone home.
     present: u64,
@@ -90,8 +52,7 @@ pub(crate) fn run<Q: Queue>(config: &Config, queue: Q, progress: &mut dyn FnMut(
         config,
         queue,
         now_ms: 0,
-        planned: BinaryHeap::with_capacity(crowd.len() * 2),
-        planned_no: 0,
+        timeline: Timeline::new(),
         shoppers: Vec::with_capacity(crowd.len()),
         present: 0,
         gone_home: 0,
@@ -100,13 +61,13 @@ pub(crate) fn run<Q: Queue>(config: &Config, queue: Q, progress: &mut dyn FnMut(
     };
     sim.begin(crowd);
     let mut steps = 0u64;
-    while let Some(Reverse(next)) = sim.planned.pop()
-        && next.at_ms <= config.until_ms
+    while let Some((at_ms, (who, what))) = sim.timeline.next()
+        && at_ms <= config.until_ms
         && !sim.over()
     {
-        sim.tally.advance(next.at_ms);
-        sim.now_ms = next.at_ms;
-        sim.step(next.who, next.what);
+        sim.tally.advance(at_ms);
+        sim.now_ms = at_ms;
+        sim.step(who, what);
         steps += 1;
         if steps.is_multiple_of(PROGRESS_EVERY) {
             progress(Progress {
@@ -140,13 +101,7 @@ impl<Q: Queue> Sim<'_, Q> {
     }
 
     fn plan(&mut self, at_ms: u64, who: u32, what: What) {
-        self.planned_no += 1;
-        self.planned.push(Reverse(Planned {
-            at_ms,
-            no: self.planned_no,
-            who,
-            what,
-        }));
+        self.timeline.plan(at_ms, (who, what));
     }
 
     fn step(&mut self, who: u32, what: What) {

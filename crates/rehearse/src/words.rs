@@ -171,8 +171,7 @@ fn lanes(lanes: &[LaneSettings], mix: &[f64]) -> String {
         if let Some(limit) = lane.queue_limit {
             words += &format!(", limit {limit}");
         }
-        let all_to_first = if no == 0 { 1.0 } else { 0.0 };
-        let part = mix.get(no).copied().unwrap_or(all_to_first);
+        let part = mix.get(no).copied().unwrap_or(1.0);
         format!("{words} (part {part} of the crowd)")
     });
     lanes.collect::<Vec<_>>().join("; ")

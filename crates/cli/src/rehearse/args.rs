@@ -19,13 +19,13 @@ use crate::settings::SettingsFlags;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  nowserving rehearse --seats 80 --shoppers 8000
+  nowserving rehearse --seed 7 --html report.html --csv report.csv
   nowserving rehearse --preset poc --compare naive
-  nowserving rehearse --preset poc --watch-percent 100 --json
-  nowserving rehearse --preset steady --seed 7 --html report.html --csv report.csv
-  nowserving rehearse --preset steady --seats 20 --shoppers 2000 --poll told")]
+  nowserving rehearse --preset poc --watch-percent 100 --json")]
 pub struct RehearseArgs {
     /// Where to start from; every other flag changes it.
-    #[arg(long, value_enum, default_value = "poc")]
+    #[arg(long, value_enum, default_value = "steady")]
     preset: Preset,
     /// Everything left to chance follows from this.
     #[arg(long, value_name = "N")]
@@ -149,7 +149,7 @@ struct CrowdFlags {
     #[arg(long, value_name = "PERCENT")]
     watch_percent: Option<f64>,
     /// What part of the crowd goes to which lane: one part for each, in the order of the line's.
-    /// Without it everybody goes to the first.
+    /// Without it the crowd is spread evenly.
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     lane_mix: Vec<f64>,
 }
@@ -306,8 +306,8 @@ mod tests {
 
     #[test]
     fn without_flags_it_is_the_preset() {
-        assert_eq!(config(""), Config::poc());
-        assert_eq!(config("--preset steady"), Config::steady());
+        assert_eq!(config(""), Config::steady());
+        assert_eq!(config("--preset poc"), Config::poc());
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub fn run(args: RehearseArgs, output: &Output) -> anyhow::Result<ExitCode> {
         write(path, &report.html(&command_line())?)?;
     }
     output.answer(&report.summary(), |_| text(&report, output))?;
+    tell_if_spread(&report);
     tell_if_cut_off("the rehearsal", &report.real.summary, &report);
     if let Some(naive) = &report.naive {
         tell_if_cut_off("the article's algorithm", &naive.summary, &report);
@@ -55,6 +56,14 @@ fn command_line() -> String {
         .chain(words)
         .collect();
     words.join(" ")
+}
+
+/// What nobody has asked for is easily missed.
+fn tell_if_spread(report: &Report) {
+    let lanes = report.config.settings.lanes.len();
+    if lanes > 1 && report.config.crowd.lane_mix.is_empty() {
+        eprintln!("the crowd was spread evenly over the {lanes} lanes: --lane-mix changes that");
+    }
 }
 
 /// A summary of half a run is easily taken for one of the whole.

@@ -1,4 +1,4 @@
-//! What is told on stderr while it runs, if it runs for long.
+//! How far a rehearsal is, on a terminal.
 
 use std::time::{Duration, Instant};
 
@@ -7,27 +7,25 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Shorter runs need no progress.
 const QUIET_FOR: Duration = Duration::from_secs(2);
 
-/// A bar on a terminal, a line now and then elsewhere.
+/// A bar on stderr: one line that is drawn again and again, and taken away at the end. Nothing where
+/// stderr is no terminal: in a log or a pipe each step would be a line.
 #[derive(Debug)]
 pub struct Progress {
     begun: Instant,
-    told: Instant,
     bar: Option<ProgressBar>,
 }
 
 impl Default for Progress {
     fn default() -> Self {
-        let now = Instant::now();
         Self {
-            begun: now,
-            told: now,
+            begun: Instant::now(),
             bar: None,
         }
     }
 }
 
 impl Progress {
-    /// How far it is.
+    /// Shows how far it is.
     pub fn tell(&mut self, now: nowserving_rehearse::Progress) {
         if self.begun.elapsed() < QUIET_FOR {
             return;
@@ -36,11 +34,6 @@ impl Progress {
         bar.set_position(now.gone_home);
         let minutes = now.virtual_ms / 60_000;
         bar.set_message(format!("{minutes} min of virtual time"));
-        if bar.is_hidden() && self.told.elapsed() >= QUIET_FOR {
-            self.told = Instant::now();
-            let (gone_home, shoppers) = (now.gone_home, now.shoppers);
-            eprintln!("{gone_home} of {shoppers} shoppers are done, {minutes} min of virtual time");
-        }
     }
 
     /// It is done.
