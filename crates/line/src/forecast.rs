@@ -270,13 +270,8 @@ impl Forecast {
         self.spread_micro = moved.clamp(*SPREAD_MICRO.start(), *SPREAD_MICRO.end());
     }
 
-    /// Over how many releases the mean of how long a seat is held, and the sum of these times;
-    /// `None` while cold.
-    pub(crate) fn measured(&self) -> Option<Window> {
-        Some(self.with_current(self.turns()?))
-    }
-
-    /// The full windows. The two furthest out don't count: neither does one odd seat.
+    /// What the full windows say; `None` while cold. The two furthest out don't count: neither does
+    /// one odd seat.
     pub(crate) fn turns(&self) -> Option<Turns> {
         let mut full = self.windows.iter().filter(|window| window.releases > 0);
         let count = full.clone().count();

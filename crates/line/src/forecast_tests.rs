@@ -9,8 +9,12 @@ fn releases(forecast: &mut Forecast, count: u64, hold_ms: u64) {
     }
 }
 
+fn measured(forecast: &Forecast) -> Option<Window> {
+    Some(forecast.with_current(forecast.turns()?))
+}
+
 fn hold_ms(forecast: &Forecast) -> Option<u64> {
-    let measured = forecast.measured()?;
+    let measured = measured(forecast)?;
     Some(measured.seat_ms / measured.releases)
 }
 
@@ -35,7 +39,7 @@ fn should_departures_stop_nothing_is_known() {
     releases(&mut forecast, 400, 10_000);
     let last_ms = forecast.measured_ms;
     let stalled = |forecast: &Forecast, now_ms| {
-        let measured = forecast.measured().unwrap_or_default();
+        let measured = measured(forecast).unwrap_or_default();
         forecast.is_stalled(measured, 100, now_ms)
     };
     assert!(!stalled(&forecast, last_ms + 20_700), "all came at once");
