@@ -145,21 +145,6 @@ fn without_a_mix_every_lane_is_rehearsed_and_that_is_said() {
 }
 
 #[test]
-fn progress_is_for_terminals() {
-    // Long enough that a terminal would show it, on most machines.
-    let output = rehearse(&[
-        "--shoppers",
-        "50000",
-        "--queue-limit",
-        "50000",
-        "--until",
-        "5m",
-    ]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(told.lines().count(), 1, "only that it was cut off: {told}");
-}
-
-#[test]
 fn what_makes_no_sense_is_wrong_usage() {
     for words in [
         ["--seats", "0"],
