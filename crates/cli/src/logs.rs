@@ -1,5 +1,6 @@
 //! Logs go to stderr: what is on stdout is the answer.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
@@ -32,4 +33,19 @@ pub fn start(format: Format) {
             subscriber.with_ansi(colour).init();
         }
     }
+    std::panic::set_hook(Box::new(log_panic));
+}
+
+/// A panic is a log line as any other: with its message, where it happened, and in which thread.
+fn log_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    let backtrace = Backtrace::capture();
+    let backtrace =
+        (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
+    tracing::error!(
+        thread = std::thread::current().name(),
+        place = panic.location().map(ToString::to_string),
+        backtrace,
+        "panicked: {}",
+        panic.payload_as_str().unwrap_or("no message"),
+    );
 }

@@ -10,6 +10,7 @@ use raft_engine::{Command, Config, Engine, LogBatch, MessageExt, ReadableSize, R
 
 use crate::files::{Counters, Files};
 use crate::guard::{self, Guard, GuardError};
+use crate::verify::{self, VerifyError};
 use crate::{LogError, LogStats, LogStore, read_failed};
 
 const HARD_STATE: &[u8] = b"hard_state";
@@ -61,7 +62,7 @@ impl EngineLog {
     /// Opens the log in `dir`, which is made if need be. Only one process can have it open.
     ///
     /// A write that was cut short by a crash is dropped: it was never acknowledged. Anything else that
-    /// is damaged or missing is an error, or, in the entries of an older record, one when it is read.
+    /// is damaged or missing is an error: every record is read and compared with its checksums.
     ///
     /// # Errors
     /// [`LogError::Lost`] if something is missing that was synced; others if files can't be used.
@@ -78,6 +79,13 @@ impl EngineLog {
                 what,
             },
             GuardError::Io(source) => io("can't use the record in")(source),
+        })?;
+        verify::open(&log_files, &guard).map_err(|error| match error {
+            VerifyError::Damage(damage) => LogError::Lost {
+                dir: dir.display().to_string(),
+                what: damage.to_string(),
+            },
+            VerifyError::Io(source) => io("can't read the files in")(source),
         })?;
         let guard = Arc::new(guard);
         let counters = Arc::<Counters>::default();
@@ -158,8 +166,24 @@ impl EngineLog {
                 Ok(0) => return Err(read_failed(shard, low, high, "no such entries")),
                 Ok(_) => return Ok(entries),
                 Err(_) if attempt < READ_ATTEMPTS => attempt += 1,
-                Err(error) => return Err(read_failed(shard, low, high, error)),
+                Err(error) => return Err(read_failed(shard, low, high, self.explain(error))),
             }
+        }
+    }
+
+    /// Why a read failed. The engine names neither file nor offset.
+    fn explain(&self, error: raft_engine::Error) -> Box<dyn std::error::Error + Send + Sync> {
+        let dir = self.engine.path();
+        let damage = guard::find(Path::new(dir))
+            .ok()
+            .and_then(|files| verify::find(&files, &self.guard));
+        match damage {
+            Some(damage) => LogError::Lost {
+                dir: dir.to_owned(),
+                what: damage.to_string(),
+            }
+            .into(),
+            None => error.into(),
         }
     }
 }
@@ -171,6 +195,9 @@ fn config(dir: &Path, options: &EngineOptions) -> Config {
         recovery_mode: RecoveryMode::TolerateTailCorruption,
         target_file_size: ReadableSize(options.file_bytes),
         purge_threshold: ReadableSize(options.purge_threshold_bytes),
+        // Not compressed: that saves little of what is kept for a short time, and the type of
+        // compression is the only byte of a record without a checksum (see `verify`).
+        batch_compression_threshold: ReadableSize(0),
         // Recycled files keep old records behind the new ones, and their names until they are used:
         // more states for a crash to meet, for a saving that matters at thousands of files.
         enable_log_recycle: false,

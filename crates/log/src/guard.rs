@@ -11,10 +11,11 @@
 //! guard for those seconds' worth of log, but never raises a false alarm. It is synced before a file
 //! is deleted, so a file that is missing without being recorded as deleted was lost.
 
+use std::cmp::Ordering;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The record's file name; raft-engine leaves alone what it did not name.
@@ -24,9 +25,6 @@ const MAGIC: &[u8; 8] = b"nsvsync1";
 const RECORD_BYTES: usize = 72;
 /// Two slots, written in turn, in different blocks of the disk: one of them is always whole.
 const SLOT_BYTES: u64 = 4096;
-/// Where a file's header says how records are aligned: not at all. The header has no checksum, and the
-/// engine believes any number there, and allocates as much.
-const ALIGNMENT_AT: u64 = 61;
 /// A file this short holds only its header. Such a file is not recorded: it is synced before its
 /// directory is, so after a power failure it may rightly be gone.
 const HEADER_BYTES: u64 = 96;
@@ -65,9 +63,9 @@ impl LogFile {
 
 /// A log file that was found.
 pub(crate) struct Found {
+    pub path: PathBuf,
     pub file: LogFile,
     pub len: u64,
-    header_is_sound: bool,
 }
 
 /// The log files in a directory.
@@ -78,15 +76,8 @@ pub(crate) fn find(dir: &Path) -> io::Result<Vec<Found>> {
         let Some(file) = LogFile::parse(&path) else {
             continue;
         };
-        let disk = File::open(&path)?;
-        let mut alignment = [0; 8];
-        let header_is_sound =
-            disk.read_exact_at(&mut alignment, ALIGNMENT_AT).is_err() || alignment == [0; 8];
-        found.push(Found {
-            file,
-            len: disk.metadata()?.len(),
-            header_is_sound,
-        });
+        let len = path.metadata()?.len();
+        found.push(Found { path, file, len });
     }
     found.sort_by_key(|found| found.file.seq);
     Ok(found)
@@ -164,20 +155,11 @@ impl Guard {
             let mut expected = files()
                 .next()
                 .map_or(1, |first| first.file.seq.min(synced.deleted_through + 1));
-            for &Found {
-                file: LogFile { seq, .. },
-                header_is_sound,
-                ..
-            } in files()
-            {
+            for found in files() {
+                let seq = found.file.seq;
                 if seq != expected {
                     return Err(GuardError::Lost(format!(
                         "{queue:?} file {expected} is missing"
-                    )));
-                }
-                if !header_is_sound {
-                    return Err(GuardError::Lost(format!(
-                        "{queue:?} file {seq} has a damaged header"
                     )));
                 }
                 expected = seq + 1;
@@ -205,6 +187,16 @@ impl Guard {
         if len > HEADER_BYTES && (file.seq, len) > (known.seq, known.len) {
             (known.seq, known.len) = (file.seq, len);
             state.dirty = true;
+        }
+    }
+
+    /// How many bytes of a file were synced, as far as that is recorded.
+    pub fn synced_len(&self, file: LogFile) -> u64 {
+        let known = self.state().queues[file.queue as usize];
+        match file.seq.cmp(&known.seq) {
+            Ordering::Less => u64::MAX,
+            Ordering::Equal => known.len,
+            Ordering::Greater => 0,
         }
     }
 

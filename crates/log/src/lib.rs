@@ -10,6 +10,7 @@ mod engine;
 mod files;
 mod guard;
 mod memory;
+mod verify;
 
 use nowserving_replica::{EntryReader, LogState, ReadFailed, Write};
 
@@ -68,7 +69,7 @@ pub struct LogStats {
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// Something that was on disk, and may have been acknowledged, is not there any more. The node
-    /// must not run with this directory: its place is taken by a new member with an empty one.
+    /// must not run with this directory as it is.
     #[error("the log in {dir} lost data: {what}")]
     Lost {
         /// The directory.

@@ -2,11 +2,11 @@
 //! and the lock that keeps a second process out.
 
 use std::fs::{self, File};
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::checked_file;
 use crate::config::Config;
 
 const IDENTITY_FILE: &str = "identity.toml";
@@ -53,14 +53,9 @@ pub enum IdentityError {
     /// Another process holds the lock.
     #[error("data directory {0} is in use by another process")]
     InUse(PathBuf),
-    /// The identity file cannot be read.
-    #[error("{path} is damaged: {message}")]
-    Damaged {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong.
-        message: String,
-    },
+    /// The identity file cannot be read, or is damaged.
+    #[error(transparent)]
+    Unreadable(anyhow::Error),
     /// The directory was made for something else.
     #[error("data directory {path} belongs to {what} {found}, the configuration says {configured}")]
     Mismatch {
@@ -153,18 +148,15 @@ pub(crate) fn random_u64() -> std::io::Result<u64> {
 }
 
 fn read(dir: &Path) -> Result<Option<Identity>, IdentityError> {
-    let path = dir.join(IDENTITY_FILE);
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(IdentityError::Io { path, source }),
-    };
-    toml::from_str(&text)
-        .map(Some)
-        .map_err(|error| IdentityError::Damaged {
-            path,
-            message: error.to_string().trim().replace('\n', " "),
+    let text = checked_file::read(dir, IDENTITY_FILE).map_err(IdentityError::Unreadable)?;
+    let identity = text.map(|text| {
+        toml::from_str(&text).map_err(|error| {
+            let error =
+                anyhow::Error::from(error).context(dir.join(IDENTITY_FILE).display().to_string());
+            IdentityError::Unreadable(error)
         })
+    });
+    identity.transpose()
 }
 
 fn compare(identity: Identity, config: &Config) -> Result<Identity, IdentityError> {
@@ -201,17 +193,7 @@ fn sorted(nodes: &[u64]) -> String {
 /// Replaces the identity file so that a crash leaves the old or the new one, whole.
 fn write(dir: &Path, identity: &Identity) -> std::io::Result<()> {
     let text = toml::to_string(identity).map_err(std::io::Error::other)?;
-    write_atomically(dir, IDENTITY_FILE, text.as_bytes())
-}
-
-/// Writes `name` in `dir`: to a temporary file, synced, renamed, the folder synced.
-pub(crate) fn write_atomically(dir: &Path, name: &str, bytes: &[u8]) -> std::io::Result<()> {
-    let temporary = dir.join(format!("{name}.tmp"));
-    let mut file = File::create(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&temporary, dir.join(name))?;
-    File::open(dir)?.sync_all()
+    checked_file::write(dir, IDENTITY_FILE, &text)
 }
 
 #[cfg(test)]
@@ -304,7 +286,7 @@ mod tests {
         fs::write(config.data_dir.join(IDENTITY_FILE), "format = ").unwrap();
         assert!(matches!(
             DataDir::open(&config),
-            Err(IdentityError::Damaged { .. })
+            Err(IdentityError::Unreadable(_))
         ));
         fs::remove_file(config.data_dir.join(IDENTITY_FILE)).unwrap();
         fs::create_dir(config.data_dir.join("log")).unwrap();

@@ -3,14 +3,13 @@
 //! written down, and another disk under the same id is refused, over restarts of everybody.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use nowserving_protocol::frame::Frame;
 use serde::{Deserialize, Serialize};
 
-use crate::identity::write_atomically;
+use crate::checked_file;
 
 const FILE: &str = "peers.toml";
 
@@ -64,11 +63,11 @@ impl KnownPeers {
     /// # Errors
     /// The file cannot be read or is damaged.
     pub fn open(dir: &Path) -> anyhow::Result<Self> {
-        let path = dir.join(FILE);
-        let peers = match fs::read_to_string(&path) {
-            Ok(text) => toml::from_str(&text).with_context(|| path.display().to_string())?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
-            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        let peers = match checked_file::read(dir, FILE)? {
+            Some(text) => {
+                toml::from_str(&text).with_context(|| dir.join(FILE).display().to_string())?
+            }
+            None => BTreeMap::new(),
         };
         Ok(KnownPeers {
             dir: dir.to_owned(),
@@ -97,7 +96,7 @@ impl KnownPeers {
             let mut peers = self.peers.clone();
             peers.insert(id.clone(), now);
             let text = toml::to_string(&peers).map_err(not_written)?;
-            write_atomically(&self.dir, FILE, text.as_bytes()).map_err(not_written)?;
+            checked_file::write(&self.dir, FILE, &text).map_err(not_written)?;
         }
         // Only now: what could not be written must not be taken from the next frame either.
         self.peers.insert(id, now);
@@ -141,6 +140,8 @@ fn check(frame: &Frame, known: &Known) -> Result<(), NotTaken> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs;
+
     use super::*;
 
     /// From node 2's start with this history, newest first.

@@ -5,9 +5,11 @@
 //! log files ([`shards::snapshots`]). They pass messages over channels (all bounded but the answers',
 //! each of which belongs to a request that was counted in) and share the log and counters.
 
+pub mod checked_file;
 pub mod clock;
 pub mod config;
 pub mod contact;
+pub mod damage;
 pub mod health;
 pub mod identity;
 pub mod known_peers;
@@ -17,6 +19,7 @@ pub mod request;
 pub mod shards;
 pub mod throttle;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -61,6 +64,10 @@ const LAST_WORDS_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 /// The configuration, the key file or the data directory is not usable; or the node met something
 /// that it must not go on with.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+    open_and_run(config, stop).await.map_err(damage::advise)
+}
+
+async fn open_and_run(config: Config, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
     config.check()?;
     let key = ClusterKey::load(&config.key_file)?;
     let data = DataDir::open(&config)?;
@@ -218,7 +225,7 @@ impl Node {
         }
         tracing::info!(node = self.config.id, "stopped");
         drop(self.data);
-        ended.context("the shard loop panicked")?
+        ended.context("the shard loop ended without a word")?
     }
 
     fn peer_ids(&self) -> Vec<u64> {
@@ -255,7 +262,9 @@ impl Node {
         std::thread::Builder::new()
             .name("shards".into())
             .spawn(move || {
-                let result = shards.run();
+                // Caught to be reported; the process ends all the same.
+                let result = catch_unwind(AssertUnwindSafe(|| shards.run()))
+                    .unwrap_or_else(|panic| Err(panicked("the shard loop", panic.as_ref())));
                 if let Err(error) = &result {
                     tracing::error!(error = format!("{error:#}"), "the shard loop ended");
                 }
@@ -353,6 +362,13 @@ fn channels(
         health,
     };
     (ends, inputs, outputs)
+}
+
+/// A panic as an error, with its own message; where it happened is logged by the panic hook.
+fn panicked(what: &str, panic: &(dyn std::any::Any + Send)) -> anyhow::Error {
+    let message = panic.downcast_ref::<String>().map(String::as_str);
+    let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
+    anyhow::anyhow!("{what} panicked: {}", message.unwrap_or("no message"))
 }
 
 /// Runs a task to its end and says how it ended.

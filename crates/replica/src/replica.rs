@@ -26,8 +26,7 @@ const MAX_UNAPPLIED_TO_LEAD: u64 = 1024;
 /// be carried out as [`Turn`] says. `now` is read from the clock once a turn or oftener; it never
 /// falls.
 ///
-/// Panics are raft's way to say that its own disk can't be trusted any more (own log unreadable).
-/// They must end the process; nothing may catch them.
+/// Panics are raft's way to say that its state contradicts itself. They must end the process.
 pub struct Replica {
     pub(crate) shard: u32,
     pub(crate) raw: RawNode<Store>,

@@ -19,7 +19,7 @@ pub trait EntryReader: Send + Sync {
     /// `max_bytes` (encoded) together.
     ///
     /// # Errors
-    /// If any of them is missing or can't be read. The replica panics then: see [`ReadFailed`].
+    /// If any of them is missing or can't be read. [`crate::Replica::ready`] returns it then.
     fn entries(
         &self,
         shard: u32,
@@ -57,6 +57,9 @@ pub(crate) struct Store {
     tail_bytes: u64,
     disk_budget_bytes: Cell<u64>,
     deferred: RefCell<Vec<GetEntriesContext>>,
+    /// The first read that failed. Raft panics on an error, without saying which entries of which
+    /// shard; so it is kept here, and raft sees no entries instead.
+    failed: RefCell<Option<ReadFailed>>,
 }
 
 fn size(entry: &Entry) -> u64 {
@@ -88,6 +91,7 @@ impl Store {
             tail_bytes: 0,
             disk_budget_bytes: Cell::new(DISK_BYTES_PER_TURN),
             deferred: RefCell::default(),
+            failed: RefCell::default(),
         })
     }
 
@@ -161,8 +165,14 @@ impl Store {
         self.deferred.take()
     }
 
-    pub fn has_deferred(&self) -> bool {
-        !self.deferred.borrow().is_empty()
+    /// Whether a turn has to look at something here.
+    pub fn has_news(&self) -> bool {
+        !self.deferred.borrow().is_empty() || self.failed.borrow().is_some()
+    }
+
+    /// The first read that failed since the last turn.
+    pub fn take_failed(&mut self) -> Option<ReadFailed> {
+        self.failed.take()
     }
 
     /// Bytes of entries kept in memory.
@@ -171,25 +181,20 @@ impl Store {
     }
 
     /// The entries from `low` on which are not in memory, up to `high`.
-    fn read_disk(&self, low: u64, high: u64, max_bytes: u64) -> raft::Result<Vec<Entry>> {
-        let broken = |cause: Box<dyn std::error::Error + Send + Sync>| StorageError::Other(cause);
-        let entries = self
-            .reader
-            .entries(self.shard, low, high, max_bytes)
-            .map_err(|failed| broken(Box::new(failed)))?;
+    fn read_disk(&self, low: u64, high: u64, max_bytes: u64) -> Result<Vec<Entry>, ReadFailed> {
+        let entries = self.reader.entries(self.shard, low, high, max_bytes)?;
         let consecutive = entries
             .iter()
             .zip(low..high)
             .all(|(entry, index)| entry.index == index);
         if entries.is_empty() || !consecutive || entries.len() as u64 > high - low {
             let cause = "the log returned other entries than asked for".into();
-            return Err(broken(Box::new(ReadFailed {
+            return Err(ReadFailed {
                 shard: self.shard,
                 low,
                 high,
                 cause,
-            }))
-            .into());
+            });
         }
         Ok(entries)
     }
@@ -232,7 +237,16 @@ impl Storage for Store {
                 // Raft asks for more when it gets less; but where it gives no limit it needs all.
                 disk_high = disk_high.min(low + DISK_ENTRIES_PER_READ);
             }
-            entries = self.read_disk(low, disk_high, max_bytes)?;
+            entries = match self.read_disk(low, disk_high, max_bytes) {
+                Ok(entries) => entries,
+                Err(failed) => {
+                    self.failed.borrow_mut().get_or_insert(failed);
+                    return match for_peer {
+                        true => Err(StorageError::LogTemporarilyUnavailable.into()),
+                        false => Ok(Vec::new()),
+                    };
+                }
+            };
             bytes = entries.iter().map(size).sum();
             next += entries.len() as u64;
             if for_peer {

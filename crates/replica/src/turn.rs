@@ -3,7 +3,7 @@
 use raft::Ready;
 use raft::eraftpb::{Entry, Message, MessageType};
 
-use crate::{Committed, Replica, Role, Turn, Write};
+use crate::{Committed, ReadFailed, Replica, Role, Turn, Write};
 
 /// Messages which wait until a write is on disk.
 pub(crate) struct Held {
@@ -18,26 +18,30 @@ impl Replica {
     /// Whether [`Replica::ready`] has something. Also true right after it, if a turn's limits cut it
     /// short: the shard should get another turn then.
     pub fn has_ready(&self) -> bool {
-        self.raw.has_ready()
-            || self.raw.store().has_deferred()
-            || self.role_change() != self.reported
+        self.raw.has_ready() || self.raw.store().has_news() || self.role_change() != self.reported
     }
 
     /// Closes a turn. Everything in the result has to be carried out; writes in order.
-    pub fn ready(&mut self) -> Option<Turn> {
+    ///
+    /// # Errors
+    /// An entry of the own log can't be read. The disk can't be trusted any more and the replica did
+    /// not get what it needs: the process must end.
+    pub fn ready(&mut self) -> Result<Option<Turn>, ReadFailed> {
         for context in self.raw.mut_store().next_turn() {
             self.raw.on_entries_fetched(context);
         }
         self.reads.end_turn();
         let mut turn = Turn::default();
         self.report_role(&mut turn);
+        let has_ready = self.raw.has_ready() || turn.role.is_some();
         if self.raw.has_ready() {
             let ready = self.raw.ready();
             self.take_ready(ready, &mut turn);
-        } else if turn.role.is_none() {
-            return None;
         }
-        Some(turn)
+        if let Some(failed) = self.raw.mut_store().take_failed() {
+            return Err(failed);
+        }
+        Ok(has_ready.then_some(turn))
     }
 
     fn report_role(&mut self, turn: &mut Turn) {

@@ -12,7 +12,7 @@ use raft::eraftpb::MessageType;
 
 use super::test_rig::{Rig, enter, message};
 use super::test_world::name;
-use crate::identity::write_atomically;
+use crate::checked_file::write_atomically;
 use crate::request::{Ask, Outcome};
 
 fn create(rig: &mut Rig, seats: u32, queue_limit: u32) {

@@ -24,8 +24,9 @@ use nowserving_protocol::snapshot::{self, Header};
 use nowserving_replica::{Committed, Payload};
 
 use super::persist::EndWithMe;
+use crate::checked_file::write_atomically;
 use crate::config::Config;
-use crate::identity::write_atomically;
+use crate::damage;
 
 /// How much of the log is in memory at once while a snapshot is made.
 const READ_BYTES_MAX: u64 = 4 << 20;
@@ -43,7 +44,7 @@ pub struct Job {
 }
 
 /// What the thread tells the loop.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Done {
     /// What became of a job.
     Snapshot {
@@ -54,6 +55,8 @@ pub enum Done {
     },
     /// These shards keep old log files alive: snapshot them.
     Pinned(Vec<u32>),
+    /// The last snapshot or the log is damaged: the node could not start again, and must end.
+    Damaged(anyhow::Error),
 }
 
 /// The thread that makes snapshots: apart from the persister, so that a large one doesn't hold up
@@ -153,17 +156,19 @@ impl Maker {
                     .increment(1);
                 tracing::debug!(shard, index, "snapshot written");
             }
-            // The old one and the whole log are still there: nothing is lost. But if it is the old
-            // one that can't be read, this node will not come back from its next restart.
+            // The old one and the whole log are still there: nothing is lost.
             Err(error) => {
                 metrics::counter!("nowserving_snapshots_total", "outcome" => "failed").increment(1);
                 let error = format!("{error:#}");
                 tracing::error!(shard, index, error, "snapshot not written");
             }
         }
-        Done::Snapshot {
-            shard,
-            index: made.is_ok().then_some(index),
+        match made {
+            Err(error) if damage::is_damage(&error) => Done::Damaged(error),
+            made => Done::Snapshot {
+                shard,
+                index: made.is_ok().then_some(index),
+            },
         }
     }
 

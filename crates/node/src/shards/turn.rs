@@ -157,6 +157,7 @@ impl Shards {
             match self.snapshots.done.try_recv() {
                 Ok(Done::Snapshot { shard, index }) => self.snapshot_done(shard, index, now),
                 Ok(Done::Pinned(shards)) => self.pinned(&shards),
+                Ok(Done::Damaged(error)) => return Err(error),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => anyhow::bail!("the snapshot thread died"),
             }
@@ -366,7 +367,7 @@ impl Shard {
 
     /// At most one `ready` a turn.
     pub(super) fn ready(&mut self, turn: &mut Turn<'_>) -> anyhow::Result<()> {
-        let ready = self.replica.ready();
+        let ready = self.replica.ready()?;
         self.dirty = self.replica.has_ready();
         ready.map_or(Ok(()), |ready| self.follow(ready, turn))
     }

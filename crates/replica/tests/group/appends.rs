@@ -310,8 +310,7 @@ fn the_log_is_cut_and_a_restart_goes_on_from_the_snapshot() {
 }
 
 #[test]
-#[should_panic(expected = "no such entries")]
-fn a_log_that_cannot_be_read_ends_the_process() {
+fn a_log_that_cannot_be_read_is_an_error_that_names_the_entries() {
     let node = Node::new(1, 0);
     let writes: Vec<Entry> = (1..=3).map(|index| entry(1, index)).collect();
     let hard_state = Some(HardState {
@@ -335,5 +334,7 @@ fn a_log_that_cannot_be_read_ends_the_process() {
     // Somebody takes the disk away.
     let snapshot = node.log.load(0).unwrap();
     node.log.cut(0, snapshot.last_index).unwrap();
-    let _ = replica.ready();
+    assert!(replica.has_ready());
+    let failed = replica.ready().unwrap_err();
+    assert_eq!((failed.shard, failed.low, failed.high), (0, 1, 4));
 }

@@ -42,7 +42,7 @@ fn a_group_of_one_leads_itself() {
         if turn == 5 {
             replica.propose(b"a".to_vec()).unwrap();
         }
-        while let Some(turn) = replica.ready() {
+        while let Some(turn) = replica.ready().unwrap() {
             applied.extend(turn.committed);
             node.writes.extend(turn.write);
             while let Some(write) = node.writes.front().cloned() {

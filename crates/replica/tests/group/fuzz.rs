@@ -30,7 +30,7 @@ fn no_message_makes_it_panic() {
             let survived = catch_unwind(AssertUnwindSafe(|| {
                 let _ = node.replica().step(message, now);
                 if random.chance(1, 3) {
-                    let turn = node.replica().ready();
+                    let turn = node.replica().ready().unwrap();
                     let (number, last) = turn.map_or((0, None), |turn| {
                         (
                             turn.write.map_or(0, |write| write.number),

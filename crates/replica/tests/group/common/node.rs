@@ -250,7 +250,7 @@ impl Node {
     }
 
     pub fn ready(&mut self, sent: &mut Vec<Message>, handed_out: &mut Vec<Committed>) {
-        let Some(turn) = self.replica().ready() else {
+        let Some(turn) = self.replica().ready().unwrap() else {
             return;
         };
         let Turn {

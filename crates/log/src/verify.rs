@@ -1,0 +1,265 @@
+//! Checks every record of the log files before the engine opens them.
+//!
+//! On opening, the engine verifies a record's list of items, but its entries only when somebody reads
+//! them: perhaps months later, in a leader that should send them to a peer. The compression type and
+//! the file header have no checksum at all. So a node with a damaged log used to start, and to panic
+//! or to starve a peer much later. Reading all files once costs 0.1 s for each 100 MiB.
+//!
+//! The layout is that of raft-engine 0.4 (version 2, not aligned, not compressed):
+//!
+//! ```text
+//! file    magic, u64 version, u64 alignment, records
+//! record  u56 length, u8 compression, u64 offset of the items,
+//!         entries and their CRC-32, if there are any,
+//!         items and their CRC-32, XORed with the file's number
+//! ```
+//!
+//! All numbers are big-endian but for the checksums.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::guard::{Found, Guard, LogFile};
+
+const MAGIC: &[u8] = b"RAFT-LOG-FILE-HEADER-9986AB3E47F320B394C8E84916EB0ED5";
+const VERSION: u64 = 2;
+const FILE_HEADER: usize = MAGIC.len() + 16;
+const RECORD_HEADER: usize = 16;
+const SUM: usize = 4;
+
+/// Bytes that are not what was written.
+#[derive(Debug)]
+pub(crate) struct Damage {
+    path: PathBuf,
+    /// The first byte and the one after the last.
+    bytes: (usize, usize),
+    what: &'static str,
+    /// The shards that have something there, if that can still be read.
+    shards: Option<BTreeSet<u64>>,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.path.file_name().unwrap_or_default();
+        let (first, end) = self.bytes;
+        write!(
+            to,
+            "{} is damaged at byte {first} (to byte {end}): {}; ",
+            Path::new(name).display(),
+            self.what
+        )?;
+        match &self.shards {
+            None => write!(to, "which shards are affected can't be told"),
+            Some(shards) => {
+                let shards: Vec<String> = shards.iter().map(u64::to_string).collect();
+                write!(to, "affected: shard {}", shards.join(", "))
+            }
+        }
+    }
+}
+
+/// Why a log is not fit to be opened.
+pub(crate) enum VerifyError {
+    Damage(Damage),
+    Io(io::Error),
+}
+
+impl From<io::Error> for VerifyError {
+    fn from(error: io::Error) -> VerifyError {
+        VerifyError::Io(error)
+    }
+}
+
+/// Checks all files, before the engine is opened. A torn write at the end of the newest file of a
+/// queue, which was never acknowledged, is cut off: the engine itself overlooks one with a readable
+/// record after it.
+pub(crate) fn open(files: &[Found], guard: &Guard) -> Result<(), VerifyError> {
+    for found in files {
+        let end = check(found, files, guard)?;
+        if let Some(end) = end {
+            let file = OpenOptions::new().write(true).open(&found.path)?;
+            file.set_len(end as u64)?;
+            file.sync_all()?;
+        }
+    }
+    Ok(())
+}
+
+/// Looks for damage in what was synced, while the engine is running: to say where a read failed.
+pub(crate) fn find(files: &[Found], guard: &Guard) -> Option<Damage> {
+    files
+        .iter()
+        .find_map(|found| match check(found, files, guard) {
+            Err(VerifyError::Damage(damage)) => Some(damage),
+            // Perhaps purged meanwhile.
+            Ok(_) | Err(VerifyError::Io(_)) => None,
+        })
+}
+
+/// Checks one file. Returns where it has to be cut, if it ends in a torn write.
+fn check(found: &Found, files: &[Found], guard: &Guard) -> Result<Option<usize>, VerifyError> {
+    let bytes = fs::read(&found.path)?;
+    let LogFile { queue, seq } = found.file;
+    let newer = |other: &Found| other.file.queue == queue && other.file.seq > seq;
+    // All of an older file was synced before the next one was begun.
+    let synced = if files.iter().any(newer) {
+        bytes.len()
+    } else {
+        usize::try_from(guard.synced_len(found.file)).unwrap_or(usize::MAX)
+    };
+    match check_bytes(&bytes, seq) {
+        Ok(()) => Ok(None),
+        // The engine writes a header that is not whole anew.
+        Err(broken) if broken.start >= synced => {
+            Ok((broken.start >= FILE_HEADER).then_some(broken.start))
+        }
+        Err(broken) => Err(VerifyError::Damage(Damage {
+            path: found.path.clone(),
+            bytes: broken.bytes,
+            what: broken.what,
+            shards: broken.shards,
+        })),
+    }
+}
+
+struct Broken {
+    /// Where the record begins.
+    start: usize,
+    bytes: (usize, usize),
+    what: &'static str,
+    shards: Option<BTreeSet<u64>>,
+}
+
+fn check_bytes(bytes: &[u8], seq: u64) -> Result<(), Broken> {
+    let numbers = [VERSION.to_be_bytes(), [0; 8]].concat();
+    if !bytes.starts_with(MAGIC) || bytes.get(MAGIC.len()..FILE_HEADER) != Some(&numbers[..]) {
+        return Err(Broken {
+            start: 0,
+            bytes: (0, FILE_HEADER),
+            what: "its header is not that of a log file",
+            shards: None,
+        });
+    }
+    let mut at = FILE_HEADER;
+    while let Some(rest) = bytes.get(at..).filter(|rest| !is_zero(rest)) {
+        at += check_record(rest, at, seq)?;
+    }
+    Ok(())
+}
+
+/// What was allocated ahead.
+fn is_zero(rest: &[u8]) -> bool {
+    rest.first().is_none_or(|byte| *byte == 0) && rest.iter().all(|byte| *byte == 0)
+}
+
+/// Checks the record at the beginning of `rest`, which is at `at` in its file; returns its length.
+fn check_record(rest: &[u8], at: usize, seq: u64) -> Result<usize, Broken> {
+    let broken = |(first, end): (usize, usize), what, shards| Broken {
+        start: at,
+        bytes: (at + first, at + end),
+        what,
+        shards,
+    };
+    let number = |from: usize| {
+        let bytes = rest.get(from..from + 8)?.try_into().ok()?;
+        usize::try_from(u64::from_be_bytes(bytes)).ok()
+    };
+    let (Some(length), Some(items_at)) = (number(0), number(8)) else {
+        return Err(broken((0, rest.len()), "a record is cut off", None));
+    };
+    let (length, compression) = (length >> 8, length & 0xff);
+    let parts = rest
+        .get(..length)
+        .filter(|_| compression == 0 && items_at >= RECORD_HEADER)
+        .and_then(|record| {
+            Some((
+                record.get(RECORD_HEADER..items_at)?,
+                record.get(items_at..)?,
+            ))
+        });
+    let Some((entries, items)) = parts else {
+        let header = (0, RECORD_HEADER);
+        return Err(broken(header, "the header of a record is not valid", None));
+    };
+    if !sum_holds(items, seq as u32) {
+        let what = "the checksum of a record's items does not hold";
+        return Err(broken((0, length), what, None));
+    }
+    if !entries.is_empty() && !sum_holds(entries, 0) {
+        let what = "the checksum of a record's entries does not hold";
+        let place = (RECORD_HEADER, items_at);
+        return Err(broken(place, what, Items(items).shards()));
+    }
+    Ok(length)
+}
+
+fn sum_holds(block: &[u8], signature: u32) -> bool {
+    block
+        .split_last_chunk::<SUM>()
+        .is_some_and(|(data, sum)| crc32fast::hash(data) == u32::from_le_bytes(*sum) ^ signature)
+}
+
+/// A record's list of items, to be read from the front.
+struct Items<'a>(&'a [u8]);
+
+impl Items<'_> {
+    /// The shards in it. `None` if it is not of the known layout.
+    fn shards(mut self) -> Option<BTreeSet<u64>> {
+        let mut shards = BTreeSet::new();
+        for _ in 0..self.number()? {
+            shards.insert(self.number()?);
+            match self.byte()? {
+                // Entries: how many, the first one's index, and where each ends.
+                1 => match self.number()? {
+                    0 => {}
+                    count => (0..=count).try_for_each(|_| self.number().map(drop))?,
+                },
+                // A command; only the one to compact has a number.
+                2 => {
+                    if self.byte()? == 2 {
+                        self.number()?;
+                    }
+                }
+                // A key, and its value unless it is deleted.
+                3 => {
+                    let operation = self.byte()?;
+                    self.skip()?;
+                    if operation == 1 {
+                        self.skip()?;
+                    }
+                }
+                _ => return None,
+            }
+        }
+        Some(shards)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    /// A number of seven bits a byte, the lowest first.
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// Some bytes with their length before them.
+    fn skip(&mut self) -> Option<()> {
+        let length = usize::try_from(self.number()?).ok()?;
+        self.0 = self.0.get(length..)?;
+        Some(())
+    }
+}

@@ -1,0 +1,101 @@
+//! Small text files of the data directory, with a checksum in their last line.
+//!
+//! A flipped bit in a number leaves valid TOML: a node with another disk id or start count than its
+//! peers know is refused by them for good, and one that misremembers its peers refuses theirs.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+const LABEL: &str = "# checksum ";
+
+/// A file whose content is not what was written.
+#[derive(Debug, thiserror::Error)]
+#[error("{} is damaged: {what}", path.display())]
+pub struct Damaged {
+    /// Which file.
+    pub path: PathBuf,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// Reads `name` in `dir`; `None` if there is no such file. Without the checksum's line.
+///
+/// # Errors
+/// [`Damaged`], or the file can't be read.
+pub fn read(dir: &Path, name: &str) -> anyhow::Result<Option<String>> {
+    let path = dir.join(name);
+    let damaged = |what: String| Damaged {
+        path: path.clone(),
+        what,
+    };
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(anyhow::Error::from(error).context(path.display().to_string())),
+    };
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        damaged(format!("byte {at} is not text"))
+    })?;
+    let content = text.rfind(LABEL).and_then(|at| text.get(..at));
+    let content = content.ok_or_else(|| damaged("its checksum is missing".into()))?;
+    if text != sealed(content) {
+        return Err(damaged("its checksum does not hold".into()).into());
+    }
+    Ok(Some(content.to_owned()))
+}
+
+/// Replaces `name` in `dir`, so that a crash leaves the old or the new file, whole.
+///
+/// # Errors
+/// The file can't be written.
+pub fn write(dir: &Path, name: &str, content: &str) -> std::io::Result<()> {
+    write_atomically(dir, name, sealed(content).as_bytes())
+}
+
+fn sealed(content: &str) -> String {
+    format!("{content}{LABEL}{}\n", blake3::hash(content.as_bytes()))
+}
+
+/// Writes `name` in `dir`: to a temporary file, synced, renamed, the folder synced.
+pub(crate) fn write_atomically(dir: &Path, name: &str, bytes: &[u8]) -> std::io::Result<()> {
+    let temporary = dir.join(format!("{name}.tmp"));
+    let mut file = File::create(&temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&temporary, dir.join(name))?;
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file.toml");
+        assert!(read(dir.path(), "file.toml").unwrap().is_none());
+        let content = "boots = 12\nstarts = [1, 2]\n";
+        write(dir.path(), "file.toml", content).unwrap();
+        let read = || read(dir.path(), "file.toml");
+        assert_eq!(read().unwrap().unwrap(), content);
+        let whole = fs::read(&path).unwrap();
+        let refused = |bytes: &[u8], what: &str| {
+            fs::write(&path, bytes).unwrap();
+            let error = read().expect_err(what);
+            assert!(error.is::<Damaged>(), "{what}: {error}");
+            assert!(error.to_string().contains("file.toml"), "{what}: {error}");
+        };
+        for at in 0..whole.len() {
+            refused(&whole[..at], &format!("cut at {at}"));
+            for bit in 0..8 {
+                let mut flipped = whole.clone();
+                flipped[at] ^= 1 << bit;
+                refused(&flipped, &format!("bit {bit} of byte {at}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What an operator can do about a damaged data directory, said together with the damage.
+
+use nowserving_log::LogError;
+use nowserving_protocol::snapshot::SnapshotError;
+use nowserving_replica::NewError;
+
+use crate::checked_file::Damaged;
+use crate::identity::IdentityError;
+
+const LOG: &str = "The other nodes have everything that was acknowledged, and serve without this \
+    one. Keep this directory: the others refuse a node that comes back without it, or with a copy \
+    made before its last start. If you have a copy made since then while the node was stopped, put \
+    the file back from it and start again. Check the disk first.";
+
+const SNAPSHOT: &str = "Copy the file of this name from the directory of another node of this \
+    cluster (it may be running) over this one and start again; a snapshot that does not fit the log \
+    of this node is refused. Check the disk first.";
+
+const IDENTITY: &str = "Put the file back from a copy made since the last start of this node. \
+    Without it the other nodes refuse this one. Check the disk first.";
+
+const PEERS: &str = "Put the file back from a copy. Or, if you are sure that no other node of this \
+    cluster has lost its disk, delete it: it is made anew from what the others send. Check the disk \
+    first.";
+
+/// Adds what can be done, if `error` is damage on this node's disk.
+#[must_use]
+pub fn advise(error: anyhow::Error) -> anyhow::Error {
+    match error.chain().find_map(advice) {
+        Some(advice) => anyhow::anyhow!("{error:#}. {advice}"),
+        None => error,
+    }
+}
+
+/// Whether `error` is damage on this node's disk.
+#[must_use]
+pub fn is_damage(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| advice(cause).is_some())
+}
+
+fn advice(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    if let Some(LogError::Lost { .. }) = cause.downcast_ref() {
+        return Some(LOG);
+    }
+    if let Some(IdentityError::Unreadable(error)) = cause.downcast_ref() {
+        return error.is::<Damaged>().then_some(IDENTITY);
+    }
+    if cause.is::<Damaged>() {
+        return Some(PEERS);
+    }
+    match cause.downcast_ref::<NewError>() {
+        Some(NewError::CommitPastLog { .. } | NewError::TermBehindLog { .. }) => Some(LOG),
+        Some(
+            NewError::LogBehindSnapshot { .. }
+            | NewError::SnapshotBehindLog { .. }
+            | NewError::SnapshotOfOtherLog { .. },
+        ) => Some(SNAPSHOT),
+        Some(NewError::Config { .. } | NewError::Read(_) | NewError::Raft { .. }) => None,
+        None => cause.is::<SnapshotError>().then_some(SNAPSHOT),
+    }
+}
