@@ -412,6 +412,15 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
             text.push_str(&format!("node {} is refused: {reason}\n", node.id));
         }
     }
+    for shard in status.shards.iter().filter(|s| !s.differs.is_empty()) {
+        let nodes: Vec<String> = shard.differs.iter().map(u64::to_string).collect();
+        text.push_str(&format!(
+            "shard {}: the state of node {} differs from that of node {}; see the logs of both\n",
+            shard.shard,
+            nodes.join(", "),
+            status.answered_by
+        ));
+    }
     text + &nodes.text() + "\n" + &shards.text()
 }
 

@@ -1,6 +1,8 @@
 //! The state of a shard as plain data, for snapshots. Nothing derived is in it: counts that can be
 //! recounted, bitmaps and indexes are rebuilt on restoring (`restore`).
 
+use std::ops::Range;
+
 use crate::lane::Lane;
 use crate::{
     Arrivals, Bucket, Forecast, JournalEntry, Line, Lines, Reason, Settings, Stage, Timestamp,
@@ -131,7 +133,46 @@ impl Lines {
 impl Line {
     /// The line as plain data.
     pub fn dump(&self) -> LineDump {
-        let gone = self.gone.iter().map(|(lane, token, gone)| GoneDump {
+        let lanes = self.lanes.iter().map(|lane| lane.dump(0..Token::MAX));
+        self.dump_with(
+            lanes.collect(),
+            0..self.gone.len(),
+            0..self.journal.after(0).count(),
+        )
+    }
+
+    /// A part of the line as plain data: all that is small, and of each list that can be long at most
+    /// `size` in a row, 1 or more; of live tokens those of one lane. The parts follow each other as
+    /// `nth` grows, and begin again after the last one.
+    pub fn dump_part(&self, nth: u64, size: u64) -> LineDump {
+        let count = self.lanes.len() as u64;
+        let lane_dump = |(at, lane): (u64, &Lane)| {
+            let first = lane.done_through() + 1;
+            let tokens = match at == nth % count {
+                true => window(nth / count, size, lane.next_token - first),
+                false => 0..0,
+            };
+            lane.dump(first + tokens.start..first + tokens.end)
+        };
+        let places = |length: usize| {
+            let places = window(nth, size, length as u64);
+            places.start as usize..places.end as usize
+        };
+        self.dump_with(
+            (0..).zip(&self.lanes).map(lane_dump).collect(),
+            places(self.gone.len()),
+            places(self.journal.after(0).count()),
+        )
+    }
+
+    /// All but the lanes, the gone tokens at these places and these journal entries.
+    fn dump_with(
+        &self,
+        lanes: Vec<LaneDump>,
+        gone: Range<usize>,
+        journal: Range<usize>,
+    ) -> LineDump {
+        let gone = self.gone.range(gone).map(|(lane, token, gone)| GoneDump {
             lane,
             token,
             reason: gone.reason,
@@ -150,17 +191,23 @@ impl Line {
             deleting: self.deleting,
             gone_counts: self.gone_counts,
             bucket: self.bucket,
-            lanes: self.lanes.iter().map(Lane::dump).collect(),
+            lanes,
             gone: gone.collect(),
-            journal: self.journal.after(0).copied().collect(),
+            journal: self
+                .journal
+                .after(0)
+                .take(journal.end)
+                .skip(journal.start)
+                .copied()
+                .collect(),
             forecast: self.forecast,
         }
     }
 }
 
 impl Lane {
-    fn dump(&self) -> LaneDump {
-        let live = self.live.iter().map(|(token, live)| LiveDump {
+    fn dump(&self, tokens: Range<Token>) -> LaneDump {
+        let live = self.live.range(tokens).map(|(token, live)| LiveDump {
             token: *token,
             key: live.key.as_deref().map(Into::into),
             entered: live.entered,
@@ -177,4 +224,10 @@ impl Lane {
             live: live.collect(),
         }
     }
+}
+
+/// The `nth` window of `size` places on `length`, beginning again after the last one.
+fn window(nth: u64, size: u64, length: u64) -> Range<u64> {
+    let start = nth % length.div_ceil(size).max(1) * size;
+    start..length.min(start + size)
 }

@@ -1,6 +1,7 @@
 //! The newest gone tokens of a line, with reason and epoch.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use crate::{Reason, Token};
 
@@ -118,14 +119,13 @@ impl GoneRing {
             .and_then(unpack)
     }
 
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u8, Token, Gone)> {
-        self.order.iter().filter_map(|id| {
+    /// Those at these places, of [`GoneRing::len`], oldest first.
+    pub(crate) fn range(&self, places: Range<usize>) -> impl Iterator<Item = (u8, Token, Gone)> {
+        self.order.range(places).filter_map(|id| {
             let (lane, token) = unpack_id(*id);
             Some((lane, token, self.get(lane, token)?))
         })
@@ -150,7 +150,10 @@ mod tests {
         assert!(!ring.push(1, 5, gone(Some(1))));
         assert!(ring.push(0, 1, gone(None)));
         assert_eq!(ring.get(7, crate::NUMBER_MAX), None);
-        let left: Vec<_> = ring.iter().map(|(lane, token, _)| (lane, token)).collect();
+        let left: Vec<_> = ring
+            .range(0..3)
+            .map(|(lane, token, _)| (lane, token))
+            .collect();
         assert_eq!(left, [(0, 5), (1, 5), (0, 1)]);
         assert_eq!((ring.len(), ring.by_id.len()), (3, 3));
     }

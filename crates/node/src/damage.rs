@@ -6,6 +6,7 @@ use nowserving_replica::NewError;
 
 use crate::checked_file::Damaged;
 use crate::identity::IdentityError;
+use crate::shards::agreement::StateDiffers;
 
 const LOG: &str = "The other nodes have everything that was acknowledged, and serve without this \
     one. Keep this directory: the others refuse a node that comes back without it, or with a copy \
@@ -18,6 +19,10 @@ const SNAPSHOT: &str = "Copy the file of this name from the directory of another
 
 const IDENTITY: &str = "Put the file back from a copy made since the last start of this node. \
     Without it the other nodes refuse this one. Check the disk first.";
+
+const STATE: &str = "This node has stopped, the others serve. Start it again: it reads its state anew \
+    from its disk. If that ends here again, its snapshot is wrong: copy snap/shard-<shard>.snap from \
+    another node over its own and start again. Check its memory and disk.";
 
 const PEERS: &str = "Put the file back from a copy. Or, if you are sure that no other node of this \
     cluster has lost its disk, delete it: it is made anew from what the others send. Check the disk \
@@ -41,6 +46,9 @@ pub fn is_damage(error: &anyhow::Error) -> bool {
 fn advice(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     if let Some(LogError::Lost { .. }) = cause.downcast_ref() {
         return Some(LOG);
+    }
+    if cause.is::<StateDiffers>() {
+        return Some(STATE);
     }
     if let Some(IdentityError::Unreadable(error)) = cause.downcast_ref() {
         return error.is::<Damaged>().then_some(IDENTITY);

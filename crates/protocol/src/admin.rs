@@ -328,6 +328,10 @@ pub struct ShardStatus {
     pub applied: u64,
     /// The last log index known to be committed.
     pub committed: u64,
+    /// The nodes whose state of this shard differed from that of the node that answers when they were
+    /// last compared: an error on one of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differs: Vec<u64>,
 }
 
 /// What `admin.cluster.list_lines` answers.

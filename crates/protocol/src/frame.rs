@@ -21,7 +21,7 @@ use std::fmt;
 use bytes::Bytes;
 use prost::Message;
 
-pub use crate::pb::{Frame, NodeFacts, ShardMessage, Verdict};
+pub use crate::pb::{Frame, NodeFacts, ShardMessage, StateHash, Verdict};
 
 /// What the envelope adds to a frame, in bytes.
 pub const OVERHEAD_BYTES: usize = HEADER_BYTES + MAC_BYTES;
@@ -129,6 +129,11 @@ mod tests {
                 nodes: vec![1, 2, 3],
                 in_touch: true,
             }),
+            state_hashes: vec![StateHash {
+                shard: 3,
+                index: 4,
+                hash: vec![5; 32].into(),
+            }],
             verdicts: vec![Verdict {
                 start: u64::MAX,
                 refused: "another disk".to_owned(),

@@ -139,6 +139,30 @@ pub fn hash(lines: &Lines) -> [u8; 32] {
     hasher.finalize().into()
 }
 
+/// The lines in one part of a shard's state.
+const PART_LINES: u64 = 16;
+/// The tokens in it: live ones, and as many gone ones and journal entries.
+const PART_TOKENS: u64 = 1_024;
+
+/// The hash of a part of a shard's state, of bounded size. The parts follow each other as `nth` grows,
+/// and begin again after the last one. For the same state and `nth` it is the same on every node.
+pub fn hash_part(lines: &Lines, nth: u64) -> [u8; 32] {
+    let mut part = Vec::new();
+    put(&mut part, &head_to_pb(lines.head()));
+    let count = lines.len() as u64;
+    let taken = count.min(PART_LINES);
+    if let Some(size) = PART_TOKENS.checked_div(taken) {
+        let first = nth.wrapping_mul(taken);
+        let twice = lines.iter().chain(lines.iter());
+        let from_first = twice.skip((first % count) as usize);
+        for (at, line) in (0..taken).zip(from_first) {
+            let round = (first % count + at) / count + first / count;
+            put(&mut part, &line_to_pb(line.dump_part(round, size)));
+        }
+    }
+    blake3::hash(&part).into()
+}
+
 /// The state's parts, encoded one by one, so that no more than one line is in
 /// memory twice.
 fn each_part(lines: &Lines, mut give: impl FnMut(&[u8])) {

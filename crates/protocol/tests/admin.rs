@@ -137,6 +137,7 @@ fn replies_go_both_ways() {
             term: 1,
             applied: 2,
             committed: 3,
+            differs: vec![2],
         }],
         lines: 1,
         answered_by: 1,

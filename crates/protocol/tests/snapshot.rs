@@ -8,7 +8,7 @@ use nowserving_line::{
     AdmissionRate, Change, Journaled, LaneName, LaneSettings, LineName, Lines, Op, Phase, Quota,
     Reason, Reply, Settings, SettingsPatch, Stamp, State, TokenRef,
 };
-use nowserving_protocol::snapshot::{Header, SnapshotError, decode, encode, hash};
+use nowserving_protocol::snapshot::{Header, SnapshotError, decode, encode, hash, hash_part};
 use proptest::prelude::*;
 
 fn header() -> Header {
@@ -403,4 +403,55 @@ proptest! {
         }
         prop_assert_eq!(hash(&whole.lines), hash(&twin.lines));
     }
+}
+
+/// Lines of several lanes' worth of parts; in the second one the key of token 2,000 may be another.
+fn large_shard(key: &[u8]) -> Lines {
+    let mut shard = Shard::new();
+    for line in ["a", "b", "c"] {
+        shard.apply(Op::Create {
+            line: name(line),
+            settings: Settings::new(2, 10_000),
+        });
+        for nth in 1..=3_000 {
+            let other = line == "b" && nth == 2_000;
+            let own = format!("k{nth}").into_bytes();
+            shard.enter(line, Some(if other { key } else { &own }));
+        }
+    }
+    shard.lines
+}
+
+#[test]
+fn the_parts_of_equal_states_are_equal_and_one_token_shows_in_one_part_of_a_round() {
+    let lines = large_shard(b"k2000");
+    let bytes = encode(&header(), &lines);
+    let (_, restored) = decode(bytes.into(), "prod", 7).unwrap();
+    let other = large_shard(b"kX000");
+    // Windows of 1,024 / 3 tokens: 9 of them hold 3,000.
+    let mut differing = Vec::new();
+    for nth in 0..18 {
+        assert_eq!(hash_part(&lines, nth), hash_part(&restored, nth), "{nth}");
+        if hash_part(&lines, nth) != hash_part(&other, nth) {
+            differing.push(nth);
+        }
+    }
+    assert_eq!(differing, [5, 14]);
+    assert_eq!(hash_part(&Lines::new(), 0), hash_part(&Lines::new(), 1));
+}
+
+#[test]
+fn the_parts_of_many_lines_follow_each_other() {
+    let mut shard = Shard::new();
+    let mut other = Shard::new();
+    for nth in 0..40 {
+        let line = format!("l{nth:02}");
+        shard.create(&line, 2);
+        other.create(&line, if nth == 20 { 3 } else { 2 });
+    }
+    let differing: Vec<u64> = (0..10)
+        .filter(|nth| hash_part(&shard.lines, *nth) != hash_part(&other.lines, *nth))
+        .collect();
+    // 16 lines a part: line 20 is in the second, then at 60, 100 and 140 of those that come by.
+    assert_eq!(differing, [1, 3, 6, 8]);
 }

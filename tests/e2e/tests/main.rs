@@ -9,6 +9,7 @@ mod clocks;
 mod command_line;
 mod config;
 mod crash;
+mod damage;
 mod deaf_leader;
 mod demo_command;
 mod dev_command;
@@ -220,6 +221,21 @@ async fn snapshots_let_the_log_be_cut() -> Result<()> {
         ..Options::default()
     };
     run(options, snapshots::and_a_log_that_is_cut).await
+}
+
+/// A bit flips in a file of a node that is down; and one whose snapshot has another content comes back.
+#[tokio::test]
+async fn damage_is_refused_and_another_state_is_found() -> Result<()> {
+    let options = Options {
+        shards: 1,
+        snapshot_entries: damage::SNAPSHOT_ENTRIES,
+        ..Options::default()
+    };
+    run(options, async |cluster| {
+        damage::flipped_bits(cluster).await?;
+        damage::another_state(cluster).await
+    })
+    .await
 }
 
 /// A node that ends in good order hands over first; nodes that stand still are missed, and what

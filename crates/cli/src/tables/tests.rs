@@ -50,7 +50,7 @@ fn a_cluster() -> ClusterStatus {
             {"shard": 1, "leader": 1, "term": 2, "applied": 5, "committed": 5},
             {"shard": 2, "leader": 2, "term": 2, "applied": 5, "committed": 5},
             {"shard": 3, "leader": 1, "term": 2, "applied": 5, "committed": 5},
-            {"shard": 4, "leader": 2, "term": 2, "applied": 5, "committed": 5},
+            {"shard": 4, "leader": 2, "term": 2, "applied": 5, "committed": 5, "differs": [1, 3]},
             {"shard": 5, "leader": null, "term": 3, "applied": 5, "committed": 5}
         ]
     }))

@@ -196,6 +196,7 @@ async fn send_frames<L: PeerLink>(
             starts: origin.starts.clone(),
             seq,
             messages: messages.collect(),
+            state_hashes: batch.state_hashes,
             facts: Some(facts),
             verdicts: batch.verdicts,
         };
@@ -352,12 +353,14 @@ fn check(
         Err(NotTaken::Refused(reason)) => return Err(NotOurs::refused(from, word, reason)),
         Err(error) => return Err(NotOurs::Dropped(error.to_string())),
     }
+    let state_hashes = frame.state_hashes.clone();
     let messages = raft_messages(frame).map_err(|error| NotOurs::Dropped(error.to_string()))?;
     let taken = Taken {
         hears_users: facts.hears_users,
         metrics_addr: facts.metrics_addr,
         version: facts.version,
         messages,
+        state_hashes,
     };
     Ok(PeerFrame {
         from,

@@ -5,12 +5,18 @@ use nowserving_line::{Line, Lines, Op, Reply, Stamp, Status, Timestamp};
 use nowserving_protocol::admin::{JournalReply, LineReply};
 use nowserving_protocol::command::{self, Batch};
 use nowserving_protocol::error::ApiError;
+use nowserving_protocol::frame::StateHash;
+use nowserving_protocol::snapshot;
+use nowserving_protocol::user::Consistency;
 use nowserving_protocol::user::{Consistency, Home, InfoReply};
 use nowserving_replica::{Committed, Payload};
 
 use super::group::{Shard, Turn, Waiter};
 use super::reign::Reign;
 use crate::request::{Ask, Outcome, Request};
+
+/// How often, on the service clock, a part of the state is hashed (see `agreement`).
+const STATE_HASH_MS: u64 = 1_000;
 
 impl Shard {
     /// Applies committed entries, in order.
@@ -87,6 +93,8 @@ impl Shard {
         self.cut_floor = self.cut_floor.max(batch.cut_floor);
         let mut now = self.now(turn);
         now.service_ms = now.service_ms.max(batch.now_ms);
+        let second = batch.now_ms / STATE_HASH_MS;
+        let hash_due = second > self.lines.now_ms() / STATE_HASH_MS;
         // Only the leader of the entry's own term executes effects.
         let mut reign = self.reign.take();
         let mut leading = reign.as_mut().filter(|reign| reign.term == entry.term);
@@ -123,6 +131,13 @@ impl Shard {
             }
         }
         self.reign = reign;
+        if hash_due {
+            turn.out.state_hashes.push(StateHash {
+                shard: self.id,
+                index: entry.index,
+                hash: snapshot::hash_part(&self.lines, second).to_vec().into(),
+            });
+        }
     }
 
     /// Answers the reads that a quorum has confirmed and whose index is applied.

@@ -7,6 +7,7 @@ use nowserving_protocol::command::{self, Batch};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_replica::{ProposeError, Replica, Role};
 
+use super::agreement::Agreement;
 use super::outbox::{Outbox, outcome_unknown, overloaded, unavailable};
 use super::reads::Reads;
 use super::reign::Reign;
@@ -67,6 +68,8 @@ pub struct Shard {
     pub snapshotting: bool,
     /// Every voter has the log through here, as the newest leader to say so saw it.
     pub cut_floor: u64,
+    /// Whether the nodes have the same state.
+    pub(super) agreement: Agreement,
     /// When the lease was last asked for.
     pub(super) lease_asked_at: Micros,
     /// In which term and when leadership was last offered to another node.
@@ -103,6 +106,7 @@ impl Shard {
             snapshot_index,
             snapshotting: false,
             cut_floor: 0,
+            agreement: Agreement::default(),
             lease_asked_at: 0,
             offered: None,
             pins_files: false,

@@ -2,6 +2,7 @@
 //! locks. It drains its bounded inboxes, folds what it found into as few log entries, disk writes
 //! and frames as can be, and goes to sleep.
 
+pub mod agreement;
 pub mod apply;
 pub mod balance;
 pub mod boards;
@@ -36,7 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use nowserving_protocol::frame::Verdict;
+use nowserving_protocol::frame::{StateHash, Verdict};
 use raft::eraftpb::Message;
 
 use self::balance::{Balance, Peer};
@@ -77,6 +78,8 @@ pub struct Taken {
     pub version: String,
     /// Raft messages by shard.
     pub messages: Vec<(u32, Message)>,
+    /// Hashes of its state.
+    pub state_hashes: Vec<StateHash>,
 }
 
 /// What a node sends a peer in one turn.
@@ -90,6 +93,8 @@ pub struct PeerBatch {
     pub verdicts: Vec<Verdict>,
     /// Raft messages; none: only a sign of life.
     pub messages: Vec<OutMessage>,
+    /// Hashes of this node's state.
+    pub state_hashes: Vec<StateHash>,
 }
 
 /// Things that the rest of the node tells the loop.

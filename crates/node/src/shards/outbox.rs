@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};
+use nowserving_protocol::frame::StateHash;
 use nowserving_replica::Write;
 use protobuf::Message as _;
 use raft::eraftpb::Message;
@@ -59,6 +60,8 @@ pub struct Outbox {
     pub messages: BTreeMap<u64, Vec<OutMessage>>,
     /// To the disk.
     pub writes: Vec<Write>,
+    /// Hashes of shards' states, to every peer and to be compared with theirs.
+    pub state_hashes: Vec<StateHash>,
 }
 
 impl Outbox {

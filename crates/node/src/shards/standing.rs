@@ -16,7 +16,7 @@ impl Shards {
     /// Takes note of what a frame says of sender and receiver.
     pub(super) fn hear(&mut self, from: u64, word: &Word, refused: Option<&str>, now: Micros) {
         if self.contact.hear(from, word, refused, now) {
-            self.send_to(from, Vec::new(), now);
+            self.send_to(from, Vec::new(), Vec::new(), now);
         }
         if self.contact.is_in_touch() != self.outputs.standing.borrow().is_in_touch() {
             self.announce_standing(now);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Select, TryRecvError};
 use nowserving_protocol::error::ApiError;
+use nowserving_protocol::frame::StateHash;
 
 use super::group::{Shard, Turn};
 use super::outbox::{OutMessage, Outbox, unavailable};
@@ -164,7 +165,7 @@ impl Shards {
         }
         for _ in 0..DRAIN_MAX {
             match self.inputs.frames.try_recv() {
-                Ok(frame) => self.frame(frame, now),
+                Ok(frame) => self.frame(frame, now)?,
                 Err(_) => break,
             }
         }
@@ -222,11 +223,11 @@ impl Shards {
         self.out.answer(reply, now, Ok(outcome));
     }
 
-    fn frame(&mut self, frame: PeerFrame, now: Micros) {
+    fn frame(&mut self, frame: PeerFrame, now: Micros) -> anyhow::Result<()> {
         let PeerFrame { from, word, taken } = frame;
         self.hear(from, &word, taken.as_ref().err().map(String::as_str), now);
         let Ok(taken) = taken else {
-            return;
+            return Ok(());
         };
         let peer = self.peers.entry(from).or_default();
         peer.heard(now);
@@ -238,7 +239,10 @@ impl Shards {
             peer.version = taken.version;
         }
         if !self.contact.is_in_touch() {
-            return;
+            return Ok(());
+        }
+        for hash in taken.state_hashes {
+            self.note_hash(from, hash)?;
         }
         for (shard, message) in taken.messages {
             let Some(shard) = self.shards.get_mut(shard as usize) else {
@@ -256,6 +260,7 @@ impl Shards {
                 }
             }
         }
+        Ok(())
     }
 
     fn persisted(&mut self, numbers: Vec<(u32, u64)>, now: Micros) {
@@ -296,9 +301,15 @@ impl Shards {
         let Outbox {
             answers,
             events,
-            messages,
+            mut messages,
             writes,
+            state_hashes,
         } = std::mem::take(&mut self.out);
+        if !state_hashes.is_empty() {
+            for peer in self.outputs.peers.keys() {
+                messages.entry(*peer).or_default();
+            }
+        }
         if !writes.is_empty() {
             self.writes_in_flight += 1;
             if self.persister.jobs.send(Job::Write(writes)).is_err() {
@@ -306,7 +317,7 @@ impl Shards {
             }
         }
         for (peer, messages) in messages {
-            self.send_to(peer, messages, now);
+            self.send_to(peer, messages, state_hashes.clone(), now);
         }
         if !answers.is_empty() {
             // Closed only while the node ends.
@@ -318,31 +329,42 @@ impl Shards {
                 metrics::counter!("nowserving_events_dropped_total").increment(count);
             }
         }
+        // Only now: if this node has to stop, the others shall know why.
+        for hash in state_hashes {
+            self.note_hash(self.config.id, hash)?;
+        }
         Ok(())
     }
 
     /// Sends a peer its messages, in as few frames as their size allows.
-    pub(super) fn send_to(&mut self, peer: u64, messages: Vec<OutMessage>, now: Micros) {
+    pub(super) fn send_to(
+        &mut self,
+        peer: u64,
+        messages: Vec<OutMessage>,
+        state_hashes: Vec<StateHash>,
+        now: Micros,
+    ) {
         let Some(link) = self.outputs.peers.get(&peer) else {
             return;
         };
-        let batch_of = |messages| PeerBatch {
+        let batch_of = |messages, state_hashes| PeerBatch {
             hears_users: self.hears_users(now),
             in_touch: self.contact.is_in_touch(),
             verdicts: self.contact.verdicts(peer, now),
             messages,
+            state_hashes,
         };
         let mut batch = Vec::with_capacity(messages.len());
         let mut bytes = 0;
         for message in messages {
             if bytes + message.raft.len() > FRAME_BYTES_MAX && !batch.is_empty() {
-                drop_when_full(link, batch_of(std::mem::take(&mut batch)));
+                drop_when_full(link, batch_of(std::mem::take(&mut batch), Vec::new()));
                 bytes = 0;
             }
             bytes += message.raft.len();
             batch.push(message);
         }
-        drop_when_full(link, batch_of(batch));
+        drop_when_full(link, batch_of(batch, state_hashes));
         self.last_sent.insert(peer, now);
     }
 }

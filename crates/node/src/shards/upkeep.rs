@@ -176,7 +176,7 @@ impl Shards {
             })
             .collect();
         for peer in quiet {
-            self.send_to(peer, Vec::new(), now);
+            self.send_to(peer, Vec::new(), Vec::new(), now);
         }
     }
 
@@ -279,6 +279,7 @@ impl Shards {
             term: shard.replica.term(),
             applied: shard.replica.applied(),
             committed: shard.replica.committed(),
+            differs: shard.agreement.differs(),
         };
         ClusterStatus {
             cluster: self.config.cluster.clone(),

@@ -1,0 +1,193 @@
+//! Whether the nodes have the same state.
+//!
+//! Every second of a shard's service clock each node hashes a part of the shard's state, and the next
+//! part a second later. The clock is replicated, so all of them do that after the same log entry and
+//! for the same part. They tell each other, in frames, and compare. Hashing everything would keep
+//! the loop for tenths of a second with a million tokens; a part takes less than a millisecond.
+//!
+//! A node that differs from a majority stops: what it serves, or would replicate as a leader, is
+//! wrong. With fewer voices nobody can tell which one is wrong, so both say it and go on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nowserving_protocol::frame::StateHash;
+
+use super::Shards;
+
+/// Hashes of a shard kept for each node: a peer that lags by more is not compared.
+const KEPT: usize = 64;
+
+/// This node's state is not that of the others.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "shard {shard}: after log entry {index} the state of this node has the hash {mine}, that of the \
+     other nodes {theirs}"
+)]
+pub struct StateDiffers {
+    /// The shard.
+    pub shard: u32,
+    /// The last entry that is in the state.
+    pub index: u64,
+    /// The beginning of this node's hash, in hex.
+    pub mine: String,
+    /// Of the majority's.
+    pub theirs: String,
+}
+
+/// The hashes of one shard's state.
+#[derive(Debug, Default)]
+pub struct Agreement {
+    /// By node, this one among them, and log index.
+    hashes: BTreeMap<u64, BTreeMap<u64, Vec<u8>>>,
+    /// The nodes whose state was another one when last compared.
+    differs: BTreeSet<u64>,
+}
+
+impl Agreement {
+    /// The nodes whose state was another one when last compared.
+    #[must_use]
+    pub fn differs(&self) -> Vec<u64> {
+        self.differs.iter().copied().collect()
+    }
+
+    /// Takes note of a hash of `node`, and compares. Returns the peers that are newly found to differ.
+    ///
+    /// # Errors
+    /// [`StateDiffers`]: a majority of `nodes` agrees on another state than that of node `me`.
+    pub fn note(
+        &mut self,
+        me: u64,
+        nodes: usize,
+        node: u64,
+        hash: StateHash,
+    ) -> Result<Vec<u64>, StateDiffers> {
+        let StateHash { shard, index, hash } = hash;
+        let kept = self.hashes.entry(node).or_default();
+        kept.insert(index, hash.to_vec());
+        while kept.len() > KEPT {
+            kept.pop_first();
+        }
+        let of = |node: &u64| self.hashes.get(node).and_then(|kept| kept.get(&index));
+        let Some(mine) = of(&me) else {
+            return Ok(Vec::new());
+        };
+        let others: Vec<_> = self.hashes.keys().filter(|node| **node != me).collect();
+        let others: Vec<_> = others
+            .into_iter()
+            .filter_map(|node| Some((*node, of(node)?)))
+            .collect();
+        for (_, theirs) in &others {
+            let voices = others.iter().filter(|(_, hash)| hash == theirs).count();
+            if *theirs != mine && 2 * voices > nodes {
+                return Err(StateDiffers {
+                    shard,
+                    index,
+                    mine: short(mine),
+                    theirs: short(theirs),
+                });
+            }
+        }
+        let mut found = Vec::new();
+        for (node, theirs) in others {
+            if theirs == mine {
+                self.differs.remove(&node);
+            } else if self.differs.insert(node) {
+                found.push(node);
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn short(hash: &[u8]) -> String {
+    hash.iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+impl Shards {
+    /// Takes note of the hash of a shard's state on `node`.
+    pub(super) fn note_hash(&mut self, node: u64, hash: StateHash) -> anyhow::Result<()> {
+        let (me, nodes, index) = (self.config.id, self.config.nodes.len(), hash.index);
+        let Some(shard) = self.shards.get_mut(hash.shard as usize) else {
+            return Ok(());
+        };
+        for peer in shard.agreement.note(me, nodes, node, hash)? {
+            metrics::counter!("nowserving_state_differs_total").increment(1);
+            tracing::error!(
+                shard = shard.id,
+                index,
+                peer,
+                "the state of the peer differs from this node's: one of them is wrong; a node that \
+                 differs from a majority stops"
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn hash(index: u64, state: u8) -> StateHash {
+        StateHash {
+            shard: 7,
+            index,
+            hash: vec![state; 32].into(),
+        }
+    }
+
+    #[test]
+    fn who_differs_from_a_majority_stops_and_the_others_name_it() {
+        // Node 3 is the odd one, as nodes 1 and 3 see it, in every order in which hashes can come.
+        for order in [
+            [1, 2, 3],
+            [1, 3, 2],
+            [2, 1, 3],
+            [2, 3, 1],
+            [3, 1, 2],
+            [3, 2, 1],
+        ] {
+            let state = |node| if node == 3 { 30 } else { 10 };
+            let mut good = Agreement::default();
+            let mut odd = Agreement::default();
+            let mut stopped = None;
+            for node in order {
+                good.note(1, 3, node, hash(5, state(node))).unwrap();
+                stopped = odd.note(3, 3, node, hash(5, state(node))).err().or(stopped);
+            }
+            assert_eq!(good.differs(), [3]);
+            let stopped = stopped.unwrap().to_string();
+            for named in ["shard 7", "entry 5", "1e1e1e1e", "0a0a0a0a"] {
+                assert!(stopped.contains(named), "{stopped}");
+            }
+        }
+    }
+
+    #[test]
+    fn two_voices_of_three_are_no_majority_and_are_said_once() {
+        let mut mine = Agreement::default();
+        assert_eq!(mine.note(1, 3, 2, hash(5, 20)), Ok(vec![]));
+        assert_eq!(mine.note(1, 3, 1, hash(5, 10)), Ok(vec![2]));
+        assert_eq!(mine.note(1, 3, 1, hash(6, 10)), Ok(vec![]));
+        assert_eq!(mine.note(1, 3, 2, hash(6, 20)), Ok(vec![]));
+        assert_eq!(mine.differs(), [2]);
+        // It was put right.
+        mine.note(1, 3, 1, hash(7, 10)).unwrap();
+        mine.note(1, 3, 2, hash(7, 10)).unwrap();
+        assert!(mine.differs().is_empty());
+    }
+
+    #[test]
+    fn other_entries_are_not_compared_and_few_are_kept() {
+        let mut mine = Agreement::default();
+        for index in 0..1_000 {
+            assert_eq!(mine.note(1, 3, 1, hash(2 * index, 10)), Ok(vec![]));
+            assert_eq!(mine.note(1, 3, 2, hash(2 * index + 1, 20)), Ok(vec![]));
+        }
+        assert!(mine.hashes.values().all(|kept| kept.len() == KEPT));
+    }
+}

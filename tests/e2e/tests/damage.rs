@@ -1,0 +1,188 @@
+//! Damage on a node's disk, met when the node starts or while it runs.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nowserving_e2e::{Cluster, HOUR_MS, eventually};
+use nowserving_line::{Change, Op, SettingsPatch, Stamp};
+use nowserving_protocol::snapshot;
+use serde_json::{Value, json};
+
+use crate::crash::insist;
+use crate::snapshots::written;
+
+const LINE: &str = "damaged";
+const SHARD: u32 = 0;
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Entries a snapshot, with which the clusters here are started.
+pub const SNAPSHOT_ENTRIES: u64 = 50;
+const NODE: u64 = 3;
+
+/// Whatever bit flips in whatever file: the node starts and has what the others have, or it refuses
+/// and says which file. With the file put back, or a snapshot of another node, it is as before.
+pub async fn flipped_bits(cluster: &mut Cluster) -> Result<()> {
+    prepare(cluster).await?;
+    cluster.process(NODE)?.stop(PATIENCE).await?;
+    let data = cluster.data_dir(NODE);
+    let mut refused = Vec::new();
+    for (file, at) in flips(&data)? {
+        let whole = std::fs::read(&file)?;
+        let mut flipped = whole.clone();
+        flipped[at] ^= 1 << (at % 8);
+        std::fs::write(&file, flipped)?;
+        cluster.start_node(NODE).await?;
+        let status = cluster.process(NODE)?.ended(PATIENCE).await?;
+        let printed = cluster.process(NODE)?.printed()?;
+        let last = printed.lines().last().unwrap_or_default();
+        let name = file.file_name().context("no name")?.to_string_lossy();
+        let context = format!("{} at {at}: {status}: {last}", file.display());
+        ensure!(!status.success() && last.contains(&*name), "{context}");
+        ensure!(
+            last.contains("start again") || last.contains("Put the file back"),
+            "{context}"
+        );
+        ensure!(!printed.contains("panicked"), "{context}");
+        if name.ends_with(".raftlog") {
+            ensure!(last.contains("at byte "), "{context}");
+        }
+        refused.push(file.clone());
+        std::fs::write(&file, whole)?;
+    }
+    for kind in ["raftlog", "snap", "identity.toml", "peers.toml"] {
+        let met = |file: &PathBuf| file.to_string_lossy().ends_with(kind);
+        ensure!(refused.iter().any(met), "no {kind} among {refused:?}");
+    }
+
+    // What the error says to do about a snapshot does help.
+    let snapshot = Path::new("snap").join(format!("shard-{SHARD}.snap"));
+    std::fs::write(data.join(&snapshot), "nothing")?;
+    std::fs::copy(cluster.data_dir(1).join(&snapshot), data.join(&snapshot))?;
+    cluster.start_node(NODE).await?;
+    cluster.wait_ready().await?;
+    same_everywhere(cluster).await
+}
+
+/// A snapshot that is whole, and of another state: the node stops when the hashes are compared, and
+/// the others name it.
+pub async fn another_state(cluster: &mut Cluster) -> Result<()> {
+    prepare(cluster).await?;
+    cluster.process(NODE)?.stop(PATIENCE).await?;
+    let file = cluster
+        .data_dir(NODE)
+        .join(format!("snap/shard-{SHARD}.snap"));
+    let (header, mut lines) = snapshot::decode(std::fs::read(&file)?.into(), "e2e", SHARD)?;
+    let patch = SettingsPatch {
+        seats: Some(Change::Set(7)),
+        ..SettingsPatch::default()
+    };
+    let op = Op::Configure {
+        line: LINE.parse()?,
+        patch: Box::new(patch),
+        if_version: None,
+    };
+    let stamp = Stamp {
+        index: header.index,
+        op_no: 0,
+        now_ms: lines.now_ms(),
+    };
+    lines.apply(stamp, &op, &mut Vec::new())?;
+    std::fs::write(&file, snapshot::encode(&header, &lines))?;
+
+    cluster.start_node(NODE).await?;
+    let api = cluster.api().clone();
+    eventually("the node stops", PATIENCE, async || {
+        insist(&api, LINE, "enter", &json!({"key": "k1"})).await?;
+        Ok((!cluster.process(NODE)?.is_alive()?).then_some(()))
+    })
+    .await?;
+    let status = cluster.process(NODE)?.ended(PATIENCE).await?;
+    let printed = cluster.process(NODE)?.printed()?;
+    let last = printed.lines().last().unwrap_or_default();
+    ensure!(!status.success(), "{status}");
+    for named in ["shard 0", "has the hash", "Start it again"] {
+        ensure!(last.contains(named), "{last}");
+    }
+    let status = api.cluster("status", json!({})).await?;
+    ensure!(status["shards"][0]["differs"] == json!([NODE]), "{status}");
+
+    // The others' snapshot puts it right, and they see that.
+    std::fs::copy(
+        cluster.data_dir(1).join(format!("snap/shard-{SHARD}.snap")),
+        &file,
+    )?;
+    cluster.start_node(NODE).await?;
+    cluster.wait_ready().await?;
+    eventually("the states are the same", PATIENCE, async || {
+        insist(&api, LINE, "enter", &json!({"key": "k1"})).await?;
+        let status = api.cluster("status", json!({})).await?;
+        Ok(status["shards"][0].get("differs").is_none().then_some(()))
+    })
+    .await?;
+    same_everywhere(cluster).await
+}
+
+/// A line with people in it, of which each node has written snapshots.
+async fn prepare(cluster: &mut Cluster) -> Result<()> {
+    let api = cluster.api().clone();
+    let settings = json!({"seats": 2, "queue_limit": 10_000, "claim_timeout_ms": HOUR_MS});
+    api.admin(LINE, "create", settings).await?;
+    for nth in 0..3 * SNAPSHOT_ENTRIES {
+        insist(&api, LINE, "enter", &json!({"key": format!("k{nth}")})).await?;
+    }
+    for id in cluster.ids() {
+        eventually("a snapshot", PATIENCE, async || {
+            Ok((written(cluster, id).await? > 0.0).then_some(()))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// A few bytes of every file with data, the first and the last among them.
+fn flips(data: &Path) -> Result<Vec<(PathBuf, usize)>> {
+    let mut flips = Vec::new();
+    for folder in [data.to_owned(), data.join("log"), data.join("snap")] {
+        for file in std::fs::read_dir(folder)? {
+            let file = file?.path();
+            let kind = file.extension().unwrap_or_default();
+            if !["raftlog", "snap", "toml"]
+                .iter()
+                .any(|known| kind == *known)
+            {
+                continue;
+            }
+            let bytes = std::fs::read(&file)?;
+            let end = bytes
+                .iter()
+                .rposition(|byte| *byte != 0)
+                .unwrap_or_default();
+            for part in 0..=4 {
+                flips.push((file.clone(), end * part / 4));
+            }
+        }
+    }
+    Ok(flips)
+}
+
+/// Every node has the same line.
+async fn same_everywhere(cluster: &Cluster) -> Result<()> {
+    let api = cluster.api();
+    eventually("all nodes have the same", PATIENCE, async || {
+        let mut boards: Vec<Value> = Vec::new();
+        for _ in 0..6 {
+            boards.push(
+                api.ok(LINE, "info", json!({"consistency": "linearizable"}))
+                    .await?,
+            );
+        }
+        let status = api.cluster("status", json!({})).await?;
+        let differs = status["shards"][0].get("differs");
+        ensure!(differs.is_none(), "{status}");
+        Ok(boards
+            .windows(2)
+            .all(|two| two[0]["version"] == two[1]["version"])
+            .then_some(()))
+    })
+    .await
+}
