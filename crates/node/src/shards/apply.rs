@@ -7,7 +7,6 @@ use nowserving_protocol::command::{self, Batch};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::frame::StateHash;
 use nowserving_protocol::snapshot;
-use nowserving_protocol::user::Consistency;
 use nowserving_protocol::user::{Consistency, Home, InfoReply};
 use nowserving_replica::{Committed, Payload};
 
