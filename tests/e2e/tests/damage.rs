@@ -1,13 +1,14 @@
 //! Damage on a node's disk, met when the node starts or while it runs.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nowserving_e2e::{Cluster, HOUR_MS, eventually};
+use nowserving_e2e::{Cluster, HOUR_MS, eventually, number};
 use nowserving_line::{Change, Op, SettingsPatch, Stamp};
 use nowserving_protocol::snapshot;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::crash::insist;
 use crate::snapshots::written;
@@ -78,13 +79,14 @@ pub async fn another_state(cluster: &mut Cluster) -> Result<()> {
     };
     let op = Op::Configure {
         line: LINE.parse()?,
-        patch: Box::new(patch),
+        patch,
         if_version: None,
     };
     let stamp = Stamp {
         index: header.index,
         op_no: 0,
         now_ms: lines.now_ms(),
+        wall_ms: 0,
     };
     lines.apply(stamp, &op, &mut Vec::new())?;
     std::fs::write(&file, snapshot::encode(&header, &lines))?;
@@ -165,24 +167,20 @@ fn flips(data: &Path) -> Result<Vec<(PathBuf, usize)>> {
     Ok(flips)
 }
 
-/// Every node has the same line.
+/// Every node has applied the same entries, and none of them has found another's state to differ.
 async fn same_everywhere(cluster: &Cluster) -> Result<()> {
     let api = cluster.api();
+    let mut applied: BTreeMap<u64, u64> = BTreeMap::new();
     eventually("all nodes have the same", PATIENCE, async || {
-        let mut boards: Vec<Value> = Vec::new();
-        for _ in 0..6 {
-            boards.push(
-                api.ok(LINE, "info", json!({"consistency": "linearizable"}))
-                    .await?,
-            );
-        }
         let status = api.cluster("status", json!({})).await?;
-        let differs = status["shards"][0].get("differs");
-        ensure!(differs.is_none(), "{status}");
-        Ok(boards
-            .windows(2)
-            .all(|two| two[0]["version"] == two[1]["version"])
-            .then_some(()))
+        let shard = &status["shards"][SHARD as usize];
+        ensure!(shard.get("differs").is_none(), "{status}");
+        applied.insert(number(&status, "answered_by")?, number(shard, "applied")?);
+        let same = applied
+            .values()
+            .all(|index| Some(index) == applied.values().next());
+        let all = applied.len() as u64 == cluster.options().nodes;
+        Ok((all && same).then_some(()))
     })
     .await
 }
