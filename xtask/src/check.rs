@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 
 use crate::steps::{Done, Steps};
-use crate::{nats, shell, tidy};
+use crate::{languages, nats, shell, tidy};
 
 /// Runs all steps, or those named by `only`, and prints a summary.
 pub fn run(only: &[String]) -> Result<ExitCode> {
@@ -55,6 +55,7 @@ pub fn run(only: &[String]) -> Result<ExitCode> {
 fn set_up() -> Result<Done> {
     let nats_server = nats::ensure()?;
     eprintln!("   nats-server: {}", nats_server.display());
+    languages::ensure()?;
     for (component, command) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
         if !shell::succeeds(&mut shell::cargo(&[command, "--version"])) {
             shell::run(&mut shell::command(

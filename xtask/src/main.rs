@@ -5,7 +5,9 @@
 //! belongs to the command that is run (`demo --json` ends in one line of JSON).
 
 mod check;
+mod languages;
 mod nats;
+mod packages;
 mod release;
 mod shell;
 mod steps;

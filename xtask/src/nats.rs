@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
 
-use crate::shell;
+use crate::{packages, shell};
 
 /// Tells every command started later which nats-server to use.
 pub const ENV: &str = "NATS_SERVER";
@@ -54,58 +54,10 @@ fn runs(program: &Path) -> bool {
 }
 
 fn install() -> Result<()> {
-    const ADVICE: &str = "nats-server is missing: install it (https://github.com/nats-io/nats-server/releases) \
-                          or set NATS_SERVER=/path/to/nats-server";
-    if cfg!(target_os = "macos") && has("brew") {
-        return shell::run(loud(&mut shell::command(
-            "brew",
-            &["install", "nats-server"],
-        )));
-    }
-    if !cfg!(target_os = "linux") || !has("apt-get") {
-        bail!(ADVICE);
-    }
-    let sudo: &[&str] = if is_root() {
-        &[]
-    } else if shell::succeeds(&mut shell::command("sudo", &["-n", "true"])) {
-        &["sudo", "-n"]
-    } else {
-        bail!(
-            "{ADVICE} (apt-get is here, but this user is neither root nor may use sudo without a password)"
-        );
-    };
-    apt(sudo, &["update", "-q"])?;
-    apt(
-        sudo,
-        &[
-            "install",
-            "-y",
-            "-q",
-            "--no-install-recommends",
-            "nats-server",
-        ],
+    packages::install(
+        "nats-server is missing: install it (https://github.com/nats-io/nats-server/releases) \
+         or set NATS_SERVER=/path/to/nats-server",
+        &["nats-server"],
+        &["nats-server"],
     )
-}
-
-fn apt(sudo: &[&str], args: &[&str]) -> Result<()> {
-    let words: Vec<&str> = sudo
-        .iter()
-        .chain(&["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"])
-        .chain(args)
-        .copied()
-        .collect();
-    shell::run(loud(&mut shell::command(words[0], &words[1..])))
-}
-
-/// An installer's chatter goes to stderr: stdout is not ours.
-fn loud(command: &mut Command) -> &mut Command {
-    command.stdout(std::io::stderr())
-}
-
-fn has(program: &str) -> bool {
-    shell::succeeds(&mut shell::command(program, &["--version"]))
-}
-
-fn is_root() -> bool {
-    shell::output(&mut shell::command("id", &["-u"])).is_ok_and(|uid| uid.trim() == "0")
 }

@@ -237,7 +237,7 @@ pub fn info(info: &InfoReply, output: &Output) -> String {
 }
 
 /// Why nobody is admitted now.
-fn held_back(held_back: &HeldBackReply) -> String {
+pub fn held_back(held_back: &HeldBackReply) -> String {
     let why = match held_back.by.as_str() {
         "nothing" => "nothing, nobody waits".to_owned(),
         "phase" => {

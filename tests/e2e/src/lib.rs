@@ -11,6 +11,7 @@
 mod api;
 mod cli;
 mod cluster;
+mod languages;
 mod metrics;
 mod nats;
 mod place;
@@ -24,6 +25,7 @@ mod wait;
 pub use api::{Api, CLOCKS_APART_MS, Format, HOUR_MS, Reply, Route, number, pointers};
 pub use cli::{Cli, Running, Said};
 pub use cluster::{Cluster, NodeFlags, Options, line_in};
+pub use languages::Language;
 pub use metrics::Metrics;
 pub use nats::{Nats, PASSWORD};
 pub use place::{Place, Told};

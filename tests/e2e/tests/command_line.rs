@@ -130,7 +130,7 @@ pub async fn users(cli: &Cli) -> Result<()> {
     let again = done(cli, "enter cli-use --key a").await?;
     ensure!(again["ticket"] == first["ticket"], "{again}");
     // Without a key: each run is another visit.
-    let second = done(cli, "enter cli-use").await?;
+    let second = done(cli, "enter cli-use --anonymous").await?;
     has(&second, STATUS)?;
     has(
         &second,

@@ -24,6 +24,7 @@ mod operations;
 mod operators;
 mod places;
 mod polls;
+mod readme;
 mod recycle;
 mod rights;
 mod rules;
@@ -160,6 +161,12 @@ async fn the_command_line_speaks_json() -> Result<()> {
 #[tokio::test]
 async fn the_demo_keeps_its_promises() -> Result<()> {
     demo_command::a_small_crowd().await
+}
+
+/// The README's examples in Python and JavaScript, as they stand there.
+#[tokio::test]
+async fn examples_of_the_readme_run() -> Result<()> {
+    run(Options::default(), readme::examples).await
 }
 
 /// The rights that the README gives to whom are enough for them, and keep the rest out.

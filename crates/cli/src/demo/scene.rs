@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::bar::bar;
+
 const BAR_WIDTH: usize = 40;
 /// Where there is no terminal, a line this often.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
@@ -55,18 +57,18 @@ impl Scene {
         ));
         line(format!(
             "seats    {}  {} of {}",
-            bar(self.held.into(), self.seats.into()),
+            bar(self.held.into(), self.seats.into(), BAR_WIDTH),
             self.held,
             self.seats
         ));
         line(format!(
             "waiting  {}  {}",
-            bar(self.waiting, self.shoppers.into()),
+            bar(self.waiting, self.shoppers.into(), BAR_WIDTH),
             self.waiting
         ));
         line(format!(
             "through  {}  {} of {}",
-            bar(self.gone, self.shoppers.into()),
+            bar(self.gone, self.shoppers.into(), BAR_WIDTH),
             self.gone,
             self.shoppers
         ));
@@ -97,12 +99,6 @@ impl Scene {
             self.nodes.join(", ")
         )
     }
-}
-
-fn bar(part: u64, whole: u64) -> String {
-    let share = part as f64 / whole.max(1) as f64;
-    let filled = ((share * BAR_WIDTH as f64).round() as usize).min(BAR_WIDTH);
-    "█".repeat(filled) + &"░".repeat(BAR_WIDTH - filled)
 }
 
 /// Where it is shown: stderr, drawn over on a terminal, line by line elsewhere, or not at all.
@@ -159,16 +155,6 @@ impl Screen {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bars_never_overflow() {
-        assert_eq!(bar(0, 0).chars().count(), BAR_WIDTH);
-        assert_eq!(bar(99, 3), "█".repeat(BAR_WIDTH));
-        assert_eq!(
-            bar(1, 2).chars().filter(|&c| c == '█').count(),
-            BAR_WIDTH / 2
-        );
-    }
 
     #[test]
     fn a_scene_names_what_matters() {

@@ -1,0 +1,213 @@
+//! `nowserving watch`: a line's board, or one's own place in it, live.
+
+mod contact;
+mod rates;
+mod scene;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use futures::stream::{self, BoxStream, StreamExt as _};
+use nowserving_client::{BoardReply, BoardUpdate, Error, InfoReply, Line, Result, StatusReply};
+
+use self::contact::{Contact, Silence};
+use self::rates::Rates;
+use self::scene::Scene;
+use crate::args::Global;
+use crate::output::Output;
+use crate::tables;
+
+/// Rates and ages go on between two boards.
+const FRAME: Duration = Duration::from_millis(500);
+
+/// Shows a line's board whenever it changes; with a ticket, where its token stands.
+///
+/// On a terminal it is a screen with the seats, the lanes, the pace of the last ten seconds and the
+/// wait of a newcomer, marked OLD after 3 s without contact to the line; elsewhere each change is a
+/// line (with --json a JSON object). With a ticket it also keeps the token alive, and ends once the
+/// token is gone.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nowserving watch shop-1
+  nowserving watch shop-1 --json | jq .lanes[0].waiting
+  nowserving watch shop-1 --ticket $TICKET")]
+pub struct WatchArgs {
+    /// The line.
+    pub line: String,
+    /// What `enter` printed: follow this token.
+    #[arg(long)]
+    ticket: Option<String>,
+}
+
+/// What comes in.
+enum Sight {
+    Board(BoardUpdate),
+    Place(StatusReply),
+}
+
+/// Runs until interrupted, or until what is watched is gone.
+pub async fn run(args: WatchArgs, global: &Global, output: &Output) -> anyhow::Result<ExitCode> {
+    let line = global.connect().await?.line(&args.line)?;
+    let mut sights = look(&line, args.ticket.as_deref(), output.live);
+    let mut answers = contact::ask(&line).boxed();
+    let mut frames = tokio::time::interval(FRAME);
+    frames.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut screen = Screen::new(output);
+    loop {
+        tokio::select! {
+            sight = sights.next() => match sight {
+                Some(Ok(sight)) => {
+                    let is_over = is_over(&sight);
+                    screen.show(sight)?;
+                    if is_over {
+                        break;
+                    }
+                }
+                // The streams go on by themselves after these.
+                Some(Err(error)) if error.is_transient() => screen.trouble(error)?,
+                Some(Err(error)) => return Err(error.into()),
+                None => break,
+            },
+            Some(answer) = answers.next() => screen.answer(answer),
+            _ = frames.tick() => screen.frame()?,
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn look(line: &Line, ticket: Option<&str>, live: bool) -> BoxStream<'static, Result<Sight>> {
+    let boards = line.watch().map(|update| update.map(Sight::Board));
+    let Some(ticket) = ticket else {
+        return boards.boxed();
+    };
+    let places = line.track(ticket).map(|status| status.map(Sight::Place));
+    // Mixed only where both have their place on a screen.
+    if live {
+        stream::select(boards, places).boxed()
+    } else {
+        places.boxed()
+    }
+}
+
+fn is_over(sight: &Sight) -> bool {
+    matches!(sight, Sight::Place(status) if status.state == nowserving_client::State::Gone)
+}
+
+/// The terminal, or what stands in for it.
+struct Screen<'a> {
+    output: &'a Output,
+    scene: Scene,
+    /// What is on the terminal now.
+    drawn: String,
+    /// That the line is out of contact was said (where there is no screen to show it).
+    said_old: bool,
+}
+
+impl<'a> Screen<'a> {
+    fn new(output: &'a Output) -> Screen<'a> {
+        let scene = Scene {
+            board: None,
+            info: None,
+            place: None,
+            rates: Rates::default(),
+            contact: Contact::new(Instant::now()),
+        };
+        Screen {
+            output,
+            scene,
+            drawn: String::new(),
+            said_old: false,
+        }
+    }
+
+    fn show(&mut self, sight: Sight) -> anyhow::Result<()> {
+        let now = Instant::now();
+        self.scene.contact.heard(now);
+        if !self.output.live {
+            return match &sight {
+                Sight::Board(update) => {
+                    self.output.answer(update, |u| tables::board_line(&u.board))
+                }
+                Sight::Place(status) => self.output.answer(status, tables::place_line),
+            };
+        }
+        match sight {
+            Sight::Board(update) => {
+                self.scene.rates.take(&update.board, update.gap, now);
+                self.scene.board = Some(update.board);
+            }
+            Sight::Place(status) => self.scene.place = Some(status),
+        }
+        self.draw()
+    }
+
+    /// Takes in what the line answered, or did not.
+    fn answer(&mut self, answer: std::result::Result<InfoReply, Silence>) {
+        match answer {
+            Ok(info) => {
+                let now = Instant::now();
+                let scene = &mut self.scene;
+                scene.contact.heard(now);
+                // A board is on its way, unless the answer before this one was newer already: events
+                // come at most once.
+                let newer = |board: &BoardReply| {
+                    let before = scene.info.as_ref().map(|before| &before.board);
+                    before.is_some_and(|before| before.version > board.version)
+                };
+                if scene.board.as_ref().is_some_and(newer) {
+                    scene.rates.take(&info.board, true, now);
+                    scene.board = Some(info.board.clone());
+                }
+                scene.info = Some(info);
+            }
+            Err(why) => self.scene.contact.unheard(why),
+        }
+    }
+
+    /// Shows what time alone has changed.
+    fn frame(&mut self) -> anyhow::Result<()> {
+        if self.output.live {
+            return self.draw();
+        }
+        let old = self.scene.contact.old(Instant::now());
+        if !self.output.json && old.is_some() != self.said_old {
+            self.said_old = old.is_some();
+            eprintln!("{}", old.as_deref().unwrap_or("in contact again"));
+        }
+        Ok(())
+    }
+
+    fn draw(&mut self) -> anyhow::Result<()> {
+        let (rows, columns) = console::Term::stdout().size();
+        let text = self.scene.text(Instant::now(), columns.into());
+        // What does not fit could not be drawn over.
+        let fits = usize::from(rows).saturating_sub(1);
+        let text = text.lines().take(fits).collect::<Vec<_>>().join("\n");
+        if text == self.drawn {
+            return Ok(());
+        }
+        let over = match self.drawn.lines().count() {
+            0 => String::new(),
+            lines => format!("\u{1b}[{lines}F\u{1b}[J"),
+        };
+        // Without wrapping: in a narrow window lines are cut, and stay as many as were counted.
+        let drawing = format!("{over}\u{1b}[?7l{text}\u{1b}[?7h");
+        self.drawn = text;
+        self.output.line(&drawing)
+    }
+
+    /// On a screen the mark says it.
+    fn trouble(&mut self, error: Error) -> anyhow::Result<()> {
+        if self.output.json {
+            let error = crate::output::error_json(&error.into());
+            return self.output.line(&error.to_string());
+        }
+        if !self.output.live {
+            let error = crate::output::error_text(&error.into(), false);
+            eprintln!("{error}; still trying");
+        }
+        Ok(())
+    }
+}

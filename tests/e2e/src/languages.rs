@@ -1,0 +1,105 @@
+//! Python and Node.js with their NATS clients, for the README's examples: installed once, under the
+//! target folder.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use tokio::process::Command;
+
+const PYTHON_CLIENT: &str = "nats-py==2.16.0";
+const JS_CLIENT: &str = "@nats-io/transport-node@3.4.0";
+const ADVICE: &str = "`cargo xtask test` installs what is missing";
+
+/// A language that the README has an example in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// In a virtual environment.
+    Python,
+    /// Node.js, in a folder with its modules.
+    JavaScript,
+}
+
+impl Language {
+    /// The word after the three backticks.
+    #[must_use]
+    pub fn fence(self) -> &'static str {
+        match self {
+            Language::Python => "python",
+            Language::JavaScript => "js",
+        }
+    }
+
+    /// Writes a program down where it finds its NATS client, which is installed if need be. Returns
+    /// the interpreter and the file.
+    ///
+    /// # Errors
+    /// The interpreter or its package manager is missing, or the client cannot be installed.
+    pub async fn program(self, text: &str) -> Result<(PathBuf, PathBuf)> {
+        let folder = folder(self.fence())?;
+        std::fs::create_dir_all(&folder)?;
+        let (interpreter, name) = match self {
+            Language::Python => (python(&folder).await?, "readme.py"),
+            Language::JavaScript => (node(&folder).await?, "readme.mjs"),
+        };
+        let file = folder.join(name);
+        std::fs::write(&file, text)?;
+        Ok((interpreter, file))
+    }
+}
+
+/// target/languages/<name>
+fn folder(name: &str) -> Result<PathBuf> {
+    // target/<folder of the profile>/deps/e2e-<hash>
+    let test = std::env::current_exe().context("where is this program?")?;
+    let target = test.ancestors().nth(3);
+    let target = target.context("this program is not in a target folder")?;
+    Ok(target.join("languages").join(name))
+}
+
+async fn python(folder: &Path) -> Result<PathBuf> {
+    let python = folder.join("venv/bin/python");
+    if !python.is_file() || run(&python, &["-c", "import nats"], folder).await.is_err() {
+        let venv = ["-m", "venv", "--clear", "venv"];
+        run(Path::new("python3"), &venv, folder).await?;
+        let install = ["-m", "pip", "install", "--quiet", PYTHON_CLIENT];
+        run(&python, &install, folder).await?;
+    }
+    Ok(python)
+}
+
+async fn node(folder: &Path) -> Result<PathBuf> {
+    let import = [
+        "--input-type=module",
+        "-e",
+        "import '@nats-io/transport-node'",
+    ];
+    let node = PathBuf::from("node");
+    if run(&node, &import, folder).await.is_err() {
+        let install = [
+            "install",
+            "--no-audit",
+            "--no-fund",
+            "--no-save",
+            "--prefix",
+            ".",
+            JS_CLIENT,
+        ];
+        run(Path::new("npm"), &install, folder).await?;
+    }
+    Ok(node)
+}
+
+async fn run(program: &Path, args: &[&str], folder: &Path) -> Result<()> {
+    let mut command = Command::new(program);
+    command.args(args).current_dir(folder).stdin(Stdio::null());
+    let done = command.kill_on_drop(true).output().await;
+    let done = done.with_context(|| format!("cannot start {}: {ADVICE}", program.display()))?;
+    ensure!(
+        done.status.success(),
+        "{} {args:?} failed ({ADVICE}): {}",
+        program.display(),
+        String::from_utf8_lossy(&done.stderr)
+    );
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! The examples of the README, run as they stand there.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures::{FutureExt, StreamExt};
+use nowserving_e2e::{Api, Cluster, Language, Process, eventually};
+use serde_json::{Value, json};
+
+/// The line that the examples enter.
+const LINE: &str = "shop-1";
+/// Those who wait before the example.
+const BEFORE: usize = 5;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Each of them enters, follows its place by boards, polls in time, claims and completes.
+pub async fn examples(cluster: &mut Cluster) -> Result<()> {
+    let api = cluster.api().clone();
+    // Asked at least every ten seconds: half of the time to claim.
+    let settings = json!({"seats": 1, "queue_limit": 50, "claim_timeout_ms": 20_000});
+    api.admin(LINE, "create", settings).await?;
+    for (nth, language) in [Language::Python, Language::JavaScript]
+        .into_iter()
+        .enumerate()
+    {
+        let example = Example::start(cluster, language).await?;
+        let followed = follow(&api, example).await;
+        followed.with_context(|| format!("the README's {}", language.fence()))?;
+        let shown = api.admin(LINE, "show", json!({})).await?;
+        // It, and the one whose seat it got.
+        ensure!(
+            shown["counts"]["gone"]["completed"] == 2 * (nth + 1),
+            "{shown}"
+        );
+    }
+    Ok(())
+}
+
+/// A running example, and those before it in the line.
+struct Example {
+    process: Process,
+    polls: async_nats::Subscriber,
+    in_checkout: Value,
+    waiting: Vec<Value>,
+}
+
+impl Example {
+    async fn start(cluster: &Cluster, language: Language) -> Result<Example> {
+        let (interpreter, file) = language.program(&text(language)?).await?;
+        let api = cluster.api();
+        let key = |nth: usize| format!("{}-{nth}", language.fence());
+        let in_checkout = api.enter(LINE, &key(0)).await?["ticket"].clone();
+        api.ok(LINE, "claim", json!({"ticket": in_checkout}))
+            .await?;
+        let mut waiting = Vec::new();
+        for nth in 1..=BEFORE {
+            waiting.push(api.enter(LINE, &key(nth)).await?["ticket"].clone());
+        }
+        let polls = format!("nowserving.shard.*.{LINE}.status");
+        let polls = api.subscribe(polls).await?;
+        let log = cluster.folder().join(format!("{}.log", language.fence()));
+        let name = key(BEFORE + 1);
+        let args =
+            [file.as_os_str(), cluster.nats.url().as_ref(), name.as_ref()].map(ToOwned::to_owned);
+        let process = Process::start(&name, interpreter.as_os_str(), args, &log).await?;
+        Ok(Example {
+            process,
+            polls,
+            in_checkout,
+            waiting,
+        })
+    }
+
+    async fn prints(&self, words: &str) -> Result<()> {
+        let what = format!("it prints {words:?}");
+        let printed = eventually(&what, PATIENCE, async || {
+            let printed = self.process.printed()?;
+            ensure!(
+                printed.lines().any(|line| line.starts_with(words)),
+                "{printed}"
+            );
+            Ok(Some(()))
+        });
+        printed.await
+    }
+
+    /// How often it has asked since the last time that this was called.
+    fn polls(&mut self) -> usize {
+        std::iter::from_fn(|| self.polls.next().now_or_never().flatten()).count()
+    }
+}
+
+async fn follow(api: &Api, mut example: Example) -> Result<()> {
+    example.prints(&format!("position {}", BEFORE + 1)).await?;
+    for (left, ticket) in example.waiting.iter().enumerate() {
+        api.ok(LINE, "leave", json!({"ticket": ticket})).await?;
+        example
+            .prints(&format!("position {}", BEFORE - left))
+            .await?;
+    }
+    let polls = example.polls();
+    ensure!(
+        polls <= BEFORE,
+        "{polls} polls for {} places: no boards",
+        BEFORE + 1
+    );
+    eventually("it asks again", PATIENCE, async || {
+        Ok((example.polls() > 0).then_some(()))
+    })
+    .await?;
+    let body = json!({"ticket": example.in_checkout});
+    api.ok(LINE, "complete", body).await?;
+    let ended = example.process.ended(PATIENCE).await;
+    let ended = ended.with_context(|| example.process.tail(20))?;
+    ensure!(ended.success(), "{ended}: {}", example.process.tail(20));
+    example.prints("gone completed").await
+}
+
+/// The one example in this language, between its fences.
+fn text(language: Language) -> Result<String> {
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+    let readme = std::fs::read_to_string(readme)?;
+    let fence = format!("\n```{}\n", language.fence());
+    let (_, rest) = readme.split_once(&fence).context(fence.clone())?;
+    ensure!(!rest.contains(&fence), "two examples: {fence}");
+    let (text, _) = rest.split_once("\n```\n").context("no end")?;
+    Ok(format!("{text}\n"))
+}

@@ -1,0 +1,32 @@
+//! Python and Node.js, which the tests run the README's examples with. What those need besides, the
+//! tests install themselves, under the target folder.
+
+use anyhow::{Result, ensure};
+
+use crate::{packages, shell};
+
+/// Checks that both are there, and installs them where this can be done without asking.
+pub fn ensure() -> Result<()> {
+    if !has_python() {
+        let advice = "python3 with venv and pip is missing: install it (https://www.python.org)";
+        let apt = ["python3", "python3-venv", "python3-pip"];
+        packages::install(advice, &["python"], &apt)?;
+        ensure!(has_python(), "python3 was installed, but without venv");
+    }
+    if !has_node() {
+        let advice = "Node.js with npm is missing: install it (https://nodejs.org)";
+        packages::install(advice, &["node"], &["nodejs", "npm"])?;
+        ensure!(has_node(), "Node.js was installed, but does not run");
+    }
+    Ok(())
+}
+
+/// Debian's python3 comes without what makes virtual environments.
+fn has_python() -> bool {
+    let modules = ["-c", "import ensurepip, venv"];
+    shell::succeeds(&mut shell::command("python3", &modules))
+}
+
+fn has_node() -> bool {
+    packages::has("node") && packages::has("npm")
+}

@@ -1,0 +1,54 @@
+//! Installing programs by the system's package manager, where this can be done without asking.
+
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::shell;
+
+/// Installs packages by brew (macOS) or apt (Linux); elsewhere fails with `advice`.
+pub fn install(advice: &str, brew: &[&str], apt: &[&str]) -> Result<()> {
+    if cfg!(target_os = "macos") && has("brew") {
+        let words = [&["install"], brew].concat();
+        return shell::run(loud(&mut shell::command("brew", &words)));
+    }
+    if !cfg!(target_os = "linux") || !has("apt-get") {
+        bail!("{advice}");
+    }
+    let sudo: &[&str] = if is_root() {
+        &[]
+    } else if shell::succeeds(&mut shell::command("sudo", &["-n", "true"])) {
+        &["sudo", "-n"]
+    } else {
+        bail!(
+            "{advice} (apt-get is here, but this user is neither root nor may use sudo without a password)"
+        );
+    };
+    apt_get(sudo, &["update", "-q"])?;
+    let install = ["install", "-y", "-q", "--no-install-recommends"];
+    apt_get(sudo, &[&install, apt].concat())
+}
+
+fn apt_get(sudo: &[&str], args: &[&str]) -> Result<()> {
+    let words: Vec<&str> = sudo
+        .iter()
+        .chain(&["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"])
+        .chain(args)
+        .copied()
+        .collect();
+    shell::run(loud(&mut shell::command(words[0], &words[1..])))
+}
+
+/// An installer's chatter goes to stderr: stdout is not ours.
+fn loud(command: &mut Command) -> &mut Command {
+    command.stdout(std::io::stderr())
+}
+
+/// Whether a program is there and runs.
+pub fn has(program: &str) -> bool {
+    shell::succeeds(&mut shell::command(program, &["--version"]))
+}
+
+fn is_root() -> bool {
+    shell::output(&mut shell::command("id", &["-u"])).is_ok_and(|uid| uid.trim() == "0")
+}
