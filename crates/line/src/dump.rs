@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use crate::lane::Lane;
 use crate::{
-    Arrivals, Bucket, Forecast, JournalEntry, Line, Lines, Reason, Settings, Stage, Timestamp,
-    Token, Told,
+    Arrivals, Bucket, Forecast, JournalEntry, Line, Lines, Reason, Settings, SettingsChange, Stage,
+    Timestamp, Token, Told,
 };
 
 /// A whole shard. Take it between log entries: what is left of an entry's work limit is not in it.
@@ -59,6 +59,8 @@ pub struct LineDump {
     pub gone: Vec<GoneDump>,
     /// The newest journal entries, oldest first.
     pub journal: Vec<JournalEntry>,
+    /// The newest changes of settings in the journal, oldest first.
+    pub settings_changes: Vec<SettingsChange>,
     /// What it measures of itself.
     pub forecast: Forecast,
 }
@@ -180,6 +182,12 @@ impl Line {
             released: gone.released,
             moved_to: gone.moved_to,
         });
+        let entries = self.journal.after(0).take(journal.end);
+        let journal: Vec<JournalEntry> = entries.skip(journal.start).copied().collect();
+        let changes = journal
+            .iter()
+            .filter_map(|e| self.journal.change(e.version));
+        let settings_changes = changes.cloned().collect();
         LineDump {
             name: self.name.as_str().to_owned(),
             incarnation: self.incarnation,
@@ -193,13 +201,8 @@ impl Line {
             bucket: self.bucket,
             lanes,
             gone: gone.collect(),
-            journal: self
-                .journal
-                .after(0)
-                .take(journal.end)
-                .skip(journal.start)
-                .copied()
-                .collect(),
+            journal,
+            settings_changes,
             forecast: self.forecast,
         }
     }

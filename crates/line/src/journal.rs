@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::{Reason, Timestamp, Token};
+use crate::settings::difference;
+use crate::{Limits, Reason, Settings, SettingsPatch, Timestamp, Token};
 
 /// One thing that happened. The line's dump has it as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub struct JournalEntry {
 /// What the journal tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Journaled {
-    /// An operator changed the settings or the phase.
+    /// An operator changed the settings or the phase; see [`crate::Line::settings_change`].
     Configured,
     /// Something happened to a token.
     Token {
@@ -45,6 +46,11 @@ pub enum JournaledToken {
         /// Its lane's boost then, in milliseconds.
         boost_ms: u64,
     },
+    /// It claimed its seat.
+    Claimed {
+        /// The epoch that it was given.
+        epoch: u64,
+    },
     /// It went, for this reason; never [`Reason::Moved`].
     Gone(Reason),
     /// An operator moved it: it is another token since.
@@ -54,6 +60,33 @@ pub enum JournaledToken {
         /// Its number there.
         to: Token,
     },
+}
+
+/// What an operator changed, of an entry [`Journaled::Configured`]. Kept beside the entries, which
+/// are many and small; it is large, and bounded in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingsChange {
+    /// The version of its entry.
+    pub version: u64,
+    /// The settings that changed, as they were before.
+    pub from: SettingsPatch,
+    /// The same settings, as they have been since.
+    pub to: SettingsPatch,
+}
+
+impl SettingsChange {
+    pub(crate) fn new(version: u64, old: &Settings, new: &Settings) -> Self {
+        Self {
+            version,
+            from: difference(old, new),
+            to: difference(new, old),
+        }
+    }
+
+    /// What it counts against [`crate::JOURNAL_CHANGES_BYTES`].
+    pub fn bytes(&self) -> usize {
+        self.from.bytes() + self.to.bytes()
+    }
 }
 
 impl JournalEntry {
@@ -82,42 +115,89 @@ impl JournalEntry {
     }
 }
 
-/// A ring of the newest entries.
+/// A ring of the newest entries, and one of the newest changes of settings among them.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    kept: usize,
+    limits: Limits,
     entries: VecDeque<JournalEntry>,
+    changes: VecDeque<SettingsChange>,
+    changes_bytes: usize,
 }
 
 impl Journal {
-    pub(crate) fn new(kept: usize) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         Self {
-            kept,
+            limits,
             entries: VecDeque::new(),
+            changes: VecDeque::new(),
+            changes_bytes: 0,
         }
     }
 
     /// The journal that a dump has; `None` if it is none.
-    pub(crate) fn restore(kept: usize, entries: Vec<JournalEntry>, version: u64) -> Option<Self> {
-        let in_order = entries.is_sorted_by(|a, b| a.version < b.version);
+    pub(crate) fn restore(
+        limits: Limits,
+        entries: Vec<JournalEntry>,
+        changes: Vec<SettingsChange>,
+        version: u64,
+    ) -> Option<Self> {
+        let in_order = entries.is_sorted_by(|a, b| a.version < b.version)
+            && changes.is_sorted_by(|a, b| a.version < b.version);
         let past = entries.last().is_none_or(|last| last.version <= version);
         let entered = entries.iter().all(JournalEntry::is_later_than_entering);
-        (in_order && past && entered && entries.len() <= kept).then(|| Self {
-            kept,
+        let configured = |change: &SettingsChange| {
+            let found = entries.binary_search_by_key(&change.version, |entry| entry.version);
+            found.is_ok_and(|i| entries[i].what == Journaled::Configured)
+        };
+        let known = changes.iter().all(configured);
+        let changes_bytes = changes.iter().map(SettingsChange::bytes).sum();
+        let fits =
+            entries.len() <= limits.journal_kept && changes_bytes <= limits.journal_changes_bytes;
+        (in_order && past && entered && known && fits).then(|| Self {
+            limits,
             entries: entries.into(),
+            changes: changes.into(),
+            changes_bytes,
         })
     }
 
     pub(crate) fn push(&mut self, entry: JournalEntry) {
         self.entries.push_back(entry);
-        if self.entries.len() > self.kept {
+        if self.entries.len() > self.limits.journal_kept {
             self.entries.pop_front();
         }
+        self.forget_changes();
+    }
+
+    /// What the newest entry is about.
+    pub(crate) fn push_change(&mut self, change: SettingsChange) {
+        self.changes_bytes += change.bytes();
+        self.changes.push_back(change);
+        self.forget_changes();
+    }
+
+    /// The oldest, while there is no room for them or their entry is not kept any more.
+    fn forget_changes(&mut self) {
+        let kept_from = self.entries.front().map_or(0, |oldest| oldest.version);
+        while let Some(oldest) = self.changes.front()
+            && (self.changes_bytes > self.limits.journal_changes_bytes
+                || oldest.version < kept_from)
+        {
+            self.changes_bytes -= oldest.bytes();
+            self.changes.pop_front();
+        }
+    }
+
+    pub(crate) fn change(&self, version: u64) -> Option<&SettingsChange> {
+        let found = self
+            .changes
+            .binary_search_by_key(&version, |change| change.version);
+        found.ok().map(|i| &self.changes[i])
     }
 
     /// Whether entries may be missing: it is full, so there may have been older ones.
     pub(crate) fn is_full(&self) -> bool {
-        self.entries.len() >= self.kept
+        self.entries.len() >= self.limits.journal_kept
     }
 
     /// The entries of later versions, oldest first.

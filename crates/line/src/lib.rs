@@ -22,6 +22,7 @@
 //! | tokens that jobs and recycling touch in one log entry | [`WORK_MAX`] |
 //! | gone tokens remembered per line | [`GONE_KEPT`] |
 //! | journal entries per line | [`JOURNAL_KEPT`] |
+//! | what settings were, in the journal of a line | [`JOURNAL_CHANGES_BYTES`] |
 //! | admissions in any stretch of time | `burst` + the rate × the time |
 //! | who overtakes whom | see [`LaneSettings::boost_ms`] |
 //! | memory | live tokens + remembered gone ones, however many numbers were issued |
@@ -69,7 +70,7 @@ pub use forecast::{
     Arrivals, FORECAST_WINDOWS, Forecast, ForecastRecord, OFF_BY_PERCENT, Told, Window,
 };
 pub use held_back::HeldBackBy;
-pub use journal::{JournalEntry, Journaled, JournaledToken};
+pub use journal::{JournalEntry, Journaled, JournaledToken, SettingsChange};
 pub use line::Line;
 pub use lines::{Limits, Lines};
 pub use name::{BadName, LaneName, LineName, NAME_BYTES_MAX};
@@ -96,6 +97,9 @@ pub const KEY_BYTES_MAX: usize = 128;
 pub const GONE_KEPT: usize = 65_536;
 /// How many of a line's newest journal entries are kept.
 pub const JOURNAL_KEPT: usize = 4_096;
+/// About how many bytes of memory the values in a line's journal take, of the settings that changed:
+/// those of the newest changes are kept. One changed number counts as 512 bytes.
+pub const JOURNAL_CHANGES_BYTES: usize = 96 * 1_024;
 /// How often a token can be moved.
 pub const MOVES_MAX: usize = 16;
 /// How many of those who overtook a token an [`Explanation`] names.

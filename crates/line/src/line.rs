@@ -11,7 +11,7 @@ use crate::waiting::Place;
 use crate::{
     Board, Bucket, Counts, Forecast, JournalEntry, LineName, Live, Phase, Reason, Refused,
 };
-use crate::{Settings, State, Status, Token, TokenRef};
+use crate::{Settings, SettingsChange, State, Status, Token, TokenRef};
 
 /// One line.
 #[derive(Debug)]
@@ -182,6 +182,12 @@ impl Line {
     /// last one's version. At most [`crate::JOURNAL_KEPT`] entries are kept.
     pub fn journal_after(&self, version: u64) -> impl Iterator<Item = &JournalEntry> {
         self.journal.after(version)
+    }
+
+    /// What the settings were before and after a change, by the version of its journal entry. `None`
+    /// once that is not kept any more: see [`crate::JOURNAL_CHANGES_BYTES`].
+    pub fn settings_change(&self, version: u64) -> Option<&SettingsChange> {
+        self.journal.change(version)
     }
 
     /// The names of all lanes that the line ever had, by their place in its table.

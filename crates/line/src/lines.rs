@@ -6,7 +6,10 @@ use std::ops::Bound;
 use crate::WORK_MAX;
 use crate::agenda::Agenda;
 use crate::transition::{Birth, Turn};
-use crate::{Event, GONE_KEPT, HEARD_MAX, Head, JOURNAL_KEPT, Line, LineChange, LineName};
+use crate::{
+    Event, GONE_KEPT, HEARD_MAX, Head, JOURNAL_CHANGES_BYTES, JOURNAL_KEPT, Line, LineChange,
+    LineName,
+};
 use crate::{NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, Refused, Reply, Settings, Stamp};
 use crate::{Timestamp, Token, TokenRef};
 
@@ -20,6 +23,8 @@ pub struct Limits {
     pub gone_kept: usize,
     /// How many journal entries of a line are kept.
     pub journal_kept: usize,
+    /// About how many bytes the values of changed settings in a line's journal take.
+    pub journal_changes_bytes: usize,
 }
 
 impl Default for Limits {
@@ -28,6 +33,7 @@ impl Default for Limits {
             work_max: WORK_MAX,
             gone_kept: GONE_KEPT,
             journal_kept: JOURNAL_KEPT,
+            journal_changes_bytes: JOURNAL_CHANGES_BYTES,
         }
     }
 }

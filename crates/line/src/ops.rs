@@ -5,9 +5,12 @@ use crate::gone::Gone;
 use crate::line::{Found, Line};
 use crate::transition::{Ended, Turn};
 use crate::{
-    BadField, Journaled, KEY_BYTES_MAX, LaneName, LineChange, Live, Phase, RECYCLE_MAX, Token,
+    BadField, Journaled, JournaledToken, KEY_BYTES_MAX, LaneName, LineChange, Live, Phase,
+    RECYCLE_MAX, Token,
 };
-use crate::{Reason, RecycleItem, Refused, Settings, SettingsPatch, Stage, TokenChange};
+use crate::{
+    Reason, RecycleItem, Refused, Settings, SettingsChange, SettingsPatch, Stage, TokenChange,
+};
 
 impl Line {
     pub(crate) fn configure(
@@ -43,7 +46,10 @@ impl Line {
     fn tell_configured(&mut self, old: Settings, turn: &mut Turn<'_>) {
         let phase = self.settings.phase;
         let switched = old.phase != phase;
-        let rest = Settings { phase, ..old } != self.settings;
+        let rest = Settings {
+            phase,
+            ..old.clone()
+        } != self.settings;
         let what = [
             rest.then_some(LineChange::Configured),
             switched.then_some(LineChange::Phase { phase }),
@@ -52,6 +58,8 @@ impl Line {
             self.settings_version = self.line_event(what, turn.wall_ms, turn.events);
         }
         self.journal_entry(Journaled::Configured, turn.wall_ms);
+        let change = SettingsChange::new(self.version, &old, &self.settings);
+        self.journal.push_change(change);
     }
 
     pub(crate) fn delete(&mut self, force: bool, turn: &mut Turn<'_>) -> Result<(), Refused> {
@@ -125,6 +133,7 @@ impl Line {
             Stage::Waiting { .. } => return Err(Refused::NotAdmitted),
             Stage::InCheckout { .. } => {}
             Stage::Admitted { .. } => {
+                let entered = (live.entered, live.entered_version);
                 live.stage = Stage::InCheckout {
                     deadline_ms,
                     claimed_at_ms: turn.now_ms,
@@ -134,6 +143,8 @@ impl Line {
                 self.admitted -= 1;
                 self.in_checkout += 1;
                 self.token_event(at.lane, at.token, TokenChange::Claimed, turn);
+                let what = JournaledToken::Claimed { epoch: claim_epoch };
+                self.journal_token((at.lane, at.token), entered, what, turn.wall_ms);
                 if self.settings.release_on_claim {
                     let gone = Gone {
                         released: true,

@@ -88,7 +88,7 @@ impl Line {
         };
         require(bucket_fits, "not a bucket of the rate")?;
         require(dump.forecast.is_sane(), "nothing a line can have measured")?;
-        let journal = Journal::restore(limits.journal_kept, dump.journal, dump.version);
+        let journal = Journal::restore(limits, dump.journal, dump.settings_changes, dump.version);
         let mut line = Self {
             name,
             incarnation: dump.incarnation,

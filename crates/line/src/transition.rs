@@ -64,7 +64,7 @@ impl Line {
             keys: BTreeMap::new(),
             moved: BTreeMap::new(),
             gone: GoneRing::new(birth.limits.gone_kept),
-            journal: Journal::new(birth.limits.journal_kept),
+            journal: Journal::new(birth.limits),
             gone_counts: [0; Reason::ALL.len()],
             admitted: 0,
             in_checkout: 0,

@@ -224,7 +224,7 @@ fn stage() -> impl Strategy<Value = Stage> {
 
 /// One change to a dump that was good.
 fn tamper() -> impl Strategy<Value = (u8, u64, Stage, Settings)> {
-    (0..28u8, number(), stage(), settings())
+    (0..30u8, number(), stage(), settings())
 }
 
 fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage, Settings)) {
@@ -268,6 +268,8 @@ fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage,
             };
         }
         25 => lane.live[0].entered_version = n,
+        26 => line.settings_changes[0].version = n,
+        27 => line.settings_changes[0].to.seats = Some(Change::Set(n as u32)),
         _ => {
             // A shard about to run out of numbers, which adds up all the same.
             lane.next_token = NUMBER_MAX - n % 4;
@@ -306,6 +308,10 @@ fn good_dump() -> Dump {
     at.lane = 1;
     let line = shop();
     shard.apply(&Op::Leave { line, at }).unwrap();
+    shard.set(SettingsPatch {
+        call_ahead: Some(Change::Set(1)),
+        ..SettingsPatch::default()
+    });
     shard.lines.dump()
 }
 

@@ -145,6 +145,108 @@ fn it_is_bounded_and_read_in_pages() {
     assert_eq!(restored.dump(), shard.lines.dump());
 }
 
+#[test]
+fn a_claim_is_in_it_with_its_epoch() {
+    let mut shard = three_lanes(20);
+    shard.enter().unwrap();
+    shard.now_ms += 7;
+    let epoch = shard.claim(1).unwrap().epoch.unwrap();
+    shard.claim(1).unwrap();
+    shard.complete(1, None).unwrap();
+    let told = shard.line().explain(shard.at(1)).unwrap();
+    let what = told.entries.iter().map(|entry| match entry.what {
+        Journaled::Token { what, .. } => what,
+        Journaled::Configured => panic!("not of a token"),
+    });
+    let admitted = JournaledToken::Admitted {
+        absolute: false,
+        boost_ms: 1_000,
+    };
+    let claimed = JournaledToken::Claimed { epoch };
+    let gone = JournaledToken::Gone(Reason::Completed);
+    assert_eq!(what.collect::<Vec<_>>(), [admitted, claimed, gone], "once");
+}
+
+#[test]
+fn a_change_of_settings_is_in_it_as_long_as_there_is_room() {
+    let set = |seats| SettingsPatch {
+        seats: Some(Change::Set(seats)),
+        ..SettingsPatch::default()
+    };
+    let limits = Limits {
+        journal_kept: 8,
+        journal_changes_bytes: 4 * 512,
+        ..Limits::default()
+    };
+    let mut shard = Shard::with_shop(limits, Settings::new(1, 20));
+    shard.set(set(1));
+    assert_eq!(shard.line().journal_after(0).count(), 0, "it is the same");
+    for seats in 2..8 {
+        shard.set(set(seats));
+    }
+    let changes = |shard: &Shard| {
+        let line = shard.line();
+        let versions = line.journal_after(0).map(|entry| entry.version);
+        let changes = versions.map(|version| {
+            let change = line.settings_change(version)?;
+            assert_eq!(change.version, version);
+            Some((change.from.clone(), change.to.clone()))
+        });
+        changes.collect::<Vec<_>>()
+    };
+    let newest =
+        |seats: std::ops::Range<u32>| seats.map(|seats| Some((set(seats - 1), set(seats))));
+    let expected: Vec<_> = [None, None].into_iter().chain(newest(4..8)).collect();
+    assert_eq!(changes(&shard), expected);
+    shard.lines = Lines::restore_with(limits, shard.lines.dump()).unwrap();
+    assert_eq!(changes(&shard), expected);
+
+    // One that is large takes the room of many; those whose entry goes, go with it.
+    let labels = (0..16).map(|n| (format!("{n:064}"), "v".repeat(64)));
+    shard.set(SettingsPatch {
+        labels: Some(Change::Set(labels.collect())),
+        ..SettingsPatch::default()
+    });
+    assert_eq!(
+        changes(&shard),
+        vec![None; 7],
+        "more than all the room there is"
+    );
+    shard.set(set(9));
+    assert_eq!(changes(&shard).last().unwrap(), &Some((set(7), set(9))));
+    for _ in 0..8 {
+        shard.enter().unwrap();
+    }
+    assert_eq!(shard.line().journal_after(0).count(), 8);
+    shard.enter().unwrap();
+    assert!(shard.lines.dump().lines[0].settings_changes.is_empty());
+}
+
+#[test]
+fn the_journal_of_a_dump_fits_together() {
+    let mut shard = three_lanes(20);
+    shard.enter().unwrap();
+    shard.set(SettingsPatch {
+        seats: Some(Change::Set(2)),
+        phase: Some(Change::Set(nowserving_line::Phase::Paused)),
+        ..SettingsPatch::default()
+    });
+    let good = shard.lines.dump();
+    assert!(Lines::restore(good.clone()).is_ok());
+    let refused = |spoil: fn(&mut nowserving_line::LineDump)| {
+        let mut dump = good.clone();
+        spoil(&mut dump.lines[0]);
+        assert_eq!(Lines::restore(dump).unwrap_err().what, "not a journal");
+    };
+    refused(|line| line.settings_changes[0].version -= 1);
+    refused(|line| line.settings_changes[0].version = line.journal[0].version);
+    refused(|line| line.settings_changes.push(line.settings_changes[0].clone()));
+    refused(|line| {
+        let labels = (0..2_000).map(|n| (n.to_string(), String::new()));
+        line.settings_changes[0].to.labels = Some(Change::Set(labels.collect()));
+    });
+}
+
 /// Gives the only seat back: who has it, as (lane in the table, number).
 fn give_back(shard: &mut Shard, (lane, token): (u8, u64)) {
     let at = nowserving_line::TokenRef {

@@ -43,6 +43,7 @@ const LIMITS: Limits = Limits {
     work_max: 3,
     gone_kept: 6,
     journal_kept: 20,
+    journal_changes_bytes: 4_000,
 };
 
 struct Run {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::error::ApiError;
 pub use crate::journal::{
     Explained, JOURNAL_LIMIT_DEFAULT, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, JournalReply,
-    OvertakerReply,
+    OvertakerReply, SettingChangeReply,
 };
 use crate::settings::{self, Body, BodyVisitor};
 pub use crate::settings::{

@@ -2,11 +2,13 @@
 
 use nowserving_line::{
     self as line, Explanation, JournalEntry, Journaled, JournaledToken, LaneName, LineName,
-    Overtaker, OvertookBy, Refused, TokenRef,
+    Overtaker, OvertookBy, Refused, SettingsChange, TokenRef,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::error::{ApiError, Code};
+use crate::settings;
 use crate::wire;
 
 /// The entries on a page of `journal` if the request does not say.
@@ -74,7 +76,8 @@ pub struct JournalEntryReply {
     pub version: u64,
     /// When, on the wall clock of the leader at that time.
     pub at_ms: u64,
-    /// `configured` (of the line), `admitted`, `gone` or `moved` (of a token); others may come.
+    /// `configured` (of the line), `admitted`, `claimed`, `gone` or `moved` (of a token); others may
+    /// come.
     pub what: String,
     /// Of a token: its lane.
     #[serde(
@@ -89,6 +92,12 @@ pub struct JournalEntryReply {
     /// Of a token: when it entered, as `at_ms` of an entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered_at_ms: Option<u64>,
+    /// With `configured`: what changed; missing once that is not kept any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<Vec<SettingChangeReply>>,
+    /// With `claimed`: the fencing number that it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
     /// With `gone`: why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -108,6 +117,32 @@ pub struct JournalEntryReply {
     /// With `moved`: the number that it has had since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_token: Option<u64>,
+}
+
+/// A setting that changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingChangeReply {
+    /// Its name.
+    pub setting: String,
+    /// What it was, as `settings` in a reply to `show` has it; null: it was not set.
+    pub from: Value,
+    /// What it has been since.
+    pub to: Value,
+}
+
+impl SettingChangeReply {
+    fn all(change: &SettingsChange) -> Vec<SettingChangeReply> {
+        let before = settings::named_values(&change.from).map(|(_, from)| from);
+        let after = settings::named_values(&change.to);
+        let both = before
+            .zip(after)
+            .map(|(from, (name, to))| SettingChangeReply {
+                setting: name.to_owned(),
+                from,
+                to,
+            });
+        both.collect()
+    }
 }
 
 /// Why a token's turn comes, or came, when it does.
@@ -241,6 +276,8 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
         lane: None,
         token: None,
         entered_at_ms: None,
+        changes: None,
+        epoch: None,
         reason: None,
         absolute: false,
         boost_ms: None,
@@ -255,6 +292,8 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
         ..
     } = entry.what
     else {
+        let change = line.settings_change(entry.version);
+        reply.changes = change.map(SettingChangeReply::all);
         return reply;
     };
     reply.lane = Some(lane_name(line, lane));
@@ -265,6 +304,10 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
             reply.absolute = absolute;
             reply.boost_ms = (boost_ms > 0).then_some(boost_ms);
             "admitted"
+        }
+        JournaledToken::Claimed { epoch } => {
+            reply.epoch = Some(epoch);
+            "claimed"
         }
         JournaledToken::Gone(reason) => {
             reply.reason = Some(reason.as_str().to_owned());

@@ -1,11 +1,11 @@
 //! A line's journal between the line crate's types and protobuf.
 
-use nowserving_line::{JournalEntry, Journaled, JournaledToken, Timestamp};
+use nowserving_line::{JournalEntry, Journaled, JournaledToken, SettingsChange, Timestamp};
 
 use crate::command_pb::lane_from_pb;
 use crate::pb;
 use crate::pb::journal_entry::What;
-use crate::settings_pb::Malformed;
+use crate::settings_pb::{Malformed, patch_from_pb, patch_to_pb};
 use crate::snapshot_pb::{reason_from_pb, token_from_pb, token_to_pb};
 
 pub(crate) fn journal_to_pb(entry: &JournalEntry) -> pb::JournalEntry {
@@ -32,6 +32,7 @@ pub(crate) fn journal_to_pb(entry: &JournalEntry) -> pb::JournalEntry {
             JournaledToken::Admitted { absolute, boost_ms } => {
                 What::Admitted(pb::JournalAdmitted { absolute, boost_ms })
             }
+            JournaledToken::Claimed { epoch } => What::Claimed(epoch),
             JournaledToken::Gone(reason) => What::Gone(reason.code().into()),
             JournaledToken::Moved { to_lane, to } => What::Moved(token_to_pb((to_lane, to))),
         });
@@ -47,6 +48,7 @@ pub(crate) fn journal_from_pb(entry: pb::JournalEntry) -> Result<JournalEntry, M
             absolute: admitted.absolute,
             boost_ms: admitted.boost_ms,
         }),
+        Some(What::Claimed(epoch)) => Some(JournaledToken::Claimed { epoch }),
         Some(What::Gone(reason)) => Some(JournaledToken::Gone(reason_from_pb(reason)?)),
         Some(What::Moved(to)) => {
             let (to_lane, to) = token_from_pb(to)?;
@@ -70,5 +72,21 @@ pub(crate) fn journal_from_pb(entry: pb::JournalEntry) -> Result<JournalEntry, M
         version: entry.version,
         at_ms: entry.at_ms,
         what,
+    })
+}
+
+pub(crate) fn change_to_pb(change: &SettingsChange) -> pb::SettingsChange {
+    pb::SettingsChange {
+        version: change.version,
+        from: Some(patch_to_pb(&change.from)),
+        to: Some(patch_to_pb(&change.to)),
+    }
+}
+
+pub(crate) fn change_from_pb(change: pb::SettingsChange) -> Result<SettingsChange, Malformed> {
+    Ok(SettingsChange {
+        version: change.version,
+        from: patch_from_pb(change.from.unwrap_or_default())?,
+        to: patch_from_pb(change.to.unwrap_or_default())?,
     })
 }

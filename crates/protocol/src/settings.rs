@@ -13,6 +13,7 @@ use nowserving_line::{
 pub use reply::{AdmissionRateReply, LaneSettingsReply, PerSecond, QuotaReply, SettingsReply};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::Value;
 
 use self::parts::{LanesVisitor, PhaseVisitor, QuotaVisitor, RateVisitor};
 use crate::wire::{BoolVisitor, LabelsVisitor, NameVisitor, WholeVisitor};
@@ -189,6 +190,17 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for OrNull<V> {
         // Both formats say what stands there, so the visitor need not ask for a type.
         deserializer.deserialize_any(self.0).map(Change::Set)
     }
+}
+
+/// What a patch names, in the order of the contract, as a reply shows it.
+pub(crate) fn named_values(patch: &SettingsPatch) -> impl Iterator<Item = (&'static str, Value)> {
+    let mut map = match serialize(patch, None, serde_json::value::Serializer) {
+        Ok(Value::Object(map)) => map,
+        // Nothing else comes of a map of names, numbers and texts.
+        _ => serde_json::Map::new(),
+    };
+    let named = move |name: &&'static str| Some((*name, map.remove(*name)?));
+    FIELDS.iter().filter_map(named)
 }
 
 /// Writes what a patch names, and `if_version` if there is one.

@@ -8,7 +8,7 @@ use crate::command_pb::lane_from_pb;
 use crate::forecast_pb::{
     arrivals_from_pb, arrivals_to_pb, forecast_from_pb, forecast_to_pb, told_from_pb, told_to_pb,
 };
-use crate::journal_pb::{journal_from_pb, journal_to_pb};
+use crate::journal_pb::{change_from_pb, change_to_pb, journal_from_pb, journal_to_pb};
 use crate::pb;
 use crate::pb::live_token::Stage as PbStage;
 use crate::settings_pb::{Malformed, settings_from_pb, settings_to_pb};
@@ -48,6 +48,7 @@ pub(crate) fn line_to_pb(line: LineDump) -> pb::LineState {
         }),
         journal: line.journal.iter().map(journal_to_pb).collect(),
         forecast: Some(forecast_to_pb(&line.forecast)),
+        settings_changes: line.settings_changes.iter().map(change_to_pb).collect(),
     }
 }
 
@@ -71,6 +72,11 @@ pub(crate) fn line_from_pb(line: pb::LineState) -> Result<LineDump, Malformed> {
         .into_iter()
         .map(journal_from_pb)
         .collect::<Result<_, _>>()?;
+    let settings_changes = line
+        .settings_changes
+        .into_iter()
+        .map(change_from_pb)
+        .collect::<Result<_, _>>()?;
     Ok(LineDump {
         name: line.name,
         incarnation: line.incarnation,
@@ -88,6 +94,7 @@ pub(crate) fn line_from_pb(line: pb::LineState) -> Result<LineDump, Malformed> {
         lanes,
         gone,
         journal,
+        settings_changes,
         forecast: forecast_from_pb(line.forecast.ok_or("a line without forecasts")?)?,
     })
 }

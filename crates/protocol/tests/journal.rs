@@ -6,8 +6,8 @@ mod common;
 
 use common::{both_ways, payloads, refused};
 use nowserving_line::{
-    Change, Event, LaneName, LaneSettings, Line, LineName, Lines, Op, Phase, Settings,
-    SettingsPatch, Stamp,
+    AdmissionRate, Change, Event, LaneName, LaneSettings, Line, LineName, Lines, Op, Phase, Quota,
+    Settings, SettingsPatch, Stamp,
 };
 use nowserving_protocol::admin::*;
 use nowserving_protocol::codec::{Format, decode, encode};
@@ -178,7 +178,14 @@ fn the_journal_tells_everything_page_by_page() {
         words[..2],
         [("admitted", "normal", 1), ("moved", "normal", 3)]
     );
-    assert!(words.contains(&("configured", "", 0)), "{words:?}");
+    let configured = words.iter().position(|word| *word == ("configured", "", 0));
+    let changes = whole.entries[configured.unwrap()].changes.as_ref();
+    let changes = serde_json::to_value(changes.unwrap()).unwrap();
+    let expected = json!([
+        {"setting": "seats", "from": 1, "to": 4},
+        {"setting": "phase", "from": "open", "to": "draining"},
+    ]);
+    assert_eq!(changes, expected);
     let last = words.len() - 3;
     let expected = [
         ("admitted", "vvip", 1),
@@ -278,6 +285,111 @@ fn a_token_is_explained_also_by_its_old_number() {
 }
 
 #[test]
+fn every_change_of_settings_is_told_by_name_and_value() {
+    let mut shard = a_shard();
+    shard.configure(SettingsPatch {
+        queue_limit: Some(Change::Set(20)),
+        waiting_idle_timeout_ms: Some(Change::Set(1_000)),
+        claim_timeout_ms: Some(Change::Set(2_000)),
+        checkout_timeout_ms: Some(Change::Set(3_000)),
+        checkout_max_ms: Some(Change::Set(4_000)),
+        admission_rate: Some(Change::Set(AdmissionRate {
+            per_second_micro: 500_000,
+            burst: 3,
+        })),
+        default_lane: Some(Change::Set(lane("vip"))),
+        quota: Some(Change::Set(Quota {
+            total: 500,
+            standby_percent: 10,
+        })),
+        position_cap: Some(Change::Set(9)),
+        release_on_claim: Some(Change::Set(true)),
+        token_events: Some(Change::Set(false)),
+        labels: Some(Change::Set([("city".into(), "Oslo".into())].into())),
+        ..SettingsPatch::default()
+    });
+    shard.configure(SettingsPatch {
+        admission_rate: Some(Change::Unset),
+        lanes: Some(Change::Set(
+            ["normal", "vip", "vvip"]
+                .map(lane)
+                .map(LaneSettings::new)
+                .into(),
+        )),
+        ..SettingsPatch::default()
+    });
+    let entries = shard.journal(&Journal::default()).entries;
+    let changes = entries.iter().filter_map(|entry| entry.changes.as_ref());
+    let changes: Vec<_> = changes
+        .map(|all| serde_json::to_value(all).unwrap())
+        .collect();
+    let expected = json!([
+        {"setting": "queue_limit", "from": 15, "to": 20},
+        {"setting": "waiting_idle_timeout_ms", "from": 300_000, "to": 1_000},
+        {"setting": "claim_timeout_ms", "from": 120_000, "to": 2_000},
+        {"setting": "checkout_timeout_ms", "from": 600_000, "to": 3_000},
+        {"setting": "checkout_max_ms", "from": 3_600_000, "to": 4_000},
+        {"setting": "admission_rate", "from": null, "to": {"per_second": 0.5, "burst": 3}},
+        {"setting": "default_lane", "from": null, "to": "vip"},
+        {"setting": "quota", "from": null, "to": {"total": 500, "standby_percent": 10}},
+        {"setting": "position_cap", "from": null, "to": 9},
+        {"setting": "release_on_claim", "from": false, "to": true},
+        {"setting": "token_events", "from": true, "to": false},
+        {"setting": "labels", "from": {}, "to": {"city": "Oslo"}},
+    ]);
+    assert_eq!(changes[1], expected);
+    let of = |name: &str, boost_ms: u64, absolute: bool| json!({"name": name, "boost_ms": boost_ms, "absolute": absolute, "queue_limit": null});
+    let expected = json!([
+        {"setting": "admission_rate", "from": {"per_second": 0.5, "burst": 3}, "to": null},
+        {
+            "setting": "lanes",
+            "from": [of("normal", 0, false), of("vip", 60_000, false), of("vvip", 0, true)],
+            "to": [of("normal", 0, false), of("vip", 0, false), of("vvip", 0, false)],
+        },
+    ]);
+    assert_eq!(changes[2], expected);
+}
+
+/// The most that a line keeps of what its settings were, and the longest that it is in JSON.
+#[test]
+fn a_page_of_the_largest_changes_fits_a_message() {
+    let mut shard = a_shard();
+    shard.configure(SettingsPatch {
+        phase: Some(Change::Set(Phase::PreOpen)),
+        queue_limit: Some(Change::Set(1_000)),
+        ..SettingsPatch::default()
+    });
+    for n in 0..200 {
+        // As JSON such a byte takes six.
+        let labels = (0..16_u8).map(|label| {
+            let name = [vec![b'\x01'; 62], vec![1 + label, 1 + n % 2]].concat();
+            (String::from_utf8(name).unwrap(), "\x01".repeat(64))
+        });
+        shard.configure(SettingsPatch {
+            labels: Some(Change::Set(labels.collect())),
+            ..SettingsPatch::default()
+        });
+        for _ in 0..4 {
+            shard.enter("vvip");
+        }
+    }
+    let page = shard.journal(&Journal {
+        limit: Some(JOURNAL_LIMIT_MAX),
+        ..Journal::default()
+    });
+    let with_changes = page.entries.iter().filter(|entry| entry.changes.is_some());
+    assert!(with_changes.count() > 10);
+    for format in [Format::Json, Format::MsgPack] {
+        let bytes = encode(&page, format).len();
+        assert!(
+            (300_000..1 << 20).contains(&bytes) || format == Format::MsgPack,
+            "{bytes}"
+        );
+        assert!(bytes < 1 << 20, "{bytes}");
+    }
+}
+
+#[test]
 fn requests_look_as_in_the_contract() {
     for payload in payloads(&json!({"lane": "normal", "token": 7, "to": "vip"})) {
         let expected = Move {
@@ -327,6 +439,8 @@ fn the_largest_page_fits_a_message() {
         lane: Some(long()),
         token: Some(u64::MAX),
         entered_at_ms: Some(u64::MAX),
+        changes: None,
+        epoch: Some(u64::MAX),
         reason: Some("checkout_expired".to_owned()),
         absolute: true,
         boost_ms: Some(u64::MAX),

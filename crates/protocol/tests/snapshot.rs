@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use nowserving_line::{
-    AdmissionRate, Change, Journaled, LaneName, LaneSettings, LineName, Lines, Op, Phase, Quota,
-    Reason, Reply, Settings, SettingsPatch, Stamp, State, TokenRef,
+    AdmissionRate, Change, Journaled, JournaledToken, LaneName, LaneSettings, LineName, Lines, Op,
+    Phase, Quota, Reason, Reply, Settings, SettingsPatch, Stamp, State, TokenRef,
 };
 use nowserving_protocol::snapshot::{Header, SnapshotError, decode, encode, hash, hash_part};
 use proptest::prelude::*;
@@ -200,6 +200,13 @@ fn a_shard_with_everything() -> Lines {
     );
     let configured = |entry: &&nowserving_line::JournalEntry| entry.what == Journaled::Configured;
     assert!(dump.journal.iter().filter(configured).count() > 0 && dump.journal.len() > 8);
+    let claimed = |entry: &nowserving_line::JournalEntry| {
+        let Journaled::Token { what, .. } = entry.what else {
+            return false;
+        };
+        matches!(what, JournaledToken::Claimed { .. })
+    };
+    assert!(dump.journal.iter().any(claimed) && !dump.settings_changes.is_empty());
     shard.lines
 }
 

@@ -3,9 +3,11 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use comfy_table::Cell;
-use nowserving_client::{Explained, JournalEntryReply, JournalReply, LaneName, OvertakerReply};
+use nowserving_client::{
+    Explained, JournalEntryReply, JournalReply, LaneName, OvertakerReply, SettingChangeReply,
+};
 
-use super::{Sheet, duration, number};
+use super::{Sheet, duration, number, settings};
 use crate::output::Output;
 
 /// The last moment that has a date of four digits: 9999-12-31.
@@ -47,6 +49,13 @@ fn entries(entries: &[JournalEntryReply], output: &Output) -> String {
 
 fn what(entry: &JournalEntryReply) -> String {
     let mut text = entry.what.clone();
+    if let Some(changes) = &entry.changes {
+        let changes: Vec<String> = changes.iter().map(change).collect();
+        text.push_str(&format!(": {}", changes.join("; ")));
+    }
+    if let Some(epoch) = entry.epoch {
+        text.push_str(&format!(", epoch {epoch}"));
+    }
     if let Some(reason) = &entry.reason {
         text.push_str(&format!(", {reason}"));
     }
@@ -60,6 +69,13 @@ fn what(entry: &JournalEntryReply) -> String {
         text.push_str(&format!(" to {lane} {token}"));
     }
     text
+}
+
+/// `seats 5 → 7`
+fn change(change: &SettingChangeReply) -> String {
+    let name = change.setting.trim_end_matches("_ms");
+    let value = |value| settings::text(&change.setting, value);
+    format!("{name} {} → {}", value(&change.from), value(&change.to))
 }
 
 fn explain(explained: &Explained, entries: &[JournalEntryReply], output: &Output) -> String {

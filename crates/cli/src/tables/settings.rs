@@ -15,7 +15,8 @@ pub fn settings_table(settings: &Value, output: &Output) -> String {
     sheet.text()
 }
 
-fn text(name: &str, value: &Value) -> String {
+/// A setting's value as it is typed.
+pub fn text(name: &str, value: &Value) -> String {
     match (name, value) {
         (_, Value::Null) => "-".to_owned(),
         (_, Value::String(word)) => word.clone(),

@@ -298,6 +298,14 @@ fn a_journal_says_who_came_before_and_why() {
         "line": "shop-1", "incarnation": 4096, "next": 60,
         "entries": [
             {"version": 40, "at_ms": 1_766_222_333_444_u64, "what": "configured"},
+            {"version": 45, "at_ms": 1_000_000, "what": "configured", "changes": [
+                {"setting": "seats", "from": 5, "to": 7},
+                {"setting": "claim_timeout_ms", "from": 120_000, "to": 90_000},
+                {"setting": "admission_rate", "from": null, "to": {"per_second": 2, "burst": 9}},
+                {"setting": "phase", "from": "open", "to": "paused"}
+            ]},
+            {"version": 46, "at_ms": 1_000_000, "what": "claimed", "lane": "normal", "token": 16,
+                "entered_at_ms": 0, "epoch": 12},
             {"version": 50, "at_ms": 1_000_000, "what": "moved", "lane": "normal", "token": 17,
                 "entered_at_ms": 0, "to_lane": "vip", "to_token": 3},
             {"version": 60, "at_ms": 1_090_000, "what": "admitted", "lane": "vip", "token": 3,
@@ -312,6 +320,9 @@ fn a_journal_says_who_came_before_and_why() {
     }));
     for words in [
         "2025-12-20 09:18:53.444",
+        "configured: seats 5 → 7; claim_timeout 2m → 1m30s; admission_rate - → 2/9",
+        "; phase open → paused",
+        "claimed, epoch 12",
         "moved to vip 3",
         "admitted, lane boost 10 min",
         "more with --after 60",

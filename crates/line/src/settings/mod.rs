@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 pub(crate) use lanes::names as lane_names;
 pub use lanes::{BOOST_MS_MAX, LaneSettings};
+pub(crate) use patch::difference;
 pub use patch::{Change, SettingsPatch};
 pub use phase::Phase;
 pub use quota::{QUOTA_TOTAL_MAX, Quota, STANDBY_PERCENT_MAX};

@@ -5,6 +5,11 @@ use std::collections::BTreeMap;
 use super::{BadField, LaneSettings, Phase, Quota, Settings};
 use crate::{AdmissionRate, LaneName};
 
+/// What a patch, a lane in it and a label in it take, but for their texts, rounded up.
+const PATCH_BYTES: usize = 256;
+const LANE_BYTES: usize = 64;
+const LABEL_BYTES: usize = 64;
+
 /// What a patch does to one setting that it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change<T> {
@@ -52,6 +57,21 @@ pub struct SettingsPatch {
 }
 
 impl SettingsPatch {
+    /// About how many bytes it takes in memory: the same on every machine, as what is kept hangs
+    /// on it.
+    pub(crate) fn bytes(&self) -> usize {
+        let mut bytes = PATCH_BYTES;
+        if let Some(Change::Set(lanes)) = &self.lanes {
+            let names = lanes.iter().map(|lane| lane.name.as_str().len());
+            bytes += names.map(|name| LANE_BYTES + name).sum::<usize>();
+        }
+        if let Some(Change::Set(labels)) = &self.labels {
+            let texts = labels.iter().map(|(name, value)| name.len() + value.len());
+            bytes += texts.map(|text| LABEL_BYTES + text).sum::<usize>();
+        }
+        bytes
+    }
+
     /// Whether every field that is set is within its range, so that nothing is proposed that
     /// applying would refuse for its form. A `default_lane` without `lanes` beside it depends on
     /// the lanes of the line: that is checked when it is applied.
@@ -113,6 +133,25 @@ fn change<T: Clone>(value: &mut T, change: &Option<Change<T>>, default: T) {
         None => {}
         Some(Change::Set(new)) => *value = new.clone(),
         Some(Change::Unset) => *value = default,
+    }
+}
+
+/// What sets the settings in which `this` differs from `other` to what they are in `this`.
+pub(crate) fn difference(this: &Settings, other: &Settings) -> SettingsPatch {
+    macro_rules! patch {
+        ($($field:ident)*; $($optional:ident)*) => {
+            SettingsPatch {
+                $($field: (this.$field != other.$field)
+                    .then(|| Change::Set(this.$field.clone())),)*
+                $($optional: (this.$optional != other.$optional)
+                    .then(|| this.$optional.clone().map_or(Change::Unset, Change::Set)),)*
+            }
+        };
+    }
+    patch! {
+        seats queue_limit waiting_idle_timeout_ms claim_timeout_ms checkout_timeout_ms
+        checkout_max_ms lanes call_ahead phase release_on_claim token_events labels;
+        admission_rate default_lane quota position_cap
     }
 }
 

@@ -80,6 +80,8 @@ pub struct NaiveLine {
     pub admissions: Vec<u64>,
     /// Everything that ever happened.
     pub journal: Vec<JournalEntry>,
+    /// The settings before and after each entry `configured`, by its version.
+    pub changes: BTreeMap<u64, (Settings, Settings)>,
 }
 
 /// What the model expects of an answer.

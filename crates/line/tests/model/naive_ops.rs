@@ -1,8 +1,8 @@
 //! The operations on the naive line.
 
 use nowserving_line::{
-    BadField, JournalEntry, Journaled, LaneName, LineChange, Op, Phase, Reason, RecycleItem,
-    Refused, Settings, SettingsPatch, State, Timestamp, TokenChange,
+    BadField, JournalEntry, Journaled, JournaledToken, LaneName, LineChange, Op, Phase, Reason,
+    RecycleItem, Refused, Settings, SettingsPatch, State, Timestamp, TokenChange,
 };
 
 use crate::naive::{Answer, Events, Id, NaiveLine, Tok};
@@ -118,6 +118,7 @@ impl NaiveLine {
             self.line_event(LineChange::Phase { phase }, entry.events);
         }
         self.settings_version = self.version;
+        self.changes.insert(self.version, (old, new));
         self.journal.push(JournalEntry {
             version: self.version,
             at_ms: self.wall_ms,
@@ -306,6 +307,8 @@ impl NaiveLine {
         tok.epoch = Some(self.epoch);
         tok.released = self.settings.release_on_claim;
         self.event(id, TokenChange::Claimed, events);
+        let epoch = self.epoch;
+        self.note(id, JournaledToken::Claimed { epoch });
         if self.settings.release_on_claim {
             self.end(id, Reason::Completed, events);
             self.admit(1, now_ms, events);

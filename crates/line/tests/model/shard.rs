@@ -113,6 +113,7 @@ impl Naive {
             saved: u128::from(full) * UNIT,
             admissions: Vec::new(),
             journal: Vec::new(),
+            changes: BTreeMap::new(),
         };
         line.line_event(LineChange::Created, events);
         let version = line.version;

@@ -86,6 +86,7 @@ pub fn journal(line: &Line, model: &NaiveLine, gone_kept: usize) {
     let all = &model.journal;
     let newest = &all[all.len().saturating_sub(LIMITS.journal_kept)..];
     assert_eq!(kept, newest, "journal");
+    changes(line, model, &kept);
     for id in model.tokens.keys() {
         let Ok(told) = line.explain(check::at(line, *id)) else {
             panic!("no explanation of {id:?}");
@@ -103,6 +104,27 @@ pub fn journal(line: &Line, model: &NaiveLine, gone_kept: usize) {
             assert!(all.eq(&told.entries), "the story of {id:?}");
         }
     }
+}
+
+/// What a change of settings was, as long as there is room for it, the newest first.
+fn changes(line: &Line, model: &NaiveLine, kept: &[JournalEntry]) {
+    let configured = kept.iter().filter(|e| e.what == Journaled::Configured);
+    let (mut bytes, mut forgotten) = (0, false);
+    for entry in configured.rev() {
+        let Some(change) = line.settings_change(entry.version) else {
+            forgotten = true;
+            continue;
+        };
+        assert!(!forgotten, "the newest changes are kept");
+        let (old, new) = &model.changes[&entry.version];
+        assert_eq!(old.with(&change.to).as_ref(), Ok(new), "since then");
+        assert_eq!(new.with(&change.from).as_ref(), Ok(old), "before it");
+        bytes += change.bytes();
+    }
+    let limit = LIMITS.journal_changes_bytes;
+    assert!(bytes <= limit, "{bytes} bytes of changes");
+    // None of them takes more than that.
+    assert!(!forgotten || bytes + 2_000 > limit, "forgotten at {bytes}");
 }
 
 /// Who and how many; why is told by examples, in `tests/journal.rs`.

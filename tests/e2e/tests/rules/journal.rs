@@ -11,19 +11,24 @@ use super::{act, enter, has, serve};
 use crate::command_line::{done, refused};
 
 /// All that happens in [`history`]: `n`, normal 3, is overtaken by `v` and `s`, who come later.
-const HISTORY: [&str; 14] = [
+const HISTORY: [&str; 19] = [
     "admitted normal 1",
     "gone normal 4",
+    "claimed normal 1",
     "gone normal 1",
     "admitted staff 1",
+    "claimed staff 1",
     "gone staff 1",
     "admitted vip 1",
     "moved vip 2",
     "configured",
+    "claimed vip 1",
     "gone vip 1",
     "admitted normal 2",
+    "claimed normal 2",
     "gone normal 2",
     "admitted normal 3",
+    "claimed normal 3",
     "gone normal 3",
     "admitted other 1",
 ];
@@ -85,6 +90,12 @@ pub async fn pages(api: Api, line: String) -> Result<()> {
     }
     let told: Vec<String> = all.iter().map(in_short).collect();
     ensure!(told == HISTORY, "{told:?}");
+    let configured = all.iter().find(|entry| entry["what"] == "configured");
+    let changes = json!([{"setting": "call_ahead", "from": 0, "to": 3}]);
+    has(
+        configured.context("configured")?,
+        &json!({"changes": changes}),
+    )?;
 
     for limit in [1, 2, all.len()] {
         let (mut paged, mut body) = (Vec::new(), json!({"limit": limit}));
@@ -158,8 +169,11 @@ pub async fn explains(api: Api, line: String) -> Result<()> {
     }
     let entries = n["entries"].as_array().context("entries")?;
     let own: Vec<String> = entries.iter().map(in_short).collect();
-    ensure!(own == ["admitted normal 3", "gone normal 3"], "{own:?}");
-    has(&entries[1], &json!({"reason": "completed"}))?;
+    let story = ["admitted normal 3", "claimed normal 3", "gone normal 3"];
+    ensure!(own == story, "{own:?}");
+    number(&entries[1], "epoch")?;
+    ensure!(entries[1]["entered_at_ms"] == told["entered_at_ms"]);
+    has(&entries[2], &json!({"reason": "completed"}))?;
 
     // Who was moved is the same one by either number.
     for (lane, token) in [("vip", 2), ("other", 1)] {
@@ -197,7 +211,7 @@ pub async fn by_cli(cli: &Cli, api: &Api) -> Result<()> {
     let rest = done(cli, &rest).await?;
     let entries = rest["entries"].as_array().context("entries")?;
     let staff = entries.iter().all(|entry| entry["lane"] == "staff");
-    ensure!(entries.len() == 2 && staff, "{rest}");
+    ensure!(entries.len() == 3 && staff, "{rest}");
     refused(
         cli,
         "line journal cli-journal --token 99",
