@@ -2,8 +2,9 @@
 //!
 //! The slots of the present span of time are lists, one a millisecond; what lies in a later span is
 //! only listed and gets its slot when that span begins. So planning and taking cost the same however
-//! much is planned. (A binary heap with the timers of a million shoppers took most of a run: each
-//! step compared and moved some twenty entries, in memory that no cache holds.)
+//! much is planned. (With a binary heap, comparing, sifting and moving its entries was half of a run
+//! with a million shoppers, in memory that no cache holds. Without it, and without the tree that
+//! `real` kept of when tokens were heard from, such a run takes a third of the processor's time.)
 
 use std::collections::BTreeMap;
 
