@@ -10,7 +10,7 @@ use async_nats::{Client, Message, Subscriber};
 use futures::StreamExt as _;
 use futures::stream::SelectAll;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::watch::{self, error::RecvError};
 
 use super::respond::Responder;
 use super::stats::Stats;
@@ -66,7 +66,10 @@ impl Discovery {
             loop {
                 tokio::select! {
                     biased;
-                    () = no_longer_in_touch(&mut standing) => break,
+                    ended = no_longer_in_touch(&mut standing) => match ended {
+                        Ok(()) => break,
+                        Err(_) => return Ok(()),
+                    },
                     message = asked.next() => match message {
                         Some(message) => {
                             let payload = self.answer(&message).to_string();
@@ -138,7 +141,10 @@ impl Discovery {
     }
 }
 
-/// Returns when this node takes part no more, or its loop has ended.
-async fn no_longer_in_touch(standing: &mut watch::Receiver<Standing>) {
-    let _ = standing.wait_for(|it| !it.is_in_touch()).await;
+/// Returns when this node takes part no more.
+///
+/// # Errors
+/// Its loop has ended.
+async fn no_longer_in_touch(standing: &mut watch::Receiver<Standing>) -> Result<(), RecvError> {
+    standing.wait_for(|it| !it.is_in_touch()).await.map(drop)
 }
