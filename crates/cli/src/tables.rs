@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, TableStyle, presets};
 use nowserving_client::{
     BoardReply, ClusterStatus, ForecastReply, HeldBackReply, InfoReply, LineList, LineReply,
-    NodeStatus, State, StatusReply,
+    Mapping, NodeStatus, State, StatusReply,
 };
 use nowserving_rehearse::duration;
 
@@ -421,7 +421,24 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
             status.answered_by
         ));
     }
+    text.push_str(&mapping(status));
     text + &nodes.text() + "\n" + &shards.text()
+}
+
+/// What is wrong with the mapping of plain requests, and how to mend it.
+fn mapping(status: &ClusterStatus) -> String {
+    let what = match status.mapping {
+        Some(Mapping::Missing) => {
+            "has no mapping: while a node stands still, plain requests that NATS gives to it are lost"
+        }
+        Some(Mapping::Wrong) => "has a wrong mapping: plain requests are refused or lost",
+        Some(Mapping::Ok) | None => return String::new(),
+    };
+    let line = status.mapping_line.as_deref().unwrap_or_default();
+    format!(
+        "the NATS server of node {} {what}; its configuration should have\n  {line}\n",
+        status.answered_by
+    )
 }
 
 fn last_heard(node: &NodeStatus, answered_by: u64) -> String {

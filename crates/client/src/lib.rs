@@ -62,7 +62,7 @@ pub use nowserving_line::{
 pub use nowserving_protocol::admin::{
     AdmissionRateReply, ClusterStatus, Configure, CountsReply, Create, DeleteReply, Explained,
     ForecastReply, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, JournalReply, LIST_LINES_MAX,
-    LaneSettingsReply, LineList, LineReply, LineSummary, ListLines, Move, NodeStatus,
+    LaneSettingsReply, LineList, LineReply, LineSummary, ListLines, Mapping, Move, NodeStatus,
     OvertakerReply, PerSecond, QuotaReply, SettingChangeReply, SettingsReply, ShardStatus,
 };
 pub use nowserving_protocol::error::{ApiError, Code};

@@ -44,7 +44,7 @@ use crate::nats::rights::Rights;
 use crate::nats::service::Service;
 use crate::nats::stall::Stall;
 use crate::nats::stats::Stats;
-use crate::nats::{connect, neighbours, probe};
+use crate::nats::{connect, mapping, neighbours, probe};
 use crate::request::{Answer, Inbound};
 use crate::shards::outbox::OutEvent;
 use crate::shards::persist::Persister;
@@ -306,7 +306,18 @@ impl Node {
         let listening = tokio::spawn(report("shard subjects", service.listen_shards()));
         tokio::spawn(report(
             "probe",
-            probe::run(client.clone(), ends.control, stats.clone(), stall),
+            probe::run(client.clone(), ends.control.clone(), stats.clone(), stall),
+        ));
+        let Config { shards, id, .. } = self.config;
+        tokio::spawn(report(
+            "mapping",
+            mapping::run(
+                client.clone(),
+                self.subjects.clone(),
+                shards,
+                id,
+                ends.control,
+            ),
         ));
         let discovery = Discovery::new(&self.config, self.origin.boots, stats);
         tokio::spawn(report(

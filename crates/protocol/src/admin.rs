@@ -289,6 +289,24 @@ pub struct ClusterStatus {
     pub lines: u64,
     /// The node whose view this is.
     pub answered_by: u64,
+    /// What the NATS server of that node does with plain requests; null until it is known.
+    #[serde(default)]
+    pub mapping: Option<Mapping>,
+    /// The line that should be in that server's configuration; missing if all is well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mapping_line: Option<String>,
+}
+
+/// What a NATS server does with requests on plain subjects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mapping {
+    /// It maps them to their shards, so that they go straight to the leader.
+    Ok,
+    /// It leaves them as they are, so that any node gets them, one that stands still too.
+    Missing,
+    /// It maps them to other shards or elsewhere, so that they are refused or lost.
+    Wrong,
 }
 
 /// One node, as the one who answers sees it.

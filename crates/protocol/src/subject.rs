@@ -156,6 +156,15 @@ impl Subjects {
         format!("{}.admin.cluster.>", self.prefix)
     }
 
+    /// The line of a NATS server's configuration that maps plain requests to their shards.
+    pub fn mapping_line(&self, shards: u32) -> String {
+        let prefix = &self.prefix;
+        format!(
+            "mappings = {{ \"{prefix}.line.*.*\": \"{prefix}.shard.\
+             {{{{partition({shards},1)}}}}.{{{{wildcard(1)}}}}.{{{{wildcard(2)}}}}\" }}"
+        )
+    }
+
     /// Where a line's boards are published.
     pub fn board(&self, line: &LineName) -> String {
         format!("{}.event.{}.board", self.prefix, line.as_str())

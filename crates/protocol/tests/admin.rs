@@ -141,6 +141,8 @@ fn replies_go_both_ways() {
         }],
         lines: 1,
         answered_by: 1,
+        mapping: Some(Mapping::Missing),
+        mapping_line: Some("mappings = { }".to_owned()),
     });
 
     lines

@@ -20,6 +20,7 @@ mod events;
 mod harness;
 mod large_lines;
 mod limits;
+mod mapping;
 mod operations;
 mod operators;
 mod places;
@@ -297,6 +298,22 @@ async fn a_deaf_leader_recycles_nobody() -> Result<()> {
         deaf_leader::without_a_quorum(cluster).await
     })
     .await
+}
+
+/// A node that stands still takes nothing away from those who poll on plain subjects.
+#[tokio::test]
+async fn with_the_mapping_a_stopped_node_is_passed_by() -> Result<()> {
+    run(Options::default(), mapping::past_a_stopped_node).await
+}
+
+/// Whether NATS has the mapping line is told, each time that it changes.
+#[tokio::test]
+async fn a_missing_mapping_is_told() -> Result<()> {
+    let options = Options {
+        mapping: false,
+        ..Options::default()
+    };
+    run(options, mapping::is_told).await
 }
 
 /// `nowserving dev`: what it prints, what it survives, what it leaves behind.

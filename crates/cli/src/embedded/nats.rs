@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use nowserving_protocol::subject::Subjects;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -44,6 +45,7 @@ pub fn find_server() -> anyhow::Result<PathBuf> {
 /// straight to the shard whose leader serves them, by the hash that the nodes use.
 fn configuration(port: Option<u16>, shards: u32) -> String {
     let port = port.map_or("-1".to_owned(), |port| port.to_string());
+    let mapping = Subjects::default().mapping_line(shards);
     format!(
         r#"# Written by nowserving at each start: changes here are lost.
 host: "127.0.0.1"
@@ -51,9 +53,7 @@ port: {port}
 # A node or client that hangs is noticed within two of these.
 ping_interval: "5s"
 ping_max: 2
-mappings: {{
-  "nowserving.line.*.*": "nowserving.shard.{{{{partition({shards},1)}}}}.{{{{wildcard(1)}}}}.{{{{wildcard(2)}}}}"
-}}
+{mapping}
 "#
     )
 }

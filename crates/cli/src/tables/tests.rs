@@ -344,3 +344,19 @@ fn a_journal_says_who_came_before_and_why() {
     assert!(text.contains("nothing is in the journal"), "{text}");
     assert!(text.contains("forgotten"), "{text}");
 }
+
+#[test]
+fn a_missing_mapping_is_told_with_the_line_that_mends_it() {
+    let mut status = a_cluster();
+    assert!(!cluster(&status, &PLAIN).contains("mapping"));
+    status.mapping_line = Some("mappings = { x }".to_owned());
+    for (mapping, words) in [
+        (Mapping::Missing, "node 2 has no mapping"),
+        (Mapping::Wrong, "node 2 has a wrong mapping"),
+    ] {
+        status.mapping = Some(mapping);
+        let text = cluster(&status, &PLAIN);
+        assert!(text.contains(words), "{text}");
+        assert!(text.contains("\n  mappings = { x }\n"), "{text}");
+    }
+}

@@ -5,6 +5,7 @@ pub mod connect;
 pub mod discovery;
 pub mod ears;
 pub mod forward;
+pub mod mapping;
 pub mod neighbours;
 pub mod parse;
 mod parse_admin;

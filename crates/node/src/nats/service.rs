@@ -8,6 +8,7 @@ use nowserving_protocol::error::ApiError;
 use tokio::sync::watch;
 
 use super::forward::{Forwarder, is_repeatable};
+use super::mapping;
 use super::parse::{Parsed, Parser};
 use super::respond::Responder;
 use super::stall::Stall;
@@ -39,6 +40,9 @@ impl Service {
     /// `may_take`: if this node leads, in its lease, the request is its own; else it is only passed
     /// on, as another ear of this node may have it too.
     pub(super) async fn handle(&self, message: Message, may_take: bool) {
+        if message.reply.is_none() && mapping::is_probe(&message.subject) {
+            return;
+        }
         if message
             .reply
             .as_ref()

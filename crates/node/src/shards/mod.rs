@@ -37,6 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
+use nowserving_protocol::admin::Mapping;
 use nowserving_protocol::frame::{StateHash, Verdict};
 use raft::eraftpb::Message;
 
@@ -102,6 +103,8 @@ pub struct PeerBatch {
 pub enum Control {
     /// A probe sent at this time came back on the service connection.
     Echo(Micros),
+    /// What NATS does with plain requests.
+    Mapping(Mapping),
     /// Hand leadership over, then end.
     Stop,
 }
@@ -169,6 +172,8 @@ pub struct Shards {
     snapshots: snapshots::Writer,
     out: Outbox,
     refusals: Throttle,
+    /// `None` until it is known.
+    mapping: Option<Mapping>,
     writes_in_flight: usize,
     stopping_since: Option<Micros>,
     tick: Duration,
@@ -212,6 +217,7 @@ impl Shards {
             snapshots,
             out: Outbox::default(),
             refusals: Throttle::default(),
+            mapping: None,
             writes_in_flight: 0,
             stopping_since: None,
             next_tick: now + tick.as_micros() as u64,

@@ -172,6 +172,7 @@ impl Shards {
         while let Ok(control) = self.inputs.control.try_recv() {
             match control {
                 Control::Echo(sent_at) => self.hearing.echo(sent_at),
+                Control::Mapping(mapping) => self.mapping = Some(mapping),
                 Control::Stop => {
                     self.stopping_since.get_or_insert(now);
                 }

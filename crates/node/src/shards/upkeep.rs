@@ -1,7 +1,8 @@
 //! What the loop does besides requests: recycle, boards, leases, hand-overs, snapshots.
 
 use nowserving_line::{Op, Timestamp};
-use nowserving_protocol::admin::{ClusterStatus, NodeStatus, ShardStatus};
+use nowserving_protocol::admin::{ClusterStatus, Mapping, NodeStatus, ShardStatus};
+use nowserving_protocol::subject::Subjects;
 
 use super::group::{Shard, Turn};
 use super::outbox::OutEvent;
@@ -281,7 +282,13 @@ impl Shards {
             committed: shard.replica.committed(),
             differs: shard.agreement.differs(),
         };
+        let shards = self.config.shards;
+        // The loop would not run with a prefix that is none.
+        let subjects = Subjects::new(self.config.prefix.clone()).ok();
+        let mapping_line = subjects.filter(|_| self.mapping.is_some_and(|it| it != Mapping::Ok));
         ClusterStatus {
+            mapping: self.mapping,
+            mapping_line: mapping_line.map(|subjects| subjects.mapping_line(shards)),
             cluster: self.config.cluster.clone(),
             answered_by: self.config.id,
             nodes: self.config.nodes.iter().map(node).collect(),

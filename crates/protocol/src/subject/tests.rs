@@ -175,3 +175,10 @@ proptest! {
         let _ = Subjects::default().may_reply_to(&subject);
     }
 }
+
+#[test]
+fn the_mapping_line_is_for_this_prefix_and_number_of_shards() {
+    let line = Subjects::new("a.b").unwrap().mapping_line(7);
+    let want = r#"mappings = { "a.b.line.*.*": "a.b.shard.{{partition(7,1)}}.{{wildcard(1)}}.{{wildcard(2)}}" }"#;
+    assert_eq!(line, want);
+}

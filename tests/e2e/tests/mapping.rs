@@ -1,0 +1,117 @@
+//! The mapping line of NATS: with it a stopped node takes nothing away from others; without it, or
+//! with a wrong one, the cluster says so.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nowserving_e2e::{Cli, Cluster, eventually};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+const LINE: &str = "mapping";
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Without the mapping a third of them would be lost.
+const POLLS: usize = 30;
+const POLL_EVERY: Duration = Duration::from_millis(600);
+const IDLE_MS: u64 = 3_000;
+
+/// With the mapping. Each node is stopped in turn while somebody waits and polls on plain subjects.
+pub async fn past_a_stopped_node(cluster: &mut Cluster) -> Result<()> {
+    is_said(cluster, "ok").await?;
+    let api = cluster.api().clone();
+    let settings = json!({"seats": 1, "queue_limit": 10, "waiting_idle_timeout_ms": IDLE_MS});
+    api.admin(LINE, "create", settings).await?;
+    api.enter(LINE, "seated").await?;
+    let ticket = api.enter(LINE, "polls").await?["ticket"].clone();
+    let leader = cluster.leader_of(LINE).await?;
+    let body = json!({"ticket": ticket});
+    let ids: Vec<u64> = cluster.ids().collect();
+    for &id in ids.iter().filter(|id| **id != leader) {
+        cluster.process(id)?.signal(Signal::STOP)?;
+        for nth in 0..POLLS {
+            let heard = api.ask(LINE, "status", &body).await;
+            let heard = heard.with_context(|| format!("poll {nth} with node {id} stopped"))?;
+            ensure!(heard.body["state"] == "waiting", "{:?}", heard.body);
+        }
+        cluster.process(id)?.signal(Signal::CONT)?;
+        cluster.wait_ready().await?;
+    }
+    // The leader itself: until there is another one nobody answers, and nobody is recycled for it.
+    cluster.process(leader)?.signal(Signal::STOP)?;
+    let mut heard = 0;
+    eventually("polls are heard again", PATIENCE, async || {
+        tokio::time::sleep(POLL_EVERY).await;
+        // Nothing may be lost any more for as long as the line waits for somebody.
+        let Ok(reply) = api.within(500).ask(LINE, "status", &body).await else {
+            heard = 0;
+            return Ok(None);
+        };
+        if reply.code.is_none() {
+            ensure!(reply.body["state"] == "waiting", "{:?}", reply.body);
+            heard += 1;
+        }
+        Ok((heard >= IDLE_MS / 600 * 2).then_some(()))
+    })
+    .await?;
+    cluster.process(leader)?.signal(Signal::CONT)?;
+    cluster.wait_ready().await
+}
+
+/// The log, `cluster status` and its text say what is wrong, and how to mend it, each time that it
+/// changes.
+pub async fn is_told(cluster: &mut Cluster) -> Result<()> {
+    let shards = cluster.options().shards;
+    is_said(cluster, "missing").await?;
+    is_in_every_log(cluster, "does not map plain requests", 1).await?;
+    cluster.nats.restart(Some(shards * 2)).await?;
+    is_said(cluster, "wrong").await?;
+    is_in_every_log(cluster, "maps plain requests elsewhere", 1).await?;
+    cluster.nats.restart(Some(shards)).await?;
+    let status = is_said(cluster, "ok").await?;
+    ensure!(status.get("mapping_line").is_none(), "{status}");
+    cluster.nats.restart(None).await?;
+    let status = is_said(cluster, "missing").await?;
+    is_in_every_log(cluster, "does not map plain requests", 2).await?;
+
+    let line = status["mapping_line"].as_str().context("a line")?;
+    let configured = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/protocol.md"
+    ))?;
+    ensure!(shards != 16 || configured.contains(line), "{line}");
+    let cli = Cli::new(cluster.nats.url());
+    let said = cli.run_as_text(&["cluster", "status"]).await?;
+    let text: Vec<&str> = said.lines.iter().filter_map(Value::as_str).collect();
+    let text = text.join("\n");
+    ensure!(text.contains("no mapping") && text.contains(line), "{text}");
+    Ok(())
+}
+
+/// Every node says this of the mapping.
+async fn is_said(cluster: &Cluster, word: &str) -> Result<Value> {
+    let api = cluster.api();
+    let mut agree = std::collections::BTreeSet::new();
+    let all = cluster.ids().count();
+    let what = format!("every node says that the mapping is {word}");
+    eventually(&what, PATIENCE, async || {
+        let status = api.cluster("status", json!({})).await?;
+        if status["mapping"] == word {
+            agree.insert(status["answered_by"].as_u64());
+        } else {
+            agree.clear();
+        }
+        Ok((agree.len() == all).then_some(status))
+    })
+    .await
+}
+
+/// So many times, and not at every look.
+async fn is_in_every_log(cluster: &mut Cluster, words: &str, times: usize) -> Result<()> {
+    let ids: Vec<u64> = cluster.ids().collect();
+    for id in ids {
+        let printed = cluster.process(id)?.printed()?;
+        let count = printed.lines().filter(|line| line.contains(words)).count();
+        ensure!(count == times, "node {id}: {count} × {words:?}\n{printed}");
+    }
+    Ok(())
+}
