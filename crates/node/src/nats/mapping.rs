@@ -48,7 +48,13 @@ pub async fn run(
     let mut probe = Probe::new(client, subjects.clone(), shards, node).await?;
     let mut known = None;
     loop {
-        let Some(mapping) = probe.look().await else {
+        let mut mapping = probe.look().await;
+        if mapping == Some(Mapping::Wrong) {
+            // Or the connection was lost in the middle of it.
+            tokio::time::sleep(INTERVAL_UNKNOWN).await;
+            mapping = probe.look().await;
+        }
+        let Some(mapping) = mapping else {
             tokio::time::sleep(INTERVAL_UNKNOWN).await;
             continue;
         };
