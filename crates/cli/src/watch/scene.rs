@@ -11,7 +11,7 @@ use crate::bar::bar;
 use crate::tables;
 
 /// The text around a bar.
-const AROUND_BAR: usize = 34;
+const AROUND_BAR: usize = 32;
 const BAR_WIDTHS: std::ops::RangeInclusive<usize> = 8..=40;
 
 /// All that is known of the line.
@@ -29,16 +29,14 @@ impl Scene {
     /// The screen, by now; `columns` wide at most, if that is 40 or more.
     pub fn text(&self, now: Instant, columns: usize) -> String {
         let mut lines = Vec::new();
+        // First, where the shortest window shows it.
+        lines.extend(self.contact.old(now).map(|why| format!("OLD: {why}")));
         if let Some(board) = &self.board {
             lines.extend(self.board_lines(board, now, columns));
         }
         if let Some(place) = &self.place {
             lines.push(String::new());
             lines.extend(place_lines(place));
-        }
-        if let Some(why) = self.contact.old(now) {
-            lines.push(String::new());
-            lines.push(format!("OLD: {why}"));
         }
         let lines: Vec<String> = lines.iter().map(|line| format!("  {line}")).collect();
         lines.join("\n")
@@ -73,14 +71,14 @@ impl Scene {
             ),
             String::new(),
             format!(
-                "{:<16}{:>9}{:>13}{:>13}",
-                "lane", "waiting", "now serving", "next number"
+                "{:<13}{:>8}{:>13}{:>9}",
+                "lane", "waiting", "now serving", "next"
             ),
         ];
         lines.extend(board.lanes.iter().map(|lane| {
-            let name: String = lane.lane.as_str().chars().take(15).collect();
+            let name: String = lane.lane.as_str().chars().take(12).collect();
             format!(
-                "{name:<16}{:>9}{:>13}{:>13}",
+                "{name:<13}{:>8}{:>13}{:>9}",
                 lane.waiting, lane.admitted_through, lane.next_token
             )
         }));
