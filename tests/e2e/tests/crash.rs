@@ -1,13 +1,13 @@
 //! Nodes that die, end or stand still, while people go on.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use futures::StreamExt;
 use futures::future::{join_all, try_join_all};
-use nowserving_e2e::{Api, Cluster, HOUR_MS, number, pointers};
+use nowserving_e2e::{Api, Cluster, HOUR_MS, eventually, number, pointers};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -17,6 +17,8 @@ const BEFORE: usize = 200;
 const AFTER: usize = 200;
 /// For a leader that stands still and for the next one.
 const POLLS: usize = 20;
+/// A node that is told to stop ends sooner, and one that is started is ready sooner.
+const END: Duration = Duration::from_secs(30);
 
 /// One acknowledged entry.
 #[derive(Debug)]
@@ -83,6 +85,58 @@ pub async fn of_a_leader_under_load(cluster: &mut Cluster) -> Result<()> {
     // The dead one comes back from its disk, and nothing changes.
     cluster.start_node(leader).await?;
     cluster.wait_ready().await?;
+    check(&api, line, &entries).await
+}
+
+/// Each node in turn ends and is started again, the next one as soon as it says that it is ready:
+/// people go on all the while.
+pub async fn rolling_restart(cluster: &mut Cluster) -> Result<()> {
+    let line = "rolling";
+    let api = cluster.api().clone();
+    let settings = json!({"seats": 20, "queue_limit": 100_000, "claim_timeout_ms": HOUR_MS});
+    api.admin(line, "create", settings).await?;
+    let entries = RefCell::new(Vec::new());
+    let done = Cell::new(false);
+    let work = (0..WORKERS).map(|worker| {
+        let (api, entries, done) = (api.within(1_000), &entries, &done);
+        async move {
+            for nth in 0.. {
+                if done.get() {
+                    break;
+                }
+                let entry = visit(&api, line, format!("{worker}-{nth}")).await?;
+                entries.borrow_mut().push(entry);
+            }
+            anyhow::Ok(())
+        }
+    });
+    let restarts = async {
+        for id in cluster.ids() {
+            let ended = cluster.process(id)?.stop(END).await?;
+            ensure!(ended.success(), "node {id}: {ended}");
+            cluster.start_node(id).await?;
+            eventually("it is ready", END, async || {
+                let (code, text) = cluster.http(id, "/readyz").await?;
+                ensure!(code == 200, "{code} {text}");
+                Ok(Some(()))
+            })
+            .await?;
+        }
+        let enough = entries.borrow().len() + AFTER;
+        eventually("people are served", END, async || {
+            Ok((entries.borrow().len() >= enough).then_some(()))
+        })
+        .await?;
+        done.set(true);
+        anyhow::Ok(())
+    };
+    tokio::try_join!(try_join_all(work), restarts)?;
+    let entries = entries.into_inner();
+    let longest = entries.iter().map(|entry| entry.told - entry.asked).max();
+    eprintln!(
+        "a rolling restart: {} entered, {longest:?} at most",
+        entries.len()
+    );
     check(&api, line, &entries).await
 }
 

@@ -252,6 +252,7 @@ async fn damage_is_refused_and_another_state_is_found() -> Result<()> {
 async fn a_graceful_stop_and_a_pause() -> Result<()> {
     run(Options::default(), async |cluster| {
         crash::graceful_stop(cluster).await?;
+        crash::rolling_restart(cluster).await?;
         crash::pause_longer_than_a_lease(cluster).await?;
         bad_luck::nobody_knows_the_outcome(cluster).await?;
         bad_luck::the_leader_is_another(cluster).await
