@@ -104,8 +104,18 @@ pub async fn rolling_restart(cluster: &mut Cluster) -> Result<()> {
                 if done.get() {
                     break;
                 }
-                let entry = visit(&api, line, format!("{worker}-{nth}")).await?;
-                entries.borrow_mut().push(entry);
+                let key = format!("{worker}-{nth}");
+                let asked = Instant::now();
+                // Nobody completes: who comes again under a key that is gone is somebody else.
+                let status = insist(&api, line, "enter", &json!({"key": key})).await?;
+                entries.borrow_mut().push(Entry {
+                    key,
+                    token: number(&status, "token")?,
+                    ticket: status["ticket"].clone(),
+                    asked,
+                    told: Instant::now(),
+                    completed: false,
+                });
             }
             anyhow::Ok(())
         }
