@@ -3,7 +3,7 @@
 //! Every second of a shard's service clock each node hashes a part of the shard's state, and the next
 //! part a second later. The clock is replicated, so all of them do that after the same log entry and
 //! for the same part. They tell each other, in frames, and compare. Hashing everything would keep
-//! the loop for tenths of a second with a million tokens; a part takes less than a millisecond.
+//! the loop for tenths of a second with a million tokens; a part has about a thousand.
 //!
 //! A node that differs from a majority stops: what it serves, or would replicate as a leader, is
 //! wrong. With fewer voices nobody can tell which one is wrong, so both say it and go on.
