@@ -17,7 +17,7 @@ const LINE: &str = "damaged";
 const SHARD: u32 = 0;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Entries a snapshot, with which the clusters here are started.
-pub const SNAPSHOT_ENTRIES: u64 = 50;
+pub const SNAPSHOT_ENTRIES: u64 = 100;
 const NODE: u64 = 3;
 
 /// Whatever bit flips in whatever file: the node starts and has what the others have, or it refuses
