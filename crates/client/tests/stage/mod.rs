@@ -275,6 +275,7 @@ pub fn info(version: u64) -> Value {
     json!({
         "line": "shop-1", "incarnation": 7, "version": version, "at_ms": version, "phase": "open",
         "seats": 7, "admitted": 0, "in_checkout": 7,
+        "shard": 3, "leader": 1, "held_back_by": { "by": "seats" },
         "lanes": [{
             "lane": "normal", "next_token": 30, "done_through": 3, "admitted_through": 10,
             "accepts_through": 40, "waiting": 19
