@@ -66,6 +66,10 @@ pub async fn side_by_side(cluster: &Cluster, cli: &Cli, json: &Api, msgpack: &Ap
                 shown::call_ahead(cluster, api.clone(), line("ahead")),
             )
             .with(
+                "held_back",
+                shown::held_back(cluster, api.clone(), line("held-back")),
+            )
+            .with(
                 "position_cap",
                 shown::position_cap(api.clone(), line("cap")),
             )

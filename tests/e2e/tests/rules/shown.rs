@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use nowserving_e2e::{Api, Cli, Cluster, number};
+use nowserving_protocol::subject::shard_of;
 use serde_json::{Value, json};
 
 use super::{act, has, next_is, serve, shows};
@@ -83,6 +84,58 @@ pub async fn call_ahead_by_lane(cluster: &Cluster) -> Result<()> {
     ] {
         next_is(&mut heard, lane, token, what, json!({})).await?;
     }
+    Ok(())
+}
+
+/// What holds the line back, and who serves it: told to operators and users alike.
+pub async fn held_back(cluster: &Cluster, api: Api, line: String) -> Result<()> {
+    let line = line.as_str();
+    let told = async || -> Result<Value> {
+        let shown = super::show(&api, line).await?;
+        let info = api.ok(line, "info", json!({})).await?;
+        ensure!(
+            shown["held_back_by"]["by"] == info["held_back_by"]["by"],
+            "{shown} {info}"
+        );
+        Ok(info)
+    };
+    let then = async |settings: Value| -> Result<Value> {
+        api.admin(line, "configure", settings).await?;
+        Ok(told().await?["held_back_by"].clone())
+    };
+    let settings = json!({"seats": 1, "queue_limit": 20});
+    let made = api.admin(line, "create", settings).await?;
+    ensure!(made["held_back_by"] == json!({"by": "nothing"}), "{made}");
+    let info = told().await?;
+    let shard = shard_of(line, cluster.options().shards);
+    let leader = cluster.leader_of(line).await?;
+    for reply in [&made, &info] {
+        has(reply, &json!({"shard": shard, "leader": leader}))?;
+    }
+    for key in ["a", "b", "c", "d"] {
+        api.enter(line, key).await?;
+    }
+    ensure!(told().await?["held_back_by"] == json!({"by": "seats"}));
+    let paused = then(json!({"phase": "paused"})).await?;
+    ensure!(
+        paused == json!({"by": "phase", "phase": "paused"}),
+        "{paused}"
+    );
+    let quota = json!({"total": 1, "standby_percent": 900});
+    let sold = then(json!({"phase": "open", "quota": quota})).await?;
+    ensure!(sold == json!({"by": "quota"}), "{sold}");
+    // One goes in with the unit that there is; the next one has more than a quarter of an hour.
+    let rate = json!({"per_second": 0.001, "burst": 1});
+    let rated = json!({"quota": null, "seats": 9, "admission_rate": rate});
+    let paced = then(rated).await?;
+    ensure!(paced["by"] == "admission_rate", "{paced}");
+    ensure!(
+        (1..=1_000_000).contains(&number(&paced, "next_in_ms")?),
+        "{paced}"
+    );
+    number(&paced, "next_at_ms")?;
+    let free = then(json!({"admission_rate": null})).await?;
+    ensure!(free == json!({"by": "nothing"}), "{free}");
     Ok(())
 }
 
