@@ -29,10 +29,17 @@ pub async fn payloads(cluster: &Cluster) -> Result<()> {
         error.with_context(|| format!("{op} {shown:?}"))?;
     }
 
-    // An empty payload is an empty map, and each of those is another visit.
+    // An empty payload is an empty map: enough to ask about the line, but not to enter it.
+    let subject = format!("nowserving.line.{line}.info");
+    let info = api.call_subject(&subject, Vec::new()).await?;
+    ensure!(info.code.is_none(), "{}", info.body);
     let subject = format!("nowserving.line.{line}.enter");
     let entered = api.call_subject(&subject, Vec::new()).await?;
-    ensure!(entered.code.is_none(), "{}", entered.body);
+    ensure!(
+        entered.code.as_deref() == Some("bad_request"),
+        "{}",
+        entered.body
+    );
     // At the limit of what NATS takes, nearly all of it in a field that means nothing.
     let mut large = br#"{"key":"large","filling":""#.to_vec();
     large.resize(1024 * 1024 - 2, b'x');
