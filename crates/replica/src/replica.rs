@@ -178,6 +178,15 @@ impl Replica {
         Ok(())
     }
 
+    /// Leads no more, as after an election timeout without a quorum: for an owner that knows that
+    /// its peers do not take its messages.
+    pub fn step_down(&mut self) {
+        if self.raw.raft.state == StateRole::Leader {
+            let term = self.term();
+            self.raw.raft.become_follower(term, raft::INVALID_ID);
+        }
+    }
+
     /// Takes raft's random draw of the election timeout back and sets it: for simulations that have
     /// to run the same way twice. To be called before every tick, as raft draws anew with every
     /// change of role. Brought into `election_ticks..2 * election_ticks`.

@@ -307,6 +307,16 @@ impl Shard {
         }
     }
 
+    /// This node does not take part any more, so it leads nothing.
+    pub fn step_down(&mut self, turn: &mut Turn<'_>) {
+        if self.leads() {
+            tracing::warn!(shard = self.id, "leading no more: out of touch");
+            self.replica.step_down();
+            self.dirty = true;
+            self.check_reign(turn);
+        }
+    }
+
     /// This node leads no more: what is not in the log is refused, what is keeps waiting for its
     /// outcome.
     fn abdicate(&mut self, turn: &mut Turn<'_>) {

@@ -28,6 +28,8 @@ mod group_tests;
 #[cfg(test)]
 mod rules_tests;
 #[cfg(test)]
+mod standing_tests;
+#[cfg(test)]
 mod test_rig;
 #[cfg(test)]
 mod test_world;

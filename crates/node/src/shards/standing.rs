@@ -1,8 +1,9 @@
 //! Whether this node takes part, as the loop lives by it: until it does, it greets its peers, handles
-//! no Raft message, does not tick, and listens to nobody.
+//! no Raft message, does not tick, leads nothing, and listens to nobody.
 
 use super::Shards;
 use super::balance::DEAF_MAX;
+use super::group::Turn;
 use crate::clock::Micros;
 use crate::contact::{Standing, Word};
 
@@ -20,6 +21,18 @@ impl Shards {
         }
         if self.contact.is_in_touch() != self.outputs.standing.borrow().is_in_touch() {
             self.announce_standing(now);
+        }
+    }
+
+    /// Out of touch, nothing that Raft would end a lead by is heard.
+    pub(super) fn step_down(&mut self, now: Micros) {
+        for shard in &mut self.shards {
+            shard.step_down(&mut Turn {
+                now,
+                wall_ms: self.wall_ms,
+                hearing: &self.hearing,
+                out: &mut self.out,
+            });
         }
     }
 

@@ -101,7 +101,7 @@ impl Shards {
     }
 
     /// One turn; `false` when it was the last.
-    fn turn(&mut self) -> anyhow::Result<bool> {
+    pub(super) fn turn(&mut self) -> anyhow::Result<bool> {
         let now = monotonic_us();
         self.outputs.health.turned(now);
         self.wall_ms = wall_ms();
@@ -112,6 +112,9 @@ impl Shards {
             self.hearing.skip(now);
         } else {
             self.hearing.advance(now);
+        }
+        if !self.contact.is_in_touch() {
+            self.step_down(now);
         }
         self.tick(now);
         if now >= self.next_upkeep {
