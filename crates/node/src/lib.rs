@@ -163,15 +163,16 @@ impl Node {
             &name,
             "service",
             stats.clone(),
-            rights("service"),
+            rights("service")?,
         )
         .await?;
         let peers_name = format!("{name} peers");
         // Frames that are dropped say nothing about users: counted apart.
         let peer_stats = Arc::new(Stats::default());
         let peer_nats = self.config.peer_nats();
+        let peer_rights = rights("peers")?;
         let peer =
-            connect::connect(peer_nats, &peers_name, "peers", peer_stats, rights("peers")).await?;
+            connect::connect(peer_nats, &peers_name, "peers", peer_stats, peer_rights).await?;
         let link = Arc::new(NatsLink::new(
             peer,
             self.subjects.clone(),
@@ -195,11 +196,18 @@ impl Node {
         ));
         let control = ends.control.clone();
         let serving = self.start_service(&service, ends, stats)?;
+        let stop = async {
+            tokio::select! {
+                Some(missing) = denied.recv() => Err(missing),
+                () = stop => Ok(()),
+            }
+        };
         tokio::pin!(loop_ended);
+        let mut allowed = Ok(());
         let ended = tokio::select! {
             ended = &mut loop_ended => ended,
-            Some(error) = denied.recv() => return Err(error),
-            () = stop => {
+            stopped = stop => {
+                allowed = stopped;
                 // The other nodes take the plain requests from here on.
                 drop(serving.stop_plain);
                 let _ = serving.plain.await;
@@ -225,7 +233,7 @@ impl Node {
         }
         tracing::info!(node = self.config.id, "stopped");
         drop(self.data);
-        ended.context("the shard loop ended without a word")?
+        allowed.and(ended.context("the shard loop ended without a word")?)
     }
 
     fn peer_ids(&self) -> Vec<u64> {

@@ -36,6 +36,7 @@ pub async fn connect(
     };
     let options = options
         .name(name)
+        .custom_inbox_prefix(rights.inbox())
         .retry_on_initial_connect()
         .ping_interval(Duration::from_secs(2))
         .connection_timeout(Duration::from_secs(2))

@@ -9,6 +9,7 @@ use nowserving_protocol::rights::{Action, MissingRight};
 use nowserving_protocol::subject::Subjects;
 use tokio::sync::mpsc;
 
+use crate::identity::random_u64;
 use crate::throttle::Throttle;
 
 /// Looks at the events of one connection.
@@ -16,6 +17,7 @@ use crate::throttle::Throttle;
 pub struct Rights {
     kind: &'static str,
     subjects: Subjects,
+    inbox: String,
     fatal: mpsc::Sender<anyhow::Error>,
     was_connected: AtomicBool,
     warnings: Mutex<Throttle>,
@@ -23,15 +25,28 @@ pub struct Rights {
 
 impl Rights {
     /// `kind`: which connection, for people. What a node must not go on without is sent to `fatal`.
-    #[must_use]
-    pub fn new(kind: &'static str, subjects: Subjects, fatal: mpsc::Sender<anyhow::Error>) -> Self {
-        Rights {
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn new(
+        kind: &'static str,
+        subjects: Subjects,
+        fatal: mpsc::Sender<anyhow::Error>,
+    ) -> std::io::Result<Self> {
+        Ok(Rights {
             kind,
             subjects,
+            inbox: format!("_INBOX.{:016x}", random_u64()?),
             fatal,
             was_connected: AtomicBool::new(false),
             warnings: Mutex::default(),
-        }
+        })
+    }
+
+    /// How the connection's own inboxes must begin, to be told from those of requesters.
+    #[must_use]
+    pub fn inbox(&self) -> &str {
+        &self.inbox
     }
 
     /// Whether the event is about rights, and so has been told.
@@ -83,12 +98,13 @@ impl Rights {
     /// discovery saves clients a hop, no more.
     fn is_needed(&self, missing: &MissingRight) -> bool {
         let subject = missing.subject.as_str();
-        let ours = subject
-            .strip_prefix(self.subjects.prefix())
-            .is_some_and(|rest| rest.starts_with('.'));
+        let is_below = |prefix: &str| {
+            let rest = subject.strip_prefix(prefix);
+            rest.is_some_and(|rest| rest.starts_with('.'))
+        };
         match missing.action {
             Action::Subscribe => !subject.starts_with("$SRV."),
-            Action::Publish => ours || subject.starts_with("_INBOX."),
+            Action::Publish => is_below(self.subjects.prefix()) || is_below(&self.inbox),
         }
     }
 
@@ -112,7 +128,8 @@ mod tests {
 
     fn rights() -> (Rights, mpsc::Receiver<anyhow::Error>) {
         let (fatal, ends) = mpsc::channel(1);
-        (Rights::new("service", Subjects::default(), fatal), ends)
+        let rights = Rights::new("service", Subjects::default(), fatal);
+        (rights.unwrap(), ends)
     }
 
     fn violation(text: &str) -> Event {
@@ -128,7 +145,6 @@ mod tests {
                 "nowserving.line.>",
             ),
             (r#"Subscription to "_INBOX.a.b""#, "_INBOX.a.b"),
-            (r#"Publish to "_INBOX.a.b""#, "_INBOX.a.b"),
             (
                 r#"Publish to "nowserving.raft.c.1.2""#,
                 "nowserving.raft.c.1.2",
@@ -141,12 +157,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_node_ends_for_want_of_its_own_inboxes() {
+        let (rights, mut ends) = rights();
+        let subject = format!("{}.a", rights.inbox());
+        assert!(rights.note(&violation(&format!(r#"Publish to "{subject}""#))));
+        let told = ends.try_recv().unwrap().to_string();
+        assert!(told.contains(&subject), "{told}");
+    }
+
     /// Else a requester could end nodes by the subject that it wants its answer on.
     #[test]
     fn what_others_name_and_what_can_be_done_without_ends_nothing() {
         let (rights, mut ends) = rights();
         for text in [
             r#"Publish to "somebody.elses.inbox""#,
+            r#"Publish to "_INBOX.a.b""#,
             r#"Subscription to "$SRV.PING""#,
         ] {
             assert!(rights.note(&violation(text)));
