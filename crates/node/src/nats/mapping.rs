@@ -60,12 +60,12 @@ pub async fn run(
         };
         if known.replace(mapping) != Some(mapping) {
             tell(mapping, &subjects.mapping_line(shards));
-            // Waits for room, on a thread that may.
-            let control = control.clone();
-            let told = move || control.send(Control::Mapping(mapping));
-            if tokio::task::spawn_blocking(told).await?.is_err() {
-                return Ok(());
-            }
+        }
+        // Waits for room, on a thread that may.
+        let control = control.clone();
+        let told = move || control.send(Control::Mapping(mapping));
+        if tokio::task::spawn_blocking(told).await?.is_err() {
+            return Ok(());
         }
         tokio::time::sleep(INTERVAL).await;
     }
