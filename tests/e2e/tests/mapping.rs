@@ -1,42 +1,41 @@
 //! The mapping line of NATS: with it a stopped node takes nothing away from others; without it, or
 //! with a wrong one, the cluster says so.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use nowserving_e2e::{Cli, Cluster, eventually};
+use nowserving_e2e::{Api, Cli, Cluster, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 const LINE: &str = "mapping";
+const PATIENT_LINE: &str = "patient";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Without the mapping a third of them would be lost.
 const POLLS: usize = 30;
 const POLL_EVERY: Duration = Duration::from_millis(600);
 const IDLE_MS: u64 = 3_000;
+/// Longer than the test takes.
+const PATIENT_IDLE_MS: u64 = 3_600_000;
 
 /// With the mapping. Each node is stopped in turn while somebody waits and polls on plain subjects.
 pub async fn past_a_stopped_node(cluster: &mut Cluster) -> Result<()> {
     is_said(cluster, "ok").await?;
     let api = cluster.api().clone();
-    let settings = json!({"seats": 1, "queue_limit": 10, "waiting_idle_timeout_ms": IDLE_MS});
-    api.admin(LINE, "create", settings).await?;
-    api.enter(LINE, "seated").await?;
-    let ticket = api.enter(LINE, "polls").await?["ticket"].clone();
-    let leader = cluster.leader_of(LINE).await?;
-    let body = json!({"ticket": ticket});
+    // Nobody polls while a node comes back.
+    let (leader, body) = waits(cluster, PATIENT_LINE, PATIENT_IDLE_MS).await?;
     let ids: Vec<u64> = cluster.ids().collect();
     for &id in ids.iter().filter(|id| **id != leader) {
         cluster.process(id)?.signal(Signal::STOP)?;
         for nth in 0..POLLS {
-            let heard = api.ask(LINE, "status", &body).await;
-            let heard = heard.with_context(|| format!("poll {nth} with node {id} stopped"))?;
-            ensure!(heard.body["state"] == "waiting", "{:?}", heard.body);
+            let heard = is_heard(&api, PATIENT_LINE, &body).await;
+            heard.with_context(|| format!("poll {nth} with node {id} stopped"))?;
         }
         cluster.process(id)?.signal(Signal::CONT)?;
         cluster.wait_ready().await?;
     }
     // The leader itself: until there is another one nobody answers, and nobody is recycled for it.
+    let (leader, body) = waits(cluster, LINE, IDLE_MS).await?;
     cluster.process(leader)?.signal(Signal::STOP)?;
     let mut heard = 0;
     eventually("polls are heard again", PATIENCE, async || {
@@ -55,6 +54,33 @@ pub async fn past_a_stopped_node(cluster: &mut Cluster) -> Result<()> {
     .await?;
     cluster.process(leader)?.signal(Signal::CONT)?;
     cluster.wait_ready().await
+}
+
+/// A new line in which somebody waits; gives its leader and what they poll with.
+async fn waits(cluster: &Cluster, line: &str, idle_ms: u64) -> Result<(u64, Value)> {
+    let api = cluster.api();
+    let settings = json!({
+        "seats": 1, "queue_limit": 10, "waiting_idle_timeout_ms": idle_ms,
+        "claim_timeout_ms": PATIENT_IDLE_MS,
+    });
+    api.admin(line, "create", settings).await?;
+    let leader = cluster.leader_of(line).await?;
+    api.enter(line, "seated").await?;
+    let ticket = api.enter(line, "polls").await?["ticket"].clone();
+    Ok((leader, json!({"ticket": ticket})))
+}
+
+/// A poll is answered: at once, or while nobody leads with just that.
+async fn is_heard(api: &Api, line: &str, body: &Value) -> Result<()> {
+    let began = Instant::now();
+    loop {
+        let reply = api.ask(line, "status", body).await?;
+        if !reply.passes() || began.elapsed() > PATIENCE {
+            ensure!(reply.body["state"] == "waiting", "{reply:?}");
+            return Ok(());
+        }
+        tokio::time::sleep(POLL_EVERY).await;
+    }
 }
 
 /// The log, `cluster status` and its text say what is wrong, and how to mend it, each time that it
