@@ -32,6 +32,7 @@ mod rules;
 mod sdk;
 mod snapshots;
 mod strangers;
+mod watch_command;
 
 use anyhow::Result;
 use nowserving_e2e::{Cli, Format, Options, Route, Scenarios, run};
@@ -168,6 +169,12 @@ async fn the_demo_keeps_its_promises() -> Result<()> {
 #[tokio::test]
 async fn examples_of_the_readme_run() -> Result<()> {
     run(Options::default(), readme::examples).await
+}
+
+/// `nowserving watch` while nodes stand still.
+#[tokio::test]
+async fn a_watch_says_why_it_is_old() -> Result<()> {
+    run(Options::default(), watch_command::says_why_it_is_old).await
 }
 
 /// The rights that the README gives to whom are enough for them, and keep the rest out.
