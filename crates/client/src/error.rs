@@ -19,7 +19,10 @@ pub enum Kind {
     /// out; every operation may be repeated (`enter` with the same key).
     OutcomeUnknown,
     /// The NATS server does not allow it: the login was refused, or the user lacks the right that
-    /// the message names. Nothing happened, unless [`Error::may_have_happened`].
+    /// the message names. Nothing happened, unless [`Error::may_have_happened`]. One exception cannot
+    /// be told apart: NATS says which subject is refused, not which message. An operation that was
+    /// out already when the right was taken away, or whose answer the user may not receive, ends
+    /// like this too and may have happened.
     Forbidden,
     /// The NATS connection could not be made, or was closed for good.
     Connection,
