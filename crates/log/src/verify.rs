@@ -101,14 +101,16 @@ pub(crate) fn find(files: &[Found], guard: &Guard) -> Option<Damage> {
 
 /// Checks one file. Returns where it has to be cut, if it ends in a torn write.
 fn check(found: &Found, files: &[Found], guard: &Guard) -> Result<Option<usize>, VerifyError> {
-    let bytes = fs::read(&found.path)?;
     let LogFile { queue, seq } = found.file;
     let newer = |other: &Found| other.file.queue == queue && other.file.seq > seq;
+    // Asked before the file is read: the engine may sync more meanwhile, which was not read whole.
+    let synced = guard.synced_len(found.file);
+    let bytes = fs::read(&found.path)?;
     // All of an older file was synced before the next one was begun.
     let synced = if files.iter().any(newer) {
         bytes.len()
     } else {
-        usize::try_from(guard.synced_len(found.file)).unwrap_or(usize::MAX)
+        usize::try_from(synced).unwrap_or(usize::MAX)
     };
     match check_bytes(&bytes, seq) {
         Ok(()) => Ok(None),

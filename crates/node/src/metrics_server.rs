@@ -162,6 +162,10 @@ fn describe() {
         "nowserving_recycled_total",
         "Tokens thrown out by this node as a leader, by reason."
     );
+    counter!(
+        "nowserving_state_differs_total",
+        "Times that a peer's state of a shard was found to differ from this node's."
+    );
     counter!("nowserving_events_published_total", "Events published.");
     counter!(
         "nowserving_events_dropped_total",

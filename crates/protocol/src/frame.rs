@@ -133,6 +133,7 @@ mod tests {
                 shard: 3,
                 index: 4,
                 hash: vec![5; 32].into(),
+                format: 1,
             }],
             verdicts: vec![Verdict {
                 start: u64::MAX,

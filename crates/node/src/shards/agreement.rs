@@ -3,14 +3,17 @@
 //! Every second of a shard's service clock each node hashes a part of the shard's state, and the next
 //! part a second later. The clock is replicated, so all of them do that after the same log entry and
 //! for the same part. They tell each other, in frames, and compare. Hashing everything would keep
-//! the loop for tenths of a second with a million tokens; a part has about a thousand.
+//! the loop for tenths of a second with a million tokens; a part has about a thousand. A node that
+//! replays its log leaves most hashes out: which ones a node makes may differ, not what they are.
 //!
 //! A node that differs from a majority stops: what it serves, or would replicate as a leader, is
-//! wrong. With fewer voices nobody can tell which one is wrong, so both say it and go on.
+//! wrong. With fewer voices nobody can tell which one is wrong, so both say it and go on, until the
+//! other one has been started again: the next parts being equal does not mend the one that differed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_protocol::frame::StateHash;
+use nowserving_protocol::snapshot::HASH_FORMAT;
 
 use super::Shards;
 
@@ -39,15 +42,21 @@ pub struct StateDiffers {
 pub struct Agreement {
     /// By node, this one among them, and log index.
     hashes: BTreeMap<u64, BTreeMap<u64, Vec<u8>>>,
-    /// The nodes whose state was another one when last compared.
+    /// The nodes whose state was found to be another one.
     differs: BTreeSet<u64>,
 }
 
 impl Agreement {
-    /// The nodes whose state was another one when last compared.
+    /// The nodes whose state was found to be another one since they were started.
     #[must_use]
     pub fn differs(&self) -> Vec<u64> {
         self.differs.iter().copied().collect()
+    }
+
+    /// `node` was started again, perhaps with another state.
+    pub fn forget(&mut self, node: u64) {
+        self.hashes.remove(&node);
+        self.differs.remove(&node);
     }
 
     /// Takes note of a hash of `node`, and compares. Returns the peers that are newly found to differ.
@@ -61,7 +70,15 @@ impl Agreement {
         node: u64,
         hash: StateHash,
     ) -> Result<Vec<u64>, StateDiffers> {
-        let StateHash { shard, index, hash } = hash;
+        let StateHash {
+            shard,
+            index,
+            hash,
+            format,
+        } = hash;
+        if format != HASH_FORMAT {
+            return Ok(Vec::new());
+        }
         let kept = self.hashes.entry(node).or_default();
         kept.insert(index, hash.to_vec());
         while kept.len() > KEPT {
@@ -89,9 +106,7 @@ impl Agreement {
         }
         let mut found = Vec::new();
         for (node, theirs) in others {
-            if theirs == mine {
-                self.differs.remove(&node);
-            } else if self.differs.insert(node) {
+            if theirs != mine && self.differs.insert(node) {
                 found.push(node);
             }
         }
@@ -137,6 +152,7 @@ mod tests {
             shard: 7,
             index,
             hash: vec![state; 32].into(),
+            format: HASH_FORMAT,
         }
     }
 
@@ -174,10 +190,31 @@ mod tests {
         assert_eq!(mine.note(1, 3, 1, hash(5, 10)), Ok(vec![2]));
         assert_eq!(mine.note(1, 3, 1, hash(6, 10)), Ok(vec![]));
         assert_eq!(mine.note(1, 3, 2, hash(6, 20)), Ok(vec![]));
+        // Another part is equal: that does not mend the first one.
+        assert_eq!(mine.note(1, 3, 1, hash(7, 10)), Ok(vec![]));
+        assert_eq!(mine.note(1, 3, 2, hash(7, 10)), Ok(vec![]));
         assert_eq!(mine.differs(), [2]);
-        // It was put right.
-        mine.note(1, 3, 1, hash(7, 10)).unwrap();
-        mine.note(1, 3, 2, hash(7, 10)).unwrap();
+        mine.forget(2);
+        assert!(mine.differs().is_empty());
+        // What the start before said of an entry to come is forgotten too.
+        mine.note(1, 3, 2, hash(9, 20)).unwrap();
+        mine.forget(2);
+        assert_eq!(mine.note(1, 3, 1, hash(9, 10)), Ok(vec![]));
+        assert_eq!(mine.note(1, 3, 2, hash(9, 10)), Ok(vec![]));
+        assert!(mine.differs().is_empty());
+    }
+
+    #[test]
+    fn hashes_of_another_format_are_not_compared() {
+        let mut mine = Agreement::default();
+        assert_eq!(mine.note(1, 3, 1, hash(5, 10)), Ok(vec![]));
+        for node in [2, 3] {
+            let other = StateHash {
+                format: HASH_FORMAT + 1,
+                ..hash(5, 20)
+            };
+            assert_eq!(mine.note(1, 3, node, other), Ok(vec![]));
+        }
         assert!(mine.differs().is_empty());
     }
 

@@ -93,7 +93,14 @@ impl Shard {
         let mut now = self.now(turn);
         now.service_ms = now.service_ms.max(batch.now_ms);
         let second = batch.now_ms / STATE_HASH_MS;
-        let hash_due = second > self.lines.now_ms() / STATE_HASH_MS;
+        // At most one a turn: a turn that replays thousands of entries must not take seconds, nor may
+        // its hashes fill a frame.
+        let hashed = turn
+            .out
+            .state_hashes
+            .last()
+            .is_some_and(|hash| hash.shard == self.id);
+        let hash_due = !hashed && second > self.lines.now_ms() / STATE_HASH_MS;
         // Only the leader of the entry's own term executes effects.
         let mut reign = self.reign.take();
         let mut leading = reign.as_mut().filter(|reign| reign.term == entry.term);
@@ -135,6 +142,7 @@ impl Shard {
                 shard: self.id,
                 index: entry.index,
                 hash: snapshot::hash_part(&self.lines, second).to_vec().into(),
+                format: snapshot::HASH_FORMAT,
             });
         }
     }

@@ -19,6 +19,8 @@ const TRANSFER_PAUSE_US: Micros = 5_000_000;
 /// What a node knows about another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Peer {
+    /// The random number of its start.
+    pub start: Option<u64>,
     /// When its last frame came.
     pub heard_at: Micros,
     /// Since when it has been answering without a break.

@@ -17,7 +17,7 @@ use crate::request::{Inbound, Outcome, Question, ReplyTo};
 /// Inputs of one kind taken in one turn at most, so that no kind starves another.
 const DRAIN_MAX: usize = 4_096;
 /// Raft messages in one frame at most this many bytes; a frame must stay below the transport's
-/// payload limit (1 MiB by default).
+/// payload limit (1 MiB by default). Hashes of the state, one a shard at most, come on top.
 const FRAME_BYTES_MAX: usize = 640 * 1_024;
 /// Ticks given at once at most: after a stall, the groups must not be flooded with timeouts.
 const TICKS_AT_ONCE_MAX: u64 = 2;
@@ -140,6 +140,8 @@ impl Shards {
                 shard.ready(&mut turn)?;
             }
             shard.check_reign(&mut turn);
+            // A turn in which all shards replay their logs is long.
+            self.outputs.health.turned(monotonic_us());
         }
         self.flush(now)?;
         Ok(!self.may_end(now))
@@ -236,6 +238,12 @@ impl Shards {
         let peer = self.peers.entry(from).or_default();
         peer.heard(now);
         peer.hears_users = taken.hears_users;
+        if peer.start != word.start {
+            peer.start = word.start;
+            for shard in &mut self.shards {
+                shard.agreement.forget(from);
+            }
+        }
         if peer.metrics_addr != taken.metrics_addr {
             peer.metrics_addr = taken.metrics_addr;
         }
