@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::args::Global;
-use crate::output::Output;
+use crate::output::{Output, is_broken_pipe};
 use crate::tables;
 
 /// Shows how the cluster does.
@@ -33,7 +33,10 @@ pub async fn run(
 ) -> anyhow::Result<ExitCode> {
     let ClusterCommand::Status(ClusterStatusArgs {}) = command;
     let status = global.connect().await?.admin().cluster_status().await?;
-    output.answer(&status, |status| tables::cluster(status, output))?;
     let leaderless = status.shards.iter().any(|shard| shard.leader.is_none());
-    Ok(ExitCode::from(u8::from(leaderless)))
+    match output.answer(&status, |status| tables::cluster(status, output)) {
+        // A reader that wants the first line only (`| head -1`) gets the same exit code.
+        Err(error) if !is_broken_pipe(&error) => Err(error),
+        _ => Ok(ExitCode::from(u8::from(leaderless))),
+    }
 }

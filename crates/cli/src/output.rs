@@ -114,7 +114,8 @@ pub fn wants_colour(terminal: bool) -> bool {
     terminal && !said_no && !dumb
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
+/// Whether the reader of stdout went away.
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<io::Error>()
         .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

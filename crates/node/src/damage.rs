@@ -13,8 +13,8 @@ const LOG: &str = "The other nodes have everything that was acknowledged, and se
     made before its last start. If you have a copy made since then while the node was stopped, put \
     the file back from it and start again. Check the disk first.";
 
-const SNAPSHOT: &str = "Copy the file of this name from the directory of another node of this \
-    cluster (it may be running) over this one and start again. One that begins before the log of this \
+const SNAPSHOT: &str = "Copy snap/shard-<shard>.snap from the data directory of another node of this \
+    cluster (it may be running) over this node's own and start again. One that begins before the log of this \
     node or ends after it is refused: try the other nodes. Check the disk first.";
 
 const IDENTITY: &str = "Put the file back from a copy made since the last start of this node. \
@@ -22,7 +22,8 @@ const IDENTITY: &str = "Put the file back from a copy made since the last start 
 
 const STATE: &str = "This node has stopped, the others serve. Start it again: it reads its state anew \
     from its disk. If that ends here again, its snapshot is wrong: copy snap/shard-<shard>.snap from \
-    another node over its own and start again. Check its memory and disk.";
+    another node over its own and start again. (A snapshot that does not fit this node's log is refused: try the \
+    other nodes.) Check its memory and disk.";
 
 const PEERS: &str = "Put the file back from a copy. Or, if you are sure that no other node of this \
     cluster has lost its disk, delete it: it is made anew from what the others send. Check the disk \

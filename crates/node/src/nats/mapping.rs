@@ -74,15 +74,14 @@ pub async fn run(
 fn tell(mapping: Mapping, line: &str) {
     match mapping {
         Mapping::Ok => tracing::info!("the NATS server maps plain requests to their shards"),
+        // In the message and not as a field: a field's quotes are escaped, and the line is to be copied.
         Mapping::Missing => tracing::warn!(
-            line,
             "the NATS server does not map plain requests to their shards: while a node stands still, those that \
-             NATS gives to it are lost; put this line into its configuration"
+             NATS gives to it are lost; put this line into its configuration: {line}"
         ),
         Mapping::Wrong => tracing::warn!(
-            line,
             "the NATS server maps plain requests elsewhere than to their shards, so that they are refused or \
-             lost; its configuration should have this line"
+             lost; its configuration should have this line: {line}"
         ),
     }
 }

@@ -36,7 +36,15 @@ struct Metadata {
     shards: String,
 }
 
-/// Names in the log the other clusters that answer discovery: while this node is not in touch, and
+impl Metadata {
+    fn is_like(&self, origin: &Origin) -> bool {
+        self.cluster == origin.cluster
+            && self.prefix == origin.prefix
+            && self.shards == origin.shards.to_string()
+    }
+}
+
+/// Names in the log the other clusters that answer discovery, and its own if that serves without this node: while this node is not in touch, and
 /// once when it has come in touch if one of them has its prefix. Ends with the loop.
 ///
 /// # Errors
@@ -55,7 +63,16 @@ pub async fn run(
             Ok(Err(_)) => return Ok(()),
             Err(_) => {}
         }
-        let others = others(ask(&client).await?, &origin, was_in_touch);
+        let found = ask(&client).await?;
+        let members = found.iter().filter(|it| it.is_like(&origin)).count();
+        if members > 0 && !was_in_touch {
+            tracing::warn!(
+                nodes = ?origin.nodes,
+                "{members} nodes of this cluster serve without this one: their list of nodes (--nodes) may be \
+                 another one"
+            );
+        }
+        let others = others(found, &origin, was_in_touch);
         if !others.is_empty() {
             warn(&others, &origin);
         }
@@ -87,10 +104,7 @@ async fn ask(client: &Client) -> anyhow::Result<Vec<Metadata>> {
 fn others(found: Vec<Metadata>, origin: &Origin, in_touch: bool) -> BTreeMap<Metadata, usize> {
     let mut others = BTreeMap::new();
     for it in found {
-        let differs = it.cluster != origin.cluster
-            || it.prefix != origin.prefix
-            || it.shards != origin.shards.to_string();
-        if differs && (it.prefix == origin.prefix || !in_touch) {
+        if !it.is_like(origin) && (it.prefix == origin.prefix || !in_touch) {
             *others.entry(it).or_default() += 1;
         }
     }

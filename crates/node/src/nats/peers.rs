@@ -301,7 +301,7 @@ fn open(incoming: Incoming, key: &FrameKey, origin: &Origin) -> Result<Frame, No
         match frame::open(key, sealed) {
             Ok(frame) => return Ok(frame),
             Err(FrameError::Seal) => format!(
-                "frames under the number of node {number} fail authentication: has it the key file of node {}?",
+                "frames under the number of node {number} fail authentication: its key file and that of node {} differ",
                 origin.me
             ),
             Err(error) => return Err(NotOurs::Dropped(error.to_string())),
