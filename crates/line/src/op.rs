@@ -226,7 +226,7 @@ pub enum Refused {
     #[error("there is such a line already")]
     LineExists,
     /// Somebody is in the line; deleting it needs `force`.
-    #[error("the line is not empty")]
+    #[error("the line has live tokens: close it (phase closed) or delete it with force")]
     LineNotEmpty,
     /// The line is closed, or being deleted.
     #[error("the line is closed")]

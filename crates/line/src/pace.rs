@@ -86,7 +86,7 @@ pub(crate) fn poll_after_ms(
         (State::Waiting, Some(pause)) => (pause.wish_ms as u64, pause.least_ms),
         (State::Waiting, None) => (cap, 0),
         // It has what it wanted and should act on it, not ask.
-        (State::Admitted, _) => (1_000, 0),
+        (State::Admitted, _) => (cap, 0),
         // In time to renew, and to miss it once.
         (State::InCheckout, _) => (settings.checkout_timeout_ms / 3, 0),
         (State::Gone, _) => (POLL_MS_MAX, 0),
