@@ -2,30 +2,30 @@
 //! or sold out, admit those for whom there are seats, call ahead.
 
 use crate::line::Line;
-use crate::transition::Turn;
+use crate::transition::ApplyCtx;
 use crate::{Phase, Reason, Token, TokenChange};
 
 impl Line {
     /// Does as much of what is to be done as the entry's work limit allows, but for what
     /// [`Line::settle`] does after every operation anyway.
-    pub(crate) fn step(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn step(&mut self, ctx: &mut ApplyCtx<'_>) {
         if self.phase() == Phase::Closed {
-            self.end_all(Reason::Closed, Self::first_live, turn);
+            self.end_all(Reason::Closed, Self::first_live, ctx);
         } else {
-            let done = self.admit(u64::from(*turn.work_left), turn);
-            *turn.work_left = turn.work_left.saturating_sub(done as u32);
+            let done = self.admit(u64::from(*ctx.work_left), ctx);
+            *ctx.work_left = ctx.work_left.saturating_sub(done as u32);
         }
     }
 
     /// What every operation leads to, as far as the entry's work limit goes.
-    pub(crate) fn settle(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn settle(&mut self, ctx: &mut ApplyCtx<'_>) {
         if self.phase() == Phase::Closed {
             return;
         }
         if self.sold_out() {
-            self.end_all(Reason::SoldOut, Self::first_waiting, turn);
+            self.end_all(Reason::SoldOut, Self::first_waiting, ctx);
         } else {
-            self.call_ahead(turn);
+            self.call_ahead(ctx);
         }
     }
 
@@ -50,13 +50,13 @@ impl Line {
         &mut self,
         reason: Reason,
         next: fn(&Self) -> Option<(u8, Token)>,
-        turn: &mut Turn<'_>,
+        ctx: &mut ApplyCtx<'_>,
     ) {
-        while *turn.work_left > 0
+        while *ctx.work_left > 0
             && let Some((lane, token)) = next(self)
         {
-            self.end(lane, token, reason, turn);
-            *turn.work_left -= 1;
+            self.end(lane, token, reason, ctx);
+            *ctx.work_left -= 1;
         }
     }
 
@@ -71,15 +71,15 @@ impl Line {
     }
 
     /// Tells those who have come within the first `call_ahead` positions of their lane, each once.
-    fn call_ahead(&mut self, turn: &mut Turn<'_>) {
+    fn call_ahead(&mut self, ctx: &mut ApplyCtx<'_>) {
         for place in 0..self.order.len() {
             let id = self.order[place];
-            while *turn.work_left > 0
+            while *ctx.work_left > 0
                 && let Some(token) = self.next_to_call(id)
             {
                 self.lanes[usize::from(id)].called_through = token;
-                self.token_event(id, token, TokenChange::CallAhead, turn);
-                *turn.work_left -= 1;
+                self.token_event(id, token, TokenChange::CallAhead, ctx);
+                *ctx.work_left -= 1;
             }
         }
     }

@@ -12,7 +12,7 @@
 //!   to: a number is issued, a waiting token is admitted (who is next: `order`; may anybody be:
 //!   `room`), a token ends with a reason, and what a departure sets in motion (the hole rule).
 //! * What needs no operation of its own (`jobs`) is done after each one within the work limit of the
-//!   entry, and the rest when the leader proposes [`Op::Step`]; [`Lines::jobs`] says for which lines.
+//!   entry, and the rest when the leader proposes [`Op::RunBackground`]; [`Lines::jobs`] says for which lines.
 //!
 //! # Bounds
 //!
@@ -108,8 +108,8 @@ pub const OVERTAKERS_MAX: usize = 256;
 pub const WORK_MAX: u32 = 4_096;
 /// How many items of an [`Op::Recycle`] are looked at; more are ignored.
 pub const RECYCLE_MAX: usize = 1_024;
-/// How many items of an [`Op::Heard`] are looked at; more are ignored.
-pub const HEARD_MAX: usize = 4_096;
+/// How many items of an [`Op::Touch`] are looked at; more are ignored.
+pub const TOUCH_MAX: usize = 4_096;
 /// How many operations a log entry can have: what makes incarnations unique.
 pub const OPS_PER_ENTRY_MAX: u64 = 4_096;
 /// The largest number that is ever shown to anybody: what a JSON reader keeps exactly.

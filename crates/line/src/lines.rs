@@ -5,10 +5,10 @@ use std::ops::Bound;
 
 use crate::WORK_MAX;
 use crate::agenda::Agenda;
-use crate::transition::{Birth, Turn};
+use crate::transition::{ApplyCtx, Birth};
 use crate::{
-    Event, GONE_KEPT, HEARD_MAX, Head, JOURNAL_CHANGES_BYTES, JOURNAL_KEPT, Line, LineChange,
-    LineName,
+    Event, GONE_KEPT, Head, JOURNAL_CHANGES_BYTES, JOURNAL_KEPT, Line, LineChange, LineName,
+    TOUCH_MAX,
 };
 use crate::{NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, Refused, Reply, Settings, Stamp};
 use crate::{Timestamp, Token, TokenRef};
@@ -88,8 +88,9 @@ impl Lines {
                 patch,
                 if_version,
             } => {
-                let run =
-                    |line: &mut Line, turn: &mut Turn<'_>| line.configure(patch, *if_version, turn);
+                let run = |line: &mut Line, ctx: &mut ApplyCtx<'_>| {
+                    line.configure(patch, *if_version, ctx)
+                };
                 self.change(line, events, run, |line, ()| {
                     Ok(Reply::Line {
                         incarnation: line.incarnation,
@@ -98,49 +99,49 @@ impl Lines {
                 })
             }
             Op::Delete { line, force } => {
-                let run = |line: &mut Line, turn: &mut Turn<'_>| line.delete(*force, turn);
+                let run = |line: &mut Line, ctx: &mut ApplyCtx<'_>| line.delete(*force, ctx);
                 self.change(line, events, run, |line, ()| {
                     let remaining = line.live_count();
                     Ok(Reply::Deleted { remaining })
                 })
             }
-            Op::Enter { line, key, lane } => self.user(line, events, |line, turn| {
-                line.enter(key.as_deref(), lane.as_ref(), turn)
+            Op::Enter { line, key, lane } => self.user(line, events, |line, ctx| {
+                line.enter(key.as_deref(), lane.as_ref(), ctx)
             }),
-            Op::Claim { line, at } => self.user(line, events, |line, turn| line.claim(*at, turn)),
+            Op::Claim { line, at } => self.user(line, events, |line, ctx| line.claim(*at, ctx)),
             Op::Renew { line, at, epoch } => {
-                self.user(line, events, |line, turn| line.renew(*at, *epoch, turn))
+                self.user(line, events, |line, ctx| line.renew(*at, *epoch, ctx))
             }
             Op::Complete { line, at, epoch } => {
-                self.user(line, events, |line, turn| line.complete(*at, *epoch, turn))
+                self.user(line, events, |line, ctx| line.complete(*at, *epoch, ctx))
             }
-            Op::Leave { line, at } => self.user(line, events, |line, turn| line.leave(*at, turn)),
+            Op::Leave { line, at } => self.user(line, events, |line, ctx| line.leave(*at, ctx)),
             Op::Move {
                 line,
                 lane,
                 token,
                 to,
-            } => self.user(line, events, |line, turn| {
-                line.move_token(lane, *token, to, turn)
+            } => self.user(line, events, |line, ctx| {
+                line.move_token(lane, *token, to, ctx)
             }),
             Op::Recycle {
                 line,
                 incarnation,
                 tokens,
-            } => self.maintain(line, *incarnation, events, |line, turn| Reply::Recycled {
-                count: line.recycle(tokens, turn),
+            } => self.maintain(line, *incarnation, events, |line, ctx| Reply::Recycled {
+                count: line.recycle(tokens, ctx),
             }),
-            Op::Heard {
+            Op::Touch {
                 line,
                 incarnation,
                 tokens,
-            } => self.maintain(line, *incarnation, events, |line, turn| {
-                note_all_heard(line, tokens, turn.now_ms);
+            } => self.maintain(line, *incarnation, events, |line, ctx| {
+                note_all_heard(line, tokens, ctx.now_ms);
                 Reply::Nothing
             }),
-            Op::Step { line, incarnation } => {
-                self.maintain(line, *incarnation, events, |line, turn| {
-                    line.step(turn);
+            Op::RunBackground { line, incarnation } => {
+                self.maintain(line, *incarnation, events, |line, ctx| {
+                    line.step(ctx);
                     Reply::Nothing
                 })
             }
@@ -181,7 +182,7 @@ impl Lines {
         self.lines.is_empty()
     }
 
-    /// The lines, with their incarnation, for which a leader proposes [`Op::Step`] until they are
+    /// The lines, with their incarnation, for which a leader proposes [`Op::RunBackground`] until they are
     /// not listed any more: there is something to do that was too much for one entry, or somebody
     /// waited for nothing but the admission rate and can be admitted by `now_ms`, the leader's
     /// reading of the service clock. Costs what it lists.
@@ -231,7 +232,7 @@ impl Lines {
         &mut self,
         name: &LineName,
         events: &mut Vec<Event>,
-        run: impl FnOnce(&mut Line, &mut Turn<'_>) -> Result<TokenRef, Refused>,
+        run: impl FnOnce(&mut Line, &mut ApplyCtx<'_>) -> Result<TokenRef, Refused>,
     ) -> Result<Reply, Refused> {
         let now_ms = self.head.now_ms;
         self.change(name, events, run, |line, at| {
@@ -246,11 +247,11 @@ impl Lines {
         name: &LineName,
         incarnation: u64,
         events: &mut Vec<Event>,
-        run: impl FnOnce(&mut Line, &mut Turn<'_>) -> Reply,
+        run: impl FnOnce(&mut Line, &mut ApplyCtx<'_>) -> Reply,
     ) -> Result<Reply, Refused> {
         match self.lines.get(name) {
             Some(line) if line.incarnation == incarnation => {
-                let run = |line: &mut Line, turn: &mut Turn<'_>| Ok(run(line, turn));
+                let run = |line: &mut Line, ctx: &mut ApplyCtx<'_>| Ok(run(line, ctx));
                 self.change(name, events, run, |_, reply| Ok(reply))
             }
             _ => Ok(Reply::Nothing),
@@ -263,22 +264,22 @@ impl Lines {
         &mut self,
         name: &LineName,
         events: &mut Vec<Event>,
-        run: impl FnOnce(&mut Line, &mut Turn<'_>) -> Result<T, Refused>,
+        run: impl FnOnce(&mut Line, &mut ApplyCtx<'_>) -> Result<T, Refused>,
         answer: impl FnOnce(&Line, T) -> Result<Reply, Refused>,
     ) -> Result<Reply, Refused> {
         let line = self.lines.get_mut(name).ok_or(Refused::LineNotFound)?;
         let mut work_left = self.entry.map_or(0, |(_, left)| left);
-        let mut turn = Turn {
+        let mut ctx = ApplyCtx {
             now_ms: self.head.now_ms,
             wall_ms: self.wall_ms,
             work_left: &mut work_left,
             events,
         };
-        let done = run(line, &mut turn)?;
-        line.settle(&mut turn);
+        let done = run(line, &mut ctx)?;
+        line.settle(&mut ctx);
         let reply = answer(line, done);
         if line.deleting && line.live_count() == 0 {
-            line.line_event(LineChange::Deleted, turn.wall_ms, turn.events);
+            line.line_event(LineChange::Deleted, ctx.wall_ms, ctx.events);
             self.head.version_floor = line.version.max(self.head.version_floor);
             self.head.epoch_floor = line.epoch.max(self.head.epoch_floor);
             self.agenda.remove(name);
@@ -292,7 +293,7 @@ impl Lines {
 }
 
 fn note_all_heard(line: &mut Line, tokens: &[(u8, Token, u64)], now_ms: u64) {
-    for (lane, token, heard_ms) in tokens.iter().take(HEARD_MAX) {
+    for (lane, token, heard_ms) in tokens.iter().take(TOUCH_MAX) {
         // A time to come would keep it in line unheard.
         line.note_heard(line.token_ref(*lane, *token), (*heard_ms).min(now_ms));
     }

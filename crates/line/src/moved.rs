@@ -1,7 +1,7 @@
 //! Moving a waiting token into another lane, and knowing it by its old number.
 
 use crate::line::Line;
-use crate::transition::Turn;
+use crate::transition::ApplyCtx;
 use crate::{BadField, JournaledToken, LaneName, Live, MOVES_MAX, Reason, Refused, Stage};
 use crate::{Token, TokenChange, TokenRef};
 
@@ -24,7 +24,7 @@ impl Line {
         lane: &LaneName,
         token: Token,
         to: &LaneName,
-        turn: &mut Turn<'_>,
+        ctx: &mut ApplyCtx<'_>,
     ) -> Result<TokenRef, Refused> {
         let from_id = self.lane_id(lane);
         let from_id = from_id.ok_or_else(|| self.no_lane("lane", lane))?;
@@ -53,7 +53,7 @@ impl Line {
             return Err(BadField::new("token", "moved at most 16 times").into());
         }
         self.check_takes_moved(to_id)?;
-        self.carry_over(at, to_id, turn)
+        self.carry_over(at, to_id, ctx)
     }
 
     /// The room of the line is no matter: as many are live afterwards.
@@ -75,9 +75,9 @@ impl Line {
         &mut self,
         at: TokenRef,
         to_id: u8,
-        turn: &mut Turn<'_>,
+        ctx: &mut ApplyCtx<'_>,
     ) -> Result<TokenRef, Refused> {
-        self.measure(turn.now_ms);
+        self.measure(ctx.now_ms);
         let live = self.take_out(at.lane, at.token);
         let live = live.ok_or(Refused::TicketInvalid)?;
         let mut moved_from = live.moved_from.into_vec();
@@ -88,7 +88,7 @@ impl Line {
             told: None,
             ..live
         };
-        let to = self.issue(to_id, live, turn.now_ms)?;
+        let to = self.issue(to_id, live, ctx.now_ms)?;
         for old in moved_from {
             self.moved.insert(old, (to_id, to));
         }
@@ -97,9 +97,9 @@ impl Line {
             to_lane: self.lanes[usize::from(to_id)].name.clone(),
             to: self.token_ref(to_id, to),
         };
-        self.token_event(at.lane, at.token, what, turn);
+        self.token_event(at.lane, at.token, what, ctx);
         let what = JournaledToken::Moved { to_lane: to_id, to };
-        self.journal_token((at.lane, at.token), entered, what, turn.wall_ms);
+        self.journal_token((at.lane, at.token), entered, what, ctx.wall_ms);
         Ok(self.token_ref(to_id, to))
     }
 }

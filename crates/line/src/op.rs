@@ -135,8 +135,8 @@ pub enum Op {
         tokens: Vec<RecycleItem>,
     },
     /// Notes when waiting tokens `(lane, token, seen_ms)` were last heard from: the larger of this
-    /// and what is there. At most [`crate::HEARD_MAX`].
-    Heard {
+    /// and what is there. At most [`crate::TOUCH_MAX`].
+    Touch {
         /// The line.
         line: LineName,
         /// Its incarnation; another one: nothing happens.
@@ -145,7 +145,7 @@ pub enum Op {
         tokens: Vec<(u8, Token, u64)>,
     },
     /// Goes on with what is to be done on the line now, see [`crate::Lines::jobs`].
-    Step {
+    RunBackground {
         /// The line.
         line: LineName,
         /// Its incarnation; another one: nothing happens.
@@ -169,8 +169,8 @@ impl Op {
             | Op::Leave { line, .. }
             | Op::Move { line, .. }
             | Op::Recycle { line, .. }
-            | Op::Heard { line, .. }
-            | Op::Step { line, .. } => Some(line),
+            | Op::Touch { line, .. }
+            | Op::RunBackground { line, .. } => Some(line),
             Op::Stamp => None,
         }
     }

@@ -3,7 +3,7 @@
 use crate::TokenRef;
 use crate::gone::Gone;
 use crate::line::{Found, Line};
-use crate::transition::{Ended, Turn};
+use crate::transition::{ApplyCtx, Ended};
 use crate::{
     BadField, Journaled, JournaledToken, KEY_BYTES_MAX, LaneName, LineChange, Live, Phase,
     RECYCLE_MAX, Token,
@@ -17,7 +17,7 @@ impl Line {
         &mut self,
         patch: &SettingsPatch,
         if_version: Option<u64>,
-        turn: &mut Turn<'_>,
+        ctx: &mut ApplyCtx<'_>,
     ) -> Result<(), Refused> {
         // Closing runs to its end; then the line can be opened again.
         if self.deleting || (self.phase() == Phase::Closed && self.live_count() > 0) {
@@ -34,16 +34,16 @@ impl Line {
             let old = std::mem::replace(&mut self.settings, settings);
             self.order_lanes();
             if old.admission_rate != self.settings.admission_rate {
-                self.change_rate(old.admission_rate, turn.now_ms);
+                self.change_rate(old.admission_rate, ctx.now_ms);
             }
-            self.tell_configured(old, turn);
-            self.step(turn);
+            self.tell_configured(old, ctx);
+            self.step(ctx);
         }
         Ok(())
     }
 
     /// One event for the phase, and one for the rest.
-    fn tell_configured(&mut self, old: Settings, turn: &mut Turn<'_>) {
+    fn tell_configured(&mut self, old: Settings, ctx: &mut ApplyCtx<'_>) {
         let phase = self.settings.phase;
         let switched = old.phase != phase;
         let rest = Settings {
@@ -55,14 +55,14 @@ impl Line {
             switched.then_some(LineChange::Phase { phase }),
         ];
         for what in what.into_iter().flatten() {
-            self.settings_version = self.line_event(what, turn.wall_ms, turn.events);
+            self.settings_version = self.line_event(what, ctx.wall_ms, ctx.events);
         }
-        self.journal_entry(Journaled::Configured, turn.wall_ms);
+        self.journal_entry(Journaled::Configured, ctx.wall_ms);
         let change = SettingsChange::new(self.version, &old, &self.settings);
         self.journal.push_change(change);
     }
 
-    pub(crate) fn delete(&mut self, force: bool, turn: &mut Turn<'_>) -> Result<(), Refused> {
+    pub(crate) fn delete(&mut self, force: bool, ctx: &mut ApplyCtx<'_>) -> Result<(), Refused> {
         if !self.deleting {
             if self.live_count() > 0 && !force && self.phase() != Phase::Closed {
                 return Err(Refused::LineNotEmpty);
@@ -70,7 +70,7 @@ impl Line {
             self.deleting = true;
             // The pointers change with it, so the version must too.
             self.bump();
-            self.step(turn);
+            self.step(ctx);
         }
         Ok(())
     }
@@ -79,26 +79,26 @@ impl Line {
         &mut self,
         key: Option<&[u8]>,
         lane: Option<&LaneName>,
-        turn: &mut Turn<'_>,
+        ctx: &mut ApplyCtx<'_>,
     ) -> Result<TokenRef, Refused> {
         if let Some(key) = key {
             if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
                 return Err(BadField::new("key", "1 to 128 bytes").into());
             }
             if let Some(at) = self.find(key) {
-                self.note_heard(at, turn.now_ms);
+                self.note_heard(at, ctx.now_ms);
                 return Ok(at);
             }
         }
-        let lane = self.lane_for_newcomer(lane, turn.now_ms)?;
-        let newcomer = Live::newcomer(key, turn.now(), self.version.saturating_add(1));
-        let token = self.issue(lane, newcomer, turn.now_ms)?;
+        let lane = self.lane_for_newcomer(lane, ctx.now_ms)?;
+        let newcomer = Live::newcomer(key, ctx.now(), self.version.saturating_add(1));
+        let token = self.issue(lane, newcomer, ctx.now_ms)?;
         // Everybody starts out waiting; who has nobody before it may get a seat at once. While a
         // job still admits those before it there are free seats, and it waits all the same.
         if self.waiting() == 1 {
-            self.admit(1, turn);
+            self.admit(1, ctx);
         }
-        self.tell(lane, token, turn.now_ms);
+        self.tell(lane, token, ctx.now_ms);
         Ok(self.token_ref(lane, token))
     }
 
@@ -120,14 +120,18 @@ impl Line {
     }
 
     /// Also the end of it, if the settings say so.
-    pub(crate) fn claim(&mut self, at: TokenRef, turn: &mut Turn<'_>) -> Result<TokenRef, Refused> {
+    pub(crate) fn claim(
+        &mut self,
+        at: TokenRef,
+        ctx: &mut ApplyCtx<'_>,
+    ) -> Result<TokenRef, Refused> {
         let at = self.resolve(at);
         let done = self.gone_as(at, Reason::Completed)?;
         if done.is_some_and(|gone| gone.released) {
             return Ok(at);
         }
         let claim_epoch = self.epoch.saturating_add(1);
-        let deadline_ms = self.checkout_deadline_ms(turn.now_ms, turn.now_ms);
+        let deadline_ms = self.checkout_deadline_ms(ctx.now_ms, ctx.now_ms);
         let live = self.live_mut(at)?;
         match live.stage {
             Stage::Waiting { .. } => return Err(Refused::NotAdmitted),
@@ -136,21 +140,21 @@ impl Line {
                 let entered = (live.entered, live.entered_version);
                 live.stage = Stage::InCheckout {
                     deadline_ms,
-                    claimed_at_ms: turn.now_ms,
+                    claimed_at_ms: ctx.now_ms,
                     epoch: claim_epoch,
                 };
                 self.epoch = claim_epoch;
                 self.admitted -= 1;
                 self.in_checkout += 1;
-                self.token_event(at.lane, at.token, TokenChange::Claimed, turn);
+                self.token_event(at.lane, at.token, TokenChange::Claimed, ctx);
                 let what = JournaledToken::Claimed { epoch: claim_epoch };
-                self.journal_token((at.lane, at.token), entered, what, turn.wall_ms);
+                self.journal_token((at.lane, at.token), entered, what, ctx.wall_ms);
                 if self.settings.release_on_claim {
                     let gone = Gone {
                         released: true,
                         ..Gone::new(Reason::Completed, None)
                     };
-                    self.end_and_follow(at, gone, turn);
+                    self.end_and_follow(at, gone, ctx);
                 }
             }
         }
@@ -161,11 +165,11 @@ impl Line {
         &mut self,
         at: TokenRef,
         epoch: u64,
-        turn: &mut Turn<'_>,
+        ctx: &mut ApplyCtx<'_>,
     ) -> Result<TokenRef, Refused> {
         let at = self.resolve(at);
         let claimed_at_ms = claim_of(self.live_mut(at)?, Some(epoch))?;
-        let new_ms = self.checkout_deadline_ms(turn.now_ms, claimed_at_ms);
+        let new_ms = self.checkout_deadline_ms(ctx.now_ms, claimed_at_ms);
         if let Stage::InCheckout { deadline_ms, .. } = &mut self.live_mut(at)?.stage {
             // Never earlier than was told before, also if the timeouts were lowered since.
             *deadline_ms = new_ms.max(*deadline_ms);
@@ -178,7 +182,7 @@ impl Line {
         &mut self,
         at: TokenRef,
         epoch: Option<u64>,
-        turn: &mut Turn<'_>,
+        ctx: &mut ApplyCtx<'_>,
     ) -> Result<TokenRef, Refused> {
         let at = self.resolve(at);
         if let Some(gone) = self.gone_as(at, Reason::Completed)? {
@@ -190,33 +194,37 @@ impl Line {
             };
         }
         claim_of(self.live_mut(at)?, epoch)?;
-        self.end_and_follow(at, Gone::new(Reason::Completed, None), turn);
+        self.end_and_follow(at, Gone::new(Reason::Completed, None), ctx);
         Ok(at)
     }
 
-    pub(crate) fn leave(&mut self, at: TokenRef, turn: &mut Turn<'_>) -> Result<TokenRef, Refused> {
+    pub(crate) fn leave(
+        &mut self,
+        at: TokenRef,
+        ctx: &mut ApplyCtx<'_>,
+    ) -> Result<TokenRef, Refused> {
         let at = self.resolve(at);
         if self.gone_as(at, Reason::Left)?.is_none() {
             self.live_mut(at)?;
-            self.end_and_follow(at, Gone::new(Reason::Left, None), turn);
+            self.end_and_follow(at, Gone::new(Reason::Left, None), ctx);
         }
         Ok(at)
     }
 
     /// Ends the items that are still what the proposer saw and due; returns how many.
-    pub(crate) fn recycle(&mut self, items: &[RecycleItem], turn: &mut Turn<'_>) -> u64 {
+    pub(crate) fn recycle(&mut self, items: &[RecycleItem], ctx: &mut ApplyCtx<'_>) -> u64 {
         if self.phase() == Phase::Closed {
             return 0;
         }
         let mut ended = Ended::default();
-        let most = RECYCLE_MAX.min(*turn.work_left as usize);
+        let most = RECYCLE_MAX.min(*ctx.work_left as usize);
         for item in items.iter().take(most) {
-            *turn.work_left -= 1;
+            *ctx.work_left -= 1;
             let Some(live) = self.live(item.lane, item.token) else {
                 continue;
             };
             let unmoved = (live.state(), live.clock_ms()) == (item.state, item.clock_ms);
-            if !unmoved || turn.now_ms < self.due_at_ms(live) {
+            if !unmoved || ctx.now_ms < self.due_at_ms(live) {
                 continue;
             }
             let reason = match live.stage {
@@ -224,10 +232,10 @@ impl Line {
                 Stage::Admitted { .. } => Reason::NoShow,
                 Stage::InCheckout { .. } => Reason::CheckoutExpired,
             };
-            ended.add(self.end(item.lane, item.token, reason, turn));
+            ended.add(self.end(item.lane, item.token, reason, ctx));
         }
         // Only now: a seat given meanwhile could have gone to somebody later in the list.
-        self.follow(&ended, turn);
+        self.follow(&ended, ctx);
         ended.count()
     }
 

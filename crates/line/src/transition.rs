@@ -14,7 +14,7 @@ use crate::{
 use crate::{Live, Reason, Refused, Settings, Stage, State, Timestamp, Token, TokenChange};
 
 /// What an operation works with besides the line.
-pub(crate) struct Turn<'a> {
+pub(crate) struct ApplyCtx<'a> {
     /// The service clock.
     pub(crate) now_ms: u64,
     /// The leader's wall clock, to be shown.
@@ -24,7 +24,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) events: &'a mut Vec<Event>,
 }
 
-impl Turn<'_> {
+impl ApplyCtx<'_> {
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp {
             service_ms: self.now_ms,
@@ -107,20 +107,20 @@ impl Line {
 
     /// The one place that gives seats: to at most `max` of those who wait, in their order, while
     /// there are free ones. Returns to how many.
-    pub(crate) fn admit(&mut self, max: u64, turn: &mut Turn<'_>) -> u64 {
+    pub(crate) fn admit(&mut self, max: u64, ctx: &mut ApplyCtx<'_>) -> u64 {
         let mut done = 0;
-        while done < max && self.may_admit(turn.now_ms) && self.admit_next(turn) {
+        while done < max && self.may_admit(ctx.now_ms) && self.admit_next(ctx) {
             done += 1;
         }
         done
     }
 
-    fn admit_next(&mut self, turn: &mut Turn<'_>) -> bool {
+    fn admit_next(&mut self, ctx: &mut ApplyCtx<'_>) -> bool {
         let Some(lane_id) = self.next_lane() else {
             return false;
         };
-        self.measure(turn.now_ms);
-        let deadline_ms = turn.now_ms.saturating_add(self.settings.claim_timeout_ms);
+        self.measure(ctx.now_ms);
+        let deadline_ms = ctx.now_ms.saturating_add(self.settings.claim_timeout_ms);
         let lane = &mut self.lanes[usize::from(lane_id)];
         let Some(token) = lane.waiting.first() else {
             return false;
@@ -135,15 +135,15 @@ impl Line {
         self.admitted += 1;
         self.forecast.seated();
         if let Some(told) = told {
-            let wait_ms = turn.now_ms.saturating_sub(entered.0.service_ms);
+            let wait_ms = ctx.now_ms.saturating_sub(entered.0.service_ms);
             self.forecast.judge(told, wait_ms, self.waiting());
         }
         if let (Some(rate), Some(bucket)) = (&self.settings.admission_rate, &mut self.bucket) {
-            bucket.take(rate, turn.now_ms);
+            bucket.take(rate, ctx.now_ms);
         }
-        self.token_event(lane_id, token, TokenChange::Admitted, turn);
+        self.token_event(lane_id, token, TokenChange::Admitted, ctx);
         let what = self.journaled_admission(lane_id);
-        self.journal_token((lane_id, token), entered, what, turn.wall_ms);
+        self.journal_token((lane_id, token), entered, what, ctx.wall_ms);
         true
     }
 
@@ -185,9 +185,9 @@ impl Line {
         lane_id: u8,
         token: Token,
         reason: Reason,
-        turn: &mut Turn<'_>,
+        ctx: &mut ApplyCtx<'_>,
     ) -> Option<State> {
-        self.end_as(lane_id, token, Gone::new(reason, None), turn)
+        self.end_as(lane_id, token, Gone::new(reason, None), ctx)
     }
 
     /// The one place that ends tokens, as `gone` with their epoch. Returns the state it was in;
@@ -197,9 +197,9 @@ impl Line {
         lane_id: u8,
         token: Token,
         gone: Gone,
-        turn: &mut Turn<'_>,
+        ctx: &mut ApplyCtx<'_>,
     ) -> Option<State> {
-        self.measure(turn.now_ms);
+        self.measure(ctx.now_ms);
         let live = self.take_out(lane_id, token)?;
         if live.holds_seat() {
             self.forecast.released(gone.reason, self.settings.seats);
@@ -220,28 +220,28 @@ impl Line {
             reason,
             was_waiting,
         };
-        self.token_event(lane_id, token, what, turn);
+        self.token_event(lane_id, token, what, ctx);
         let what = JournaledToken::Gone(reason);
         let entered = (live.entered, live.entered_version);
-        self.journal_token((lane_id, token), entered, what, turn.wall_ms);
+        self.journal_token((lane_id, token), entered, what, ctx.wall_ms);
         Some(live.state())
     }
 
-    pub(crate) fn end_and_follow(&mut self, at: TokenRef, gone: Gone, turn: &mut Turn<'_>) {
+    pub(crate) fn end_and_follow(&mut self, at: TokenRef, gone: Gone, ctx: &mut ApplyCtx<'_>) {
         let mut ended = Ended::default();
-        ended.add(self.end_as(at.lane, at.token, gone, turn));
-        self.follow(&ended, turn);
+        ended.add(self.end_as(at.lane, at.token, gone, ctx));
+        self.follow(&ended, ctx);
     }
 
     /// What departures set in motion: each seat that became free goes to who is next. Who left
     /// while waiting frees none and admits nobody (the hole rule). Seats that are free besides
     /// are the job's, so that the work of an entry stays in proportion to its operations.
-    pub(crate) fn follow(&mut self, ended: &Ended, turn: &mut Turn<'_>) {
-        self.admit(ended.seats, turn);
+    pub(crate) fn follow(&mut self, ended: &Ended, ctx: &mut ApplyCtx<'_>) {
+        self.admit(ended.seats, ctx);
         if cfg!(feature = "break-hole-rule") {
             // What the seed article does: every departure moves admission on by one.
             for _ in 0..ended.waiters {
-                self.admit_next(turn);
+                self.admit_next(ctx);
             }
         }
     }
@@ -256,14 +256,14 @@ impl Line {
         lane_id: u8,
         token: Token,
         what: TokenChange,
-        turn: &mut Turn<'_>,
+        ctx: &mut ApplyCtx<'_>,
     ) {
         let version = self.bump();
-        turn.events.push(Event::Token {
+        ctx.events.push(Event::Token {
             line: self.name.clone(),
             incarnation: self.incarnation,
             version,
-            at_ms: turn.wall_ms,
+            at_ms: ctx.wall_ms,
             lane: self.lanes[usize::from(lane_id)].name.clone(),
             lane_id,
             token,

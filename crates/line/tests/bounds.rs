@@ -94,7 +94,7 @@ fn the_jobs_of_one_entry_share_its_limit() {
     let incarnation = shard.line().incarnation();
     let (mut events, index) = (Vec::new(), shard.index + 1);
     let line = shop();
-    let step = Op::Step { line, incarnation };
+    let step = Op::RunBackground { line, incarnation };
     let batch = [raise_seats(200_000), step.clone(), step.clone(), step];
     for (op_no, op) in (0..).zip(&batch) {
         let stamp = Stamp {

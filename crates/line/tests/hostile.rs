@@ -165,8 +165,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (incarnation(), items)
             .prop_map(|(incarnation, tokens)| Op::Recycle { line: shop(), incarnation, tokens }),
         2 => (incarnation(), heard)
-            .prop_map(|(incarnation, tokens)| Op::Heard { line: shop(), incarnation, tokens }),
-        1 => incarnation().prop_map(|incarnation| Op::Step { line: shop(), incarnation }),
+            .prop_map(|(incarnation, tokens)| Op::Touch { line: shop(), incarnation, tokens }),
+        1 => incarnation().prop_map(|incarnation| Op::RunBackground { line: shop(), incarnation }),
         1 => settings().prop_map(|settings| Op::Create { line: shop(), settings }),
         1 => any::<bool>().prop_map(|force| Op::Delete { line: shop(), force }),
         1 => Just(Op::Stamp),

@@ -161,7 +161,7 @@ fn recycle_ends_what_is_due_and_only_as_it_was_seen() {
     shard.now_ms += 1;
     let (line, incarnation) = (shop(), shard.line().incarnation());
     let tokens = vec![(0, 3, shard.now_ms), (0, 9, 1), (7, 1, 1)];
-    let heard = Op::Heard {
+    let heard = Op::Touch {
         line,
         incarnation,
         tokens,

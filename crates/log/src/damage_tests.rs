@@ -9,7 +9,7 @@ use nowserving_replica::{EntryReader, LogState, Write};
 use raft::eraftpb::{Entry, HardState};
 use raft_engine::{Config, Engine, ReadableSize, RecoveryMode};
 
-use crate::guard::FILE_NAME;
+use crate::synced_record::FILE_NAME;
 use crate::{EngineLog, EngineOptions, LogError, LogStore};
 
 const SHARDS: u32 = 3;
@@ -292,7 +292,7 @@ fn a_flipped_bit_in_any_file_is_refused_on_opening_with_its_place() {
 }
 
 /// What the engine does by itself, and why neither of its modes is enough. Should this fail after an
-/// upgrade, the guard may have become unnecessary.
+/// upgrade, the synced record may have become unnecessary.
 #[test]
 fn the_engine_alone_drops_synced_records_or_refuses_every_kill() {
     let dir = tempfile::tempdir().unwrap();
@@ -440,7 +440,7 @@ fn a_failed_write_stops_the_log() {
     ));
     log.faults.write.store(false, Ordering::Relaxed);
     assert!(matches!(log.write(&batch(2, true)), Err(LogError::Stopped)));
-    assert!(matches!(log.cut(0, 1), Err(LogError::Stopped)));
+    assert!(matches!(log.compact(0, 1), Err(LogError::Stopped)));
     assert_eq!(log.load(0).unwrap().last_index, 1);
     drop(log);
     let log = open(dir.path()).unwrap();

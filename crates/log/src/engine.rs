@@ -9,7 +9,7 @@ use raft::eraftpb::{Entry, HardState};
 use raft_engine::{Command, Config, Engine, LogBatch, MessageExt, ReadableSize, RecoveryMode};
 
 use crate::files::{Counters, Files};
-use crate::guard::{self, Guard, GuardError};
+use crate::synced_record::{self, SyncedRecord, SyncedRecordError};
 use crate::verify::{self, VerifyError};
 use crate::{LogError, LogStats, LogStore, read_failed};
 
@@ -41,7 +41,7 @@ impl Default for EngineOptions {
 /// The log on disk: one `raft-engine` for all shards of a node.
 pub struct EngineLog {
     engine: Engine<Files>,
-    guard: Arc<Guard>,
+    record: Arc<SyncedRecord>,
     counters: Arc<Counters>,
     stopped: AtomicBool,
     #[cfg(test)]
@@ -72,27 +72,27 @@ impl EngineLog {
             move |source| LogError::Io { what, source }
         };
         std::fs::create_dir_all(dir).map_err(io("can't make"))?;
-        let log_files = guard::find(dir).map_err(io("can't list"))?;
-        let guard = Guard::open(dir, &log_files).map_err(|error| match error {
-            GuardError::Lost(what) => LogError::Lost {
+        let log_files = synced_record::find(dir).map_err(io("can't list"))?;
+        let record = SyncedRecord::open(dir, &log_files).map_err(|error| match error {
+            SyncedRecordError::Lost(what) => LogError::Lost {
                 dir: dir.display().to_string(),
                 what,
             },
-            GuardError::Io(source) => io("can't use the record in")(source),
+            SyncedRecordError::Io(source) => io("can't use the record in")(source),
         })?;
-        verify::open(&log_files, &guard).map_err(|error| match error {
+        verify::open(&log_files, &record).map_err(|error| match error {
             VerifyError::Damage(damage) => LogError::Lost {
                 dir: dir.display().to_string(),
                 what: damage.to_string(),
             },
             VerifyError::Io(source) => io("can't read the files in")(source),
         })?;
-        let guard = Arc::new(guard);
+        let record = Arc::new(record);
         let counters = Arc::<Counters>::default();
         #[cfg(test)]
         let faults = Arc::<crate::files::Faults>::default();
         let files = Files {
-            guard: guard.clone(),
+            record: record.clone(),
             counters: counters.clone(),
             #[cfg(test)]
             faults: faults.clone(),
@@ -113,7 +113,7 @@ impl EngineLog {
         }
         Ok(EngineLog {
             engine,
-            guard,
+            record,
             counters,
             stopped: AtomicBool::new(false),
             #[cfg(test)]
@@ -134,7 +134,7 @@ impl EngineLog {
             })
             .and_then(|_| {
                 let what = "can't record what is synced".into();
-                self.guard
+                self.record
                     .publish()
                     .map_err(|source| LogError::Io { what, source })
             });
@@ -174,9 +174,9 @@ impl EngineLog {
     /// Why a read failed. The engine names neither file nor offset.
     fn explain(&self, error: raft_engine::Error) -> Box<dyn std::error::Error + Send + Sync> {
         let dir = self.engine.path();
-        let damage = guard::find(Path::new(dir))
+        let damage = synced_record::find(Path::new(dir))
             .ok()
-            .and_then(|files| verify::find(&files, &self.guard));
+            .and_then(|files| verify::find(&files, &self.record));
         match damage {
             Some(damage) => LogError::Lost {
                 dir: dir.to_owned(),
@@ -191,7 +191,7 @@ impl EngineLog {
 fn config(dir: &Path, options: &EngineOptions) -> Config {
     Config {
         dir: dir.to_string_lossy().into_owned(),
-        // See `guard` for why not the strict one.
+        // See `synced_record` for why not the strict one.
         recovery_mode: RecoveryMode::TolerateTailCorruption,
         target_file_size: ReadableSize(options.file_bytes),
         purge_threshold: ReadableSize(options.purge_threshold_bytes),
@@ -205,7 +205,7 @@ fn config(dir: &Path, options: &EngineOptions) -> Config {
     }
 }
 
-/// The engine says what it met; whether that is a loss is said by the guard.
+/// The engine says what it met; whether that is a loss is said by the synced record.
 fn open_error(dir: &Path, error: raft_engine::Error) -> LogError {
     match error {
         raft_engine::Error::Io(error) if error.kind() != std::io::ErrorKind::InvalidData => {
@@ -266,8 +266,8 @@ impl LogStore for EngineLog {
             state.last_index = last;
             if first > 1 {
                 // `cut` leaves the last entry it drops, for its term.
-                state.cut_index = first;
-                state.cut_term = self.term(shard, first).map_err(|failed| LogError::Lost {
+                state.compact_index = first;
+                state.compact_term = self.term(shard, first).map_err(|failed| LogError::Lost {
                     dir: self.engine.path().into(),
                     what: failed.cause.to_string(),
                 })?;
@@ -295,7 +295,7 @@ impl LogStore for EngineLog {
         self.put(&mut batch, writes.iter().any(|write| write.must_sync))
     }
 
-    fn cut(&self, shard: u32, through: u64) -> Result<(), LogError> {
+    fn compact(&self, shard: u32, through: u64) -> Result<(), LogError> {
         let mut batch = LogBatch::default();
         batch.add_command(u64::from(shard), Command::Compact { index: through });
         self.put(&mut batch, false)
@@ -307,7 +307,7 @@ impl LogStore for EngineLog {
             source,
         };
         let regions = self.engine.purge_expired_files().map_err(purge)?;
-        self.guard.publish().map_err(|source| LogError::Io {
+        self.record.publish().map_err(|source| LogError::Io {
             what: "can't record what is synced".into(),
             source,
         })?;
@@ -320,7 +320,7 @@ impl LogStore for EngineLog {
     fn stats(&self) -> LogStats {
         LogStats {
             bytes_written: self.counters.bytes_written.load(Ordering::Relaxed)
-                + self.guard.bytes_written(),
+                + self.record.bytes_written(),
             syncs: self.counters.syncs.load(Ordering::Relaxed),
             used_bytes: self.engine.get_used_size() as u64,
         }

@@ -1,4 +1,4 @@
-//! The engine's files, with the [`Guard`] and counters in between.
+//! The engine's files, with the [`SyncedRecord`] and counters in between.
 
 use std::io::{Result, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use raft_engine::env::{DefaultFileSystem, FileSystem, Handle, Permission, WriteExt};
 
-use crate::guard::{Guard, LogFile};
+use crate::synced_record::{LogFile, SyncedRecord};
 
 type DiskHandle = <DefaultFileSystem as FileSystem>::Handle;
 type DiskWriter = <DefaultFileSystem as FileSystem>::Writer;
@@ -28,7 +28,7 @@ pub(crate) struct Faults {
 }
 
 pub(crate) struct Files {
-    pub guard: Arc<Guard>,
+    pub record: Arc<SyncedRecord>,
     pub counters: Arc<Counters>,
     #[cfg(test)]
     pub faults: Arc<Faults>,
@@ -39,7 +39,7 @@ pub(crate) struct FileHandle {
     file: Option<LogFile>,
     /// How far this process wrote.
     written: AtomicU64,
-    guard: Arc<Guard>,
+    record: Arc<SyncedRecord>,
     counters: Arc<Counters>,
     #[cfg(test)]
     faults: Arc<Faults>,
@@ -57,7 +57,7 @@ impl Files {
             disk: Arc::new(disk),
             file: LogFile::parse(path),
             written: AtomicU64::new(0),
-            guard: self.guard.clone(),
+            record: self.record.clone(),
             counters: self.counters.clone(),
             #[cfg(test)]
             faults: self.faults.clone(),
@@ -83,7 +83,7 @@ impl FileSystem for Files {
 
     fn delete<P: AsRef<Path>>(&self, path: P) -> Result<()> {
         if let Some(file) = LogFile::parse(path.as_ref()) {
-            self.guard.deleting(file)?;
+            self.record.deleting(file)?;
         }
         DefaultFileSystem.delete(path)
     }
@@ -108,7 +108,7 @@ impl FileSystem for Files {
 impl Handle for FileHandle {
     fn truncate(&self, offset: usize) -> Result<()> {
         if let Some(file) = self.file {
-            self.guard.check_truncate(file, offset as u64)?;
+            self.record.check_truncate(file, offset as u64)?;
         }
         self.disk.truncate(offset)
     }
@@ -126,7 +126,7 @@ impl Handle for FileHandle {
         self.disk.sync()?;
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         if let Some(file) = self.file {
-            self.guard.synced(file, written);
+            self.record.synced(file, written);
         }
         Ok(())
     }
@@ -163,7 +163,7 @@ impl Seek for FileWriter {
 impl WriteExt for FileWriter {
     fn truncate(&mut self, offset: usize) -> Result<()> {
         if let Some(file) = self.handle.file {
-            self.handle.guard.check_truncate(file, offset as u64)?;
+            self.handle.record.check_truncate(file, offset as u64)?;
         }
         self.disk.truncate(offset)?;
         self.offset = offset as u64;

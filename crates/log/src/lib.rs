@@ -8,8 +8,8 @@
 mod damage_tests;
 mod engine;
 mod files;
-mod guard;
 mod memory;
+mod synced_record;
 mod verify;
 
 use nowserving_replica::{EntryReader, LogState, ReadFailed, Write};
@@ -41,7 +41,7 @@ pub trait LogStore: EntryReader {
     ///
     /// # Errors
     /// As for [`LogStore::write`].
-    fn cut(&self, shard: u32, through: u64) -> Result<(), LogError>;
+    fn compact(&self, shard: u32, through: u64) -> Result<(), LogError>;
 
     /// Gives space back, if there is enough to give. To be called every few seconds. Returns the shards
     /// whose entries keep old files alive: make snapshots of those and cut their logs.

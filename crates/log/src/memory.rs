@@ -22,15 +22,15 @@ pub struct Crash {
 #[derive(Clone, Debug, Default)]
 struct ShardLog {
     hard_state: HardState,
-    cut_index: u64,
-    cut_term: u64,
+    compact_index: u64,
+    compact_term: u64,
     entries: VecDeque<Entry>,
 }
 
 #[derive(Clone, Debug)]
 enum Change {
     Write(Write),
-    Cut { shard: u32, through: u64 },
+    Compact { shard: u32, through: u64 },
 }
 
 type Shards = BTreeMap<u32, ShardLog>;
@@ -58,20 +58,20 @@ impl ShardLog {
     fn state(&self) -> LogState {
         LogState {
             hard_state: self.hard_state.clone(),
-            cut_index: self.cut_index,
-            cut_term: self.cut_term,
+            compact_index: self.compact_index,
+            compact_term: self.compact_term,
             last_index: self.last_index(),
         }
     }
 
     fn last_index(&self) -> u64 {
-        self.cut_index + self.entries.len() as u64
+        self.compact_index + self.entries.len() as u64
     }
 
     fn term(&self, index: u64) -> Option<u64> {
-        let at = index.checked_sub(self.cut_index)?;
+        let at = index.checked_sub(self.compact_index)?;
         if at == 0 {
-            Some(self.cut_term)
+            Some(self.compact_term)
         } else {
             self.entries.get(at as usize - 1).map(|entry| entry.term)
         }
@@ -79,7 +79,7 @@ impl ShardLog {
 
     fn write(&mut self, write: &Write) {
         if let Some(first) = write.entries.first() {
-            let keep = first.index.checked_sub(self.cut_index + 1);
+            let keep = first.index.checked_sub(self.compact_index + 1);
             assert!(
                 keep.is_some_and(|keep| keep <= self.entries.len() as u64),
                 "a write leaves a hole: {write:?}"
@@ -92,13 +92,13 @@ impl ShardLog {
         }
     }
 
-    fn cut(&mut self, through: u64) {
+    fn compact(&mut self, through: u64) {
         let through = through.min(self.last_index());
-        while self.cut_index < through {
+        while self.compact_index < through {
             let Some(entry) = self.entries.pop_front() else {
                 return;
             };
-            (self.cut_index, self.cut_term) = (entry.index, entry.term);
+            (self.compact_index, self.compact_term) = (entry.index, entry.term);
         }
     }
 }
@@ -106,7 +106,7 @@ impl ShardLog {
 fn apply(shards: &mut Shards, change: &Change) {
     match change {
         Change::Write(write) => shards.entry(write.shard).or_default().write(write),
-        Change::Cut { shard, through } => shards.entry(*shard).or_default().cut(*through),
+        Change::Compact { shard, through } => shards.entry(*shard).or_default().compact(*through),
     }
 }
 
@@ -152,7 +152,7 @@ fn change_bytes(change: &Change) -> u64 {
                     .as_ref()
                     .map_or(0, |state| u64::from(state.compute_size()))
         }
-        Change::Cut { .. } => 8,
+        Change::Compact { .. } => 8,
     }
 }
 
@@ -228,11 +228,11 @@ impl EntryReader for MemoryLog {
         let disk = self.disk();
         let empty = ShardLog::default();
         let log = disk.seen.get(&shard).unwrap_or(&empty);
-        if low <= log.cut_index || high > log.last_index() + 1 || low >= high {
+        if low <= log.compact_index || high > log.last_index() + 1 || low >= high {
             return Err(read_failed(shard, low, high, "no such entries"));
         }
         let mut bytes = 0;
-        let range = (low - log.cut_index - 1) as usize..(high - log.cut_index - 1) as usize;
+        let range = (low - log.compact_index - 1) as usize..(high - log.compact_index - 1) as usize;
         let fits = |entry: &&Entry| {
             bytes += u64::from(entry.compute_size());
             bytes <= max_bytes || entry.index == low
@@ -263,8 +263,8 @@ impl LogStore for MemoryLog {
         Ok(())
     }
 
-    fn cut(&self, shard: u32, through: u64) -> Result<(), LogError> {
-        self.disk().put(vec![Change::Cut { shard, through }])
+    fn compact(&self, shard: u32, through: u64) -> Result<(), LogError> {
+        self.disk().put(vec![Change::Compact { shard, through }])
     }
 
     fn purge(&self) -> Result<Vec<u32>, LogError> {

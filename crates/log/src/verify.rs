@@ -22,7 +22,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::guard::{Found, Guard, LogFile};
+use crate::synced_record::{Found, LogFile, SyncedRecord};
 
 const MAGIC: &[u8] = b"RAFT-LOG-FILE-HEADER-9986AB3E47F320B394C8E84916EB0ED5";
 const VERSION: u64 = 2;
@@ -76,9 +76,9 @@ impl From<io::Error> for VerifyError {
 /// Checks all files, before the engine is opened. A torn write at the end of the newest file of a
 /// queue, which was never acknowledged, is cut off: the engine itself overlooks one with a readable
 /// record after it.
-pub(crate) fn open(files: &[Found], guard: &Guard) -> Result<(), VerifyError> {
+pub(crate) fn open(files: &[Found], record: &SyncedRecord) -> Result<(), VerifyError> {
     for found in files {
-        let end = check(found, files, guard)?;
+        let end = check(found, files, record)?;
         if let Some(end) = end {
             let file = OpenOptions::new().write(true).open(&found.path)?;
             file.set_len(end as u64)?;
@@ -89,10 +89,10 @@ pub(crate) fn open(files: &[Found], guard: &Guard) -> Result<(), VerifyError> {
 }
 
 /// Looks for damage in what was synced, while the engine is running: to say where a read failed.
-pub(crate) fn find(files: &[Found], guard: &Guard) -> Option<Damage> {
+pub(crate) fn find(files: &[Found], record: &SyncedRecord) -> Option<Damage> {
     files
         .iter()
-        .find_map(|found| match check(found, files, guard) {
+        .find_map(|found| match check(found, files, record) {
             Err(VerifyError::Damage(damage)) => Some(damage),
             // Perhaps purged meanwhile.
             Ok(_) | Err(VerifyError::Io(_)) => None,
@@ -100,11 +100,15 @@ pub(crate) fn find(files: &[Found], guard: &Guard) -> Option<Damage> {
 }
 
 /// Checks one file. Returns where it has to be cut, if it ends in a torn write.
-fn check(found: &Found, files: &[Found], guard: &Guard) -> Result<Option<usize>, VerifyError> {
+fn check(
+    found: &Found,
+    files: &[Found],
+    record: &SyncedRecord,
+) -> Result<Option<usize>, VerifyError> {
     let LogFile { queue, seq } = found.file;
     let newer = |other: &Found| other.file.queue == queue && other.file.seq > seq;
     // Asked before the file is read: the engine may sync more meanwhile, which was not read whole.
-    let synced = guard.synced_len(found.file);
+    let synced = record.synced_len(found.file);
     let bytes = fs::read(&found.path)?;
     // All of an older file was synced before the next one was begun.
     let synced = if files.iter().any(newer) {

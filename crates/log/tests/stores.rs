@@ -39,8 +39,8 @@ fn state(term: u64, vote: u64, commit: u64, cut: (u64, u64), last_index: u64) ->
     };
     LogState {
         hard_state,
-        cut_index: cut.0,
-        cut_term: cut.1,
+        compact_index: cut.0,
+        compact_term: cut.1,
         last_index,
     }
 }
@@ -57,7 +57,7 @@ fn an_unwritten_shard_is_empty() {
         assert_eq!(log.load(7).unwrap(), LogState::default());
         assert!(log.entries(7, 1, 2, 1_000).is_err());
         assert!(log.term(7, 1).is_err());
-        log.cut(7, 3).unwrap();
+        log.compact(7, 3).unwrap();
         assert_eq!(log.load(7).unwrap(), LogState::default());
     });
 }
@@ -122,7 +122,7 @@ fn later_entries_replace_earlier_ones() {
 }
 
 #[test]
-fn a_cut_keeps_the_last_term() {
+fn compaction_keeps_the_last_term() {
     both(|log| {
         let entries = vec![
             entry(1, 1, 10),
@@ -132,7 +132,7 @@ fn a_cut_keeps_the_last_term() {
         ];
         log.write(&[write(0, entries, Some((3, 1, 4)))]).unwrap();
         for (through, cut) in [(0, (0, 0)), (2, (2, 2)), (1, (2, 2)), (4, (4, 3))] {
-            log.cut(0, through).unwrap();
+            log.compact(0, through).unwrap();
             assert_eq!(
                 log.load(0).unwrap(),
                 state(3, 1, 4, cut, 4),
@@ -227,7 +227,7 @@ fn space_is_given_back_and_idle_shards_are_named() {
         log.write(&writes).unwrap();
         if index % 50 == 0 {
             for shard in 0..2 {
-                log.cut(shard, index - 10).unwrap();
+                log.compact(shard, index - 10).unwrap();
             }
             named.extend(log.purge().unwrap());
         }
@@ -292,7 +292,7 @@ fn reading_goes_on_during_purges() {
                 log.write(&[write(0, vec![random_entry(index)], Some((1, 1, index)))])
                     .unwrap();
                 if index % 5 == 0 {
-                    log.cut(0, index).unwrap();
+                    log.compact(0, index).unwrap();
                     log.purge().unwrap();
                 }
             }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use nowserving_protocol::frame::Verdict;
 
-use crate::clock::Micros;
+use nowserving_shard::clock::Micros;
 
 /// A refusal is repeated to its sender, and shown to operators, for this long after the last refused
 /// frame.

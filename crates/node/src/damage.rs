@@ -1,8 +1,8 @@
 //! What an operator can do about a damaged data directory, said together with the damage.
 
 use nowserving_log::LogError;
-use nowserving_protocol::snapshot::SnapshotError;
 use nowserving_replica::NewError;
+use nowserving_shard::snapshot::SnapshotError;
 
 use crate::checked_file::Damaged;
 use crate::identity::IdentityError;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::clock::Micros;
+use nowserving_shard::clock::Micros;
 
 /// A loop that has not come round for longer hangs. It turns some fifty times a second; a slow disk
 /// or a machine with too much to do must not look like the end of it.

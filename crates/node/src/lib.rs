@@ -46,11 +46,11 @@ use crate::nats::stall::Stall;
 use crate::nats::stats::Stats;
 use crate::nats::{connect, mapping, neighbours, probe};
 use crate::request::{Answer, Inbound};
-use crate::shards::outbox::OutEvent;
 use crate::shards::persist::Persister;
 use crate::shards::{
     Control, FRAMES_MAX, Inputs, Listen, Outputs, PeerFrame, REQUESTS_MAX, Shards,
 };
+use nowserving_shard::published::OutEvent;
 
 /// Turns' events that wait to be published at most.
 const EVENT_TURNS_MAX: usize = 4_096;

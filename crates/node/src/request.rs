@@ -9,7 +9,7 @@ use nowserving_protocol::codec::Format;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::user::{Consistency, InfoReply};
 
-use crate::clock::Micros;
+use nowserving_shard::clock::Micros;
 
 /// Where an answer goes, and in which form.
 #[derive(Debug)]

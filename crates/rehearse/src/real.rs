@@ -67,7 +67,7 @@ impl Real {
         // A node proposes the next step in its next turn, which is well within a millisecond. The
         // number of steps is bounded by the work that there is.
         while self.lines.jobs(now_ms).next().is_some() {
-            let step = Op::Step {
+            let step = Op::RunBackground {
                 line: self.name.clone(),
                 incarnation: self.incarnation,
             };

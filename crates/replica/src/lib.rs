@@ -14,21 +14,21 @@
 //! have their place: [`Payload::ConfChange`], [`SnapshotMeta`].
 
 mod errors;
-mod guard;
+mod message_check;
 mod reads;
+mod ready;
 mod replica;
 mod setup;
-mod silence;
 mod store;
 mod terms;
-mod turn;
 mod types;
 mod view;
+mod vote_hold;
 
 pub use errors::{NewError, ProposeError, ReadError, ReadFailed, StepRefused, TransferError};
 pub use replica::Replica;
 pub use store::EntryReader;
 pub use types::{
-    Committed, Config, LogState, MAX_COMMAND_BYTES, Micros, Payload, ReadGrant, ReadId, Restored,
-    Role, RoleChange, SnapshotMeta, Turn, Write,
+    Committed, Config, LogState, MAX_COMMAND_BYTES, Micros, Payload, ReadGrant, ReadId, Ready,
+    Restored, Role, RoleChange, SnapshotMeta, Write,
 };

@@ -6,9 +6,9 @@ use raft::eraftpb::{Message, MessageType};
 use raft::{RawNode, StateRole};
 
 use crate::reads::Reads;
-use crate::silence::Silence;
+use crate::ready::Held;
 use crate::store::Store;
-use crate::turn::Held;
+use crate::vote_hold::VoteHold;
 use crate::{
     MAX_COMMAND_BYTES, Micros, ProposeError, ReadError, ReadId, RoleChange, StepRefused,
     TransferError,
@@ -23,7 +23,7 @@ const MAX_UNAPPLIED_TO_LEAD: u64 = 1024;
 /// A turn of the owner: [`step`](Replica::step), [`propose`](Replica::propose),
 /// [`read_index`](Replica::read_index), [`on_persisted`](Replica::on_persisted),
 /// [`tick`](Replica::tick) as things come, then one [`ready`](Replica::ready), whose outcome has to
-/// be carried out as [`Turn`] says. `now` is read from the clock once a turn or oftener; it never
+/// be carried out as [`Ready`] says. `now` is read from the clock once a turn or oftener; it never
 /// falls.
 ///
 /// Panics are raft's way to say that its state contradicts itself. They must end the process.
@@ -31,7 +31,7 @@ pub struct Replica {
     pub(crate) shard: u32,
     pub(crate) raw: RawNode<Store>,
     pub(crate) reads: Reads,
-    pub(crate) silence: Silence,
+    pub(crate) vote_hold: VoteHold,
     pub(crate) held: VecDeque<Held>,
     /// A write replaced entries of earlier ones that were not on disk yet: none of those may be
     /// reported to raft before this one is. See [`Replica::on_persisted`].
@@ -47,7 +47,7 @@ impl Replica {
     /// One tick of raft's timers. Ticks follow the clock, but after a stall the owner reports few of
     /// the missed ones, or the node floods itself with elections.
     pub fn tick(&mut self, now: Micros) {
-        self.silence.clock(now);
+        self.vote_hold.clock(now);
         let raft = &self.raw.raft;
         let campaigns = raft.election_elapsed + 1 >= raft.randomized_election_timeout();
         if raft.state != StateRole::Leader && campaigns && !self.may_campaign(now) {
@@ -59,7 +59,7 @@ impl Replica {
     /// Tries to be elected at once, instead of waiting for the timeout: for tests and simulations.
     /// Returns false if it must not.
     pub fn campaign(&mut self, now: Micros) -> bool {
-        self.silence.clock(now);
+        self.vote_hold.clock(now);
         self.raw.raft.state != StateRole::Leader
             && self.may_campaign(now)
             && self.raw.campaign().is_ok()
@@ -67,7 +67,9 @@ impl Replica {
 
     /// Neither can be told apart from a vote for oneself, so the rule is that for votes.
     fn may_campaign(&self, now: Micros) -> bool {
-        !self.silence.just_started(now) && !self.silence.leader_alive(now) && !self.is_far_behind()
+        !self.vote_hold.just_started(now)
+            && !self.vote_hold.leader_alive(now)
+            && !self.is_far_behind()
     }
 
     pub(crate) fn is_far_behind(&self) -> bool {
@@ -81,14 +83,14 @@ impl Replica {
     /// [`StepRefused`]: the message was not taken, and the state is as before. See
     /// [`StepRefused::is_expected`].
     pub fn step(&mut self, message: Message, now: Micros) -> Result<(), StepRefused> {
-        self.silence.clock(now);
+        self.vote_hold.clock(now);
         self.check(&message, now)?;
         let (kind, from, term) = (message.get_msg_type(), message.from, message.term);
         // Raft's errors here say that it ignored the message, which is its right.
         let _ = self.raw.step(message);
         let led = self.raw.raft.term == term && self.raw.raft.leader_id == from;
         if led && matches!(kind, MessageType::MsgAppend | MessageType::MsgHeartbeat) {
-            self.silence.heard(now);
+            self.vote_hold.heard(now);
         }
         Ok(())
     }
@@ -122,12 +124,12 @@ impl Replica {
 
     /// Asks the quorum whether this node still leads; also what renews the lease. All calls of one
     /// turn share one round, as each costs a heartbeat to every peer. Lost ones are repeated by the
-    /// next heartbeat. A round ends up in [`Turn::reads`] or [`Turn::reads_failed`].
+    /// next heartbeat. A round ends up in [`Ready::reads`] or [`Ready::reads_failed`].
     ///
     /// # Errors
     /// [`ReadError`]: no round was begun.
     pub fn read_index(&mut self, now: Micros) -> Result<ReadId, ReadError> {
-        self.silence.clock(now);
+        self.vote_hold.clock(now);
         if self.raw.raft.state != StateRole::Leader {
             return Err(ReadError::NotLeader {
                 leader: self.leader(),
@@ -155,7 +157,7 @@ impl Replica {
 
     /// Offers leadership to a voter: it is told to campaign once it has the whole log. Proposals are
     /// refused as busy meanwhile. The lease ends now, and there is none any more in this term, whether
-    /// the transfer succeeds or not: the target's votes override the voters' silence, and a late
+    /// the transfer succeeds or not: the target's votes override the voters' hold, and a late
     /// message could elect it at any time. If nothing came of it after one election timeout this node
     /// goes on leading (and takes proposals), but every read needs a round of `read_index`.
     ///

@@ -7,9 +7,9 @@ use std::time::Duration;
 use raft::RawNode;
 
 use crate::reads::Reads;
-use crate::silence::Silence;
 use crate::store::Store;
 use crate::types::micros;
+use crate::vote_hold::VoteHold;
 use crate::{Config, EntryReader, Micros, NewError, Replica, Restored, Role, RoleChange};
 
 /// Entries sent to a peer in one message, in bytes (a single larger one is sent alone).
@@ -54,10 +54,10 @@ impl Replica {
                 snapshot: snapshot.index,
             });
         }
-        if snapshot.index < log.cut_index {
+        if snapshot.index < log.compact_index {
             return Err(NewError::SnapshotBehindLog {
                 shard,
-                cut: log.cut_index,
+                cut: log.compact_index,
                 snapshot: snapshot.index,
             });
         }
@@ -93,7 +93,7 @@ impl Replica {
             shard,
             raw,
             reads: Reads::new(micros(config.lease)),
-            silence: Silence::new(timeout_us, now, fresh),
+            vote_hold: VoteHold::new(timeout_us, now, fresh),
             held: VecDeque::new(),
             barrier: 0,
             handed_out: snapshot.index,

@@ -49,7 +49,7 @@ pub(crate) struct Store {
     shard: u32,
     reader: Arc<dyn EntryReader>,
     initial: RaftState,
-    cut_index: u64,
+    compact_index: u64,
     last_index: u64,
     terms: Terms,
     /// The last entries of the log, without gaps; everything not persisted yet is in here.
@@ -77,14 +77,14 @@ impl Store {
         let terms = Terms::load(
             reader.as_ref(),
             shard,
-            (log.cut_index, log.cut_term),
+            (log.compact_index, log.compact_term),
             log.last_index,
         )?;
         Ok(Store {
             shard,
             reader,
             initial: RaftState::new(hard_state, conf_state),
-            cut_index: log.cut_index,
+            compact_index: log.compact_index,
             last_index: log.last_index,
             terms,
             tail: VecDeque::new(),
@@ -99,8 +99,8 @@ impl Store {
         self.last_index
     }
 
-    pub fn cut_index(&self) -> u64 {
-        self.cut_index
+    pub fn compact_index(&self) -> u64 {
+        self.compact_index
     }
 
     /// The term at `index`, if the log reaches there and was not cut past it.
@@ -145,9 +145,9 @@ impl Store {
     }
 
     /// Forgets everything through `index`, but for its term.
-    pub fn cut(&mut self, index: u64) {
-        self.cut_index = index;
-        self.terms.cut(index);
+    pub fn compact(&mut self, index: u64) {
+        self.compact_index = index;
+        self.terms.compact(index);
         while self.tail.front().is_some_and(|entry| entry.index <= index) {
             self.drop_first();
         }
@@ -212,7 +212,7 @@ impl Storage for Store {
         max_size: impl Into<Option<u64>>,
         context: GetEntriesContext,
     ) -> raft::Result<Vec<Entry>> {
-        if low <= self.cut_index {
+        if low <= self.compact_index {
             return Err(StorageError::Compacted.into());
         }
         if high > self.last_index + 1 {
@@ -281,7 +281,7 @@ impl Storage for Store {
     }
 
     fn first_index(&self) -> raft::Result<u64> {
-        Ok(self.cut_index + 1)
+        Ok(self.compact_index + 1)
     }
 
     fn last_index(&self) -> raft::Result<u64> {

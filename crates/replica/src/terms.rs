@@ -14,10 +14,10 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// The terms of an empty log that was cut through `cut_index`.
-    pub fn new(cut_index: u64, cut_term: u64) -> Terms {
+    /// The terms of an empty log that was cut through `compact_index`.
+    pub fn new(compact_index: u64, compact_term: u64) -> Terms {
         Terms {
-            runs: VecDeque::from([(cut_index, cut_term)]),
+            runs: VecDeque::from([(compact_index, compact_term)]),
         }
     }
 
@@ -25,11 +25,11 @@ impl Terms {
     pub fn load(
         reader: &dyn EntryReader,
         shard: u32,
-        (cut_index, cut_term): (u64, u64),
+        (compact_index, compact_term): (u64, u64),
         last_index: u64,
     ) -> Result<Terms, ReadFailed> {
-        let mut terms = Terms::new(cut_index, cut_term);
-        let mut start = cut_index + 1;
+        let mut terms = Terms::new(compact_index, compact_term);
+        let mut start = compact_index + 1;
         while start <= last_index {
             let term = reader.term(shard, start)?;
             terms.append(start, term);
@@ -68,7 +68,7 @@ impl Terms {
     }
 
     /// Forgets what is before `index`, but keeps the term at `index`.
-    pub fn cut(&mut self, index: u64) {
+    pub fn compact(&mut self, index: u64) {
         while self.runs.get(1).is_some_and(|&(first, _)| first <= index) {
             self.runs.pop_front();
         }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn truncate_and_cut() {
+    fn truncate_and_compact() {
         let mut terms = Terms::new(0, 0);
         for (index, term) in [(1, 1), (2, 1), (3, 2), (4, 2), (3, 4), (4, 4), (5, 7)] {
             terms.append(index, term);
@@ -128,10 +128,10 @@ mod tests {
             [1, 2, 3, 4, 5].map(|index| terms.get(index)),
             [1, 1, 4, 4, 7].map(Some)
         );
-        terms.cut(4);
+        terms.compact(4);
         assert_eq!(terms.get(3), None);
         assert_eq!([4, 5].map(|index| terms.get(index)), [4, 7].map(Some));
-        terms.cut(5);
+        terms.compact(5);
         assert_eq!((terms.get(4), terms.get(5)), (None, Some(7)));
         terms.append(6, 7);
         assert_eq!((terms.get(6), terms.runs.len()), (Some(7), 1));

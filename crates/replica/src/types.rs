@@ -51,10 +51,10 @@ pub struct LogState {
     /// Term, vote and commit index as last written.
     pub hard_state: HardState,
     /// Everything through this index was cut; the first entry is the one after it. 0: nothing was cut.
-    pub cut_index: u64,
-    /// The term of the entry at `cut_index`; 0 if nothing was cut.
-    pub cut_term: u64,
-    /// The last entry; equal to `cut_index` if there is none.
+    pub compact_index: u64,
+    /// The term of the entry at `compact_index`; 0 if nothing was cut.
+    pub compact_term: u64,
+    /// The last entry; equal to `compact_index` if there is none.
     pub last_index: u64,
 }
 
@@ -173,7 +173,7 @@ impl From<Entry> for Committed {
 
 /// What a turn of [`crate::Replica::ready`] has to be done.
 #[derive(Clone, Debug, Default)]
-pub struct Turn {
+pub struct Ready {
     /// To be sent now.
     pub send: Vec<Message>,
     /// To be written; then call [`crate::Replica::on_persisted`] with its number.

@@ -43,7 +43,7 @@ impl Replica {
         self.shard
     }
 
-    /// The role now; [`Turn::role`] tells of changes.
+    /// The role now; [`Ready::role`] tells of changes.
     pub fn role(&self) -> Role {
         match self.raw.raft.state {
             StateRole::Leader => Role::Leader,
@@ -75,7 +75,7 @@ impl Replica {
     /// The term of an entry of the log: for the header of a snapshot. `None` if it was cut or does not
     /// exist.
     pub fn term_at(&self, index: u64) -> Option<u64> {
-        let in_log = (self.raw.store().cut_index()..=self.last_index()).contains(&index);
+        let in_log = (self.raw.store().compact_index()..=self.last_index()).contains(&index);
         in_log
             .then(|| self.raw.raft.raft_log.term(index).ok())
             .flatten()
@@ -88,7 +88,7 @@ impl Replica {
 
     /// How many entries the log holds: for metrics.
     pub fn log_entries(&self) -> u64 {
-        self.last_index() - self.raw.store().cut_index()
+        self.last_index() - self.raw.store().compact_index()
     }
 
     /// Entries kept in memory, in bytes: for metrics.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nowserving_e2e::{Cluster, HOUR_MS, eventually, number};
 use nowserving_line::{Change, Op, SettingsPatch, Stamp};
-use nowserving_protocol::snapshot;
+use nowserving_shard::snapshot;
 use serde_json::json;
 
 use crate::crash::insist;

@@ -196,6 +196,6 @@ impl Shard {
     fn next_step(&self) -> Option<Op> {
         let (line, incarnation) = self.lines.jobs(self.now_ms).next()?;
         let line = line.clone();
-        Some(Op::Step { line, incarnation })
+        Some(Op::RunBackground { line, incarnation })
     }
 }

@@ -242,7 +242,7 @@ impl Command {
                     )
                 });
                 let tokens = tokens.collect();
-                Op::Heard {
+                Op::Touch {
                     line,
                     incarnation,
                     tokens,
@@ -284,7 +284,7 @@ impl Command {
                 line,
                 force: *force,
             },
-            Command::Step => Op::Step { line, incarnation },
+            Command::Step => Op::RunBackground { line, incarnation },
             Command::Clock { .. } => Op::Stamp,
             Command::Restart => return None,
         })

@@ -61,8 +61,8 @@ impl Naive {
         let line = self.lines.get_mut(name);
         let current = line.as_ref().map(|l| l.incarnation);
         if let Op::Recycle { incarnation, .. }
-        | Op::Heard { incarnation, .. }
-        | Op::Step { incarnation, .. } = op
+        | Op::Touch { incarnation, .. }
+        | Op::RunBackground { incarnation, .. } = op
             && current != Some(*incarnation)
         {
             return Ok(Answer::Nothing);
@@ -141,7 +141,7 @@ fn on_line(
             lane, token, to, ..
         } => line.move_token((lane, *token), to, kept, entry),
         Op::Recycle { tokens, .. } => Ok(line.recycle(tokens, entry)),
-        Op::Heard { tokens, .. } => {
+        Op::Touch { tokens, .. } => {
             for (lane, token, heard_ms) in tokens {
                 let id = line.resolve((*lane, *token), kept);
                 if let Some(tok) = line.tokens.get_mut(&id) {
@@ -150,7 +150,7 @@ fn on_line(
             }
             Ok(Answer::Nothing)
         }
-        Op::Step { .. } => {
+        Op::RunBackground { .. } => {
             line.work(entry);
             Ok(Answer::Nothing)
         }

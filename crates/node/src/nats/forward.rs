@@ -16,10 +16,11 @@ use tokio::sync::Semaphore;
 
 use super::parse::with_key;
 use super::respond::Responder;
-use crate::clock::{Micros, monotonic_us};
+use crate::clock::monotonic_us;
 use crate::identity::random_u64;
 use crate::request::{Plain, ReplyTo};
 use crate::shards::outbox::{outcome_unknown, overloaded, unavailable};
+use nowserving_shard::clock::Micros;
 
 /// Requests under way to leaders at most; more are refused as overloaded.
 const UNDER_WAY_MAX: usize = 4_096;

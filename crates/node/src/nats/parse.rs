@@ -14,8 +14,9 @@ use nowserving_protocol::user::{self, Key};
 
 use super::forward::is_repeatable;
 use super::parse_admin::{admin_ask, cluster_question};
-use crate::clock::{Micros, monotonic_us};
+use crate::clock::monotonic_us;
 use crate::request::{Ask, Inbound, Plain, Question, ReplyTo, Request};
+use nowserving_shard::clock::Micros;
 
 /// Longest deadline that a request may ask for.
 pub const TIMEOUT_MAX_MS: u64 = 60_000;

@@ -120,7 +120,7 @@ pub struct Origin {
 impl Origin {
     fn facts(&self, batch: &PeerBatch) -> NodeFacts {
         NodeFacts {
-            hears_users: batch.hears_users,
+            client_reachable: batch.client_reachable,
             metrics_addr: self.metrics_addr.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             shards: self.shards,
@@ -356,7 +356,7 @@ fn check(
     let state_hashes = frame.state_hashes.clone();
     let messages = raft_messages(frame).map_err(|error| NotOurs::Dropped(error.to_string()))?;
     let taken = Taken {
-        hears_users: facts.hears_users,
+        client_reachable: facts.client_reachable,
         metrics_addr: facts.metrics_addr,
         version: facts.version,
         messages,

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::forward::Forwarder;
 use super::stats::Stats;
 use crate::request::{Answer, Outcome, ReplyTo};
-use crate::shards::outbox::OutEvent;
+use nowserving_shard::published::OutEvent;
 
 /// Sends answers and events.
 #[derive(Debug, Clone)]

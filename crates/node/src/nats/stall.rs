@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::clock::Micros;
+use nowserving_shard::clock::Micros;
 
 /// Without a tick for this long, the process has stood still. Others listen in our place no sooner.
 const STALL_US: Micros = 500_000;

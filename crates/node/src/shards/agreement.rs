@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_protocol::frame::StateHash;
-use nowserving_protocol::snapshot::HASH_FORMAT;
+use nowserving_shard::snapshot::HASH_FORMAT;
 
 use super::Shards;
 

@@ -3,16 +3,16 @@
 use anyhow::Context as _;
 use nowserving_line::{Line, Lines, Op, Reply, Stamp, Status, Timestamp};
 use nowserving_protocol::admin::{JournalReply, LineReply};
-use nowserving_protocol::command::{self, Batch};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::frame::StateHash;
-use nowserving_protocol::snapshot;
 use nowserving_protocol::user::{Consistency, Home, InfoReply};
 use nowserving_replica::{Committed, Payload};
+use nowserving_shard::command::{self, Batch};
+use nowserving_shard::snapshot;
 
 use super::group::{Shard, Turn, Waiter};
-use super::reign::Reign;
 use crate::request::{Ask, Outcome, Request};
+use nowserving_shard::leader_state::LeaderState;
 
 /// How often, on the service clock, a part of the state is hashed (see `agreement`).
 const STATE_HASH_MS: u64 = 1_000;
@@ -27,7 +27,7 @@ impl Shard {
         for entry in entries {
             let ours = self.take_proposed(entry.index, entry.term, turn);
             match &entry.payload {
-                Payload::Empty => self.begin_reign(&entry, turn),
+                Payload::Empty => self.begin_leading(&entry, turn),
                 Payload::Command(data) => {
                     let batch = command::decode(data).with_context(|| {
                         format!("shard {}: entry {} is not readable", self.id, entry.index)
@@ -69,13 +69,13 @@ impl Shard {
     }
 
     /// The first entry of a term is empty: with it everything of earlier terms is applied.
-    fn begin_reign(&mut self, entry: &Committed, turn: &mut Turn<'_>) {
+    fn begin_leading(&mut self, entry: &Committed, turn: &mut Turn<'_>) {
         if self.leads() && self.replica.term() == entry.term {
             tracing::info!(shard = self.id, term = entry.term, "leading");
-            self.reign = Some(Reign::begin(
+            self.leader_state = Some(LeaderState::begin(
                 entry.term,
                 &self.lines,
-                turn.hearing,
+                turn.reachability,
                 turn.now,
                 turn.wall_ms,
             ));
@@ -89,7 +89,7 @@ impl Shard {
         waiters: Vec<Option<Waiter>>,
         turn: &mut Turn<'_>,
     ) {
-        self.cut_floor = self.cut_floor.max(batch.cut_floor);
+        self.compact_floor = self.compact_floor.max(batch.compact_floor);
         let mut now = self.now(turn);
         now.service_ms = now.service_ms.max(batch.now_ms);
         let second = batch.now_ms / STATE_HASH_MS;
@@ -102,8 +102,10 @@ impl Shard {
             .is_some_and(|hash| hash.shard == self.id);
         let hash_due = !hashed && second > self.lines.now_ms() / STATE_HASH_MS;
         // Only the leader of the entry's own term executes effects.
-        let mut reign = self.reign.take();
-        let mut leading = reign.as_mut().filter(|reign| reign.term == entry.term);
+        let mut leader_state = self.leader_state.take();
+        let mut leading = leader_state
+            .as_mut()
+            .filter(|leader_state| leader_state.term == entry.term);
         let mut waiters = waiters.into_iter();
         let home = self.home();
         let mut events = Vec::new();
@@ -114,16 +116,16 @@ impl Shard {
                 now_ms: batch.now_ms,
                 wall_ms: batch.wall_ms,
             };
-            if let (Some(reign), Some(name)) = (&mut leading, op.line()) {
-                reign.before(name, &self.lines);
+            if let (Some(leader_state), Some(name)) = (&mut leading, op.line()) {
+                leader_state.before(name, &self.lines);
             }
             let result = self.lines.apply(stamp, op, &mut events);
             let events = std::mem::take(&mut events);
-            if let (Some(reign), Ok(reply)) = (&mut leading, &result) {
-                reign.after(op, reply, events, &self.lines, &mut turn.out.events);
+            if let (Some(leader_state), Ok(reply)) = (&mut leading, &result) {
+                leader_state.after(op, reply, events, &self.lines, &mut turn.out.events);
             }
             match op {
-                Op::Recycle { .. } | Op::Heard { .. } | Op::Step { .. } | Op::Stamp => {
+                Op::Recycle { .. } | Op::Touch { .. } | Op::RunBackground { .. } | Op::Stamp => {
                     let in_flight = self.in_flight(op);
                     *in_flight = in_flight.saturating_sub(1);
                 }
@@ -136,7 +138,7 @@ impl Shard {
                 turn.out.answer(waiter.reply, waiter.deadline, result);
             }
         }
-        self.reign = reign;
+        self.leader_state = leader_state;
         if hash_due {
             turn.out.state_hashes.push(StateHash {
                 shard: self.id,
@@ -149,7 +151,7 @@ impl Shard {
 
     /// Answers the reads that a quorum has confirmed and whose index is applied.
     pub fn answer_confirmed(&mut self, turn: &mut Turn<'_>) {
-        if self.reads.is_empty() || self.reign.is_none() {
+        if self.reads.is_empty() || self.leader_state.is_none() {
             return;
         }
         for request in self.reads.ready(self.replica.applied()) {
@@ -160,16 +162,18 @@ impl Shard {
     /// Answers a read as the leader, and marks its token as heard from.
     pub(super) fn answer_leading(&mut self, request: Request, turn: &mut Turn<'_>) {
         let now = self.now(turn);
-        let Some(reign) = &mut self.reign else {
+        let Some(leader_state) = &mut self.leader_state else {
             let error = ApiError::not_leader(self.replica.leader());
             return turn.out.refuse(request.reply, request.deadline, error);
         };
-        let now_ms = reign.now_ms(turn.hearing).max(self.lines.now_ms());
+        let now_ms = leader_state
+            .now_ms(turn.reachability)
+            .max(self.lines.now_ms());
         if let Ask::Status { at, .. } = &request.ask
             && let Some(line) = self.lines.get(&request.line)
             && line.incarnation() == at.incarnation
         {
-            reign.heard(line, *at, now_ms);
+            leader_state.heard(line, *at, now_ms);
         }
         self.answer_read(request, now, turn);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::clock::Micros;
+use nowserving_shard::clock::Micros;
 
 /// A peer not heard from for longer is taken for dead.
 pub const ALIVE_MAX: Duration = Duration::from_millis(1_500);
@@ -11,7 +11,7 @@ pub const ALIVE_MAX: Duration = Duration::from_millis(1_500);
 /// died are not offered anything.
 pub const PRESENT_MAX: Duration = Duration::from_millis(250);
 /// A leader whose users cannot reach it for longer hands its shards over.
-pub const DEAF_MAX: Duration = Duration::from_millis(1_000);
+pub const UNREACHABLE_MAX: Duration = Duration::from_millis(1_000);
 /// After a hand-over of a shard it is left alone for this long, so that two nodes which see
 /// things differently don't pass it to and fro.
 const TRANSFER_PAUSE_US: Micros = 5_000_000;
@@ -26,7 +26,7 @@ pub struct Peer {
     /// Since when it has been answering without a break.
     pub up_since: Micros,
     /// Its users can reach it.
-    pub hears_users: bool,
+    pub client_reachable: bool,
     /// Where it serves metrics.
     pub metrics_addr: String,
     /// Its build.
@@ -92,7 +92,7 @@ impl Balance {
         shard: u32,
         now: Micros,
         leading_since: Micros,
-        deaf_for: Duration,
+        unreachable_for: Duration,
         peers: &BTreeMap<u64, Peer>,
         caught_up: &[u64],
     ) -> Option<u64> {
@@ -103,11 +103,11 @@ impl Balance {
             caught_up.contains(id)
                 && peers.get(id).is_some_and(|peer| {
                     // The node whose death made us leader seems alive for a while yet.
-                    peer.alive(now) && peer.heard_at > leading_since && peer.hears_users
+                    peer.alive(now) && peer.heard_at > leading_since && peer.client_reachable
                 })
         };
         let home = self.home(shard);
-        let target = if deaf_for > DEAF_MAX {
+        let target = if unreachable_for > UNREACHABLE_MAX {
             self.nodes.iter().copied().find(fit)
         } else if home != self.me && fit(&home) {
             let settled = peers.get(&home).is_some_and(|peer| {
@@ -129,11 +129,11 @@ mod tests {
     const NOW: Micros = 100_000_000;
     const SINCE: Micros = NOW - 500_000;
 
-    fn peers(hears_users: bool) -> BTreeMap<u64, Peer> {
+    fn peers(client_reachable: bool) -> BTreeMap<u64, Peer> {
         let peer = Peer {
             heard_at: NOW,
             up_since: NOW - 10_000_000,
-            hears_users,
+            client_reachable,
             ..Peer::default()
         };
         BTreeMap::from([(2, peer.clone()), (3, peer)])

@@ -8,10 +8,10 @@ use nowserving_protocol::admin::{Journal, JournalEntryReply, JournalReply};
 use nowserving_protocol::user::{Consistency, StatusReply};
 use proptest::prelude::*;
 
-use super::outbox::OutEvent;
+use super::test_rig::name;
 use super::test_rig::{Rig, WALL_MS, enter};
-use super::test_world::name;
 use crate::request::{Ask, Outcome};
+use nowserving_shard::published::OutEvent;
 
 const CLAIM_MS: u64 = 120_000;
 const HOUR_MS: u64 = 3_600_000;

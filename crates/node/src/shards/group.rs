@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use nowserving_line::{LineName, Lines, Op, Timestamp};
-use nowserving_protocol::command::{self, Batch};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_replica::{ProposeError, Replica, Role};
+use nowserving_shard::command::{self, Batch};
 
 use super::agreement::Agreement;
 use super::outbox::{Outbox, outcome_unknown, overloaded, unavailable};
 use super::reads::Reads;
-use super::reign::Reign;
-use crate::clock::{Hearing, Micros, monotonic_us};
+use crate::clock::monotonic_us;
 use crate::request::{Ask, ReplyTo, Request};
+use nowserving_shard::clock::{ClientReachability, Micros};
+use nowserving_shard::leader_state::LeaderState;
 
 /// Operations folded into one log entry at most.
 const BATCH_OPS_MAX: usize = 1_024;
@@ -45,7 +46,7 @@ pub struct Turn<'a> {
     /// The wall clock, for display.
     pub wall_ms: u64,
     /// What the node heard.
-    pub hearing: &'a Hearing,
+    pub reachability: &'a ClientReachability,
     /// Where output goes.
     pub out: &'a mut Outbox,
 }
@@ -59,7 +60,7 @@ pub struct Shard {
     /// Its state, as applied.
     pub lines: Lines,
     /// Set while this node leads and has applied everything of earlier terms.
-    pub reign: Option<Reign>,
+    pub leader_state: Option<LeaderState>,
     /// Something may have to go out: ask for a `ready`.
     pub dirty: bool,
     /// Index of the newest snapshot on disk.
@@ -67,7 +68,7 @@ pub struct Shard {
     /// A snapshot is being written.
     pub snapshotting: bool,
     /// Every voter has the log through here, as the newest leader to say so saw it.
-    pub cut_floor: u64,
+    pub compact_floor: u64,
     /// Whether the nodes have the same state.
     pub(super) agreement: Agreement,
     /// When the lease was last asked for.
@@ -80,7 +81,7 @@ pub struct Shard {
     pub(super) snapshot_not_before: Micros,
     /// Operations of the leader's own that are queued or in the log, not applied; but steps.
     pub(super) own_in_flight: usize,
-    /// [`Op::Step`]s that are. Counted apart: a paced line has one under way most of the time, and
+    /// [`Op::RunBackground`]s that are. Counted apart: a paced line has one under way most of the time, and
     /// the recycler must get its turn all the same.
     pub(super) steps_in_flight: usize,
     /// No further steps before this.
@@ -101,11 +102,11 @@ impl Shard {
             id,
             replica,
             lines,
-            reign: None,
+            leader_state: None,
             dirty: true,
             snapshot_index,
             snapshotting: false,
-            cut_floor: 0,
+            compact_floor: 0,
             agreement: Agreement::default(),
             lease_asked_at: 0,
             offered: None,
@@ -130,7 +131,7 @@ impl Shard {
     /// clock anew: the turn's own reading may be as old as the turn is long.
     #[must_use]
     pub fn in_lease(&self) -> bool {
-        self.reign.is_some()
+        self.leader_state.is_some()
             && self
                 .replica
                 .lease_until()
@@ -140,8 +141,9 @@ impl Shard {
     /// The time of an answer given now. Only a leader's service clock runs: on another node it is
     /// what the log has said last.
     pub(super) fn now(&self, turn: &Turn<'_>) -> Timestamp {
-        let reign = self.reign.as_ref();
-        let clock_ms = reign.map(|reign| reign.shown_ms(turn.now, turn.hearing));
+        let leader_state = self.leader_state.as_ref();
+        let clock_ms =
+            leader_state.map(|leader_state| leader_state.shown_ms(turn.now, turn.reachability));
         Timestamp {
             service_ms: clock_ms.unwrap_or(0).max(self.lines.now_ms()),
             wall_ms: turn.wall_ms,
@@ -219,7 +221,10 @@ impl Shard {
         let Op::Enter { key, lane, .. } = op else {
             return None;
         };
-        let clock_ms = self.reign.as_ref().map(|reign| reign.now_ms(turn.hearing));
+        let clock_ms = self
+            .leader_state
+            .as_ref()
+            .map(|leader_state| leader_state.now_ms(turn.reachability));
         let now_ms = clock_ms.unwrap_or(0).max(self.lines.now_ms());
         line.would_refuse_enter(key.as_deref(), lane.as_ref(), now_ms)
             .map(ApiError::from)
@@ -235,7 +240,7 @@ impl Shard {
     /// Where an operation of the leader's own is counted.
     pub(super) fn in_flight(&mut self, op: &Op) -> &mut usize {
         match op {
-            Op::Step { .. } => &mut self.steps_in_flight,
+            Op::RunBackground { .. } => &mut self.steps_in_flight,
             _ => &mut self.own_in_flight,
         }
     }
@@ -251,10 +256,12 @@ impl Shard {
     /// Folds what is queued into log entries.
     pub fn propose(&mut self, turn: &mut Turn<'_>) {
         while !self.queue.is_empty() {
-            let Some(reign) = &mut self.reign else {
+            let Some(leader_state) = &mut self.leader_state else {
                 return; // An earlier term's entries are still being applied; or we lead no more.
             };
-            let now_ms = reign.now_ms(turn.hearing).max(self.lines.now_ms());
+            let now_ms = leader_state
+                .now_ms(turn.reachability)
+                .max(self.lines.now_ms());
             let mut bytes = 0;
             let mut count = 0;
             for queued in self.queue.iter().take(BATCH_OPS_MAX) {
@@ -272,13 +279,13 @@ impl Shard {
             let batch = Batch {
                 now_ms,
                 wall_ms: turn.wall_ms,
-                cut_floor: self.replica.matched_by_all(),
+                compact_floor: self.replica.matched_by_all(),
                 ops,
             };
             match self.replica.propose(command::encode(&batch)) {
                 Ok((term, index)) => {
                     metrics::counter!("nowserving_proposals_total").increment(1);
-                    reign.stamped(now_ms);
+                    leader_state.stamped(now_ms);
                     self.dirty = true;
                     self.proposed.insert((index, term), waiters);
                 }
@@ -296,10 +303,10 @@ impl Shard {
         }
     }
 
-    /// Looks whether this node's reign is over.
-    pub fn check_reign(&mut self, turn: &mut Turn<'_>) {
-        let over = match &self.reign {
-            Some(reign) => !self.leads() || self.replica.term() != reign.term,
+    /// Looks whether this node's leadership is over.
+    pub fn check_leading(&mut self, turn: &mut Turn<'_>) {
+        let over = match &self.leader_state {
+            Some(leader_state) => !self.leads() || self.replica.term() != leader_state.term,
             None => !self.leads() && (!self.queue.is_empty() || !self.reads.is_empty()),
         };
         if over {
@@ -313,14 +320,14 @@ impl Shard {
             tracing::warn!(shard = self.id, "leading no more: out of touch");
             self.replica.step_down();
             self.dirty = true;
-            self.check_reign(turn);
+            self.check_leading(turn);
         }
     }
 
     /// This node leads no more: what is not in the log is refused, what is keeps waiting for its
     /// outcome.
     fn abdicate(&mut self, turn: &mut Turn<'_>) {
-        self.reign = None;
+        self.leader_state = None;
         self.own_in_flight = 0;
         self.steps_in_flight = 0;
         let error = ApiError::not_leader(self.replica.leader());

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use nowserving_line::{Op, Settings, TokenRef};
 use nowserving_log::{Crash, LogStore as _};
 use nowserving_protocol::error::Code;
-use nowserving_protocol::snapshot;
 use nowserving_protocol::user::Consistency;
+use nowserving_shard::snapshot;
 use raft::eraftpb::MessageType;
 
+use super::test_rig::name;
 use super::test_rig::{Rig, enter, message};
-use super::test_world::name;
 use crate::checked_file::write_atomically;
 use crate::request::{Ask, Outcome};
 
@@ -320,7 +320,7 @@ fn snapshot_and_the_rest_of_the_log_make_the_same_state_as_the_whole_log() {
     replay(Arc::clone(&log), dir.path());
     write_atomically(dir.path(), "shard-0.snap", &bytes).unwrap();
     replay(Arc::clone(&log), dir.path());
-    log.cut(0, index).unwrap();
+    log.compact(0, index).unwrap();
     assert!(replay(log, dir.path()) > index);
 }
 

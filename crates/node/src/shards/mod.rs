@@ -5,15 +5,12 @@
 pub mod agreement;
 pub mod apply;
 pub mod balance;
-pub mod boards;
 mod gauges;
 pub mod group;
 mod listing;
 pub mod outbox;
 pub mod persist;
 pub mod reads;
-pub mod recycle;
-pub mod reign;
 pub mod restore;
 pub mod snapshots;
 mod standing;
@@ -31,8 +28,6 @@ mod rules_tests;
 mod standing_tests;
 #[cfg(test)]
 mod test_rig;
-#[cfg(test)]
-mod test_world;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,14 +40,16 @@ use raft::eraftpb::Message;
 
 use self::balance::{Balance, Peer};
 use self::group::Shard;
-use self::outbox::{OutEvent, OutMessage, Outbox};
+use self::outbox::{OutMessage, Outbox};
 use self::persist::Persister;
-use crate::clock::{Hearing, Micros, monotonic_us, wall_ms};
+use crate::clock::{monotonic_us, wall_ms};
 use crate::config::Config;
 use crate::contact::{Contact, Standing, Word};
 use crate::health::Health;
 use crate::request::{Answer, Inbound};
 use crate::throttle::Throttle;
+use nowserving_shard::clock::{ClientReachability, Micros};
+use nowserving_shard::published::OutEvent;
 
 /// Requests that wait for the loop at most.
 pub const REQUESTS_MAX: usize = 8_192;
@@ -74,7 +71,7 @@ pub struct PeerFrame {
 #[derive(Debug)]
 pub struct Taken {
     /// The sender's users can reach it.
-    pub hears_users: bool,
+    pub client_reachable: bool,
     /// Where it serves metrics.
     pub metrics_addr: String,
     /// Its build.
@@ -89,7 +86,7 @@ pub struct Taken {
 #[derive(Debug)]
 pub struct PeerBatch {
     /// This node's users can reach it.
-    pub hears_users: bool,
+    pub client_reachable: bool,
     /// A quorum has accepted this start of this node.
     pub in_touch: bool,
     /// What this node says of the peer's starts.
@@ -161,7 +158,7 @@ pub struct Outputs {
 pub struct Shards {
     config: Config,
     shards: Vec<Shard>,
-    hearing: Hearing,
+    reachability: ClientReachability,
     contact: Contact,
     /// The machine's clock at the beginning of the turn, for display.
     wall_ms: u64,
@@ -209,7 +206,7 @@ impl Shards {
             balance: Balance::new(config.id, config.nodes.clone(), settle),
             contact,
             shards,
-            hearing: Hearing::new(now),
+            reachability: ClientReachability::new(now),
             wall_ms: wall_ms(),
             peers: BTreeMap::new(),
             last_sent: BTreeMap::new(),

@@ -3,40 +3,14 @@
 use std::collections::BTreeMap;
 
 use nowserving_protocol::error::{ApiError, Code};
-use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};
 use nowserving_protocol::frame::StateHash;
 use nowserving_replica::Write;
+use nowserving_shard::clock::Micros;
+use nowserving_shard::published::OutEvent;
 use protobuf::Message as _;
 use raft::eraftpb::Message;
 
-use crate::clock::Micros;
 use crate::request::{Answer, Outcome, ReplyTo};
-
-/// An event for subscribers, not yet encoded.
-#[derive(Debug)]
-pub enum OutEvent {
-    /// A board.
-    Board(Box<BoardEvent>),
-    /// What happened to a token.
-    Token(TokenEvent),
-    /// What happened to a line.
-    Line(LineEvent),
-}
-
-impl OutEvent {
-    /// The same for an event that a new leader publishes again, and no other event has it.
-    pub fn id(&self) -> String {
-        let (line, incarnation, kind, version) = match self {
-            OutEvent::Board(it) => {
-                let board = &it.board;
-                (&board.line, board.incarnation, "board", board.version)
-            }
-            OutEvent::Token(it) => (&it.line, it.incarnation, "token", it.version),
-            OutEvent::Line(it) => (&it.line, it.incarnation, "line", it.version),
-        };
-        format!("{line}/{incarnation}/{kind}/{version}")
-    }
-}
 
 /// A Raft message, encoded.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ pub enum Job {
     /// Make these durable, then say so.
     Write(Vec<Write>),
     /// Entries of a shard through this index are not needed any more.
-    Cut {
+    Compact {
         /// The shard.
         shard: u32,
         /// The last entry to go.
@@ -89,7 +89,7 @@ fn run(log: &dyn LogStore, inbox: &Receiver<Job>, outbox: &Sender<Written>) {
     while let Ok(first) = inbox.recv() {
         let mut writes = Vec::new();
         let mut jobs = 0;
-        let mut cuts = Vec::new();
+        let mut compactions = Vec::new();
         // Whatever queued up during the last sync goes out with one more.
         for job in std::iter::once(first).chain(inbox.try_iter()) {
             match job {
@@ -97,7 +97,7 @@ fn run(log: &dyn LogStore, inbox: &Receiver<Job>, outbox: &Sender<Written>) {
                     jobs += 1;
                     writes.extend(more);
                 }
-                Job::Cut { shard, through } => cuts.push((shard, through)),
+                Job::Compact { shard, through } => compactions.push((shard, through)),
             }
         }
         if !writes.is_empty() {
@@ -113,8 +113,8 @@ fn run(log: &dyn LogStore, inbox: &Receiver<Job>, outbox: &Sender<Written>) {
                 return;
             }
         }
-        for (shard, through) in cuts {
-            or_die(log.cut(shard, through));
+        for (shard, through) in compactions {
+            or_die(log.compact(shard, through));
         }
     }
 }

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 
 use nowserving_replica::ReadId;
 
-use crate::clock::Micros;
 use crate::request::Request;
+use nowserving_shard::clock::Micros;
 
 /// Waiting reads of a shard at most; more are refused as overloaded.
 const WAITING_MAX: usize = 8_192;

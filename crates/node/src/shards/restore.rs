@@ -13,8 +13,8 @@ use raft::eraftpb::ConfState;
 use super::TICKS_PER_HEARTBEAT;
 use super::group::Shard;
 use super::snapshots;
-use crate::clock::Micros;
 use crate::config::Config;
+use nowserving_shard::clock::Micros;
 
 /// A lease is shorter than the election timeout by this factor: room for clocks that differ.
 const LEASE_PERCENT: u64 = 80;

@@ -11,7 +11,7 @@ use nowserving_protocol::error::Code;
 use nowserving_protocol::user::Consistency;
 
 use super::test_rig::Rig;
-use super::test_world::{lane, lanes, name};
+use super::test_rig::{lane, lanes, name};
 use crate::request::{Ask, Outcome};
 
 /// A line of which a seat is to be had each 100 ms of the service clock.

@@ -19,9 +19,9 @@ use anyhow::Context as _;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use nowserving_line::{Lines, Stamp};
 use nowserving_log::LogStore;
-use nowserving_protocol::command;
-use nowserving_protocol::snapshot::{self, Header};
 use nowserving_replica::{Committed, Payload};
+use nowserving_shard::command;
+use nowserving_shard::snapshot::{self, Header};
 
 use super::persist::EndWithMe;
 use crate::checked_file::write_atomically;

@@ -2,8 +2,8 @@
 use tempfile::TempDir;
 
 use super::*;
+use crate::shards::test_rig::name;
 use crate::shards::test_rig::{Rig, config, enter};
-use crate::shards::test_world::name;
 use nowserving_line::{Op, Settings};
 
 fn maker(rig: &Rig, dir: &TempDir) -> Maker {
@@ -40,7 +40,7 @@ fn the_state_made_from_disk_is_the_one_in_memory() {
         entered(&mut rig, keys);
         let index = rig.shard.replica.applied();
         maker.make(0, index).unwrap();
-        rig.log.cut(0, index).unwrap();
+        rig.log.compact(0, index).unwrap();
         let (header, lines) = read(dir.path(), "test", 0).unwrap().unwrap();
         assert_eq!(header.index, index);
         assert_eq!(Some(header.term), rig.shard.replica.term_at(index));
@@ -57,7 +57,7 @@ fn a_log_with_a_gap_makes_none() {
     entered(&mut rig, 0..10);
     let dir = tempfile::tempdir().unwrap();
     let index = rig.shard.replica.applied();
-    rig.log.cut(0, index).unwrap();
+    rig.log.compact(0, index).unwrap();
     assert!(maker(&rig, &dir).make(0, index).is_err());
     assert!(read(dir.path(), "test", 0).unwrap().is_none());
 }

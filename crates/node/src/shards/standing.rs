@@ -2,10 +2,10 @@
 //! no Raft message, does not tick, leads nothing, and listens to nobody.
 
 use super::Shards;
-use super::balance::DEAF_MAX;
+use super::balance::UNREACHABLE_MAX;
 use super::group::Turn;
-use crate::clock::Micros;
 use crate::contact::{Standing, Word};
+use nowserving_shard::clock::Micros;
 
 /// Coming in touch takes some milliseconds once the peers are there; said earlier than this after the
 /// start, that it has not happened yet would only be noise.
@@ -30,7 +30,7 @@ impl Shards {
             shard.step_down(&mut Turn {
                 now,
                 wall_ms: self.wall_ms,
-                hearing: &self.hearing,
+                reachability: &self.reachability,
                 out: &mut self.out,
             });
         }
@@ -73,8 +73,8 @@ impl Shards {
         if self.stopping_since.is_some() {
             problems.push("the node is stopping".to_owned());
         }
-        let deaf_for = self.hearing.deaf_for(now);
-        if deaf_for > DEAF_MAX {
+        let unreachable_for = self.reachability.unreachable_for(now);
+        if unreachable_for > UNREACHABLE_MAX {
             problems.push("requests do not reach this node: is NATS there?".to_owned());
         }
         match self.contact.standing(now) {

@@ -82,7 +82,7 @@ impl Node {
                 verdicts: vec![verdict],
             },
             taken: Ok(Taken {
-                hears_users: true,
+                client_reachable: true,
                 metrics_addr: String::new(),
                 version: String::new(),
                 messages: messages.into_iter().map(|it| (0, it)).collect(),
@@ -94,7 +94,7 @@ impl Node {
     }
 
     fn reigns(&self) -> bool {
-        self.shards.shards[0].reign.is_some()
+        self.shards.shards[0].leader_state.is_some()
     }
 
     /// Peer 2 votes for node 1 and acknowledges, until it leads.

@@ -5,7 +5,7 @@
 use nowserving_line::Op;
 
 use super::group::{Shard, Turn};
-use crate::clock::{Hearing, Micros};
+use nowserving_shard::clock::{ClientReachability, Micros};
 
 /// Entries for this are at least so far apart in a shard, so that neither a fast rate nor a long
 /// job takes all of the log. A rate whose `burst` lasts shorter than this loses what it cannot
@@ -18,16 +18,18 @@ impl Shard {
     /// Proposes the next step of every line that has one now, unless those before are still under
     /// way.
     pub(super) fn step_lines(&mut self, turn: &mut Turn<'_>) {
-        let Some(reign) = &self.reign else {
+        let Some(leader_state) = &self.leader_state else {
             return;
         };
         if self.steps_in_flight > 0 || turn.now < self.step_not_before {
             return;
         }
-        let now_ms = reign.now_ms(turn.hearing).max(self.lines.now_ms());
+        let now_ms = leader_state
+            .now_ms(turn.reachability)
+            .max(self.lines.now_ms());
         let due = self.lines.jobs(now_ms).take(STEPS_MAX);
         let steps: Vec<Op> = due
-            .map(|(line, incarnation)| Op::Step {
+            .map(|(line, incarnation)| Op::RunBackground {
                 line: line.clone(),
                 incarnation,
             })
@@ -43,17 +45,17 @@ impl Shard {
 
     /// When [`Shard::step_lines`] will have something to do, if that can be told: the loop must not
     /// sleep longer.
-    pub(super) fn next_step_at(&self, hearing: &Hearing) -> Option<Micros> {
-        let reign = self.reign.as_ref()?;
+    pub(super) fn next_step_at(&self, reachability: &ClientReachability) -> Option<Micros> {
+        let leader_state = self.leader_state.as_ref()?;
         // Applying them is a turn in itself, after which this is asked again.
         if self.steps_in_flight > 0 {
             return None;
         }
-        let now_ms = reign.now_ms(hearing).max(self.lines.now_ms());
+        let now_ms = leader_state.now_ms(reachability).max(self.lines.now_ms());
         if self.lines.jobs(now_ms).next().is_some() {
             return Some(self.step_not_before);
         }
-        let due = reign.when(self.lines.next_wake_ms()?, hearing)?;
+        let due = leader_state.when(self.lines.next_wake_ms()?, reachability)?;
         Some(due.max(self.step_not_before))
     }
 }

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nowserving_line::Op;
+use nowserving_line::{LaneName, LaneSettings, LineName, Op};
 use nowserving_log::{LogStore as _, MemoryLog};
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::error::{ApiError, Code};
@@ -15,10 +15,10 @@ use raft::eraftpb::{Entry, Message, MessageType};
 use super::group::{Shard, Turn};
 use super::outbox::Outbox;
 use super::restore;
-use crate::clock::{Hearing, Micros, monotonic_us};
+use crate::clock::monotonic_us;
 use crate::config::Config;
 use crate::request::{Answer, Ask, Outcome, ReplyTo, Request};
-use crate::shards::test_world::name;
+use nowserving_shard::clock::{ClientReachability, Micros};
 
 /// So long that what the clock of the machine does meanwhile does not matter.
 const HEARTBEAT_MS: u64 = 10_000;
@@ -35,7 +35,7 @@ pub struct Rig {
     pub now: Micros,
     /// Goes on as the tests say, whatever the others do.
     pub wall_ms: u64,
-    hearing: Hearing,
+    reachability: ClientReachability,
 }
 
 pub fn config(nodes: &[u64], data_dir: PathBuf) -> Config {
@@ -77,15 +77,15 @@ impl Rig {
         let now = monotonic_us();
         let store: Arc<dyn nowserving_log::LogStore> = log.clone();
         let shard = restore::shard(0, &config(nodes, dir.clone()), &dir, &store, now).unwrap();
-        let mut hearing = Hearing::new(now);
-        hearing.echo(now);
+        let mut reachability = ClientReachability::new(now);
+        reachability.echo(now);
         Rig {
             shard,
             log,
             out: Outbox::default(),
             now,
             wall_ms: WALL_MS,
-            hearing,
+            reachability,
         }
     }
 
@@ -93,7 +93,7 @@ impl Rig {
         let mut turn = Turn {
             now: self.now,
             wall_ms: self.wall_ms,
-            hearing: &self.hearing,
+            reachability: &self.reachability,
             out: &mut self.out,
         };
         run(&mut self.shard, &mut turn)
@@ -103,8 +103,8 @@ impl Rig {
     pub fn pass_ms(&mut self, ms: u64) {
         for _ in 0..ms {
             self.now += 1_000;
-            self.hearing.echo(self.now);
-            self.hearing.advance(self.now);
+            self.reachability.echo(self.now);
+            self.reachability.advance(self.now);
         }
     }
 
@@ -112,13 +112,13 @@ impl Rig {
     pub fn deaf_ms(&mut self, ms: u64) {
         for _ in 0..ms {
             self.now += 1_000;
-            self.hearing.advance(self.now);
+            self.reachability.advance(self.now);
         }
     }
 
     /// In how many microseconds the loop would look for something to step.
     pub fn next_step_us(&self) -> Option<Micros> {
-        let at = self.shard.next_step_at(&self.hearing)?;
+        let at = self.shard.next_step_at(&self.reachability)?;
         Some(at.saturating_sub(self.now))
     }
 
@@ -137,7 +137,7 @@ impl Rig {
                 self.with(|shard, turn| shard.persisted(write.number, turn));
             }
         }
-        self.with(|shard, turn| shard.check_reign(turn));
+        self.with(|shard, turn| shard.check_leading(turn));
     }
 
     pub fn step(&mut self, message: Message) {
@@ -158,10 +158,10 @@ impl Rig {
             }
             if self.shard.replica.role() == Role::Leader {
                 self.acknowledge();
-                assert!(self.shard.reign.is_some());
+                assert!(self.shard.leader_state.is_some());
                 // A loop counts as it goes.
-                self.hearing.skip(self.now);
-                self.hearing.echo(self.now);
+                self.reachability.skip(self.now);
+                self.reachability.echo(self.now);
                 return;
             }
         }
@@ -267,4 +267,18 @@ pub fn enter(key: &str) -> Op {
         key: Some(key.as_bytes().into()),
         lane: None,
     }
+}
+
+pub fn name(text: &str) -> LineName {
+    LineName::try_from(text).unwrap()
+}
+
+pub fn lane(text: &str) -> LaneName {
+    LaneName::try_from(text).unwrap()
+}
+
+/// Lanes without any privilege.
+pub fn lanes(names: &[&str]) -> Vec<LaneSettings> {
+    let names = names.iter();
+    names.map(|name| LaneSettings::new(lane(name))).collect()
 }

@@ -11,8 +11,9 @@ use super::outbox::{OutMessage, Outbox, unavailable};
 use super::persist::{Job, WRITES_IN_FLIGHT_MAX, Written};
 use super::snapshots::Done;
 use super::{Control, Listen, PeerBatch, PeerFrame, REQUESTS_MAX, Shards, listing};
-use crate::clock::{Micros, monotonic_us, wall_ms};
+use crate::clock::{monotonic_us, wall_ms};
 use crate::request::{Inbound, Outcome, Question, ReplyTo};
+use nowserving_shard::clock::Micros;
 
 /// Inputs of one kind taken in one turn at most, so that no kind starves another.
 const DRAIN_MAX: usize = 4_096;
@@ -49,7 +50,7 @@ impl Shards {
         let mut turn = Turn {
             now,
             wall_ms: self.wall_ms,
-            hearing: &self.hearing,
+            reachability: &self.reachability,
             out: &mut self.out,
         };
         for shard in &mut self.shards {
@@ -96,7 +97,7 @@ impl Shards {
     /// leader.
     fn next_step(&self) -> Micros {
         let shards = self.shards.iter().filter(|_| self.stopping_since.is_none());
-        let steps = shards.filter_map(|shard| shard.next_step_at(&self.hearing));
+        let steps = shards.filter_map(|shard| shard.next_step_at(&self.reachability));
         steps.min().unwrap_or(Micros::MAX)
     }
 
@@ -109,9 +110,9 @@ impl Shards {
         let crowded = self.inputs.requests.is_full();
         let drained = self.drain(now)?;
         if crowded {
-            self.hearing.skip(now);
+            self.reachability.skip(now);
         } else {
-            self.hearing.advance(now);
+            self.reachability.advance(now);
         }
         if !self.contact.is_in_touch() {
             self.step_down(now);
@@ -128,7 +129,7 @@ impl Shards {
             let mut turn = Turn {
                 now,
                 wall_ms: self.wall_ms,
-                hearing: &self.hearing,
+                reachability: &self.reachability,
                 out: &mut self.out,
             };
             if !stopping {
@@ -139,7 +140,7 @@ impl Shards {
             if may_write && shard.dirty {
                 shard.ready(&mut turn)?;
             }
-            shard.check_reign(&mut turn);
+            shard.check_leading(&mut turn);
             // A turn in which all shards replay their logs is long.
             self.outputs.health.turned(monotonic_us());
         }
@@ -176,7 +177,7 @@ impl Shards {
         }
         while let Ok(control) = self.inputs.control.try_recv() {
             match control {
-                Control::Echo(sent_at) => self.hearing.echo(sent_at),
+                Control::Echo(sent_at) => self.reachability.echo(sent_at),
                 Control::Mapping(mapping) => self.mapping = Some(mapping),
                 Control::Stop => {
                     self.stopping_since.get_or_insert(now);
@@ -207,7 +208,7 @@ impl Shards {
                 let mut turn = Turn {
                     now,
                     wall_ms: self.wall_ms,
-                    hearing: &self.hearing,
+                    reachability: &self.reachability,
                     out: &mut self.out,
                 };
                 if let Some(shard) = self.shards.get_mut(request.shard as usize) {
@@ -237,7 +238,7 @@ impl Shards {
         };
         let peer = self.peers.entry(from).or_default();
         peer.heard(now);
-        peer.hears_users = taken.hears_users;
+        peer.client_reachable = taken.client_reachable;
         if peer.start != word.start {
             peer.start = word.start;
             for shard in &mut self.shards {
@@ -283,7 +284,7 @@ impl Shards {
             let mut turn = Turn {
                 now,
                 wall_ms: self.wall_ms,
-                hearing: &self.hearing,
+                reachability: &self.reachability,
                 out: &mut self.out,
             };
             shard.persisted(number, &mut turn);
@@ -360,7 +361,7 @@ impl Shards {
             return;
         };
         let batch_of = |messages, state_hashes| PeerBatch {
-            hears_users: self.hears_users(now),
+            client_reachable: self.client_reachable(now),
             in_touch: self.contact.is_in_touch(),
             verdicts: self.contact.verdicts(peer, now),
             messages,
@@ -415,7 +416,7 @@ impl Shard {
 
     fn follow(
         &mut self,
-        ready: nowserving_replica::Turn,
+        ready: nowserving_replica::Ready,
         turn: &mut Turn<'_>,
     ) -> anyhow::Result<()> {
         if let Some(change) = ready.role {

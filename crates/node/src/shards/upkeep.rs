@@ -5,11 +5,11 @@ use nowserving_protocol::admin::{ClusterStatus, Mapping, NodeStatus, ShardStatus
 use nowserving_protocol::subject::Subjects;
 
 use super::group::{Shard, Turn};
-use super::outbox::OutEvent;
 use super::{Listen, Shards, snapshots};
-use crate::clock::Micros;
-use crate::shards::balance::{DEAF_MAX, Peer};
+use crate::shards::balance::{Peer, UNREACHABLE_MAX};
 use crate::shards::persist::{Job, Persister};
+use nowserving_shard::clock::Micros;
+use nowserving_shard::published::OutEvent;
 
 /// How often deadlines, boards and leases are looked at.
 const UPKEEP_INTERVAL_US: Micros = 20_000;
@@ -36,7 +36,7 @@ impl Shards {
             let mut turn = Turn {
                 now,
                 wall_ms: self.wall_ms,
-                hearing: &self.hearing,
+                reachability: &self.reachability,
                 out: &mut self.out,
             };
             shard.expire(&mut turn);
@@ -60,10 +60,10 @@ impl Shards {
 
     /// Whether requests reach this node, for all it knows, and will go on doing so: peers hand
     /// shards over only to such a node.
-    pub(super) fn hears_users(&self, now: Micros) -> bool {
+    pub(super) fn client_reachable(&self, now: Micros) -> bool {
         self.stopping_since.is_none()
             && self.contact.is_in_touch()
-            && self.hearing.deaf_for(now) <= DEAF_MAX
+            && self.reachability.unreachable_for(now) <= UNREACHABLE_MAX
     }
 
     /// Tells the NATS side on which shards' subjects to listen: a leader in its lease; and if
@@ -98,7 +98,7 @@ impl Shards {
     }
 
     fn hand_over(&mut self, now: Micros) {
-        let deaf_for = self.hearing.deaf_for(now);
+        let unreachable_for = self.reachability.unreachable_for(now);
         let election_us = self.config.election_ms * 1_000;
         let stopping = self.stopping_since.is_some();
         // Not one that stops too: it would only pass the shard on.
@@ -106,7 +106,11 @@ impl Shards {
         let mut present = fit.clone();
         present.retain(|id| self.peers.get(id).is_some_and(|peer| peer.present(now)));
         for shard in &mut self.shards {
-            let Some(since) = shard.reign.as_ref().map(|reign| reign.began_at) else {
+            let Some(since) = shard
+                .leader_state
+                .as_ref()
+                .map(|leader_state| leader_state.began_at)
+            else {
                 continue;
             };
             let target = if stopping {
@@ -122,14 +126,20 @@ impl Shards {
                     .copied()
                     .filter(|id| shard.replica.lag(*id).is_some_and(|lag| lag <= LAG_MAX))
                     .collect();
-                self.balance
-                    .hand_over(shard.id, now, since, deaf_for, &self.peers, &caught_up)
+                self.balance.hand_over(
+                    shard.id,
+                    now,
+                    since,
+                    unreachable_for,
+                    &self.peers,
+                    &caught_up,
+                )
             };
             let Some(target) = target else { continue };
             shard.stamp_before_leaving(&mut Turn {
                 now,
                 wall_ms: self.wall_ms,
-                hearing: &self.hearing,
+                reachability: &self.reachability,
                 out: &mut self.out,
             });
             match shard.replica.transfer_leader(target) {
@@ -145,7 +155,7 @@ impl Shards {
 
     /// Peers that could lead: alive, within reach of users, and not about to stop.
     fn fit_peers(&self, now: Micros) -> Vec<u64> {
-        let fit = |peer: &Peer| peer.alive(now) && peer.hears_users;
+        let fit = |peer: &Peer| peer.alive(now) && peer.client_reachable;
         let peers = self.peers.iter().filter(|(_, peer)| fit(peer));
         peers.map(|(id, _)| *id).collect()
     }
@@ -211,12 +221,12 @@ impl Shards {
                 continue;
             };
             // With a member away a newer snapshot would not let go of anything.
-            shard.pins_files = shard.cut_floor > shard.snapshot_index;
+            shard.pins_files = shard.compact_floor > shard.snapshot_index;
             // The followers learn from an entry how far all have come.
-            if shard.reign.is_some() && shard.own_in_flight == 0 {
+            if shard.leader_state.is_some() && shard.own_in_flight == 0 {
                 shard.queue_own(Op::Stamp);
             }
-            Self::cut(&self.persister, shard);
+            Self::compact(&self.persister, shard);
         }
     }
 
@@ -229,18 +239,18 @@ impl Shards {
         match index {
             Some(index) => {
                 shard.snapshot_index = index;
-                Self::cut(&self.persister, shard);
+                Self::compact(&self.persister, shard);
             }
             None => shard.snapshot_not_before = now + SNAPSHOT_RETRY_US,
         }
     }
 
     /// The log up to the snapshot on disk can go, as far as no peer needs it.
-    fn cut(persister: &Persister, shard: &mut Shard) {
-        let through = shard.snapshot_index.min(shard.cut_floor);
-        let job = Job::Cut {
+    fn compact(persister: &Persister, shard: &mut Shard) {
+        let through = shard.snapshot_index.min(shard.compact_floor);
+        let job = Job::Compact {
             shard: shard.id,
-            through: shard.replica.cut(through),
+            through: shard.replica.compact(through),
         };
         // Full: the next snapshot cuts further.
         let _ = persister.jobs.try_send(job);
@@ -301,7 +311,7 @@ impl Shards {
 impl Shard {
     /// Renews the lease once a heartbeat interval.
     fn keep_lease(&mut self, now: Micros, interval_us: Micros) {
-        if self.reign.is_some() && now >= self.lease_asked_at + interval_us {
+        if self.leader_state.is_some() && now >= self.lease_asked_at + interval_us {
             self.lease_asked_at = now;
             // Without a quorum or before the term's first commit there is no lease to be had.
             if self.replica.read_index(now).is_ok() {
@@ -319,10 +329,11 @@ impl Shard {
     /// Writes the service clock down before the lead is given away, so that the next leader does
     /// not begin behind it.
     fn stamp_before_leaving(&mut self, turn: &mut Turn<'_>) {
-        let Some(reign) = &self.reign else {
+        let Some(leader_state) = &self.leader_state else {
             return;
         };
-        if self.own_in_flight == 0 && reign.unstamped(reign.now_ms(turn.hearing)) {
+        if self.own_in_flight == 0 && leader_state.unstamped(leader_state.now_ms(turn.reachability))
+        {
             self.queue_own(Op::Stamp);
         }
         self.propose(turn);
@@ -330,16 +341,18 @@ impl Shard {
 
     /// Finds the idle.
     fn recycle(&mut self, turn: &mut Turn<'_>) {
-        let Some(reign) = &mut self.reign else {
+        let Some(leader_state) = &mut self.leader_state else {
             return;
         };
         // One pass at a time: its entries are applied before the next looks.
         if self.own_in_flight > 0 {
             return;
         }
-        let now_ms = reign.now_ms(turn.hearing).max(self.lines.now_ms());
-        let mut ops = reign.recycler.pass(&self.lines, now_ms);
-        if ops.is_empty() && reign.stamp_due(now_ms) {
+        let now_ms = leader_state
+            .now_ms(turn.reachability)
+            .max(self.lines.now_ms());
+        let mut ops = leader_state.recycler.pass(&self.lines, now_ms);
+        if ops.is_empty() && leader_state.stamp_due(now_ms) {
             ops.push(Op::Stamp);
         }
         for op in ops {
@@ -348,14 +361,16 @@ impl Shard {
     }
 
     fn publish_boards(&mut self, turn: &mut Turn<'_>) {
-        let Some(reign) = &mut self.reign else {
+        let Some(leader_state) = &mut self.leader_state else {
             return;
         };
         let now = Timestamp {
-            service_ms: reign.now_ms(turn.hearing).max(self.lines.now_ms()),
+            service_ms: leader_state
+                .now_ms(turn.reachability)
+                .max(self.lines.now_ms()),
             wall_ms: turn.wall_ms,
         };
-        let boards = reign.boards.due(&self.lines, turn.now, now);
+        let boards = leader_state.boards.due(&self.lines, turn.now, now);
         let boards = boards.into_iter().map(|b| OutEvent::Board(Box::new(b)));
         turn.out.events.extend(boards);
     }

@@ -285,10 +285,10 @@ fn the_log_is_cut_and_a_restart_goes_on_from_the_snapshot() {
     assert!(floor >= 20);
     cluster.commit(1, &format!("floor {floor}"));
     for id in 1..=3 {
-        cluster.node(id).snapshot_and_cut();
-        assert_eq!(cluster.node(id).log.load(0).unwrap().cut_index, floor);
+        cluster.node(id).snapshot_and_compact();
+        assert_eq!(cluster.node(id).log.load(0).unwrap().compact_index, floor);
         assert_eq!(
-            cluster.node(id).replica().cut(floor + 1_000),
+            cluster.node(id).replica().compact(floor + 1_000),
             floor.max(cluster.node(id).applied_index())
         );
     }
@@ -333,7 +333,7 @@ fn a_log_that_cannot_be_read_is_an_error_that_names_the_entries() {
     let mut replica = Replica::new(&config(1), restored, node.log.clone(), 0).unwrap();
     // Somebody takes the disk away.
     let snapshot = node.log.load(0).unwrap();
-    node.log.cut(0, snapshot.last_index).unwrap();
+    node.log.compact(0, snapshot.last_index).unwrap();
     assert!(replica.has_ready());
     let failed = replica.ready().unwrap_err();
     assert_eq!((failed.shard, failed.low, failed.high), (0, 1, 4));

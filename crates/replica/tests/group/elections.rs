@@ -95,7 +95,7 @@ fn a_restarted_node_is_silent_for_one_timeout() {
 }
 
 #[test]
-fn silent_nodes_elect_after_their_silence() {
+fn silent_nodes_elect_after_their_vote_hold() {
     let mut cluster = Cluster::led_by_1(5);
     cluster.commit(1, "a");
     let restarted_at = cluster.now;
@@ -334,7 +334,7 @@ fn contradicting_disks_are_refused() {
         Err(NewError::TermBehindLog { .. })
     ));
     bad = log;
-    (bad.cut_index, bad.cut_term) = (1, term);
+    (bad.compact_index, bad.compact_term) = (1, term);
     assert!(matches!(
         new(&bad, 0, 0),
         Err(NewError::SnapshotBehindLog {

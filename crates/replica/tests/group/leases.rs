@@ -204,7 +204,7 @@ fn a_paused_leader_comes_back_without_its_lease() {
 }
 
 /// A follower is stopped between reading the clock and taking a heartbeat. Its answer holds up a lease
-/// from much later than that reading, so its silence must not count from it.
+/// from much later than that reading, so its vote hold must not count from it.
 #[test]
 fn a_paused_follower_is_silent_from_its_answer_on() {
     let mut cluster = with_lease(7);
@@ -232,7 +232,7 @@ fn a_paused_follower_is_silent_from_its_answer_on() {
 /// Ticks of a stall come late and all at once, right after the heartbeat that came in it. By raft's
 /// count an election timeout has passed then; by the clock it has not.
 #[test]
-fn ticks_in_a_burst_do_not_shorten_the_silence() {
+fn ticks_in_a_burst_do_not_shorten_the_vote_hold() {
     let mut cluster = with_lease(9);
     let reading = cluster.clock(2);
     cluster.node(2).paused = Some(reading);

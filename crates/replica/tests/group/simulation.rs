@@ -135,7 +135,7 @@ impl Simulation {
         }
         let id = self.anybody();
         if self.random.chance(1, 30) && self.is_running(id) {
-            self.cluster.node(id).snapshot_and_cut();
+            self.cluster.node(id).snapshot_and_compact();
         }
     }
 

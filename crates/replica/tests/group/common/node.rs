@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nowserving_log::{Crash, LogStore, MemoryLog};
 use nowserving_replica::{
-    Committed, Micros, Payload, ReadId, Replica, Restored, SnapshotMeta, StepRefused, Turn, Write,
+    Committed, Micros, Payload, ReadId, Ready, Replica, Restored, SnapshotMeta, StepRefused, Write,
 };
 use raft::eraftpb::Message;
 
@@ -253,7 +253,7 @@ impl Node {
         let Some(turn) = self.replica().ready().unwrap() else {
             return;
         };
-        let Turn {
+        let Ready {
             send,
             write,
             committed,
@@ -290,7 +290,7 @@ impl Node {
     }
 
     /// Writes a snapshot, and cuts the log as far as everybody has it.
-    pub fn snapshot_and_cut(&mut self) {
+    pub fn snapshot_and_compact(&mut self) {
         let index = self.applied_index();
         let term = self.view().term_at(index).unwrap();
         self.snapshot = (
@@ -302,7 +302,7 @@ impl Node {
             self.applied.clone(),
         );
         let through = self.floor.min(index);
-        let through = self.replica().cut(through);
-        self.log.cut(0, through).unwrap();
+        let through = self.replica().compact(through);
+        self.log.compact(0, through).unwrap();
     }
 }

@@ -5,7 +5,7 @@ use crate::Micros;
 /// A lease counts from when the leader asked. A node that answered must then refuse every other
 /// candidate, itself included, for an election timeout from its answer on. Raft has a rule like that,
 /// but counts ticks, and ticks come early after a stall; so it is kept here by the clock.
-pub(crate) struct Silence {
+pub(crate) struct VoteHold {
     timeout_us: Micros,
     /// Until then nothing is known of what was answered before the restart.
     started_until: Micros,
@@ -16,15 +16,15 @@ pub(crate) struct Silence {
     heard_before: Option<Micros>,
 }
 
-impl Silence {
+impl VoteHold {
     /// `fresh`: this node never took part, so there is no earlier answer.
-    pub fn new(timeout_us: Micros, now: Micros, fresh: bool) -> Silence {
+    pub fn new(timeout_us: Micros, now: Micros, fresh: bool) -> VoteHold {
         let started_until = if fresh {
             now
         } else {
             now.saturating_add(timeout_us)
         };
-        Silence {
+        VoteHold {
             timeout_us,
             started_until,
             heard_at: None,
@@ -63,21 +63,21 @@ mod tests {
 
     #[test]
     fn counts_from_the_first_reading_after_the_answer() {
-        let mut silence = Silence::new(1000, 0, true);
-        assert!(!silence.just_started(0) && !silence.leader_alive(0));
-        silence.clock(100);
+        let mut hold = VoteHold::new(1000, 0, true);
+        assert!(!hold.just_started(0) && !hold.leader_alive(0));
+        hold.clock(100);
         // The process sleeps here for long, and the heartbeat arrives meanwhile.
-        silence.heard(100);
-        assert!(silence.leader_alive(100));
-        silence.clock(5000);
-        assert!(silence.leader_alive(5999));
-        assert!(!silence.leader_alive(6000));
+        hold.heard(100);
+        assert!(hold.leader_alive(100));
+        hold.clock(5000);
+        assert!(hold.leader_alive(5999));
+        assert!(!hold.leader_alive(6000));
     }
 
     #[test]
     fn a_restart_is_silent_for_one_timeout() {
-        let silence = Silence::new(1000, 50, false);
-        assert!(silence.just_started(1049));
-        assert!(!silence.just_started(1050));
+        let hold = VoteHold::new(1000, 50, false);
+        assert!(hold.just_started(1049));
+        assert!(!hold.just_started(1050));
     }
 }

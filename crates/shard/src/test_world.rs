@@ -7,13 +7,13 @@ use nowserving_line::{
     Stamp, TokenRef,
 };
 
-use super::outbox::OutEvent;
-use super::reign::Reign;
-use crate::clock::Hearing;
+use crate::clock::ClientReachability;
+use crate::leader_state::LeaderState;
+use crate::published::OutEvent;
 
 pub struct World {
     pub lines: Lines,
-    pub reign: Reign,
+    pub leader_state: LeaderState,
     pub now_ms: u64,
     pub events: Vec<OutEvent>,
     index: u64,
@@ -38,7 +38,7 @@ impl World {
     pub fn new(settings: Settings) -> Self {
         let lines = Lines::new();
         let mut world = World {
-            reign: Reign::begin(1, &lines, &Hearing::new(0), 0, 0),
+            leader_state: LeaderState::begin(1, &lines, &ClientReachability::new(0), 0, 0),
             lines,
             now_ms: 1_000_000,
             events: Vec::new(),
@@ -62,12 +62,12 @@ impl World {
             wall_ms: self.now_ms,
         };
         if let Some(line) = op.line() {
-            self.reign.before(line, &self.lines);
+            self.leader_state.before(line, &self.lines);
         }
         let mut events = Vec::new();
         let reply = self.lines.apply(stamp, op, &mut events)?;
-        self.reign.stamped(self.now_ms);
-        self.reign
+        self.leader_state.stamped(self.now_ms);
+        self.leader_state
             .after(op, &reply, events, &self.lines, &mut self.events);
         Ok(reply)
     }
@@ -125,7 +125,7 @@ impl World {
     /// A `status` request.
     pub fn poll(&mut self, at: TokenRef) {
         let line = self.lines.get(&name("shop")).unwrap();
-        self.reign.heard(line, at, self.now_ms);
+        self.leader_state.heard(line, at, self.now_ms);
     }
 
     pub fn line(&self) -> &Line {
@@ -138,8 +138,8 @@ impl World {
 
     /// One pass of the recycler, its entries applied. Gives what was proposed.
     pub fn pass(&mut self) -> Vec<Op> {
-        let mut ops = self.reign.recycler.pass(&self.lines, self.now_ms);
-        if ops.is_empty() && self.reign.stamp_due(self.now_ms) {
+        let mut ops = self.leader_state.recycler.pass(&self.lines, self.now_ms);
+        if ops.is_empty() && self.leader_state.stamp_due(self.now_ms) {
             ops.push(Op::Stamp);
         }
         for op in &ops {
@@ -156,7 +156,13 @@ impl World {
 
     /// The leader is lost and another takes over from what is in the log.
     pub fn change_leader(&mut self) {
-        self.reign = Reign::begin(self.reign.term + 1, &self.lines, &Hearing::new(0), 0, 0);
+        self.leader_state = LeaderState::begin(
+            self.leader_state.term + 1,
+            &self.lines,
+            &ClientReachability::new(0),
+            0,
+            0,
+        );
         self.now_ms = self.lines.now_ms();
     }
 }

@@ -5,7 +5,7 @@ use nowserving_line::{Change, LaneName, Op, Phase, Settings, SettingsPatch, Toke
 use proptest::prelude::*;
 
 use super::*;
-use crate::shards::test_world::{World, lanes, name};
+use crate::test_world::{World, lanes, name};
 
 const SECOND_US: Micros = 1_000_000;
 
@@ -21,7 +21,7 @@ fn due(world: &mut World, now_us: Micros) -> Vec<BoardEvent> {
         service_ms: now_ms,
         wall_ms: now_ms,
     };
-    world.reign.boards.due(&world.lines, now_us, now)
+    world.leader_state.boards.due(&world.lines, now_us, now)
 }
 
 /// A seat, taken, and `waiting` who wait; the first board is out.
@@ -62,7 +62,7 @@ fn an_unchanged_board_comes_again_each_minute_while_anybody_waits() {
     world.leave(tokens[0]);
     assert_eq!(due(&mut world, first_us + 121 * SECOND_US).len(), 1);
     assert!(due(&mut world, first_us + 1_000 * SECOND_US).is_empty());
-    assert!(world.reign.boards.repeat.is_empty());
+    assert!(world.leader_state.boards.repeat.is_empty());
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn nothing_is_kept_for_lines_that_are_not_there() {
     let line = name("shop");
     world.apply(&Op::Delete { line, force: true }).unwrap();
     assert!(due(&mut world, 2 * SECOND_US).is_empty());
-    assert!(world.reign.boards.published.is_empty());
+    assert!(world.leader_state.boards.published.is_empty());
 }
 
 /// Somebody who waits and knows nothing but the boards, and one status at the start.

@@ -9,7 +9,7 @@ use nowserving_line::{
     AdmissionRate, Change, LaneName, LaneSettings, LineName, Op, Phase, Quota, RecycleItem,
     Settings, SettingsPatch, State, TokenRef,
 };
-use nowserving_protocol::command::{
+use nowserving_shard::command::{
     Batch, BatchError, EMPTY_BYTES_MAX, OPS_MAX, decode, encode, encoded_len,
 };
 use proptest::collection::{btree_map, vec};
@@ -168,13 +168,14 @@ fn op() -> impl Strategy<Value = Op> {
             }
         }),
         (line(), any::<u64>(), vec(any::<(u8, u64, u64)>(), 0..5)).prop_map(
-            |(line, incarnation, tokens)| Op::Heard {
+            |(line, incarnation, tokens)| Op::Touch {
                 line,
                 incarnation,
                 tokens
             }
         ),
-        (line(), any::<u64>()).prop_map(|(line, incarnation)| Op::Step { line, incarnation }),
+        (line(), any::<u64>())
+            .prop_map(|(line, incarnation)| Op::RunBackground { line, incarnation }),
         Just(Op::Stamp),
     ]
 }
@@ -183,8 +184,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn every_operation_comes_back(now_ms: u64, wall_ms: u64, cut_floor: u64, ops in vec(op(), 0..6)) {
-        let batch = Batch { now_ms, wall_ms, cut_floor, ops };
+    fn every_operation_comes_back(now_ms: u64, wall_ms: u64, compact_floor: u64, ops in vec(op(), 0..6)) {
+        let batch = Batch { now_ms, wall_ms, compact_floor, ops };
         let bytes = encode(&batch);
         let parts: usize = batch.ops.iter().map(encoded_len).sum();
         prop_assert!(bytes.len() <= EMPTY_BYTES_MAX + parts);
@@ -199,7 +200,7 @@ proptest! {
 
     #[test]
     fn an_altered_entry_is_answered(ops in vec(op(), 1..3), at: usize, bit in 0_u8..8) {
-        let mut bytes = encode(&Batch { now_ms: 1, wall_ms: 1, cut_floor: 1, ops });
+        let mut bytes = encode(&Batch { now_ms: 1, wall_ms: 1, compact_floor: 1, ops });
         let at = at % bytes.len();
         bytes[at] ^= 1_u8 << bit;
         let _ = decode(&bytes);
@@ -212,7 +213,7 @@ fn the_largest_empty_batch_fits_its_bound() {
     let batch = Batch {
         now_ms: u64::MAX,
         wall_ms: u64::MAX,
-        cut_floor: u64::MAX,
+        compact_floor: u64::MAX,
         ops: Vec::new(),
     };
     assert_eq!(encode(&batch).len(), EMPTY_BYTES_MAX);
@@ -223,7 +224,7 @@ fn what_is_not_understood_is_an_error() {
     let good = encode(&Batch {
         now_ms: 1,
         wall_ms: 2,
-        cut_floor: 0,
+        compact_floor: 0,
         ops: vec![Op::Stamp],
     });
     assert!(decode(&good).is_ok());
@@ -270,7 +271,7 @@ fn an_entry_has_a_bounded_number_of_operations() {
     let full = Batch {
         now_ms: 1,
         wall_ms: 2,
-        cut_floor: 0,
+        compact_floor: 0,
         ops: vec![Op::Stamp; OPS_MAX],
     };
     let mut bytes = encode(&full);
@@ -286,7 +287,7 @@ fn too_many_operations_are_not_written() {
     encode(&Batch {
         now_ms: 1,
         wall_ms: 2,
-        cut_floor: 0,
+        compact_floor: 0,
         ops: vec![Op::Stamp; OPS_MAX + 1],
     });
 }

@@ -104,18 +104,18 @@ struct State {
 }
 
 /// The record, kept open.
-pub(crate) struct Guard {
+pub(crate) struct SyncedRecord {
     file: File,
     state: Mutex<State>,
 }
 
-impl Guard {
+impl SyncedRecord {
     /// Reads the record, or begins one in a directory without log files.
-    pub fn open(dir: &Path, log_files: &[Found]) -> Result<Guard, GuardError> {
+    pub fn open(dir: &Path, log_files: &[Found]) -> Result<SyncedRecord, SyncedRecordError> {
         let path = dir.join(FILE_NAME);
         let exists = path.try_exists()?;
         if !exists && !log_files.is_empty() {
-            return Err(GuardError::Lost(format!(
+            return Err(SyncedRecordError::Lost(format!(
                 "there are log files, but {FILE_NAME} is missing"
             )));
         }
@@ -131,23 +131,23 @@ impl Guard {
                 .into_iter()
                 .filter_map(|offset| read_slot(&file, offset))
                 .max_by_key(|state| state.counter)
-                .ok_or_else(|| GuardError::Lost(format!("{FILE_NAME} can't be read")))?;
+                .ok_or_else(|| SyncedRecordError::Lost(format!("{FILE_NAME} can't be read")))?;
         } else if !log_files.is_empty() {
-            return Err(GuardError::Lost(format!("{FILE_NAME} is empty")));
+            return Err(SyncedRecordError::Lost(format!("{FILE_NAME} is empty")));
         }
-        let guard = Guard {
+        let record = SyncedRecord {
             file,
             state: Mutex::new(state),
         };
-        guard.check(log_files)?;
-        let mut state = guard.state();
-        guard.write(&mut state)?;
-        guard.file.sync_all()?;
+        record.check(log_files)?;
+        let mut state = record.state();
+        record.write(&mut state)?;
+        record.file.sync_all()?;
         drop(state);
-        Ok(guard)
+        Ok(record)
     }
 
-    fn check(&self, log_files: &[Found]) -> Result<(), GuardError> {
+    fn check(&self, log_files: &[Found]) -> Result<(), SyncedRecordError> {
         let state = self.state();
         for queue in [Queue::Append, Queue::Rewrite] {
             let synced = state.queues[queue as usize];
@@ -158,7 +158,7 @@ impl Guard {
             for found in files() {
                 let seq = found.file.seq;
                 if seq != expected {
-                    return Err(GuardError::Lost(format!(
+                    return Err(SyncedRecordError::Lost(format!(
                         "{queue:?} file {expected} is missing"
                     )));
                 }
@@ -168,7 +168,7 @@ impl Guard {
             let len = newest.map_or(0, |found| found.len);
             if len < synced.len {
                 let (seq, all) = (synced.seq, synced.len);
-                return Err(GuardError::Lost(format!(
+                return Err(SyncedRecordError::Lost(format!(
                     "{queue:?} file {seq} has {len} of {all} synced bytes"
                 )));
             }
@@ -180,7 +180,7 @@ impl Guard {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file was synced through `len`. Recorded by the next [`Guard::publish`].
+    /// A file was synced through `len`. Recorded by the next [`SyncedRecord::publish`].
     pub fn synced(&self, file: LogFile, len: u64) {
         let mut state = self.state();
         let known = &mut state.queues[file.queue as usize];
@@ -214,7 +214,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Writes what [`Guard::synced`] told, if anything.
+    /// Writes what [`SyncedRecord::synced`] told, if anything.
     pub fn publish(&self) -> io::Result<()> {
         let mut state = self.state();
         if state.dirty {
@@ -261,7 +261,7 @@ impl Guard {
 
 /// Why a directory is refused.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum GuardError {
+pub(crate) enum SyncedRecordError {
     #[error("{0}")]
     Lost(String),
     #[error(transparent)]

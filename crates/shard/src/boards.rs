@@ -41,7 +41,7 @@ pub struct Boards {
     published: BTreeMap<LineName, Published>,
     changed: BTreeSet<LineName>,
     repeat: BTreeSet<(Micros, LineName)>,
-    /// Lines not yet looked at since this reign began, after this name; `None` when through.
+    /// Lines not yet looked at since this leadership began, after this name; `None` when through.
     walk: Option<Option<LineName>>,
     next_due_us: Micros,
 }

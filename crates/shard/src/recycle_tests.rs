@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::shards::test_world::{World, lanes, name};
+use crate::test_world::{World, lanes, name};
 
 const IDLE_MS: u64 = 160_000;
 const CLAIM_MS: u64 = 8_000;
@@ -46,7 +46,7 @@ fn an_idle_one_goes_after_its_timeout_and_not_before() {
     assert!(world.lives(at));
     world.step(1);
     assert!(!world.lives(at));
-    world.reign.recycler.check();
+    world.leader_state.recycler.check();
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_moved_tokens_clock_runs_on() {
     world.step(IDLE_MS);
     let to = world.move_to(at, "vip").unwrap();
     assert!(world.lives(to) && !world.lives(at));
-    world.reign.recycler.check();
+    world.leader_state.recycler.check();
     world.step(1);
     assert!(!world.lives(to), "being moved is not being heard from");
 
@@ -83,7 +83,7 @@ fn a_moved_tokens_clock_runs_on() {
     assert!(world.lives(to));
     world.step(1);
     assert!(!world.lives(to));
-    world.reign.recycler.check();
+    world.leader_state.recycler.check();
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn what_was_heard_of_a_moved_token_is_still_checkpointed() {
     let heard_ms = world.now_ms;
     let to = world.move_to(at, "vip").unwrap();
     let ops = world.step(IDLE_MS / 8);
-    let Some(Op::Heard { tokens, .. }) = ops.first() else {
+    let Some(Op::Touch { tokens, .. }) = ops.first() else {
         panic!("{ops:?}")
     };
     assert_eq!(tokens[..], [(to.lane, to.token, heard_ms)]);
@@ -125,7 +125,7 @@ fn a_checkpoint_waits_until_it_is_stale_by_an_eighth_and_carries_many() {
     let second = world.enter().unwrap();
     let heard = |ops: &[Op]| {
         let lists = ops.iter().filter_map(|op| match op {
-            Op::Heard { tokens, .. } => Some(tokens.len()),
+            Op::Touch { tokens, .. } => Some(tokens.len()),
             _ => None,
         });
         lists.sum::<usize>()
@@ -187,13 +187,13 @@ fn seats_of_an_earlier_leader_get_a_little_grace_and_new_ones_none() {
     assert!(world.lives(first));
     world.step(1);
     assert!(!world.lives(first));
-    // The second got its seat in this reign.
+    // The second got its seat in this leadership.
     world.step(CLAIM_MS - 1);
     assert!(world.lives(second));
     world.step(1);
     assert!(!world.lives(second));
-    world.reign.recycler.check();
-    assert_eq!(world.reign.recycler.watched(), 0);
+    world.leader_state.recycler.check();
+    assert_eq!(world.leader_state.recycler.watched(), 0);
 }
 
 #[test]
@@ -201,9 +201,9 @@ fn a_shorter_timeout_holds_for_those_who_wait_and_rescheduling_twice_costs_once(
     let (mut world, at) = waiting();
     world.step(50_000);
     for _ in 0..100 {
-        world.reign.recycler.reschedule(&name("shop"));
+        world.leader_state.recycler.reschedule(&name("shop"));
     }
-    assert_eq!(world.reign.recycler.walk.len(), 1);
+    assert_eq!(world.leader_state.recycler.walk.len(), 1);
     let patch = nowserving_line::SettingsPatch {
         waiting_idle_timeout_ms: Some(nowserving_line::Change::Set(40_000)),
         ..Default::default()
@@ -238,8 +238,8 @@ fn many_at_once_go_page_by_page_and_nothing_is_left_behind() {
         assert!(passes < 20);
     }
     assert!(passes > 1);
-    assert_eq!(world.reign.recycler.watched(), 0);
-    world.reign.recycler.check();
+    assert_eq!(world.leader_state.recycler.watched(), 0);
+    world.leader_state.recycler.check();
 }
 
 #[derive(Debug, Clone)]
@@ -313,8 +313,8 @@ proptest! {
                     world.pass();
                 }
             }
-            world.reign.recycler.check();
-            prop_assert_eq!(world.reign.recycler.watched() as u64, world.line().counts().live());
+            world.leader_state.recycler.check();
+            prop_assert_eq!(world.leader_state.recycler.watched() as u64, world.line().counts().live());
             let counts = world.line().counts();
             let idle = counts.gone_for(nowserving_line::Reason::Idle);
             let mut missing = 0;

@@ -1,9 +1,9 @@
 //! What a turn of a replica comes to.
 
-use raft::Ready;
+use raft::Ready as RaftReady;
 use raft::eraftpb::{Entry, Message, MessageType};
 
-use crate::{Committed, ReadFailed, Replica, Role, Turn, Write};
+use crate::{Committed, ReadFailed, Ready, Replica, Role, Write};
 
 /// Messages which wait until a write is on disk.
 pub(crate) struct Held {
@@ -26,12 +26,12 @@ impl Replica {
     /// # Errors
     /// An entry of the own log can't be read. The disk can't be trusted any more and the replica did
     /// not get what it needs: the process must end.
-    pub fn ready(&mut self) -> Result<Option<Turn>, ReadFailed> {
+    pub fn ready(&mut self) -> Result<Option<Ready>, ReadFailed> {
         for context in self.raw.mut_store().next_turn() {
             self.raw.on_entries_fetched(context);
         }
         self.reads.end_turn();
-        let mut turn = Turn::default();
+        let mut turn = Ready::default();
         self.report_role(&mut turn);
         let has_ready = self.raw.has_ready() || turn.role.is_some();
         if self.raw.has_ready() {
@@ -44,7 +44,7 @@ impl Replica {
         Ok(has_ready.then_some(turn))
     }
 
-    fn report_role(&mut self, turn: &mut Turn) {
+    fn report_role(&mut self, turn: &mut Ready) {
         let now = self.role_change();
         if now != self.reported {
             let leads = (now.role == Role::Leader).then_some(now.term);
@@ -54,7 +54,7 @@ impl Replica {
         }
     }
 
-    fn take_ready(&mut self, mut ready: Ready, turn: &mut Turn) {
+    fn take_ready(&mut self, mut ready: RaftReady, turn: &mut Ready) {
         let number = ready.number();
         turn.send = ready.take_messages();
         let after_write = ready.take_persisted_messages();
@@ -99,7 +99,7 @@ impl Replica {
     }
 
     /// Keeps messages back until what they promise is on disk.
-    fn hold(&mut self, number: u64, must_sync: bool, messages: Vec<Message>, turn: &mut Turn) {
+    fn hold(&mut self, number: u64, must_sync: bool, messages: Vec<Message>, turn: &mut Ready) {
         if must_sync {
             self.held.push_back(Held {
                 write: number,
@@ -164,11 +164,11 @@ impl Replica {
     /// ([`Replica::matched_by_all`] of a leader, as spread through the log): no peer can be given a
     /// snapshot yet.
     #[must_use]
-    pub fn cut(&mut self, through: u64) -> u64 {
+    pub fn compact(&mut self, through: u64) -> u64 {
         let through = through.min(self.applied());
-        if through > self.raw.store().cut_index() {
-            self.raw.mut_store().cut(through);
+        if through > self.raw.store().compact_index() {
+            self.raw.mut_store().compact(through);
         }
-        self.raw.store().cut_index()
+        self.raw.store().compact_index()
     }
 }

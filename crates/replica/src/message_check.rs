@@ -27,7 +27,7 @@ impl Replica {
         self.check_numbers(message)?;
         match message.get_msg_type() {
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
-                self.check_silence(message, now)
+                self.check_vote_hold(message, now)
             }
             // Raft ignores older terms, or answers so that the sender learns of the newer one.
             _ if message.term < raft.term => Ok(()),
@@ -69,12 +69,12 @@ impl Replica {
     }
 
     /// The votes of a transfer override a lease: its holder gave it up before it began the transfer.
-    fn check_silence(&self, message: &Message, now: Micros) -> Result<(), StepRefused> {
-        if self.silence.just_started(now) {
+    fn check_vote_hold(&self, message: &Message, now: Micros) -> Result<(), StepRefused> {
+        if self.vote_hold.just_started(now) {
             return Err(StepRefused::JustStarted);
         }
         let in_transfer = message.context == raft::CAMPAIGN_TRANSFER;
-        if message.term >= self.term() && !in_transfer && self.silence.leader_alive(now) {
+        if message.term >= self.term() && !in_transfer && self.vote_hold.leader_alive(now) {
             return Err(StepRefused::LeaderAlive);
         }
         Ok(())
@@ -92,7 +92,7 @@ impl Replica {
     /// A correct leader never contradicts a committed entry. Raft 0.7 answers such a message with the
     /// commit index, whereupon the leader goes on as if all were well.
     fn check_conflict(&self, message: &Message) -> Result<(), StepRefused> {
-        let cut = self.raw.store().cut_index();
+        let cut = self.raw.store().compact_index();
         let first = (message.index, message.log_term);
         let rest = message
             .entries
@@ -111,7 +111,7 @@ impl Replica {
 
     fn check_takeover(&self, message: &Message, now: Micros) -> Result<(), StepRefused> {
         self.check_leader(message)?;
-        if self.silence.just_started(now) {
+        if self.vote_hold.just_started(now) {
             return Err(StepRefused::JustStarted);
         }
         if self.is_far_behind() {

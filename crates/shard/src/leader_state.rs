@@ -6,10 +6,10 @@ use nowserving_line::{
 };
 use nowserving_protocol::event::{LineEvent, TokenEvent};
 
-use super::boards::Boards;
-use super::outbox::OutEvent;
-use super::recycle::Recycler;
-use crate::clock::{Hearing, Micros, ServiceClock};
+use crate::boards::Boards;
+use crate::clock::{ClientReachability, Micros, ServiceClock};
+use crate::published::OutEvent;
+use crate::recycle::Recycler;
 
 /// The clock is stamped at least this often while somebody holds a token.
 const STAMP_INTERVAL_MS_MAX: u64 = 600_000;
@@ -18,7 +18,7 @@ const STAMP_INTERVAL_MS_MIN: u64 = 250;
 
 /// One leader's time over one shard, within one term.
 #[derive(Debug)]
-pub struct Reign {
+pub struct LeaderState {
     /// The term.
     pub term: u64,
     /// When it began, on the monotonic clock.
@@ -31,14 +31,20 @@ pub struct Reign {
     last_stamp_ms: u64,
 }
 
-impl Reign {
+impl LeaderState {
     /// Takes over the state as applied through this term's first entry.
     #[must_use]
-    pub fn begin(term: u64, lines: &Lines, hearing: &Hearing, now: Micros, wall_ms: u64) -> Self {
-        Reign {
+    pub fn begin(
+        term: u64,
+        lines: &Lines,
+        reachability: &ClientReachability,
+        now: Micros,
+        wall_ms: u64,
+    ) -> Self {
+        LeaderState {
             term,
             began_at: now,
-            clock: ServiceClock::take_over(lines.now_ms(), wall_ms, hearing),
+            clock: ServiceClock::take_over(lines.now_ms(), wall_ms, reachability),
             recycler: Recycler::new(lines),
             boards: Boards::new(),
             last_stamp_ms: lines.now_ms(),
@@ -47,20 +53,20 @@ impl Reign {
 
     /// The service clock's reading.
     #[must_use]
-    pub fn now_ms(&self, hearing: &Hearing) -> u64 {
-        self.clock.now_ms(hearing)
+    pub fn now_ms(&self, reachability: &ClientReachability) -> u64 {
+        self.clock.now_ms(reachability)
     }
 
     /// The reading of the service clock that is shown; see [`ServiceClock::shown_ms`].
     #[must_use]
-    pub fn shown_ms(&self, now: Micros, hearing: &Hearing) -> u64 {
-        self.clock.shown_ms(now, hearing)
+    pub fn shown_ms(&self, now: Micros, reachability: &ClientReachability) -> u64 {
+        self.clock.shown_ms(now, reachability)
     }
 
-    /// When the service clock will read this, on the monotonic clock; see [`Hearing::when`].
+    /// When the service clock will read this, on the monotonic clock; see [`ClientReachability::when`].
     #[must_use]
-    pub fn when(&self, at_ms: u64, hearing: &Hearing) -> Option<Micros> {
-        self.clock.when(at_ms, hearing)
+    pub fn when(&self, at_ms: u64, reachability: &ClientReachability) -> Option<Micros> {
+        self.clock.when(at_ms, reachability)
     }
 
     /// A batch was stamped.

@@ -90,23 +90,23 @@ pub(crate) fn op_to_pb(op: &Op) -> pb::Op {
                 }),
             )
         }
-        Op::Heard {
+        Op::Touch {
             line,
             incarnation,
             tokens,
         } => {
-            let items = tokens.iter().map(heard_to_pb).collect();
+            let items = tokens.iter().map(touch_to_pb).collect();
             (
                 Some(line),
-                Kind::Heard(pb::Heard {
+                Kind::Touch(pb::Touch {
                     incarnation: *incarnation,
                     items,
                 }),
             )
         }
-        Op::Step { line, incarnation } => (
+        Op::RunBackground { line, incarnation } => (
             Some(line),
-            Kind::Step(pb::Step {
+            Kind::RunBackground(pb::RunBackground {
                 incarnation: *incarnation,
             }),
         ),
@@ -179,19 +179,19 @@ pub(crate) fn op_from_pb(op: pb::Op) -> Result<Op, Malformed> {
                 tokens,
             }
         }
-        Kind::Heard(heard) => {
-            let tokens = heard
+        Kind::Touch(touch) => {
+            let tokens = touch
                 .items
                 .into_iter()
-                .map(heard_from_pb)
+                .map(touch_from_pb)
                 .collect::<Result<_, _>>()?;
-            Op::Heard {
+            Op::Touch {
                 line,
-                incarnation: heard.incarnation,
+                incarnation: touch.incarnation,
                 tokens,
             }
         }
-        Kind::Step(step) => Op::Step {
+        Kind::RunBackground(step) => Op::RunBackground {
             line,
             incarnation: step.incarnation,
         },
@@ -261,14 +261,14 @@ fn recycle_from_pb(item: pb::RecycleItem) -> Result<RecycleItem, Malformed> {
     })
 }
 
-fn heard_to_pb(&(lane, token, seen_ms): &(u8, u64, u64)) -> pb::HeardItem {
-    pb::HeardItem {
+fn touch_to_pb(&(lane, token, seen_ms): &(u8, u64, u64)) -> pb::TouchItem {
+    pb::TouchItem {
         lane: lane.into(),
         token,
         seen_ms,
     }
 }
 
-fn heard_from_pb(item: pb::HeardItem) -> Result<(u8, u64, u64), Malformed> {
+fn touch_from_pb(item: pb::TouchItem) -> Result<(u8, u64, u64), Malformed> {
     Ok((lane_from_pb(item.lane)?, item.token, item.seen_ms))
 }

@@ -25,7 +25,7 @@ pub struct Batch {
     /// The leader's wall clock, in milliseconds since 1970, to be shown.
     pub wall_ms: u64,
     /// Every member has the log up to this index, so that all may cut it.
-    pub cut_floor: u64,
+    pub compact_floor: u64,
     /// The operations, in order; at most [`OPS_MAX`].
     pub ops: Vec<Op>,
 }
@@ -60,7 +60,7 @@ pub fn encode(batch: &Batch) -> Vec<u8> {
         format: FORMAT,
         now_ms: batch.now_ms,
         wall_ms: batch.wall_ms,
-        cut_floor: batch.cut_floor,
+        compact_floor: batch.compact_floor,
         ops,
     };
     batch.encode_to_vec()
@@ -87,7 +87,7 @@ pub fn decode(bytes: &[u8]) -> Result<Batch, BatchError> {
     Ok(Batch {
         now_ms: batch.now_ms,
         wall_ms: batch.wall_ms,
-        cut_floor: batch.cut_floor,
+        compact_floor: batch.compact_floor,
         ops: ops.map_err(BatchError::Malformed)?,
     })
 }

@@ -8,9 +8,7 @@ use nowserving_line::{
     AdmissionRate, Change, Journaled, JournaledToken, LaneName, LaneSettings, LineName, Lines, Op,
     Phase, Quota, Reason, Reply, Settings, SettingsPatch, Stamp, State, TokenRef,
 };
-use nowserving_protocol::snapshot::{
-    HASH_FORMAT, Header, SnapshotError, decode, encode, hash_part,
-};
+use nowserving_shard::snapshot::{HASH_FORMAT, Header, SnapshotError, decode, encode, hash_part};
 use proptest::prelude::*;
 
 fn header() -> Header {

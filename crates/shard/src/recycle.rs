@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use nowserving_line::{
-    HEARD_MAX, Line, LineName, Lines, Live, Op, RECYCLE_MAX, RecycleItem, Settings, State, Token,
+    Line, LineName, Lines, Live, Op, RECYCLE_MAX, RecycleItem, Settings, State, TOUCH_MAX, Token,
     TokenRef,
 };
 
@@ -37,7 +37,7 @@ struct Watched {
     checkpointing: bool,
 }
 
-/// The index of one reign over one shard. All times are of the shard's service clock.
+/// The index of one leadership over one shard. All times are of the shard's service clock.
 #[derive(Debug, Default)]
 pub struct Recycler {
     watched: HashMap<TokenRef, Watched>,
@@ -59,7 +59,7 @@ impl Recycler {
         }
     }
 
-    /// The shortest timeout of any token seen in this reign: how often the clock must be stamped.
+    /// The shortest timeout of any token seen in this leadership: how often the clock must be stamped.
     #[must_use]
     pub fn shortest_timeout_ms(&self) -> Option<u64> {
         self.shortest_timeout_ms
@@ -71,7 +71,7 @@ impl Recycler {
         self.watched.len()
     }
 
-    /// A token entered, was admitted or claimed in this reign: its clock starts here.
+    /// A token entered, was admitted or claimed in this leadership: its clock starts here.
     pub fn started(&mut self, line: &Line, at: TokenRef, live: &Live, now_ms: u64) {
         self.watch(line, at, live, Some(now_ms), None);
     }
@@ -278,7 +278,7 @@ impl Recycler {
                     }
                 }
             }
-            ops.extend(tokens.chunks(HEARD_MAX).map(|tokens| Op::Heard {
+            ops.extend(tokens.chunks(TOUCH_MAX).map(|tokens| Op::Touch {
                 line: name.clone(),
                 incarnation: line.incarnation(),
                 tokens: tokens.to_vec(),

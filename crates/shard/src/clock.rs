@@ -1,0 +1,203 @@
+//! Time in a node: the machine's clock that includes suspended time, and the service clock of a
+//! shard that counts only the time in which its users could be heard.
+
+use std::time::Duration;
+
+/// Microseconds of a clock that only goes forward and counts suspended time too
+/// (`CLOCK_BOOTTIME` on Linux): a lease must lapse while the machine sleeps.
+pub type Micros = u64;
+
+/// How far the service clock may run ahead of the last proof that requests reach us.
+///
+/// Short, since it is what a deaf or stalled leader can wrongly count against somebody; long
+/// enough that a probe round trip on a busy machine does not slow the clock.
+const UNPROVEN_MAX: Duration = Duration::from_millis(250);
+
+/// Sums up the time in which this node could hear its users.
+///
+/// A probe goes out on the service connection every few tens of milliseconds and comes back the
+/// way requests do. Time later than the newest echo's sending (plus a little slack) was not heard,
+/// whatever the reason: connection cut, server slow, this process stopped. Leaving it out of the
+/// service clock is what adds it to everybody's deadline, without touching a deadline.
+#[derive(Debug)]
+pub struct ClientReachability {
+    heard_us: u64,
+    counted_to: Micros,
+    proven_to: Micros,
+}
+
+impl ClientReachability {
+    /// Starts counting at `now`, deaf until the first echo.
+    #[must_use]
+    pub fn new(now: Micros) -> Self {
+        ClientReachability {
+            heard_us: 0,
+            counted_to: now,
+            proven_to: 0,
+        }
+    }
+
+    /// A probe sent at `sent_at` came back.
+    pub fn echo(&mut self, sent_at: Micros) {
+        self.proven_to = self.proven_to.max(sent_at);
+    }
+
+    /// Counts up to `now` what was heard; what was not is left out for good.
+    pub fn advance(&mut self, now: Micros) {
+        self.heard_us = self.heard_us_by(now);
+        self.counted_to = self.counted_to.max(now);
+    }
+
+    /// What [`ClientReachability::heard_us`] would be if time were counted up to `now`.
+    fn heard_us_by(&self, now: Micros) -> u64 {
+        let unproven_us = UNPROVEN_MAX.as_micros() as u64;
+        // A longer turn was a stall of the loop itself: echoes came in meanwhile, and polls were
+        // refused as overloaded.
+        let end = now
+            .min(self.proven_to + unproven_us)
+            .min(self.counted_to + unproven_us);
+        self.heard_us + end.saturating_sub(self.counted_to)
+    }
+
+    /// Leaves out the time up to `now`: requests were turned away unread.
+    pub fn skip(&mut self, now: Micros) {
+        self.counted_to = self.counted_to.max(now);
+    }
+
+    /// Heard time so far, in microseconds.
+    #[must_use]
+    pub fn heard_us(&self) -> u64 {
+        self.heard_us
+    }
+
+    /// When this much will have been heard, should nothing come between; `None` while nothing
+    /// proves that we hear anything until then.
+    #[must_use]
+    pub fn when(&self, heard_us: u64) -> Option<Micros> {
+        let left_us = heard_us.saturating_sub(self.heard_us);
+        let at = self.counted_to.saturating_add(left_us);
+        (at <= self.proven_to + UNPROVEN_MAX.as_micros() as u64).then_some(at)
+    }
+
+    /// For how long nothing proved that requests reach us.
+    #[must_use]
+    pub fn unreachable_for(&self, now: Micros) -> Duration {
+        Duration::from_micros(now.saturating_sub(self.proven_to))
+    }
+}
+
+/// The service clock of one shard while this node leads it: it goes on from the last stamped
+/// value, by heard time.
+#[derive(Debug, Clone, Copy)]
+pub struct ServiceClock {
+    base_ms: u64,
+    heard_at_base_us: u64,
+}
+
+impl ServiceClock {
+    /// Takes over at `last_stamp_ms` (0: a newborn shard, which starts at wall time so that
+    /// it reads like a date).
+    #[must_use]
+    pub fn take_over(last_stamp_ms: u64, wall_ms: u64, reachability: &ClientReachability) -> Self {
+        let base_ms = if last_stamp_ms == 0 {
+            wall_ms
+        } else {
+            last_stamp_ms
+        };
+        ServiceClock {
+            base_ms,
+            heard_at_base_us: reachability.heard_us(),
+        }
+    }
+
+    /// Milliseconds on the service clock.
+    #[must_use]
+    pub fn now_ms(&self, reachability: &ClientReachability) -> u64 {
+        self.reading_ms(reachability.heard_us())
+    }
+
+    /// The same for display: with the time since it was last counted, which a full inbox may yet
+    /// leave out. So what is shown does not depend on when in its turn the loop answers.
+    #[must_use]
+    pub fn shown_ms(&self, now: Micros, reachability: &ClientReachability) -> u64 {
+        self.reading_ms(reachability.heard_us_by(now))
+    }
+
+    fn reading_ms(&self, heard_us: u64) -> u64 {
+        self.base_ms + (heard_us - self.heard_at_base_us) / 1_000
+    }
+
+    /// When it will read `at_ms`, on the monotonic clock; see [`ClientReachability::when`].
+    #[must_use]
+    pub fn when(&self, at_ms: u64, reachability: &ClientReachability) -> Option<Micros> {
+        let ahead_us = at_ms.saturating_sub(self.base_ms).saturating_mul(1_000);
+        reachability.when(self.heard_at_base_us.saturating_add(ahead_us))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_without_an_echo_is_not_counted() {
+        let mut reachability = ClientReachability::new(1_000_000);
+        let clock = ServiceClock::take_over(5_000, 0, &reachability);
+        reachability.echo(1_000_000);
+        reachability.advance(1_100_000);
+        assert_eq!(clock.now_ms(&reachability), 5_100);
+        // Stopped for ten seconds: only the slack is counted.
+        reachability.advance(11_100_000);
+        assert_eq!(clock.now_ms(&reachability), 5_250);
+        // Heard again: it goes on from there, and what was lost stays lost.
+        reachability.echo(11_100_000);
+        reachability.advance(11_200_000);
+        assert_eq!(clock.now_ms(&reachability), 5_350);
+    }
+
+    #[test]
+    fn a_stall_of_the_loop_is_not_counted_though_echoes_came_in() {
+        let mut reachability = ClientReachability::new(1_000_000);
+        reachability.echo(1_000_000);
+        reachability.advance(1_000_000);
+        reachability.echo(3_990_000);
+        reachability.advance(4_000_000);
+        assert_eq!(reachability.heard_us(), 250_000);
+        reachability.skip(4_020_000);
+        reachability.echo(4_020_000);
+        reachability.advance(4_040_000);
+        assert_eq!(reachability.heard_us(), 270_000);
+    }
+
+    #[test]
+    fn when_it_will_read_a_time_is_known_as_far_as_it_is_sure_to_run() {
+        let mut reachability = ClientReachability::new(1_000_000);
+        reachability.echo(1_000_000);
+        reachability.advance(1_000_700);
+        let clock = ServiceClock::take_over(5_000, 0, &reachability);
+        reachability.advance(1_003_200);
+        let at = clock.when(5_010, &reachability).unwrap_or_default();
+        assert_eq!(at, 1_010_700);
+        reachability.advance(at - 1);
+        assert_eq!(clock.now_ms(&reachability), 5_009);
+        reachability.advance(at);
+        assert_eq!(clock.now_ms(&reachability), 5_010);
+        assert_eq!(
+            clock.when(5_260, &reachability),
+            None,
+            "no echo proves so much"
+        );
+        // Deaf, it stands.
+        reachability.advance(2_000_000);
+        assert_eq!(clock.when(5_260, &reachability), None);
+        assert_eq!(clock.when(u64::MAX, &reachability), None);
+    }
+
+    #[test]
+    fn deaf_until_the_first_echo() {
+        let mut reachability = ClientReachability::new(60_000_000);
+        reachability.advance(61_000_000);
+        assert_eq!(reachability.heard_us(), 0);
+        assert!(reachability.unreachable_for(61_000_000) >= Duration::from_secs(60));
+    }
+}
