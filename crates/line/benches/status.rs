@@ -1,4 +1,4 @@
-//! What a status costs, with its exact position and forecast, by how many wait.
+//! The cost of a poll as a node answers it, with exact position and forecast, by how many wait.
 //!
 //! `few` asks for 64 tokens all over the line again and again: what the rules cost. `all` asks for
 //! all that wait, in an order that jumps about: to that comes what memory costs, as a long line does
@@ -93,9 +93,9 @@ fn measure(criterion: &mut Criterion, name: &str, most: u64) {
                     lane: 0,
                     token: first + asked * 617_411 % waiting,
                 };
-                let status = line.status(at, now_ms).unwrap();
-                assert!(status.eta_ms.is_some());
-                black_box(status)
+                let poll = line.poll(at, now_ms, false).unwrap();
+                assert!(poll.status.eta_ms.is_some());
+                black_box(poll)
             });
         });
     }

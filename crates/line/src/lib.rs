@@ -62,6 +62,8 @@ mod waiting;
 
 #[cfg(test)]
 mod memory_tests;
+#[cfg(test)]
+mod poll_tests;
 
 pub use dump::{Dump, GoneDump, Head, LaneDump, LineDump, LiveDump};
 pub use event::{Event, LineChange, TokenChange};
@@ -82,7 +84,7 @@ pub use settings::{
     POSITION_CAP_MAX, Phase, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota, SEATS_MAX,
     STANDBY_PERCENT_MAX, Settings, SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
 };
-pub use status::{Board, Counts, LaneBoard, Status};
+pub use status::{Board, Counts, LaneBoard, Poll, Status};
 pub use token::{Live, Reason, Stage, State, Token, TokenRef};
 
 /// The most lanes a line can have.

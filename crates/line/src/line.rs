@@ -9,7 +9,7 @@ use crate::lane::Lane;
 use crate::pace::poll_after_ms;
 use crate::waiting::Place;
 use crate::{
-    Board, Bucket, Counts, Forecast, JournalEntry, LineName, Live, Phase, Reason, Refused,
+    Board, Bucket, Counts, Forecast, JournalEntry, LineName, Live, Phase, Poll, Reason, Refused,
 };
 use crate::{Settings, SettingsChange, State, Status, Token, TokenRef};
 
@@ -144,6 +144,18 @@ impl Line {
             poll_after_ms: poll_after_ms(&self.settings, state, pause, at.token),
             version: self.version,
         })
+    }
+
+    /// The answer to a poll: the status and, if asked for, the holes before the token. Without holes
+    /// the cost is that of [`Line::status`]; with them, up to 4,096 words of bitmap are read.
+    pub fn poll(&self, at: TokenRef, now_ms: u64, want_holes: bool) -> Result<Poll, Refused> {
+        let status = self.status(at, now_ms)?;
+        let holes = want_holes.then(|| {
+            // Holes would reveal the position that the cap hides.
+            let shown = (!status.position_capped).then(|| self.holes_before(status.at));
+            shown.flatten()
+        });
+        Ok(Poll { status, holes })
     }
 
     /// The live token that has this key.

@@ -1,6 +1,6 @@
 //! What is shown: the status of a token, the board of a line, the counts.
 
-use crate::{LaneName, LineName, Phase, Reason, State, TokenRef};
+use crate::{LaneName, LineName, Phase, Reason, State, Token, TokenRef};
 
 /// A token as its holder may see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +41,15 @@ pub struct Status {
     pub poll_after_ms: u64,
     /// The line's version.
     pub version: u64,
+}
+
+/// The answer to [`crate::Line::poll`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Poll {
+    /// The token as its holder may see it.
+    pub status: Status,
+    /// `None` if not asked for; `Some(None)` if the position is capped, or there are too many to list.
+    pub holes: Option<Option<Vec<(Token, Token)>>>,
 }
 
 /// The pointers of every lane, as everybody may see them.

@@ -24,6 +24,12 @@ const HOLE_WORDS_MAX: usize = 4_096;
 /// … or have more ranges than this.
 const HOLE_RANGES_MAX: usize = 16_384;
 
+#[cfg(test)]
+thread_local! {
+    /// How many words of bitmap were read to list holes.
+    pub(crate) static WORDS_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// One that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -262,6 +268,8 @@ impl WaitingSet {
                 break;
             }
             words += WORDS;
+            #[cfg(test)]
+            WORDS_READ.with(|read| read.set(read.get() + WORDS));
             if words > HOLE_WORDS_MAX || holes.len() > HOLE_RANGES_MAX {
                 return None;
             }

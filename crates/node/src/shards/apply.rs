@@ -198,14 +198,12 @@ impl Shard {
 fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, ApiError> {
     match ask {
         Ask::Status { at, holes, .. } => {
-            let status = line.status(*at, now.service_ms)?;
-            // What the cap hides, the holes would tell.
-            let shown = (!status.position_capped).then(|| line.holes_before(*at));
+            let poll = line.poll(*at, now.service_ms, *holes)?;
             Ok(Outcome::Status {
-                with_ticket: status.at != *at,
-                status: Box::new(status),
+                with_ticket: poll.status.at != *at,
+                status: Box::new(poll.status),
                 now,
-                holes: holes.then_some(shown.flatten()),
+                holes: poll.holes,
             })
         }
         Ask::Find(key) => {
