@@ -4,26 +4,40 @@ use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
+use nowserving_protocol::header::RequestId;
 use tokio::time::Instant;
 use tracing::debug;
 
 use crate::error::Result;
 use crate::retry::{Attempts, Effect, Miss, Next, Route};
 
-/// The longest an attempt waits for its answer. A little over what the cluster is told, so that
-/// its own `unavailable` or `outcome_unknown` still arrives.
+/// The longest an attempt waits for its answer. A little over the timeout that the cluster is told,
+/// so that its own `unavailable` or `outcome_unknown` still arrives.
 const ATTEMPT_MAX: Duration = Duration::from_millis(2_200);
 
-/// Sends one request and waits for its reply.
+/// How long a write is repeated once one of its attempts may have had its effect. The cluster
+/// recognises a copy by its request id for two minutes; a copy that comes later could have a second
+/// effect.
+const REPEAT_MAX: Duration = Duration::from_secs(110);
+
+/// One sending of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attempt<'a> {
+    pub(crate) subject: &'a str,
+    pub(crate) payload: &'a Bytes,
+    /// Of a write: the same in all attempts of a call.
+    pub(crate) request_id: Option<&'a RequestId>,
+    /// By when the cluster must have answered: the header.
+    pub(crate) timeout: Duration,
+    /// When to stop waiting for the answer; always a little more.
+    pub(crate) wait: Duration,
+}
+
+/// Sends a request once and waits for its reply.
 pub(crate) trait Transport: Send + Sync {
-    /// `told`: by when the cluster must have answered (goes into the header).
-    /// `wait`: when to stop waiting for it; always a little more.
     fn request(
         &self,
-        subject: &str,
-        payload: Bytes,
-        told: Duration,
-        wait: Duration,
+        attempt: Attempt<'_>,
     ) -> impl Future<Output = std::result::Result<Bytes, Miss>> + Send;
 }
 
@@ -48,21 +62,27 @@ pub(crate) struct Answer {
 pub(crate) async fn call<T: Transport>(
     transport: &T,
     request: &Request,
-    deadline: Instant,
+    mut deadline: Instant,
 ) -> Result<Answer> {
     let mut attempts = Attempts::new(request.effect, request.shard_subject.is_some());
     let mut shard_missed = false;
+    let is_write = request.effect == Effect::Write;
+    let request_id = is_write.then(|| RequestId::from_bits(rand::random()));
     loop {
         let subject = match (attempts.route(), &request.shard_subject) {
             (Route::Shard, Some(subject)) => subject,
             _ => &request.plain_subject,
         };
+        let sent_at = Instant::now();
         let wait = left(deadline).min(ATTEMPT_MAX);
-        let told = (wait * 10 / 11).max(Duration::from_millis(1));
-        let miss = match transport
-            .request(subject, request.payload.clone(), told, wait)
-            .await
-        {
+        let attempt = Attempt {
+            subject,
+            payload: &request.payload,
+            request_id: request_id.as_ref(),
+            timeout: (wait * 10 / 11).max(Duration::from_millis(1)),
+            wait,
+        };
+        let miss = match transport.request(attempt).await {
             Ok(payload) => {
                 return Ok(Answer {
                     payload,
@@ -78,7 +98,12 @@ pub(crate) async fn call<T: Transport>(
             "attempt failed"
         );
         shard_missed |= attempts.route() == Route::Shard && matches!(miss, Miss::NoResponders);
-        match attempts.after(miss, left(deadline)) {
+        let was_certain = !attempts.uncertain();
+        let next = attempts.after(miss, left(deadline));
+        if was_certain && attempts.uncertain() {
+            deadline = deadline.min(sent_at + REPEAT_MAX);
+        }
+        match next {
             Next::Stop(error) => return Err(error),
             Next::Retry { wait } => tokio::time::sleep(wait).await,
         }

@@ -1,15 +1,16 @@
 //! One request over NATS.
 
-use std::time::Duration;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use async_nats::connection::State;
 use async_nats::{HeaderMap, RequestErrorKind};
 use bytes::Bytes;
 use nowserving_protocol::codec;
 use nowserving_protocol::error::ErrorReply;
+use nowserving_protocol::header::{REQUEST_ID_HEADER, SENT_MS_HEADER};
 use nowserving_protocol::subject::{ERROR_HEADER, TIMEOUT_HEADER};
 
-use crate::call::Transport;
+use crate::call::{Attempt, Transport};
 use crate::denials::Denials;
 use crate::error::{Error, Kind};
 use crate::retry::Miss;
@@ -21,43 +22,29 @@ pub(crate) struct Connection {
 }
 
 impl Transport for Connection {
-    async fn request(
-        &self,
-        subject: &str,
-        payload: Bytes,
-        told: Duration,
-        wait: Duration,
-    ) -> Result<Bytes, Miss> {
+    async fn request(&self, attempt: Attempt<'_>) -> Result<Bytes, Miss> {
         let mut denied = self.denials.listen();
         tokio::select! {
             biased;
-            error = denied.request(subject) => Err(Miss::Fatal(error)),
-            answer = self.send(subject, payload, told, wait) => answer,
+            error = denied.request(attempt.subject) => Err(Miss::Fatal(error)),
+            answer = self.send(attempt) => answer,
         }
     }
 }
 
 impl Connection {
-    async fn send(
-        &self,
-        subject: &str,
-        payload: Bytes,
-        told: Duration,
-        wait: Duration,
-    ) -> Result<Bytes, Miss> {
+    async fn send(&self, attempt: Attempt<'_>) -> Result<Bytes, Miss> {
         // While disconnected the library would keep the request and send it on reconnecting,
         // long after the caller was told that nothing happened.
         if self.nats.connection_state() != State::Connected {
             return Err(Miss::Disconnected);
         }
-        let mut headers = HeaderMap::new();
-        headers.insert(TIMEOUT_HEADER, told.as_millis().max(1).to_string());
         let request = async_nats::Request::new()
-            .payload(payload)
-            .headers(headers)
+            .payload(attempt.payload.clone())
+            .headers(headers(attempt))
             .timeout(None);
-        let sent = self.nats.send_request(subject.to_owned(), request);
-        match tokio::time::timeout(wait, sent).await {
+        let sent = self.nats.send_request(attempt.subject.to_owned(), request);
+        match tokio::time::timeout(attempt.wait, sent).await {
             Ok(Ok(message)) => read(&message),
             Ok(Err(error)) => Err(match error.kind() {
                 RequestErrorKind::NoResponders => Miss::NoResponders,
@@ -72,6 +59,21 @@ impl Connection {
             Err(_) => Err(Miss::NoAnswer),
         }
     }
+}
+
+/// A write says when it is sent and to which call it belongs: late, or a copy of one that was
+/// served, it has no effect. A read has none in any case.
+fn headers(attempt: Attempt<'_>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let timeout_ms = attempt.timeout.as_millis().max(1);
+    headers.insert(TIMEOUT_HEADER, timeout_ms.to_string());
+    if let Some(request_id) = attempt.request_id {
+        let sent = SystemTime::now().duration_since(UNIX_EPOCH);
+        let sent_ms = sent.unwrap_or_default().as_millis();
+        headers.insert(SENT_MS_HEADER, sent_ms.to_string());
+        headers.insert(REQUEST_ID_HEADER, request_id.as_str());
+    }
+    headers
 }
 
 /// The payload of a good answer, or the error that it is.

@@ -80,7 +80,7 @@ async fn refusals_are_final_and_typed() {
 }
 
 #[tokio::test]
-async fn a_retry_carries_the_same_key() {
+async fn a_retry_carries_the_same_key_and_id() {
     let stage = Stage::open().await;
     let node = stage.node(None, |count, _| match count {
         0 => Err((Code::OutcomeUnknown, None)),
@@ -96,6 +96,32 @@ async fn a_retry_carries_the_same_key() {
         seen.iter()
             .all(|one| one.body["key"] == seen[0].body["key"])
     );
+    assert!(seen[0].request_id.is_some());
+    assert!(seen.iter().all(|one| one.request_id == seen[0].request_id));
+}
+
+#[tokio::test]
+async fn a_write_says_when_each_of_its_attempts_is_sent() {
+    fn now_ms() -> u64 {
+        let now = std::time::SystemTime::now();
+        let since_1970 = now.duration_since(std::time::UNIX_EPOCH).unwrap();
+        since_1970.as_millis().try_into().unwrap()
+    }
+    let stage = Stage::open().await;
+    let node = stage.node(None, |count, _| match count {
+        0 => Err((Code::Overloaded, Some(50))),
+        _ => Ok(status(18, 8, 100)),
+    });
+    node.listens().await;
+    let line = client(&stage).await.line("shop-1").unwrap();
+    let begin = now_ms();
+    timeout(line.claim("T")).await.unwrap();
+    timeout(line.status("T")).await.unwrap();
+    let seen = node.seen();
+    let sent: Vec<u64> = seen[..2].iter().map(|one| one.sent_ms.unwrap()).collect();
+    assert!(begin <= sent[0] && sent[1] <= now_ms(), "{begin} {sent:?}");
+    assert!(sent[1] >= sent[0] + 50, "{sent:?}");
+    assert_eq!((seen[2].sent_ms, &seen[2].request_id), (None, &None));
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ mod enter;
 pub mod error;
 pub mod event;
 pub mod frame;
+pub mod header;
 mod journal;
 mod key;
 pub mod keys;

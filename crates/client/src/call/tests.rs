@@ -20,7 +20,8 @@ enum Does {
 struct Sent {
     subject: String,
     payload: Bytes,
-    told_ms: u128,
+    timeout_ms: u128,
+    request_id: Option<RequestId>,
 }
 
 #[derive(Default)]
@@ -48,18 +49,14 @@ impl Script {
 }
 
 impl Transport for Script {
-    async fn request(
-        &self,
-        subject: &str,
-        payload: Bytes,
-        told: Duration,
-        wait: Duration,
-    ) -> std::result::Result<Bytes, Miss> {
-        assert!(told < wait, "{told:?} {wait:?}");
+    async fn request(&self, attempt: Attempt<'_>) -> std::result::Result<Bytes, Miss> {
+        let Attempt { timeout, wait, .. } = attempt;
+        assert!(timeout < wait, "{timeout:?} {wait:?}");
         self.sent.lock().unwrap().push(Sent {
-            subject: subject.to_owned(),
-            payload,
-            told_ms: told.as_millis(),
+            subject: attempt.subject.to_owned(),
+            payload: attempt.payload.clone(),
+            timeout_ms: timeout.as_millis(),
+            request_id: attempt.request_id.cloned(),
         });
         let does = self.does.lock().unwrap().pop_front();
         match does {
@@ -74,11 +71,15 @@ impl Transport for Script {
 }
 
 fn request(shard: bool) -> Request {
+    with_effect(Effect::Write, shard)
+}
+
+fn with_effect(effect: Effect, shard: bool) -> Request {
     Request {
         shard_subject: shard.then(|| "shard".to_owned()),
         plain_subject: "plain".to_owned(),
         payload: Bytes::from_static(b"key 1"),
-        effect: Effect::Write,
+        effect,
     }
 }
 
@@ -102,7 +103,7 @@ async fn the_leader_is_asked_first() {
     assert!(!answer.shard_missed);
     assert_eq!(took, Duration::ZERO);
     assert_eq!(script.subjects(), ["shard"]);
-    assert_eq!(script.sent.lock().unwrap()[0].told_ms, 2_000);
+    assert_eq!(script.sent.lock().unwrap()[0].timeout_ms, 2_000);
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,20 +143,69 @@ fn sent_payload() -> Bytes {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_attempts_of_a_write_share_an_id_that_no_other_call_has() {
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let script = Script::new([Does::Silence, api(Code::OutcomeUnknown), Does::Answer]);
+        run(&script, true, 10_000).await.0.unwrap();
+        let sent = script.sent.lock().unwrap();
+        assert_eq!(sent.len(), 3);
+        let first = sent[0].request_id.clone().unwrap();
+        assert!(
+            sent.iter()
+                .all(|sent| sent.request_id.as_ref() == Some(&first))
+        );
+        ids.push(first);
+    }
+    assert_ne!(ids[0], ids[1]);
+
+    let script = Script::new([api(Code::Unavailable), Does::Answer]);
+    let read = with_effect(Effect::Read, true);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    call(&script, &read, deadline).await.unwrap();
+    let sent = script.sent.lock().unwrap();
+    assert!(sent.iter().all(|sent| sent.request_id.is_none()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_in_doubt_is_not_repeated_for_longer_than_its_id_is_known() {
+    let hour_ms = 3_600_000;
+    let script = Script::default();
+    let (result, took) = run(&script, true, hour_ms).await;
+    assert_eq!(result.err().unwrap().kind(), Kind::OutcomeUnknown);
+    assert!(took <= REPEAT_MAX, "{took:?}");
+
+    // Counted from the first attempt that is in doubt, not from the call's begin.
+    let refusals = (0..1_000).map(|_| api(Code::Unavailable));
+    let script = Script::new(refusals.chain([Does::Silence, Does::Answer]));
+    let (result, took) = run(&script, true, hour_ms).await;
+    result.unwrap();
+    assert!(took > REPEAT_MAX, "{took:?}");
+
+    let script = Script::default();
+    let read = with_effect(Effect::Read, true);
+    let begin = Instant::now();
+    let deadline = begin + Duration::from_millis(hour_ms);
+    let error = call(&script, &read, deadline).await.err().unwrap();
+    assert_eq!(error.kind(), Kind::Unavailable);
+    assert!(begin.elapsed() > REPEAT_MAX);
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_deadline_over_all_attempts() {
     let script = Script::default();
     let (result, took) = run(&script, true, 5_000).await;
     assert_eq!(result.err().unwrap().kind(), Kind::OutcomeUnknown);
     assert!(took <= Duration::from_millis(5_000), "{took:?}");
-    // what the cluster is told never goes past the deadline either
-    let told: u128 = script
+    // The timeouts in the headers never go past the deadline either.
+    let timeouts_ms: u128 = script
         .sent
         .lock()
         .unwrap()
         .iter()
-        .map(|sent| sent.told_ms)
+        .map(|sent| sent.timeout_ms)
         .sum();
-    assert!(told < 5_000, "{told}");
+    assert!(timeouts_ms < 5_000, "{timeouts_ms}");
     assert!(script.sent.lock().unwrap().len() >= 3);
 }
 

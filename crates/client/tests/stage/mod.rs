@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use nowserving_client::Code;
 use nowserving_protocol::codec;
+use nowserving_protocol::header::{REQUEST_ID_HEADER, SENT_MS_HEADER};
 use nowserving_protocol::subject::{ERROR_CODE_HEADER, ERROR_HEADER, TIMEOUT_HEADER};
 use serde_json::{Value, json};
 
@@ -99,6 +100,8 @@ pub struct Seen {
     pub subject: String,
     pub body: Value,
     pub timeout_ms: u64,
+    pub sent_ms: Option<u64>,
+    pub request_id: Option<String>,
 }
 
 pub struct Node {
@@ -210,15 +213,13 @@ async fn play(
 
 fn read(message: &async_nats::Message) -> Seen {
     let headers = message.headers.as_ref().unwrap();
+    let header = |name| headers.get(name).map(|value| value.to_string());
     Seen {
         subject: message.subject.to_string(),
         body: codec::decode(&message.payload).unwrap(),
-        timeout_ms: headers
-            .get(TIMEOUT_HEADER)
-            .unwrap()
-            .as_str()
-            .parse()
-            .unwrap(),
+        timeout_ms: header(TIMEOUT_HEADER).unwrap().parse().unwrap(),
+        sent_ms: header(SENT_MS_HEADER).map(|ms| ms.parse().unwrap()),
+        request_id: header(REQUEST_ID_HEADER),
     }
 }
 
