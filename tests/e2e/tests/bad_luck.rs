@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(40);
 const QUIET: Duration = Duration::from_millis(2_500);
 /// A node passes on this many requests at once, and refuses what comes beyond.
 const UNDER_WAY_MAX: usize = 4_096;
+/// Requests that the next leader must have served.
+const AFTER_TAKEOVER: usize = 300;
 const FLOOD: usize = UNDER_WAY_MAX + 1_000;
 
 /// Both followers stand still in the middle of a write: it is in the leader's log, and whether it
@@ -132,44 +134,70 @@ pub async fn somebody_listens(cluster: &mut Cluster) -> Result<()> {
     api.admin(line, "create", json!({"seats": 1, "queue_limit": 100}))
         .await?;
     let leader = cluster.leader_of(line).await?;
-    let heard = ask_all_along(cluster, &api, line, async |cluster| {
+    let asked = Cell::new(0);
+    let taken_over = Cell::new(usize::MAX);
+    let answers = ask_all_along(cluster, &api, line, &asked, async |cluster| {
         cluster.process(leader)?.kill().await?;
-        // Once it is answered, another leads.
+        // Once it is answered, another node leads.
         insist(&api, line, "enter", &json!({"key": "a"})).await?;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        Ok(())
+        taken_over.set(asked.get());
+        let enough = asked.get() + AFTER_TAKEOVER;
+        eventually("requests go to the next leader", PATIENCE, async || {
+            Ok((asked.get() >= enough).then_some(()))
+        })
+        .await
     })
     .await?;
-    // At first the dead leader is taken for alive, and then not yet missed by its peers.
-    let mut after: Vec<bool> = heard.into_iter().skip_while(|heard| *heard).collect();
+    // At first nats-server takes the dead leader for alive, then its peers do not miss it yet. Of
+    // the requests of that time some stay unanswered; from the first answered one on none may find
+    // that no node listens.
+    let mut after: Vec<Answered> = answers.values().copied().collect();
     after.dedup();
-    ensure!(after.len() <= 2, "heard, and then unheard again: {after:?}");
+    let gaps = after.iter().filter(|it| **it == Answered::NoResponders);
+    ensure!(gaps.count() <= 1, "listened, and then not again: {after:?}");
+    let since = answers.range(taken_over.get()..);
+    let served = since.filter(|(_, it)| **it == Answered::Served).count();
+    let all = asked.get() - taken_over.get();
+    ensure!(
+        served == all,
+        "of {all} requests to the next leader {served} were served"
+    );
     cluster.start_node(leader).await?;
     cluster.wait_ready().await
 }
 
-/// Asks on the shard's subject while `meanwhile` runs, without waiting for answers, which are held
-/// back while nobody leads. Returns of each request that came to an end, in the order in which
-/// the server took them, whether anybody listened.
+/// How a request to the shard's subject ended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Answered {
+    /// With the line.
+    Served,
+    /// With an error of a node.
+    Refused,
+    /// With the server's word that no node listens.
+    NoResponders,
+}
+
+/// Asks on the shard's subject while `meanwhile` runs, without waiting for answers, which nodes hold
+/// back while there is no leader. `asked` counts the requests. Returns the answers by the number of
+/// their request, in the order in which the server took the requests.
 async fn ask_all_along(
     cluster: &mut Cluster,
     api: &Api,
     line: &str,
+    asked: &Cell<usize>,
     meanwhile: impl AsyncFnOnce(&mut Cluster) -> Result<()>,
-) -> Result<Vec<bool>> {
+) -> Result<BTreeMap<usize, Answered>> {
     let client = api.client();
     let inbox = client.new_inbox();
     let mut answers = api.subscribe(format!("{inbox}.*")).await?;
     let subject = subject(cluster, line, "info");
     let done = Cell::new(false);
     let ask = async {
-        for nth in 0.. {
-            if done.get() {
-                break;
-            }
-            let reply = format!("{inbox}.{nth:06}");
+        while !done.get() {
+            let reply = format!("{inbox}.{}", asked.get());
             let sent = client.publish_with_reply(subject.clone(), reply, "{}".into());
             sent.await?;
+            asked.set(asked.get() + 1);
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         api.settle().await
@@ -180,13 +208,20 @@ async fn ask_all_along(
         outcome
     };
     tokio::try_join!(ask, meanwhile)?;
-    let mut heard = BTreeMap::new();
+    let mut answered = BTreeMap::new();
     while let Ok(Some(answer)) = tokio::time::timeout(QUIET, answers.next()).await {
-        let unheard = answer.status == Some(StatusCode::NO_RESPONDERS);
-        heard.insert(answer.subject.to_string(), !unheard);
+        let (_, nth) = answer.subject.rsplit_once('.').context("no number")?;
+        let outcome = if answer.status == Some(StatusCode::NO_RESPONDERS) {
+            Answered::NoResponders
+        } else if code_header(&answer).is_some() {
+            Answered::Refused
+        } else {
+            Answered::Served
+        };
+        // Two nodes may answer one request: the client takes the first answer.
+        answered.entry(nth.parse()?).or_insert(outcome);
     }
-    ensure!(heard.values().any(|heard| *heard), "nobody has answered");
-    Ok(heard.into_values().collect())
+    Ok(answered)
 }
 
 /// A node without a quorum keeps requests open until their deadline, so many and no more: the rest
@@ -198,7 +233,8 @@ pub async fn too_much_to_do(cluster: &mut Cluster) -> Result<()> {
         .await?;
     let leader = cluster.leader_of(line).await?;
     let others: Vec<u64> = cluster.ids().filter(|id| *id != leader).collect();
-    let heard = ask_all_along(cluster, &api, line, async |cluster| {
+    let asked = Cell::new(0);
+    let answers = ask_all_along(cluster, &api, line, &asked, async |cluster| {
         // Killed, not stopped: what came for one that only stands still, it would take up later.
         for id in &others {
             cluster.process(*id)?.kill().await?;
@@ -211,11 +247,15 @@ pub async fn too_much_to_do(cluster: &mut Cluster) -> Result<()> {
         .await
     })
     .await?;
-    let unheard = heard.iter().filter(|heard| !**heard).count();
+    let unheard = answers
+        .values()
+        .filter(|it| **it == Answered::NoResponders)
+        .count();
     ensure!(
-        unheard == 0,
-        "a leader alone did not hear {unheard} of {}",
-        heard.len()
+        unheard == 0 && answers.len() == asked.get(),
+        "of {} requests to a leader alone {unheard} found no node, {} were answered",
+        asked.get(),
+        answers.len()
     );
     let counts = flood(cluster, &api, line).await?;
     eprintln!("{FLOOD} requests without a quorum: {counts:?}");

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use futures::StreamExt;
 use futures::future::{join_all, try_join_all};
 use nowserving_e2e::{Api, Cluster, HOUR_MS, Link, eventually, line_in, number};
@@ -30,20 +30,36 @@ pub async fn nobody_is_recycled(cluster: &mut Cluster) -> Result<()> {
         .await?;
     let asks = crowd(api, line).await?;
     let done = Cell::new(false);
-    let asking = asks.iter().map(|one| keep_asking(api, line, one, &done));
+    let answered: Vec<Cell<usize>> = asks.iter().map(|_| Cell::new(0)).collect();
+    let asking = asks
+        .iter()
+        .zip(&answered)
+        .map(|(one, answered)| keep_asking(api, line, one, answered, &done));
     let cutting = async {
         for link in [Link::Silent, Link::Closed] {
-            // Whoever leads now, perhaps the same.
+            // The leader may have changed since the first cut.
             let leader = cluster.leader_of(line).await?;
             cluster.set_link(leader, link)?;
+            let before: Vec<usize> = answered.iter().map(Cell::get).collect();
+            // The length of the cut is under test: it exceeds every timeout.
             tokio::time::sleep(CUT).await;
+            // The other nodes take the shard over and serve it: a cluster that refused all requests
+            // would recycle nobody either.
+            eventually("everybody is served during the cut", PATIENCE, async || {
+                let mut counts = before.iter().zip(&answered);
+                Ok(counts
+                    .all(|(before, now)| now.get() > *before)
+                    .then_some(()))
+            })
+            .await
+            .with_context(|| format!("{link:?}: answers before {before:?}, now {answered:?}"))?;
             cluster.set_link(leader, Link::Up)?;
         }
         done.set(true);
         Ok(())
     };
-    let (answered, ()) = tokio::try_join!(try_join_all(asking), cutting)?;
-    eprintln!("answers while the leader was deaf: {answered:?}");
+    tokio::try_join!(try_join_all(asking), cutting)?;
+    eprintln!("answers while the leader was unreachable: {answered:?}");
 
     all_heard(api, line, &asks).await?;
     while let Ok(Some(message)) =
@@ -55,19 +71,25 @@ pub async fn nobody_is_recycled(cluster: &mut Cluster) -> Result<()> {
     cluster.wait_ready().await
 }
 
-/// Returns how many were answered in kind. Neither an error nor silence is an error here: what
-/// counts is who is still in line.
-async fn keep_asking(api: &Api, line: &str, one: &Asking, done: &Cell<bool>) -> Result<usize> {
-    let (mut answered, mut last) = (0, Instant::now());
+/// Counts the answers that report a state in `answered`. A single request may fail or stay unanswered;
+/// an answer that the token is gone is an error.
+async fn keep_asking(
+    api: &Api,
+    line: &str,
+    one: &Asking,
+    answered: &Cell<usize>,
+    done: &Cell<bool>,
+) -> Result<()> {
+    let mut last = Instant::now();
     while !done.get() {
         let heard = ask(api, line, one, POLL_MS).await;
         if heard.with_context(|| format!("last answered {:?} ago", last.elapsed()))? {
-            answered += 1;
+            answered.set(answered.get() + 1);
             last = Instant::now();
         }
         tokio::time::sleep(Duration::from_millis(PAUSE_MS)).await;
     }
-    Ok(answered)
+    Ok(())
 }
 
 /// Only one node hears users, whichever: it answers for all shards.
@@ -77,16 +99,23 @@ pub async fn whoever_takes_it_answers(cluster: &mut Cluster) -> Result<()> {
         for other in cluster.ids().filter(|id| *id != only) {
             cluster.set_link(other, Link::Closed)?;
         }
-        // None is lost from then on: at once, and when things have settled.
+        // From then on each request is answered, and soon each is served: the unreachable leaders
+        // hand their shards over, or the node forwards to them.
         one_is_left(cluster.api()).await?;
-        for _ in 0..3 {
-            let codes = all_answered(cluster.api(), &lines, "info", 1_500).await?;
-            ensure!(
-                !codes.contains(&"no responders".to_owned()),
-                "nobody took it: {codes:?}"
-            );
-            eprintln!("only node {only} hears: {codes:?}");
-        }
+        eventually("every line is served", PATIENCE, async || {
+            let codes = match all_answered(cluster.api(), &lines, "info", 1_500).await {
+                Ok(codes) => codes,
+                // An unanswered request is a failure at any time.
+                Err(unanswered) => return Ok(Some(Err(unanswered))),
+            };
+            if codes.contains(&"no responders".to_owned()) {
+                return Ok(Some(Err(anyhow!("no node took it: {codes:?}"))));
+            }
+            ensure!(codes.iter().all(|code| code == "ok"), "{codes:?}");
+            Ok(Some(Ok(())))
+        })
+        .await
+        .with_context(|| format!("only node {only} is reachable"))??;
         for id in cluster.ids() {
             cluster.set_link(id, Link::Up)?;
         }
