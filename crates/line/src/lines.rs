@@ -87,7 +87,9 @@ impl Lines {
                 line,
                 patch,
                 if_version,
+                incarnation,
             } => {
+                self.check_incarnation(line, *incarnation)?;
                 let run = |line: &mut Line, ctx: &mut ApplyCtx<'_>| {
                     line.configure(patch, *if_version, ctx)
                 };
@@ -98,7 +100,12 @@ impl Lines {
                     })
                 })
             }
-            Op::Delete { line, force } => {
+            Op::Delete {
+                line,
+                force,
+                incarnation,
+            } => {
+                self.check_incarnation(line, *incarnation)?;
                 let run = |line: &mut Line, ctx: &mut ApplyCtx<'_>| line.delete(*force, ctx);
                 self.change(line, events, run, |line, ()| {
                     let remaining = line.live_count();
@@ -225,6 +232,16 @@ impl Lines {
         };
         self.lines.insert(name.clone(), line);
         Ok(reply)
+    }
+
+    /// Refuses an operation that was meant for an earlier or later line of this name.
+    fn check_incarnation(&self, name: &LineName, incarnation: Option<u64>) -> Result<(), Refused> {
+        let line = self.lines.get(name);
+        let other = line.is_some_and(|line| incarnation.is_some_and(|it| it != line.incarnation));
+        if other {
+            return Err(Refused::AnotherIncarnation);
+        }
+        Ok(())
     }
 
     /// What is about one token: the answer is what it is afterwards.

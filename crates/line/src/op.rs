@@ -57,10 +57,12 @@ pub enum Op {
         /// The line.
         line: LineName,
         /// What changes.
-        patch: SettingsPatch,
+        patch: Box<SettingsPatch>,
         /// Only if the settings have not changed since the line had this version. Other changes
         /// (somebody entered) don't count: on a busy line no condition would ever hold.
         if_version: Option<u64>,
+        /// Only if the line has this incarnation.
+        incarnation: Option<u64>,
     },
     /// Takes the line away. With live tokens it needs `force`, or phase `closed`; they go with
     /// [`Reason::Closed`].
@@ -69,6 +71,8 @@ pub enum Op {
         line: LineName,
         /// Also if somebody is in it.
         force: bool,
+        /// Only if the line has this incarnation.
+        incarnation: Option<u64>,
     },
     /// Takes a number, or answers the live token that the key has already.
     Enter {
@@ -272,6 +276,9 @@ pub enum Refused {
          `show` has `settings_version` and `version`"
     )]
     VersionConflict,
+    /// The line was deleted and created again: it is not the one that was meant.
+    #[error("the line has another incarnation: it was deleted and created again")]
+    AnotherIncarnation,
     /// It is gone; `None`: so long that the reason is forgotten.
     #[error("the token is gone: {}", .0.map_or("forgotten", Reason::as_str))]
     TokenGone(Option<Reason>),

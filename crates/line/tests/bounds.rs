@@ -15,11 +15,12 @@ const WORK: u64 = WORK_MAX as u64;
 fn raise_seats(seats: u32) -> Op {
     Op::Configure {
         line: shop(),
-        patch: SettingsPatch {
+        patch: Box::new(SettingsPatch {
             seats: Some(Change::Set(seats)),
             ..SettingsPatch::default()
-        },
+        }),
         if_version: None,
+        incarnation: None,
     }
 }
 
@@ -65,7 +66,11 @@ fn raised_seats_admit_a_crowd_over_many_entries_without_barging() {
 fn deleting_a_crowd_takes_many_entries() {
     let mut shard = crowd(10, true);
     let line = shop();
-    let op = Op::Delete { line, force: true };
+    let op = Op::Delete {
+        line,
+        force: true,
+        incarnation: None,
+    };
     let remaining = CROWD - WORK;
     assert_eq!(shard.apply(&op), Ok(Reply::Deleted { remaining }));
     assert_eq!(shard.line().deleting(), Some(remaining));

@@ -125,8 +125,9 @@ impl Stage {
         let (line, if_version) = (name(), None);
         self.apply(&Op::Configure {
             line,
-            patch,
+            patch: patch.into(),
             if_version,
+            incarnation: None,
         });
     }
 }

@@ -156,7 +156,9 @@ fn op() -> impl Strategy<Value = Op> {
             token,
             to: LANES[to].try_into().unwrap(),
         }),
-        3 => patch().prop_map(|patch| Op::Configure { line: shop(), patch, if_version: None }),
+        3 => (patch(), prop::option::of(incarnation())).prop_map(|(patch, incarnation)| {
+            Op::Configure { line: shop(), patch: patch.into(), if_version: None, incarnation }
+        }),
         3 => at().prop_map(|at| Op::Claim { line: shop(), at }),
         2 => (at(), number()).prop_map(|(at, epoch)| Op::Renew { line: shop(), at, epoch }),
         3 => (at(), prop::option::of(number()))
@@ -168,7 +170,8 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(incarnation, tokens)| Op::Touch { line: shop(), incarnation, tokens }),
         1 => incarnation().prop_map(|incarnation| Op::RunBackground { line: shop(), incarnation }),
         1 => settings().prop_map(|settings| Op::Create { line: shop(), settings }),
-        1 => any::<bool>().prop_map(|force| Op::Delete { line: shop(), force }),
+        1 => (any::<bool>(), prop::option::of(incarnation()))
+            .prop_map(|(force, incarnation)| Op::Delete { line: shop(), force, incarnation }),
         1 => Just(Op::Stamp),
     ]
 }

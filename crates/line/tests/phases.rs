@@ -130,6 +130,7 @@ fn a_closed_line_needs_no_force_to_be_deleted() {
     let delete = |force| Op::Delete {
         line: shop(),
         force,
+        incarnation: None,
     };
     let limits = Limits {
         work_max: 1,

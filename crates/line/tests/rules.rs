@@ -23,14 +23,19 @@ fn set_seats(seats: u32) -> SettingsPatch {
 fn configure(patch: SettingsPatch, if_version: Option<u64>) -> Op {
     Op::Configure {
         line: shop(),
-        patch,
+        patch: patch.into(),
         if_version,
+        incarnation: None,
     }
 }
 
 fn delete(force: bool) -> Op {
     let line = shop();
-    Op::Delete { line, force }
+    Op::Delete {
+        line,
+        force,
+        incarnation: None,
+    }
 }
 
 #[test]
@@ -241,6 +246,43 @@ fn if_version_is_about_the_settings() {
     assert_eq!(shard.line().version(), version, "nothing changed");
     let bad = shard.apply(&configure(set_seats(0), None));
     assert!(matches!(bad, Err(Refused::BadField(bad)) if bad.field == "seats"));
+}
+
+#[test]
+fn an_operation_meant_for_another_incarnation_changes_nothing() {
+    let mut shard = open(1, 5);
+    let first = shard.line().incarnation();
+    shard.apply(&delete(true)).unwrap();
+    let settings = Settings::new(1, 5);
+    let line = shop();
+    shard.apply(&Op::Create { line, settings }).unwrap();
+    let second = shard.line().incarnation();
+    assert_ne!(first, second);
+    let meant_for = |incarnation| {
+        let configure = Op::Configure {
+            line: shop(),
+            patch: Box::new(set_seats(9)),
+            if_version: None,
+            incarnation: Some(incarnation),
+        };
+        let delete = Op::Delete {
+            line: shop(),
+            force: true,
+            incarnation: Some(incarnation),
+        };
+        [configure, delete]
+    };
+    let before = shard.line().dump();
+    for op in meant_for(first).into_iter().chain(meant_for(second + 1)) {
+        assert_eq!(shard.apply(&op), Err(Refused::AnotherIncarnation));
+    }
+    assert_eq!(shard.line().dump(), before);
+    for op in meant_for(second) {
+        shard.apply(&op).unwrap();
+    }
+    for op in meant_for(second) {
+        assert_eq!(shard.apply(&op), Err(Refused::LineNotFound));
+    }
 }
 
 #[test]

@@ -196,7 +196,7 @@ impl From<line::Refused> for ApiError {
             Refused::NotClaimed => error(Code::NotClaimed),
             Refused::NotWaiting => error(Code::NotWaiting),
             Refused::EpochStale => error(Code::EpochStale),
-            Refused::VersionConflict => error(Code::VersionConflict),
+            Refused::VersionConflict | Refused::AnotherIncarnation => error(Code::VersionConflict),
             Refused::TokenGone(reason) => ApiError {
                 reason: Some(reason_word(reason).to_owned()),
                 ..error(Code::TokenGone)

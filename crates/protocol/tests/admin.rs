@@ -58,6 +58,7 @@ fn replies_go_both_ways() {
         Op::Delete {
             line: shop.clone(),
             force: true,
+            incarnation: None,
         },
     ];
     for (index, op) in (1..).zip(&ops[..2]) {

@@ -61,8 +61,9 @@ impl Shard {
     fn configure(&mut self, patch: SettingsPatch) {
         self.apply(Op::Configure {
             line: shop(),
-            patch,
+            patch: patch.into(),
             if_version: None,
+            incarnation: None,
         });
     }
 

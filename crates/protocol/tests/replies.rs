@@ -141,8 +141,9 @@ fn a_capped_position_and_a_call_are_said() {
     };
     let configure = Op::Configure {
         line: name,
-        patch,
+        patch: patch.into(),
         if_version: None,
+        incarnation: None,
     };
     for (index, op) in [(4, enter), (5, configure)] {
         let stamp = Stamp {
@@ -228,10 +229,11 @@ fn what_holds_a_line_back_has_its_particulars() {
         both_ways(&reply);
         serde_json::to_value(&reply).unwrap()
     };
-    let set = |patch| Op::Configure {
+    let set = |patch: SettingsPatch| Op::Configure {
         line: line(),
-        patch,
+        patch: patch.into(),
         if_version: None,
+        incarnation: None,
     };
     let paused = set(SettingsPatch {
         phase: Some(Change::Set(Phase::Paused)),

@@ -287,8 +287,9 @@ impl Queue for Real {
         let if_version = None;
         let op = Op::Configure {
             line,
-            patch,
+            patch: patch.into(),
             if_version,
+            incarnation: None,
         };
         self.apply(now_ms, &op);
     }

@@ -167,7 +167,13 @@ fn holes_of_an_earlier_incarnation_are_not_told_of_the_next() {
     let (mut world, tokens) = crowd(3);
     world.leave(tokens[1]);
     let line = name("shop");
-    world.apply(&Op::Delete { line, force: true }).unwrap();
+    world
+        .apply(&Op::Delete {
+            line,
+            force: true,
+            incarnation: None,
+        })
+        .unwrap();
     world.create("shop", Settings::new(1, 10));
     let board = due(&mut world, 2 * SECOND_US).remove(0);
     assert_eq!(board.board.lanes[0].holes, Some(vec![]));
@@ -182,7 +188,13 @@ fn nothing_is_kept_for_lines_that_are_not_there() {
         assert!(world.apply(&Op::Enter { line, key, lane }).is_err());
     }
     let line = name("shop");
-    world.apply(&Op::Delete { line, force: true }).unwrap();
+    world
+        .apply(&Op::Delete {
+            line,
+            force: true,
+            incarnation: None,
+        })
+        .unwrap();
     assert!(due(&mut world, 2 * SECOND_US).is_empty());
     assert!(world.leader_state.boards.published.is_empty());
 }

@@ -21,6 +21,7 @@ pub(crate) fn op_to_pb(op: &Op) -> pb::Op {
             line,
             patch,
             if_version,
+            incarnation,
         } => {
             let patch = Some(patch_to_pb(patch));
             (
@@ -28,10 +29,21 @@ pub(crate) fn op_to_pb(op: &Op) -> pb::Op {
                 Kind::Configure(pb::Configure {
                     patch,
                     if_version: *if_version,
+                    incarnation: *incarnation,
                 }),
             )
         }
-        Op::Delete { line, force } => (Some(line), Kind::Delete(pb::Delete { force: *force })),
+        Op::Delete {
+            line,
+            force,
+            incarnation,
+        } => (
+            Some(line),
+            Kind::Delete(pb::Delete {
+                force: *force,
+                incarnation: *incarnation,
+            }),
+        ),
         Op::Enter { line, key, lane } => {
             let key = key.as_deref().map(Bytes::copy_from_slice);
             let lane = lane.as_ref().map(|lane| lane.as_str().to_owned());
@@ -134,13 +146,15 @@ pub(crate) fn op_from_pb(op: pb::Op) -> Result<Op, Malformed> {
             let patch = patch_from_pb(configure.patch.unwrap_or_default())?;
             Op::Configure {
                 line,
-                patch,
+                patch: patch.into(),
                 if_version: configure.if_version,
+                incarnation: configure.incarnation,
             }
         }
         Kind::Delete(delete) => Op::Delete {
             line,
             force: delete.force,
+            incarnation: delete.incarnation,
         },
         Kind::Enter(enter) => enter_from_pb(line, enter)?,
         Kind::Claim(claim) => Op::Claim {

@@ -211,8 +211,9 @@ fn a_shorter_timeout_holds_for_those_who_wait_and_rescheduling_twice_costs_once(
     let line = name("shop");
     let op = Op::Configure {
         line,
-        patch,
+        patch: patch.into(),
         if_version: None,
+        incarnation: None,
     };
     world.apply(&op).unwrap();
     world.pass();

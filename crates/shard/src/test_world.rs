@@ -75,8 +75,9 @@ impl World {
     pub fn configure(&mut self, patch: SettingsPatch) -> Result<Reply, Refused> {
         self.apply(&Op::Configure {
             line: name("shop"),
-            patch,
+            patch: patch.into(),
             if_version: None,
+            incarnation: None,
         })
     }
 

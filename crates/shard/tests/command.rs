@@ -137,14 +137,23 @@ fn op() -> impl Strategy<Value = Op> {
     let key = of(vec(any::<u8>(), 0..130).prop_map(Vec::into_boxed_slice));
     prop_oneof![
         (line(), settings()).prop_map(|(line, settings)| Op::Create { line, settings }),
-        (line(), patch(), any::<Option<u64>>()).prop_map(|(line, patch, if_version)| {
-            Op::Configure {
+        (line(), patch(), any::<[Option<u64>; 2]>()).prop_map(
+            |(line, patch, [if_version, incarnation])| {
+                Op::Configure {
+                    line,
+                    patch: patch.into(),
+                    if_version,
+                    incarnation,
+                }
+            }
+        ),
+        (line(), any::<(bool, Option<u64>)>()).prop_map(|(line, (force, incarnation))| {
+            Op::Delete {
                 line,
-                patch,
-                if_version,
+                force,
+                incarnation,
             }
         }),
-        (line(), any::<bool>()).prop_map(|(line, force)| Op::Delete { line, force }),
         (line(), key, of(lane())).prop_map(|(line, key, lane)| Op::Enter { line, key, lane }),
         (line(), at()).prop_map(|(line, at)| Op::Claim { line, at }),
         (line(), at(), any::<u64>()).prop_map(|(line, at, epoch)| Op::Renew { line, at, epoch }),

@@ -78,6 +78,7 @@ fn a_shard() -> Lines {
     shard.apply(Op::Delete {
         line: name("old"),
         force: false,
+        incarnation: None,
     });
     shard.create("empty", 5);
     shard.create("shop-1", 3);
@@ -176,12 +177,13 @@ fn a_shard_with_everything() -> Lines {
     settings.lanes[1].absolute = true;
     shard.apply(Op::Configure {
         line: line(),
-        patch: SettingsPatch {
+        patch: Box::new(SettingsPatch {
             lanes: Some(Change::Set(settings.lanes)),
             phase: Some(Change::Set(Phase::Paused)),
             ..SettingsPatch::default()
-        },
+        }),
         if_version: None,
+        incarnation: None,
     });
     let dump = shard.lines.get(&line()).unwrap().dump();
     assert!(
@@ -376,6 +378,7 @@ fn the_hash_tells_states_apart() {
     shard.apply(Op::Delete {
         line: name("a"),
         force: false,
+        incarnation: None,
     });
     step(&shard);
 }

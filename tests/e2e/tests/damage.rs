@@ -78,8 +78,9 @@ pub async fn another_state(cluster: &mut Cluster) -> Result<()> {
     };
     let op = Op::Configure {
         line: LINE.parse()?,
-        patch,
+        patch: patch.into(),
         if_version: None,
+        incarnation: None,
     };
     let stamp = Stamp {
         index: header.index,

@@ -91,8 +91,9 @@ impl Shard {
     pub fn try_set(&mut self, patch: SettingsPatch) -> Result<Reply, Refused> {
         self.apply(&Op::Configure {
             line: shop(),
-            patch,
+            patch: patch.into(),
             if_version: None,
+            incarnation: None,
         })
     }
 

@@ -256,7 +256,7 @@ impl Command {
                 condition,
             } => Op::Configure {
                 line,
-                patch: rules::patch(
+                patch: Box::new(rules::patch(
                     rules,
                     SettingsPatch {
                         seats: seats.map(|n| Change::Set(n.into())),
@@ -267,7 +267,7 @@ impl Command {
                         checkout_max_ms: timeout(*short, 3, CHECKOUT_MAX_MS),
                         ..SettingsPatch::default()
                     },
-                ),
+                )),
                 if_version: now.and_then(|now| match condition {
                     Condition::None => None,
                     Condition::Met => Some(now.version),
@@ -275,6 +275,7 @@ impl Command {
                     Condition::Old => now.settings_version.checked_sub(1),
                     Condition::Future => Some(now.version + 1),
                 }),
+                incarnation: None,
             },
             Command::Create { seats, queue_limit } => Op::Create {
                 line,
@@ -283,6 +284,7 @@ impl Command {
             Command::Delete { force } => Op::Delete {
                 line,
                 force: *force,
+                incarnation: None,
             },
             Command::Step => Op::RunBackground { line, incarnation },
             Command::Clock { .. } => Op::Stamp,

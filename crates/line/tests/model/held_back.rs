@@ -34,8 +34,9 @@ pub fn by_taking_it_away(lines: &Lines, naive: &Naive) {
         let mut lines = Lines::restore_with(LIMITS, lines.dump()).unwrap();
         let taken_away = Op::Configure {
             line: name.clone(),
-            patch,
+            patch: patch.into(),
             if_version: None,
+            incarnation: None,
         };
         let stamp = Stamp {
             index: 1,

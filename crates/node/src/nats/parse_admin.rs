@@ -27,8 +27,9 @@ pub(super) fn admin_ask(
             let ask: admin::Configure = decode_request(payload)?;
             Ask::Write(Op::Configure {
                 line,
-                patch: ask.settings,
+                patch: Box::new(ask.settings),
                 if_version: ask.if_version,
+                incarnation: None,
             })
         }
         "show" => {
@@ -40,7 +41,11 @@ pub(super) fn admin_ask(
             reply.op = "delete";
             let ask: admin::Delete = decode_request(payload)?;
             let force = ask.force;
-            Ask::Write(Op::Delete { line, force })
+            Ask::Write(Op::Delete {
+                line,
+                force,
+                incarnation: None,
+            })
         }
         "move" => {
             reply.op = "move";

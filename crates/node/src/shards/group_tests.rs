@@ -49,7 +49,11 @@ fn everybody_gets_the_answer_to_their_own_operation() {
     rig.turn();
     assert_eq!(rig.numbers(), [Ok(1), Ok(2), Ok(1)]);
     let line = name("none");
-    rig.write(Op::Delete { line, force: true });
+    rig.write(Op::Delete {
+        line,
+        force: true,
+        incarnation: None,
+    });
     rig.turn();
     assert_eq!(rig.numbers(), [Err(Code::LineNotFound)]);
 }

@@ -47,8 +47,9 @@ fn enter(rig: &mut Rig, count: u32) {
 fn configure(rig: &mut Rig, patch: SettingsPatch) {
     rig.write(Op::Configure {
         line: name("shop"),
-        patch,
+        patch: patch.into(),
         if_version: None,
+        incarnation: None,
     });
     settle(rig);
 }
@@ -194,7 +195,11 @@ fn a_long_job_does_not_hold_up_a_paced_line() {
     rig.pass_ms(100);
     // Takes all of its entry; the rest takes all of the next.
     let (line, force) = (name("another"), true);
-    rig.write(Op::Delete { line, force });
+    rig.write(Op::Delete {
+        line,
+        force,
+        incarnation: None,
+    });
     settle(&mut rig);
     let left = |rig: &Rig| {
         let line = rig.shard.lines.get(&name("another"));
