@@ -6,7 +6,7 @@ use nowserving_shard::snapshot::SnapshotError;
 
 use crate::checked_file::Damaged;
 use crate::identity::IdentityError;
-use crate::shards::agreement::StateDiffers;
+use nowserving_engine::agreement::StateDiffers;
 
 const LOG: &str = "The other nodes have everything that was acknowledged, and serve without this \
     one. Keep this directory: the others refuse a node that comes back without it, or with a copy \

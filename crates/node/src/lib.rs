@@ -8,7 +8,6 @@
 pub mod checked_file;
 pub mod clock;
 pub mod config;
-pub mod contact;
 pub mod damage;
 pub mod health;
 pub mod identity;
@@ -24,6 +23,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use crossbeam_channel::{Receiver, Sender, bounded};
+use nowserving_engine::{PeerBatch, PeerFrame, Standing, Subscription};
 use nowserving_log::{EngineLog, EngineOptions, LogStore};
 use nowserving_protocol::frame::FrameKey;
 use nowserving_protocol::keys::ClusterKey;
@@ -31,7 +31,6 @@ use nowserving_protocol::subject::Subjects;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use crate::config::{Config, ConfigError};
-use crate::contact::{Contact, Standing};
 use crate::health::Health;
 use crate::identity::DataDir;
 use crate::nats::discovery::Discovery;
@@ -47,9 +46,8 @@ use crate::nats::stats::Stats;
 use crate::nats::{connect, mapping, neighbours, probe};
 use crate::request::{Answer, Inbound};
 use crate::shards::persist::Persister;
-use crate::shards::{
-    Control, FRAMES_MAX, Inputs, Listen, Outputs, PeerFrame, REQUESTS_MAX, Shards,
-};
+use crate::shards::{Control, FRAMES_MAX, Inputs, Outputs, REQUESTS_MAX, Shards};
+use nowserving_engine::contact::Contact;
 use nowserving_shard::published::OutEvent;
 
 /// Turns' events that wait to be published at most.
@@ -88,7 +86,7 @@ struct NatsEnds {
     control: Sender<Control>,
     answers: mpsc::UnboundedReceiver<Vec<Answer>>,
     events: mpsc::Receiver<Vec<OutEvent>>,
-    listen: watch::Receiver<Vec<Listen>>,
+    listen: watch::Receiver<Vec<Subscription>>,
     standing: watch::Receiver<Standing>,
 }
 
@@ -348,7 +346,7 @@ impl Node {
 }
 
 fn channels(
-    peers: std::collections::BTreeMap<u64, mpsc::Sender<shards::PeerBatch>>,
+    peers: std::collections::BTreeMap<u64, mpsc::Sender<PeerBatch>>,
     health: Arc<Health>,
 ) -> (NatsEnds, Inputs, Outputs) {
     let (requests, requests_in): (_, Receiver<Inbound>) = bounded(REQUESTS_MAX);

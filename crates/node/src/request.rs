@@ -1,14 +1,10 @@
 //! What passes between the NATS side and the shard loop: checked requests in, answers out.
 
 use async_nats::Subject;
-use nowserving_line::{LineName, Op, Status, Timestamp, Token, TokenRef};
-use nowserving_protocol::admin::{
-    ClusterStatus, Journal, JournalReply, LineList, LineReply, ListLines,
-};
+use nowserving_engine::{Ask, Outcome, Question};
+use nowserving_line::LineName;
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::error::ApiError;
-use nowserving_protocol::user::{Consistency, InfoReply};
-
 use nowserving_shard::clock::Micros;
 
 /// Where an answer goes, and in which form.
@@ -56,59 +52,6 @@ pub struct Request {
     pub deadline: Micros,
 }
 
-/// What is asked of a line.
-#[derive(Debug)]
-pub enum Ask {
-    /// Goes through the log.
-    Write(Op),
-    /// `status` of a token.
-    Status {
-        /// Which token.
-        at: TokenRef,
-        /// How fresh.
-        consistency: Consistency,
-        /// List the holes before it too.
-        holes: bool,
-    },
-    /// `find` by key.
-    Find(Box<[u8]>),
-    /// `info`.
-    Info(Consistency),
-    /// `admin.line.show`.
-    Show,
-    /// `admin.line.journal`.
-    Journal(Journal),
-}
-
-impl Ask {
-    /// Whether any node may answer from what it has.
-    #[must_use]
-    pub fn is_local(&self) -> bool {
-        matches!(
-            self,
-            Ask::Status {
-                consistency: Consistency::Local,
-                ..
-            } | Ask::Info(Consistency::Local)
-        )
-    }
-
-    /// Whether it may change something.
-    #[must_use]
-    pub fn is_write(&self) -> bool {
-        matches!(self, Ask::Write(_))
-    }
-}
-
-/// A question about the whole cluster, as this node sees it.
-#[derive(Debug)]
-pub enum Question {
-    /// `admin.cluster.status`.
-    ClusterStatus,
-    /// `admin.cluster.list_lines`.
-    ListLines(ListLines),
-}
-
 /// Everything a client can ask of the shard loop.
 #[derive(Debug)]
 pub enum Inbound {
@@ -127,37 +70,4 @@ pub struct Answer {
     pub result: Result<Outcome, ApiError>,
     /// The request's deadline, for passing it on.
     pub deadline: Micros,
-}
-
-/// A successful answer, not yet encoded: encoding is the NATS side's work, on other cores.
-#[derive(Debug)]
-pub enum Outcome {
-    /// A status, with the ticket where the operation gives one.
-    Status {
-        /// The status.
-        status: Box<Status>,
-        /// The moment of the answer.
-        now: Timestamp,
-        /// Sign and add the ticket.
-        with_ticket: bool,
-        /// `Some` if asked for; inside, `None` if there are too many, or they are not to be known.
-        holes: Option<Option<Vec<(Token, Token)>>>,
-    },
-    /// `info`.
-    Info(Box<InfoReply>),
-    /// `show`, `create`, `configure`.
-    Line(Box<LineReply>),
-    /// `journal`.
-    Journal(Box<JournalReply>),
-    /// `delete`.
-    Deleted {
-        /// Which line.
-        line: LineName,
-        /// Live tokens still to be ended.
-        remaining: u64,
-    },
-    /// `admin.cluster.status`.
-    Cluster(Box<ClusterStatus>),
-    /// `admin.cluster.list_lines`.
-    Lines(Box<LineList>),
 }

@@ -114,7 +114,7 @@ pub struct ReadGrant {
 }
 
 /// What has to reach the disk. Writes of a shard are made in the order of `number`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     /// The shard.
     pub shard: u32,

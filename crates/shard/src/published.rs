@@ -3,7 +3,7 @@
 use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};
 
 /// One event for subscribers.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub enum OutEvent {
     /// A board.
     Board(Box<BoardEvent>),

@@ -15,7 +15,7 @@ use tokio::sync::watch::{self, error::RecvError};
 use super::respond::Responder;
 use super::stats::Stats;
 use crate::config::Config;
-use crate::contact::Standing;
+use nowserving_engine::contact::Standing;
 
 const SERVICE: &str = "nowserving";
 

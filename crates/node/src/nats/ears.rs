@@ -10,8 +10,8 @@ use nowserving_protocol::subject::Subjects;
 use tokio::sync::{oneshot, watch};
 
 use super::service::Service;
-use crate::contact::Standing;
-use crate::shards::Listen;
+use nowserving_engine::Subscription;
+use nowserving_engine::contact::Standing;
 
 /// On subjects that any node may take, the nodes share the work in this group.
 const QUEUE_GROUP: &str = "nowserving";
@@ -62,7 +62,7 @@ impl Ear {
 /// How this node listens on a shard's subjects, and with what.
 #[derive(Debug, Default)]
 struct ShardEars {
-    listen: Listen,
+    listen: Subscription,
     /// Where users and operators ask.
     front: Vec<Ear>,
     /// Where nodes pass requests on. Only while we lead: they would take our "not the leader" for
@@ -132,7 +132,7 @@ impl Service {
             if wanted.changed().await.is_err() {
                 // The shard loop has ended: this node is about to.
                 for (shard, ears) in shards.iter_mut().enumerate() {
-                    self.listen_as(shard as u32, Listen::No, ears).await?;
+                    self.listen_as(shard as u32, Subscription::No, ears).await?;
                 }
                 return Ok(());
             }
@@ -142,7 +142,7 @@ impl Service {
     async fn listen_as(
         &self,
         shard: u32,
-        listen: Listen,
+        listen: Subscription,
         ears: &mut ShardEars,
     ) -> anyhow::Result<()> {
         let was = std::mem::replace(&mut ears.listen, listen);
@@ -155,13 +155,13 @@ impl Service {
         let on = |subjects: &Subjects| [subjects.shard_all(shard), subjects.admin_shard_all(shard)];
         let front = on(&self.parser.subjects);
         let new = match listen {
-            Listen::No => Vec::new(),
-            Listen::Leader { .. } => {
+            Subscription::No => Vec::new(),
+            Subscription::Leader { .. } => {
                 // First: who hears a request beside us passes it on to there.
                 ears.forward = self.listen_all(on(&self.parser.forward), false).await?;
                 self.listen_all(front, false).await?
             }
-            Listen::Orphan => self.listen_all(front, true).await?,
+            Subscription::Leaderless => self.listen_all(front, true).await?,
         };
         // Only now away from the old ones, so that at no moment nobody listens: on a busy connection
         // all this takes its time.

@@ -19,7 +19,7 @@ use super::respond::Responder;
 use crate::clock::monotonic_us;
 use crate::identity::random_u64;
 use crate::request::{Plain, ReplyTo};
-use crate::shards::outbox::{outcome_unknown, overloaded, unavailable};
+use nowserving_engine::refusals::{outcome_unknown, overloaded, unavailable};
 use nowserving_shard::clock::Micros;
 
 /// Requests under way to leaders at most; more are refused as overloaded.

@@ -15,7 +15,8 @@ use nowserving_protocol::user::{self, Key};
 use super::forward::is_repeatable;
 use super::parse_admin::{admin_ask, cluster_question};
 use crate::clock::monotonic_us;
-use crate::request::{Ask, Inbound, Plain, Question, ReplyTo, Request};
+use crate::request::{Inbound, Plain, ReplyTo, Request};
+use nowserving_engine::{Ask, Question};
 use nowserving_shard::clock::Micros;
 
 /// Longest deadline that a request may ask for.
@@ -149,7 +150,7 @@ impl Parser {
                 leader_subject,
                 payload: message.payload.clone(),
             }));
-        } else if !forwarded && ask.is_write() {
+        } else if !forwarded && ask.effect().is_write() {
             // As leadership changes hands two nodes can listen for a moment, and both get it. So
             // none of them may say that nothing happened, only find out what did.
             reply.doubtful = true;

@@ -6,7 +6,8 @@ use nowserving_protocol::codec::decode_request;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::subject::unknown_op;
 
-use crate::request::{Ask, Question, ReplyTo};
+use crate::request::ReplyTo;
+use nowserving_engine::{Ask, Question};
 
 pub(super) fn admin_ask(
     op: &str,

@@ -15,10 +15,10 @@ use nowserving_protocol::subject::Subjects;
 use protobuf::Message as _;
 use tokio::sync::mpsc;
 
-use crate::contact::Word;
 use crate::known_peers::{KnownPeers, NotTaken};
-use crate::shards::{PeerBatch, PeerFrame, Taken};
 use crate::throttle::Throttle;
+use nowserving_engine::PeerHeader;
+use nowserving_engine::{FrameBody, PeerBatch, PeerFrame};
 
 /// Frames to one peer that wait to be sent at most; more are dropped, Raft repeats them.
 const OUT_MAX: usize = 1_024;
@@ -244,7 +244,7 @@ pub async fn receive_frames<L: PeerLink>(
                 }
             }
         };
-        if frame.taken.is_err() {
+        if frame.body.is_err() {
             let now = Instant::now();
             let told = told_at.get(&frame.from);
             if told.is_some_and(|at| now.duration_since(*at) < REFUSAL_INTERVAL) {
@@ -275,15 +275,15 @@ enum NotOurs {
 }
 
 fn reason(refused: &PeerFrame) -> &str {
-    refused.taken.as_ref().err().map_or("", String::as_str)
+    refused.body.as_ref().err().map_or("", String::as_str)
 }
 
 impl NotOurs {
-    fn refused(from: u64, word: Word, reason: String) -> NotOurs {
+    fn refused(from: u64, header: PeerHeader, reason: String) -> NotOurs {
         NotOurs::Refused(Box::new(PeerFrame {
             from,
-            word,
-            taken: Err(reason),
+            header,
+            body: Err(reason),
         }))
     }
 }
@@ -313,7 +313,7 @@ fn open(incoming: Incoming, key: &FrameKey, origin: &Origin) -> Result<Frame, No
         )
     };
     Err(match from {
-        Some(from) => NotOurs::refused(from, Word::default(), reason),
+        Some(from) => NotOurs::refused(from, PeerHeader::default(), reason),
         None => NotOurs::Dropped(reason),
     })
 }
@@ -339,23 +339,23 @@ fn check(
         return Err(NotOurs::Dropped(reason));
     }
     let facts = frame.facts.clone().unwrap_or_default();
-    let word = Word {
+    let header = PeerHeader {
         start: frame.starts.first().copied(),
         in_touch: facts.in_touch,
         verdicts: frame.verdicts.clone(),
     };
     // First: the disk of a node that is not of this cluster must not be taken for its member's.
     if let Err(reason) = origin.agrees(from, &facts) {
-        return Err(NotOurs::refused(from, word, reason));
+        return Err(NotOurs::refused(from, header, reason));
     }
     match known.note(&frame) {
         Ok(()) => {}
-        Err(NotTaken::Refused(reason)) => return Err(NotOurs::refused(from, word, reason)),
+        Err(NotTaken::Refused(reason)) => return Err(NotOurs::refused(from, header, reason)),
         Err(error) => return Err(NotOurs::Dropped(error.to_string())),
     }
     let state_hashes = frame.state_hashes.clone();
     let messages = raft_messages(frame).map_err(|error| NotOurs::Dropped(error.to_string()))?;
-    let taken = Taken {
+    let body = FrameBody {
         client_reachable: facts.client_reachable,
         metrics_addr: facts.metrics_addr,
         version: facts.version,
@@ -364,8 +364,8 @@ fn check(
     };
     Ok(PeerFrame {
         from,
-        word,
-        taken: Ok(taken),
+        header,
+        body: Ok(body),
     })
 }
 

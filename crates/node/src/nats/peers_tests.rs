@@ -75,11 +75,11 @@ fn a_node_that_was_told_other_facts_is_refused_and_its_disk_not_remembered() {
         let Err(NotOurs::Refused(refused)) = check(strange, &origin(), &[2, 3], &mut known) else {
             panic!("{named}: taken or dropped");
         };
-        assert_eq!(refused.word.start, Some(25));
+        assert_eq!(refused.header.start, Some(25));
         assert!(reason(&refused).contains(named), "{}", reason(&refused));
     }
     let taken = check(frame(), &origin(), &[2, 3], &mut known).unwrap();
-    assert!(taken.taken.is_ok());
+    assert!(taken.body.is_ok());
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn of_what_cannot_be_opened_the_subject_says_where_it_is_from() {
         let Err(NotOurs::Refused(refused)) = open(cluster, Some(2), key) else {
             panic!("{named}: opened or dropped");
         };
-        assert_eq!((refused.from, refused.word.start), (2, None));
+        assert_eq!((refused.from, refused.header.start), (2, None));
         assert!(reason(&refused).contains(named), "{}", reason(&refused));
         let dropped = open(cluster, None, key);
         assert!(matches!(dropped, Err(NotOurs::Dropped(_))));

@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 
 use super::forward::Forwarder;
 use super::stats::Stats;
-use crate::request::{Answer, Outcome, ReplyTo};
+use crate::request::{Answer, ReplyTo};
+use nowserving_engine::Outcome;
 use nowserving_shard::published::OutEvent;
 
 /// Sends answers and events.

@@ -14,8 +14,8 @@ use super::respond::Responder;
 use super::stall::Stall;
 use crate::clock::monotonic_us;
 use crate::request::Inbound;
-use crate::shards::Listen;
-use crate::shards::outbox::{outcome_unknown, overloaded};
+use nowserving_engine::refusals::{outcome_unknown, overloaded};
+use nowserving_engine::{Effect, Subscription};
 
 /// Everything that handling a request needs.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ pub struct Service {
     /// To the leader, if that is another node.
     pub forward: Forwarder,
     /// What this node leads, and what nobody does.
-    pub listen: watch::Receiver<Vec<Listen>>,
+    pub listen: watch::Receiver<Vec<Subscription>>,
     /// Whether this process has just stood still.
     pub stall: Arc<Stall>,
 }
@@ -75,15 +75,16 @@ impl Service {
             return;
         };
         let now = monotonic_us();
-        if for_leader && !forwarded && request.ask.is_write() && self.stall.is_suspect(now) {
+        if for_leader && !forwarded && request.ask.effect().is_write() && self.stall.is_suspect(now)
+        {
             // Another node may have it too, and have said that nothing happened.
             return self
                 .responder
                 .refuse(&request.reply, outcome_unknown())
                 .await;
         }
-        let leads = matches!(self.listening(request.shard), Listen::Leader { .. });
-        if (may_take && leads) || request.ask.is_local() {
+        let leads = matches!(self.listening(request.shard), Subscription::Leader { .. });
+        if (may_take && leads) || request.ask.effect() == Effect::ReadLocal {
             return self.hand_in(Inbound::Line(request)).await;
         }
         if forwarded {
@@ -101,7 +102,7 @@ impl Service {
         }
         // An orphan mostly has it alone; an ear that only passes on has a successor.
         request.reply.doubtful = !may_take;
-        if !may_take && request.ask.is_write() {
+        if !may_take && request.ask.effect().is_write() {
             // Ours must not be done after the successor has spoken.
             request.deadline = now + request.deadline.saturating_sub(now) / 2;
         }
@@ -110,7 +111,7 @@ impl Service {
         self.forward.start(request.reply, request.deadline);
     }
 
-    fn listening(&self, shard: u32) -> Listen {
+    fn listening(&self, shard: u32) -> Subscription {
         self.listen
             .borrow()
             .get(shard as usize)

@@ -11,7 +11,8 @@ use nowserving_shard::command::{self, Batch};
 use nowserving_shard::snapshot;
 
 use super::group::{Shard, Turn, Waiter};
-use crate::request::{Ask, Outcome, Request};
+use crate::request::Request;
+use nowserving_engine::{Ask, Outcome};
 use nowserving_shard::leader_state::LeaderState;
 
 /// How often, on the service clock, a part of the state is hashed (see `agreement`).

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::test_rig::name;
 use super::test_rig::{Rig, WALL_MS, enter};
-use crate::request::{Ask, Outcome};
+use nowserving_engine::{Ask, Outcome};
 use nowserving_shard::published::OutEvent;
 
 const CLAIM_MS: u64 = 120_000;

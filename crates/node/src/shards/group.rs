@@ -7,11 +7,13 @@ use nowserving_protocol::error::{ApiError, Code};
 use nowserving_replica::{ProposeError, Replica, Role};
 use nowserving_shard::command::{self, Batch};
 
-use super::agreement::Agreement;
-use super::outbox::{Outbox, outcome_unknown, overloaded, unavailable};
+use super::outbox::Outbox;
 use super::reads::Reads;
 use crate::clock::monotonic_us;
-use crate::request::{Ask, ReplyTo, Request};
+use crate::request::{ReplyTo, Request};
+use nowserving_engine::agreement::Agreement;
+use nowserving_engine::refusals::{outcome_unknown, overloaded, unavailable};
+use nowserving_engine::{Ask, Effect};
 use nowserving_shard::clock::{ClientReachability, Micros};
 use nowserving_shard::leader_state::LeaderState;
 
@@ -159,14 +161,14 @@ impl Shard {
                 .out
                 .refuse(request.reply, request.deadline, unavailable());
         }
-        if request.ask.is_local() {
+        if request.ask.effect() == Effect::ReadLocal {
             return self.answer_read(request, self.now(turn), turn);
         }
         if !self.leads() {
             let error = ApiError::not_leader(self.replica.leader());
             return turn.out.refuse(request.reply, request.deadline, error);
         }
-        if request.ask.is_write() {
+        if request.ask.effect().is_write() {
             return self.take_write(request, turn);
         }
         let linearizable = matches!(

@@ -13,7 +13,7 @@ use raft::eraftpb::MessageType;
 use super::test_rig::name;
 use super::test_rig::{Rig, enter, message};
 use crate::checked_file::write_atomically;
-use crate::request::{Ask, Outcome};
+use nowserving_engine::{Ask, Outcome};
 
 fn create(rig: &mut Rig, seats: u32, queue_limit: u32) {
     let (line, settings) = (name("shop"), Settings::new(seats, queue_limit));

@@ -2,7 +2,6 @@
 //! locks. It drains its bounded inboxes, folds what it found into as few log entries, disk writes
 //! and frames as can be, and goes to sleep.
 
-pub mod agreement;
 pub mod apply;
 pub mod balance;
 mod gauges;
@@ -34,17 +33,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
+use nowserving_engine::contact::Contact;
+use nowserving_engine::{PeerBatch, PeerFrame, Standing, Subscription};
 use nowserving_protocol::admin::Mapping;
-use nowserving_protocol::frame::{StateHash, Verdict};
-use raft::eraftpb::Message;
 
 use self::balance::{Balance, Peer};
 use self::group::Shard;
-use self::outbox::{OutMessage, Outbox};
+use self::outbox::Outbox;
 use self::persist::Persister;
 use crate::clock::{monotonic_us, wall_ms};
 use crate::config::Config;
-use crate::contact::{Contact, Standing, Word};
 use crate::health::Health;
 use crate::request::{Answer, Inbound};
 use crate::throttle::Throttle;
@@ -56,47 +54,6 @@ pub const REQUESTS_MAX: usize = 8_192;
 /// Frames that wait for the loop at most; Raft repeats what is dropped.
 pub const FRAMES_MAX: usize = 4_096;
 
-/// One frame that came under the number of a peer.
-#[derive(Debug)]
-pub struct PeerFrame {
-    /// The sender; if the frame could not be opened, what its subject says.
-    pub from: u64,
-    /// What it says of sender and receiver, also if it is refused.
-    pub word: Word,
-    /// The rest of it, or why it is refused.
-    pub taken: Result<Taken, String>,
-}
-
-/// What is in a frame that was checked and decoded.
-#[derive(Debug)]
-pub struct Taken {
-    /// The sender's users can reach it.
-    pub client_reachable: bool,
-    /// Where it serves metrics.
-    pub metrics_addr: String,
-    /// Its build.
-    pub version: String,
-    /// Raft messages by shard.
-    pub messages: Vec<(u32, Message)>,
-    /// Hashes of its state.
-    pub state_hashes: Vec<StateHash>,
-}
-
-/// What a node sends a peer in one turn.
-#[derive(Debug)]
-pub struct PeerBatch {
-    /// This node's users can reach it.
-    pub client_reachable: bool,
-    /// A quorum has accepted this start of this node.
-    pub in_touch: bool,
-    /// What this node says of the peer's starts.
-    pub verdicts: Vec<Verdict>,
-    /// Raft messages; none: only a sign of life.
-    pub messages: Vec<OutMessage>,
-    /// Hashes of this node's state.
-    pub state_hashes: Vec<StateHash>,
-}
-
 /// Things that the rest of the node tells the loop.
 #[derive(Debug)]
 pub enum Control {
@@ -106,23 +63,6 @@ pub enum Control {
     Mapping(Mapping),
     /// Hand leadership over, then end.
     Stop,
-}
-
-/// How this node listens on a shard's subject.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Listen {
-    /// Not at all: another node leads.
-    #[default]
-    No,
-    /// As its leader, in its lease.
-    Leader {
-        /// Between two terms another may have listened.
-        term: u64,
-    },
-    /// As one of all nodes, in a group, to pass on what comes to whoever may answer: nobody leads
-    /// as far as we know, or we do and are out of our lease (just elected and not ready, or out of
-    /// touch with our peers).
-    Orphan,
 }
 
 /// Everything that flows into the loop.
@@ -147,7 +87,7 @@ pub struct Outputs {
     /// To each peer; dropped when full (Raft repeats).
     pub peers: BTreeMap<u64, tokio::sync::mpsc::Sender<PeerBatch>>,
     /// How to listen on each shard's subject.
-    pub listen: tokio::sync::watch::Sender<Vec<Listen>>,
+    pub listen: tokio::sync::watch::Sender<Vec<Subscription>>,
     /// Whether to serve at all.
     pub standing: tokio::sync::watch::Sender<Standing>,
     /// For whoever watches over this process.

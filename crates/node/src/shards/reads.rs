@@ -120,7 +120,8 @@ mod tests {
     use nowserving_protocol::codec::Format;
 
     use super::*;
-    use crate::request::{Ask, ReplyTo};
+    use crate::request::ReplyTo;
+    use nowserving_engine::Ask;
 
     fn read(deadline: Micros) -> Request {
         Request {

@@ -12,7 +12,7 @@ use nowserving_protocol::user::Consistency;
 
 use super::test_rig::Rig;
 use super::test_rig::{lane, lanes, name};
-use crate::request::{Ask, Outcome};
+use nowserving_engine::{Ask, Outcome};
 
 /// A line of which a seat is to be had each 100 ms of the service clock.
 fn paced() -> Settings {

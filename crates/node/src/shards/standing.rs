@@ -4,7 +4,7 @@
 use super::Shards;
 use super::balance::UNREACHABLE_MAX;
 use super::group::Turn;
-use crate::contact::{Standing, Word};
+use nowserving_engine::contact::{PeerHeader, Standing};
 use nowserving_shard::clock::Micros;
 
 /// Coming in touch takes some milliseconds once the peers are there; said earlier than this after the
@@ -15,7 +15,13 @@ const COMPLAINT_INTERVAL_US: Micros = 10_000_000;
 
 impl Shards {
     /// Takes note of what a frame says of sender and receiver.
-    pub(super) fn hear(&mut self, from: u64, word: &Word, refused: Option<&str>, now: Micros) {
+    pub(super) fn hear(
+        &mut self,
+        from: u64,
+        word: &PeerHeader,
+        refused: Option<&str>,
+        now: Micros,
+    ) {
         if self.contact.hear(from, word, refused, now) {
             self.send_to(from, Vec::new(), Vec::new(), now);
         }

@@ -12,9 +12,10 @@ use raft::eraftpb::{Message, MessageType};
 
 use super::persist::Persister;
 use super::test_rig::{config, message};
-use super::{Inputs, Outputs, PeerFrame, Shards, Taken, restore, snapshots};
+use super::{Inputs, Outputs, Shards, restore, snapshots};
 use crate::clock::monotonic_us;
-use crate::contact::{Contact, Standing, Word};
+use nowserving_engine::contact::{Contact, PeerHeader, Standing};
+use nowserving_engine::{FrameBody, PeerFrame};
 
 const START: u64 = 77;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -76,12 +77,12 @@ impl Node {
         };
         let frame = PeerFrame {
             from,
-            word: Word {
+            header: PeerHeader {
                 start: Some(from),
                 in_touch: true,
                 verdicts: vec![verdict],
             },
-            taken: Ok(Taken {
+            body: Ok(FrameBody {
                 client_reachable: true,
                 metrics_addr: String::new(),
                 version: String::new(),

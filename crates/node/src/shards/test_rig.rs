@@ -17,7 +17,8 @@ use super::outbox::Outbox;
 use super::restore;
 use crate::clock::monotonic_us;
 use crate::config::Config;
-use crate::request::{Answer, Ask, Outcome, ReplyTo, Request};
+use crate::request::{Answer, ReplyTo, Request};
+use nowserving_engine::{Ask, Outcome};
 use nowserving_shard::clock::{ClientReachability, Micros};
 
 /// So long that what the clock of the machine does meanwhile does not matter.

@@ -7,12 +7,14 @@ use nowserving_protocol::error::ApiError;
 use nowserving_protocol::frame::StateHash;
 
 use super::group::{Shard, Turn};
-use super::outbox::{OutMessage, Outbox, unavailable};
+use super::outbox::Outbox;
 use super::persist::{Job, WRITES_IN_FLIGHT_MAX, Written};
 use super::snapshots::Done;
-use super::{Control, Listen, PeerBatch, PeerFrame, REQUESTS_MAX, Shards, listing};
+use super::{Control, REQUESTS_MAX, Shards, listing};
 use crate::clock::{monotonic_us, wall_ms};
-use crate::request::{Inbound, Outcome, Question, ReplyTo};
+use crate::request::{Inbound, ReplyTo};
+use nowserving_engine::refusals::unavailable;
+use nowserving_engine::{OutMessage, Outcome, PeerBatch, PeerFrame, Question, Subscription};
 use nowserving_shard::clock::Micros;
 
 /// Inputs of one kind taken in one turn at most, so that no kind starves another.
@@ -60,7 +62,7 @@ impl Shards {
         // left in the inbox it would never be answered.
         self.outputs
             .listen
-            .send_modify(|listen| listen.fill(Listen::No));
+            .send_modify(|listen| listen.fill(Subscription::No));
         let quiet = Duration::from_millis(20);
         let on_the_way = std::iter::from_fn(|| self.inputs.requests.recv_timeout(quiet).ok());
         for inbound in on_the_way.take(REQUESTS_MAX) {
@@ -231,33 +233,33 @@ impl Shards {
     }
 
     fn frame(&mut self, frame: PeerFrame, now: Micros) -> anyhow::Result<()> {
-        let PeerFrame { from, word, taken } = frame;
-        self.hear(from, &word, taken.as_ref().err().map(String::as_str), now);
-        let Ok(taken) = taken else {
+        let PeerFrame { from, header, body } = frame;
+        self.hear(from, &header, body.as_ref().err().map(String::as_str), now);
+        let Ok(body) = body else {
             return Ok(());
         };
         let peer = self.peers.entry(from).or_default();
         peer.heard(now);
-        peer.client_reachable = taken.client_reachable;
-        if peer.start != word.start {
-            peer.start = word.start;
+        peer.client_reachable = body.client_reachable;
+        if peer.start != header.start {
+            peer.start = header.start;
             for shard in &mut self.shards {
                 shard.agreement.forget(from);
             }
         }
-        if peer.metrics_addr != taken.metrics_addr {
-            peer.metrics_addr = taken.metrics_addr;
+        if peer.metrics_addr != body.metrics_addr {
+            peer.metrics_addr = body.metrics_addr;
         }
-        if peer.version != taken.version {
-            peer.version = taken.version;
+        if peer.version != body.version {
+            peer.version = body.version;
         }
         if !self.contact.is_in_touch() {
             return Ok(());
         }
-        for hash in taken.state_hashes {
+        for hash in body.state_hashes {
             self.note_hash(from, hash)?;
         }
-        for (shard, message) in taken.messages {
+        for (shard, message) in body.messages {
             let Some(shard) = self.shards.get_mut(shard as usize) else {
                 metrics::counter!("nowserving_raft_refused_total").increment(1);
                 continue;
@@ -436,6 +438,27 @@ impl Shard {
         self.answer_confirmed(turn);
         // Applying may have made room for more.
         self.dirty |= self.replica.has_ready();
+        Ok(())
+    }
+}
+
+impl Shards {
+    /// Takes note of the hash of a shard's state on `node`.
+    pub(super) fn note_hash(&mut self, node: u64, hash: StateHash) -> anyhow::Result<()> {
+        let (me, nodes, index) = (self.config.id, self.config.nodes.len(), hash.index);
+        let Some(shard) = self.shards.get_mut(hash.shard as usize) else {
+            return Ok(());
+        };
+        for peer in shard.agreement.note(me, nodes, node, hash)? {
+            metrics::counter!("nowserving_state_differs_total").increment(1);
+            tracing::error!(
+                shard = shard.id,
+                index,
+                peer,
+                "the state of the peer differs from this node's: one of them is wrong; a node that \
+                 differs from a majority stops"
+            );
+        }
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use nowserving_protocol::admin::{ClusterStatus, Mapping, NodeStatus, ShardStatus
 use nowserving_protocol::subject::Subjects;
 
 use super::group::{Shard, Turn};
-use super::{Listen, Shards, snapshots};
+use super::{Shards, Subscription, snapshots};
 use crate::shards::balance::{Peer, UNREACHABLE_MAX};
 use crate::shards::persist::{Job, Persister};
 use nowserving_shard::clock::Micros;
@@ -71,20 +71,20 @@ impl Shards {
     pub(super) fn listen(&mut self) {
         let stopping = self.stopping_since.is_some();
         let in_touch = self.contact.is_in_touch();
-        let wanted: Vec<Listen> = self
+        let wanted: Vec<Subscription> = self
             .shards
             .iter()
             .map(|shard| {
                 if !in_touch {
-                    Listen::No
+                    Subscription::No
                 } else if shard.in_lease() {
-                    Listen::Leader {
+                    Subscription::Leader {
                         term: shard.replica.term(),
                     }
                 } else if shard.leads() || (shard.replica.leader().is_none() && !stopping) {
-                    Listen::Orphan
+                    Subscription::Leaderless
                 } else {
-                    Listen::No
+                    Subscription::No
                 }
             })
             .collect();

@@ -15,8 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use nowserving_protocol::frame::StateHash;
 use nowserving_shard::snapshot::HASH_FORMAT;
 
-use super::Shards;
-
 /// Hashes of a shard kept for each node: a peer that lags by more is not compared.
 const KEPT: usize = 64;
 
@@ -119,27 +117,6 @@ fn short(hash: &[u8]) -> String {
         .take(8)
         .map(|byte| format!("{byte:02x}"))
         .collect()
-}
-
-impl Shards {
-    /// Takes note of the hash of a shard's state on `node`.
-    pub(super) fn note_hash(&mut self, node: u64, hash: StateHash) -> anyhow::Result<()> {
-        let (me, nodes, index) = (self.config.id, self.config.nodes.len(), hash.index);
-        let Some(shard) = self.shards.get_mut(hash.shard as usize) else {
-            return Ok(());
-        };
-        for peer in shard.agreement.note(me, nodes, node, hash)? {
-            metrics::counter!("nowserving_state_differs_total").increment(1);
-            tracing::error!(
-                shard = shard.id,
-                index,
-                peer,
-                "the state of the peer differs from this node's: one of them is wrong; a node that \
-                 differs from a majority stops"
-            );
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

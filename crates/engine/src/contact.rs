@@ -14,7 +14,7 @@ const REFUSAL_KEPT_US: Micros = 5_000_000;
 
 /// What a peer's frame says about the two of us.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Word {
+pub struct PeerHeader {
     /// Which start of the peer sent it; `None` if the frame could not be opened.
     pub start: Option<u64>,
     /// A quorum has accepted that start.
@@ -88,20 +88,26 @@ impl Contact {
 
     /// A frame came that was taken, or `refused` for this reason. True if the peer should be answered
     /// at once, as it does not know what it is told by that.
-    pub fn hear(&mut self, from: u64, word: &Word, refused: Option<&str>, now: Micros) -> bool {
+    pub fn hear(
+        &mut self,
+        from: u64,
+        header: &PeerHeader,
+        refused: Option<&str>,
+        now: Micros,
+    ) -> bool {
         let Some(peer) = self.peers.get_mut(&from) else {
             return false;
         };
         let news = match refused {
-            None => peer.accept(word.start),
-            Some(reason) => peer.refuse(word.start, reason, now),
+            None => peer.accept(header.start),
+            Some(reason) => peer.refuse(header.start, reason, now),
         };
-        let verdict = word.verdicts.iter().find(|v| v.start == self.start);
+        let verdict = header.verdicts.iter().find(|v| v.start == self.start);
         match verdict {
             Some(verdict) if !verdict.refused.is_empty() => {
                 peer.says = Some(Says::Refused {
                     reason: verdict.refused.clone(),
-                    in_touch: word.in_touch,
+                    in_touch: header.in_touch,
                 });
             }
             // The acceptance of a node that is refused itself counts for nothing.
@@ -275,7 +281,7 @@ mod tests {
             start,
             refused: refused.to_owned(),
         });
-        let word = Word {
+        let word = PeerHeader {
             start: (!matches!(frame, Unreadable(_))).then_some(*from),
             in_touch,
             verdicts: verdicts.into_iter().collect(),
@@ -386,9 +392,9 @@ mod tests {
         assert!(contact.verdicts(1, NOW).is_empty());
         assert!(hear(&mut contact, &OfOthers(1)));
         assert!(!hear(&mut contact, &OfOthers(1)));
-        let impostor = Word {
+        let impostor = PeerHeader {
             start: Some(7),
-            ..Word::default()
+            ..PeerHeader::default()
         };
         assert!(contact.hear(1, &impostor, Some("another disk"), NOW));
         assert!(!contact.hear(1, &impostor, Some("another disk"), NOW + 1));

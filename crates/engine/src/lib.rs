@@ -1,0 +1,31 @@
+//! One node without I/O: what it knows, and what it does about everything that reaches it.
+//!
+//! ```text
+//! node: bytes ─► Input ─► Engine::step ─► Vec<Output> ─► node: bytes, files, subscriptions
+//!
+//! fn Engine::new(Config, Boot, Vec<RestoredShard>, Arc<dyn EntryReader>, Now) -> Result<Engine, NewError>
+//! fn Engine::step(&mut self, Now, Input) -> Vec<Output>
+//! fn Engine::next_due(&self) -> Micros      // EndTurn is due at this time at the latest
+//! ```
+//!
+//! Requests and peers' messages are answered from state, or collected; [`Input::EndTurn`] folds what
+//! was collected into at most one log entry batch a shard, one [`Output::Persist`] and one
+//! [`Output::Frame`] a peer. The engine reads no clock, draws no random number and iterates over
+//! nothing in hash order: the same inputs at the same times give the same outputs.
+
+pub mod agreement;
+pub mod contact;
+pub mod delivery;
+pub mod frames;
+pub mod io;
+pub mod refusals;
+pub mod request;
+
+pub use contact::{PeerHeader, Standing};
+pub use delivery::{Action, Delivery, ShardDelivery, Via, decide};
+pub use frames::{FrameBody, OutMessage, PeerBatch, PeerFrame};
+pub use io::{
+    Boot, Config, ExitReason, ForwardId, ForwardResult, ForwardTry, Input, Now, Output,
+    ReadFailure, RelayedAnswer, RestoredShard, Subscription,
+};
+pub use request::{Ask, Effect, Outcome, Question, ReplyTo, Request};

@@ -1,0 +1,29 @@
+//! Errors that say what a node could not do.
+
+use nowserving_protocol::error::{ApiError, Code};
+
+/// Nothing happened, and it may be tried again.
+pub fn unavailable() -> ApiError {
+    ApiError::new(
+        Code::Unavailable,
+        "no quorum answered in time; nothing happened",
+    )
+    .retry_after_ms(250)
+}
+
+/// It may or may not have happened.
+pub fn outcome_unknown() -> ApiError {
+    ApiError::new(
+        Code::OutcomeUnknown,
+        "the deadline passed before the outcome was known; repeat it with the same key or ticket",
+    )
+}
+
+/// A bounded queue is full.
+pub fn overloaded() -> ApiError {
+    ApiError::new(
+        Code::Overloaded,
+        "too many requests wait here; nothing happened",
+    )
+    .retry_after_ms(250)
+}
