@@ -47,6 +47,7 @@ fn batch(index: u64, must_sync: bool) -> Vec<Write> {
             entries: vec![entry],
             hard_state: Some(hard_state),
             must_sync,
+            first_members: None,
         }
     };
     (0..SHARDS).map(of).collect()
@@ -351,6 +352,7 @@ fn a_missing_file_is_refused() {
             entries,
             hard_state: None,
             must_sync: true,
+            first_members: None,
         }]
     };
     for index in 1..=20 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nowserving_replica::{EntryReader, LogState, ReadFailed, Write};
-use raft::eraftpb::{Entry, HardState};
+use raft::eraftpb::{ConfState, Entry, HardState};
 use raft_engine::{Command, Config, Engine, LogBatch, MessageExt, ReadableSize, RecoveryMode};
 
 use crate::files::{Counters, Files};
@@ -14,6 +14,7 @@ use crate::verify::{self, VerifyError};
 use crate::{LogError, LogStats, LogStore, read_failed};
 
 const HARD_STATE: &[u8] = b"hard_state";
+const FIRST_MEMBERS: &[u8] = b"first_members";
 /// A read can meet a file which a purge has just deleted; the entry then is elsewhere already.
 const READ_ATTEMPTS: usize = 3;
 
@@ -144,6 +145,21 @@ impl EngineLog {
         written
     }
 
+    /// What was last written under a key of a shard; the default if nothing was.
+    fn message<M: protobuf::Message + Default>(
+        &self,
+        shard: u32,
+        key: &[u8],
+    ) -> Result<M, LogError> {
+        let found = self.engine.get_message(u64::from(shard), key);
+        found
+            .map(Option::unwrap_or_default)
+            .map_err(|source| LogError::Engine {
+                what: format!("can't read the state of shard {shard}"),
+                source,
+            })
+    }
+
     fn fetch(
         &self,
         shard: u32,
@@ -248,15 +264,9 @@ impl EntryReader for EngineLog {
 impl LogStore for EngineLog {
     fn load(&self, shard: u32) -> Result<LogState, LogError> {
         let region = u64::from(shard);
-        let hard_state: Option<HardState> =
-            self.engine
-                .get_message(region, HARD_STATE)
-                .map_err(|source| LogError::Engine {
-                    what: format!("can't read the state of shard {shard}"),
-                    source,
-                })?;
         let mut state = LogState {
-            hard_state: hard_state.unwrap_or_default(),
+            hard_state: self.message::<HardState>(shard, HARD_STATE)?,
+            first_members: self.message::<ConfState>(shard, FIRST_MEMBERS)?,
             ..LogState::default()
         };
         if let (Some(first), Some(last)) = (
@@ -282,10 +292,13 @@ impl LogStore for EngineLog {
             let region = u64::from(write.shard);
             let mut add = || {
                 batch.add_entries::<Entries>(region, &write.entries)?;
-                match &write.hard_state {
-                    Some(state) => batch.put_message(region, HARD_STATE.to_vec(), state),
-                    None => Ok(()),
+                if let Some(state) = &write.hard_state {
+                    batch.put_message(region, HARD_STATE.to_vec(), state)?;
                 }
+                if let Some(members) = &write.first_members {
+                    batch.put_message(region, FIRST_MEMBERS.to_vec(), members)?;
+                }
+                Ok(())
             };
             add().map_err(|source| LogError::Engine {
                 what: format!("can't encode shard {}", write.shard),

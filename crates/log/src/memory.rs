@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nowserving_replica::{EntryReader, LogState, ReadFailed, Write};
 use protobuf::Message as _;
-use raft::eraftpb::{Entry, HardState};
+use raft::eraftpb::{ConfState, Entry, HardState};
 
 use crate::{LogError, LogStats, LogStore, read_failed};
 
@@ -25,6 +25,7 @@ struct ShardLog {
     compact_index: u64,
     compact_term: u64,
     entries: VecDeque<Entry>,
+    first_members: ConfState,
 }
 
 #[derive(Clone, Debug)]
@@ -61,6 +62,7 @@ impl ShardLog {
             compact_index: self.compact_index,
             compact_term: self.compact_term,
             last_index: self.last_index(),
+            first_members: self.first_members.clone(),
         }
     }
 
@@ -89,6 +91,9 @@ impl ShardLog {
         }
         if let Some(hard_state) = &write.hard_state {
             self.hard_state = hard_state.clone();
+        }
+        if let Some(members) = &write.first_members {
+            self.first_members = members.clone();
         }
     }
 

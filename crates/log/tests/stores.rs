@@ -27,6 +27,7 @@ fn write(shard: u32, entries: Vec<Entry>, state: Option<(u64, u64, u64)>) -> Wri
         must_sync: !entries.is_empty(),
         entries,
         hard_state,
+        first_members: None,
     }
 }
 
@@ -42,6 +43,7 @@ fn state(term: u64, vote: u64, commit: u64, cut: (u64, u64), last_index: u64) ->
         compact_index: cut.0,
         compact_term: cut.1,
         last_index,
+        ..LogState::default()
     }
 }
 
@@ -60,6 +62,31 @@ fn an_unwritten_shard_is_empty() {
         log.compact(7, 3).unwrap();
         assert_eq!(log.load(7).unwrap(), LogState::default());
     });
+}
+
+#[test]
+fn the_first_voters_are_kept() {
+    let first = |log: &dyn LogStore, shard| log.load(shard).unwrap().first_members.voters;
+    both(|log| {
+        log.write(&[
+            Write::first_voters(0, &[1, 2, 3]),
+            Write::first_voters(1, &[7]),
+        ])
+        .unwrap();
+        log.write(&[write(0, vec![entry(1, 1, 10)], Some((1, 1, 1)))])
+            .unwrap();
+        log.compact(0, 1).unwrap();
+        assert_eq!(first(log, 0), [1, 2, 3]);
+        assert_eq!(
+            (first(log, 1), log.load(1).unwrap().last_index),
+            (vec![7], 0)
+        );
+        assert!(first(log, 2).is_empty());
+    });
+    let memory = MemoryLog::new();
+    memory.write(&[Write::first_voters(0, &[1])]).unwrap();
+    memory.crash(Crash::default());
+    assert_eq!(first(&memory, 0), [1], "they are synced");
 }
 
 #[test]

@@ -64,7 +64,12 @@ fn advice(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
             | NewError::SnapshotBehindLog { .. }
             | NewError::SnapshotOfOtherLog { .. },
         ) => Some(SNAPSHOT),
-        Some(NewError::Config { .. } | NewError::Read(_) | NewError::Raft { .. }) => None,
+        Some(
+            NewError::Config { .. }
+            | NewError::NotVoter { .. }
+            | NewError::Read(_)
+            | NewError::Raft { .. },
+        ) => None,
         None => cause.is::<SnapshotError>().then_some(SNAPSHOT),
     }
 }

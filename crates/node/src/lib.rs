@@ -247,9 +247,7 @@ impl Node {
     ) -> anyhow::Result<tokio::sync::oneshot::Receiver<anyhow::Result<()>>> {
         let now = clock::monotonic_us();
         let snapshot_dir = self.data.snapshots();
-        let shards = (0..self.config.shards)
-            .map(|id| shards::restore::shard(id, &self.config, &snapshot_dir, &self.log, now))
-            .collect::<anyhow::Result<Vec<_>>>()?;
+        let shards = shards::restore::shards(&self.config, &snapshot_dir, &self.log, now)?;
         let start = self
             .origin
             .starts

@@ -14,6 +14,16 @@ pub enum NewError {
         /// What is wrong.
         problem: String,
     },
+    /// The group's voters on disk do not include this node.
+    #[error("shard {shard}: node {id} is not among the voters on disk, {voters:?}")]
+    NotVoter {
+        /// The shard.
+        shard: u32,
+        /// This node.
+        id: u64,
+        /// The voters found; none if the group was never started on this disk.
+        voters: Vec<u64>,
+    },
     /// The commit index on disk is past the last entry: acknowledged entries were lost.
     #[error(
         "shard {shard}: commit index {commit} is past the last log entry {last}: the log lost entries"

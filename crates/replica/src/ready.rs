@@ -85,6 +85,7 @@ impl Replica {
                 entries,
                 hard_state,
                 must_sync,
+                first_members: None,
             });
         }
     }

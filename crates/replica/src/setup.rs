@@ -20,7 +20,7 @@ const TURN_BYTES: u64 = 4 << 20;
 /// default of 256 would let one returning peer fill 16 MiB of each shard's outbox.
 const INFLIGHT_MESSAGES: usize = 64;
 impl Replica {
-    /// Goes on where `restored` left off; the default of it is a group that is born now.
+    /// Goes on where `restored` left off. A group that starts now has only its first voters there.
     ///
     /// `reader` is asked for entries that are no longer in memory. `now` is the time now.
     ///
@@ -35,9 +35,16 @@ impl Replica {
         let shard = config.shard;
         let timeout_us = check_config(config)?;
         let Restored { log, snapshot } = restored;
-        let mut conf_state = snapshot.conf_state;
-        if conf_state.voters.is_empty() {
-            conf_state.voters.clone_from(&config.voters);
+        let conf_state = match snapshot.index {
+            0 => log.first_members.clone(),
+            _ => snapshot.conf_state,
+        };
+        if !conf_state.voters.contains(&config.id) {
+            return Err(NewError::NotVoter {
+                shard,
+                id: config.id,
+                voters: conf_state.voters,
+            });
         }
         let mut hard_state = log.hard_state.clone();
         if hard_state.commit > log.last_index {
@@ -121,9 +128,6 @@ fn check_config(config: &Config) -> Result<Micros, NewError> {
     }
     if micros(config.lease) > timeout_us / 10 * 9 {
         return refuse("the lease is longer than nine tenths of the election timeout");
-    }
-    if !config.voters.contains(&config.id) {
-        return refuse("this node is not among the voters");
     }
     Ok(timeout_us)
 }

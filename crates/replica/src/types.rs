@@ -18,10 +18,8 @@ pub const MAX_COMMAND_BYTES: usize = 512 * 1024;
 pub struct Config {
     /// The shard, `0..shards`. Only carried along, for [`Write`] and [`crate::EntryReader`].
     pub shard: u32,
-    /// This node; not 0, and one of the voters.
+    /// This node; not 0, and one of the group's voters, which come from [`Restored`].
     pub id: u64,
-    /// The members of a group that is born now. Ignored once a snapshot names the members.
-    pub voters: Vec<u64>,
     /// Ticks without a leader before an election is tried (randomized: this to twice this).
     pub election_ticks: usize,
     /// Ticks between heartbeats; less than `election_ticks`.
@@ -56,6 +54,9 @@ pub struct LogState {
     pub compact_term: u64,
     /// The last entry; equal to `compact_index` if there is none.
     pub last_index: u64,
+    /// The members before the first entry, as written by [`Write::first_voters`]. No voters: the group
+    /// was never started on this disk.
+    pub first_members: ConfState,
 }
 
 /// What a state snapshot stands for.
@@ -65,7 +66,7 @@ pub struct SnapshotMeta {
     pub index: u64,
     /// That entry's term.
     pub term: u64,
-    /// The members as of that entry. Empty (no voters): take those of [`Config`].
+    /// The members as of that entry.
     pub conf_state: ConfState,
 }
 
@@ -127,6 +128,26 @@ pub struct Write {
     /// False if only the commit index moved: such a write need not be synced (raft finds the index
     /// again), but still has to be reported.
     pub must_sync: bool,
+    /// The members before the first entry; only in the write that starts a group.
+    pub first_members: Option<ConfState>,
+}
+
+impl Write {
+    /// The write that starts a group on this disk: its first voters. It must be on disk before
+    /// [`crate::Replica::new`], and belongs to no replica: nobody is to be told of it.
+    pub fn first_voters(shard: u32, voters: &[u64]) -> Write {
+        Write {
+            shard,
+            number: 0,
+            entries: Vec::new(),
+            hard_state: None,
+            must_sync: true,
+            first_members: Some(ConfState {
+                voters: voters.to_vec(),
+                ..ConfState::default()
+            }),
+        }
+    }
 }
 
 /// What an entry carries.

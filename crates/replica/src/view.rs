@@ -38,6 +38,13 @@ impl Replica {
         }
     }
 
+    /// The members that vote, in ascending order.
+    pub fn voters(&self) -> Vec<u64> {
+        let mut voters: Vec<u64> = self.raw.raft.prs().conf().voters().ids().iter().collect();
+        voters.sort_unstable();
+        voters
+    }
+
     /// The shard this replica is of.
     pub fn shard(&self) -> u32 {
         self.shard

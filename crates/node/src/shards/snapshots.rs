@@ -84,7 +84,6 @@ impl Writer {
         let maker = Maker {
             dir,
             cluster: config.cluster.clone(),
-            voters: config.nodes.clone(),
             log,
         };
         let thread = std::thread::Builder::new()
@@ -119,7 +118,6 @@ impl Writer {
 struct Maker {
     dir: PathBuf,
     cluster: String,
-    voters: Vec<u64>,
     log: Arc<dyn LogStore>,
 }
 
@@ -182,9 +180,9 @@ impl Maker {
     }
 
     fn make(&self, shard: u32, index: u64) -> anyhow::Result<()> {
-        let (from, mut lines) = match read(&self.dir, &self.cluster, shard)? {
-            Some((header, lines)) => (header.index, lines),
-            None => (0, Lines::new()),
+        let (from, voters, mut lines) = match read(&self.dir, &self.cluster, shard)? {
+            Some((header, lines)) => (header.index, header.voters, lines),
+            None => (0, self.log.load(shard)?.first_members.voters, Lines::new()),
         };
         self.replay(shard, from + 1, index, &mut lines)?;
         let header = Header {
@@ -192,7 +190,7 @@ impl Maker {
             shard,
             index,
             term: self.log.term(shard, index)?,
-            voters: self.voters.clone(),
+            voters,
         };
         let bytes = snapshot::encode(&header, &lines);
         write_atomically(&self.dir, &file_name(shard), &bytes)?;

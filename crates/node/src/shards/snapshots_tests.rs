@@ -11,7 +11,6 @@ fn maker(rig: &Rig, dir: &TempDir) -> Maker {
     Maker {
         dir: dir.path().to_owned(),
         cluster: config.cluster,
-        voters: config.nodes,
         log: rig.log.clone(),
     }
 }

@@ -32,7 +32,7 @@ fn node() -> Node {
     let config = config(&[1, 2, 3], dir.path().to_owned());
     let log: Arc<dyn LogStore> = Arc::new(MemoryLog::new());
     let now = monotonic_us();
-    let shard = restore::shard(0, &config, dir.path(), &log, now).unwrap();
+    let shards = restore::shards(&config, dir.path(), &log, now).unwrap();
     let (_, requests) = bounded(1);
     let (frames, frames_in) = bounded(16);
     let (_, control) = bounded(1);
@@ -52,15 +52,7 @@ fn node() -> Node {
     let persister = Persister::start(log.clone()).unwrap();
     let writer = snapshots::Writer::start(dir.path().to_owned(), &config, log).unwrap();
     let contact = Contact::new(START, [2, 3]);
-    let shards = Shards::new(
-        config,
-        contact,
-        vec![shard],
-        inputs,
-        outputs,
-        persister,
-        writer,
-    );
+    let shards = Shards::new(config, contact, shards, inputs, outputs, persister, writer);
     Node {
         shards,
         frames,

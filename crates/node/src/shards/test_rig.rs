@@ -77,7 +77,10 @@ impl Rig {
     pub fn open(nodes: &[u64], dir: PathBuf, log: Arc<MemoryLog>) -> Self {
         let now = monotonic_us();
         let store: Arc<dyn nowserving_log::LogStore> = log.clone();
-        let shard = restore::shard(0, &config(nodes, dir.clone()), &dir, &store, now).unwrap();
+        let config = config(nodes, dir.clone());
+        let shard = restore::shards(&config, &dir, &store, now)
+            .unwrap()
+            .remove(0);
         let mut reachability = ClientReachability::new(now);
         reachability.echo(now);
         Rig {

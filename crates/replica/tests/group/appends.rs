@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use nowserving_log::{Crash, LogStore as _};
-use nowserving_replica::{Committed, MAX_COMMAND_BYTES, Payload, ProposeError, Replica, Restored};
+use nowserving_replica::{Committed, MAX_COMMAND_BYTES, Payload, ProposeError, Replica};
 use protobuf::Message as _;
 use raft::eraftpb::{Entry, HardState, Message, MessageType};
 
@@ -324,13 +324,10 @@ fn a_log_that_cannot_be_read_is_an_error_that_names_the_entries() {
         entries: writes,
         hard_state,
         must_sync: true,
+        first_members: None,
     };
     node.log.write(&[write]).unwrap();
-    let restored = Restored {
-        log: node.log.load(0).unwrap(),
-        ..Restored::default()
-    };
-    let mut replica = Replica::new(&config(1), restored, node.log.clone(), 0).unwrap();
+    let mut replica = Replica::new(&config(1), node.restored(), node.log.clone(), 0).unwrap();
     // Somebody takes the disk away.
     let snapshot = node.log.load(0).unwrap();
     node.log.compact(0, snapshot.last_index).unwrap();

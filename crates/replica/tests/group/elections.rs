@@ -1,11 +1,14 @@
 //! Elections, transfers and what restarts do to them.
 
+use std::sync::Arc;
+
 use crate::common::{Cluster, ELECTION_US, Node, STEP_US, config};
+use nowserving_log::MemoryLog;
 use nowserving_replica::{
-    NewError, ProposeError, ReadError, Replica, Restored, Role, SnapshotMeta, StepRefused,
-    TransferError,
+    LogState, NewError, ProposeError, ReadError, Replica, Restored, Role, SnapshotMeta,
+    StepRefused, TransferError,
 };
-use raft::eraftpb::{Message, MessageType};
+use raft::eraftpb::{ConfState, Message, MessageType};
 
 #[test]
 fn one_leader_is_elected_and_known() {
@@ -32,10 +35,8 @@ fn one_leader_is_elected_and_known() {
 
 #[test]
 fn a_group_of_one_leads_itself() {
-    let mut node = Node::new(1, 7);
-    let mut config = config(1);
-    config.voters = vec![1];
-    let mut replica = Replica::new(&config, Restored::default(), node.log.clone(), 0).unwrap();
+    let mut node = Node::in_group_of(&[1], 1, 7);
+    let mut replica = Replica::new(&config(1), node.restored(), node.log.clone(), 0).unwrap();
     assert!(replica.campaign(1));
     let mut applied = Vec::new();
     for turn in 0..10 {
@@ -280,6 +281,40 @@ fn nothing_is_taken_in_a_term_without_a_commit() {
 }
 
 #[test]
+fn the_disk_says_who_votes() {
+    let mut log = Node::in_group_of(&[3, 1, 2], 1, 0).restored().log;
+    let new = |id, log: &LogState, snapshot| {
+        let (log, reader) = (log.clone(), Arc::new(MemoryLog::new()));
+        Replica::new(&config(id), Restored { log, snapshot }, reader, 0)
+            .map(|replica| replica.voters())
+    };
+    assert_eq!(new(1, &log, SnapshotMeta::default()).unwrap(), [1, 2, 3]);
+    let voters_in_error = |error| match error {
+        NewError::NotVoter { voters, .. } => voters,
+        error => panic!("{error}"),
+    };
+    let refused = new(4, &log, SnapshotMeta::default()).unwrap_err();
+    assert!(refused.to_string().contains("node 4"), "{refused}");
+    assert_eq!(voters_in_error(refused), [3, 1, 2]);
+    let never_started = new(1, &LogState::default(), SnapshotMeta::default()).unwrap_err();
+    assert!(voters_in_error(never_started).is_empty());
+    // Those in a snapshot are newer than those at the group's start.
+    (log.compact_index, log.compact_term, log.last_index) = (5, 1, 5);
+    log.hard_state.term = 1;
+    let snapshot = |voters: &[u64]| SnapshotMeta {
+        index: 5,
+        term: 1,
+        conf_state: ConfState {
+            voters: voters.to_vec(),
+            ..ConfState::default()
+        },
+    };
+    assert_eq!(new(4, &log, snapshot(&[4, 2, 3])).unwrap(), [2, 3, 4]);
+    let refused = new(1, &log, snapshot(&[4, 2, 3])).unwrap_err();
+    assert_eq!(voters_in_error(refused), [4, 2, 3]);
+}
+
+#[test]
 fn contradicting_disks_are_refused() {
     let mut cluster = Cluster::led_by_1(37);
     cluster.commit(1, "a");
@@ -290,7 +325,7 @@ fn contradicting_disks_are_refused() {
         let snapshot = SnapshotMeta {
             index,
             term,
-            ..SnapshotMeta::default()
+            conf_state: log.first_members.clone(),
         };
         Replica::new(
             &config(1),

@@ -46,7 +46,6 @@ pub fn config(id: u64) -> Config {
     Config {
         shard: 0,
         id,
-        voters: vec![1, 2, 3],
         election_ticks: ELECTION_TICKS,
         heartbeat_ticks: 2,
         tick: std::time::Duration::from_micros(TICK_US),

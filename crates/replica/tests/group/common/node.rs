@@ -7,7 +7,7 @@ use nowserving_log::{Crash, LogStore, MemoryLog};
 use nowserving_replica::{
     Committed, Micros, Payload, ReadId, Ready, Replica, Restored, SnapshotMeta, StepRefused, Write,
 };
-use raft::eraftpb::Message;
+use raft::eraftpb::{ConfState, Message};
 
 use super::{ELECTION_TICKS, Random, TICK_US, config};
 
@@ -70,13 +70,19 @@ pub struct Node {
 
 impl Node {
     pub fn new(id: u64, seed: u64) -> Node {
+        Node::in_group_of(&[1, 2, 3], id, seed)
+    }
+
+    pub fn in_group_of(voters: &[u64], id: u64, seed: u64) -> Node {
+        let log = MemoryLog::new();
+        log.write(&[Write::first_voters(0, voters)]).unwrap();
         Node {
             id,
             clock: Clock {
                 offset_us: 1_000_000 * id,
                 drift: 0,
             },
-            log: Arc::new(MemoryLog::new()),
+            log: Arc::new(log),
             persist: Persist::AtOnce,
             replica: None,
             inbox: VecDeque::new(),
@@ -121,13 +127,17 @@ impl Node {
         self.applied.iter().filter_map(text).collect()
     }
 
+    /// What is on the disk.
+    pub fn restored(&self) -> Restored {
+        Restored {
+            log: self.log.load(0).unwrap(),
+            snapshot: self.snapshot.0.clone(),
+        }
+    }
+
     pub fn start(&mut self, now: Micros) {
         let now = self.clock.read(now);
-        let log = self.log.load(0).unwrap();
-        let restored = Restored {
-            log,
-            snapshot: self.snapshot.0.clone(),
-        };
+        let restored = self.restored();
         let replica = Replica::new(&config(self.id), restored, self.log.clone(), now).unwrap();
         assert!(replica.committed() >= replica.applied(), "S6");
         self.replica = Some(replica);
@@ -297,7 +307,10 @@ impl Node {
             SnapshotMeta {
                 index,
                 term,
-                ..SnapshotMeta::default()
+                conf_state: ConfState {
+                    voters: self.view().voters(),
+                    ..ConfState::default()
+                },
             },
             self.applied.clone(),
         );
