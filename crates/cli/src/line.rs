@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use nowserving_client::{
-    AdminLine, Code, Configure, Create, DeleteReply, LIST_LINES_MAX, LaneName, LineList, ListLines,
-    SettingsPatch,
+    AdminLine, Code, Configure, Create, Delete, DeleteReply, LIST_LINES_MAX, LaneName, LineList,
+    LineReply, ListLines, SettingsPatch,
 };
 
 use crate::args::Global;
@@ -231,14 +231,36 @@ async fn set(args: SetArgs, global: &Global, output: &Output) -> anyhow::Result<
     if settings == SettingsPatch::default() {
         return Err(WrongUsage("nothing to set or unset".to_owned()).into());
     }
+    let names_lane = settings.default_lane.is_some();
     let line = line(global, &name).await?;
-    let changed = line
-        .configure(&Configure {
-            if_version,
-            settings,
-        })
-        .await?;
+    let before = line.show().await?;
+    let request = Configure {
+        if_version,
+        incarnation: Some(before.incarnation),
+        settings,
+    };
+    let changed = line.configure(&request).await?;
+    if !names_lane
+        && !output.json
+        && let Some(note) = default_lane_note(&before, &changed)
+    {
+        eprintln!("{note}");
+    }
     output.answer(&changed, |changed| tables::line(changed, output))
+}
+
+/// The first of a new list of lanes can become the default lane without having been named as such.
+fn default_lane_note(before: &LineReply, changed: &LineReply) -> Option<String> {
+    let (old, new) = (
+        before.default_lane.as_ref()?,
+        changed.default_lane.as_ref()?,
+    );
+    (old != new).then(|| {
+        format!(
+            "note: entrants that name no lane now get lane {new}, the first listed; it was {old} \
+             (--default-lane sets it)"
+        )
+    })
 }
 
 async fn list(args: ListArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
@@ -275,9 +297,14 @@ fn line_name(name: &str) -> anyhow::Result<nowserving_client::LineName> {
 
 async fn delete(args: DeleteArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
     let line = line(global, &args.name).await?;
-    let mut reply = line.delete(args.force).await?;
+    let incarnation = line.show().await?.incarnation;
+    let request = Delete {
+        force: args.force,
+        incarnation: Some(incarnation),
+    };
+    let mut reply = line.delete(&request).await?;
     if !reply.deleted {
-        until_gone(&line, &mut reply, output).await?;
+        until_gone(&line, incarnation, &mut reply, output).await?;
     }
     output.answer(&reply, |reply| format!("{} is deleted", reply.line))
 }
@@ -285,6 +312,7 @@ async fn delete(args: DeleteArgs, global: &Global, output: &Output) -> anyhow::R
 /// Follows a deletion under way. It goes on by itself: ending this command does not stop it.
 async fn until_gone(
     line: &AdminLine,
+    incarnation: u64,
     reply: &mut DeleteReply,
     output: &Output,
 ) -> anyhow::Result<()> {
@@ -292,7 +320,7 @@ async fn until_gone(
     while !reply.deleted {
         tokio::time::sleep(DELETE_LOOK).await;
         match line.show().await {
-            Ok(shown) => {
+            Ok(shown) if shown.incarnation == incarnation => {
                 reply.remaining = shown.deleting.unwrap_or_default();
                 bar.set_position(
                     bar.length()
@@ -300,16 +328,20 @@ async fn until_gone(
                         .saturating_sub(reply.remaining),
                 );
             }
-            Err(error) if error.code() == Some(Code::LineNotFound) => {
-                reply.deleted = true;
-                reply.remaining = 0;
-            }
+            // Somebody has created the next line of this name already.
+            Ok(_) => is_deleted(reply),
+            Err(error) if error.code() == Some(Code::LineNotFound) => is_deleted(reply),
             Err(error) if error.is_transient() => {}
             Err(error) => return Err(error.into()),
         }
     }
     bar.finish_and_clear();
     Ok(())
+}
+
+fn is_deleted(reply: &mut DeleteReply) {
+    reply.deleted = true;
+    reply.remaining = 0;
 }
 
 fn progress(tokens: u64, live: bool) -> ProgressBar {

@@ -89,8 +89,9 @@ impl AdminLine {
     /// Changes any subset of the settings, at once and all or none.
     ///
     /// # Errors
-    /// `line_not_found`; `version_conflict` if `if_version` is not the version now (if
-    /// [`Error::may_have_happened`], possibly by this very call); `bad_request`.
+    /// `line_not_found`; `bad_request`; `version_conflict` if the settings have changed since
+    /// [`Configure::if_version`] (if [`Error::may_have_happened`], possibly by this very call), or
+    /// the line has another incarnation than [`Configure::incarnation`].
     pub async fn configure(&self, changes: &Configure) -> Result<LineReply> {
         self.call("configure", Effect::Write, changes).await
     }
@@ -103,14 +104,15 @@ impl AdminLine {
         self.call("show", Effect::Read, &Show {}).await
     }
 
-    /// Deletes the line; with `force` even if somebody is in it. Ending many tokens takes a while:
-    /// then the answer says how many remain, and the line is gone once [`AdminLine::show`] says
-    /// `line_not_found`.
+    /// Deletes the line. With [`Delete::force`] also if it has live tokens; ending many of them takes
+    /// a while: then the answer says how many remain, and the line is gone once [`AdminLine::show`]
+    /// says `line_not_found`.
     ///
     /// # Errors
-    /// `line_not_empty` without `force`; `line_not_found`.
-    pub async fn delete(&self, force: bool) -> Result<DeleteReply> {
-        match self.call("delete", Effect::Write, &Delete { force }).await {
+    /// `line_not_empty` without `force`; `version_conflict` if the line has another incarnation than
+    /// [`Delete::incarnation`]; `line_not_found`.
+    pub async fn delete(&self, request: &Delete) -> Result<DeleteReply> {
+        match self.call("delete", Effect::Write, request).await {
             Err(error) if is_own_effect(&error, Code::LineNotFound) => Ok(DeleteReply {
                 line: self.name.clone(),
                 deleted: true,

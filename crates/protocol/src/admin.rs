@@ -45,7 +45,7 @@ impl Create {
 
 impl Serialize for Create {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        settings::serialize(&self.settings, None, serializer)
+        settings::serialize(&self.settings, &[], serializer)
     }
 }
 
@@ -62,25 +62,32 @@ impl<'de> Deserialize<'de> for Create {
 pub struct Configure {
     /// Only if the settings have not changed since the line had this version.
     pub if_version: Option<u64>,
+    /// Only if the line has this incarnation.
+    pub incarnation: Option<u64>,
     /// What changes. Valid, if it was decoded.
     pub settings: SettingsPatch,
 }
 
 impl Serialize for Configure {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        settings::serialize(&self.settings, self.if_version, serializer)
+        let conditions = [
+            ("if_version", self.if_version),
+            ("incarnation", self.incarnation),
+        ];
+        settings::serialize(&self.settings, &conditions, serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Configure {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Configure, D::Error> {
         let body = deserializer.deserialize_map(BodyVisitor { conditional: true })?;
-        let if_version = match body.if_version {
-            Some(Change::Set(version)) => Some(version),
+        let condition = |field| match field {
+            Some(Change::Set(value)) => Some(value),
             Some(Change::Unset) | None => None,
         };
         Ok(Configure {
-            if_version,
+            if_version: condition(body.if_version),
+            incarnation: condition(body.incarnation),
             settings: body.patch,
         })
     }
@@ -98,6 +105,13 @@ pub struct Delete {
     /// Also if somebody is in it; they go with reason `closed`.
     #[serde(default, deserialize_with = "wire::flag")]
     pub force: bool,
+    /// Only if the line has this incarnation.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::number_option"
+    )]
+    pub incarnation: Option<u64>,
 }
 
 /// `move`: puts a waiting token into another lane. Answered with a status and the new ticket.

@@ -63,14 +63,15 @@ const FIELDS: &[&str] = &[
     "labels",
 ];
 
-/// The settings in a request, and the condition beside them.
+/// The settings in a request, and the conditions of the change.
 #[derive(Default)]
 pub(crate) struct Body {
     pub(crate) patch: SettingsPatch,
     pub(crate) if_version: Option<Change<u64>>,
+    pub(crate) incarnation: Option<Change<u64>>,
 }
 
-/// Reads a [`Body`]; `if_version` is a field of `configure` only.
+/// Reads a [`Body`]; only `configure` has conditions.
 pub(crate) struct BodyVisitor {
     pub(crate) conditional: bool,
 }
@@ -85,10 +86,14 @@ impl<'de> Visitor<'de> for BodyVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Body, A::Error> {
         let mut body = Body::default();
         while let Some(field) = map.next_key::<String>()? {
-            if field == "if_version" && self.conditional {
-                set(&mut map, "if_version", VERSION, &mut body.if_version)?;
-            } else {
-                read_setting(&mut map, &field, &mut body.patch)?;
+            match field.as_str() {
+                "if_version" if self.conditional => {
+                    set(&mut map, "if_version", VERSION, &mut body.if_version)?;
+                }
+                "incarnation" if self.conditional => {
+                    set(&mut map, "incarnation", VERSION, &mut body.incarnation)?;
+                }
+                setting => read_setting(&mut map, setting, &mut body.patch)?,
             }
         }
         // What is left to find: `null` for a setting that has no default.
@@ -194,7 +199,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for OrNull<V> {
 
 /// What a patch names, in the order of the contract, as a reply shows it.
 pub(crate) fn named_values(patch: &SettingsPatch) -> impl Iterator<Item = (&'static str, Value)> {
-    let mut map = match serialize(patch, None, serde_json::value::Serializer) {
+    let mut map = match serialize(patch, &[], serde_json::value::Serializer) {
         Ok(Value::Object(map)) => map,
         // Nothing else comes of a map of names, numbers and texts.
         _ => serde_json::Map::new(),
@@ -203,10 +208,10 @@ pub(crate) fn named_values(patch: &SettingsPatch) -> impl Iterator<Item = (&'sta
     FIELDS.iter().filter_map(named)
 }
 
-/// Writes what a patch names, and `if_version` if there is one.
+/// Writes what a patch names, after those of `conditions` that have a value.
 pub(crate) fn serialize<S: Serializer>(
     patch: &SettingsPatch,
-    if_version: Option<u64>,
+    conditions: &[(&'static str, Option<u64>)],
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     let SettingsPatch {
@@ -228,8 +233,10 @@ pub(crate) fn serialize<S: Serializer>(
         labels,
     } = patch;
     let mut map = serializer.serialize_map(None)?;
-    if let Some(version) = if_version {
-        map.serialize_entry("if_version", &version)?;
+    for (name, value) in conditions {
+        if let Some(value) = value {
+            map.serialize_entry(name, value)?;
+        }
     }
     put(&mut map, "seats", seats)?;
     put(&mut map, "queue_limit", queue_limit)?;

@@ -21,6 +21,19 @@ fn the_other_requests_refuse_what_they_do_not_know() {
     assert!(!decode::<Delete>(b"").unwrap().force);
     assert!(decode::<Delete>(br#"{"force": true}"#).unwrap().force);
     refused::<Delete>(json!({"force": 1}), &["force:", "true or false"]);
+    for incarnation in [json!("4097"), json!(-1), json!(1_u64 << 53)] {
+        let limit = "0 to 9007199254740991";
+        refused::<Delete>(
+            json!({ "incarnation": incarnation }),
+            &["incarnation:", limit],
+        );
+    }
+    for incarnation in [None, Some(4_097)] {
+        both_ways(&Delete {
+            force: true,
+            incarnation,
+        });
+    }
     refused::<Delete>(json!({"Force": true}), &["`Force`"]);
     refused::<Show>(json!({"x": 1}), &["`x`"]);
     refused::<ClusterStatusRequest>(json!({"x": 1}), &["`x`"]);

@@ -57,11 +57,14 @@ fn create_takes_settings_and_fills_in_the_defaults() {
 
 #[test]
 fn configure_takes_any_subset_and_null_unsets() {
-    for payload in
-        payloads(&json!({"if_version": 9, "seats": 8, "labels": null, "token_events": null}))
-    {
+    for payload in payloads(
+        &json!({"if_version": 9, "incarnation": 4_097, "seats": 8, "labels": null, "token_events": null}),
+    ) {
         let configure: Configure = decode(&payload).unwrap();
-        assert_eq!(configure.if_version, Some(9));
+        assert_eq!(
+            (configure.if_version, configure.incarnation),
+            (Some(9), Some(4_097))
+        );
         let expected = SettingsPatch {
             seats: Some(Change::Set(8)),
             labels: Some(Change::Unset),
@@ -70,7 +73,8 @@ fn configure_takes_any_subset_and_null_unsets() {
         };
         assert_eq!(configure.settings, expected);
     }
-    for payload in [payloads(&json!({})), payloads(&json!({"if_version": null}))].concat() {
+    let nulls = json!({"if_version": null, "incarnation": null});
+    for payload in [payloads(&json!({})), payloads(&nulls)].concat() {
         assert_eq!(decode::<Configure>(&payload).unwrap(), Configure::default());
     }
     assert_eq!(decode::<Configure>(b"").unwrap(), Configure::default());
@@ -131,10 +135,10 @@ fn settings_out_of_range_or_mistyped_name_the_field_and_its_limit() {
         }
     }
     for value in [json!(-1), json!(1.5), json!("9"), json!(1_u64 << 53)] {
-        refused::<Configure>(
-            json!({ "if_version": value }),
-            &["if_version:", "9007199254740991"],
-        );
+        for field in ["if_version", "incarnation"] {
+            let named = format!("{field}:");
+            refused::<Configure>(json!({ field: value }), &[&named, "9007199254740991"]);
+        }
     }
     let nan = [
         &[0x81, 0xa5],
@@ -186,11 +190,19 @@ fn unknown_and_doubled_settings_are_refused() {
         &["`seat`", "`seats`"],
     );
     refused::<Configure>(json!({"Seats": 1}), &["`Seats`"]);
-    refused::<Create>(
-        json!({"seats": 1, "queue_limit": 1, "if_version": 2}),
-        &["`if_version`"],
-    );
-    for field in ["seats", "claim_timeout_ms", "call_ahead", "if_version"] {
+    for condition in ["if_version", "incarnation"] {
+        refused::<Create>(
+            json!({"seats": 1, "queue_limit": 1, condition: 2}),
+            &[&format!("`{condition}`")],
+        );
+    }
+    for field in [
+        "seats",
+        "claim_timeout_ms",
+        "call_ahead",
+        "if_version",
+        "incarnation",
+    ] {
         let twice = format!(r#"{{"{field}": 100, "{field}": 200}}"#);
         let message = decode::<Configure>(twice.as_bytes()).unwrap_err().message;
         assert!(
@@ -338,9 +350,11 @@ prop_compose! {
 proptest! {
     #[test]
     fn settings_survive_the_wire(
-        settings in patch(), if_version in proptest::option::of(0_u64..(1 << 53)),
+        settings in patch(),
+        if_version in proptest::option::of(0_u64..(1 << 53)),
+        incarnation in proptest::option::of(0_u64..(1 << 53)),
     ) {
         both_ways(&Create { settings: settings.clone() });
-        both_ways(&Configure { if_version, settings });
+        both_ways(&Configure { if_version, incarnation, settings });
     }
 }

@@ -114,6 +114,7 @@ fn null_unsets_settings_with_parts() {
         assert_eq!(settings.with(&patch).unwrap(), Settings::new(1, 0));
         both_ways(&Configure {
             if_version: None,
+            incarnation: None,
             settings: patch,
         });
     }

@@ -8,7 +8,7 @@ use async_nats::Subject;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use nowserving_client::{
-    Change, Client, Code, Create, Key, LineName, SettingsPatch, State, StatusRequest,
+    Change, Client, Code, Create, Delete, Key, LineName, SettingsPatch, State, StatusRequest,
 };
 use nowserving_protocol::codec::{self, Format};
 use nowserving_protocol::subject::{Subjects, shard_of};
@@ -188,7 +188,11 @@ impl Lines {
 
     async fn delete_one(&self, name: &LineName, deadline: Instant) -> anyhow::Result<()> {
         let line = self.client.admin().line(name.as_str())?;
-        let mut gone = line.delete(true).await?.deleted;
+        let request = Delete {
+            force: true,
+            incarnation: None,
+        };
+        let mut gone = line.delete(&request).await?.deleted;
         while !gone {
             ensure!(
                 Instant::now() < deadline,
