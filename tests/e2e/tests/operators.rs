@@ -60,6 +60,17 @@ pub async fn every_operation(api: Api, line: &str) -> Result<()> {
         "{again} after {created}"
     );
     ensure!(number(&again, "version")? > version, "{again}");
+    // An operation that names the old one does not reach it.
+    for (op, mut change) in [
+        ("configure", json!({"seats": 9})),
+        ("delete", json!({"force": true})),
+    ] {
+        change["incarnation"] = json!(incarnation);
+        api.admin_refused(line, op, change.clone(), Code::VersionConflict)
+            .await?;
+    }
+    let change = json!({"seats": 1, "incarnation": again["incarnation"]});
+    api.admin(line, "configure", change).await?;
     api.refused(
         line,
         "status",

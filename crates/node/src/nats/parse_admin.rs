@@ -30,7 +30,7 @@ pub(super) fn admin_ask(
                 line,
                 patch: Box::new(ask.settings),
                 if_version: ask.if_version,
-                incarnation: None,
+                incarnation: ask.incarnation,
             })
         }
         "show" => {
@@ -41,11 +41,10 @@ pub(super) fn admin_ask(
         "delete" => {
             reply.op = "delete";
             let ask: admin::Delete = decode_request(payload)?;
-            let force = ask.force;
             Ask::Write(Op::Delete {
                 line,
-                force,
-                incarnation: None,
+                force: ask.force,
+                incarnation: ask.incarnation,
             })
         }
         "move" => {

@@ -141,9 +141,12 @@ fn every_operation_of_operators_is_read_and_unknown_fields_are_refused() {
     let parser = parser();
     let bodies = [
         ("create", json!({"seats": 2, "queue_limit": 3})),
-        ("configure", json!({"seats": 3, "if_version": 4})),
+        (
+            "configure",
+            json!({"seats": 3, "if_version": 4, "incarnation": 5}),
+        ),
         ("show", json!({})),
-        ("delete", json!({"force": true})),
+        ("delete", json!({"force": true, "incarnation": 5})),
         ("move", json!({"lane": "a", "token": 7, "to": "b"})),
         ("journal", json!({"token": 7, "limit": 5})),
     ];
@@ -156,13 +159,21 @@ fn every_operation_of_operators_is_read_and_unknown_fields_are_refused() {
                 "configure",
                 Ask::Write(Op::Configure {
                     if_version: Some(4),
+                    incarnation: Some(5),
                     ..
                 }),
             )
             | ("show", Ask::Show)
             | ("move", Ask::Write(Op::Move { token: 7, .. }))
             | ("journal", Ask::Journal(admin::Journal { token: Some(7), .. }))
-            | ("delete", Ask::Write(Op::Delete { force: true, .. })) => {}
+            | (
+                "delete",
+                Ask::Write(Op::Delete {
+                    force: true,
+                    incarnation: Some(5),
+                    ..
+                }),
+            ) => {}
             (op, ask) => panic!("{op}: {ask:?}"),
         }
         body["colour"] = json!("red");
