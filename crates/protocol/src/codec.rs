@@ -1,21 +1,30 @@
 //! Payloads: MessagePack maps with string keys, or JSON if the first byte is `{`.
 //!
-//! What comes from outside is read in two steps. A MessagePack payload is first
-//! walked over without building anything (`walk.rs`): it must be one
-//! complete map, of bounded depth, with nothing behind it. After that a length
-//! that it claims is a length that it has, so the decoder proper can be trusted
-//! with it. (JSON needs no such walk: it has no lengths, and its reader is
-//! iterative over what it skips.)
+//! The decoders are serde's. Three checks are added to rmp-serde, because derived
+//! readers also take an array for a map and numbers for the names of fields, and
+//! because it leaves what follows the value unread: the payload is a map, the names
+//! in it are strings, and nothing follows it. A claimed length costs nothing: both
+//! decoders build only from bytes that are there. Nesting is limited in MessagePack;
+//! serde_json limits it where it builds and does not recurse where it skips.
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use std::fmt;
+use std::marker::PhantomData;
+
+use rmp_serde::decode::Error as MsgPackError;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error, IntoDeserializer};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
 
 use crate::error::ApiError;
-use crate::walk::{self, MAX_DEPTH};
 
 /// The largest request that is read, in bytes. No request needs a tenth of it;
 /// it bounds what one message may cost.
 pub const MAX_REQUEST_BYTES: usize = 65_536;
+
+/// How deep maps and arrays of a MessagePack payload may nest. Requests need 3 levels; fields
+/// that a newer client sends and this build skips may need a few more.
+const DEPTH_MAX: usize = 32;
 
 /// How a payload is written.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -82,11 +91,95 @@ fn decode_json<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
 }
 
 fn decode_msgpack<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
-    walk::check_map(payload).map_err(|error| ApiError::bad_request(format!("payload: {error}")))?;
-    let mut deserializer = rmp_serde::Deserializer::from_read_ref(payload);
-    // The walk has counted already; this one counts a little differently.
-    deserializer.set_max_depth(MAX_DEPTH * 2);
-    serde_path_to_error::deserialize(&mut deserializer).map_err(named)
+    let bad = |what: &dyn fmt::Display| ApiError::bad_request(format!("payload: {what}"));
+    if !matches!(payload[0], 0x80..=0x8f | 0xde | 0xdf) {
+        return Err(bad(
+            &"neither a MessagePack map nor JSON that begins with a brace",
+        ));
+    }
+    let mut deserializer = rmp_serde::Deserializer::new(payload);
+    // rmp-serde refuses the level at which its counter reaches zero.
+    deserializer.set_max_depth(DEPTH_MAX + 1);
+    let read: Result<StringNames<T>, _> = serde_path_to_error::deserialize(&mut deserializer);
+    let StringNames(value) = read.map_err(|error| match error.inner() {
+        MsgPackError::InvalidMarkerRead(_) | MsgPackError::InvalidDataRead(_) => {
+            bad(&"it ends in the middle, or claims more than is there")
+        }
+        MsgPackError::DepthLimitExceeded => {
+            bad(&format_args!("it nests deeper than {DEPTH_MAX} levels"))
+        }
+        _ => named(error),
+    })?;
+    match deserializer.get_ref().len() {
+        0 => Ok(value),
+        left => Err(bad(&format_args!("{left} bytes follow after its end"))),
+    }
+}
+
+/// Reads a `T` from a map in which every name of a field is a string.
+struct StringNames<T>(T);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for StringNames<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MapVisitor(PhantomData))
+    }
+}
+
+struct MapVisitor<T>(PhantomData<T>);
+
+impl<'de, T: DeserializeOwned> Visitor<'de> for MapVisitor<T> {
+    type Value = StringNames<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(NamedFields(map))).map(StringNames)
+    }
+}
+
+struct NamedFields<A>(A);
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for NamedFields<A> {
+    type Error = A::Error;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, A::Error> {
+        self.0.next_key_seed(FieldName(seed))
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
+        self.0.next_value_seed(seed)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.0.size_hint()
+    }
+}
+
+struct FieldName<S>(S);
+
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for FieldName<S> {
+    type Value = S::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for FieldName<S> {
+    type Value = S::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a field, a string")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<S::Value, E> {
+        self.0.deserialize(name.into_deserializer())
+    }
 }
 
 /// Puts the field's name before what the decoder says.

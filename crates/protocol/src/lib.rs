@@ -27,7 +27,6 @@ mod settings;
 pub mod subject;
 pub mod ticket;
 pub mod user;
-mod walk;
 mod wire;
 
 /// What prost makes of `proto/frame.proto`.

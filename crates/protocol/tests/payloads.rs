@@ -332,8 +332,13 @@ fn what_is_not_a_map_is_refused() {
             "{payload:?}"
         );
     }
-    // Numbers for names: a derived reader would take them for the fields' places.
-    assert!(refusal::<Claim>(&[0x81, 0x00, 0xa1, b't']).starts_with("payload:"));
+    // A derived reader would take a number for a field's place, and an array for a map.
+    for name in [&[0x00][..], &[0xc4, 1, b't'], &[0x90], &[0xa1, 0xff]] {
+        let payload = [&[0x81], name, &[0xa1, b't']].concat();
+        let message = refusal::<Claim>(&payload);
+        assert!(!message.contains("missing field"), "{name:x?}: {message}");
+    }
+    assert!(refusal::<Claim>(&[0x81, 0x00, 0xa1, b't']).contains("the name of a field, a string"));
 }
 
 #[test]
@@ -371,6 +376,13 @@ fn cut_and_hostile_payloads_are_refused() {
         &[
             0x81, 0xa6, b't', b'i', b'c', b'k', b'e', b't', 0xdd, 0xff, 0xff, 0xff, 0xff,
         ],
+        // A length of 4 GiB under a name that is skipped: map, array, string, binary, extension.
+        &[0x81, 0xa1, b'x', 0xdf, 0xff, 0xff, 0xff, 0xff],
+        &[0x81, 0xa1, b'x', 0xdd, 0xff, 0xff, 0xff, 0xff],
+        &[0x81, 0xa1, b'x', 0xdb, 0xff, 0xff, 0xff, 0xff],
+        &[0x81, 0xa1, b'x', 0xc6, 0xff, 0xff, 0xff, 0xff],
+        &[0x81, 0xa1, b'x', 0xc9, 0xff, 0xff, 0xff, 0xff],
+        &[0x81, 0xa1, b'x', 0xc1],
         &[&[0x81, 0xa1, b'x'][..], &[0x91; 60_000]].concat(),
         &[&[0x81, 0xa1, b'x'][..], &[0x81; 60_000]].concat(),
         &[b'{'; 60_000],
@@ -382,6 +394,20 @@ fn cut_and_hostile_payloads_are_refused() {
         br#"{"ticket":"t","epoch":18446744073709551616}"#,
     ] {
         refusal::<Renew>(payload);
+    }
+}
+
+#[test]
+fn depth_is_bounded() {
+    let nested = |arrays: usize| {
+        let skipped = [&[0xa1, b'x'][..], &vec![0x91; arrays], &[0xc0]].concat();
+        [&[0x82], &skipped[..], &[0xa6], b"ticket", &[0xa1, b't']].concat()
+    };
+    // The map itself is one level.
+    assert!(decode::<Claim>(&nested(31)).is_ok());
+    for arrays in [32, 1_000, 60_000] {
+        let message = refusal::<Claim>(&nested(arrays));
+        assert_eq!(message, "payload: it nests deeper than 32 levels");
     }
 }
 
