@@ -7,7 +7,7 @@ use async_nats::{ConnectErrorKind, ConnectOptions, Event};
 use bytes::Bytes;
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{self, Format};
-use nowserving_protocol::servers::{BadServers, Login, Servers};
+use nowserving_protocol::servers::{BadServers, Servers};
 use nowserving_protocol::subject::{DEFAULT_PREFIX, Subjects, shard_of};
 use rand::RngExt;
 use serde::Serialize;
@@ -85,7 +85,7 @@ impl Client {
     pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Client> {
         let bad = |error: BadServers| Error::new(Kind::BadArgument, error.to_string());
         let servers: Servers = url.parse().map_err(bad)?;
-        let nats = connect_options(servers.login(), &options)
+        let nats = connect_options(&servers, &options)
             .connect(servers.urls())
             .await
             .map_err(|error| match error.kind() {
@@ -258,16 +258,14 @@ pub(crate) fn line_name(name: &str) -> Result<LineName> {
     })
 }
 
-fn connect_options(login: Option<&Login>, options: &ClientOptions) -> ConnectOptions {
+fn connect_options(servers: &Servers, options: &ClientOptions) -> ConnectOptions {
     let ClientOptions { name, denials, .. } = options.clone();
-    let options = match login {
-        Some(Login::User { user, password }) => {
-            ConnectOptions::with_user_and_password(user.clone(), password.clone())
-        }
-        Some(Login::Token(token)) => ConnectOptions::with_token(token.clone()),
-        None => ConnectOptions::new(),
-    };
-    options
+    servers
+        .log_in(
+            ConnectOptions::new(),
+            ConnectOptions::user_and_password,
+            ConnectOptions::token,
+        )
         .name(name)
         .connection_timeout(Duration::from_secs(5))
         // A half-open connection is found in two of these; the library's default is a minute.

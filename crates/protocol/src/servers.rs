@@ -1,4 +1,4 @@
-//! Where the NATS servers are, and who we are to them, as one string says both.
+//! The NATS servers and the login for them, read from one string.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,16 +12,11 @@ pub struct Servers {
     login: Option<Login>,
 }
 
-/// What a NATS server wants to know of its clients. Never printed.
+/// Never printed.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Login {
+enum Login {
     /// `user:password@` before the host.
-    User {
-        /// Who.
-        user: String,
-        /// The password.
-        password: String,
-    },
+    User { user: String, password: String },
     /// `token@` before the host.
     Token(String),
 }
@@ -46,9 +41,20 @@ impl Servers {
         &self.urls
     }
 
-    /// Who we are to them.
-    pub fn login(&self) -> Option<&Login> {
-        self.login.as_ref()
+    /// Adds the login to the options of a connection, by one of the two functions: `user` takes
+    /// the user and the password, `token` the token. Generic, so that this crate needs no NATS
+    /// library: `log_in(options, ConnectOptions::user_and_password, ConnectOptions::token)`.
+    pub fn log_in<O>(
+        &self,
+        options: O,
+        user: impl FnOnce(O, String, String) -> O,
+        token: impl FnOnce(O, String) -> O,
+    ) -> O {
+        match self.login.clone() {
+            Some(Login::User { user: name, password }) => user(options, name, password),
+            Some(Login::Token(text)) => token(options, text),
+            None => options,
+        }
     }
 }
 
@@ -117,37 +123,39 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn user(user: &str, password: &str) -> Login {
-        Login::User {
-            user: user.to_owned(),
-            password: password.to_owned(),
-        }
+    /// What a connection would log in with.
+    fn login(servers: &Servers) -> Vec<String> {
+        servers.log_in(
+            Vec::new(),
+            |_, user, password| vec![user, password],
+            |_, token| vec![token],
+        )
     }
 
     #[test]
     fn logins_are_taken_out_of_urls() {
         let none: Servers = "nats://a:1, b".parse().unwrap();
         assert_eq!(none.urls(), ["nats://a:1", "b"]);
-        assert!(none.login().is_none());
-        for (text, urls, login) in [
-            ("nats://u:p@a:1", "nats://a:1", user("u", "p")),
-            ("u:p@a,nats://b", "a,nats://b", user("u", "p")),
+        assert!(login(&none).is_empty());
+        for (text, urls, expected) in [
+            ("nats://u:p@a:1", "nats://a:1", &["u", "p"][..]),
+            ("u:p@a,nats://b", "a,nats://b", &["u", "p"]),
             (
                 "tls://u:p%40%3a@a,tls://u:p%40%3A@b",
                 "tls://a,tls://b",
-                user("u", "p@:"),
+                &["u", "p@:"],
             ),
-            ("nats://u:p@@a", "nats://a", user("u", "p@")),
+            ("nats://u:p@@a", "nats://a", &["u", "p@"]),
             (
                 "nats://s3cret@[::1]:4222",
                 "nats://[::1]:4222",
-                Login::Token("s3cret".into()),
+                &["s3cret"],
             ),
         ] {
             let servers: Servers = text.parse().unwrap();
             assert_eq!(servers.to_string(), urls, "{text}");
             assert_eq!(format!("{servers:?}"), urls, "{text}");
-            assert!(servers.login() == Some(&login), "{text}");
+            assert_eq!(login(&servers), expected, "{text}");
         }
     }
 

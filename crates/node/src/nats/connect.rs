@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::{Client, ConnectOptions, Event, ServerAddr};
-use nowserving_protocol::servers::{Login, Servers};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
+use nowserving_protocol::servers::Servers;
 
 use super::rights::Rights;
 use super::stats::Stats;
@@ -22,19 +22,12 @@ pub async fn connect(
     rights: Rights,
 ) -> anyhow::Result<Client> {
     let servers: Servers = urls.parse()?;
-    let addresses = servers.urls().iter().map(|url| url.parse::<ServerAddr>());
-    let addresses = addresses.collect::<Result<Vec<_>, _>>().map_err(|error| {
-        // Without the text: a comma in a password would put half of it there.
-        anyhow::anyhow!("nats: not a list of server URLs: {error}")
-    })?;
-    let options = match servers.login() {
-        Some(Login::User { user, password }) => {
-            ConnectOptions::with_user_and_password(user.clone(), password.clone())
-        }
-        Some(Login::Token(token)) => ConnectOptions::with_token(token.clone()),
-        None => ConnectOptions::new(),
-    };
-    let options = options
+    let options = servers
+        .log_in(
+            ConnectOptions::new(),
+            ConnectOptions::user_and_password,
+            ConnectOptions::token,
+        )
         .name(name)
         .custom_inbox_prefix(rights.inbox())
         .retry_on_initial_connect()
@@ -55,7 +48,14 @@ pub async fn connect(
                 }
             }
         });
-    Ok(async_nats::connect_with_options(addresses, options).await?)
+    let connected = options.connect(servers.urls()).await;
+    connected.map_err(|error| match error.kind() {
+        // Without the text: a comma in a password would put half of it there.
+        ConnectErrorKind::ServerParse => {
+            anyhow::anyhow!("nats: not a list of server URLs: {error}")
+        }
+        _ => error.into(),
+    })
 }
 
 fn tell(kind: &'static str, event: Event) {
