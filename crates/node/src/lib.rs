@@ -11,6 +11,7 @@ pub mod config;
 pub mod damage;
 pub mod health;
 pub mod identity;
+pub mod key_file;
 pub mod known_peers;
 pub mod metrics_server;
 pub mod nats;
@@ -67,7 +68,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> anyhow::Resu
 
 async fn open_and_run(config: Config, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
     config.check()?;
-    let key = ClusterKey::load(&config.key_file)?;
+    let key = key_file::load(&config.key_file)?;
     let data = DataDir::open(&config)?;
     let health = Arc::new(Health::default());
     metrics_server::install(config.metrics_addr, &health)?;

@@ -1,14 +1,15 @@
 //! A whole cluster of a test's own: nats-server, nodes, and a client.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use async_nats::ConnectOptions;
 use futures::future::{join_all, try_join_all};
-use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::subject::shard_of;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -50,6 +51,18 @@ impl Default for Options {
             proxied: false,
         }
     }
+}
+
+/// Writes the file of a cluster key; `which` tells it from others.
+pub fn write_key(path: &Path, which: u8) -> Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    let digits = format!("{which:02x}").repeat(32);
+    Ok(writeln!(file, "nowserving-cluster-key-v1\n1 {digits}")?)
 }
 
 /// The flags of `nowserving node`.
@@ -108,7 +121,7 @@ impl Cluster {
         let folder = tempfile::Builder::new()
             .prefix("nowserving-e2e-")
             .tempdir()?;
-        ClusterKey::generate(&folder.path().join("cluster.key"))?;
+        write_key(&folder.path().join("cluster.key"), 1)?;
         let mapped_shards = options.mapping.then_some(options.shards);
         let more = options.authorization.as_deref().unwrap_or_default();
         let nats = Nats::start(folder.path(), mapped_shards, more).await?;

@@ -24,7 +24,7 @@ mod wait;
 
 pub use api::{Api, CLOCKS_APART_MS, Format, HOUR_MS, Reply, Route, number, pointers};
 pub use cli::{Cli, Running, Said};
-pub use cluster::{Cluster, NodeFlags, Options, line_in};
+pub use cluster::{Cluster, NodeFlags, Options, line_in, write_key};
 pub use languages::Language;
 pub use metrics::Metrics;
 pub use nats::{Nats, PASSWORD};

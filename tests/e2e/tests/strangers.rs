@@ -5,8 +5,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nowserving_e2e::{Cli, Cluster, HOUR_MS, NodeFlags, Process, eventually, line_in};
-use nowserving_protocol::keys::ClusterKey;
+use nowserving_e2e::{Cli, Cluster, HOUR_MS, NodeFlags, Process, eventually, line_in, write_key};
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -39,7 +38,7 @@ pub async fn wiped(cluster: &mut Cluster) -> Result<()> {
 pub async fn of_another_key(cluster: &mut Cluster) -> Result<()> {
     let folder = cluster.folder().to_owned();
     let key = folder.join("another.key");
-    ClusterKey::generate(&key)?;
+    write_key(&key, 2)?;
     let data = folder.join("another-key");
     let flags = |flags: NodeFlags| flags.with("--key-file", key).with("--data-dir", data);
     stands_in(cluster, "of another key", flags)

@@ -5,7 +5,7 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use nowserving_protocol::keys::ClusterKey;
+use nowserving_node::key_file;
 
 /// A directory that belongs to this process while the value lives.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl DataDir {
         dir.rotate_logs()?;
         let key = dir.key_file();
         if !key.exists() {
-            ClusterKey::generate(&key).with_context(|| format!("cannot make {}", key.display()))?;
+            key_file::generate(&key).with_context(|| format!("cannot make {}", key.display()))?;
         }
         Ok(dir)
     }

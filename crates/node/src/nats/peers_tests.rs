@@ -1,4 +1,6 @@
 #![allow(clippy::unwrap_used)]
+use nowserving_protocol::keys::ClusterKey;
+
 use super::*;
 
 fn origin() -> Origin {
@@ -84,13 +86,7 @@ fn a_node_that_was_told_other_facts_is_refused_and_its_disk_not_remembered() {
 
 #[test]
 fn of_what_cannot_be_opened_the_subject_says_where_it_is_from() {
-    let dir = tempfile::tempdir().unwrap();
-    let keys = ["a", "b"].map(|name| {
-        let path = dir.path().join(name);
-        nowserving_protocol::keys::ClusterKey::generate(&path).unwrap();
-        let key = nowserving_protocol::keys::ClusterKey::load(&path).unwrap();
-        key.frame_key()
-    });
+    let keys = [[1; 32], [2; 32]].map(|secret| ClusterKey::new(secret).frame_key());
     let open = |cluster: &str, from, key: &FrameKey| {
         let incoming = Incoming {
             cluster: cluster.into(),
