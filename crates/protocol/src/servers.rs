@@ -51,7 +51,10 @@ impl Servers {
         token: impl FnOnce(O, String) -> O,
     ) -> O {
         match self.login.clone() {
-            Some(Login::User { user: name, password }) => user(options, name, password),
+            Some(Login::User {
+                user: name,
+                password,
+            }) => user(options, name, password),
             Some(Login::Token(text)) => token(options, text),
             None => options,
         }
@@ -146,11 +149,7 @@ mod tests {
                 &["u", "p@:"],
             ),
             ("nats://u:p@@a", "nats://a", &["u", "p@"]),
-            (
-                "nats://s3cret@[::1]:4222",
-                "nats://[::1]:4222",
-                &["s3cret"],
-            ),
+            ("nats://s3cret@[::1]:4222", "nats://[::1]:4222", &["s3cret"]),
         ] {
             let servers: Servers = text.parse().unwrap();
             assert_eq!(servers.to_string(), urls, "{text}");
