@@ -81,7 +81,6 @@ impl Lines {
             self.entry = Some((stamp.index, self.limits.work_max));
         }
         match op {
-            Op::Stamp => Ok(Reply::Nothing),
             Op::Create { line, settings } => self.create(stamp, line, settings, events),
             Op::Configure {
                 line,

@@ -155,13 +155,11 @@ pub enum Op {
         /// Its incarnation; another one: nothing happens.
         incarnation: u64,
     },
-    /// Only moves the service clock.
-    Stamp,
 }
 
 impl Op {
-    /// The line it is about; none for [`Op::Stamp`].
-    pub fn line(&self) -> Option<&LineName> {
+    /// The line it is about.
+    pub fn line(&self) -> &LineName {
         match self {
             Op::Create { line, .. }
             | Op::Configure { line, .. }
@@ -174,8 +172,7 @@ impl Op {
             | Op::Move { line, .. }
             | Op::Recycle { line, .. }
             | Op::Touch { line, .. }
-            | Op::RunBackground { line, .. } => Some(line),
-            Op::Stamp => None,
+            | Op::RunBackground { line, .. } => line,
         }
     }
 }

@@ -172,7 +172,6 @@ fn op() -> impl Strategy<Value = Op> {
         1 => settings().prop_map(|settings| Op::Create { line: shop(), settings }),
         1 => (any::<bool>(), prop::option::of(incarnation()))
             .prop_map(|(force, incarnation)| Op::Delete { line: shop(), force, incarnation }),
-        1 => Just(Op::Stamp),
     ]
 }
 

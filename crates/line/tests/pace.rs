@@ -5,7 +5,7 @@ mod common;
 
 use common::Shard;
 use nowserving_line::{
-    AdmissionRate, Change, Limits, Lines, Op, Phase, Settings, SettingsPatch, State,
+    AdmissionRate, Change, Limits, Lines, Phase, Settings, SettingsPatch, State,
 };
 use proptest::prelude::*;
 
@@ -47,7 +47,7 @@ fn run_until(shard: &mut Shard, end_ms: u64) {
         assert!(shard.finish_jobs() > 0, "a due line is listed");
     }
     shard.now_ms = end_ms;
-    shard.apply(&Op::Stamp).unwrap();
+    shard.move_clock();
 }
 
 #[test]

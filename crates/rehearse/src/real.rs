@@ -270,7 +270,11 @@ impl Queue for Real {
             self.apply(now_ms, &op);
         }
         // Its own wake-up comes first when the pace lets the next one in before that.
-        self.apply(now_ms, &Op::Stamp);
+        let step = Op::RunBackground {
+            line: self.name.clone(),
+            incarnation: self.incarnation,
+        };
+        self.apply(now_ms, &step);
         let wake_ms = self
             .lines
             .next_wake_ms()

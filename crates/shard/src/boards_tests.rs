@@ -21,7 +21,10 @@ fn due(world: &mut World, now_us: Micros) -> Vec<BoardEvent> {
         service_ms: now_ms,
         wall_ms: now_ms,
     };
-    world.leader_state.boards.due(&world.lines, now_us, now)
+    world
+        .leader_state
+        .boards
+        .due(&world.state.lines, now_us, now)
 }
 
 /// A seat, taken, and `waiting` who wait; the first board is out.

@@ -1,104 +1,212 @@
-//! Log entries: the operations that a leader folded into one proposal.
+//! Log entries: the commands that a leader folded into one proposal.
 //!
-//! An entry that is committed must mean the same to every node. So whatever a
+//! An entry that is committed must mean the same to every node. So everything that a
 //! reader does not understand is an error, on which a node has to stop; nothing
 //! is skipped. Protobuf itself skips fields that it does not know, so entries have a
 //! format, which changes with what they can say: a build stops on any but its own.
 
-use nowserving_line::{OPS_PER_ENTRY_MAX, Op};
+use nowserving_line::{self as line, OPS_PER_ENTRY_MAX};
 use prost::Message;
 
-use crate::command_pb::{op_from_pb, op_to_pb};
+use crate::op_pb::{op_from_pb, op_to_pb};
 use crate::pb;
+use crate::pb::command::Command as Kind;
+use crate::settings_pb::Malformed;
 
-/// The most operations in one entry: more would make incarnations ambiguous.
-pub const OPS_MAX: usize = OPS_PER_ENTRY_MAX as usize;
+/// The most commands in one entry: more would make incarnations ambiguous.
+pub const COMMANDS_MAX: usize = OPS_PER_ENTRY_MAX as usize;
 
+/// Commands folded into one entry by [`EntryBuilder`].
+const FOLDED_MAX: usize = 1_024;
+/// Their encoded size, so that an entry stays well below what one frame may carry.
+const FOLDED_BYTES_MAX: usize = 256 * 1_024;
+/// The number of `Entry.commands`.
+const COMMANDS_TAG: u32 = 4;
 /// Of what this build writes and reads.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
+
+/// What can be asked of a shard's replicated state, by kind of object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Nothing but that the entry's reading of the service clock is replicated.
+    Stamp,
+    /// An operation on a line.
+    Line(line::Op),
+}
+
+impl Command {
+    /// Whether leaders propose it of themselves, and nobody else.
+    #[must_use]
+    pub fn is_leaders_own(&self) -> bool {
+        match self {
+            Command::Stamp => true,
+            Command::Line(op) => matches!(
+                op,
+                line::Op::Recycle { .. } | line::Op::Touch { .. } | line::Op::RunBackground { .. }
+            ),
+        }
+    }
+}
+
+impl From<line::Op> for Command {
+    fn from(op: line::Op) -> Self {
+        Command::Line(op)
+    }
+}
 
 /// One log entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Batch {
+pub struct Entry {
     /// The leader's reading of the shard's service clock.
     pub now_ms: u64,
     /// The leader's wall clock, in milliseconds since 1970, to be shown.
     pub wall_ms: u64,
-    /// Every member has the log up to this index, so that all may cut it.
+    /// Every member has the log up to this index, so that all may compact it.
     pub compact_floor: u64,
-    /// The operations, in order; at most [`OPS_MAX`].
-    pub ops: Vec<Op>,
+    /// The commands, in order; at most [`COMMANDS_MAX`].
+    pub commands: Vec<Command>,
 }
 
 /// Why an entry cannot be applied by this build.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BatchError {
-    /// Not protobuf, or not a batch.
+pub enum EntryError {
+    /// Not protobuf, or not an entry.
     #[error("a log entry does not decode: {0}")]
     Decode(String),
     /// Of another build.
     #[error("a log entry has format {0}, and this build reads {FORMAT}")]
     Format(u32),
-    /// A batch, and something in it makes no sense.
+    /// An entry, and something in it makes no sense.
     #[error("a log entry contains {0}")]
     Malformed(&'static str),
 }
 
-/// The entry's bytes. Equal batches are equal bytes.
+/// The entry's bytes. Equal entries are equal bytes.
 ///
 /// # Panics
 ///
-/// If there are more than [`OPS_MAX`] operations: rather here, before anything is
+/// If there are more than [`COMMANDS_MAX`] commands: rather here, before anything is
 /// proposed, than on every node once it is committed.
-pub fn encode(batch: &Batch) -> Vec<u8> {
+pub fn encode(entry: &Entry) -> Vec<u8> {
     assert!(
-        batch.ops.len() <= OPS_MAX,
-        "more operations than an entry can have"
+        entry.commands.len() <= COMMANDS_MAX,
+        "more commands than an entry can have"
     );
-    let ops: Vec<_> = batch.ops.iter().map(op_to_pb).collect();
-    let batch = pb::Batch {
+    let mut bytes = begin();
+    for command in &entry.commands {
+        put(&mut bytes, command);
+    }
+    end(&mut bytes, entry);
+    bytes
+}
+
+fn begin() -> Vec<u8> {
+    let head = pb::Entry {
         format: FORMAT,
-        now_ms: batch.now_ms,
-        wall_ms: batch.wall_ms,
-        compact_floor: batch.compact_floor,
-        ops,
+        ..pb::Entry::default()
     };
-    batch.encode_to_vec()
+    head.encode_to_vec()
+}
+
+fn put(bytes: &mut Vec<u8>, command: &Command) {
+    prost::encoding::message::encode(COMMANDS_TAG, &command_to_pb(command), bytes);
+}
+
+fn end(bytes: &mut Vec<u8>, entry: &Entry) {
+    let head = pb::Entry {
+        now_ms: entry.now_ms,
+        wall_ms: entry.wall_ms,
+        compact_floor: entry.compact_floor,
+        ..pb::Entry::default()
+    };
+    head.encode_raw(bytes);
+}
+
+/// Folds commands into one entry. Each is encoded once, as it comes, so that the size is known while
+/// there is still a choice.
+#[derive(Debug)]
+pub struct EntryBuilder {
+    bytes: Vec<u8>,
+    commands: Vec<Command>,
+}
+
+impl Default for EntryBuilder {
+    fn default() -> Self {
+        EntryBuilder {
+            bytes: begin(),
+            commands: Vec::new(),
+        }
+    }
+}
+
+impl EntryBuilder {
+    /// Adds a command, or gives it back if the entry is full. The first one always fits.
+    #[must_use]
+    pub fn push(&mut self, command: Command) -> Option<Command> {
+        let length = self.bytes.len();
+        if self.commands.len() >= FOLDED_MAX {
+            return Some(command);
+        }
+        put(&mut self.bytes, &command);
+        if self.bytes.len() > FOLDED_BYTES_MAX && !self.commands.is_empty() {
+            self.bytes.truncate(length);
+            return Some(command);
+        }
+        self.commands.push(command);
+        None
+    }
+
+    /// The entry and its bytes.
+    #[must_use]
+    pub fn finish(mut self, now_ms: u64, wall_ms: u64, compact_floor: u64) -> (Entry, Vec<u8>) {
+        let entry = Entry {
+            now_ms,
+            wall_ms,
+            compact_floor,
+            commands: self.commands,
+        };
+        end(&mut self.bytes, &entry);
+        (entry, self.bytes)
+    }
 }
 
 /// Reads an entry.
-pub fn decode(bytes: &[u8]) -> Result<Batch, BatchError> {
-    let batch = pb::Batch::decode(bytes).map_err(|error| BatchError::Decode(error.to_string()))?;
-    match batch.format {
+pub fn decode(bytes: &[u8]) -> Result<Entry, EntryError> {
+    let entry = pb::Entry::decode(bytes).map_err(|error| EntryError::Decode(error.to_string()))?;
+    match entry.format {
         FORMAT => {}
-        0 => return Err(BatchError::Malformed("no format")),
-        other => return Err(BatchError::Format(other)),
+        0 => return Err(EntryError::Malformed("no format")),
+        other => return Err(EntryError::Format(other)),
     }
-    if batch.ops.len() > OPS_MAX {
-        return Err(BatchError::Malformed(
-            "more operations than an entry can have",
+    if entry.commands.len() > COMMANDS_MAX {
+        return Err(EntryError::Malformed(
+            "more commands than an entry can have",
         ));
     }
-    let ops = batch
-        .ops
-        .into_iter()
-        .map(op_from_pb)
-        .collect::<Result<_, _>>();
-    Ok(Batch {
-        now_ms: batch.now_ms,
-        wall_ms: batch.wall_ms,
-        compact_floor: batch.compact_floor,
-        ops: ops.map_err(BatchError::Malformed)?,
+    let commands = entry.commands.into_iter().map(command_from_pb);
+    let commands: Result<_, _> = commands.collect();
+    Ok(Entry {
+        now_ms: entry.now_ms,
+        wall_ms: entry.wall_ms,
+        compact_floor: entry.compact_floor,
+        commands: commands.map_err(EntryError::Malformed)?,
     })
 }
 
-/// How many bytes an operation adds to a batch, so that a batch can be kept below
-/// a limit while it is folded. A batch without operations has at most
-/// [`EMPTY_BYTES_MAX`].
-pub fn encoded_len(op: &Op) -> usize {
-    let length = op_to_pb(op).encoded_len();
-    1 + prost::length_delimiter_len(length) + length
+fn command_to_pb(command: &Command) -> pb::Command {
+    let kind = match command {
+        Command::Stamp => Kind::Stamp(pb::Stamp {}),
+        Command::Line(op) => Kind::Line(op_to_pb(op)),
+    };
+    pb::Command {
+        command: Some(kind),
+    }
 }
 
-/// The most bytes of a batch without operations.
-pub const EMPTY_BYTES_MAX: usize = 35;
+fn command_from_pb(command: pb::Command) -> Result<Command, Malformed> {
+    match command.command {
+        Some(Kind::Stamp(pb::Stamp {})) => Ok(Command::Stamp),
+        Some(Kind::Line(op)) => Ok(Command::Line(op_from_pb(op)?)),
+        None => Err("a command that this build does not know"),
+    }
+}

@@ -2,7 +2,7 @@
 
 use nowserving_line::{JournalEntry, Journaled, JournaledToken, SettingsChange, Timestamp};
 
-use crate::command_pb::lane_from_pb;
+use crate::op_pb::lane_from_pb;
 use crate::pb;
 use crate::pb::journal_entry::What;
 use crate::settings_pb::{Malformed, patch_from_pb, patch_to_pb};

@@ -2,14 +2,16 @@
 //! the recycle index, and what was published.
 
 use nowserving_line::{
-    Event, Line, LineName, Lines, Op, Reason, Reply, State, TokenChange, TokenRef,
+    self as line, Event, Line, LineName, Lines, Op, Reason, Reply, TokenChange, TokenRef,
 };
 use nowserving_protocol::event::{LineEvent, TokenEvent};
 
 use crate::boards::Boards;
 use crate::clock::{ClientReachability, Micros, ServiceClock};
+use crate::command::Command;
 use crate::published::OutEvent;
 use crate::recycle::Recycler;
+use crate::state::{AppliedToLine, State};
 
 /// The clock is stamped at least this often while somebody holds a token.
 const STAMP_INTERVAL_MS_MAX: u64 = 600_000;
@@ -29,6 +31,12 @@ pub struct LeaderState {
     /// What was published.
     pub boards: Boards,
     last_stamp_ms: u64,
+    /// Commands of the leader's own that are proposed or about to be, not yet applied; excluding
+    /// [`Op::RunBackground`].
+    own_in_flight: usize,
+    /// [`Op::RunBackground`]s that are. Counted apart: a paced line has one in flight most of the time,
+    /// and the recycler must get its turn all the same.
+    background_in_flight: usize,
 }
 
 impl LeaderState {
@@ -36,7 +44,7 @@ impl LeaderState {
     #[must_use]
     pub fn begin(
         term: u64,
-        lines: &Lines,
+        state: &State,
         reachability: &ClientReachability,
         now: Micros,
         wall_ms: u64,
@@ -44,10 +52,12 @@ impl LeaderState {
         LeaderState {
             term,
             began_at: now,
-            clock: ServiceClock::take_over(lines.now_ms(), wall_ms, reachability),
-            recycler: Recycler::new(lines),
+            clock: ServiceClock::take_over(state.now_ms(), wall_ms, reachability),
+            recycler: Recycler::new(state.lines()),
             boards: Boards::new(),
-            last_stamp_ms: lines.now_ms(),
+            last_stamp_ms: state.now_ms(),
+            own_in_flight: 0,
+            background_in_flight: 0,
         }
     }
 
@@ -74,6 +84,31 @@ impl LeaderState {
         self.last_stamp_ms = now_ms;
     }
 
+    /// A command of the leader's own will be proposed.
+    pub fn own_queued(&mut self, command: &Command) {
+        *self.in_flight(command) += 1;
+    }
+
+    /// Whether a command of the leader's own is not yet applied, excluding [`Op::RunBackground`].
+    #[must_use]
+    pub fn is_own_in_flight(&self) -> bool {
+        self.own_in_flight > 0
+    }
+
+    /// Whether an [`Op::RunBackground`] is not yet applied.
+    #[must_use]
+    pub fn is_background_in_flight(&self) -> bool {
+        self.background_in_flight > 0
+    }
+
+    /// Where a command of the leader's own is counted.
+    fn in_flight(&mut self, command: &Command) -> &mut usize {
+        match command {
+            Command::Line(Op::RunBackground { .. }) => &mut self.background_in_flight,
+            _ => &mut self.own_in_flight,
+        }
+    }
+
     /// Whether there is anything that the log does not know of the clock.
     #[must_use]
     pub fn unstamped(&self, now_ms: u64) -> bool {
@@ -95,24 +130,25 @@ impl LeaderState {
         now_ms >= self.last_stamp_ms.saturating_add(interval_ms)
     }
 
-    /// Before an operation is applied to `name`.
-    pub fn before(&mut self, name: &LineName, lines: &Lines) {
+    /// Before a command is applied.
+    pub fn before(&mut self, state: &State, command: &Command) {
+        if command.is_leaders_own() {
+            let in_flight = self.in_flight(command);
+            *in_flight = in_flight.saturating_sub(1);
+        }
         // Nothing is kept for lines that do not exist: anybody can make up names.
-        if let Some(line) = lines.get(name) {
-            self.boards.before_change(name, line.version());
+        if let Command::Line(op) = command
+            && let Some(line) = state.lines().get(op.line())
+        {
+            self.boards.before_change(op.line(), line.version());
         }
     }
 
-    /// After an operation was applied: clocks are started, boards marked, events made.
-    pub fn after(
-        &mut self,
-        op: &Op,
-        reply: &Reply,
-        events: Vec<Event>,
-        lines: &Lines,
-        out: &mut Vec<OutEvent>,
-    ) {
-        let now_ms = lines.now_ms();
+    /// After an operation on a line was applied: clocks are started, boards marked, events made.
+    pub fn after(&mut self, state: &State, applied: &AppliedToLine<'_>, out: &mut Vec<OutEvent>) {
+        let AppliedToLine { op, events, .. } = applied;
+        let Ok(reply) = &applied.result else { return };
+        let (lines, now_ms) = (state.lines(), state.now_ms());
         if let (Op::Enter { line, .. }, Reply::Status(status)) = (op, reply) {
             self.start(line, status.at, lines, now_ms);
         }
@@ -121,14 +157,12 @@ impl LeaderState {
         {
             self.recycler.reschedule(line);
         }
-        for event in events {
-            self.follow(&event, lines, now_ms);
-            let prev_version = self.boards.note(&event);
-            out.extend(publishable(&event, prev_version, lines));
+        for event in *events {
+            self.follow(event, lines, now_ms);
+            let prev_version = self.boards.note(event);
+            out.extend(publishable(event, prev_version, lines));
         }
-        if let Some(name) = op.line() {
-            self.boards.changed(name);
-        }
+        self.boards.changed(op.line());
     }
 
     fn start(&mut self, line: &LineName, at: TokenRef, lines: &Lines, now_ms: u64) {
@@ -184,7 +218,7 @@ impl LeaderState {
     pub fn heard(&mut self, line: &Line, at: TokenRef, now_ms: u64) {
         let at = line.resolve(at);
         if let Some(live) = line.live(at.lane, at.token)
-            && live.state() == State::Waiting
+            && live.state() == line::State::Waiting
         {
             self.recycler.heard(line, at, live, now_ms);
         }

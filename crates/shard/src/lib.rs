@@ -1,30 +1,37 @@
 //! One shard: what it replicates, and the duties of its leader.
 //!
 //! ```text
-//! operations ─► command (log entry bytes) ─► apply ─► State ─► snapshot (file bytes, hashes)
-//!                                              └─► events ─► recycle, boards: what the leader
-//!                                                            proposes and publishes next
+//! commands ─► EntryBuilder ─► log entry ─► State::apply_entry ─► State ─► snapshot, hashes
+//!                                              │
+//!                                              └─► Observer: answers, and LeaderState:
+//!                                                  what the leader proposes and publishes next
 //! ```
+//!
+//! A leader folds [`command::Command`]s into an [`command::Entry`]. Every replica applies the committed
+//! entry to its [`state::State`], in one function; only the leader watches that with an
+//! [`state::Observer`], in order to answer and to publish. [`leader_state::LeaderState`] is all that a
+//! leader knows beyond the replicated state. [`snapshot`] is a state as a file.
 //!
 //! Pure: no I/O, no threads, no clock, no randomness. Time comes in as numbers.
 
 pub mod boards;
 pub mod clock;
 pub mod command;
-mod command_pb;
 mod forecast_pb;
 mod journal_pb;
 pub mod leader_state;
+mod op_pb;
 pub mod published;
 pub mod recycle;
 mod settings_pb;
 pub mod snapshot;
 mod snapshot_pb;
+pub mod state;
 
 #[cfg(test)]
 mod test_world;
 
-/// What prost makes of `proto/{batch,settings,snapshot}.proto`.
+/// What prost makes of `proto/{entry,settings,snapshot}.proto`.
 #[allow(missing_docs, clippy::all)]
 mod pb {
     include!(concat!(env!("OUT_DIR"), "/nowserving.v1.rs"));

@@ -4,11 +4,17 @@
 //! ```text
 //! offset  bytes
 //!      0      8  magic "NSSNAP\r\n"
-//!      8      4  format, 2, little-endian
-//!     12      …  a `SnapshotHeader`, then the state: a `ShardState`, then one
-//!                `LineState` per line, by name; each protobuf with its length before it
+//!      8      4  format, 3, little-endian
+//!     12      …  a `SnapshotHeader`, then every section in the order of its kind: a
+//!                `SectionHeader` and as many records as that says; each protobuf with
+//!                its length before it
 //!    end−32  32  BLAKE3 over everything before it
 //! ```
+//!
+//! | section | records |
+//! |---|---|
+//! | clock | one `ClockState` |
+//! | lines | a `LinesState`, then one `LineState` per line, by name |
 //!
 //! The digest is checked before anything is decoded: a file that was cut or
 //! altered is refused, whatever it would have decoded to. It has no key: whoever
@@ -17,14 +23,16 @@
 use std::fmt;
 
 use bytes::{Buf, Bytes};
-use nowserving_line::{BadDump, Limits, Lines};
+use nowserving_line::{BadDump, Head, Limits, Lines};
 use prost::Message;
 
 use crate::pb;
-use crate::snapshot_pb::{head_from_pb, head_to_pb, line_from_pb, line_to_pb};
+use crate::pb::SectionKind;
+use crate::snapshot_pb::{line_from_pb, line_to_pb};
+use crate::state::{Clock, State};
 
 const MAGIC: &[u8; 8] = b"NSSNAP\r\n";
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 const FORMAT_BYTES: usize = 4;
 const DIGEST_BYTES: usize = 32;
 
@@ -49,8 +57,8 @@ pub enum SnapshotError {
     /// Some other file.
     #[error("not a snapshot: its first bytes are not a snapshot's")]
     Magic,
-    /// Of a newer build.
-    #[error("a snapshot of format {0}, and this build knows {FORMAT} only")]
+    /// Of another build.
+    #[error("a snapshot of format {0}, and this build reads {FORMAT}")]
     Format(u32),
     /// Cut off before its digest.
     #[error("a snapshot of {0} bytes is cut off")]
@@ -89,13 +97,16 @@ impl SnapshotError {
 }
 
 /// The snapshot of a shard. Take it between log entries.
-pub fn encode(header: &Header, lines: &Lines) -> Vec<u8> {
+pub fn encode(header: &Header, state: &State) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&FORMAT.to_le_bytes());
-    put(&mut bytes, &header_to_pb(header, lines.len() as u64));
-    put(&mut bytes, &head_to_pb(lines.head()));
-    for line in lines.iter() {
+    put(&mut bytes, &header_to_pb(header));
+    put_section(&mut bytes, SectionKind::Clock, 1);
+    put(&mut bytes, &clock_to_pb(state.clock));
+    put_section(&mut bytes, SectionKind::Lines, 1 + state.lines.len() as u64);
+    put(&mut bytes, &lines_to_pb(&state.lines));
+    for line in state.lines.iter() {
         put(&mut bytes, &line_to_pb(line.dump()));
     }
     let digest = blake3::hash(&bytes);
@@ -104,7 +115,7 @@ pub fn encode(header: &Header, lines: &Lines) -> Vec<u8> {
 }
 
 /// Reads the snapshot of `shard` of `cluster`.
-pub fn decode(bytes: Bytes, cluster: &str, shard: u32) -> Result<(Header, Lines), SnapshotError> {
+pub fn decode(bytes: Bytes, cluster: &str, shard: u32) -> Result<(Header, State), SnapshotError> {
     let mut rest = open(bytes)?;
     let header = take::<pb::SnapshotHeader>(&mut rest)?;
     if header.cluster != cluster {
@@ -119,21 +130,44 @@ pub fn decode(bytes: Bytes, cluster: &str, shard: u32) -> Result<(Header, Lines)
             expected: shard,
         });
     }
-    let head = head_from_pb(take::<pb::ShardState>(&mut rest)?);
-    let mut lines = Lines::from_head(Limits::default(), head)?;
-    for _ in 0..header.line_count {
-        let line = take::<pb::LineState>(&mut rest)?;
-        lines.add(line_from_pb(line).map_err(SnapshotError::decode)?)?;
-    }
+    let clock = take_clock(&mut rest)?;
+    let lines = take_lines(&mut rest, clock)?;
     if rest.has_remaining() {
         return Err(SnapshotError::decode("bytes after its end"));
     }
-    Ok((header_from_pb(header), lines))
+    Ok((header_from_pb(header), State { clock, lines }))
+}
+
+fn take_clock(rest: &mut Bytes) -> Result<Clock, SnapshotError> {
+    let records = take_section(rest, SectionKind::Clock)?;
+    if records != 1 {
+        return Err(SnapshotError::decode("not one clock"));
+    }
+    let clock = take::<pb::ClockState>(rest)?;
+    Ok(Clock {
+        now_ms: clock.now_ms,
+    })
+}
+
+fn take_lines(rest: &mut Bytes, clock: Clock) -> Result<Lines, SnapshotError> {
+    let records = take_section(rest, SectionKind::Lines)?;
+    let head = take::<pb::LinesState>(rest)?;
+    let head = Head {
+        now_ms: clock.now_ms,
+        version_floor: head.version_floor,
+        epoch_floor: head.epoch_floor,
+    };
+    let mut lines = Lines::from_head(Limits::default(), head)?;
+    for _ in 1..records {
+        let line = take::<pb::LineState>(rest)?;
+        lines.add(line_from_pb(line).map_err(SnapshotError::decode)?)?;
+    }
+    Ok(lines)
 }
 
 /// The format of [`hash_part`]: a build that gives another hash of the same state has another one.
 /// New state changes no hash if its fields are left out while they have their default.
-pub const HASH_FORMAT: u32 = 1;
+pub const HASH_FORMAT: u32 = 2;
 /// The lines in one part of a shard's state.
 const PART_LINES: u64 = 16;
 /// The tokens in it: live ones, and as many gone ones and journal entries.
@@ -141,9 +175,11 @@ const PART_TOKENS: u64 = 1_024;
 
 /// The hash of a part of a shard's state, of bounded size. The parts follow each other as `nth` grows,
 /// and begin again after the last one. For the same state and `nth` it is the same on every node.
-pub fn hash_part(lines: &Lines, nth: u64) -> [u8; 32] {
+pub fn hash_part(state: &State, nth: u64) -> [u8; 32] {
+    let lines = &state.lines;
     let mut part = Vec::new();
-    put(&mut part, &head_to_pb(lines.head()));
+    put(&mut part, &clock_to_pb(state.clock));
+    put(&mut part, &lines_to_pb(lines));
     let count = lines.len() as u64;
     let taken = count.min(PART_LINES);
     if let Some(size) = PART_TOKENS.checked_div(taken) {
@@ -185,18 +221,47 @@ fn put(bytes: &mut Vec<u8>, part: &impl Message) {
     part.encode_raw(bytes);
 }
 
+fn put_section(bytes: &mut Vec<u8>, kind: SectionKind, records: u64) {
+    let kind = kind.into();
+    put(bytes, &pb::SectionHeader { kind, records });
+}
+
 fn take<M: Message + Default>(rest: &mut Bytes) -> Result<M, SnapshotError> {
     M::decode_length_delimited(rest).map_err(SnapshotError::decode)
 }
 
-fn header_to_pb(header: &Header, line_count: u64) -> pb::SnapshotHeader {
+/// The number of records of the next section, which must be of this kind.
+fn take_section(rest: &mut Bytes, kind: SectionKind) -> Result<u64, SnapshotError> {
+    let section = take::<pb::SectionHeader>(rest)?;
+    if section.kind != i32::from(kind) {
+        let (expected, found) = (kind.as_str_name(), section.kind);
+        let what = format!("instead of {expected} it has a section of kind {found}");
+        return Err(SnapshotError::Decode(what));
+    }
+    Ok(section.records)
+}
+
+fn clock_to_pb(clock: Clock) -> pb::ClockState {
+    pb::ClockState {
+        now_ms: clock.now_ms,
+    }
+}
+
+fn lines_to_pb(lines: &Lines) -> pb::LinesState {
+    let head = lines.head();
+    pb::LinesState {
+        version_floor: head.version_floor,
+        epoch_floor: head.epoch_floor,
+    }
+}
+
+fn header_to_pb(header: &Header) -> pb::SnapshotHeader {
     pb::SnapshotHeader {
         cluster: header.cluster.clone(),
         shard: header.shard,
         index: header.index,
         term: header.term,
         voters: header.voters.clone(),
-        line_count,
     }
 }
 

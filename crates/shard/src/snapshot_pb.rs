@@ -1,33 +1,17 @@
-//! A shard's state between the line crate's dumps and protobuf.
+//! Lines between the line crate's dumps and protobuf.
 
 use nowserving_line::{
-    Bucket, GoneDump, Head, LaneDump, LineDump, LiveDump, Reason, Stage, Timestamp, Token,
+    Bucket, GoneDump, LaneDump, LineDump, LiveDump, Reason, Stage, Timestamp, Token,
 };
 
-use crate::command_pb::lane_from_pb;
 use crate::forecast_pb::{
     arrivals_from_pb, arrivals_to_pb, forecast_from_pb, forecast_to_pb, told_from_pb, told_to_pb,
 };
 use crate::journal_pb::{change_from_pb, change_to_pb, journal_from_pb, journal_to_pb};
+use crate::op_pb::lane_from_pb;
 use crate::pb;
 use crate::pb::live_token::Stage as PbStage;
 use crate::settings_pb::{Malformed, settings_from_pb, settings_to_pb};
-
-pub(crate) fn head_to_pb(head: Head) -> pb::ShardState {
-    pb::ShardState {
-        now_ms: head.now_ms,
-        version_floor: head.version_floor,
-        epoch_floor: head.epoch_floor,
-    }
-}
-
-pub(crate) fn head_from_pb(head: pb::ShardState) -> Head {
-    Head {
-        now_ms: head.now_ms,
-        version_floor: head.version_floor,
-        epoch_floor: head.epoch_floor,
-    }
-}
 
 pub(crate) fn line_to_pb(line: LineDump) -> pb::LineState {
     pb::LineState {

@@ -3,20 +3,38 @@
 #![allow(clippy::unwrap_used)]
 
 use nowserving_line::{
-    LaneName, LaneSettings, Line, LineName, Lines, Op, Refused, Reply, Settings, SettingsPatch,
-    Stamp, TokenRef,
+    LaneName, LaneSettings, Line, LineName, Op, Refused, Reply, Settings, SettingsPatch, TokenRef,
 };
 
 use crate::clock::ClientReachability;
+use crate::command::{Command, Entry};
 use crate::leader_state::LeaderState;
 use crate::published::OutEvent;
+use crate::state::{AppliedToLine, Observer, State};
 
 pub struct World {
-    pub lines: Lines,
+    pub state: State,
     pub leader_state: LeaderState,
     pub now_ms: u64,
     pub events: Vec<OutEvent>,
     index: u64,
+}
+
+struct Watch<'a> {
+    leader_state: &'a mut LeaderState,
+    out: &'a mut Vec<OutEvent>,
+    results: Vec<Result<Reply, Refused>>,
+}
+
+impl Observer for Watch<'_> {
+    fn before(&mut self, state: &State, command: &Command) {
+        self.leader_state.before(state, command);
+    }
+
+    fn line(&mut self, state: &State, applied: AppliedToLine<'_>) {
+        self.leader_state.after(state, &applied, self.out);
+        self.results.push(applied.result);
+    }
 }
 
 pub fn name(text: &str) -> LineName {
@@ -36,10 +54,10 @@ pub fn lanes(names: &[&str]) -> Vec<LaneSettings> {
 impl World {
     /// Begins at a clock of 1,000,000 ms with one line, `shop`.
     pub fn new(settings: Settings) -> Self {
-        let lines = Lines::new();
+        let state = State::new();
         let mut world = World {
-            leader_state: LeaderState::begin(1, &lines, &ClientReachability::new(0), 0, 0),
-            lines,
+            leader_state: LeaderState::begin(1, &state, &ClientReachability::new(0), 0, 0),
+            state,
             now_ms: 1_000_000,
             events: Vec::new(),
             index: 0,
@@ -54,22 +72,28 @@ impl World {
     }
 
     pub fn apply(&mut self, op: &Op) -> Result<Reply, Refused> {
+        let mut results = self.propose(vec![Command::Line(op.clone())]);
+        results.pop().unwrap()
+    }
+
+    /// One entry; gives the answers of the operations on lines.
+    fn propose(&mut self, commands: Vec<Command>) -> Vec<Result<Reply, Refused>> {
         self.index += 1;
-        let stamp = Stamp {
-            index: self.index,
-            op_no: 0,
+        let entry = Entry {
             now_ms: self.now_ms,
             wall_ms: self.now_ms,
+            compact_floor: 0,
+            commands,
         };
-        if let Some(line) = op.line() {
-            self.leader_state.before(line, &self.lines);
-        }
-        let mut events = Vec::new();
-        let reply = self.lines.apply(stamp, op, &mut events)?;
+        let mut watch = Watch {
+            leader_state: &mut self.leader_state,
+            out: &mut self.events,
+            results: Vec::new(),
+        };
+        self.state.apply_entry(self.index, &entry, &mut watch);
+        let results = watch.results;
         self.leader_state.stamped(self.now_ms);
-        self.leader_state
-            .after(op, &reply, events, &self.lines, &mut self.events);
-        Ok(reply)
+        results
     }
 
     pub fn configure(&mut self, patch: SettingsPatch) -> Result<Reply, Refused> {
@@ -125,12 +149,12 @@ impl World {
 
     /// A `status` request.
     pub fn poll(&mut self, at: TokenRef) {
-        let line = self.lines.get(&name("shop")).unwrap();
+        let line = self.state.lines().get(&name("shop")).unwrap();
         self.leader_state.heard(line, at, self.now_ms);
     }
 
     pub fn line(&self) -> &Line {
-        self.lines.get(&name("shop")).unwrap()
+        self.state.lines().get(&name("shop")).unwrap()
     }
 
     pub fn lives(&self, at: TokenRef) -> bool {
@@ -139,12 +163,19 @@ impl World {
 
     /// One pass of the recycler, its entries applied. Gives what was proposed.
     pub fn pass(&mut self) -> Vec<Op> {
-        let mut ops = self.leader_state.recycler.pass(&self.lines, self.now_ms);
-        if ops.is_empty() && self.leader_state.stamp_due(self.now_ms) {
-            ops.push(Op::Stamp);
-        }
-        for op in &ops {
-            self.apply(op).unwrap();
+        let ops = self
+            .leader_state
+            .recycler
+            .pass(self.state.lines(), self.now_ms);
+        let commands = if ops.is_empty() && self.leader_state.stamp_due(self.now_ms) {
+            vec![Command::Stamp]
+        } else {
+            ops.iter().cloned().map(Command::Line).collect()
+        };
+        for command in commands {
+            for result in self.propose(vec![command]) {
+                result.unwrap();
+            }
         }
         ops
     }
@@ -159,11 +190,11 @@ impl World {
     pub fn change_leader(&mut self) {
         self.leader_state = LeaderState::begin(
             self.leader_state.term + 1,
-            &self.lines,
+            &self.state,
             &ClientReachability::new(0),
             0,
             0,
         );
-        self.now_ms = self.lines.now_ms();
+        self.now_ms = self.state.now_ms();
     }
 }

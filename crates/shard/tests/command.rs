@@ -1,4 +1,4 @@
-//! Log entries: every operation comes back as it went in, and nothing that a
+//! Log entries: every command comes back as it went in, and nothing that a
 //! reader does not understand is skipped.
 
 #![allow(clippy::unwrap_used, missing_docs)]
@@ -10,7 +10,7 @@ use nowserving_line::{
     Settings, SettingsPatch, State, TokenRef,
 };
 use nowserving_shard::command::{
-    Batch, BatchError, EMPTY_BYTES_MAX, OPS_MAX, decode, encode, encoded_len,
+    COMMANDS_MAX, Command, Entry, EntryBuilder, EntryError, decode, encode,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::option::of;
@@ -185,7 +185,13 @@ fn op() -> impl Strategy<Value = Op> {
         ),
         (line(), any::<u64>())
             .prop_map(|(line, incarnation)| Op::RunBackground { line, incarnation }),
-        Just(Op::Stamp),
+    ]
+}
+
+fn command() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        1 => Just(Command::Stamp),
+        12 => op().prop_map(Command::Line),
     ]
 }
 
@@ -193,13 +199,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn every_operation_comes_back(now_ms: u64, wall_ms: u64, compact_floor: u64, ops in vec(op(), 0..6)) {
-        let batch = Batch { now_ms, wall_ms, compact_floor, ops };
-        let bytes = encode(&batch);
-        let parts: usize = batch.ops.iter().map(encoded_len).sum();
-        prop_assert!(bytes.len() <= EMPTY_BYTES_MAX + parts);
-        prop_assert!(bytes.len() >= parts);
-        prop_assert_eq!(decode(&bytes).unwrap(), batch);
+    fn every_command_comes_back(now_ms: u64, wall_ms: u64, compact_floor: u64, commands in vec(command(), 0..6)) {
+        let mut builder = EntryBuilder::default();
+        for command in &commands {
+            prop_assert_eq!(builder.push(command.clone()), None);
+        }
+        let entry = Entry { now_ms, wall_ms, compact_floor, commands };
+        let bytes = encode(&entry);
+        prop_assert_eq!(decode(&bytes).unwrap(), entry.clone());
+        prop_assert_eq!(builder.finish(now_ms, wall_ms, compact_floor), (entry, bytes));
     }
 
     #[test]
@@ -208,8 +216,8 @@ proptest! {
     }
 
     #[test]
-    fn an_altered_entry_is_answered(ops in vec(op(), 1..3), at: usize, bit in 0_u8..8) {
-        let mut bytes = encode(&Batch { now_ms: 1, wall_ms: 1, compact_floor: 1, ops });
+    fn an_altered_entry_is_answered(commands in vec(command(), 1..3), at: usize, bit in 0_u8..8) {
+        let mut bytes = encode(&Entry { now_ms: 1, wall_ms: 1, compact_floor: 1, commands });
         let at = at % bytes.len();
         bytes[at] ^= 1_u8 << bit;
         let _ = decode(&bytes);
@@ -218,85 +226,110 @@ proptest! {
 }
 
 #[test]
-fn the_largest_empty_batch_fits_its_bound() {
-    let batch = Batch {
-        now_ms: u64::MAX,
-        wall_ms: u64::MAX,
-        compact_floor: u64::MAX,
-        ops: Vec::new(),
+fn an_entry_is_full_by_commands_or_by_bytes_and_the_first_one_always_fits() {
+    let mut builder = EntryBuilder::default();
+    let mut stamps = 0;
+    while builder.push(Command::Stamp).is_none() {
+        stamps += 1;
+    }
+    assert_eq!(stamps, 1_024);
+    let recycle = |count| {
+        let item = RecycleItem {
+            lane: 0,
+            token: u64::MAX,
+            state: State::Waiting,
+            clock_ms: u64::MAX,
+        };
+        Command::Line(Op::Recycle {
+            line: LineName::try_from("a").unwrap(),
+            incarnation: 1,
+            tokens: vec![item; count],
+        })
     };
-    assert_eq!(encode(&batch).len(), EMPTY_BYTES_MAX);
+    let mut builder = EntryBuilder::default();
+    assert_eq!(builder.push(recycle(20_000)), None);
+    assert_eq!(builder.push(Command::Stamp), Some(Command::Stamp));
+    let (entry, bytes) = builder.finish(1, 2, 3);
+    assert_eq!(
+        decode(&bytes).unwrap(),
+        entry,
+        "what was refused left nothing behind"
+    );
+
+    let mut builder = EntryBuilder::default();
+    while builder.push(recycle(100)).is_none() {}
+    let (entry, bytes) = builder.finish(u64::MAX, u64::MAX, u64::MAX);
+    assert_eq!(decode(&bytes).unwrap(), entry);
+    assert!((250_000..263_000).contains(&bytes.len()), "{}", bytes.len());
 }
 
 #[test]
 fn what_is_not_understood_is_an_error() {
-    let good = encode(&Batch {
+    let good = encode(&Entry {
         now_ms: 1,
         wall_ms: 2,
         compact_floor: 0,
-        ops: vec![Op::Stamp],
+        commands: vec![Command::Stamp],
     });
     assert!(decode(&good).is_ok());
     // Field 1 is the format.
-    for other in [1, 3] {
+    for other in [1, 2, 4] {
         assert_eq!(
             decode(&[0x08, other]),
-            Err(BatchError::Format(other.into()))
+            Err(EntryError::Format(other.into()))
         );
     }
-    assert!(matches!(decode(&[]), Err(BatchError::Malformed(_))));
-    assert!(matches!(decode(&[0xff; 3]), Err(BatchError::Decode(_))));
-    // Field 4 is an operation: one without a kind, and one of kind 99.
-    assert!(matches!(
-        decode(&[0x08, 2, 0x22, 0]),
-        Err(BatchError::Malformed(_))
-    ));
-    assert!(matches!(
-        decode(&[0x08, 2, 0x22, 4, 0x9a, 0x06, 1, 0]),
-        Err(BatchError::Malformed(_))
-    ));
+    assert!(matches!(decode(&[]), Err(EntryError::Malformed(_))));
+    assert!(matches!(decode(&[0xff; 3]), Err(EntryError::Decode(_))));
+    // Field 4 is a command: one without a kind, and one of kind 99.
+    let command = |bytes: &[u8]| {
+        let length = u8::try_from(bytes.len()).unwrap();
+        decode(&[&[0x08, 3, 0x22, length], bytes].concat())
+    };
+    assert!(matches!(command(&[]), Err(EntryError::Malformed(_))));
+    let unknown = command(&[0x9a, 0x06, 1, 0]);
+    assert!(matches!(unknown, Err(EntryError::Malformed(_))));
+    // Its field 2 is an operation on a line: one without a kind, and one of kind 99.
+    let op = |bytes: &[u8]| {
+        let length = u8::try_from(bytes.len()).unwrap();
+        command(&[&[0x12, length], bytes].concat())
+    };
+    assert!(matches!(op(&[]), Err(EntryError::Malformed(_))));
+    let unknown = op(&[0x9a, 0x06, 1, 0]);
+    assert!(matches!(unknown, Err(EntryError::Malformed(_))));
     // `leave` (9) on a line that has no name, and without a token.
-    assert!(matches!(
-        decode(&[0x08, 2, 0x22, 2, 0x4a, 0]),
-        Err(BatchError::Malformed(_))
-    ));
-    assert!(matches!(
-        decode(&[0x08, 2, 0x22, 5, 0x0a, 1, b'a', 0x4a, 0]),
-        Err(BatchError::Malformed(_))
-    ));
+    assert!(matches!(op(&[0x4a, 0]), Err(EntryError::Malformed(_))));
+    let no_token = op(&[0x0a, 1, b'a', 0x4a, 0]);
+    assert!(matches!(no_token, Err(EntryError::Malformed(_))));
     // The same with a token in lane 300.
-    let far_lane = [
-        0x08, 2, 0x22, 8, 0x0a, 1, b'a', 0x4a, 5, 0x0a, 3, 0x10, 0xac, 0x02,
-    ];
-    let far_lane = [&far_lane[..3], &[far_lane.len() as u8 - 4], &far_lane[4..]].concat();
     assert_eq!(
-        decode(&far_lane),
-        Err(BatchError::Malformed("a lane's place beyond 255"))
+        op(&[0x0a, 1, b'a', 0x4a, 5, 0x0a, 3, 0x10, 0xac, 0x02]),
+        Err(EntryError::Malformed("a lane's place beyond 255"))
     );
 }
 
 #[test]
-fn an_entry_has_a_bounded_number_of_operations() {
-    let full = Batch {
+fn an_entry_has_a_bounded_number_of_commands() {
+    let full = Entry {
         now_ms: 1,
         wall_ms: 2,
         compact_floor: 0,
-        ops: vec![Op::Stamp; OPS_MAX],
+        commands: vec![Command::Stamp; COMMANDS_MAX],
     };
     let mut bytes = encode(&full);
     assert_eq!(decode(&bytes).unwrap(), full);
-    // One more, put behind by hand: an operation with an empty `stamp` (13).
-    bytes.extend_from_slice(&[0x22, 2, 0x6a, 0]);
-    assert!(matches!(decode(&bytes), Err(BatchError::Malformed(_))));
+    // One more, put behind by hand: a `stamp` (1).
+    bytes.extend_from_slice(&[0x22, 2, 0x0a, 0]);
+    assert!(matches!(decode(&bytes), Err(EntryError::Malformed(_))));
 }
 
 #[test]
-#[should_panic(expected = "more operations")]
-fn too_many_operations_are_not_written() {
-    encode(&Batch {
+#[should_panic(expected = "more commands")]
+fn too_many_commands_are_not_written() {
+    encode(&Entry {
         now_ms: 1,
         wall_ms: 2,
         compact_floor: 0,
-        ops: vec![Op::Stamp; OPS_MAX + 1],
+        commands: vec![Command::Stamp; COMMANDS_MAX + 1],
     });
 }

@@ -5,10 +5,12 @@
 
 use bytes::Bytes;
 use nowserving_line::{
-    AdmissionRate, Change, Journaled, JournaledToken, LaneName, LaneSettings, LineName, Lines, Op,
-    Phase, Quota, Reason, Reply, Settings, SettingsPatch, Stamp, State, TokenRef,
+    self as line, AdmissionRate, Change, Journaled, JournaledToken, LaneName, LaneSettings,
+    LineName, Op, Phase, Quota, Reason, Reply, Settings, SettingsPatch, TokenRef,
 };
+use nowserving_shard::command::{Command, Entry};
 use nowserving_shard::snapshot::{HASH_FORMAT, Header, SnapshotError, decode, encode, hash_part};
+use nowserving_shard::state::{AppliedToLine, Observer, State};
 use proptest::prelude::*;
 
 fn header() -> Header {
@@ -25,31 +27,45 @@ fn name(name: &str) -> LineName {
     LineName::try_from(name).unwrap()
 }
 
+/// Of the last answer.
+struct Token(Option<TokenRef>);
+
+impl Observer for Token {
+    fn line(&mut self, _state: &State, applied: AppliedToLine<'_>) {
+        if let Ok(Reply::Status(status)) = applied.result {
+            self.0 = Some(status.at);
+        }
+    }
+}
+
 struct Shard {
-    lines: Lines,
+    state: State,
     index: u64,
 }
 
 impl Shard {
     fn new() -> Shard {
         Shard {
-            lines: Lines::new(),
+            state: State::new(),
             index: 0,
         }
     }
 
     fn apply(&mut self, op: Op) -> Option<TokenRef> {
+        self.propose(Command::Line(op))
+    }
+
+    fn propose(&mut self, command: Command) -> Option<TokenRef> {
         self.index += 1;
-        let stamp = Stamp {
-            index: self.index,
-            op_no: 0,
+        let entry = Entry {
             now_ms: self.index * 10,
             wall_ms: self.index * self.index * 10,
+            compact_floor: 0,
+            commands: vec![command],
         };
-        match self.lines.apply(stamp, &op, &mut Vec::new()) {
-            Ok(Reply::Status(status)) => Some(status.at),
-            _ => None,
-        }
+        let mut token = Token(None);
+        self.state.apply_entry(self.index, &entry, &mut token);
+        token.0
     }
 
     fn create(&mut self, line: &str, seats: u32) {
@@ -72,7 +88,7 @@ impl Shard {
 }
 
 /// Two lines with tokens in every state, one line that was deleted.
-fn a_shard() -> Lines {
+fn a_shard() -> State {
     let mut shard = Shard::new();
     shard.create("old", 1);
     shard.apply(Op::Delete {
@@ -86,14 +102,10 @@ fn a_shard() -> Lines {
         .map(|n| shard.enter("shop-1", (n % 2 == 0).then_some(&[n, 0xff])))
         .collect();
     let line = || name("shop-1");
-    shard.apply(Op::Claim {
-        line: line(),
-        at: tokens[0],
-    });
-    shard.apply(Op::Claim {
-        line: line(),
-        at: tokens[1],
-    });
+    for at in [tokens[0], tokens[1]] {
+        let line = line();
+        shard.apply(Op::Claim { line, at });
+    }
     shard.apply(Op::Complete {
         line: line(),
         at: tokens[0],
@@ -103,19 +115,20 @@ fn a_shard() -> Lines {
         line: line(),
         at: tokens[5],
     });
-    let lines = shard.lines;
+    let state = shard.state;
+    let lines = state.lines();
     let states: Vec<_> = tokens
         .iter()
         .map(|at| lines.get(&line()).unwrap().status(*at, 0).unwrap().state)
         .collect();
     assert_eq!(
         [
-            State::Gone,
-            State::InCheckout,
-            State::Admitted,
-            State::Admitted,
-            State::Waiting,
-            State::Gone
+            line::State::Gone,
+            line::State::InCheckout,
+            line::State::Admitted,
+            line::State::Admitted,
+            line::State::Waiting,
+            line::State::Gone
         ],
         states[..6]
     );
@@ -123,13 +136,13 @@ fn a_shard() -> Lines {
         lines.get(&line()).unwrap().counts().gone_for(Reason::Left),
         1
     );
-    lines
+    state
 }
 
 /// A line with every setting, and with everything that comes of them: a bucket that is not full,
 /// tokens called ahead, moved and live, moved and gone, released by their claim; a lane that was
 /// removed; a journal with every kind of entry.
-fn a_shard_with_everything() -> Lines {
+fn a_shard_with_everything() -> State {
     let mut shard = Shard::new();
     let line = || name("all");
     let lane = |name: &str| LaneName::try_from(name).unwrap();
@@ -185,7 +198,7 @@ fn a_shard_with_everything() -> Lines {
         if_version: None,
         incarnation: None,
     });
-    let dump = shard.lines.get(&line()).unwrap().dump();
+    let dump = shard.state.lines().get(&line()).unwrap().dump();
     assert!(
         dump.bucket
             .is_some_and(|bucket| bucket.level_nano < 3_000_000_000)
@@ -209,16 +222,17 @@ fn a_shard_with_everything() -> Lines {
         matches!(what, JournaledToken::Claimed { .. })
     };
     assert!(dump.journal.iter().any(claimed) && !dump.settings_changes.is_empty());
-    shard.lines
+    shard.state
 }
 
 #[test]
 fn a_shard_comes_back_as_it_was() {
-    for lines in [Lines::new(), a_shard(), a_shard_with_everything()] {
-        let bytes = encode(&header(), &lines);
+    for state in [State::new(), a_shard(), a_shard_with_everything()] {
+        let bytes = encode(&header(), &state);
         let (found, restored) = decode(bytes.clone().into(), "prod", 7).unwrap();
         assert_eq!(found, header());
-        assert_eq!(restored.dump(), lines.dump());
+        assert_eq!(restored.now_ms(), state.now_ms());
+        assert_eq!(restored.lines().dump(), state.lines().dump());
         assert_eq!(
             encode(&header(), &restored),
             bytes,
@@ -284,7 +298,7 @@ fn another_cluster_shard_or_file_is_refused() {
 
 /// A file with this body, and a digest that holds.
 fn sealed(body: &[u8]) -> Bytes {
-    let mut bytes = encode(&header(), &Lines::new());
+    let mut bytes = encode(&header(), &State::new());
     bytes.truncate(12);
     bytes.extend_from_slice(body);
     bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
@@ -293,34 +307,44 @@ fn sealed(body: &[u8]) -> Bytes {
 
 #[test]
 fn a_whole_file_that_makes_no_sense_is_refused() {
-    let header_of = |count: u8| [&[10, 0x0a, 4][..], b"prod", &[0x10, 7, 0x30, count]].concat();
-    let with = |count: u8, rest: &[u8]| sealed(&[&header_of(count)[..], rest].concat());
-    // The header has 10 bytes; a shard's state may be empty, and a line's may not.
-    assert!(decode(with(0, &[0]), "prod", 7).is_ok());
-    for (count, rest) in [
-        (0, &[][..]),                            // no state
-        (0, &[0, 0]),                            // bytes after the end
-        (1, &[0]),                               // a line is missing
-        (1, &[0, 0]),                            // a line of nothing
-        (1, &[0, 3, 0x0a, 1, b'a']),             // a line of a name
-        (0, &[0xff; 12]),                        // a length without end
-        (0, &[0xff, 0xff, 0xff, 0xff, 0x0f, 0]), // a length beyond the file
+    const HEADER: &[u8] = &[8, 0x0a, 4, b'p', b'r', b'o', b'd', 0x10, 7];
+    // A section: its kind, and how many records it has. A clock and the head of lines may be empty.
+    const CLOCK: &[u8] = &[4, 0x08, 1, 0x10, 1, 0];
+    const NO_LINES: &[u8] = &[4, 0x08, 2, 0x10, 1, 0];
+    const A_LINE: &[u8] = &[4, 0x08, 2, 0x10, 2, 0];
+    let read = |parts: &[&[u8]]| {
+        let body = [&[HEADER], parts].concat().concat();
+        decode(sealed(&body), "prod", 7)
+    };
+    assert!(read(&[CLOCK, NO_LINES]).is_ok());
+    for parts in [
+        &[][..],                                    // no section
+        &[CLOCK],                                   // a section is missing
+        &[NO_LINES, CLOCK],                         // in another order
+        &[CLOCK, CLOCK, NO_LINES],                  // one of them twice
+        &[CLOCK, NO_LINES, &[4, 0x08, 9, 0x10, 0]], // one of a later build
+        &[&[2, 0x08, 1], NO_LINES],                 // no clock
+        &[&[4, 0x08, 1, 0x10, 2, 0, 0], NO_LINES],  // two clocks
+        &[CLOCK, &[2, 0x08, 2]],                    // not even the head of lines
+        &[CLOCK, NO_LINES, &[0]],                   // bytes after the end
+        &[CLOCK, A_LINE],                           // a line is missing
+        &[CLOCK, A_LINE, &[0]],                     // a line of nothing
+        &[CLOCK, A_LINE, &[3, 0x0a, 1, b'a']],      // a line of a name
+        &[&[0xff; 12]],                             // a length without end
+        &[&[0xff, 0xff, 0xff, 0xff, 0x0f, 0]],      // a length beyond the file
     ] {
-        let error = decode(with(count, rest), "prod", 7).unwrap_err();
+        let error = read(parts).unwrap_err();
         assert!(
             matches!(error, SnapshotError::Decode(_)),
-            "{rest:?}: {error}"
+            "{parts:?}: {error}"
         );
     }
     // A service clock that no shard can have.
-    let far = with(
-        0,
-        &[
-            10, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f,
-        ],
-    );
+    const FAR: &[u8] = &[
+        4, 0x08, 1, 0x10, 1, 10, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f,
+    ];
     assert!(matches!(
-        decode(far, "prod", 7).unwrap_err(),
+        read(&[FAR, NO_LINES]).unwrap_err(),
         SnapshotError::Contradiction(_)
     ));
     assert!(matches!(
@@ -329,33 +353,30 @@ fn a_whole_file_that_makes_no_sense_is_refused() {
     ));
 }
 
-/// The hash that the first build gave: what later ones add is left out while it is unused.
+/// The hash that the first build of this format gave: what later ones add is left out while it is unused.
 #[test]
 fn what_is_not_used_is_not_in_the_hash() {
     let mut shard = Shard::new();
     shard.create("a", 3);
-    let then = [
-        0x0f, 0x6b, 0x9e, 0x19, 0x6e, 0x3f, 0xa0, 0xc3, 0xc9, 0x61, 0x29, 0x9f, 0x19, 0xc1, 0x17,
-        0x2d, 0x1c, 0xed, 0x9a, 0xcc, 0xd5, 0x47, 0x27, 0xb7, 0x92, 0x76, 0x9b, 0x16, 0xee, 0xef,
-        0x8c, 0x73,
-    ];
-    assert_eq!(hash_part(&shard.lines, 0), then);
+    let hash = blake3::Hash::from(hash_part(&shard.state, 0));
+    let then = "b1fdc756a80256187eeaa1fdb5a30273bf47e31fb103ddfb8cf8bd9ae7307e2f";
+    assert_eq!(hash.to_hex().as_str(), then);
 }
 
 /// Builds with the same format compare their hashes: another hash needs another format.
 #[test]
 fn the_hash_of_a_format_stays_the_same() {
     let hash = blake3::Hash::from(hash_part(&a_shard_with_everything(), 0));
-    let then = "30343cc512e2aa66a03ef4d823ad1494f078eece13bdca980989228c6442c63a";
-    assert_eq!((HASH_FORMAT, hash.to_hex().as_str()), (1, then));
+    let then = "34b3ee31bf4c5991683f26a47720950276cb2bf233993721dbed5edd5dbce18a";
+    assert_eq!((HASH_FORMAT, hash.to_hex().as_str()), (2, then));
 }
 
 #[test]
 fn the_hash_tells_states_apart() {
     let mut shard = Shard::new();
-    let mut seen = vec![hash_part(&shard.lines, 0)];
+    let mut seen = vec![hash_part(&shard.state, 0)];
     let mut step = |shard: &Shard| {
-        let now = hash_part(&shard.lines, 0);
+        let now = hash_part(&shard.state, 0);
         assert!(!seen.contains(&now));
         seen.push(now);
     };
@@ -373,7 +394,7 @@ fn the_hash_tells_states_apart() {
         at,
     });
     step(&shard);
-    shard.apply(Op::Stamp);
+    shard.propose(Command::Stamp);
     step(&shard);
     shard.apply(Op::Delete {
         line: name("a"),
@@ -398,8 +419,8 @@ proptest! {
         let mut tokens = Vec::new();
         for (number, (what, which, key)) in steps.iter().enumerate() {
             if number == cut % steps.len() {
-                let bytes = encode(&header(), &twin.lines);
-                twin.lines = decode(bytes.into(), "prod", 7).unwrap().1;
+                let bytes = encode(&header(), &twin.state);
+                twin.state = decode(bytes.into(), "prod", 7).unwrap().1;
             }
             let line = name("a");
             let Some(at) = tokens.get(which % tokens.len().max(1)).copied() else {
@@ -412,18 +433,22 @@ proptest! {
                 3 | 4 => Op::Claim { line, at },
                 5 => Op::Complete { line, at, epoch: None },
                 6 => Op::Leave { line, at },
-                _ => Op::Stamp,
+                _ => {
+                    whole.propose(Command::Stamp);
+                    twin.propose(Command::Stamp);
+                    continue;
+                }
             };
             let entered = whole.apply(op.clone());
             prop_assert_eq!(twin.apply(op), entered);
             tokens.extend(entered);
         }
-        prop_assert_eq!(encode(&header(), &whole.lines), encode(&header(), &twin.lines));
+        prop_assert_eq!(encode(&header(), &whole.state), encode(&header(), &twin.state));
     }
 }
 
 /// Lines of several lanes' worth of parts; in the second one the key of token 2,000 may be another.
-fn large_shard(key: &[u8]) -> Lines {
+fn large_shard(key: &[u8]) -> State {
     let mut shard = Shard::new();
     for line in ["a", "b", "c"] {
         shard.apply(Op::Create {
@@ -436,7 +461,7 @@ fn large_shard(key: &[u8]) -> Lines {
             shard.enter(line, Some(if other { key } else { &own }));
         }
     }
-    shard.lines
+    shard.state
 }
 
 #[test]
@@ -454,7 +479,7 @@ fn the_parts_of_equal_states_are_equal_and_one_token_shows_in_one_part_of_a_roun
         }
     }
     assert_eq!(differing, [5, 14]);
-    assert_eq!(hash_part(&Lines::new(), 0), hash_part(&Lines::new(), 1));
+    assert_eq!(hash_part(&State::new(), 0), hash_part(&State::new(), 1));
 }
 
 #[test]
@@ -467,7 +492,7 @@ fn the_parts_of_many_lines_follow_each_other() {
         other.create(&line, if nth == 20 { 3 } else { 2 });
     }
     let differing: Vec<u64> = (0..10)
-        .filter(|nth| hash_part(&shard.lines, *nth) != hash_part(&other.lines, *nth))
+        .filter(|nth| hash_part(&shard.state, *nth) != hash_part(&other.state, *nth))
         .collect();
     // 16 lines a part: line 20 is in the second, then at 60, 100 and 140 of those that come by.
     assert_eq!(differing, [1, 3, 6, 8]);

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nowserving_e2e::{Cluster, HOUR_MS, eventually, number};
-use nowserving_line::{Change, Op, SettingsPatch, Stamp};
+use nowserving_line::{Change, Op, SettingsPatch};
+use nowserving_shard::command::{Command, Entry};
 use nowserving_shard::snapshot;
 use serde_json::json;
 
@@ -71,7 +72,7 @@ pub async fn another_state(cluster: &mut Cluster) -> Result<()> {
     let file = cluster
         .data_dir(NODE)
         .join(format!("snap/shard-{SHARD}.snap"));
-    let (header, mut lines) = snapshot::decode(std::fs::read(&file)?.into(), "e2e", SHARD)?;
+    let (header, mut state) = snapshot::decode(std::fs::read(&file)?.into(), "e2e", SHARD)?;
     let patch = SettingsPatch {
         seats: Some(Change::Set(7)),
         ..SettingsPatch::default()
@@ -82,14 +83,13 @@ pub async fn another_state(cluster: &mut Cluster) -> Result<()> {
         if_version: None,
         incarnation: None,
     };
-    let stamp = Stamp {
-        index: header.index,
-        op_no: 0,
-        now_ms: lines.now_ms(),
-        wall_ms: 0,
+    let entry = Entry {
+        now_ms: state.now_ms(),
+        commands: vec![Command::Line(op)],
+        ..Entry::default()
     };
-    lines.apply(stamp, &op, &mut Vec::new())?;
-    std::fs::write(&file, snapshot::encode(&header, &lines))?;
+    state.apply_entry(header.index, &entry, &mut ());
+    std::fs::write(&file, snapshot::encode(&header, &state))?;
 
     cluster.start_node(NODE).await?;
     let api = cluster.api().clone();

@@ -287,7 +287,11 @@ impl Command {
                 incarnation: None,
             },
             Command::Step => Op::RunBackground { line, incarnation },
-            Command::Clock { .. } => Op::Stamp,
+            // No line has this incarnation: only the clock is moved.
+            Command::Clock { .. } => Op::RunBackground {
+                line,
+                incarnation: 0,
+            },
             Command::Restart => return None,
         })
     }

@@ -52,11 +52,10 @@ impl Naive {
             events,
         };
         let name = match op {
-            Op::Stamp => return Ok(Answer::Nothing),
             Op::Create { line, settings } => {
                 return self.create(line, settings, incarnation_of_new, wall_ms, entry.events);
             }
-            _ => op.line().unwrap(),
+            _ => op.line(),
         };
         let line = self.lines.get_mut(name);
         let current = line.as_ref().map(|l| l.incarnation);

@@ -1,16 +1,18 @@
 //! Committed entries become state, answers and events; confirmed reads become answers.
 
 use anyhow::Context as _;
-use nowserving_line::{Line, Lines, Op, Reply, Stamp, Status, Timestamp};
+use nowserving_line::{Line, Lines, Op, Reply, Status, Timestamp};
 use nowserving_protocol::admin::{JournalReply, LineReply};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::frame::StateHash;
 use nowserving_protocol::user::{Consistency, Home, InfoReply};
 use nowserving_replica::{Committed, Payload};
-use nowserving_shard::command::{self, Batch};
+use nowserving_shard::command::{self, Command};
 use nowserving_shard::snapshot;
+use nowserving_shard::state::{AppliedToLine, Observer, State};
 
-use super::group::{Shard, Turn, Waiter};
+use super::group::{Proposed, Shard, Turn, Waiter};
+use super::outbox::Outbox;
 use crate::request::Request;
 use nowserving_engine::{Ask, Outcome};
 use nowserving_shard::leader_state::LeaderState;
@@ -30,10 +32,13 @@ impl Shard {
             match &entry.payload {
                 Payload::Empty => self.begin_leading(&entry, turn),
                 Payload::Command(data) => {
-                    let batch = command::decode(data).with_context(|| {
-                        format!("shard {}: entry {} is not readable", self.id, entry.index)
-                    })?;
-                    self.apply_batch(&entry, batch, ours, turn);
+                    let proposed = match ours {
+                        Some(proposed) => proposed,
+                        None => command::decode(data).map(Proposed::from).with_context(|| {
+                            format!("shard {}: entry {} is not readable", self.id, entry.index)
+                        })?,
+                    };
+                    self.apply_entry(&entry, proposed, turn);
                 }
                 Payload::ConfChange(_) => anyhow::bail!(
                     "shard {}: entry {} changes the membership, which this release cannot",
@@ -46,22 +51,22 @@ impl Shard {
         Ok(())
     }
 
-    /// The waiters of the entry at `index` if it is ours; if another took its place, they learn
-    /// that nothing happened.
-    fn take_proposed(&mut self, index: u64, term: u64, turn: &mut Turn<'_>) -> Vec<Option<Waiter>> {
-        let mut ours = Vec::new();
+    /// What this node proposed at `index`, if that is what was committed; if another entry took its
+    /// place, the waiters learn that nothing happened.
+    fn take_proposed(&mut self, index: u64, term: u64, turn: &mut Turn<'_>) -> Option<Proposed> {
+        let mut ours = None;
         while let Some(first) = self.proposed.first_entry() {
             let at = *first.key();
             if at.0 > index {
                 break;
             }
-            let waiters = first.remove();
+            let proposed = first.remove();
             if at == (index, term) {
-                ours = waiters;
+                ours = Some(proposed);
                 continue;
             }
             let error = self.overwritten();
-            for waiter in waiters.into_iter().flatten() {
+            for waiter in proposed.waiters.into_iter().flatten() {
                 turn.out
                     .refuse(waiter.reply, waiter.deadline, error.clone());
             }
@@ -75,7 +80,7 @@ impl Shard {
             tracing::info!(shard = self.id, term = entry.term, "leading");
             self.leader_state = Some(LeaderState::begin(
                 entry.term,
-                &self.lines,
+                &self.state,
                 turn.reachability,
                 turn.now,
                 turn.wall_ms,
@@ -83,17 +88,12 @@ impl Shard {
         }
     }
 
-    fn apply_batch(
-        &mut self,
-        entry: &Committed,
-        batch: Batch,
-        waiters: Vec<Option<Waiter>>,
-        turn: &mut Turn<'_>,
-    ) {
-        self.compact_floor = self.compact_floor.max(batch.compact_floor);
+    fn apply_entry(&mut self, committed: &Committed, proposed: Proposed, turn: &mut Turn<'_>) {
+        let Proposed { entry, waiters } = proposed;
+        self.compact_floor = self.compact_floor.max(entry.compact_floor);
         let mut now = self.now(turn);
-        now.service_ms = now.service_ms.max(batch.now_ms);
-        let second = batch.now_ms / STATE_HASH_MS;
+        now.service_ms = now.service_ms.max(entry.now_ms);
+        let second = entry.now_ms / STATE_HASH_MS;
         // At most one a turn: a turn that replays thousands of entries must not take seconds, nor may
         // its hashes fill a frame.
         let hashed = turn
@@ -101,50 +101,25 @@ impl Shard {
             .state_hashes
             .last()
             .is_some_and(|hash| hash.shard == self.id);
-        let hash_due = !hashed && second > self.lines.now_ms() / STATE_HASH_MS;
-        // Only the leader of the entry's own term executes effects.
-        let mut leader_state = self.leader_state.take();
-        let mut leading = leader_state
-            .as_mut()
-            .filter(|leader_state| leader_state.term == entry.term);
-        let mut waiters = waiters.into_iter();
+        let hash_due = !hashed && second > self.state.now_ms() / STATE_HASH_MS;
         let home = self.home();
-        let mut events = Vec::new();
-        for (op_no, op) in batch.ops.iter().enumerate() {
-            let stamp = Stamp {
-                index: entry.index,
-                op_no: u32::try_from(op_no).unwrap_or(u32::MAX),
-                now_ms: batch.now_ms,
-                wall_ms: batch.wall_ms,
-            };
-            if let (Some(leader_state), Some(name)) = (&mut leading, op.line()) {
-                leader_state.before(name, &self.lines);
-            }
-            let result = self.lines.apply(stamp, op, &mut events);
-            let events = std::mem::take(&mut events);
-            if let (Some(leader_state), Ok(reply)) = (&mut leading, &result) {
-                leader_state.after(op, reply, events, &self.lines, &mut turn.out.events);
-            }
-            match op {
-                Op::Recycle { .. } | Op::Touch { .. } | Op::RunBackground { .. } | Op::Stamp => {
-                    let in_flight = self.in_flight(op);
-                    *in_flight = in_flight.saturating_sub(1);
-                }
-                _ => {}
-            }
-            if let Some(waiter) = waiters.next().flatten() {
-                let result = result
-                    .map_err(ApiError::from)
-                    .and_then(|reply| outcome(op, reply, &self.lines, now, home));
-                turn.out.answer(waiter.reply, waiter.deadline, result);
-            }
-        }
-        self.leader_state = leader_state;
+        let mut watch = Watch {
+            // Only the leader of the entry's own term executes effects.
+            leader_state: self
+                .leader_state
+                .as_mut()
+                .filter(|leader_state| leader_state.term == committed.term),
+            waiters,
+            now,
+            home,
+            out: &mut *turn.out,
+        };
+        self.state.apply_entry(committed.index, &entry, &mut watch);
         if hash_due {
             turn.out.state_hashes.push(StateHash {
                 shard: self.id,
-                index: entry.index,
-                hash: snapshot::hash_part(&self.lines, second).to_vec().into(),
+                index: committed.index,
+                hash: snapshot::hash_part(&self.state, second).to_vec().into(),
                 format: snapshot::HASH_FORMAT,
             });
         }
@@ -169,9 +144,9 @@ impl Shard {
         };
         let now_ms = leader_state
             .now_ms(turn.reachability)
-            .max(self.lines.now_ms());
+            .max(self.state.now_ms());
         if let Ask::Status { at, .. } = &request.ask
-            && let Some(line) = self.lines.get(&request.line)
+            && let Some(line) = self.state.lines().get(&request.line)
             && line.incarnation() == at.incarnation
         {
             leader_state.heard(line, *at, now_ms);
@@ -181,7 +156,7 @@ impl Shard {
 
     /// Answers a read from the applied state.
     pub(super) fn answer_read(&self, request: Request, now: Timestamp, turn: &mut Turn<'_>) {
-        let result = match self.lines.get(&request.line) {
+        let result = match self.state.lines().get(&request.line) {
             Some(line) => read(line, &request.ask, now, self.home()),
             None => Err(nowserving_line::Refused::LineNotFound.into()),
         };
@@ -192,6 +167,38 @@ impl Shard {
         Home {
             shard: self.id,
             leader: self.replica.leader(),
+        }
+    }
+}
+
+/// A node watches its entries being applied: it answers, and as the leader publishes.
+struct Watch<'a> {
+    leader_state: Option<&'a mut LeaderState>,
+    waiters: Vec<Option<Waiter>>,
+    now: Timestamp,
+    home: Home,
+    out: &'a mut Outbox,
+}
+
+impl Observer for Watch<'_> {
+    fn before(&mut self, state: &State, command: &Command) {
+        if let Some(leader_state) = &mut self.leader_state {
+            leader_state.before(state, command);
+        }
+    }
+
+    fn line(&mut self, state: &State, applied: AppliedToLine<'_>) {
+        if let Some(leader_state) = &mut self.leader_state {
+            leader_state.after(state, &applied, &mut self.out.events);
+        }
+        let waiter = self.waiters.get_mut(applied.place).and_then(Option::take);
+        if let Some(waiter) = waiter {
+            let op = applied.op;
+            let result = applied
+                .result
+                .map_err(ApiError::from)
+                .and_then(|reply| outcome(op, reply, state.lines(), self.now, self.home));
+            self.out.answer(waiter.reply, waiter.deadline, result);
         }
     }
 }
@@ -245,7 +252,7 @@ fn outcome(
     now: Timestamp,
     home: Home,
 ) -> Result<Outcome, ApiError> {
-    let line = op.line().and_then(|name| lines.get(name));
+    let line = lines.get(op.line());
     match reply {
         Reply::Status(status) => Ok(Outcome::Status {
             with_ticket: needs_ticket(op, &status),
@@ -253,13 +260,10 @@ fn outcome(
             now,
             holes: None,
         }),
-        Reply::Deleted { remaining } => match op.line() {
-            Some(line) => Ok(Outcome::Deleted {
-                line: line.clone(),
-                remaining,
-            }),
-            None => Err(ApiError::bad_request("no line named")),
-        },
+        Reply::Deleted { remaining } => Ok(Outcome::Deleted {
+            line: op.line().clone(),
+            remaining,
+        }),
         // Create and configure answer the line as it is now.
         _ => line
             .map(|line| Outcome::Line(Box::new(LineReply::new(line, now, home))))

@@ -201,7 +201,7 @@ impl Run {
     }
 
     fn at(&self, token: u8) -> TokenRef {
-        let line = self.rig.shard.lines.get(&name("shop")).unwrap();
+        let line = self.rig.shard.state.lines().get(&name("shop")).unwrap();
         TokenRef {
             incarnation: line.incarnation(),
             lane: 0,
@@ -242,7 +242,7 @@ impl Run {
             };
             assert_eq!(at_ms, self.rig.wall_ms);
         }
-        let line = self.rig.shard.lines.get(&name("shop")).unwrap();
+        let line = self.rig.shard.state.lines().get(&name("shop")).unwrap();
         let all = Journal {
             limit: Some(1_000),
             ..Journal::default()

@@ -28,7 +28,7 @@ impl Shards {
             self.next_line_gauges = now + LINE_GAUGES_INTERVAL_US;
             let led = self.shards.iter().filter(|s| s.leader_state.is_some());
             let mut sum = Sum::default();
-            led.flat_map(|s| s.lines.iter())
+            led.flat_map(|s| s.state.lines().iter())
                 .for_each(|line| sum.add(line));
             sum.publish();
         }

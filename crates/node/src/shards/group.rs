@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use nowserving_line::{LineName, Lines, Op, Timestamp};
+use nowserving_line::{LineName, Op, Timestamp};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_replica::{ProposeError, Replica, Role};
-use nowserving_shard::command::{self, Batch};
+use nowserving_shard::command::{Command, Entry, EntryBuilder};
+use nowserving_shard::state::State;
 
 use super::outbox::Outbox;
 use super::reads::Reads;
@@ -17,17 +18,13 @@ use nowserving_engine::{Ask, Effect};
 use nowserving_shard::clock::{ClientReachability, Micros};
 use nowserving_shard::leader_state::LeaderState;
 
-/// Operations folded into one log entry at most.
-const BATCH_OPS_MAX: usize = 1_024;
-/// Their encoded size, so that an entry stays well below what one frame may carry.
-const BATCH_BYTES_MAX: usize = 256 * 1_024;
 /// Operations of a shard not yet in its log at most; more are refused as overloaded.
 const QUEUE_MAX: usize = 8_192;
 
-/// An operation not yet in the log.
+/// A command not yet in the log.
 #[derive(Debug)]
 struct Queued {
-    op: Op,
+    command: Command,
     waiter: Option<Waiter>,
 }
 
@@ -38,6 +35,24 @@ pub struct Waiter {
     pub reply: ReplyTo,
     /// Until when.
     pub deadline: Micros,
+}
+
+/// An entry that this node proposed.
+#[derive(Debug)]
+pub struct Proposed {
+    /// Kept so that its bytes need not be decoded.
+    pub entry: Entry,
+    /// For each command its waiter; empty if nobody waits here.
+    pub waiters: Vec<Option<Waiter>>,
+}
+
+impl From<Entry> for Proposed {
+    fn from(entry: Entry) -> Self {
+        Proposed {
+            entry,
+            waiters: Vec::new(),
+        }
+    }
 }
 
 /// What every step of a shard needs of its node.
@@ -60,7 +75,7 @@ pub struct Shard {
     /// Its Raft group.
     pub replica: Replica,
     /// Its state, as applied.
-    pub lines: Lines,
+    pub state: State,
     /// Set while this node leads and has applied everything of earlier terms.
     pub leader_state: Option<LeaderState>,
     /// Something may have to go out: ask for a `ready`.
@@ -81,29 +96,23 @@ pub struct Shard {
     pub(super) pins_files: bool,
     /// After a failed snapshot: not before this.
     pub(super) snapshot_not_before: Micros,
-    /// Operations of the leader's own that are queued or in the log, not applied; but steps.
-    pub(super) own_in_flight: usize,
-    /// [`Op::RunBackground`]s that are. Counted apart: a paced line has one under way most of the time, and
-    /// the recycler must get its turn all the same.
-    pub(super) steps_in_flight: usize,
     /// No further steps before this.
     pub(super) step_not_before: Micros,
     queue: VecDeque<Queued>,
-    /// Who waits for entries of ours that are not known to be committed: by index and term, one
-    /// for each operation. An index can be there twice: who lost the lead and got it again may
+    /// Entries of ours that are not known to be committed, by index and term. An index can be there twice: who lost the lead and got it again may
     /// propose at lower indexes than before, while the outcome of those is still open.
-    pub(super) proposed: BTreeMap<(u64, u64), Vec<Option<Waiter>>>,
+    pub(super) proposed: BTreeMap<(u64, u64), Proposed>,
     pub(super) reads: Reads,
 }
 
 impl Shard {
     /// Starts from what was restored.
     #[must_use]
-    pub fn new(id: u32, replica: Replica, lines: Lines, snapshot_index: u64) -> Self {
+    pub fn new(id: u32, replica: Replica, state: State, snapshot_index: u64) -> Self {
         Shard {
             id,
             replica,
-            lines,
+            state,
             leader_state: None,
             dirty: true,
             snapshot_index,
@@ -114,8 +123,6 @@ impl Shard {
             offered: None,
             pins_files: false,
             snapshot_not_before: 0,
-            own_in_flight: 0,
-            steps_in_flight: 0,
             step_not_before: 0,
             queue: VecDeque::new(),
             proposed: BTreeMap::new(),
@@ -147,7 +154,7 @@ impl Shard {
         let clock_ms =
             leader_state.map(|leader_state| leader_state.shown_ms(turn.now, turn.reachability));
         Timestamp {
-            service_ms: clock_ms.unwrap_or(0).max(self.lines.now_ms()),
+            service_ms: clock_ms.unwrap_or(0).max(self.state.now_ms()),
             wall_ms: turn.wall_ms,
         }
     }
@@ -206,7 +213,7 @@ impl Shard {
             deadline: request.deadline,
         };
         self.queue.push_back(Queued {
-            op,
+            command: Command::Line(op),
             waiter: Some(waiter),
         });
     }
@@ -217,7 +224,7 @@ impl Shard {
         if !self.in_lease() || matches!(op, Op::Create { .. }) {
             return None;
         }
-        let Some(line) = self.lines.get(name) else {
+        let Some(line) = self.state.lines().get(name) else {
             return Some(nowserving_line::Refused::LineNotFound.into());
         };
         let Op::Enter { key, lane, .. } = op else {
@@ -227,31 +234,28 @@ impl Shard {
             .leader_state
             .as_ref()
             .map(|leader_state| leader_state.now_ms(turn.reachability));
-        let now_ms = clock_ms.unwrap_or(0).max(self.lines.now_ms());
+        let now_ms = clock_ms.unwrap_or(0).max(self.state.now_ms());
         line.would_refuse_enter(key.as_deref(), lane.as_ref(), now_ms)
             .map(ApiError::from)
     }
 
-    /// Queues an operation of the leader's own, over the users' limit if need be: there is one
+    /// Queues a command of the leader's own, over the users' limit if need be: there is one
     /// bounded pass of them at a time, and a checkpoint that was dropped would be counted on.
-    pub fn queue_own(&mut self, op: Op) {
-        *self.in_flight(&op) += 1;
-        self.queue.push_back(Queued { op, waiter: None });
-    }
-
-    /// Where an operation of the leader's own is counted.
-    pub(super) fn in_flight(&mut self, op: &Op) -> &mut usize {
-        match op {
-            Op::RunBackground { .. } => &mut self.steps_in_flight,
-            _ => &mut self.own_in_flight,
+    pub fn queue_own(&mut self, command: Command) {
+        if let Some(leader_state) = &mut self.leader_state {
+            leader_state.own_queued(&command);
         }
+        self.queue.push_back(Queued {
+            command,
+            waiter: None,
+        });
     }
 
     /// Whether somebody still waits for an answer from here.
     #[must_use]
     pub fn owes_answers(&self) -> bool {
         let queued = self.queue.iter().any(|q| q.waiter.is_some());
-        let proposed = self.proposed.values().flatten();
+        let proposed = self.proposed.values().flat_map(|it| &it.waiters);
         queued || !self.reads.is_empty() || proposed.flatten().next().is_some()
     }
 
@@ -263,38 +267,30 @@ impl Shard {
             };
             let now_ms = leader_state
                 .now_ms(turn.reachability)
-                .max(self.lines.now_ms());
-            let mut bytes = 0;
-            let mut count = 0;
-            for queued in self.queue.iter().take(BATCH_OPS_MAX) {
-                bytes += command::encoded_len(&queued.op);
-                if count > 0 && bytes > BATCH_BYTES_MAX {
+                .max(self.state.now_ms());
+            let mut builder = EntryBuilder::default();
+            let mut waiters = Vec::new();
+            while let Some(Queued { command, waiter }) = self.queue.pop_front() {
+                if let Some(command) = builder.push(command) {
+                    self.queue.push_front(Queued { command, waiter });
                     break;
                 }
-                count += 1;
+                waiters.push(waiter);
             }
-            let (ops, waiters): (Vec<_>, Vec<_>) = self
-                .queue
-                .drain(..count)
-                .map(|queued| (queued.op, queued.waiter))
-                .unzip();
-            let batch = Batch {
-                now_ms,
-                wall_ms: turn.wall_ms,
-                compact_floor: self.replica.matched_by_all(),
-                ops,
-            };
-            match self.replica.propose(command::encode(&batch)) {
+            let (entry, bytes) =
+                builder.finish(now_ms, turn.wall_ms, self.replica.matched_by_all());
+            match self.replica.propose(bytes) {
                 Ok((term, index)) => {
                     metrics::counter!("nowserving_proposals_total").increment(1);
                     leader_state.stamped(now_ms);
                     self.dirty = true;
-                    self.proposed.insert((index, term), waiters);
+                    self.proposed
+                        .insert((index, term), Proposed { entry, waiters });
                 }
                 Err(error) => {
                     // Back where it was, in order: nothing happened.
-                    for (op, waiter) in batch.ops.into_iter().zip(waiters).rev() {
-                        self.queue.push_front(Queued { op, waiter });
+                    for (command, waiter) in entry.commands.into_iter().zip(waiters).rev() {
+                        self.queue.push_front(Queued { command, waiter });
                     }
                     if matches!(error, ProposeError::NotLeader { .. }) {
                         self.abdicate(turn);
@@ -330,8 +326,6 @@ impl Shard {
     /// outcome.
     fn abdicate(&mut self, turn: &mut Turn<'_>) {
         self.leader_state = None;
-        self.own_in_flight = 0;
-        self.steps_in_flight = 0;
         let error = ApiError::not_leader(self.replica.leader());
         for queued in std::mem::take(&mut self.queue) {
             if let Some(waiter) = queued.waiter {
@@ -360,7 +354,8 @@ impl Shard {
             }
             !late
         });
-        for slot in self.proposed.values_mut().flatten() {
+        let proposed = self.proposed.values_mut();
+        for slot in proposed.flat_map(|it| &mut it.waiters) {
             if slot.as_ref().is_some_and(|w| w.deadline <= now)
                 && let Some(waiter) = slot.take()
             {
@@ -373,11 +368,8 @@ impl Shard {
     /// The node ends: everybody who still waits is told what is known.
     pub fn give_up(&mut self, turn: &mut Turn<'_>) {
         self.abdicate(turn);
-        for waiter in std::mem::take(&mut self.proposed)
-            .into_values()
-            .flatten()
-            .flatten()
-        {
+        let proposed = std::mem::take(&mut self.proposed).into_values();
+        for waiter in proposed.flat_map(|it| it.waiters).flatten() {
             turn.out
                 .refuse(waiter.reply, waiter.deadline, outcome_unknown());
         }

@@ -93,7 +93,13 @@ fn who_was_overwritten_hears_that_nothing_happened() {
     rig.step(beat);
     assert_eq!(rig.numbers(), [Err(Code::NotLeader)]);
     assert_eq!(
-        rig.shard.lines.get(&name("shop")).unwrap().counts().issued,
+        rig.shard
+            .state
+            .lines()
+            .get(&name("shop"))
+            .unwrap()
+            .counts()
+            .issued,
         0
     );
 }
@@ -166,7 +172,13 @@ fn at_the_deadline_the_outcome_is_unknown_once_it_is_in_the_log_and_nothing_befo
     rig.acknowledge();
     assert!(rig.answers().is_empty());
     assert_eq!(
-        rig.shard.lines.get(&name("shop")).unwrap().counts().issued,
+        rig.shard
+            .state
+            .lines()
+            .get(&name("shop"))
+            .unwrap()
+            .counts()
+            .issued,
         1
     );
 }
@@ -179,7 +191,13 @@ fn what_is_late_already_does_not_happen() {
     assert_eq!(rig.numbers(), [Err(Code::Unavailable)]);
     rig.turn();
     assert_eq!(
-        rig.shard.lines.get(&name("shop")).unwrap().counts().issued,
+        rig.shard
+            .state
+            .lines()
+            .get(&name("shop"))
+            .unwrap()
+            .counts()
+            .issued,
         0
     );
 }
@@ -238,7 +256,13 @@ fn a_read_without_lease_waits_for_a_quorum_and_with_one_asks_nobody() {
     rig.acknowledge();
     rig.answers();
     let at = TokenRef {
-        incarnation: rig.shard.lines.get(&name("shop")).unwrap().incarnation(),
+        incarnation: rig
+            .shard
+            .state
+            .lines()
+            .get(&name("shop"))
+            .unwrap()
+            .incarnation(),
         lane: 0,
         token: 1,
     };
@@ -309,16 +333,16 @@ fn snapshot_and_the_rest_of_the_log_make_the_same_state_as_the_whole_log() {
         term: rig.shard.replica.term_at(index).unwrap(),
         voters: vec![1],
     };
-    let bytes = snapshot::encode(&header, &rig.shard.lines);
+    let bytes = snapshot::encode(&header, &rig.shard.state);
     churn(&mut rig, 1_000);
-    let expected = snapshot::encode(&header, &rig.shard.lines);
+    let expected = snapshot::encode(&header, &rig.shard.state);
     let log = Arc::clone(&rig.log);
     log.crash(Crash::default());
 
     let replay = |log, dir: &std::path::Path| {
         let mut again = Rig::open(&[1], dir.to_owned(), log);
         again.lead();
-        assert!(snapshot::encode(&header, &again.shard.lines) == expected);
+        assert!(snapshot::encode(&header, &again.shard.state) == expected);
         again.shard.replica.applied()
     };
     replay(Arc::clone(&log), dir.path());

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use nowserving_line::Lines;
 use nowserving_log::LogStore;
 use nowserving_replica::{self as replica, LogState, Replica, Restored, SnapshotMeta, Write};
 use raft::eraftpb::ConfState;
@@ -15,6 +14,7 @@ use super::group::Shard;
 use super::snapshots;
 use crate::config::Config;
 use nowserving_shard::clock::Micros;
+use nowserving_shard::state::State;
 
 /// A lease is shorter than the election timeout by this factor: room for clocks that differ.
 const LEASE_PERCENT: u64 = 80;
@@ -52,8 +52,8 @@ fn shard(
     now: Micros,
 ) -> anyhow::Result<Shard> {
     let found = snapshots::read(snapshot_dir, &config.cluster, id)?;
-    let (snapshot, lines) = match found {
-        Some((header, lines)) => (
+    let (snapshot, state) = match found {
+        Some((header, state)) => (
             SnapshotMeta {
                 index: header.index,
                 term: header.term,
@@ -62,9 +62,9 @@ fn shard(
                     ..ConfState::default()
                 },
             },
-            lines,
+            state,
         ),
-        None => (SnapshotMeta::default(), Lines::new()),
+        None => (SnapshotMeta::default(), State::new()),
     };
     let restored = Restored {
         log: load(id, log)?,
@@ -80,7 +80,7 @@ fn shard(
         voters == configured,
         "the voters of shard {id} on disk are nodes {voters:?}, the configuration says {configured:?}"
     );
-    Ok(Shard::new(id, replica, lines, snapshot_index))
+    Ok(Shard::new(id, replica, state, snapshot_index))
 }
 
 fn load(id: u32, log: &Arc<dyn LogStore>) -> anyhow::Result<LogState> {

@@ -55,7 +55,7 @@ fn configure(rig: &mut Rig, patch: SettingsPatch) {
 }
 
 fn admitted(rig: &Rig) -> u64 {
-    let line = rig.shard.lines.get(&name("shop")).unwrap();
+    let line = rig.shard.state.lines().get(&name("shop")).unwrap();
     line.counts().admitted
 }
 
@@ -202,7 +202,7 @@ fn a_long_job_does_not_hold_up_a_paced_line() {
     });
     settle(&mut rig);
     let left = |rig: &Rig| {
-        let line = rig.shard.lines.get(&name("another"));
+        let line = rig.shard.state.lines().get(&name("another"));
         line.map_or(0, |line| line.counts().live())
     };
     rig.pass_ms(5);
@@ -221,7 +221,13 @@ fn two_lanes(rig: &mut Rig, position_cap: Option<u32>) -> TokenRef {
     create(rig, settings);
     enter(rig, 3);
     TokenRef {
-        incarnation: rig.shard.lines.get(&name("shop")).unwrap().incarnation(),
+        incarnation: rig
+            .shard
+            .state
+            .lines()
+            .get(&name("shop"))
+            .unwrap()
+            .incarnation(),
         lane: 0,
         token: 3,
     }

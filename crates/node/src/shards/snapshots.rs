@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use nowserving_line::{Lines, Stamp};
 use nowserving_log::LogStore;
 use nowserving_replica::{Committed, Payload};
 use nowserving_shard::command;
 use nowserving_shard::snapshot::{self, Header};
+use nowserving_shard::state::State;
 
 use super::persist::EndWithMe;
 use crate::checked_file::write_atomically;
@@ -180,11 +180,11 @@ impl Maker {
     }
 
     fn make(&self, shard: u32, index: u64) -> anyhow::Result<()> {
-        let (from, voters, mut lines) = match read(&self.dir, &self.cluster, shard)? {
-            Some((header, lines)) => (header.index, header.voters, lines),
-            None => (0, self.log.load(shard)?.first_members.voters, Lines::new()),
+        let (from, voters, mut state) = match read(&self.dir, &self.cluster, shard)? {
+            Some((header, state)) => (header.index, header.voters, state),
+            None => (0, self.log.load(shard)?.first_members.voters, State::new()),
         };
-        self.replay(shard, from + 1, index, &mut lines)?;
+        self.replay(shard, from + 1, index, &mut state)?;
         let header = Header {
             cluster: self.cluster.clone(),
             shard,
@@ -192,49 +192,33 @@ impl Maker {
             term: self.log.term(shard, index)?,
             voters,
         };
-        let bytes = snapshot::encode(&header, &lines);
+        let bytes = snapshot::encode(&header, &state);
         write_atomically(&self.dir, &file_name(shard), &bytes)?;
         Ok(())
     }
 
     /// Applies the entries from `next` through `last`.
-    fn replay(&self, shard: u32, next: u64, last: u64, lines: &mut Lines) -> anyhow::Result<()> {
+    fn replay(&self, shard: u32, next: u64, last: u64, state: &mut State) -> anyhow::Result<()> {
         let mut next = next;
-        let mut events = Vec::new();
         while next <= last {
             let high = (last + 1).min(next + READ_ENTRIES_MAX);
             let entries = self.log.entries(shard, next, high, READ_BYTES_MAX)?;
             anyhow::ensure!(!entries.is_empty(), "entry {next} is missing");
             next += entries.len() as u64;
             for entry in entries {
-                replay_entry(lines, &entry.into(), &mut events)?;
-                // Its own leader has published them.
-                events.clear();
+                replay_entry(state, &entry.into())?;
             }
         }
         Ok(())
     }
 }
 
-fn replay_entry(
-    lines: &mut Lines,
-    entry: &Committed,
-    events: &mut Vec<nowserving_line::Event>,
-) -> anyhow::Result<()> {
-    let Payload::Command(data) = &entry.payload else {
-        return Ok(());
-    };
-    let index = entry.index;
-    let batch = command::decode(data).with_context(|| format!("entry {index} is not readable"))?;
-    for (op_no, op) in (0..).zip(&batch.ops) {
-        let stamp = Stamp {
-            index,
-            op_no,
-            now_ms: batch.now_ms,
-            wall_ms: batch.wall_ms,
-        };
-        // A refusal was the requester's to hear.
-        let _ = lines.apply(stamp, op, events);
+fn replay_entry(state: &mut State, entry: &Committed) -> anyhow::Result<()> {
+    if let Payload::Command(data) = &entry.payload {
+        let index = entry.index;
+        let decoded = command::decode(data);
+        let decoded = decoded.with_context(|| format!("entry {index} is not readable"))?;
+        state.apply_entry(index, &decoded, &mut ());
     }
     Ok(())
 }
@@ -247,7 +231,7 @@ fn file_name(shard: u32) -> String {
 ///
 /// # Errors
 /// It can't be read, is damaged, or belongs to another cluster or shard.
-pub fn read(dir: &Path, cluster: &str, shard: u32) -> anyhow::Result<Option<(Header, Lines)>> {
+pub fn read(dir: &Path, cluster: &str, shard: u32) -> anyhow::Result<Option<(Header, State)>> {
     let path = dir.join(file_name(shard));
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,

@@ -40,12 +40,12 @@ fn the_state_made_from_disk_is_the_one_in_memory() {
         let index = rig.shard.replica.applied();
         maker.make(0, index).unwrap();
         rig.log.compact(0, index).unwrap();
-        let (header, lines) = read(dir.path(), "test", 0).unwrap().unwrap();
+        let (header, state) = read(dir.path(), "test", 0).unwrap().unwrap();
         assert_eq!(header.index, index);
         assert_eq!(Some(header.term), rig.shard.replica.term_at(index));
         assert_eq!(header.voters, [1]);
-        let in_memory = snapshot::encode(&header, &rig.shard.lines);
-        assert!(snapshot::encode(&header, &lines) == in_memory);
+        let in_memory = snapshot::encode(&header, &rig.shard.state);
+        assert!(snapshot::encode(&header, &state) == in_memory);
     }
 }
 

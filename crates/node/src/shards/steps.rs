@@ -6,6 +6,7 @@ use nowserving_line::Op;
 
 use super::group::{Shard, Turn};
 use nowserving_shard::clock::{ClientReachability, Micros};
+use nowserving_shard::command::Command;
 
 /// Entries for this are at least so far apart in a shard, so that neither a fast rate nor a long
 /// job takes all of the log. A rate whose `burst` lasts shorter than this loses what it cannot
@@ -21,13 +22,13 @@ impl Shard {
         let Some(leader_state) = &self.leader_state else {
             return;
         };
-        if self.steps_in_flight > 0 || turn.now < self.step_not_before {
+        if leader_state.is_background_in_flight() || turn.now < self.step_not_before {
             return;
         }
         let now_ms = leader_state
             .now_ms(turn.reachability)
-            .max(self.lines.now_ms());
-        let due = self.lines.jobs(now_ms).take(STEPS_MAX);
+            .max(self.state.now_ms());
+        let due = self.state.lines().jobs(now_ms).take(STEPS_MAX);
         let steps: Vec<Op> = due
             .map(|(line, incarnation)| Op::RunBackground {
                 line: line.clone(),
@@ -39,7 +40,7 @@ impl Shard {
             self.step_not_before = turn.now + STEP_INTERVAL_US;
         }
         for step in steps {
-            self.queue_own(step);
+            self.queue_own(Command::Line(step));
         }
     }
 
@@ -48,14 +49,14 @@ impl Shard {
     pub(super) fn next_step_at(&self, reachability: &ClientReachability) -> Option<Micros> {
         let leader_state = self.leader_state.as_ref()?;
         // Applying them is a turn in itself, after which this is asked again.
-        if self.steps_in_flight > 0 {
+        if leader_state.is_background_in_flight() {
             return None;
         }
-        let now_ms = leader_state.now_ms(reachability).max(self.lines.now_ms());
-        if self.lines.jobs(now_ms).next().is_some() {
+        let now_ms = leader_state.now_ms(reachability).max(self.state.now_ms());
+        if self.state.lines().jobs(now_ms).next().is_some() {
             return Some(self.step_not_before);
         }
-        let due = leader_state.when(self.lines.next_wake_ms()?, reachability)?;
+        let due = leader_state.when(self.state.lines().next_wake_ms()?, reachability)?;
         Some(due.max(self.step_not_before))
     }
 }

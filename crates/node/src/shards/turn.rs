@@ -226,7 +226,7 @@ impl Shards {
             Question::ClusterStatus => Outcome::Cluster(Box::new(self.cluster_status(now))),
             Question::ListLines(ask) => Outcome::Lines(Box::new(listing::page(
                 ask,
-                self.shards.iter().map(|s| &s.lines),
+                self.shards.iter().map(|s| s.state.lines()),
             ))),
         };
         self.out.answer(reply, now, Ok(outcome));

@@ -1,6 +1,6 @@
 //! What the loop does besides requests: recycle, boards, leases, hand-overs, snapshots.
 
-use nowserving_line::{Op, Timestamp};
+use nowserving_line::Timestamp;
 use nowserving_protocol::admin::{ClusterStatus, Mapping, NodeStatus, ShardStatus};
 use nowserving_protocol::subject::Subjects;
 
@@ -9,6 +9,7 @@ use super::{Shards, Subscription, snapshots};
 use crate::shards::balance::{Peer, UNREACHABLE_MAX};
 use crate::shards::persist::{Job, Persister};
 use nowserving_shard::clock::Micros;
+use nowserving_shard::command::Command;
 use nowserving_shard::published::OutEvent;
 
 /// How often deadlines, boards and leases are looked at.
@@ -223,8 +224,9 @@ impl Shards {
             // With a member away a newer snapshot would not let go of anything.
             shard.pins_files = shard.compact_floor > shard.snapshot_index;
             // The followers learn from an entry how far all have come.
-            if shard.leader_state.is_some() && shard.own_in_flight == 0 {
-                shard.queue_own(Op::Stamp);
+            let leader_state = shard.leader_state.as_ref();
+            if leader_state.is_some_and(|it| !it.is_own_in_flight()) {
+                shard.queue_own(Command::Stamp);
             }
             Self::compact(&self.persister, shard);
         }
@@ -303,7 +305,11 @@ impl Shards {
             answered_by: self.config.id,
             nodes: self.config.nodes.iter().map(node).collect(),
             shards: self.shards.iter().map(shard).collect(),
-            lines: self.shards.iter().map(|s| s.lines.len() as u64).sum(),
+            lines: self
+                .shards
+                .iter()
+                .map(|s| s.state.lines().len() as u64)
+                .sum(),
         }
     }
 }
@@ -332,9 +338,10 @@ impl Shard {
         let Some(leader_state) = &self.leader_state else {
             return;
         };
-        if self.own_in_flight == 0 && leader_state.unstamped(leader_state.now_ms(turn.reachability))
+        if !leader_state.is_own_in_flight()
+            && leader_state.unstamped(leader_state.now_ms(turn.reachability))
         {
-            self.queue_own(Op::Stamp);
+            self.queue_own(Command::Stamp);
         }
         self.propose(turn);
     }
@@ -345,18 +352,19 @@ impl Shard {
             return;
         };
         // One pass at a time: its entries are applied before the next looks.
-        if self.own_in_flight > 0 {
+        if leader_state.is_own_in_flight() {
             return;
         }
         let now_ms = leader_state
             .now_ms(turn.reachability)
-            .max(self.lines.now_ms());
-        let mut ops = leader_state.recycler.pass(&self.lines, now_ms);
-        if ops.is_empty() && leader_state.stamp_due(now_ms) {
-            ops.push(Op::Stamp);
+            .max(self.state.now_ms());
+        let ops = leader_state.recycler.pass(self.state.lines(), now_ms);
+        let mut commands: Vec<_> = ops.into_iter().map(Command::Line).collect();
+        if commands.is_empty() && leader_state.stamp_due(now_ms) {
+            commands.push(Command::Stamp);
         }
-        for op in ops {
-            self.queue_own(op);
+        for command in commands {
+            self.queue_own(command);
         }
     }
 
@@ -367,10 +375,10 @@ impl Shard {
         let now = Timestamp {
             service_ms: leader_state
                 .now_ms(turn.reachability)
-                .max(self.lines.now_ms()),
+                .max(self.state.now_ms()),
             wall_ms: turn.wall_ms,
         };
-        let boards = leader_state.boards.due(&self.lines, turn.now, now);
+        let boards = leader_state.boards.due(self.state.lines(), turn.now, now);
         let boards = boards.into_iter().map(|b| OutEvent::Board(Box::new(b)));
         turn.out.events.extend(boards);
     }

@@ -1,18 +1,18 @@
-//! Operations between the line crate's types and protobuf.
+//! Operations on lines, between the line crate's types and protobuf.
 
 use bytes::Bytes;
 use nowserving_line::{LineName, Op, RecycleItem, State, TokenRef};
 
 use crate::pb;
-use crate::pb::op::Op as Kind;
+use crate::pb::line_op::Op as Kind;
 use crate::settings_pb::{
     Malformed, lane_name_from_pb, patch_from_pb, patch_to_pb, settings_from_pb, settings_to_pb,
 };
 
-pub(crate) fn op_to_pb(op: &Op) -> pb::Op {
+pub(crate) fn op_to_pb(op: &Op) -> pb::LineOp {
     let (line, kind) = match op {
         Op::Create { line, settings } => (
-            Some(line),
+            line,
             Kind::Create(pb::Create {
                 settings: Some(settings_to_pb(settings)),
             }),
@@ -25,7 +25,7 @@ pub(crate) fn op_to_pb(op: &Op) -> pb::Op {
         } => {
             let patch = Some(patch_to_pb(patch));
             (
-                Some(line),
+                line,
                 Kind::Configure(pb::Configure {
                     patch,
                     if_version: *if_version,
@@ -38,7 +38,7 @@ pub(crate) fn op_to_pb(op: &Op) -> pb::Op {
             force,
             incarnation,
         } => (
-            Some(line),
+            line,
             Kind::Delete(pb::Delete {
                 force: *force,
                 incarnation: *incarnation,
@@ -47,30 +47,30 @@ pub(crate) fn op_to_pb(op: &Op) -> pb::Op {
         Op::Enter { line, key, lane } => {
             let key = key.as_deref().map(Bytes::copy_from_slice);
             let lane = lane.as_ref().map(|lane| lane.as_str().to_owned());
-            (Some(line), Kind::Enter(pb::Enter { key, lane }))
+            (line, Kind::Enter(pb::Enter { key, lane }))
         }
         Op::Claim { line, at } => (
-            Some(line),
+            line,
             Kind::Claim(pb::Claim {
                 at: Some(at_to_pb(at)),
             }),
         ),
         Op::Renew { line, at, epoch } => (
-            Some(line),
+            line,
             Kind::Renew(pb::Renew {
                 at: Some(at_to_pb(at)),
                 epoch: *epoch,
             }),
         ),
         Op::Complete { line, at, epoch } => (
-            Some(line),
+            line,
             Kind::Complete(pb::Complete {
                 at: Some(at_to_pb(at)),
                 epoch: *epoch,
             }),
         ),
         Op::Leave { line, at } => (
-            Some(line),
+            line,
             Kind::Leave(pb::Leave {
                 at: Some(at_to_pb(at)),
             }),
@@ -81,7 +81,7 @@ pub(crate) fn op_to_pb(op: &Op) -> pb::Op {
             token,
             to,
         } => (
-            Some(line),
+            line,
             Kind::Move(pb::Move {
                 lane: lane.as_str().to_owned(),
                 token: *token,
@@ -95,7 +95,7 @@ pub(crate) fn op_to_pb(op: &Op) -> pb::Op {
         } => {
             let items = tokens.iter().map(recycle_to_pb).collect();
             (
-                Some(line),
+                line,
                 Kind::Recycle(pb::Recycle {
                     incarnation: *incarnation,
                     items,
@@ -109,7 +109,7 @@ pub(crate) fn op_to_pb(op: &Op) -> pb::Op {
         } => {
             let items = tokens.iter().map(touch_to_pb).collect();
             (
-                Some(line),
+                line,
                 Kind::Touch(pb::Touch {
                     incarnation: *incarnation,
                     items,
@@ -117,25 +117,20 @@ pub(crate) fn op_to_pb(op: &Op) -> pb::Op {
             )
         }
         Op::RunBackground { line, incarnation } => (
-            Some(line),
+            line,
             Kind::RunBackground(pb::RunBackground {
                 incarnation: *incarnation,
             }),
         ),
-        Op::Stamp => (None, Kind::Stamp(pb::Stamp {})),
     };
-    let line = line.map_or_else(String::new, |line| line.as_str().to_owned());
-    pb::Op {
-        line,
+    pb::LineOp {
+        line: line.as_str().to_owned(),
         op: Some(kind),
     }
 }
 
-pub(crate) fn op_from_pb(op: pb::Op) -> Result<Op, Malformed> {
+pub(crate) fn op_from_pb(op: pb::LineOp) -> Result<Op, Malformed> {
     let kind = op.op.ok_or("an operation that this build does not know")?;
-    if let Kind::Stamp(_) = kind {
-        return Ok(Op::Stamp);
-    }
     let line = LineName::try_from(op.line.as_str()).map_err(|_| "a line's name that is none")?;
     Ok(match kind {
         Kind::Create(create) => {
@@ -209,7 +204,6 @@ pub(crate) fn op_from_pb(op: pb::Op) -> Result<Op, Malformed> {
             line,
             incarnation: step.incarnation,
         },
-        Kind::Stamp(_) => Op::Stamp,
     })
 }
 

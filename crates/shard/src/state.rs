@@ -1,0 +1,107 @@
+//! What one shard replicates, and the one way to change it.
+//!
+//! Everybody who applies log entries does so here: the leader, which watches what happens in order
+//! to answer and to publish; followers; the thread that makes snapshots; and a node that starts.
+
+use nowserving_line::{self as line, Lines, NUMBER_MAX, Stamp};
+
+use crate::command::{Command, Entry};
+
+/// The replicated state of one shard.
+///
+/// Another kind of object is one more field here, one more [`Command`] and one more section of a
+/// snapshot.
+#[derive(Debug, Default)]
+pub struct State {
+    pub(crate) clock: Clock,
+    pub(crate) lines: Lines,
+}
+
+/// What is replicated of the service clock: the largest reading in any applied entry. It never falls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Clock {
+    pub(crate) now_ms: u64,
+}
+
+impl Clock {
+    fn advance(&mut self, now_ms: u64) {
+        self.now_ms = self.now_ms.max(now_ms.min(NUMBER_MAX));
+    }
+}
+
+/// What came of an operation on a line.
+#[derive(Debug)]
+pub struct AppliedToLine<'a> {
+    /// The place of the command in its entry.
+    pub place: usize,
+    /// The operation.
+    pub op: &'a line::Op,
+    /// Its answer.
+    pub result: Result<line::Reply, line::Refused>,
+    /// What happened, in order.
+    pub events: &'a [line::Event],
+}
+
+/// Watches an entry being applied. Every call comes with the state of that very moment: what an answer
+/// shows is the effect of its command and of nothing later.
+pub trait Observer {
+    /// This command is applied next.
+    fn before(&mut self, _state: &State, _command: &Command) {}
+
+    /// An operation on a line was applied.
+    fn line(&mut self, _state: &State, _applied: AppliedToLine<'_>) {}
+}
+
+/// Nobody watches: followers, snapshots, restarts.
+impl Observer for () {}
+
+impl State {
+    /// No objects, the clock at 0.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The service clock as replicated. A leader's own reading may be ahead of it.
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        self.clock.now_ms
+    }
+
+    /// The lines.
+    #[must_use]
+    pub fn lines(&self) -> &Lines {
+        &self.lines
+    }
+
+    /// Applies the committed entry at this index of the log. It never fails and never panics,
+    /// whatever is in the entry: a refusal is an answer.
+    pub fn apply_entry(&mut self, index: u64, entry: &Entry, observer: &mut impl Observer) {
+        self.clock.advance(entry.now_ms);
+        let mut events = Vec::new();
+        for (place, command) in entry.commands.iter().enumerate() {
+            observer.before(self, command);
+            match command {
+                // The clock has been advanced already.
+                Command::Stamp => {}
+                Command::Line(op) => {
+                    let stamp = Stamp {
+                        index,
+                        op_no: u32::try_from(place).unwrap_or(u32::MAX),
+                        now_ms: self.clock.now_ms,
+                        wall_ms: entry.wall_ms,
+                    };
+                    let result = self.lines.apply(stamp, op, &mut events);
+                    let applied = AppliedToLine {
+                        place,
+                        op,
+                        result,
+                        events: &events,
+                    };
+                    observer.line(self, applied);
+                    events.clear();
+                }
+            }
+        }
+    }
+}
