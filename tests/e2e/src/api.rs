@@ -7,6 +7,7 @@ use async_nats::Subscriber;
 use async_nats::client::RequestErrorKind;
 use bytes::Bytes;
 use nowserving_protocol::error::Code;
+use nowserving_protocol::header::REQUEST_ID_HEADER;
 use nowserving_protocol::subject::{
     ERROR_CODE_HEADER, ERROR_HEADER, TIMEOUT_DEFAULT_MS, TIMEOUT_HEADER, shard_of,
 };
@@ -62,6 +63,7 @@ pub struct Api {
     format: Format,
     route: Route,
     timeout_ms: Option<u64>,
+    request_id: Option<String>,
 }
 
 /// An answer, or that nobody was there to give one.
@@ -86,6 +88,7 @@ impl Api {
             format: Format::Json,
             route: Route::Plain,
             timeout_ms: None,
+            request_id: None,
         }
     }
 
@@ -104,6 +107,15 @@ impl Api {
     pub fn within(&self, timeout_ms: u64) -> Api {
         Api {
             timeout_ms: Some(timeout_ms),
+            ..self.clone()
+        }
+    }
+
+    /// The same, as one call: each of its requests is a copy of the first.
+    #[must_use]
+    pub fn with_request_id(&self, id: impl Into<String>) -> Api {
+        Api {
+            request_id: Some(id.into()),
             ..self.clone()
         }
     }
@@ -284,12 +296,17 @@ impl Api {
     /// No answer by the deadline, or one that is not a map.
     pub async fn ask_subject(&self, subject: &str, payload: impl Into<Bytes>) -> Result<Reply> {
         let timeout_ms = self.timeout_ms.unwrap_or(TIMEOUT_DEFAULT_MS);
+        let mut headers = async_nats::HeaderMap::new();
+        if let Some(timeout_ms) = self.timeout_ms {
+            headers.insert(TIMEOUT_HEADER, timeout_ms.to_string());
+        }
+        if let Some(id) = &self.request_id {
+            headers.insert(REQUEST_ID_HEADER, id.as_str());
+        }
         let mut request = async_nats::Request::new()
             .payload(payload.into())
             .timeout(Some(Duration::from_millis(timeout_ms) + SLACK));
-        if let Some(timeout_ms) = self.timeout_ms {
-            let mut headers = async_nats::HeaderMap::new();
-            headers.insert(TIMEOUT_HEADER, timeout_ms.to_string());
+        if !headers.is_empty() {
             request = request.headers(headers);
         }
         let start = Instant::now();

@@ -36,7 +36,8 @@ pub struct Options {
     /// Who may what on the nats-server, as it stands in its configuration; `nodes` and `tests` must
     /// be among the users. Without it everybody may everything.
     pub authorization: Option<String>,
-    /// Whether each node reaches nats-server through a proxy, but for what it says to its peers.
+    /// Whether each node reaches nats-server through two proxies: one for clients' requests, one for
+    /// its peers.
     pub proxied: bool,
 }
 
@@ -97,8 +98,14 @@ impl NodeFlags {
 struct Node {
     id: u64,
     process: Option<Process>,
-    proxy: Option<Proxy>,
+    links: Option<Links>,
     metrics: SocketAddr,
+}
+
+/// The proxies of a node's two connections.
+struct Links {
+    clients: Proxy,
+    peers: Proxy,
 }
 
 /// The running cluster. Dropping it kills its processes; a panic prints their last words.
@@ -140,8 +147,10 @@ impl Cluster {
         };
         for id in 1..=cluster.options.nodes {
             let upstream = SocketAddr::from((Ipv4Addr::LOCALHOST, cluster.nats.port()));
-            let proxy = if cluster.options.proxied {
-                Some(Proxy::start(upstream).await?)
+            let links = if cluster.options.proxied {
+                let (clients, peers) =
+                    (Proxy::start(upstream).await?, Proxy::start(upstream).await?);
+                Some(Links { clients, peers })
             } else {
                 None
             };
@@ -149,7 +158,7 @@ impl Cluster {
             cluster.nodes.push(Node {
                 id,
                 process: None,
-                proxy,
+                links,
                 metrics,
             });
         }
@@ -204,7 +213,10 @@ impl Cluster {
             Some(_) => self.nats.url_as("nodes"),
             None => self.nats.url(),
         };
-        let nats = node.proxy.as_ref().map_or(direct.clone(), Proxy::url);
+        let (nats, peer_nats) = match &node.links {
+            Some(links) => (links.clients.url(), links.peers.url()),
+            None => (direct.clone(), direct),
+        };
         Ok(NodeFlags::default()
             .with("--id", id.to_string())
             .with("--nodes", nodes.join(","))
@@ -217,7 +229,7 @@ impl Cluster {
             .with("--data-dir", self.data_dir(id))
             .with("--key-file", self.key_file())
             .with("--nats", nats)
-            .with("--peer-nats", direct)
+            .with("--peer-nats", peer_nats)
             .with("--metrics-addr", node.metrics.to_string()))
     }
 
@@ -263,17 +275,27 @@ impl Cluster {
             .with_context(|| format!("node {id} was not started"))
     }
 
-    /// Cuts or mends what node `id` hears of users; its peers reach it all the same.
+    /// Changes the connection over which node `id` gets clients' requests.
     ///
     /// # Errors
     /// The cluster is not proxied.
     pub fn set_link(&self, id: u64, link: Link) -> Result<()> {
-        self.node(id)?
-            .proxy
-            .as_ref()
-            .context("the cluster is not proxied")?
-            .set(link);
+        self.links(id)?.clients.set(link);
         Ok(())
+    }
+
+    /// Changes the connection between node `id` and its peers.
+    ///
+    /// # Errors
+    /// The cluster is not proxied.
+    pub fn set_peer_link(&self, id: u64, link: Link) -> Result<()> {
+        self.links(id)?.peers.set(link);
+        Ok(())
+    }
+
+    fn links(&self, id: u64) -> Result<&Links> {
+        let links = self.node(id)?.links.as_ref();
+        links.context("the cluster is not proxied")
     }
 
     /// Scrapes node `id`.

@@ -1,18 +1,25 @@
-//! A TCP proxy that can be cut.
+//! A TCP proxy that can be cut or slowed down.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use anyhow::Result;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+/// Chunks under way in one direction of one connection at most; then nothing more is read.
+const CHUNKS_MAX: usize = 1_024;
 
 /// What the proxy does with its connections.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Link {
     /// Passes everything on.
     Up,
+    /// Passes everything on in order, later by this time in each direction.
+    Slow(Duration),
     /// Passes nothing on, and tells nobody: as when packets are dropped somewhere. What was sent
     /// meanwhile comes through once the link is up again.
     Silent,
@@ -89,13 +96,37 @@ async fn pump(
     mut to: impl AsyncWriteExt + Unpin,
     mut link: watch::Receiver<Link>,
 ) {
-    let mut buffer = vec![0; 64 * 1024];
-    while let Ok(count @ 1..) = from.read(&mut buffer).await {
-        // After reading: what was under way when the link went silent stays under way. In a step of
-        // its own, since what `wait_for` returns is a lock that `Proxy::set` would wait for.
-        let is_gone = link.wait_for(|link| *link == Link::Up).await.is_err();
-        if is_gone || to.write_all(&buffer[..count]).await.is_err() {
-            return;
+    let (under_way, mut chunks) = mpsc::channel::<(Instant, Vec<u8>)>(CHUNKS_MAX);
+    let read = async move {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(count @ 1..) = from.read(&mut buffer).await {
+            let chunk = (Instant::now(), buffer[..count].to_vec());
+            if under_way.send(chunk).await.is_err() {
+                return;
+            }
         }
+    };
+    let write = async move {
+        while let Some((read_at, chunk)) = chunks.recv().await {
+            // After reading: what was under way when the link went silent stays under way.
+            let passes = link.wait_for(|link| *link != Link::Silent).await;
+            // Not across an await: what `wait_for` returns is a lock that `Proxy::set` would wait for.
+            let Ok(link) = passes.map(|link| *link) else {
+                return;
+            };
+            if let Link::Slow(delay) = link {
+                tokio::time::sleep_until(read_at + delay).await;
+            }
+            if to.write_all(&chunk).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::pin!(read, write);
+    tokio::select! {
+        () = &mut write => return,
+        // Ends the other once it has written the rest.
+        () = &mut read => {}
     }
+    write.await;
 }
