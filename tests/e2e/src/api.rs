@@ -1,4 +1,4 @@
-//! Requests as somebody without our SDK makes them.
+//! Requests as a client without our SDK makes them.
 
 use std::time::{Duration, Instant};
 
@@ -13,23 +13,23 @@ use nowserving_protocol::subject::{
 };
 use serde_json::{Value, json};
 
-/// How much later than the request's deadline an answer may come: what a busy machine needs.
+/// An answer may come later than the request's deadline by this, on a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
 /// For how long [`Api::call`] repeats what did not happen.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// In place of a code: nobody listens on the subject.
+/// In place of a code: no node listens on the subject.
 const NO_RESPONDERS: &str = "no responders";
-/// Nobody knows whether it has happened.
+/// The write may or may not have taken effect.
 const OUTCOME_UNKNOWN: &str = "outcome_unknown";
 
-/// For timeouts of tokens that nobody is to lose, however slow the machine.
+/// For timeouts of tokens that must not expire, however slow the machine.
 pub const HOUR_MS: u64 = 3_600_000;
 
-/// Two readings of a clock, each cut to whole milliseconds, can be so much further apart than the same two
-/// moments are on another clock.
+/// Times are cut to whole milliseconds: an interval on one clock can differ from the same interval on
+/// another by this.
 pub const CLOCKS_APART_MS: u64 = 2;
 
-/// What payloads are written in.
+/// The encoding of payloads.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Text.
@@ -41,22 +41,22 @@ pub enum Format {
 /// Which subjects users' requests go to.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// `nowserving.line.<line>.<op>`: whoever takes it.
+    /// `nowserving.line.<line>.<op>`: any node takes it.
     Plain,
-    /// `nowserving.shard.<n>.<line>.<op>`: the leader. The number is how many shards there are.
+    /// `nowserving.shard.<n>.<line>.<op>`: the leader takes it. The value is the number of shards.
     Shard(u32),
 }
 
-/// No answer in time: the one who had the request may be dead, or very slow.
+/// No answer in time: the node that had the request may be dead, or very slow.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{subject}: no answer after {took:?}: {why}")]
-pub struct Silence {
+pub struct NoAnswer {
     subject: String,
     took: Duration,
     why: String,
 }
 
-/// Somebody who asks.
+/// A client.
 #[derive(Clone, Debug)]
 pub struct Api {
     client: async_nats::Client,
@@ -66,7 +66,7 @@ pub struct Api {
     request_id: Option<String>,
 }
 
-/// An answer, or that nobody was there to give one.
+/// An answer, or nats-server's word that no node listens.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// The error's code; none if it is not an error.
@@ -75,7 +75,7 @@ pub struct Reply {
     pub body: Value,
     /// Whether the payload is JSON.
     pub format: Format,
-    /// From asking to the answer.
+    /// Time from the request to the answer.
     pub took: Duration,
 }
 
@@ -131,9 +131,9 @@ impl Api {
     /// # Errors
     /// The connection is lost.
     pub async fn subscribe(&self, subject: impl Into<String>) -> Result<Subscriber> {
-        let heard = self.client.subscribe(subject.into()).await?;
+        let incoming = self.client.subscribe(subject.into()).await?;
         self.settle().await?;
-        Ok(heard)
+        Ok(incoming)
     }
 
     /// Returns once the server has taken all that was sent before. `flush` of the client only
@@ -142,10 +142,10 @@ impl Api {
     /// # Errors
     /// The connection is lost.
     pub async fn settle(&self) -> Result<()> {
-        // The server itself answers that nobody listens, after what came before on the connection.
-        match self.client.request("nobody.listens.here", "".into()).await {
+        // The server answers "no responders" itself, after it has handled everything sent before.
+        match self.client.request("no.node.listens.here", "".into()).await {
             Err(error) if error.kind() == RequestErrorKind::NoResponders => Ok(()),
-            other => bail!("not that nobody listens: {other:?}"),
+            other => bail!("not no responders: {other:?}"),
         }
     }
 
@@ -163,11 +163,12 @@ impl Api {
         self.ask_subject(&subject, self.encode(body)?).await
     }
 
-    /// Asks, and asks again while the answer is that nothing happened and that this may change;
-    /// or that the outcome is unknown, or nothing, if it has one effect however often it is asked.
+    /// Asks, and repeats the request after an answer that nothing happened for a temporary reason. A
+    /// request that has one effect however often it is sent is also repeated after `outcome_unknown`
+    /// and after no answer.
     ///
     /// # Errors
-    /// That has not changed in a minute.
+    /// The answer is still the same after a minute.
     pub async fn call(&self, line: &str, op: &str, body: &Value) -> Result<Reply> {
         let repeatable = op != "enter" || body.get("key").is_some();
         repeat(repeatable, async || self.ask(line, op, body).await).await
@@ -184,8 +185,8 @@ impl Api {
             .with_context(|| format!("{op} {line} {:.200}", body.to_string()))
     }
 
-    /// [`Api::call`], and the answer must be this error, told as the contract wants it. Returns
-    /// what is in `error`.
+    /// [`Api::call`], and the answer must be this error, in the form of the contract. Returns the value
+    /// of `error`.
     ///
     /// # Errors
     /// It is none, or another one.
@@ -226,8 +227,8 @@ impl Api {
 
     async fn call_admin(&self, line: &str, op: &str, body: &Value) -> Result<Reply> {
         let subject = format!("nowserving.admin.line.{line}.{op}");
-        // The outcome may be unknown if a hand-over came between. As the contract says: repeated,
-        // and then a `create` that finds the line has been done.
+        // After a hand-over the outcome may be unknown. As the contract says, the request is repeated,
+        // and a `create` that then finds the line has taken effect.
         let mut unknown = false;
         for _ in 0..5 {
             let reply = repeat(false, async || {
@@ -320,7 +321,7 @@ impl Api {
                 format: self.format,
                 took,
             }),
-            Err(error) => bail!(Silence {
+            Err(error) => bail!(NoAnswer {
                 subject: subject.to_owned(),
                 took,
                 why: error.to_string(),
@@ -417,13 +418,13 @@ impl Reply {
         Ok(self.body["error"].clone())
     }
 
-    /// Whether it says that nobody knows what happened.
+    /// Whether the outcome is unknown.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         self.code.as_deref() == Some(OUTCOME_UNKNOWN)
     }
 
-    /// Whether it says that nothing happened, for a reason that passes.
+    /// Whether nothing happened, for a temporary reason.
     #[must_use]
     pub fn passes(&self) -> bool {
         let passing = ["unavailable", "not_leader", "overloaded", NO_RESPONDERS];
@@ -433,14 +434,14 @@ impl Reply {
     }
 }
 
-/// `unknown_too`: also what may have happened.
+/// `unknown_too`: also a request that may have taken effect.
 async fn repeat(unknown_too: bool, mut ask: impl AsyncFnMut() -> Result<Reply>) -> Result<Reply> {
     let start = Instant::now();
     loop {
         let reply = ask().await;
         let again = match &reply {
             Ok(reply) => reply.passes() || (unknown_too && reply.is_unknown()),
-            Err(error) => unknown_too && error.is::<Silence>(),
+            Err(error) => unknown_too && error.is::<NoAnswer>(),
         };
         if !again {
             return reply;

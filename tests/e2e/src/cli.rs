@@ -15,15 +15,15 @@ use crate::program::program;
 /// No command that is run to its end takes longer; the demo plays for about a minute.
 const PATIENCE: Duration = Duration::from_secs(200);
 
-/// The tool, and which cluster it is to talk to.
+/// The tool and the cluster that it talks to.
 #[derive(Clone, Debug)]
 pub struct Cli {
     url: String,
 }
 
-/// What a command that has ended left behind.
+/// The result of a command that has ended.
 #[derive(Debug)]
-pub struct Said {
+pub struct Output {
     /// Its exit code.
     pub code: i32,
     /// What is on stdout, line by line.
@@ -51,7 +51,7 @@ impl Cli {
     ///
     /// # Errors
     /// It cannot be started, does not end, or prints something else.
-    pub async fn run<W: AsRef<OsStr>>(&self, words: &[W]) -> Result<Said> {
+    pub async fn run<W: AsRef<OsStr>>(&self, words: &[W]) -> Result<Output> {
         let read =
             |line: &str| serde_json::from_str(line).with_context(|| format!("not JSON: {line:?}"));
         ended(self.command(words, true).await?, read).await
@@ -61,7 +61,7 @@ impl Cli {
     ///
     /// # Errors
     /// It cannot be started or does not end.
-    pub async fn run_as_text<W: AsRef<OsStr>>(&self, words: &[W]) -> Result<Said> {
+    pub async fn run_as_text<W: AsRef<OsStr>>(&self, words: &[W]) -> Result<Output> {
         let read = |line: &str| Ok(Value::from(line));
         ended(self.command(words, false).await?, read).await
     }
@@ -85,24 +85,24 @@ impl Cli {
     }
 }
 
-async fn ended(mut command: Command, read: impl Fn(&str) -> Result<Value>) -> Result<Said> {
+async fn ended(mut command: Command, read: impl Fn(&str) -> Result<Value>) -> Result<Output> {
     let done = tokio::time::timeout(PATIENCE, command.output()).await;
     let done = done.with_context(|| format!("{command:?} does not end"))??;
     let stdout = String::from_utf8(done.stdout)?;
     let lines: Result<_> = stdout.lines().map(read).collect();
     let code = done.status.code();
-    Ok(Said {
+    Ok(Output {
         code: code.with_context(|| format!("{}", done.status))?,
         lines: lines.with_context(|| format!("{command:?}"))?,
         stderr: String::from_utf8_lossy(&done.stderr).into_owned(),
     })
 }
 
-impl Said {
-    /// The one line of a command that has done what it was told.
+impl Output {
+    /// The one line of a command that succeeded.
     ///
     /// # Errors
-    /// It has not, or said more.
+    /// It failed, or printed more.
     pub fn done(mut self) -> Result<Value> {
         ensure!(self.code == 0 && self.lines.len() == 1, "{self:?}");
         self.lines.pop().context("no line")
@@ -111,14 +111,14 @@ impl Said {
     /// The error of a command that ended with this exit code.
     ///
     /// # Errors
-    /// It did not, or has not told the error as the contract has it.
+    /// It did not, or its error has another form than the contract's.
     pub fn failed(mut self, code: i32, error: &str) -> Result<Value> {
         ensure!(self.code == code && self.lines.len() == 1, "{self:?}");
-        let told = self.lines.pop().context("no line")?["error"].clone();
-        ensure!(told["code"] == error, "want {error}: {told}");
-        let message = told["message"].as_str();
-        ensure!(message.is_some_and(|text| !text.is_empty()), "{told}");
-        Ok(told)
+        let refusal = self.lines.pop().context("no line")?["error"].clone();
+        ensure!(refusal["code"] == error, "want {error}: {refusal}");
+        let message = refusal["message"].as_str();
+        ensure!(message.is_some_and(|text| !text.is_empty()), "{refusal}");
+        Ok(refusal)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::program::program;
 use crate::proxy::{Link, Proxy};
 use crate::wait::{eventually, free_port};
 
-/// What may be different from test to test.
+/// How a test's cluster differs from the default.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How many nodes.
@@ -33,8 +33,8 @@ pub struct Options {
     pub snapshot_entries: u64,
     /// Whether the nats-server maps plain subjects to shards.
     pub mapping: bool,
-    /// Who may what on the nats-server, as it stands in its configuration; `nodes` and `tests` must
-    /// be among the users. Without it everybody may everything.
+    /// The `authorization` block of the nats-server's configuration; `nodes` and `tests` must be among
+    /// the users. Without it every connection has all rights.
     pub authorization: Option<String>,
     /// Whether each node reaches nats-server through two proxies: one for clients' requests, one for
     /// its peers.
@@ -173,7 +173,7 @@ impl Cluster {
         ready.map(|()| cluster)
     }
 
-    /// Somebody who asks this cluster.
+    /// A client of this cluster.
     #[must_use]
     pub fn api(&self) -> &Api {
         &self.api
@@ -340,7 +340,7 @@ impl Cluster {
         .await
     }
 
-    /// Waits until the leader of each shard answers, and living nodes lead what they should.
+    /// Waits until the leader of each shard answers, and living nodes lead the shards they are home of.
     ///
     /// # Errors
     /// They do not within 30 s.
@@ -356,7 +356,7 @@ impl Cluster {
         }
         self.wait_served().await?;
         // Each shard has a home, in turn over the nodes; until all are there, hand-overs would
-        // disturb tests that look for who leads what.
+        // disturb tests that look for leaders.
         let nodes = self.options.nodes;
         eventually("every shard is at home", patience, async || {
             let leaders = leaders(&self.api.cluster("status", json!({})).await?)?;
@@ -369,7 +369,7 @@ impl Cluster {
         .await
     }
 
-    /// Waits until the leader of each shard answers, whoever that is.
+    /// Waits until the leader of each shard answers, on any node.
     ///
     /// # Errors
     /// They do not within 30 s.
@@ -388,7 +388,7 @@ impl Cluster {
             let subject = format!("nowserving.shard.{shard}.{line}.info");
             let body = br#"{"consistency":"linearizable"}"#.as_slice();
             let reply = self.api.within(500).ask_subject(&subject, body).await;
-            // What only one can say who may answer: there is no such line.
+            // Only a leader in its lease may answer that there is no such line.
             reply.is_ok_and(|reply| reply.code.as_deref() == Some("line_not_found"))
         });
         let served = join_all(asks).await;
@@ -403,7 +403,7 @@ impl Cluster {
         }
     }
 
-    /// Keeps the folder for whoever looks into a failure.
+    /// Keeps the folder, to look into a failure.
     pub fn keep(&mut self) {
         self.folder.disable_cleanup(true);
         eprintln!("kept: {}", self.folder().display());
@@ -443,7 +443,7 @@ pub fn line_in(shard: u32, shards: u32, prefix: &str) -> String {
         .unwrap_or_default()
 }
 
-/// The leader of each shard, by shard, as `admin.cluster.status` tells it.
+/// The leader of each shard, by shard, as in `admin.cluster.status`.
 fn leaders(status: &Value) -> Result<Vec<Option<u64>>> {
     let shards = status["shards"]
         .as_array()

@@ -3,7 +3,7 @@
 //! This crate is the harness; the tests are in `tests/`, all in one binary, since linking a dozen
 //! would take longer than running them. A test is a cluster: it starts one, runs its scenarios
 //! against it (side by side where they do not disturb each other) and ends it. Requests are made
-//! by hand, as somebody without our SDK would make them.
+//! by hand, as a client without our SDK would make them.
 //!
 //! `E2E_ONLY=word` runs only the scenarios whose name contains the word. A test that fails prints
 //! the ends of the logs and keeps its folder.
@@ -23,12 +23,12 @@ mod scenario;
 mod wait;
 
 pub use api::{Api, CLOCKS_APART_MS, Format, HOUR_MS, Reply, Route, number, pointers};
-pub use cli::{Cli, Running, Said};
+pub use cli::{Cli, Output, Running};
 pub use cluster::{Cluster, NodeFlags, Options, line_in, write_key};
 pub use languages::Language;
 pub use metrics::Metrics;
 pub use nats::{Nats, PASSWORD};
-pub use place::{Place, Told};
+pub use place::{BoardEffect, Place};
 pub use process::{Process, leashed};
 pub use program::program;
 pub use proxy::{Link, Proxy};

@@ -10,7 +10,7 @@ use crate::program::nats_server;
 use crate::wait::eventually;
 
 const START: Duration = Duration::from_secs(15);
-/// Everybody's, where a server wants one.
+/// The password of every user.
 pub const PASSWORD: &str = "between us";
 
 /// A running nats-server on a port of 127.0.0.1 that it chose itself.

@@ -1,5 +1,5 @@
-//! A watcher's own place, worked out as docs/protocol.md tells it ("How a watcher computes its
-//! place"), on purpose not with the SDK's code.
+//! A watcher's own place, computed as docs/protocol.md describes it ("How a watcher computes its
+//! place"), on purpose without the SDK's code.
 
 use std::collections::BTreeSet;
 
@@ -20,9 +20,9 @@ pub struct Place {
     holes: BTreeSet<u64>,
 }
 
-/// What a board told.
+/// The effect of a board on the place.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum BoardEffect {
     /// Nothing: it is not newer.
     Nothing,
     /// Something was missed; `status` must be asked.
@@ -80,10 +80,10 @@ impl Place {
     ///
     /// # Errors
     /// A field is missing.
-    pub fn hear(&mut self, board: &Value) -> Result<Told> {
+    pub fn take(&mut self, board: &Value) -> Result<BoardEffect> {
         let version = number(board, "version")?;
         if number(board, "incarnation")? != self.incarnation || version <= self.version {
-            return Ok(Told::Nothing);
+            return Ok(BoardEffect::Nothing);
         }
         let lanes = board["lanes"].as_array().context("lanes")?;
         let lane = lanes
@@ -94,18 +94,18 @@ impl Place {
         let Some(holes) =
             holes.filter(|_| number(board, "prev_version").ok() <= Some(self.version))
         else {
-            return Ok(Told::Gap);
+            return Ok(BoardEffect::Gap);
         };
         self.version = version;
         self.admitted_through = number(lane, "admitted_through")?;
         self.add(holes)?;
         if self.holes.contains(&self.token) || self.token <= self.admitted_through {
-            return Ok(Told::NotWaiting);
+            return Ok(BoardEffect::NotWaiting);
         }
-        // Past its own token it needs to know of nothing; before the pointer, of nothing any more.
+        // Holes behind its own token and before the pointer no longer matter.
         self.holes
             .retain(|hole| (self.admitted_through + 1..self.token).contains(hole));
-        Ok(Told::Position(self.position()))
+        Ok(BoardEffect::Position(self.position()))
     }
 
     fn add(&mut self, ranges: &Value) -> Result<()> {

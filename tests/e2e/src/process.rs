@@ -151,7 +151,7 @@ pub async fn leashed(of: &OsStr) -> Result<Command> {
         .process_group(0)
         .kill_on_drop(true)
         .stdin(Stdio::null());
-    // What the user's shell sets for other clusters is not meant for this one.
+    // The user's shell may have settings for other clusters.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("NOWSERVING_") {
             command.env_remove(name);

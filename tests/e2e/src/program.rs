@@ -1,4 +1,4 @@
-//! The programs under test: where they are, and that they are of today.
+//! The programs under test: their paths, freshly built.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -51,7 +51,7 @@ async fn build() -> Result<PathBuf> {
         profile,
     ]);
     command.arg("--target-dir").arg(target);
-    // What a test is told of its own package, build scripts would take for a change: half of the
+    // Build scripts would take the variables that cargo sets for a test as a change: half of the
     // dependencies would be built again.
     for (name, _) in std::env::vars_os() {
         let own = [

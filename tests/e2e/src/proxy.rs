@@ -20,7 +20,7 @@ pub enum Link {
     Up,
     /// Passes everything on in order, later by this time in each direction.
     Slow(Duration),
-    /// Passes nothing on, and tells nobody: as when packets are dropped somewhere. What was sent
+    /// Passes nothing on and keeps connections open, as when packets are dropped somewhere. Data sent
     /// meanwhile comes through once the link is up again.
     Silent,
     /// Closes its connections and each new one at once.

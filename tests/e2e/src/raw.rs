@@ -20,7 +20,7 @@ enum Sent {
         payload: String,
     },
     Pong,
-    /// What it will not have.
+    /// An error.
     Refusal(String),
 }
 
@@ -49,8 +49,8 @@ impl RawNats {
         self.sync().await
     }
 
-    /// Asks; none if nobody answers within `patience`. The text is the payload; for an answer of
-    /// the server itself its headers (nobody listens) or its words (an invalid subject).
+    /// Asks; none if no answer comes within `patience`. The text is the payload; for an answer of the
+    /// server itself its headers (no responders) or its text (an invalid subject).
     ///
     /// # Errors
     /// The server refuses it or closes the connection.

@@ -43,7 +43,7 @@ impl<'a> Scenarios<'a> {
         self
     }
 
-    /// Runs them all side by side, and tells of each how it ended.
+    /// Runs them all side by side and reports the outcome of each.
     ///
     /// # Errors
     /// One of them failed.

@@ -12,8 +12,8 @@ const PAUSE: Duration = Duration::from_millis(25);
 const SLOWEST: u32 = 4;
 
 /// Asks again and again until `ask` returns a value. `Ok(None)` and errors mean "not yet"; the last
-/// error is told if the deadline passes. `patience`: more than it takes on a quiet machine; a slow
-/// one gets four times as much.
+/// error is returned when the deadline passes. `patience` is more than a quiet machine needs; a slow one
+/// gets four times as much.
 ///
 /// # Errors
 /// The deadline has passed.
@@ -40,10 +40,10 @@ pub async fn eventually<T>(
     }
 }
 
-/// A port of 127.0.0.1 that nobody listens on.
+/// A free port of 127.0.0.1.
 ///
 /// Taken from below the range that systems use for outgoing connections: a node that is started
-/// again wants its port back, and must not find somebody's connection there.
+/// again wants its port back, and must not find another connection there.
 ///
 /// # Errors
 /// None of them is free.

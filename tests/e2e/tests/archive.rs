@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// For one message of those that are there.
 const MESSAGE: Duration = Duration::from_secs(60);
 
-/// What happens is recorded once, and can be had again from any moment on.
+/// Each event is recorded once and can be replayed from any moment on.
 pub async fn keeps_what_happened(cluster: &Cluster) -> Result<()> {
     let definition = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -53,16 +53,16 @@ async fn one_visit(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// As a new leader does that cannot know what the one before it has published.
+/// As a new leader does, which cannot know what the earlier one has published.
 async fn the_second_of_two_is_left_out(cluster: &Cluster) -> Result<()> {
     let client = cluster.api().client();
     let subject = format!("nowserving.event.{LINE}.line");
-    let mut heard = cluster.api().subscribe(subject.clone()).await?;
+    let mut incoming = cluster.api().subscribe(subject.clone()).await?;
     cluster
         .api()
         .admin(LINE, "configure", json!({"phase": "open"}))
         .await?;
-    let event = tokio::time::timeout(MESSAGE, heard.next()).await?;
+    let event = tokio::time::timeout(MESSAGE, incoming.next()).await?;
     let event = event.context("an event")?;
     let headers = event.headers.clone().context("headers")?;
     let body: Value = serde_json::from_slice(&event.payload)?;
@@ -73,7 +73,7 @@ async fn the_second_of_two_is_left_out(cluster: &Cluster) -> Result<()> {
     client
         .publish_with_headers(subject.clone(), headers, event.payload)
         .await?;
-    // Published after it: once it is kept, the second one has been seen too.
+    // Published after it: once the archive has it, the second one has arrived too.
     client.publish(subject.clone(), "{}".into()).await?;
     let words = eventually("the last one is kept", PATIENCE, async || {
         let words = replay(cluster, &subject).await?;
@@ -85,7 +85,7 @@ async fn the_second_of_two_is_left_out(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The `event` of all that is kept of a subject, in order.
+/// The `event` of every message of a subject, in order.
 async fn replay(cluster: &Cluster, subject: &str) -> Result<Vec<String>> {
     let client = cluster.api().client();
     let inbox = client.new_inbox();

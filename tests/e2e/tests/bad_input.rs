@@ -1,5 +1,5 @@
 //! Payloads and tickets that make no sense: each answered with an error that names what is wrong,
-//! and nobody else notices.
+//! and other clients notice nothing.
 
 use anyhow::{Context, Result, ensure};
 use nowserving_e2e::{Cluster, Format};
@@ -40,14 +40,14 @@ pub async fn payloads(cluster: &Cluster) -> Result<()> {
         "{}",
         entered.body
     );
-    // At the limit of what NATS takes, nearly all of it in a field that means nothing.
+    // At the limit of what NATS takes, nearly all of it in an unknown field.
     let mut large = br#"{"key":"large","filling":""#.to_vec();
     large.resize(1024 * 1024 - 2, b'x');
     large.extend_from_slice(b"\"}");
     let entered = api.call_subject(&subject, large).await?;
     ensure!(entered.code.is_none() || entered.code.as_deref() == Some("bad_request"));
 
-    // None of it has done anything to the one who was there.
+    // None of it has changed the token that was there.
     let status = api.status(line, &json!(ticket)).await?;
     ensure!(
         status["state"] == "in_checkout" && status["epoch"] == epoch,
@@ -202,11 +202,11 @@ pub async fn tickets(cluster: &Cluster) -> Result<()> {
                 .with_context(|| format!("{op} with {ticket:.100}"))?;
         }
     }
-    // `local` is answered by whoever gets it, and checks as well.
+    // Any node answers `local`, and checks as well.
     let body = json!({"ticket": foreign, "consistency": "local"});
     api.refused(line, "status", body, Code::TicketInvalid)
         .await?;
-    // Nobody's place was touched.
+    // No place has changed.
     ensure!(api.status(line, &json!(good)).await?["state"] == "admitted");
     Ok(())
 }

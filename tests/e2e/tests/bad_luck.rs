@@ -1,5 +1,5 @@
-//! The answers to bad luck: `outcome_unknown`, `not_leader`, `overloaded` and `unavailable`, which
-//! no request brings about in a cluster that is well. Here nodes stand still (SIGSTOP) or die.
+//! The error codes that no request causes in a healthy cluster: `outcome_unknown`, `not_leader`,
+//! `overloaded` and `unavailable`. Here nodes are stopped (SIGSTOP) or killed.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -16,25 +16,25 @@ use serde_json::{Value, json};
 
 use crate::crash::insist;
 
-/// Each of these hangs on who is first. Mostly the first try does.
+/// Each of these depends on a race, which mostly goes right at the first try.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// Nothing more comes by then: longer than the deadline of a request.
+/// Longer than the deadline of a request: no answer comes after such a pause.
 const QUIET: Duration = Duration::from_millis(2_500);
-/// A node passes on this many requests at once, and refuses what comes beyond.
+/// A node forwards this many requests at once and refuses any more.
 const UNDER_WAY_MAX: usize = 4_096;
 /// Requests that the next leader must have served.
 const AFTER_TAKEOVER: usize = 300;
 const FLOOD: usize = UNDER_WAY_MAX + 1_000;
 
-/// Both followers stand still in the middle of a write: it is in the leader's log, and whether it
-/// will stay there nobody knows. Whoever repeats it finds out, and has its effect once.
+/// Both followers are stopped in the middle of a write: it is in the leader's log, and may or may not
+/// stay there. A client that repeats it learns the outcome, and it takes effect once.
 pub async fn nobody_knows_the_outcome(cluster: &mut Cluster) -> Result<()> {
     for (format, line) in [(Format::Json, "unknown-j"), (Format::MsgPack, "unknown-m")] {
         let api = by_shard(cluster, format);
         api.admin(line, "create", json!({"seats": 1, "queue_limit": 100}))
             .await?;
         let mut tries = 0;
-        // Less than a leader takes to find that it is alone.
+        // A leader takes longer to find that it is alone.
         let asking = api.within(400);
         let unknown = eventually("an outcome is unknown", PATIENCE, async || {
             tries += 1;
@@ -50,7 +50,7 @@ pub async fn nobody_knows_the_outcome(cluster: &mut Cluster) -> Result<()> {
         .await?;
         unknown.refused(format, Code::OutcomeUnknown)?;
         cluster.wait_ready().await?;
-        // One of these is the one that was in doubt; none of them takes a second number.
+        // One of these had the unknown outcome; none of them takes a second number.
         for nth in 1..=tries {
             for _ in 0..2 {
                 insist(&api, line, "enter", &json!({"key": format!("k{nth}")})).await?;
@@ -62,8 +62,8 @@ pub async fn nobody_knows_the_outcome(cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A leader stands still until another leads. What it finds waiting for it then, it refuses, and
-/// says who leads: the other has answered by then, and a client takes the first answer.
+/// A leader is stopped until another node leads. It then refuses the requests that waited for it and
+/// names the new leader, which has answered them by then; a client takes the first answer.
 pub async fn the_leader_is_another(cluster: &mut Cluster) -> Result<()> {
     for (format, line) in [(Format::Json, "another-j"), (Format::MsgPack, "another-m")] {
         let api = by_shard(cluster, format);
@@ -83,8 +83,8 @@ pub async fn the_leader_is_another(cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Polls while the old leader stands still, lets it go on, and reads everybody's answers. None if
-/// it had noticed before it came to the polls.
+/// Polls while the old leader is stopped, lets it go on, and reads the answers of all nodes. None if the
+/// old leader noticed the change before it read the polls.
 async fn told_by_the_old_leader(
     cluster: &mut Cluster,
     api: &Api,
@@ -94,7 +94,7 @@ async fn told_by_the_old_leader(
     old: u64,
 ) -> Result<Option<()>> {
     const POLLS: usize = 20;
-    // Once it is answered, others lead.
+    // Once it is answered, another node leads.
     insist(api, line, "claim", &json!({"ticket": ticket})).await?;
     let client = api.client();
     let inbox = client.new_inbox();
@@ -109,7 +109,7 @@ async fn told_by_the_old_leader(
     }
     api.settle().await?;
     cluster.process(old)?.signal(Signal::CONT)?;
-    // Each answers each poll, or passes it on to the other.
+    // Each of the two answers each poll, or forwards it to the other.
     for _ in 0..2 * POLLS {
         let answer = tokio::time::timeout(Duration::from_secs(5), answers.next()).await;
         let Ok(Some(answer)) = answer else {
@@ -126,10 +126,10 @@ async fn told_by_the_old_leader(
     Ok(None)
 }
 
-/// Once those that are left listen for a dead leader, somebody listens at any moment, also as the
-/// next one takes over.
-pub async fn somebody_listens(cluster: &mut Cluster) -> Result<()> {
-    let line = "heard";
+/// Once the other nodes listen in place of a dead leader, at every moment some node listens, also while
+/// the next leader takes over; and the next leader serves.
+pub async fn a_node_listens(cluster: &mut Cluster) -> Result<()> {
+    let line = "listens";
     let api = by_shard(cluster, Format::Json);
     api.admin(line, "create", json!({"seats": 1, "queue_limit": 100}))
         .await?;
@@ -224,8 +224,8 @@ async fn ask_all_along(
     Ok(answered)
 }
 
-/// A node without a quorum keeps requests open until their deadline, so many and no more: the rest
-/// is refused at once. Each is answered, and none of them has happened.
+/// A node without a quorum keeps a bounded number of requests open until their deadline and refuses the
+/// rest at once. Each is answered, and none takes effect.
 pub async fn too_much_to_do(cluster: &mut Cluster) -> Result<()> {
     let line = "flood";
     let api = by_shard(cluster, Format::Json);
@@ -235,7 +235,7 @@ pub async fn too_much_to_do(cluster: &mut Cluster) -> Result<()> {
     let others: Vec<u64> = cluster.ids().filter(|id| *id != leader).collect();
     let asked = Cell::new(0);
     let answers = ask_all_along(cluster, &api, line, &asked, async |cluster| {
-        // Killed, not stopped: what came for one that only stands still, it would take up later.
+        // Killed, not stopped: a stopped node would take its requests up later.
         for id in &others {
             cluster.process(*id)?.kill().await?;
         }
@@ -270,11 +270,11 @@ pub async fn too_much_to_do(cluster: &mut Cluster) -> Result<()> {
             ensure!(count.is_some(), "never {code} in {format}: {counts:?}");
         }
     }
-    // Where NATS is too busy to say that nobody leads, the node cannot know that nobody has it.
+    // When NATS is too busy to answer "no responders", the node cannot rule out that a leader has it.
     let allowed = ["overloaded", "unavailable", "outcome_unknown"];
     let others = counts.keys().find(|(_, code)| !allowed.contains(&&**code));
     ensure!(others.is_none(), "{others:?}");
-    // The first may have been taken, while the leader believed that it led.
+    // The first may have been proposed before the leader found that it was alone.
     let unknown = counts
         .iter()
         .filter(|((_, code), _)| code == "outcome_unknown");

@@ -13,11 +13,11 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// For one message.
 const MESSAGE: Duration = Duration::from_secs(60);
 const LINE: &str = "victim";
-/// Counters of what a node has read and refused: requests to be answered where none may be, frames.
+/// Counters of what a node has read and refused: requests with a forbidden reply subject, frames.
 const REPLIES: &str = "nowserving_replies_refused_total";
 const FRAMES: &str = "nowserving_frames_refused_total";
 
-/// Malformed subjects are answered: that they are, or that nobody listens there.
+/// Malformed subjects are answered with an error, or with "no responders".
 pub async fn malformed(cluster: &mut Cluster) -> Result<()> {
     let settings = json!({"seats": 1, "queue_limit": 100, "claim_timeout_ms": HOUR_MS});
     cluster.api().admin(LINE, "create", settings).await?;
@@ -56,7 +56,7 @@ pub async fn malformed(cluster: &mut Cluster) -> Result<()> {
             "{subject:.100}: {answer}"
         );
     }
-    // The server itself refuses an empty token, or passes it on; nobody may suffer from it.
+    // The server refuses an empty token itself, or passes it on; no node may suffer from it.
     for subject in ["nowserving.line..enter", "nowserving..line.victim.enter"] {
         let mut raw = RawNats::connect(cluster.nats.port()).await?;
         let _ = raw
@@ -66,15 +66,15 @@ pub async fn malformed(cluster: &mut Cluster) -> Result<()> {
     undisturbed(cluster).await
 }
 
-/// A reply subject of ours is nobody's inbox: what is answered there would be taken as a request
-/// by the nodes themselves, with the nodes' rights.
+/// One of our own subjects is no inbox: the nodes would take an answer there as a request, with the
+/// nodes' rights.
 pub async fn foreign_replies(cluster: &mut Cluster) -> Result<()> {
     let api = cluster.api().clone();
     let replies = [
         "nowserving.admin.line.victim.delete",
         "nowserving.raft.e2e.1.2",
     ];
-    let mut heard = api.subscribe("nowserving.>").await?;
+    let mut incoming = api.subscribe("nowserving.>").await?;
     let before = count(cluster, REPLIES).await?;
     let mut raw = RawNats::connect(cluster.nats.port()).await?;
     for reply in replies {
@@ -93,10 +93,10 @@ pub async fn foreign_replies(cluster: &mut Cluster) -> Result<()> {
     })
     .await?;
     undisturbed(cluster).await?;
-    // Whatever was answered before comes before this: they have been read, and requests after them.
+    // Every earlier answer comes before this one: the requests have been read.
     api.client().publish("nowserving.end", "".into()).await?;
     loop {
-        let message = tokio::time::timeout(MESSAGE, heard.next()).await?;
+        let message = tokio::time::timeout(MESSAGE, incoming.next()).await?;
         let message = message.context("the subscription has ended")?;
         let subject = message.subject.as_str();
         let to_ours = subject == "nowserving.admin.line.victim.delete"
@@ -152,7 +152,7 @@ pub async fn frames(cluster: &mut Cluster) -> Result<()> {
 }
 
 /// A subject that is not UTF-8. The nodes' NATS library takes it for a broken connection and makes
-/// a new one; so they may be away for a moment, but no longer.
+/// a new one: they may be away for a moment, but no longer.
 pub async fn not_utf8(cluster: &mut Cluster) -> Result<()> {
     let mut raw = RawNats::connect(cluster.nats.port()).await?;
     let subjects: [&[u8]; 4] = [
@@ -185,7 +185,7 @@ async fn undisturbed(cluster: &mut Cluster) -> Result<()> {
         ensure!(cluster.process(id)?.is_alive()?, "node {id} died");
     }
     let api = cluster.api();
-    // Whatever passes is asked again: the machine may have stood still.
+    // Temporary errors are repeated: the machine may have paused.
     let status = api.enter(LINE, "a").await?;
     ensure!(status["token"] == 1, "{status}");
     eventually("all nodes live", PATIENCE, async || {

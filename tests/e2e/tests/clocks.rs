@@ -1,4 +1,4 @@
-//! What is told of times is the clock on the wall, however long the shards' own clocks stood still.
+//! Shown times are of the wall clock, however long the shards' service clocks stood still.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use crate::events;
 
-/// So much the contract allows between `at_ms` and the wall clock of the node that answers.
+/// The contract allows this difference between `at_ms` and the wall clock of the node that answers.
 const OFF_MS_MAX: u64 = 1_000;
-/// For so long nobody leads: much longer than what the contract allows.
+/// For this long there is no leader: much longer than the contract's tolerance.
 const IDLE: Duration = Duration::from_secs(4);
 const LINE: &str = "clocks";
 
 /// All nodes are killed; the next ones start after an idle time in which no clock of a shard runs.
-pub async fn tell_the_time_of_day(cluster: &mut Cluster) -> Result<()> {
+pub async fn show_the_wall_clock(cluster: &mut Cluster) -> Result<()> {
     let api = cluster.api().clone();
     let settings = json!({
         "seats": 3, "queue_limit": 10, "claim_timeout_ms": HOUR_MS, "checkout_timeout_ms": HOUR_MS / 2,
@@ -34,20 +34,20 @@ pub async fn tell_the_time_of_day(cluster: &mut Cluster) -> Result<()> {
     for id in &ids {
         cluster.process(*id)?.ended(Duration::from_secs(5)).await?;
     }
-    // This is the idle time itself: there is nothing to wait for.
+    // This is the idle time itself: it waits for no condition.
     tokio::time::sleep(IDLE).await;
     for id in &ids {
         cluster.start_node(*id).await?;
     }
     cluster.wait_ready().await?;
 
-    let mut heard = api.subscribe(format!("nowserving.event.{LINE}.>")).await?;
+    let mut incoming = api.subscribe(format!("nowserving.event.{LINE}.>")).await?;
     let (new, new_at) = user(&api, "enter", json!({"key": "new"})).await?;
     new_at.has(&new, "entered_at_ms")?;
     remains(&new, HOUR_MS, &new_at)?;
     for _ in 0..2 {
         // The token's event and the board, in either order.
-        let event = events::next(&mut heard).await?;
+        let event = events::next(&mut incoming).await?;
         Span {
             to: now_ms()?,
             ..new_at
@@ -71,7 +71,7 @@ async fn everything_else(api: &Api, old: &Value, new: &Value) -> Result<()> {
         let ask = json!({"ticket": old["ticket"], "consistency": consistency});
         let (status, _) = user(api, "status", ask).await?;
         ensure!(status["entered_at_ms"] == old["entered_at_ms"], "{status}");
-        // Its clock stood while nobody led: the deadline is later than was told, not earlier.
+        // The service clock stood still without a leader: the deadline is later than shown, not earlier.
         let (first, later) = (
             number(old, "expires_at_ms")?,
             number(&status, "expires_at_ms")?,

@@ -78,7 +78,7 @@ async fn list(cli: &Cli) -> Result<()> {
         ),
         ("--after cli-list-2", &["cli-list-3"], Value::Null),
     ] {
-        // Whichever node answers may have heard of the newest a moment later.
+        // The node that answers may apply the newest change a moment later.
         let page = eventually("the lines are listed", PATIENCE, async || {
             let page = done(cli, &format!("line list --label test=cli-list {flags}")).await?;
             let lines = page["lines"].as_array().context("lines")?;
@@ -196,7 +196,7 @@ pub async fn watch(cli: &Cli) -> Result<()> {
         has(&update, "gap")?;
         ensure!(number(&update, "version")? > version, "{update}");
         version = number(&update, "version")?;
-        // Only now: what happens between the first board and the next is to be seen.
+        // Only now: the change must come between the first board and the next.
         let entered = done(cli, &format!("enter cli-watch --key k{nth}")).await?;
         if nth == 1 {
             entered["ticket"]
@@ -208,7 +208,7 @@ pub async fn watch(cli: &Cli) -> Result<()> {
     let pid = boards.child.id().context("watch has ended")?;
     let pid = Pid::from_raw(i32::try_from(pid)?).context("pid 0")?;
     kill_process(pid, Signal::INT)?;
-    // What it printed before that may still come; then it is over.
+    // Earlier output may still come; then it ends.
     while boards.next().await?.is_some() {}
     let ended = boards.child.wait().await?;
     ensure!(!matches!(ended.code(), Some(1..=3)), "an error: {ended}");
@@ -235,7 +235,7 @@ pub async fn watch(cli: &Cli) -> Result<()> {
     Ok(())
 }
 
-/// Refused: 1. Wrong usage: 2. Nobody there: 3.
+/// Exit codes. Refused: 1. Wrong usage: 2. No node answers: 3.
 pub async fn errors(cli: &Cli) -> Result<()> {
     for (command, code) in [
         ("enter cli-nowhere --key a", "line_not_found"),
@@ -259,10 +259,10 @@ pub async fn errors(cli: &Cli) -> Result<()> {
     ] {
         let names = "there is no line cli-fulll; the nearest: cli-full";
         eventually("the nearest lines are named", PATIENCE, async || {
-            // Which node answers may have heard of the newest line a moment later.
-            let told = refused(cli, command, "line_not_found").await?;
-            let message = told["message"].as_str().context("message")?;
-            ensure!(message.starts_with(names), "{told}");
+            // The node that answers may apply the newest change a moment later.
+            let error = refused(cli, command, "line_not_found").await?;
+            let message = error["message"].as_str().context("message")?;
+            ensure!(message.starts_with(names), "{error}");
             Ok(Some(()))
         })
         .await?;
@@ -293,12 +293,12 @@ pub async fn errors(cli: &Cli) -> Result<()> {
             "--claim-timeout <TIME>': must be 100ms to 7days",
         ),
     ] {
-        let told = cli
+        let error = cli
             .run(&words(command))
             .await?
             .failed(USAGE, "bad_request")?;
-        let message = told["message"].as_str().unwrap_or_default();
-        ensure!(message.contains(advice), "{command}: {told}");
+        let message = error["message"].as_str().unwrap_or_default();
+        ensure!(message.contains(advice), "{command}: {error}");
     }
     for nonsense in ["", "enter", "line set cli-full", "nonsense"] {
         let said = cli.run(&words(nonsense)).await?;
@@ -315,12 +315,12 @@ pub async fn errors(cli: &Cli) -> Result<()> {
     Ok(())
 }
 
-/// What a shell would make of it.
+/// A command line split as by a shell.
 pub fn words(command: &str) -> Vec<&str> {
     command.split_whitespace().collect()
 }
 
-/// Runs a command that does what it is told.
+/// Runs a command that must succeed.
 pub async fn done(cli: &Cli, command: &str) -> Result<Value> {
     let said = cli.run(&words(command)).await?;
     said.done().with_context(|| command.to_owned())

@@ -1,5 +1,5 @@
-//! What a node is told at its start. The nonsense is run beside a cluster that works, so that what
-//! is refused is the nonsense.
+//! A node's configuration. Bad ones are started beside a cluster that works, so that nothing else can
+//! be the reason of a refusal.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -9,13 +9,13 @@ use anyhow::{Context, Result, ensure};
 use nowserving_e2e::{Cluster, HOUR_MS, NodeFlags, Process, eventually, free_port};
 use serde_json::json;
 
-/// A node that refuses its configuration ends; so does one that is told to.
+/// A node that refuses its configuration ends sooner, and so does one that gets a signal.
 const END: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Frames of the impostor that each of the others has thrown away: by then it has stood for election
-/// and been heard more than once.
+/// Frames of the impostor that each of the others has dropped: by then it has stood for election more
+/// than once.
 const REFUSED_MIN: f64 = 10.0;
-/// So many enter meanwhile at least.
+/// At least this many enter meanwhile.
 const PEOPLE_MIN: u64 = 40;
 const LINE: &str = "configured";
 
@@ -41,7 +41,7 @@ pub async fn bad_flags_and_files(cluster: &mut Cluster) -> Result<()> {
         ("--no-such-flag", "1"),
     ] {
         let flags = stranger.clone().with(flag, value);
-        // A list of nodes that lacks this one may be told as a problem of either.
+        // A list of nodes that lacks this one may be reported as a fault of either.
         let word = if flag == "--id" { "id" } else { &flag[2..] };
         refuses(cluster, &flags, word)
             .await
@@ -125,14 +125,14 @@ pub async fn another_identity(cluster: &mut Cluster) -> Result<()> {
             .await
             .with_context(|| format!("another {word}"))?;
     }
-    // None of the attempts has done it any harm.
+    // None of the attempts has harmed it.
     cluster.start_node(1).await?;
     cluster.wait_ready().await?;
     undisturbed(cluster).await
 }
 
-/// A process with a living node's number and an empty disk: what it would vote could undo what the
-/// real one has acknowledged.
+/// A process with a living node's number and an empty disk: its votes could undo writes that the real
+/// one has acknowledged.
 pub async fn impostor(cluster: &mut Cluster) -> Result<()> {
     let api = cluster.api().clone();
     let settings = json!({"seats": 1, "queue_limit": 10_000, "claim_timeout_ms": HOUR_MS});
@@ -146,7 +146,7 @@ pub async fn impostor(cluster: &mut Cluster) -> Result<()> {
         .with("--metrics-addr", metrics);
     let mut stranger = cluster.start_stranger("impostor", &flags).await?;
     let mut last = 0;
-    let heard = eventually("both others refuse its frames", PATIENCE, async || {
+    let refused = eventually("both others refuse its frames", PATIENCE, async || {
         let status = api.enter(LINE, &format!("k{}", last + 1)).await?;
         last += 1;
         let now = refused_frames(cluster).await?;
@@ -156,7 +156,7 @@ pub async fn impostor(cluster: &mut Cluster) -> Result<()> {
         let in_order = status["token"] == last;
         Ok((enough || !in_order).then_some((in_order, status)))
     });
-    let (in_order, status) = heard.await?;
+    let (in_order, status) = refused.await?;
     ensure!(in_order, "{status}");
     if stranger.is_alive()? {
         stranger.kill().await?;
@@ -189,7 +189,7 @@ fn stranger(cluster: &Cluster, folder: &str) -> Result<NodeFlags> {
         .with("--metrics-addr", metrics))
 }
 
-/// It ends by itself, not with success, and its last words have `word` in them.
+/// It ends by itself, not with success, and its last output contains `word`.
 async fn refuses(cluster: &Cluster, flags: &NodeFlags, word: &str) -> Result<()> {
     let log = cluster.folder().join("refused.log");
     let _ = std::fs::remove_file(&log);

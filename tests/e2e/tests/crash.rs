@@ -1,4 +1,4 @@
-//! Nodes that die, end or stand still, while people go on.
+//! Nodes that are killed, end or are stopped, while clients go on.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -16,9 +16,9 @@ const WORKERS: usize = 8;
 /// Acknowledged entries before and after the crash.
 const BEFORE: usize = 200;
 const AFTER: usize = 200;
-/// For a leader that stands still and for the next one.
+/// Polls for a stopped leader and for the next one.
 const POLLS: usize = 20;
-/// A node that is told to stop ends sooner, and one that is started is ready sooner.
+/// A node that gets SIGTERM ends sooner, and one that is started is ready sooner.
 const END: Duration = Duration::from_secs(30);
 
 /// Without a leader the cluster writes nothing for some two election timeouts of a second. These
@@ -104,8 +104,8 @@ pub async fn of_a_leader_under_load(cluster: &mut Cluster) -> Result<()> {
     check(&api, line, &entries).await
 }
 
-/// Each node in turn ends and is started again, the next one as soon as it says that it is ready:
-/// people go on all the while.
+/// Each node in turn ends and is started again, the next one as soon as that one reports that it is
+/// ready. Clients go on all the while.
 pub async fn rolling_restart(cluster: &mut Cluster) -> Result<()> {
     let line = "rolling";
     let api = cluster.api().clone();
@@ -122,7 +122,7 @@ pub async fn rolling_restart(cluster: &mut Cluster) -> Result<()> {
                 }
                 let key = format!("{worker}-{nth}");
                 let asked = Instant::now();
-                // Nobody completes: who comes again under a key that is gone is somebody else.
+                // No token completes: an `enter` repeated with a key that is gone is a new visit.
                 let status = insist(&api, line, "enter", &json!({"key": key})).await?;
                 entries.borrow_mut().push(Entry {
                     key,
@@ -172,7 +172,7 @@ async fn term_of(api: &Api, shard: usize) -> Result<u64> {
     number(&status["shards"][shard], "term")
 }
 
-/// Enters with `key` until that is acknowledged; who gets a seat at once uses it.
+/// Enters with `key` until that is acknowledged, and uses the seat if there is one at once.
 async fn visit(api: &Api, line: &str, key: String) -> Result<Entry> {
     let asked = Instant::now();
     let status = insist(api, line, "enter", &json!({"key": key})).await?;
@@ -195,8 +195,8 @@ async fn visit(api: &Api, line: &str, key: String) -> Result<Entry> {
     })
 }
 
-/// Asks until an answer is had that is not an error: also when there is no answer, or nobody knows
-/// whether it has happened. All that is asked here has one effect however often it is asked.
+/// Repeats a request until its answer is not an error: also after `outcome_unknown` and after no answer.
+/// Every request here has one effect however often it is sent.
 pub async fn insist(api: &Api, line: &str, op: &str, body: &Value) -> Result<Value> {
     let start = Instant::now();
     loop {
@@ -215,7 +215,7 @@ pub async fn insist(api: &Api, line: &str, op: &str, body: &Value) -> Result<Val
 }
 
 async fn check(api: &Api, line: &str, entries: &[Entry]) -> Result<()> {
-    // Unique, and without gaps: nobody else has entered, and every entry was insisted on.
+    // Unique, and without gaps: there is no other client, and every entry was repeated until done.
     let tokens: BTreeSet<u64> = entries.iter().map(|entry| entry.token).collect();
     ensure!(tokens.len() == entries.len(), "a number was given twice");
     ensure!(
@@ -225,7 +225,7 @@ async fn check(api: &Api, line: &str, entries: &[Entry]) -> Result<()> {
     let info = api.ok(line, "info", json!({})).await?;
     ensure!(pointers(&info)?[3] == entries.len() as u64 + 1, "{info}");
 
-    // Who was told a number before another asked has the smaller one.
+    // A number that was answered before another was asked for is the smaller one.
     let mut by_told: Vec<&Entry> = entries.iter().collect();
     by_told.sort_by_key(|entry| entry.told);
     let mut by_asked: Vec<&Entry> = entries.iter().collect();
@@ -238,7 +238,7 @@ async fn check(api: &Api, line: &str, entries: &[Entry]) -> Result<()> {
         }
         ensure!(
             entry.token > largest,
-            "{entry:?} asked after {largest} was told"
+            "{entry:?} asked after {largest} was answered"
         );
     }
 
@@ -308,7 +308,7 @@ pub async fn of_all_nodes(cluster: &mut Cluster) -> Result<()> {
     for (before, after) in before.iter().zip(&after) {
         ensure!(before == after, "{before} has become {after}");
     }
-    // And it goes on from there.
+    // Numbers go on from there.
     for line in &lines {
         let status = api.enter(line, "late").await?;
         ensure!(status["token"] == 13, "{status}");
@@ -316,7 +316,7 @@ pub async fn of_all_nodes(cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-/// What of each status must not change by itself.
+/// The fields of each status that must not change by themselves.
 async fn seen(api: &Api, people: &[(String, Value)]) -> Result<Vec<Value>> {
     let asks = people.iter().map(async |(line, ticket)| {
         let status = api.status(line, ticket).await?;
@@ -337,7 +337,7 @@ async fn seen(api: &Api, people: &[(String, Value)]) -> Result<Vec<Value>> {
     try_join_all(asks).await
 }
 
-/// SIGTERM: the node hands its shards over, then ends with 0; people hardly notice.
+/// SIGTERM: the node hands its shards over, then ends with 0; clients hardly notice.
 pub async fn graceful_stop(cluster: &mut Cluster) -> Result<()> {
     let line = "graceful";
     let api = cluster.api().within(1_000);
@@ -346,7 +346,7 @@ pub async fn graceful_stop(cluster: &mut Cluster) -> Result<()> {
     let leader = cluster.leader_of(line).await?;
     let ticket = api.enter(line, "poller").await?["ticket"].clone();
     let (done, longest) = (RefCell::new(false), RefCell::new(Duration::ZERO));
-    // Many under way at any moment, so that some are on their way to the node as it goes.
+    // Many under way at any moment, so that some are on their way to the node as it ends.
     let (polls, silent) = (RefCell::new(0), RefCell::new(0));
     let poll = join_all((0..32).map(|_| async {
         while !*done.borrow() {
@@ -392,16 +392,19 @@ pub async fn graceful_stop(cluster: &mut Cluster) -> Result<()> {
         silent == 0,
         "{silent} of {polls} polls were not answered by their deadline"
     );
-    // It did not just go and leave the others to miss it.
+    // It did hand over, instead of leaving the others to miss it.
     let log = cluster.process(leader)?.printed()?;
     let (_, last) = log.split_once("stopping").context(log.clone())?;
-    ensure!(last.contains("handing over shard="), "gone without: {last}");
+    ensure!(
+        last.contains("handing over shard="),
+        "ended without a hand-over: {last}"
+    );
     cluster.start_node(leader).await?;
     cluster.wait_ready().await
 }
 
-/// A leader that stands still (SIGSTOP) longer than its lease, and then goes on as if nothing had
-/// happened, tells nobody what is no longer so.
+/// A leader that is stopped (SIGSTOP) for longer than its lease and then goes on gives no outdated
+/// answer.
 pub async fn pause_longer_than_a_lease(cluster: &mut Cluster) -> Result<()> {
     let line = "pause";
     let api = cluster.api().within(1_000);
@@ -418,7 +421,7 @@ pub async fn pause_longer_than_a_lease(cluster: &mut Cluster) -> Result<()> {
     let done = insist(&api, line, "complete", &json!({"ticket": first})).await?;
     let known = number(&done, "version")?;
 
-    // The one that stands still has all of these waiting for it, beside the new leader.
+    // The stopped leader gets all of these, beside the new one.
     let client = api.client().clone();
     let inbox = client.new_inbox();
     let mut replies = api.subscribe(inbox.clone()).await?;
@@ -435,8 +438,8 @@ pub async fn pause_longer_than_a_lease(cluster: &mut Cluster) -> Result<()> {
     cluster.process(leader)?.signal(Signal::CONT)?;
     let mut answers = 0;
     loop {
-        // The new leader is to answer each; and whoever answers beside it does so by the deadline,
-        // which is two seconds.
+        // The new leader must answer each; another node that answers does so by the deadline, which is
+        // two seconds.
         let patience = if answers < POLLS { 60_000 } else { 2_500 };
         let reply = tokio::time::timeout(Duration::from_millis(patience), replies.next());
         let Ok(Some(reply)) = reply.await else { break };

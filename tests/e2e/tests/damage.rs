@@ -21,9 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub const SNAPSHOT_ENTRIES: u64 = 100;
 const NODE: u64 = 3;
 
-/// Whatever bit flips in whatever file: the node starts and has what the others have, or it refuses
-/// and says which file. With the file put
-/// back it is as before.
+/// Any bit flips in any file: the node starts and has the state of the others, or it refuses and names
+/// the file. With the file put back it is as before.
 pub async fn flipped_bits(cluster: &mut Cluster) -> Result<()> {
     create(cluster).await?;
     prepare(cluster).await?;
@@ -120,7 +119,7 @@ async fn create(cluster: &Cluster) -> Result<()> {
         .map(drop)
 }
 
-/// People enter until each node has written a snapshot.
+/// Enters until each node has written a snapshot.
 async fn prepare(cluster: &mut Cluster) -> Result<()> {
     let api = cluster.api().clone();
     for nth in 0..3 * SNAPSHOT_ENTRIES {

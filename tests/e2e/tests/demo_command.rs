@@ -38,12 +38,12 @@ pub async fn a_small_crowd() -> Result<()> {
     }
     ensure!(report["nodes"] == 3 && report["shoppers"] == 100 && report["seats"] == 10);
     ensure!((1..=10).contains(&number(&report, "held_max")?), "{report}");
-    // The leader did die, and somebody wrote after that.
+    // The leader did die, and a write followed.
     ensure!(number(&report, "failover_ms")? > 0, "{report}");
     sums(&report)
 }
 
-/// Whoever came is accounted for: at most one in five gives up or vanishes.
+/// Every shopper is accounted for: at most one in five gives up or vanishes.
 fn sums(report: &Value) -> Result<()> {
     let gone = report["gone"].as_object().context("gone")?;
     let sum: u64 = gone.values().filter_map(Value::as_u64).sum();

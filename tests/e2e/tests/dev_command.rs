@@ -55,7 +55,8 @@ async fn use_it(dev: &Dev) -> Result<serde_json::Value> {
     Ok(entered["ticket"].clone())
 }
 
-/// It says so, does not start it again, and goes on with two; the command that it names does.
+/// A node dies: dev reports it, does not start it again, and goes on with two. The command that it prints
+/// starts it.
 async fn lose_a_node(dev: &Dev, folder: &Path) -> Result<()> {
     let (id, pid) = dev.nodes[1];
     kill_process(pid, Signal::KILL)?;
@@ -98,7 +99,7 @@ async fn alive(api: &Api, count: usize) -> Result<()> {
     .await
 }
 
-/// What follows the start (shards that move to where they belong) is not told.
+/// The hand-overs that follow the start are not printed.
 async fn ready_is_the_last_line(port: u16, data: &Path, folder: &Path) -> Result<()> {
     let log = folder.join("screen");
     let (port, url) = (port.to_string(), format!("nats://127.0.0.1:{port}"));
@@ -134,7 +135,7 @@ async fn ready_is_the_last_line(port: u16, data: &Path, folder: &Path) -> Result
     ] {
         ensure!(!start.contains(word), "{word}: {screen}");
     }
-    // Of what goes wrong, a busy machine may have something to say.
+    // A busy machine may cause warnings.
     ensure!(
         after.lines().all(|line| line.contains(" WARN ")),
         "{screen}"
@@ -290,7 +291,7 @@ impl Dev {
     }
 
     async fn all_gone(&self, patience: Duration) -> Result<()> {
-        // A while also without patience: the system reaps what nobody waits for any more.
+        // A while also without patience: the system reaps orphaned processes.
         eventually(
             "all of dev's children are gone",
             patience + Duration::from_secs(1),

@@ -44,7 +44,7 @@ pub async fn nats_services(cluster: &Cluster) -> Result<()> {
             .request(format!("$SRV.{verb}.nowserving.{id}"), "".into());
         let one: Value = serde_json::from_slice(&reply.await?.payload)?;
         ensure!(one["id"] == id, "{verb}: {one}");
-        // Whoever knows the number of shards can find a line's shard.
+        // A client that knows the number of shards can find a line's shard.
         let shards = one["metadata"]["shards"].as_str();
         ensure!(verb == "STATS" || shards == Some("16"), "{verb}: {one}");
     }

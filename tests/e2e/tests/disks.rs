@@ -12,12 +12,12 @@ use crate::crash::insist;
 const LINES: u32 = 8;
 /// Numbers that two nodes have acknowledged while the third was dead.
 const PER_LINE: u64 = 5;
-/// Frames of the wiped node that another has thrown away: by then it has stood for election more
-/// than once, and been asked for its own vote.
+/// Frames of the wiped node that another has dropped: by then it has stood for election more than once,
+/// and been asked for its own vote.
 const REFUSED_MIN: f64 = 10.0;
 
-/// What somebody was told.
-struct Told {
+/// An acknowledged entry.
+struct Entered {
     line: String,
     key: String,
     token: u64,
@@ -25,8 +25,8 @@ struct Told {
     epoch: Option<u64>,
 }
 
-/// Node 3 dies, nodes 1 and 2 acknowledge, all stop, and node 2 comes back with nothing. With its
-/// vote node 3, which knows nothing of it, would be a majority that has forgotten everything.
+/// Node 3 dies, nodes 1 and 2 acknowledge writes, all stop, and node 2 comes back with an empty disk.
+/// With its vote node 3 would be a majority without those writes.
 pub async fn wiped_over_a_restart(cluster: &mut Cluster) -> Result<()> {
     let api = cluster.api().clone();
     let shards = cluster.options().shards;
@@ -42,7 +42,7 @@ pub async fn wiped_over_a_restart(cluster: &mut Cluster) -> Result<()> {
         .await?;
     }
     cluster.process(3)?.kill().await?;
-    let told = enter_all(&api, &lines).await?;
+    let entered = enter_all(&api, &lines).await?;
     for id in [1, 2] {
         cluster.process(id)?.kill().await?;
     }
@@ -65,7 +65,7 @@ pub async fn wiped_over_a_restart(cluster: &mut Cluster) -> Result<()> {
     // Node 1 has it all, and node 3 keeps its vote.
     cluster.start_node(1).await?;
     cluster.wait_served().await?;
-    check(&api, &told).await?;
+    check(&api, &entered).await?;
     refuses_another_disk(cluster, 1).await?;
     for line in &lines {
         ensure!(cluster.leader_of(line).await? != 2, "{line}: led by node 2");
@@ -79,12 +79,12 @@ pub async fn wiped_over_a_restart(cluster: &mut Cluster) -> Result<()> {
     std::fs::rename(&away, &data)?;
     cluster.start_node(2).await?;
     cluster.wait_ready().await?;
-    check(&api, &told).await
+    check(&api, &entered).await
 }
 
-/// Enters and, where a seat is to be had at once, claims it.
-async fn enter_all(api: &Api, lines: &[String]) -> Result<Vec<Told>> {
-    let mut told = Vec::new();
+/// Enters and, where a seat is free, claims it.
+async fn enter_all(api: &Api, lines: &[String]) -> Result<Vec<Entered>> {
+    let mut entered = Vec::new();
     for line in lines {
         for nth in 1..=PER_LINE {
             let key = format!("k{nth}");
@@ -95,7 +95,7 @@ async fn enter_all(api: &Api, lines: &[String]) -> Result<Vec<Told>> {
                 let claimed = insist(api, line, "claim", &json!({"ticket": ticket})).await?;
                 epoch = Some(number(&claimed, "epoch")?);
             }
-            told.push(Told {
+            entered.push(Entered {
                 line: line.clone(),
                 key,
                 token: number(&status, "token")?,
@@ -104,7 +104,7 @@ async fn enter_all(api: &Api, lines: &[String]) -> Result<Vec<Told>> {
             });
         }
     }
-    Ok(told)
+    Ok(entered)
 }
 
 /// Node `id` counts what the wiped node sends, takes none of it, and says why.
@@ -126,9 +126,9 @@ async fn refuses_another_disk(cluster: &mut Cluster, id: u64) -> Result<()> {
 }
 
 /// Everything acknowledged is there, and no number was given twice.
-async fn check(api: &Api, told: &[Told]) -> Result<()> {
+async fn check(api: &Api, entered: &[Entered]) -> Result<()> {
     let mut numbers = BTreeSet::new();
-    for one in told {
+    for one in entered {
         let line = &one.line;
         ensure!(numbers.insert((line, one.token)), "{line}: {}", one.token);
         let status = api.status(line, &one.ticket).await?;

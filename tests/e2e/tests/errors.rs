@@ -1,13 +1,13 @@
-//! Every error code that one can bring about from outside without breaking the cluster. (Without
-//! a quorum: see `deaf_leader`. `line_closed`, for as long as a large line is being deleted: see
-//! `large_lines`. `overloaded`, `not_leader`, `outcome_unknown`, answers to bad luck: `bad_luck`.)
+//! Every error code that a client can cause in a healthy cluster. (Without a quorum: see
+//! `unreachable_leader`. `line_closed` while a large line is being deleted: see `large_lines`.
+//! `overloaded`, `not_leader`, `outcome_unknown`: see `bad_luck`.)
 
 use anyhow::{Result, ensure};
 use nowserving_e2e::{Api, number};
 use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
-/// Brings them about one after the other.
+/// Causes them one after the other.
 pub async fn every_error(api: Api, line: &str) -> Result<()> {
     let settings = json!({"seats": 1, "queue_limit": 2});
     api.admin(line, "create", settings.clone()).await?;
@@ -43,7 +43,7 @@ async fn nothing_there(api: &Api, line: &str, ticket: &Value) -> Result<()> {
     }
     api.refused(line, "find", json!({"key": "nobody"}), Code::TokenNotFound)
         .await?;
-    // Whether a ticket is good is checked first: it says which line it is of.
+    // The ticket is checked first: it names its line.
     for op in ["status", "claim", "complete", "leave"] {
         api.refused(nowhere, op, json!({"ticket": ticket}), Code::TicketInvalid)
             .await?;
@@ -56,7 +56,7 @@ async fn full(api: &Api, line: &str) -> Result<()> {
         .refused(line, "enter", json!({"key": "d"}), Code::LineFull)
         .await?;
     ensure!(number(&error, "retry_after_ms")? > 0, "{error}");
-    // Who is in is answered all the same.
+    // A live key is answered all the same.
     ensure!(api.enter(line, "b").await?["token"] == 2);
     Ok(())
 }

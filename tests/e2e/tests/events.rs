@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Boards ascend, tell of gaps, and end with the final pointers.
+/// Boards ascend, show gaps, and end with the final pointers.
 pub async fn boards(cluster: &Cluster) -> Result<()> {
     let line = "boards";
     let api = cluster.api();
-    let mut heard = api.subscribe("nowserving.event.boards.board").await?;
+    let mut incoming = api.subscribe("nowserving.event.boards.board").await?;
     api.admin(line, "create", json!({"seats": 3, "queue_limit": 200}))
         .await?;
 
@@ -34,7 +34,7 @@ pub async fn boards(cluster: &Cluster) -> Result<()> {
     let mut version = 0;
     let mut next_token = 0;
     loop {
-        let board = next(&mut heard).await?;
+        let board = next(&mut incoming).await?;
         ensure!(
             board["line"] == line && board["incarnation"] == last["incarnation"],
             "{board}"
@@ -68,11 +68,11 @@ pub async fn boards(cluster: &Cluster) -> Result<()> {
     }
 }
 
-/// A token's life, in order; and silence where token events are switched off.
+/// A token's life, in order; and no events where token events are switched off.
 pub async fn tokens(cluster: &Cluster) -> Result<()> {
     let (line, quiet) = ("tokens", "tokens-quiet");
     let api = cluster.api();
-    let mut heard = api.subscribe("nowserving.event.tokens.token.>").await?;
+    let mut incoming = api.subscribe("nowserving.event.tokens.token.>").await?;
     let mut heard_quiet = api.subscribe("nowserving.event.tokens-quiet.>").await?;
     let settings = json!({"seats": 1, "queue_limit": 5});
     api.admin(line, "create", settings).await?;
@@ -100,7 +100,7 @@ pub async fn tokens(cluster: &Cluster) -> Result<()> {
     ];
     let mut version = 0;
     for (token, what, reason) in expected {
-        let message = tokio::time::timeout(PATIENCE, heard.next())
+        let message = tokio::time::timeout(PATIENCE, incoming.next())
             .await?
             .context("no events")?;
         let event: Value = serde_json::from_slice(&message.payload)?;
@@ -128,7 +128,7 @@ pub async fn tokens(cluster: &Cluster) -> Result<()> {
         version = new;
         number(&event, "at_ms")?;
     }
-    // Its events would come before the board that shows what they tell of.
+    // Its events would come before the board that shows the same change.
     let last = number(&api.ok(quiet, "info", json!({})).await?, "version")?;
     loop {
         let event = next(&mut heard_quiet).await?;
@@ -143,7 +143,7 @@ pub async fn tokens(cluster: &Cluster) -> Result<()> {
 pub async fn lines(cluster: &Cluster) -> Result<()> {
     let line = "line-events";
     let api = cluster.api();
-    let mut heard = api.subscribe("nowserving.event.line-events.line").await?;
+    let mut incoming = api.subscribe("nowserving.event.line-events.line").await?;
     let created = api
         .admin(line, "create", json!({"seats": 1, "queue_limit": 5}))
         .await?;
@@ -151,7 +151,7 @@ pub async fn lines(cluster: &Cluster) -> Result<()> {
     api.admin(line, "delete", json!({"force": true})).await?;
     let mut version = 0;
     for what in ["created", "configured", "deleted"] {
-        let event = next(&mut heard).await?;
+        let event = next(&mut incoming).await?;
         ensure!(
             event["event"] == what && event["line"] == line,
             "want {what}: {event}"
@@ -165,8 +165,8 @@ pub async fn lines(cluster: &Cluster) -> Result<()> {
 }
 
 /// The next event.
-pub async fn next(heard: &mut Subscriber) -> Result<Value> {
-    match tokio::time::timeout(PATIENCE, heard.next()).await {
+pub async fn next(incoming: &mut Subscriber) -> Result<Value> {
+    match tokio::time::timeout(PATIENCE, incoming.next()).await {
         Ok(Some(message)) => Ok(serde_json::from_slice(&message.payload)?),
         Ok(None) => bail!("the subscription has ended"),
         Err(_) => bail!("no event within {PATIENCE:?}"),

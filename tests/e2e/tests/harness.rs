@@ -11,17 +11,17 @@ use nowserving_protocol::subject::shard_of;
 
 const SHORT: Duration = Duration::from_secs(60);
 
-/// NATS's own mapping sends a plain request where we say that the line's shard is.
+/// NATS's own mapping sends a plain request to the shard that our hash gives.
 pub async fn mapping_and_hash_agree() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let nats = Nats::start(folder.path(), Some(16), "").await?;
     let client = async_nats::connect(nats.url()).await?;
-    let mut heard = client.subscribe("nowserving.shard.>").await?;
+    let mut incoming = client.subscribe("nowserving.shard.>").await?;
     for line in (0..200).map(|nth| format!("Line_{nth}-x")) {
         client
             .publish(format!("nowserving.line.{line}.enter"), "".into())
             .await?;
-        let message = next(&mut heard).await.with_context(|| line.clone())?;
+        let message = next(&mut incoming).await.with_context(|| line.clone())?;
         let expected = format!("nowserving.shard.{}.{line}.enter", shard_of(&line, 16));
         ensure!(
             message.subject.as_str() == expected,
@@ -39,14 +39,14 @@ pub async fn links_can_be_cut() -> Result<()> {
     let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, nats.port()))).await?;
     let behind = Api::new(async_nats::connect(proxy.url()).await?);
     let direct = async_nats::connect(nats.url()).await?;
-    let mut heard = behind.subscribe("x").await?;
+    let mut incoming = behind.subscribe("x").await?;
 
     proxy.set(Link::Silent);
     direct.publish("x", "late".into()).await?;
-    let early = tokio::time::timeout(Duration::from_millis(300), heard.next()).await;
+    let early = tokio::time::timeout(Duration::from_millis(300), incoming.next()).await;
     ensure!(early.is_err(), "through a silent link: {early:?}");
     proxy.set(Link::Up);
-    let late = next(&mut heard).await.context("what was under way")?;
+    let late = next(&mut incoming).await.context("what was under way")?;
     ensure!(late.payload == "late", "{late:?}");
 
     let mut raw = RawNats::connect(nats.port()).await?;
@@ -62,15 +62,15 @@ pub async fn links_can_be_cut() -> Result<()> {
     eventually("the client is back", SHORT, async || {
         direct.publish("x", "again".into()).await?;
         direct.flush().await?;
-        let message = tokio::time::timeout(Duration::from_millis(200), heard.next()).await?;
+        let message = tokio::time::timeout(Duration::from_millis(200), incoming.next()).await?;
         Ok(message.filter(|message| message.payload == "again"))
     })
     .await?;
     Ok(())
 }
 
-async fn next(heard: &mut Subscriber) -> Result<async_nats::Message> {
-    tokio::time::timeout(SHORT, heard.next())
+async fn next(incoming: &mut Subscriber) -> Result<async_nats::Message> {
+    tokio::time::timeout(SHORT, incoming.next())
         .await?
         .context("the subscription has ended")
 }

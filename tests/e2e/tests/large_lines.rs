@@ -1,5 +1,5 @@
-//! Lines with so many in them that an entry of the log cannot deal with all: what is only to be
-//! seen while the rest is being dealt with, and what is forgotten in the end.
+//! Lines with more tokens than one log entry changes: states that are seen only while background work
+//! goes on, and the tokens that are forgotten in the end.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,12 @@ const PER_ENTRY: usize = 4_096;
 const REMEMBERED: usize = 65_536;
 const PATIENCE: Duration = Duration::from_secs(50);
 
-/// A line that is being deleted takes nobody any more. That lasts for a few entries of the log; so
-/// if all is over before anybody asked, it is done again.
+/// A line that is being deleted refuses every `enter`. That lasts for a few log entries; if it is over
+/// before the first request, the test tries again.
 pub async fn closing(api: &Api) -> Result<()> {
     let mut seen = Vec::new();
     eventually("a line is seen closing", PATIENCE, async || {
-        // An error is not to be repeated away.
+        // Asked once: a repetition would hide the error.
         Ok(close_once(api, "closing", &mut seen).await.transpose())
     })
     .await??;
@@ -57,8 +57,8 @@ async fn close_once(api: &Api, line: &str, seen: &mut Vec<Format>) -> Result<Opt
     Ok(both.then_some(()))
 }
 
-/// A crowd is let in when its line opens, and sent away when it closes, a few entries of the log
-/// each: nobody gets ahead in the one, and nothing changes the line during the other.
+/// A crowd is admitted when its line opens and ended when it closes, in a few log entries each: no later
+/// token overtakes during the one, and nothing changes the line during the other.
 pub async fn opened_and_closed(api: &Api) -> Result<()> {
     let line = "large-phases";
     let crowd = 2 * PER_ENTRY as u64;
@@ -70,7 +70,7 @@ pub async fn opened_and_closed(api: &Api) -> Result<()> {
     fill(api, line, 2 * PER_ENTRY).await?;
     let open = json!({"phase": "open"});
     api.admin(line, "configure", open.clone()).await?;
-    // There may be free seats yet, but they are not for those who come now.
+    // Free seats are not for later entrants yet.
     let late = api.enter(line, "late").await?;
     ensure!(late["state"] == "waiting", "{late}");
     let shown = eventually("all are admitted", PATIENCE, async || {
@@ -109,7 +109,7 @@ pub async fn opened_and_closed(api: &Api) -> Result<()> {
 /// Of the many that are gone, the oldest are only known to be gone.
 pub async fn forgotten(api: &Api) -> Result<()> {
     let line = "forgotten";
-    // Whoever comes in here is recycled at once: that costs no request.
+    // Every token here is recycled at once: that costs no request.
     let settings = json!({
         "seats": 1, "queue_limit": 1_000_000, "waiting_idle_timeout_ms": 100,
         "claim_timeout_ms": HOUR_MS, "token_events": false,
@@ -134,7 +134,7 @@ pub async fn forgotten(api: &Api) -> Result<()> {
             status["state"] == "gone" && status["reason"] == "forgotten",
             "{status}"
         );
-        // What it went by is not known any more: so not even its own end can be repeated.
+        // Its reason is forgotten: so not even the operation that ended it can be repeated.
         for op in ["leave", "claim", "complete"] {
             let error = api.refused(line, op, ticket.clone(), Code::TokenGone);
             let error = error.await?;
@@ -146,7 +146,7 @@ pub async fn forgotten(api: &Api) -> Result<()> {
     Ok(())
 }
 
-/// So many enter, a few hundred at once. Returns the ticket of one of the last.
+/// Enters this many times, a few hundred at once. Returns the ticket of one of the last.
 async fn fill(api: &Api, line: &str, count: usize) -> Result<Value> {
     let enters = futures::stream::iter((0..count).map(|nth| async move {
         let status = api.enter(line, &format!("k{nth}")).await?;

@@ -46,13 +46,13 @@ pub async fn payloads(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// nats-server itself refuses it, and ends the connection of whoever sent it; nobody else notices.
+/// nats-server itself refuses it and ends the sender's connection; other clients notice nothing.
 async fn over_nats_own(cluster: &Cluster, line: &str) -> Result<()> {
     let mut raw = RawNats::connect(cluster.nats.port()).await?;
     let subject = format!("nowserving.line.{line}.enter");
     let large = enter(Format::Json, "l", NATS_MAX + 1);
     let asked = raw.ask(subject.as_bytes(), &large, Duration::from_secs(10));
-    // It may close before it has read everything, and then its last words are lost.
+    // It may close before it has read everything, and then its error is lost.
     if let Ok(answer) = asked.await {
         let answer = answer.context("no answer at all")?;
         ensure!(answer.contains("Maximum Payload"), "{answer}");
@@ -68,7 +68,7 @@ async fn over_nats_own(cluster: &Cluster, line: &str) -> Result<()> {
     Ok(())
 }
 
-/// A request of exactly this size by a key of one letter, nearly all of it in a field that means nothing.
+/// A request of exactly this size by a key of one letter, nearly all of it in an unknown field.
 fn enter(format: Format, key: &str, bytes: usize) -> Vec<u8> {
     match format {
         Format::Json => {

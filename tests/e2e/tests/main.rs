@@ -1,6 +1,6 @@
 //! Every test is a cluster; the scenarios are in the modules, by theme.
 
-mod all_deaf;
+mod all_unreachable;
 mod archive;
 mod bad_input;
 mod bad_luck;
@@ -10,7 +10,6 @@ mod command_line;
 mod config;
 mod crash;
 mod damage;
-mod deaf_leader;
 mod demo_command;
 mod dev_command;
 mod discovery;
@@ -32,12 +31,13 @@ mod rules;
 mod sdk;
 mod snapshots;
 mod strangers;
+mod unreachable_leader;
 mod watch_command;
 
 use anyhow::Result;
 use nowserving_e2e::{Cli, Format, Options, Route, Scenarios, run};
 
-/// Without nodes, and so the first to look at when nothing works.
+/// Without nodes: look here first when every test fails.
 #[tokio::test]
 async fn the_harness_holds() -> Result<()> {
     harness::mapping_and_hash_agree().await?;
@@ -173,11 +173,11 @@ async fn examples_of_the_readme_run() -> Result<()> {
 
 /// `nowserving watch` while nodes stand still.
 #[tokio::test]
-async fn a_watch_says_why_it_is_old() -> Result<()> {
+async fn a_watch_says_why_it_is_outdated() -> Result<()> {
     run(Options::default(), watch_command::says_why_it_is_old).await
 }
 
-/// The rights that the README gives to whom are enough for them, and keep the rest out.
+/// The README's rights are sufficient for each role and deny everything else.
 #[tokio::test]
 async fn rights_as_the_readme_gives_them() -> Result<()> {
     let options = Options {
@@ -187,7 +187,7 @@ async fn rights_as_the_readme_gives_them() -> Result<()> {
     run(options, rights::hold).await
 }
 
-/// What is sent here may break connections; so nobody else is to be using them.
+/// These requests may break connections, so no other scenario shares the cluster.
 #[tokio::test]
 async fn bad_subjects_and_frames_are_survived() -> Result<()> {
     run(Options::default(), async |cluster| {
@@ -200,13 +200,13 @@ async fn bad_subjects_and_frames_are_survived() -> Result<()> {
     .await
 }
 
-/// Alone in its cluster, so that whatever is written or sent is due to the polls.
+/// Alone in its cluster, so that every write and frame is due to the polls.
 #[tokio::test]
 async fn a_poll_costs_no_disk_and_no_peer() -> Result<()> {
     run(Options::default(), polls::cost_nothing).await
 }
 
-/// Crashes disturb whoever shares the cluster.
+/// Crashes would disturb other scenarios in the cluster.
 #[tokio::test]
 async fn crashes_lose_and_double_nothing() -> Result<()> {
     run(Options::default(), async |cluster| {
@@ -218,16 +218,16 @@ async fn crashes_lose_and_double_nothing() -> Result<()> {
 
 /// Alone in its cluster, which dies as a whole and stays dead for a while.
 #[tokio::test]
-async fn times_that_are_told_are_of_the_wall_clock() -> Result<()> {
+async fn shown_times_are_of_the_wall_clock() -> Result<()> {
     let options = Options {
         shards: 1,
         ..Options::default()
     };
-    run(options, clocks::tell_the_time_of_day).await
+    run(options, clocks::show_the_wall_clock).await
 }
 
-/// With snapshots every hundred entries: the log is cut, though not what a dead member still needs,
-/// and what was cut is not lost.
+/// With snapshots every hundred entries: the log is compacted, but not past what a dead member has, and
+/// no acknowledged write is lost.
 #[tokio::test]
 async fn snapshots_let_the_log_be_cut() -> Result<()> {
     let options = Options {
@@ -253,8 +253,7 @@ async fn damage_is_refused_and_another_state_is_found() -> Result<()> {
     .await
 }
 
-/// A node that ends in good order hands over first; nodes that stand still are missed, and what
-/// they know by then is told as such.
+/// A node that gets SIGTERM hands over first; stopped nodes are missed, and give no outdated answers.
 #[tokio::test]
 async fn a_graceful_stop_and_a_pause() -> Result<()> {
     run(Options::default(), async |cluster| {
@@ -267,61 +266,61 @@ async fn a_graceful_stop_and_a_pause() -> Result<()> {
     .await
 }
 
-/// Whoever is left listens, and answers what it can't do.
+/// The remaining nodes listen, and answer requests that they cannot serve.
 #[tokio::test]
 async fn a_dead_leader_and_one_alone() -> Result<()> {
     run(Options::default(), async |cluster| {
-        bad_luck::somebody_listens(cluster).await?;
+        bad_luck::a_node_listens(cluster).await?;
         bad_luck::too_much_to_do(cluster).await
     })
     .await
 }
 
-/// Hand-overs that come to nothing. With the mapping line, which leads past a stopped node.
+/// Failed hand-overs. With the mapping line, which leads past a stopped node.
 #[tokio::test]
-async fn a_failed_hand_over_leaves_nobody_unserved() -> Result<()> {
+async fn a_failed_hand_over_leaves_no_shard_unserved() -> Result<()> {
     let options = Options {
         proxied: true,
         ..Options::default()
     };
     run(options, async |cluster| {
-        deaf_leader::a_hand_over_to_a_dead_node(cluster).await?;
-        deaf_leader::without_a_quorum(cluster).await
+        unreachable_leader::a_hand_over_to_a_dead_node(cluster).await?;
+        unreachable_leader::without_a_quorum(cluster).await
     })
     .await
 }
 
 /// Without the mapping line: plain requests are taken by any node.
 #[tokio::test]
-async fn a_deaf_leader_recycles_nobody() -> Result<()> {
+async fn an_unreachable_leader_recycles_no_token() -> Result<()> {
     let options = Options {
         mapping: false,
         proxied: true,
         ..Options::default()
     };
     run(options, async |cluster| {
-        deaf_leader::nobody_is_recycled(cluster).await?;
-        all_deaf::nobody_is_recycled(cluster).await?;
-        deaf_leader::whoever_takes_it_answers(cluster).await?;
-        deaf_leader::without_a_quorum(cluster).await
+        unreachable_leader::no_token_is_recycled(cluster).await?;
+        all_unreachable::no_token_is_recycled(cluster).await?;
+        unreachable_leader::any_node_answers(cluster).await?;
+        unreachable_leader::without_a_quorum(cluster).await
     })
     .await
 }
 
-/// A node that stands still takes nothing away from those who poll on plain subjects.
+/// A stopped node costs clients on plain subjects nothing.
 #[tokio::test]
 async fn with_the_mapping_a_stopped_node_is_passed_by() -> Result<()> {
     run(Options::default(), mapping::past_a_stopped_node).await
 }
 
-/// Whether NATS has the mapping line is told, each time that it changes.
+/// Nodes report whether NATS has the mapping line, each time that it changes.
 #[tokio::test]
-async fn a_missing_mapping_is_told() -> Result<()> {
+async fn a_missing_mapping_is_reported() -> Result<()> {
     let options = Options {
         mapping: false,
         ..Options::default()
     };
-    run(options, mapping::is_told).await
+    run(options, mapping::is_reported).await
 }
 
 /// `nowserving dev`: what it prints, what it survives, what it leaves behind.
@@ -330,7 +329,7 @@ async fn dev_runs_a_cluster() -> Result<()> {
     dev_command::dev_runs_a_cluster().await
 }
 
-/// A node that is told nonsense says so and does not start.
+/// A node with a bad configuration reports it and does not start.
 #[tokio::test]
 async fn bad_configuration_is_refused() -> Result<()> {
     let options = Options {
@@ -347,9 +346,9 @@ async fn bad_configuration_is_refused() -> Result<()> {
     .await
 }
 
-/// Nodes on the same NATS that are refused: nobody is served by them.
+/// Refused nodes on the same NATS serve no requests.
 #[tokio::test]
-async fn a_node_that_is_not_of_the_cluster_serves_nobody() -> Result<()> {
+async fn a_node_outside_the_cluster_serves_no_requests() -> Result<()> {
     let options = Options {
         mapping: false,
         ..Options::default()
@@ -364,7 +363,7 @@ async fn a_node_that_is_not_of_the_cluster_serves_nobody() -> Result<()> {
     .await
 }
 
-/// The same from the cluster's birth on: there is no good member in its place.
+/// The same from the cluster's first start on.
 #[tokio::test]
 async fn shard_counts_that_differ_at_birth_are_found() -> Result<()> {
     let options = Options {

@@ -1,5 +1,5 @@
-//! The mapping line of NATS: with it a stopped node takes nothing away from others; without it, or
-//! with a wrong one, the cluster says so.
+//! The mapping line of NATS: with it a stopped node loses no requests; the cluster reports a missing or
+//! wrong one.
 
 use std::time::{Duration, Instant};
 
@@ -18,45 +18,45 @@ const IDLE_MS: u64 = 3_000;
 /// Longer than the test takes.
 const PATIENT_IDLE_MS: u64 = 3_600_000;
 
-/// With the mapping. Each node is stopped in turn while somebody waits and polls on plain subjects.
+/// With the mapping. Each node is stopped in turn while a client waits and polls on plain subjects.
 pub async fn past_a_stopped_node(cluster: &mut Cluster) -> Result<()> {
     is_said(cluster, "ok").await?;
     let api = cluster.api().clone();
-    // Nobody polls while a node comes back.
+    // No polls while a node comes back.
     let (leader, body) = waits(cluster, PATIENT_LINE, PATIENT_IDLE_MS).await?;
     let ids: Vec<u64> = cluster.ids().collect();
     for &id in ids.iter().filter(|id| **id != leader) {
         cluster.process(id)?.signal(Signal::STOP)?;
         for nth in 0..POLLS {
-            let heard = is_heard(&api, PATIENT_LINE, &body).await;
-            heard.with_context(|| format!("poll {nth} with node {id} stopped"))?;
+            let answered = is_answered(&api, PATIENT_LINE, &body).await;
+            answered.with_context(|| format!("poll {nth} with node {id} stopped"))?;
         }
         cluster.process(id)?.signal(Signal::CONT)?;
         cluster.wait_ready().await?;
     }
-    // The leader itself: until there is another one nobody answers, and nobody is recycled for it.
+    // The leader itself: until there is another one no node answers, and no token is recycled for it.
     let (leader, body) = waits(cluster, LINE, IDLE_MS).await?;
     cluster.process(leader)?.signal(Signal::STOP)?;
-    let mut heard = 0;
-    eventually("polls are heard again", PATIENCE, async || {
+    let mut answered = 0;
+    eventually("polls are answered again", PATIENCE, async || {
         tokio::time::sleep(POLL_EVERY).await;
-        // Nothing may be lost any more for as long as the line waits for somebody.
+        // No request may be lost any more for as long as a timeout lasts.
         let Ok(reply) = api.within(500).ask(LINE, "status", &body).await else {
-            heard = 0;
+            answered = 0;
             return Ok(None);
         };
         if reply.code.is_none() {
             ensure!(reply.body["state"] == "waiting", "{:?}", reply.body);
-            heard += 1;
+            answered += 1;
         }
-        Ok((heard >= IDLE_MS / 600 * 2).then_some(()))
+        Ok((answered >= IDLE_MS / 600 * 2).then_some(()))
     })
     .await?;
     cluster.process(leader)?.signal(Signal::CONT)?;
     cluster.wait_ready().await
 }
 
-/// A new line in which somebody waits; gives its leader and what they poll with.
+/// A new line with a waiting token; returns its leader and the payload of a poll.
 async fn waits(cluster: &Cluster, line: &str, idle_ms: u64) -> Result<(u64, Value)> {
     let api = cluster.api();
     let settings = json!({
@@ -70,8 +70,8 @@ async fn waits(cluster: &Cluster, line: &str, idle_ms: u64) -> Result<(u64, Valu
     Ok((leader, json!({"ticket": ticket})))
 }
 
-/// A poll is answered: at once, or while nobody leads with just that.
-async fn is_heard(api: &Api, line: &str, body: &Value) -> Result<()> {
+/// A poll is answered: at once, or once there is a leader again.
+async fn is_answered(api: &Api, line: &str, body: &Value) -> Result<()> {
     let began = Instant::now();
     loop {
         let reply = api.ask(line, "status", body).await?;
@@ -85,7 +85,7 @@ async fn is_heard(api: &Api, line: &str, body: &Value) -> Result<()> {
 
 /// The log, `cluster status` and its text say what is wrong, and how to mend it, each time that it
 /// changes.
-pub async fn is_told(cluster: &mut Cluster) -> Result<()> {
+pub async fn is_reported(cluster: &mut Cluster) -> Result<()> {
     let shards = cluster.options().shards;
     is_said(cluster, "missing").await?;
     is_in_every_log(cluster, "does not map plain requests", 1).await?;
@@ -131,7 +131,7 @@ async fn is_said(cluster: &Cluster, word: &str) -> Result<Value> {
     .await
 }
 
-/// So many times, and not at every look.
+/// Exactly this many times, not at every check.
 async fn is_in_every_log(cluster: &mut Cluster, words: &str, times: usize) -> Result<()> {
     let ids: Vec<u64> = cluster.ids().collect();
     for id in ids {

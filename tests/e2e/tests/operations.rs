@@ -143,7 +143,7 @@ async fn through_checkout(api: &Api, line: &str, tickets: &[Value]) -> Result<()
             "{status}"
         );
     }
-    // The freed seat went to the first who waited.
+    // The freed seat went to the first waiting token.
     let next = api.status(line, &tickets[2]).await?;
     ensure!(next["state"] == "admitted", "{next}");
     let behind = api.status(line, &tickets[3]).await?;
@@ -159,13 +159,13 @@ async fn leaving(api: &Api, line: &str, tickets: &[Value]) -> Result<()> {
             "{left}"
         );
     }
-    // Who left while waiting frees no seat: token 5 is the first now, and still waits.
+    // A token that leaves while waiting frees no seat: token 5 is the first now, and still waits.
     let behind = api.status(line, &tickets[4]).await?;
     ensure!(
         behind["state"] == "waiting" && behind["position"] == 1,
         "{behind}"
     );
-    // Who leaves with a seat does.
+    // One that leaves with a seat does.
     api.ok(line, "leave", json!({"ticket": tickets[2]})).await?;
     let behind = api.status(line, &tickets[4]).await?;
     ensure!(behind["state"] == "admitted", "{behind}");
@@ -250,7 +250,7 @@ pub async fn worked_example(api: Api) -> Result<()> {
     Ok(())
 }
 
-/// One key is one token, whoever asks, in whatever format and by whatever route.
+/// One key is one token, for every client, format and route.
 pub async fn keys(json: Api, msgpack: Api) -> Result<()> {
     let line = "keys";
     json.admin(line, "create", json!({"seats": 1, "queue_limit": 100}))

@@ -107,12 +107,12 @@ async fn configure(api: &Api, line: &str) -> Result<u64> {
         "{after}"
     );
     ensure!(number(&after, "version")? > version, "{after}");
-    // Raising the seats has admitted the one who waited.
+    // Raising the seats has admitted the waiting token.
     ensure!(api.ok(line, "find", json!({"key": "c"})).await?["state"] == "admitted");
     api.admin_refused(line, "configure", change, Code::VersionConflict)
         .await?;
 
-    // Lowered limits throw nobody out, and nobody gets in.
+    // Lowered limits end no token, and admit none.
     api.admin(line, "configure", json!({"seats": 1})).await?;
     let board = api.ok(line, "info", json!({})).await?;
     ensure!(
@@ -160,7 +160,7 @@ pub async fn pages(api: Api) -> Result<()> {
         let settings = json!({"seats": 1, "queue_limit": 0, "labels": {"test": "pages"}});
         api.admin(name, "create", settings).await?;
     }
-    // Whichever node answers may have heard of the newest a moment later.
+    // The node that answers may apply the newest change a moment later.
     let pages = eventually("all are listed", PATIENCE, async || {
         let pages = all_pages(&api).await?;
         let count: usize = pages.iter().map(Vec::len).sum();
@@ -193,7 +193,7 @@ async fn all_pages(api: &Api) -> Result<Vec<Vec<String>>> {
     }
 }
 
-/// What the cluster says of itself, once whoever is asked has heard from all.
+/// The cluster's status, once the node that answers has frames of all others.
 async fn cluster(api: &Api, lines_min: u64) -> Result<()> {
     let status = eventually(
         "all nodes live and all shards are led",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use async_nats::Subscriber;
-use nowserving_e2e::{Api, Cluster, Place, Told, number};
+use nowserving_e2e::{Api, BoardEffect, Cluster, Place, number};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -15,13 +15,13 @@ use crate::events;
 const LINE: &str = "places";
 const PEOPLE: u64 = 60;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The key of somebody who stays to the end, last of all.
+/// The key of the last token, which stays to the end.
 const LAST: &str = "last";
 
-/// What `status` said while boards came in: (version, token) → position. Two ways to know the same.
-type Said = RefCell<BTreeMap<(u64, u64), u64>>;
+/// The positions in `status` replies while boards came in: (version, token) → position.
+type Positions = RefCell<BTreeMap<(u64, u64), u64>>;
 
-/// Everybody enters and watches; then many leave, are served or give up, while others are polled.
+/// All enter and watch; then many leave, are served or give up, while others are polled.
 pub async fn every_waiter_knows_its_place(cluster: &Cluster) -> Result<()> {
     let api = cluster.api();
     api.admin(LINE, "create", json!({"seats": 5, "queue_limit": 1_000}))
@@ -58,27 +58,27 @@ pub async fn every_waiter_knows_its_place(cluster: &Cluster) -> Result<()> {
         places.len()
     );
 
-    let said = Said::default();
-    let (told, heard) = watch::channel(0);
+    let positions = Positions::default();
+    let (newest, seen) = watch::channel(0);
     let (_, compared) = tokio::try_join!(
-        people_come_and_go(api, &tickets, &said, heard),
-        watch(&mut boards, places, &said, told)
+        people_come_and_go(api, &tickets, &positions, seen),
+        watch(&mut boards, places, &positions, newest)
     )?;
     ensure!(compared > 20, "only {compared} positions could be compared");
     Ok(())
 }
 
-/// `heard`: the version of the newest board that the watcher has taken in.
+/// `seen`: the version of the newest board that the watcher has taken in.
 async fn people_come_and_go(
     api: &Api,
     tickets: &[Value],
-    said: &Said,
-    mut heard: watch::Receiver<u64>,
+    positions: &Positions,
+    mut seen: watch::Receiver<u64>,
 ) -> Result<()> {
     let last = tickets.last().context("nobody entered")?;
     for (nth, ticket) in tickets[..tickets.len() - 1].iter().enumerate() {
         if nth % 3 == 1 {
-            // Somebody from the back leaves: a hole.
+            // A token from the back leaves: a hole.
             let behind = &tickets[tickets.len() - 2 - nth / 2];
             leave(api, behind).await?;
         }
@@ -97,11 +97,13 @@ async fn people_come_and_go(
             version = number(&status, "version")?;
             if status["state"] == "waiting" {
                 let at = (version, number(&status, "token")?);
-                said.borrow_mut().insert(at, number(&status, "position")?);
+                positions
+                    .borrow_mut()
+                    .insert(at, number(&status, "position")?);
             }
         }
         // Nothing changes until there is a board of the same version to compare with.
-        let board = heard.wait_for(|heard| *heard >= version);
+        let board = seen.wait_for(|seen| *seen >= version);
         let board = tokio::time::timeout(PATIENCE, board).await;
         // An error in it: the watcher is through, as the last one has got a seat.
         let _ = board.with_context(|| format!("no board of version {version}"))?;
@@ -117,13 +119,13 @@ async fn leave(api: &Api, ticket: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Until the last one is gone. Returns how many positions were compared with what `status` said.
-/// `told`: which board was the newest.
+/// Until the last one is gone. Returns the number of positions that were compared with `status` replies.
+/// `newest`: which board was the newest.
 async fn watch(
     boards: &mut Subscriber,
     mut places: Vec<Place>,
-    said: &Said,
-    told: watch::Sender<u64>,
+    positions: &Positions,
+    newest: watch::Sender<u64>,
 ) -> Result<usize> {
     let last = places
         .iter()
@@ -136,11 +138,11 @@ async fn watch(
         let board = events::next(boards).await?;
         let mut waiting = Vec::new();
         for mut place in places {
-            match place.hear(&board)? {
-                Told::Gap => anyhow::bail!("token {}: a gap at {board}", place.token()),
-                Told::NotWaiting => continue,
-                Told::Nothing => {}
-                Told::Position(position) => {
+            match place.take(&board)? {
+                BoardEffect::Gap => anyhow::bail!("token {}: a gap at {board}", place.token()),
+                BoardEffect::NotWaiting => continue,
+                BoardEffect::Nothing => {}
+                BoardEffect::Position(position) => {
                     let older = before.insert(place.token(), position).unwrap_or(u64::MAX);
                     ensure!(
                         position <= older,
@@ -153,12 +155,12 @@ async fn watch(
             waiting.push(place);
         }
         places = waiting;
-        told.send_replace(number(&board, "version")?);
+        newest.send_replace(number(&board, "version")?);
     }
-    // Who waits for more boards waits in vain.
-    drop(told);
-    let said = said.borrow();
-    let both = said
+    // Ends the wait for more boards.
+    drop(newest);
+    let positions = positions.borrow();
+    let both = positions
         .iter()
         .filter_map(|(at, position)| Some((at, position, known.get(at)?)));
     let mut compared = 0;

@@ -27,7 +27,7 @@ const REQUESTS: &str = "nowserving_requests_total";
 pub async fn cost_nothing(cluster: &mut Cluster) -> Result<()> {
     let line = "polls";
     let api = cluster.api().clone();
-    // While somebody's time may run out soon, the leader notes its clock now and then.
+    // While a timeout may come soon, the leader logs its clock now and then.
     let settings = json!({
         "seats": 2, "queue_limit": 1_000, "waiting_idle_timeout_ms": HOUR_MS,
         "claim_timeout_ms": HOUR_MS, "checkout_timeout_ms": HOUR_MS, "checkout_max_ms": HOUR_MS,
@@ -114,8 +114,8 @@ struct Growth {
     seconds: f64,
 }
 
-/// On a machine that stands still for long enough another node is elected, which writes: then it is
-/// done once more.
+/// On a machine that pauses for long enough another node is elected, which writes: then the measurement
+/// is repeated.
 async fn window(cluster: &Cluster, during: impl AsyncFn() -> Result<()>) -> Result<Growth> {
     for _ in 0..5 {
         let (terms, before) = (terms(cluster).await?, settled(cluster).await?);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 /// The line that the examples enter.
 const LINE: &str = "shop-1";
-/// Those who wait before the example.
+/// Tokens that wait before the example's.
 const BEFORE: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -1,4 +1,4 @@
-//! The idle are found, each by its own clock, and not before; what they held is given on.
+//! Idle tokens are recycled, each by its own timeout and not before; their seats go to the next.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub async fn seats_come_free(cluster: &Cluster) -> Result<()> {
         "seats": 1, "queue_limit": 10,
         "claim_timeout_ms": HOUR_MS, "checkout_timeout_ms": checkout_ms,
     });
-    let mut heard = api
+    let mut incoming = api
         .subscribe("nowserving.event.recycle-seats.token.>")
         .await?;
     api.admin(line, "create", settings).await?;
@@ -32,7 +32,7 @@ pub async fn seats_come_free(cluster: &Cluster) -> Result<()> {
     let soon = json!({"claim_timeout_ms": claim_ms});
     api.admin(line, "configure", soon).await?;
     let claimed = api.ok(line, "claim", json!({"ticket": tickets[0]})).await?;
-    // Here a vanishes, and b, who is next, never comes. Nobody asks anything meanwhile.
+    // Here a vanishes, and b, which is next, never comes. No request comes meanwhile.
     let mut at = Vec::new();
     for (token, what, reason) in [
         (1, "admitted", ""),
@@ -42,7 +42,7 @@ pub async fn seats_come_free(cluster: &Cluster) -> Result<()> {
         (2, "gone", "no_show"),
         (3, "admitted", ""),
     ] {
-        let event = events::next(&mut heard).await?;
+        let event = events::next(&mut incoming).await?;
         ensure!(
             event["token"] == token && event["event"] == what,
             "want {token} {what}: {event}"
@@ -113,7 +113,7 @@ async fn renewing_has_an_end(api: &Api) -> Result<()> {
     Ok(())
 }
 
-/// Of those who wait, the silent go, and whoever polls or is polled for stays.
+/// Waiting tokens without requests go; polled ones stay.
 pub async fn only_the_silent_go(cluster: &Cluster) -> Result<()> {
     let line = "recycle-waiting";
     let api = cluster.api();
@@ -138,7 +138,7 @@ pub async fn only_the_silent_go(cluster: &Cluster) -> Result<()> {
             let body = json!({"ticket": ticket, "consistency": consistency});
             statuses.push(api.ok(line, "status", body).await?);
         }
-        // This one does not count as having been heard from.
+        // This one does not mark the token as seen.
         api.ok(
             line,
             "status",
@@ -172,14 +172,14 @@ pub async fn only_the_silent_go(cluster: &Cluster) -> Result<()> {
     })
     .await?;
 
-    // Nobody who waited got a seat by it, and who holds one may be silent.
+    // No waiting token got a seat by it, and a token with a seat need not poll.
     let info = api.ok(line, "info", json!({})).await?;
     ensure!(
         info["admitted"] == 1 && info["lanes"][0]["waiting"] == 2,
         "{info}"
     );
     ensure!(api.status(line, &seated["ticket"]).await?["state"] == "admitted");
-    // The key of one who is gone enters anew, at the end.
+    // The key of a gone token enters anew, at the end.
     let again = api.enter(line, "silent").await?;
     ensure!(
         again["token"] == 6 && again["state"] == "waiting",

@@ -1,5 +1,5 @@
-//! The README's table of NATS rights, read from there: it must let everybody do their work, and
-//! keep them from what is not theirs.
+//! The README's table of NATS rights, read from there: it must allow each role its work and deny the
+//! rest.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 const LINE: &str = "rights";
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The `authorization` block for a NATS server; with a user `tests` who may everything.
+/// The `authorization` block for a NATS server; the user `tests` has all rights.
 pub fn of_the_readme() -> Result<String> {
     let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
     let readme = std::fs::read_to_string(readme)?;
@@ -23,7 +23,7 @@ pub fn of_the_readme() -> Result<String> {
         format!("{{user: tests, password: {PASSWORD:?}}}"),
         // May ask, and not listen.
         format!(
-            "{{user: deaf, password: {PASSWORD:?}, permissions: {{subscribe: [{:?}]}}}}",
+            "{{user: mute, password: {PASSWORD:?}, permissions: {{subscribe: [{:?}]}}}}",
             "_INBOX.>"
         ),
     ];
@@ -56,7 +56,7 @@ pub fn of_the_readme() -> Result<String> {
     ))
 }
 
-/// Everybody does their work, and is refused the rest.
+/// Each role can do its work and is refused the rest.
 pub async fn hold(cluster: &mut Cluster) -> Result<()> {
     work(cluster).await?;
     strangers(cluster).await?;
@@ -78,7 +78,7 @@ async fn work(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// What backends and push services may not send does not arrive.
+/// Messages that backends and push services may not send do not arrive.
 async fn strangers(cluster: &Cluster) -> Result<()> {
     let backend = connect(cluster, "backends").await?;
     let push = connect(cluster, "push services").await?;
@@ -89,7 +89,7 @@ async fn strangers(cluster: &Cluster) -> Result<()> {
         "nowserving.raft.e2e.1.2",
         "nowserving.event.rights.board",
     ] {
-        let mut heard = cluster.api().subscribe(subject).await?;
+        let mut incoming = cluster.api().subscribe(subject).await?;
         for client in [&backend, &push] {
             client.publish(subject, create.clone().into()).await?;
         }
@@ -103,10 +103,10 @@ async fn strangers(cluster: &Cluster) -> Result<()> {
             .client()
             .publish(subject, "mine".into())
             .await?;
-        // Nodes speak there too.
+        // Nodes publish there too.
         let mut payload = "".into();
         while payload != "mine" {
-            let message = tokio::time::timeout(PATIENCE, heard.next()).await?;
+            let message = tokio::time::timeout(PATIENCE, incoming.next()).await?;
             payload = message.context("a message")?.payload;
             let stranger = payload == create.as_bytes();
             ensure!(!stranger, "{subject}: a stranger got through");
@@ -118,7 +118,7 @@ async fn strangers(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Who may only listen hears boards, and takes no number.
+/// A role that may only subscribe gets boards, and takes no number.
 async fn listeners(cluster: &Cluster) -> Result<()> {
     let push = connect(cluster, "push services").await?;
     let mut boards = push
@@ -137,7 +137,7 @@ async fn listeners(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A command without the right for it says so at once, in both forms; also one that goes on.
+/// A command without the right for it reports that at once, in both forms; `watch` too.
 async fn missing(cluster: &Cluster) -> Result<()> {
     let wrong = PASSWORD.to_uppercase().replace(' ', "%20");
     let stranger = format!("nats://backends:{wrong}@127.0.0.1:{}", cluster.nats.port());
@@ -162,7 +162,7 @@ async fn missing(cluster: &Cluster) -> Result<()> {
             "subscribe to _INBOX.",
         ),
         (
-            &cluster.nats.url_as("deaf"),
+            &cluster.nats.url_as("mute"),
             &format!("watch {LINE}"),
             &board,
         ),
@@ -210,14 +210,14 @@ async fn nodes(cluster: &Cluster) -> Result<()> {
         let status = node.ended(PATIENCE).await?;
         let printed = node.printed()?;
         ensure!(status.code() == Some(1), "{status}: {printed}");
-        let told = printed.lines().filter(|line| line.starts_with("error: "));
-        let told: Vec<&str> = told.collect();
-        ensure!(told.len() == 1 && told[0].contains(named), "{printed}");
+        let errors = printed.lines().filter(|line| line.starts_with("error: "));
+        let errors: Vec<&str> = errors.collect();
+        ensure!(errors.len() == 1 && errors[0].contains(named), "{printed}");
     }
     Ok(())
 }
 
-/// Returns once the server has looked at all that was sent before.
+/// Returns once the server has handled everything sent before.
 async fn settle(client: &async_nats::Client, subject: &'static str) -> Result<()> {
     client.request(subject, "".into()).await?;
     Ok(())

@@ -1,6 +1,6 @@
-//! Our own SDK while the leader is killed (-9). The command line tool is nothing but a thin shell
-//! around it: `watch` is one client that lives through the crash, and each other command a client
-//! that comes in the middle of it and has no leader to begin with.
+//! Our own SDK while the leader is killed (-9). The command line tool is a thin shell around it: `watch`
+//! is one client that lives through the crash, and each other command is a client that starts while
+//! there is no leader.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 const LINE: &str = "sdk";
 
-/// Whoever enters, watches, claims and completes over the crash notices no more than a pause.
+/// A client that enters, watches, claims and completes over the crash notices no more than a pause.
 pub async fn over_a_crash_of_the_leader(cluster: &mut Cluster, cli: &Cli) -> Result<()> {
     let api = cluster.api().clone();
     api.admin(LINE, "create", json!({"seats": 1, "queue_limit": 1_000}))
@@ -26,7 +26,7 @@ pub async fn over_a_crash_of_the_leader(cluster: &mut Cluster, cli: &Cli) -> Res
 
     let leader = cluster.leader_of(LINE).await?;
     cluster.process(leader)?.kill().await?;
-    // Side by side, from the first moment on: nobody leads.
+    // Side by side, from the first moment on: there is no leader.
     let keys: Vec<String> = (3..=10).map(|nth| format!("k{nth}")).collect();
     let enters = keys
         .iter()
@@ -47,7 +47,7 @@ pub async fn over_a_crash_of_the_leader(cluster: &mut Cluster, cli: &Cli) -> Res
         ensure!(again["ticket"] == status["ticket"], "{again} not {status}");
     }
 
-    // The one who was watching all the while is told that it is its turn, by the next leader.
+    // The next leader publishes to the watcher that its turn has come.
     let epoch = number(&claimed, "epoch")?.to_string();
     let words = ["complete", LINE, first_ticket, "--epoch", &epoch];
     ensure!(done(cli, &words).await?["reason"] == "completed");
@@ -73,7 +73,7 @@ async fn done(cli: &Cli, words: &[&str]) -> Result<Value> {
     said.done().with_context(|| words.join(" "))
 }
 
-/// The next thing a watcher prints, but for its troubles: those pass.
+/// The next line that a watcher prints, without its temporary errors.
 async fn answer(watcher: &mut Running) -> Result<Value> {
     eventually("a watcher says more", Duration::from_secs(30), async || {
         let said = watcher.next().await?.context("the watcher has ended")?;
@@ -82,7 +82,7 @@ async fn answer(watcher: &mut Running) -> Result<Value> {
     .await
 }
 
-/// What a watcher prints until it is what is waited for. Versions ascend, over the crash too.
+/// Reads a watcher's output until the expected line. Versions ascend, over the crash too.
 async fn until(watcher: &mut Running, is_it: impl Fn(&Value) -> bool) -> Result<Value> {
     let mut version = 0;
     loop {

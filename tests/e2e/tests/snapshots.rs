@@ -1,4 +1,4 @@
-//! Snapshots, and the log that they let go of.
+//! Snapshots, and the log that they let nodes compact.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ const WRITES: u64 = 320;
 /// snapshot takes.
 const KEPT_MAX: f64 = 150.0;
 
-/// The log is cut by snapshots, not past what a dead member has; and a restart from the snapshot and
-/// the rest of the log has everything acknowledged.
+/// The log is compacted by snapshots, not past what a dead member has; and a restart from the snapshot
+/// and the rest of the log has every acknowledged write.
 pub async fn and_a_log_that_is_cut(cluster: &mut Cluster) -> Result<()> {
     let api = cluster.api().clone();
     api.admin(
@@ -30,7 +30,7 @@ pub async fn and_a_log_that_is_cut(cluster: &mut Cluster) -> Result<()> {
         cut(cluster, &api, id).await?;
     }
 
-    // Whoever is away keeps the others from cutting, and so comes back without a snapshot of theirs.
+    // A member that is away keeps the others from compacting, so that it needs no snapshot of theirs.
     let away = 3;
     cluster.process(away)?.kill().await?;
     let before = written(cluster, 1).await?;
@@ -81,11 +81,11 @@ async fn enter(api: &Api, first: u64) -> Result<Vec<Value>> {
     Ok(tickets)
 }
 
-/// Waits until node `id` has cut its log. Others learn how far all have come from the entries after
-/// that, so a few more are made.
+/// Waits until node `id` has compacted its log. Nodes learn from later entries how far all members have
+/// come, so a few more are made.
 async fn cut(cluster: &Cluster, api: &Api, id: u64) -> Result<()> {
     eventually("the log is cut", Duration::from_secs(30), async || {
-        // Answered the same again, and an entry all the same.
+        // The answer is the same again, but it takes a log entry.
         insist(api, LINE, "enter", &json!({"key": "k1"})).await?;
         Ok((kept(cluster, id).await? <= KEPT_MAX).then_some(()))
     })

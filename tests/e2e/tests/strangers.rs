@@ -1,6 +1,6 @@
-//! A node on the cluster's NATS that the others do not know, or that is not of their cluster: it
-//! serves nobody and says why, and users notice nothing. Without the mapping line, so that every
-//! node that listens gets its share of the requests.
+//! A node on the cluster's NATS that the others refuse: it serves no requests and reports why, and
+//! clients notice nothing. Without the mapping line, so that every node that listens gets its share of
+//! the requests.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub async fn wiped(cluster: &mut Cluster) -> Result<()> {
         .await
 }
 
-/// A node with another key file can open no frame, and nobody can open its.
+/// A node with another key file can open no frame, and the others cannot open its frames.
 pub async fn of_another_key(cluster: &mut Cluster) -> Result<()> {
     let folder = cluster.folder().to_owned();
     let key = folder.join("another.key");
@@ -51,7 +51,7 @@ pub async fn of_another_key(cluster: &mut Cluster) -> Result<()> {
         .await
 }
 
-/// A node that was told another name of the cluster.
+/// A node with another cluster name.
 pub async fn of_another_name(cluster: &mut Cluster) -> Result<()> {
     let data = cluster.folder().join("another-name");
     let flags = |flags: NodeFlags| flags.with("--cluster", "other").with("--data-dir", data);
@@ -61,7 +61,7 @@ pub async fn of_another_name(cluster: &mut Cluster) -> Result<()> {
         .await
 }
 
-/// The member itself is taken back after all that.
+/// The member itself is accepted again after all that.
 pub async fn back_as_itself(cluster: &mut Cluster) -> Result<()> {
     cluster.start_node(ID).await?;
     cluster.wait_ready().await?;
@@ -80,7 +80,7 @@ pub async fn of_another_shard_count(cluster: &mut Cluster) -> Result<()> {
         cluster.process(*id)?.kill().await?;
         std::fs::remove_dir_all(cluster.data_dir(*id))?;
     }
-    // The odd one first: it must not take the lead.
+    // The different one first: it must not lead.
     let stranger = stranger(cluster, "of another shard count", |flags| {
         flags.with("--shards", "8")
     });
@@ -114,7 +114,7 @@ pub async fn of_another_shard_count(cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Two of three are gone: the third says that its shards have no leader, and that it is not ready.
+/// Two of three are dead: the third reports that its shards have no leader, and that it is not ready.
 pub async fn without_a_quorum(cluster: &mut Cluster) -> Result<()> {
     for id in OTHERS {
         cluster.process(id)?.kill().await?;
@@ -173,7 +173,7 @@ async fn stranger(
 }
 
 impl Stranger {
-    /// It serves nobody and has `words` in its log and readiness; the others have `shown` in their
+    /// It serves no requests and has `words` in its log and readiness; the others have `shown` in their
     /// status, and serve.
     async fn serves_nobody(mut self, cluster: &Cluster, words: &[&str], shown: &str) -> Result<()> {
         let name = self.name;

@@ -1,4 +1,4 @@
-//! `nowserving watch` without a terminal, while nobody answers.
+//! `nowserving watch` without a terminal, while no node answers.
 
 use std::ffi::OsStr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::json;
 const LINE: &str = "watched";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What it showed last is said to be old, and why; and that it no longer is.
+/// It reports that its last state is outdated, and why; and later that it is current again.
 pub async fn says_why_it_is_old(cluster: &mut Cluster) -> Result<()> {
     let api = cluster.api().clone();
     api.admin(LINE, "create", json!({"seats": 1, "queue_limit": 5}))

@@ -1,5 +1,4 @@
-//! Settings that make no sense: refused whole, naming what is wrong down to its part, and nothing
-//! has changed.
+//! Invalid settings: refused whole, with the name of the invalid part, and nothing has changed.
 
 use anyhow::{Context, Result, ensure};
 use nowserving_e2e::{Api, Cli, Format, number};
@@ -270,7 +269,7 @@ pub async fn texts(api: Api) -> Result<()> {
     unchanged(&api, line, &before, &first).await
 }
 
-/// The tool says in one line what is wrong: the cluster's word for it, or its own.
+/// The tool prints the error in one line: the cluster's message, or its own.
 pub async fn by_cli(cli: &Cli) -> Result<()> {
     let line = "cli-bad";
     done(cli, "line create cli-bad --seats 1 --queue-limit 5").await?;
@@ -287,9 +286,9 @@ pub async fn by_cli(cli: &Cli) -> Result<()> {
         ("--lane a --lane a", "lanes[1].name"),
     ] {
         let command = format!("line set {line} --token-events false {flags}");
-        let told = refused(cli, &command, "bad_request").await?;
-        let message = told["message"].as_str().unwrap_or_default();
-        ensure!(message.contains(names), "{command}: {told}");
+        let error = refused(cli, &command, "bad_request").await?;
+        let message = error["message"].as_str().unwrap_or_default();
+        ensure!(message.contains(names), "{command}: {error}");
         let said = cli.run_as_text(&words(&command)).await?;
         ensure!(
             said.code == 1 && said.lines.is_empty(),

@@ -33,7 +33,7 @@ fn settings(round: u64) -> Value {
     })
 }
 
-/// kill -9 of the leader with a change on its way, round by round, while people come and go.
+/// kill -9 of the leader with a change on its way, round by round, while tokens come and go.
 pub async fn all_or_nothing(cluster: &mut Cluster) -> Result<()> {
     let api = cluster.api().clone();
     let made = api.admin(LINE, "create", settings(0)).await?;
@@ -61,7 +61,7 @@ pub async fn all_or_nothing(cluster: &mut Cluster) -> Result<()> {
     held_within_seats(&after["board"])
 }
 
-/// One round: whatever the asker was told, one of the two is in force, and it is what was told.
+/// One round: the old or the new settings are in force, and the answer fits.
 async fn change(cluster: &mut Cluster, round: u64, old: Value) -> Result<Value> {
     let api = cluster.api().clone();
     let leader = cluster.leader_of(LINE).await?;
@@ -79,27 +79,30 @@ async fn change(cluster: &mut Cluster, round: u64, old: Value) -> Result<Value> 
     };
     let (reply, killed) = tokio::join!(ask, kill);
     killed?;
-    let told = told(reply);
+    let outcome = outcome(reply);
 
     let now = eventually("another leads", Duration::from_secs(15), async || {
         show(&api, LINE).await.map(Some)
     })
     .await?;
     eprintln!(
-        "round {round}: {told:?}, seats {}",
+        "round {round}: {outcome:?}, seats {}",
         now["settings"]["seats"]
     );
     let is_new = now["settings"]["seats"] == 3 + round;
     if is_new {
         holds(&now, round)?;
-        ensure!(told != Told::Nothing, "it was told that nothing happened");
+        ensure!(
+            outcome != Outcome::Nothing,
+            "the answer was that nothing happened"
+        );
     } else {
         ensure!(now["settings"] == old["settings"], "{old} has become {now}");
         ensure!(now["settings_version"] == old["settings_version"], "{now}");
-        ensure!(told != Told::Done, "it was told that it is done");
+        ensure!(outcome != Outcome::Done, "the answer was that it is done");
     }
     held_within_seats(&now["board"])?;
-    // On whatever node leads: the old leader is back, and leads again.
+    // On any leader: the old one is back, and leads again.
     cluster.start_node(leader).await?;
     cluster.wait_ready().await?;
     let back = show(&api, LINE).await?;
@@ -111,17 +114,17 @@ async fn change(cluster: &mut Cluster, round: u64, old: Value) -> Result<Value> 
 }
 
 #[derive(Debug, PartialEq)]
-enum Told {
+enum Outcome {
     Done,
     Nothing,
     Unknown,
 }
 
-fn told(reply: Result<Reply>) -> Told {
+fn outcome(reply: Result<Reply>) -> Outcome {
     match reply {
-        Ok(reply) if reply.code.is_none() => Told::Done,
-        Ok(reply) if reply.passes() => Told::Nothing,
-        _ => Told::Unknown,
+        Ok(reply) if reply.code.is_none() => Outcome::Done,
+        Ok(reply) if reply.passes() => Outcome::Nothing,
+        _ => Outcome::Unknown,
     }
 }
 
@@ -154,7 +157,7 @@ fn held_within_seats(board: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Visits until it is over; no number may be one that somebody has already.
+/// Visits until it is over; no number may be given twice.
 async fn come_and_go(
     api: &Api,
     worker: usize,

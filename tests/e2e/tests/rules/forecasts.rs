@@ -10,14 +10,14 @@ use super::{act, has, serve, show, shows};
 /// Enough departures for a line to know how long a seat is held.
 const VISITS: usize = 40;
 
-/// In a line's beginning nothing is known.
+/// In a new line nothing is known.
 pub async fn begin(api: Api, line: String) -> Result<()> {
     let line = line.as_str();
     visits(&api, line).await?;
     Ok(())
 }
 
-/// Visits until forecasts are told; the status of one who waits still.
+/// Visits until forecasts are given; returns the status of a token that still waits.
 async fn visits(api: &Api, line: &str) -> Result<Value> {
     let settings = json!({"seats": 2, "queue_limit": 100});
     api.admin(line, "create", settings).await?;
@@ -46,7 +46,7 @@ async fn visits(api: &Api, line: &str) -> Result<Value> {
         serve(api, line, person).await?;
     }
     knows(&act(api, line, "status", &last).await?)?;
-    // Who comes now is told, and is judged by it once it is admitted.
+    // A new entrant gets a forecast, which is judged once it is admitted.
     let newcomer = api.enter(line, "told").await?;
     let (eta_ms, _) = knows(&newcomer)?;
     let (before_ms, _) = knows(&act(api, line, "status", &last).await?)?;
@@ -64,7 +64,7 @@ async fn visits(api: &Api, line: &str) -> Result<Value> {
     let judged: Option<u64> = classes.iter().map(Value::as_u64).sum();
     ensure!(judged == Some(1), "{record}");
 
-    // Nobody is let in: nothing can be said.
+    // No admission: there is no forecast.
     for key in ["a", "b", "c"] {
         api.enter(line, key).await?;
     }
@@ -91,8 +91,8 @@ fn knows(status: &Value) -> Result<(u64, u64)> {
     Ok((eta_ms, p90_ms))
 }
 
-/// What was measured is replicated: the next leader tells the same, without a single departure of
-/// its own.
+/// The measurements are replicated: the next leader gives the same forecast, without a departure of its
+/// own.
 pub async fn over_a_crash(cluster: &mut Cluster) -> Result<()> {
     let line = "crash-forecast";
     let api = cluster.api().clone();

@@ -62,7 +62,7 @@ async fn history(api: &Api, line: &str) -> Result<()> {
     Ok(())
 }
 
-/// Until whoever comes next is shown to have entered later.
+/// Until the next token will have a later `entered_at_ms`.
 async fn clock_passes(api: &Api, line: &str, entered: &Value) -> Result<()> {
     let at_ms = number(entered, "entered_at_ms")?;
     eventually("the clock goes on", Duration::from_secs(5), async || {
@@ -88,8 +88,8 @@ pub async fn pages(api: Api, line: String) -> Result<()> {
         ensure!(number(&pair[1], "version")? > number(&pair[0], "version")?);
         ensure!(number(&pair[1], "at_ms")? >= number(&pair[0], "at_ms")?);
     }
-    let told: Vec<String> = all.iter().map(in_short).collect();
-    ensure!(told == HISTORY, "{told:?}");
+    let history: Vec<String> = all.iter().map(in_short).collect();
+    ensure!(history == HISTORY, "{history:?}");
     let configured = all.iter().find(|entry| entry["what"] == "configured");
     let changes = json!([{"setting": "call_ahead", "from": 0, "to": 3}]);
     has(
@@ -154,28 +154,34 @@ pub async fn explains(api: Api, line: String) -> Result<()> {
     let line = line.as_str();
     history(&api, line).await?;
     let n = api.admin(line, "journal", json!({"token": 3})).await?;
-    let told = &n["explain"];
-    has(told, &json!({"lane": "normal", "token": 3, "cut": false}))?;
-    has(told, &json!({"own_lane_before": 1, "overtakers_total": 2}))?;
-    let overtakers = told["overtakers"].as_array().context("overtakers")?;
+    let explained = &n["explain"];
+    has(
+        explained,
+        &json!({"lane": "normal", "token": 3, "cut": false}),
+    )?;
+    has(
+        explained,
+        &json!({"own_lane_before": 1, "overtakers_total": 2}),
+    )?;
+    let overtakers = explained["overtakers"].as_array().context("overtakers")?;
     let by = [
         json!({"lane": "staff", "token": 1, "by": "absolute", "boost_ms": null}),
         json!({"lane": "vip", "token": 1, "by": "boost", "boost_ms": 600_000}),
     ];
-    ensure!(overtakers.len() == 2, "{told}");
+    ensure!(overtakers.len() == 2, "{explained}");
     for (overtaker, by) in overtakers.iter().zip(by) {
         has(overtaker, &by)?;
-        ensure!(number(overtaker, "entered_at_ms")? > number(told, "entered_at_ms")?);
+        ensure!(number(overtaker, "entered_at_ms")? > number(explained, "entered_at_ms")?);
     }
     let entries = n["entries"].as_array().context("entries")?;
     let own: Vec<String> = entries.iter().map(in_short).collect();
     let story = ["admitted normal 3", "claimed normal 3", "gone normal 3"];
     ensure!(own == story, "{own:?}");
     number(&entries[1], "epoch")?;
-    ensure!(entries[1]["entered_at_ms"] == told["entered_at_ms"]);
+    ensure!(entries[1]["entered_at_ms"] == explained["entered_at_ms"]);
     has(&entries[2], &json!({"reason": "completed"}))?;
 
-    // Who was moved is the same one by either number.
+    // A moved token is the same by either number.
     for (lane, token) in [("vip", 2), ("other", 1)] {
         let ask = json!({"lane": lane, "token": token});
         let w = api.admin(line, "journal", ask).await?;
@@ -222,7 +228,7 @@ pub async fn by_cli(cli: &Cli, api: &Api) -> Result<()> {
     Ok(())
 }
 
-/// It is replicated as all else is.
+/// The journal is replicated.
 pub async fn over_a_crash(cluster: &mut Cluster) -> Result<()> {
     let line = "crash-journal";
     let api = cluster.api().clone();

@@ -1,4 +1,4 @@
-//! Lanes: who is next, a lane's own limit, lanes that go and come back.
+//! Lanes: the order of admission, a lane's own limit, lanes that are removed and come back.
 
 use anyhow::{Context, Result, ensure};
 use nowserving_e2e::{Api, CLOCKS_APART_MS, Cli, Cluster, number};
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{act, enter, lane_of, next_of, serve, show, shows};
 use crate::command_line::{done, refused};
 
-/// Name, `boost_ms`, `absolute`. The second boost is so small that it decides only between those
-/// who come in the same moment, by the service clock.
+/// Name, `boost_ms`, `absolute`. The second boost is so small that it decides only between tokens that
+/// enter in the same moment of the service clock.
 const LANES: [(&str, u64, bool); 5] = [
     ("normal", 0, false),
     ("early", 20, false),
@@ -18,11 +18,11 @@ const LANES: [(&str, u64, bool); 5] = [
     ("crew", 1_000, true),
 ];
 
-/// Everybody is admitted in the order of `absolute`, then boost and time of entering.
+/// Tokens are admitted in the order of `absolute`, then boost and time of entering.
 pub async fn order(cluster: &Cluster, api: Api, line: String) -> Result<()> {
     let line = line.as_str();
     let events = format!("nowserving.event.{line}.token.>");
-    let mut heard = cluster.api().subscribe(events).await?;
+    let mut incoming = cluster.api().subscribe(events).await?;
     let lanes = LANES.map(
         |(name, boost_ms, absolute)| json!({"name": name, "boost_ms": boost_ms, "absolute": absolute}),
     );
@@ -43,7 +43,7 @@ pub async fn order(cluster: &Cluster, api: Api, line: String) -> Result<()> {
         first["lane"] == "normal" && first["state"] == "admitted",
         "the first lane is the default: {first}"
     );
-    next_of(&mut heard, "admitted").await?;
+    next_of(&mut incoming, "admitted").await?;
     let mut people = Vec::new();
     for nth in 0..30 {
         // In an order that has nothing to do with that of the lanes.
@@ -54,7 +54,7 @@ pub async fn order(cluster: &Cluster, api: Api, line: String) -> Result<()> {
     let mut last = first;
     while !people.is_empty() {
         serve(&api, line, &last).await?;
-        let next = next_of(&mut heard, "admitted").await?;
+        let next = next_of(&mut incoming, "admitted").await?;
         let is_next = |one: &Value| one["lane"] == next["lane"] && one["token"] == next["token"];
         let place = people.iter().position(is_next);
         last = people.swap_remove(place.with_context(|| format!("who is {next}?"))?);
@@ -82,7 +82,7 @@ fn comes_before(one: &Value, other: &Value) -> Result<bool> {
 
 fn lane_set(status: &Value) -> Result<(&'static str, u64, bool)> {
     let set = LANES.iter().find(|(name, _, _)| status["lane"] == *name);
-    set.copied().context("a lane that nobody asked for")
+    set.copied().context("a lane that was not asked for")
 }
 
 /// A lane with a limit of its own is full when others are not.
@@ -91,7 +91,7 @@ pub async fn own_limit(api: Api, line: String) -> Result<()> {
     let lanes = json!([{"name": "normal"}, {"name": "vip", "queue_limit": 2}]);
     let settings = json!({"seats": 1, "queue_limit": 5, "lanes": lanes});
     api.admin(line, "create", settings).await?;
-    // Nobody waits yet: who gets the seat at once is beyond the limit of those who wait.
+    // No token waits yet: the limit of waiting tokens does not count one that is admitted at once.
     let board = api.ok(line, "info", json!({})).await?;
     ensure!(lane_of(&board, "vip")?["accepts_through"] == 3, "{board}");
     enter(&api, line, "vip", "seated").await?;
@@ -113,7 +113,7 @@ pub async fn own_limit(api: Api, line: String) -> Result<()> {
         normal["accepts_through"] == 3 && normal["admitted_through"] == 0,
         "{board}"
     );
-    // A live key is answered all the same, and the other lane takes who comes.
+    // A live key is answered all the same, and the other lane takes new tokens.
     let again = api.ok(line, "enter", into_vip("a")).await?;
     ensure!(again["token"] == second["token"], "{again}");
     enter(&api, line, "normal", "c").await?;
@@ -224,9 +224,9 @@ pub async fn by_cli(cli: &Cli) -> Result<()> {
         ensure!(last["state"] == "admitted", "{key} is next: {last}");
     }
     let less = "line set cli-lanes --lane vip";
-    let told = refused(cli, less, "bad_request").await?;
-    let message = told["message"].as_str().unwrap_or_default();
-    ensure!(message.contains("lanes"), "{told}");
+    let error = refused(cli, less, "bad_request").await?;
+    let message = error["message"].as_str().unwrap_or_default();
+    ensure!(message.contains("lanes"), "{error}");
     let ticket = last["ticket"].as_str().context("ticket")?;
     done(cli, &format!("leave cli-lanes {ticket}")).await?;
     let left = done(cli, less).await?;

@@ -90,7 +90,7 @@ pub async fn side_by_side(cluster: &Cluster, cli: &Cli, json: &Api, msgpack: &Ap
     }
     all.with("moves_holes", moves::holes(json.clone()))
         .with("moves_often", moves::to_and_fro(json.clone()))
-        .with("phases_told", phases::told(cluster))
+        .with("phases_published", phases::are_published(cluster))
         .with("call_ahead_lanes", shown::call_ahead_by_lane(cluster))
         .with("bad_settings_text", bad_settings::texts(json.clone()))
         .with("cli_lanes", lanes::by_cli(cli))
@@ -106,7 +106,7 @@ pub async fn side_by_side(cluster: &Cluster, cli: &Cli, json: &Api, msgpack: &Ap
         .await
 }
 
-/// What a crash of the leader must not change; and once more after one of all nodes.
+/// Crashes of the leader, then of all nodes, change none of this.
 pub async fn over_crashes(cluster: &mut Cluster) -> Result<()> {
     journal::over_a_crash(cluster).await?;
     pace::over_a_crash(cluster).await?;
@@ -135,7 +135,7 @@ pub async fn over_crashes(cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-/// What of the lines does not change by itself.
+/// The fields of the lines that do not change by themselves.
 async fn remembered(api: &Api) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for line in ["crash-journal", "crash-pace", "crash-forecast"] {
@@ -198,13 +198,13 @@ fn has(value: &Value, fields: &Value) -> Result<()> {
 
 /// The next token event must be this one.
 async fn next_is(
-    heard: &mut Subscriber,
+    incoming: &mut Subscriber,
     lane: &str,
     token: u64,
     what: &str,
     fields: Value,
 ) -> Result<Value> {
-    let event = events::next(heard).await?;
+    let event = events::next(incoming).await?;
     has(
         &event,
         &json!({"lane": lane, "token": token, "event": what}),
@@ -214,9 +214,9 @@ async fn next_is(
 }
 
 /// The next event of this kind; others are skipped.
-async fn next_of(heard: &mut Subscriber, what: &str) -> Result<Value> {
+async fn next_of(incoming: &mut Subscriber, what: &str) -> Result<Value> {
     loop {
-        let event = events::next(heard).await?;
+        let event = events::next(incoming).await?;
         if event["event"] == what {
             return Ok(event);
         }

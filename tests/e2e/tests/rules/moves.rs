@@ -46,12 +46,12 @@ pub async fn life(cluster: &Cluster, format: Format, line: String) -> Result<()>
     let line = line.as_str();
     let listener = cluster.api();
     let tokens = format!("nowserving.event.{line}.token.>");
-    let mut heard = listener.subscribe(tokens).await?;
+    let mut incoming = listener.subscribe(tokens).await?;
     let api = &listener.by(format, nowserving_e2e::Route::Plain);
     let Crowd { a, b, c, v } = crowd(api, line).await?;
-    // Only what moving makes of it is looked at.
+    // Only events of the move are checked.
     for _ in 0..2 {
-        events::next(&mut heard).await?;
+        events::next(&mut incoming).await?;
     }
     shows(api, line, &c, json!({"position": 2})).await?;
 
@@ -62,8 +62,8 @@ pub async fn life(cluster: &Cluster, format: Format, line: String) -> Result<()>
     });
     has(&moved, &new)?;
     ensure!(moved["ticket"] != b["ticket"], "{moved}");
-    let told = json!({"to_lane": "vip", "to_token": 2, "reason": null});
-    next_is(&mut heard, "normal", 2, "moved", told).await?;
+    let fields = json!({"to_lane": "vip", "to_token": 2, "reason": null});
+    next_is(&mut incoming, "normal", 2, "moved", fields).await?;
     shows(api, line, &c, json!({"position": 1})).await?;
 
     let by_old = shows(api, line, &b, new.clone()).await?;
@@ -86,7 +86,7 @@ pub async fn life(cluster: &Cluster, format: Format, line: String) -> Result<()>
         Ok(Some(()))
     };
     is_seen("linearizable").await?;
-    // Any node answers this, as soon as it has heard of it.
+    // Any node answers this, as soon as it has applied the move.
     eventually("it has been moved", PATIENCE, async || {
         is_seen("local").await
     })
@@ -99,11 +99,11 @@ pub async fn life(cluster: &Cluster, format: Format, line: String) -> Result<()>
 
     // The vip lane before it; in it by number.
     serve(api, line, &a).await?;
-    next_is(&mut heard, "normal", 1, "gone", json!({})).await?;
-    next_is(&mut heard, "vip", 1, "admitted", json!({})).await?;
+    next_is(&mut incoming, "normal", 1, "gone", json!({})).await?;
+    next_is(&mut incoming, "vip", 1, "admitted", json!({})).await?;
     act(api, line, "leave", &v).await?;
-    next_is(&mut heard, "vip", 1, "gone", json!({})).await?;
-    next_is(&mut heard, "vip", 2, "admitted", json!({})).await?;
+    next_is(&mut incoming, "vip", 1, "gone", json!({})).await?;
+    next_is(&mut incoming, "vip", 2, "admitted", json!({})).await?;
     let claimed = act(api, line, "claim", &b).await?;
     let new = json!({"lane": "vip", "token": 2, "ticket": moved["ticket"]});
     has(&claimed, &new)?;
@@ -114,7 +114,7 @@ pub async fn life(cluster: &Cluster, format: Format, line: String) -> Result<()>
     let end = json!({"state": "gone", "reason": "completed", "epoch": claimed["epoch"]});
     has(&completed, &end)?;
     has(&shows(api, line, &b, end).await?, &new)?;
-    // c has the seat; what was moved does not hold up what is done.
+    // c has the seat; a moved token does not hold up `done_through`.
     let board = api.ok(line, "info", json!({})).await?;
     let normal = json!({"done_through": 2, "admitted_through": 3, "waiting": 0});
     has(lane_of(&board, "normal")?, &normal)
@@ -263,7 +263,7 @@ pub async fn to_and_fro(api: Api) -> Result<()> {
     Ok(())
 }
 
-/// Who watches its place with the old ticket sees it go on in the new lane.
+/// A watcher with the old ticket sees its place go on in the new lane.
 pub async fn watched(cli: &Cli) -> Result<()> {
     let line = "cli-watch-move";
     done(

@@ -1,5 +1,5 @@
-//! `admission_rate`: never more than it allows, whoever leads; and nobody needs to ask for it to go
-//! on.
+//! `admission_rate`: never more than it allows, over changes of leader; and admission goes on without
+//! requests.
 
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
@@ -18,7 +18,7 @@ pub async fn goes_on_by_itself(cluster: &Cluster, api: Api, line: String) -> Res
     let line = line.as_str();
     let people = 40;
     let events = format!("nowserving.event.{line}.token.>");
-    let mut heard = cluster.api().subscribe(events).await?;
+    let mut incoming = cluster.api().subscribe(events).await?;
     create(&api, line).await?;
     let enter = async |nth| api.enter(line, &format!("k{nth}")).await;
     let entered: Vec<Value> = try_join_all((0..people).map(enter)).await?;
@@ -26,10 +26,10 @@ pub async fn goes_on_by_itself(cluster: &Cluster, api: Api, line: String) -> Res
         .iter()
         .filter(|status| status["state"] == "admitted");
     ensure!(at_once.count() >= 1, "it starts full");
-    // From here on nobody asks anything.
+    // From here on there are no requests.
     let mut admitted = Vec::new();
     for nth in 1..=people {
-        let event = next_of(&mut heard, "admitted").await?;
+        let event = next_of(&mut incoming, "admitted").await?;
         ensure!(event["token"] == nth, "want {nth}: {event}");
         admitted.push(number(&event, "at_ms")?);
     }
@@ -38,25 +38,25 @@ pub async fn goes_on_by_itself(cluster: &Cluster, api: Api, line: String) -> Res
     Ok(())
 }
 
-/// kill -9 of the leader in the middle: the next one neither gives twice what was saved up, nor
-/// needs to be asked.
+/// kill -9 of the leader in the middle: the next one does not give the saved burst twice, and admits
+/// without requests.
 pub async fn over_a_crash(cluster: &mut Cluster) -> Result<()> {
     let (line, people) = ("crash-pace", 60);
     let api = cluster.api().clone();
     let events = format!("nowserving.event.{line}.token.>");
-    let mut heard = api.subscribe(events).await?;
+    let mut incoming = api.subscribe(events).await?;
     create(&api, line).await?;
     let enter = async |nth| insist(&api, line, "enter", &json!({"key": format!("k{nth}")})).await;
     try_join_all((0..people).map(enter)).await?;
     for _ in 0..people / 4 {
-        next_of(&mut heard, "admitted").await?;
+        next_of(&mut incoming, "admitted").await?;
     }
     let leader = cluster.leader_of(line).await?;
     cluster.process(leader)?.kill().await?;
-    // The dead one's last words may be lost, but not those about the last admission.
+    // The dead leader's last events may be lost, but not that of the last admission.
     let mut last = 0;
     while last < people {
-        let event = next_of(&mut heard, "admitted").await?;
+        let event = next_of(&mut incoming, "admitted").await?;
         last = last.max(number(&event, "token")?);
     }
     cluster.wait_served().await?;
@@ -70,7 +70,7 @@ pub async fn over_a_crash(cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Set, changed and unset while people wait.
+/// Set, changed and unset while tokens wait.
 pub async fn by_cli(cli: &Cli) -> Result<()> {
     let made = done(
         cli,

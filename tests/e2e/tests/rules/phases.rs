@@ -51,7 +51,7 @@ pub async fn opened_and_paused(api: Api, line: String) -> Result<()> {
     let renew = json!({"ticket": early[0]["ticket"], "epoch": claimed["epoch"]});
     api.ok(line, "renew", renew).await?;
     act(&api, line, "complete", &early[0]).await?;
-    // … and nobody gets one.
+    // … and no token gets one.
     let late = api.enter(line, "e").await?;
     has(&late, &json!({"token": 5, "position": 3}))?;
     shows(
@@ -72,8 +72,8 @@ pub async fn opened_and_paused(api: Api, line: String) -> Result<()> {
     Ok(())
 }
 
-/// `draining`: no new numbers, but all who are in get their turn. `closed`: everybody goes; opened
-/// again, the numbers go on.
+/// `draining`: no new numbers, but every live token gets its turn. `closed`: all tokens go; opened again,
+/// the numbers go on.
 pub async fn drained_and_closed(api: Api, line: String) -> Result<()> {
     let line = line.as_str();
     let settings = json!({"seats": 1, "queue_limit": 20});
@@ -127,11 +127,11 @@ pub async fn drained_and_closed(api: Api, line: String) -> Result<()> {
     Ok(())
 }
 
-/// Who listens is told of the phase, and of the other settings apart from it.
-pub async fn told(cluster: &Cluster) -> Result<()> {
+/// Line events: one for the phase, another for other settings.
+pub async fn are_published(cluster: &Cluster) -> Result<()> {
     let line = "phase-events";
     let api = cluster.api();
-    let mut heard = api
+    let mut incoming = api
         .subscribe(format!("nowserving.event.{line}.line"))
         .await?;
     let mut tokens = api
@@ -158,7 +158,7 @@ pub async fn told(cluster: &Cluster) -> Result<()> {
         ("phase", json!("paused")),
         ("phase", json!("closed")),
     ] {
-        let event = events::next(&mut heard).await?;
+        let event = events::next(&mut incoming).await?;
         has(&event, &json!({"event": what, "phase": phase}))?;
         ensure!(version == 0 || event["prev_version"] == version, "{event}");
         version = number(&event, "version")?;

@@ -1,4 +1,4 @@
-//! `quota`: how much there is to be had, who may hope for it, and what comes back.
+//! `quota`: units, standby tokens, and units that come back.
 
 use anyhow::{Context, Result, ensure};
 use nowserving_e2e::{Api, Cli, Cluster};
@@ -15,11 +15,11 @@ async fn sold_out(api: &Api, line: &str, key: &str) -> Result<()> {
     Ok(())
 }
 
-/// Three to be had, and one more may hope. A seat that expires gives its unit back.
+/// Three units and one standby token. A seat that expires gives its unit back.
 pub async fn sells_what_there_is(cluster: &Cluster, api: Api, line: String) -> Result<()> {
     let line = line.as_str();
     let events = format!("nowserving.event.{line}.token.>");
-    let mut heard = cluster.api().subscribe(events).await?;
+    let mut incoming = cluster.api().subscribe(events).await?;
     let quota = json!({"total": 3, "standby_percent": 50});
     let settings = json!({"seats": 2, "queue_limit": 20, "quota": quota});
     let made = api.admin(line, "create", settings).await?;
@@ -38,7 +38,7 @@ pub async fn sells_what_there_is(cluster: &Cluster, api: Api, line: String) -> R
 
     serve(&api, line, &people[0]).await?;
     serve(&api, line, &people[1]).await?;
-    // Two are sold and c holds the third: there is a seat for d, but nothing to be had.
+    // Two are sold and c holds the third: there is a seat for d, but no unit.
     shows(&api, line, &people[2], json!({"state": "admitted"})).await?;
     shows(
         &api,
@@ -67,19 +67,19 @@ pub async fn sells_what_there_is(cluster: &Cluster, api: Api, line: String) -> R
         (4, "admitted", Value::Null),
     ] {
         let fields = json!({"reason": reason});
-        next_is(&mut heard, "normal", token, what, fields).await?;
+        next_is(&mut incoming, "normal", token, what, fields).await?;
     }
     let unit_back = json!({"checkout_timeout_ms": null});
     api.admin(line, "configure", unit_back).await?;
-    // So one more may hope again, and goes with empty hands once all is sold.
+    // So there is room for a standby token again, which goes once all is sold.
     let hopeful = api.enter(line, "e").await?;
     has(&hopeful, &json!({"token": 5, "state": "waiting"}))?;
     sold_out(&api, line, "f").await?;
     serve(&api, line, &people[3]).await?;
-    next_is(&mut heard, "normal", 4, "claimed", json!({})).await?;
-    next_is(&mut heard, "normal", 4, "gone", json!({})).await?;
+    next_is(&mut incoming, "normal", 4, "claimed", json!({})).await?;
+    next_is(&mut incoming, "normal", 4, "gone", json!({})).await?;
     let reason = json!({"reason": "sold_out"});
-    next_is(&mut heard, "normal", 5, "gone", reason.clone()).await?;
+    next_is(&mut incoming, "normal", 5, "gone", reason.clone()).await?;
     shows(
         &api,
         line,
@@ -100,7 +100,7 @@ pub async fn sells_what_there_is(cluster: &Cluster, api: Api, line: String) -> R
     raised(&api, line).await
 }
 
-/// More is to be had: the line goes on. Less than is sold already: everybody who waits goes.
+/// With a raised quota the line goes on. With one below the units sold all waiting tokens go.
 async fn raised(api: &Api, line: &str) -> Result<()> {
     let more = json!({"quota": {"total": 5}});
     api.admin(line, "configure", more).await?;
@@ -116,7 +116,7 @@ async fn raised(api: &Api, line: &str) -> Result<()> {
     api.admin(line, "configure", less).await?;
     let end = json!({"state": "gone", "reason": "sold_out"});
     shows(api, line, &waiting, end).await?;
-    // Who holds a seat keeps it.
+    // A token with a seat keeps it.
     serve(api, line, &first).await?;
     serve(api, line, &second).await?;
     let counts = show(api, line).await?["counts"].clone();
@@ -136,8 +136,8 @@ pub async fn by_cli(cli: &Cli) -> Result<()> {
     let first = done(cli, "enter cli-quota --key a").await?;
     let standby = done(cli, "enter cli-quota --key b").await?;
     ensure!(standby["state"] == "waiting", "{standby}");
-    let told = refused(cli, "enter cli-quota --key c", "sold_out").await?;
-    ensure!(told.get("retry_after_ms").is_none(), "{told}");
+    let error = refused(cli, "enter cli-quota --key c", "sold_out").await?;
+    ensure!(error.get("retry_after_ms").is_none(), "{error}");
     let ticket = first["ticket"].as_str().context("ticket")?;
     done(cli, &format!("claim cli-quota {ticket}")).await?;
     done(cli, &format!("complete cli-quota {ticket}")).await?;

@@ -1,5 +1,4 @@
-//! What users are shown: that their turn is near, no more of their position than they shall see;
-//! and a claim that is all there is to do.
+//! `call_ahead`, `position_cap`, `held_back_by` and `release_on_claim`.
 
 use anyhow::{Context, Result, ensure};
 use nowserving_e2e::{Api, Cli, Cluster, number};
@@ -9,11 +8,11 @@ use serde_json::{Value, json};
 use super::{act, has, next_is, serve, shows};
 use crate::command_line::done;
 
-/// The first two who wait are called, each once, however often others join or leave.
+/// The first two waiting tokens are called ahead, each once, however often others join or leave.
 pub async fn call_ahead(cluster: &Cluster, api: Api, line: String) -> Result<()> {
     let line = line.as_str();
     let events = format!("nowserving.event.{line}.token.>");
-    let mut heard = cluster.api().subscribe(events).await?;
+    let mut incoming = cluster.api().subscribe(events).await?;
     let settings = json!({"seats": 1, "queue_limit": 20, "call_ahead": 2});
     let made = api.admin(line, "create", settings).await?;
     ensure!(made["settings"]["call_ahead"] == 2, "{made}");
@@ -35,7 +34,7 @@ pub async fn call_ahead(cluster: &Cluster, api: Api, line: String) -> Result<()>
     called(4, true).await?;
     called(5, true).await?;
     called(6, false).await?;
-    // Fewer are called now, and then as many again: who was called is not called twice.
+    // Fewer are called now, and then as many again: no token is called twice.
     for many in [0, 2] {
         api.admin(line, "configure", json!({"call_ahead": many}))
             .await?;
@@ -54,17 +53,17 @@ pub async fn call_ahead(cluster: &Cluster, api: Api, line: String) -> Result<()>
         (5, "call_ahead"),
         (6, "gone"),
     ] {
-        next_is(&mut heard, "normal", token, what, json!({})).await?;
+        next_is(&mut incoming, "normal", token, what, json!({})).await?;
     }
     Ok(())
 }
 
-/// Each lane has its own first ones, and who is moved is called where it is.
+/// Each lane has its own first tokens, and a moved token is called where it is.
 pub async fn call_ahead_by_lane(cluster: &Cluster) -> Result<()> {
     let line = "called-lanes";
     let api = cluster.api();
     let events = format!("nowserving.event.{line}.token.>");
-    let mut heard = api.subscribe(events).await?;
+    let mut incoming = api.subscribe(events).await?;
     let lanes = json!([{"name": "normal"}, {"name": "vip"}]);
     let settings = json!({"seats": 1, "queue_limit": 20, "call_ahead": 1, "lanes": lanes});
     api.admin(line, "create", settings).await?;
@@ -82,15 +81,15 @@ pub async fn call_ahead_by_lane(cluster: &Cluster) -> Result<()> {
         ("normal", 2, "moved"),
         ("normal", 3, "call_ahead"),
     ] {
-        next_is(&mut heard, lane, token, what, json!({})).await?;
+        next_is(&mut incoming, lane, token, what, json!({})).await?;
     }
     Ok(())
 }
 
-/// What holds the line back, and who serves it: told to operators and users alike.
+/// `held_back_by` and the leader, shown to operators and users alike.
 pub async fn held_back(cluster: &Cluster, api: Api, line: String) -> Result<()> {
     let line = line.as_str();
-    let told = async || -> Result<Value> {
+    let shown = async || -> Result<Value> {
         let shown = super::show(&api, line).await?;
         let info = api.ok(line, "info", json!({})).await?;
         ensure!(
@@ -101,12 +100,12 @@ pub async fn held_back(cluster: &Cluster, api: Api, line: String) -> Result<()> 
     };
     let then = async |settings: Value| -> Result<Value> {
         api.admin(line, "configure", settings).await?;
-        Ok(told().await?["held_back_by"].clone())
+        Ok(shown().await?["held_back_by"].clone())
     };
     let settings = json!({"seats": 1, "queue_limit": 20});
     let made = api.admin(line, "create", settings).await?;
     ensure!(made["held_back_by"] == json!({"by": "nothing"}), "{made}");
-    let info = told().await?;
+    let info = shown().await?;
     let shard = shard_of(line, cluster.options().shards);
     let leader = cluster.leader_of(line).await?;
     for reply in [&made, &info] {
@@ -115,7 +114,7 @@ pub async fn held_back(cluster: &Cluster, api: Api, line: String) -> Result<()> 
     for key in ["a", "b", "c", "d"] {
         api.enter(line, key).await?;
     }
-    ensure!(told().await?["held_back_by"] == json!({"by": "seats"}));
+    ensure!(shown().await?["held_back_by"] == json!({"by": "seats"}));
     let paused = then(json!({"phase": "paused"})).await?;
     ensure!(
         paused == json!({"by": "phase", "phase": "paused"}),
@@ -139,7 +138,7 @@ pub async fn held_back(cluster: &Cluster, api: Api, line: String) -> Result<()> 
     Ok(())
 }
 
-/// Past the cap nobody learns how far back it stands.
+/// Past the cap no status shows the position.
 pub async fn position_cap(api: Api, line: String) -> Result<()> {
     let line = line.as_str();
     let settings = json!({"seats": 1, "queue_limit": 20, "position_cap": 2});
@@ -182,11 +181,11 @@ pub async fn position_cap(api: Api, line: String) -> Result<()> {
     Ok(())
 }
 
-/// A claim is the end: the seat goes on at once, and who asks again hears the same.
+/// A claim completes: the seat goes on at once, and a repeated claim has the same answer.
 pub async fn release_on_claim(cluster: &Cluster, api: Api, line: String) -> Result<()> {
     let line = line.as_str();
     let events = format!("nowserving.event.{line}.token.>");
-    let mut heard = cluster.api().subscribe(events).await?;
+    let mut incoming = cluster.api().subscribe(events).await?;
     let settings = json!({"seats": 1, "queue_limit": 20, "release_on_claim": true});
     api.admin(line, "create", settings).await?;
     let mut people = Vec::new();
@@ -215,10 +214,10 @@ pub async fn release_on_claim(cluster: &Cluster, api: Api, line: String) -> Resu
                 Value::Null
             };
             let fields = json!({"reason": reason});
-            next_is(&mut heard, "normal", token, what, fields).await?;
+            next_is(&mut incoming, "normal", token, what, fields).await?;
         }
     }
-    // Switched off, who claimed before still hears the same.
+    // Switched off, a repeated claim of before still has the same answer.
     api.admin(line, "configure", json!({"release_on_claim": false}))
         .await?;
     let again = act(&api, line, "claim", &people[2]).await?;

@@ -12,18 +12,18 @@ use nowserving_e2e::{Api, Cluster, HOUR_MS, Link, eventually, line_in, number};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::all_deaf::{Asking, CUT, all_heard, ask, crowd};
+use crate::all_unreachable::{Asking, CUT, ask, crowd, each_is_answered};
 
-/// Each request gives up early, so that many fit into a timeout: through a silent link NATS goes on
-/// giving every third to the deaf node, and what nobody heard cannot be counted.
+/// Each request has a short deadline, so that many fit into a timeout: through a silent link NATS goes
+/// on giving every third to the unreachable node.
 const POLL_MS: u64 = 300;
 const PAUSE_MS: u64 = 50;
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The leader's service connection is cut, silently and then openly, for longer than anybody may be
-/// silent. All go on asking, and nobody is recycled for what could not be heard.
-pub async fn nobody_is_recycled(cluster: &mut Cluster) -> Result<()> {
-    let line = "deaf";
+/// The leader's service connection is cut, silently and then openly, for longer than every timeout. All
+/// clients go on asking; no token is recycled for lost requests, and the other nodes serve.
+pub async fn no_token_is_recycled(cluster: &mut Cluster) -> Result<()> {
+    let line = "unreachable";
     let api = cluster.api();
     let mut gone = api
         .subscribe(format!("nowserving.event.{line}.token.>"))
@@ -44,7 +44,7 @@ pub async fn nobody_is_recycled(cluster: &mut Cluster) -> Result<()> {
             // The length of the cut is under test: it exceeds every timeout.
             tokio::time::sleep(CUT).await;
             // The other nodes take the shard over and serve it: a cluster that refused all requests
-            // would recycle nobody either.
+            // would recycle no token either.
             eventually("everybody is served during the cut", PATIENCE, async || {
                 let mut counts = before.iter().zip(&answered);
                 Ok(counts
@@ -61,7 +61,7 @@ pub async fn nobody_is_recycled(cluster: &mut Cluster) -> Result<()> {
     tokio::try_join!(try_join_all(asking), cutting)?;
     eprintln!("answers while the leader was unreachable: {answered:?}");
 
-    all_heard(api, line, &asks).await?;
+    each_is_answered(api, line, &asks).await?;
     while let Ok(Some(message)) =
         tokio::time::timeout(Duration::from_millis(100), gone.next()).await
     {
@@ -82,8 +82,8 @@ async fn keep_asking(
 ) -> Result<()> {
     let mut last = Instant::now();
     while !done.get() {
-        let heard = ask(api, line, one, POLL_MS).await;
-        if heard.with_context(|| format!("last answered {:?} ago", last.elapsed()))? {
+        let is_answered = ask(api, line, one, POLL_MS).await;
+        if is_answered.with_context(|| format!("last answered {:?} ago", last.elapsed()))? {
             answered.set(answered.get() + 1);
             last = Instant::now();
         }
@@ -92,8 +92,8 @@ async fn keep_asking(
     Ok(())
 }
 
-/// Only one node hears users, whichever: it answers for all shards.
-pub async fn whoever_takes_it_answers(cluster: &mut Cluster) -> Result<()> {
+/// Clients reach only one node, each in turn: it answers for all shards.
+pub async fn any_node_answers(cluster: &mut Cluster) -> Result<()> {
     let lines = line_in_every_shard(cluster, "plain").await?;
     for only in cluster.ids() {
         for other in cluster.ids().filter(|id| *id != only) {
@@ -124,13 +124,13 @@ pub async fn whoever_takes_it_answers(cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-/// One node of three: it says `unavailable`, and means it: nothing has happened. With the
-/// mapping line too: a request for a shard without a leader is taken by whoever is there.
+/// One node of three: it answers `unavailable`, and nothing has happened. With the mapping line too: any
+/// node takes a request for a shard without a leader.
 pub async fn without_a_quorum(cluster: &mut Cluster) -> Result<()> {
     let api = cluster.api().clone();
     let lines = line_in_every_shard(cluster, "alone").await?;
     let ticket = api.enter(&lines[0], "before").await?["ticket"].clone();
-    // What the two who die alone know of, the last one could not tell.
+    // The last node could not know of entries that only the two others have.
     all_know(&api, 0).await?;
     for id in [1, 2] {
         cluster.process(id)?.kill().await?;
@@ -156,7 +156,7 @@ pub async fn without_a_quorum(cluster: &mut Cluster) -> Result<()> {
         "{}",
         reply.body
     );
-    // What needs no leader goes on.
+    // Requests that need no leader are served.
     let local = json!({"ticket": ticket, "consistency": "local"});
     let status = api.ok(&lines[0], "status", local).await?;
     ensure!(status["state"] == "admitted", "{status}");
@@ -179,26 +179,26 @@ pub async fn without_a_quorum(cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-/// At once each request is answered; soon all say the same.
+/// From the first one on each request is answered, and soon all with `unavailable`.
 async fn all_say_unavailable(api: &Api, lines: &[String], mapping: bool) -> Result<()> {
     let all_say_it = |codes: &[String]| codes.iter().all(|code| code == "unavailable");
     let codes = eventually("all say unavailable", PATIENCE, async || {
         let codes = match all_answered(api, lines, "enter", 1_000).await {
             Ok(codes) => codes,
-            // Nothing that passes.
+            // Permanent.
             Err(silence) => return Ok(Some(Err(silence))),
         };
-        // NATS itself may answer while the last node believes in a leader that is dead.
+        // NATS itself may answer while the last node does not miss the dead leader yet.
         let untaken = !mapping && codes.contains(&"no responders".to_owned());
         Ok((untaken || all_say_it(&codes)).then_some(Ok(codes)))
     });
     let codes = codes.await??;
-    ensure!(all_say_it(&codes), "nobody took it: {codes:?}");
+    ensure!(all_say_it(&codes), "no node took it: {codes:?}");
     Ok(())
 }
 
-/// A deaf leader hands over to a node that has just stopped (and does not know it yet). It must not
-/// be left with a shard that it leads and does not serve.
+/// An unreachable leader hands over to a node that has just been stopped. It must not keep leading a
+/// shard that it does not serve.
 pub async fn a_hand_over_to_a_dead_node(cluster: &mut Cluster) -> Result<()> {
     let lines = line_in_every_shard(cluster, "handed").await?;
     let (leader, target) = (3, 1);
@@ -215,7 +215,7 @@ pub async fn a_hand_over_to_a_dead_node(cluster: &mut Cluster) -> Result<()> {
         tries += 1;
         cluster.process(target)?.signal(Signal::CONT)?;
         cluster.wait_ready().await?;
-        // For so long nobody hands a shard over that it has handed over before.
+        // A node does not hand the same shard over again for so long.
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
 
@@ -235,12 +235,12 @@ pub async fn a_hand_over_to_a_dead_node(cluster: &mut Cluster) -> Result<()> {
     cluster.wait_ready().await
 }
 
-/// The leader becomes deaf, and the target is stopped before it is handed anything. False if that
-/// went wrong, as it may where the machine stands still: handed over too early, or the target missed.
+/// Makes the leader unreachable and stops the target before a hand-over. False if that went wrong, as
+/// it may on a machine that pauses: handed over too early, or the target missed.
 async fn is_handed_to_the_stopped(cluster: &mut Cluster, leader: u64, target: u64) -> Result<bool> {
     let before = cluster.process(leader)?.printed()?.len();
     cluster.set_link(leader, Link::Closed)?;
-    // It takes a second for a leader to find that it is deaf, and longer for a node to be missed.
+    // A leader takes a second to find that it is unreachable, and longer to miss a node.
     tokio::time::sleep(Duration::from_millis(400)).await;
     cluster.process(target)?.signal(Signal::STOP)?;
     let stopped = cluster.process(leader)?.printed()?.len();
@@ -261,8 +261,8 @@ async fn is_handed_to_the_stopped(cluster: &mut Cluster, leader: u64, target: u6
         .any(|one| one.ends_with(&to_it)))
 }
 
-/// Returns once the server knows that only one node is left. What was on its way to the others
-/// before that is lost, as NATS has it.
+/// Returns once the server knows that only one node is left. Requests sent to the others before that are
+/// lost.
 async fn one_is_left(api: &Api) -> Result<()> {
     eventually("the server knows of the cut", PATIENCE, async || {
         Ok((instances(api).await? == 1).then_some(()))
@@ -270,7 +270,7 @@ async fn one_is_left(api: &Api) -> Result<()> {
     .await
 }
 
-/// Returns once all three nodes have applied what any of them has of a shard.
+/// Returns once all three nodes have applied the same entries of a shard.
 async fn all_know(api: &Api, shard: usize) -> Result<()> {
     let mut applied = BTreeMap::new();
     eventually("all know it", PATIENCE, async || {
