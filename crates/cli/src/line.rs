@@ -10,11 +10,12 @@ use nowserving_client::{
     AdminLine, Code, Configure, Create, Delete, DeleteReply, LIST_LINES_MAX, LaneName, LineList,
     LineReply, ListLines, SettingsPatch,
 };
+use nowserving_line::Setting;
 
 use crate::args::Global;
 use crate::journal::{self, JournalArgs};
 use crate::output::{Output, WrongUsage};
-use crate::settings::{self, Setting, SettingsFlags};
+use crate::settings::{self, SettingsFlags};
 use crate::tables;
 
 /// How often a line that is being deleted is looked at.
@@ -106,8 +107,8 @@ pub struct SetArgs {
     #[command(flatten)]
     settings: SettingsFlags,
     /// Puts a setting back to its default; several by commas or by repeating.
-    #[arg(long, value_name = "SETTING", value_delimiter = ',')]
-    unset: Vec<Setting>,
+    #[arg(long, value_name = "SETTING", value_delimiter = ',', value_parser = settings::unset())]
+    unset: Vec<&'static Setting>,
     /// Only if the settings have not changed since the line had this version.
     #[arg(long, value_name = "VERSION")]
     if_version: Option<u64>,

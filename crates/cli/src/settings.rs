@@ -1,174 +1,250 @@
-//! A line's settings as flags.
+//! A line's settings as options of the command line, made from `nowserving_line::SETTINGS`: a
+//! setting of a kind that is here already needs no change in this crate.
 
 mod values;
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-use clap::{Args, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use nowserving_client::{
     AdmissionRate, Change, LaneName, LaneSettings, Phase, Quota, SettingsPatch,
 };
+use nowserving_line::{
+    LABEL_BYTES_MAX, LABELS_MAX, LANES_MAX, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, RATE_BURST_MAX,
+    SETTINGS, STANDBY_PERCENT_MAX, Setting, SettingDefault, SettingKind, SettingValue,
+};
+use nowserving_rehearse::count;
 
 pub use self::values::label;
 
+use crate::duration;
 use crate::output::WrongUsage;
 
-/// Every setting of a line. What is not given keeps its value (at creation: the default).
-#[derive(Debug, Default, Args)]
-pub struct SettingsFlags {
-    /// How many may be in checkout at once, 1 to 1,000,000.
-    #[arg(long, value_name = "N", value_parser = values::seats)]
-    seats: Option<u32>,
-    /// How many more than --seats may be in the line, 0 to 10,000,000.
-    #[arg(long, value_name = "N")]
-    queue_limit: Option<u32>,
-    /// A waiting token not heard from for longer is recycled, 100ms to 7d
-    /// (default 5m).
-    #[arg(long = "waiting-idle-timeout", value_name = "TIME", value_parser = values::timeout())]
-    waiting_idle_timeout_ms: Option<u64>,
-    /// How long an admitted token has to claim its seat, 100ms to 7d (default 2m).
-    #[arg(long = "claim-timeout", value_name = "TIME", value_parser = values::timeout())]
-    claim_timeout_ms: Option<u64>,
-    /// How long a claimed seat lasts without renewal, 100ms to 7d (default 10m).
-    #[arg(long = "checkout-timeout", value_name = "TIME", value_parser = values::timeout())]
-    checkout_timeout_ms: Option<u64>,
-    /// Where renewing ends, counted from the claim, 100ms to 7d (default 1h).
-    #[arg(long = "checkout-max", value_name = "TIME", value_parser = values::timeout())]
-    checkout_max_ms: Option<u64>,
-    /// How fast seats are given: admissions a second, 0.001 to 1,000,000, and how many can be saved
-    /// up, 1 to 1,000,000 (default: as fast as seats become free).
-    #[arg(long, value_name = "PER_SECOND/BURST", value_parser = values::rate)]
-    admission_rate: Option<AdmissionRate>,
-    /// A lane, up to 8 times; the first is the default unless --default-lane names another. Replaces all lanes that were set, with
-    /// their options: name every lane each time. Options: `boost=10m` (its tokens count as having
-    /// entered so much earlier, up to 7d), `absolute` (it is served before those that are not),
-    /// `limit=N` (at most so many wait in it, 0 to 10,000,000).
-    #[arg(long = "lane", value_name = "NAME[:OPTION]...", value_parser = values::lane)]
-    lanes: Vec<LaneSettings>,
-    /// The lane of those who enter without naming one (default: the first).
-    #[arg(long, value_name = "LANE")]
-    default_lane: Option<LaneName>,
-    /// The first so many waiting positions of a lane are called to prepare, 0 to 10,000,000
-    /// (default 0).
-    #[arg(long, value_name = "N")]
-    call_ahead: Option<u32>,
-    /// How many can complete, 1 to 1,000,000,000; then the line is sold out (default: no end). Set
-    /// anew, it takes --standby-percent back to 0 unless that is given too.
-    #[arg(long, value_name = "N")]
-    quota: Option<u64>,
-    /// How many more than --quota may hope, as some will not complete: in percent of it, 0 to
-    /// 1,000 (default 0).
-    #[arg(long, value_name = "PERCENT", requires = "quota")]
-    standby_percent: Option<u32>,
-    /// Whether numbers and seats are given: `pre_open` and `paused` give numbers only, `draining`
-    /// seats only, `closed` neither, and sends everybody away (default open).
-    #[arg(long, value_parser = values::phase())]
-    phase: Option<Phase>,
-    /// Positions past it are not shown exactly, 1 to 10,000,000 (default: all are).
-    #[arg(long, value_name = "N")]
-    position_cap: Option<u32>,
-    /// Whether a claim also completes, and gives the seat on at once (default false).
-    #[arg(long, value_name = "BOOL")]
-    release_on_claim: Option<bool>,
-    /// Whether to publish an event per token, not only boards (default true).
-    #[arg(long, value_name = "BOOL")]
-    token_events: Option<bool>,
-    /// A free word by which lines are listed, name and value of up to 64 bytes each; can be given up
-    /// to 16 times, and replaces all that were set.
-    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
-    labels: Vec<(String, String)>,
-}
+/// The names of options, by those of their settings: clap wants names that live as long as the
+/// program.
+static OPTION_NAMES: LazyLock<BTreeMap<&str, String>> = LazyLock::new(|| {
+    let names = SETTINGS.iter();
+    names
+        .map(|setting| (setting.name, name(setting).replace('_', "-")))
+        .collect()
+});
+/// The second option of a quota.
+const STANDBY_PERCENT: &str = "standby_percent";
 
-/// A setting that can be put back to its default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub enum Setting {
-    WaitingIdleTimeout,
-    ClaimTimeout,
-    CheckoutTimeout,
-    CheckoutMax,
-    AdmissionRate,
-    Lanes,
-    DefaultLane,
-    CallAhead,
-    Quota,
-    Phase,
-    PositionCap,
-    ReleaseOnClaim,
-    TokenEvents,
-    Labels,
-}
+/// Every setting of a line that was given. What is not given keeps its value (at creation: the
+/// default).
+#[derive(Debug, Default)]
+pub struct SettingsFlags(Vec<(&'static Setting, SettingValue)>);
 
 impl SettingsFlags {
     /// The patch that the flags ask for, with `unset` put back to their defaults.
     ///
     /// # Errors
     /// A setting is both set and unset.
-    pub fn patch(self, unset: &[Setting]) -> Result<SettingsPatch, WrongUsage> {
-        let mut patch = SettingsPatch {
-            seats: self.seats.map(Change::Set),
-            queue_limit: self.queue_limit.map(Change::Set),
-            waiting_idle_timeout_ms: self.waiting_idle_timeout_ms.map(Change::Set),
-            claim_timeout_ms: self.claim_timeout_ms.map(Change::Set),
-            checkout_timeout_ms: self.checkout_timeout_ms.map(Change::Set),
-            checkout_max_ms: self.checkout_max_ms.map(Change::Set),
-            admission_rate: self.admission_rate.map(Change::Set),
-            lanes: (!self.lanes.is_empty()).then_some(Change::Set(self.lanes)),
-            default_lane: self.default_lane.map(Change::Set),
-            call_ahead: self.call_ahead.map(Change::Set),
-            quota: self.quota.map(|total| {
-                Change::Set(Quota {
-                    total,
-                    standby_percent: self.standby_percent.unwrap_or(0),
-                })
-            }),
-            phase: self.phase.map(Change::Set),
-            position_cap: self.position_cap.map(Change::Set),
-            release_on_claim: self.release_on_claim.map(Change::Set),
-            token_events: self.token_events.map(Change::Set),
-            labels: (!self.labels.is_empty())
-                .then(|| Change::Set(self.labels.into_iter().collect::<BTreeMap<_, _>>())),
-        };
-        for &setting in unset {
-            match setting {
-                Setting::WaitingIdleTimeout => {
-                    put_back(&mut patch.waiting_idle_timeout_ms, setting)?;
-                }
-                Setting::ClaimTimeout => put_back(&mut patch.claim_timeout_ms, setting)?,
-                Setting::CheckoutTimeout => put_back(&mut patch.checkout_timeout_ms, setting)?,
-                Setting::CheckoutMax => put_back(&mut patch.checkout_max_ms, setting)?,
-                Setting::AdmissionRate => put_back(&mut patch.admission_rate, setting)?,
-                Setting::Lanes => put_back(&mut patch.lanes, setting)?,
-                Setting::DefaultLane => put_back(&mut patch.default_lane, setting)?,
-                Setting::CallAhead => put_back(&mut patch.call_ahead, setting)?,
-                Setting::Quota => put_back(&mut patch.quota, setting)?,
-                Setting::Phase => put_back(&mut patch.phase, setting)?,
-                Setting::PositionCap => put_back(&mut patch.position_cap, setting)?,
-                Setting::ReleaseOnClaim => put_back(&mut patch.release_on_claim, setting)?,
-                Setting::TokenEvents => put_back(&mut patch.token_events, setting)?,
-                Setting::Labels => put_back(&mut patch.labels, setting)?,
+    pub fn patch(self, unset: &[&Setting]) -> Result<SettingsPatch, WrongUsage> {
+        let mut patch = SettingsPatch::default();
+        for (setting, value) in self.0 {
+            change(setting, &mut patch, Change::Set(value))?;
+        }
+        for setting in unset {
+            if matches!(setting.change(&patch), Some(Change::Set(_))) {
+                let name = name(setting);
+                return Err(WrongUsage(format!(
+                    "--unset {name}: it is set by another flag"
+                )));
             }
+            change(setting, &mut patch, Change::Unset)?;
         }
         Ok(patch)
     }
 }
 
-fn put_back<T>(change: &mut Option<Change<T>>, setting: Setting) -> Result<(), WrongUsage> {
-    if matches!(change, Some(Change::Set(_))) {
-        let name = setting.to_possible_value();
-        let name = name.as_ref().map_or("it", |value| value.get_name());
-        return Err(WrongUsage(format!(
-            "--unset {name}: it is set by another flag"
-        )));
+fn change(
+    setting: &Setting,
+    patch: &mut SettingsPatch,
+    change: Change<SettingValue>,
+) -> Result<(), WrongUsage> {
+    let set = setting.set_change(patch, change);
+    set.map_err(|wrong| WrongUsage(wrong.to_string()))
+}
+
+impl Args for SettingsFlags {
+    fn augment_args(command: Command) -> Command {
+        command.args(SETTINGS.iter().flat_map(options))
     }
-    *change = Some(Change::Unset);
-    Ok(())
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for SettingsFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = |setting| Some((setting, given(setting, matches)?));
+        Ok(SettingsFlags(SETTINGS.iter().filter_map(given).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// A value parser for the names of settings that can be put back to their defaults.
+pub fn unset() -> impl TypedValueParser<Value = &'static Setting> {
+    let can_be_unset = |setting: &&Setting| setting.default != SettingDefault::Required;
+    PossibleValuesParser::new(SETTINGS.iter().filter(can_be_unset).map(name)).try_map(|word| {
+        SETTINGS
+            .iter()
+            .find(|s| name(s) == word)
+            .ok_or("no setting")
+    })
+}
+
+/// The name of a setting on the command line, where times have units of their own.
+fn name(setting: &Setting) -> &'static str {
+    setting.name.trim_end_matches("_ms")
+}
+
+/// The options by which a setting is set. The cluster checks ranges: another release may have
+/// others.
+fn options(setting: &'static Setting) -> Vec<Arg> {
+    let option = Arg::new(setting.name)
+        .long(OPTION_NAMES[setting.name].as_str())
+        .help(help(setting));
+    match setting.kind {
+        // The one number whose refusal has advice.
+        SettingKind::Number { .. } if setting.name == "seats" => {
+            vec![option.value_name("N").value_parser(values::seats)]
+        }
+        SettingKind::Number { .. } => {
+            vec![option.value_name("N").value_parser(value_parser!(u64))]
+        }
+        SettingKind::TimeMs { least, most } => {
+            let time = duration::between(least..=most);
+            vec![option.value_name("TIME").value_parser(time)]
+        }
+        SettingKind::Flag => vec![option.value_name("BOOL").value_parser(value_parser!(bool))],
+        SettingKind::Phase => vec![option.value_name("PHASE").value_parser(values::phase())],
+        SettingKind::LaneName => {
+            let lane = value_parser!(LaneName);
+            vec![option.value_name("LANE").value_parser(lane)]
+        }
+        SettingKind::AdmissionRate => {
+            let rate = option.value_name("PER_SECOND/BURST");
+            vec![rate.value_parser(values::rate)]
+        }
+        SettingKind::Quota => {
+            let standby = Arg::new(STANDBY_PERCENT)
+                .long("standby-percent")
+                .value_name("PERCENT")
+                .value_parser(value_parser!(u32))
+                .requires(setting.name)
+                .help(format!(
+                    "How many more than --quota may enter, as some will not complete: in percent \
+                     of it, 0 to {} (default 0)",
+                    count(STANDBY_PERCENT_MAX.into())
+                ));
+            let total = option.value_name("N").value_parser(value_parser!(u64));
+            vec![total, standby]
+        }
+        SettingKind::Lanes => {
+            let lane = option.long("lane").value_name("NAME[:OPTION]...");
+            vec![lane.value_parser(values::lane).action(ArgAction::Append)]
+        }
+        SettingKind::Labels => {
+            let label = option.long("label").value_name("NAME=VALUE");
+            vec![label.value_parser(values::label).action(ArgAction::Append)]
+        }
+    }
+}
+
+/// The value that was given for a setting.
+fn given(setting: &Setting, matches: &ArgMatches) -> Option<SettingValue> {
+    let name = setting.name;
+    Some(match setting.kind {
+        SettingKind::Number { .. } | SettingKind::TimeMs { .. } => {
+            SettingValue::Number(*matches.get_one::<u64>(name)?)
+        }
+        SettingKind::Flag => SettingValue::Flag(*matches.get_one::<bool>(name)?),
+        SettingKind::Phase => SettingValue::Phase(*matches.get_one::<Phase>(name)?),
+        SettingKind::LaneName => SettingValue::LaneName(matches.get_one::<LaneName>(name)?.clone()),
+        SettingKind::AdmissionRate => {
+            SettingValue::AdmissionRate(*matches.get_one::<AdmissionRate>(name)?)
+        }
+        SettingKind::Quota => {
+            let standby_percent = matches.get_one::<u32>(STANDBY_PERCENT);
+            SettingValue::Quota(Quota {
+                total: *matches.get_one::<u64>(name)?,
+                standby_percent: standby_percent.copied().unwrap_or(0),
+            })
+        }
+        SettingKind::Lanes => {
+            let lanes = matches.get_many::<LaneSettings>(name)?;
+            SettingValue::Lanes(lanes.cloned().collect())
+        }
+        SettingKind::Labels => {
+            let labels = matches.get_many::<(String, String)>(name)?;
+            SettingValue::Labels(labels.cloned().collect())
+        }
+    })
+}
+
+/// The setting's text, its range and its default.
+fn help(setting: &Setting) -> String {
+    let text = setting.text;
+    let range = match setting.kind {
+        SettingKind::Number { least, most } => format!(", {} to {}", count(least), count(most)),
+        SettingKind::TimeMs { least, most } => {
+            format!(", {} to {}", duration::typed(least), duration::typed(most))
+        }
+        SettingKind::Flag | SettingKind::LaneName => String::new(),
+        SettingKind::Phase => {
+            ": `pre_open` and `paused` issue numbers only, `draining` admits only, \
+                               `closed` does neither and ends every live token"
+                .to_owned()
+        }
+        SettingKind::AdmissionRate => format!(
+            ": admissions a second, 0.001 to 1,000,000, and how many can be saved up, 1 to {}",
+            count(RATE_BURST_MAX.into())
+        ),
+        SettingKind::Quota => format!(
+            ", 1 to {}. Setting it puts --standby-percent back to 0 unless that is given too",
+            count(QUOTA_TOTAL_MAX)
+        ),
+        SettingKind::Lanes => format!(
+            ". One lane each time, up to {LANES_MAX}; they replace all lanes of the line, so name \
+             every one. Options: `boost=10m` (its tokens count as having entered so much earlier, \
+             up to 7d), `absolute` (it is served before those that are not), `limit=N` (at most so \
+             many wait in it, 0 to {})",
+            count(QUEUE_LIMIT_MAX.into())
+        ),
+        SettingKind::Labels => format!(
+            ". One each time, up to {LABELS_MAX}, name and value of up to {LABEL_BYTES_MAX} bytes; \
+             they replace all labels of the line"
+        ),
+    };
+    let default = match (setting.default, setting.default_value()) {
+        (SettingDefault::Unset(meaning), _) => format!(" (default: {meaning})"),
+        (_, Some(SettingValue::Number(ms))) if setting.name.ends_with("_ms") => {
+            format!(" (default {})", duration::typed(ms))
+        }
+        (_, Some(SettingValue::Number(number))) => format!(" (default {number})"),
+        (_, Some(SettingValue::Flag(flag))) => format!(" (default {flag})"),
+        (_, Some(SettingValue::Phase(phase))) => format!(" (default {})", phase.as_str()),
+        _ => String::new(),
+    };
+    format!("{text}{range}{default}")
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
+    use nowserving_client::{Configure, Settings};
+    use nowserving_protocol::codec::{Format, decode, encode};
 
     use super::*;
 
@@ -176,8 +252,8 @@ mod tests {
     struct Probe {
         #[command(flatten)]
         flags: SettingsFlags,
-        #[arg(long, value_delimiter = ',')]
-        unset: Vec<Setting>,
+        #[arg(long, value_delimiter = ',', value_parser = unset())]
+        unset: Vec<&'static Setting>,
     }
 
     fn patch(words: &str) -> Result<SettingsPatch, WrongUsage> {
@@ -191,60 +267,118 @@ mod tests {
         assert_eq!(patch("").unwrap(), SettingsPatch::default());
     }
 
+    /// A value of each kind as it is typed, other than every default.
+    fn typed(kind: SettingKind) -> (&'static str, SettingValue) {
+        match kind {
+            SettingKind::Number { .. } => ("7", SettingValue::Number(7)),
+            SettingKind::TimeMs { .. } => ("90s", SettingValue::Number(90_000)),
+            SettingKind::Flag => ("true", SettingValue::Flag(true)),
+            SettingKind::Phase => ("paused", SettingValue::Phase(Phase::Paused)),
+            SettingKind::LaneName => ("vip", SettingValue::LaneName("vip".parse().unwrap())),
+            SettingKind::AdmissionRate => (
+                "0.5/3",
+                SettingValue::AdmissionRate(AdmissionRate {
+                    per_second_micro: 500_000,
+                    burst: 3,
+                }),
+            ),
+            SettingKind::Quota => (
+                "100",
+                SettingValue::Quota(Quota {
+                    total: 100,
+                    standby_percent: 0,
+                }),
+            ),
+            SettingKind::Lanes => (
+                "vip:boost=10m:limit=9",
+                SettingValue::Lanes(vec![LaneSettings {
+                    boost_ms: 600_000,
+                    queue_limit: Some(9),
+                    ..LaneSettings::new("vip".parse().unwrap())
+                }]),
+            ),
+            SettingKind::Labels => (
+                "note=a=b",
+                SettingValue::Labels([("note".to_owned(), "a=b".to_owned())].into()),
+            ),
+        }
+    }
+
+    /// For every entry of the table, and so for the next one: it has an option with help, is sent
+    /// and read in both formats, changes that setting and no other, and can be unset.
     #[test]
-    fn every_setting_has_its_flag() {
-        let all = "--seats 7 --queue-limit 15 --waiting-idle-timeout 1s --claim-timeout 2s \
-            --checkout-timeout 3s --checkout-max 4s --token-events false \
-            --admission-rate 0.5/3 --lane normal --lane vip:boost=10m:limit=9 --default-lane vip --call-ahead 5 \
-            --quota 100 --standby-percent 20 --phase paused --position-cap 1000 \
-            --release-on-claim true --label city=Oslo --label note=a=b";
-        let patch = patch(&all.replace('\\', " ")).unwrap();
-        let set = nowserving_client::Settings::create(&patch).unwrap();
-        assert_eq!((set.seats, set.queue_limit), (7, 15));
-        assert_eq!(
-            (set.waiting_idle_timeout_ms, set.claim_timeout_ms),
-            (1000, 2000)
-        );
-        assert_eq!((set.checkout_timeout_ms, set.checkout_max_ms), (3000, 4000));
-        assert!(!set.token_events && set.release_on_claim);
-        let rate = set.admission_rate.unwrap();
-        assert_eq!((rate.per_second_micro, rate.burst), (500_000, 3));
-        assert_eq!(set.lanes.len(), 2);
-        assert_eq!(set.default_lane, Some(set.lanes[1].name.clone()));
-        assert_eq!(set.lanes[1].boost_ms, 600_000);
-        assert_eq!((set.call_ahead, set.position_cap), (5, Some(1000)));
-        let quota = set.quota.unwrap();
-        assert_eq!((quota.total, quota.standby_percent), (100, 20));
-        assert_eq!(set.phase, Phase::Paused);
-        assert_eq!(set.labels["note"], "a=b");
-        assert_eq!(set.labels.len(), 2);
+    fn the_table_is_all_that_is_needed() {
+        let command = Probe::command();
+        for setting in SETTINGS {
+            let option = options(setting).remove(0);
+            let long = option.get_long().unwrap().to_owned();
+            let help = command.get_arguments().find(|arg| *arg == &option).unwrap();
+            let help = help.get_help().unwrap().to_string();
+            assert!(help.starts_with(setting.text), "{help}");
+
+            let (word, value) = typed(setting.kind);
+            let patch_of_one = patch(&format!("--{long} {word}")).unwrap();
+            for other in SETTINGS {
+                let expected = (other.name == setting.name).then(|| Change::Set(value.clone()));
+                assert_eq!(other.change(&patch_of_one), expected, "{long}");
+            }
+            for format in [Format::Json, Format::MsgPack] {
+                let sent = Configure {
+                    settings: patch_of_one.clone(),
+                    ..Configure::default()
+                };
+                let read: Configure = decode(&encode(&sent, format)).unwrap();
+                assert_eq!(read, sent, "{long}");
+            }
+            let mut base = Settings::new(1, 0);
+            base.lanes.push(LaneSettings::new("vip".parse().unwrap()));
+            let set = base.with(&patch_of_one).unwrap();
+            assert_eq!(setting.value(&set), Some(value), "{long}");
+
+            let words = format!("probe --unset {}", name(setting));
+            let unset = Probe::try_parse_from(words.split(' '));
+            if setting.default == SettingDefault::Required {
+                assert!(unset.is_err(), "{long}");
+            } else {
+                let patch = unset.map(|probe| probe.flags.patch(&probe.unset)).unwrap();
+                let back = set.with(&patch.unwrap()).unwrap();
+                assert_eq!(setting.value(&back), setting.default_value(), "{long}");
+            }
+        }
     }
 
     #[test]
-    fn unset_puts_back_all_but_the_required_two() {
-        let all = "--unset waiting_idle_timeout,claim_timeout,checkout_timeout \
-            --unset checkout_max --unset token_events --unset labels \
-            --unset admission_rate,lanes,default_lane,call_ahead,quota,phase,position_cap,release_on_claim";
-        let patch = patch(&all.replace('\\', " ")).unwrap();
-        assert_eq!(patch.seats, None);
-        assert_eq!(patch.checkout_max_ms, Some(Change::Unset));
-        assert_eq!(patch.labels, Some(Change::Unset));
-        assert_eq!(patch.admission_rate, Some(Change::Unset));
-        assert_eq!(patch.lanes, Some(Change::Unset));
-        assert_eq!(patch.default_lane, Some(Change::Unset));
-        let default = nowserving_client::Settings::new(1, 0);
-        assert_eq!(default.with(&patch), Ok(default));
+    fn options_that_repeat_or_belong_together_are_one_setting() {
+        let words = "--lane normal --lane vip --label city=Oslo --label note=x \
+                     --quota 100 --standby-percent 20";
+        let patch = patch(words).unwrap();
+        let set = Settings::new(1, 0).with(&patch).unwrap();
+        assert_eq!((set.lanes.len(), set.labels.len()), (2, 2));
+        let quota = set.quota.unwrap();
+        assert_eq!((quota.total, quota.standby_percent), (100, 20));
+        let words = ["probe", "--standby-percent", "20"];
+        assert!(Probe::try_parse_from(words).is_err());
+    }
+
+    #[test]
+    fn help_names_range_and_default() {
+        let help = |name| help(Setting::named(name).unwrap());
+        assert_eq!(
+            help("seats"),
+            "How many tokens may be in checkout at once, 1 to 1,000,000"
+        );
+        assert_eq!(
+            help("claim_timeout_ms"),
+            "How long an admitted token has to claim its seat, 100ms to 7days (default 2m)"
+        );
+        assert!(help("token_events").ends_with("(default true)"));
+        assert!(help("phase").ends_with("(default open)"));
+        assert!(help("position_cap").ends_with("1 to 10,000,000 (default: all are)"));
     }
 
     #[test]
     fn set_and_unset_together_is_wrong_usage() {
         let error = patch("--claim-timeout 500ms --unset claim_timeout").unwrap_err();
         assert!(error.to_string().contains("claim_timeout"), "{error}");
-    }
-
-    #[test]
-    fn a_standby_share_is_one_of_a_quota() {
-        let words = ["probe", "--standby-percent", "20"];
-        assert!(Probe::try_parse_from(words).is_err());
     }
 }

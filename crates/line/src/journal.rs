@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use crate::settings::difference;
 use crate::{Limits, Reason, Settings, SettingsPatch, Timestamp, Token};
 
 /// One thing that happened. The line's dump has it as it is.
@@ -78,8 +77,8 @@ impl SettingsChange {
     pub(crate) fn new(version: u64, old: &Settings, new: &Settings) -> Self {
         Self {
             version,
-            from: difference(old, new),
-            to: difference(new, old),
+            from: old.difference(new),
+            to: new.difference(old),
         }
     }
 

@@ -80,9 +80,10 @@ pub use op::{Op, RecycleItem, Refused, Reply, Stamp, Timestamp};
 pub use rate::{AdmissionRate, Bucket, RATE_BURST_MAX, RATE_MICRO_MAX, RATE_MICRO_MIN};
 pub use restore::BadDump;
 pub use settings::{
-    BOOST_MS_MAX, BadField, CALL_AHEAD_MAX, Change, LABEL_BYTES_MAX, LABELS_MAX, LaneSettings,
-    POSITION_CAP_MAX, Phase, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota, SEATS_MAX,
-    STANDBY_PERCENT_MAX, Settings, SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
+    BOOST_MS_MAX, BadField, CALL_AHEAD_MAX, Change, LABEL_BYTES_MAX, LABELS_MAX, Labels,
+    LaneSettings, Lanes, POSITION_CAP_MAX, Phase, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota,
+    SEATS_MAX, SETTING_NAMES, SETTINGS, STANDBY_PERCENT_MAX, Setting, SettingDefault, SettingKind,
+    SettingValue, Settings, SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
 };
 pub use status::{Board, Counts, LaneBoard, Poll, Status};
 pub use token::{Live, Reason, Stage, State, Token, TokenRef};

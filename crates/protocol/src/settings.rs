@@ -1,5 +1,7 @@
 //! A line's settings in operators' requests: any subset of them, `null` to unset
-//! one. Each is read with its limits at hand, so that a refusal can name them.
+//! one. Readers and writers follow `nowserving_line::SETTINGS`, the table in which
+//! each setting is defined; here is how a value of each kind looks. Values are read
+//! with their ranges at hand, so that a refusal can name them.
 
 mod parts;
 mod reply;
@@ -7,8 +9,7 @@ mod reply;
 use std::fmt;
 
 use nowserving_line::{
-    CALL_AHEAD_MAX, Change, NUMBER_MAX, POSITION_CAP_MAX, QUEUE_LIMIT_MAX, SEATS_MAX,
-    SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
+    Change, NUMBER_MAX, SETTING_NAMES, SETTINGS, Setting, SettingKind, SettingValue, SettingsPatch,
 };
 pub use reply::{AdmissionRateReply, LaneSettingsReply, PerSecond, QuotaReply, SettingsReply};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
@@ -18,50 +19,10 @@ use serde_json::Value;
 use self::parts::{LanesVisitor, PhaseVisitor, QuotaVisitor, RateVisitor};
 use crate::wire::{BoolVisitor, LabelsVisitor, NameVisitor, WholeVisitor};
 
-const SEATS: WholeVisitor<u32> = WholeVisitor {
-    min: 1,
-    max: SEATS_MAX,
-};
-const QUEUE_LIMIT: WholeVisitor<u32> = WholeVisitor {
-    min: 0,
-    max: QUEUE_LIMIT_MAX,
-};
-const TIMEOUT_MS: WholeVisitor<u64> = WholeVisitor {
-    min: TIMEOUT_MS_MIN,
-    max: TIMEOUT_MS_MAX,
-};
-const CALL_AHEAD: WholeVisitor<u32> = WholeVisitor {
-    min: 0,
-    max: CALL_AHEAD_MAX,
-};
-const POSITION_CAP: WholeVisitor<u32> = WholeVisitor {
-    min: 1,
-    max: POSITION_CAP_MAX,
-};
 const VERSION: WholeVisitor<u64> = WholeVisitor {
     min: 0,
     max: NUMBER_MAX,
 };
-
-/// What can be set.
-const FIELDS: &[&str] = &[
-    "seats",
-    "queue_limit",
-    "waiting_idle_timeout_ms",
-    "claim_timeout_ms",
-    "checkout_timeout_ms",
-    "checkout_max_ms",
-    "admission_rate",
-    "lanes",
-    "default_lane",
-    "call_ahead",
-    "quota",
-    "phase",
-    "position_cap",
-    "release_on_claim",
-    "token_events",
-    "labels",
-];
 
 /// The settings in a request, and the conditions of the change.
 #[derive(Default)]
@@ -107,33 +68,48 @@ fn read_setting<'de, A: MapAccess<'de>>(
     field: &str,
     patch: &mut SettingsPatch,
 ) -> Result<(), A::Error> {
-    /// Each setting: its name, which is that of its place, and who reads it.
-    macro_rules! settings {
-        ($($name:ident: $visitor:expr,)*) => {
-            match field {
-                $(stringify!($name) => set(map, stringify!($name), $visitor, &mut patch.$name),)*
-                unknown => Err(A::Error::unknown_field(unknown, FIELDS)),
-            }
-        };
+    let Some(setting) = Setting::named(field) else {
+        return Err(A::Error::unknown_field(field, SETTING_NAMES));
+    };
+    if setting.change(patch).is_some() {
+        return Err(A::Error::duplicate_field(setting.name));
     }
-    settings! {
-        seats: SEATS,
-        queue_limit: QUEUE_LIMIT,
-        waiting_idle_timeout_ms: TIMEOUT_MS,
-        claim_timeout_ms: TIMEOUT_MS,
-        checkout_timeout_ms: TIMEOUT_MS,
-        checkout_max_ms: TIMEOUT_MS,
-        admission_rate: RateVisitor,
-        lanes: LanesVisitor,
-        default_lane: NameVisitor::default(),
-        call_ahead: CALL_AHEAD,
-        quota: QuotaVisitor,
-        phase: PhaseVisitor,
-        position_cap: POSITION_CAP,
-        release_on_claim: BoolVisitor,
-        token_events: BoolVisitor,
-        labels: LabelsVisitor,
+    let change = read_value(map, setting.kind)?;
+    let set = setting.set_change(patch, change);
+    set.map_err(A::Error::custom)
+}
+
+fn read_value<'de, A: MapAccess<'de>>(
+    map: &mut A,
+    kind: SettingKind,
+) -> Result<Change<SettingValue>, A::Error> {
+    match kind {
+        SettingKind::Number { least, most } | SettingKind::TimeMs { least, most } => {
+            let visitor = WholeVisitor {
+                min: least,
+                max: most,
+            };
+            read(map, visitor, SettingValue::Number)
+        }
+        SettingKind::Flag => read(map, BoolVisitor, SettingValue::Flag),
+        SettingKind::Phase => read(map, PhaseVisitor, SettingValue::Phase),
+        SettingKind::LaneName => read(map, NameVisitor::default(), SettingValue::LaneName),
+        SettingKind::AdmissionRate => read(map, RateVisitor, SettingValue::AdmissionRate),
+        SettingKind::Quota => read(map, QuotaVisitor, SettingValue::Quota),
+        SettingKind::Lanes => read(map, LanesVisitor, SettingValue::Lanes),
+        SettingKind::Labels => read(map, LabelsVisitor, SettingValue::Labels),
     }
+}
+
+fn read<'de, A: MapAccess<'de>, V: Visitor<'de>>(
+    map: &mut A,
+    visitor: V,
+    wrap: impl FnOnce(V::Value) -> SettingValue,
+) -> Result<Change<SettingValue>, A::Error> {
+    Ok(match map.next_value_seed(OrNull(visitor))? {
+        Change::Set(value) => Change::Set(wrap(value)),
+        Change::Unset => Change::Unset,
+    })
 }
 
 /// Reads one value, or null, into its place.
@@ -197,15 +173,16 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for OrNull<V> {
     }
 }
 
-/// What a patch names, in the order of the contract, as a reply shows it.
+/// The settings that a patch names, in the order of the contract, as a reply shows them.
 pub(crate) fn named_values(patch: &SettingsPatch) -> impl Iterator<Item = (&'static str, Value)> {
-    let mut map = match serialize(patch, &[], serde_json::value::Serializer) {
-        Ok(Value::Object(map)) => map,
-        // Nothing else comes of a map of names, numbers and texts.
-        _ => serde_json::Map::new(),
-    };
-    let named = move |name: &&'static str| Some((*name, map.remove(*name)?));
-    FIELDS.iter().filter_map(named)
+    SETTINGS.iter().filter_map(|setting| {
+        let shown = match setting.change(patch)? {
+            // A name, a number or a text is always JSON.
+            Change::Set(value) => serde_json::to_value(Shown(&value)).unwrap_or_default(),
+            Change::Unset => Value::Null,
+        };
+        Some((setting.name, shown))
+    })
 }
 
 /// Writes what a patch names, after those of `conditions` that have a value.
@@ -214,72 +191,40 @@ pub(crate) fn serialize<S: Serializer>(
     conditions: &[(&'static str, Option<u64>)],
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    let SettingsPatch {
-        seats,
-        queue_limit,
-        waiting_idle_timeout_ms,
-        claim_timeout_ms,
-        checkout_timeout_ms,
-        checkout_max_ms,
-        admission_rate,
-        lanes,
-        default_lane,
-        call_ahead,
-        quota,
-        phase,
-        position_cap,
-        release_on_claim,
-        token_events,
-        labels,
-    } = patch;
     let mut map = serializer.serialize_map(None)?;
     for (name, value) in conditions {
         if let Some(value) = value {
             map.serialize_entry(name, value)?;
         }
     }
-    put(&mut map, "seats", seats)?;
-    put(&mut map, "queue_limit", queue_limit)?;
-    put(&mut map, "waiting_idle_timeout_ms", waiting_idle_timeout_ms)?;
-    put(&mut map, "claim_timeout_ms", claim_timeout_ms)?;
-    put(&mut map, "checkout_timeout_ms", checkout_timeout_ms)?;
-    put(&mut map, "checkout_max_ms", checkout_max_ms)?;
-    let rate = written(admission_rate, |rate| AdmissionRateReply::from(*rate));
-    put(&mut map, "admission_rate", &rate)?;
-    let lanes = written(lanes, |lanes| {
-        let lanes = lanes.iter().map(LaneSettingsReply::from);
-        lanes.collect::<Vec<_>>()
-    });
-    put(&mut map, "lanes", &lanes)?;
-    let default_lane = written(default_lane, |name| name.as_str().to_owned());
-    put(&mut map, "default_lane", &default_lane)?;
-    put(&mut map, "call_ahead", call_ahead)?;
-    let quota = written(quota, |quota| QuotaReply::from(*quota));
-    put(&mut map, "quota", &quota)?;
-    put(&mut map, "phase", &written(phase, |phase| phase.as_str()))?;
-    put(&mut map, "position_cap", position_cap)?;
-    put(&mut map, "release_on_claim", release_on_claim)?;
-    put(&mut map, "token_events", token_events)?;
-    put(&mut map, "labels", labels)?;
+    for setting in SETTINGS {
+        match setting.change(patch) {
+            None => {}
+            Some(Change::Set(value)) => map.serialize_entry(setting.name, &Shown(&value))?,
+            Some(Change::Unset) => map.serialize_entry(setting.name, &())?,
+        }
+    }
     map.end()
 }
 
-/// A change of what knows no serde as one of what does.
-fn written<T, U>(change: &Option<Change<T>>, write: impl FnOnce(&T) -> U) -> Option<Change<U>> {
-    change.as_ref().map(|change| match change {
-        Change::Set(value) => Change::Set(write(value)),
-        Change::Unset => Change::Unset,
-    })
-}
+/// A setting's value as payloads have it.
+struct Shown<'a>(&'a SettingValue);
 
-fn put<M: SerializeMap, T: Serialize>(
-    map: &mut M,
-    field: &'static str,
-    change: &Option<Change<T>>,
-) -> Result<(), M::Error> {
-    match change {
-        None => Ok(()),
-        Some(Change::Set(value)) => map.serialize_entry(field, value),
-        Some(Change::Unset) => map.serialize_entry(field, &()),
+impl Serialize for Shown<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            SettingValue::Number(number) => number.serialize(serializer),
+            SettingValue::Flag(flag) => flag.serialize(serializer),
+            SettingValue::Phase(phase) => phase.as_str().serialize(serializer),
+            SettingValue::LaneName(name) => name.as_str().serialize(serializer),
+            SettingValue::AdmissionRate(rate) => {
+                AdmissionRateReply::from(*rate).serialize(serializer)
+            }
+            SettingValue::Quota(quota) => QuotaReply::from(*quota).serialize(serializer),
+            SettingValue::Lanes(lanes) => {
+                serializer.collect_seq(lanes.iter().map(LaneSettingsReply::from))
+            }
+            SettingValue::Labels(labels) => labels.serialize(serializer),
+        }
     }
 }

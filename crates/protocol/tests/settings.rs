@@ -8,7 +8,7 @@ mod common;
 use common::{both_ways, payloads, refused};
 use nowserving_line::{
     AdmissionRate, Change, LaneName, LaneSettings, Phase, Quota, RATE_MICRO_MAX, RATE_MICRO_MIN,
-    Settings, SettingsPatch,
+    SETTINGS, SettingDefault, SettingKind, SettingValue, Settings, SettingsPatch,
 };
 use nowserving_protocol::admin::*;
 use nowserving_protocol::codec::{Format, decode, encode};
@@ -52,6 +52,39 @@ fn create_takes_settings_and_fills_in_the_defaults() {
             assert_eq!(error.code, Code::BadRequest);
             assert!(error.message.ends_with(": required"), "{}", error.message);
         }
+    }
+}
+
+/// docs/protocol.md, section 4, has a row for each setting, in the order of the table.
+#[test]
+fn the_contract_lists_every_setting_with_its_default_and_range() {
+    let contract = include_str!("../../../docs/protocol.md");
+    let rows = contract.lines().filter_map(|line| {
+        let cells: Vec<&str> = line.split(" | ").collect();
+        let name = cells.first()?.strip_prefix("| `")?.strip_suffix('`')?;
+        Some((name, *cells.get(1)?, *cells.get(2)?))
+    });
+    let rows: Vec<_> = rows
+        .skip_while(|(name, ..)| *name != SETTINGS[0].name)
+        .collect();
+    for (setting, (name, default, range)) in SETTINGS.iter().zip(rows) {
+        assert_eq!(name, setting.name);
+        let expected = match (setting.default, setting.default_value()) {
+            (SettingDefault::Required, _) => "required".to_owned(),
+            (_, Some(SettingValue::Number(number))) => number.to_string(),
+            (_, Some(SettingValue::Flag(flag))) => flag.to_string(),
+            (_, Some(SettingValue::Phase(phase))) => format!("`{}`", phase.as_str()),
+            _ => continue,
+        };
+        assert_eq!(default.replace(',', ""), expected, "{name}");
+        let expected = match setting.kind {
+            SettingKind::Number { least, most } => format!("{least} to {most}"),
+            SettingKind::TimeMs { least, most } => {
+                format!("{least} to {} days", most / 86_400_000)
+            }
+            _ => continue,
+        };
+        assert_eq!(range.replace(',', ""), expected, "{name}");
     }
 }
 

@@ -45,7 +45,7 @@ pub use config::{
 };
 pub use plots::BadPlot;
 pub use report::{FullSummary, LaneSummary, Report, Run, SAMPLE_EVERY_MS, Summary};
-pub use text::duration;
+pub use text::{count, duration};
 
 /// How far a rehearsal is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -30,7 +30,7 @@ pub(crate) fn round_above(ms: u64) -> u64 {
 }
 
 /// `12,345`
-pub(crate) fn count(number: u64) -> String {
+pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (no, digit) in digits.chars().enumerate() {

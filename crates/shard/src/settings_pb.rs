@@ -1,180 +1,218 @@
-//! Settings between the line crate's types and protobuf.
+//! Settings between the line crate's types and stored bytes.
+//!
+//! The two messages, settings and patches of them, are written and read here after
+//! `nowserving_line::SETTINGS`, not by generated code: so a new setting needs no change in this
+//! crate. proto/settings.proto says what the bytes are.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
+use bytes::{Buf, Bytes};
 use nowserving_line::{
-    AdmissionRate, Change, LaneName, LaneSettings, Phase, Quota, Settings, SettingsPatch,
+    AdmissionRate, Change, LaneName, LaneSettings, Phase, Quota, SETTINGS, Setting, SettingKind,
+    SettingValue, Settings, SettingsPatch,
 };
+use prost::DecodeError;
+use prost::encoding::{self, DecodeContext, WireType};
 
 use crate::pb;
 
 /// What is wrong with a message that protobuf itself can read.
 pub(crate) type Malformed = &'static str;
 
-pub(crate) fn settings_to_pb(settings: &Settings) -> pb::Settings {
-    pb::Settings {
-        seats: settings.seats,
-        queue_limit: settings.queue_limit,
-        waiting_idle_timeout_ms: settings.waiting_idle_timeout_ms,
-        claim_timeout_ms: settings.claim_timeout_ms,
-        checkout_timeout_ms: settings.checkout_timeout_ms,
-        checkout_max_ms: settings.checkout_max_ms,
-        token_events: settings.token_events,
-        labels: Some(labels_to_pb(&settings.labels)),
-        admission_rate: settings.admission_rate.as_ref().map(rate_to_pb),
-        lanes: (settings.lanes[..] != [LaneSettings::default()])
-            .then(|| lanes_to_pb(&settings.lanes)),
-        call_ahead: settings.call_ahead,
-        quota: settings.quota.as_ref().map(quota_to_pb),
-        phase: phase_to_pb(settings.phase).into(),
-        position_cap: settings.position_cap,
-        release_on_claim: settings.release_on_claim,
-        default_lane: settings.default_lane.as_ref().map(lane_name_to_pb),
+/// The fields of the first format up to this number are left out if they are 0 or false, as
+/// protobuf has it. Later ones are left out while they have their default.
+const ZERO_LEFT_OUT: u32 = 7;
+/// Labels have always been written, also if there are none.
+const ALWAYS_WRITTEN: u32 = 8;
+
+/// In the order in which protobuf writes fields: equal states must be equal bytes.
+static BY_NUMBER: LazyLock<BTreeMap<u32, &Setting>> = LazyLock::new(|| {
+    let numbered = SETTINGS.iter();
+    numbered
+        .map(|setting| (setting.field_number, setting))
+        .collect()
+});
+
+pub(crate) fn settings_to_pb(settings: &Settings) -> Bytes {
+    let mut bytes = Vec::new();
+    for (&number, setting) in &*BY_NUMBER {
+        if let Some(value) = setting.value(settings)
+            && (number == ALWAYS_WRITTEN || Some(&value) != left_out(setting).as_ref())
+        {
+            write(number, &value, &mut bytes);
+        }
     }
+    bytes.into()
 }
 
 /// Ranges are not checked here: the state machine checks them.
-pub(crate) fn settings_from_pb(settings: pb::Settings) -> Result<Settings, Malformed> {
-    Ok(Settings {
-        seats: settings.seats,
-        queue_limit: settings.queue_limit,
-        waiting_idle_timeout_ms: settings.waiting_idle_timeout_ms,
-        claim_timeout_ms: settings.claim_timeout_ms,
-        checkout_timeout_ms: settings.checkout_timeout_ms,
-        checkout_max_ms: settings.checkout_max_ms,
-        token_events: settings.token_events,
-        labels: labels_from_pb(settings.labels.unwrap_or_default())?,
-        admission_rate: settings.admission_rate.map(rate_from_pb),
-        lanes: match settings.lanes {
-            Some(lanes) => lanes_from_pb(lanes)?,
-            None => vec![LaneSettings::default()],
-        },
-        call_ahead: settings.call_ahead,
-        quota: settings.quota.map(quota_from_pb),
-        phase: phase_from_pb(settings.phase)?,
-        position_cap: settings.position_cap,
-        release_on_claim: settings.release_on_claim,
-        default_lane: match settings.default_lane {
-            Some(name) => Some(lane_name_from_pb(&name)?),
-            None => None,
-        },
-    })
-}
-
-pub(crate) fn patch_to_pb(patch: &SettingsPatch) -> pb::SettingsPatch {
-    pb::SettingsPatch {
-        seats: number_to_pb(&patch.seats),
-        queue_limit: number_to_pb(&patch.queue_limit),
-        waiting_idle_timeout_ms: number_to_pb(&patch.waiting_idle_timeout_ms),
-        claim_timeout_ms: number_to_pb(&patch.claim_timeout_ms),
-        checkout_timeout_ms: number_to_pb(&patch.checkout_timeout_ms),
-        checkout_max_ms: number_to_pb(&patch.checkout_max_ms),
-        token_events: flag_to_pb(&patch.token_events),
-        labels: patch.labels.as_ref().map(|change| pb::ChangeLabels {
-            set: set_of(change).map(labels_to_pb),
-        }),
-        admission_rate: patch
-            .admission_rate
-            .as_ref()
-            .map(|change| pb::ChangeAdmissionRate {
-                set: set_of(change).map(rate_to_pb),
-            }),
-        lanes: patch.lanes.as_ref().map(|change| pb::ChangeLanes {
-            set: set_of(change).map(|lanes| lanes_to_pb(lanes)),
-        }),
-        call_ahead: number_to_pb(&patch.call_ahead),
-        quota: patch.quota.as_ref().map(|change| pb::ChangeQuota {
-            set: set_of(change).map(quota_to_pb),
-        }),
-        phase: patch.phase.as_ref().map(|change| pb::ChangePhase {
-            set: set_of(change).map(|phase| phase_to_pb(*phase).into()),
-        }),
-        position_cap: number_to_pb(&patch.position_cap),
-        release_on_claim: flag_to_pb(&patch.release_on_claim),
-        default_lane: patch.default_lane.as_ref().map(|change| pb::ChangeText {
-            set: set_of(change).map(lane_name_to_pb),
-        }),
+pub(crate) fn settings_from_pb(bytes: Bytes) -> Result<Settings, Malformed> {
+    let mut patch = SettingsPatch::default();
+    for (setting, field) in fields(bytes)? {
+        let value = field.read(setting.kind)?;
+        set(setting, &mut patch, Change::Set(value))?;
     }
+    for setting in SETTINGS {
+        if setting.change(&patch).is_none()
+            && let Some(value) = left_out(setting)
+        {
+            set(setting, &mut patch, Change::Set(value))?;
+        }
+    }
+    let settings = Settings::new(1, 0).with_unchecked(&patch);
+    settings.map_err(|_| "a required setting is unset")
 }
 
-pub(crate) fn patch_from_pb(patch: pb::SettingsPatch) -> Result<SettingsPatch, Malformed> {
-    Ok(SettingsPatch {
-        seats: number_from_pb(patch.seats)?,
-        queue_limit: number_from_pb(patch.queue_limit)?,
-        waiting_idle_timeout_ms: number_from_pb(patch.waiting_idle_timeout_ms)?,
-        claim_timeout_ms: number_from_pb(patch.claim_timeout_ms)?,
-        checkout_timeout_ms: number_from_pb(patch.checkout_timeout_ms)?,
-        checkout_max_ms: number_from_pb(patch.checkout_max_ms)?,
-        token_events: patch.token_events.map(|change| change_of(change.set)),
-        labels: match patch.labels {
-            Some(change) => Some(change_of(change.set.map(labels_from_pb).transpose()?)),
-            None => None,
-        },
-        admission_rate: patch
-            .admission_rate
-            .map(|change| change_of(change.set.map(rate_from_pb))),
-        lanes: match patch.lanes {
-            Some(change) => Some(change_of(change.set.map(lanes_from_pb).transpose()?)),
-            None => None,
-        },
-        call_ahead: number_from_pb(patch.call_ahead)?,
-        quota: patch
-            .quota
-            .map(|change| change_of(change.set.map(quota_from_pb))),
-        phase: match patch.phase {
-            Some(change) => Some(change_of(change.set.map(phase_from_pb).transpose()?)),
-            None => None,
-        },
-        position_cap: number_from_pb(patch.position_cap)?,
-        release_on_claim: patch.release_on_claim.map(|change| change_of(change.set)),
-        default_lane: match patch.default_lane {
-            Some(change) => {
-                let set = change
-                    .set
-                    .map(|name| lane_name_from_pb(&name))
-                    .transpose()?;
-                Some(change_of(set))
+pub(crate) fn patch_to_pb(patch: &SettingsPatch) -> Bytes {
+    let mut bytes = Vec::new();
+    for (&number, setting) in &*BY_NUMBER {
+        let mut inner = Vec::new();
+        match setting.change(patch) {
+            None => continue,
+            Some(Change::Set(value)) => write(1, &value, &mut inner),
+            Some(Change::Unset) => {}
+        }
+        encoding::bytes::encode(number, &inner, &mut bytes);
+    }
+    bytes.into()
+}
+
+pub(crate) fn patch_from_pb(bytes: Bytes) -> Result<SettingsPatch, Malformed> {
+    let mut patch = SettingsPatch::default();
+    for (setting, field) in fields(bytes)? {
+        let mut change = Change::Unset;
+        for (number, field) in numbered(field.bytes()?)? {
+            if number == 1 {
+                change = Change::Set(field.read(setting.kind)?);
             }
-            None => None,
-        },
-    })
+        }
+        set(setting, &mut patch, change)?;
+    }
+    Ok(patch)
 }
 
-fn set_of<T>(change: &Change<T>) -> Option<&T> {
-    match change {
-        Change::Set(value) => Some(value),
-        Change::Unset => None,
+fn set(
+    setting: &Setting,
+    patch: &mut SettingsPatch,
+    change: Change<SettingValue>,
+) -> Result<(), Malformed> {
+    let set = setting.set_change(patch, change);
+    set.map_err(|_| "a setting beyond 32 bits")
+}
+
+/// The value of a setting that is not there.
+fn left_out(setting: &Setting) -> Option<SettingValue> {
+    match setting.kind {
+        _ if setting.field_number > ZERO_LEFT_OUT => setting.default_value(),
+        SettingKind::Flag => Some(SettingValue::Flag(false)),
+        _ => Some(SettingValue::Number(0)),
     }
 }
 
-fn change_of<T>(set: Option<T>) -> Change<T> {
-    set.map_or(Change::Unset, Change::Set)
+fn write(number: u32, value: &SettingValue, bytes: &mut Vec<u8>) {
+    match value {
+        SettingValue::Number(value) => encoding::uint64::encode(number, value, bytes),
+        SettingValue::Flag(flag) => encoding::bool::encode(number, flag, bytes),
+        SettingValue::Phase(phase) => {
+            encoding::int32::encode(number, &phase_to_pb(*phase).into(), bytes);
+        }
+        SettingValue::LaneName(name) => {
+            encoding::string::encode(number, &name.as_str().to_owned(), bytes);
+        }
+        SettingValue::AdmissionRate(rate) => {
+            encoding::message::encode(number, &rate_to_pb(rate), bytes);
+        }
+        SettingValue::Quota(quota) => {
+            encoding::message::encode(number, &quota_to_pb(quota), bytes);
+        }
+        SettingValue::Lanes(lanes) => {
+            encoding::message::encode(number, &lanes_to_pb(lanes), bytes);
+        }
+        SettingValue::Labels(labels) => {
+            encoding::message::encode(number, &labels_to_pb(labels), bytes);
+        }
+    }
 }
 
-fn number_to_pb<T: Copy + Into<u64>>(change: &Option<Change<T>>) -> Option<pb::ChangeNumber> {
-    change.as_ref().map(|change| pb::ChangeNumber {
-        set: set_of(change).map(|value| (*value).into()),
-    })
+/// The value of a field, as it is on the wire.
+struct Field {
+    wire: WireType,
+    /// What follows the field's key, to the end of the message.
+    from: Bytes,
 }
 
-fn number_from_pb<T: TryFrom<u64>>(
-    change: Option<pb::ChangeNumber>,
-) -> Result<Option<Change<T>>, Malformed> {
-    let Some(change) = change else {
-        return Ok(None);
-    };
-    let set = change
-        .set
-        .map(T::try_from)
-        .transpose()
-        .map_err(|_| "a setting beyond 32 bits")?;
-    Ok(Some(change_of(set)))
+impl Field {
+    fn read(mut self, kind: SettingKind) -> Result<SettingValue, Malformed> {
+        let value = match kind {
+            SettingKind::Number { .. } | SettingKind::TimeMs { .. } => {
+                SettingValue::Number(self.merged(encoding::uint64::merge)?)
+            }
+            SettingKind::Flag => SettingValue::Flag(self.merged(encoding::bool::merge)?),
+            SettingKind::Phase => {
+                SettingValue::Phase(phase_from_pb(self.merged(encoding::int32::merge)?)?)
+            }
+            SettingKind::LaneName => {
+                let name: String = self.merged(encoding::string::merge)?;
+                SettingValue::LaneName(lane_name_from_pb(&name)?)
+            }
+            SettingKind::AdmissionRate => SettingValue::AdmissionRate(rate_from_pb(
+                self.merged(encoding::message::merge::<pb::AdmissionRate, _>)?,
+            )),
+            SettingKind::Quota => SettingValue::Quota(quota_from_pb(
+                self.merged(encoding::message::merge::<pb::Quota, _>)?,
+            )),
+            SettingKind::Lanes => SettingValue::Lanes(lanes_from_pb(
+                self.merged(encoding::message::merge::<pb::LaneList, _>)?,
+            )?),
+            SettingKind::Labels => SettingValue::Labels(labels_from_pb(
+                self.merged(encoding::message::merge::<pb::Labels, _>)?,
+            )?),
+        };
+        Ok(value)
+    }
+
+    fn bytes(mut self) -> Result<Bytes, Malformed> {
+        self.merged(encoding::bytes::merge)
+    }
+
+    fn merged<T: Default>(
+        &mut self,
+        merge: impl FnOnce(WireType, &mut T, &mut Bytes, DecodeContext) -> Result<(), DecodeError>,
+    ) -> Result<T, Malformed> {
+        let mut value = T::default();
+        let merged = merge(
+            self.wire,
+            &mut value,
+            &mut self.from,
+            DecodeContext::default(),
+        );
+        merged.map_err(|_| UNREADABLE)?;
+        Ok(value)
+    }
 }
 
-fn flag_to_pb(change: &Option<Change<bool>>) -> Option<pb::ChangeFlag> {
-    change.as_ref().map(|change| pb::ChangeFlag {
-        set: set_of(change).copied(),
-    })
+const UNREADABLE: Malformed = "settings that are no protobuf message";
+
+/// The fields of a message that are settings. Those that this build does not know are skipped, as
+/// protobuf does.
+fn fields(bytes: Bytes) -> Result<Vec<(&'static Setting, Field)>, Malformed> {
+    let fields = numbered(bytes)?.into_iter();
+    Ok(fields
+        .filter_map(|(number, field)| Some((*BY_NUMBER.get(&number)?, field)))
+        .collect())
+}
+
+fn numbered(mut bytes: Bytes) -> Result<Vec<(u32, Field)>, Malformed> {
+    let mut fields = Vec::new();
+    while bytes.has_remaining() {
+        let (number, wire) = encoding::decode_key(&mut bytes).map_err(|_| UNREADABLE)?;
+        let from = bytes.clone();
+        let skipped = encoding::skip_field(wire, number, &mut bytes, DecodeContext::default());
+        skipped.map_err(|_| UNREADABLE)?;
+        fields.push((number, Field { wire, from }));
+    }
+    Ok(fields)
 }
 
 fn rate_to_pb(rate: &AdmissionRate) -> pb::AdmissionRate {
@@ -250,12 +288,8 @@ fn lanes_from_pb(lanes: pb::LaneList) -> Result<Vec<LaneSettings>, Malformed> {
     lanes.lanes.into_iter().map(lane).collect()
 }
 
-fn lane_name_to_pb(name: &LaneName) -> String {
-    name.as_str().to_owned()
-}
-
 pub(crate) fn lane_name_from_pb(name: &str) -> Result<LaneName, Malformed> {
-    LaneName::try_from(name).map_err(|_| "a lane's name that is none")
+    LaneName::try_from(name).map_err(|_| "the name of a lane that is none")
 }
 
 fn labels_to_pb(labels: &BTreeMap<String, String>) -> pb::Labels {
@@ -278,6 +312,111 @@ fn labels_from_pb(labels: pb::Labels) -> Result<BTreeMap<String, String>, Malfor
     if labels.len() == count {
         Ok(labels)
     } else {
-        Err("a label stands there twice")
+        Err("a label that is there twice")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn lane(name: &str) -> LaneSettings {
+        LaneSettings::new(LaneName::try_from(name).unwrap())
+    }
+
+    /// Logs, snapshots and hashes of earlier releases have these bytes.
+    #[test]
+    fn the_bytes_of_settings_are_those_of_the_first_release() {
+        let plain = Settings::new(1, 0);
+        let mut full = Settings::new(5, 7);
+        full.waiting_idle_timeout_ms = 100;
+        full.claim_timeout_ms = 200;
+        full.checkout_timeout_ms = 300;
+        full.checkout_max_ms = 400;
+        full.token_events = false;
+        full.labels.insert("city".to_owned(), "Oslo".to_owned());
+        full.admission_rate = Some(AdmissionRate {
+            per_second_micro: 2_500_000,
+            burst: 20,
+        });
+        full.lanes = vec![
+            LaneSettings {
+                boost_ms: 600_000,
+                absolute: true,
+                queue_limit: Some(0),
+                ..lane("vip")
+            },
+            lane("normal"),
+        ];
+        full.call_ahead = 3;
+        full.quota = Some(Quota {
+            total: 100,
+            standby_percent: 20,
+        });
+        full.phase = Phase::Paused;
+        full.position_cap = Some(9);
+        full.release_on_claim = true;
+        full.default_lane = Some(lane("normal").name);
+        for (settings, expected) in [(plain, PLAIN), (full, FULL)] {
+            let bytes = settings_to_pb(&settings);
+            assert_eq!(hex(&bytes), expected.replace(char::is_whitespace, ""));
+            assert_eq!(settings_from_pb(bytes), Ok(settings));
+        }
+    }
+
+    const PLAIN: &str = "080118e0a71220c0a90728c0cf243080dddb0138014200";
+    const FULL: &str = "
+        08051007186420c80128ac02309003420e0a0c0a046369747912044f736c6f4a0708a0cb98011014
+        52190a0d0a0376697010c0cf24180120000a080a066e6f726d616c58036204086410146802700978
+        018201066e6f726d616c";
+
+    #[test]
+    fn the_bytes_of_patches_are_those_of_the_first_release() {
+        let patch = SettingsPatch {
+            seats: Some(Change::Set(8)),
+            waiting_idle_timeout_ms: Some(Change::Unset),
+            token_events: Some(Change::Set(false)),
+            labels: Some(Change::Set(BTreeMap::new())),
+            admission_rate: Some(Change::Unset),
+            phase: Some(Change::Set(Phase::Open)),
+            position_cap: Some(Change::Set(300)),
+            default_lane: Some(Change::Set(lane("vip").name)),
+            ..SettingsPatch::default()
+        };
+        let bytes = patch_to_pb(&patch);
+        assert_eq!(
+            hex(&bytes),
+            "0a0208081a003a02080042020a004a006a020800720308ac028201050a03766970"
+        );
+        assert_eq!(patch_from_pb(bytes), Ok(patch));
+    }
+
+    #[test]
+    fn what_is_not_known_is_skipped_and_what_is_not_there_is_as_it_was_left_out() {
+        let empty = settings_from_pb(Bytes::new()).unwrap();
+        assert_eq!((empty.seats, empty.claim_timeout_ms), (0, 0));
+        assert!(!empty.token_events && empty.labels.is_empty());
+        assert_eq!(empty.lanes, [LaneSettings::default()]);
+        let mut bytes = settings_to_pb(&Settings::new(3, 4)).to_vec();
+        encoding::string::encode(1_000, &"of a later release".to_owned(), &mut bytes);
+        assert_eq!(settings_from_pb(bytes.into()), Ok(Settings::new(3, 4)));
+    }
+
+    #[test]
+    fn settings_that_cannot_be_read_are_refused() {
+        let full = settings_to_pb(&Settings::new(3, 4));
+        assert!(settings_from_pb(full.slice(..full.len() - 1)).is_err());
+        let mut large = Vec::new();
+        encoding::uint64::encode(1, &(1 << 32), &mut large);
+        assert!(settings_from_pb(large.into()).is_err());
+        // A number where a message stands.
+        let mut mistyped = Vec::new();
+        encoding::uint64::encode(9, &1, &mut mistyped);
+        assert!(settings_from_pb(mistyped.into()).is_err());
     }
 }

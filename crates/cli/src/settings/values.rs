@@ -2,23 +2,18 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use nowserving_client::{AdmissionRate, LaneName, LaneSettings, PerSecond, Phase};
-use nowserving_line::{SEATS_MAX, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
+use nowserving_line::SEATS_MAX;
 
 use crate::duration;
 
 /// A number of seats. 0 is a frequent wish to stop admitting, so its refusal says how.
-pub fn seats(text: &str) -> Result<u32, String> {
+pub fn seats(text: &str) -> Result<u64, String> {
     let number = text.parse().ok();
-    let valid = number.filter(|seats| (1..=SEATS_MAX).contains(seats));
+    let valid = number.filter(|seats| (1..=SEATS_MAX.into()).contains(seats));
     valid.ok_or_else(|| match number {
         Some(0) => format!("must be 1 to {SEATS_MAX}; to stop admitting: --phase paused"),
         _ => format!("must be 1 to {SEATS_MAX}"),
     })
-}
-
-/// One of the line's four timeouts.
-pub fn timeout() -> impl TypedValueParser<Value = u64> {
-    duration::between(TIMEOUT_MS_MIN..=TIMEOUT_MS_MAX)
 }
 
 /// `name=value`

@@ -1,3 +1,5 @@
+use crate::AdmissionRate;
+
 use super::*;
 
 fn patch(seats: u32, queue_limit: u32) -> SettingsPatch {

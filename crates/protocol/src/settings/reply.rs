@@ -1,83 +1,84 @@
 //! Settings as operators see them. A reply can be sent back as a request: each field is written as
 //! it is read, and null stands for what is not set.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use nowserving_line::{
-    AdmissionRate, LaneName, LaneSettings, Quota, RATE_MICRO_MAX, RATE_MICRO_MIN, Settings,
+    AdmissionRate, Labels, LaneName, LaneSettings, Lanes, Phase, Quota, RATE_MICRO_MAX,
+    RATE_MICRO_MIN, Settings,
 };
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::wire;
 
-/// All settings of a line.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SettingsReply {
-    /// How many may be in checkout at once.
-    pub seats: u32,
-    /// How many more than `seats` may be in the line.
-    pub queue_limit: u32,
-    /// A waiting token not heard from for longer is recycled.
-    pub waiting_idle_timeout_ms: u64,
-    /// How long an admitted token has to claim.
-    pub claim_timeout_ms: u64,
-    /// How long a claimed seat lasts without `renew`.
-    pub checkout_timeout_ms: u64,
-    /// Where renewing ends, counted from the claim.
-    pub checkout_max_ms: u64,
-    /// How fast seats are given; null: as fast as they become free.
-    #[serde(default)]
-    pub admission_rate: Option<AdmissionRateReply>,
-    /// The lanes.
-    #[serde(default)]
-    pub lanes: Vec<LaneSettingsReply>,
-    /// The lane of those who enter without naming one; null: the first.
-    #[serde(default, with = "wire::name_option")]
-    pub default_lane: Option<LaneName>,
-    /// How many of each lane are called to prepare.
-    #[serde(default)]
-    pub call_ahead: u32,
-    /// How much there is to be had; null: no end to it.
-    #[serde(default)]
-    pub quota: Option<QuotaReply>,
-    /// `pre_open`, `open`, `paused`, `draining` or `closed`; others may come.
-    #[serde(default)]
-    pub phase: String,
-    /// Positions past it are not shown; null: all are.
-    #[serde(default)]
-    pub position_cap: Option<u32>,
-    /// Whether a claim also completes.
-    #[serde(default)]
-    pub release_on_claim: bool,
-    /// Whether an event is published per token.
-    pub token_events: bool,
-    /// Free words by which lines are listed.
-    pub labels: BTreeMap<String, String>,
+/// The type of a field of [`SettingsReply`], by how its default is given and its type in
+/// [`Settings`].
+macro_rules! field_type {
+    (unset $type:ident) => { Option<field_type!(value $type)> };
+    ($default:ident AdmissionRate) => { AdmissionRateReply };
+    ($default:ident Quota) => { QuotaReply };
+    ($default:ident Lanes) => { Vec<LaneSettingsReply> };
+    ($default:ident LaneName) => { String };
+    ($default:ident Phase) => { String };
+    ($default:ident $plain:ident) => { $plain };
 }
 
-impl From<&Settings> for SettingsReply {
-    fn from(settings: &Settings) -> SettingsReply {
-        SettingsReply {
-            seats: settings.seats,
-            queue_limit: settings.queue_limit,
-            waiting_idle_timeout_ms: settings.waiting_idle_timeout_ms,
-            claim_timeout_ms: settings.claim_timeout_ms,
-            checkout_timeout_ms: settings.checkout_timeout_ms,
-            checkout_max_ms: settings.checkout_max_ms,
-            admission_rate: settings.admission_rate.map(Into::into),
-            lanes: settings.lanes.iter().map(Into::into).collect(),
-            default_lane: settings.default_lane.clone(),
-            call_ahead: settings.call_ahead,
-            quota: settings.quota.map(Into::into),
-            phase: settings.phase.as_str().to_owned(),
-            position_cap: settings.position_cap,
-            release_on_claim: settings.release_on_claim,
-            token_events: settings.token_events,
-            labels: settings.labels.clone(),
+macro_rules! define {
+    ($(
+        #[doc = $text:literal] $(#[doc = $more:literal])*
+        $number:literal $name:ident: $type:ident = $default:ident $(($argument:expr))?,
+        $kind:ident $({ $($range:tt)* })?;
+    )*) => {
+        /// All settings of a line; `None`: it is not set. Words for which there is an enum are
+        /// texts here: later releases may have more of them.
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct SettingsReply {
+            $(#[doc = $text] #[serde(default)] pub $name: field_type!($default $type),)*
         }
+
+        impl From<&Settings> for SettingsReply {
+            fn from(settings: &Settings) -> SettingsReply {
+                SettingsReply { $($name: settings.$name.as_reply(),)* }
+            }
+        }
+    };
+}
+
+nowserving_line::for_each_setting!(define);
+
+/// A field of [`Settings`] as a reply has it.
+trait AsReply<R> {
+    fn as_reply(&self) -> R;
+}
+
+impl<T: AsReply<R>, R> AsReply<Option<R>> for Option<T> {
+    fn as_reply(&self) -> Option<R> {
+        self.as_ref().map(AsReply::as_reply)
     }
+}
+
+macro_rules! as_reply {
+    ($($type:ty as $reply:ty: $value:ident => $shown:expr;)*) => {$(
+        impl AsReply<$reply> for $type {
+            fn as_reply(&self) -> $reply {
+                let $value = self;
+                $shown
+            }
+        }
+    )*};
+}
+
+as_reply! {
+    u32 as u32: number => *number;
+    u64 as u64: number => *number;
+    bool as bool: flag => *flag;
+    Phase as String: phase => phase.as_str().to_owned();
+    LaneName as String: name => name.as_str().to_owned();
+    AdmissionRate as AdmissionRateReply: rate => (*rate).into();
+    Quota as QuotaReply: quota => (*quota).into();
+    Lanes as Vec<LaneSettingsReply>: lanes => lanes.iter().map(Into::into).collect();
+    Labels as Labels: labels => labels.clone();
 }
 
 /// How fast seats are given.

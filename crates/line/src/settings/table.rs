@@ -1,0 +1,456 @@
+//! The settings of a line, each defined once.
+//!
+//! To add a plain setting (a number, a time, a flag), add its entry to [`for_each_setting!`] and
+//! write the rule that uses it. All else comes from the entry: the field of [`Settings`],
+//! [`SettingsPatch`] and of the reply to `show`, its default, the check of its range, its reader
+//! and writer in requests, its place in the journal and in stored bytes, and its option on the
+//! command line with help. (`the_table_is_all_that_is_needed` in crates/cli shows that for every
+//! entry; docs/protocol.md has a row for each, which a test in crates/protocol compares.)
+//!
+//! A setting of a new type also needs a [`SettingKind`], and what each crate does with it: the
+//! compiler then names every place.
+
+use super::{BadField, LaneSettings, Phase, Quota, lanes};
+use super::{CALL_AHEAD_MAX, POSITION_CAP_MAX, QUEUE_LIMIT_MAX, SEATS_MAX};
+use super::{Change, LABEL_BYTES_MAX, LABELS_MAX, Labels, Lanes, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
+use crate::{AdmissionRate, LaneName};
+
+/// Calls the macro `$then` with all settings, in the order in which they are shown.
+///
+/// An entry is: the text for people (more lines are for readers of the code), the number of the
+/// field in stored bytes (never used twice, never changed), the name, the type, the default, and
+/// the [`SettingKind`] with its range. The default is `required`, `value(…)`, or `unset("…")` for
+/// what may have no value, with the text of what that means.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! for_each_setting {
+    ($then:ident) => {
+        $then! {
+            /// How many tokens may be in checkout at once
+            1 seats: u32 = required, Number { least: 1, most: SEATS_MAX as u64 };
+
+            /// How many tokens more than `seats` may be in the line
+            2 queue_limit: u32 = required, Number { least: 0, most: QUEUE_LIMIT_MAX as u64 };
+
+            /// A waiting token that has not been seen for longer is recycled
+            3 waiting_idle_timeout_ms: u64 = value(300_000),
+                TimeMs { least: TIMEOUT_MS_MIN, most: TIMEOUT_MS_MAX };
+
+            /// How long an admitted token has to claim its seat
+            4 claim_timeout_ms: u64 = value(120_000),
+                TimeMs { least: TIMEOUT_MS_MIN, most: TIMEOUT_MS_MAX };
+
+            /// How long a claimed seat lasts without renewal
+            5 checkout_timeout_ms: u64 = value(600_000),
+                TimeMs { least: TIMEOUT_MS_MIN, most: TIMEOUT_MS_MAX };
+
+            /// The longest checkout with renewals, counted from the claim
+            6 checkout_max_ms: u64 = value(3_600_000),
+                TimeMs { least: TIMEOUT_MS_MIN, most: TIMEOUT_MS_MAX };
+
+            /// How fast seats are given
+            9 admission_rate: AdmissionRate = unset("as fast as seats become free"), AdmissionRate;
+
+            /// The lanes; their order decides ties and is that of the board
+            10 lanes: Lanes = value(vec![LaneSettings::default()]), Lanes;
+
+            /// The lane of entrants that name none
+            16 default_lane: LaneName = unset("the first of `lanes`"), LaneName;
+
+            /// How many of the first waiting positions of a lane are called to prepare
+            11 call_ahead: u32 = value(0), Number { least: 0, most: CALL_AHEAD_MAX as u64 };
+
+            /// How many can complete; then the line is sold out
+            12 quota: Quota = unset("no end"), Quota;
+
+            /// Whether numbers are issued and tokens admitted
+            13 phase: Phase = value(Phase::Open), Phase;
+
+            /// Larger positions are not shown exactly
+            14 position_cap: u32 = unset("all are"),
+                Number { least: 1, most: POSITION_CAP_MAX as u64 };
+
+            /// Whether a claim also completes, so that its seat is free at once
+            15 release_on_claim: bool = value(false), Flag;
+
+            /// Whether to publish an event per token, not only boards
+            7 token_events: bool = value(true), Flag;
+
+            /// Free-form tags by which lines are listed
+            8 labels: Labels = value(Labels::new()), Labels;
+        }
+    };
+}
+
+/// The type of a setting, and its range where that is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettingKind {
+    /// A whole number.
+    Number {
+        /// The smallest value.
+        least: u64,
+        /// The largest value.
+        most: u64,
+    },
+    /// A time in milliseconds; its name ends with `_ms`.
+    TimeMs {
+        /// The shortest time.
+        least: u64,
+        /// The longest time.
+        most: u64,
+    },
+    /// True or false.
+    Flag,
+    /// A [`Phase`].
+    Phase,
+    /// The name of a lane.
+    LaneName,
+    /// An [`AdmissionRate`].
+    AdmissionRate,
+    /// A [`Quota`].
+    Quota,
+    /// The list of lanes.
+    Lanes,
+    /// A map of texts.
+    Labels,
+}
+
+/// The value of a setting, whichever it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SettingValue {
+    /// A number, or a time in milliseconds.
+    Number(u64),
+    /// Of [`SettingKind::Flag`].
+    Flag(bool),
+    /// Of [`SettingKind::Phase`].
+    Phase(Phase),
+    /// Of [`SettingKind::LaneName`].
+    LaneName(LaneName),
+    /// Of [`SettingKind::AdmissionRate`].
+    AdmissionRate(AdmissionRate),
+    /// Of [`SettingKind::Quota`].
+    Quota(Quota),
+    /// Of [`SettingKind::Lanes`].
+    Lanes(Lanes),
+    /// Of [`SettingKind::Labels`].
+    Labels(Labels),
+}
+
+/// What a setting is that nobody has set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettingDefault {
+    /// A new line must set it, and it cannot be unset.
+    Required,
+    /// It has no value; the text says what that means.
+    Unset(&'static str),
+    /// See [`Setting::default_value`].
+    Value,
+}
+
+/// One setting: what is known of it apart from its value.
+#[derive(Debug)]
+pub struct Setting {
+    /// Its name in requests and replies.
+    pub name: &'static str,
+    /// One line for people, without a full stop.
+    pub text: &'static str,
+    /// The number of its field in stored bytes.
+    pub field_number: u32,
+    /// Its type and range.
+    pub kind: SettingKind,
+    /// What it is that nobody has set.
+    pub default: SettingDefault,
+    value: fn(&Settings) -> Option<SettingValue>,
+    change: fn(&SettingsPatch) -> Option<Change<SettingValue>>,
+    set_change: fn(&mut SettingsPatch, Change<SettingValue>) -> Option<()>,
+}
+
+impl Setting {
+    /// The setting with this name.
+    pub fn named(name: &str) -> Option<&'static Setting> {
+        SETTINGS.iter().find(|setting| setting.name == name)
+    }
+
+    /// Its value; `None`: it has none.
+    pub fn value(&self, settings: &Settings) -> Option<SettingValue> {
+        (self.value)(settings)
+    }
+
+    /// Its value if nobody has set it; `None`: it has none, or it is required.
+    pub fn default_value(&self) -> Option<SettingValue> {
+        match self.default {
+            SettingDefault::Value => self.value(&Settings::new(1, 0)),
+            SettingDefault::Required | SettingDefault::Unset(_) => None,
+        }
+    }
+
+    /// What a patch does to it; `None`: nothing.
+    pub fn change(&self, patch: &SettingsPatch) -> Option<Change<SettingValue>> {
+        (self.change)(patch)
+    }
+
+    /// Puts a change of it into a patch. The range is not checked: see [`SettingsPatch::validate`].
+    ///
+    /// # Errors
+    /// The value is not one of its type.
+    pub fn set_change(
+        &self,
+        patch: &mut SettingsPatch,
+        change: Change<SettingValue>,
+    ) -> Result<(), BadField> {
+        let set = (self.set_change)(patch, change);
+        set.ok_or_else(|| BadField::new(self.name, self.kind.limit()))
+    }
+
+    pub(super) fn validate(&self, value: &SettingValue) -> Result<(), BadField> {
+        match (self.kind, value) {
+            (
+                SettingKind::Number { least, most } | SettingKind::TimeMs { least, most },
+                SettingValue::Number(value),
+            ) if !(least..=most).contains(value) => {
+                Err(BadField::new(self.name, self.kind.limit()))
+            }
+            (_, SettingValue::AdmissionRate(rate)) => rate.validate(),
+            (_, SettingValue::Quota(quota)) => quota.validate(),
+            (_, SettingValue::Lanes(lanes)) => lanes::validate(lanes),
+            (_, SettingValue::Labels(labels)) => validate_labels(labels),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl SettingKind {
+    /// What a value must be, in words.
+    pub fn limit(self) -> String {
+        match self {
+            SettingKind::Number { least, most } => format!("{least} to {most}"),
+            SettingKind::TimeMs { least, most } => format!("{least} to {most} milliseconds"),
+            SettingKind::Flag => "true or false".to_owned(),
+            SettingKind::Phase => {
+                let words: Vec<&str> = Phase::ALL.iter().map(|phase| phase.as_str()).collect();
+                format!("one of {}", words.join(", "))
+            }
+            SettingKind::LaneName => "the name of a lane".to_owned(),
+            SettingKind::AdmissionRate => "`per_second` and `burst`".to_owned(),
+            SettingKind::Quota => "`total` and `standby_percent`".to_owned(),
+            SettingKind::Lanes => format!("1 to {} lanes", crate::LANES_MAX),
+            SettingKind::Labels => {
+                format!("at most {LABELS_MAX}, names and values of at most {LABEL_BYTES_MAX} bytes")
+            }
+        }
+    }
+}
+
+fn validate_labels(labels: &Labels) -> Result<(), BadField> {
+    if labels.len() > LABELS_MAX {
+        return Err(BadField::new("labels", format!("at most {LABELS_MAX}")));
+    }
+    for (name, value) in labels {
+        if name.is_empty() || name.len() > LABEL_BYTES_MAX || value.len() > LABEL_BYTES_MAX {
+            return Err(BadField::new(
+                "labels",
+                format!(
+                    "names of 1 to {LABEL_BYTES_MAX} bytes, values of at most {LABEL_BYTES_MAX}"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A type that a setting's value can have.
+trait Plain: Clone {
+    fn to_value(&self) -> SettingValue;
+    fn from_value(value: SettingValue) -> Option<Self>;
+}
+
+/// A field of [`Settings`]: a plain type, or an option of one, whose `None` is "unset".
+trait Field {
+    type Set: Plain;
+    fn set(value: Self::Set) -> Self;
+    fn get(&self) -> Option<&Self::Set>;
+}
+
+impl<T: Plain> Field for T {
+    type Set = T;
+
+    fn set(value: T) -> T {
+        value
+    }
+
+    fn get(&self) -> Option<&T> {
+        Some(self)
+    }
+}
+
+impl<T: Plain> Field for Option<T> {
+    type Set = T;
+
+    fn set(value: T) -> Option<T> {
+        Some(value)
+    }
+
+    fn get(&self) -> Option<&T> {
+        self.as_ref()
+    }
+}
+
+impl<T> Change<T> {
+    fn try_map<U>(self, map: impl FnOnce(T) -> Option<U>) -> Option<Change<U>> {
+        Some(match self {
+            Change::Set(value) => Change::Set(map(value)?),
+            Change::Unset => Change::Unset,
+        })
+    }
+}
+
+macro_rules! plain {
+    ($($type:ident $variant:ident)*) => {$(
+        impl Plain for $type {
+            fn to_value(&self) -> SettingValue {
+                SettingValue::$variant(self.clone())
+            }
+
+            fn from_value(value: SettingValue) -> Option<Self> {
+                match value {
+                    SettingValue::$variant(value) => Some(value),
+                    _ => None,
+                }
+            }
+        }
+    )*};
+}
+
+plain! {
+    u64 Number
+    bool Flag
+    Phase Phase
+    LaneName LaneName
+    AdmissionRate AdmissionRate
+    Quota Quota
+    Lanes Lanes
+    Labels Labels
+}
+
+impl Plain for u32 {
+    fn to_value(&self) -> SettingValue {
+        SettingValue::Number((*self).into())
+    }
+
+    fn from_value(value: SettingValue) -> Option<u32> {
+        u64::from_value(value)?.try_into().ok()
+    }
+}
+
+/// The type of a setting's field, by how its default is given.
+macro_rules! field_type {
+    (unset $type:ident) => { Option<$type> };
+    ($default:ident $type:ident) => { $type };
+}
+
+/// The value of a setting that nobody has set; of a required one, what its caller sets next.
+macro_rules! initial {
+    (required) => {
+        0
+    };
+    (unset $text:expr) => {
+        None
+    };
+    (value $value:expr) => {
+        $value
+    };
+}
+
+macro_rules! default_of {
+    (required) => {
+        SettingDefault::Required
+    };
+    (unset $text:expr) => {
+        SettingDefault::Unset($text)
+    };
+    (value $value:expr) => {
+        SettingDefault::Value
+    };
+}
+
+macro_rules! define {
+    ($(
+        #[doc = $text:literal] $(#[doc = $more:literal])*
+        $number:literal $name:ident: $type:ident = $default:ident $(($argument:expr))?,
+        $kind:ident $({ $($range:tt)* })?;
+    )*) => {
+        /// The settings of a line, whole.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct Settings {
+            $(#[doc = $text] $(#[doc = $more])* pub $name: field_type!($default $type),)*
+        }
+
+        /// Any subset of the settings; `None` leaves one as it is (at creation: at its default).
+        #[derive(Debug, Clone, Default, PartialEq, Eq)]
+        pub struct SettingsPatch {
+            $(#[doc = $text] $(#[doc = $more])* pub $name: Option<Change<$type>>,)*
+        }
+
+        /// Every setting, in the order in which they are shown.
+        pub static SETTINGS: &[Setting] = &[$(Setting {
+            name: stringify!($name),
+            text: $text.trim_ascii(),
+            field_number: $number,
+            kind: SettingKind::$kind $({ $($range)* })?,
+            default: default_of!($default $($argument)?),
+            value: |settings| Field::get(&settings.$name).map(Plain::to_value),
+            change: |patch| {
+                patch.$name.clone().and_then(|change| change.try_map(|value| Some(value.to_value())))
+            },
+            set_change: |patch, change| {
+                patch.$name = Some(change.try_map(Plain::from_value)?);
+                Some(())
+            },
+        },)*];
+
+        /// The names of [`SETTINGS`], in their order.
+        pub static SETTING_NAMES: &[&str] = &[$(stringify!($name),)*];
+
+        impl Settings {
+            /// The defaults, with the two settings that have none.
+            pub fn new(seats: u32, queue_limit: u32) -> Self {
+                let defaults = Self { $($name: initial!($default $($argument)?),)* };
+                Self { seats, queue_limit, ..defaults }
+            }
+
+            /// With `patch` on top, whatever values it has: for readers of stored bytes, which leave
+            /// it to the state machine to validate them.
+            ///
+            /// # Errors
+            /// It unsets a required setting.
+            pub fn with_unchecked(&self, patch: &SettingsPatch) -> Result<Self, BadField> {
+                for setting in SETTINGS {
+                    let is_unset = || setting.change(patch) == Some(Change::Unset);
+                    if setting.default == SettingDefault::Required && is_unset() {
+                        return Err(BadField::new(setting.name, "required"));
+                    }
+                }
+                let mut new = self.clone();
+                let default = Self::new(1, 0);
+                $(match &patch.$name {
+                    None => {}
+                    Some(Change::Set(value)) => new.$name = Field::set(value.clone()),
+                    Some(Change::Unset) => new.$name = default.$name,
+                })*
+                Ok(new)
+            }
+
+            /// The patch that sets the settings in which `self` differs from `other` to what they
+            /// are in `self`.
+            pub(crate) fn difference(&self, other: &Self) -> SettingsPatch {
+                SettingsPatch {
+                    $($name: (self.$name != other.$name).then(|| {
+                        Field::get(&self.$name).cloned().map_or(Change::Unset, Change::Set)
+                    }),)*
+                }
+            }
+        }
+    };
+}
+
+for_each_setting!(define);
