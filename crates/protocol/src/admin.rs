@@ -1,7 +1,7 @@
 //! Requests and replies of operators: section 8 of the contract.
 //!
-//! Requests refuse fields that they don't know: what an operator misspelt must not
-//! be taken for done. Readers of replies ignore them.
+//! Requests with unknown fields are refused: a misspelt field must not look as if it had
+//! been applied. Readers of replies ignore unknown fields.
 
 use std::collections::BTreeMap;
 
@@ -26,13 +26,13 @@ use crate::wire;
 /// whatever their labels, in JSON with every byte of them escaped.
 pub const LIST_LINES_MAX: u64 = 80;
 
-/// The lines on a page of `list_lines` if the request does not say.
+/// The lines on a page of `list_lines` if the request has no limit.
 pub const LIST_LINES_DEFAULT: u64 = 80;
 
 /// `create`: makes a line. `seats` and `queue_limit` are required.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Create {
-    /// What is not the default. Valid as far as it goes, if it was decoded.
+    /// The settings other than defaults. Their ranges are checked if it was decoded.
     pub settings: SettingsPatch,
 }
 
@@ -64,7 +64,7 @@ pub struct Configure {
     pub if_version: Option<u64>,
     /// Only if the line has this incarnation.
     pub incarnation: Option<u64>,
-    /// What changes. Valid, if it was decoded.
+    /// The changes. Their ranges are checked if it was decoded.
     pub settings: SettingsPatch,
 }
 
@@ -98,11 +98,11 @@ impl<'de> Deserialize<'de> for Configure {
 #[serde(deny_unknown_fields)]
 pub struct Show {}
 
-/// `delete`: takes a line away.
+/// `delete`: deletes a line.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Delete {
-    /// Also if somebody is in it; they go with reason `closed`.
+    /// Also a line with live tokens; they go with reason `closed`.
     #[serde(default, deserialize_with = "wire::flag")]
     pub force: bool,
     /// Only if the line has this incarnation.
@@ -118,18 +118,18 @@ pub struct Delete {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Move {
-    /// The lane that it is in, or was given its number in.
+    /// The lane in which it has this number, or had it before it was moved.
     #[serde(with = "wire::name")]
     pub lane: LaneName,
     /// Its number there.
     #[serde(deserialize_with = "wire::number")]
     pub token: u64,
-    /// The lane that it shall be in.
+    /// The lane to move it to.
     #[serde(with = "wire::name")]
     pub to: LaneName,
 }
 
-/// `admin.cluster.status`: how the nodes and shards do.
+/// `admin.cluster.status`: the state of nodes and shards.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterStatusRequest {}
@@ -161,7 +161,7 @@ pub struct ListLines {
     pub labels: BTreeMap<String, String>,
 }
 
-/// What `create`, `configure` and `show` answer.
+/// The answer to `create`, `configure` and `show`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineReply {
     /// The line.
@@ -171,35 +171,35 @@ pub struct LineReply {
     pub incarnation: u64,
     /// Its version.
     pub version: u64,
-    /// The version at which its settings last changed: what `if_version` is compared with.
+    /// The version at which its settings last changed, which `if_version` is compared with.
     pub settings_version: u64,
-    /// When it was made, on the wall clock of the leader at that time.
+    /// When it was created, on the wall clock of the leader at that time.
     pub created_at_ms: u64,
-    /// While it is being deleted: how many live tokens are still to be ended.
+    /// While it is being deleted: how many live tokens remain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleting: Option<u64>,
-    /// The shard that it is in.
+    /// Its shard.
     pub shard: u32,
     /// The id of the node that leads the shard; null while none is known.
     pub leader: Option<u64>,
-    /// Why the one who is next is not admitted now.
+    /// Why the next token is not admitted now.
     pub held_back_by: HeldBackReply,
-    /// The lane of those who enter without naming one: as set, or the first.
+    /// The lane of entrants that name none: as set, or the first.
     #[serde(default, with = "wire::name_option")]
     pub default_lane: Option<LaneName>,
     /// Its settings.
     pub settings: SettingsReply,
     /// Its board.
     pub board: BoardReply,
-    /// How many tokens it has had, and where they are.
+    /// How many tokens it has had, by state.
     pub counts: CountsReply,
-    /// How good its forecasts have been.
+    /// How accurate its forecasts have been.
     #[serde(default)]
     pub forecast: ForecastReply,
 }
 
 impl LineReply {
-    /// What is to be told of a line now.
+    /// The line as operators see it now.
     pub fn new(line: &line::Line, now: Timestamp, home: Home) -> LineReply {
         LineReply {
             line: line.name().clone(),
@@ -220,20 +220,19 @@ impl LineReply {
     }
 }
 
-/// What those who had to wait were told on entering, against how long it took until they were
-/// admitted.
+/// The forecasts that entrants who had to wait were given, compared with their true waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForecastReply {
-    /// Entrants who were told a forecast.
+    /// Entrants that were given a forecast.
     pub told: u64,
-    /// Entrants who had to wait when none could be told.
+    /// Entrants that had to wait while no forecast was possible.
     pub untold: u64,
-    /// Those told who have been admitted since.
+    /// Entrants with a forecast that have been admitted since.
     pub judged: u64,
-    /// How many of these waited no longer than `eta_p90_ms` said.
+    /// How many of these waited no longer than their `eta_p90_ms`.
     pub p90_covered: u64,
-    /// Of these: told a time that was off by at most 5, 15, 30, 50, 100 percent of the true one, or
-    /// more; each is in one of the six.
+    /// Of these: how many forecasts differed from the true wait by at most 5, 15, 30, 50, 100
+    /// percent of it, or more; each is counted in one of the six.
     pub off_by_percent: [u64; 6],
 }
 
@@ -249,11 +248,11 @@ impl From<line::ForecastRecord> for ForecastReply {
     }
 }
 
-/// How many tokens an incarnation has had, and where they are:
+/// How many tokens an incarnation has had, by state:
 /// `issued = waiting + admitted + in_checkout + the sum of gone`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountsReply {
-    /// Numbers handed out.
+    /// Numbers issued.
     pub issued: u64,
     /// Tokens that wait.
     pub waiting: u64,
@@ -278,19 +277,20 @@ impl From<&line::Counts> for CountsReply {
     }
 }
 
-/// What `delete` answers.
+/// The answer to `delete`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeleteReply {
     /// The line.
     #[serde(with = "wire::name")]
     pub line: LineName,
-    /// Whether it is no more; else it takes nobody any more, and goes when the rest has been ended.
+    /// Whether it is deleted; else it issues no numbers and is deleted once its live tokens have
+    /// been ended.
     pub deleted: bool,
-    /// Live tokens that are still to be ended.
+    /// Live tokens that remain.
     pub remaining: u64,
 }
 
-/// What `admin.cluster.status` answers, as one node sees it.
+/// The answer to `admin.cluster.status`, as one node sees the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterStatus {
     /// The cluster's name.
@@ -301,40 +301,40 @@ pub struct ClusterStatus {
     pub shards: Vec<ShardStatus>,
     /// How many lines there are.
     pub lines: u64,
-    /// The node whose view this is.
+    /// The node that answered.
     pub answered_by: u64,
-    /// What the NATS server of that node does with plain requests; null until it is known.
+    /// How the NATS server of that node maps plain requests; null until that is known.
     #[serde(default)]
     pub mapping: Option<Mapping>,
-    /// The line that should be in that server's configuration; missing if all is well.
+    /// The line that is missing in that server's configuration, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mapping_line: Option<String>,
 }
 
-/// What a NATS server does with requests on plain subjects.
+/// How a NATS server maps requests on plain subjects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mapping {
-    /// It maps them to their shards, so that they go straight to the leader.
+    /// To their shards, so that they reach the leader directly.
     Ok,
-    /// It leaves them as they are, so that any node gets them, one that stands still too.
+    /// Not at all, so that any node gets them, also one that is paused.
     Missing,
-    /// It maps them to other shards or elsewhere, so that they are refused or lost.
+    /// To other shards or elsewhere, so that they are refused or lost.
     Wrong,
 }
 
-/// One node, as the one who answers sees it.
+/// One node, as the answering node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStatus {
     /// Its id.
     pub id: u64,
-    /// Whether it was heard from lately.
+    /// Whether frames of it have arrived recently.
     pub alive: bool,
-    /// Why frames under its number are refused, if some were lately. With `alive`, another process
+    /// Why frames under its number are refused, if some were recently. With `alive`, another process
     /// uses its number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// How long ago it was last heard from; missing if never, and for the one who answers.
+    /// The age of its last frame; missing if there was none, and for the answering node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heard_ms: Option<u64>,
     /// How many shards it leads.
@@ -347,7 +347,7 @@ pub struct NodeStatus {
     pub version: Option<String>,
 }
 
-/// One shard, as the one who answers sees it.
+/// One shard, as the answering node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardStatus {
     /// Its number.
@@ -360,13 +360,13 @@ pub struct ShardStatus {
     pub applied: u64,
     /// The last log index known to be committed.
     pub committed: u64,
-    /// The nodes whose state of this shard differed from that of the node that answers when they were
-    /// last compared: an error on one of them.
+    /// The nodes whose state of this shard differed from the answering node's when they were last
+    /// compared: one of them is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differs: Vec<u64>,
 }
 
-/// What `admin.cluster.list_lines` answers.
+/// The answer to `admin.cluster.list_lines`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineList {
     /// The lines, by name.
@@ -404,7 +404,7 @@ pub struct LineSummary {
 
 impl From<&line::Line> for LineSummary {
     fn from(line: &line::Line) -> LineSummary {
-        // Only `accepts_through` depends on the time, which is not in a list.
+        // Only `accepts_through` depends on the time, and a list does not have it.
         let board = line.board(0);
         LineSummary {
             line: board.line,

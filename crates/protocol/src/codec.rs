@@ -18,25 +18,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ApiError;
 
-/// The largest request that is read, in bytes. No request needs a tenth of it;
-/// it bounds what one message may cost.
+/// The largest request that is read, in bytes: it bounds the cost of one message. No
+/// request needs a tenth of it.
 pub const MAX_REQUEST_BYTES: usize = 65_536;
 
 /// How deep maps and arrays of a MessagePack payload may nest. Requests need 3 levels; fields
 /// that a newer client sends and this build skips may need a few more.
 const DEPTH_MAX: usize = 32;
 
-/// How a payload is written.
+/// The format of a payload.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Format {
     /// JSON: the first byte is `{`.
     Json,
-    /// MessagePack: anything else, nothing at all included.
+    /// MessagePack: anything else, also an empty payload.
     MsgPack,
 }
 
 impl Format {
-    /// The format of a payload; the answer to it is written in the same.
+    /// The format of a payload; its answer has the same.
     pub fn of(payload: &[u8]) -> Format {
         match payload.first() {
             Some(b'{') => Format::Json,
@@ -45,7 +45,7 @@ impl Format {
     }
 }
 
-/// Reads a request: as [`decode`], and refuses one of more than [`MAX_REQUEST_BYTES`].
+/// As [`decode`]; refuses requests of more than [`MAX_REQUEST_BYTES`].
 pub fn decode_request<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
     if payload.len() > MAX_REQUEST_BYTES {
         return Err(ApiError::bad_request(format!(
@@ -70,8 +70,8 @@ pub fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
 ///
 /// # Panics
 ///
-/// If a type refuses to be serialized or has maps whose keys are not strings.
-/// None of this crate's types does.
+/// If the type cannot be serialized, as with maps whose keys are not strings.
+/// All types of this crate can.
 pub fn encode<T: Serialize>(value: &T, format: Format) -> Vec<u8> {
     match format {
         Format::Json => serde_json::to_vec(value).expect("a type of this crate is always JSON"),
@@ -182,11 +182,11 @@ impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for FieldName<S> {
     }
 }
 
-/// Puts the field's name before what the decoder says.
+/// Puts the field's name before the decoder's text.
 fn named<E: std::error::Error>(error: serde_path_to_error::Error<E>) -> ApiError {
     let path = error.path().to_string();
     let inner = error.into_inner();
-    // "." is the payload as a whole; what is wrong with it (a missing field) is named in the text.
+    // "." is the payload as a whole; the text names what is wrong, such as a missing field.
     if path == "." {
         return ApiError::bad_request(inner.to_string());
     }

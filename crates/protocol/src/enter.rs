@@ -1,6 +1,5 @@
-//! The request of `enter`. Read by hand, for the sake of what it says of a misspelt field: other
-//! requests ignore fields that they do not know, but here a `kee` for `key` would take a seat
-//! under no key at all.
+//! The request of `enter`. Read by hand, because other requests of users ignore unknown fields, but
+//! here a `kee` for `key` would take a number without a key.
 
 use std::fmt;
 
@@ -13,13 +12,13 @@ use crate::key::Key;
 use crate::wire::BoolVisitor;
 use crate::wire::name::Name;
 
-/// `enter`: takes a number, or answers the live token that the key has.
+/// `enter`: takes a number, or gets the key's live token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Enter {
-    /// Who it is; `None`: nobody in particular, sent as `"anonymous": true`. Without a key, a
-    /// repeated request may take a second number.
+    /// The user; `None`, sent as `"anonymous": true`: no particular one. Without a key, a repeated
+    /// request may take a second number.
     pub key: Option<Key>,
-    /// Which lane; by default the line's default lane.
+    /// The lane; by default the line's default lane.
     pub lane: Option<LaneName>,
 }
 
@@ -84,7 +83,7 @@ impl<'de> Visitor<'de> for EnterVisitor {
     }
 }
 
-/// Reads a value into its place, where none may stand yet.
+/// Reads a value into its place, which must be empty.
 fn fill<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
     map: &mut A,
     field: &'static str,
@@ -105,8 +104,8 @@ impl<'de> Deserialize<'de> for Flag {
     }
 }
 
-/// What is said to a request without a key, with the first field that nobody knows: it may be the
-/// key, misspelt.
+/// The refusal of a request without a key, with its first unknown field, which may be the key
+/// misspelt.
 struct KeyMissing<'a>(Option<&'a str>);
 
 impl fmt::Display for KeyMissing<'_> {

@@ -7,11 +7,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// When a client refused with `line_full` should try again, in milliseconds.
 ///
-/// A constant: when room appears depends on strangers, so there is nothing
-/// better to say than "not at once".
+/// A constant, because nothing is known of when others will leave the line.
 pub const LINE_FULL_RETRY_AFTER_MS: u64 = 3_000;
 
-/// Keeps what an error echoes of a request from growing with the request, in bytes.
+/// An error may quote the request; its message is truncated to this many bytes.
 const MESSAGE_MAX_BYTES: usize = 400;
 
 macro_rules! codes {
@@ -29,7 +28,7 @@ macro_rules! codes {
             /// Every code that may be sent.
             pub const ALL: &[Code] = &[$(Code::$name),*];
 
-            /// The code as it stands in a reply.
+            /// The code as a reply carries it.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Code::$name => $text,)*
@@ -63,39 +62,39 @@ codes! {
     TicketInvalid = "ticket_invalid", 401;
     /// The caller may not do this.
     Forbidden = "forbidden", 403;
-    /// The line takes nobody (any more).
+    /// The line issues no numbers in its phase.
     LineClosed = "line_closed", 403;
     /// No line has this name.
     LineNotFound = "line_not_found", 404;
     /// No live token has this key, or the number was never given.
     TokenNotFound = "token_not_found", 404;
-    /// A line with this name is there already.
+    /// A line with this name exists.
     LineExists = "line_exists", 409;
     /// The line still has live tokens.
     LineNotEmpty = "line_not_empty", 409;
-    /// Needs a seat, and the token still waits.
+    /// The operation needs a seat; the token still waits.
     NotAdmitted = "not_admitted", 409;
-    /// Needs a claimed seat, and this one is not claimed yet.
+    /// The operation needs a claimed seat; this one is not claimed yet.
     NotClaimed = "not_claimed", 409;
-    /// Needs a waiting token.
+    /// The operation needs a waiting token.
     NotWaiting = "not_waiting", 409;
     /// The epoch is not that of the current claim.
     EpochStale = "epoch_stale", 409;
-    /// `if_version` is not the line's version.
+    /// The settings have changed since `if_version`, or the line has another `incarnation`.
     VersionConflict = "version_conflict", 409;
     /// The token is gone; `reason` says why.
     TokenGone = "token_gone", 410;
-    /// No room in the line now.
+    /// The line has no room now.
     LineFull = "line_full", 429;
-    /// Nothing is left to queue for.
+    /// Everything the quota allows is completed or held.
     SoldOut = "sold_out", 429;
-    /// The node has too much to do; nothing happened.
+    /// The node has too many requests; nothing happened.
     Overloaded = "overloaded", 503;
-    /// This node does not lead the shard; `leader` says who does, if known.
+    /// This node does not lead the shard; `leader` is the node that does, if known.
     NotLeader = "not_leader", 503;
     /// No quorum; nothing happened.
     Unavailable = "unavailable", 503;
-    /// It may or may not have happened: repeat it (with the same key) to find out.
+    /// The operation may or may not have been applied: repeat it (with the same key) to find out.
     OutcomeUnknown = "outcome_unknown", 504;
 }
 
@@ -111,19 +110,19 @@ impl Serialize for Code {
     }
 }
 
-/// An error as a reply carries it. An error means that nothing happened, but for
+/// An error as a reply carries it. An error means that nothing happened, except for
 /// [`Code::OutcomeUnknown`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct ApiError {
-    /// What a program decides by.
+    /// For programs.
     pub code: Code,
-    /// What a human reads; may change between releases.
+    /// For people; may change between releases.
     pub message: String,
     /// When to try again, in milliseconds from the reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// With `token_gone`: why it is gone, or `forgotten`.
+    /// With `token_gone`: why the token is gone, or `forgotten`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// With `not_leader`: the id of the node that leads the shard.
@@ -132,7 +131,7 @@ pub struct ApiError {
 }
 
 impl ApiError {
-    /// An error of this code. The message is cut at 400 bytes, as it may echo a request.
+    /// An error of this code. The message is truncated to 400 bytes, because it may quote a request.
     pub fn new(code: Code, message: impl Into<String>) -> ApiError {
         let mut message = message.into();
         if message.len() > MESSAGE_MAX_BYTES {
@@ -165,7 +164,7 @@ impl ApiError {
         }
     }
 
-    /// The same error, saying when to try again.
+    /// The same error with a time to try again after.
     pub fn retry_after_ms(self, retry_after_ms: u64) -> ApiError {
         ApiError {
             retry_after_ms: Some(retry_after_ms),
@@ -174,7 +173,7 @@ impl ApiError {
     }
 }
 
-/// What the state machine refused, in the contract's words.
+/// The contract's code for a refusal of the state machine.
 impl From<line::Refused> for ApiError {
     fn from(refused: line::Refused) -> ApiError {
         use line::Refused;
@@ -188,7 +187,7 @@ impl From<line::Refused> for ApiError {
             Refused::LineFull | Refused::LaneFull { .. } => {
                 error(Code::LineFull).retry_after_ms(LINE_FULL_RETRY_AFTER_MS)
             }
-            // Without a time: units come back when somebody fails to complete, if ever.
+            // Without a time: a unit returns only if a seat is not completed.
             Refused::SoldOut => error(Code::SoldOut),
             Refused::TokenNotFound => error(Code::TokenNotFound),
             Refused::TicketInvalid => error(Code::TicketInvalid),
@@ -217,8 +216,8 @@ pub(crate) fn reason_word(reason: Option<line::Reason>) -> &'static str {
     reason.map_or("forgotten", line::Reason::as_str)
 }
 
-/// By hand for the sake of codes that this build does not know: a client must be
-/// able to read the error of a newer server.
+/// By hand, because a client must be able to read the error of a newer server, whose
+/// code this build may not know.
 impl<'de> Deserialize<'de> for ApiError {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ApiError, D::Error> {
         #[derive(Deserialize)]

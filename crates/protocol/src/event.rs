@@ -1,8 +1,8 @@
 //! Events as they are published: section 6 of the contract.
 //!
-//! They are at most once from one leader and may come again from the next: drop
-//! what is not newer. `prev_version` is the version last published on that kind
-//! of event, so that a gap shows.
+//! One leader publishes an event at most once; the next leader may publish it again,
+//! so watchers drop what is not newer. `prev_version` is the version of the previous
+//! event of that kind, so that a watcher sees gaps.
 
 use nowserving_line::{Event, LaneName, LineChange, LineName, TokenChange};
 use serde::{Deserialize, Serialize};
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 use crate::user::BoardReply;
 use crate::wire;
 
-/// A board, when it changed. Each lane lists the waiting tokens gone since
+/// A board that has changed. Each lane lists the waiting tokens gone since
 /// `prev_version` in [`crate::user::LaneReply::holes`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoardEvent {
-    /// The board; its fields stand beside `prev_version`.
+    /// The board; its fields are beside `prev_version`.
     #[serde(flatten)]
     pub board: BoardReply,
-    /// The version of the board published before this one; 0: none that this leader knows of.
+    /// The version of the board published before this one; 0: this leader knows of none.
     pub prev_version: u64,
 }
 
-/// Something happened to a token.
+/// A change of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenEvent {
     /// The line.
@@ -35,7 +35,7 @@ pub struct TokenEvent {
     pub prev_version: u64,
     /// When, on the leader's wall clock.
     pub at_ms: u64,
-    /// `admitted`, `claimed`, `gone`, `moved` or `call_ahead`; others may come.
+    /// `admitted`, `claimed`, `gone`, `moved` or `call_ahead`; later releases may have more.
     pub event: String,
     /// The lane.
     #[serde(with = "wire::name")]
@@ -57,7 +57,7 @@ pub struct TokenEvent {
     pub to_token: Option<u64>,
 }
 
-/// Something happened to a line.
+/// A change of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineEvent {
     /// The line.
@@ -71,8 +71,8 @@ pub struct LineEvent {
     pub prev_version: u64,
     /// When, on the leader's wall clock.
     pub at_ms: u64,
-    /// `created`, `configured` (other settings than the phase), `phase` or `deleted`; others may
-    /// come.
+    /// `created`, `configured` (settings other than the phase), `phase` or `deleted`; later
+    /// releases may have more.
     pub event: String,
     /// With `phase`: the phase it has now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,7 +80,7 @@ pub struct LineEvent {
 }
 
 impl TokenEvent {
-    /// What is published of a change; `None` if it is not one of a token.
+    /// The event for a change; `None` if the change is not one of a token.
     pub fn new(event: &Event, prev_version: u64) -> Option<TokenEvent> {
         let Event::Token {
             line,
@@ -119,7 +119,7 @@ impl TokenEvent {
 }
 
 impl LineEvent {
-    /// What is published of a change; `None` if it is not one of a line.
+    /// The event for a change; `None` if the change is not one of a line.
     pub fn new(event: &Event, prev_version: u64) -> Option<LineEvent> {
         let Event::Line {
             line,

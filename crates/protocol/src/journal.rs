@@ -1,4 +1,4 @@
-//! `journal`: why was X before me?
+//! `journal`: what happened in a line, and why one token was admitted before another.
 
 use nowserving_line::{
     self as line, Explanation, JournalEntry, Journaled, JournaledToken, LaneName, LineName,
@@ -17,11 +17,11 @@ pub const JOURNAL_LIMIT_DEFAULT: u64 = 100;
 /// The most entries on one page: so many fit a NATS message of 1 MiB, with an explanation.
 pub const JOURNAL_LIMIT_MAX: u64 = 1_000;
 
-/// `journal`: a page of what happened, oldest first; of one lane or one token, if it is named.
+/// `journal`: a page of the line's journal, oldest entry first; only one lane or token, if named.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Journal {
-    /// The page begins after this version; by default with the oldest entry that is kept.
+    /// The page begins after this version; by default with the oldest entry kept.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -35,7 +35,7 @@ pub struct Journal {
         deserialize_with = "wire::whole_option::<1, JOURNAL_LIMIT_MAX, _>"
     )]
     pub limit: Option<u64>,
-    /// Only this lane, also one that the line has no more. With `token`: its lane; by default the
+    /// Only this lane, which may be a removed one. With `token`: the token's lane, by default the
     /// line's default lane.
     #[serde(
         default,
@@ -43,7 +43,7 @@ pub struct Journal {
         with = "wire::name_option"
     )]
     pub lane: Option<LaneName>,
-    /// Only this number and those that it was or became by being moved; and it is explained.
+    /// Only this token, by any number that it has had; the reply then has `explain`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -60,24 +60,24 @@ pub struct JournalReply {
     pub line: LineName,
     /// Which creation of it.
     pub incarnation: u64,
-    /// What happened, oldest first.
+    /// Oldest first.
     pub entries: Vec<JournalEntryReply>,
     /// The `after` of the next page; null on the last one.
     pub next: Option<u64>,
-    /// With `token`: who came before it, and why.
+    /// With `token`: which tokens were admitted before it, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explain: Option<Explained>,
 }
 
-/// One thing that happened.
+/// One entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalEntryReply {
     /// The line's version right after it; each entry has its own.
     pub version: u64,
     /// When, on the wall clock of the leader at that time.
     pub at_ms: u64,
-    /// `configured` (of the line), `admitted`, `claimed`, `gone` or `moved` (of a token); others may
-    /// come.
+    /// `configured` (of the line), `admitted`, `claimed`, `gone` or `moved` (of a token); later
+    /// releases may have more.
     pub what: String,
     /// Of a token: its lane.
     #[serde(
@@ -92,29 +92,29 @@ pub struct JournalEntryReply {
     /// Of a token: when it entered, as `at_ms` of an entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered_at_ms: Option<u64>,
-    /// With `configured`: what changed; missing once that is not kept any more.
+    /// With `configured`: the changes; missing once they are no longer kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<Vec<SettingChangeReply>>,
-    /// With `claimed`: the fencing number that it was given.
+    /// With `claimed`: the fencing number of the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
     /// With `gone`: why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// With `admitted`, if it was so then: its lane was absolute.
+    /// With `admitted`: whether its lane was absolute then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub absolute: bool,
-    /// With `admitted`, if there was one then: its lane's boost.
+    /// With `admitted`: its lane's boost then, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boost_ms: Option<u64>,
-    /// With `moved`: the lane that it has been in since.
+    /// With `moved`: its lane since then.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         with = "wire::name_option"
     )]
     pub to_lane: Option<LaneName>,
-    /// With `moved`: the number that it has had since.
+    /// With `moved`: its number since then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_token: Option<u64>,
 }
@@ -124,9 +124,9 @@ pub struct JournalEntryReply {
 pub struct SettingChangeReply {
     /// Its name.
     pub setting: String,
-    /// What it was, as `settings` in a reply to `show` has it; null: it was not set.
+    /// Its value before, as in the `settings` of a reply to `show`; null: it was not set.
     pub from: Value,
-    /// What it has been since.
+    /// Its value since then.
     pub to: Value,
 }
 
@@ -145,27 +145,29 @@ impl SettingChangeReply {
     }
 }
 
-/// Why a token's turn comes, or came, when it does.
+/// Which tokens were admitted before a token, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explained {
-    /// The lane; if it was moved, the one it is in now.
+    /// The lane that it is in now.
     #[serde(with = "wire::name")]
     pub lane: LaneName,
     /// The number there.
     pub token: u64,
-    /// When it entered, as `at_ms` of an entry; null if that is forgotten, and then so is the rest.
+    /// When it entered, as `at_ms` of an entry; null if that is no longer known, and then neither is
+    /// the rest.
     pub entered_at_ms: Option<u64>,
-    /// How many of its own lane who had entered before it were admitted since, and before it.
+    /// How many tokens of its own lane that had entered before it were admitted since then and
+    /// before it.
     pub own_lane_before: u64,
-    /// Who was admitted before it and had entered later, oldest first; the first 256 of them.
+    /// The tokens that entered later and were admitted earlier, oldest first, at most 256.
     pub overtakers: Vec<OvertakerReply>,
-    /// How many those are, also those not listed.
+    /// How many those are, listed or not.
     pub overtakers_total: u64,
-    /// The journal may not reach back to when it entered: there may have been more.
+    /// The journal may not reach back to when it entered: there may be more.
     pub cut: bool,
 }
 
-/// Somebody who entered later and was admitted earlier.
+/// A token that entered later and was admitted earlier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OvertakerReply {
     /// Its lane.
@@ -179,9 +181,9 @@ pub struct OvertakerReply {
     pub admitted_at_ms: u64,
     /// The line's version right after that.
     pub version: u64,
-    /// Why it came first: `absolute` (its lane was), `boost` (its lane's was larger, by
+    /// Why it was admitted first: `absolute` (its lane was), `boost` (its lane's was larger, by
     /// `boost_ms`), `listed_first` (they tied, and its lane is listed first), or `behind_its_lane`:
-    /// the one explained stood behind somebody of its lane whose turn it was not yet.
+    /// the explained token was behind a token of its lane whose turn had not come.
     pub by: String,
     /// With `boost`: by how much it was larger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -189,7 +191,7 @@ pub struct OvertakerReply {
 }
 
 impl JournalReply {
-    /// The page that was asked for. `bad_request` if the line never had such a lane,
+    /// The requested page. `bad_request` if the line never had such a lane,
     /// `token_not_found` if the number was never given.
     pub fn new(line: &line::Line, request: &Journal) -> Result<JournalReply, ApiError> {
         let lane = request.lane.as_ref().map(|lane| lane_id(line, lane));

@@ -1,4 +1,4 @@
-//! The key of a user, in the backend's own words.
+//! The key of a user, which the backend chooses.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::ApiError;
 
-/// Who it is: a user or order id, 1 to 128 bytes. In a payload a string or, in
-/// MessagePack, binary; both with the same bytes are the same key.
+/// A user or order id, 1 to 128 bytes. In a payload a string or, in MessagePack,
+/// binary; both with the same bytes are the same key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Box<[u8]>);
 
@@ -37,7 +37,7 @@ impl Key {
     }
 }
 
-/// Keys are personal data more often than not: logs get the length only.
+/// Keys are often personal data: logs get the length only.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({} bytes)", self.0.len())

@@ -1,15 +1,18 @@
-//! What goes over the wire.
+//! What clients and operators see: subjects, requests, replies, errors, events, tickets.
 //!
-//! Two families of formats, for two kinds of readers:
+//! ```text
+//! subject ──► subject::Subjects::parse ──► Target: line, shard, operation
+//! payload ──► codec::decode_request ─────► a request of user or admin; its settings are read
+//!                                          after the table in crates/line/src/settings
+//! ticket ───► ticket::TicketKeys::verify ► the token it names
+//! answer of the line crate ─► a reply of user, admin or journal ─► codec::encode ─► payload
+//! refusal ──────────────────► error::ApiError, the same way
+//! change ───────────────────► event::{BoardEvent, TokenEvent, LineEvent}, the same way
+//! ```
 //!
-//! * clients and operators speak MessagePack or JSON ([`codec`]) in the types of
-//!   [`user`], [`admin`], [`event`] and [`error`], on the subjects of [`subject`],
-//!   holding [`ticket`]s;
-//! * nodes speak protobuf among themselves: [`frame`]s.
-//!
-//! Whatever comes from outside is refused with an error that names what is wrong;
-//! nothing here panics on it. What nodes exchange is authenticated before it is
-//! decoded, with keys derived from the cluster's key ([`keys`]).
+//! Payloads are MessagePack or JSON; a reply has the format of its request. Every part of a
+//! request that cannot be read is refused with an error that names it; no input panics. This
+//! crate does no I/O and draws no random numbers: the caller passes bytes and keys.
 
 pub mod admin;
 pub mod codec;

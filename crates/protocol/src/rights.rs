@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a NATS user tried to do with a subject.
+/// What the user of a NATS connection tried to do with a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Publish to it.
@@ -14,9 +14,9 @@ pub enum Action {
 /// A right that the user of a NATS connection lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingRight {
-    /// What was refused.
+    /// The refused action.
     pub action: Action,
-    /// On which subject. For a message that the server maps to another subject, that one.
+    /// The subject. For a message that the server maps to another subject, the other one.
     pub subject: String,
 }
 
@@ -36,8 +36,8 @@ impl MissingRight {
         })
     }
 
-    /// Whether this is why a message sent to `subject` has gone nowhere. A server checks the rights
-    /// after its mappings, so a plain request can be refused under the subject of its shard.
+    /// Whether a message sent to `subject` was dropped for this reason. A server checks rights after
+    /// its mappings, so a plain request can be refused under the subject of its shard.
     pub fn forbids_sending_to(&self, subject: &str) -> bool {
         self.action == Action::Publish
             && (self.subject == subject || self.is_shard_subject_of(subject))

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
 
-/// NATS servers, and the login that they all take. Printed without the login.
+/// NATS servers, and the login for all of them. Printed without the login.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Servers {
     urls: Vec<String>,
@@ -21,16 +21,16 @@ enum Login {
     Token(String),
 }
 
-/// A list of servers that cannot be read. Its text has no login in it.
+/// A list of servers that cannot be read. The text of the error has no login in it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadServers {
-    /// There is an empty one.
+    /// A server of the list is empty.
     #[error("nats: server {0} of the list is empty")]
     Empty(usize),
-    /// What stands before the `@` is not UTF-8 once percent signs are decoded.
+    /// The part before the `@` is not UTF-8 once percent signs are decoded.
     #[error("nats: the login of server {0} of the list is not UTF-8")]
     NotText(usize),
-    /// There can be only one.
+    /// Servers have different logins.
     #[error("nats: server {0} of the list has another login than those before it")]
     AnotherLogin(usize),
 }
@@ -65,8 +65,8 @@ impl FromStr for Servers {
     type Err = BadServers;
 
     /// Reads a comma-separated list of URLs: `[nats://|tls://][user:password@|token@]host[:port]`.
-    /// What is not allowed before an `@` stands as a percent sign and two hex digits. One server's
-    /// login is taken for those that have none.
+    /// Characters that are not allowed before an `@` are written as a percent sign and two hex
+    /// digits. The login of one server is used for those that have none.
     fn from_str(text: &str) -> Result<Servers, BadServers> {
         let (mut urls, mut login) = (Vec::new(), None);
         for (no, server) in (1..).zip(text.split(',').map(str::trim)) {

@@ -57,7 +57,7 @@ impl<'de> Visitor<'de> for BodyVisitor {
                 setting => read_setting(&mut map, setting, &mut body.patch)?,
             }
         }
-        // What is left to find: `null` for a setting that has no default.
+        // Left to refuse: `null` for a setting without default, and a `default_lane` without its lane.
         body.patch.validate().map_err(A::Error::custom)?;
         Ok(body)
     }
@@ -126,7 +126,7 @@ where
     fill(map, field, OrNull(visitor), place)
 }
 
-/// Reads one value into its place, where nothing may stand yet.
+/// Reads one value into its place, which must be empty.
 fn fill<'de, A, S>(
     map: &mut A,
     field: &'static str,
@@ -168,7 +168,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for OrNull<V> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        // Both formats say what stands there, so the visitor need not ask for a type.
+        // Both formats are self-describing, so the visitor need not ask for a type.
         deserializer.deserialize_any(self.0).map(Change::Set)
     }
 }

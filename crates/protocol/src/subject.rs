@@ -4,18 +4,18 @@ use nowserving_line::LineName;
 
 use crate::error::ApiError;
 
-/// Until when a request wants its answer: milliseconds from its arrival.
+/// The deadline of a request: milliseconds from its arrival.
 pub const TIMEOUT_HEADER: &str = "Nowserving-Timeout-Ms";
 /// The deadline of a request without [`TIMEOUT_HEADER`], in milliseconds.
 pub const TIMEOUT_DEFAULT_MS: u64 = 2_000;
-/// On an error reply: what went wrong, for NATS's own tools.
+/// On an error reply: the error, for NATS's own tools.
 pub const ERROR_HEADER: &str = "Nats-Service-Error";
 /// On an error reply: [`crate::error::Code::http`].
 pub const ERROR_CODE_HEADER: &str = "Nats-Service-Error-Code";
 /// The prefix of all subjects unless configured otherwise.
 pub const DEFAULT_PREFIX: &str = "nowserving";
 
-/// Longest prefix, and longest cluster name, in bytes: so that no subject gets too long for a server.
+/// Longest prefix, and longest cluster name, in bytes: so that no subject is too long for a server.
 const PREFIX_MAX_BYTES: usize = 128;
 
 /// NATS's own `partition()` hash.
@@ -45,8 +45,8 @@ impl Default for Subjects {
     }
 }
 
-/// What a request's subject asks for. Names are checked; whether `op` exists and
-/// `shard` is one of ours is for the reader to say.
+/// The parts of a request's subject. Names are checked; the caller checks whether `op` and
+/// `shard` exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
     /// `line.<line>.<op>`: a user's request, to any node.
@@ -111,7 +111,7 @@ impl Subjects {
         format!("{}.line.{}.{op}", self.prefix, line.as_str())
     }
 
-    /// Every user's request to any node, malformed ones too, so that they get an answer.
+    /// All users' requests to any node, also malformed ones, so that these are answered.
     pub fn line_all(&self) -> String {
         format!("{}.line.>", self.prefix)
     }
@@ -121,7 +121,7 @@ impl Subjects {
         format!("{}.shard.{shard}.{}.{op}", self.prefix, line.as_str())
     }
 
-    /// Every user's request to the leader of one shard.
+    /// All users' requests to the leader of one shard.
     pub fn shard_all(&self, shard: u32) -> String {
         format!("{}.shard.{shard}.>", self.prefix)
     }
@@ -131,7 +131,7 @@ impl Subjects {
         format!("{}.admin.line.{}.{op}", self.prefix, line.as_str())
     }
 
-    /// Every operator's request about lines.
+    /// All operators' requests about lines.
     pub fn admin_line_all(&self) -> String {
         format!("{}.admin.line.>", self.prefix)
     }
@@ -141,7 +141,7 @@ impl Subjects {
         format!("{}.admin.shard.{shard}.{}.{op}", self.prefix, line.as_str())
     }
 
-    /// Every operator's request to the leader of one shard.
+    /// All operators' requests to the leader of one shard.
     pub fn admin_shard_all(&self, shard: u32) -> String {
         format!("{}.admin.shard.{shard}.>", self.prefix)
     }
@@ -151,7 +151,7 @@ impl Subjects {
         format!("{}.admin.cluster.{op}", self.prefix)
     }
 
-    /// Every operator's request about the cluster.
+    /// All operators' requests about the cluster.
     pub fn admin_cluster_all(&self) -> String {
         format!("{}.admin.cluster.>", self.prefix)
     }
@@ -214,9 +214,9 @@ impl Subjects {
         format!("{}.raft.{cluster}.{to}.*", self.prefix)
     }
 
-    /// Whether answers may be sent to `reply`. Not into our own subjects, where an
-    /// answer would be a request, a frame or a forged event in the node's name; and
-    /// not to the server's own (`$SYS`, `$JS` …).
+    /// Whether answers may be sent to `reply`: not to subjects under the prefix, where an
+    /// answer would be a request, a frame or a forged event in the node's name, and not to the
+    /// server's own (`$SYS`, `$JS` …).
     pub fn may_reply_to(&self, reply: &str) -> bool {
         let ours = reply
             .strip_prefix(self.prefix.as_str())
@@ -227,8 +227,7 @@ impl Subjects {
         sendable && !ours && !reply.starts_with('$') && !reply.contains(char::is_whitespace)
     }
 
-    /// What a request's subject asks for; a malformed one is a `bad_request` that
-    /// says which part is wrong.
+    /// Reads a request's subject. A malformed one is a `bad_request` that names the wrong part.
     pub fn parse<'a>(&self, subject: &'a str) -> Result<Target<'a>, ApiError> {
         let rest = subject
             .strip_prefix(self.prefix.as_str())
@@ -263,8 +262,7 @@ impl Subjects {
     }
 }
 
-/// Whether `text` is a name of the alphabet that all names have, `[A-Za-z0-9_-]{1,64}`:
-/// also what a cluster may be called.
+/// Whether `text` is a name, `[A-Za-z0-9_-]{1,64}`: of a line, a lane, a cluster.
 pub fn is_name(text: &str) -> bool {
     text.len() <= 64 && is_word(text)
 }
@@ -314,7 +312,7 @@ fn shard_number(text: &str) -> Result<u32, ApiError> {
         })
 }
 
-/// As much of a stranger's word as an error message should repeat.
+/// The part of a request's text that an error message quotes.
 fn start_of(text: &str) -> &str {
     &text[..text.floor_char_boundary(80)]
 }

@@ -1,4 +1,4 @@
-//! Tickets: what a user carries to prove that they hold a token.
+//! Tickets: the text that proves that its bearer holds a token.
 //!
 //! The bytes are, before base64url without padding:
 //!
@@ -24,7 +24,7 @@ const MAX_BYTES: usize = 3 + 64 + 10 + 1 + 10 + MAC_BYTES;
 /// The longest text of a ticket, in bytes.
 pub const MAX_TEXT_BYTES: usize = MAX_BYTES.div_ceil(3) * 4;
 
-/// What a ticket says once it has been checked.
+/// The content of a verified ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ticket {
     /// The line.
@@ -56,8 +56,8 @@ impl TicketKeys {
         }
     }
 
-    /// Keys that sign with `self`'s key and also accept `previous`'s. Should both
-    /// have the same id, `self`'s is the one that counts.
+    /// Keys that sign with `self`'s key and also accept `previous`'s. If both
+    /// have the same id, `self`'s is used.
     pub fn accepting(self, previous: &TicketKeys) -> TicketKeys {
         TicketKeys {
             current: self.current,

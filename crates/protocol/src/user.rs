@@ -1,6 +1,6 @@
 //! Requests and replies of users (through backends): section 7 of the contract.
 //!
-//! Requests ignore fields that they don't know; so do readers of replies.
+//! Unknown fields are ignored, in requests and by readers of replies.
 
 use nowserving_line::{self as line, HeldBackBy, LaneName, LineName, State, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -10,25 +10,25 @@ use crate::error::reason_word;
 pub use crate::key::Key;
 use crate::wire;
 
-/// Most ranges of holes that a reply lists. More would not fit a NATS message.
+/// A reply lists at most this many ranges of holes; more would not fit a NATS message.
 pub const HOLES_MAX: usize = 16_384;
 
 /// `find`: the live token of a key, without entering.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Find {
-    /// Who it is.
+    /// The user.
     pub key: Key,
 }
 
 /// `status`: where a token stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusRequest {
-    /// What `enter` answered.
+    /// From the answer to `enter`.
     pub ticket: String,
-    /// How fresh the answer has to be; by default [`Consistency::Leader`].
+    /// The consistency of the answer; by default [`Consistency::Leader`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consistency: Option<Consistency>,
-    /// Whether the reply is to list [`StatusReply::holes`].
+    /// Whether the reply lists [`StatusReply::holes`].
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
@@ -40,16 +40,16 @@ pub struct StatusRequest {
 /// `claim`: goes into checkout with the seat that the token was given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// What `enter` answered.
+    /// From the answer to `enter`.
     pub ticket: String,
 }
 
 /// `renew`: keeps a claimed seat for longer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renew {
-    /// What `enter` answered.
+    /// From the answer to `enter`.
     pub ticket: String,
-    /// What `claim` answered.
+    /// From the answer to `claim`.
     #[serde(deserialize_with = "wire::number")]
     pub epoch: u64,
 }
@@ -57,9 +57,9 @@ pub struct Renew {
 /// `complete`: done; the seat is free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Complete {
-    /// What `enter` answered.
+    /// From the answer to `enter`.
     pub ticket: String,
-    /// What `claim` answered; if given, it must be the current one.
+    /// From the answer to `claim`; if given, it must be the current one.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -68,35 +68,35 @@ pub struct Complete {
     pub epoch: Option<u64>,
 }
 
-/// `leave`: gives up, whatever the token has.
+/// `leave`: gives up the token, waiting or with a seat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leave {
-    /// What `enter` answered.
+    /// From the answer to `enter`.
     pub ticket: String,
 }
 
 /// `info`: the board, and the settings that users may see.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
-    /// How fresh the answer has to be; by default [`Consistency::Leader`].
+    /// The consistency of the answer; by default [`Consistency::Leader`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consistency: Option<Consistency>,
 }
 
-/// How fresh an answer has to be.
+/// The consistency of an answer.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Consistency {
     /// The leader's applied state, within its lease.
     #[default]
     Leader,
-    /// Confirmed by a quorum: misses nothing that was done before it was asked.
+    /// Confirmed by a quorum: includes everything that was answered before the request was sent.
     Linearizable,
-    /// Any node's state, possibly behind. Does not mark the token as seen.
+    /// Any node's state, which may be behind. The token does not count as seen.
     Local,
 }
 
-/// By hand: a derived one also takes numbers and maps for names.
+/// By hand: a derived reader also takes numbers and maps for names.
 impl<'de> Deserialize<'de> for Consistency {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Consistency, D::Error> {
         match String::deserialize(deserializer)?.as_str() {
@@ -111,7 +111,7 @@ impl<'de> Deserialize<'de> for Consistency {
     }
 }
 
-/// A status: what all operations on a token answer.
+/// The answer to every operation on a token: its status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusReply {
     /// The line.
@@ -124,20 +124,20 @@ pub struct StatusReply {
     pub lane: LaneName,
     /// The number in the lane.
     pub token: u64,
-    /// Where it stands.
+    /// The token's state.
     #[serde(with = "wire::state")]
     pub state: State,
-    /// While waiting: 1 + how many wait before it in its lane, or the line's `position_cap` if it
-    /// is past that.
+    /// While waiting: 1 + the number of tokens waiting before it in its lane, at most the line's
+    /// `position_cap`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
-    /// `position` is the cap: it stands further back, and how far is not shown.
+    /// Whether `position` is the cap and the true position larger.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub position_capped: bool,
     /// While waiting: `position - 1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<u64>,
-    /// While waiting: in how many milliseconds it is likely to be admitted;
+    /// While waiting: the median of the time until it is admitted, in milliseconds;
     /// `Some(None)`, sent as null, while nothing is known.
     #[serde(
         default,
@@ -145,26 +145,26 @@ pub struct StatusReply {
         deserialize_with = "wire::null_or"
     )]
     pub eta_ms: Option<Option<u64>>,
-    /// As `eta_ms`: it is admitted earlier in nine of ten cases.
+    /// As `eta_ms`, for nine of ten cases.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "wire::null_or"
     )]
     pub eta_p90_ms: Option<Option<u64>>,
-    /// Whether to prepare now: it waits among the first `call_ahead` of its lane.
+    /// Whether it waits among the first `call_ahead` of its lane, so that its holder should prepare.
     #[serde(default)]
     pub call_ahead: bool,
-    /// The lane's pointer: no number up to it waits.
+    /// The lane's pointer: no token up to this number waits.
     pub admitted_through: u64,
     /// The fencing number of the claim, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
-    /// While it holds a seat: when it loses it, on the clock of `at_ms`: `at_ms` and
-    /// `expires_in_ms` together.
+    /// While it holds a seat: when it loses the seat, on the clock of `at_ms`: the sum of `at_ms`
+    /// and `expires_in_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at_ms: Option<u64>,
-    /// While it holds a seat: in how many milliseconds it loses it; 0: at any moment.
+    /// While it holds a seat: in how many milliseconds it loses the seat; 0: at any moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
     /// Once gone: why, or `forgotten`.
@@ -173,26 +173,25 @@ pub struct StatusReply {
     /// While live: when it entered, on the wall clock of the leader at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered_at_ms: Option<u64>,
-    /// When a well-behaved client asks again, in milliseconds.
+    /// In how many milliseconds the client should ask again.
     pub poll_after_ms: u64,
     /// The line's version.
     pub version: u64,
-    /// When this was answered, on the wall clock of the node that did, in milliseconds since 1970.
+    /// When this was answered, on the wall clock of the answering node, in milliseconds since 1970.
     pub at_ms: u64,
-    /// The ticket: with `enter` and `find`, whose caller may have none, and of a token that is
-    /// another than the one asked about, because that was moved.
+    /// The ticket: with `enter` and `find`, whose caller may have none, and if the token has another
+    /// number than the one asked about, because it was moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticket: Option<String>,
-    /// If asked for, while waiting: the ranges of numbers after `admitted_through`
-    /// and before `token` that no longer wait. Missing if there are more than
-    /// [`HOLES_MAX`].
+    /// If requested, while waiting: the ranges of numbers after `admitted_through` and before
+    /// `token` that no longer wait. Missing if there are more than [`HOLES_MAX`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holes: Option<Vec<[u64; 2]>>,
 }
 
 impl StatusReply {
-    /// What is to be told of a token now. Its deadline runs on the service clock; what is shown is
-    /// what remains of it, and the wall clock that much later.
+    /// The status of a token now. Its deadline runs on the service clock; the reply has the time
+    /// that remains, and the wall clock plus that time.
     pub fn new(status: &line::Status, now: Timestamp) -> StatusReply {
         // Null, not missing: it waits, and nothing is known.
         let waits = status.state == State::Waiting;
@@ -223,7 +222,7 @@ impl StatusReply {
     }
 }
 
-/// A board: the four pointers of every lane, as everybody may see them.
+/// A board: the four pointers of every lane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoardReply {
     /// The line.
@@ -233,15 +232,15 @@ pub struct BoardReply {
     pub incarnation: u64,
     /// Grows by one with every change of the line.
     pub version: u64,
-    /// When this was the board, on the wall clock of the node that says so.
+    /// The time of the board, on the wall clock of the node that sent it.
     pub at_ms: u64,
-    /// `pre_open`, `open`, `paused`, `draining` or `closed`; others may come.
+    /// `pre_open`, `open`, `paused`, `draining` or `closed`; later releases may have more.
     pub phase: String,
-    /// How many may be in checkout at once.
+    /// How many tokens may be in checkout at once.
     pub seats: u32,
-    /// How many hold a seat and have not claimed it.
+    /// How many tokens hold a seat and have not claimed it.
     pub admitted: u64,
-    /// How many hold a seat and have claimed it.
+    /// How many tokens hold a seat and have claimed it.
     pub in_checkout: u64,
     /// The lanes, in the line's order.
     pub lanes: Vec<LaneReply>,
@@ -257,20 +256,20 @@ pub struct LaneReply {
     pub next_token: u64,
     /// Every token up to it is gone.
     pub done_through: u64,
-    /// No number up to it waits, or would have to on being issued.
+    /// No token up to this number waits, or would wait if it were issued.
     pub admitted_through: u64,
-    /// The highest number that could be handed out now.
+    /// The highest number that could be issued now.
     pub accepts_through: u64,
-    /// How many wait.
+    /// How many tokens wait.
     pub waiting: u64,
-    /// In events only: the waiting tokens that have gone since `prev_version`, as
-    /// ranges. Missing in an event: there were too many to list, ask `status`.
+    /// In events only: the waiting tokens gone since `prev_version`, as ranges. Missing in an
+    /// event: there were too many to list; `status` has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holes: Option<Vec<[u64; 2]>>,
 }
 
 impl BoardReply {
-    /// What is to be told of a board at `at_ms` of the wall clock.
+    /// A board at `at_ms` of the wall clock.
     pub fn new(board: &line::Board, at_ms: u64) -> BoardReply {
         let lanes = board.lanes.iter().map(|lane| LaneReply {
             lane: lane.lane.clone(),
@@ -295,17 +294,17 @@ impl BoardReply {
     }
 }
 
-/// What holds a line back: why the one who is next is not admitted at this moment.
+/// Why the next token of a line is not admitted at this moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldBackReply {
     /// `nothing` (nobody waits), `phase`, `quota`, `seats`, `admission_rate`, or `admitting`
-    /// (nothing: those who wait are being admitted, in steps); the first that applies. Others may
-    /// come.
+    /// (nothing: waiting tokens are being admitted, in steps); the first that applies. Later releases
+    /// may have more.
     pub by: String,
     /// With `phase`: which.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// With `admission_rate`: when the next one can be admitted, on the clock of `at_ms`.
+    /// With `admission_rate`: when the next token can be admitted, on the clock of `at_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at_ms: Option<u64>,
     /// With `admission_rate`: in how many milliseconds that is.
@@ -345,21 +344,21 @@ pub struct Home {
 /// What `info` answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InfoReply {
-    /// The board; its fields stand beside the others.
+    /// The board; its fields are beside the others.
     #[serde(flatten)]
     pub board: BoardReply,
     /// The shard that the line is in.
     pub shard: u32,
     /// The id of the node that leads the shard; null while none is known.
     pub leader: Option<u64>,
-    /// Why the one who is next is not admitted now.
+    /// Why the next token is not admitted now.
     pub held_back_by: HeldBackReply,
-    /// What users may see of the settings.
+    /// The settings that users may see.
     pub settings: UserSettings,
 }
 
 impl InfoReply {
-    /// What users are told of a line now.
+    /// The line as users see it now.
     pub fn new(line: &line::Line, now: Timestamp, home: Home) -> InfoReply {
         InfoReply {
             board: BoardReply::new(&line.board(now.service_ms), now.wall_ms),
@@ -371,48 +370,49 @@ impl InfoReply {
     }
 }
 
-/// What users may see of a line's settings. Not the labels, the boosts and the rate, which are the
+/// The settings of a line that users may see. Listed by hand, because a new setting must not
+/// become visible to users unless somebody decides that: labels, boosts and the rate are the
 /// operator's own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserSettings {
-    /// How many may be in checkout at once.
+    /// How many tokens may be in checkout at once.
     pub seats: u32,
-    /// How many more than `seats` may be in the line.
+    /// How many tokens more than `seats` may be in the line.
     pub queue_limit: u32,
-    /// A waiting token not heard from for longer is recycled.
+    /// A waiting token that has not been seen for longer is recycled.
     pub waiting_idle_timeout_ms: u64,
-    /// How long an admitted token has to claim.
+    /// How long an admitted token has to claim its seat.
     pub claim_timeout_ms: u64,
-    /// How long a claimed seat lasts without `renew`.
+    /// How long a claimed seat lasts without renewal.
     pub checkout_timeout_ms: u64,
-    /// Where renewing ends, counted from the claim.
+    /// The longest checkout with renewals, counted from the claim.
     pub checkout_max_ms: u64,
     /// The names of the lanes.
     #[serde(default, with = "wire::names")]
     pub lanes: Vec<LaneName>,
-    /// The lane of those who enter without naming one.
+    /// The lane of entrants that name none.
     #[serde(default, with = "wire::name_option")]
     pub default_lane: Option<LaneName>,
-    /// How many of each lane are called to prepare.
+    /// How many of the first waiting positions of a lane are called to prepare.
     #[serde(default)]
     pub call_ahead: u32,
-    /// How much there is to be had; missing: no end to it.
+    /// How many can complete; missing: no end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<UserQuota>,
     /// As on the board.
     #[serde(default)]
     pub phase: String,
-    /// Positions past it are not shown; missing: all are.
+    /// Larger positions are not shown; missing: all are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position_cap: Option<u32>,
     /// Whether a claim also completes.
     #[serde(default)]
     pub release_on_claim: bool,
-    /// Whether an event is published per token.
+    /// Whether an event per token is published.
     pub token_events: bool,
 }
 
-/// What users may see of a quota.
+/// The part of a quota that users may see.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserQuota {
     /// How many can complete.

@@ -1,9 +1,9 @@
-//! How the types of the line crate, which knows no serde, look in payloads; and
-//! readers that say which limit a value broke.
+//! Readers and writers for the types of the line crate, which has no serde; the
+//! readers name the limit that a value breaks.
 //!
-//! The readers ask for "whatever stands there" instead of for a type. Asked for a
-//! number or a flag, the MessagePack decoder answers anything else with the name
-//! of a marker byte, which says nothing to the one who sent it.
+//! They use `deserialize_any` instead of asking for a type. Asked for a number or a
+//! flag, the MessagePack decoder refuses anything else with the name of a marker
+//! byte, which tells the sender nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,7 +31,7 @@ pub(crate) mod name {
         deserializer.deserialize_str(NameVisitor::default())
     }
 
-    /// A name where a type is needed that reads itself.
+    /// A name as a type with its own `Deserialize`.
     pub(crate) struct Name<T>(pub(crate) T);
 
     impl<'de, T: for<'a> TryFrom<&'a str, Error = BadName>> Deserialize<'de> for Name<T> {
@@ -62,7 +62,7 @@ impl<T: for<'a> TryFrom<&'a str, Error = BadName>> Visitor<'_> for NameVisitor<T
     }
 }
 
-/// `with` for an optional name; wants `#[serde(default)]` beside it.
+/// `with` for an optional name; needs `#[serde(default)]` beside it.
 pub(crate) mod name_option {
     use super::name::Name;
     use super::*;
@@ -140,10 +140,10 @@ pub(crate) mod state {
     }
 }
 
-/// A whole number from `MIN` to `MAX`. Neither a fraction nor text will do.
+/// A whole number from `MIN` to `MAX`; fractions and texts are refused.
 struct Whole<const MIN: u64, const MAX: u64>(u64);
 
-/// Reads a whole number from `min` to `max`, and names both if it is not one.
+/// Reads a whole number from `min` to `max`; the refusal names both.
 #[derive(Copy, Clone)]
 pub(crate) struct WholeVisitor<T> {
     pub(crate) min: T,
@@ -180,34 +180,34 @@ impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Whole<MIN, MAX> {
     }
 }
 
-/// `deserialize_with` for a number that JSON keeps exactly.
+/// `deserialize_with` for a number that JSON represents exactly.
 pub(crate) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     Whole::<0, NUMBER_MAX>::deserialize(deserializer).map(|whole| whole.0)
 }
 
-/// `deserialize_with` for an optional [`number`]; wants `#[serde(default)]` beside it.
+/// `deserialize_with` for an optional [`number`]; needs `#[serde(default)]` beside it.
 pub(crate) fn number_option<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<u64>, D::Error> {
     whole_option::<0, NUMBER_MAX, D>(deserializer)
 }
 
-/// `deserialize_with` for an optional number within limits; wants `#[serde(default)]` beside it.
+/// `deserialize_with` for an optional number within limits; needs `#[serde(default)]` beside it.
 pub(crate) fn whole_option<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<u64>, D::Error> {
     Ok(Option::<Whole<MIN, MAX>>::deserialize(deserializer)?.map(|whole| whole.0))
 }
 
-/// `deserialize_with` that tells a field that is `null` (`Some(None)`) from one that
-/// is not there (`None`, by `#[serde(default)]` beside it).
+/// `deserialize_with` that distinguishes a field that is `null` (`Some(None)`) from a
+/// missing one (`None`, by `#[serde(default)]` beside it).
 pub(crate) fn null_or<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<u64>>, D::Error> {
     Option::<u64>::deserialize(deserializer).map(Some)
 }
 
-/// `deserialize_with` for a flag; wants `#[serde(default)]` beside it.
+/// `deserialize_with` for a flag; needs `#[serde(default)]` beside it.
 pub(crate) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     deserializer.deserialize_any(BoolVisitor)
 }
@@ -227,7 +227,7 @@ impl Visitor<'_> for BoolVisitor {
     }
 }
 
-/// `deserialize_with` for labels: no name twice, and no more than a line can have.
+/// `deserialize_with` for labels: no name twice, at most as many as a line can have.
 pub(crate) fn labels<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, String>, D::Error> {
@@ -257,7 +257,7 @@ impl<'de> Visitor<'de> for LabelsVisitor {
                 )));
             }
             if labels.insert(label, value).is_some() {
-                return Err(A::Error::custom("a label stands there twice"));
+                return Err(A::Error::custom("a label is given twice"));
             }
             if labels.len() > LABELS_MAX {
                 return Err(A::Error::custom(format_args!(

@@ -1,5 +1,5 @@
-//! The settings that have parts. By hand, as derived readers also take arrays for maps and numbers
-//! for the names of fields.
+//! Readers of the settings that have parts. By hand, because derived readers also take arrays for
+//! maps and numbers for the names of fields.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ const STANDBY_PERCENT: WholeVisitor<u32> = WholeVisitor {
     max: STANDBY_PERCENT_MAX,
 };
 
-/// Reads `{per_second, burst}`; both are needed.
+/// Reads `{per_second, burst}`; both are required.
 pub(super) struct RateVisitor;
 
 impl<'de> Visitor<'de> for RateVisitor {
@@ -61,7 +61,7 @@ impl<'de> Visitor<'de> for RateVisitor {
     }
 }
 
-/// Reads `{total, standby_percent}`; without the second, nobody may hope for more than `total`.
+/// Reads `{total, standby_percent}`; the second is 0 by default.
 pub(super) struct QuotaVisitor;
 
 impl<'de> Visitor<'de> for QuotaVisitor {
@@ -94,7 +94,8 @@ impl<'de> Visitor<'de> for QuotaVisitor {
     }
 }
 
-/// Reads the list of lanes. It stops at one too many, so that a refusal costs no more than a list.
+/// Reads the list of lanes. It stops at one too many, so that a refusal costs no more than a valid
+/// list.
 pub(super) struct LanesVisitor;
 
 impl<'de> Visitor<'de> for LanesVisitor {
@@ -116,7 +117,7 @@ impl<'de> Visitor<'de> for LanesVisitor {
     }
 }
 
-/// Reads one lane, which must fit those before it.
+/// Reads one lane, whose name must differ from those before it.
 struct Lane<'a>(&'a [LaneSettings]);
 
 impl<'de> DeserializeSeed<'de> for Lane<'_> {
@@ -176,9 +177,7 @@ impl Visitor<'_> for FreshName<'_> {
     fn visit_str<E: Error>(self, text: &str) -> Result<LaneName, E> {
         let name: LaneName = NameVisitor::default().visit_str(text)?;
         if self.0.iter().any(|lane| lane.name == name) {
-            return Err(E::custom(format_args!(
-                "another lane is called {name}, too"
-            )));
+            return Err(E::custom(format_args!("another lane has the name {name}")));
         }
         Ok(name)
     }
@@ -223,7 +222,7 @@ impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Needed<V> {
     }
 }
 
-/// A part that is not there and one that is null are the same: it has its default.
+/// A missing part and one that is null are the same: it has its default.
 fn value_of<T>(change: Option<Change<T>>) -> Option<T> {
     match change {
         Some(Change::Set(value)) => Some(value),

@@ -1,5 +1,5 @@
 //! Settings as operators see them. A reply can be sent back as a request: each field is written as
-//! it is read, and null stands for what is not set.
+//! it is read, and null means unset.
 
 use std::fmt;
 
@@ -86,7 +86,7 @@ as_reply! {
 pub struct AdmissionRateReply {
     /// Admissions a second.
     pub per_second: PerSecond,
-    /// How many can be saved up.
+    /// How many admissions can be saved up.
     pub burst: u32,
 }
 
@@ -105,13 +105,13 @@ pub struct LaneSettingsReply {
     /// Its name.
     #[serde(with = "wire::name")]
     pub name: LaneName,
-    /// Its tokens count as having entered so much earlier.
+    /// Its tokens count as having entered this much earlier.
     #[serde(default)]
     pub boost_ms: u64,
-    /// As long as somebody waits in it, lanes that are not absolute get no seat.
+    /// While a token waits in it, lanes that are not absolute get no seat.
     #[serde(default)]
     pub absolute: bool,
-    /// At most so many wait in it; null: only the line's limit counts.
+    /// At most this many tokens wait in it; null: only the line's limit counts.
     #[serde(default)]
     pub queue_limit: Option<u32>,
 }
@@ -127,12 +127,12 @@ impl From<&LaneSettings> for LaneSettingsReply {
     }
 }
 
-/// How much there is to be had.
+/// How many can complete.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaReply {
-    /// How many can complete.
+    /// The number of tokens.
     pub total: u64,
-    /// By how much more than `total` may hope, in percent of it.
+    /// How many more than `total` may enter, in percent of it.
     #[serde(default)]
     pub standby_percent: u32,
 }
@@ -146,8 +146,8 @@ impl From<Quota> for QuotaReply {
     }
 }
 
-/// Admissions a second, in millionths: a decimal number outside, whole numbers inside, as replicas
-/// must not depend on how a machine rounds.
+/// Admissions a second, in millionths: a decimal number in payloads, whole numbers in the state,
+/// because replicas must not depend on how a machine rounds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PerSecond(u64);
 
@@ -164,21 +164,21 @@ impl PerSecond {
         self.0
     }
 
-    /// The number as one that computers round.
+    /// The number, rounded to the nearest `f64`.
     pub fn as_f64(self) -> f64 {
         // Exact up to the division: there are less than 2^53 millionths.
         self.0 as f64 / MICRO as f64
     }
 
-    /// A number from 0.001 to 1,000,000, cut down to millionths; `None` if it is not one.
+    /// A number from 0.001 to 1,000,000, truncated to millionths; `None` if it is not one.
     pub fn from_f64(number: f64) -> Option<PerSecond> {
         let least = PerSecond(RATE_MICRO_MIN).as_f64();
         let most = PerSecond(RATE_MICRO_MAX).as_f64();
         if !(least..=most).contains(&number) {
             return None;
         }
-        // 1.000003 × 10^6 is computed as 1000002.9999999999. Who wrote millionths gets them, and
-        // what lies between two of them is cut.
+        // 1.000003 × 10^6 is computed as 1000002.9999999999. Numbers of whole millionths are kept,
+        // and those between two of them are truncated.
         let nearest = PerSecond((number * MICRO as f64).round() as u64);
         if nearest.as_f64() <= number {
             Some(nearest)
@@ -222,7 +222,7 @@ impl Visitor<'_> for PerSecondVisitor {
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<PerSecond, E> {
         PerSecond::from_f64(number).ok_or_else(|| {
-            // With an exponent: 10^300 has 300 digits else.
+            // With an exponent: otherwise 10^300 has 300 digits.
             let found = format!("the number {number:e}");
             E::invalid_value(Unexpected::Other(&found), &self)
         })
