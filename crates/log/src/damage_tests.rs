@@ -62,16 +62,16 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+fn files_of(dir: &Path, kind: &str) -> Vec<PathBuf> {
+    let files = fs::read_dir(dir).unwrap();
+    let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == kind));
+    files.sort();
+    files
+}
+
 fn append_file(dir: &Path) -> PathBuf {
-    let mut files: Vec<PathBuf> = fs::read_dir(dir)
-        .unwrap()
-        .map(|file| file.unwrap().path())
-        .collect();
-    files.retain(|path| {
-        path.extension()
-            .is_some_and(|extension| extension == "raftlog")
-    });
-    files.into_iter().max().unwrap()
+    files_of(dir, "raftlog").pop().unwrap()
 }
 
 /// A directory as a kill leaves it: some synced batches, then perhaps one that was not, then the zeros
@@ -364,10 +364,7 @@ fn a_missing_file_is_refused() {
         .map(|file| file.unwrap().file_name().into_string().unwrap())
         .collect();
     assert!(names.len() > 6, "{names:?}");
-    for name in names
-        .iter()
-        .filter(|name| *name != "LOCK" && !name.ends_with("rewrite"))
-    {
+    for name in names.iter().filter(|name| *name != "LOCK") {
         copy(&whole, &work);
         fs::remove_file(work.join(name)).unwrap();
         assert!(
@@ -383,6 +380,114 @@ fn a_missing_file_is_refused() {
     assert!(matches!(open(&work), Err(LogError::Lost { .. })));
     copy(&whole, &work);
     assert_eq!(open(&work).unwrap().load(0).unwrap().last_index, 20);
+}
+
+/// Also where entries have been rewritten, and where the files with them were given back since.
+#[test]
+fn a_missing_file_of_rewritten_entries_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let options = EngineOptions {
+        file_bytes: FILE_BYTES,
+        purge_threshold_bytes: 8 * FILE_BYTES,
+    };
+    let open = |dir: &Path| EngineLog::open(dir, &options);
+    let missed = |state: &str| {
+        let copied = dir.path().join("copied");
+        for file in [files_of(&path, "rewrite"), files_of(&path, "raftlog")].concat() {
+            copy(&path, &copied);
+            let name = file.file_name().unwrap();
+            fs::remove_file(copied.join(name)).unwrap();
+            let opened = open(&copied);
+            assert!(
+                matches!(opened, Err(LogError::Lost { .. })),
+                "{state}: {name:?}"
+            );
+        }
+        copy(&path, &copied);
+        open(&copied).unwrap();
+    };
+    let log = open(&path).unwrap();
+    let mut index = 0;
+    let mut write_until = |done: &dyn Fn() -> bool| {
+        while !done() {
+            index += 1;
+            let mut writes = batch(index, true);
+            for write in &mut writes {
+                write.entries[0].data = vec![index as u8; 1_000].into();
+            }
+            // What stays in the third shard is rewritten, until it goes, too.
+            for shard in 0..if index % 30 == 0 { 3 } else { 2 } {
+                log.compact(shard, index - 1).unwrap();
+            }
+            log.purge().unwrap();
+            log.write(&writes).unwrap();
+            assert!(index < 10_000, "the engine rewrites nothing");
+        }
+    };
+    let rewritten = || files_of(&path, "rewrite");
+    missed("new");
+    write_until(&|| fs::metadata(&rewritten()[0]).unwrap().len() > HEADER as u64);
+    missed("rewritten");
+    let first = rewritten()[0].clone();
+    write_until(&|| !first.exists());
+    missed("rewritten again");
+    drop(log);
+    missed("stopped");
+}
+
+/// Either half of the record: who damages the newer one brings the older one back, in which the last
+/// log record is not noted as synced.
+#[test]
+fn damage_of_the_record_and_of_the_last_log_record_is_refused_on_every_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let (killed_dir, work) = (dir.path().join("killed"), dir.path().join("work"));
+    let (synced, _) = killed(&killed_dir, false);
+    let log = fs::read(append_file(&killed_dir)).unwrap();
+    let record = fs::read(killed_dir.join(FILE_NAME)).unwrap();
+    let mut in_doubt = Vec::new();
+    for slot in [0, 4096] {
+        copy(&killed_dir, &work);
+        let (mut log, mut record) = (log.clone(), record.clone());
+        log[synced as usize - 10] ^= 1;
+        record[slot + 20] ^= 1;
+        fs::write(append_file(&work), log).unwrap();
+        fs::write(work.join(FILE_NAME), record).unwrap();
+        let refused = [open(&work), open(&work)].map(|opened| match opened {
+            Err(LogError::Lost { what, .. }) => what.contains(FILE_NAME),
+            _ => panic!("slot {slot}: not refused"),
+        });
+        in_doubt.push(refused);
+    }
+    in_doubt.sort_unstable();
+    assert_eq!(
+        in_doubt,
+        [[false; 2], [true; 2]],
+        "the newer slot alone says that the log record was synced"
+    );
+}
+
+/// After a kill: what is left for the engine to cut, it calls corruption in its warnings.
+#[test]
+fn the_engine_finds_nothing_to_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let (killed_dir, work) = (dir.path().join("killed"), dir.path().join("work"));
+    let (synced, all) = killed(&killed_dir, true);
+    let bytes = fs::read(append_file(&killed_dir)).unwrap();
+    for torn in [bytes.len() as u64, all, all - 1, synced + 20, synced] {
+        copy(&killed_dir, &work);
+        fs::write(append_file(&work), &bytes[..torn as usize]).unwrap();
+        drop(open(&work).unwrap());
+        let len = fs::metadata(append_file(&work)).unwrap().len();
+        assert_eq!(len, if torn < all { synced } else { all });
+    }
+    // A file that was begun, and no more.
+    drop(open(&killed_dir).unwrap());
+    let next = append_file(&killed_dir).with_file_name("0000000000000002.raftlog");
+    fs::write(next, b"RAFT-LOG").unwrap();
+    let log = open(&killed_dir).unwrap();
+    assert_eq!(last_indexes(&log), [BATCHES + 1; SHARDS as usize]);
+    log.write(&batch(BATCHES + 2, true)).unwrap();
 }
 
 #[test]

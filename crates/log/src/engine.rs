@@ -88,6 +88,7 @@ impl EngineLog {
             },
             VerifyError::Io(source) => io("can't read the files in")(source),
         })?;
+        record.begin().map_err(io("can't use the record in"))?;
         let record = Arc::new(record);
         let counters = Arc::<Counters>::default();
         #[cfg(test)]
@@ -112,6 +113,9 @@ impl EngineLog {
                 .and_then(|dir| dir.sync_all())
                 .map_err(io("can't sync"))?;
         }
+        synced_record::find(dir)
+            .and_then(|log_files| record.opened(&log_files))
+            .map_err(io("can't sync the files in"))?;
         Ok(EngineLog {
             engine,
             record,
@@ -207,8 +211,7 @@ impl EngineLog {
 fn config(dir: &Path, options: &EngineOptions) -> Config {
     Config {
         dir: dir.to_string_lossy().into_owned(),
-        // See `synced_record` for why not the strict one.
-        recovery_mode: RecoveryMode::TolerateTailCorruption,
+        recovery_mode: RecoveryMode::AbsoluteConsistency,
         target_file_size: ReadableSize(options.file_bytes),
         purge_threshold: ReadableSize(options.purge_threshold_bytes),
         // Not compressed: that saves little of what is kept for a short time, and the type of
@@ -221,7 +224,7 @@ fn config(dir: &Path, options: &EngineOptions) -> Config {
     }
 }
 
-/// The engine says what it met; whether that is a loss is said by the synced record.
+/// The engine says what it met; what a crash may leave was cut before.
 fn open_error(dir: &Path, error: raft_engine::Error) -> LogError {
     match error {
         raft_engine::Error::Io(error) if error.kind() != std::io::ErrorKind::InvalidData => {
@@ -275,7 +278,7 @@ impl LogStore for EngineLog {
         ) {
             state.last_index = last;
             if first > 1 {
-                // `cut` leaves the last entry it drops, for its term.
+                // `compact` leaves the last entry it drops, for its term.
                 state.compact_index = first;
                 state.compact_term = self.term(shard, first).map_err(|failed| LogError::Lost {
                     dir: self.engine.path().into(),

@@ -107,9 +107,6 @@ impl FileSystem for Files {
 
 impl Handle for FileHandle {
     fn truncate(&self, offset: usize) -> Result<()> {
-        if let Some(file) = self.file {
-            self.record.check_truncate(file, offset as u64)?;
-        }
         self.disk.truncate(offset)
     }
 
@@ -162,9 +159,6 @@ impl Seek for FileWriter {
 
 impl WriteExt for FileWriter {
     fn truncate(&mut self, offset: usize) -> Result<()> {
-        if let Some(file) = self.handle.file {
-            self.handle.record.check_truncate(file, offset as u64)?;
-        }
         self.disk.truncate(offset)?;
         self.offset = offset as u64;
         self.handle.written.store(self.offset, Ordering::Release);

@@ -4,12 +4,16 @@
 //! which was. Its tolerant mode cuts the last file at the first record that it can't read, later good
 //! ones included, and calls it a warning; it also drops all files before a missing one. Its strict mode
 //! refuses every log after a kill: files are allocated ahead, so an unclean end leaves zeros, which are
-//! no record. So the tolerant mode is used, and may cut only what this record does not name.
+//! no record. So the engine is opened in its strict mode, after `verify` has cut the end of the log that
+//! this record does not name.
 //!
 //! The record is written after each sync, but not synced itself: a killed process loses nothing of it,
-//! and after a power failure it may lag by what the kernel had not written back, which weakens the
-//! guard for those seconds' worth of log, but never raises a false alarm. It is synced before a file
-//! is deleted, so a file that is missing without being recorded as deleted was lost.
+//! and after a power failure it may lag by what the kernel had not written back. For those seconds' worth
+//! of log, damage can pass for a torn write, but there is never a false alarm. The record is synced
+//! before a file is deleted, so a file that is missing without being recorded as deleted was lost.
+//!
+//! A bit of the record itself may flip. It is kept in two slots; if one of them is damaged, the other one
+//! may be older, and nothing is cut.
 
 use std::cmp::Ordering;
 use std::fs::{File, OpenOptions};
@@ -25,9 +29,8 @@ const MAGIC: &[u8; 8] = b"nsvsync1";
 const RECORD_BYTES: usize = 72;
 /// Two slots, written in turn, in different blocks of the disk: one of them is always whole.
 const SLOT_BYTES: u64 = 4096;
-/// A file this short holds only its header. Such a file is not recorded: it is synced before its
-/// directory is, so after a power failure it may rightly be gone.
-const HEADER_BYTES: u64 = 96;
+/// The bytes before a log file's first record.
+pub(crate) const FILE_HEADER_BYTES: u64 = 69;
 
 /// The two sequences of files that the engine keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,14 +106,32 @@ struct State {
     bytes_written: u64,
 }
 
+impl State {
+    fn synced(&mut self, file: LogFile, len: u64) {
+        let known = &mut self.queues[file.queue as usize];
+        if (file.seq, len) > (known.seq, known.len) {
+            (known.seq, known.len) = (file.seq, len);
+            self.dirty = true;
+        }
+    }
+
+    /// From now on the file is missed, whatever is in it.
+    fn exists(&mut self, file: LogFile) {
+        self.synced(file, FILE_HEADER_BYTES);
+    }
+}
+
 /// The record, kept open.
 pub(crate) struct SyncedRecord {
     file: File,
     state: Mutex<State>,
+    /// A slot was damaged: more may have been synced than the record says.
+    damaged: bool,
 }
 
 impl SyncedRecord {
-    /// Reads the record, or begins one in a directory without log files.
+    /// Reads the record, or begins one in a directory without log files, and looks for missing files.
+    /// Nothing is written before [`SyncedRecord::begin`].
     pub fn open(dir: &Path, log_files: &[Found]) -> Result<SyncedRecord, SyncedRecordError> {
         let path = dir.join(FILE_NAME);
         let exists = path.try_exists()?;
@@ -126,10 +147,15 @@ impl SyncedRecord {
             .truncate(false)
             .open(&path)?;
         let mut state = State::default();
+        let mut damaged = false;
         if file.metadata()?.len() > 0 {
-            state = [0, SLOT_BYTES]
-                .into_iter()
-                .filter_map(|offset| read_slot(&file, offset))
+            let slots = [read_slot(&file, 0)?, read_slot(&file, SLOT_BYTES)?];
+            damaged = slots.iter().any(|slot| matches!(slot, Slot::Damaged));
+            let whole = slots.into_iter().filter_map(|slot| match slot {
+                Slot::Whole(state) => Some(state),
+                Slot::Unwritten | Slot::Damaged => None,
+            });
+            state = whole
                 .max_by_key(|state| state.counter)
                 .ok_or_else(|| SyncedRecordError::Lost(format!("{FILE_NAME} can't be read")))?;
         } else if !log_files.is_empty() {
@@ -138,13 +164,33 @@ impl SyncedRecord {
         let record = SyncedRecord {
             file,
             state: Mutex::new(state),
+            damaged,
         };
         record.check(log_files)?;
-        let mut state = record.state();
-        record.write(&mut state)?;
-        record.file.sync_all()?;
-        drop(state);
         Ok(record)
+    }
+
+    /// Whether more may have been synced than the record says.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged
+    }
+
+    /// The log files agree with the record: it is written anew (in place of a damaged slot, if there is
+    /// one) and synced, before the engine makes its first files.
+    pub fn begin(&self) -> io::Result<()> {
+        self.write(&mut self.state())?;
+        self.file.sync_all()
+    }
+
+    /// The engine is open: the newest file of each queue has its header on disk, and its name.
+    pub fn opened(&self, log_files: &[Found]) -> io::Result<()> {
+        for queue in [Queue::Append, Queue::Rewrite] {
+            if let Some(newest) = log_files.iter().rfind(|found| found.file.queue == queue) {
+                File::open(&newest.path)?.sync_all()?;
+                self.state().exists(newest.file);
+            }
+        }
+        self.publish()
     }
 
     fn check(&self, log_files: &[Found]) -> Result<(), SyncedRecordError> {
@@ -183,10 +229,9 @@ impl SyncedRecord {
     /// A file was synced through `len`. Recorded by the next [`SyncedRecord::publish`].
     pub fn synced(&self, file: LogFile, len: u64) {
         let mut state = self.state();
-        let known = &mut state.queues[file.queue as usize];
-        if len > HEADER_BYTES && (file.seq, len) > (known.seq, known.len) {
-            (known.seq, known.len) = (file.seq, len);
-            state.dirty = true;
+        // A new file is synced before its directory is, so after a power failure it may rightly be gone.
+        if len > FILE_HEADER_BYTES {
+            state.synced(file, len);
         }
     }
 
@@ -200,20 +245,6 @@ impl SyncedRecord {
         }
     }
 
-    /// Whether a file may be cut to `len`.
-    pub fn check_truncate(&self, file: LogFile, len: u64) -> io::Result<()> {
-        let known = self.state().queues[file.queue as usize];
-        if (file.seq, len) < (known.seq, known.len) {
-            let LogFile { queue, seq } = file;
-            let why = format!(
-                "{queue:?} file {seq} is damaged at {len}, before the {} synced bytes",
-                known.len
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
-        }
-        Ok(())
-    }
-
     /// Writes what [`SyncedRecord::synced`] told, if anything.
     pub fn publish(&self) -> io::Result<()> {
         let mut state = self.state();
@@ -224,9 +255,15 @@ impl SyncedRecord {
         }
     }
 
-    /// A file is about to be deleted.
+    /// A file is about to be deleted. The engine keeps at least the newest one, and has synced that one's
+    /// header and name.
     pub fn deleting(&self, file: LogFile) -> io::Result<()> {
         let mut state = self.state();
+        let next = LogFile {
+            seq: file.seq + 1,
+            ..file
+        };
+        state.exists(next);
         let known = &mut state.queues[file.queue as usize];
         known.deleted_through = known.deleted_through.max(file.seq);
         self.write(&mut state)?;
@@ -268,9 +305,22 @@ pub(crate) enum SyncedRecordError {
     Io(#[from] io::Error),
 }
 
-fn read_slot(file: &File, offset: u64) -> Option<State> {
+enum Slot {
+    Unwritten,
+    Whole(State),
+    /// Not a torn write: so few bytes of one block are written whole or not at all.
+    Damaged,
+}
+
+fn read_slot(file: &File, offset: u64) -> io::Result<Slot> {
     let mut record = [0; RECORD_BYTES];
-    file.read_exact_at(&mut record, offset).ok()?;
+    match file.read_exact_at(&mut record, offset) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Slot::Damaged),
+        read => read?,
+    }
+    if record == [0; RECORD_BYTES] {
+        return Ok(Slot::Unwritten);
+    }
     let number = |at: usize| {
         record[at * 8..at * 8 + 8]
             .try_into()
@@ -278,18 +328,18 @@ fn read_slot(file: &File, offset: u64) -> Option<State> {
     };
     let last = RECORD_BYTES / 8 - 1;
     if &record[..8] != MAGIC || number(last) != checksum(&record[..RECORD_BYTES - 8]) {
-        return None;
+        return Ok(Slot::Damaged);
     }
     let queue = |at: usize| Synced {
         deleted_through: number(at),
         seq: number(at + 1),
         len: number(at + 2),
     };
-    Some(State {
+    Ok(Slot::Whole(State {
         counter: number(1),
         queues: [queue(2), queue(5)],
         ..State::default()
-    })
+    }))
 }
 
 /// FNV-1a: tells a torn or decayed record from a whole one; nobody forges it.

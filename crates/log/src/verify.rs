@@ -22,11 +22,11 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::synced_record::{Found, LogFile, SyncedRecord};
+use crate::synced_record::{self, FILE_HEADER_BYTES, Found, LogFile, SyncedRecord};
 
 const MAGIC: &[u8] = b"RAFT-LOG-FILE-HEADER-9986AB3E47F320B394C8E84916EB0ED5";
 const VERSION: u64 = 2;
-const FILE_HEADER: usize = MAGIC.len() + 16;
+const FILE_HEADER: usize = FILE_HEADER_BYTES as usize;
 const RECORD_HEADER: usize = 16;
 const SUM: usize = 4;
 
@@ -39,6 +39,8 @@ pub(crate) struct Damage {
     what: &'static str,
     /// The shards that have something there, if that can still be read.
     shards: Option<BTreeSet<u64>>,
+    /// It could be a torn write, but what was synced can't be told.
+    in_doubt: bool,
 }
 
 impl fmt::Display for Damage {
@@ -57,6 +59,14 @@ impl fmt::Display for Damage {
                 let shards: Vec<String> = shards.iter().map(u64::to_string).collect();
                 write!(to, "affected: shard {}", shards.join(", "))
             }
+        }?;
+        match self.in_doubt {
+            true => write!(
+                to,
+                "; {} is damaged, too, so whether this was acknowledged can't be told",
+                synced_record::FILE_NAME
+            ),
+            false => Ok(()),
         }
     }
 }
@@ -73,15 +83,25 @@ impl From<io::Error> for VerifyError {
     }
 }
 
-/// Checks all files, before the engine is opened. A torn write at the end of the newest file of a
-/// queue, which was never acknowledged, is cut off: the engine itself overlooks one with a readable
-/// record after it.
+/// Checks all files, before the engine is opened, and cuts what a crash leaves at the end of the newest
+/// file of a queue: what was allocated ahead, and a torn write, which was never acknowledged.
 pub(crate) fn open(files: &[Found], record: &SyncedRecord) -> Result<(), VerifyError> {
     for found in files {
         let end = check(found, files, record)?;
-        if let Some(end) = end {
+        if end.torn {
+            let file = found.path.display().to_string();
+            tracing::info!(
+                file,
+                at = end.at,
+                "dropped a write that a crash cut short: it was never acknowledged"
+            );
+        }
+        if end.at < FILE_HEADER {
+            // The engine begins it anew.
+            fs::remove_file(&found.path)?;
+        } else if (end.at as u64) < found.len {
             let file = OpenOptions::new().write(true).open(&found.path)?;
-            file.set_len(end as u64)?;
+            file.set_len(end.at as u64)?;
             file.sync_all()?;
         }
     }
@@ -99,12 +119,15 @@ pub(crate) fn find(files: &[Found], record: &SyncedRecord) -> Option<Damage> {
         })
 }
 
-/// Checks one file. Returns where it has to be cut, if it ends in a torn write.
-fn check(
-    found: &Found,
-    files: &[Found],
-    record: &SyncedRecord,
-) -> Result<Option<usize>, VerifyError> {
+/// Where the whole records of a file end.
+struct End {
+    at: usize,
+    /// A torn write follows.
+    torn: bool,
+}
+
+/// Checks one file.
+fn check(found: &Found, files: &[Found], record: &SyncedRecord) -> Result<End, VerifyError> {
     let LogFile { queue, seq } = found.file;
     let newer = |other: &Found| other.file.queue == queue && other.file.seq > seq;
     // Asked before the file is read: the engine may sync more meanwhile, which was not read whole.
@@ -116,19 +139,30 @@ fn check(
     } else {
         usize::try_from(synced).unwrap_or(usize::MAX)
     };
-    match check_bytes(&bytes, seq) {
-        Ok(()) => Ok(None),
-        // The engine writes a header that is not whole anew.
-        Err(broken) if broken.start >= synced => {
-            Ok((broken.start >= FILE_HEADER).then_some(broken.start))
-        }
-        Err(broken) => Err(VerifyError::Damage(Damage {
-            path: found.path.clone(),
-            bytes: broken.bytes,
-            what: broken.what,
-            shards: broken.shards,
-        })),
+    let broken = match check_bytes(&bytes, seq) {
+        Ok(at) if at >= synced => return Ok(End { at, torn: false }),
+        Ok(at) => Broken {
+            start: at,
+            bytes: (at, synced),
+            what: "there are zeros in place of records",
+            shards: None,
+        },
+        Err(broken) => broken,
+    };
+    let unsynced = broken.start >= synced;
+    if unsynced && !record.is_damaged() {
+        return Ok(End {
+            at: broken.start,
+            torn: true,
+        });
     }
+    Err(VerifyError::Damage(Damage {
+        path: found.path.clone(),
+        bytes: broken.bytes,
+        what: broken.what,
+        shards: broken.shards,
+        in_doubt: unsynced,
+    }))
 }
 
 struct Broken {
@@ -139,7 +173,8 @@ struct Broken {
     shards: Option<BTreeSet<u64>>,
 }
 
-fn check_bytes(bytes: &[u8], seq: u64) -> Result<(), Broken> {
+/// Returns where the last record ends.
+fn check_bytes(bytes: &[u8], seq: u64) -> Result<usize, Broken> {
     let numbers = [VERSION.to_be_bytes(), [0; 8]].concat();
     if !bytes.starts_with(MAGIC) || bytes.get(MAGIC.len()..FILE_HEADER) != Some(&numbers[..]) {
         return Err(Broken {
@@ -153,7 +188,7 @@ fn check_bytes(bytes: &[u8], seq: u64) -> Result<(), Broken> {
     while let Some(rest) = bytes.get(at..).filter(|rest| !is_zero(rest)) {
         at += check_record(rest, at, seq)?;
     }
-    Ok(())
+    Ok(at)
 }
 
 /// What was allocated ahead.
