@@ -44,6 +44,8 @@ struct Disk {
     durable: Shards,
     /// What the platter lacks, in order.
     unsynced: Vec<Vec<Change>>,
+    /// The shard, index and term of a durable entry in which a bit has flipped.
+    flipped: Option<(u32, u64, u64)>,
     writes_until_failure: Option<u64>,
     stopped: bool,
     stats: LogStats,
@@ -135,6 +137,24 @@ impl Disk {
         Ok(())
     }
 
+    /// The shard and index of an entry that is damaged, unless it is gone meanwhile.
+    fn damaged(&self) -> Option<(u32, u64)> {
+        let (shard, index, term) = self.flipped?;
+        let log = self.durable.get(&shard)?;
+        let still_there = index > log.compact_index && log.term(index) == Some(term);
+        still_there.then_some((shard, index))
+    }
+
+    fn check_damage(&self, shard: u32, low: u64, high: u64) -> Result<(), ReadFailed> {
+        match self.damaged() {
+            Some((of, index)) if of == shard && (low..high).contains(&index) => {
+                let why = format!("entry {index} is damaged");
+                Err(read_failed(shard, low, high, why))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn sync(&mut self) {
         for change in self.unsynced.drain(..).flatten() {
             apply(&mut self.durable, &change);
@@ -216,6 +236,27 @@ impl MemoryLog {
         (disk.stopped, disk.writes_until_failure) = (false, None);
     }
 
+    /// A bit flips in one of the durable entries; `draw` says in which. As in the log on disk, whoever
+    /// reads that entry finds it, and so does the next start, which reads all shards' entries. Returns false
+    /// if there is no entry.
+    pub fn flip_bit(&self, draw: u64) -> bool {
+        let mut disk = self.disk();
+        let entries = disk
+            .durable
+            .iter()
+            .flat_map(|(shard, log)| log.entries.iter().map(|e| (*shard, e.index, e.term)));
+        let count = entries.clone().count() as u64;
+        let chosen = draw.checked_rem(count).map(|nth| nth as usize);
+        let flipped = chosen.and_then(|nth| entries.clone().nth(nth));
+        disk.flipped = flipped;
+        disk.flipped.is_some()
+    }
+
+    /// An operator has put back the file with the flipped bit.
+    pub fn repair(&self) {
+        self.disk().flipped = None;
+    }
+
     /// The write after the next `writes` fails, and all after it.
     pub fn fail_after(&self, writes: u64) {
         self.disk().writes_until_failure = Some(writes);
@@ -236,6 +277,7 @@ impl EntryReader for MemoryLog {
         if low <= log.compact_index || high > log.last_index() + 1 || low >= high {
             return Err(read_failed(shard, low, high, "no such entries"));
         }
+        disk.check_damage(shard, low, high)?;
         let mut bytes = 0;
         let range = (low - log.compact_index - 1) as usize..(high - log.compact_index - 1) as usize;
         let fits = |entry: &&Entry| {
@@ -246,15 +288,23 @@ impl EntryReader for MemoryLog {
     }
 
     fn term(&self, shard: u32, index: u64) -> Result<u64, ReadFailed> {
-        let term = self.disk().seen.get(&shard).and_then(|log| log.term(index));
+        let disk = self.disk();
+        disk.check_damage(shard, index, index + 1)?;
+        let term = disk.seen.get(&shard).and_then(|log| log.term(index));
         term.ok_or_else(|| read_failed(shard, index, index + 1, "no such entry"))
     }
 }
 
 impl LogStore for MemoryLog {
     fn load(&self, shard: u32) -> Result<LogState, LogError> {
-        Ok(self
-            .disk()
+        let disk = self.disk();
+        if let Some((shard, index)) = disk.damaged() {
+            return Err(LogError::Lost {
+                dir: "memory".into(),
+                what: format!("entry {index} of shard {shard} is damaged"),
+            });
+        }
+        Ok(disk
             .seen
             .get(&shard)
             .map_or_else(LogState::default, ShardLog::state))

@@ -395,3 +395,38 @@ fn a_failed_write_is_the_last_one() {
     log.write(&next(2)).unwrap();
     assert_eq!(log.load(0).unwrap().last_index, 2);
 }
+
+#[test]
+fn a_flipped_bit_is_met_by_who_reads_it_and_by_the_next_start() {
+    let log = MemoryLog::new();
+    assert!(!log.flip_bit(7), "nothing to damage");
+    let entries = (1..=3).map(|index| entry(1, index, 1)).collect();
+    log.write(&[
+        write(0, vec![entry(1, 1, 1)], None),
+        write(1, entries, None),
+    ])
+    .unwrap();
+    log.write_unsynced(&[write(0, vec![entry(1, 2, 1)], None)])
+        .unwrap();
+    let starts = |log: &MemoryLog| [0, 1].map(|shard| log.load(shard).is_ok());
+    // One entry in the first shard and three in the second are durable.
+    for (draw, shard, index) in [(0, 0, 1), (2, 1, 2), (4, 0, 1), (6, 1, 2)] {
+        assert!(log.flip_bit(draw));
+        assert!(log.entries(shard, index, index + 1, 0).is_err());
+        assert!(log.term(shard, index).is_err());
+        assert!(log.entries(1 - shard, 1, 2, 0).is_ok());
+        log.crash(Crash::default());
+        assert_eq!(starts(&log), [false; 2]);
+        log.repair();
+        assert_eq!(starts(&log), [true; 2]);
+    }
+    assert!(log.flip_bit(3));
+    assert!(log.entries(1, 1, 3, u64::MAX).is_ok() && log.entries(1, 1, 4, u64::MAX).is_err());
+    // What is replaced or dropped takes its damage with it.
+    log.write(&[write(1, vec![entry(2, 3, 1)], None)]).unwrap();
+    assert_eq!(starts(&log), [true; 2]);
+    assert!(log.flip_bit(0));
+    log.compact(0, 1).unwrap();
+    log.sync();
+    assert_eq!(starts(&log), [true; 2]);
+}
