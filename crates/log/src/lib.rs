@@ -10,6 +10,9 @@ mod engine;
 mod files;
 mod memory;
 mod synced_record;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod synced_record_tests;
 mod verify;
 
 use nowserving_replica::{EntryReader, LogState, ReadFailed, Write};
