@@ -1,8 +1,10 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::builder::StyledStr;
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use nowserving_client::{Client, ClientOptions};
 
 use crate::bench::BenchArgs;
@@ -47,6 +49,18 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// The help of the command that these words name so far.
+pub fn help(words: impl IntoIterator<Item = OsString>) -> StyledStr {
+    let mut command = Cli::command();
+    command.build();
+    for word in words.into_iter().skip(1) {
+        if let Some(subcommand) = command.find_subcommand(word).cloned() {
+            command = subcommand;
+        }
+    }
+    command.render_help()
+}
+
 /// Flags of all commands.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
@@ -70,7 +84,7 @@ pub struct Global {
         hide_env_values = true
     )]
     pub prefix: Option<String>,
-    /// How long to try, 1ms to 1h.
+    /// How long to try to connect, and then each request, 1ms to 1h.
     #[arg(
         long = "timeout", global = true, value_name = "TIME", default_value = "10s",
         value_parser = duration::between(1..=3_600_000)
@@ -143,8 +157,6 @@ impl Command {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

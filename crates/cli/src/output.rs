@@ -3,9 +3,11 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use nowserving_client::{ApiError, Code, Error, Kind};
 use serde::Serialize;
 
+use crate::args;
 use crate::no_such_line::NoSuchLine;
 
 /// The cluster refused.
@@ -92,11 +94,29 @@ impl Output {
 /// Ends a command line that could not be parsed, or that asked for help only. Nobody knows yet
 /// whether `--json` was meant for us, so it is looked for among the words.
 pub fn usage(error: &clap::Error) -> ExitCode {
+    // Clap gives the help instead only if no flag is set, and takes one from the environment for set.
+    let lacks_subcommand = error.kind() == ErrorKind::MissingSubcommand;
     if error.exit_code() == 0 || !std::env::args().any(|word| word == "--json") {
+        if lacks_subcommand {
+            let help = args::help(std::env::args_os());
+            let colour = wants_colour(io::stderr().is_terminal());
+            eprintln!(
+                "{}",
+                if colour {
+                    help.ansi().to_string()
+                } else {
+                    help.to_string()
+                }
+            );
+            return ExitCode::from(USAGE);
+        }
         error.exit();
     }
-    let output = Output::new(true);
-    output.fail(&WrongUsage(usage_text(&error.to_string())).into())
+    let text = match lacks_subcommand {
+        true => "a subcommand is required".to_owned(),
+        false => usage_text(&error.to_string()),
+    };
+    Output::new(true).fail(&WrongUsage(text).into())
 }
 
 /// What is wrong, in one line: clap's text up to the advice that follows it.

@@ -31,7 +31,7 @@ use crate::transport::{Connection, bad_reply};
 pub struct ClientOptions {
     /// First word(s) of every subject; default `nowserving`.
     pub prefix: String,
-    /// How long a call may take, all its attempts together; default 10 s.
+    /// How long connecting may take, and then each call, all its attempts together; default 10 s.
     pub deadline: Duration,
     /// The name of the connection, as NATS shows it; default `nowserving-client`.
     pub name: String,
@@ -80,14 +80,20 @@ impl Client {
     /// [`Client::from_nats`].
     ///
     /// # Errors
-    /// [`Kind::Connection`] if no server can be reached, [`Kind::Forbidden`] if it refuses the login,
-    /// [`Kind::BadArgument`] for a malformed URL or prefix.
+    /// [`Kind::Connection`] if no server can be reached within [`ClientOptions::deadline`],
+    /// [`Kind::Forbidden`] if it refuses the login, [`Kind::BadArgument`] for a malformed URL or
+    /// prefix.
     pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Client> {
         let bad = |error: BadServers| Error::new(Kind::BadArgument, error.to_string());
         let servers: Servers = url.parse().map_err(bad)?;
-        let nats = connect_options(&servers, &options)
-            .connect(servers.urls())
+        let connecting = connect_options(&servers, &options).connect(servers.urls());
+        let nats = tokio::time::timeout(options.deadline, connecting)
             .await
+            .map_err(|_| {
+                let within = options.deadline;
+                let message = format!("NATS at {servers}: no connection within {within:?}");
+                Error::new(Kind::Connection, message)
+            })?
             .map_err(|error| match error.kind() {
                 // What can't be read as servers may be a part of a password with a comma in it.
                 ConnectErrorKind::ServerParse => Error::new(

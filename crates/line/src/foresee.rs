@@ -65,9 +65,10 @@ struct Rival {
 }
 
 impl Line {
-    /// What a newcomer to a lane (by its place in the table) would be told now: `eta_ms`; `None`
-    /// while nothing is known. O(1) for one lane, O(log² waiting) for each other one.
-    pub fn newcomer_eta_ms(&self, lane: u8, now_ms: u64) -> Option<u64> {
+    /// The `eta_ms` of a token that enters the default lane now; `None` while nothing is known. O(1)
+    /// for one lane, O(log² waiting) for each other one.
+    pub fn newcomer_eta_ms(&self, now_ms: u64) -> Option<u64> {
+        let lane = self.lane_id(self.settings.effective_default_lane()?)?;
         let last = self.lanes.get(usize::from(lane))?.waiting.len();
         let foreseen = self.foresee(lane, last + 1, now_ms, now_ms)?;
         Some(foreseen.told()?.eta_ms.into())

@@ -353,6 +353,9 @@ pub struct InfoReply {
     pub leader: Option<u64>,
     /// Why the next token is not admitted now.
     pub held_back_by: HeldBackReply,
+    /// The `eta_ms` of a token that enters the default lane now; null while nothing is known.
+    #[serde(default)]
+    pub newcomer_eta_ms: Option<u64>,
     /// The settings that users may see.
     pub settings: UserSettings,
 }
@@ -365,6 +368,7 @@ impl InfoReply {
             shard: home.shard,
             leader: home.leader,
             held_back_by: HeldBackReply::new(line, now),
+            newcomer_eta_ms: line.newcomer_eta_ms(now.service_ms),
             settings: line.settings().into(),
         }
     }

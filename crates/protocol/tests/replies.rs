@@ -198,6 +198,8 @@ fn a_board_and_an_info_look_as_in_the_contract() {
     assert_eq!(json["phase"], "open");
     assert_eq!((&json["shard"], &json["leader"]), (&json!(3), &json!(null)));
     assert_eq!(json["held_back_by"], json!({"by": "seats"}));
+    // No seat has been given back yet: there is no forecast.
+    assert_eq!(json.get("newcomer_eta_ms"), Some(&json!(null)));
     assert_eq!(
         (&json["seats"], &json["admitted"], &json["in_checkout"]),
         (&json!(1), &json!(1), &json!(0))

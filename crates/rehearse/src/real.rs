@@ -325,6 +325,6 @@ impl Queue for Real {
     }
 
     fn newcomer_eta_ms(&self, now_ms: u64) -> Option<u64> {
-        self.line()?.newcomer_eta_ms(0, now_ms)
+        self.line()?.newcomer_eta_ms(now_ms)
     }
 }

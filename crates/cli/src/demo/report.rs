@@ -97,7 +97,7 @@ impl Report {
             (
                 "failover",
                 or_none(self.failover_ms.map(|ms| format!("{ms} ms"))),
-                "kill -9 of the leader to the next acknowledged write",
+                "kill -9 to an acknowledged write",
             ),
             (
                 "seat use",
@@ -154,5 +154,30 @@ mod tests {
             r#"{"nodes":3,"shoppers":2,"issued":2,"completed":1,"gone":{"completed":1,"idle":1},"refused":0,"seats":5,"held_max":1,"overtakes":0,"duplicates":0,"lost":0,"failover_ms":1234,"seat_use_percent":66.7,"duration_ms":60000}"#
         );
         assert!(report.table().to_string().contains("1 of 5"));
+    }
+
+    #[test]
+    fn the_table_fits_a_terminal_of_80_columns() {
+        let many = [("checkout_expired", 1_000_000), ("completed", 1_000_000)];
+        let tally = Tally {
+            issued: 1_000_000,
+            completed: 1_000_000,
+            gone: many
+                .map(|(reason, count)| (reason.to_owned(), count))
+                .into(),
+            refused: 1_000_000,
+            held_max: 1_000_000,
+            overtakes: 0,
+            duplicates: 0,
+            lost: 0,
+            failover: Some(Duration::from_secs(1_000)),
+            seat_use_percent: Some(100.0),
+        };
+        let hour = Duration::from_secs(3_600);
+        let text = Report::new(&tally, 3, 1_000_000, 1_000_000, hour)
+            .table()
+            .to_string();
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest.is_some_and(|widest| widest <= 80), "{text}");
     }
 }

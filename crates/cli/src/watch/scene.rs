@@ -30,9 +30,16 @@ impl Scene {
     pub fn text(&self, now: Instant, columns: usize) -> String {
         let mut lines = Vec::new();
         // First, where the shortest window shows it.
-        lines.extend(self.contact.old(now).map(|why| format!("OLD: {why}")));
+        let old = self.contact.old(now);
+        let is_old = old.is_some();
+        lines.extend(old.map(|why| format!("OLD: {why}")));
         if let Some(board) = &self.board {
-            lines.extend(self.board_lines(board, now, columns));
+            lines.extend(self.board_lines(board, columns));
+            lines.push(String::new());
+            // The board stays, marked as old; what speaks of this moment does not.
+            if !is_old {
+                lines.extend(self.present_lines(board, now));
+            }
         }
         if let Some(place) = &self.place {
             lines.push(String::new());
@@ -42,7 +49,7 @@ impl Scene {
         lines.join("\n")
     }
 
-    fn board_lines(&self, board: &BoardReply, now: Instant, columns: usize) -> Vec<String> {
+    fn board_lines(&self, board: &BoardReply, columns: usize) -> Vec<String> {
         let width = columns.saturating_sub(AROUND_BAR);
         let width = width.clamp(*BAR_WIDTHS.start(), *BAR_WIDTHS.end());
         let held = board.admitted + board.in_checkout;
@@ -82,7 +89,12 @@ impl Scene {
                 lane.waiting, lane.admitted_through, lane.next_token
             )
         }));
-        lines.push(String::new());
+        lines
+    }
+
+    /// The rates of the last seconds, and what holds the line back now.
+    fn present_lines(&self, board: &BoardReply, now: Instant) -> Vec<String> {
+        let mut lines = Vec::new();
         let rates = self.rates.per_second(now);
         lines.push(rates.map_or_else(
             || "a second: not known yet".to_owned(),
@@ -95,42 +107,42 @@ impl Scene {
                 format!("a second: {entered:.1} enter, {admitted:.1} are admitted, {gone:.1} go")
             },
         ));
-        lines.push(format!(
-            "who enters now {}",
-            newcomer(board, waiting, held, rates)
-        ));
         if let Some(info) = &self.info {
+            lines.push(format!("a newcomer {}", newcomer(board, info)));
             lines.push(tables::held_back(&info.held_back_by));
         }
         lines
     }
 }
 
-/// What somebody who enters the line now has to expect. By the pace of the last seconds, over all
-/// lanes: a board knows no forecast.
-fn newcomer(board: &BoardReply, waiting: u64, held: u64, rates: Option<PerSecond>) -> String {
-    match board.phase.as_str() {
-        "closed" | "draining" => return "is refused".to_owned(),
-        "pre_open" | "paused" => return "waits until the line is open".to_owned(),
-        _ => {}
+/// What a newcomer to the default lane has to expect, by the line's own forecast.
+fn newcomer(board: &BoardReply, info: &InfoReply) -> String {
+    let default_lane = info.settings.default_lane.as_ref();
+    let lane = board
+        .lanes
+        .iter()
+        .find(|lane| Some(&lane.lane) == default_lane);
+    if lane.is_some_and(|lane| lane.next_token > lane.accepts_through) {
+        return "is refused".to_owned();
     }
-    if waiting == 0 && held < board.seats.into() {
-        return "is admitted at once".to_owned();
+    if matches!(board.phase.as_str(), "pre_open" | "paused") {
+        return "waits until the line is open".to_owned();
     }
-    match rates.map(|rates| rates.admitted).filter(|pace| *pace > 0.0) {
-        Some(pace) => {
-            let seconds = ((waiting + 1) as f64 / pace).ceil() as u64;
-            format!("waits for about {}", duration(seconds * 1_000))
-        }
-        None => "waits, nobody knows how long".to_owned(),
+    match info.newcomer_eta_ms {
+        Some(0) => "is admitted at once".to_owned(),
+        Some(ms) => format!("waits for about {}", whole_seconds(ms)),
+        None => "waits; there is no forecast yet".to_owned(),
     }
+}
+
+fn whole_seconds(ms: u64) -> String {
+    duration(ms.div_ceil(1_000) * 1_000)
 }
 
 fn place_lines(place: &StatusReply) -> Vec<String> {
     let mut lines = vec![tables::place_line(place)];
     if let (Some(Some(eta_ms)), Some(Some(p90_ms))) = (place.eta_ms, place.eta_p90_ms) {
-        let passed = |ms: u64| duration(ms.div_ceil(1_000) * 1_000);
-        let (eta, p90) = (passed(eta_ms), passed(p90_ms));
+        let (eta, p90) = (whole_seconds(eta_ms), whole_seconds(p90_ms));
         lines.push(format!(
             "forecast when last asked: {eta}, nine in ten wait at most {p90}"
         ));
@@ -147,18 +159,28 @@ mod tests {
 
     use super::*;
 
+    /// As an `info` with these lanes answers it.
+    fn info(lanes: &serde_json::Value, phase: &str, eta_ms: Option<u64>) -> InfoReply {
+        let info = json!({"line": "shop-1", "incarnation": 1, "version": 4711, "at_ms": 1,
+            "phase": phase, "seats": 7, "admitted": 2, "in_checkout": 5, "lanes": lanes,
+            "shard": 3, "leader": 1, "held_back_by": {"by": "seats"}, "newcomer_eta_ms": eta_ms,
+            "settings": {"seats": 7, "queue_limit": 15, "waiting_idle_timeout_ms": 1_000,
+                "claim_timeout_ms": 1_000, "checkout_timeout_ms": 1_000, "checkout_max_ms": 1_000,
+                "default_lane": "lane-0", "phase": phase, "token_events": true}});
+        serde_json::from_value(info).unwrap()
+    }
+
     fn scene(lanes: usize, phase: &str) -> Scene {
         let lanes: Vec<_> = (0..lanes)
             .map(|nth| {
                 json!({"lane": format!("lane-{nth}"), "next_token": 26, "done_through": 3,
-                "admitted_through": 10, "accepts_through": 25, "waiting": 15})
+                "admitted_through": 10, "accepts_through": 32, "waiting": 15})
             })
             .collect();
-        let board = json!({"line": "shop-1", "incarnation": 1, "version": 4711, "at_ms": 1,
-            "phase": phase, "seats": 7, "admitted": 2, "in_checkout": 5, "lanes": lanes});
+        let info = info(&json!(lanes), phase, None);
         Scene {
-            board: Some(serde_json::from_value(board).unwrap()),
-            info: None,
+            board: Some(info.board.clone()),
+            info: Some(info),
             place: None,
             rates: Rates::default(),
             contact: Contact::new(Instant::now()),
@@ -184,13 +206,40 @@ mod tests {
             "7 of 7",
             "lane-2",
             "45",
-            "nobody knows how long",
+            "a newcomer waits; there is no forecast yet",
+            "held back by: the seats",
         ] {
             assert!(text.contains(words), "{words}:\n{text}");
         }
         assert!(!text.contains("OLD"), "{text}");
-        let later = scene(1, "paused").text(now + Duration::from_secs(5), 80);
-        assert!(later.contains("OLD: no contact for"), "{later}");
-        assert!(later.contains("waits until the line is open"), "{later}");
+        let paused = scene(1, "paused").text(now, 80);
+        assert!(paused.contains("waits until the line is open"), "{paused}");
+    }
+
+    #[test]
+    fn what_is_old_says_nothing_of_this_moment() {
+        let text = scene(1, "open").text(Instant::now() + Duration::from_secs(5), 80);
+        for words in ["OLD: no contact for", "7 of 7", "lane-0"] {
+            assert!(text.contains(words), "{words}:\n{text}");
+        }
+        for words in ["a second", "newcomer", "held back by"] {
+            assert!(!text.contains(words), "{words}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_newcomer_is_told_what_the_line_forecasts() {
+        let mut scene = scene(1, "open");
+        for (eta_ms, words) in [
+            (Some(0), "is admitted at once"),
+            (Some(61_200), "waits for about 1 min 2 s"),
+        ] {
+            scene.info.as_mut().unwrap().newcomer_eta_ms = eta_ms;
+            let text = scene.text(Instant::now(), 80);
+            assert!(text.contains(words), "{words}:\n{text}");
+        }
+        scene.board.as_mut().unwrap().lanes[0].accepts_through = 25;
+        let text = scene.text(Instant::now(), 80);
+        assert!(text.contains("a newcomer is refused"), "{text}");
     }
 }

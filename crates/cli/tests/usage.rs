@@ -1,0 +1,42 @@
+//! What the program says when it is called wrongly.
+
+use std::process::{Command, Output};
+
+/// With the settings that a user keeps in the environment.
+fn run(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_nowserving"))
+        .args(words)
+        .env("NOWSERVING_NATS", "nats://127.0.0.1:1")
+        .output()
+        .expect("it starts")
+}
+
+#[test]
+fn without_a_subcommand_it_prints_its_help() {
+    for (words, usage) in [
+        (&[][..], "Usage: nowserving"),
+        (&["line"][..], "Usage: nowserving line"),
+    ] {
+        let output = run(words);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(usage), "{text}");
+        assert!(!text.contains("leash"), "{text}");
+        assert!(output.stdout.is_empty());
+    }
+    let output = run(&["line", "--json"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("a subcommand is required"), "{text}");
+}
+
+#[test]
+fn connecting_takes_no_longer_than_the_timeout() {
+    // It listens, and never says a word.
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let url = format!("nats://{}", silent.local_addr().expect("an address"));
+    let output = run(&["info", "shop", "--nats", &url, "--timeout", "200ms"]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains("no connection within 200ms"), "{text}");
+}
