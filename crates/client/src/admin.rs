@@ -1,4 +1,4 @@
-//! What operators do.
+//! Operations of operators.
 
 use nowserving_line::{LaneName, LineName};
 use nowserving_protocol::admin::{
@@ -31,7 +31,7 @@ impl Admin {
         Admin { client }
     }
 
-    /// A line, there or yet to be created. Asks nothing yet.
+    /// A line, which may not exist yet. Sends no request.
     ///
     /// # Errors
     /// [`crate::Kind::BadArgument`] if `name` is not `[A-Za-z0-9_-]{1,64}`.
@@ -42,7 +42,7 @@ impl Admin {
         })
     }
 
-    /// The nodes and shards, as the node that answers sees them.
+    /// The nodes and shards, in the view of the node that answers.
     ///
     /// # Errors
     /// [`crate::Kind::Unavailable`] if no node answers.
@@ -122,13 +122,13 @@ impl AdminLine {
         }
     }
 
-    /// Puts a waiting token into another lane, where it gets the next number; key and order key go
-    /// along, and whoever has its ticket is answered with the new one. The answer is its status
-    /// there, with the ticket. Again: the same answer.
+    /// Puts a waiting token into another lane, where it gets the next number. It keeps its key and order
+    /// key; calls with its old ticket return the new one. The reply is its status in the new lane,
+    /// with the ticket. A repeated call gets the same reply.
     ///
     /// # Errors
     /// `not_waiting`, `token_gone`, `token_not_found`; `line_full` if the other lane is;
-    /// `bad_request` for a lane that the line does not have, or that it is in already.
+    /// `bad_request` for a lane that the line does not have, or that the token is in.
     pub async fn move_token(
         &self,
         lane: LaneName,
@@ -139,11 +139,11 @@ impl AdminLine {
         self.call("move", Effect::Write, &body).await
     }
 
-    /// A page of what happened in the line, oldest first; with a token also why others came before
-    /// it. For the next page, ask with `after` as [`JournalReply::next`] says.
+    /// A page of the line's journal, oldest entry first; with a token also the reasons why others were
+    /// admitted before it. [`JournalReply::next`] is the `after` of the next page.
     ///
     /// # Errors
-    /// `line_not_found`; `token_not_found` if the number was never given; `bad_request` for a lane
+    /// `line_not_found`; `token_not_found` if the number was never issued; `bad_request` for a lane
     /// that the line never had.
     pub async fn journal(&self, page: &Journal) -> Result<JournalReply> {
         self.call("journal", Effect::Read, page).await
@@ -161,7 +161,7 @@ impl AdminLine {
     }
 }
 
-/// Whether a refusal may come from an earlier attempt of the same call, whose answer was lost.
+/// Whether a refusal may be the effect of an earlier attempt of the same call whose reply was lost.
 fn is_own_effect(error: &Error, code: Code) -> bool {
     error.code() == Some(code) && error.may_have_happened()
 }

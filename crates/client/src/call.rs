@@ -1,4 +1,4 @@
-//! One call: attempts under one deadline until an answer settles it.
+//! One call: attempts under one deadline until a reply settles it.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use crate::error::Result;
-use crate::retry::{Attempts, Effect, Miss, Next, Route};
+use crate::retry::{Attempts, Effect, Failure, Next, Route};
 
-/// The longest an attempt waits for its answer. A little over the timeout that the cluster is told,
-/// so that its own `unavailable` or `outcome_unknown` still arrives.
+/// The longest an attempt waits for its answer. A little over the timeout in the header, so
+/// that the cluster's own `unavailable` or `outcome_unknown` still arrives.
 const ATTEMPT_MAX: Duration = Duration::from_millis(2_200);
 
 /// How long a write is repeated once one of its attempts may have had its effect. The cluster
@@ -38,10 +38,10 @@ pub(crate) trait Transport: Send + Sync {
     fn request(
         &self,
         attempt: Attempt<'_>,
-    ) -> impl Future<Output = std::result::Result<Bytes, Miss>> + Send;
+    ) -> impl Future<Output = std::result::Result<Bytes, Failure>> + Send;
 }
 
-/// What is asked, and where.
+/// A request, and the subjects that it can go to.
 pub(crate) struct Request {
     /// The leader's subject, if the number of shards is known.
     pub(crate) shard_subject: Option<String>,
@@ -51,21 +51,21 @@ pub(crate) struct Request {
     pub(crate) effect: Effect,
 }
 
-/// An answer, and what the call knows of its attempts.
+/// The reply of a call.
 pub(crate) struct Answer {
     pub(crate) payload: Bytes,
-    /// The leader's subject led nowhere: the number of shards may have changed.
-    pub(crate) shard_missed: bool,
+    /// The leader's subject had no subscribers: the number of shards may have changed.
+    pub(crate) shard_unserved: bool,
 }
 
-/// Asks until there is an answer, a final refusal or the deadline.
+/// Sends attempts until a reply, a final refusal or the deadline.
 pub(crate) async fn call<T: Transport>(
     transport: &T,
     request: &Request,
     mut deadline: Instant,
 ) -> Result<Answer> {
     let mut attempts = Attempts::new(request.effect, request.shard_subject.is_some());
-    let mut shard_missed = false;
+    let mut shard_unserved = false;
     let is_write = request.effect == Effect::Write;
     let request_id = is_write.then(|| RequestId::from_bits(rand::random()));
     loop {
@@ -82,24 +82,25 @@ pub(crate) async fn call<T: Transport>(
             timeout: (wait * 10 / 11).max(Duration::from_millis(1)),
             wait,
         };
-        let miss = match transport.request(attempt).await {
+        let failure = match transport.request(attempt).await {
             Ok(payload) => {
                 return Ok(Answer {
                     payload,
-                    shard_missed,
+                    shard_unserved,
                 });
             }
-            Err(miss) => miss,
+            Err(failure) => failure,
         };
         debug!(
             subject,
-            ?miss,
+            ?failure,
             uncertain = attempts.uncertain(),
             "attempt failed"
         );
-        shard_missed |= attempts.route() == Route::Shard && matches!(miss, Miss::NoResponders);
+        shard_unserved |=
+            attempts.route() == Route::Shard && matches!(failure, Failure::NoResponders);
         let was_certain = !attempts.uncertain();
-        let next = attempts.after(miss, left(deadline));
+        let next = attempts.after(failure, left(deadline));
         if was_certain && attempts.uncertain() {
             deadline = deadline.min(sent_at + REPEAT_MAX);
         }

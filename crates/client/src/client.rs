@@ -25,7 +25,7 @@ use crate::line::Line;
 use crate::retry::Effect;
 use crate::transport::{Connection, bad_reply};
 
-/// How a [`Client`] behaves.
+/// The options of a [`Client`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ClientOptions {
@@ -35,8 +35,8 @@ pub struct ClientOptions {
     pub deadline: Duration,
     /// The name of the connection, as NATS shows it; default `nowserving-client`.
     pub name: String,
-    /// The rights that the connection turns out to lack; to be shared with a connection made by
-    /// hand, for [`Client::from_nats`].
+    /// The rights that the connection is found to lack. Share it with a connection of your own for
+    /// [`Client::from_nats`].
     pub denials: Denials,
 }
 
@@ -51,7 +51,7 @@ impl Default for ClientOptions {
     }
 }
 
-/// A connection to a cluster. Cheap to clone; clones share everything.
+/// A connection to a cluster. Cheap to clone; clones share the connection.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -75,8 +75,8 @@ impl Client {
         Client::connect_with(url, ClientOptions::default()).await
     }
 
-    /// Connects to the NATS server(s) at `url` (comma-separated). User and password, or a token,
-    /// may stand in the URL; for anything else make the connection yourself and use
+    /// Connects to the NATS server(s) at `url` (comma-separated). The URL may contain user and
+    /// password, or a token. For other logins make the connection yourself and use
     /// [`Client::from_nats`].
     ///
     /// # Errors
@@ -108,9 +108,9 @@ impl Client {
         Client::from_nats(nats, options)
     }
 
-    /// Uses a NATS connection that is there already. Set a jittered reconnect delay and a ping
-    /// interval of some seconds on it, as its defaults have neither; and report its events to
-    /// [`ClientOptions::denials`], else calls without the rights for them end as
+    /// Uses an existing NATS connection. Set a jittered reconnect delay and a ping interval of some
+    /// seconds on it, because the defaults have neither. Report its events to
+    /// [`ClientOptions::denials`]; otherwise calls without the necessary rights end with
     /// [`Kind::Unavailable`], and watchers wait.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl Client {
     pub fn from_nats(nats: async_nats::Client, options: ClientOptions) -> Result<Client> {
         let subjects = Subjects::new(options.prefix)
             .map_err(|error| Error::new(Kind::BadArgument, error.message))?;
-        options.denials.expect_answers_like(&nats.new_inbox());
+        options.denials.expect_replies_like(&nats.new_inbox());
         let connection = Arc::new(Connection {
             nats,
             denials: options.denials,
@@ -136,7 +136,7 @@ impl Client {
         })
     }
 
-    /// The same client, its calls under another deadline.
+    /// The same client with another deadline for its calls.
     #[must_use]
     pub fn with_deadline(&self, deadline: Duration) -> Client {
         Client {
@@ -151,7 +151,7 @@ impl Client {
         self.deadline
     }
 
-    /// A line, for its users. Asks nothing yet.
+    /// A line, for its users. Sends no request.
     ///
     /// # Errors
     /// [`Kind::BadArgument`] if `name` is not `[A-Za-z0-9_-]{1,64}`.
@@ -243,7 +243,7 @@ impl Client {
 
     async fn ask<R: DeserializeOwned>(&self, request: &Request, deadline: Instant) -> Result<R> {
         let answer = call::call(&*self.inner.connection, request, deadline).await?;
-        if answer.shard_missed {
+        if answer.shard_unserved {
             self.inner.shards.suspect();
         }
         codec::decode(&answer.payload).map_err(|error| bad_reply(&error))
@@ -274,11 +274,11 @@ fn connect_options(servers: &Servers, options: &ClientOptions) -> ConnectOptions
         )
         .name(name)
         .connection_timeout(Duration::from_secs(5))
-        // A half-open connection is found in two of these; the library's default is a minute.
+        // A half-open connection is detected after two of these; the library's default is a minute.
         .ping_interval(Duration::from_secs(5))
         .reconnect_delay_callback(reconnect_delay)
-        // Boards are read eagerly; what a stalled process misses shows as a gap and costs one
-        // status, while the default of 65,536 boards would be a lot of memory for old news.
+        // Boards are read eagerly. The boards that a stalled process misses show as a gap and cost one
+        // status; the default capacity of 65,536 boards would keep old boards in memory.
         .subscription_capacity(2_048)
         .event_callback(move |event| {
             denials.note(&event);
@@ -291,8 +291,8 @@ fn connect_options(servers: &Servers, options: &ClientOptions) -> ConnectOptions
         })
 }
 
-/// Doubles from 50 ms to 3.2 s, half of it at random: a thousand clients that lost their server at
-/// the same moment must not come back at the same moment.
+/// Doubles from 50 ms to 3.2 s, half of it at random, so that clients that lost their server at the
+/// same moment do not reconnect at the same moment.
 fn reconnect_delay(attempts: usize) -> Duration {
     let full_ms = 50_u64 << attempts.saturating_sub(1).min(6);
     Duration::from_millis(rand::rng().random_range(full_ms / 2..=full_ms))

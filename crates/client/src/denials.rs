@@ -1,7 +1,7 @@
-//! What the NATS server does not allow this connection, told to the calls and feeds that wait.
+//! Rights that the NATS server denies to this connection, reported to the calls and feeds that wait.
 //!
-//! A server reports a missing right as an error of the connection, not as an answer to a request;
-//! so each is matched by its subject to what is under way.
+//! A server reports a missing right as an error of the connection, not as a reply to a request. So
+//! each report is matched to waiting calls and feeds by its subject.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -11,14 +11,14 @@ use tokio::sync::broadcast;
 
 use crate::error::{Error, Kind};
 
-/// Rights reported at once that a waiting call can keep apart; calls that miss theirs wait for
-/// their deadline.
+/// How many reports a waiting call can be behind. A call that misses its own report waits until its
+/// deadline.
 const REPORTS_MAX: usize = 256;
 
-/// The rights that one NATS connection turned out to lack. Clones share them.
+/// The rights that one NATS connection is found to lack. Clones share them.
 ///
-/// [`Client::connect_with`](crate::Client::connect_with) sees to it by itself. A connection made by
-/// hand has to report its events:
+/// [`Client::connect_with`](crate::Client::connect_with) reports the connection's events by itself. A
+/// connection of your own must report them:
 ///
 /// ```no_run
 /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
@@ -43,9 +43,9 @@ pub struct Denials(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     reports: broadcast::Sender<MissingRight>,
-    /// Why no call can succeed until the connection is made anew.
+    /// Set while no call can succeed: until the connection is made again.
     lasting: Mutex<Option<Error>>,
-    /// How the subjects of answers begin.
+    /// The prefix of the subjects of replies.
     inbox: OnceLock<String>,
 }
 
@@ -60,7 +60,7 @@ impl Default for Denials {
 }
 
 impl Denials {
-    /// Takes in an event of the connection.
+    /// Reports an event of the connection.
     pub fn note(&self, event: &Event) {
         match event {
             Event::Connected => self.set_lasting(None),
@@ -79,12 +79,12 @@ impl Denials {
     }
 
     fn report(&self, missing: MissingRight) {
-        // All calls share one subscription for their answers; the server refuses it once.
+        // All calls share one subscription for replies; the server refuses it once.
         let inbox = self.0.inbox.get().map_or("_INBOX.", String::as_str);
         if missing.action == Action::Subscribe && missing.subject.starts_with(inbox) {
             self.set_lasting(Some(forbidden(&missing)));
         }
-        // Fails while nobody waits.
+        // Fails only without receivers.
         let _ = self.0.reports.send(missing);
     }
 
@@ -101,15 +101,15 @@ impl Denials {
         lasting.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// `inbox`: any subject for answers that the connection has made.
-    pub(crate) fn expect_answers_like(&self, inbox: &str) {
+    /// `inbox`: any subject for replies that the connection has made.
+    pub(crate) fn expect_replies_like(&self, inbox: &str) {
         if let Some((prefix, _)) = inbox.rsplit_once('.') {
-            // The first connection's stays: one `Denials` is for one connection.
+            // The first connection's prefix stays: one `Denials` is for one connection.
             let _ = self.0.inbox.set(format!("{prefix}."));
         }
     }
 
-    /// Hears what is reported from now on.
+    /// Receives the reports from now on.
     pub(crate) fn listen(&self) -> Listener {
         Listener {
             denials: self.clone(),
@@ -118,7 +118,7 @@ impl Denials {
     }
 }
 
-/// What is reported from one moment on.
+/// Receives reports.
 pub(crate) struct Listener {
     denials: Denials,
     reports: broadcast::Receiver<MissingRight>,
@@ -154,7 +154,7 @@ impl Listener {
             match self.reports.recv().await {
                 Ok(missing) => return missing,
                 Err(broadcast::error::RecvError::Lagged(_)) => {}
-                // Does not happen: the sender is in `denials`.
+                // Does not happen, because `denials` holds a sender.
                 Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
             }
         }
@@ -165,7 +165,7 @@ fn forbidden(missing: &MissingRight) -> Error {
     Error::new(Kind::Forbidden, missing.to_string())
 }
 
-/// `server`: as the caller may be told of it.
+/// `server`: its name without the login.
 pub(crate) fn login_refused(server: &str) -> Error {
     Error::new(
         Kind::Forbidden,
@@ -188,30 +188,30 @@ mod tests {
         )))
     }
 
-    fn heard(listener: &mut Listener) -> Option<String> {
+    fn denied(listener: &mut Listener) -> Option<String> {
         let error = listener.request(SUBJECT).now_or_never()?;
         assert_eq!(error.kind(), Kind::Forbidden);
         Some(error.message().to_owned())
     }
 
     #[test]
-    fn only_the_call_that_it_is_about_hears_of_a_missing_right() {
+    fn a_missing_right_is_reported_only_to_the_calls_that_need_it() {
         let denials = Denials::default();
         let mut listener = denials.listen();
         denials.note(&violation(r#"Publish to "nowserving.line.b.info""#));
         denials.note(&violation(r#"Subscription to "nowserving.line.a.info""#));
-        assert_eq!(heard(&mut listener), None);
+        assert_eq!(denied(&mut listener), None);
         denials.note(&violation(r#"Publish to "nowserving.line.a.info""#));
-        let text = heard(&mut listener).unwrap();
+        let text = denied(&mut listener).unwrap();
         assert_eq!(text, format!("this NATS user may not publish to {SUBJECT}"));
-        // A later call may succeed: rights can be given while the connection lasts.
-        assert_eq!(heard(&mut denials.listen()), None);
+        // A later call may succeed: rights can be granted while the connection lasts.
+        assert_eq!(denied(&mut denials.listen()), None);
     }
 
     #[test]
-    fn without_answers_or_login_every_call_fails_until_the_connection_is_made_anew() {
+    fn without_replies_or_login_every_call_fails_until_the_connection_is_made_again() {
         let denials = Denials::default();
-        denials.expect_answers_like("_INBOX_shop.abc");
+        denials.expect_replies_like("_INBOX_shop.abc");
         for event in [
             violation(r#"Subscription to "_INBOX_shop.def.*""#),
             Event::ClientError(ClientError::Other("authorization violation".to_owned())),
@@ -219,12 +219,12 @@ mod tests {
             let mut before = denials.listen();
             denials.note(&event);
             for listener in [&mut before, &mut denials.listen()] {
-                assert!(heard(listener).is_some(), "{event}");
+                assert!(denied(listener).is_some(), "{event}");
             }
             denials.note(&Event::Connected);
-            assert_eq!(heard(&mut denials.listen()), None);
+            assert_eq!(denied(&mut denials.listen()), None);
         }
         denials.note(&violation(r#"Subscription to "somebody.elses""#));
-        assert_eq!(heard(&mut denials.listen()), None);
+        assert_eq!(denied(&mut denials.listen()), None);
     }
 }

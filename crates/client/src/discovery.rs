@@ -1,7 +1,7 @@
-//! How many shards the cluster has, learned from NATS's service discovery.
+//! The number of shards of the cluster, from NATS's service discovery.
 //!
-//! Each node is an instance of the service `nowserving`; its metadata names `shards` and `prefix`.
-//! Without an answer requests go over the plain subjects, which is only one hop more.
+//! Each node is an instance of the service `nowserving`, with `shards` and `prefix` in its metadata.
+//! Without a reply, requests go to the plain subjects, which costs one more hop.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -16,24 +16,24 @@ use tracing::debug;
 use crate::transport::Connection;
 
 const INFO_SUBJECT: &str = "$SRV.INFO.nowserving";
-/// A call waits this long at most for the discovery that goes before it.
+/// How long a call waits at most for the discovery before it.
 const ANSWER_MAX: Duration = Duration::from_millis(250);
-/// Discovery is tried this often at most: a cluster that is away must not be asked per call.
+/// The least time between two discoveries, so that calls to an unreachable cluster do not send one each.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// The number of shards, as far as it is known.
+/// The number of shards, once it is known.
 #[derive(Debug, Default)]
 pub(crate) struct Shards {
-    /// 0: not known.
+    /// 0 while it is not known.
     count: AtomicU32,
-    /// The count led nowhere; it may be another cluster by now.
+    /// A shard subject had no subscribers; the count may be wrong by now.
     suspect: AtomicBool,
     asked_at: Mutex<Option<Instant>>,
 }
 
 impl Shards {
-    /// The number of shards; `None` while it is not known. At most one caller at a time waits for
-    /// an answer, the others go on without.
+    /// The number of shards; `None` while it is not known. At most one caller at a time waits for a
+    /// reply; the others continue with the count known so far.
     pub(crate) async fn get(&self, connection: &Connection, subjects: &Subjects) -> Option<u32> {
         let known = match self.count.load(Ordering::Relaxed) {
             0 => None,
@@ -58,13 +58,13 @@ impl Shards {
         Some(count)
     }
 
-    /// Nobody listens on a shard's subject: no leader now, or the count is wrong.
+    /// A shard's subject has no subscribers: there is no leader now, or the count is wrong.
     pub(crate) fn suspect(&self) {
         self.suspect.store(true, Ordering::Relaxed);
     }
 }
 
-/// The first answer of a node with our prefix.
+/// The shard count from the first reply of a node with our prefix.
 async fn ask(connection: &Connection, prefix: &str) -> Option<u32> {
     let Connection { nats, denials } = connection;
     let mut denied = denials.listen();
@@ -85,7 +85,7 @@ async fn ask(connection: &Connection, prefix: &str) -> Option<u32> {
         None
     };
     tokio::select! {
-        // It goes without; a call that is forbidden says so itself.
+        // Discovery is optional; a call that lacks a right reports that itself.
         _ = denied.request(INFO_SUBJECT) => None,
         first = tokio::time::timeout(ANSWER_MAX, first) => first.ok().flatten(),
     }

@@ -1,45 +1,45 @@
-//! What a call can end in, but for its answer.
+//! Errors of calls.
 
 use std::fmt;
 use std::time::Duration;
 
 use nowserving_protocol::error::{ApiError, Code};
 
-/// What a program decides by when a call fails.
+/// The kind of a failure, for programs to decide by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The cluster answered no, and the same request will get the same answer (or, with
-    /// `line_full` and `sold_out`, until somebody goes).
+    /// The cluster refused the request and would refuse it again (with `line_full` and `sold_out`, until
+    /// somebody leaves the line).
     Refused(Code),
-    /// Nobody could serve the request by the deadline, and nothing happened: no node or no leader,
-    /// no quorum, too much to do, no NATS connection.
+    /// No node could serve the request by the deadline, and nothing happened: no node, no leader, no
+    /// quorum, too many requests, or no NATS connection.
     Unavailable,
-    /// The deadline passed while an attempt was out whose outcome is not known. Repeat it to find
-    /// out; every operation may be repeated (`enter` with the same key).
+    /// The deadline passed, and the outcome of an attempt is not known. Repeat the call to find out;
+    /// every operation may be repeated (`enter` with the same key).
     OutcomeUnknown,
-    /// The NATS server does not allow it: the login was refused, or the user lacks the right that
-    /// the message names. Nothing happened, unless [`Error::may_have_happened`]. One exception cannot
-    /// be told apart: NATS says which subject is refused, not which message. An operation that was
-    /// out already when the right was taken away, or whose answer the user may not receive, ends
-    /// like this too and may have happened.
+    /// The NATS server refused the login, or the user lacks the right that the message names. Nothing
+    /// happened, unless [`Error::may_have_happened`]. One exception cannot be detected, because NATS
+    /// names the refused subject and not the message: an operation that was sent before the right was
+    /// revoked, or whose reply the user may not receive, ends with this kind too and may have
+    /// happened.
     Forbidden,
     /// The NATS connection could not be made, or was closed for good.
     Connection,
-    /// An answer came that this SDK cannot read.
+    /// This SDK cannot decode the reply.
     BadReply,
     /// An argument was refused before anything was sent.
     BadArgument,
 }
 
 impl Kind {
-    /// The contract's code that comes nearest, also for errors that no node has sent.
+    /// The nearest code of the contract, also for errors that no node has sent.
     #[must_use]
     pub fn code(self) -> Code {
         match self {
             Kind::Refused(code) => code,
             Kind::Unavailable | Kind::Connection => Code::Unavailable,
-            // Something was done and answered.
+            // A node has served the request.
             Kind::OutcomeUnknown | Kind::BadReply => Code::OutcomeUnknown,
             Kind::Forbidden => Code::Forbidden,
             Kind::BadArgument => Code::BadRequest,
@@ -58,7 +58,7 @@ impl fmt::Display for Kind {
 pub struct Error {
     kind: Kind,
     message: String,
-    /// Boxed: errors travel in every `Result`, answers of the cluster are the rare case.
+    /// Boxed, because every `Result` has the size of its error, and errors from the cluster are rare.
     api: Option<Box<ApiError>>,
     after_unknown: bool,
 }
@@ -76,7 +76,7 @@ impl Error {
         }
     }
 
-    /// A final answer of the cluster.
+    /// A final refusal by the cluster.
     pub(crate) fn refused(api: ApiError, after_unknown: bool) -> Error {
         Error {
             kind: Kind::Refused(api.code),
@@ -86,15 +86,15 @@ impl Error {
         }
     }
 
-    /// Attempts ended without a final answer; `api` is the last one's, if it had any.
-    pub(crate) fn unsettled(kind: Kind, message: String, api: Option<ApiError>) -> Error {
+    /// The attempts ended without a final reply; `api` is the error of the last one, if it had any.
+    pub(crate) fn out_of_time(kind: Kind, message: String, api: Option<ApiError>) -> Error {
         Error {
             api: api.map(Box::new),
             ..Error::new(kind, message)
         }
     }
 
-    /// The same error, of a call of which an earlier attempt may have had its effect.
+    /// The same error, for a call whose earlier attempt may have had its effect.
     pub(crate) fn after_unknown(self, unknown: bool) -> Error {
         Error {
             after_unknown: self.after_unknown || unknown,
@@ -102,19 +102,19 @@ impl Error {
         }
     }
 
-    /// What a program decides by.
+    /// The kind, for programs to decide by.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// What a human reads, without the kind.
+    /// The text for people, without the kind.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The contract's error code, if the cluster gave one as its final answer.
+    /// The contract's error code, if the cluster refused the request with one.
     #[must_use]
     pub fn code(&self) -> Option<Code> {
         match self.kind {
@@ -123,27 +123,27 @@ impl Error {
         }
     }
 
-    /// The last error that the cluster answered with, also one that was retried until the deadline.
+    /// The last error from the cluster, also one after which the call was repeated until the deadline.
     #[must_use]
     pub fn api(&self) -> Option<&ApiError> {
         self.api.as_deref()
     }
 
-    /// When the cluster says it is worth asking again.
+    /// After how long the cluster suggests another attempt.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.api()?.retry_after_ms.map(Duration::from_millis)
     }
 
-    /// Whether the operation may have had its effect all the same. True for
-    /// [`Kind::OutcomeUnknown`], and for a refusal that came after an attempt whose outcome is not
-    /// known (a `version_conflict` may then be with this call's own change).
+    /// Whether the operation may have had its effect in spite of the error. True for
+    /// [`Kind::OutcomeUnknown`], and for a refusal after an attempt with an unknown outcome (a
+    /// `version_conflict` may then be caused by this call's own change).
     #[must_use]
     pub fn may_have_happened(&self) -> bool {
         self.after_unknown
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later without a change by anybody.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self.kind, Kind::Unavailable | Kind::OutcomeUnknown)

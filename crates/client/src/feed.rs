@@ -1,8 +1,8 @@
 //! The boards of one line, subscribed to once however many watch it in this process.
 //!
-//! One task per watched line reads its subscriptions eagerly, decodes each board once and hands it
-//! to all watchers over a bounded channel. Who falls behind is told so and resynchronises; nobody
-//! holds up anybody else.
+//! One task per watched line reads its subscriptions eagerly, decodes each board once and sends it
+//! to all watchers over a bounded channel. A watcher that falls behind gets
+//! [`FeedEvent::Resync`] in place of the boards that it missed; it does not hold up the others.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -21,16 +21,16 @@ use tracing::debug;
 use crate::error::{Error, Kind, Result};
 use crate::transport::Connection;
 
-/// Boards that a watcher may be behind; at twenty a second, six seconds.
+/// How many boards a watcher may be behind: six seconds, at twenty boards a second.
 const BEHIND_MAX: usize = 128;
-/// How often to look whether the connection was lost and made again.
+/// How often the task checks whether the connection was lost and made again.
 const RECONNECT_CHECK: Duration = Duration::from_millis(250);
 
-/// What watchers are told.
+/// What a watcher receives.
 #[derive(Debug, Clone)]
-pub(crate) enum Beat {
+pub(crate) enum FeedEvent {
     Board(Arc<BoardEvent>),
-    /// Something may have been missed, or the line has changed in a way that no board shows.
+    /// Boards may have been missed, or the line has changed in a way that no board shows.
     Resync,
 }
 
@@ -47,9 +47,9 @@ pub(crate) struct Feed {
     feeds: Weak<Feeds>,
     task: tokio::task::JoinHandle<()>,
     state: watch::Receiver<FeedState>,
-    /// Never read: what new watchers are made from. (A sender here would keep the channel open
-    /// after the task's end, and the watchers waiting.)
-    template: broadcast::Receiver<Beat>,
+    /// Never read; new watchers subscribe through it. (A sender would do that too, but would keep the
+    /// channel open after the task's end, and the watchers waiting.)
+    template: broadcast::Receiver<FeedEvent>,
 }
 
 #[derive(Debug)]
@@ -69,20 +69,20 @@ impl Feeds {
         }
     }
 
-    /// A watcher of this line. When this returns, the server knows of the subscription: a request
-    /// sent afterwards over the same connection sees no state newer than the first board missed.
+    /// A watcher of this line. When this returns, the server has the subscription: the reply to a
+    /// request sent afterwards over the same connection is not older than any board missed.
     pub(crate) async fn watch(
         self: &Arc<Feeds>,
         line: &LineName,
         patience: Duration,
     ) -> Result<Watcher> {
         let feed = self.feed(line);
-        let beats = feed.template.resubscribe();
+        let events = feed.template.resubscribe();
         let mut state = feed.state.clone();
         let subscribed = state.wait_for(|state| !matches!(state, FeedState::Subscribing));
         match tokio::time::timeout(patience, subscribed).await {
             Ok(Ok(_)) => Ok(Watcher {
-                beats,
+                events,
                 feed: feed.clone(),
             }),
             Ok(Err(_)) => Err(closed()),
@@ -100,13 +100,13 @@ impl Feeds {
         {
             return feed;
         }
-        let (beats, template) = broadcast::channel(BEHIND_MAX);
+        let (events, template) = broadcast::channel(BEHIND_MAX);
         let (state_of, state) = watch::channel(FeedState::Subscribing);
         let reader = Reader {
             connection: self.connection.clone(),
             board_subject: self.subjects.board(line),
             line_subject: self.subjects.line_event(line),
-            beats,
+            events,
         };
         let feed = Arc::new(Feed {
             line: line.clone(),
@@ -136,18 +136,18 @@ impl Drop for Feed {
     }
 }
 
-/// One watcher's end of a feed.
+/// One watcher's receiver of a feed.
 pub(crate) struct Watcher {
-    beats: broadcast::Receiver<Beat>,
+    events: broadcast::Receiver<FeedEvent>,
     feed: Arc<Feed>,
 }
 
 impl Watcher {
-    /// The next beat. Cancel-safe.
-    pub(crate) async fn next(&mut self) -> Result<Beat> {
-        match self.beats.recv().await {
-            Ok(beat) => Ok(beat),
-            Err(broadcast::error::RecvError::Lagged(_)) => Ok(Beat::Resync),
+    /// Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Result<FeedEvent> {
+        match self.events.recv().await {
+            Ok(event) => Ok(event),
+            Err(broadcast::error::RecvError::Lagged(_)) => Ok(FeedEvent::Resync),
             Err(broadcast::error::RecvError::Closed) => Err(match &*self.feed.state.borrow() {
                 FeedState::Denied(error) => error.clone(),
                 FeedState::Subscribing | FeedState::Subscribed => closed(),
@@ -165,7 +165,7 @@ struct Reader {
     connection: Arc<Connection>,
     board_subject: String,
     line_subject: String,
-    beats: broadcast::Sender<Beat>,
+    events: broadcast::Sender<FeedEvent>,
 }
 
 impl Reader {
@@ -175,7 +175,7 @@ impl Reader {
         tokio::select! {
             () = self.read(&state) => {}
             error = denied.subscription(&subjects) => {
-                // Before the watchers see the end of `beats`.
+                // Before the task ends and the watchers see the channel closed.
                 state.send_replace(FeedState::Denied(error));
             }
         }
@@ -183,8 +183,8 @@ impl Reader {
 
     async fn read(&self, state: &watch::Sender<FeedState>) {
         let nats = &self.connection.nats;
-        // The library subscribes again by itself after a reconnect; what was published meanwhile
-        // is lost, so the watchers are told.
+        // The library subscribes again by itself after a reconnect. Boards published meanwhile are
+        // lost, so the watchers must resynchronise.
         let statistics = nats.statistics();
         let connects = || statistics.connects.load(Ordering::Relaxed);
         let mut seen_connects = connects();
@@ -199,7 +199,7 @@ impl Reader {
         let mut check = tokio::time::interval(RECONNECT_CHECK);
         check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let beat = tokio::select! {
+            let event = tokio::select! {
                 message = boards.next() => match message {
                     Some(message) => Some(board(&message)),
                     None => return,
@@ -210,35 +210,35 @@ impl Reader {
                 },
                 _ = check.tick() => {
                     let now = connects();
-                    (std::mem::replace(&mut seen_connects, now) != now).then_some(Beat::Resync)
+                    (std::mem::replace(&mut seen_connects, now) != now).then_some(FeedEvent::Resync)
                 }
             };
-            if let Some(beat) = beat {
-                // Fails only while nobody watches; the feed ends then.
-                let _ = self.beats.send(beat);
+            if let Some(event) = event {
+                // Fails only without watchers; the feed ends then.
+                let _ = self.events.send(event);
             }
         }
     }
 }
 
-fn board(message: &Message) -> Beat {
+fn board(message: &Message) -> FeedEvent {
     match codec::decode::<BoardEvent>(&message.payload) {
-        Ok(board) => Beat::Board(Arc::new(board)),
+        Ok(board) => FeedEvent::Board(Arc::new(board)),
         Err(error) => {
             debug!(%error, subject = %message.subject, "unreadable board");
-            Beat::Resync
+            FeedEvent::Resync
         }
     }
 }
 
-/// A deleted line publishes no boards any more: only asking shows it.
-fn change(message: &Message) -> Option<Beat> {
+/// A deleted line publishes no more boards: only a request shows the deletion.
+fn change(message: &Message) -> Option<FeedEvent> {
     match codec::decode::<LineEvent>(&message.payload) {
-        Ok(event) if event.event == "deleted" => Some(Beat::Resync),
+        Ok(event) if event.event == "deleted" => Some(FeedEvent::Resync),
         Ok(_) => None,
         Err(error) => {
             debug!(%error, subject = %message.subject, "unreadable line event");
-            Some(Beat::Resync)
+            Some(FeedEvent::Resync)
         }
     }
 }

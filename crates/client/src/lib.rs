@@ -25,12 +25,12 @@
 //! ```
 //!
 //! Every call has one deadline over all its attempts ([`ClientOptions::deadline`]). Until then it
-//! finds the leader of the line's shard, follows it when it changes, and repeats what can be
-//! repeated; what the cluster refuses is final and comes back as an [`Error`] at once. `enter`
-//! always carries a key, so no retry takes a second number.
+//! finds the leader of the line's shard, follows a change of leader, and repeats the request. A
+//! refusal by the cluster is final and comes back as an [`Error`] at once. Each write carries a
+//! request id, the same in all its attempts, by which the cluster recognises a copy.
 //!
 //! Nothing is queued without bound: a call is a future that its caller holds, and a watcher that
-//! falls behind skips boards and is told so.
+//! falls behind skips boards and gets a gap in their place.
 
 mod admin;
 mod call;
@@ -54,7 +54,7 @@ pub use line::Line;
 pub use track::Tracker;
 pub use watch::{BoardStream, BoardUpdate};
 
-// What calls take and give, so that one dependency is enough.
+// The types of arguments and results, so that callers need no other dependency.
 pub use nowserving_line::{
     AdmissionRate, Change, LaneName, LaneSettings, LineName, Phase, Quota, Settings, SettingsPatch,
     State,

@@ -17,9 +17,8 @@ use crate::watch::BoardStream;
 
 /// One line of a cluster. Cheap to clone.
 ///
-/// All calls may fail with [`Kind::Unavailable`], and those that change something with
-/// [`Kind::OutcomeUnknown`]; every one of them may then be repeated. What else they are refused
-/// with stands at each.
+/// All calls may fail with [`Kind::Unavailable`], and writes also with [`Kind::OutcomeUnknown`]; every
+/// call may then be repeated. Each call documents its own refusals.
 #[derive(Clone)]
 pub struct Line {
     client: Client,
@@ -43,9 +42,9 @@ impl Line {
         &self.client
     }
 
-    /// Takes a number under `key` (1 to 128 bytes: whose it is, in your own words), in the line's
-    /// default lane. If the key has a live token already, that one is answered. The answer carries
-    /// the `ticket`.
+    /// Takes a number under `key` (1 to 128 bytes that identify the user in your own terms), in the
+    /// line's default lane. If the key has a live token already, the reply is that token's status. The
+    /// reply carries the `ticket`.
     ///
     /// # Errors
     /// `line_not_found`, `line_closed`, `line_full`, `sold_out`.
@@ -54,7 +53,7 @@ impl Line {
     }
 
     /// [`Line::enter`] with a lane, or, with `None` for a key, anonymously: each call takes another
-    /// number. Its retries do not, as a key is made up for it.
+    /// number. The attempts of one call do not, because they share a generated key.
     ///
     /// # Errors
     /// As [`Line::enter`]; `bad_request` for a lane that the line does not have.
@@ -65,7 +64,7 @@ impl Line {
     ) -> Result<StatusReply> {
         let key = match key {
             Some(key) => key,
-            None => made_up_key()?,
+            None => generated_key()?,
         };
         let body = Enter {
             key: Some(key),
@@ -88,11 +87,11 @@ impl Line {
         .await
     }
 
-    /// Where a token stands. Also tells the cluster that its holder is still there: ask every
-    /// `poll_after_ms`, or the token is recycled as `idle`.
+    /// The status of a token. Also marks the token as seen: ask every `poll_after_ms`, or the token is
+    /// recycled as `idle`.
     ///
-    /// If an operator moved it into another lane, this and all other calls are about what it is
-    /// now, and answer with the `ticket` of that; the old one stays good.
+    /// If an operator moved the token into another lane, this and all other calls act on the token as
+    /// it is now and return its new `ticket`; the old one stays valid.
     ///
     /// # Errors
     /// `ticket_invalid`, `line_not_found`.
@@ -113,8 +112,8 @@ impl Line {
         self.read("status", &request).await
     }
 
-    /// Goes into checkout. The answer carries the `epoch`, a fencing number that only grows, and
-    /// `expires_at_ms`. Again: the same epoch, the current expiry.
+    /// Goes into checkout. The reply carries the `epoch`, a fencing number that only grows, and
+    /// `expires_at_ms`. A repeated call gets the same epoch and the current expiry.
     ///
     /// # Errors
     /// `not_admitted` while it waits, `token_gone`, `ticket_invalid`.
@@ -144,7 +143,7 @@ impl Line {
         .await
     }
 
-    /// Done: gives the seat back. With an `epoch`, only if it is the current one.
+    /// Ends the checkout and gives the seat back. With an `epoch`, only if it is the current one.
     ///
     /// # Errors
     /// `epoch_stale`, `not_admitted`, `not_claimed`, `token_gone` (for another reason than
@@ -160,7 +159,7 @@ impl Line {
         .await
     }
 
-    /// Gives up, waiting or not.
+    /// Leaves the line, waiting or not.
     ///
     /// # Errors
     /// `token_gone` (for another reason than `left`), `ticket_invalid`.
@@ -191,20 +190,20 @@ impl Line {
         self.read("info", &Info { consistency }).await
     }
 
-    /// The board now, and again whenever it changes (at most twenty times a second). Resumes by
-    /// itself after a lost connection. Watchers of one line in one process share a subscription.
+    /// The current board, then each change of it (at most twenty a second). Resumes by itself after a
+    /// lost connection. Watchers of one line in one process share a subscription.
     ///
-    /// Needs a tokio runtime when first polled.
+    /// Requires a tokio runtime when first polled.
     #[must_use]
     pub fn watch(&self) -> BoardStream {
         BoardStream::new(self.clone())
     }
 
-    /// A token's exact place, as a status each time it changes: worked out from boards at once,
-    /// confirmed by `status` every `poll_after_ms`, which also keeps the token alive. If an
-    /// operator moves it into another lane, its place there follows. Ends once the token is gone.
+    /// A token's exact place, as a status each time it changes: computed from boards at once, and
+    /// confirmed by a `status` every `poll_after_ms`, which also keeps the token alive. Follows the
+    /// token when an operator moves it into another lane. Ends once the token is gone.
     ///
-    /// Needs a tokio runtime when first polled.
+    /// Requires a tokio runtime when first polled.
     #[must_use]
     pub fn track(&self, ticket: &str) -> Tracker {
         Tracker::new(self.clone(), ticket.to_owned())
@@ -233,8 +232,8 @@ fn key(bytes: impl Into<Vec<u8>>) -> Result<Key> {
     Key::new(bytes.into()).map_err(|error| Error::new(Kind::BadArgument, error.message))
 }
 
-/// 128 random bits: two callers never meet under one.
-fn made_up_key() -> Result<Key> {
+/// Of 128 random bits, so that two callers never have the same.
+fn generated_key() -> Result<Key> {
     key(format!("sdk-{:032x}", rand::random::<u128>()))
 }
 
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_keys_differ() {
-        assert_ne!(made_up_key().ok(), made_up_key().ok());
+    fn generated_keys_differ() {
+        assert_ne!(generated_key().ok(), generated_key().ok());
     }
 }

@@ -1,43 +1,44 @@
-//! Where one token stands, worked out from boards alone.
+//! The place of one token, computed from boards alone.
 //!
 //! Nothing here does I/O: a push service in any language can do the same. A board says how far
-//! admission has come (`admitted_through`) and which waiting tokens went since the board before
-//! it (`holes`). Who knows all holes between `admitted_through` and their own number knows their
-//! exact position, however many others wait:
+//! admission has come (`admitted_through`) and which tokens stopped waiting since the previous board
+//! (`holes`). All holes between `admitted_through` and a token give the token's exact position,
+//! however many others wait:
 //!
 //! ```text
 //! position = token - admitted_through - holes between the two
 //! ```
 //!
-//! Boards are sent at most once. `prev_version` says what a board builds on; if that is newer than
-//! what was seen last, something is missing and only a `status` (with `holes: true`) helps.
+//! Boards are sent at most once. `prev_version` names the board that a board builds on. If that one is
+//! newer than the last one received, a board is missing, and only a `status` (with `holes: true`)
+//! gives the place again.
 
 use std::collections::BTreeMap;
 
-/// Ranges of holes kept for one token. Beyond it the place is taken from polls alone: memory per
-/// watcher stays bounded (1.5 MiB at most) even if every second one of millions goes away.
+/// The most ranges of holes kept for one token. Beyond it the place comes from polls alone, so that
+/// memory per watcher stays bounded (1.5 MiB at most) even if every second one of millions leaves.
 pub const RANGES_MAX: usize = 65_536;
 
-/// What a board told about one token.
+/// What follows from a board for one token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
-    /// Not newer than what is known already: a double, or one that a `status` has overtaken.
+    /// The board is not newer than the known state: a duplicate, or older than a `status`.
     Stale,
-    /// Something between the last board and this one is missing: ask `status` with `holes`.
+    /// Boards between the last one and this one are missing: ask `status` with `holes`.
     Gap,
-    /// The token still waits, and this is its exact position (1 = next).
+    /// The token still waits, at this exact position (1 = next).
     Position(u64),
-    /// The token does not wait any more, admitted or gone: ask `status` which.
+    /// The token no longer waits: ask `status` whether it is admitted or gone.
     Passed,
 }
 
 /// The exact place of one token in its lane.
 ///
-/// Begins without knowledge; [`Place::sync`] gives it, [`Place::board`] keeps it up to date.
+/// Unknown at first; [`Place::sync`] sets it, [`Place::board`] keeps it up to date.
 #[derive(Debug, Clone)]
 pub struct Place {
     token: u64,
-    /// The version up to which everything is known; `None` before the first sync and after a gap.
+    /// The version of the known state; `None` before the first sync and after a gap.
     version: Option<u64>,
     admitted_through: u64,
     /// Disjoint, not adjacent: first → last, all within `admitted_through + 1 ..= token - 1`.
@@ -48,7 +49,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// A token of which nothing is known yet.
+    /// A token whose place is not known yet.
     #[must_use]
     pub fn new(token: u64) -> Place {
         Place {
@@ -61,10 +62,10 @@ impl Place {
         }
     }
 
-    /// Takes over a `status` that was asked with `holes: true`: all holes between
-    /// `admitted_through` and the token, as `[first, last]`, at this version of the line.
+    /// Takes a `status` that was asked with `holes: true`: all holes between `admitted_through` and the
+    /// token, as `[first, last]`, at this version of the line.
     ///
-    /// A status older than what is known is ignored.
+    /// Ignores a status that is older than the known state.
     pub fn sync(&mut self, version: u64, admitted_through: u64, holes: &[[u64; 2]]) {
         if self.version.is_some_and(|known| known > version) {
             return;
@@ -77,9 +78,9 @@ impl Place {
         self.dig(holes);
     }
 
-    /// Takes in one board: its `version`, `prev_version` and, of the token's own lane,
-    /// `admitted_through` and `holes`. A `prev_version` of 0 says that its sender does not know
-    /// what was published before: a gap.
+    /// Takes one board: its `version`, `prev_version` and, of the token's own lane,
+    /// `admitted_through` and `holes`. A `prev_version` of 0 means that the sender does not know which
+    /// board was published before: a gap.
     pub fn board(
         &mut self,
         version: u64,
@@ -112,20 +113,20 @@ impl Place {
         }
     }
 
-    /// The exact position (1 = next) at [`Place::version`]; `None` while that is not known or the
-    /// token does not wait any more.
+    /// The exact position (1 = next) at [`Place::version`]; `None` while it is not known, or if the
+    /// token no longer waits.
     #[must_use]
     pub fn position(&self) -> Option<u64> {
         self.version?;
         if self.passed {
             return None;
         }
-        // Cannot underflow: holes lie strictly between the two. A cluster that sends nonsense
-        // must not bring a watcher down all the same.
+        // Holes lie strictly between the two, so this underflows only if the cluster sends invalid
+        // boards; a watcher must not panic on those.
         (self.token - self.admitted_through).checked_sub(self.hole_count)
     }
 
-    /// The version of the line that this place is as of; `None` after a gap.
+    /// The version of the line that this place belongs to; `None` after a gap.
     #[must_use]
     pub fn version(&self) -> Option<u64> {
         self.version
@@ -137,23 +138,23 @@ impl Place {
         self.token
     }
 
-    /// The highest number known not to wait any more.
+    /// The highest number known to wait no longer.
     #[must_use]
     pub fn admitted_through(&self) -> u64 {
         self.admitted_through
     }
 
-    /// Boards cannot be counted on any more: known only again after the next [`Place::sync`].
+    /// Makes the place unknown until the next [`Place::sync`].
     pub fn forget(&mut self) {
         self.version = None;
         self.holes.clear();
         self.hole_count = 0;
     }
 
-    /// Admission has come this far: holes at or before it count no more.
+    /// Advances admission; holes at or before it no longer count.
     fn admit(&mut self, admitted_through: u64) {
-        // Pointers fall only over numbers that nobody holds, so never while this token waits
-        // behind them; a smaller one would be an error on the other side.
+        // Pointers fall only over numbers that nobody holds, so never while this token waits behind
+        // them; a smaller one would be an error of the sender.
         self.admitted_through = self.admitted_through.max(admitted_through);
         while let Some(entry) = self.holes.first_entry() {
             let (first, last) = (*entry.key(), *entry.get());
@@ -183,7 +184,7 @@ impl Place {
         }
     }
 
-    /// Adds one range, merging with what it overlaps or touches: the same hole may be told twice.
+    /// Adds one range, merged with those that it overlaps or touches: a hole may be listed twice.
     fn insert(&mut self, mut first: u64, mut last: u64) {
         while let Some((&other_first, &other_last)) = self.holes.range(..=last + 1).next_back() {
             if other_last + 1 < first {
@@ -199,7 +200,7 @@ impl Place {
     }
 }
 
-/// Whether a board that builds on `prev_version` leaves something out for who has seen `known`.
+/// Whether boards are missing between the version `known` and a board that builds on `prev_version`.
 pub(crate) fn is_gap(known: u64, prev_version: u64) -> bool {
     prev_version > known || prev_version == 0
 }

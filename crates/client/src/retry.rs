@@ -1,5 +1,8 @@
-//! What follows a failed attempt: which way next, how long to wait, when to stop. Pure but for the
-//! jitter; [`crate::call`] does the asking.
+//! Decides what follows a failed attempt: the next subject, the pause before it, or the end of the
+//! call. Pure except for the jitter; [`crate::call`] sends the requests.
+//!
+//! All requests are repeated, writes too: the copies of one call have one request id, and an `enter`
+//! always has a key.
 
 use std::time::Duration;
 
@@ -11,56 +14,56 @@ use crate::error::{Error, Kind};
 
 /// Delays between attempts: 20 ms doubling to 250 ms, each with up to as much again of jitter.
 ///
-/// Short, as the usual reason is a change of leader (one to two seconds) that many wait out
-/// together; not shorter, so that a crowd of thousands does not keep an election from ending.
+/// Short, because the usual reason is a change of leader (one to two seconds), for which many clients
+/// wait together. Not shorter, so that the repetitions of thousands do not delay the election.
 const BACKOFF: ExponentialBuilder = ExponentialBuilder::new()
     .with_min_delay(Duration::from_millis(20))
     .with_max_delay(Duration::from_millis(250))
     .without_max_times()
     .with_jitter();
 
-/// The least time that an attempt after the first is given.
+/// The least time for an attempt after the first.
 const ATTEMPT_MIN: Duration = Duration::from_millis(10);
 
 /// Which subject a request goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// The leader's: one hop, but nobody listens while there is no leader.
+    /// The leader's: one hop, but there are no subscribers while the shard has no leader.
     Shard,
-    /// Any node's: it sees to it that the leader serves the request, by the deadline.
+    /// Any node's: the node forwards the request to the leader, and answers by the deadline.
     Plain,
 }
 
 /// How one attempt failed.
 #[derive(Debug, Clone)]
-pub(crate) enum Miss {
+pub(crate) enum Failure {
     /// The cluster answered with an error.
     Api(ApiError),
-    /// NATS says that nobody listens there: nothing happened.
+    /// NATS reports that the subject has no subscribers: nothing happened.
     NoResponders,
-    /// Sent, and no answer in time.
+    /// Sent, and no reply in time.
     NoAnswer,
     /// Not sent: the connection is down at the moment.
     Disconnected,
-    /// No further attempt makes sense.
+    /// A further attempt cannot succeed.
     Fatal(Error),
 }
 
-/// Whether repeating or losing an operation can matter.
+/// Whether the outcome of an operation can be unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Changes nothing: its outcome cannot be unknown.
+    /// Changes nothing, so its outcome is never unknown.
     Read,
     /// Changes the line.
     Write,
 }
 
-/// What to do after a miss.
+/// What to do after a failure.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Try again after that long, at [`Attempts::route`].
+    /// Send again after `wait`, to [`Attempts::route`].
     Retry { wait: Duration },
-    /// It is over.
+    /// End the call.
     Stop(Error),
 }
 
@@ -76,7 +79,7 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// `shard_known`: there is a shard subject to go to.
+    /// `shard_known`: the number of shards is known, so there is a shard subject.
     pub(crate) fn new(effect: Effect, shard_known: bool) -> Attempts {
         Attempts {
             effect,
@@ -92,7 +95,7 @@ impl Attempts {
         }
     }
 
-    /// Where the next attempt goes.
+    /// Where to send the next attempt.
     pub(crate) fn route(&self) -> Route {
         self.route
     }
@@ -103,77 +106,79 @@ impl Attempts {
     }
 
     /// Decides what follows; `left` is what remains of the call's deadline.
-    pub(crate) fn after(&mut self, miss: Miss, left: Duration) -> Next {
+    pub(crate) fn after(&mut self, failure: Failure, left: Duration) -> Next {
         self.count += 1;
-        if let Miss::Fatal(error) = miss {
+        if let Failure::Fatal(error) = failure {
             return Next::Stop(error.after_unknown(self.uncertain));
         }
-        if let Miss::Api(api) = &miss
-            && !is_retried(api.code)
+        if let Failure::Api(api) = &failure
+            && !is_repeated(api.code)
         {
             return Next::Stop(Error::refused(api.clone(), self.uncertain));
         }
-        if self.effect == Effect::Write && is_uncertain(&miss) {
+        if self.effect == Effect::Write && is_uncertain(&failure) {
             self.uncertain = true;
         }
-        let wait = self.wait(&miss);
-        // An attempt needs time for a round trip, else it only makes the outcome unknown.
+        let wait = self.wait(&failure);
+        // An attempt needs time for a round trip; a shorter one only makes the outcome unknown.
         if wait + ATTEMPT_MIN >= left {
-            return Next::Stop(self.unsettled(miss));
+            return Next::Stop(self.out_of_time(failure));
         }
-        self.route = self.other_way(&miss);
+        self.route = self.other_way(&failure);
         Next::Retry { wait }
     }
 
     /// The deadline leaves no time for another attempt.
-    fn unsettled(&self, miss: Miss) -> Error {
+    fn out_of_time(&self, failure: Failure) -> Error {
         let kind = if self.uncertain {
             Kind::OutcomeUnknown
         } else {
             Kind::Unavailable
         };
         let attempts = self.count;
-        let (what, api) = match miss {
-            // The kind is told before the message: not twice.
-            Miss::Api(api) if api.code.as_str() == kind.to_string() => {
+        let (what, api) = match failure {
+            // `Display` prints the kind before the message: do not repeat it there.
+            Failure::Api(api) if api.code.as_str() == kind.to_string() => {
                 (api.message.clone(), Some(api))
             }
-            Miss::Api(api) => (api.to_string(), Some(api)),
-            Miss::NoResponders => ("no node listens".to_owned(), None),
-            Miss::NoAnswer => ("no answer in time".to_owned(), None),
-            Miss::Disconnected => ("no connection to NATS".to_owned(), None),
-            Miss::Fatal(error) => return error,
+            Failure::Api(api) => (api.to_string(), Some(api)),
+            Failure::NoResponders => ("no node listens".to_owned(), None),
+            Failure::NoAnswer => ("no answer in time".to_owned(), None),
+            Failure::Disconnected => ("no connection to NATS".to_owned(), None),
+            Failure::Fatal(error) => return error,
         };
-        Error::unsettled(
+        Error::out_of_time(
             kind,
             format!("{what} (given up after {attempts} attempts)"),
             api,
         )
     }
 
-    fn wait(&mut self, miss: &Miss) -> Duration {
-        // No leader listens: any node can be asked at once, and waits for the new leader for us.
-        if matches!(miss, Miss::NoResponders) && self.route == Route::Shard {
+    fn wait(&mut self, failure: &Failure) -> Duration {
+        // There is no leader. Any node can be asked at once, and waits for the new leader.
+        if matches!(failure, Failure::NoResponders) && self.route == Route::Shard {
             return Duration::ZERO;
         }
-        // The builder sets no limit of times, so there always is a next one.
+        // The builder sets no limit on the number of delays, so there is always a next one.
         let backoff = self.delays.next().unwrap_or(Duration::from_millis(250));
-        let Miss::Api(ApiError {
-            retry_after_ms: Some(told_ms),
+        let Failure::Api(ApiError {
+            retry_after_ms: Some(retry_after_ms),
             ..
-        }) = miss
+        }) = failure
         else {
             return backoff;
         };
-        // Everybody refused at one moment is told the same time: spread their return by a quarter.
-        let spread_ms = rand::rng().random_range(0..=told_ms / 4);
-        backoff.max(Duration::from_millis(told_ms.saturating_add(spread_ms)))
+        // Clients refused at one moment get the same time: spread their return by a quarter.
+        let spread_ms = rand::rng().random_range(0..=retry_after_ms / 4);
+        backoff.max(Duration::from_millis(
+            retry_after_ms.saturating_add(spread_ms),
+        ))
     }
 
-    fn other_way(&self, miss: &Miss) -> Route {
-        let overloaded = matches!(miss, Miss::Api(api) if api.code == Code::Overloaded);
+    fn other_way(&self, failure: &Failure) -> Route {
+        let overloaded = matches!(failure, Failure::Api(api) if api.code == Code::Overloaded);
         match self.route {
-            // The leader is there and busy: a detour over another node would only add to it.
+            // The leader is reachable and busy: a detour over another node would only add load.
             Route::Shard if overloaded => Route::Shard,
             Route::Shard => Route::Plain,
             Route::Plain if self.shard_known => Route::Shard,
@@ -182,19 +187,19 @@ impl Attempts {
     }
 }
 
-/// Codes that say "not now" or "not here" instead of "no".
-fn is_retried(code: Code) -> bool {
+/// Codes after which another attempt can succeed.
+fn is_repeated(code: Code) -> bool {
     matches!(
         code,
         Code::Unavailable | Code::NotLeader | Code::Overloaded | Code::OutcomeUnknown
     )
 }
 
-fn is_uncertain(miss: &Miss) -> bool {
-    match miss {
-        Miss::NoAnswer => true,
-        Miss::Api(api) => api.code == Code::OutcomeUnknown,
-        Miss::NoResponders | Miss::Disconnected | Miss::Fatal(_) => false,
+fn is_uncertain(failure: &Failure) -> bool {
+    match failure {
+        Failure::NoAnswer => true,
+        Failure::Api(api) => api.code == Code::OutcomeUnknown,
+        Failure::NoResponders | Failure::Disconnected | Failure::Fatal(_) => false,
     }
 }
 
@@ -205,13 +210,13 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(10);
 
-    fn api(code: Code) -> Miss {
-        Miss::Api(ApiError::new(code, "x"))
+    fn api(code: Code) -> Failure {
+        Failure::Api(ApiError::new(code, "x"))
     }
 
-    /// Takes the miss and wants another attempt.
-    fn again(attempts: &mut Attempts, miss: Miss) -> (Route, Duration) {
-        match attempts.after(miss, LONG) {
+    /// Reports the failure and expects another attempt.
+    fn again(attempts: &mut Attempts, failure: Failure) -> (Route, Duration) {
+        match attempts.after(failure, LONG) {
             Next::Retry { wait } => (attempts.route(), wait),
             Next::Stop(error) => panic!("stopped: {error}"),
         }
@@ -248,7 +253,7 @@ mod tests {
     fn no_leader_goes_to_any_node_at_once_and_back_after_a_pause() {
         let mut attempts = Attempts::new(Effect::Write, true);
         assert_eq!(attempts.route(), Route::Shard);
-        let (route, wait) = again(&mut attempts, Miss::NoResponders);
+        let (route, wait) = again(&mut attempts, Failure::NoResponders);
         assert_eq!((route, wait), (Route::Plain, Duration::ZERO));
         let (route, wait) = again(&mut attempts, api(Code::Unavailable));
         assert_eq!(route, Route::Shard);
@@ -259,7 +264,7 @@ mod tests {
     fn without_a_known_shard_it_stays_plain() {
         let mut attempts = Attempts::new(Effect::Write, false);
         for _ in 0..5 {
-            let (route, wait) = again(&mut attempts, Miss::NoResponders);
+            let (route, wait) = again(&mut attempts, Failure::NoResponders);
             assert_eq!(route, Route::Plain);
             assert!(wait > Duration::ZERO);
         }
@@ -276,7 +281,7 @@ mod tests {
     fn delays_grow_and_stay_bounded() {
         let mut attempts = Attempts::new(Effect::Write, false);
         let waits: Vec<Duration> = (0..20)
-            .map(|_| again(&mut attempts, Miss::NoAnswer).1)
+            .map(|_| again(&mut attempts, Failure::NoAnswer).1)
             .collect();
         assert!(waits[0] < Duration::from_millis(41), "{waits:?}");
         assert!(waits[10] >= Duration::from_millis(250), "{waits:?}");
@@ -289,17 +294,17 @@ mod tests {
     #[test]
     fn retry_after_is_honoured_and_spread() {
         for _ in 0..50 {
-            let miss = Miss::Api(ApiError::new(Code::Overloaded, "x").retry_after_ms(1000));
-            let (_, wait) = again(&mut Attempts::new(Effect::Write, true), miss);
+            let failure = Failure::Api(ApiError::new(Code::Overloaded, "x").retry_after_ms(1000));
+            let (_, wait) = again(&mut Attempts::new(Effect::Write, true), failure);
             assert!(wait >= Duration::from_millis(1000) && wait <= Duration::from_millis(1250));
         }
     }
 
     #[test]
     fn a_wait_past_the_deadline_stops_at_once() {
-        let miss = Miss::Api(ApiError::new(Code::Overloaded, "x").retry_after_ms(1000));
+        let failure = Failure::Api(ApiError::new(Code::Overloaded, "x").retry_after_ms(1000));
         let mut attempts = Attempts::new(Effect::Write, true);
-        let error = stop(attempts.after(miss, Duration::from_millis(900)));
+        let error = stop(attempts.after(failure, Duration::from_millis(900)));
         assert_eq!(error.kind(), Kind::Unavailable);
         assert_eq!(error.retry_after(), Some(Duration::from_millis(1000)));
         assert!(!error.may_have_happened());
@@ -308,11 +313,11 @@ mod tests {
     #[test]
     fn an_unknown_outcome_is_not_forgotten() {
         let mut attempts = Attempts::new(Effect::Write, true);
-        again(&mut attempts, Miss::NoAnswer);
-        // "unavailable" speaks of its own attempt only
+        again(&mut attempts, Failure::NoAnswer);
+        // "unavailable" is about its own attempt only.
         let error = stop(attempts.after(api(Code::Unavailable), Duration::ZERO));
         assert_eq!(error.kind(), Kind::OutcomeUnknown);
-        // also behind a final answer
+        // A final answer does not settle the earlier attempt either.
         let error = stop(attempts.after(api(Code::VersionConflict), LONG));
         assert_eq!(error.code(), Some(Code::VersionConflict));
         assert!(error.may_have_happened());
@@ -321,7 +326,7 @@ mod tests {
     #[test]
     fn a_read_has_no_unknown_outcome() {
         let mut attempts = Attempts::new(Effect::Read, true);
-        let error = stop(attempts.after(Miss::NoAnswer, Duration::ZERO));
+        let error = stop(attempts.after(Failure::NoAnswer, Duration::ZERO));
         assert_eq!(error.kind(), Kind::Unavailable);
     }
 }

@@ -1,4 +1,4 @@
-//! A token's exact place as a stream, from boards and polls together.
+//! A token's exact place as a stream, computed from boards and polls.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,27 +12,28 @@ use rand::RngExt;
 use tokio::time::Instant;
 
 use crate::error::Result;
-use crate::feed::{Beat, Watcher};
+use crate::feed::{FeedEvent, Watcher};
 use crate::line::Line;
 use crate::place::{Place, Seen};
 
-/// A change of leader or a lost connection sends all watchers of a line to `status` together:
-/// they spread over this long, in which boards still queue for them.
+/// After a change of leader or a lost connection all watchers of a line must poll. They spread their
+/// polls over this long; boards queue for them meanwhile.
 const RESYNC_SPREAD: Duration = Duration::from_millis(250);
-/// After an error that may pass, asked again after this long and up to twice of it.
-const ASK_AGAIN: Duration = Duration::from_millis(500);
-/// However soon the cluster says to ask again, not sooner than this.
+/// After a transient error the next poll comes after this long, up to twice of it.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// Polls are at least this far apart, whatever `poll_after_ms` says.
 const POLL_MIN: Duration = Duration::from_millis(20);
 
 /// A token's status whenever it changes; see [`Line::track`].
 ///
-/// The first item is the status now. While the token waits, later ones come from boards (with
-/// `position`, `ahead`, `admitted_through`, `version` and `at_ms` of the board, the rest of the
-/// last poll) or from polls; `version` grows and, within a lane, `position` never does. With a
-/// `position_cap` positions past it come as the cap, `position_capped`. A token that is moved into
-/// another lane is followed there: its `lane`, `token` and `ticket` change. Errors that may pass
-/// are given out and the stream goes on; it ends after any other error, and once the token is gone.
-/// Dropping it stops the polls, so that in the end the token is recycled.
+/// The first item is the current status. While the token waits, later items come from polls or from
+/// boards; an item from a board has the board's `position`, `ahead`, `admitted_through`, `version`
+/// and `at_ms`, and the other fields of the last poll. `version` grows, and `position` never grows
+/// within a lane. Positions past a `position_cap` come as the cap with `position_capped`. The stream
+/// follows a token that is moved into another lane: its `lane`, `token` and `ticket` change.
+///
+/// The stream yields transient errors and continues. It ends after any other error, and once the
+/// token is gone. Dropping it stops the polls, so that the token is recycled in the end.
 pub struct Tracker(BoxStream<'static, Result<StatusReply>>);
 
 impl Stream for Tracker {
@@ -84,18 +85,18 @@ impl Track {
                 Some(watcher) => watcher,
                 none => none.insert(self.line.boards().await?),
             };
-            let news = tokio::select! {
-                () = tokio::time::sleep_until(self.view.ask_at) => self.ask().await?,
-                beat = watcher.next() => self.view.beat(&beat?, Instant::now()),
+            let changed = tokio::select! {
+                () = tokio::time::sleep_until(self.view.next_poll_at) => self.poll().await?,
+                event = watcher.next() => self.view.event(&event?, Instant::now()),
             };
-            if let Some(status) = news {
+            if let Some(status) = changed {
                 return Ok(status);
             }
         }
     }
 
-    /// Boards that come in the meantime wait in the feed.
-    async fn ask(&mut self) -> Result<Option<StatusReply>> {
+    /// Boards that arrive meanwhile wait in the feed.
+    async fn poll(&mut self) -> Result<Option<StatusReply>> {
         let request = StatusRequest {
             ticket: self.ticket.clone(),
             consistency: None,
@@ -104,33 +105,33 @@ impl Track {
         match self.line.status_with(request).await {
             Ok(status) => {
                 if let Some(ticket) = &status.ticket {
-                    // The old one would do, as long as the line remembers the move.
+                    // The old ticket works only as long as the line remembers the move.
                     self.ticket.clone_from(ticket);
                 }
                 Ok(self.view.status(status, Instant::now()))
             }
             Err(error) => {
-                self.view.ask_at = Instant::now() + ASK_AGAIN + up_to(ASK_AGAIN);
+                self.view.next_poll_at = Instant::now() + RETRY_DELAY + up_to(RETRY_DELAY);
                 Err(error)
             }
         }
     }
 }
 
-/// What is known of the token, and when to ask next. No I/O.
+/// The state of the token as it is known, and the time of the next poll. No I/O.
 struct View {
-    /// As told last; `None` before the first answer.
-    told: Option<StatusReply>,
+    /// The status given out last; `None` before the first reply.
+    last: Option<StatusReply>,
     place: Place,
-    ask_at: Instant,
+    next_poll_at: Instant,
 }
 
 impl Default for View {
     fn default() -> View {
         View {
-            told: None,
+            last: None,
             place: Place::new(0),
-            ask_at: Instant::now(),
+            next_poll_at: Instant::now(),
         }
     }
 }
@@ -140,64 +141,64 @@ impl View {
         self.place.version().is_none()
     }
 
-    /// Takes in an answer; gives it back if it is news.
+    /// Takes a reply; returns it if it differs from the status given out last.
     fn status(&mut self, mut status: StatusReply, now: Instant) -> Option<StatusReply> {
-        self.ask_at = now + Duration::from_millis(status.poll_after_ms).max(POLL_MIN);
-        // A leader that has been deposed unnoticed may answer with what was true a moment ago.
-        let told = self.told.as_ref();
-        let stale = told.is_some_and(|told| told.version > status.version);
+        self.next_poll_at = now + Duration::from_millis(status.poll_after_ms).max(POLL_MIN);
+        // A leader that does not know yet that it was replaced may answer with an older state.
+        let last = self.last.as_ref();
+        let stale = last.is_some_and(|last| last.version > status.version);
         let moved =
-            told.is_some_and(|told| (told.token, &told.lane) != (status.token, &status.lane));
-        let news = told.is_none_or(|told| moved || is_news(told, &status));
+            last.is_some_and(|last| (last.token, &last.lane) != (status.token, &status.lane));
+        let changed = last.is_none_or(|last| moved || has_changed(last, &status));
         if stale && moved {
             return None;
         }
-        if told.is_none() || moved {
+        if last.is_none() || moved {
             self.place = Place::new(status.token);
         }
         match status.holes.take() {
             Some(holes) => self
                 .place
                 .sync(status.version, status.admitted_through, &holes),
-            // It was asked for without: its place there begins with the next answer.
-            None if moved && status.state == State::Waiting => self.ask_soon(now),
+            // The poll did not ask for holes; the next one does, and gives the place in the new lane.
+            None if moved && status.state == State::Waiting => self.poll_soon(now),
             None => {}
         }
         if stale {
             return None;
         }
-        self.told = Some(status.clone());
-        news.then_some(status)
+        self.last = Some(status.clone());
+        changed.then_some(status)
     }
 
-    /// Takes in what the feed says; gives the status that follows if it is news.
-    fn beat(&mut self, beat: &Beat, now: Instant) -> Option<StatusReply> {
-        match beat {
-            Beat::Board(board) => self.board(board, now),
-            Beat::Resync => {
+    /// Takes an event of the feed; returns the status that follows from it if that has changed.
+    fn event(&mut self, event: &FeedEvent, now: Instant) -> Option<StatusReply> {
+        match event {
+            FeedEvent::Board(board) => self.board(board, now),
+            FeedEvent::Resync => {
                 self.place.forget();
-                self.ask_soon(now);
+                self.poll_soon(now);
                 None
             }
         }
     }
 
     fn board(&mut self, event: &BoardEvent, now: Instant) -> Option<StatusReply> {
-        let told = self
-            .told
+        let last = self
+            .last
             .as_mut()
-            .filter(|told| told.state == State::Waiting)?;
-        if event.board.incarnation != told.incarnation {
+            .filter(|last| last.state == State::Waiting)?;
+        if event.board.incarnation != last.incarnation {
             self.place.forget();
-            self.ask_soon(now);
+            self.poll_soon(now);
             return None;
         }
         let lanes = &mut event.board.lanes.iter();
-        let lane = lanes.find(|lane| lane.lane == told.lane);
+        let lane = lanes.find(|lane| lane.lane == last.lane);
         let Some((lane, holes)) = lane.and_then(|lane| Some((lane, lane.holes.as_ref()?))) else {
-            // Too many to list; or the lane was removed, and who was in it is elsewhere.
+            // Too many holes to list; or the lane was removed, and its tokens are in other lanes.
             self.place.forget();
-            self.ask_soon(now);
+            self.poll_soon(now);
             return None;
         };
         let was_known = self.place.version().is_some();
@@ -206,49 +207,49 @@ impl View {
             .place
             .board(version, prev_version, lane.admitted_through, holes)
         {
-            Seen::Position(position) if version > told.version => {
-                // While it was past the cap, that is what was told: and it only comes nearer.
-                let cap = told.position.filter(|_| told.position_capped);
+            Seen::Position(position) if version > last.version => {
+                // Past the cap the status has the cap as its position, and the token only comes nearer.
+                let cap = last.position.filter(|_| last.position_capped);
                 let position_capped = cap.is_some_and(|cap| position > cap);
                 let position = cap.map_or(position, |cap| position.min(cap));
-                let news =
-                    (told.position, told.position_capped) != (Some(position), position_capped);
-                told.position = Some(position);
-                told.position_capped = position_capped;
-                told.ahead = Some(position - 1);
-                told.admitted_through = lane.admitted_through;
-                told.version = version;
-                told.at_ms = event.board.at_ms;
-                news.then(|| told.clone())
+                let changed =
+                    (last.position, last.position_capped) != (Some(position), position_capped);
+                last.position = Some(position);
+                last.position_capped = position_capped;
+                last.ahead = Some(position - 1);
+                last.admitted_through = lane.admitted_through;
+                last.version = version;
+                last.at_ms = event.board.at_ms;
+                changed.then(|| last.clone())
             }
-            // A poll was newer than this board; the holes are taken in all the same.
+            // A poll was newer than this board; the board's holes still count.
             Seen::Position(_) | Seen::Stale => None,
             Seen::Passed => {
-                self.ask_at = now;
+                self.next_poll_at = now;
                 None
             }
             Seen::Gap => {
-                // Only the first one is a reason to hurry: where `status` cannot list the holes
-                // either, every board is a gap, and polls must do.
+                // Only the first gap is a reason to poll early: where `status` cannot list the holes
+                // either, every board is a gap, and regular polls must suffice.
                 if was_known {
-                    self.ask_soon(now);
+                    self.poll_soon(now);
                 }
                 None
             }
         }
     }
 
-    fn ask_soon(&mut self, now: Instant) {
-        self.ask_at = self.ask_at.min(now + up_to(RESYNC_SPREAD));
+    fn poll_soon(&mut self, now: Instant) {
+        self.next_poll_at = self.next_poll_at.min(now + up_to(RESYNC_SPREAD));
     }
 }
 
-/// The same deadline is told differently by so much: the clocks of the line and of the wall are two,
-/// and the wall's of another node is another.
+/// Replies show one deadline with differences up to this: the service clock and the wall clock are
+/// rounded, and the nodes' wall clocks differ.
 const SAME_DEADLINE_MS: u64 = 1_000;
 
-/// Whether the holder has to be told of it.
-fn is_news(told: &StatusReply, status: &StatusReply) -> bool {
+/// Whether the holder must see the new status.
+fn has_changed(last: &StatusReply, status: &StatusReply) -> bool {
     let shown = |status: &StatusReply| {
         (
             (status.state, status.position, status.position_capped),
@@ -256,8 +257,8 @@ fn is_news(told: &StatusReply, status: &StatusReply) -> bool {
         )
     };
     let moved_by = |(old, new): (u64, u64)| old.abs_diff(new);
-    let deadlines = told.expires_at_ms.zip(status.expires_at_ms);
-    shown(told) != shown(status) || deadlines.map_or(0, moved_by) > SAME_DEADLINE_MS
+    let deadlines = last.expires_at_ms.zip(status.expires_at_ms);
+    shown(last) != shown(status) || deadlines.map_or(0, moved_by) > SAME_DEADLINE_MS
 }
 
 fn up_to(most: Duration) -> Duration {

@@ -13,31 +13,31 @@ use nowserving_protocol::subject::{ERROR_HEADER, TIMEOUT_HEADER};
 use crate::call::{Attempt, Transport};
 use crate::denials::Denials;
 use crate::error::{Error, Kind};
-use crate::retry::Miss;
+use crate::retry::Failure;
 
-/// A NATS connection, and the rights that it turned out to lack.
+/// A NATS connection, and the rights that it is known to lack.
 pub(crate) struct Connection {
     pub(crate) nats: async_nats::Client,
     pub(crate) denials: Denials,
 }
 
 impl Transport for Connection {
-    async fn request(&self, attempt: Attempt<'_>) -> Result<Bytes, Miss> {
+    async fn request(&self, attempt: Attempt<'_>) -> Result<Bytes, Failure> {
         let mut denied = self.denials.listen();
         tokio::select! {
             biased;
-            error = denied.request(attempt.subject) => Err(Miss::Fatal(error)),
+            error = denied.request(attempt.subject) => Err(Failure::Fatal(error)),
             answer = self.send(attempt) => answer,
         }
     }
 }
 
 impl Connection {
-    async fn send(&self, attempt: Attempt<'_>) -> Result<Bytes, Miss> {
-        // While disconnected the library would keep the request and send it on reconnecting,
-        // long after the caller was told that nothing happened.
+    async fn send(&self, attempt: Attempt<'_>) -> Result<Bytes, Failure> {
+        // While disconnected the library would keep the request and send it after reconnecting,
+        // long after the call has ended.
         if self.nats.connection_state() != State::Connected {
-            return Err(Miss::Disconnected);
+            return Err(Failure::Disconnected);
         }
         let request = async_nats::Request::new()
             .payload(attempt.payload.clone())
@@ -47,22 +47,22 @@ impl Connection {
         match tokio::time::timeout(attempt.wait, sent).await {
             Ok(Ok(message)) => read(&message),
             Ok(Err(error)) => Err(match error.kind() {
-                RequestErrorKind::NoResponders => Miss::NoResponders,
-                RequestErrorKind::TimedOut => Miss::NoAnswer,
+                RequestErrorKind::NoResponders => Failure::NoResponders,
+                RequestErrorKind::TimedOut => Failure::NoAnswer,
                 RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded => {
-                    Miss::Fatal(Error::new(Kind::BadArgument, error.to_string()))
+                    Failure::Fatal(Error::new(Kind::BadArgument, error.to_string()))
                 }
                 RequestErrorKind::Other => {
-                    Miss::Fatal(Error::new(Kind::Connection, error.to_string()))
+                    Failure::Fatal(Error::new(Kind::Connection, error.to_string()))
                 }
             }),
-            Err(_) => Err(Miss::NoAnswer),
+            Err(_) => Err(Failure::NoAnswer),
         }
     }
 }
 
-/// A write says when it is sent and to which call it belongs: late, or a copy of one that was
-/// served, it has no effect. A read has none in any case.
+/// A write carries when it is sent and to which call it belongs, so that the cluster can refuse it if
+/// it arrives late and recognise a copy of a write that it has served. A read needs neither.
 fn headers(attempt: Attempt<'_>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let timeout_ms = attempt.timeout.as_millis().max(1);
@@ -76,8 +76,8 @@ fn headers(attempt: Attempt<'_>) -> HeaderMap {
     headers
 }
 
-/// The payload of a good answer, or the error that it is.
-fn read(message: &async_nats::Message) -> Result<Bytes, Miss> {
+/// The payload of a successful reply, or the error in it.
+fn read(message: &async_nats::Message) -> Result<Bytes, Failure> {
     let is_error = message
         .headers
         .as_ref()
@@ -86,12 +86,12 @@ fn read(message: &async_nats::Message) -> Result<Bytes, Miss> {
         return Ok(message.payload.clone());
     }
     Err(match codec::decode::<ErrorReply>(&message.payload) {
-        Ok(reply) => Miss::Api(reply.error),
-        Err(error) => Miss::Fatal(bad_reply(&error)),
+        Ok(reply) => Failure::Api(reply.error),
+        Err(error) => Failure::Fatal(bad_reply(&error)),
     })
 }
 
-/// An answer that cannot be read.
+/// The error for a reply that cannot be decoded.
 pub(crate) fn bad_reply(error: &impl std::fmt::Display) -> Error {
     Error::new(
         Kind::BadReply,

@@ -10,31 +10,31 @@ use nowserving_protocol::user::BoardReply;
 use serde::Serialize;
 
 use crate::error::Result;
-use crate::feed::{Beat, Watcher};
+use crate::feed::{FeedEvent, Watcher};
 use crate::line::Line;
 use crate::place::is_gap;
 
-/// After an error that may pass, the line is asked again after this long.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// After a transient error the line is asked again after this long.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// One board of a watched line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BoardUpdate {
-    /// The board, whole: after a gap too it is all that is to be known of the pointers. Its lanes
-    /// list `holes`, the waiting tokens gone since the update before this one, unless they are not
-    /// known: on the first update and after a gap.
+    /// The whole board; it is complete after a gap too. Its lanes list `holes`, the tokens that stopped
+    /// waiting since the previous update, except on the first update and after a gap, when they are
+    /// not known.
     #[serde(flatten)]
     pub board: BoardReply,
-    /// Boards between the update before and this one were missed: who counts holes must ask
-    /// `status` again. Never set on the first update.
+    /// Boards between the previous update and this one were missed: a caller that counts holes must
+    /// ask `status` again. Never set on the first update.
     pub gap: bool,
 }
 
-/// The boards of a line, each newer than the one before; see [`Line::watch`].
+/// The boards of a line, each newer than the previous one; see [`Line::watch`].
 ///
-/// Errors that may pass are given out and the stream goes on; it ends after any other error, the
-/// deletion of the line (`line_not_found`) among them. Dropping it unsubscribes.
+/// The stream yields transient errors and continues. It ends after any other error, such as the
+/// deletion of the line (`line_not_found`). Dropping it unsubscribes.
 pub struct BoardStream(BoxStream<'static, Result<BoardUpdate>>);
 
 impl Stream for BoardStream {
@@ -59,14 +59,14 @@ impl BoardStream {
     }
 }
 
-/// What was seen last, and so what a board is worth.
+/// Decides whether a board is newer than the last one, and whether boards between them are missing.
 #[derive(Debug, Default)]
 struct Sequence {
     seen: Option<u64>,
 }
 
 impl Sequence {
-    /// `None`: a board that is no news. Else whether something before it is missing.
+    /// `None` if the board is not newer than the last one; else whether boards before it are missing.
     fn take(&mut self, version: u64, prev_version: u64) -> Option<Gap> {
         let gap = match self.seen {
             None => Gap::First,
@@ -81,7 +81,7 @@ impl Sequence {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gap {
-    /// Nothing was seen before.
+    /// This is the first board.
     First,
     Yes,
     No,
@@ -89,12 +89,12 @@ enum Gap {
 
 struct Watch {
     line: Line,
-    /// Subscribed on the first poll, not before: a stream that nobody polls costs nothing.
+    /// Made on the first poll: a stream that nobody polls costs nothing.
     watcher: Option<Watcher>,
     sequence: Sequence,
-    /// The line must be asked for its board.
+    /// The next board must be asked for.
     ask: bool,
-    /// Asking has just failed.
+    /// The last item was an error.
     failed: bool,
     over: bool,
 }
@@ -112,7 +112,7 @@ impl Watch {
 
     async fn next(&mut self) -> Result<BoardUpdate> {
         if self.failed {
-            tokio::time::sleep(ASK_AGAIN).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
         loop {
             let watcher = match &mut self.watcher {
@@ -130,8 +130,8 @@ impl Watch {
                 }
             }
             match watcher.next().await? {
-                Beat::Resync => self.ask = true,
-                Beat::Board(event) => {
+                FeedEvent::Resync => self.ask = true,
+                FeedEvent::Board(event) => {
                     if let Some(gap) = self.sequence.take(event.board.version, event.prev_version) {
                         return Ok(update(&event, gap));
                     }
@@ -157,20 +157,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubles_are_dropped_and_gaps_are_told() {
+    fn duplicates_are_dropped_and_gaps_are_reported() {
         let mut sequence = Sequence::default();
         assert_eq!(sequence.take(10, 10), Some(Gap::First));
         assert_eq!(sequence.take(10, 9), None);
         assert_eq!(sequence.take(9, 8), None);
         assert_eq!(sequence.take(12, 10), Some(Gap::No));
-        // builds on something older: part of it is known, nothing is missing
+        // Builds on an older board: part of it is known, nothing is missing.
         assert_eq!(sequence.take(13, 11), Some(Gap::No));
         assert_eq!(sequence.take(20, 15), Some(Gap::Yes));
         assert_eq!(sequence.take(21, 20), Some(Gap::No));
-        // the sender does not know what was published before
+        // The sender does not know which board was published before.
         assert_eq!(sequence.take(22, 0), Some(Gap::Yes));
         let mut sequence = Sequence { seen: Some(21) };
-        // asked for after a reconnect: the same board is no news, a newer one has a gap before it
+        // Asked for after a reconnect: the same board is not new, a newer one has a gap before it.
         assert_eq!(sequence.take(21, 21), None);
         assert_eq!(sequence.take(25, 25), Some(Gap::Yes));
     }

@@ -11,7 +11,7 @@ use crate::error::{Error, Kind};
 /// What the fake cluster does with one attempt.
 enum Does {
     Answer,
-    Miss(Miss),
+    Failure(Failure),
     /// says nothing until the attempt's time is up
     Silence,
 }
@@ -49,7 +49,7 @@ impl Script {
 }
 
 impl Transport for Script {
-    async fn request(&self, attempt: Attempt<'_>) -> std::result::Result<Bytes, Miss> {
+    async fn request(&self, attempt: Attempt<'_>) -> std::result::Result<Bytes, Failure> {
         let Attempt { timeout, wait, .. } = attempt;
         assert!(timeout < wait, "{timeout:?} {wait:?}");
         self.sent.lock().unwrap().push(Sent {
@@ -61,10 +61,10 @@ impl Transport for Script {
         let does = self.does.lock().unwrap().pop_front();
         match does {
             Some(Does::Answer) => Ok(Bytes::from_static(b"yes")),
-            Some(Does::Miss(miss)) => Err(miss),
+            Some(Does::Failure(failure)) => Err(failure),
             Some(Does::Silence) | None => {
                 tokio::time::sleep(wait).await;
-                Err(Miss::NoAnswer)
+                Err(Failure::NoAnswer)
             }
         }
     }
@@ -91,7 +91,7 @@ async fn run(script: &Script, shard: bool, deadline_ms: u64) -> (Result<Answer>,
 }
 
 fn api(code: Code) -> Does {
-    Does::Miss(Miss::Api(ApiError::new(code, "x")))
+    Does::Failure(Failure::Api(ApiError::new(code, "x")))
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,7 +100,7 @@ async fn the_leader_is_asked_first() {
     let (result, took) = run(&script, true, 10_000).await;
     let answer = result.unwrap();
     assert_eq!(&answer.payload[..], b"yes");
-    assert!(!answer.shard_missed);
+    assert!(!answer.shard_unserved);
     assert_eq!(took, Duration::ZERO);
     assert_eq!(script.subjects(), ["shard"]);
     assert_eq!(script.sent.lock().unwrap()[0].timeout_ms, 2_000);
@@ -108,9 +108,9 @@ async fn the_leader_is_asked_first() {
 
 #[tokio::test(start_paused = true)]
 async fn no_leader_asks_any_node_without_a_pause() {
-    let script = Script::new([Does::Miss(Miss::NoResponders), Does::Answer]);
+    let script = Script::new([Does::Failure(Failure::NoResponders), Does::Answer]);
     let (result, took) = run(&script, true, 10_000).await;
-    assert!(result.unwrap().shard_missed);
+    assert!(result.unwrap().shard_unserved);
     assert_eq!(took, Duration::ZERO);
     assert_eq!(script.subjects(), ["shard", "plain"]);
 }
@@ -120,7 +120,7 @@ async fn a_leader_change_is_followed_with_the_same_payload() {
     let script = Script::new([
         Does::Silence,
         api(Code::Unavailable),
-        Does::Miss(Miss::NoResponders),
+        Does::Failure(Failure::NoResponders),
         api(Code::OutcomeUnknown),
         Does::Answer,
     ]);
@@ -211,7 +211,7 @@ async fn one_deadline_over_all_attempts() {
 
 #[tokio::test(start_paused = true)]
 async fn nobody_there_is_unavailable_by_the_deadline() {
-    let script = Script::new((0..1_000).map(|_| Does::Miss(Miss::NoResponders)));
+    let script = Script::new((0..1_000).map(|_| Does::Failure(Failure::NoResponders)));
     let (result, took) = run(&script, true, 3_000).await;
     assert_eq!(result.err().unwrap().kind(), Kind::Unavailable);
     assert!(took <= Duration::from_millis(3_000) && took > Duration::from_millis(2_400));
@@ -231,7 +231,7 @@ async fn a_refusal_is_final() {
 #[tokio::test(start_paused = true)]
 async fn a_fatal_miss_ends_it() {
     let closed = Error::new(Kind::Connection, "closed");
-    let script = Script::new([Does::Miss(Miss::Fatal(closed)), Does::Answer]);
+    let script = Script::new([Does::Failure(Failure::Fatal(closed)), Does::Answer]);
     let (result, _) = run(&script, false, 10_000).await;
     assert_eq!(result.err().unwrap().kind(), Kind::Connection);
     assert_eq!(script.subjects(), ["plain"]);
@@ -240,8 +240,8 @@ async fn a_fatal_miss_ends_it() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_is_waited_out() {
     let script = Script::new([
-        Does::Miss(Miss::Disconnected),
-        Does::Miss(Miss::Disconnected),
+        Does::Failure(Failure::Disconnected),
+        Does::Failure(Failure::Disconnected),
         Does::Answer,
     ]);
     let (result, _) = run(&script, false, 10_000).await;

@@ -40,7 +40,7 @@ fn doubles_and_late_boards_change_nothing() {
 }
 
 #[test]
-fn holes_told_twice_count_once() {
+fn holes_listed_twice_count_once() {
     let mut place = Place::new(20);
     place.sync(10, 0, &[[5, 8], [10, 10]]);
     assert_eq!(place.position(), Some(15));
@@ -224,7 +224,7 @@ enum Step {
     ChangeLeader {
         lost: u8,
     },
-    /// somebody who already waits begins to watch
+    /// Somebody who already waits begins to watch.
     Join(usize),
 }
 

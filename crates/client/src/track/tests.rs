@@ -45,7 +45,7 @@ fn board(
     prev_version: u64,
     admitted_through: u64,
     holes: Option<Vec<[u64; 2]>>,
-) -> Beat {
+) -> FeedEvent {
     let lane = LaneReply {
         lane: "normal".parse().unwrap(),
         next_token: 30,
@@ -66,20 +66,20 @@ fn board(
         in_checkout: 7,
         lanes: vec![lane],
     };
-    Beat::Board(Arc::new(BoardEvent {
+    FeedEvent::Board(Arc::new(BoardEvent {
         board,
         prev_version,
     }))
 }
 
-/// A view that was told position 8 at version 100, and when.
+/// A view that gave out position 8 at version 100, and when.
 fn synced() -> (View, Instant) {
     let now = Instant::now();
     let mut view = View::default();
     assert!(view.wants_holes());
-    let told = view.status(waiting(100, 8, Some(vec![])), now).unwrap();
-    assert_eq!(told.position, Some(8));
-    assert_eq!(told.holes, None);
+    let given = view.status(waiting(100, 8, Some(vec![])), now).unwrap();
+    assert_eq!(given.position, Some(8));
+    assert_eq!(given.holes, None);
     assert!(!view.wants_holes());
     (view, now)
 }
@@ -87,35 +87,35 @@ fn synced() -> (View, Instant) {
 #[test]
 fn boards_move_the_place() {
     let (mut view, now) = synced();
-    let told = view
-        .beat(&board(101, 100, 10, Some(vec![[15, 15]])), now)
+    let given = view
+        .event(&board(101, 100, 10, Some(vec![[15, 15]])), now)
         .unwrap();
     assert_eq!(
-        (told.position, told.ahead, told.version),
+        (given.position, given.ahead, given.version),
         (Some(7), Some(6), 101)
     );
-    let told = view.beat(&board(103, 101, 12, Some(vec![])), now).unwrap();
-    assert_eq!((told.position, told.admitted_through), (Some(5), 12));
+    let given = view.event(&board(103, 101, 12, Some(vec![])), now).unwrap();
+    assert_eq!((given.position, given.admitted_through), (Some(5), 12));
     // Somebody behind left: nothing to tell.
     assert!(
-        view.beat(&board(104, 103, 12, Some(vec![[20, 20]])), now)
+        view.event(&board(104, 103, 12, Some(vec![[20, 20]])), now)
             .is_none()
     );
-    assert_eq!(view.ask_at, now + Duration::from_secs(3));
+    assert_eq!(view.next_poll_at, now + Duration::from_secs(3));
 }
 
 #[test]
 fn a_poll_that_overtakes_a_board_is_not_taken_back() {
     let (mut view, now) = synced();
-    let told = view.status(waiting(110, 5, None), now).unwrap();
-    assert_eq!(told.position, Some(5));
+    let given = view.status(waiting(110, 5, None), now).unwrap();
+    assert_eq!(given.position, Some(5));
     // An older board comes late: its holes count, its position is old news.
     assert!(
-        view.beat(&board(105, 100, 11, Some(vec![[15, 15]])), now)
+        view.event(&board(105, 100, 11, Some(vec![[15, 15]])), now)
             .is_none()
     );
-    let told = view.beat(&board(112, 105, 13, Some(vec![])), now).unwrap();
-    assert_eq!(told.position, Some(4));
+    let given = view.event(&board(112, 105, 13, Some(vec![])), now).unwrap();
+    assert_eq!(given.position, Some(4));
     // A poll that was overtaken by a board neither.
     assert!(view.status(waiting(111, 5, None), now).is_none());
 }
@@ -123,43 +123,55 @@ fn a_poll_that_overtakes_a_board_is_not_taken_back() {
 #[test]
 fn a_gap_asks_once_and_soon() {
     let (mut view, now) = synced();
-    assert!(view.beat(&board(120, 110, 12, Some(vec![])), now).is_none());
+    assert!(
+        view.event(&board(120, 110, 12, Some(vec![])), now)
+            .is_none()
+    );
     assert!(view.wants_holes());
-    assert!(view.ask_at <= now + RESYNC_SPREAD);
+    assert!(view.next_poll_at <= now + RESYNC_SPREAD);
     // The line has more holes than can be listed: back to polls, no hurry at each board.
     assert_eq!(
         view.status(waiting(121, 6, None), now).unwrap().position,
         Some(6)
     );
     assert!(view.wants_holes());
-    assert!(view.beat(&board(122, 120, 13, Some(vec![])), now).is_none());
-    assert_eq!(view.ask_at, now + Duration::from_secs(3));
+    assert!(
+        view.event(&board(122, 120, 13, Some(vec![])), now)
+            .is_none()
+    );
+    assert_eq!(view.next_poll_at, now + Duration::from_secs(3));
 }
 
 #[test]
 fn what_cannot_be_counted_asks() {
-    let resync = Beat::Resync;
+    let resync = FeedEvent::Resync;
     let too_many = board(101, 100, 10, None);
-    for beat in [resync, too_many] {
+    for event in [resync, too_many] {
         let (mut view, now) = synced();
-        assert!(view.beat(&beat, now).is_none());
+        assert!(view.event(&event, now).is_none());
         assert!(view.wants_holes());
-        assert!(view.ask_at <= now + RESYNC_SPREAD);
+        assert!(view.next_poll_at <= now + RESYNC_SPREAD);
     }
 }
 
 #[test]
 fn ones_turn_asks_at_once() {
     let (mut view, now) = synced();
-    assert!(view.beat(&board(130, 100, 18, Some(vec![])), now).is_none());
-    assert_eq!(view.ask_at, now);
-    let told = view
+    assert!(
+        view.event(&board(130, 100, 18, Some(vec![])), now)
+            .is_none()
+    );
+    assert_eq!(view.next_poll_at, now);
+    let given = view
         .status(status(131, State::Admitted, None), now)
         .unwrap();
-    assert_eq!(told.state, State::Admitted);
+    assert_eq!(given.state, State::Admitted);
     // From here on boards say nothing of this token.
-    assert!(view.beat(&board(140, 131, 20, Some(vec![])), now).is_none());
-    assert_eq!(view.ask_at, now + Duration::from_secs(3));
+    assert!(
+        view.event(&board(140, 131, 20, Some(vec![])), now)
+            .is_none()
+    );
+    assert_eq!(view.next_poll_at, now + Duration::from_secs(3));
     // The same again is no news; gone is.
     assert!(
         view.status(status(141, State::Admitted, None), now)
@@ -171,7 +183,7 @@ fn ones_turn_asks_at_once() {
 #[test]
 fn another_lanes_board_changes_nothing() {
     let (mut view, now) = synced();
-    let Beat::Board(event) = board(101, 100, 17, Some(vec![])) else {
+    let FeedEvent::Board(event) = board(101, 100, 17, Some(vec![])) else {
         unreachable!()
     };
     let mut event = (*event).clone();
@@ -179,7 +191,10 @@ fn another_lanes_board_changes_nothing() {
     vip.lane = "vip".parse().unwrap();
     event.board.lanes[0].admitted_through = 10;
     event.board.lanes.insert(0, vip);
-    assert!(view.beat(&Beat::Board(Arc::new(event)), now).is_none());
+    assert!(
+        view.event(&FeedEvent::Board(Arc::new(event)), now)
+            .is_none()
+    );
     assert_eq!(view.place.position(), Some(8));
 }
 
@@ -188,20 +203,20 @@ fn a_moved_token_is_followed_into_its_lane_even_under_the_same_number() {
     for token in [18, 3] {
         let (mut view, now) = synced();
         // On the board of its lane it is a hole.
-        let seen = view.beat(&board(101, 100, 10, Some(vec![[18, 18]])), now);
+        let seen = view.event(&board(101, 100, 10, Some(vec![[18, 18]])), now);
         assert!(seen.is_none());
-        assert_eq!(view.ask_at, now);
+        assert_eq!(view.next_poll_at, now);
         let there = StatusReply {
             lane: "vip".parse().unwrap(),
             token,
             ticket: Some("new".to_owned()),
             ..waiting(101, 8, None)
         };
-        let told = view.status(there.clone(), now).unwrap();
-        assert_eq!((told.token, told.lane.as_str()), (token, "vip"));
+        let given = view.status(there.clone(), now).unwrap();
+        assert_eq!((given.token, given.lane.as_str()), (token, "vip"));
         // Asked without the holes: it has no place yet, and asks for one.
         assert!(view.wants_holes());
-        assert!(view.ask_at <= now + RESYNC_SPREAD);
+        assert!(view.next_poll_at <= now + RESYNC_SPREAD);
         let synced = StatusReply {
             admitted_through: token - 3,
             holes: Some(vec![]),
@@ -209,13 +224,13 @@ fn a_moved_token_is_followed_into_its_lane_even_under_the_same_number() {
         };
         view.status(synced, now);
         assert_eq!(view.place.position(), Some(3));
-        let Beat::Board(event) = board(102, 101, token - 2, Some(vec![])) else {
+        let FeedEvent::Board(event) = board(102, 101, token - 2, Some(vec![])) else {
             unreachable!()
         };
         let mut event = (*event).clone();
         event.board.lanes[0].lane = "vip".parse().unwrap();
-        let told = view.beat(&Beat::Board(Arc::new(event)), now).unwrap();
-        assert_eq!(told.position, Some(2));
+        let given = view.event(&FeedEvent::Board(Arc::new(event)), now).unwrap();
+        assert_eq!(given.position, Some(2));
         // Where it was before is old news, whoever still says so.
         assert!(view.status(waiting(100, 8, Some(vec![])), now).is_none());
         assert_eq!(view.place.position(), Some(2));
@@ -225,31 +240,37 @@ fn a_moved_token_is_followed_into_its_lane_even_under_the_same_number() {
 #[test]
 fn a_lane_that_is_no_more_asks_where_its_token_is() {
     let (mut view, now) = synced();
-    let Beat::Board(event) = board(101, 100, 10, Some(vec![])) else {
+    let FeedEvent::Board(event) = board(101, 100, 10, Some(vec![])) else {
         unreachable!()
     };
     let mut event = (*event).clone();
     event.board.lanes[0].lane = "vip".parse().unwrap();
-    assert!(view.beat(&Beat::Board(Arc::new(event)), now).is_none());
+    assert!(
+        view.event(&FeedEvent::Board(Arc::new(event)), now)
+            .is_none()
+    );
     assert!(view.wants_holes());
-    assert!(view.ask_at <= now + RESYNC_SPREAD);
+    assert!(view.next_poll_at <= now + RESYNC_SPREAD);
 }
 
 #[test]
-fn past_the_cap_nothing_but_the_cap_is_told() {
+fn past_the_cap_only_the_cap_is_shown() {
     let (mut view, now) = synced();
     // The cap is set while it is watched: its place stays known, and is not shown.
     let capped = StatusReply {
         position_capped: true,
         ..waiting(101, 5, None)
     };
-    let told = view.status(capped, now).unwrap();
-    assert_eq!((told.position, told.position_capped), (Some(5), true));
-    assert!(view.beat(&board(102, 100, 11, Some(vec![])), now).is_none());
-    let told = view.beat(&board(103, 102, 13, Some(vec![])), now).unwrap();
-    assert_eq!((told.position, told.position_capped), (Some(5), false));
-    let told = view.beat(&board(104, 103, 15, Some(vec![])), now).unwrap();
-    assert_eq!((told.position, told.ahead), (Some(3), Some(2)));
+    let given = view.status(capped, now).unwrap();
+    assert_eq!((given.position, given.position_capped), (Some(5), true));
+    assert!(
+        view.event(&board(102, 100, 11, Some(vec![])), now)
+            .is_none()
+    );
+    let given = view.event(&board(103, 102, 13, Some(vec![])), now).unwrap();
+    assert_eq!((given.position, given.position_capped), (Some(5), false));
+    let given = view.event(&board(104, 103, 15, Some(vec![])), now).unwrap();
+    assert_eq!((given.position, given.ahead), (Some(3), Some(2)));
 }
 
 #[test]
