@@ -130,13 +130,13 @@ pub enum Command {
     Complete(CompleteArgs),
     Leave(LeaveArgs),
     Info(InfoArgs),
-    /// Starts a program that does not outlive whoever started it; used by dev and demo.
+    /// Starts a program that does not outlive its parent process; used by dev and demo.
     #[command(name = leash::NAME, hide = true)]
     Leash(LeashArgs),
 }
 
 impl Command {
-    /// The line that it is about, if there has to be one.
+    /// The line that the command is about, if it must exist.
     pub fn line(&self) -> Option<&str> {
         match self {
             Command::Line(command) => command.line(),

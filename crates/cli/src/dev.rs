@@ -60,7 +60,7 @@ async fn live(
     let start = Cluster::start(dir, "dev", Some(args.nats_port));
     let mut cluster = tokio::select! {
         cluster = start => cluster?,
-        // What was started so far is killed when the unfinished start is dropped.
+        // Dropping the unfinished start kills the processes started so far.
         signal = interrupts.next() => {
             messages.say(&format!("{signal} while starting"));
             return Ok(ExitCode::SUCCESS);
@@ -79,7 +79,7 @@ async fn live(
                 messages.say(&format!("{name} did not end in time and was killed"));
             }
         }
-        // Asked twice: dropping the cluster kills what is left.
+        // Interrupted a second time: dropping the cluster kills the remaining processes.
         signal = interrupts.next() => messages.say(&format!("{signal} again: killing what is left")),
     }
     ending.map(|_| ExitCode::SUCCESS)
@@ -100,7 +100,7 @@ async fn serve(
     cluster
         .wait_ready(&mut |waiting_for| messages.say(&waiting_for))
         .await?;
-    // What was logged until now is shown before, so that this is the last line of the start.
+    // The log so far is shown first, so that this is the last line of the start.
     tail.catch_up().await;
     announce(&format!("ready {}", cluster.url()))?;
     loop {

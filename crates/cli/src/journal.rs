@@ -6,10 +6,10 @@ use nowserving_client::{AdminLine, JOURNAL_LIMIT_MAX, Journal, JournalReply, Lan
 use crate::output::Output;
 use crate::tables;
 
-/// Tells what happened in a line, and why others came before a token.
+/// Shows what happened in a line, and why other tokens were admitted before a given one.
 ///
-/// Who was admitted, moved or went, when and why, oldest first; a line keeps the newest 4,096
-/// entries. With --token, also who was admitted before it though they entered later.
+/// Lists tokens that were admitted, moved or ended, when and why, oldest first; a line keeps the newest
+/// 4,096 entries. With --token, also lists the tokens that entered later and were admitted earlier.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -23,7 +23,7 @@ pub struct JournalArgs {
     /// default lane).
     #[arg(long, value_name = "LANE")]
     lane: Option<LaneName>,
-    /// Only what happened to this token, and who came before it.
+    /// Only the entries of this token, and the tokens admitted before it.
     #[arg(long, value_name = "N")]
     token: Option<u64>,
     /// Begin after this version.

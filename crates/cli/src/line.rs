@@ -18,10 +18,10 @@ use crate::output::{Output, WrongUsage};
 use crate::settings::{self, SettingsFlags};
 use crate::tables;
 
-/// How often a line that is being deleted is looked at.
-const DELETE_LOOK: Duration = Duration::from_millis(200);
+/// How often a deletion under way is checked.
+const DELETE_POLL: Duration = Duration::from_millis(200);
 
-/// Creates, changes, shows, lists and deletes lines; moves tokens; tells what happened.
+/// Creates, changes, shows, lists and deletes lines; moves tokens; shows the journal.
 #[derive(Debug, Subcommand)]
 pub enum LineCommand {
     /// Creates a line.
@@ -75,7 +75,7 @@ Examples:
 }
 
 impl LineCommand {
-    /// The line that it is about, if there has to be one.
+    /// The line that the command is about, if it must exist.
     pub fn line(&self) -> Option<&str> {
         match self {
             LineCommand::Create(_) | LineCommand::List(_) => None,
@@ -282,7 +282,7 @@ async fn list(args: ListArgs, global: &Global, output: &Output) -> anyhow::Resul
         all.lines.extend(got.lines);
         all.next = got.next;
         let Some(next) = &all.next else { break };
-        // The second is for a page without lines that still names a next one: no endless loop.
+        // An empty page that still names a next one must not cause an endless loop.
         if all.lines.len() as u64 >= args.limit || is_empty {
             break;
         }
@@ -319,7 +319,7 @@ async fn until_gone(
 ) -> anyhow::Result<()> {
     let bar = progress(reply.remaining, output.live);
     while !reply.deleted {
-        tokio::time::sleep(DELETE_LOOK).await;
+        tokio::time::sleep(DELETE_POLL).await;
         match line.show().await {
             Ok(shown) if shown.incarnation == incarnation => {
                 reply.remaining = shown.deleting.unwrap_or_default();

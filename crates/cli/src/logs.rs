@@ -1,4 +1,4 @@
-//! Logs go to stderr: what is on stdout is the answer.
+//! Logs go to stderr; stdout has the answers.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal as _;
@@ -14,9 +14,9 @@ pub enum Format {
     Json,
 }
 
-/// Starts logging as `RUST_LOG` says; without it a node tells what it does, and the other commands
-/// only what goes wrong. The NATS library says nothing: its errors come back to whoever called it, or as
-/// events, and are told from there.
+/// Starts logging as `RUST_LOG` says; without it a node logs its actions, and the other commands only
+/// problems. The NATS library's own log is off: its errors reach their callers, or come as events, and
+/// are logged there.
 pub fn start(format: Format) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
         EnvFilter::new(

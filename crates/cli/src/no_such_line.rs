@@ -6,8 +6,8 @@ use nowserving_client::{Client, Code, Error, LineName, ListLines};
 
 use crate::args::Global;
 
-/// Looking for names must not hold the error up, and a caller without operators' rights gets no
-/// answer at all.
+/// The look-up must not delay the error, and a caller without operators' rights gets no answer at
+/// all.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Names to suggest.
 const NEAREST_MAX: usize = 3;
@@ -15,10 +15,10 @@ const NEAREST_MAX: usize = 3;
 /// `line_not_found`, in words.
 #[derive(Debug)]
 pub struct NoSuchLine {
-    /// As the cluster said it.
+    /// The cluster's own error.
     pub error: Error,
     line: String,
-    /// Best first; `None` if nobody said which lines there are.
+    /// Best first; `None` if the names of the lines are not known.
     nearest: Option<Vec<LineName>>,
 }
 

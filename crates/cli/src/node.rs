@@ -14,7 +14,7 @@ use crate::embedded::Interrupts;
 use crate::logs;
 use crate::output::WrongUsage;
 
-/// Runs one node of a cluster until it is told to stop.
+/// Runs one node of a cluster until it is stopped.
 ///
 /// Every flag can also be given in the environment, as NOWSERVING_ and its name, and all of the
 /// node's own but --log-format in the file given with --config, dashes as underscores (--heartbeat
@@ -72,7 +72,7 @@ pub struct NodeArgs {
     /// The cluster's key; the file must be readable by its owner alone.
     #[arg(long, value_name = "FILE", env = "NOWSERVING_KEY_FILE")]
     key_file: Option<String>,
-    /// NATS server(s) for what the nodes say to each other [default: those of --nats].
+    /// NATS server(s) for the frames between nodes [default: those of --nats].
     #[arg(
         long,
         value_name = "URL",
@@ -151,7 +151,7 @@ impl NodeArgs {
     }
 }
 
-/// TOML's numbers end at 2^63; so much is out of every range here, and is refused as such.
+/// TOML's numbers end at 2^63, which is out of every range here and refused later.
 fn whole(number: u64) -> toml::Value {
     i64::try_from(number).unwrap_or(i64::MAX).into()
 }

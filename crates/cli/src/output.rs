@@ -17,7 +17,7 @@ pub const USAGE: u8 = 2;
 /// The cluster could not be reached, or did not answer in time.
 pub const UNREACHABLE: u8 = 3;
 
-/// The command line asks for something that makes no sense.
+/// The command line is wrong in a way that clap does not detect.
 #[derive(Debug, PartialEq, Eq)]
 pub struct WrongUsage(pub String);
 
@@ -36,7 +36,7 @@ pub struct Output {
     pub json: bool,
     /// Colours may be used on stdout.
     pub colour: bool,
-    /// Somebody is looking: what was printed may be replaced.
+    /// Stdout is a terminal: printed text may be replaced.
     pub live: bool,
 }
 
@@ -71,10 +71,10 @@ impl Output {
         Ok(())
     }
 
-    /// Tells an error and gives the exit code that belongs to it.
+    /// Prints an error and returns its exit code.
     pub fn fail(&self, error: &anyhow::Error) -> ExitCode {
         if is_broken_pipe(error) {
-            // `nowserving watch shop | head`: the reader has what it wanted.
+            // `nowserving watch shop | head`: the reader has all it needs.
             return ExitCode::SUCCESS;
         }
         let code = exit_code(error);
@@ -91,8 +91,8 @@ impl Output {
     }
 }
 
-/// Ends a command line that could not be parsed, or that asked for help only. Nobody knows yet
-/// whether `--json` was meant for us, so it is looked for among the words.
+/// Ends a command line that could not be parsed, or that asked for help only. Without a parsed command
+/// line, `--json` is looked for among the words.
 pub fn usage(error: &clap::Error) -> ExitCode {
     // Clap gives the help instead only if no flag is set, and takes one from the environment for set.
     let lacks_subcommand = error.kind() == ErrorKind::MissingSubcommand;
@@ -119,7 +119,7 @@ pub fn usage(error: &clap::Error) -> ExitCode {
     Output::new(true).fail(&WrongUsage(text).into())
 }
 
-/// What is wrong, in one line: clap's text up to the advice that follows it.
+/// The problem in one line: clap's text up to the advice after it.
 fn usage_text(whole: &str) -> String {
     let wrong = whole.split("\n\n").next().unwrap_or(whole);
     let words: Vec<&str> = wrong.split_whitespace().collect();
@@ -152,7 +152,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// What the cluster or its client said, if it was one of them.
+/// The error of the cluster or of its client, if it is one.
 fn client_error(error: &anyhow::Error) -> Option<&Error> {
     let named = error.downcast_ref::<NoSuchLine>().map(|named| &named.error);
     named.or_else(|| error.downcast_ref())
@@ -202,7 +202,7 @@ pub fn error_text(error: &anyhow::Error, colour: bool) -> String {
     format!("{label}: {error:#}{hint}{}", retry.unwrap_or_default())
 }
 
-/// What to do about an error that says only what failed.
+/// Advice for an error that says only what failed.
 fn hint(error: &Error) -> &'static str {
     match error.kind() {
         Kind::Connection => {
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_errors_are_told_too() {
+    fn other_errors_are_printed_too() {
         let error = anyhow::anyhow!("inner").context("outer");
         assert_eq!(exit_code(&error), REFUSED);
         assert_eq!(error_json(&error)["error"]["message"], "outer: inner");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_usage_is_told_in_one_line() {
+    fn wrong_usage_is_one_line() {
         let clap = "error: the following required arguments were not provided:\n  --seats <N>\n\n\
                     Usage: nowserving line create";
         let text = usage_text(clap);

@@ -1,4 +1,4 @@
-//! Answers as people read them.
+//! Answers as text for people.
 
 mod journal;
 mod settings;
@@ -236,7 +236,7 @@ pub fn info(info: &InfoReply, output: &Output) -> String {
     )
 }
 
-/// Why nobody is admitted now.
+/// The reason why nobody is admitted now.
 pub fn held_back(held_back: &HeldBackReply) -> String {
     let why = match held_back.by.as_str() {
         "nothing" => "nothing, nobody waits".to_owned(),
@@ -299,7 +299,7 @@ pub fn line(line: &LineReply, output: &Output) -> String {
     )
 }
 
-/// How good the forecasts have been; nothing before anybody was told one.
+/// The accuracy of the forecasts; empty before the first one was given.
 fn forecast(record: &ForecastReply) -> String {
     if record.told == 0 {
         return String::new();
@@ -360,7 +360,7 @@ pub fn lines(list: &LineList, output: &Output) -> String {
     text
 }
 
-/// What is wrong, the nodes, then the shards by who leads them.
+/// The problems, the nodes, then the shards by leader.
 pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
     let mut nodes = Sheet::new(
         &["node", "state", "last heard", "leads", "version", "metrics"],
@@ -425,7 +425,7 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
     text + &nodes.text() + "\n" + &shards.text()
 }
 
-/// What is wrong with the mapping of plain requests, and how to mend it.
+/// The problem with the mapping of plain requests, and the line that solves it.
 fn mapping(status: &ClusterStatus) -> String {
     let what = match status.mapping {
         Some(Mapping::Missing) => {

@@ -21,10 +21,10 @@ Examples:
 pub struct EnterArgs {
     /// The line.
     pub line: String,
-    /// Whose number it is, in your own words (a user or order id), 1 to 128 bytes.
+    /// Identifies the user in your own terms (a user or order id), 1 to 128 bytes.
     #[arg(long, required_unless_present = "anonymous")]
     key: Option<String>,
-    /// Instead of --key: nobody in particular. Each run takes another number.
+    /// Instead of --key: enters without one. Each run takes another number.
     #[arg(long, conflicts_with = "key")]
     anonymous: bool,
     /// The lane; by default the line's default lane.
@@ -43,7 +43,7 @@ pub struct FindArgs {
     key: String,
 }
 
-/// Shows where a token stands, and tells the line that its holder is still there.
+/// Shows the status of a token, and marks it as seen.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -52,7 +52,7 @@ Examples:
 pub struct StatusArgs {
     #[command(flatten)]
     pub token: TokenArgs,
-    /// How fresh the answer has to be. `local` does not count as being heard from.
+    /// How fresh the answer must be. `local` does not mark the token as seen.
     #[arg(long, value_enum, default_value_t)]
     consistency: Freshness,
 }

@@ -69,7 +69,7 @@ impl Drop for Echo {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // If it panicked, its requests have failed and are told of.
+            // If it panicked, its requests have failed and are reported.
             let _ = thread.join();
         }
     }

@@ -27,7 +27,7 @@ const AT_ONCE: usize = 64;
 const CALM: Duration = Duration::from_secs(3);
 const CALM_DEADLINE: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-const DELETE_LOOK: Duration = Duration::from_millis(20);
+const DELETE_POLL: Duration = Duration::from_millis(20);
 const DELETE_DEADLINE: Duration = Duration::from_secs(60);
 
 /// The cluster's lines.
@@ -38,7 +38,7 @@ pub struct Lines {
     settings: SettingsPatch,
 }
 
-/// What is asked for its `status`.
+/// A token whose `status` is asked.
 #[derive(Debug)]
 pub struct Polled {
     /// Where: the leader's subject, as the SDK asks.
@@ -199,7 +199,7 @@ impl Lines {
                 "{} is still not gone",
                 name.as_str()
             );
-            tokio::time::sleep(DELETE_LOOK).await;
+            tokio::time::sleep(DELETE_POLL).await;
             gone = match line.show().await {
                 Ok(_) => false,
                 Err(error) if error.code() == Some(Code::LineNotFound) => true,

@@ -1,5 +1,5 @@
-//! Requests, as many under way at once as told, and how long each took. The same code for the echo
-//! and for everything that is compared with it.
+//! Sends requests, a given number in flight at once, and measures how long each takes. The same code
+//! for the echo and for the cells compared with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub struct Load {
 pub struct Sample {
     /// Good answers a second.
     pub per_second: f64,
-    /// What was answered, and what was not.
+    /// The answers and failures.
     pub tally: Tally,
 }
 
@@ -129,7 +129,7 @@ struct Slot {
 }
 
 impl Slot {
-    /// Counts what is answered between the two moments.
+    /// Counts the answers between the two moments.
     async fn run(mut self, from: Instant, to: Instant) -> anyhow::Result<Tally> {
         loop {
             let asked_at = Instant::now();

@@ -1,4 +1,4 @@
-//! On what it was measured.
+//! The machine that the measurement ran on.
 
 use std::fs::File;
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! `nowserving bench`: what the cluster does a second, beside what bare NATS does on this machine.
+//! `nowserving bench`: the requests a second of the cluster, beside those of bare NATS on this machine.
 //!
 //! Numbers of one machine at one moment mean little, so everything is measured in one run, in turns,
 //! and what counts is the ratio of `status` to an echo that carries the same bytes.
@@ -33,7 +33,7 @@ use plan::{Plan, What};
 use progress::Progress;
 use report::{Failures, Report, Rounds};
 
-/// What a shell reports for a program ended by SIGINT.
+/// The exit code of a program ended by SIGINT, as shells report it.
 const INTERRUPTED: u8 = 130;
 /// Before each cell, not measured: connections, caches and the scheduler come to rest.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -97,7 +97,7 @@ pub async fn run(args: BenchArgs, output: &Output) -> anyhow::Result<ExitCode> {
     };
     tokio::select! {
         _ = cluster.stop() => {}
-        // Asked twice: dropping the cluster kills what is left.
+        // Interrupted a second time: dropping the cluster kills the remaining processes.
         _ = interrupts.next() => {}
     }
     let Some(report) = outcome? else {
@@ -187,7 +187,7 @@ impl Bench {
         })
     }
 
-    /// Round by round, so that each round has the echo and what is compared with it side by side.
+    /// Round by round, so that each round has the echo and the cells compared with it side by side.
     async fn all_rounds(&mut self) -> anyhow::Result<()> {
         for round in 1..=self.plan.rounds {
             for (in_flight, what) in self.plan.cells().collect::<Vec<_>>() {

@@ -1,4 +1,4 @@
-//! What is measured, and in which order.
+//! The cells of a measurement, and their order.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const AROUND_A_CELL: Duration = Duration::from_secs(5);
 /// The default of lines.
 const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(300);
 
-/// What a cell measures.
+/// The kind of request of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
@@ -93,8 +93,8 @@ impl Plan {
             .flat_map(|&in_flight| self.whats.iter().map(move |&what| (in_flight, what)))
     }
 
-    /// For the lines' tokens: nobody asks for them while other cells run, and none may be thrown
-    /// out for it.
+    /// The idle timeout of the lines: no requests come for their tokens while other cells run, and the
+    /// tokens must live.
     pub fn idle_timeout(&self) -> Duration {
         let cells = u32::try_from(self.cells().count()).unwrap_or(u32::MAX);
         let cell = self.measured + WARM_UP + AROUND_A_CELL;

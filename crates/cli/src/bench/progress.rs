@@ -1,4 +1,4 @@
-//! What is told on stderr while it runs.
+//! Progress on stderr while it runs.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 

@@ -33,7 +33,7 @@ pub struct Report {
     pub request_bytes: usize,
     /// Size of a status; the echo's answer is as long.
     pub answer_bytes: usize,
-    /// What was measured.
+    /// The kind of request.
     pub cells: Vec<Cell>,
     /// Requests that failed, and why; empty if all went well.
     pub failures: Failures,

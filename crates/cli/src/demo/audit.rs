@@ -10,12 +10,12 @@ use super::crowd::{Crowd, Verdict, Visit, number};
 
 /// Requests at a time.
 const IN_FLIGHT: usize = 32;
-/// How long after its timeouts a token of one who vanished may still live.
+/// How long after its timeouts the token of a shopper that vanished may still live.
 const RECYCLE_SLACK: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Waits until those who vanished are recycled, then compares every token's end with what its
-/// shopper was told.
+/// Waits until the tokens of shoppers that vanished are recycled, then compares every token's end with
+/// the answers that its shopper received.
 pub async fn audit(crowd: Arc<Crowd>) {
     let crowd = &*crowd;
     wait_for_vanished(crowd).await;

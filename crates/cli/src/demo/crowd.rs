@@ -1,4 +1,4 @@
-//! What all shoppers share: the line, the clock, the book in which each notes what it was answered.
+//! The state that all shoppers share: the line, the clock, and the record of all answers.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -32,7 +32,7 @@ pub struct Visit {
     pub ticket: String,
 }
 
-/// Shoppers that could not go on for reasons that are nobody's loss but should not be.
+/// Shoppers that had to stop because of errors that lost nothing.
 #[derive(Debug, Default, Clone)]
 pub struct Troubles {
     /// How many.
@@ -90,13 +90,13 @@ impl Crowd {
         }
     }
 
-    /// What did not work so far.
+    /// The errors so far.
     pub fn troubles(&self) -> Troubles {
         lock(&self.troubles).clone()
     }
 }
 
-/// What an error says about a token.
+/// What follows from an error for a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// It is gone, for this reason.

@@ -1,4 +1,4 @@
-//! Runs the show: the crowd in the foreground, the kill half way, what is on the screen.
+//! Runs the demo: the crowd, the kill half way, and the screen.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::shopper;
 use crate::embedded::{Cluster, NODES};
 
 const FRAME: Duration = Duration::from_millis(200);
-/// Asking who leads must not hold the show up.
+/// Asking for the leader must not delay the demo.
 const LEADER_PATIENCE: Duration = Duration::from_millis(1_500);
 
 /// How far the drama has got.
@@ -87,7 +87,7 @@ impl<'a> Director<'a> {
         let visit = |part| shopper::visit(Arc::clone(&self.crowd), part);
         let mut tasks: JoinSet<()> = parts.into_iter().map(visit).collect();
         let mut frames = frames();
-        // A killed node comes back even if nobody is left to see it.
+        // A killed node comes back even if the crowd has left.
         while !tasks.is_empty() || matches!(self.act, Act::Killed(_)) {
             self.attend(&mut frames, &mut tasks).await?;
         }
@@ -129,12 +129,12 @@ impl<'a> Director<'a> {
         Ok(())
     }
 
-    /// What the script says for now.
+    /// Does what is due now.
     async fn play(&mut self) -> anyhow::Result<()> {
         let times = self.crowd.times;
         match self.act {
             Act::Peace if self.crowd.now() >= times.kill => {
-                // Asked anew: leadership may have moved since the screen was told.
+                // Asked again: leadership may have moved since the screen was drawn.
                 let line = self.crowd.line.name().as_str();
                 let Ok(leader) = leader_of(&self.client, line).await else {
                     return Ok(());

@@ -1,18 +1,18 @@
-//! What the crowd counts, from nothing but the answers that it got itself.
+//! The crowd's own record, made only of the answers that it received.
 //!
-//! Pure: time comes in as the duration since the crowd opened. The definitions are meant to be
-//! strict where the coordinator could err and lenient where only the crowd's own knowledge is late:
+//! Pure: callers pass the time since the crowd opened. The definitions are strict where the cluster could
+//! be wrong, and lenient where only the crowd's own knowledge is late:
 //!
-//! * a seat is held from the answer to `claim` until `complete` or `leave` is sent; by one who
-//!   vanishes until its deadline. So the count is never above what the coordinator must have
-//!   granted at that moment, and a count above `seats` proves an oversold seat;
+//! * a seat is held from the answer to `claim` until `complete` or `leave` is sent; a shopper that
+//!   vanishes holds it until its deadline. So the count is never above the number of seats that the
+//!   cluster has granted at that moment, and a count above `seats` proves an oversold seat;
 //! * an overtake is a `status` request sent after a higher number of the lane was seen admitted
 //!   whose answer still says waiting;
-//! * a duplicate is a number told to two shoppers, a second number for one shopper's key, or a
-//!   fencing epoch told for two numbers;
-//! * lost is a number once acknowledged that the coordinator no longer knows, whose acknowledged
-//!   end it has forgotten or changed, or that a live shopper finds gone without having left or
-//!   been silent.
+//! * a duplicate is a number given to two shoppers, a second number for one shopper's key, or a
+//!   fencing epoch given with two numbers;
+//! * a number is lost if it was acknowledged and the cluster no longer knows it, or has forgotten or
+//!   changed its acknowledged end, or if a live shopper finds it gone without having left or been
+//!   silent.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
@@ -53,7 +53,7 @@ struct Record {
     fate: Option<String>,
 }
 
-/// What was counted, for the table and the line of JSON.
+/// The totals, for the table and the line of JSON.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tally {
     /// Different numbers acknowledged.
@@ -68,7 +68,7 @@ pub struct Tally {
     pub held_max: u32,
     /// Status answers that prove somebody was overtaken.
     pub overtakes: u64,
-    /// Numbers or epochs told twice.
+    /// Numbers or epochs given twice.
     pub duplicates: u64,
     /// Tokens lost.
     pub lost: u64,
@@ -92,7 +92,7 @@ pub struct Ledger {
 
     held: u32,
     held_max: u32,
-    /// Seats of those who vanished, by the deadline until which they count as held.
+    /// Seats of shoppers that vanished, by the deadline until which they count as held.
     expiring: BinaryHeap<Reverse<At>>,
     waiting: u64,
 

@@ -27,15 +27,15 @@ use report::Report;
 use scene::{Scene, Screen};
 
 const LINE: &str = "demo";
-/// What a shell reports for a program ended by SIGINT.
+/// The exit code of a program ended by SIGINT, as shells report it.
 const INTERRUPTED: u8 = 130;
 
 /// Runs a three-node cluster and a crowd of shoppers for about a minute, and kills the leader half
 /// way.
 ///
-/// Ends with a table and one line of JSON (with --json only that): all of it counted by the crowd
-/// from what it was answered. Exit code 1 if a seat was oversold, somebody overtaken, a number given
-/// twice, or a token lost.
+/// Ends with a table and one line of JSON (with --json only that), counted by the crowd from the answers
+/// that it received. Exit code 1 if a seat was oversold, a token overtaken, a number issued twice, or
+/// a token lost.
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
     /// How many shoppers come.
@@ -45,7 +45,7 @@ pub struct DemoArgs {
     /// How many can be in checkout at once.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     seats: u32,
-    /// Draws who comes when and does what; random if not given, and printed.
+    /// Determines arrivals and behaviour; random if not given, and printed.
     #[arg(long)]
     seed: Option<u64>,
     /// Keeps the cluster's data and logs in this new or empty directory.
@@ -76,7 +76,7 @@ pub async fn run(args: DemoArgs, json: bool) -> anyhow::Result<ExitCode> {
     screen.clear();
     tokio::select! {
         _ = cluster.stop() => {}
-        // Asked twice: dropping the cluster kills what is left.
+        // Interrupted a second time: dropping the cluster kills the remaining processes.
         _ = interrupts.next() => {}
     }
     match outcome? {
@@ -127,7 +127,7 @@ async fn create_line(
 ) -> anyhow::Result<Line> {
     let settings = SettingsPatch {
         seats: Some(Change::Set(seats)),
-        // Room for all of them: who is turned away shows nothing.
+        // Room for all of them: a refused shopper would show nothing.
         queue_limit: Some(Change::Set(shoppers)),
         waiting_idle_timeout_ms: set_ms(times.waiting_idle),
         claim_timeout_ms: set_ms(times.claim),

@@ -1,4 +1,4 @@
-//! Who comes when and what they will do, drawn from one seed; and the times of the line, derived
+//! The shoppers' arrivals and behaviour, drawn from one seed; and the times of the line, derived
 //! so that a run takes about a minute whatever the number of shoppers and seats.
 
 use std::time::Duration;
@@ -25,14 +25,14 @@ const MOODS: [(Mood, usize); 5] = [
 ];
 /// Percent of shoppers whose `enter` is sent again, with the same key.
 const DOUBLE_CLICK_PERCENT: u32 = 5;
-/// Share of shoppers that watch the board; the others ask as often as they are told to.
+/// Share of shoppers that watch the board; the others ask every `poll_after_ms`.
 const WATCHERS_PERCENT: usize = 60;
-/// What an admitted shopper needs on average to find out and claim, by experience.
+/// How long an admitted shopper takes on average to find out and claim, as measured.
 const CLAIM_LAG_S: f64 = 0.35;
 const SERVICE_MIN_S: f64 = 0.02;
 const SERVICE_MAX_S: f64 = 12.0;
 
-/// What a shopper is going to do.
+/// The behaviour of a shopper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mood {
     /// Waits, claims, completes.
@@ -56,7 +56,7 @@ pub struct Part {
     pub shopper: u32,
     /// When they come.
     pub arrives: Duration,
-    /// What they will do.
+    /// Their behaviour.
     pub mood: Mood,
     /// How long they bear to wait, if their mood is to give up or vanish waiting.
     pub patience: Duration,
@@ -88,14 +88,14 @@ pub struct Times {
 }
 
 impl Times {
-    /// Who waits, or has been called, and lets more time than this pass between an answer and the
-    /// next request may be recycled: then only the shopper (or an overloaded machine) is to blame.
-    /// Less than the timeouts, as the requests take their time too.
+    /// A waiting or admitted shopper that lets more time than this pass between an answer and the next
+    /// request may be recycled; that is then the fault of the shopper (or of an overloaded machine).
+    /// Less than the timeouts, because the requests take time too.
     pub fn silence_waiting(&self) -> Duration {
         self.waiting_idle.min(self.claim).mul_f64(0.75)
     }
 
-    /// As [`Times::silence_waiting`], of who sits in the checkout.
+    /// As [`Times::silence_waiting`], for a shopper in checkout.
     pub fn silence_seated(&self) -> Duration {
         self.checkout.mul_f64(0.75)
     }
@@ -162,7 +162,7 @@ fn seat_turn_s(shoppers: u32, seats: u32) -> f64 {
     SHOW.as_secs_f64() * f64::from(seats) / f64::from(shoppers.max(1))
 }
 
-/// What is left of a seat's turn for the checkout itself, after the time in which nobody sits there.
+/// The part of a seat's turn that is left for the checkout itself, after the time in which the seat is empty.
 fn mean_service_s(shoppers: u32, seats: u32) -> f64 {
     let turn_s = seat_turn_s(shoppers, seats);
     let times = times(shoppers, seats);
@@ -181,7 +181,7 @@ fn mean_service_s(shoppers: u32, seats: u32) -> f64 {
 fn times(shoppers: u32, seats: u32) -> Times {
     // Clocks are short, as the show is; renewing is what keeps a long checkout alive.
     let checkout = Duration::from_secs_f64((3.0 * seat_turn_s(shoppers, seats)).clamp(3.0, 6.0));
-    // A line that cannot be through within the show (too few seats) may take what it takes.
+    // A line with too few seats to finish within the demo may take longer.
     let least_s = f64::from(shoppers) * (SERVICE_MIN_S + CLAIM_LAG_S) / f64::from(seats.max(1));
     let kill = SHOW / 2;
     Times {

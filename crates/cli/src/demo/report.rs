@@ -1,4 +1,4 @@
-//! How the demo ends: a table for people, one line of JSON for programs.
+//! The result of the demo: a table for people, one line of JSON for programs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// From what the crowd counted.
+    /// From the crowd's record.
     pub fn new(tally: &Tally, nodes: usize, shoppers: u32, seats: u32, took: Duration) -> Report {
         Report {
             nodes,

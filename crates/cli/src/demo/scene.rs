@@ -1,4 +1,4 @@
-//! What is shown while the demo runs.
+//! The screen while the demo runs.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -34,7 +34,7 @@ pub async fn visit(crowd: Arc<Crowd>, part: Part) {
     let mut shopper = Shopper {
         number: number(&entered),
         ticket: entered.ticket.clone().unwrap_or_default(),
-        heard: crowd.now(),
+        last_answer: crowd.now(),
         silent: false,
         silence: crowd.times.silence_waiting(),
         crowd: &crowd,
@@ -98,17 +98,17 @@ struct Shopper<'a> {
     part: &'a Part,
     number: Number,
     ticket: String,
-    /// When the coordinator last answered.
-    heard: At,
-    /// Whether it let too much time pass before asking again, and was not told since that all is
-    /// well.
+    /// When the cluster last answered.
+    last_answer: At,
+    /// Whether it let too much time pass before asking again, and has had no answer since that it is
+    /// still in the line.
     silent: bool,
-    /// How much is too much.
+    /// How much time is too much.
     silence: Duration,
 }
 
-/// An answer, and what was known when it was asked for.
-struct Heard {
+/// An answer, and the crowd's knowledge when it was asked for.
+struct Received {
     status: StatusReply,
     sent: At,
     /// The highest number of the lane seen admitted when the request was sent.
@@ -150,7 +150,7 @@ impl Shopper<'_> {
             .then(|| self.crowd.now() + self.part.patience)
     }
 
-    /// Asks every `poll_after_ms`, as told. True once admitted, false when patience ends.
+    /// Asks every `poll_after_ms`. True once admitted, false when patience ends.
     async fn ask_as_told(&mut self, mut poll_after_ms: u64) -> Result<bool, Verdict> {
         let patience = self.patience();
         loop {
@@ -174,7 +174,7 @@ impl Shopper<'_> {
     async fn status(&mut self) -> Result<StatusReply, Verdict> {
         let crowd = self.crowd;
         let ticket = self.ticket.clone();
-        let Heard {
+        let Received {
             status, highest, ..
         } = self.ask(|| crowd.line.status(&ticket)).await?;
         if status.state == State::Waiting {
@@ -195,7 +195,7 @@ impl Shopper<'_> {
             match timeout_at(until, places.next()).await {
                 Err(_) if self.crowd.now() < end => {
                     // The tracker kept asking meanwhile.
-                    self.heard = self.crowd.now();
+                    self.last_answer = self.crowd.now();
                     let status = self.status().await?;
                     if self.is_called(&status)? {
                         break;
@@ -214,7 +214,7 @@ impl Shopper<'_> {
             }
         }
         // The tracker kept asking; from here on it is up to the shopper again.
-        self.heard = self.crowd.now();
+        self.last_answer = self.crowd.now();
         Ok(true)
     }
 
@@ -234,7 +234,7 @@ impl Shopper<'_> {
     async fn claim(&mut self) -> Result<(u64, At), Verdict> {
         let crowd = self.crowd;
         let ticket = self.ticket.clone();
-        let Heard { status, sent, .. } = self.write(|| crowd.line.claim(&ticket)).await?;
+        let Received { status, sent, .. } = self.write(|| crowd.line.claim(&ticket)).await?;
         let (State::InCheckout, Some(epoch)) = (status.state, status.epoch) else {
             return Err(Verdict::Trouble(format!(
                 "claim answered {:?}",
@@ -266,18 +266,18 @@ impl Shopper<'_> {
         let crowd = self.crowd;
         let ticket = self.ticket.clone();
         crowd.note(|book, at| book.leaving(at, &self.number));
-        let heard = self
+        let received = self
             .write(|| crowd.line.complete(&ticket, Some(epoch)))
             .await?;
-        self.ended(&heard.status, "completed")
+        self.ended(&received.status, "completed")
     }
 
     async fn leave(&mut self) -> Result<(), Verdict> {
         let crowd = self.crowd;
         let ticket = self.ticket.clone();
         crowd.note(|book, at| book.leaving(at, &self.number));
-        let heard = self.write(|| crowd.line.leave(&ticket)).await?;
-        self.ended(&heard.status, "left")
+        let received = self.write(|| crowd.line.leave(&ticket)).await?;
+        self.ended(&received.status, "left")
     }
 
     fn ended(&self, status: &StatusReply, expected: &str) -> Result<(), Verdict> {
@@ -298,17 +298,17 @@ impl Shopper<'_> {
     }
 
     /// Sends a write until it is answered.
-    async fn write<F>(&mut self, call: impl Fn() -> F) -> Result<Heard, Verdict>
+    async fn write<F>(&mut self, call: impl Fn() -> F) -> Result<Received, Verdict>
     where
         F: Future<Output = Answer<StatusReply>>,
     {
-        let heard = self.ask(call).await?;
-        self.crowd.note(|book, at| book.wrote(heard.sent, at));
-        Ok(heard)
+        let received = self.ask(call).await?;
+        self.crowd.note(|book, at| book.wrote(received.sent, at));
+        Ok(received)
     }
 
     /// Asks until there is an answer: a shopper does not go home because the shop is slow.
-    async fn ask<F>(&mut self, call: impl Fn() -> F) -> Result<Heard, Verdict>
+    async fn ask<F>(&mut self, call: impl Fn() -> F) -> Result<Received, Verdict>
     where
         F: Future<Output = Answer<StatusReply>>,
     {
@@ -317,12 +317,12 @@ impl Shopper<'_> {
             let (sent, highest) = self
                 .crowd
                 .note(|book, at| (at, book.highest_admitted(lane)));
-            self.silent |= sent.saturating_sub(self.heard) > self.silence;
+            self.silent |= sent.saturating_sub(self.last_answer) > self.silence;
             let result = call().await;
-            self.heard = self.crowd.now();
+            self.last_answer = self.crowd.now();
             match result {
                 Ok(status) => {
-                    return Ok(Heard {
+                    return Ok(Received {
                         status,
                         sent,
                         highest,

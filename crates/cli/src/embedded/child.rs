@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 /// A child that was reaped.
 #[derive(Debug, Clone)]
 pub struct Ended {
-    /// What the child was started as: `node 1`, `nats-server`.
+    /// The child's name: `node 1`, `nats-server`.
     pub name: String,
     /// Which node it was, if it was one.
     pub node: Option<u64>,
@@ -44,7 +44,7 @@ pub struct Child {
     name: String,
     pid: u32,
     /// Set while the process exists, reaped or not; signals are sent under this lock, so that they
-    /// never hit a stranger who got the same process id after the child was reaped.
+    /// never reach another process that got the same id after the child was reaped.
     live: Arc<Mutex<Option<Pid>>>,
     status: watch::Receiver<Option<ExitStatus>>,
 }
@@ -91,7 +91,7 @@ impl Child {
             }
             if let Some(status) = reap(&mut child, &thread_live) {
                 status_tx.send_replace(Some(status));
-                // Full means that nobody reads: then nobody wants to know.
+                // A full channel has no active reader, who could use the event.
                 let _ = ended.try_send(Ended {
                     name: thread_name,
                     node,
@@ -148,11 +148,12 @@ impl Child {
 
     /// Waits until the child has been reaped.
     pub async fn ended(&mut self) {
-        // The sender goes without a status only when its thread died: then there is nobody to wait for.
+        // The sender is dropped without a status only if its thread died: then there is no child to
+        // wait for.
         let _ = self.status.wait_for(Option::is_some).await;
     }
 
-    /// What the child was started as.
+    /// The child's name.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -89,7 +89,7 @@ fn lock(dir: &Path) -> anyhow::Result<File> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
-            // Who holds it is a courtesy; that somebody does is what matters.
+            // The name of the holder is only for the message.
             let _ = file.read_to_string(&mut holder);
             bail!(
                 "{} is in use by another nowserving (pid {})",

@@ -1,4 +1,4 @@
-//! `nowserving leash`: starts a program that does not outlive whoever started it.
+//! `nowserving leash`: starts a program that does not outlive its parent process.
 //!
 //! A `dev` that is killed with -9 can no longer end its children, and one process must not leave
 //! four behind that hold a port and a data directory. Linux can do that: a process asks to be killed
@@ -20,7 +20,7 @@ pub const NAME: &str = "leash";
 /// Arguments of the hidden subcommand.
 #[derive(Debug, clap::Args)]
 pub struct LeashArgs {
-    /// Process id of whoever started this; ends at once if that is gone already.
+    /// Process id of the parent; ends at once if that process is gone already.
     #[arg(long)]
     parent: i32,
     /// The program and its arguments.
@@ -58,7 +58,7 @@ pub fn run(args: LeashArgs) -> anyhow::Result<ExitCode> {
 #[cfg(target_os = "linux")]
 fn tie_to_parent(parent: i32) -> anyhow::Result<()> {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-    // KILL rather than TERM: nobody is left who would insist if a polite request were ignored.
+    // KILL rather than TERM: no process is left that could follow up if TERM were ignored.
     set_parent_process_death_signal(Some(Signal::KILL)).context("prctl")?;
     // The parent may have died before the request was in place.
     let found = getppid().map_or(0, |pid| pid.as_raw_nonzero().get());

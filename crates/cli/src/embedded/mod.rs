@@ -57,7 +57,7 @@ impl Cluster {
         name: &'static str,
         nats_port: Option<u16>,
     ) -> anyhow::Result<Cluster> {
-        // Three nodes that die and start again a few times; nobody may block on it.
+        // Enough for three nodes that die and start again a few times; senders must not block.
         let (ended_tx, ended) = mpsc::channel(64);
         let nats = Nats::start(&dir, nats_port, SHARDS, ended_tx.clone()).await?;
         let metrics = free_addresses(NODES.len())?;
@@ -77,7 +77,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Waits until every shard has a leader that answers; what it waits for goes to `progress`.
+    /// Waits until every shard has a leader that answers; reports to `progress` what is missing.
     ///
     /// # Errors
     /// Too few nodes live, or the deadline (60 s) has passed.
@@ -145,8 +145,8 @@ impl Cluster {
         self.nodes.iter().filter(|node| node.is_alive()).count()
     }
 
-    /// Ends the nodes, all at once, then nats-server, which they need to say goodbye. Whoever
-    /// takes too long is killed; their names are returned.
+    /// Ends the nodes, all at once, then nats-server, which they need for an orderly end. Processes that
+    /// take too long are killed; returns their names.
     pub async fn stop(&mut self) -> Vec<String> {
         for node in &self.nodes {
             node.ask_to_end();
@@ -173,7 +173,7 @@ impl Cluster {
         if std::env::var_os("RUST_LOG").is_none() {
             command.env("RUST_LOG", NODE_LOGS);
         }
-        // What the user's shell sets for nodes of another cluster is not meant for these.
+        // Variables that the user's shell sets for nodes of another cluster do not apply to these.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("NOWSERVING_") {
                 command.env_remove(name);
@@ -184,7 +184,7 @@ impl Cluster {
         Child::start(format!("node {id}"), Some(id), command, &log, ended).await
     }
 
-    /// The command that starts node `id` by hand, in any directory and shell.
+    /// The command that starts node `id` from any directory and shell.
     ///
     /// # Errors
     /// There is no such node.

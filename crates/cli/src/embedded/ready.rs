@@ -14,7 +14,7 @@ use super::{Cluster, NODES, node_logs};
 const DEADLINE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A start takes a second or two; what it waits for is told only if it takes longer.
+/// A start takes a second or two; progress is reported only if it takes longer.
 const QUIET_FOR: Duration = Duration::from_secs(3);
 
 /// Waits until every shard is led and its leader answers a read confirmed by a quorum: a leader
@@ -69,12 +69,12 @@ pub(super) async fn wait(
 struct Probe {
     client: async_nats::Client,
     subjects: Subjects,
-    /// One name per shard that hashes there; nobody has to have made such a line.
+    /// One name per shard that hashes there; such a line need not exist.
     lines: Vec<LineName>,
 }
 
 impl Probe {
-    /// What is still missing, in words; `None` when nothing is.
+    /// What is still missing, in words; `None` if nothing is.
     async fn missing(&mut self) -> anyhow::Result<Option<String>> {
         let reply = self
             .ask(self.subjects.admin_cluster("status"), "{}")
@@ -120,7 +120,7 @@ fn is_unheard(error: &anyhow::Error) -> bool {
     error.is_some_and(|error| error.kind() == async_nats::RequestErrorKind::NoResponders)
 }
 
-/// "No such line" is what a leader says that can serve: the line does not exist.
+/// A leader that can serve answers "no such line", because the line does not exist.
 fn is_served(answer: &anyhow::Result<Vec<u8>>) -> bool {
     let Ok(reply) = answer else { return false };
     let reply: serde_json::Value = serde_json::from_slice(reply).unwrap_or_default();

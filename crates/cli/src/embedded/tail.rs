@@ -25,7 +25,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Copies what is written to `files` from now on, each line with its name before it.
+    /// Copies the lines written to `files` from now on, each with the file's name before it.
     ///
     /// # Errors
     /// No thread can be started.
@@ -39,7 +39,7 @@ impl Tail {
             .spawn(move || {
                 let mut files: Vec<Follower> = files.into_iter().map(Follower::new).collect();
                 loop {
-                    // Read the flag first: what was written before it was set is then still copied.
+                    // Read the flag first, so that lines written before it was set are still copied.
                     let last = seen.load(Ordering::Acquire);
                     for file in &mut files {
                         file.copy();
@@ -68,7 +68,7 @@ impl Tail {
         }
     }
 
-    /// Copies what is left, then ends.
+    /// Copies the remaining lines, then ends.
     pub fn finish(self) {
         self.ending.store(true, Ordering::Release);
         let deadline = Instant::now() + LAST_WORDS;

@@ -13,9 +13,9 @@ use crate::settings::SettingsFlags;
 /// Simulates a crowd against the real line, in virtual time: an hour in seconds.
 ///
 /// Everything follows from --seed: the same flags give the same output. No cluster is needed.
-/// Exit code 1 if anybody was admitted against the rules (past somebody before it in its lane, or
-/// past the first of another lane who with both lanes' boosts goes first), if a seat too many was
-/// held, or if what happened contradicts itself (admitted twice): that must never be.
+/// Exit code 1 if a token was admitted against the rules (before an earlier one of its lane, or before
+/// the first of another lane that goes first with both lanes' boosts), if a seat too many was held, or
+/// if the events contradict each other (a token admitted twice). None of these may ever happen.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -126,7 +126,7 @@ struct CrowdFlags {
         value_parser = duration::between(1..=DURATION_MS_MAX)
     )]
     patience_ms: Option<u64>,
-    /// How many of those who give up just stop asking.
+    /// How many of the shoppers that give up just stop asking.
     #[arg(long, value_name = "PERCENT")]
     vanish_percent: Option<f64>,
     /// How many don't claim the seat that they get.
@@ -135,7 +135,7 @@ struct CrowdFlags {
     /// How many vanish from checkout.
     #[arg(long, value_name = "PERCENT")]
     abandon_percent: Option<f64>,
-    /// When those who don't watch ask again.
+    /// When shoppers that do not watch ask again.
     #[arg(long, value_enum, value_name = "HOW")]
     poll: Option<Poll>,
     /// With --poll random: the longest pause (default 30s).
@@ -177,7 +177,7 @@ enum Curve {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Poll {
-    /// Up to --poll-max after the last answer, whatever they are told.
+    /// Up to --poll-max after the last answer, whatever `poll_after_ms` says.
     Random,
     /// As the answer says.
     Told,

@@ -13,7 +13,7 @@ use crate::output::Output;
 /// The last moment that has a date of four digits: 9999-12-31.
 const DATE_MS_MAX: u64 = 253_402_300_799_999;
 
-/// The entries; with a token, then who came before it.
+/// The entries; with a token, then the tokens admitted before it.
 pub fn journal(journal: &JournalReply, output: &Output) -> String {
     let mut text = if journal.entries.is_empty() {
         "nothing is in the journal".to_owned()

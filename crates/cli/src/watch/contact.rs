@@ -1,41 +1,41 @@
-//! Whether what is shown is still so: the line is asked at intervals, as boards come only when it
-//! changes.
+//! Detects a lost contact to the line. Boards come only when the line changes, so the line is also asked
+//! at intervals.
 
 use std::time::{Duration, Instant};
 
 use futures::stream::{self, Stream};
 use nowserving_client::{InfoReply, Line};
 
-/// Between two questions.
+/// The pause between two requests.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// An answer that takes longer is none.
+/// How long to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// What is shown is old after so long without an answer.
+/// The screen is marked as old after this long without an answer.
 const OLD: Duration = Duration::from_secs(3);
 
 /// Why there was no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Silence {
+pub enum NoAnswer {
     Nats,
     Nodes,
     Leader,
 }
 
-impl Silence {
+impl NoAnswer {
     fn words(self) -> &'static str {
         match self {
-            Silence::Nats => "the connection to NATS is lost",
-            Silence::Nodes => "no node answers",
-            Silence::Leader => "no answer from the line's leader",
+            NoAnswer::Nats => "the connection to NATS is lost",
+            NoAnswer::Nodes => "no node answers",
+            NoAnswer::Leader => "no answer from the line's leader",
         }
     }
 }
 
-/// When the line was last heard from.
+/// The time of the last answer from the line.
 #[derive(Debug)]
 pub struct Contact {
     last: Instant,
-    why: Option<Silence>,
+    why: Option<NoAnswer>,
 }
 
 impl Contact {
@@ -46,26 +46,26 @@ impl Contact {
         }
     }
 
-    /// An answer or a board came.
-    pub fn heard(&mut self, now: Instant) {
+    /// An answer or a board has arrived.
+    pub fn answered(&mut self, now: Instant) {
         *self = Contact::new(now);
     }
 
-    /// No answer came.
-    pub fn unheard(&mut self, why: Silence) {
+    /// A request was not answered.
+    pub fn unanswered(&mut self, why: NoAnswer) {
         self.why = Some(why);
     }
 
-    /// Why what is shown is old, in words; `None` if it is not.
+    /// The reason why the screen is old, in words; `None` if it is not.
     pub fn old(&self, now: Instant) -> Option<String> {
         let since = now.duration_since(self.last);
-        let why = self.why.map_or("no answer", Silence::words);
+        let why = self.why.map_or("no answer", NoAnswer::words);
         (since >= OLD).then(|| format!("no contact for {} s: {why}", since.as_secs()))
     }
 }
 
-/// Asks the line again and again.
-pub fn ask(line: &Line) -> impl Stream<Item = Result<InfoReply, Silence>> + use<> {
+/// Asks the line at intervals.
+pub fn ask(line: &Line) -> impl Stream<Item = Result<InfoReply, NoAnswer>> + use<> {
     let client = line.client().with_deadline(PATIENCE);
     let asked = client.line(line.name().as_str()).ok();
     stream::unfold((asked, true), |(line, first)| async move {
@@ -75,23 +75,23 @@ pub fn ask(line: &Line) -> impl Stream<Item = Result<InfoReply, Silence>> + use<
         }
         let answer = match asked.info().await {
             Ok(info) => Ok(info),
-            // Refusals end the watch from elsewhere.
-            Err(_) => Err(silence(asked).await),
+            // A refusal also ends the board stream, which ends the watch.
+            Err(_) => Err(diagnose(asked).await),
         };
         Some((answer, (line, false)))
     })
 }
 
-/// Any node answers NATS's service discovery, the leader or not.
-async fn silence(line: &Line) -> Silence {
+/// Distinguishes the causes: any node answers NATS's service discovery, not only the leader.
+async fn diagnose(line: &Line) -> NoAnswer {
     let nats = line.client().nats();
     if nats.connection_state() != async_nats::connection::State::Connected {
-        return Silence::Nats;
+        return NoAnswer::Nats;
     }
     let node = nats.request("$SRV.INFO.nowserving", bytes::Bytes::new());
     match tokio::time::timeout(PATIENCE, node).await {
-        Ok(Ok(_)) => Silence::Leader,
-        _ => Silence::Nodes,
+        Ok(Ok(_)) => NoAnswer::Leader,
+        _ => NoAnswer::Nodes,
     }
 }
 
@@ -100,17 +100,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_old_after_three_seconds_without_contact() {
+    fn the_screen_is_old_after_three_seconds_without_contact() {
         let start = Instant::now();
         let at = |s| start + Duration::from_secs(s);
         let mut contact = Contact::new(start);
-        contact.unheard(Silence::Leader);
+        contact.unanswered(NoAnswer::Leader);
         assert_eq!(contact.old(at(2)), None);
         assert_eq!(
             contact.old(at(3)).as_deref(),
             Some("no contact for 3 s: no answer from the line's leader")
         );
-        contact.heard(at(4));
+        contact.answered(at(4));
         assert_eq!(contact.old(at(6)), None);
         assert_eq!(
             contact.old(at(8)).as_deref(),

@@ -11,14 +11,14 @@ use clap::Args;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use nowserving_client::{BoardReply, BoardUpdate, Error, InfoReply, Line, Result, StatusReply};
 
-use self::contact::{Contact, Silence};
+use self::contact::{Contact, NoAnswer};
 use self::rates::Rates;
 use self::scene::Scene;
 use crate::args::Global;
 use crate::output::Output;
 use crate::tables;
 
-/// Rates and ages go on between two boards.
+/// Rates and ages change between two boards.
 const FRAME: Duration = Duration::from_millis(500);
 
 /// Shows a line's board whenever it changes; with a ticket, where its token stands.
@@ -41,31 +41,31 @@ pub struct WatchArgs {
     ticket: Option<String>,
 }
 
-/// What comes in.
-enum Sight {
+/// What the streams yield.
+enum Update {
     Board(BoardUpdate),
     Place(StatusReply),
 }
 
-/// Runs until interrupted, or until what is watched is gone.
+/// Runs until interrupted, or until the line or token is gone.
 pub async fn run(args: WatchArgs, global: &Global, output: &Output) -> anyhow::Result<ExitCode> {
     let line = global.connect().await?.line(&args.line)?;
-    let mut sights = look(&line, args.ticket.as_deref(), output.live);
+    let mut updates = follow(&line, args.ticket.as_deref(), output.live);
     let mut answers = contact::ask(&line).boxed();
     let mut frames = tokio::time::interval(FRAME);
     frames.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut screen = Screen::new(output);
     loop {
         tokio::select! {
-            sight = sights.next() => match sight {
-                Some(Ok(sight)) => {
-                    let is_over = is_over(&sight);
-                    screen.show(sight)?;
+            update = updates.next() => match update {
+                Some(Ok(update)) => {
+                    let is_over = is_over(&update);
+                    screen.show(update)?;
                     if is_over {
                         break;
                     }
                 }
-                // The streams go on by themselves after these.
+                // The streams continue after these.
                 Some(Err(error)) if error.is_transient() => screen.trouble(error)?,
                 Some(Err(error)) => return Err(error.into()),
                 None => break,
@@ -77,13 +77,13 @@ pub async fn run(args: WatchArgs, global: &Global, output: &Output) -> anyhow::R
     Ok(ExitCode::SUCCESS)
 }
 
-fn look(line: &Line, ticket: Option<&str>, live: bool) -> BoxStream<'static, Result<Sight>> {
-    let boards = line.watch().map(|update| update.map(Sight::Board));
+fn follow(line: &Line, ticket: Option<&str>, live: bool) -> BoxStream<'static, Result<Update>> {
+    let boards = line.watch().map(|update| update.map(Update::Board));
     let Some(ticket) = ticket else {
         return boards.boxed();
     };
-    let places = line.track(ticket).map(|status| status.map(Sight::Place));
-    // Mixed only where both have their place on a screen.
+    let places = line.track(ticket).map(|status| status.map(Update::Place));
+    // Only a screen has a place for both.
     if live {
         stream::select(boards, places).boxed()
     } else {
@@ -91,18 +91,18 @@ fn look(line: &Line, ticket: Option<&str>, live: bool) -> BoxStream<'static, Res
     }
 }
 
-fn is_over(sight: &Sight) -> bool {
-    matches!(sight, Sight::Place(status) if status.state == nowserving_client::State::Gone)
+fn is_over(update: &Update) -> bool {
+    matches!(update, Update::Place(status) if status.state == nowserving_client::State::Gone)
 }
 
-/// The terminal, or what stands in for it.
+/// The terminal, or the lines printed in its place.
 struct Screen<'a> {
     output: &'a Output,
     scene: Scene,
-    /// What is on the terminal now.
+    /// The text on the terminal now.
     drawn: String,
-    /// That the line is out of contact was said (where there is no screen to show it).
-    said_old: bool,
+    /// Without a screen: the lost contact has been reported.
+    reported_old: bool,
 }
 
 impl<'a> Screen<'a> {
@@ -118,40 +118,38 @@ impl<'a> Screen<'a> {
             output,
             scene,
             drawn: String::new(),
-            said_old: false,
+            reported_old: false,
         }
     }
 
-    fn show(&mut self, sight: Sight) -> anyhow::Result<()> {
+    fn show(&mut self, update: Update) -> anyhow::Result<()> {
         let now = Instant::now();
-        self.scene.contact.heard(now);
+        self.scene.contact.answered(now);
         if !self.output.live {
-            return match &sight {
-                Sight::Board(update) => {
-                    self.output.answer(update, |u| tables::board_line(&u.board))
-                }
-                Sight::Place(status) => self.output.answer(status, tables::place_line),
+            return match &update {
+                Update::Board(board) => self.output.answer(board, |u| tables::board_line(&u.board)),
+                Update::Place(status) => self.output.answer(status, tables::place_line),
             };
         }
-        match sight {
-            Sight::Board(update) => {
-                self.scene.rates.take(&update.board, update.gap, now);
-                self.scene.board = Some(update.board);
+        match update {
+            Update::Board(board) => {
+                self.scene.rates.take(&board.board, board.gap, now);
+                self.scene.board = Some(board.board);
             }
-            Sight::Place(status) => self.scene.place = Some(status),
+            Update::Place(status) => self.scene.place = Some(status),
         }
         self.draw()
     }
 
-    /// Takes in what the line answered, or did not.
-    fn answer(&mut self, answer: std::result::Result<InfoReply, Silence>) {
+    /// Takes the line's answer, or the reason why there is none.
+    fn answer(&mut self, answer: std::result::Result<InfoReply, NoAnswer>) {
         match answer {
             Ok(info) => {
                 let now = Instant::now();
                 let scene = &mut self.scene;
-                scene.contact.heard(now);
-                // A board is on its way, unless the answer before this one was newer already: events
-                // come at most once.
+                scene.contact.answered(now);
+                // A newer board is usually on its way. If the previous answer was newer already, that
+                // board was lost: events come at most once.
                 let newer = |board: &BoardReply| {
                     let before = scene.info.as_ref().map(|before| &before.board);
                     before.is_some_and(|before| before.version > board.version)
@@ -162,18 +160,18 @@ impl<'a> Screen<'a> {
                 }
                 scene.info = Some(info);
             }
-            Err(why) => self.scene.contact.unheard(why),
+            Err(why) => self.scene.contact.unanswered(why),
         }
     }
 
-    /// Shows what time alone has changed.
+    /// Redraws, for what changes with time alone.
     fn frame(&mut self) -> anyhow::Result<()> {
         if self.output.live {
             return self.draw();
         }
         let old = self.scene.contact.old(Instant::now());
-        if !self.output.json && old.is_some() != self.said_old {
-            self.said_old = old.is_some();
+        if !self.output.json && old.is_some() != self.reported_old {
+            self.reported_old = old.is_some();
             eprintln!("{}", old.as_deref().unwrap_or("in contact again"));
         }
         Ok(())
@@ -182,7 +180,7 @@ impl<'a> Screen<'a> {
     fn draw(&mut self) -> anyhow::Result<()> {
         let (rows, columns) = console::Term::stdout().size();
         let text = self.scene.text(Instant::now(), columns.into());
-        // What does not fit could not be drawn over.
+        // Lines that do not fit could not be overwritten later.
         let fits = usize::from(rows).saturating_sub(1);
         let text = text.lines().take(fits).collect::<Vec<_>>().join("\n");
         if text == self.drawn {
@@ -192,13 +190,13 @@ impl<'a> Screen<'a> {
             0 => String::new(),
             lines => format!("\u{1b}[{lines}F\u{1b}[J"),
         };
-        // Without wrapping: in a narrow window lines are cut, and stay as many as were counted.
+        // Without wrapping, so that a narrow window cuts lines and their number stays as counted.
         let drawing = format!("{over}\u{1b}[?7l{text}\u{1b}[?7h");
         self.drawn = text;
         self.output.line(&drawing)
     }
 
-    /// On a screen the mark says it.
+    /// A screen shows its mark instead.
     fn trouble(&mut self, error: Error) -> anyhow::Result<()> {
         if self.output.json {
             let error = crate::output::error_json(&error.into());

@@ -1,25 +1,25 @@
-//! How fast a line moves, from its boards.
+//! The rates of a line, from its boards.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use nowserving_client::{BoardReply, LaneReply};
 
-/// Rates are over this long.
+/// The time over which rates are computed.
 pub const WINDOW: Duration = Duration::from_secs(10);
-/// Observed for less than this, a line has no rates yet.
+/// The least time of observation for rates.
 const LEAST: Duration = Duration::from_secs(2);
 
 /// The boards of the last [`WINDOW`].
 #[derive(Debug, Default)]
 pub struct Rates {
-    /// Oldest first; the first one may be older than the window: it is what was before it.
+    /// Oldest first; the first one may be older than the window, as the state at its start.
     boards: VecDeque<(Instant, Counts)>,
-    /// Holes seen so far: waiting tokens that went without being admitted.
+    /// The number of holes so far: tokens that stopped waiting without being admitted.
     gave_up: u64,
 }
 
-/// What a board says of a line's whole life.
+/// A board's totals over the life of a line.
 #[derive(Debug, Clone, Copy)]
 struct Counts {
     incarnation: u64,
@@ -40,8 +40,8 @@ pub struct PerSecond {
 }
 
 impl Rates {
-    /// Takes a board in. After a gap (something was missed) it begins anew: how many were admitted
-    /// meanwhile, and how many gave up waiting, no board tells.
+    /// Takes a board. After a gap the rates start again, because no board says how many tokens of the
+    /// gap were admitted and how many gave up waiting.
     pub fn take(&mut self, board: &BoardReply, gap: bool, now: Instant) {
         let holes: Option<u64> = board.lanes.iter().map(holes).sum();
         self.gave_up += holes.unwrap_or(0);
@@ -65,7 +65,7 @@ impl Rates {
         }
     }
 
-    /// The rates by now; `None` while the line was not observed for long enough.
+    /// The current rates; `None` until the line has been observed for long enough.
     pub fn per_second(&self, now: Instant) -> Option<PerSecond> {
         let (_, last) = self.boards.back()?;
         let before = self
@@ -92,7 +92,7 @@ fn holes(lane: &LaneReply) -> Option<u64> {
     )
 }
 
-/// A moved token counts as one that gave up its old number and entered under the new one.
+/// A moved token counts as having given up its old number and entered under the new one.
 fn counts(board: &BoardReply, gave_up: u64) -> Counts {
     let entered: u64 = board.lanes.iter().map(|lane| lane.next_token - 1).sum();
     let waiting: u64 = board.lanes.iter().map(|lane| lane.waiting).sum();
@@ -144,7 +144,7 @@ mod tests {
         };
         assert_eq!(rates.per_second(at(5)), seen(4.0, 2.0, 3.0));
         assert_eq!(rates.per_second(at(10)), seen(2.0, 1.0, 1.5));
-        // What was longer ago does not count.
+        // Older boards do not count.
         assert_eq!(rates.per_second(at(15)), seen(0.0, 0.0, 0.0));
     }
 

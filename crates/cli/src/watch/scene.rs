@@ -1,4 +1,4 @@
-//! What a watched line looks like on a terminal.
+//! The screen of a watched line.
 
 use std::time::Instant;
 
@@ -14,11 +14,11 @@ use crate::tables;
 const AROUND_BAR: usize = 32;
 const BAR_WIDTHS: std::ops::RangeInclusive<usize> = 8..=40;
 
-/// All that is known of the line.
+/// The known state of the line.
 #[derive(Debug)]
 pub struct Scene {
     pub board: Option<BoardReply>,
-    /// The last answer, for what no board has: the settings, what holds the line back.
+    /// The last answer, for the fields that no board has.
     pub info: Option<InfoReply>,
     pub place: Option<StatusReply>,
     pub rates: Rates,
@@ -26,17 +26,17 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// The screen, by now; `columns` wide at most, if that is 40 or more.
+    /// The screen at this moment, at most `columns` wide if that is 40 or more.
     pub fn text(&self, now: Instant, columns: usize) -> String {
         let mut lines = Vec::new();
-        // First, where the shortest window shows it.
+        // First, so that the shortest window shows it.
         let old = self.contact.old(now);
         let is_old = old.is_some();
         lines.extend(old.map(|why| format!("OLD: {why}")));
         if let Some(board) = &self.board {
             lines.extend(self.board_lines(board, columns));
             lines.push(String::new());
-            // The board stays, marked as old; what speaks of this moment does not.
+            // The board stays, marked as old. Rates and forecasts would be wrong.
             if !is_old {
                 lines.extend(self.present_lines(board, now));
             }
@@ -115,7 +115,7 @@ impl Scene {
     }
 }
 
-/// What a newcomer to the default lane has to expect, by the line's own forecast.
+/// The wait of a newcomer to the default lane, by the line's own forecast.
 fn newcomer(board: &BoardReply, info: &InfoReply) -> String {
     let default_lane = info.settings.default_lane.as_ref();
     let lane = board
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn it_shows_what_matters() {
+    fn it_shows_board_and_forecast() {
         let now = Instant::now();
         let text = scene(3, "open").text(now, 80);
         for words in [
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_old_says_nothing_of_this_moment() {
+    fn rates_and_forecasts_are_blank_while_it_is_old() {
         let text = scene(1, "open").text(Instant::now() + Duration::from_secs(5), 80);
         for words in ["OLD: no contact for", "7 of 7", "lane-0"] {
             assert!(text.contains(words), "{words}:\n{text}");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_is_told_what_the_line_forecasts() {
+    fn a_newcomers_wait_is_the_lines_forecast() {
         let mut scene = scene(1, "open");
         for (eta_ms, words) in [
             (Some(0), "is admitted at once"),
