@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use nowserving_line::{LineName, Lines};
+use nowserving_line::LineName;
 use nowserving_protocol::admin::Mapping;
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_replica::{ReadFailed, Restored, Write};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::published::OutEvent;
+use nowserving_shard::state::State;
 
 use crate::contact::Standing;
 use crate::delivery::Delivery;
@@ -67,7 +68,7 @@ pub struct RestoredShard {
     /// Its log, and what its snapshot stands for.
     pub restored: Restored,
     /// The state in its snapshot.
-    pub lines: Lines,
+    pub state: State,
 }
 
 /// What happens to a node.
@@ -270,7 +271,8 @@ pub enum ExitReason {
 }
 
 /// [`ReadFailed`], compared by its text.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, thiserror::Error)]
+#[error(transparent)]
 pub struct ReadFailure(pub Arc<ReadFailed>);
 
 impl PartialEq for ReadFailure {

@@ -3,7 +3,7 @@
 //! ```text
 //! node: bytes ─► Input ─► Engine::step ─► Vec<Output> ─► node: bytes, files, subscriptions
 //!
-//! fn Engine::new(Config, Boot, Vec<RestoredShard>, Arc<dyn EntryReader>, Now) -> Result<Engine, NewError>
+//! fn Engine::new(Config, Boot, Vec<RestoredShard>, &Arc<dyn EntryReader>, Now) -> Result<Engine, NewError>
 //! fn Engine::step(&mut self, Now, Input) -> Vec<Output>
 //! fn Engine::next_due(&self) -> Micros      // EndTurn is due at this time at the latest
 //! ```
@@ -14,15 +14,30 @@
 //! nothing in hash order: the same inputs at the same times give the same outputs.
 
 pub mod agreement;
+mod apply;
+mod background;
+pub mod balance;
 pub mod contact;
 pub mod delivery;
+mod engine;
+mod forwards;
 pub mod frames;
+mod gauges;
 pub mod io;
+mod listing;
+mod maintenance;
+mod outbox;
+mod reads;
 pub mod refusals;
 pub mod request;
+mod shard;
+mod standing;
+#[cfg(test)]
+mod tests;
 
 pub use contact::{PeerHeader, Standing};
 pub use delivery::{Action, Delivery, ShardDelivery, Via, decide};
+pub use engine::{Engine, ShardView, WRITES_IN_FLIGHT_MAX};
 pub use frames::{FrameBody, OutMessage, PeerBatch, PeerFrame};
 pub use io::{
     Boot, Config, ExitReason, ForwardId, ForwardResult, ForwardTry, Input, Now, Output,

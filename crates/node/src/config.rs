@@ -104,6 +104,24 @@ fn explained(message: &str) -> String {
 }
 
 impl Config {
+    /// What the engine is told of it. `seed`: random for each start.
+    #[must_use]
+    pub fn engine(&self, seed: u64) -> nowserving_engine::Config {
+        nowserving_engine::Config {
+            id: self.id,
+            nodes: self.nodes.clone(),
+            cluster: self.cluster.clone(),
+            shards: self.shards,
+            prefix: self.prefix.clone(),
+            heartbeat_ms: self.heartbeat_ms,
+            election_ms: self.election_ms,
+            snapshot_entries: self.snapshot_entries,
+            metrics_addr: self.metrics_addr.map(|addr| addr.to_string()),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            seed,
+        }
+    }
+
     /// Reads a TOML file as a table; the caller lays flags over it and calls [`Config::from_table`].
     ///
     /// # Errors
@@ -204,6 +222,26 @@ fn is_name(text: &str) -> bool {
         && text
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+/// Node 1 of these nodes, with one shard.
+#[cfg(test)]
+pub(crate) fn for_tests(nodes: &[u64], data_dir: PathBuf) -> Config {
+    Config {
+        id: 1,
+        nodes: nodes.to_vec(),
+        cluster: "test".into(),
+        shards: 1,
+        key_file: data_dir.join("key"),
+        data_dir,
+        nats: String::new(),
+        peer_nats: None,
+        metrics_addr: None,
+        prefix: default_prefix(),
+        heartbeat_ms: default_heartbeat_ms(),
+        election_ms: default_election_ms(),
+        snapshot_entries: default_snapshot_entries(),
+    }
 }
 
 #[cfg(test)]

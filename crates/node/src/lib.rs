@@ -15,28 +15,30 @@ pub mod key_file;
 pub mod known_peers;
 pub mod metrics_server;
 pub mod nats;
-pub mod request;
 pub mod shards;
 pub mod throttle;
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use crossbeam_channel::{Receiver, Sender, bounded};
-use nowserving_engine::{PeerBatch, PeerFrame, Standing, Subscription};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use nowserving_engine::{
+    Boot, Engine, ForwardId, ForwardResult, ForwardTry, Input, Now, PeerBatch, PeerFrame, Standing,
+    Subscription,
+};
 use nowserving_log::{EngineLog, EngineOptions, LogStore};
 use nowserving_protocol::frame::FrameKey;
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::subject::Subjects;
+use nowserving_replica::EntryReader;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use crate::config::{Config, ConfigError};
 use crate::health::Health;
 use crate::identity::DataDir;
 use crate::nats::discovery::Discovery;
-use crate::nats::ears::LINGER;
-use crate::nats::forward::Forwarder;
 use crate::nats::parse::Parser;
 use crate::nats::peers::{self, NatsLink, Origin};
 use crate::nats::respond::Responder;
@@ -44,11 +46,9 @@ use crate::nats::rights::Rights;
 use crate::nats::service::Service;
 use crate::nats::stall::Stall;
 use crate::nats::stats::Stats;
-use crate::nats::{connect, mapping, neighbours, probe};
-use crate::request::{Answer, Inbound};
+use crate::nats::{connect, forward, mapping, neighbours, probe};
 use crate::shards::persist::Persister;
-use crate::shards::{Control, FRAMES_MAX, Inputs, Outputs, REQUESTS_MAX, Shards};
-use nowserving_engine::contact::Contact;
+use crate::shards::{Answer, EngineLoop, FRAMES_MAX, Inputs, Outputs, REQUESTS_MAX};
 use nowserving_shard::published::OutEvent;
 
 /// Turns' events that wait to be published at most.
@@ -82,12 +82,14 @@ async fn open_and_run(config: Config, stop: impl Future<Output = ()>) -> anyhow:
 
 /// The ends of the channels that the NATS side holds.
 struct NatsEnds {
-    requests: Sender<Inbound>,
+    requests: Sender<Input>,
     frames: Sender<PeerFrame>,
-    control: Sender<Control>,
+    control: Sender<Input>,
+    forwarded: Sender<(ForwardId, ForwardResult)>,
+    forwards: mpsc::UnboundedReceiver<ForwardTry>,
     answers: mpsc::UnboundedReceiver<Vec<Answer>>,
     events: mpsc::Receiver<Vec<OutEvent>>,
-    listen: watch::Receiver<Vec<Subscription>>,
+    subscriptions: watch::Receiver<BTreeMap<u32, Subscription>>,
     standing: watch::Receiver<Standing>,
 }
 
@@ -97,9 +99,6 @@ struct Serving {
     stop_plain: oneshot::Sender<()>,
     /// Ends when that is so.
     plain: tokio::task::JoinHandle<()>,
-    /// Ends when the ears on the shards' subjects begin to linger.
-    listening: tokio::task::JoinHandle<()>,
-    forward: Forwarder,
     /// Ends with the loop's last answer.
     responding: tokio::task::JoinHandle<()>,
 }
@@ -211,17 +210,13 @@ impl Node {
                 drop(serving.stop_plain);
                 let _ = serving.plain.await;
                 // May have to wait for room; an error means that the loop is gone already.
-                let _ = tokio::task::spawn_blocking(move || control.send(Control::Stop)).await;
+                let _ = tokio::task::spawn_blocking(move || control.send(Input::Stop)).await;
                 loop_ended.await
             }
         };
-        // The loop has dropped its ends: what it answered last goes out before we do, and what came
-        // after it and was passed on to other leaders is waited for.
+        // The loop has dropped its ends: what it answered last goes out first.
         let last_words = async {
-            let _ = serving.listening.await;
-            tokio::time::sleep(LINGER).await;
             let _ = serving.responding.await;
-            serving.forward.idle().await;
             let _ = service.flush().await;
         };
         if tokio::time::timeout(LAST_WORDS_MAX, last_words)
@@ -232,7 +227,7 @@ impl Node {
         }
         tracing::info!(node = self.config.id, "stopped");
         drop(self.data);
-        allowed.and(ended.context("the shard loop ended without a word")?)
+        allowed.and(ended.context("the engine loop ended without a word")?)
     }
 
     fn peer_ids(&self) -> Vec<u64> {
@@ -246,32 +241,42 @@ impl Node {
         inputs: Inputs,
         outputs: Outputs,
     ) -> anyhow::Result<tokio::sync::oneshot::Receiver<anyhow::Result<()>>> {
-        let now = clock::monotonic_us();
         let snapshot_dir = self.data.snapshots();
-        let shards = shards::restore::shards(&self.config, &snapshot_dir, &self.log, now)?;
+        let restored = shards::restore::shards(&self.config, &snapshot_dir, &self.log)?;
         let start = self
             .origin
             .starts
             .first()
             .context("a start has its number")?;
-        let shards = Shards::new(
-            self.config.clone(),
-            Contact::new(*start, self.peer_ids()),
-            shards,
+        let now = Now {
+            us: clock::monotonic_us(),
+            wall_ms: clock::wall_ms(),
+        };
+        let reader: Arc<dyn EntryReader> = self.log.clone();
+        let config = self.config.engine(identity::random_u64()?);
+        let engine = Engine::new(config, Boot { start: *start }, restored, &reader, now)?;
+        shards::restore::check_voters(&self.config.nodes, &engine)?;
+        let persister = Persister::start(self.log.clone())?;
+        let snapshots =
+            shards::snapshots::Writer::start(snapshot_dir, &self.config, self.log.clone())?;
+        let engine_loop = EngineLoop {
+            engine,
             inputs,
             outputs,
-            Persister::start(self.log.clone())?,
-            shards::snapshots::Writer::start(snapshot_dir, &self.config, self.log.clone())?,
-        );
+            persister,
+            snapshots,
+            answers: Vec::new(),
+            events: Vec::new(),
+        };
         let (ended, wait) = tokio::sync::oneshot::channel();
         std::thread::Builder::new()
-            .name("shards".into())
+            .name("engine".into())
             .spawn(move || {
                 // Caught to be reported; the process ends all the same.
-                let result = catch_unwind(AssertUnwindSafe(|| shards.run()))
-                    .unwrap_or_else(|panic| Err(panicked("the shard loop", panic.as_ref())));
+                let result = catch_unwind(AssertUnwindSafe(|| engine_loop.run()))
+                    .unwrap_or_else(|panic| Err(panicked("the engine loop", panic.as_ref())));
                 if let Err(error) = &result {
-                    tracing::error!(error = format!("{error:#}"), "the shard loop ended");
+                    tracing::error!(error = format!("{error:#}"), "the engine loop ended");
                 }
                 let _ = ended.send(result);
             })?;
@@ -292,23 +297,25 @@ impl Node {
             stats: stats.clone(),
         };
         let stall = Arc::new(Stall::new(clock::monotonic_us()));
-        let forward = Forwarder::new(client.clone(), responder.clone());
+        let parser = Parser::new(
+            self.subjects.clone(),
+            self.config.shards,
+            self.tickets.as_ref().clone(),
+        )?;
+        let (tries, results) = (ends.forwards, ends.forwarded);
+        let forwards = forward::run(client.clone(), parser.forward.clone(), tries, results);
+        tokio::spawn(forwards);
         let service = Service {
             client: client.clone(),
-            parser: Arc::new(Parser::new(
-                self.subjects.clone(),
-                self.config.shards,
-                self.tickets.as_ref().clone(),
-            )?),
+            parser: Arc::new(parser),
             requests: ends.requests,
             responder: responder.clone(),
-            forward: forward.clone(),
-            listen: ends.listen,
+            subscriptions: ends.subscriptions,
             stall: stall.clone(),
         };
         let (stop_plain, stop) = oneshot::channel();
         let plain = service.clone().listen_plain(ends.standing.clone(), stop);
-        let listening = tokio::spawn(report("shard subjects", service.listen_shards()));
+        tokio::spawn(report("shard subjects", service.listen_shards()));
         tokio::spawn(report(
             "probe",
             probe::run(client.clone(), ends.control.clone(), stats.clone(), stall),
@@ -337,43 +344,47 @@ impl Node {
         Ok(Serving {
             stop_plain,
             plain: tokio::spawn(report("plain subjects", plain)),
-            listening,
-            forward: forward.clone(),
-            responding: tokio::spawn(responder.run(ends.answers, forward)),
+            responding: tokio::spawn(responder.run(ends.answers)),
         })
     }
 }
 
 fn channels(
-    peers: std::collections::BTreeMap<u64, mpsc::Sender<PeerBatch>>,
+    peers: BTreeMap<u64, mpsc::Sender<PeerBatch>>,
     health: Arc<Health>,
 ) -> (NatsEnds, Inputs, Outputs) {
-    let (requests, requests_in): (_, Receiver<Inbound>) = bounded(REQUESTS_MAX);
+    let (requests, requests_in): (_, Receiver<Input>) = bounded(REQUESTS_MAX);
     let (frames, frames_in) = bounded(FRAMES_MAX);
     let (control, control_in) = bounded(1_024);
     let (answers_out, answers) = mpsc::unbounded_channel();
     let (events_out, events) = mpsc::channel(EVENT_TURNS_MAX);
-    let (listen_out, listen) = watch::channel(Vec::new());
+    let (forwards_out, forwards) = mpsc::unbounded_channel();
+    let (forwarded, forwarded_in) = unbounded();
+    let (subscriptions_out, subscriptions) = watch::channel(BTreeMap::new());
     let (standing_out, standing) = watch::channel(Standing::Waiting("starting".to_owned()));
     let ends = NatsEnds {
         requests,
         frames,
         control,
+        forwarded,
+        forwards,
         answers,
         events,
-        listen,
+        subscriptions,
         standing,
     };
     let inputs = Inputs {
         requests: requests_in,
         frames: frames_in,
         control: control_in,
+        forwarded: forwarded_in,
     };
     let outputs = Outputs {
         answers: answers_out,
         events: events_out,
         peers,
-        listen: listen_out,
+        forwards: forwards_out,
+        subscriptions: subscriptions_out,
         standing: standing_out,
         health,
     };

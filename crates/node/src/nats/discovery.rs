@@ -15,7 +15,7 @@ use tokio::sync::watch::{self, error::RecvError};
 use super::respond::Responder;
 use super::stats::Stats;
 use crate::config::Config;
-use nowserving_engine::contact::Standing;
+use nowserving_engine::Standing;
 
 const SERVICE: &str = "nowserving";
 
@@ -73,7 +73,7 @@ impl Discovery {
                     message = asked.next() => match message {
                         Some(message) => {
                             let payload = self.answer(&message).to_string();
-                            let reply = message.reply.as_ref();
+                            let reply = message.reply.as_deref();
                             responder.send(reply, None, payload.into()).await;
                         }
                         None => return Ok(()),

@@ -14,7 +14,7 @@ use nowserving_line::LineName;
 use nowserving_protocol::admin::Mapping;
 use nowserving_protocol::subject::{Subjects, shard_of};
 
-use crate::shards::Control;
+use nowserving_engine::Input;
 
 /// How often: a configuration can be loaded anew while the server runs.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -43,7 +43,7 @@ pub async fn run(
     subjects: Subjects,
     shards: u32,
     node: u64,
-    control: Sender<Control>,
+    control: Sender<Input>,
 ) -> anyhow::Result<()> {
     let mut probe = Probe::new(client, subjects.clone(), shards, node).await?;
     let mut known = None;
@@ -63,7 +63,7 @@ pub async fn run(
         }
         // Waits for room, on a thread that may.
         let control = control.clone();
-        let told = move || control.send(Control::Mapping(mapping));
+        let told = move || control.send(Input::Mapping(mapping));
         if tokio::task::spawn_blocking(told).await?.is_err() {
             return Ok(());
         }

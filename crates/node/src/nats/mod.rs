@@ -3,7 +3,6 @@
 
 pub mod connect;
 pub mod discovery;
-pub mod ears;
 pub mod forward;
 pub mod mapping;
 pub mod neighbours;
@@ -16,3 +15,4 @@ pub mod rights;
 pub mod service;
 pub mod stall;
 pub mod stats;
+pub mod subscriptions;

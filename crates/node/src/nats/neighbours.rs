@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::peers::Origin;
-use nowserving_engine::contact::Standing;
+use nowserving_engine::Standing;
 
 const SUBJECT: &str = "$SRV.INFO.nowserving";
 /// A node that has not come in touch for so long asks, and again as often.

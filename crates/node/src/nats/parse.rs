@@ -2,21 +2,18 @@
 //! here, so that nothing malformed ever reaches the shard loop or the log.
 
 use async_nats::Message;
-use bytes::Bytes;
 use nowserving_line::{LineName, Op};
-use nowserving_protocol::codec::{Format, decode_request, encode};
+use nowserving_protocol::codec::{Format, decode_request};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::subject::{
     Subjects, TIMEOUT_DEFAULT_MS, TIMEOUT_HEADER, Target, shard_of, unknown_op,
 };
 use nowserving_protocol::ticket::TicketKeys;
-use nowserving_protocol::user::{self, Key};
+use nowserving_protocol::user;
 
-use super::forward::is_repeatable;
 use super::parse_admin::{admin_ask, cluster_question};
 use crate::clock::monotonic_us;
-use crate::request::{Inbound, Plain, ReplyTo, Request};
-use nowserving_engine::{Ask, Question};
+use nowserving_engine::{Ask, Question, ReplyTo, Request};
 use nowserving_shard::clock::Micros;
 
 /// Longest deadline that a request may ask for.
@@ -46,17 +43,13 @@ pub struct Refused {
     pub error: ApiError,
 }
 
-/// What is left to do for a message.
+/// A checked request.
 #[derive(Debug)]
-pub struct Parsed {
-    /// The request.
-    pub inbound: Inbound,
-    /// It came on a subject that only the leader should listen on.
-    pub for_leader: bool,
-    /// A node passed it on: it must not be passed on again.
-    pub forwarded: bool,
-    /// `enter` without a key: tried twice, it would take two numbers.
-    pub keyless: bool,
+pub enum Parsed {
+    /// About a line.
+    Line(Box<Request>),
+    /// About the cluster.
+    Cluster(Question, ReplyTo),
 }
 
 impl Parser {
@@ -73,37 +66,38 @@ impl Parser {
         })
     }
 
-    /// How to pass on what came on a shard's subject.
-    #[must_use]
-    pub fn way_on(&self, message: &Message) -> Box<Plain> {
-        let rest = message.subject.strip_prefix(self.subjects.prefix());
-        Box::new(Plain {
-            leader_subject: format!("{}{}", self.forward.prefix(), rest.unwrap_or_default()),
-            payload: message.payload.clone(),
-        })
-    }
-
     /// Reads a message.
     ///
     /// # Errors
     /// What is wrong with it, naming the part.
     pub fn parse(&self, message: &Message) -> Result<Parsed, Box<Refused>> {
         let mut reply = ReplyTo {
-            subject: message.reply.clone(),
+            inbox: message.reply.as_ref().map(|inbox| inbox.as_str().into()),
             format: Format::of(&message.payload),
             op: "unknown",
             admin: false,
             taken: monotonic_us(),
-            plain: None,
-            doubtful: false,
         };
         match self.read(message, &mut reply) {
-            Ok((read, deadline)) => Ok(read.finish(reply, deadline)),
+            Ok(Read::Cluster(question)) => Ok(Parsed::Cluster(question, reply)),
+            Ok(Read::Line {
+                shard,
+                line,
+                ask,
+                deadline,
+            }) => Ok(Parsed::Line(Box::new(Request {
+                shard,
+                line,
+                ask,
+                reply,
+                deadline,
+                payload: message.payload.clone(),
+            }))),
             Err(error) => Err(Box::new(Refused { reply, error })),
         }
     }
 
-    fn read(&self, message: &Message, reply: &mut ReplyTo) -> Result<(Read, Micros), ApiError> {
+    fn read(&self, message: &Message, reply: &mut ReplyTo) -> Result<Read, ApiError> {
         let forwarded = message
             .subject
             .strip_prefix(self.forward.prefix())
@@ -114,15 +108,15 @@ impl Parser {
             self.subjects.parse(&message.subject)?
         };
         let deadline = deadline(message)?;
-        let (line, op, shard, admin, for_leader) = match target {
-            Target::Line { line, op } => (line, op, None, false, false),
-            Target::Shard { shard, line, op } => (line, op, Some(shard), false, true),
-            Target::AdminLine { line, op } => (line, op, None, true, false),
-            Target::AdminShard { shard, line, op } => (line, op, Some(shard), true, true),
+        let (line, op, shard, admin) = match target {
+            Target::Line { line, op } => (line, op, None, false),
+            Target::Shard { shard, line, op } => (line, op, Some(shard), false),
+            Target::AdminLine { line, op } => (line, op, None, true),
+            Target::AdminShard { shard, line, op } => (line, op, Some(shard), true),
             Target::AdminCluster { op } => {
                 reply.admin = true;
                 let question = cluster_question(op, &message.payload, reply)?;
-                return Ok((Read::Cluster(question), deadline));
+                return Ok(Read::Cluster(question));
             }
         };
         reply.admin = admin;
@@ -139,34 +133,12 @@ impl Parser {
         } else {
             self.user_ask(op, &line, &message.payload, reply)?
         };
-        let keyless = matches!(&ask, Ask::Write(Op::Enter { key: None, .. }));
-        if !for_leader {
-            let leader_subject = if admin {
-                self.forward.admin_shard(home, &line, reply.op)
-            } else {
-                self.forward.shard(home, &line, reply.op)
-            };
-            reply.plain = Some(Box::new(Plain {
-                leader_subject,
-                payload: message.payload.clone(),
-            }));
-        } else if !forwarded && ask.effect().is_write() {
-            // As leadership changes hands two nodes can listen for a moment, and both get it. So
-            // none of them may say that nothing happened, only find out what did.
-            reply.doubtful = true;
-            if !keyless && is_repeatable(reply.op) {
-                reply.plain = Some(self.way_on(message));
-            }
-        }
-        let read = ReadLine {
+        Ok(Read::Line {
             shard: home,
             line,
             ask,
-            for_leader,
-            forwarded,
-            keyless,
-        };
-        Ok((Read::Line(Box::new(read)), deadline))
+            deadline,
+        })
     }
 
     fn user_ask(
@@ -240,42 +212,13 @@ impl Parser {
 
 /// A well-formed request, before it is given its way back.
 enum Read {
-    Line(Box<ReadLine>),
+    Line {
+        shard: u32,
+        line: LineName,
+        ask: Ask,
+        deadline: Micros,
+    },
     Cluster(Question),
-}
-
-struct ReadLine {
-    shard: u32,
-    line: LineName,
-    ask: Ask,
-    for_leader: bool,
-    forwarded: bool,
-    keyless: bool,
-}
-
-impl Read {
-    fn finish(self, reply: ReplyTo, deadline: Micros) -> Parsed {
-        match self {
-            Read::Line(read) => Parsed {
-                for_leader: read.for_leader,
-                forwarded: read.forwarded,
-                keyless: read.keyless,
-                inbound: Inbound::Line(Box::new(Request {
-                    shard: read.shard,
-                    line: read.line,
-                    ask: read.ask,
-                    reply,
-                    deadline,
-                })),
-            },
-            Read::Cluster(question) => Parsed {
-                for_leader: false,
-                forwarded: false,
-                keyless: false,
-                inbound: Inbound::Cluster(question, reply),
-            },
-        }
-    }
 }
 
 fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
@@ -300,19 +243,6 @@ fn deadline(message: &Message) -> Result<Micros, ApiError> {
     // A tenth for the way back, but no more than 100 ms.
     let way_back_us = (timeout_ms * 100).min(100_000);
     Ok(monotonic_us() + timeout_ms * 1_000 - way_back_us)
-}
-
-/// Gives an `enter` without a key one of our own, so that it can be passed on twice and still
-/// takes one number.
-///
-/// # Errors
-/// The payload is not an `enter`.
-pub fn with_key(payload: &[u8], key: &str) -> Result<Bytes, ApiError> {
-    let mut ask: user::Enter = decode_request(payload)?;
-    if ask.key.is_none() {
-        ask.key = Some(Key::new(key.as_bytes())?);
-    }
-    Ok(encode(&ask, Format::of(payload)).into())
 }
 
 #[cfg(test)]

@@ -6,8 +6,7 @@ use nowserving_protocol::codec::decode_request;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::subject::unknown_op;
 
-use crate::request::ReplyTo;
-use nowserving_engine::{Ask, Question};
+use nowserving_engine::{Ask, Question, ReplyTo};
 
 pub(super) fn admin_ask(
     op: &str,

@@ -2,6 +2,7 @@
 use async_nats::HeaderMap;
 use nowserving_line::TokenRef;
 use nowserving_protocol::admin;
+use nowserving_protocol::codec::encode;
 use nowserving_protocol::error::Code;
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::ticket::Ticket;
@@ -45,10 +46,8 @@ fn ask(parser: &Parser, subject: &str, body: &Value) -> Result<Parsed, ApiError>
 
 fn kind(parsed: &Result<Parsed, ApiError>) -> Result<String, Code> {
     match parsed {
-        Ok(parsed) => match &parsed.inbound {
-            Inbound::Line(request) => Ok(format!("{:?}", request.ask)),
-            Inbound::Cluster(question, _) => Ok(format!("{question:?}")),
-        },
+        Ok(Parsed::Line(request)) => Ok(format!("{:?}", request.ask)),
+        Ok(Parsed::Cluster(question, _)) => Ok(format!("{question:?}")),
         Err(error) => Err(error.code),
     }
 }
@@ -65,9 +64,9 @@ fn ticket(parser: &Parser, line: &str) -> String {
 }
 
 fn line_ask(parsed: Parsed) -> Ask {
-    match parsed.inbound {
-        Inbound::Line(request) => request.ask,
-        Inbound::Cluster(..) => panic!("about the cluster"),
+    match parsed {
+        Parsed::Line(request) => request.ask,
+        Parsed::Cluster(..) => panic!("about the cluster"),
     }
 }
 
@@ -90,18 +89,13 @@ fn every_operation_of_users_is_read() {
     ];
     for (op, body) in bodies {
         let parsed = ask(&parser, &format!("nowserving.line.shop.{op}"), &body).unwrap();
-        assert!(
-            !parsed.for_leader && !parsed.forwarded && !parsed.keyless,
-            "{op}"
-        );
-        let Inbound::Line(request) = parsed.inbound else {
+        let Parsed::Line(request) = parsed else {
             panic!("{op}")
         };
         assert_eq!(request.reply.op, op);
         let home = shard_of("shop", SHARDS);
         assert_eq!(request.shard, home);
-        let way_on = request.reply.plain.unwrap().leader_subject;
-        assert_eq!(way_on, format!("nowserving.forward.shard.{home}.shop.{op}"));
+        assert!(!request.reply.admin);
         match (op, request.ask) {
             ("enter", Ask::Write(Op::Enter { key, lane, .. })) => {
                 assert_eq!((key.as_deref(), lane), (Some(&b"k"[..]), None));
@@ -187,7 +181,7 @@ fn every_operation_of_operators_is_read_and_unknown_fields_are_refused() {
     for (op, body) in [("status", json!({})), ("list_lines", json!({"limit": 5}))] {
         let subject = format!("nowserving.admin.cluster.{op}");
         let parsed = ask(&parser, &subject, &body).unwrap();
-        assert!(matches!(parsed.inbound, Inbound::Cluster(..)));
+        assert!(matches!(parsed, Parsed::Cluster(..)));
     }
 }
 
@@ -198,7 +192,7 @@ fn a_shard_subject_must_be_that_of_the_line() {
     let body = json!({"anonymous": true});
     let subject = format!("nowserving.shard.{home}.shop.enter");
     let parsed = ask(&parser, &subject, &body).unwrap();
-    assert!(parsed.for_leader && parsed.keyless && !parsed.forwarded);
+    assert!(matches!(parsed, Parsed::Line(request) if request.shard == home));
     for wrong in [(home + 1) % SHARDS, SHARDS, u32::MAX] {
         let subject = format!("nowserving.shard.{wrong}.shop.enter");
         let refused = ask(&parser, &subject, &body).unwrap_err();
@@ -207,26 +201,16 @@ fn a_shard_subject_must_be_that_of_the_line() {
     }
 }
 
-/// What becomes of a write on a shard's subject if this node turns out not to lead.
 #[test]
-fn a_write_that_another_may_have_taken_is_passed_on_or_in_doubt_but_only_once() {
+fn what_a_node_passes_on_is_read_as_what_came_on_the_shards_subject() {
     let parser = parser();
     let home = shard_of("shop", SHARDS);
-    let way = |word: &str, op: &str, body: &Value| {
-        let subject = format!("nowserving{word}.shard.{home}.shop.{op}");
-        let parsed = ask(&parser, &subject, body).unwrap();
-        let Inbound::Line(request) = parsed.inbound else {
-            panic!("{op}")
-        };
-        let plain = request.reply.plain.map(|plain| plain.leader_subject);
-        (plain, request.reply.doubtful, parsed.forwarded)
-    };
-    let on = Some(format!("nowserving.forward.shard.{home}.shop.enter"));
-    let (keyed, keyless) = (json!({"key": "k"}), json!({"anonymous": true}));
-    assert_eq!(way("", "enter", &keyed), (on, true, false));
-    assert_eq!(way("", "enter", &keyless), (None, true, false));
-    assert_eq!(way("", "info", &keyless), (None, false, false));
-    assert_eq!(way(".forward", "enter", &keyed), (None, false, true));
+    let body = json!({"key": "k"});
+    for word in ["", ".forward"] {
+        let subject = format!("nowserving{word}.shard.{home}.shop.enter");
+        let asked = line_ask(ask(&parser, &subject, &body).unwrap());
+        assert!(matches!(asked, Ask::Write(Op::Enter { key: Some(_), .. })));
+    }
 }
 
 #[test]
@@ -287,9 +271,9 @@ fn the_timeout_header_is_checked_and_leaves_time_for_the_way_back() {
         let parsed = parser
             .parse(&message)
             .map_err(|refused| refused.error.code)?;
-        match parsed.inbound {
-            Inbound::Line(request) => Ok(request.deadline - before),
-            Inbound::Cluster(..) => panic!("about the cluster"),
+        match parsed {
+            Parsed::Line(request) => Ok(request.deadline - before),
+            Parsed::Cluster(..) => panic!("about the cluster"),
         }
     };
     for bad in ["", "0", "-1", "abc", "60001", "1.5", "99999999999999999999"] {
@@ -298,18 +282,4 @@ fn the_timeout_header_is_checked_and_leaves_time_for_the_way_back() {
     for (value, least_us) in [(None, 1_900_000), (Some("100"), 90_000), (Some("1"), 900)] {
         assert!(with(value).unwrap() >= least_us, "{value:?}");
     }
-}
-
-#[test]
-fn an_enter_gets_a_key_only_if_it_has_none_and_keeps_its_format() {
-    for format in [Format::Json, Format::MsgPack] {
-        let (anonymous, own) = (json!({"anonymous": true}), json!({"key": "own"}));
-        for (body, key) in [(anonymous, "mine"), (own, "own")] {
-            let payload = with_key(&encode(&body, format), "mine").unwrap();
-            assert_eq!(Format::of(&payload), format);
-            let ask: user::Enter = decode_request(&payload).unwrap();
-            assert_eq!(ask.key.unwrap().as_bytes(), key.as_bytes());
-        }
-    }
-    assert!(with_key(b"[]", "mine").is_err());
 }

@@ -10,7 +10,7 @@ use futures::StreamExt as _;
 use super::stall::Stall;
 use super::stats::Stats;
 use crate::clock::monotonic_us;
-use crate::shards::Control;
+use nowserving_engine::Input;
 
 /// How often. The service clock stands still some five of these after the last echo.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -21,7 +21,7 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// The subscription cannot be made.
 pub async fn run(
     client: Client,
-    control: Sender<Control>,
+    control: Sender<Input>,
     stats: Arc<Stats>,
     stall: Arc<Stall>,
 ) -> anyhow::Result<()> {
@@ -56,7 +56,7 @@ pub async fn run(
                     stall.echo(sent_at, now);
                     // Full: the loop has stalled, and this thread has others to serve.
                     if let Err(TrySendError::Disconnected(_)) =
-                        control.try_send(Control::Echo(sent_at))
+                        control.try_send(Input::ProbeEchoed { sent_at })
                     {
                         return Ok(());
                     }

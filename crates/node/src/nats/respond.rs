@@ -3,20 +3,19 @@
 use std::sync::Arc;
 
 use async_nats::header::NATS_MESSAGE_ID;
-use async_nats::{Client, HeaderMap, Subject};
+use async_nats::{Client, HeaderMap};
 use bytes::Bytes;
 use nowserving_protocol::admin::DeleteReply;
 use nowserving_protocol::codec::{Format, encode};
-use nowserving_protocol::error::{ApiError, Code, ErrorReply};
+use nowserving_protocol::error::{ApiError, ErrorReply};
 use nowserving_protocol::subject::{ERROR_CODE_HEADER, ERROR_HEADER, Subjects};
 use nowserving_protocol::ticket::{Ticket, TicketKeys};
 use nowserving_protocol::user::StatusReply;
 use tokio::sync::mpsc;
 
-use super::forward::Forwarder;
 use super::stats::Stats;
-use crate::request::{Answer, ReplyTo};
-use nowserving_engine::Outcome;
+use crate::shards::{Answer, AnswerBody};
+use nowserving_engine::{Outcome, RelayedAnswer, ReplyTo};
 use nowserving_shard::published::OutEvent;
 
 /// Sends answers and events.
@@ -33,31 +32,32 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Sends the shard loop's answers until it ends. A request that turned out to be another
-    /// node's is passed on instead, or left in doubt.
-    pub async fn run(self, mut answers: mpsc::UnboundedReceiver<Vec<Answer>>, forward: Forwarder) {
+    /// Sends the engine's answers until it ends.
+    pub async fn run(self, mut answers: mpsc::UnboundedReceiver<Vec<Answer>>) {
         while let Some(turn) = answers.recv().await {
-            for answer in turn {
+            for Answer { to, body } in turn {
                 self.stats.done();
-                match answer {
-                    Answer {
-                        reply,
-                        result: Err(error),
-                        deadline,
-                    } if error.code == Code::NotLeader && reply.plain.is_some() => {
-                        forward.start(reply, deadline);
-                    }
-                    Answer {
-                        reply,
-                        result: Err(error),
-                        deadline,
-                    } if error.code == Code::NotLeader && reply.doubtful => {
-                        forward.give_up_in_time(reply, deadline);
-                    }
-                    Answer { reply, result, .. } => self.answer(&reply, result).await,
+                match body {
+                    AnswerBody::Own(result) => self.answer(&to, result).await,
+                    AnswerBody::Relayed(answer) => self.relay(&to, answer).await,
                 }
             }
         }
+    }
+
+    /// Passes an answer on as it came.
+    async fn relay(&self, to: &ReplyTo, answer: RelayedAnswer) {
+        let RelayedAnswer { headers, payload } = answer;
+        let code = if headers.is_empty() { "ok" } else { "error" };
+        self.stats.count_forwarded(to.op, code);
+        let headers = (!headers.is_empty()).then(|| {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.append(name.as_str(), value.as_str());
+            }
+            map
+        });
+        self.send(to.inbox.as_deref(), headers, payload).await;
     }
 
     /// Publishes events until the loop ends.
@@ -82,7 +82,7 @@ impl Responder {
             Ok(outcome) => {
                 self.stats.count(reply, "ok");
                 let payload = self.encode(outcome, reply.format);
-                self.send(reply.subject.as_ref(), None, payload.into())
+                self.send(reply.inbox.as_deref(), None, payload.into())
                     .await;
             }
             Err(error) => self.refuse(reply, error).await,
@@ -98,12 +98,12 @@ impl Responder {
         headers.insert(ERROR_HEADER, message.as_str());
         headers.insert(ERROR_CODE_HEADER, error.code.http().to_string().as_str());
         let payload = encode(&ErrorReply::from(error), reply.format);
-        self.send(reply.subject.as_ref(), Some(headers), payload.into())
+        self.send(reply.inbox.as_deref(), Some(headers), payload.into())
             .await;
     }
 
-    /// Passes an answer on as it came.
-    pub async fn send(&self, to: Option<&Subject>, headers: Option<HeaderMap>, payload: Bytes) {
+    /// Sends an answer.
+    pub async fn send(&self, to: Option<&str>, headers: Option<HeaderMap>, payload: Bytes) {
         let Some(to) = to else {
             return;
         };
@@ -115,10 +115,10 @@ impl Responder {
         let sent = match headers {
             Some(headers) => {
                 self.client
-                    .publish_with_headers(to.clone(), headers, payload)
+                    .publish_with_headers(to.to_owned(), headers, payload)
                     .await
             }
-            None => self.client.publish(to.clone(), payload).await,
+            None => self.client.publish(to.to_owned(), payload).await,
         };
         if let Err(error) = sent {
             tracing::debug!(%error, "answer not sent");

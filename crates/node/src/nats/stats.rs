@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::clock::monotonic_us;
-use crate::request::ReplyTo;
+use nowserving_engine::ReplyTo;
 
 /// Requests in the shard loop or on their way back at most; more are refused as overloaded.
 pub const UNDER_WAY_MAX: usize = 16_384;

@@ -4,11 +4,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use nowserving_engine::WRITES_IN_FLIGHT_MAX;
 use nowserving_log::{LogError, LogStore};
 use nowserving_replica::Write;
-
-/// How many turns' writes may wait for the disk; the loop takes no more `ready` work when full.
-pub const WRITES_IN_FLIGHT_MAX: usize = 32;
 
 /// What the loop asks of the persister.
 #[derive(Debug)]

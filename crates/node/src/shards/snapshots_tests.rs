@@ -1,62 +1,105 @@
 #![allow(clippy::unwrap_used)]
+use nowserving_line::{LineName, Op, Settings};
+use nowserving_log::MemoryLog;
+use nowserving_replica::Write;
+use nowserving_shard::command::{Command, Entry};
 use tempfile::TempDir;
 
 use super::*;
-use crate::shards::test_rig::name;
-use crate::shards::test_rig::{Rig, config, enter};
-use nowserving_line::{Op, Settings};
 
-fn maker(rig: &Rig, dir: &TempDir) -> Maker {
-    let config = config(&[1], dir.path().to_owned());
-    Maker {
-        dir: dir.path().to_owned(),
-        cluster: config.cluster,
-        log: rig.log.clone(),
+/// A log of one shard, and the state that its entries make.
+struct World {
+    log: Arc<MemoryLog>,
+    state: State,
+    last: u64,
+    dir: TempDir,
+}
+
+fn world() -> World {
+    let log = Arc::new(MemoryLog::new());
+    log.write(&[Write::first_voters(0, &[1])]).unwrap();
+    World {
+        log,
+        state: State::new(),
+        last: 0,
+        dir: tempfile::tempdir().unwrap(),
     }
 }
 
-fn entered(rig: &mut Rig, keys: std::ops::Range<u32>) {
-    for key in keys {
-        rig.write(enter(&key.to_string()));
-        rig.turn();
+impl World {
+    fn maker(&self) -> Maker {
+        Maker {
+            dir: self.dir.path().to_owned(),
+            cluster: "test".to_owned(),
+            log: self.log.clone(),
+        }
     }
-    // One that is refused, so that a refusal is met again in the log.
-    rig.write(enter(""));
-    rig.turn();
+
+    fn append(&mut self, op: Op) {
+        self.last += 1;
+        let entry = Entry {
+            now_ms: 1_000 + self.last,
+            wall_ms: 2_000 + self.last,
+            compact_floor: 0,
+            commands: vec![Command::Line(op)],
+        };
+        self.state.apply_entry(self.last, &entry, &mut ());
+        let mut raft = raft::eraftpb::Entry::default();
+        (raft.term, raft.index) = (3, self.last);
+        raft.data = command::encode(&entry).into();
+        self.log
+            .write(&[Write {
+                shard: 0,
+                number: self.last,
+                entries: vec![raft],
+                hard_state: None,
+                must_sync: true,
+                first_members: None,
+            }])
+            .unwrap();
+    }
+
+    fn enter(&mut self, keys: std::ops::Range<u32>) {
+        let line = LineName::try_from("shop").unwrap();
+        for key in keys {
+            self.append(Op::Enter {
+                line: line.clone(),
+                key: Some(key.to_string().as_bytes().into()),
+                lane: None,
+            });
+        }
+        // One that is refused, so that a refusal is met again in the log.
+        self.append(Op::Enter {
+            line,
+            key: Some([].into()),
+            lane: None,
+        });
+    }
 }
 
 #[test]
 fn the_state_made_from_disk_is_the_one_in_memory() {
-    let mut rig = Rig::new(&[1]);
-    rig.lead();
-    let (line, settings) = (name("shop"), Settings::new(3, 2_000));
-    rig.write(Op::Create { line, settings });
-    rig.turn();
-    let dir = tempfile::tempdir().unwrap();
-    let maker = maker(&rig, &dir);
+    let mut world = world();
+    let (line, settings) = (LineName::try_from("shop").unwrap(), Settings::new(3, 2_000));
+    world.append(Op::Create { line, settings });
     // From nothing, then from the one before it and a log that was cut; over several reads.
     for keys in [0..10, 10..1_500] {
-        entered(&mut rig, keys);
-        let index = rig.shard.replica.applied();
-        maker.make(0, index).unwrap();
-        rig.log.compact(0, index).unwrap();
-        let (header, state) = read(dir.path(), "test", 0).unwrap().unwrap();
-        assert_eq!(header.index, index);
-        assert_eq!(Some(header.term), rig.shard.replica.term_at(index));
+        world.enter(keys);
+        world.maker().make(0, world.last).unwrap();
+        world.log.compact(0, world.last).unwrap();
+        let (header, state) = read(world.dir.path(), "test", 0).unwrap().unwrap();
+        assert_eq!((header.index, header.term), (world.last, 3));
         assert_eq!(header.voters, [1]);
-        let in_memory = snapshot::encode(&header, &rig.shard.state);
+        let in_memory = snapshot::encode(&header, &world.state);
         assert!(snapshot::encode(&header, &state) == in_memory);
     }
 }
 
 #[test]
 fn a_log_with_a_gap_makes_none() {
-    let mut rig = Rig::new(&[1]);
-    rig.lead();
-    entered(&mut rig, 0..10);
-    let dir = tempfile::tempdir().unwrap();
-    let index = rig.shard.replica.applied();
-    rig.log.compact(0, index).unwrap();
-    assert!(maker(&rig, &dir).make(0, index).is_err());
-    assert!(read(dir.path(), "test", 0).unwrap().is_none());
+    let mut world = world();
+    world.enter(0..10);
+    world.log.compact(0, world.last).unwrap();
+    assert!(world.maker().make(0, world.last).is_err());
+    assert!(read(world.dir.path(), "test", 0).unwrap().is_none());
 }

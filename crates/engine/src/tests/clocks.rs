@@ -1,5 +1,4 @@
 //! What is told of times is the wall clock of the node that says it, whatever the service clock reads.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 
@@ -8,9 +7,9 @@ use nowserving_protocol::admin::{Journal, JournalEntryReply, JournalReply};
 use nowserving_protocol::user::{Consistency, StatusReply};
 use proptest::prelude::*;
 
-use super::test_rig::name;
-use super::test_rig::{Rig, WALL_MS, enter};
-use nowserving_engine::{Ask, Outcome};
+use super::rig::name;
+use super::rig::{Rig, WALL_MS, enter};
+use crate::request::{Ask, Outcome};
 use nowserving_shard::published::OutEvent;
 
 const CLAIM_MS: u64 = 120_000;
@@ -18,6 +17,8 @@ const HOUR_MS: u64 = 3_600_000;
 
 fn rig(seats: u32) -> Rig {
     let mut rig = Rig::new(&[1]);
+    // Nobody is recycled.
+    rig.inbox_empty = false;
     rig.lead();
     let (line, settings) = (name("shop"), Settings::new(seats, 1_000));
     rig.write(Op::Create { line, settings });
@@ -42,8 +43,8 @@ fn check(rig: &Rig, status: &StatusReply) {
 
 /// Node 1 dies, and comes back from its log after this time by the wall clock.
 fn restart(rig: Rig, away_ms: u64) -> Rig {
-    let dir = tempfile::tempdir().unwrap();
-    let mut next = Rig::open(&[1], dir.path().to_owned(), Arc::clone(&rig.log));
+    let mut next = Rig::open(&[1], None, Arc::clone(&rig.log));
+    next.inbox_empty = rig.inbox_empty;
     next.wall_ms = rig.wall_ms + away_ms;
     next.lead();
     next
@@ -100,7 +101,6 @@ fn what_is_overdue_remains_for_no_time() {
     rig.enter("a");
     rig.turn();
     rig.answers();
-    // The loop has not come to recycle it.
     rig.pass_ms(CLAIM_MS + 5_000);
     rig.enter("a");
     rig.turn();
@@ -164,7 +164,7 @@ impl Run {
             }
             Step::Set(ms) => rig.wall_ms = WALL_MS.saturating_add_signed(ms.into()),
             Step::Deaf(ms) => {
-                rig.deaf_ms(ms.into());
+                rig.unreachable_ms(ms.into());
                 rig.wall_ms += u64::from(ms);
             }
             Step::Restart { away_ms } => {
@@ -201,7 +201,7 @@ impl Run {
     }
 
     fn at(&self, token: u8) -> TokenRef {
-        let line = self.rig.shard.state.lines().get(&name("shop")).unwrap();
+        let line = self.rig.lines().get(&name("shop")).unwrap();
         TokenRef {
             incarnation: line.incarnation(),
             lane: 0,
@@ -234,7 +234,7 @@ impl Run {
                 Err(_) => {}
             }
         }
-        for event in std::mem::take(&mut self.rig.out.events) {
+        for event in std::mem::take(&mut self.rig.events) {
             let at_ms = match event {
                 OutEvent::Board(event) => event.board.at_ms,
                 OutEvent::Token(event) => event.at_ms,
@@ -242,7 +242,7 @@ impl Run {
             };
             assert_eq!(at_ms, self.rig.wall_ms);
         }
-        let line = self.rig.shard.state.lines().get(&name("shop")).unwrap();
+        let line = self.rig.lines().get(&name("shop")).unwrap();
         let all = Journal {
             limit: Some(1_000),
             ..Journal::default()
@@ -268,7 +268,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..60),
     ) {
         let mut run = Run { rig: rig(3), entered: Entered::new(), journal: Vec::new() };
-        run.rig.out.events.clear();
+        run.rig.events.clear();
         for step in steps {
             run.step(step);
         }

@@ -1,51 +1,40 @@
-//! Whether this node takes part, as the loop lives by it: until it does, it greets its peers, handles
-//! no Raft message, does not tick, leads nothing, and listens to nobody.
+//! Whether this node takes part, as the engine acts on it: until it does, it greets its peers, handles
+//! no Raft message, does not tick, leads nothing, and listens to no client.
 
-use super::Shards;
-use super::balance::UNREACHABLE_MAX;
-use super::group::Turn;
-use nowserving_engine::contact::{PeerHeader, Standing};
 use nowserving_shard::clock::Micros;
+
+use crate::balance::UNREACHABLE_MAX;
+use crate::contact::{PeerHeader, Standing};
+use crate::engine::Engine;
+use crate::io::Output;
 
 /// Coming in touch takes some milliseconds once the peers are there; said earlier than this after the
 /// start, that it has not happened yet would only be noise.
-pub(super) const FIRST_COMPLAINT_US: Micros = 2_000_000;
+pub(crate) const FIRST_COMPLAINT_US: Micros = 2_000_000;
 /// How often it is said again.
 const COMPLAINT_INTERVAL_US: Micros = 10_000_000;
 
-impl Shards {
+impl Engine {
     /// Takes note of what a frame says of sender and receiver.
-    pub(super) fn hear(
+    pub(crate) fn hear(
         &mut self,
         from: u64,
-        word: &PeerHeader,
+        header: &PeerHeader,
         refused: Option<&str>,
         now: Micros,
     ) {
-        if self.contact.hear(from, word, refused, now) {
+        if self.contact.hear(from, header, refused, now) {
             self.send_to(from, Vec::new(), Vec::new(), now);
         }
-        if self.contact.is_in_touch() != self.outputs.standing.borrow().is_in_touch() {
+        if self.contact.is_in_touch() != self.standing.is_in_touch() {
             self.announce_standing(now);
         }
     }
 
-    /// Out of touch, nothing that Raft would end a lead by is heard.
-    pub(super) fn step_down(&mut self, now: Micros) {
-        for shard in &mut self.shards {
-            shard.step_down(&mut Turn {
-                now,
-                wall_ms: self.wall_ms,
-                reachability: &self.reachability,
-                out: &mut self.out,
-            });
-        }
-    }
-
-    /// Tells the rest of the node, and the log, how it stands.
-    pub(super) fn announce_standing(&mut self, now: Micros) {
+    /// Tells the node, and its operator, how it stands.
+    pub(crate) fn announce_standing(&mut self, now: Micros) {
         let standing = self.contact.standing(now);
-        let was_in_touch = self.outputs.standing.borrow().is_in_touch();
+        let was_in_touch = self.standing.is_in_touch();
         let due = now >= self.next_complaint || was_in_touch;
         match &standing {
             Standing::InTouch if !was_in_touch => {
@@ -64,13 +53,16 @@ impl Shards {
             self.next_complaint = now + COMPLAINT_INTERVAL_US;
         }
         metrics::gauge!("nowserving_in_touch").set(f64::from(u8::from(standing.is_in_touch())));
-        self.outputs.standing.send_if_modified(|current| {
-            let changed = *current != standing;
-            *current = standing;
-            changed
-        });
-        self.listen();
-        self.outputs.health.set_serves(self.serves(now));
+        if self.standing != standing {
+            self.standing = standing.clone();
+            self.out.outputs.push(Output::Standing(standing));
+        }
+        self.update_subscriptions(now);
+        let serves = self.serves(now);
+        if self.serves.as_ref() != Some(&serves) {
+            self.serves = Some(serves.clone());
+            self.out.outputs.push(Output::Serves(serves));
+        }
     }
 
     /// Whether requests are served by way of this node.
@@ -79,8 +71,7 @@ impl Shards {
         if self.stopping_since.is_some() {
             problems.push("the node is stopping".to_owned());
         }
-        let unreachable_for = self.reachability.unreachable_for(now);
-        if unreachable_for > UNREACHABLE_MAX {
+        if self.reachability.unreachable_for(now) > UNREACHABLE_MAX {
             problems.push("requests do not reach this node: is NATS there?".to_owned());
         }
         match self.contact.standing(now) {

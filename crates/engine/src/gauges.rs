@@ -5,28 +5,29 @@ use std::time::Duration;
 use metrics::gauge;
 use nowserving_line::{Counts, ForecastRecord, Line, OFF_BY_PERCENT};
 
-use super::Shards;
 use nowserving_shard::clock::Micros;
+
+use crate::engine::Engine;
 
 /// Gauges that cost a look at every line.
 const LINE_GAUGES_INTERVAL_US: Micros = 2_000_000;
 
-impl Shards {
-    pub(super) fn gauges(&mut self, now: Micros) {
-        let led = self.shards.iter().filter(|s| s.leads());
+impl Engine {
+    pub(crate) fn gauges(&mut self, now: Micros) {
+        let led = self.shards.values().filter(|s| s.leads());
         gauge!("nowserving_shards_led").set(led.count() as f64);
         let unreachable_for = self
             .reachability
             .unreachable_for(now)
             .min(Duration::from_secs(3_600));
         gauge!("nowserving_service_deaf_seconds").set(unreachable_for.as_secs_f64());
-        let entries: u64 = self.shards.iter().map(|s| s.replica.log_entries()).sum();
+        let entries: u64 = self.shards.values().map(|s| s.replica.log_entries()).sum();
         gauge!("nowserving_log_entries").set(entries as f64);
-        let memory: u64 = self.shards.iter().map(|s| s.replica.memory_bytes()).sum();
+        let memory: u64 = self.shards.values().map(|s| s.replica.memory_bytes()).sum();
         gauge!("nowserving_log_memory_bytes").set(memory as f64);
         if now >= self.next_line_gauges {
             self.next_line_gauges = now + LINE_GAUGES_INTERVAL_US;
-            let led = self.shards.iter().filter(|s| s.leader_state.is_some());
+            let led = self.shards.values().filter(|s| s.leader_state.is_some());
             let mut sum = Sum::default();
             led.flat_map(|s| s.state.lines().iter())
                 .for_each(|line| sum.add(line));

@@ -1,45 +1,46 @@
-//! Which subjects this node listens on for requests.
+//! Which subjects this node listens on for requests. On a role change a node subscribes for its new
+//! role before it unsubscribes the old one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_nats::Subscriber;
 use futures::StreamExt as _;
+use nowserving_engine::{ShardDelivery, Standing, Subscription, Via};
 use nowserving_protocol::subject::Subjects;
 use tokio::sync::{oneshot, watch};
 
 use super::service::Service;
-use nowserving_engine::Subscription;
-use nowserving_engine::contact::Standing;
 
 /// On subjects that any node may take, the nodes share the work in this group.
 const QUEUE_GROUP: &str = "nowserving";
 
-/// For how long a node goes on listening on the subjects of a shard that it led, or that nobody
-/// led. A request that the server routed before it saw us leave would be lost: async-nats forgets a
-/// subscription when it sends the server word, not when the server has it. By the end of this who
-/// leads next listens too.
-pub const LINGER: Duration = Duration::from_millis(400);
+/// For how long a node drains its subscriptions to the subjects of a shard that it led, or that nobody
+/// led. A request that the server routed before it saw this node unsubscribe would be lost: async-nats
+/// forgets a subscription when it sends the server word, not when the server has it. By the end of this
+/// the next leader has subscribed too.
+const DRAIN: Duration = Duration::from_millis(400);
 
-/// How an ear is closed.
+/// How a subscription is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Close {
     /// At once.
     Now,
-    /// After [`LINGER`].
+    /// After [`DRAIN`].
     Later,
 }
 
 /// A subscription and the task that reads it. Dropped, it closes too, with nobody waiting.
 #[derive(Debug)]
-pub struct Ear {
+pub struct Listener {
     close: oneshot::Sender<Close>,
     closed: oneshot::Receiver<()>,
-    takes: Arc<AtomicBool>,
+    draining: Arc<AtomicBool>,
 }
 
-impl Ear {
+impl Listener {
     /// Unsubscribes; what has come by then is still handled, after this has returned.
     pub async fn close(self) {
         let _ = self.close.send(Close::Now);
@@ -47,32 +48,32 @@ impl Ear {
         let _ = self.closed.await;
     }
 
-    /// From now on nothing that comes is taken in; it is passed on to whoever leads.
-    fn only_pass_on(&self) {
-        self.takes.store(false, Ordering::Release);
+    /// From now on what comes is marked: a replacement may get it too.
+    fn forward_only(&self) {
+        self.draining.store(true, Ordering::Release);
     }
 
-    /// [`Ear::only_pass_on`], and closes in a while ([`LINGER`]).
-    fn linger(self) {
-        self.only_pass_on();
+    /// [`Listener::forward_only`], and closes in a while ([`DRAIN`]).
+    fn drain(self) {
+        self.forward_only();
         let _ = self.close.send(Close::Later);
     }
 }
 
 /// How this node listens on a shard's subjects, and with what.
 #[derive(Debug, Default)]
-struct ShardEars {
-    listen: Subscription,
-    /// Where users and operators ask.
-    front: Vec<Ear>,
-    /// Where nodes pass requests on. Only while we lead: they would take our "not the leader" for
-    /// the next leader's word.
-    forward: Vec<Ear>,
+struct ShardListeners {
+    subscription: Subscription,
+    /// Where clients and operators ask.
+    front: Vec<Listener>,
+    /// Where nodes pass requests on. Only while this node leads: they would take its "not the leader"
+    /// for the next leader's word.
+    forward: Vec<Listener>,
 }
 
-async fn close_all(ears: &mut Vec<Ear>) {
-    for ear in ears.drain(..) {
-        ear.close().await;
+async fn close_all(listeners: &mut Vec<Listener>) {
+    for listener in listeners.drain(..) {
+        listener.close().await;
     }
 }
 
@@ -93,9 +94,9 @@ impl Service {
             subjects.admin_line_all(),
             subjects.admin_cluster_all(),
         ];
-        let mut ears = Vec::new();
+        let mut listeners = Vec::new();
         loop {
-            let listens = !ears.is_empty();
+            let listens = !listeners.is_empty();
             tokio::select! {
                 biased;
                 _ = &mut stop => break,
@@ -106,33 +107,32 @@ impl Service {
                 }
             }
             if listens {
-                close_all(&mut ears).await;
+                close_all(&mut listeners).await;
             } else {
-                ears = self.listen_all(subjects.clone(), true).await?;
+                listeners = self.listen_all(subjects.clone(), true, Via::Plain).await?;
             }
         }
-        close_all(&mut ears).await;
+        close_all(&mut listeners).await;
         Ok(())
     }
 
-    /// Follows what the shard loop says about who leads, until it ends: a leader listens on its
-    /// shard's subjects; without any leader all nodes do, as one group.
+    /// Follows what the engine says about each shard, until it ends.
     ///
     /// # Errors
     /// A subscription cannot be made.
     pub async fn listen_shards(self) -> anyhow::Result<()> {
-        let mut wanted = self.listen.clone();
-        let mut shards: Vec<ShardEars> = Vec::new();
+        let mut wanted = self.subscriptions.clone();
+        let mut shards: BTreeMap<u32, ShardListeners> = BTreeMap::new();
         loop {
             let now = wanted.borrow_and_update().clone();
-            shards.resize_with(now.len(), Default::default);
-            for (shard, (listen, ears)) in now.into_iter().zip(&mut shards).enumerate() {
-                self.listen_as(shard as u32, listen, ears).await?;
+            for (shard, subscription) in now {
+                let listeners = shards.entry(shard).or_default();
+                self.listen_as(shard, subscription, listeners).await?;
             }
             if wanted.changed().await.is_err() {
-                // The shard loop has ended: this node is about to.
-                for (shard, ears) in shards.iter_mut().enumerate() {
-                    self.listen_as(shard as u32, Subscription::No, ears).await?;
+                // The engine has ended: this node is about to.
+                for (shard, listeners) in &mut shards {
+                    self.listen_as(*shard, Subscription::No, listeners).await?;
                 }
                 return Ok(());
             }
@@ -142,31 +142,36 @@ impl Service {
     async fn listen_as(
         &self,
         shard: u32,
-        listen: Subscription,
-        ears: &mut ShardEars,
+        subscription: Subscription,
+        listeners: &mut ShardListeners,
     ) -> anyhow::Result<()> {
-        let was = std::mem::replace(&mut ears.listen, listen);
-        if was == listen {
+        let was = std::mem::replace(&mut listeners.subscription, subscription);
+        if was == subscription {
             return Ok(());
         }
-        // What the server routes to an old ear and to a new one must not be taken in twice.
-        ears.front.iter().for_each(Ear::only_pass_on);
-        close_all(&mut ears.forward).await;
+        // What the server routes to an old subscription and to a new one must not be taken in twice.
+        listeners.front.iter().for_each(Listener::forward_only);
+        close_all(&mut listeners.forward).await;
         let on = |subjects: &Subjects| [subjects.shard_all(shard), subjects.admin_shard_all(shard)];
         let front = on(&self.parser.subjects);
-        let new = match listen {
+        let new = match subscription {
             Subscription::No => Vec::new(),
             Subscription::Leader { .. } => {
-                // First: who hears a request beside us passes it on to there.
-                ears.forward = self.listen_all(on(&self.parser.forward), false).await?;
-                self.listen_all(front, false).await?
+                // First: a node that gets a request beside this one passes it on to there.
+                let forward = on(&self.parser.forward);
+                listeners.forward = self.listen_all(forward, false, Via::Forwarded).await?;
+                let via = Via::Shard(ShardDelivery::Leader);
+                self.listen_all(front, false, via).await?
             }
-            Subscription::Leaderless => self.listen_all(front, true).await?,
+            Subscription::Leaderless => {
+                let via = Via::Shard(ShardDelivery::Leaderless);
+                self.listen_all(front, true, via).await?
+            }
         };
         // Only now away from the old ones, so that at no moment nobody listens: on a busy connection
         // all this takes its time.
-        let old = std::mem::replace(&mut ears.front, new);
-        old.into_iter().for_each(Ear::linger);
+        let old = std::mem::replace(&mut listeners.front, new);
+        old.into_iter().for_each(Listener::drain);
         Ok(())
     }
 
@@ -175,8 +180,9 @@ impl Service {
         &self,
         subjects: [String; N],
         in_group: bool,
-    ) -> anyhow::Result<Vec<Ear>> {
-        let mut ears = Vec::with_capacity(N);
+        via: Via,
+    ) -> anyhow::Result<Vec<Listener>> {
+        let mut listeners = Vec::with_capacity(N);
         for subject in subjects {
             let messages = if in_group {
                 let group = QUEUE_GROUP.into();
@@ -184,21 +190,21 @@ impl Service {
             } else {
                 self.client.subscribe(subject).await?
             };
-            ears.push(self.hear(messages));
+            listeners.push(self.listen(messages, via));
         }
-        Ok(ears)
+        Ok(listeners)
     }
 
-    fn hear(&self, messages: Subscriber) -> Ear {
+    fn listen(&self, messages: Subscriber, via: Via) -> Listener {
         let (close, closing) = oneshot::channel();
         let (left, closed) = oneshot::channel();
-        let takes = Arc::new(AtomicBool::new(true));
+        let draining = Arc::new(AtomicBool::new(false));
         let service = self.clone();
-        tokio::spawn(service.handle_all(messages, closing, left, takes.clone()));
-        Ear {
+        tokio::spawn(service.handle_all(messages, closing, left, via, draining.clone()));
+        Listener {
             close,
             closed,
-            takes,
+            draining,
         }
     }
 
@@ -208,23 +214,29 @@ impl Service {
         mut messages: Subscriber,
         mut closing: oneshot::Receiver<Close>,
         left: oneshot::Sender<()>,
-        takes: Arc<AtomicBool>,
+        via: Via,
+        draining: Arc<AtomicBool>,
     ) {
-        let may_take = || takes.load(Ordering::Acquire);
+        let via = || match via {
+            Via::Shard(_) if draining.load(Ordering::Acquire) => {
+                Via::Shard(ShardDelivery::Draining)
+            }
+            via => via,
+        };
         let close = loop {
             tokio::select! {
                 biased;
                 close = &mut closing => break close.unwrap_or(Close::Now),
                 message = messages.next() => match message {
-                    Some(message) => self.handle(message, may_take()).await,
+                    Some(message) => self.handle(message, via()).await,
                     None => return,
                 }
             }
         };
         if close == Close::Later {
-            let until = tokio::time::Instant::now() + LINGER;
+            let until = tokio::time::Instant::now() + DRAIN;
             while let Ok(Some(message)) = tokio::time::timeout_at(until, messages.next()).await {
-                self.handle(message, may_take()).await;
+                self.handle(message, via()).await;
             }
         }
         let drained = messages.drain().await;
@@ -232,7 +244,7 @@ impl Service {
         let _ = left.send(());
         if drained.is_ok() {
             while let Some(message) = messages.next().await {
-                self.handle(message, may_take()).await;
+                self.handle(message, via()).await;
             }
         }
     }

@@ -1,117 +1,108 @@
-//! What the loop does besides requests: recycle, boards, leases, hand-overs, snapshots.
+//! What an engine does besides requests: recycling, boards, leases, hand-overs, snapshots.
 
 use nowserving_line::Timestamp;
 use nowserving_protocol::admin::{ClusterStatus, Mapping, NodeStatus, ShardStatus};
 use nowserving_protocol::subject::Subjects;
-
-use super::group::{Shard, Turn};
-use super::{Shards, Subscription, snapshots};
-use crate::shards::balance::{Peer, UNREACHABLE_MAX};
-use crate::shards::persist::{Job, Persister};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::command::Command;
 use nowserving_shard::published::OutEvent;
 
+use crate::balance::{Peer, UNREACHABLE_MAX};
+use crate::engine::Engine;
+use crate::io::{Now, Output, Subscription};
+use crate::outbox::TurnCtx;
+use crate::shard::Shard;
+
 /// How often deadlines, boards and leases are looked at.
-const UPKEEP_INTERVAL_US: Micros = 20_000;
+const INTERVAL_US: Micros = 20_000;
 /// How often hand-overs, snapshots and gauges are.
-const SLOW_UPKEEP_INTERVAL_US: Micros = 250_000;
-/// A peer that we have nothing to say to gets a sign of life this often.
+const SLOW_INTERVAL_US: Micros = 250_000;
+/// A peer that this node has nothing to say to gets a sign of life this often.
 const SIGN_OF_LIFE_US: Micros = 400_000;
 /// The same for a node that no quorum has accepted yet: nothing else goes on.
 const GREETING_US: Micros = 100_000;
 /// A node lacking more of a shard's log gets no leadership of it: the hand-over would keep writes
 /// waiting until it has caught up.
 const LAG_MAX: u64 = 64;
+/// Snapshots that are being made at once at most.
+const SNAPSHOTS_MAX: usize = 4;
 /// After a snapshot that could not be written (the disk is full?) the next try is this much later.
 const SNAPSHOT_RETRY_US: Micros = 10_000_000;
 /// A stopping node waits this long for its shards to find other leaders.
 const STOP_MAX_US: Micros = 5_000_000;
 
-impl Shards {
-    /// Everything that is due, except Raft's own ticks.
-    pub(super) fn upkeep(&mut self, now: Micros, drained: bool) {
-        self.next_upkeep = now + UPKEEP_INTERVAL_US;
+impl Engine {
+    /// Everything that is due, except Raft's own ticks. Tokens expire only after the inbox has been
+    /// drained, so that a poll which lies there unread counts first. Everything else must not wait
+    /// for that.
+    pub(crate) fn maintenance(&mut self, now: Now, inbox_empty: bool) {
+        self.next_maintenance = now.us + INTERVAL_US;
         let stopping = self.stopping_since.is_some();
-        for shard in &mut self.shards {
-            let mut turn = Turn {
-                now,
-                wall_ms: self.wall_ms,
-                reachability: &self.reachability,
-                out: &mut self.out,
-            };
-            shard.expire(&mut turn);
-            shard.keep_lease(now, self.config.heartbeat_ms * 1_000);
+        let heartbeat_us = self.config.heartbeat_ms * 1_000;
+        self.each_shard(now, |shard, ctx| {
+            shard.expire(ctx);
+            shard.keep_lease(ctx.now.us, heartbeat_us);
             // A stopping node starts nothing of its own.
-            if !stopping && drained {
-                shard.recycle(&mut turn);
+            if !stopping && inbox_empty {
+                shard.recycle(ctx);
             }
-            shard.publish_boards(&mut turn);
-        }
-        if now >= self.next_slow_upkeep {
-            self.next_slow_upkeep = now + SLOW_UPKEEP_INTERVAL_US;
+            shard.publish_boards(ctx);
+        });
+        if now.us >= self.next_slow_maintenance {
+            self.next_slow_maintenance = now.us + SLOW_INTERVAL_US;
             self.hand_over(now);
-            self.snapshot_due(now);
-            self.announce_standing(now);
-            self.gauges(now);
+            self.start_snapshot(now.us);
+            self.announce_standing(now.us);
+            self.gauges(now.us);
         }
-        self.signs_of_life(now);
-        self.listen();
+        self.signs_of_life(now.us);
+        self.update_subscriptions(now.us);
     }
 
     /// Whether requests reach this node, for all it knows, and will go on doing so: peers hand
     /// shards over only to such a node.
-    pub(super) fn client_reachable(&self, now: Micros) -> bool {
+    pub(crate) fn client_reachable(&self, now: Micros) -> bool {
         self.stopping_since.is_none()
             && self.contact.is_in_touch()
             && self.reachability.unreachable_for(now) <= UNREACHABLE_MAX
     }
 
-    /// Tells the NATS side on which shards' subjects to listen: a leader in its lease; and if
-    /// nobody leads, every node, so that somebody answers. But no node that does not take part.
-    pub(super) fn listen(&mut self) {
+    /// Tells the node on which shards' subjects to listen: a leader in its lease; and if nobody leads,
+    /// every node, so that somebody answers. But no node that does not take part.
+    pub(crate) fn update_subscriptions(&mut self, now: Micros) {
         let stopping = self.stopping_since.is_some();
-        let in_touch = self.contact.is_in_touch();
-        let wanted: Vec<Subscription> = self
-            .shards
-            .iter()
-            .map(|shard| {
-                if !in_touch {
-                    Subscription::No
-                } else if shard.in_lease() {
-                    Subscription::Leader {
-                        term: shard.replica.term(),
-                    }
-                } else if shard.leads() || (shard.replica.leader().is_none() && !stopping) {
-                    Subscription::Leaderless
-                } else {
-                    Subscription::No
-                }
-            })
-            .collect();
-        self.outputs.listen.send_if_modified(|current| {
-            let changed = *current != wanted;
-            if changed {
-                *current = wanted;
+        let takes_part = self.contact.is_in_touch() && self.drained_at.is_none();
+        for shard in self.shards.values_mut() {
+            let wanted = if !takes_part {
+                Subscription::No
+            } else if shard.in_lease(now) {
+                let term = shard.replica.term();
+                Subscription::Leader { term }
+            } else if shard.leads() || (shard.replica.leader().is_none() && !stopping) {
+                Subscription::Leaderless
+            } else {
+                Subscription::No
+            };
+            if shard.subscription != wanted {
+                shard.subscription = wanted;
+                self.out.outputs.push(Output::Subscribe {
+                    shard: shard.id,
+                    subscription: wanted,
+                });
             }
-            changed
-        });
+        }
     }
 
-    fn hand_over(&mut self, now: Micros) {
-        let unreachable_for = self.reachability.unreachable_for(now);
+    fn hand_over(&mut self, now: Now) {
+        let unreachable_for = self.reachability.unreachable_for(now.us);
         let election_us = self.config.election_ms * 1_000;
         let stopping = self.stopping_since.is_some();
         // Not one that stops too: it would only pass the shard on.
-        let fit = self.fit_peers(now);
+        let fit = self.fit_peers(now.us);
         let mut present = fit.clone();
-        present.retain(|id| self.peers.get(id).is_some_and(|peer| peer.present(now)));
-        for shard in &mut self.shards {
-            let Some(since) = shard
-                .leader_state
-                .as_ref()
-                .map(|leader_state| leader_state.began_at)
-            else {
+        present.retain(|id| self.peers.get(id).is_some_and(|peer| peer.present(now.us)));
+        for shard in self.shards.values_mut() {
+            let Some(since) = shard.leader_state.as_ref().map(|leading| leading.began_at) else {
                 continue;
             };
             let target = if stopping {
@@ -119,7 +110,7 @@ impl Shards {
             } else if let Some(offered) = shard.offered_since() {
                 // Nothing came of it in time. This term has no lease any more, so nobody serves the
                 // shard: somebody must begin another.
-                let late = now.saturating_sub(offered) > election_us;
+                let late = now.us.saturating_sub(offered) > election_us;
                 late.then(|| shard.replica.most_caught_up(&fit)).flatten()
             } else {
                 let caught_up: Vec<u64> = fit
@@ -129,7 +120,7 @@ impl Shards {
                     .collect();
                 self.balance.hand_over(
                     shard.id,
-                    now,
+                    now.us,
                     since,
                     unreachable_for,
                     &self.peers,
@@ -137,15 +128,15 @@ impl Shards {
                 )
             };
             let Some(target) = target else { continue };
-            shard.stamp_before_leaving(&mut Turn {
+            shard.stamp_before_leaving(&mut TurnCtx {
                 now,
-                wall_ms: self.wall_ms,
                 reachability: &self.reachability,
                 out: &mut self.out,
+                forwards: &mut self.forwards,
             });
             match shard.replica.transfer_leader(target) {
                 Ok(()) => {
-                    shard.offered = Some((shard.replica.term(), now));
+                    shard.offered = Some((shard.replica.term(), now.us));
                     tracing::info!(shard = shard.id, target, "handing over");
                     shard.dirty = true;
                 }
@@ -154,7 +145,7 @@ impl Shards {
         }
     }
 
-    /// Peers that could lead: alive, within reach of users, and not about to stop.
+    /// Peers that could lead: alive, reachable for clients, and not about to stop.
     fn fit_peers(&self, now: Micros) -> Vec<u64> {
         let fit = |peer: &Peer| peer.alive(now) && peer.client_reachable;
         let peers = self.peers.iter().filter(|(_, peer)| fit(peer));
@@ -162,12 +153,12 @@ impl Shards {
     }
 
     /// Whether a stopping node has nothing left to hand over (or has waited long enough).
-    pub(super) fn may_end(&self, now: Micros) -> bool {
+    pub(crate) fn has_handed_over(&self, now: Micros) -> bool {
         let Some(since) = self.stopping_since else {
             return false;
         };
-        let leads = self.shards.iter().any(|s| s.leads());
-        let owes = self.shards.iter().any(Shard::owes_answers);
+        let leads = self.shards.values().any(Shard::leads);
+        let owes = self.shards.values().any(Shard::owes_answers);
         let alone = self.fit_peers(now).is_empty();
         ((!leads || alone) && !owes) || now.saturating_sub(since) > STOP_MAX_US
     }
@@ -178,10 +169,7 @@ impl Shards {
             false => GREETING_US,
         };
         let quiet: Vec<u64> = self
-            .outputs
-            .peers
-            .keys()
-            .copied()
+            .others()
             .filter(|peer| {
                 let last = self.last_sent.get(peer).copied().unwrap_or(0);
                 now.saturating_sub(last) >= interval_us
@@ -193,32 +181,32 @@ impl Shards {
     }
 
     /// Starts one snapshot at most.
-    fn snapshot_due(&mut self, now: Micros) {
-        if self.snapshots.jobs.is_full() {
+    fn start_snapshot(&mut self, now: Micros) {
+        let under_way = self.shards.values().filter(|shard| shard.snapshotting);
+        if under_way.count() >= SNAPSHOTS_MAX {
             return;
         }
         let entries = self.config.snapshot_entries;
-        let due = self.shards.iter().position(|shard| {
+        let due = self.shards.values_mut().find(|shard| {
             let since = shard.replica.applied().saturating_sub(shard.snapshot_index);
             let wanted = since >= entries || (shard.pins_files && since > 0);
             wanted && !shard.snapshotting && now >= shard.snapshot_not_before
         });
-        if let Some(shard) = due.and_then(|at| self.shards.get_mut(at)) {
+        if let Some(shard) = due {
             shard.pins_files = false;
-            let job = snapshots::Job {
+            shard.snapshotting = true;
+            self.out.outputs.push(Output::WriteSnapshot {
                 shard: shard.id,
                 index: shard.replica.applied(),
-            };
-            // Not full, as we have looked and nobody else sends.
-            shard.snapshotting = self.snapshots.jobs.try_send(job).is_ok();
+            });
         }
     }
 
     /// These shards keep old log files alive: a snapshot of each is due, and what has one already
     /// can perhaps be cut further by now.
-    pub(super) fn pinned(&mut self, shards: &[u32]) {
-        for at in shards {
-            let Some(shard) = self.shards.get_mut(*at as usize) else {
+    pub(crate) fn files_pinned(&mut self, shards: &[u32]) {
+        for id in shards {
+            let Some(shard) = self.shards.get_mut(id) else {
                 continue;
             };
             // With a member away a newer snapshot would not let go of anything.
@@ -228,42 +216,33 @@ impl Shards {
             if leader_state.is_some_and(|it| !it.is_own_in_flight()) {
                 shard.queue_own(Command::Stamp);
             }
-            Self::compact(&self.persister, shard);
+            let compact = shard.compact();
+            self.out.outputs.push(compact);
         }
     }
 
     /// A snapshot is on disk, or could not be written.
-    pub(super) fn snapshot_done(&mut self, shard: u32, index: Option<u64>, now: Micros) {
-        let Some(shard) = self.shards.get_mut(shard as usize) else {
+    pub(crate) fn snapshot_written(&mut self, shard: u32, index: Option<u64>, now: Micros) {
+        let Some(shard) = self.shards.get_mut(&shard) else {
             return;
         };
         shard.snapshotting = false;
         match index {
             Some(index) => {
                 shard.snapshot_index = index;
-                Self::compact(&self.persister, shard);
+                let compact = shard.compact();
+                self.out.outputs.push(compact);
             }
             None => shard.snapshot_not_before = now + SNAPSHOT_RETRY_US,
         }
     }
 
-    /// The log up to the snapshot on disk can go, as far as no peer needs it.
-    fn compact(persister: &Persister, shard: &mut Shard) {
-        let through = shard.snapshot_index.min(shard.compact_floor);
-        let job = Job::Compact {
-            shard: shard.id,
-            through: shard.replica.compact(through),
-        };
-        // Full: the next snapshot cuts further.
-        let _ = persister.jobs.try_send(job);
-    }
-
     /// The cluster as this node sees it.
-    pub(super) fn cluster_status(&self, now: Micros) -> ClusterStatus {
+    pub(crate) fn cluster_status(&self, now: Micros) -> ClusterStatus {
         let node = |id: &u64| {
             let me = *id == self.config.id;
             let peer = self.peers.get(id);
-            let leads = self.shards.iter();
+            let leads = self.shards.values();
             let leads = leads.filter(|s| s.replica.leader() == Some(*id)).count();
             NodeStatus {
                 id: *id,
@@ -273,16 +252,15 @@ impl Shards {
                 last_heard_ms: peer
                     .filter(|p| !me && p.heard_at != 0)
                     .map(|p| now.saturating_sub(p.heard_at) / 1_000),
-                metrics_addr: if me {
-                    self.config.metrics_addr.map(|addr| addr.to_string())
-                } else {
-                    peer.map(|p| p.metrics_addr.clone())
-                        .filter(|addr| !addr.is_empty())
+                metrics_addr: match me {
+                    true => self.config.metrics_addr.clone(),
+                    false => peer
+                        .map(|p| p.metrics_addr.clone())
+                        .filter(|addr| !addr.is_empty()),
                 },
-                version: if me {
-                    Some(env!("CARGO_PKG_VERSION").to_owned())
-                } else {
-                    peer.map(|p| p.version.clone()).filter(|v| !v.is_empty())
+                version: match me {
+                    true => Some(self.config.version.clone()),
+                    false => peer.map(|p| p.version.clone()).filter(|v| !v.is_empty()),
                 },
             }
         };
@@ -295,7 +273,7 @@ impl Shards {
             differs: shard.agreement.differs(),
         };
         let shards = self.config.shards;
-        // The loop would not run with a prefix that is none.
+        // The node would not have started with a prefix that is none.
         let subjects = Subjects::new(self.config.prefix.clone()).ok();
         let mapping_line = subjects.filter(|_| self.mapping.is_some_and(|it| it != Mapping::Ok));
         ClusterStatus {
@@ -304,10 +282,10 @@ impl Shards {
             cluster: self.config.cluster.clone(),
             answered_by: self.config.id,
             nodes: self.config.nodes.iter().map(node).collect(),
-            shards: self.shards.iter().map(shard).collect(),
+            shards: self.shards.values().map(shard).collect(),
             lines: self
                 .shards
-                .iter()
+                .values()
                 .map(|s| s.state.lines().len() as u64)
                 .sum(),
         }
@@ -315,6 +293,15 @@ impl Shards {
 }
 
 impl Shard {
+    /// The log up to the snapshot on disk can go, as far as no peer needs it.
+    fn compact(&mut self) -> Output {
+        let through = self.snapshot_index.min(self.compact_floor);
+        Output::Compact {
+            shard: self.id,
+            through: self.replica.compact(through),
+        }
+    }
+
     /// Renews the lease once a heartbeat interval.
     fn keep_lease(&mut self, now: Micros, interval_us: Micros) {
         if self.leader_state.is_some() && now >= self.lease_asked_at + interval_us {
@@ -334,20 +321,20 @@ impl Shard {
 
     /// Writes the service clock down before the lead is given away, so that the next leader does
     /// not begin behind it.
-    fn stamp_before_leaving(&mut self, turn: &mut Turn<'_>) {
+    fn stamp_before_leaving(&mut self, ctx: &mut TurnCtx<'_>) {
         let Some(leader_state) = &self.leader_state else {
             return;
         };
         if !leader_state.is_own_in_flight()
-            && leader_state.unstamped(leader_state.now_ms(turn.reachability))
+            && leader_state.unstamped(leader_state.now_ms(ctx.reachability))
         {
             self.queue_own(Command::Stamp);
         }
-        self.propose(turn);
+        self.propose(ctx);
     }
 
     /// Finds the idle.
-    fn recycle(&mut self, turn: &mut Turn<'_>) {
+    fn recycle(&mut self, ctx: &mut TurnCtx<'_>) {
         let Some(leader_state) = &mut self.leader_state else {
             return;
         };
@@ -356,7 +343,7 @@ impl Shard {
             return;
         }
         let now_ms = leader_state
-            .now_ms(turn.reachability)
+            .now_ms(ctx.reachability)
             .max(self.state.now_ms());
         let ops = leader_state.recycler.pass(self.state.lines(), now_ms);
         let mut commands: Vec<_> = ops.into_iter().map(Command::Line).collect();
@@ -368,18 +355,18 @@ impl Shard {
         }
     }
 
-    fn publish_boards(&mut self, turn: &mut Turn<'_>) {
+    fn publish_boards(&mut self, ctx: &mut TurnCtx<'_>) {
         let Some(leader_state) = &mut self.leader_state else {
             return;
         };
         let now = Timestamp {
             service_ms: leader_state
-                .now_ms(turn.reachability)
+                .now_ms(ctx.reachability)
                 .max(self.state.now_ms()),
-            wall_ms: turn.wall_ms,
+            wall_ms: ctx.now.wall_ms,
         };
-        let boards = leader_state.boards.due(self.state.lines(), turn.now, now);
+        let boards = leader_state.boards.due(self.state.lines(), ctx.now.us, now);
         let boards = boards.into_iter().map(|b| OutEvent::Board(Box::new(b)));
-        turn.out.events.extend(boards);
+        ctx.out.publish(boards);
     }
 }

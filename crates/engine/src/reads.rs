@@ -5,12 +5,20 @@
 use std::collections::VecDeque;
 
 use nowserving_replica::ReadId;
-
-use crate::request::Request;
 use nowserving_shard::clock::Micros;
+
+use crate::request::Ask;
+use crate::shard::Waiter;
 
 /// Waiting reads of a shard at most; more are refused as overloaded.
 const WAITING_MAX: usize = 8_192;
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub waiter: Waiter,
+    pub ask: Ask,
+}
 
 #[derive(Debug)]
 enum Stage {
@@ -24,8 +32,8 @@ enum Stage {
 
 /// The waiting reads of one shard.
 #[derive(Debug, Default)]
-pub struct Reads {
-    waiting: VecDeque<(Stage, Request)>,
+pub(crate) struct Reads {
+    waiting: VecDeque<(Stage, Read)>,
 }
 
 impl Reads {
@@ -36,8 +44,8 @@ impl Reads {
     }
 
     /// Takes a read in.
-    pub fn push(&mut self, request: Request) {
-        self.waiting.push_back((Stage::New, request));
+    pub fn push(&mut self, waiter: Waiter, ask: Ask) {
+        self.waiting.push_back((Stage::New, Read { waiter, ask }));
     }
 
     /// Whether nobody waits.
@@ -67,7 +75,7 @@ impl Reads {
         let (failed, mut rest): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.waiting)
             .into_iter()
             .partition(|(stage, _)| matches!(stage, Stage::Asked(asked) if *asked == id));
-        rest.extend(failed.into_iter().map(|(_, request)| (Stage::New, request)));
+        rest.extend(failed.into_iter().map(|(_, read)| (Stage::New, read)));
         self.waiting = rest;
     }
 
@@ -81,21 +89,23 @@ impl Reads {
     }
 
     /// Those that can be answered now that `applied` is.
-    pub fn ready(&mut self, applied: u64) -> Vec<Request> {
+    pub fn ready(&mut self, applied: u64) -> Vec<Read> {
         self.take(|stage, _| matches!(stage, Stage::Granted(index) if *index <= applied))
     }
 
     /// Those whose deadline has passed.
-    pub fn expired(&mut self, now: Micros) -> Vec<Request> {
-        self.take(|_, request| request.deadline <= now)
+    pub fn expired(&mut self, now: Micros) -> Vec<Waiter> {
+        let expired = self.take(|_, read| read.waiter.deadline <= now);
+        expired.into_iter().map(|read| read.waiter).collect()
     }
 
     /// All of them: this node leads no more.
-    pub fn drain(&mut self) -> Vec<Request> {
-        self.take(|_, _| true)
+    pub fn drain(&mut self) -> Vec<Waiter> {
+        let all = std::mem::take(&mut self.waiting);
+        all.into_iter().map(|(_, read)| read.waiter).collect()
     }
 
-    fn take(&mut self, which: impl Fn(&Stage, &Request) -> bool) -> Vec<Request> {
+    fn take(&mut self, which: impl Fn(&Stage, &Read) -> bool) -> Vec<Read> {
         if !self.waiting.iter().any(|(s, r)| which(s, r)) {
             return Vec::new();
         }
@@ -116,44 +126,50 @@ impl Reads {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use nowserving_line::LineName;
     use nowserving_protocol::codec::Format;
 
     use super::*;
-    use crate::request::ReplyTo;
-    use nowserving_engine::Ask;
+    use crate::delivery::{Delivery, Via};
+    use crate::request::{Effect, ReplyTo};
 
-    fn read(deadline: Micros) -> Request {
-        Request {
+    fn push(reads: &mut Reads, deadline: Micros) {
+        let reply = ReplyTo {
+            inbox: None,
+            format: Format::Json,
+            op: "show",
+            admin: true,
+            taken: 0,
+        };
+        let waiter = Waiter {
             shard: 0,
             line: LineName::try_from("shop").unwrap_or_else(|_| unreachable!()),
-            ask: Ask::Show,
-            reply: ReplyTo {
-                subject: None,
-                format: Format::Json,
-                op: "show",
-                admin: true,
-                taken: 0,
-                plain: None,
-                doubtful: false,
+            effect: Effect::Read,
+            delivery: Delivery {
+                via: Via::Plain,
+                stale: false,
             },
+            reply,
             deadline,
-        }
+            payload: Bytes::new(),
+        };
+        reads.push(waiter, Ask::Show);
     }
 
-    fn deadlines(reads: &[Request]) -> Vec<Micros> {
-        reads.iter().map(|read| read.deadline).collect()
+    fn deadlines(reads: &[Read]) -> Vec<Micros> {
+        reads.iter().map(|read| read.waiter.deadline).collect()
     }
 
     #[test]
     fn one_round_serves_all_that_came_before_it_and_none_that_came_after() {
         let mut reads = Reads::default();
-        reads.push(read(1));
-        reads.push(read(2));
+        push(&mut reads, 1);
+        push(&mut reads, 2);
         assert!(reads.any_new());
         reads.asked(ReadId(1));
         assert!(!reads.any_new());
-        reads.push(read(3));
+        push(&mut reads, 3);
         assert!(reads.any_new());
         reads.granted(ReadId(1), 7);
         assert!(deadlines(&reads.ready(6)).is_empty());
@@ -164,9 +180,9 @@ mod tests {
     #[test]
     fn a_failed_round_is_asked_for_again() {
         let mut reads = Reads::default();
-        reads.push(read(1));
+        push(&mut reads, 1);
         reads.asked(ReadId(1));
-        reads.push(read(2));
+        push(&mut reads, 2);
         reads.asked(ReadId(2));
         reads.failed(ReadId(1));
         assert!(reads.any_new());
@@ -181,12 +197,14 @@ mod tests {
     fn at_the_deadline_they_are_given_up_whatever_stage_they_are_in() {
         let mut reads = Reads::default();
         for deadline in [10, 20, 30] {
-            reads.push(read(deadline));
+            push(&mut reads, deadline);
             reads.asked(ReadId(deadline));
         }
         reads.granted(ReadId(20), 5);
-        assert_eq!(deadlines(&reads.expired(20)), [10, 20]);
-        assert_eq!(deadlines(&reads.drain()), [30]);
+        let late = reads.expired(20).into_iter().map(|waiter| waiter.deadline);
+        assert_eq!(late.collect::<Vec<_>>(), [10, 20]);
+        let rest = reads.drain().into_iter().map(|waiter| waiter.deadline);
+        assert_eq!(rest.collect::<Vec<_>>(), [30]);
         assert!(reads.is_empty());
     }
 }

@@ -1,21 +1,23 @@
 //! Committed entries become state, answers and events; confirmed reads become answers.
 
-use anyhow::Context as _;
 use nowserving_line::{Line, Lines, Op, Reply, Status, Timestamp};
 use nowserving_protocol::admin::{JournalReply, LineReply};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::frame::StateHash;
 use nowserving_protocol::user::{Consistency, Home, InfoReply};
 use nowserving_replica::{Committed, Payload};
-use nowserving_shard::command::{self, Command};
+use nowserving_shard::command::{self, Command, Entry};
+use nowserving_shard::published::OutEvent;
 use nowserving_shard::snapshot;
 use nowserving_shard::state::{AppliedToLine, Observer, State};
 
-use super::group::{Proposed, Shard, Turn, Waiter};
-use super::outbox::Outbox;
-use crate::request::Request;
-use nowserving_engine::{Ask, Outcome};
 use nowserving_shard::leader_state::LeaderState;
+
+use crate::io::ExitReason;
+use crate::outbox::{Outbox, TurnCtx};
+use crate::reads::Read;
+use crate::request::{Ask, Outcome};
+use crate::shard::{Proposed, Shard, Waiter};
 
 /// How often, on the service clock, a part of the state is hashed (see `agreement`).
 const STATE_HASH_MS: u64 = 1_000;
@@ -26,34 +28,46 @@ impl Shard {
     /// # Errors
     /// An entry that this build cannot read. Going on would make this node's state differ from its
     /// peers', so the caller must stop the node.
-    pub fn apply(&mut self, entries: Vec<Committed>, turn: &mut Turn<'_>) -> anyhow::Result<()> {
+    pub fn apply(
+        &mut self,
+        entries: Vec<Committed>,
+        ctx: &mut TurnCtx<'_>,
+    ) -> Result<(), ExitReason> {
         for entry in entries {
-            let ours = self.take_proposed(entry.index, entry.term, turn);
+            let ours = self.take_proposed(entry.index, entry.term, ctx);
             match &entry.payload {
-                Payload::Empty => self.begin_leading(&entry, turn),
+                Payload::Empty => self.begin_leading(&entry, ctx),
                 Payload::Command(data) => {
                     let proposed = match ours {
                         Some(proposed) => proposed,
-                        None => command::decode(data).map(Proposed::from).with_context(|| {
-                            format!("shard {}: entry {} is not readable", self.id, entry.index)
-                        })?,
+                        None => self.decode(entry.index, data)?.into(),
                     };
-                    self.apply_entry(&entry, proposed, turn);
+                    self.apply_entry(&entry, proposed, ctx);
                 }
-                Payload::ConfChange(_) => anyhow::bail!(
-                    "shard {}: entry {} changes the membership, which this release cannot",
-                    self.id,
-                    entry.index
-                ),
+                Payload::ConfChange(_) => {
+                    return Err(ExitReason::EntryUnreadable(format!(
+                        "shard {}: entry {} changes the membership, which this release cannot",
+                        self.id, entry.index
+                    )));
+                }
             }
             self.replica.on_applied(entry.index);
         }
         Ok(())
     }
 
-    /// What this node proposed at `index`, if that is what was committed; if another entry took its
-    /// place, the waiters learn that nothing happened.
-    fn take_proposed(&mut self, index: u64, term: u64, turn: &mut Turn<'_>) -> Option<Proposed> {
+    fn decode(&self, index: u64, data: &[u8]) -> Result<Entry, ExitReason> {
+        command::decode(data).map_err(|error| {
+            ExitReason::EntryUnreadable(format!(
+                "shard {}: entry {index} is not readable: {error}",
+                self.id
+            ))
+        })
+    }
+
+    /// The entry at `index` if it is ours; if another took its place, its requests go to the next
+    /// leader, as nothing happened here.
+    fn take_proposed(&mut self, index: u64, term: u64, ctx: &mut TurnCtx<'_>) -> Option<Proposed> {
         let mut ours = None;
         while let Some(first) = self.proposed.first_entry() {
             let at = *first.key();
@@ -65,42 +79,38 @@ impl Shard {
                 ours = Some(proposed);
                 continue;
             }
-            let error = self.overwritten();
+            let leader = self.replica.leader();
             for waiter in proposed.waiters.into_iter().flatten() {
-                turn.out
-                    .refuse(waiter.reply, waiter.deadline, error.clone());
+                ctx.lead_lost(waiter, leader);
             }
         }
         ours
     }
 
     /// The first entry of a term is empty: with it everything of earlier terms is applied.
-    fn begin_leading(&mut self, entry: &Committed, turn: &mut Turn<'_>) {
+    fn begin_leading(&mut self, entry: &Committed, ctx: &mut TurnCtx<'_>) {
         if self.leads() && self.replica.term() == entry.term {
             tracing::info!(shard = self.id, term = entry.term, "leading");
             self.leader_state = Some(LeaderState::begin(
                 entry.term,
                 &self.state,
-                turn.reachability,
-                turn.now,
-                turn.wall_ms,
+                ctx.reachability,
+                ctx.now.us,
+                ctx.now.wall_ms,
             ));
         }
     }
 
-    fn apply_entry(&mut self, committed: &Committed, proposed: Proposed, turn: &mut Turn<'_>) {
+    fn apply_entry(&mut self, committed: &Committed, proposed: Proposed, ctx: &mut TurnCtx<'_>) {
         let Proposed { entry, waiters } = proposed;
         self.compact_floor = self.compact_floor.max(entry.compact_floor);
-        let mut now = self.now(turn);
+        let mut now = self.timestamp(ctx.now, ctx.reachability);
         now.service_ms = now.service_ms.max(entry.now_ms);
         let second = entry.now_ms / STATE_HASH_MS;
         // At most one a turn: a turn that replays thousands of entries must not take seconds, nor may
         // its hashes fill a frame.
-        let hashed = turn
-            .out
-            .state_hashes
-            .last()
-            .is_some_and(|hash| hash.shard == self.id);
+        let last_hash = ctx.out.state_hashes.last();
+        let hashed = last_hash.is_some_and(|hash| hash.shard == self.id);
         let hash_due = !hashed && second > self.state.now_ms() / STATE_HASH_MS;
         let home = self.home();
         let mut watch = Watch {
@@ -112,11 +122,14 @@ impl Shard {
             waiters,
             now,
             home,
-            out: &mut *turn.out,
+            events: Vec::new(),
+            out: &mut *ctx.out,
         };
         self.state.apply_entry(committed.index, &entry, &mut watch);
+        let events = watch.events;
+        ctx.out.publish(events);
         if hash_due {
-            turn.out.state_hashes.push(StateHash {
+            ctx.out.state_hashes.push(StateHash {
                 shard: self.id,
                 index: committed.index,
                 hash: snapshot::hash_part(&self.state, second).to_vec().into(),
@@ -126,41 +139,38 @@ impl Shard {
     }
 
     /// Answers the reads that a quorum has confirmed and whose index is applied.
-    pub fn answer_confirmed(&mut self, turn: &mut Turn<'_>) {
+    pub fn answer_confirmed(&mut self, ctx: &mut TurnCtx<'_>) {
         if self.reads.is_empty() || self.leader_state.is_none() {
             return;
         }
-        for request in self.reads.ready(self.replica.applied()) {
-            self.answer_leading(request, turn);
+        for Read { waiter, ask } in self.reads.ready(self.replica.applied()) {
+            self.answer_leading(waiter, &ask, ctx);
         }
     }
 
     /// Answers a read as the leader, and marks its token as heard from.
-    pub(super) fn answer_leading(&mut self, request: Request, turn: &mut Turn<'_>) {
-        let now = self.now(turn);
-        let Some(leader_state) = &mut self.leader_state else {
-            let error = ApiError::not_leader(self.replica.leader());
-            return turn.out.refuse(request.reply, request.deadline, error);
+    pub(crate) fn answer_leading(&mut self, waiter: Waiter, ask: &Ask, ctx: &mut TurnCtx<'_>) {
+        let Some(now_ms) = self.service_ms(ctx.reachability) else {
+            return ctx.lead_lost(waiter, self.replica.leader());
         };
-        let now_ms = leader_state
-            .now_ms(turn.reachability)
-            .max(self.state.now_ms());
-        if let Ask::Status { at, .. } = &request.ask
-            && let Some(line) = self.state.lines().get(&request.line)
+        if let Some(leader_state) = &mut self.leader_state
+            && let Ask::Status { at, .. } = ask
+            && let Some(line) = self.state.lines().get(&waiter.line)
             && line.incarnation() == at.incarnation
         {
             leader_state.heard(line, *at, now_ms);
         }
-        self.answer_read(request, now, turn);
+        self.answer_read(waiter, ask, ctx);
     }
 
     /// Answers a read from the applied state.
-    pub(super) fn answer_read(&self, request: Request, now: Timestamp, turn: &mut Turn<'_>) {
-        let result = match self.state.lines().get(&request.line) {
-            Some(line) => read(line, &request.ask, now, self.home()),
+    pub(crate) fn answer_read(&self, waiter: Waiter, ask: &Ask, ctx: &mut TurnCtx<'_>) {
+        let now = self.timestamp(ctx.now, ctx.reachability);
+        let result = match self.state.lines().get(&waiter.line) {
+            Some(line) => read(line, ask, now, self.home()),
             None => Err(nowserving_line::Refused::LineNotFound.into()),
         };
-        turn.out.answer(request.reply, request.deadline, result);
+        ctx.out.answer(waiter.reply, result);
     }
 
     fn home(&self) -> Home {
@@ -177,6 +187,7 @@ struct Watch<'a> {
     waiters: Vec<Option<Waiter>>,
     now: Timestamp,
     home: Home,
+    events: Vec<OutEvent>,
     out: &'a mut Outbox,
 }
 
@@ -189,7 +200,7 @@ impl Observer for Watch<'_> {
 
     fn line(&mut self, state: &State, applied: AppliedToLine<'_>) {
         if let Some(leader_state) = &mut self.leader_state {
-            leader_state.after(state, &applied, &mut self.out.events);
+            leader_state.after(state, &applied, &mut self.events);
         }
         let waiter = self.waiters.get_mut(applied.place).and_then(Option::take);
         if let Some(waiter) = waiter {
@@ -198,7 +209,7 @@ impl Observer for Watch<'_> {
                 .result
                 .map_err(ApiError::from)
                 .and_then(|reply| outcome(op, reply, state.lines(), self.now, self.home));
-            self.out.answer(waiter.reply, waiter.deadline, result);
+            self.out.answer(waiter.reply, result);
         }
     }
 }
@@ -234,7 +245,7 @@ fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, A
     }
 }
 
-/// Whether who asked may not have the ticket of the token that is answered.
+/// Whether the caller may lack this token's current ticket.
 fn needs_ticket(op: &Op, status: &Status) -> bool {
     match op {
         Op::Claim { at, .. }

@@ -1,5 +1,4 @@
 //! A shard with its log and peers played by hand: who gets which answer.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 
@@ -7,13 +6,15 @@ use nowserving_line::{Op, Settings, TokenRef};
 use nowserving_log::{Crash, LogStore as _};
 use nowserving_protocol::error::Code;
 use nowserving_protocol::user::Consistency;
+use nowserving_replica::SnapshotMeta;
 use nowserving_shard::snapshot;
 use raft::eraftpb::MessageType;
 
-use super::test_rig::name;
-use super::test_rig::{Rig, enter, message};
-use crate::checked_file::write_atomically;
-use nowserving_engine::{Ask, Outcome};
+use super::rig::name;
+use super::rig::{Rig, SHARD, enter, message};
+use crate::delivery::{ShardDelivery, Via};
+use crate::io::{ExitReason, ForwardResult, Input, RelayedAnswer};
+use crate::request::{Ask, Outcome};
 
 fn create(rig: &mut Rig, seats: u32, queue_limit: u32) {
     let (line, settings) = (name("shop"), Settings::new(seats, queue_limit));
@@ -61,12 +62,12 @@ fn everybody_gets_the_answer_to_their_own_operation() {
 #[test]
 fn what_came_in_one_turn_is_one_entry() {
     let mut rig = alone();
-    let before = rig.shard.replica.last_index();
+    let before = rig.replica().last_index();
     for n in 0..100 {
         rig.enter(&n.to_string());
     }
     rig.turn();
-    assert_eq!(rig.shard.replica.last_index(), before + 1);
+    assert_eq!(rig.replica().last_index(), before + 1);
     assert_eq!(rig.numbers().len(), 100);
 }
 
@@ -85,23 +86,14 @@ fn who_was_overwritten_hears_that_nothing_happened() {
     let mut rig = of_three();
     rig.enter("a");
     rig.turn();
-    let (term, index) = (rig.shard.replica.term(), rig.shard.replica.last_index());
+    let (term, index) = (rig.replica().term(), rig.replica().last_index());
     rig.overwrite(term + 1, index, index - 1);
     assert!(rig.answers().is_empty(), "it could still be committed");
     let mut beat = message(MessageType::MsgHeartbeat, 2, term + 1);
     beat.commit = index;
     rig.step(beat);
     assert_eq!(rig.numbers(), [Err(Code::NotLeader)]);
-    assert_eq!(
-        rig.shard
-            .state
-            .lines()
-            .get(&name("shop"))
-            .unwrap()
-            .counts()
-            .issued,
-        0
-    );
+    assert_eq!(rig.lines().get(&name("shop")).unwrap().counts().issued, 0);
 }
 
 #[test]
@@ -109,9 +101,9 @@ fn who_was_taken_over_by_the_next_leader_hears_what_happened() {
     let mut rig = of_three();
     rig.enter("a");
     rig.turn();
-    let (term, index) = (rig.shard.replica.term(), rig.shard.replica.last_index());
+    let (term, index) = (rig.replica().term(), rig.replica().last_index());
     rig.overwrite(term + 1, index + 1, index + 1);
-    assert!(!rig.shard.leads());
+    assert!(!rig.is_leader());
     assert_eq!(rig.numbers(), [Ok(1)]);
 }
 
@@ -123,10 +115,10 @@ fn a_leader_that_comes_back_at_lower_indexes_mixes_nobody_up() {
         rig.enter(&format!("old-{n}"));
         rig.turn();
     }
-    let (term, last) = (rig.shard.replica.term(), rig.shard.replica.last_index());
+    let (term, last) = (rig.replica().term(), rig.replica().last_index());
     let first = last - 5;
     rig.overwrite(term + 1, first, first - 1);
-    assert_eq!(rig.shard.replica.last_index(), first);
+    assert_eq!(rig.replica().last_index(), first);
     rig.lead();
     for n in 0..6 {
         rig.enter(&format!("new-{n}"));
@@ -138,31 +130,27 @@ fn a_leader_that_comes_back_at_lower_indexes_mixes_nobody_up() {
     assert_eq!(refused.count(), 6, "{answers:?}");
     let numbers: Vec<_> = answers.iter().filter_map(|a| a.as_ref().ok()).collect();
     assert_eq!(numbers, [&1, &2, &3, &4, &5, &6]);
-    assert!(!rig.shard.owes_answers());
+    assert!(!rig.shard().owes_answers());
 }
 
 #[test]
 fn what_is_not_in_the_log_yet_is_refused_with_the_lead() {
     let mut rig = of_three();
     rig.enter("a");
-    let term = rig.shard.replica.term();
-    rig.shard
-        .replica
-        .step(message(MessageType::MsgHeartbeat, 2, term + 1), rig.now)
-        .unwrap();
-    rig.turn();
+    let term = rig.replica().term();
+    rig.step(message(MessageType::MsgHeartbeat, 2, term + 1));
     assert_eq!(rig.numbers(), [Err(Code::NotLeader)]);
 }
 
 #[test]
 fn at_the_deadline_the_outcome_is_unknown_once_it_is_in_the_log_and_nothing_before() {
     let mut rig = of_three();
-    let soon = rig.now + 1_000;
+    let soon = rig.now + 30_000;
     rig.ask(Ask::Write(enter("in-log")), soon);
     rig.turn();
     rig.ask(Ask::Write(enter("queued")), soon);
     rig.now = soon;
-    rig.with(super::group::Shard::expire);
+    rig.turn();
     assert_eq!(
         rig.numbers(),
         [Err(Code::Unavailable), Err(Code::OutcomeUnknown)]
@@ -171,16 +159,7 @@ fn at_the_deadline_the_outcome_is_unknown_once_it_is_in_the_log_and_nothing_befo
     rig.turn();
     rig.acknowledge();
     assert!(rig.answers().is_empty());
-    assert_eq!(
-        rig.shard
-            .state
-            .lines()
-            .get(&name("shop"))
-            .unwrap()
-            .counts()
-            .issued,
-        1
-    );
+    assert_eq!(rig.lines().get(&name("shop")).unwrap().counts().issued, 1);
 }
 
 #[test]
@@ -190,16 +169,7 @@ fn what_is_late_already_does_not_happen() {
     rig.ask(Ask::Write(enter("late")), now);
     assert_eq!(rig.numbers(), [Err(Code::Unavailable)]);
     rig.turn();
-    assert_eq!(
-        rig.shard
-            .state
-            .lines()
-            .get(&name("shop"))
-            .unwrap()
-            .counts()
-            .issued,
-        0
-    );
+    assert_eq!(rig.lines().get(&name("shop")).unwrap().counts().issued, 0);
 }
 
 #[test]
@@ -221,12 +191,38 @@ fn a_node_that_ends_answers_everybody() {
     rig.enter("in-log");
     rig.turn();
     rig.enter("queued");
-    rig.with(super::group::Shard::give_up);
+    rig.input(Input::Stop);
+    rig.turn();
+    assert!(rig.answers().is_empty(), "a quorum may still answer");
+    rig.now += 6_000_000;
+    rig.turn();
     assert_eq!(
         rig.numbers(),
-        [Err(Code::NotLeader), Err(Code::OutcomeUnknown)]
+        [Err(Code::OutcomeUnknown), Err(Code::OutcomeUnknown)]
     );
-    assert!(!rig.shard.owes_answers());
+    assert!(!rig.shard().owes_answers());
+    // What its subscriptions still bring goes to the next leader.
+    let far = rig.now + 10_000_000;
+    let draining = Via::Shard(ShardDelivery::Draining);
+    rig.request(Ask::Write(enter("late")), far, draining);
+    let forwarded = rig.forwards.pop().unwrap();
+    rig.now += 600_000;
+    rig.turn();
+    assert_eq!(rig.exit, None, "it waits for the leader's answer");
+    let answer = RelayedAnswer {
+        headers: Vec::new(),
+        payload: Vec::new().into(),
+    };
+    let result = ForwardResult::Answered {
+        error: None,
+        answer,
+    };
+    let id = forwarded.id;
+    rig.input(Input::Forwarded { id, result });
+    rig.turn();
+    assert_eq!(rig.exit, Some(ExitReason::Stopped));
+    rig.request(Ask::Write(enter("too late")), far, Via::Plain);
+    assert_eq!(rig.numbers(), [Err(Code::Unavailable)]);
 }
 
 #[test]
@@ -237,15 +233,13 @@ fn a_full_line_costs_no_entry_once_there_is_a_lease() {
     rig.enter("a");
     rig.turn();
     assert_eq!(rig.numbers(), [Ok(1)]);
-    assert!(rig.shard.replica.read_index(rig.now).is_ok());
-    rig.turn();
-    let before = rig.shard.replica.last_index();
+    let before = rig.replica().last_index();
     rig.enter("b");
     assert_eq!(rig.numbers(), [Err(Code::LineFull)]);
     rig.enter("a");
     rig.turn();
     assert_eq!(rig.numbers(), [Ok(1)], "the key comes first");
-    assert_eq!(rig.shard.replica.last_index(), before + 1);
+    assert_eq!(rig.replica().last_index(), before + 1);
 }
 
 #[test]
@@ -256,13 +250,7 @@ fn a_read_without_lease_waits_for_a_quorum_and_with_one_asks_nobody() {
     rig.acknowledge();
     rig.answers();
     let at = TokenRef {
-        incarnation: rig
-            .shard
-            .state
-            .lines()
-            .get(&name("shop"))
-            .unwrap()
-            .incarnation(),
+        incarnation: rig.lines().get(&name("shop")).unwrap().incarnation(),
         lane: 0,
         token: 1,
     };
@@ -274,42 +262,32 @@ fn a_read_without_lease_waits_for_a_quorum_and_with_one_asks_nobody() {
     let far = rig.now + 1_000_000_000_000;
     rig.ask(status(Consistency::Local), far);
     assert_eq!(rig.numbers(), [Ok(1)]);
+    // Later than any lease, and no turn since.
+    rig.now += 50_000_000;
     rig.ask(status(Consistency::Leader), far);
-    rig.out.messages.clear();
+    rig.sent.clear();
     rig.turn();
     assert!(rig.answers().is_empty());
-    confirm(&mut rig);
+    rig.confirm();
     assert_eq!(rig.numbers(), [Ok(1)]);
     // That round gave a lease.
+    rig.now += 20_000;
+    rig.turn();
+    rig.sent.clear();
     rig.ask(status(Consistency::Leader), far);
     assert_eq!(rig.numbers(), [Ok(1)]);
     rig.turn();
-    assert!(rig.out.messages.is_empty(), "sent something for a poll");
+    assert!(rig.sent.is_empty(), "sent something for a poll");
     rig.ask(status(Consistency::Linearizable), far);
     assert!(rig.answers().is_empty());
     rig.turn();
-    confirm(&mut rig);
+    rig.confirm();
     assert_eq!(rig.numbers(), [Ok(1)]);
-}
-
-/// Peer 2 answers the heartbeats sent to it.
-fn confirm(rig: &mut Rig) {
-    use protobuf::Message as _;
-    for sent in rig.out.messages.remove(&2).unwrap_or_default() {
-        let sent = raft::eraftpb::Message::parse_from_bytes(&sent.raft).unwrap();
-        if sent.get_msg_type() == MessageType::MsgHeartbeat {
-            let mut heard = message(MessageType::MsgHeartbeatResponse, 2, sent.term);
-            heard.context = sent.context;
-            rig.step(heard);
-        }
-    }
-    rig.out.messages.clear();
 }
 
 /// S17, over a power loss.
 #[test]
 fn snapshot_and_the_rest_of_the_log_make_the_same_state_as_the_whole_log() {
-    let dir = tempfile::tempdir().unwrap();
     let mut rig = alone();
     let churn = |rig: &mut Rig, from: u32| {
         for n in from..from + 40 {
@@ -325,45 +303,53 @@ fn snapshot_and_the_rest_of_the_log_make_the_same_state_as_the_whole_log() {
         }
     };
     churn(&mut rig, 0);
-    let index = rig.shard.replica.applied();
+    let index = rig.replica().applied();
     let header = snapshot::Header {
         cluster: "test".into(),
         shard: 0,
         index,
-        term: rig.shard.replica.term_at(index).unwrap(),
+        term: rig.replica().term_at(index).unwrap(),
         voters: vec![1],
     };
-    let bytes = snapshot::encode(&header, &rig.shard.state);
+    let bytes = snapshot::encode(&header, rig.state());
     churn(&mut rig, 1_000);
-    let expected = snapshot::encode(&header, &rig.shard.state);
+    let expected = snapshot::encode(&header, rig.state());
     let log = Arc::clone(&rig.log);
     log.crash(Crash::default());
 
-    let replay = |log, dir: &std::path::Path| {
-        let mut again = Rig::open(&[1], dir.to_owned(), log);
+    let replay = |snapshot| {
+        let mut again = Rig::open(&[1], snapshot, Arc::clone(&log));
         again.lead();
-        assert!(snapshot::encode(&header, &again.shard.state) == expected);
-        again.shard.replica.applied()
+        assert!(snapshot::encode(&header, again.state()) == expected);
+        again.replica().applied()
     };
-    replay(Arc::clone(&log), dir.path());
-    write_atomically(dir.path(), "shard-0.snap", &bytes).unwrap();
-    replay(Arc::clone(&log), dir.path());
+    let snapshot = || {
+        let (header, state) = snapshot::decode(bytes.clone().into(), "test", 0).unwrap();
+        let meta = SnapshotMeta {
+            index: header.index,
+            term: header.term,
+            ..SnapshotMeta::default()
+        };
+        Some((meta, state))
+    };
+    replay(None);
+    replay(snapshot());
     log.compact(0, index).unwrap();
-    assert!(replay(log, dir.path()) > index);
+    assert!(replay(snapshot()) > index);
 }
 
 #[test]
 fn a_second_of_the_clock_is_hashed_once_and_a_replayed_log_not_each_second_of_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut rig = Rig::open(&[1], dir.path().to_owned(), Arc::default());
+    let mut rig = Rig::new(&[1, 2]);
     rig.lead();
     create(&mut rig, 1, 1_000_000);
-    rig.out.state_hashes.clear();
+    rig.state_hashes.clear();
     let second = |rig: &mut Rig, key: u32| {
         rig.pass_ms(1_000);
         rig.enter(&key.to_string());
         rig.turn();
-        std::mem::take(&mut rig.out.state_hashes)
+        rig.acknowledge();
+        std::mem::take(&mut rig.state_hashes)
     };
     let mut live = Vec::new();
     for key in 0..20 {
@@ -373,11 +359,11 @@ fn a_second_of_the_clock_is_hashed_once_and_a_replayed_log_not_each_second_of_it
     }
     rig.log.crash(Crash::default());
 
-    let mut again = Rig::open(&[1], dir.path().to_owned(), Arc::clone(&rig.log));
+    let mut again = Rig::open(&[1, 2], None, Arc::clone(&rig.log));
     again.lead();
-    assert!(again.shard.replica.applied() > rig.shard.replica.applied());
-    let replayed = std::mem::take(&mut again.out.state_hashes);
-    assert_eq!(replayed.len(), 1, "{replayed:?}");
+    assert!(again.replica().applied() > rig.replica().applied());
+    let replayed = std::mem::take(&mut again.state_hashes);
+    assert!((1..=2).contains(&replayed.len()), "{replayed:?}");
     let at = |index| live.iter().find(|hash| hash.index == index);
     assert!(
         replayed
@@ -385,4 +371,31 @@ fn a_second_of_the_clock_is_hashed_once_and_a_replayed_log_not_each_second_of_it
             .all(|hash| at(hash.index).is_none_or(|live| live == hash))
     );
     assert_eq!(second(&mut again, 20).len(), 1);
+}
+
+/// What becomes of a write on a shard's subject if this node leads no more when its turn comes.
+#[test]
+fn a_write_that_another_node_may_have_is_passed_on_or_in_doubt() {
+    let mut rig = of_three();
+    let far = rig.now + 10_000_000;
+    let keyless = Op::Enter {
+        line: name("shop"),
+        key: None,
+        lane: None,
+    };
+    rig.request(Ask::Write(enter("a")), far, SHARD);
+    rig.request(Ask::Write(keyless.clone()), far, SHARD);
+    rig.request(Ask::Write(keyless), far, Via::Plain);
+    let term = rig.replica().term();
+    rig.step(message(MessageType::MsgHeartbeat, 2, term + 1));
+    assert!(rig.answers().is_empty());
+    let timeouts: Vec<u64> = rig.forwards.iter().map(|it| it.timeout_ms).collect();
+    assert_eq!(
+        timeouts.len(),
+        2,
+        "the keyless one on the shard's subject is held"
+    );
+    rig.now = far;
+    rig.turn();
+    assert_eq!(rig.numbers(), [Err(Code::OutcomeUnknown); 3]);
 }

@@ -1,0 +1,545 @@
+//! The engine: one node's state, and what each input does to it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nowserving_protocol::admin::Mapping;
+use nowserving_protocol::frame::StateHash;
+use nowserving_replica::{self as replica, EntryReader, NewError, Replica};
+use nowserving_shard::clock::{ClientReachability, Micros};
+use nowserving_shard::state::State;
+
+use crate::balance::{Balance, Peer};
+use crate::contact::{Contact, Standing};
+use crate::delivery::{Action, Delivery, Role, decide};
+use crate::forwards::Forwards;
+use crate::frames::{OutMessage, PeerBatch, PeerFrame};
+use crate::io::{Boot, Config, ExitReason, Input, Now, Output, RestoredShard, Subscription};
+use crate::listing;
+use crate::outbox::{Outbox, TurnCtx};
+use crate::refusals::unavailable;
+use crate::request::{Effect, Outcome, Question, ReplyTo, Request};
+use crate::shard::{Shard, Waiter};
+use crate::standing::FIRST_COMPLAINT_US;
+
+/// Raft ticks in a heartbeat interval.
+const TICKS_PER_HEARTBEAT: u64 = 2;
+/// A lease is shorter than the election timeout by this factor: room for clocks that differ.
+const LEASE_PERCENT: u64 = 80;
+/// Ticks given at once at most: after a stall, the groups must not be flooded with timeouts.
+const TICKS_AT_ONCE_MAX: u64 = 2;
+/// Turns' writes that may wait for the disk; with more, nothing new is written.
+pub const WRITES_IN_FLIGHT_MAX: usize = 32;
+/// Raft messages in one frame at most this many bytes; a frame must stay below the transport's
+/// payload limit (1 MiB by default). Hashes of the state, one a shard at most, come on top.
+const FRAME_BYTES_MAX: usize = 640 * 1_024;
+/// A node that stops passes on requests for this long after it has unsubscribed: a subscription
+/// drains for less.
+const DRAIN_US: Micros = 500_000;
+/// Refused Raft messages are warned about this often at most.
+const WARNING_INTERVAL_US: Micros = 1_000_000;
+
+/// One node. See the crate's documentation.
+pub struct Engine {
+    pub(crate) config: Config,
+    pub(crate) shards: BTreeMap<u32, Shard>,
+    pub(crate) reachability: ClientReachability,
+    pub(crate) contact: Contact,
+    pub(crate) balance: Balance,
+    pub(crate) peers: BTreeMap<u64, Peer>,
+    pub(crate) last_sent: BTreeMap<u64, Micros>,
+    pub(crate) out: Outbox,
+    pub(crate) forwards: Forwards,
+    /// `None` until it is known.
+    pub(crate) mapping: Option<Mapping>,
+    /// As announced.
+    pub(crate) standing: Standing,
+    /// As announced.
+    pub(crate) serves: Option<Result<(), String>>,
+    pub(crate) stopping_since: Option<Micros>,
+    /// Since when a stopping node has nothing to hand over.
+    pub(crate) drained_at: Option<Micros>,
+    ended: bool,
+    requests_dropped: bool,
+    writes_in_flight: usize,
+    refused_messages: u64,
+    next_warning: Micros,
+    tick_us: Micros,
+    next_tick: Micros,
+    pub(crate) next_maintenance: Micros,
+    pub(crate) next_slow_maintenance: Micros,
+    pub(crate) next_line_gauges: Micros,
+    /// When to say next why this node does not take part.
+    pub(crate) next_complaint: Micros,
+}
+
+/// One shard on one node, for tests and checkers.
+pub struct ShardView<'a> {
+    /// Its number.
+    pub shard: u32,
+    /// Its Raft group.
+    pub replica: &'a Replica,
+    /// Its state, as applied.
+    pub state: &'a State,
+    /// How this node listens on its subjects.
+    pub subscription: Subscription,
+    /// It leads, and has applied everything of earlier terms.
+    pub leads_ready: bool,
+    /// Somebody waits for an answer.
+    pub owes_answers: bool,
+}
+
+impl Engine {
+    /// Starts from what was on disk.
+    ///
+    /// # Errors
+    /// [`NewError`]: the configuration is wrong, or log and snapshot of a shard contradict each other.
+    pub fn new(
+        config: Config,
+        boot: Boot,
+        restored: Vec<RestoredShard>,
+        reader: &Arc<dyn EntryReader>,
+        now: Now,
+    ) -> Result<Self, NewError> {
+        let tick = Duration::from_millis(config.heartbeat_ms) / TICKS_PER_HEARTBEAT as u32;
+        let mut shards = BTreeMap::new();
+        for RestoredShard {
+            shard,
+            restored,
+            state,
+        } in restored
+        {
+            let replica_config = replica_config(shard, &config, tick);
+            let snapshot_index = restored.snapshot.index;
+            let replica = Replica::new(&replica_config, restored, reader.clone(), now.us)?;
+            shards.insert(shard, Shard::new(shard, replica, state, snapshot_index));
+        }
+        let settle = 2 * Duration::from_millis(config.election_ms);
+        let others = config.nodes.iter().copied().filter(|id| *id != config.id);
+        let tick_us = tick.as_micros() as u64;
+        Ok(Engine {
+            contact: Contact::new(boot.start, others),
+            balance: Balance::new(config.id, config.nodes.clone(), settle),
+            shards,
+            reachability: ClientReachability::new(now.us),
+            peers: BTreeMap::new(),
+            last_sent: BTreeMap::new(),
+            out: Outbox::default(),
+            forwards: Forwards::new(config.seed),
+            mapping: None,
+            standing: Standing::Waiting("starting".to_owned()),
+            serves: None,
+            stopping_since: None,
+            drained_at: None,
+            ended: false,
+            requests_dropped: false,
+            writes_in_flight: 0,
+            refused_messages: 0,
+            next_warning: 0,
+            next_tick: now.us + tick_us,
+            next_maintenance: now.us,
+            next_slow_maintenance: now.us,
+            next_line_gauges: now.us,
+            next_complaint: now.us + FIRST_COMPLAINT_US,
+            tick_us,
+            config,
+        })
+    }
+
+    /// Takes one input. After an [`Output::Exit`] requests are refused, and nothing else happens.
+    pub fn step(&mut self, now: Now, input: Input) -> Vec<Output> {
+        if let Err(reason) = self.take_in(now, input) {
+            self.exit(now, reason);
+        }
+        std::mem::take(&mut self.out.outputs)
+    }
+
+    /// `step(EndTurn)` is due at this time at the latest.
+    #[must_use]
+    pub fn next_due(&self) -> Micros {
+        let due = self.next_tick.min(self.next_maintenance);
+        let due = due.min(self.forwards.next_due().unwrap_or(Micros::MAX));
+        // A stopping node leaves background work to the next leader.
+        let shards = self
+            .shards
+            .values()
+            .filter(|_| self.stopping_since.is_none());
+        let background = shards.filter_map(|shard| shard.next_background_at(&self.reachability));
+        background.min().unwrap_or(Micros::MAX).min(due)
+    }
+
+    /// The shards that this node holds, by number.
+    pub fn shards(&self) -> impl Iterator<Item = ShardView<'_>> {
+        self.shards.values().map(|shard| ShardView {
+            shard: shard.id,
+            replica: &shard.replica,
+            state: &shard.state,
+            subscription: shard.subscription,
+            leads_ready: shard.leader_state.is_some(),
+            owes_answers: shard.owes_answers(),
+        })
+    }
+
+    /// Whether this node takes part, as it was announced.
+    #[must_use]
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// The other nodes.
+    pub(crate) fn others(&self) -> impl Iterator<Item = u64> {
+        let nodes = self.config.nodes.iter().copied();
+        nodes.filter(|id| *id != self.config.id)
+    }
+
+    fn take_in(&mut self, now: Now, input: Input) -> Result<(), ExitReason> {
+        match input {
+            Input::Request { request, delivery } => self.request(now, *request, delivery),
+            Input::Cluster { question, reply } => self.question(now.us, &question, reply),
+            _ if self.ended => {}
+            Input::Forwarded { id, result } => {
+                self.forwards.result(id, result, now.us, &mut self.out);
+            }
+            Input::Frame(frame) => self.frame(now, frame)?,
+            Input::Persisted { numbers, writes } => self.persisted(now, numbers, writes),
+            Input::SnapshotWritten { shard, index } => self.snapshot_written(shard, index, now.us),
+            Input::FilesPinned(shards) => self.files_pinned(&shards),
+            Input::ProbeEchoed { sent_at } => self.reachability.echo(sent_at),
+            Input::RequestsDropped => self.requests_dropped = true,
+            Input::Mapping(mapping) => self.mapping = Some(mapping),
+            Input::Stop => {
+                self.stopping_since.get_or_insert(now.us);
+            }
+            Input::EndTurn { inbox_empty } => self.end_turn(now, inbox_empty)?,
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, now: Now, request: Request, delivery: Delivery) {
+        let (waiter, ask) = Waiter::of(request, delivery);
+        if waiter.deadline <= now.us {
+            // Its sender has given up and may have repeated it: done now, it could undo or double
+            // what came of that.
+            return self.out.refuse(waiter.reply, unavailable());
+        }
+        let shard = self.shards.get_mut(&waiter.shard);
+        let role = if !self.contact.is_in_touch() || self.ended {
+            Role::OutOfTouch
+        } else if shard.as_ref().is_some_and(|shard| shard.serves_as_leader()) {
+            Role::Leader
+        } else {
+            Role::NotLeader
+        };
+        let effect = match waiter.effect {
+            // A node that does not hold the shard has nothing to read.
+            Effect::ReadLocal if shard.is_none() => Effect::Read,
+            effect => effect,
+        };
+        let mut ctx = TurnCtx {
+            now,
+            reachability: &self.reachability,
+            out: &mut self.out,
+            forwards: &mut self.forwards,
+        };
+        match (decide(role, delivery, effect), shard) {
+            (Action::AnswerLocally, Some(shard)) => shard.answer_read(waiter, &ask, &mut ctx),
+            (Action::Take, Some(shard)) => shard.take(waiter, ask, &mut ctx),
+            (action, shard) => {
+                let leader = shard.and_then(|shard| shard.replica.leader());
+                ctx.pass_on(action, waiter, leader);
+            }
+        }
+    }
+
+    fn question(&mut self, now: Micros, question: &Question, reply: ReplyTo) {
+        let result = if !self.contact.is_in_touch() || self.ended {
+            Err(unavailable())
+        } else {
+            Ok(match question {
+                Question::ClusterStatus => Outcome::Cluster(Box::new(self.cluster_status(now))),
+                Question::ListLines(ask) => {
+                    let lines = self.shards.values().map(|shard| shard.state.lines());
+                    Outcome::Lines(Box::new(listing::page(ask, lines)))
+                }
+            })
+        };
+        self.out.answer(reply, result);
+    }
+
+    fn frame(&mut self, now: Now, frame: PeerFrame) -> Result<(), ExitReason> {
+        let PeerFrame { from, header, body } = frame;
+        self.hear(
+            from,
+            &header,
+            body.as_ref().err().map(String::as_str),
+            now.us,
+        );
+        let Ok(body) = body else {
+            return Ok(());
+        };
+        let peer = self.peers.entry(from).or_default();
+        peer.heard(now.us);
+        peer.client_reachable = body.client_reachable;
+        if peer.start != header.start {
+            peer.start = header.start;
+            for shard in self.shards.values_mut() {
+                shard.agreement.forget(from);
+            }
+        }
+        if peer.metrics_addr != body.metrics_addr {
+            peer.metrics_addr = body.metrics_addr;
+        }
+        if peer.version != body.version {
+            peer.version = body.version;
+        }
+        if !self.contact.is_in_touch() {
+            return Ok(());
+        }
+        for hash in body.state_hashes {
+            self.note_hash(from, hash)?;
+        }
+        for (shard, message) in body.messages {
+            let Some(shard) = self.shards.get_mut(&shard) else {
+                metrics::counter!("nowserving_raft_refused_total").increment(1);
+                continue;
+            };
+            shard.dirty = true;
+            if let Err(refused) = shard.replica.step(message, now.us)
+                && !refused.is_expected()
+            {
+                metrics::counter!("nowserving_raft_refused_total").increment(1);
+                self.refused_messages += 1;
+                if now.us >= self.next_warning {
+                    self.next_warning = now.us + WARNING_INTERVAL_US;
+                    let (shard, count) = (shard.id, std::mem::take(&mut self.refused_messages));
+                    tracing::warn!(shard, from, %refused, count, "raft messages refused");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn persisted(&mut self, now: Now, numbers: Vec<(u32, u64)>, writes: usize) {
+        self.writes_in_flight = self.writes_in_flight.saturating_sub(writes);
+        for (id, number) in numbers {
+            if let Some(shard) = self.shards.get_mut(&id) {
+                let mut ctx = TurnCtx {
+                    now,
+                    reachability: &self.reachability,
+                    out: &mut self.out,
+                    forwards: &mut self.forwards,
+                };
+                shard.persisted(number, &mut ctx);
+            }
+        }
+    }
+
+    /// Everything that was collected becomes log entries, writes and frames.
+    fn end_turn(&mut self, now: Now, inbox_empty: bool) -> Result<(), ExitReason> {
+        if std::mem::take(&mut self.requests_dropped) {
+            self.reachability.skip(now.us);
+        } else {
+            self.reachability.advance(now.us);
+        }
+        if !self.contact.is_in_touch() {
+            self.each_shard(now, Shard::step_down);
+        }
+        self.tick(now.us);
+        if now.us >= self.next_maintenance {
+            self.maintenance(now, inbox_empty);
+        }
+        self.forwards.run_due(now.us, &mut self.out);
+        let stopping = self.stopping_since.is_some();
+        let may_write = self.writes_in_flight < WRITES_IN_FLIGHT_MAX;
+        let mut ready = Ok(());
+        self.each_shard(now, |shard, ctx| {
+            if !stopping {
+                shard.run_background(ctx);
+            }
+            shard.propose(ctx);
+            shard.ask_for_reads(ctx.now.us);
+            if may_write && shard.dirty && ready.is_ok() {
+                ready = shard.ready(ctx);
+            }
+            shard.check_leading(ctx);
+        });
+        ready?;
+        self.flush(now.us)?;
+        self.stop(now)
+    }
+
+    /// A stopping node that has handed its shards over unsubscribes, passes on what still comes in
+    /// and has been passed on, and ends.
+    fn stop(&mut self, now: Now) -> Result<(), ExitReason> {
+        if self.drained_at.is_none() && self.has_handed_over(now.us) {
+            self.drained_at = Some(now.us);
+            self.each_shard(now, Shard::give_up);
+            self.update_subscriptions(now.us);
+        }
+        let drained = self.drained_at.is_some_and(|at| {
+            now.us >= at + DRAIN_US && (self.forwards.is_empty() || now.us >= at + 4 * DRAIN_US)
+        });
+        match drained {
+            true => Err(ExitReason::Stopped),
+            false => Ok(()),
+        }
+    }
+
+    fn exit(&mut self, now: Now, reason: ExitReason) {
+        self.ended = true;
+        self.drained_at.get_or_insert(now.us);
+        self.each_shard(now, Shard::give_up);
+        self.forwards.give_up(&mut self.out);
+        self.update_subscriptions(now.us);
+        self.out.outputs.push(Output::Exit(reason));
+    }
+
+    /// Ticks Raft's clocks.
+    fn tick(&mut self, now: Micros) {
+        if now < self.next_tick {
+            return;
+        }
+        let due = (now - self.next_tick) / self.tick_us + 1;
+        self.next_tick += due * self.tick_us;
+        if !self.contact.is_in_touch() {
+            return;
+        }
+        let election_ticks = election_ticks(&self.config);
+        for shard in self.shards.values_mut() {
+            for _ in 0..due.min(TICKS_AT_ONCE_MAX) {
+                let term = shard.replica.term();
+                let draw = draw([self.config.seed, self.config.id, shard.id.into(), term]);
+                let ticks = election_ticks + draw % election_ticks.max(1);
+                shard
+                    .replica
+                    .set_randomized_election_ticks(usize::try_from(ticks).unwrap_or(usize::MAX));
+                shard.replica.tick(now);
+            }
+            shard.dirty |= shard.replica.has_ready();
+        }
+    }
+
+    /// Hands everything that this turn produced on.
+    fn flush(&mut self, now: Micros) -> Result<(), ExitReason> {
+        let mut messages = std::mem::take(&mut self.out.messages);
+        let writes = std::mem::take(&mut self.out.writes);
+        let state_hashes = std::mem::take(&mut self.out.state_hashes);
+        if !state_hashes.is_empty() {
+            for peer in self.others() {
+                messages.entry(peer).or_default();
+            }
+        }
+        if !writes.is_empty() {
+            self.writes_in_flight += 1;
+            self.out.outputs.push(Output::Persist(writes));
+        }
+        for (peer, messages) in messages {
+            self.send_to(peer, messages, state_hashes.clone(), now);
+        }
+        // Only now: if this node has to stop, the others shall know why.
+        for hash in state_hashes {
+            self.note_hash(self.config.id, hash)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a peer its messages, in as few frames as their size allows.
+    pub(crate) fn send_to(
+        &mut self,
+        to: u64,
+        messages: Vec<OutMessage>,
+        state_hashes: Vec<StateHash>,
+        now: Micros,
+    ) {
+        if !self.others().any(|peer| peer == to) {
+            return;
+        }
+        let frame_of = |messages, state_hashes| Output::Frame {
+            to,
+            batch: PeerBatch {
+                client_reachable: self.client_reachable(now),
+                in_touch: self.contact.is_in_touch(),
+                verdicts: self.contact.verdicts(to, now),
+                messages,
+                state_hashes,
+            },
+        };
+        let mut frames = Vec::with_capacity(1);
+        let mut batch = Vec::with_capacity(messages.len());
+        let mut bytes = 0;
+        for message in messages {
+            if bytes + message.raft.len() > FRAME_BYTES_MAX && !batch.is_empty() {
+                frames.push(frame_of(std::mem::take(&mut batch), Vec::new()));
+                bytes = 0;
+            }
+            bytes += message.raft.len();
+            batch.push(message);
+        }
+        frames.push(frame_of(batch, state_hashes));
+        self.out.outputs.extend(frames);
+        self.last_sent.insert(to, now);
+    }
+
+    /// Takes note of the hash of a shard's state on `node`.
+    fn note_hash(&mut self, node: u64, hash: StateHash) -> Result<(), ExitReason> {
+        let (me, index) = (self.config.id, hash.index);
+        let Some(shard) = self.shards.get_mut(&hash.shard) else {
+            return Ok(());
+        };
+        let voters = shard.replica.voters().len();
+        let differing = shard.agreement.note(me, voters, node, hash);
+        for peer in differing.map_err(ExitReason::StateDiffers)? {
+            metrics::counter!("nowserving_state_differs_total").increment(1);
+            tracing::error!(
+                shard = shard.id,
+                index,
+                peer,
+                "the state of the peer differs from this node's: one of them is wrong; a node that \
+                 differs from a majority stops"
+            );
+        }
+        Ok(())
+    }
+
+    pub(crate) fn each_shard(
+        &mut self,
+        now: Now,
+        mut run: impl FnMut(&mut Shard, &mut TurnCtx<'_>),
+    ) {
+        let mut ctx = TurnCtx {
+            now,
+            reachability: &self.reachability,
+            out: &mut self.out,
+            forwards: &mut self.forwards,
+        };
+        for shard in self.shards.values_mut() {
+            run(shard, &mut ctx);
+        }
+    }
+}
+
+fn election_ticks(config: &Config) -> u64 {
+    config.election_ms * TICKS_PER_HEARTBEAT / config.heartbeat_ms
+}
+
+fn replica_config(shard: u32, config: &Config, tick: Duration) -> replica::Config {
+    replica::Config {
+        shard,
+        id: config.id,
+        election_ticks: usize::try_from(election_ticks(config)).unwrap_or(usize::MAX),
+        heartbeat_ticks: TICKS_PER_HEARTBEAT as usize,
+        tick,
+        lease: Duration::from_millis(config.election_ms * LEASE_PERCENT / 100),
+    }
+}
+
+/// A draw that depends on these numbers only (the finalizer of SplitMix64 over each).
+fn draw(numbers: [u64; 4]) -> u64 {
+    numbers.iter().fold(0, |sum, number| {
+        let mut z = (sum ^ number).wrapping_add(0x9E37_79B9_7F4A_7C15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    })
+}

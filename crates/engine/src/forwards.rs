@@ -1,0 +1,508 @@
+//! Requests that another node has to do: passed on to the leader of their shard, repeated while that
+//! may help, and answered by the deadline whatever happens.
+//!
+//! The client's inbox is not passed on: nats-server says "no responders" only to the publisher of the
+//! request itself, so the leader's answer comes here and goes back from here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use nowserving_protocol::codec::{Format, decode_request, encode};
+use nowserving_protocol::error::{ApiError, Code};
+use nowserving_protocol::user::{self, Key};
+use nowserving_shard::clock::Micros;
+
+use crate::io::{ForwardId, ForwardResult, ForwardTry, Output};
+use crate::outbox::Outbox;
+use crate::refusals::{outcome_unknown, overloaded, unavailable};
+use crate::request::Effect;
+use crate::shard::Waiter;
+
+/// Requests under way to leaders at most; more are refused as overloaded.
+const UNDER_WAY_MAX: usize = 4_096;
+/// Between two tries while nobody leads.
+const PAUSE_US: Micros = 40_000;
+/// A try that lasts longer is made anew: the leader may have died with it. What is tried more than
+/// once may be repeated (an `enter` has a key by then).
+const TRY_MAX_US: Micros = 700_000;
+
+/// One request.
+#[derive(Debug)]
+struct Forward {
+    waiter: Waiter,
+    /// Another node may have it too.
+    in_doubt: bool,
+    /// A try that may have reached a leader was not answered.
+    maybe_done: bool,
+    stage: Stage,
+    /// When it has to be looked at again.
+    due: Micros,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// A try is under way.
+    Asked,
+    /// The next try is made when it is due.
+    Pausing,
+    /// Kept until the deadline, as an earlier answer could be wrong.
+    Held,
+}
+
+impl Forward {
+    fn is_write(&self) -> bool {
+        self.waiter.effect.is_write()
+    }
+
+    fn may_repeat(&self) -> bool {
+        self.waiter.effect != Effect::WriteOnce
+    }
+
+    /// The answer if nothing better is known.
+    fn give_up(&self) -> ApiError {
+        let maybe_done = self.maybe_done || self.in_doubt || self.stage == Stage::Asked;
+        match maybe_done && self.is_write() {
+            true => outcome_unknown(),
+            false => unavailable(),
+        }
+    }
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Forwards {
+    /// For the keys of those that have none.
+    seed: u64,
+    last_id: u64,
+    under_way: BTreeMap<ForwardId, Forward>,
+    due: BTreeSet<(Micros, ForwardId)>,
+}
+
+impl Forwards {
+    pub fn new(seed: u64) -> Self {
+        Forwards {
+            seed,
+            last_id: 0,
+            under_way: BTreeMap::new(),
+            due: BTreeSet::new(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// When the first of them has to be looked at.
+    pub fn next_due(&self) -> Option<Micros> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// Passes a request on.
+    pub fn start(&mut self, mut waiter: Waiter, in_doubt: bool, now: Micros, out: &mut Outbox) {
+        let in_doubt = in_doubt && waiter.effect.is_write();
+        if self.under_way.len() >= UNDER_WAY_MAX {
+            let error = if in_doubt {
+                outcome_unknown()
+            } else {
+                overloaded()
+            };
+            return out.refuse(waiter.reply, error);
+        }
+        let id = self.next_id();
+        if in_doubt {
+            // Ours must not be done after the other node has spoken.
+            waiter.deadline = now + waiter.deadline.saturating_sub(now) / 2;
+        }
+        if waiter.effect == Effect::EnterKeyless {
+            match with_key(&waiter.payload, &self.key(id)) {
+                Ok(payload) => waiter.payload = payload,
+                Err(error) => return out.refuse(waiter.reply, error),
+            }
+        }
+        let forward = Forward {
+            waiter,
+            in_doubt,
+            maybe_done: false,
+            stage: Stage::Pausing,
+            due: now,
+        };
+        self.try_once(id, forward, now, out);
+    }
+
+    /// Answers a request that another node may have, and that can't be repeated, when its deadline
+    /// comes: earlier would be before the node that knows better.
+    pub fn hold(&mut self, waiter: Waiter, out: &mut Outbox) {
+        if self.under_way.len() >= UNDER_WAY_MAX {
+            return out.refuse(waiter.reply, outcome_unknown());
+        }
+        let id = self.next_id();
+        let due = waiter.deadline;
+        let forward = Forward {
+            waiter,
+            in_doubt: true,
+            maybe_done: false,
+            stage: Stage::Held,
+            due,
+        };
+        self.keep(id, forward, Stage::Held, due);
+    }
+
+    /// What came of a try.
+    pub fn result(&mut self, id: ForwardId, result: ForwardResult, now: Micros, out: &mut Outbox) {
+        // Unknown: it was answered at its deadline.
+        let Some(mut forward) = self.take(id) else {
+            return;
+        };
+        let pause = now + PAUSE_US;
+        match result {
+            ForwardResult::NoResponders
+            | ForwardResult::Answered {
+                error: Some(Code::NotLeader | Code::Unavailable),
+                ..
+            } => self.keep(id, forward, Stage::Pausing, pause),
+            ForwardResult::Failed => {
+                forward.maybe_done = true;
+                self.after_unknown(id, forward, pause, out);
+            }
+            // The leader could not tell by the deadline of this try; that of the request may be later.
+            ForwardResult::TimedOut
+            | ForwardResult::Answered {
+                error: Some(Code::OutcomeUnknown),
+                ..
+            } => {
+                forward.maybe_done = true;
+                self.after_unknown(id, forward, now, out);
+            }
+            ForwardResult::Answered { error, answer } => {
+                // True of the last try only: an earlier one may sit in the log.
+                let no_room = matches!(
+                    error,
+                    Some(Code::Overloaded | Code::LineFull | Code::SoldOut)
+                ) && forward.is_write();
+                if no_room && forward.maybe_done {
+                    self.keep(id, forward, Stage::Pausing, pause);
+                } else if no_room && forward.in_doubt {
+                    // The other node may have got in.
+                    let deadline = forward.waiter.deadline;
+                    self.keep(id, forward, Stage::Held, deadline);
+                } else {
+                    let to = forward.waiter.reply;
+                    out.outputs.push(Output::RelayReply { to, answer });
+                }
+            }
+        }
+        self.run_due(now, out);
+    }
+
+    /// Tries again what has waited long enough, and answers what is at its deadline.
+    pub fn run_due(&mut self, now: Micros, out: &mut Outbox) {
+        while let Some((_, id)) = self.due.first().copied().filter(|(due, _)| *due <= now) {
+            let Some(forward) = self.take(id) else {
+                continue;
+            };
+            if forward.stage == Stage::Pausing && now < forward.waiter.deadline {
+                self.try_once(id, forward, now, out);
+            } else {
+                let error = forward.give_up();
+                out.refuse(forward.waiter.reply, error);
+            }
+        }
+    }
+
+    /// The node ends: all of them are answered with what is known.
+    pub fn give_up(&mut self, out: &mut Outbox) {
+        self.due.clear();
+        for forward in std::mem::take(&mut self.under_way).into_values() {
+            let error = forward.give_up();
+            out.refuse(forward.waiter.reply, error);
+        }
+    }
+
+    fn try_once(&mut self, id: ForwardId, forward: Forward, now: Micros, out: &mut Outbox) {
+        let waiter = &forward.waiter;
+        let left_us = waiter.deadline.saturating_sub(now);
+        let timeout_us = match forward.may_repeat() {
+            true => left_us.min(TRY_MAX_US),
+            false => left_us,
+        };
+        out.outputs.push(Output::Forward(ForwardTry {
+            id,
+            shard: waiter.shard,
+            line: waiter.line.clone(),
+            op: waiter.reply.op,
+            admin: waiter.reply.admin,
+            payload: waiter.payload.clone(),
+            timeout_ms: (timeout_us / 1_000).max(1),
+        }));
+        let deadline = waiter.deadline;
+        self.keep(id, forward, Stage::Asked, deadline);
+    }
+
+    fn after_unknown(&mut self, id: ForwardId, forward: Forward, at: Micros, out: &mut Outbox) {
+        if forward.may_repeat() {
+            self.keep(id, forward, Stage::Pausing, at);
+        } else {
+            let error = forward.give_up();
+            out.refuse(forward.waiter.reply, error);
+        }
+    }
+
+    fn keep(&mut self, id: ForwardId, mut forward: Forward, stage: Stage, due: Micros) {
+        forward.stage = stage;
+        forward.due = due.min(forward.waiter.deadline);
+        self.due.insert((forward.due, id));
+        self.under_way.insert(id, forward);
+    }
+
+    fn take(&mut self, id: ForwardId) -> Option<Forward> {
+        let forward = self.under_way.remove(&id)?;
+        self.due.remove(&(forward.due, id));
+        Some(forward)
+    }
+
+    fn next_id(&mut self) -> ForwardId {
+        self.last_id += 1;
+        ForwardId(self.last_id)
+    }
+
+    /// A key that nobody can guess: with it the token could be found.
+    fn key(&self, id: ForwardId) -> String {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.seed.to_le_bytes());
+        hasher.update(&id.0.to_le_bytes());
+        let hex = hasher.finalize().to_hex();
+        format!("auto-{}", &hex[..16])
+    }
+}
+
+/// Gives an `enter` without a key this one, so that it can be passed on twice and still takes one
+/// number.
+///
+/// # Errors
+/// The payload is not an `enter`.
+fn with_key(payload: &[u8], key: &str) -> Result<Bytes, ApiError> {
+    let mut ask: user::Enter = decode_request(payload)?;
+    if ask.key.is_none() {
+        ask.key = Some(Key::new(key.as_bytes())?);
+    }
+    Ok(encode(&ask, Format::of(payload)).into())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use nowserving_line::LineName;
+    use serde_json::json;
+
+    use super::*;
+    use crate::delivery::{Delivery, Via};
+    use crate::io::RelayedAnswer;
+    use crate::request::ReplyTo;
+
+    const SECOND: Micros = 1_000_000;
+    const NOW: Micros = 50 * SECOND;
+    const DEADLINE: Micros = NOW + 2 * SECOND;
+
+    fn waiter(effect: Effect) -> Waiter {
+        Waiter {
+            shard: 3,
+            line: LineName::try_from("shop").unwrap(),
+            effect,
+            delivery: Delivery {
+                via: Via::Plain,
+                stale: false,
+            },
+            reply: ReplyTo {
+                inbox: Some("inbox".into()),
+                format: Format::Json,
+                op: "enter",
+                admin: false,
+                taken: NOW,
+            },
+            deadline: DEADLINE,
+            payload: br#"{"anonymous":true}"#.as_slice().into(),
+        }
+    }
+
+    fn answered(error: Option<Code>) -> ForwardResult {
+        let answer = RelayedAnswer {
+            headers: Vec::new(),
+            payload: Bytes::from_static(b"answer"),
+        };
+        ForwardResult::Answered { error, answer }
+    }
+
+    struct Run {
+        forwards: Forwards,
+        out: Outbox,
+    }
+
+    impl Run {
+        fn of(effect: Effect, in_doubt: bool) -> Run {
+            let mut run = Run {
+                forwards: Forwards::new(1),
+                out: Outbox::default(),
+            };
+            run.forwards
+                .start(waiter(effect), in_doubt, NOW, &mut run.out);
+            run
+        }
+
+        /// The try that went out, if one did: its id and timeout.
+        fn tried(&mut self) -> Option<(ForwardId, u64)> {
+            match self.out.outputs.pop() {
+                Some(Output::Forward(it)) => Some((it.id, it.timeout_ms)),
+                None => None,
+                other => panic!("{other:?}"),
+            }
+        }
+
+        fn result(&mut self, result: ForwardResult, now: Micros) {
+            let id = *self.forwards.under_way.keys().next().unwrap();
+            self.forwards.result(id, result, now, &mut self.out);
+        }
+
+        fn at(&mut self, now: Micros) {
+            self.forwards.run_due(now, &mut self.out);
+        }
+
+        /// How the request was answered: the code of an error of ours, or `None` for the leader's.
+        fn answer(&mut self) -> Option<Code> {
+            assert!(self.forwards.is_empty() && self.forwards.due.is_empty());
+            match self.out.outputs.pop() {
+                Some(Output::Reply { result, .. }) => Some(result.unwrap_err().code),
+                Some(Output::RelayReply { .. }) => None,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_leaders_answer_is_relayed() {
+        for effect in [Effect::Read, Effect::WriteAgain, Effect::WriteOnce] {
+            for error in [None, Some(Code::LineNotFound), Some(Code::LineFull)] {
+                let mut run = Run::of(effect, false);
+                assert!(run.tried().is_some());
+                run.result(answered(error), NOW + 1);
+                assert_eq!(run.answer(), None, "{effect:?} {error:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn while_nobody_leads_it_is_tried_again_until_the_deadline() {
+        let mut run = Run::of(Effect::WriteOnce, false);
+        let mut now = NOW;
+        let mut tries = 0;
+        while let Some((_, timeout_ms)) = run.tried() {
+            assert_eq!(timeout_ms, (DEADLINE - now) / 1_000);
+            tries += 1;
+            let nobody = [ForwardResult::NoResponders, answered(Some(Code::NotLeader))];
+            run.result(nobody[tries % 2].clone(), now);
+            assert_eq!(
+                run.forwards.next_due(),
+                Some((now + PAUSE_US).min(DEADLINE))
+            );
+            now += PAUSE_US;
+            if now >= DEADLINE {
+                break;
+            }
+            run.at(now);
+        }
+        assert_eq!(tries, 50);
+        run.at(DEADLINE);
+        assert_eq!(run.answer(), Some(Code::Unavailable), "nothing happened");
+    }
+
+    #[test]
+    fn what_was_not_answered_is_tried_again_if_it_may_be_repeated() {
+        let mut run = Run::of(Effect::WriteAgain, false);
+        assert_eq!(run.tried().unwrap().1, TRY_MAX_US / 1_000);
+        run.result(ForwardResult::TimedOut, NOW + TRY_MAX_US);
+        assert_eq!(run.tried().unwrap().1, TRY_MAX_US / 1_000);
+        // True of the last try only: the first may sit in the log.
+        run.result(answered(Some(Code::LineFull)), NOW + TRY_MAX_US);
+        assert!(run.tried().is_none());
+        run.at(DEADLINE);
+        assert_eq!(run.answer(), Some(Code::OutcomeUnknown));
+
+        let mut run = Run::of(Effect::WriteOnce, false);
+        assert_eq!(run.tried().unwrap().1, 2_000);
+        run.result(answered(Some(Code::OutcomeUnknown)), NOW + SECOND);
+        assert_eq!(run.answer(), Some(Code::OutcomeUnknown));
+
+        let mut run = Run::of(Effect::Read, false);
+        run.tried();
+        run.at(DEADLINE);
+        assert_eq!(run.answer(), Some(Code::Unavailable));
+    }
+
+    #[test]
+    fn in_doubt_a_refusal_for_want_of_room_is_not_believed() {
+        let mut run = Run::of(Effect::WriteAgain, true);
+        run.tried();
+        run.result(answered(Some(Code::SoldOut)), NOW + 1);
+        assert!(run.tried().is_none());
+        // Half of the time: ours must not be done after the other node has spoken.
+        assert_eq!(run.forwards.next_due(), Some(NOW + SECOND));
+        run.at(NOW + SECOND);
+        assert_eq!(run.answer(), Some(Code::OutcomeUnknown));
+    }
+
+    #[test]
+    fn an_enter_gets_a_key_of_its_own_only_if_it_has_none_and_keeps_its_format() {
+        for format in [Format::Json, Format::MsgPack] {
+            let (anonymous, own) = (json!({"anonymous": true}), json!({"key": "own"}));
+            for (body, key) in [(anonymous, "mine"), (own, "own")] {
+                let payload = with_key(&encode(&body, format), "mine").unwrap();
+                assert_eq!(Format::of(&payload), format);
+                let ask: user::Enter = decode_request(&payload).unwrap();
+                assert_eq!(ask.key.unwrap().as_bytes(), key.as_bytes());
+            }
+        }
+        assert!(with_key(b"[]", "mine").is_err());
+        let forwards = Forwards::new(1);
+        assert_ne!(forwards.key(ForwardId(1)), forwards.key(ForwardId(2)));
+        assert_ne!(
+            forwards.key(ForwardId(1)),
+            Forwards::new(2).key(ForwardId(1))
+        );
+    }
+
+    #[test]
+    fn the_same_key_goes_with_every_try() {
+        let mut run = Run::of(Effect::EnterKeyless, false);
+        let payload = |run: &mut Run| match run.out.outputs.pop() {
+            Some(Output::Forward(it)) => it.payload,
+            other => panic!("{other:?}"),
+        };
+        let first = payload(&mut run);
+        run.result(ForwardResult::TimedOut, NOW + 1);
+        assert_eq!(payload(&mut run), first);
+    }
+
+    #[test]
+    fn there_is_room_for_so_many() {
+        let mut forwards = Forwards::new(1);
+        let mut out = Outbox::default();
+        for _ in 0..UNDER_WAY_MAX {
+            forwards.hold(waiter(Effect::WriteOnce), &mut out);
+        }
+        assert!(out.outputs.is_empty());
+        let codes = [
+            (Effect::WriteAgain, false, Code::Overloaded),
+            (Effect::WriteAgain, true, Code::OutcomeUnknown),
+            (Effect::Read, true, Code::Overloaded),
+        ];
+        for (effect, in_doubt, code) in codes {
+            forwards.start(waiter(effect), in_doubt, NOW, &mut out);
+            let Some(Output::Reply { result, .. }) = out.outputs.pop() else {
+                panic!("no answer");
+            };
+            assert_eq!(result.unwrap_err().code, code);
+        }
+        forwards.run_due(DEADLINE, &mut out);
+        assert_eq!(out.outputs.len(), UNDER_WAY_MAX);
+        assert!(forwards.is_empty());
+    }
+}

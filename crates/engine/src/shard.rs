@@ -1,0 +1,390 @@
+//! One shard on this node: its Raft group, its lines, and everybody who waits for an answer.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use nowserving_line::{LineName, Op, Timestamp};
+use nowserving_protocol::error::ApiError;
+use nowserving_replica::{ProposeError, ReadFailed, Ready, Replica, Role};
+use nowserving_shard::clock::{ClientReachability, Micros};
+use nowserving_shard::command::{Command, Entry, EntryBuilder};
+use nowserving_shard::leader_state::LeaderState;
+use nowserving_shard::state::State;
+
+use crate::agreement::Agreement;
+use crate::delivery::Delivery;
+use crate::io::{ExitReason, Now, ReadFailure, Subscription};
+use crate::outbox::TurnCtx;
+use crate::reads::Reads;
+use crate::refusals::{outcome_unknown, overloaded, unavailable};
+use crate::request::{Ask, Effect, ReplyTo, Request};
+
+/// Operations of a shard not yet in its log at most; more are refused as overloaded.
+const QUEUE_MAX: usize = 8_192;
+
+/// A command not yet in the log.
+#[derive(Debug)]
+struct Queued {
+    command: Command,
+    waiter: Option<Waiter>,
+}
+
+/// A request without what it asks: what is needed to answer it, or to pass it on.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    pub shard: u32,
+    pub line: LineName,
+    pub effect: Effect,
+    pub delivery: Delivery,
+    pub reply: ReplyTo,
+    pub deadline: Micros,
+    pub payload: Bytes,
+}
+
+impl Waiter {
+    /// Takes a request apart.
+    pub fn of(request: Request, delivery: Delivery) -> (Self, Ask) {
+        let waiter = Waiter {
+            shard: request.shard,
+            effect: request.ask.effect(),
+            line: request.line,
+            delivery,
+            reply: request.reply,
+            deadline: request.deadline,
+            payload: request.payload,
+        };
+        (waiter, request.ask)
+    }
+}
+
+/// An entry that this node proposed.
+#[derive(Debug)]
+pub(crate) struct Proposed {
+    /// Kept so that its bytes need not be decoded.
+    pub entry: Entry,
+    /// For each command its waiter; empty if nobody waits here.
+    pub waiters: Vec<Option<Waiter>>,
+}
+
+impl From<Entry> for Proposed {
+    fn from(entry: Entry) -> Self {
+        Proposed {
+            entry,
+            waiters: Vec::new(),
+        }
+    }
+}
+
+/// One shard.
+pub(crate) struct Shard {
+    /// Its number.
+    pub id: u32,
+    /// Its Raft group.
+    pub replica: Replica,
+    /// Its state, as applied.
+    pub state: State,
+    /// Set while this node leads and has applied everything of earlier terms.
+    pub leader_state: Option<LeaderState>,
+    /// How this node listens on its subjects.
+    pub subscription: Subscription,
+    /// Something may have to go out: ask for a `ready`.
+    pub dirty: bool,
+    /// Index of the newest snapshot on disk.
+    pub snapshot_index: u64,
+    /// A snapshot is being written.
+    pub snapshotting: bool,
+    /// Every voter has the log through here, as the newest leader to say so saw it.
+    pub compact_floor: u64,
+    /// Whether the nodes have the same state.
+    pub agreement: Agreement,
+    /// When the lease was last asked for.
+    pub lease_asked_at: Micros,
+    /// In which term and when leadership was last offered to another node.
+    pub offered: Option<(u64, Micros)>,
+    /// The log names it as one that keeps old files alive.
+    pub pins_files: bool,
+    /// After a failed snapshot: not before this.
+    pub snapshot_not_before: Micros,
+    /// No further background work before this.
+    pub background_not_before: Micros,
+    queue: VecDeque<Queued>,
+    /// By index and term. An index can be there twice: a node that lost the lead and got it again may
+    /// propose at lower indexes than before, while the outcome of those is still open.
+    pub proposed: BTreeMap<(u64, u64), Proposed>,
+    pub reads: Reads,
+}
+
+impl Shard {
+    /// Starts from what was restored.
+    pub fn new(id: u32, replica: Replica, state: State, snapshot_index: u64) -> Self {
+        Shard {
+            id,
+            replica,
+            state,
+            leader_state: None,
+            subscription: Subscription::No,
+            dirty: true,
+            snapshot_index,
+            snapshotting: false,
+            compact_floor: 0,
+            agreement: Agreement::default(),
+            lease_asked_at: 0,
+            offered: None,
+            pins_files: false,
+            snapshot_not_before: 0,
+            background_not_before: 0,
+            queue: VecDeque::new(),
+            proposed: BTreeMap::new(),
+            reads: Reads::default(),
+        }
+    }
+
+    /// Whether this node leads the shard, as far as it knows.
+    pub fn leads(&self) -> bool {
+        self.replica.role() == Role::Leader
+    }
+
+    /// Whether reads can be answered from the applied state without asking anybody.
+    pub fn in_lease(&self, now: Micros) -> bool {
+        self.leader_state.is_some() && self.replica.lease_until().is_some_and(|until| now < until)
+    }
+
+    /// Whether this node leads, and clients' requests reach it as the leader.
+    pub fn serves_as_leader(&self) -> bool {
+        self.leads() && matches!(self.subscription, Subscription::Leader { .. })
+    }
+
+    /// The time of an answer given now. Only a leader's service clock runs: on another node it is
+    /// what the log has said last.
+    pub fn timestamp(&self, now: Now, reachability: &ClientReachability) -> Timestamp {
+        let leader_state = self.leader_state.as_ref();
+        let clock_ms = leader_state.map(|leading| leading.shown_ms(now.us, reachability));
+        Timestamp {
+            service_ms: clock_ms.unwrap_or(0).max(self.state.now_ms()),
+            wall_ms: now.wall_ms,
+        }
+    }
+
+    /// The leader's reading of the service clock; `None` unless it leads.
+    pub fn service_ms(&self, reachability: &ClientReachability) -> Option<u64> {
+        let leader_state = self.leader_state.as_ref()?;
+        Some(leader_state.now_ms(reachability).max(self.state.now_ms()))
+    }
+
+    /// Takes a request as the leader: answers at once what needs neither log nor quorum.
+    pub fn take(&mut self, waiter: Waiter, ask: Ask, ctx: &mut TurnCtx<'_>) {
+        match ask {
+            Ask::Write(op) => self.take_write(waiter, op, ctx),
+            ask if !ask.is_linearizable() && self.in_lease(ctx.now.us) => {
+                self.answer_leading(waiter, &ask, ctx);
+            }
+            _ if self.reads.is_full() => ctx.out.refuse(waiter.reply, overloaded()),
+            ask => self.reads.push(waiter, ask),
+        }
+    }
+
+    fn take_write(&mut self, waiter: Waiter, op: Op, ctx: &mut TurnCtx<'_>) {
+        if let Some(error) = self.refused_already(&waiter.line, &op, ctx) {
+            return ctx.out.refuse(waiter.reply, error);
+        }
+        if self.queue.len() >= QUEUE_MAX {
+            return ctx.out.refuse(waiter.reply, overloaded());
+        }
+        self.queue.push_back(Queued {
+            command: Command::Line(op),
+            waiter: Some(waiter),
+        });
+    }
+
+    /// What the applied state refuses now needs no log entry: a crowd that hammers on a full line
+    /// costs its leader a look-up each, not a write.
+    fn refused_already(&self, name: &LineName, op: &Op, ctx: &TurnCtx<'_>) -> Option<ApiError> {
+        if !self.in_lease(ctx.now.us) || matches!(op, Op::Create { .. }) {
+            return None;
+        }
+        let Some(line) = self.state.lines().get(name) else {
+            return Some(nowserving_line::Refused::LineNotFound.into());
+        };
+        let Op::Enter { key, lane, .. } = op else {
+            return None;
+        };
+        let now_ms = self.service_ms(ctx.reachability)?;
+        line.would_refuse_enter(key.as_deref(), lane.as_ref(), now_ms)
+            .map(ApiError::from)
+    }
+
+    /// Queues a command of the leader's own, over the users' limit if need be: there is one
+    /// bounded pass of them at a time, and a checkpoint that was dropped would be counted on.
+    pub fn queue_own(&mut self, command: Command) {
+        if let Some(leader_state) = &mut self.leader_state {
+            leader_state.own_queued(&command);
+        }
+        self.queue.push_back(Queued {
+            command,
+            waiter: None,
+        });
+    }
+
+    /// Whether somebody still waits for an answer from here.
+    pub fn owes_answers(&self) -> bool {
+        let queued = self.queue.iter().any(|q| q.waiter.is_some());
+        let mut proposed = self.proposed.values().flat_map(|it| &it.waiters);
+        queued || !self.reads.is_empty() || proposed.any(Option::is_some)
+    }
+
+    /// Folds what is queued into log entries.
+    pub fn propose(&mut self, ctx: &mut TurnCtx<'_>) {
+        while !self.queue.is_empty() {
+            let Some(leader_state) = &mut self.leader_state else {
+                return; // An earlier term's entries are still being applied; or we lead no more.
+            };
+            let now_ms = leader_state
+                .now_ms(ctx.reachability)
+                .max(self.state.now_ms());
+            let mut builder = EntryBuilder::default();
+            let mut waiters = Vec::new();
+            while let Some(Queued { command, waiter }) = self.queue.pop_front() {
+                if let Some(command) = builder.push(command) {
+                    self.queue.push_front(Queued { command, waiter });
+                    break;
+                }
+                waiters.push(waiter);
+            }
+            let matched = self.replica.matched_by_all();
+            let (entry, bytes) = builder.finish(now_ms, ctx.now.wall_ms, matched);
+            match self.replica.propose(bytes) {
+                Ok((term, index)) => {
+                    metrics::counter!("nowserving_proposals_total").increment(1);
+                    leader_state.stamped(now_ms);
+                    self.dirty = true;
+                    let proposed = Proposed { entry, waiters };
+                    self.proposed.insert((index, term), proposed);
+                }
+                Err(error) => {
+                    // Back where it was, in order: nothing happened.
+                    for (command, waiter) in entry.commands.into_iter().zip(waiters).rev() {
+                        self.queue.push_front(Queued { command, waiter });
+                    }
+                    if matches!(error, ProposeError::NotLeader { .. }) {
+                        self.lose_lead(ctx);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Asks for a confirmation round if reads wait for one.
+    pub fn ask_for_reads(&mut self, now: Micros) {
+        if self.reads.any_new() && self.leads() {
+            // Not ready yet: asked again next turn, until the deadline.
+            if let Ok(id) = self.replica.read_index(now) {
+                self.reads.asked(id);
+                self.dirty = true;
+            }
+        }
+    }
+
+    /// At most one `ready` a turn.
+    pub fn ready(&mut self, ctx: &mut TurnCtx<'_>) -> Result<(), ExitReason> {
+        let unreadable =
+            |error: ReadFailed| ExitReason::ReadFailed(ReadFailure(std::sync::Arc::new(error)));
+        let ready = self.replica.ready().map_err(unreadable)?;
+        self.dirty = self.replica.has_ready();
+        ready.map_or(Ok(()), |ready| self.carry_out(ready, ctx))
+    }
+
+    fn carry_out(&mut self, ready: Ready, ctx: &mut TurnCtx<'_>) -> Result<(), ExitReason> {
+        if let Some(change) = ready.role {
+            tracing::debug!(shard = self.id, ?change, "role");
+            metrics::gauge!("nowserving_shard_leader", "shard" => self.id.to_string())
+                .set(f64::from(u8::from(self.leads())));
+        }
+        ctx.out.send(self.id, ready.send);
+        ctx.out.writes.extend(ready.write);
+        for id in ready.reads_failed {
+            self.reads.failed(id);
+        }
+        for grant in ready.reads {
+            self.reads.granted(grant.id, grant.index);
+        }
+        self.apply(ready.committed, ctx)?;
+        self.answer_confirmed(ctx);
+        // Applying may have made room for more.
+        self.dirty |= self.replica.has_ready();
+        Ok(())
+    }
+
+    /// A write of this shard is durable.
+    pub fn persisted(&mut self, number: u64, ctx: &mut TurnCtx<'_>) {
+        self.dirty = true;
+        let send = self.replica.on_persisted(number);
+        ctx.out.send(self.id, send);
+    }
+
+    /// Looks whether this node's leadership is over.
+    pub fn check_leading(&mut self, ctx: &mut TurnCtx<'_>) {
+        let over = match &self.leader_state {
+            Some(leader_state) => !self.leads() || self.replica.term() != leader_state.term,
+            None => !self.leads() && (!self.queue.is_empty() || !self.reads.is_empty()),
+        };
+        if over {
+            self.lose_lead(ctx);
+        }
+    }
+
+    /// Leads no more, as this node does not take part any more.
+    pub fn step_down(&mut self, ctx: &mut TurnCtx<'_>) {
+        if self.leads() {
+            tracing::warn!(shard = self.id, "leading no more: out of touch");
+            self.replica.step_down();
+            self.dirty = true;
+            self.check_leading(ctx);
+        }
+    }
+
+    /// This node leads no more: what is not in the log goes to the next leader, what is keeps waiting
+    /// for its outcome.
+    fn lose_lead(&mut self, ctx: &mut TurnCtx<'_>) {
+        self.leader_state = None;
+        let leader = self.replica.leader();
+        let queued = std::mem::take(&mut self.queue);
+        for waiter in queued.into_iter().filter_map(|queued| queued.waiter) {
+            ctx.lead_lost(waiter, leader);
+        }
+        for waiter in self.reads.drain() {
+            ctx.lead_lost(waiter, leader);
+        }
+    }
+
+    /// Answers everybody whose deadline has come.
+    pub fn expire(&mut self, ctx: &mut TurnCtx<'_>) {
+        let now = ctx.now.us;
+        for waiter in self.reads.expired(now) {
+            ctx.out.refuse(waiter.reply, unavailable());
+        }
+        self.queue.retain_mut(|queued| {
+            let late = queued.waiter.as_ref().is_some_and(|w| w.deadline <= now);
+            if late && let Some(waiter) = queued.waiter.take() {
+                ctx.out.refuse(waiter.reply, unavailable());
+            }
+            !late
+        });
+        for slot in self.proposed.values_mut().flat_map(|it| &mut it.waiters) {
+            if slot.as_ref().is_some_and(|w| w.deadline <= now)
+                && let Some(waiter) = slot.take()
+            {
+                ctx.out.refuse(waiter.reply, outcome_unknown());
+            }
+        }
+    }
+
+    /// The node ends: everybody who still waits is told what is known, or passed on.
+    pub fn give_up(&mut self, ctx: &mut TurnCtx<'_>) {
+        self.lose_lead(ctx);
+        let proposed = std::mem::take(&mut self.proposed).into_values();
+        for waiter in proposed.flat_map(|it| it.waiters).flatten() {
+            ctx.out.refuse(waiter.reply, outcome_unknown());
+        }
+    }
+}
