@@ -210,7 +210,7 @@ impl Node {
                 drop(serving.stop_plain);
                 let _ = serving.plain.await;
                 // May have to wait for room; an error means that the loop is gone already.
-                let _ = tokio::task::spawn_blocking(move || control.send(Input::Stop)).await;
+                let _ = tokio::task::spawn_blocking(move || control.send(Input::Stop).is_ok()).await;
                 loop_ended.await
             }
         };

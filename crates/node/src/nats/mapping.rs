@@ -63,8 +63,8 @@ pub async fn run(
         }
         // Waits for room, on a thread that may.
         let control = control.clone();
-        let told = move || control.send(Input::Mapping(mapping));
-        if tokio::task::spawn_blocking(told).await?.is_err() {
+        let told = move || control.send(Input::Mapping(mapping)).is_ok();
+        if !tokio::task::spawn_blocking(told).await? {
             return Ok(());
         }
         tokio::time::sleep(INTERVAL).await;
