@@ -2,8 +2,8 @@
 
 use super::Finding;
 
-/// Longer files are split: nobody keeps more than this in their head.
-const LINES_MAX: usize = 500;
+/// Longer files are split. One concept a file decides; below this no line count does.
+const LINES_MAX: usize = 700;
 
 /// Words that mean "not finished". Glued together here, or this file would find itself.
 const UNFINISHED: [&str; 5] = [
@@ -153,9 +153,9 @@ mod tests {
 
     #[test]
     fn long_rust_files_are_found() {
-        assert!(whats("a.rs", &"x\n".repeat(500)).is_empty());
-        assert_finds("a.rs", &"x\n".repeat(501), 0, "501 lines");
-        assert!(whats("a.md", &"x\n".repeat(501)).is_empty());
+        assert!(whats("a.rs", &"x\n".repeat(LINES_MAX)).is_empty());
+        assert_finds("a.rs", &"x\n".repeat(701), 0, "701 lines");
+        assert!(whats("a.md", &"x\n".repeat(701)).is_empty());
     }
 
     #[test]
