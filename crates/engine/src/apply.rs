@@ -19,6 +19,15 @@ use crate::reads::Read;
 use crate::request::{Ask, Outcome};
 use crate::shard::{Proposed, Shard, Waiter};
 
+#[cfg(feature = "bite")]
+fn without_touches(mut entry: Entry) -> Entry {
+    if nowserving_bite::is(nowserving_bite::Break::S4) {
+        let is_touch = |it: &Command| matches!(it, Command::Line(Op::Touch { .. }));
+        entry.commands.retain(|command| !is_touch(command));
+    }
+    entry
+}
+
 /// How often, on the service clock, a part of the state is hashed (see `agreement`).
 const STATE_HASH_MS: u64 = 1_000;
 
@@ -39,6 +48,13 @@ impl Shard {
                 Payload::Empty => self.begin_leading(&entry, ctx),
                 Payload::Command(data) => {
                     let proposed = match ours {
+                        #[cfg(feature = "bite")]
+                        Some(proposed) if nowserving_bite::is(nowserving_bite::Break::S5) => {
+                            Proposed {
+                                waiters: proposed.waiters,
+                                ..self.decode(entry.index, data)?.into()
+                            }
+                        }
                         Some(proposed) => proposed,
                         None => self.decode(entry.index, data)?.into(),
                     };
@@ -57,7 +73,10 @@ impl Shard {
     }
 
     fn decode(&self, index: u64, data: &[u8]) -> Result<Entry, ExitReason> {
-        command::decode(data).map_err(|error| {
+        let decoded = command::decode(data);
+        #[cfg(feature = "bite")]
+        let decoded = decoded.map(without_touches);
+        decoded.map_err(|error| {
             ExitReason::EntryUnreadable(format!(
                 "shard {}: entry {index} is not readable: {error}",
                 self.id
@@ -75,6 +94,11 @@ impl Shard {
                 break;
             }
             let proposed = first.remove();
+            #[cfg(feature = "bite")]
+            let term = match nowserving_bite::is(nowserving_bite::Break::S5) {
+                true => at.1,
+                false => term,
+            };
             if at == (index, term) {
                 ours = Some(proposed);
                 continue;

@@ -146,6 +146,10 @@ impl Shard {
 
     /// Whether reads can be answered from the applied state without asking anybody.
     pub fn in_lease(&self, now: Micros) -> bool {
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::S15) {
+            return self.leader_state.is_some();
+        }
         self.leader_state.is_some() && self.replica.lease_until().is_some_and(|until| now < until)
     }
 
@@ -374,6 +378,11 @@ impl Shard {
             if slot.as_ref().is_some_and(|w| w.deadline <= now)
                 && let Some(waiter) = slot.take()
             {
+                #[cfg(feature = "bite")]
+                if nowserving_bite::is(nowserving_bite::Break::S14) {
+                    ctx.out.refuse(waiter.reply, unavailable());
+                    continue;
+                }
                 ctx.out.refuse(waiter.reply, outcome_unknown());
             }
         }

@@ -114,6 +114,11 @@ impl Line {
         };
         // What is decided goes by the true position, what is shown by the capped one.
         let position = place.map(|place| place.ahead + 1);
+        #[cfg(feature = "bite")]
+        let position = match nowserving_bite::is(nowserving_bite::Break::S11) {
+            true => position.map(|position| position + 1),
+            false => position,
+        };
         let cap = self.settings.position_cap.map_or(u64::MAX, u64::from);
         let shown = position.map(|position| position.min(cap));
         let call_ahead = u64::from(self.settings.call_ahead);
@@ -227,6 +232,10 @@ impl Line {
     pub fn due_at_ms(&self, live: &Live) -> u64 {
         match live.deadline_ms() {
             Some(deadline_ms) => deadline_ms,
+            #[cfg(feature = "bite")]
+            None if nowserving_bite::is(nowserving_bite::Break::S12) => {
+                live.clock_ms() + self.settings.waiting_idle_timeout_ms / 2
+            }
             None => live
                 .clock_ms()
                 .saturating_add(self.settings.waiting_idle_timeout_ms)

@@ -85,7 +85,13 @@ impl Line {
             if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
                 return Err(BadField::new("key", "1 to 128 bytes").into());
             }
-            if let Some(at) = self.find(key) {
+            #[cfg(feature = "bite")]
+            let known = self
+                .find(key)
+                .filter(|_| !nowserving_bite::is(nowserving_bite::Break::S13));
+            #[cfg(not(feature = "bite"))]
+            let known = self.find(key);
+            if let Some(at) = known {
                 self.note_heard(at, ctx.now_ms);
                 return Ok(at);
             }
@@ -131,6 +137,11 @@ impl Line {
             return Ok(at);
         }
         let claim_epoch = self.epoch.saturating_add(1);
+        #[cfg(feature = "bite")]
+        let claim_epoch = match nowserving_bite::is(nowserving_bite::Break::S9) {
+            true => self.epoch.max(1),
+            false => claim_epoch,
+        };
         let deadline_ms = self.checkout_deadline_ms(ctx.now_ms, ctx.now_ms);
         let live = self.live_mut(at)?;
         match live.stage {

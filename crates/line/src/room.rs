@@ -7,6 +7,10 @@ use crate::{LaneBoard, LaneSettings, NUMBER_MAX, Phase, Reason, Refused, Token};
 impl Line {
     /// Seats that nobody holds.
     pub(crate) fn free(&self) -> u64 {
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::S10) {
+            return u64::from(self.settings.seats + 1).saturating_sub(self.held());
+        }
         u64::from(self.settings.seats).saturating_sub(self.held())
     }
 

@@ -92,6 +92,10 @@ impl Line {
         let into = into.ok_or(Refused::LineFull)?;
         let token = into.next_token;
         into.next_token += 1;
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::S7) && token % 8 == 0 {
+            into.next_token += 1;
+        }
         into.waiting.push(token, live.entered);
         // A move is an operator's doing: it says nothing of how many will come.
         if live.moved_from.is_empty() {
@@ -124,6 +128,11 @@ impl Line {
         let lane = &mut self.lanes[usize::from(lane_id)];
         let Some(token) = lane.waiting.first() else {
             return false;
+        };
+        #[cfg(feature = "bite")]
+        let token = match nowserving_bite::is(nowserving_bite::Break::S8) {
+            true => second_waiting(lane).unwrap_or(token),
+            false => token,
         };
         lane.waiting.remove(token);
         let (mut entered, mut told) = ((Timestamp::default(), 0), None);
@@ -335,4 +344,11 @@ impl Ended {
     pub(crate) fn count(&self) -> u64 {
         self.seats + self.waiters
     }
+}
+
+#[cfg(feature = "bite")]
+fn second_waiting(lane: &crate::lane::Lane) -> Option<Token> {
+    let live = lane.live.iter();
+    let mut waiting = live.filter(|(_, live)| !live.holds_seat());
+    waiting.nth(1).map(|(token, _)| *token)
 }

@@ -85,6 +85,8 @@ impl Replica {
     pub fn step(&mut self, message: Message, now: Micros) -> Result<(), StepRefused> {
         self.vote_hold.clock(now);
         self.check(&message, now)?;
+        #[cfg(feature = "bite")]
+        let message = self.misread(message);
         let (kind, from, term) = (message.get_msg_type(), message.from, message.term);
         // Raft's errors here say that it ignored the message, which is its right.
         let _ = self.raw.step(message);
@@ -93,6 +95,31 @@ impl Replica {
             self.vote_hold.heard(now);
         }
         Ok(())
+    }
+
+    /// Breaks a rule about what this message means.
+    #[cfg(feature = "bite")]
+    fn misread(&mut self, mut message: Message) -> Message {
+        use nowserving_bite::{Break, is};
+        let kind = message.get_msg_type();
+        let asks_for_vote = matches!(
+            kind,
+            MessageType::MsgRequestVote | MessageType::MsgRequestPreVote
+        );
+        if is(Break::S1) && kind == MessageType::MsgRequestVote {
+            self.raw.raft.vote = raft::INVALID_ID;
+        }
+        if is(Break::S3) && asks_for_vote {
+            message.log_term = self.term();
+            message.index = self.last_index();
+        }
+        if is(Break::S2)
+            && kind == MessageType::MsgAppend
+            && let Some(own) = self.term_at(message.index)
+        {
+            message.log_term = own;
+        }
+        message
     }
 
     /// Puts a command into the log, as leader. Returns the term and index it got. Its outcome: if the

@@ -98,6 +98,8 @@ impl Boards {
                     TokenChange::Moved { .. } => true,
                     TokenChange::Admitted | TokenChange::Claimed | TokenChange::CallAhead => false,
                 };
+                #[cfg(feature = "bite")]
+                let hole = hole && !nowserving_bite::is(nowserving_bite::Break::S16);
                 if hole && published.holes.len() < HOLES_MAX {
                     published.holes.push((*lane_id, *token));
                 } else if hole {
