@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 
 use crate::steps::{Done, Steps};
-use crate::{languages, nats, shell, tidy};
+use crate::{languages, nats, shell, sim, tidy};
 
 /// Runs all steps, or those named by `only`, and prints a summary.
 pub fn run(only: &[String]) -> Result<ExitCode> {
@@ -41,6 +41,9 @@ pub fn run(only: &[String]) -> Result<ExitCode> {
             "--bench",
             "status",
         ])
+    });
+    steps.step("bite", || {
+        passed(sim::bite(&[])?, "a checker of the simulation")
     });
     steps.step("model-bites", model_bites);
     steps.step("deny", deny);
@@ -122,6 +125,13 @@ fn model_bites() -> Result<Done> {
         (false, true) => Ok(Done::Passed),
         (true, _) => bail!("the model test passes without the hole rule: it no longer bites"),
         (false, false) => bail!("the model test without the hole rule did not run:\n{printed}"),
+    }
+}
+
+fn passed(code: ExitCode, what: &str) -> Result<Done> {
+    match code == ExitCode::SUCCESS {
+        true => Ok(Done::Passed),
+        false => bail!("{what} failed, see above"),
     }
 }
 

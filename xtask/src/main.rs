@@ -1,4 +1,4 @@
-//! Set-up and checks of the workspace: `cargo xtask demo|test|bench|tidy`.
+//! Set-up and checks of the workspace: `cargo xtask demo|test|bench|sim|bite|tidy`.
 //!
 //! Every command installs what it lacks first, so that a machine with Rust and
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
@@ -10,6 +10,7 @@ mod nats;
 mod packages;
 mod release;
 mod shell;
+mod sim;
 mod steps;
 mod tidy;
 
@@ -46,6 +47,20 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Simulates whole clusters under faults, a seed at a time, and checks what must hold
+    #[command(disable_help_flag = true)]
+    Sim {
+        /// Passed on to the simulation: --seeds N, --first-seed S, --json, --trace (try --help)
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Shows that each checker of the simulation notices when its rule is broken on purpose
+    #[command(disable_help_flag = true)]
+    Bite {
+        /// Passed on to the simulation
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Checks the repository's own rules (sizes, words, dependencies, links)
     Tidy,
 }
@@ -54,6 +69,8 @@ fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Demo { args } => release::run("demo", &args),
         Command::Bench { args } => release::run("bench", &args),
+        Command::Sim { args } => sim::run(&args),
+        Command::Bite { args } => sim::bite(&args),
         Command::Test { only } => check::run(&only),
         Command::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
     };

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Finding;
 
 /// What a crate must not reach, not even by way of others.
-const FORBIDDEN: [(&str, &[&str]); 6] = [
+const FORBIDDEN: [(&str, &[&str]); 7] = [
     (
         "nowserving-line",
         &[
@@ -53,10 +53,14 @@ const FORBIDDEN: [(&str, &[&str]); 6] = [
         "nowserving-node",
         &["nowserving-client", "nowserving", "nowserving-sim"],
     ),
+    (
+        "nowserving-sim",
+        &["tokio", "async-nats", "nowserving-node"],
+    ),
 ];
 
 /// All that a crate may name in its manifest, where the list is short enough to be closed.
-const ONLY: [(&str, &[&str]); 1] = [("nowserving-line", &["libm", "thiserror"])];
+const ONLY: [(&str, &[&str]); 1] = [("nowserving-line", &["libm", "nowserving-bite", "thiserror"])];
 
 /// For each package, what it depends on in normal builds (not in tests or build scripts).
 type Graph = BTreeMap<String, BTreeSet<String>>;

@@ -1,0 +1,468 @@
+//! What clients ask: calls, each of one or more attempts, and how they ended. The clients' history.
+//!
+//! A call through the SDK repeats what got no answer, on the other of its two subjects; a raw one is a
+//! single attempt.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use nowserving_engine::{Ask, Outcome};
+use nowserving_line::{LineName, Op, TokenRef};
+use nowserving_protocol::codec::{Format, encode};
+use nowserving_protocol::error::{ApiError, Code};
+use nowserving_protocol::user::{Consistency, Enter, Key};
+
+use crate::env::Env;
+use crate::faults::Fault;
+use crate::nats::{Message, ReplyPath, Subject};
+use crate::timeline::Time;
+use crate::world::Event;
+
+/// The least that is left of a call for another attempt.
+const ATTEMPT_MIN_US: Time = 10_000;
+/// An attempt waits no longer than this.
+const ATTEMPT_MAX_US: Time = 2_200_000;
+
+/// A node's answer.
+pub type Answer = Rc<Result<Outcome, ApiError>>;
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAnswered {
+    /// NATS says that nobody listens: nothing happened.
+    NoResponders,
+    /// None came in time.
+    TimedOut,
+}
+
+/// What is asked, as a client means it.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// A change.
+    Write(Op),
+    /// The status of a token.
+    Status {
+        /// Which token.
+        at: TokenRef,
+        /// How fresh.
+        consistency: Consistency,
+    },
+    /// Who has this key?
+    Find(Box<[u8]>),
+}
+
+/// A request, however often it is sent.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// The call.
+    pub call: usize,
+    /// The shard of the line.
+    pub shard: u32,
+    /// The line.
+    pub line: LineName,
+    /// The operation's name in subjects.
+    pub op: &'static str,
+    /// Whether it is an operator's.
+    pub admin: bool,
+    /// What is asked.
+    pub what: What,
+}
+
+impl What {
+    /// As the engine has it.
+    #[must_use]
+    pub fn ask(&self) -> Ask {
+        match self {
+            What::Write(op) => Ask::Write(op.clone()),
+            What::Status { at, consistency } => Ask::Status {
+                at: *at,
+                consistency: *consistency,
+                holes: false,
+            },
+            What::Find(key) => Ask::Find(key.clone()),
+        }
+    }
+
+    fn name(&self) -> (&'static str, bool) {
+        match self {
+            What::Status { .. } => ("status", false),
+            What::Find(_) => ("find", false),
+            What::Write(op) => match op {
+                Op::Enter { .. } => ("enter", false),
+                Op::Claim { .. } => ("claim", false),
+                Op::Renew { .. } => ("renew", false),
+                Op::Complete { .. } => ("complete", false),
+                Op::Leave { .. } => ("leave", false),
+                Op::Create { .. } => ("create", true),
+                Op::Configure { .. } => ("configure", true),
+                Op::Delete { .. } => ("delete", true),
+                _ => ("move", true),
+            },
+        }
+    }
+}
+
+/// How an attempt ended for its client.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// When.
+    pub at: Time,
+    /// How.
+    pub how: Result<Answer, NotAnswered>,
+}
+
+/// One request sent.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// When.
+    pub sent_at: Time,
+    /// The time it was given.
+    pub timeout_ms: u64,
+    /// Where to.
+    pub subject: Subject,
+    /// How it ended; `None`: the run ended before it did.
+    pub end: Option<End>,
+}
+
+/// How a call ended.
+#[derive(Clone, Debug)]
+pub enum Ended {
+    /// With an answer.
+    Ok(Answer),
+    /// With a refusal. An earlier attempt may have had its effect all the same.
+    Refused(Code),
+    /// Nothing is known.
+    Unknown,
+    /// Nothing happened.
+    Unavailable,
+}
+
+/// One call.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Who calls.
+    pub client: usize,
+    /// What.
+    pub query: Rc<Query>,
+    payload: Bytes,
+    /// Whether it is repeated.
+    sdk: bool,
+    /// When it began.
+    pub began_at: Time,
+    deadline: Time,
+    /// What was sent.
+    pub attempts: Vec<Attempt>,
+    /// How it ended.
+    pub ended: Option<(Time, Ended)>,
+    uncertain: bool,
+    backoff_us: Time,
+    /// The newest version of the line that any client had seen by then.
+    pub known_version: u64,
+}
+
+/// All calls of a run.
+#[derive(Debug, Default)]
+pub struct Calls {
+    /// In the order in which they began.
+    pub all: Vec<Call>,
+    /// Answers that nodes passed on, by the number in their payload.
+    relayed: Vec<Answer>,
+    /// Writes that were answered as done.
+    pub acknowledged: u64,
+}
+
+impl Calls {
+    /// An answer as opaque bytes.
+    pub fn keep_relayed(&mut self, answer: Answer) -> Bytes {
+        self.relayed.push(answer);
+        Bytes::copy_from_slice(&(self.relayed.len() as u64 - 1).to_le_bytes())
+    }
+
+    /// Back from bytes.
+    #[must_use]
+    pub fn relayed(&self, bytes: &[u8]) -> Option<Answer> {
+        let number = u64::from_le_bytes(bytes.try_into().ok()?);
+        self.relayed.get(number as usize).cloned()
+    }
+
+    /// What a payload asks, on the subject of this operation on this line.
+    #[must_use]
+    pub fn parse(&self, op: &str, line: &LineName, payload: &Bytes) -> Option<Rc<Query>> {
+        if op == "enter" {
+            let enter: Enter = nowserving_protocol::codec::decode(payload).ok()?;
+            let what = What::Write(Op::Enter {
+                line: line.clone(),
+                key: enter.key.map(|key| key.as_bytes().into()),
+                lane: enter.lane,
+            });
+            return Some(Rc::new(Query {
+                call: usize::MAX,
+                shard: 0,
+                line: line.clone(),
+                op: "enter",
+                admin: false,
+                what,
+            }));
+        }
+        let call = u64::from_le_bytes(payload.as_ref().try_into().ok()?);
+        self.all.get(call as usize).map(|call| call.query.clone())
+    }
+}
+
+fn payload_of(call: usize, what: &What) -> Bytes {
+    match what {
+        What::Write(Op::Enter { key, lane, .. }) => {
+            let key = key.as_ref().and_then(|key| Key::new(key.as_ref()).ok());
+            let enter = Enter {
+                key,
+                lane: lane.clone(),
+            };
+            encode(&enter, Format::MsgPack).into()
+        }
+        _ => Bytes::copy_from_slice(&(call as u64).to_le_bytes()),
+    }
+}
+
+impl Env {
+    /// A client begins a call. `sdk`: repeated until its deadline; else tried once on a plain subject.
+    pub fn call(
+        &mut self,
+        client: usize,
+        (line, shard): (LineName, u32),
+        what: What,
+        sdk: bool,
+        time_us: Time,
+    ) -> usize {
+        let number = self.calls.all.len();
+        let (op, admin) = what.name();
+        let payload = payload_of(number, &what);
+        let now = self.timeline.now();
+        let known_version = self.known_versions.get(&line).copied().unwrap_or(0);
+        let query = Rc::new(Query {
+            call: number,
+            shard,
+            line,
+            op,
+            admin,
+            what,
+        });
+        self.calls.all.push(Call {
+            client,
+            query,
+            payload,
+            sdk,
+            began_at: now,
+            deadline: now + time_us,
+            attempts: Vec::new(),
+            ended: None,
+            uncertain: false,
+            backoff_us: 20_000,
+            known_version,
+        });
+        self.attempt(number);
+        number
+    }
+
+    /// Sends a call's request (again).
+    pub fn attempt(&mut self, number: usize) {
+        let now = self.timeline.now();
+        let mapped = self.mapped;
+        let Some(call) = self.calls.all.get_mut(number) else {
+            return;
+        };
+        if call.ended.is_some() {
+            return;
+        }
+        let wait_us = call.deadline.saturating_sub(now).min(ATTEMPT_MAX_US);
+        let timeout_ms = (wait_us * 10 / 11_000).max(1);
+        let attempt = call.attempts.len();
+        let own_subject = call.sdk && attempt % 2 == 0;
+        // An operators' subject is not mapped.
+        let subject = match own_subject || (mapped && !call.query.admin) {
+            true => Subject::Shard(call.query.shard),
+            false => Subject::Plain,
+        };
+        call.attempts.push(Attempt {
+            sent_at: now,
+            timeout_ms,
+            subject,
+            end: None,
+        });
+        let (client, op, line) = (call.client, call.query.op, call.query.line.clone());
+        self.note(format_args!(
+            "client {client}: call {number}.{attempt} {op} {line} on {subject:?}, {timeout_ms} ms"
+        ));
+        if attempt > 0 {
+            self.counts.add(Fault::ClientRetry);
+        }
+        let timeout = Event::AttemptTimesOut {
+            call: number,
+            attempt,
+        };
+        self.timeline.after(wait_us, timeout);
+        if !self.strikes(Fault::RequestLost) {
+            let delay = self.client_delay();
+            let request = Event::RequestAtServer {
+                call: number,
+                attempt,
+            };
+            self.timeline.after(delay, request);
+        }
+    }
+
+    /// A client's request reaches the server.
+    pub fn request_at_server(&mut self, number: usize, attempt: usize) {
+        let Some(call) = self.calls.all.get(number) else {
+            return;
+        };
+        let Some(sent) = call.attempts.get(attempt) else {
+            return;
+        };
+        let message = Message {
+            subject: sent.subject,
+            query: call.query.clone(),
+            payload: call.payload.clone(),
+            timeout_ms: sent.timeout_ms,
+            reply: ReplyPath::Client {
+                call: number,
+                attempt,
+            },
+        };
+        if !self.route(message) {
+            self.reply_to_client(number, attempt, Err(NotAnswered::NoResponders));
+        }
+    }
+
+    /// An attempt ended for its client; true if that ends the call. One that comes after the client has
+    /// stopped waiting is not seen by anybody.
+    pub fn attempt_ends(
+        &mut self,
+        number: usize,
+        attempt: usize,
+        how: Result<Answer, NotAnswered>,
+    ) -> bool {
+        let now = self.timeline.now();
+        let Some(call) = self.calls.all.get_mut(number) else {
+            return false;
+        };
+        let Some(sent) = call.attempts.get_mut(attempt) else {
+            return false;
+        };
+        if sent.end.is_some() || call.ended.is_some() {
+            return false;
+        }
+        let word = describe(&how);
+        sent.end = Some(End {
+            at: now,
+            how: how.clone(),
+        });
+        self.note(format_args!("client: call {number}.{attempt} ends: {word}"));
+        let ended = match how {
+            Ok(answer) => match answer.as_ref() {
+                Ok(_) => Some(Ended::Ok(answer)),
+                Err(error) => self.refused(number, error),
+            },
+            Err(NotAnswered::TimedOut) => self.missed(number, true, 0),
+            Err(NotAnswered::NoResponders) => self.missed(number, false, 0),
+        };
+        let Some(ended) = ended else {
+            return false;
+        };
+        let Some(call) = self.calls.all.get_mut(number) else {
+            return false;
+        };
+        let line = call.query.line.clone();
+        let wrote = matches!(call.query.what, What::Write(_));
+        let local = matches!(
+            call.query.what,
+            What::Status {
+                consistency: Consistency::Local,
+                ..
+            }
+        );
+        call.ended = Some((now, ended.clone()));
+        match &ended {
+            Ended::Ok(answer) => {
+                self.calls.acknowledged += u64::from(wrote);
+                // A follower may know of an entry before its leader does, whose disk is slow.
+                if !local {
+                    let version = version_of(answer);
+                    let known = self.known_versions.entry(line).or_default();
+                    *known = version.unwrap_or(0).max(*known);
+                }
+            }
+            Ended::Unknown => self.counts.add(Fault::ClientGivesUp),
+            Ended::Refused(_) | Ended::Unavailable => {}
+        }
+        true
+    }
+
+    fn refused(&mut self, number: usize, error: &ApiError) -> Option<Ended> {
+        let again = matches!(
+            error.code,
+            Code::Unavailable | Code::NotLeader | Code::Overloaded | Code::OutcomeUnknown
+        );
+        if again {
+            let wait_us = error.retry_after_ms.unwrap_or(0) * 1_000;
+            return self.missed(number, error.code == Code::OutcomeUnknown, wait_us);
+        }
+        Some(Ended::Refused(error.code))
+    }
+
+    /// An attempt led nowhere: another one, unless the call is over.
+    fn missed(&mut self, number: usize, uncertain: bool, wait_us: Time) -> Option<Ended> {
+        let now = self.timeline.now();
+        let jitter = self.random.below(20_000);
+        let call = self.calls.all.get_mut(number)?;
+        call.uncertain |= uncertain && matches!(call.query.what, What::Write(_));
+        let wait_us = wait_us.max(call.backoff_us + jitter);
+        call.backoff_us = (call.backoff_us * 2).min(250_000);
+        if call.sdk && now + wait_us + ATTEMPT_MIN_US < call.deadline {
+            self.timeline
+                .after(wait_us, Event::CallRepeats { call: number });
+            return None;
+        }
+        Some(match call.uncertain {
+            true => Ended::Unknown,
+            false => Ended::Unavailable,
+        })
+    }
+}
+
+/// The line's version in an answer.
+#[must_use]
+pub fn version_of(answer: &Answer) -> Option<u64> {
+    match answer.as_ref() {
+        Ok(Outcome::Status { status, .. }) => Some(status.version),
+        Ok(Outcome::Line(line)) => Some(line.version),
+        Ok(Outcome::Info(info)) => Some(info.board.version),
+        _ => None,
+    }
+}
+
+fn describe(how: &Result<Answer, NotAnswered>) -> String {
+    match how {
+        Err(NotAnswered::NoResponders) => "no responders".to_owned(),
+        Err(NotAnswered::TimedOut) => "no answer in time".to_owned(),
+        Ok(answer) => describe_answer(answer),
+    }
+}
+
+/// An answer in few words.
+#[must_use]
+pub fn describe_answer(answer: &Answer) -> String {
+    match answer.as_ref() {
+        Err(error) => format!("refused: {}", error.code),
+        Ok(Outcome::Status { status, .. }) => format!(
+            "token {}/{}/{} {} v{}",
+            status.at.incarnation,
+            status.at.lane,
+            status.at.token,
+            status.state.as_str(),
+            status.version
+        ),
+        Ok(Outcome::Line(line)) => format!("line {} v{}", line.line, line.version),
+        Ok(Outcome::Deleted { remaining, .. }) => format!("deleted, {remaining} remain"),
+        Ok(_) => "ok".to_owned(),
+    }
+}

@@ -1,0 +1,185 @@
+//! S1 to S3 and S6: who leads, what the logs hold, and what is promised before it is on disk.
+
+use std::collections::BTreeMap;
+
+use nowserving_engine::PeerBatch;
+use nowserving_replica::{Committed, Replica, Role, Write};
+use protobuf::Message as _;
+use raft::eraftpb::{Entry, Message, MessageType};
+
+use crate::env::Env;
+use crate::nats::NodeId;
+use crate::node::Node;
+use crate::timeline::Time;
+use crate::trace::fnv1a64;
+
+/// What is known of one shard's logs.
+#[derive(Debug, Default)]
+pub struct LogCheck {
+    leaders: BTreeMap<u64, NodeId>,
+    entries: BTreeMap<(u64, u64), Known>,
+    /// When a leader put an entry into its log; the disk gets it later if it is slow.
+    proposed: BTreeMap<(u64, u64), Time>,
+    /// The last of them by term.
+    last_proposed: BTreeMap<u64, u64>,
+    committed: Vec<Committed>,
+}
+
+/// An entry that some node has had in its log.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    hash: u64,
+    appended_at: Time,
+}
+
+fn hash(entry: &Entry) -> u64 {
+    let kind = entry.get_entry_type() as u64;
+    fnv1a64(kind, &entry.data)
+}
+
+impl LogCheck {
+    /// How many terms had a leader.
+    #[must_use]
+    pub fn leaders(&self) -> u64 {
+        self.leaders.len() as u64
+    }
+
+    /// S2: a node puts entries into its log.
+    pub fn appended(&mut self, env: &mut Env, node: &Node, write: &Write, now: Time) {
+        for entry in &write.entries {
+            let new = Known {
+                hash: hash(entry),
+                appended_at: now,
+            };
+            let known = *self.entries.entry((entry.index, entry.term)).or_insert(new);
+            if known.hash != new.hash {
+                let (node, shard) = (node.id, write.shard);
+                let what = format!(
+                    "node {node} has another entry {} of term {} in shard {shard}",
+                    entry.index, entry.term
+                );
+                env.violated("S2", what);
+            }
+        }
+    }
+
+    /// When an entry came into any node's log.
+    #[must_use]
+    pub fn appended_at(&self, index: u64, term: u64) -> Time {
+        let known = self.entries.get(&(index, term));
+        let appended_at = known.map(|known| known.appended_at);
+        let proposed_at = self.proposed.get(&(index, term)).copied();
+        proposed_at.or(appended_at).unwrap_or(0)
+    }
+
+    /// S1 and S3: what a node says of itself.
+    pub fn role(&mut self, env: &mut Env, node: NodeId, shard: u32, replica: &Replica) {
+        if replica.role() != Role::Leader {
+            return;
+        }
+        let term = replica.term();
+        self.note_proposals(replica, env.timeline.now());
+        match self.leaders.get(&term) {
+            Some(leader) if *leader == node => {}
+            Some(leader) => {
+                let what = format!("nodes {leader} and {node} lead shard {shard} in term {term}");
+                env.violated("S1", what);
+            }
+            None => {
+                env.note(format_args!("n{node}: leads shard {shard} in term {term}"));
+                self.leaders.insert(term, node);
+                self.has_all(env, node, shard, replica);
+            }
+        }
+    }
+
+    fn note_proposals(&mut self, leader: &Replica, now: Time) {
+        let (term, last) = (leader.term(), leader.last_index());
+        let known = self.last_proposed.insert(term, last);
+        for index in known.unwrap_or(last.saturating_sub(1)) + 1..=last {
+            self.proposed.entry((index, term)).or_insert(now);
+        }
+    }
+
+    /// By S2 it is enough to look at the last committed entry of an earlier term.
+    fn has_all(&self, env: &mut Env, node: NodeId, shard: u32, replica: &Replica) {
+        let term = replica.term();
+        let older = self.committed.partition_point(|entry| entry.term < term);
+        let Some(last) = older.checked_sub(1).and_then(|at| self.committed.get(at)) else {
+            return;
+        };
+        let has = replica.term_at(last.index) == Some(last.term);
+        if !has && last.index > replica.applied() {
+            let index = last.index;
+            let what = format!("leader {node} of shard {shard} in term {term} lacks entry {index}");
+            env.violated("S3", what);
+        }
+    }
+
+    /// S2: a node has applied an entry; true if it is the first to.
+    pub fn committed(&mut self, env: &mut Env, node: NodeId, shard: u32, entry: &Entry) -> bool {
+        let committed = Committed::from(entry.clone());
+        let at = entry.index.saturating_sub(1) as usize;
+        match self.committed.get(at) {
+            Some(known) if *known == committed => false,
+            Some(_) => {
+                let index = entry.index;
+                let what =
+                    format!("node {node} has applied another entry {index} of shard {shard}");
+                env.violated("S2", what);
+                false
+            }
+            None => {
+                if at != self.committed.len() {
+                    let index = entry.index;
+                    let what = format!("node {node} skips to entry {index} of shard {shard}");
+                    env.violated("S2", what);
+                    return false;
+                }
+                self.committed.push(committed);
+                true
+            }
+        }
+    }
+
+    /// The committed entries through this one.
+    pub fn entries_through(&self, index: u64) -> impl Iterator<Item = &Committed> {
+        self.committed.iter().take(index as usize)
+    }
+}
+
+/// S6: what a frame's messages promise is on disk.
+pub fn promises(env: &mut Env, node: &Node, batch: &PeerBatch) {
+    for message in &batch.messages {
+        let Ok(raft) = Message::parse_from_bytes(&message.raft) else {
+            continue;
+        };
+        if !is_kept(node, message.shard, &raft) {
+            let (node, shard) = (node.id, message.shard);
+            let kind = raft.get_msg_type();
+            let what = format!(
+                "node {node} sends {kind:?} of term {} for entry {} of shard {shard} before it is synced",
+                raft.term, raft.index
+            );
+            env.violated("S6", what);
+        }
+    }
+}
+
+fn is_kept(node: &Node, shard: u32, message: &Message) -> bool {
+    let kind = message.get_msg_type();
+    let durable = || node.disk.log.load_durable(shard);
+    let voted_for = |candidate: u64| {
+        let state = durable().hard_state;
+        state.term > message.term || (state.term, state.vote) == (message.term, candidate)
+    };
+    match kind {
+        MessageType::MsgAppendResponse if !message.reject => {
+            let durable = durable();
+            durable.last_index >= message.index && durable.hard_state.term >= message.term
+        }
+        MessageType::MsgRequestVote => voted_for(node.id),
+        MessageType::MsgRequestVoteResponse if !message.reject => voted_for(message.to),
+        _ => true,
+    }
+}

@@ -1,0 +1,342 @@
+//! What must hold, checked at every step: the invariants S1 to S17, as far as they need no change of
+//! membership.
+//!
+//! ```text
+//! nodes' writes, messages, applied entries ─► log: S1 to S6
+//!                     committed entries ─► reference (the real apply) ─► S4, S17
+//!                                              └─► shadow (a naive line): S7 to S10, positions for S11
+//! published events ─► events: S16
+//! clients' calls ─► history: S5, S11 to S15
+//! ```
+//!
+//! The log's order is known, so the clients' history is checked in linear time, without a search.
+
+mod events;
+mod history;
+mod log;
+mod shadow;
+
+use std::collections::BTreeMap;
+
+use nowserving_engine::Output;
+use nowserving_replica::{Committed, EntryReader as _};
+use nowserving_shard::snapshot::{self, Header};
+
+use self::events::Events;
+use self::history::History;
+use self::log::LogCheck;
+use self::shadow::Shadow;
+use crate::disk::CLUSTER;
+use crate::env::Env;
+use crate::nats::NodeId;
+use crate::node::{Node, Setup};
+use crate::replay::{self, State};
+use crate::timeline::Time;
+use crate::trace::fnv1a64;
+
+/// Every so many entries a part of the whole state is compared, beside the short fingerprint.
+const PART_EVERY: u64 = 32;
+
+/// Nodes measure times by clocks that are off by so much (per cent).
+const SLOW_CLOCK_PERCENT: u64 = 108;
+
+/// All checkers of a run.
+pub struct Checks {
+    shards: Vec<ShardChecks>,
+    applied: BTreeMap<(NodeId, u32), u64>,
+    history: History,
+    events: Events,
+    /// Writes that were acknowledged after everything was healed.
+    pub progress: u64,
+}
+
+/// Those of one shard.
+struct ShardChecks {
+    log: LogCheck,
+    reference: State,
+    shadow: Shadow,
+    /// Of the reference after each entry.
+    fingerprints: Vec<u64>,
+    parts: BTreeMap<u64, [u8; 32]>,
+}
+
+/// Where an entry stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The shard.
+    pub shard: u32,
+    /// Its index.
+    pub index: u64,
+    /// When it came into any node's log.
+    pub appended_at: Time,
+}
+
+impl Checks {
+    /// Of a cluster that was never started.
+    #[must_use]
+    pub fn new(setup: &Setup) -> Checks {
+        let shards = (0..setup.shards).map(|_| ShardChecks {
+            log: LogCheck::default(),
+            reference: State::new(),
+            shadow: Shadow::default(),
+            fingerprints: Vec::new(),
+            parts: BTreeMap::new(),
+        });
+        Checks {
+            shards: shards.collect(),
+            applied: BTreeMap::new(),
+            history: History::default(),
+            events: Events::default(),
+            progress: 0,
+        }
+    }
+
+    /// Leaders after each shard's first.
+    #[must_use]
+    pub fn leader_changes(&self) -> u64 {
+        let leaders = self.shards.iter().map(|it| it.log.leaders());
+        leaders.map(|count| count.saturating_sub(1)).sum()
+    }
+
+    /// A node has started.
+    pub fn started(&mut self, env: &mut Env, node: &Node) {
+        let Some(running) = &node.running else {
+            return;
+        };
+        for shard in running.engine.shards() {
+            let replica = shard.replica;
+            self.applied
+                .insert((node.id, shard.shard), replica.applied());
+            if replica.committed() < replica.applied() {
+                env.violated(
+                    "S6",
+                    format!(
+                        "node {} starts with shard {} committed through {} and applied through {}",
+                        node.id,
+                        shard.shard,
+                        replica.committed(),
+                        replica.applied()
+                    ),
+                );
+            }
+        }
+    }
+
+    /// A node has made a turn, which came to `outputs`; none of them is carried out yet.
+    pub fn after_turn(&mut self, env: &mut Env, node: &Node, outputs: &[Output]) {
+        let now = env.timeline.now();
+        let Some(running) = &node.running else {
+            return;
+        };
+        for output in outputs {
+            match output {
+                Output::Persist(writes) => {
+                    for write in writes {
+                        if let Some(shard) = self.shards.get_mut(write.shard as usize) {
+                            shard.log.appended(env, node, write, now);
+                        }
+                    }
+                }
+                Output::Frame { batch, .. } => log::promises(env, node, batch),
+                _ => {}
+            }
+        }
+        for shard in running.engine.shards() {
+            let (id, replica) = (shard.shard, shard.replica);
+            if let Some(checks) = self.shards.get_mut(id as usize) {
+                checks.log.role(env, node.id, id, replica);
+            }
+            let before = self.applied.insert((node.id, id), replica.applied());
+            let before = before.unwrap_or(0);
+            if replica.applied() > before {
+                self.applied(env, node, id, (before, replica.applied()));
+                self.same_state(env, node.id, id, replica.applied(), shard.state);
+            }
+        }
+        for output in outputs {
+            if let Output::Event(event) = output {
+                let shards = &self.shards;
+                let shadow = |shard: u32| shards.get(shard as usize).map(|it| &it.shadow);
+                self.events.published(env, node, event, &shadow);
+            }
+        }
+    }
+
+    /// A node has applied the entries after `from`, through `to`.
+    fn applied(&mut self, env: &mut Env, node: &Node, id: u32, (from, to): (u64, u64)) {
+        let entries = match node.disk.log.entries(id, from + 1, to + 1, u64::MAX) {
+            Ok(entries) => entries,
+            Err(error) => {
+                let what = format!(
+                    "node {} has applied what is not in its log: {error}",
+                    node.id
+                );
+                return env.violated("S6", what);
+            }
+        };
+        let durable = node.disk.log.load_durable(id).last_index;
+        for entry in entries {
+            if entry.index > durable {
+                let (node, index) = (node.id, entry.index);
+                let what =
+                    format!("node {node} has applied entry {index} of shard {id}, not synced");
+                return env.violated("S6", what);
+            }
+            let Some(shard) = self.shards.get_mut(id as usize) else {
+                return;
+            };
+            let is_new = shard.log.committed(env, node.id, id, &entry);
+            if is_new && env.violations.is_empty() {
+                self.committed(env, id, &entry.into());
+            }
+        }
+    }
+
+    /// An entry is committed, the next one of its shard.
+    fn committed(&mut self, env: &mut Env, id: u32, entry: &Committed) {
+        let Some(shard) = self.shards.get_mut(id as usize) else {
+            return;
+        };
+        let place = Place {
+            shard: id,
+            index: entry.index,
+            appended_at: shard.log.appended_at(entry.index, entry.term),
+        };
+        let ShardChecks {
+            reference, shadow, ..
+        } = shard;
+        let (history, events) = (&mut self.history, &mut self.events);
+        let applied = replay::apply(reference, entry, &mut |applied| {
+            shadow.applied(env, place, &applied);
+            events.happened(&applied);
+            history.applied(env, place, &applied);
+        });
+        if let Err(why) = applied {
+            env.violated("S4", format!("entry {} of shard {id}: {why}", entry.index));
+        }
+        shard.fingerprints.push(fingerprint(&shard.reference));
+        if entry.index.is_multiple_of(PART_EVERY) {
+            let part = snapshot::hash_part(&shard.reference, entry.index / PART_EVERY);
+            shard.parts.insert(entry.index, part);
+        }
+    }
+
+    /// S4: a node's state is that of the reference at the same entry.
+    fn same_state(&self, env: &mut Env, node: NodeId, id: u32, applied: u64, state: &State) {
+        let Some(shard) = self.shards.get(id as usize) else {
+            return;
+        };
+        let expected = applied.checked_sub(1);
+        let expected = expected.and_then(|at| shard.fingerprints.get(at as usize));
+        let mut same = expected == Some(&fingerprint(state));
+        if let Some(part) = shard.parts.get(&applied) {
+            same &= snapshot::hash_part(state, applied / PART_EVERY) == *part;
+        }
+        if !same {
+            let what =
+                format!("the state of shard {id} on node {node} at {applied} is another one");
+            env.violated("S4", what);
+        }
+    }
+
+    /// A client's call is over.
+    pub fn call_ended(&mut self, env: &mut Env, call: usize) {
+        let shards = &self.shards;
+        let shadow = |shard: u32| shards.get(shard as usize).map(|it| &it.shadow);
+        self.history.call_ended(env, call, &shadow);
+    }
+
+    /// The run is over: everything once more, with all that is known now.
+    pub fn at_end<'a>(
+        &mut self,
+        env: &mut Env,
+        nodes: impl Iterator<Item = &'a Node>,
+        lost: Option<NodeId>,
+    ) {
+        self.history.at_end(env);
+        let now = env.timeline.now();
+        for (id, shard) in self.shards.iter().enumerate() {
+            for (incarnation, line) in &shard.shadow.lines {
+                for (token, since) in line.overdue(now) {
+                    let what = format!(
+                        "shard {id}, incarnation {incarnation}: {token:?} has its seat since {since} us"
+                    );
+                    env.violated("L4", what);
+                }
+            }
+        }
+        for node in nodes.filter(|node| lost != Some(node.id)) {
+            let Some(running) = &node.running else {
+                continue;
+            };
+            for shard in running.engine.shards() {
+                let (id, applied) = (shard.shard, shard.replica.applied());
+                self.full_replay(env, node, id, applied, shard.state);
+            }
+        }
+    }
+
+    /// S4, S5, S17: the node's state, what a restart would make of its disk, and a replay of the
+    /// whole committed log are the same, byte by byte.
+    fn full_replay(&self, env: &mut Env, node: &Node, id: u32, applied: u64, state: &State) {
+        let Some(shard) = self.shards.get(id as usize) else {
+            return;
+        };
+        let mut whole = State::new();
+        for entry in shard.log.entries_through(applied) {
+            if let Err(why) = replay::apply(&mut whole, entry, &mut |_| {}) {
+                return env.violated("S17", format!("shard {id}: {why}"));
+            }
+        }
+        let bytes = |state: &State| {
+            let header = Header {
+                cluster: CLUSTER.to_owned(),
+                shard: id,
+                index: applied,
+                term: 0,
+                voters: Vec::new(),
+            };
+            snapshot::encode(&header, state)
+        };
+        let expected = bytes(&whole);
+        if bytes(state) != expected {
+            let what = format!(
+                "node {}: the state of shard {id} is not that of its log",
+                node.id
+            );
+            env.violated("S4", what);
+        }
+        let on_disk = node.disk.read_snapshot(id).and_then(|found| {
+            let (from, mut state) =
+                found.map_or((0, State::new()), |(header, state)| (header.index, state));
+            node.disk.replay(id, &mut state, from, applied)?;
+            Ok(bytes(&state))
+        });
+        if on_disk.as_ref() != Ok(&expected) {
+            let why = on_disk.err().unwrap_or_else(|| "another state".to_owned());
+            let what = format!("node {}: shard {id}: snapshot and log give {why}", node.id);
+            env.violated("S17", what);
+        }
+    }
+}
+
+/// What differs soonest if two states do, in a few numbers.
+fn fingerprint(state: &State) -> u64 {
+    let mut hash = fnv1a64(0, &state.now_ms().to_le_bytes());
+    for line in state.lines().iter() {
+        let counts = line.counts();
+        let numbers = [
+            line.incarnation(),
+            line.version(),
+            line.settings_version(),
+            counts.issued,
+            counts.waiting,
+            counts.admitted,
+            counts.in_checkout,
+        ];
+        for number in numbers.iter().chain(&counts.gone) {
+            hash = fnv1a64(hash, &number.to_le_bytes());
+        }
+    }
+    hash
+}

@@ -1,0 +1,481 @@
+//! S7 to S10: a line as one would keep it by hand, from what operations were answered and which events
+//! came of them. Knows nothing of how the real one keeps its books.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nowserving_line::{
+    Event, Line, LineName, Op, Reason, Refused, Reply, Settings, Status, Token, TokenChange,
+    TokenRef,
+};
+
+use super::{Place, SLOW_CLOCK_PERCENT};
+use crate::env::Env;
+use crate::replay::Applied;
+use crate::timeline::Time;
+
+/// A seat whose time is over is free again after this, and half its time for a change of leader.
+const OVERDUE_US: Time = 2_000_000;
+
+/// A token's lane and number.
+pub type Id = (u8, Token);
+
+/// All lines of a shard that ever were.
+#[derive(Debug, Default)]
+pub struct Shadow {
+    /// By incarnation.
+    pub lines: BTreeMap<u64, ShadowLine>,
+    epochs: BTreeMap<LineName, u64>,
+}
+
+/// One line.
+#[derive(Debug, Default)]
+pub struct ShadowLine {
+    /// Every token it gave.
+    pub tokens: BTreeMap<Id, Kept>,
+    waiting: BTreeMap<u8, BTreeSet<Token>>,
+    held: BTreeSet<Id>,
+    keys: BTreeMap<Box<[u8]>, Id>,
+    gone: BTreeMap<Reason, u64>,
+    /// Tokens that left the waiting ones other than by a seat: by version.
+    holes: BTreeMap<u64, Id>,
+    seats: u64,
+    claim_timeout_ms: u64,
+    checkout_timeout_ms: u64,
+}
+
+/// One token.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    key: Option<Box<[u8]>>,
+    /// The line's version at which it stopped waiting.
+    pub left_at: Option<u64>,
+    /// The line's version at which it was issued, at the latest.
+    pub issued_at: u64,
+    /// The fencing number of its claim.
+    epoch: Option<u64>,
+    /// What it was moved to.
+    moved_to: Option<Id>,
+    /// When the clock that runs on it was last started, and by what.
+    pub since: Time,
+    gone: bool,
+}
+
+impl Shadow {
+    /// An operation was applied.
+    pub fn applied(&mut self, env: &mut Env, place: Place, applied: &Applied<'_>) {
+        if let Err((invariant, what)) = self.take(place, applied) {
+            let (shard, index) = (place.shard, place.index);
+            let op = applied.op;
+            env.violated(
+                invariant,
+                format!("shard {shard}, entry {index}: {what} ({op:?})"),
+            );
+        }
+    }
+
+    fn take(&mut self, place: Place, applied: &Applied<'_>) -> Result<(), Broken> {
+        let Applied {
+            op, result, events, ..
+        } = applied;
+        if let (Op::Create { line, .. }, Ok(Reply::Line { incarnation, .. })) = (op, result) {
+            let mut new = ShadowLine::default();
+            if let Some(line) = applied.state.lines().get(line) {
+                new.set(line.settings());
+            }
+            if self.lines.insert(*incarnation, new).is_some() {
+                return Err(("S7", format!("incarnation {incarnation} was given twice")));
+            }
+            return Ok(());
+        }
+        let name = op.line();
+        let now = applied.state.lines().get(name);
+        let incarnation = match (now, events.first()) {
+            (Some(line), _) => line.incarnation(),
+            // It ended with this operation.
+            (None, Some(Event::Token { incarnation, .. } | Event::Line { incarnation, .. })) => {
+                *incarnation
+            }
+            (None, None) => return Ok(()),
+        };
+        let Some(line) = self.lines.get_mut(&incarnation) else {
+            return Err(("S7", format!("incarnation {incarnation} was never made")));
+        };
+        if let Some(now) = now {
+            line.set(now.settings());
+        }
+        if let (Op::Enter { key, .. }, Ok(Reply::Status(status))) = (op, result) {
+            line.entered(key.as_deref(), status, applied.version_before, place)?;
+        }
+        let mut last_version = applied.version_before;
+        for event in *events {
+            if event.version() <= last_version {
+                return Err(("S16", format!("an event has version {}", event.version())));
+            }
+            last_version = event.version();
+            line.event(event, place)?;
+        }
+        line.answered(op, result, place)?;
+        if let Some(epoch) = line.claimed(op, result, events)? {
+            let last = self.epochs.entry(name.clone()).or_insert(0);
+            if epoch <= *last {
+                return Err(("S9", format!("epoch {epoch} is not above {last}")));
+            }
+            *last = epoch;
+        }
+        now.map_or(Ok(()), |now| line.counts_are(now))
+    }
+
+    /// The line of an incarnation.
+    #[must_use]
+    pub fn line(&self, incarnation: u64) -> Option<&ShadowLine> {
+        self.lines.get(&incarnation)
+    }
+}
+
+type Broken = (&'static str, String);
+
+impl ShadowLine {
+    fn set(&mut self, settings: &Settings) {
+        self.seats = settings.seats.into();
+        self.claim_timeout_ms = settings.claim_timeout_ms;
+        self.checkout_timeout_ms = settings.checkout_timeout_ms;
+    }
+
+    /// What a token is now.
+    fn resolve(&self, mut id: Id) -> Id {
+        while let Some(to) = self.tokens.get(&id).and_then(|token| token.moved_to) {
+            id = to;
+        }
+        id
+    }
+
+    fn issue(&mut self, id: Id, token: Kept) -> Result<(), Broken> {
+        let last = self.tokens.range((id.0, 0)..=(id.0, u64::MAX)).next_back();
+        let next = last.map_or(1, |((_, token), _)| token + 1);
+        if id.1 != next {
+            return Err((
+                "S7",
+                format!("number {} of lane {}, not {next}", id.1, id.0),
+            ));
+        }
+        if let Some(key) = &token.key {
+            self.keys.insert(key.clone(), id);
+        }
+        self.waiting.entry(id.0).or_default().insert(id.1);
+        self.tokens.insert(id, token);
+        Ok(())
+    }
+
+    fn entered(
+        &mut self,
+        key: Option<&[u8]>,
+        status: &Status,
+        version_before: u64,
+        place: Place,
+    ) -> Result<(), Broken> {
+        let id = (status.at.lane, status.at.token);
+        if let Some(live) = key.and_then(|key| self.keys.get(key)) {
+            if *live != id {
+                return Err((
+                    "S13",
+                    format!("the key has {live:?}, and was answered {id:?}"),
+                ));
+            }
+            return Ok(());
+        }
+        let token = Kept {
+            key: key.map(Into::into),
+            left_at: None,
+            issued_at: version_before + 1,
+            epoch: None,
+            moved_to: None,
+            since: place.appended_at,
+            gone: false,
+        };
+        self.issue(id, token)
+    }
+
+    fn event(&mut self, event: &Event, place: Place) -> Result<(), Broken> {
+        let Event::Token {
+            version,
+            lane_id,
+            token,
+            what,
+            ..
+        } = event
+        else {
+            return Ok(());
+        };
+        let id = (*lane_id, *token);
+        match what {
+            TokenChange::Admitted => self.admitted(id, *version, place),
+            TokenChange::Claimed => {
+                let held = self.held.contains(&id);
+                self.restart_clock(id, place);
+                held.then_some(())
+                    .ok_or(("S9", format!("{id:?} claims a seat that it has not")))
+            }
+            TokenChange::Gone {
+                reason,
+                was_waiting,
+            } => self.gone(id, *reason, *was_waiting, *version, place),
+            TokenChange::Moved { to, .. } => self.moved(id, (to.lane, to.token), *version),
+            TokenChange::CallAhead => Ok(()),
+        }
+    }
+
+    fn restart_clock(&mut self, id: Id, place: Place) {
+        if let Some(token) = self.tokens.get_mut(&id) {
+            token.since = place.appended_at;
+        }
+    }
+
+    fn stops_waiting(&mut self, id: Id, version: u64) -> bool {
+        if let Some(token) = self.tokens.get_mut(&id) {
+            token.left_at = Some(version);
+        }
+        let lane = self.waiting.get_mut(&id.0);
+        lane.is_some_and(|lane| lane.remove(&id.1))
+    }
+
+    fn admitted(&mut self, id: Id, version: u64, place: Place) -> Result<(), Broken> {
+        let first = self
+            .waiting
+            .get(&id.0)
+            .and_then(|lane| lane.first().copied());
+        if first != Some(id.1) {
+            return Err((
+                "S8",
+                format!("{id:?} is admitted, and {first:?} is first in its lane"),
+            ));
+        }
+        self.stops_waiting(id, version);
+        self.restart_clock(id, place);
+        self.held.insert(id);
+        let (held, seats) = (self.held.len() as u64, self.seats);
+        match held <= seats {
+            true => Ok(()),
+            false => Err((
+                "S10",
+                format!("{id:?} is admitted to seat {held} of {seats}"),
+            )),
+        }
+    }
+
+    fn gone(
+        &mut self,
+        id: Id,
+        reason: Reason,
+        was_waiting: bool,
+        version: u64,
+        place: Place,
+    ) -> Result<(), Broken> {
+        self.in_its_time(id, reason, place)?;
+        let waited = self.stops_waiting_if(id, version);
+        let held = self.held.remove(&id);
+        if waited != was_waiting || waited == held {
+            return Err((
+                "S10",
+                format!("{id:?} is gone that was not there: {reason:?}"),
+            ));
+        }
+        if waited {
+            self.holes.insert(version, id);
+        }
+        *self.gone.entry(reason).or_insert(0) += 1;
+        self.forget(id);
+        Ok(())
+    }
+
+    /// S12: a seat is taken away when its time is over, and no sooner.
+    fn in_its_time(&self, id: Id, reason: Reason, place: Place) -> Result<(), Broken> {
+        let timeout_ms = match reason {
+            Reason::NoShow => self.claim_timeout_ms,
+            Reason::CheckoutExpired => self.checkout_timeout_ms,
+            _ => return Ok(()),
+        };
+        let since = self.tokens.get(&id).map_or(0, |token| token.since);
+        let least_us = timeout_ms * 100_000 / SLOW_CLOCK_PERCENT;
+        match place.appended_at >= since + least_us {
+            true => Ok(()),
+            false => Err((
+                "S12",
+                format!(
+                    "{id:?} goes by {reason:?} at {} us, its clock of {timeout_ms} ms since {since} us",
+                    place.appended_at
+                ),
+            )),
+        }
+    }
+
+    /// L4: seats whose time was over long before now, each with when its clock began.
+    pub fn overdue(&self, now: Time) -> impl Iterator<Item = (Id, Time)> {
+        let timeout_ms = self.claim_timeout_ms.max(self.checkout_timeout_ms);
+        let most_us = timeout_ms * 1_000 * 3 / 2 * SLOW_CLOCK_PERCENT / 100 + OVERDUE_US;
+        let held = self.held.iter().filter_map(|id| {
+            let since = self.tokens.get(id)?.since;
+            Some((*id, since))
+        });
+        held.filter(move |(_, since)| since + most_us < now)
+    }
+
+    fn stops_waiting_if(&mut self, id: Id, version: u64) -> bool {
+        let waits = self
+            .waiting
+            .get(&id.0)
+            .is_some_and(|lane| lane.contains(&id.1));
+        waits && self.stops_waiting(id, version)
+    }
+
+    fn forget(&mut self, id: Id) {
+        if let Some(token) = self.tokens.get_mut(&id) {
+            token.gone = true;
+            if let Some(key) = token.key.as_ref()
+                && self.keys.get(key) == Some(&id)
+            {
+                self.keys.remove(key);
+            }
+        }
+    }
+
+    fn moved(&mut self, id: Id, to: Id, version: u64) -> Result<(), Broken> {
+        if !self.stops_waiting_if(id, version) {
+            return Err(("S10", format!("{id:?} is moved and did not wait")));
+        }
+        self.holes.insert(version, id);
+        *self.gone.entry(Reason::Moved).or_insert(0) += 1;
+        let Some(old) = self.tokens.get(&id).cloned() else {
+            return Ok(());
+        };
+        self.forget(id);
+        if let Some(token) = self.tokens.get_mut(&id) {
+            token.moved_to = Some(to);
+        }
+        let new = Kept {
+            left_at: None,
+            issued_at: version,
+            moved_to: None,
+            gone: false,
+            ..old
+        };
+        self.issue(to, new)
+    }
+
+    /// S9: a renewal or completion by another epoch than the claim's is refused.
+    fn answered(
+        &mut self,
+        op: &Op,
+        result: &Result<Reply, Refused>,
+        place: Place,
+    ) -> Result<(), Broken> {
+        let (at, epoch) = match op {
+            Op::Renew { at, epoch, .. } => (at, Some(*epoch)),
+            Op::Complete { at, epoch, .. } => (at, *epoch),
+            _ => return Ok(()),
+        };
+        let id = self.resolve((at.lane, at.token));
+        let of_claim = self.tokens.get(&id).and_then(|token| token.epoch);
+        if result.is_ok() && epoch.is_some() && epoch != of_claim {
+            return Err((
+                "S9",
+                format!("epoch {epoch:?} is taken for {id:?} of {of_claim:?}"),
+            ));
+        }
+        if result.is_ok() {
+            self.restart_clock(id, place);
+        }
+        Ok(())
+    }
+
+    /// The fencing number of a claim, if this was one.
+    fn claimed(
+        &mut self,
+        op: &Op,
+        result: &Result<Reply, Refused>,
+        events: &[Event],
+    ) -> Result<Option<u64>, Broken> {
+        let (Op::Claim { .. }, Ok(Reply::Status(status))) = (op, result) else {
+            return Ok(None);
+        };
+        let id = (status.at.lane, status.at.token);
+        let Some(epoch) = status.epoch else {
+            return Err(("S9", format!("a claim of {id:?} without an epoch")));
+        };
+        let is_new = events.iter().any(|event| {
+            matches!(event, Event::Token { what: TokenChange::Claimed, token, lane_id, .. }
+                if (*lane_id, *token) == id)
+        });
+        let Some(token) = self.tokens.get_mut(&id) else {
+            return Ok(None);
+        };
+        if is_new {
+            token.epoch = Some(epoch);
+            return Ok(Some(epoch));
+        }
+        match token.epoch == Some(epoch) {
+            true => Ok(None),
+            false => Err(("S13", format!("a second claim of {id:?} has another epoch"))),
+        }
+    }
+
+    /// S10: what was issued is somewhere, once.
+    fn counts_are(&self, line: &Line) -> Result<(), Broken> {
+        let counts = line.counts();
+        let waiting: usize = self.waiting.values().map(BTreeSet::len).sum();
+        let gone: u64 = counts.gone.iter().sum();
+        let ours = (
+            self.tokens.len() as u64,
+            waiting as u64,
+            self.held.len() as u64,
+        );
+        let theirs = (
+            counts.issued,
+            counts.waiting,
+            counts.admitted + counts.in_checkout,
+        );
+        let reasons = Reason::ALL
+            .iter()
+            .all(|reason| self.gone.get(reason).copied().unwrap_or(0) == counts.gone_for(*reason));
+        let sum = counts.waiting + counts.admitted + counts.in_checkout + gone;
+        match ours == theirs && reasons && sum == counts.issued {
+            true => Ok(()),
+            false => Err((
+                "S10",
+                format!("counts are {counts:?}, not {ours:?} {:?}", self.gone),
+            )),
+        }
+    }
+
+    /// S11: a token's position at a version of the line, by counting; `None` if it did not wait.
+    #[must_use]
+    pub fn position(&self, at: TokenRef, version: u64) -> Option<u64> {
+        let waited = |token: &Kept| {
+            token.issued_at <= version && token.left_at.is_none_or(|left| left > version)
+        };
+        self.tokens
+            .get(&(at.lane, at.token))
+            .filter(|it| waited(it))?;
+        let before = self.tokens.range((at.lane, 0)..(at.lane, at.token));
+        Some(1 + before.filter(|(_, token)| waited(token)).count() as u64)
+    }
+
+    /// How many of a lane waited at a version.
+    #[must_use]
+    pub fn waiting_at(&self, lane: u8, version: u64) -> u64 {
+        let tokens = self.tokens.range((lane, 0)..=(lane, u64::MAX));
+        let waited = tokens.filter(|(_, token)| {
+            token.issued_at <= version && token.left_at.is_none_or(|left| left > version)
+        });
+        waited.count() as u64
+    }
+
+    /// Who of a lane stopped waiting without a seat after one version, through another.
+    #[must_use]
+    pub fn holes(&self, lane: u8, after: u64, through: u64) -> BTreeSet<Token> {
+        let holes = self.holes.range(after + 1..through + 1);
+        holes
+            .filter(|(_, id)| id.0 == lane)
+            .map(|(_, id)| id.1)
+            .collect()
+    }
+}

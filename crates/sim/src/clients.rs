@@ -1,0 +1,462 @@
+//! The crowd: shoppers, each with one visit after the other, and operators.
+//!
+//! Half of the shoppers ask through the SDK, which repeats; the others send what they have to say once,
+//! and when no answer comes, some say it again, and some go away.
+
+use nowserving_engine::Outcome;
+use nowserving_line::{AdmissionRate, Quota};
+use nowserving_line::{
+    Change, LANE_DEFAULT, LaneName, LaneSettings, LineName, Op, Phase, Settings, SettingsPatch,
+    State, TokenRef,
+};
+use nowserving_protocol::subject::shard_of;
+use nowserving_protocol::user::Consistency;
+
+use crate::calls::{Ended, What};
+use crate::env::Env;
+use crate::faults::Fault;
+use crate::node::Setup;
+use crate::random::Random;
+use crate::timeline::Time;
+use crate::world::Event;
+
+/// Shoppers at a time.
+const SHOPPERS: usize = 48;
+/// The name of a lane besides the default one.
+const SECOND_LANE: &str = "vip";
+
+/// A line, as its operator made it.
+#[derive(Debug)]
+struct Shop {
+    name: LineName,
+    shard: u32,
+    settings: Settings,
+}
+
+/// A shopper's visit.
+#[derive(Clone, Debug, Default)]
+struct Visit {
+    shop: usize,
+    key: Option<Box<[u8]>>,
+    lane: Option<LaneName>,
+    at: Option<TokenRef>,
+    epoch: Option<u64>,
+    state: Option<State>,
+    renewals: u64,
+}
+
+#[derive(Debug)]
+enum Role {
+    Shopper {
+        sdk: bool,
+        visit: Option<Visit>,
+    },
+    /// Of one line; `exists`: as far as it knows.
+    Operator {
+        shop: usize,
+        exists: bool,
+    },
+}
+
+#[derive(Debug)]
+struct Client {
+    role: Role,
+    busy: bool,
+}
+
+/// All clients.
+pub struct Clients {
+    shops: Vec<Shop>,
+    clients: Vec<Client>,
+    random: Random,
+    visits: u64,
+}
+
+impl Clients {
+    /// Makes up lines and clients, and lets them begin.
+    pub fn new(env: &mut Env, random: &mut Random, setup: &Setup) -> Clients {
+        let mut random = random.fork();
+        let count = random.between(3, 6);
+        let mut shops = Vec::new();
+        for number in 0..count {
+            let Ok(name) = LineName::try_from(format!("shop-{number}").as_str()) else {
+                continue;
+            };
+            shops.push(Shop {
+                shard: shard_of(name.as_str(), setup.shards),
+                settings: settings(&mut random),
+                name,
+            });
+        }
+        let operators = (0..shops.len()).map(|shop| Role::Operator {
+            shop,
+            exists: false,
+        });
+        let shoppers = (0..SHOPPERS).map(|number| Role::Shopper {
+            sdk: number % 2 == 0,
+            visit: None,
+        });
+        let clients = operators.chain(shoppers);
+        let clients: Vec<Client> = clients.map(|role| Client { role, busy: false }).collect();
+        for (client, it) in clients.iter().enumerate() {
+            let at = match it.role {
+                Role::Operator { .. } => 1_200_000,
+                Role::Shopper { .. } => 2_000_000 + random.below(2_000_000),
+            };
+            env.timeline.at(at, Event::Client { client });
+        }
+        Clients {
+            shops,
+            clients,
+            random,
+            visits: 0,
+        }
+    }
+
+    /// A client does its next thing.
+    pub fn next(&mut self, env: &mut Env, number: usize) {
+        let Some(client) = self.clients.get_mut(number) else {
+            return;
+        };
+        if client.busy {
+            return;
+        }
+        match &mut client.role {
+            Role::Operator { shop, exists } => {
+                let shop = *shop;
+                if !*exists {
+                    self.create(env, number, shop);
+                }
+            }
+            Role::Shopper { sdk, visit } => {
+                let sdk = *sdk;
+                let visit = visit.take();
+                self.shop(env, number, sdk, visit);
+            }
+        }
+    }
+
+    fn create(&mut self, env: &mut Env, number: usize, shop: usize) {
+        let Some(Shop { name, settings, .. }) = self.shops.get(shop) else {
+            return;
+        };
+        let op = Op::Create {
+            line: name.clone(),
+            settings: settings.clone(),
+        };
+        self.ask(env, number, shop, What::Write(op), true, 4_000_000);
+    }
+
+    fn ask(
+        &mut self,
+        env: &mut Env,
+        number: usize,
+        shop: usize,
+        what: What,
+        sdk: bool,
+        time_us: Time,
+    ) {
+        let Some(place) = self.shops.get(shop) else {
+            return;
+        };
+        let place = (place.name.clone(), place.shard);
+        if let Some(client) = self.clients.get_mut(number) {
+            client.busy = true;
+        }
+        env.call(number, place, what, sdk, time_us);
+    }
+
+    /// A shopper goes on with its visit, or begins one.
+    fn shop(&mut self, env: &mut Env, number: usize, sdk: bool, visit: Option<Visit>) {
+        let mut visit = match visit {
+            Some(visit) if visit.at.is_some() && env.strikes(Fault::ClientVanishes) => {
+                env.note(format_args!("client {number}: goes away without a word"));
+                self.new_visit()
+            }
+            Some(visit) => visit,
+            None => self.new_visit(),
+        };
+        let Some(shop) = self.shops.get(visit.shop) else {
+            return;
+        };
+        let line = shop.name.clone();
+        let random = &mut self.random;
+        let what = match (visit.at, visit.state) {
+            (None, _) => What::Write(Op::Enter {
+                line,
+                key: visit.key.clone(),
+                lane: visit.lane.clone(),
+            }),
+            (Some(at), Some(State::Admitted)) => What::Write(Op::Claim { line, at }),
+            (Some(at), Some(State::InCheckout)) => {
+                let epoch = visit.epoch.unwrap_or(0);
+                if visit.renewals > 0 {
+                    visit.renewals -= 1;
+                    What::Write(Op::Renew { line, at, epoch })
+                } else if random.below(8) == 0 {
+                    What::Write(Op::Leave { line, at })
+                } else {
+                    let epoch = (random.below(2) == 0).then_some(epoch);
+                    What::Write(Op::Complete { line, at, epoch })
+                }
+            }
+            (Some(at), _) if random.below(25) == 0 => What::Write(Op::Leave { line, at }),
+            (Some(at), _) => match (&visit.key, random.below(20)) {
+                (Some(key), 0) => What::Find(key.clone()),
+                (_, 0..3) => status(at, Consistency::Linearizable),
+                (_, 3..5) => status(at, Consistency::Local),
+                _ => status(at, Consistency::Leader),
+            },
+        };
+        let time_us = match sdk {
+            true => random.between(2_000_000, 6_000_000),
+            false => random.between(300_000, 2_500_000),
+        };
+        let shop = visit.shop;
+        if let Some(Client {
+            role: Role::Shopper { visit: slot, .. },
+            ..
+        }) = self.clients.get_mut(number)
+        {
+            *slot = Some(visit);
+        }
+        self.ask(env, number, shop, what, sdk, time_us);
+    }
+
+    fn new_visit(&mut self) -> Visit {
+        self.visits += 1;
+        let shop = self.random.below(self.shops.len() as u64) as usize;
+        let anonymous = self.random.below(12) == 0;
+        let key = format!("visit-{}", self.visits).into_bytes();
+        let lanes = self.shops.get(shop).map(|shop| &shop.settings.lanes);
+        let lane = match lanes {
+            Some(lanes) if self.random.below(3) == 0 => {
+                self.random.pick(lanes).map(|lane| lane.name.clone())
+            }
+            _ => None,
+        };
+        Visit {
+            shop,
+            key: (!anonymous).then(|| key.into()),
+            lane,
+            renewals: self.random.below(3),
+            ..Visit::default()
+        }
+    }
+
+    /// A client's call is over.
+    pub fn call_ended(&mut self, env: &mut Env, call: usize) {
+        let Some(call) = env.calls.all.get(call) else {
+            return;
+        };
+        let (number, query) = (call.client, call.query.clone());
+        let Some((_, ended)) = call.ended.clone() else {
+            return;
+        };
+        let Some(client) = self.clients.get_mut(number) else {
+            return;
+        };
+        client.busy = false;
+        let random = &mut self.random;
+        let delay = match &mut client.role {
+            Role::Operator { exists, .. } => {
+                match (&query.what, &ended) {
+                    (What::Write(Op::Create { .. }), Ended::Ok(_) | Ended::Refused(_)) => {
+                        *exists = true;
+                    }
+                    (What::Write(Op::Delete { .. }), Ended::Ok(_) | Ended::Refused(_)) => {
+                        *exists = false;
+                    }
+                    // It repeats a change of which it does not know what came of it.
+                    (What::Write(Op::Delete { .. }), _) => {
+                        let shop = match client.role {
+                            Role::Operator { shop, .. } => shop,
+                            Role::Shopper { .. } => 0,
+                        };
+                        let what = query.what.clone();
+                        return self.ask(env, number, shop, what, false, 2_000_000);
+                    }
+                    _ => {}
+                }
+                random.between(5_000, 300_000)
+            }
+            Role::Shopper { visit, .. } => {
+                let over = visit
+                    .as_mut()
+                    .is_none_or(|it| it.is_over_after(&ended, random));
+                if over {
+                    *visit = None;
+                    random.around(150_000)
+                } else {
+                    match visit.as_ref().and_then(|it| it.state) {
+                        None => random.around(50_000),
+                        Some(State::Waiting) => random.around(450_000),
+                        Some(State::InCheckout) => random.around(400_000),
+                        Some(_) => random.around(100_000),
+                    }
+                }
+            }
+        };
+        env.timeline.after(delay, Event::Client { client: number });
+    }
+
+    /// An operator does what an operator does, if one can now.
+    pub fn operate(&mut self, env: &mut Env, kind: Fault) {
+        let shop = self.random.below(self.shops.len() as u64) as usize;
+        let Some(Shop { name, settings, .. }) = self.shops.get(shop) else {
+            return;
+        };
+        let idle = |client: &Client| {
+            !client.busy
+                && matches!(client.role, Role::Operator { shop: of, exists: true } if of == shop)
+        };
+        let Some(number) = self.clients.iter().position(idle) else {
+            return;
+        };
+        let line = name.clone();
+        let random = &mut self.random;
+        let op = match kind {
+            Fault::OperatorConfigures => Op::Configure {
+                line,
+                patch: Box::new(patch(settings, env.calls.all.len(), random)),
+                if_version: None,
+                incarnation: None,
+            },
+            Fault::OperatorDeletes => Op::Delete {
+                line,
+                force: true,
+                incarnation: None,
+            },
+            _ => {
+                let lane = settings.lanes.first().map(|lane| lane.name.clone());
+                let to = settings.lanes.last().map(|lane| lane.name.clone());
+                let token = self.clients.iter().find_map(|client| client.waits_in(shop));
+                let (Some(lane), Some(to), Some(token)) = (lane, to, token) else {
+                    return;
+                };
+                if lane == to {
+                    return;
+                }
+                let token = token.token;
+                Op::Move {
+                    line,
+                    lane,
+                    token,
+                    to,
+                }
+            }
+        };
+        let sdk = self.random.below(2) == 0;
+        let time_us = self.random.between(500_000, 4_000_000);
+        self.ask(env, number, shop, What::Write(op), sdk, time_us);
+        env.counts.add(kind);
+    }
+}
+
+impl Client {
+    fn waits_in(&self, shop: usize) -> Option<TokenRef> {
+        match &self.role {
+            Role::Shopper {
+                visit: Some(visit), ..
+            } if visit.shop == shop && visit.state == Some(State::Waiting) => {
+                visit.at.filter(|at| at.lane == 0)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Visit {
+    /// Takes in how a call ended; true if the visit is over.
+    fn is_over_after(&mut self, ended: &Ended, random: &mut Random) -> bool {
+        match ended {
+            Ended::Ok(answer) => {
+                let Ok(Outcome::Status { status, .. }) = answer.as_ref() else {
+                    return true;
+                };
+                self.at = Some(status.at);
+                self.state = Some(status.state);
+                self.epoch = status.epoch.or(self.epoch);
+                status.state == State::Gone
+            }
+            Ended::Refused(code) => {
+                use nowserving_protocol::error::Code;
+                let later = matches!(
+                    code,
+                    Code::NotAdmitted | Code::NotClaimed | Code::EpochStale
+                );
+                self.state = self.state.filter(|_| later).map(|_| State::Waiting);
+                !later
+            }
+            // Said again with the same key or ticket, or given up.
+            Ended::Unknown | Ended::Unavailable => random.below(4) == 0,
+        }
+    }
+}
+
+fn status(at: TokenRef, consistency: Consistency) -> What {
+    What::Status { at, consistency }
+}
+
+fn settings(random: &mut Random) -> Settings {
+    let mut settings = Settings::new(random.between(2, 8) as u32, random.between(4, 40) as u32);
+    settings.waiting_idle_timeout_ms = random.between(2_500, 8_000);
+    settings.claim_timeout_ms = random.between(1_500, 4_000);
+    settings.checkout_timeout_ms = random.between(2_000, 5_000);
+    settings.checkout_max_ms = 20_000;
+    settings.call_ahead = random.below(4) as u32;
+    settings.release_on_claim = random.below(6) == 0;
+    if random.below(4) == 0 {
+        settings.position_cap = Some(random.between(2, 6) as u32);
+    }
+    if random.below(4) == 0 {
+        settings.admission_rate = Some(AdmissionRate {
+            per_second_micro: random.between(3_000_000, 12_000_000),
+            burst: random.between(1, 5) as u32,
+        });
+    }
+    if random.below(8) == 0 {
+        settings.quota = Some(Quota {
+            total: random.between(50, 400),
+            standby_percent: 20,
+        });
+    }
+    if random.below(2) == 0
+        && let (Ok(first), Ok(second)) = (
+            LaneName::try_from(LANE_DEFAULT),
+            LaneName::try_from(SECOND_LANE),
+        )
+    {
+        let lane = |name, boost_ms| LaneSettings {
+            name,
+            boost_ms,
+            ..LaneSettings::default()
+        };
+        settings.lanes = vec![lane(first, 0), lane(second, random.below(3) * 1_500)];
+    }
+    settings
+}
+
+/// A change that no other is like: its call's number is in it.
+fn patch(settings: &Settings, call: usize, random: &mut Random) -> SettingsPatch {
+    let seats = u64::from(settings.seats);
+    let mut patch = SettingsPatch {
+        labels: Some(Change::Set(
+            [("change".to_owned(), call.to_string())].into(),
+        )),
+        ..SettingsPatch::default()
+    };
+    match random.below(6) {
+        0 => patch.phase = Some(Change::Set(Phase::Paused)),
+        1 => patch.phase = Some(Change::Set(Phase::Draining)),
+        2..4 => {
+            patch.seats = Some(Change::Set(random.between(1, seats + 2) as u32));
+            patch.phase = Some(Change::Set(Phase::Open));
+        }
+        _ => {
+            patch.queue_limit = Some(Change::Set(random.between(4, 40) as u32));
+            patch.phase = Some(Change::Set(Phase::Open));
+        }
+    }
+    patch
+}

@@ -1,0 +1,181 @@
+//! A node's disk: its log, and a snapshot file for each shard. Both survive crashes as far as they were
+//! synced; a bit of them may flip, which is found at the next start.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nowserving_engine::RestoredShard;
+use nowserving_log::{Crash, LogError, LogStore as _, MemoryLog};
+use nowserving_replica::{EntryReader as _, Restored, SnapshotMeta, Write};
+use nowserving_shard::snapshot::{self, Header};
+use raft::eraftpb::ConfState;
+
+use crate::replay::{self, State};
+
+/// The name of the simulated cluster.
+pub const CLUSTER: &str = "sim";
+/// Its nodes.
+pub const NODES: [u64; 3] = [1, 2, 3];
+
+/// What a node keeps over its starts.
+#[derive(Debug, Default)]
+pub struct Disk {
+    /// The log of all its shards.
+    pub log: Arc<MemoryLog>,
+    /// The newest snapshot of each shard.
+    snapshots: BTreeMap<u32, Bytes>,
+    /// A bit that has flipped: in the snapshot of a shard, at this byte.
+    flipped: Option<(u32, usize)>,
+}
+
+impl Disk {
+    /// What a start finds. At the first one the nodes of the cluster are written down as the voters.
+    ///
+    /// # Errors
+    /// Something is damaged, or does not fit together: the node must not run.
+    pub fn open(&self, shards: u32) -> Result<Vec<RestoredShard>, String> {
+        let text = |error: LogError| error.to_string();
+        let mut first = Vec::new();
+        for shard in 0..shards {
+            let log = self.log.load(shard).map_err(text)?;
+            if log.first_members.voters.is_empty() {
+                first.push(Write::first_voters(shard, &NODES));
+            }
+        }
+        if !first.is_empty() {
+            self.log.write(&first).map_err(text)?;
+        }
+        (0..shards).map(|shard| self.open_shard(shard)).collect()
+    }
+
+    fn open_shard(&self, shard: u32) -> Result<RestoredShard, String> {
+        let found = self.read_snapshot(shard)?;
+        let (meta, state) = match found {
+            None => (SnapshotMeta::default(), State::new()),
+            Some((header, state)) => {
+                let conf_state = ConfState {
+                    voters: header.voters,
+                    ..ConfState::default()
+                };
+                let meta = SnapshotMeta {
+                    index: header.index,
+                    term: header.term,
+                    conf_state,
+                };
+                (meta, state)
+            }
+        };
+        let log = self.log.load(shard).map_err(|error| error.to_string())?;
+        Ok(RestoredShard {
+            shard,
+            restored: Restored {
+                log,
+                snapshot: meta,
+            },
+            state,
+        })
+    }
+
+    /// The newest snapshot of a shard.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn read_snapshot(&self, shard: u32) -> Result<Option<(Header, State)>, String> {
+        let Some(bytes) = self.snapshots.get(&shard) else {
+            return Ok(None);
+        };
+        snapshot::decode(bytes.clone(), CLUSTER, shard)
+            .map(Some)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Makes a snapshot through `index` from what is on disk: the last one and the log after it.
+    ///
+    /// # Errors
+    /// What is on disk is not enough, or damaged.
+    pub fn make_snapshot(&self, shard: u32, index: u64) -> Result<Bytes, String> {
+        let (from, mut state) = match self.read_snapshot(shard)? {
+            Some((header, state)) => (header.index, state),
+            None => (0, State::new()),
+        };
+        self.replay(shard, &mut state, from, index)?;
+        let term = self
+            .log
+            .term(shard, index)
+            .map_err(|error| error.to_string())?;
+        let header = Header {
+            cluster: CLUSTER.to_owned(),
+            shard,
+            index,
+            term,
+            voters: NODES.to_vec(),
+        };
+        Ok(snapshot::encode(&header, &state).into())
+    }
+
+    /// Applies the entries of the log after `from`, through `to`.
+    ///
+    /// # Errors
+    /// They are not there, or cannot be applied.
+    pub fn replay(&self, shard: u32, state: &mut State, from: u64, to: u64) -> Result<(), String> {
+        if from >= to {
+            return Ok(());
+        }
+        let entries = self.log.entries(shard, from + 1, to + 1, u64::MAX);
+        for entry in entries.map_err(|error| error.to_string())? {
+            replay::apply(state, &entry.into(), &mut |_| {})?;
+        }
+        Ok(())
+    }
+
+    /// A snapshot is in its place.
+    pub fn keep_snapshot(&mut self, shard: u32, bytes: Bytes) {
+        self.snapshots.insert(shard, bytes);
+    }
+
+    /// The power goes. Of what was not synced this much is there afterwards.
+    pub fn crash(&self, crash: Crash) {
+        self.log.crash(crash);
+    }
+
+    /// A bit of a snapshot flips; false if there is none.
+    pub fn flip_bit(&mut self, chance: u64) -> bool {
+        let shards: Vec<u32> = self.snapshots.keys().copied().collect();
+        let shard = shards.get(chance as usize % shards.len().max(1)).copied();
+        let Some((shard, bytes)) =
+            shard.and_then(|shard| Some((shard, self.snapshots.get_mut(&shard)?)))
+        else {
+            return false;
+        };
+        let at = (chance >> 16) as usize % bytes.len().max(1);
+        *bytes = flipped(bytes, at);
+        self.flipped = Some((shard, at));
+        true
+    }
+
+    /// An operator has put the file back as it was.
+    pub fn repair(&mut self) {
+        if let Some((shard, at)) = self.flipped.take()
+            && let Some(bytes) = self.snapshots.get_mut(&shard)
+        {
+            *bytes = flipped(bytes, at);
+        }
+    }
+
+    /// Writes into the log, not synced.
+    ///
+    /// # Errors
+    /// The disk fails: the node must stop.
+    pub fn write(&self, writes: &[Write]) -> Result<(), LogError> {
+        self.log.write_unsynced(writes)
+    }
+}
+
+fn flipped(bytes: &Bytes, at: usize) -> Bytes {
+    let mut bytes = bytes.to_vec();
+    if let Some(byte) = bytes.get_mut(at) {
+        *byte ^= 0x10;
+    }
+    bytes.into()
+}

@@ -1,0 +1,121 @@
+//! What all parts of a simulation share: time, chance, the network's state, and what is written down.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use nowserving_line::LineName;
+
+use crate::calls::{Answer, Calls, NotAnswered};
+use crate::faults::{Calm, Counts, Fault, Weather};
+use crate::nats::{Connection, NodeId};
+use crate::random::Random;
+use crate::timeline::{Time, Timeline};
+use crate::trace::Trace;
+use crate::world::Event;
+
+/// A rule that was broken.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// Which one: S1 to S17.
+    pub invariant: &'static str,
+    /// What was seen.
+    pub what: String,
+}
+
+/// The shared parts of a simulation.
+pub struct Env {
+    /// What is to come.
+    pub timeline: Timeline<Event>,
+    /// Chance.
+    pub random: Random,
+    /// What goes wrong how often.
+    pub weather: Weather,
+    /// How things are when nothing goes wrong.
+    pub calm: Calm,
+    /// What went wrong.
+    pub counts: Counts,
+    /// What happened.
+    pub trace: Trace,
+    /// The nodes' service connections.
+    pub connections: BTreeMap<NodeId, Connection>,
+    /// The newest start of each node that runs.
+    pub starts: BTreeMap<NodeId, u64>,
+    /// Links between nodes that let nothing through, each with how many faults cut it.
+    pub links_cut: BTreeMap<(NodeId, NodeId), u32>,
+    /// When the last frame on a link arrives.
+    pub links_last: BTreeMap<(NodeId, NodeId), Time>,
+    /// What a slow network adds to each way between two nodes.
+    pub links_slow_us: Time,
+    /// Whether the server maps users' plain requests to their shards.
+    pub mapped: bool,
+    /// The newest version of each line that any client has been told.
+    pub known_versions: BTreeMap<LineName, u64>,
+    /// Subscriptions made so far.
+    pub subscriptions: u64,
+    /// Steps of engines.
+    pub steps: u64,
+    /// What clients have asked.
+    pub calls: Calls,
+    /// Violations of other rules than these are not looked at; empty: of all.
+    pub only: Vec<String>,
+    /// The rule that was broken first; the run ends with it.
+    pub violations: Vec<Violation>,
+    /// Nodes whose syncs are slow now, and by how much.
+    pub slow_disks: BTreeMap<NodeId, Time>,
+}
+
+impl Env {
+    /// Whether a fault that befalls messages and the like does so now; counts it.
+    pub fn strikes(&mut self, kind: Fault) -> bool {
+        let strikes = self.random.chance(self.weather.chance(kind));
+        if strikes {
+            self.counts.add(kind);
+        }
+        strikes
+    }
+
+    /// Writes a line into the trace.
+    pub fn note(&mut self, what: fmt::Arguments<'_>) {
+        self.trace.line(self.timeline.now(), what);
+    }
+
+    /// A rule was broken. Only the first counts: what the checkers know is wrong after it.
+    pub fn violated(&mut self, invariant: &'static str, what: String) {
+        let wanted = self.only.is_empty() || self.only.iter().any(|only| only == invariant);
+        if !wanted || !self.violations.is_empty() {
+            return;
+        }
+        self.note(format_args!("VIOLATION {invariant}: {what}"));
+        self.violations.push(Violation { invariant, what });
+    }
+
+    /// An answer, or that there will be none, on its way to a client.
+    pub fn reply_to_client(
+        &mut self,
+        call: usize,
+        attempt: usize,
+        answer: Result<Answer, NotAnswered>,
+    ) {
+        if self.strikes(Fault::ReplyLost) {
+            return;
+        }
+        let delay = self.client_delay();
+        let answer = Box::new(answer);
+        let reply = Event::ReadByClient {
+            call,
+            attempt,
+            answer,
+        };
+        self.timeline.after(delay, reply);
+    }
+
+    /// One way between a client and the server.
+    pub fn client_delay(&mut self) -> Time {
+        let slow = if self.strikes(Fault::ClientSlow) {
+            self.random.around(500_000)
+        } else {
+            0
+        };
+        self.nats_delay() + slow
+    }
+}

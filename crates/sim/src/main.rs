@@ -1,0 +1,234 @@
+//! Runs seeds of the simulation, on every processor, and sums up: see `cargo xtask sim`.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Instant;
+
+use clap::Parser;
+use nowserving_sim::{Counts, Options, Run, run};
+use serde_json::json;
+
+#[derive(Parser)]
+#[command(
+    name = "nowserving-sim",
+    about = "Simulates whole clusters under faults, a seed at a time"
+)]
+struct Args {
+    /// How many seeds
+    #[arg(long, default_value_t = 200)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 1)]
+    first_seed: u64,
+    /// Ends with one line of JSON
+    #[arg(long)]
+    json: bool,
+    /// Prints every event of every seed
+    #[arg(long)]
+    trace: bool,
+    /// Looks only for violations of this invariant; may be given several times
+    #[arg(long, value_name = "INVARIANT")]
+    only: Vec<String>,
+    /// Breaks each rule on purpose instead, and looks whether its checker notices
+    #[cfg(feature = "bite")]
+    #[arg(long)]
+    bite: bool,
+    /// Seeds at a time
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+}
+
+#[derive(Default)]
+struct Sum {
+    seeds: u64,
+    steps: u64,
+    acknowledged: u64,
+    violations: u64,
+    stalled: u64,
+    faults: Counts,
+    leader_changes: u64,
+}
+
+impl Sum {
+    fn add(&mut self, run: &Run) {
+        self.seeds += 1;
+        self.steps += run.steps;
+        self.acknowledged += run.acknowledged;
+        self.violations += run.violations.len() as u64;
+        self.stalled += u64::from(run.stalled);
+        self.faults.add_all(&run.faults);
+        self.leader_changes += run.leader_changes;
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    #[cfg(feature = "bite")]
+    if args.bite {
+        return bite_all(&args);
+    }
+    let began = Instant::now();
+    let sum = run_all(&args);
+    let seconds = began.elapsed().as_secs_f64();
+    let faults: BTreeMap<&str, u64> = sum.faults.iter().collect();
+    if args.json {
+        let line = json!({
+            "seeds": sum.seeds,
+            "steps": sum.steps,
+            "acknowledged": sum.acknowledged,
+            "violations": sum.violations,
+            "stalled": sum.stalled,
+            "faults": faults,
+            "leader_changes": sum.leader_changes,
+            "snapshots_installed": 0,
+            "membership_changes": 0,
+            "seconds": (seconds * 10.0).round() / 10.0,
+        });
+        println!("{line}");
+    } else {
+        println!(
+            "{} seeds, {} steps, {} writes acknowledged, {} changes of leader in {seconds:.1} s: \
+             {} violations, {} stalled",
+            sum.seeds, sum.steps, sum.acknowledged, sum.leader_changes, sum.violations, sum.stalled
+        );
+        for (kind, count) in faults {
+            println!("  {kind:24} {count}");
+        }
+    }
+    match sum.violations + sum.stalled {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+fn run_all(args: &Args) -> Sum {
+    let next = AtomicU64::new(args.first_seed);
+    let end = args.first_seed.saturating_add(args.seeds);
+    let options = Options {
+        trace: args.trace,
+        only: args.only.clone(),
+    };
+    let threads = if args.trace { 1 } else { args.threads.max(1) };
+    let (done, runs) = mpsc::channel();
+    let mut sum = Sum::default();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let (done, next, options) = (done.clone(), &next, &options);
+            scope.spawn(move || {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end || done.send(run(seed, options)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(done);
+        for run in runs {
+            sum.add(&run);
+            tell(&run, &sum, args);
+        }
+    });
+    sum
+}
+
+/// One row for each invariant: the seed that showed the break, and what its checker said.
+#[cfg(feature = "bite")]
+fn bite_all(args: &Args) -> ExitCode {
+    use nowserving_bite::Break;
+    use nowserving_sim::bite::{Bite, bite};
+    // What a broken rule makes panic is counted, not shown.
+    std::panic::set_hook(Box::new(|_| {}));
+    let next = AtomicU64::new(0);
+    let (done, bites) = mpsc::channel();
+    let mut rows: Vec<(usize, Bite)> = Vec::new();
+    std::thread::scope(|scope| {
+        for _ in 0..args.threads.max(1) {
+            let (done, next) = (done.clone(), &next);
+            scope.spawn(move || {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed) as usize;
+                    let Some(rule) = Break::ALL.get(at) else {
+                        return;
+                    };
+                    if done.send((at, bite(*rule))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(done);
+        for (at, row) in bites {
+            let panics = row.panics;
+            match &row.caught {
+                Some((seed, what)) => {
+                    eprintln!(
+                        "{}: caught in seed {seed} ({panics} panics before): {what}",
+                        row.invariant
+                    );
+                }
+                None => eprintln!("{}: NOT caught ({panics} panics)", row.invariant),
+            }
+            rows.push((at, row));
+        }
+    });
+    rows.sort_by_key(|(at, _)| *at);
+    let all = rows.iter().all(|(_, row)| row.caught.is_some());
+    let json: Vec<String> = rows
+        .iter()
+        .map(|(_, row)| format!("\"{}\": {}", row.invariant, row.caught.is_some()))
+        .collect();
+    println!("{{{}}}", json.join(", "));
+    match all {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+/// Progress, and what is wrong with a run. Not to stdout, whose last line is for programs.
+fn tell(run: &Run, sum: &Sum, args: &Args) {
+    let mut err = std::io::stderr().lock();
+    let on_terminal = err.is_terminal();
+    // Nobody reads what cannot be written.
+    if on_terminal {
+        let _ = write!(
+            err,
+            "\r{} of {} seeds, {} violations, {} stalled ",
+            sum.seeds, args.seeds, sum.violations, sum.stalled
+        );
+        if sum.seeds == args.seeds {
+            let _ = writeln!(err);
+        }
+    }
+    if run.violations.is_empty() && !run.stalled {
+        return;
+    }
+    if !args.trace {
+        let _ = writeln!(err);
+        for line in &run.tail {
+            let _ = writeln!(err, "{line}");
+        }
+    }
+    for violation in &run.violations {
+        let _ = writeln!(
+            err,
+            "seed {}: {}: {}",
+            run.seed, violation.invariant, violation.what
+        );
+    }
+    if run.stalled {
+        let _ = writeln!(
+            err,
+            "seed {}: stalled: no progress after everything was healed",
+            run.seed
+        );
+    }
+    let _ = writeln!(
+        err,
+        "again: cargo xtask sim --first-seed {} --seeds 1 --trace",
+        run.seed
+    );
+}

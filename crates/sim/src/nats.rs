@@ -1,0 +1,393 @@
+//! The NATS server and the nodes' service connections to it.
+//!
+//! A connection is two first-in-first-out buffers. Each can stand still; a cut empties both. A subscription
+//! takes effect when the server has read it, or later. A message goes to every subscriber without a group
+//! and to one of each group; to none: the sender is told so.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use nowserving_engine::ForwardId;
+
+use crate::calls::{Answer, Query};
+use crate::env::Env;
+use crate::faults::Fault;
+use crate::timeline::Time;
+use crate::world::Event;
+
+/// Messages that a node has not read, from which on the server may drop its connection.
+const UNREAD_MAX: usize = 24;
+
+/// A node's number.
+pub type NodeId = u64;
+/// Names a subscription in a run.
+pub type SubscriptionId = u64;
+
+/// A subject on which nodes take requests. Those of operators are subscribed to with those of users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// Any node's.
+    Plain,
+    /// The leader's of a shard.
+    Shard(u32),
+    /// The leader's of a shard, for what nodes pass on.
+    Forward(u32),
+}
+
+/// Where an answer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyPath {
+    /// To a client's attempt.
+    Client {
+        /// The call.
+        call: usize,
+        /// Which attempt of it.
+        attempt: usize,
+    },
+    /// To a node that passed a request on.
+    Node {
+        /// The node.
+        node: NodeId,
+        /// Its start.
+        start: u64,
+        /// Its name for it.
+        id: ForwardId,
+    },
+}
+
+/// A request on its way.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// Where it was published.
+    pub subject: Subject,
+    /// What is asked.
+    pub query: Rc<Query>,
+    /// The payload, which a node may have given a key.
+    pub payload: Bytes,
+    /// The header with the time it has.
+    pub timeout_ms: u64,
+    /// Where its answer goes.
+    pub reply: ReplyPath,
+}
+
+/// What the server sends to a node.
+#[derive(Clone, Debug)]
+pub enum Down {
+    /// A request.
+    Request {
+        /// By which subscription.
+        subscription: SubscriptionId,
+        /// The request.
+        message: Message,
+    },
+    /// What the node sent itself.
+    Echo {
+        /// When, by its clock.
+        sent_at: u64,
+    },
+    /// What came of a request that the node passed on.
+    Forwarded {
+        /// Its name for it.
+        id: ForwardId,
+        /// The answer; `None`: nobody listens there.
+        answer: Option<Answer>,
+    },
+}
+
+/// What a node sends to the server.
+#[derive(Clone, Debug)]
+pub enum Up {
+    /// A new subscription.
+    Subscribe {
+        /// Its name.
+        id: SubscriptionId,
+        /// The subject.
+        subject: Subject,
+        /// As one of a group.
+        group: bool,
+    },
+    /// The end of one.
+    Unsubscribe(SubscriptionId),
+    /// A message to itself.
+    Probe {
+        /// When, by its clock.
+        sent_at: u64,
+    },
+    /// A request passed on.
+    Request(Message),
+    /// An answer.
+    Reply {
+        /// To whom.
+        to: ReplyPath,
+        /// What.
+        answer: Answer,
+    },
+}
+
+/// A node's service connection.
+#[derive(Debug, Default)]
+pub struct Connection {
+    /// Connected; grows with every cut, so that what belongs to an earlier connection is known.
+    pub number: u64,
+    /// Whether there is one now.
+    pub connected: bool,
+    down: VecDeque<(Time, Down)>,
+    up: VecDeque<(Time, Up)>,
+    /// What the node has published while it was not connected.
+    waiting: Vec<Up>,
+    stalled_until: Time,
+    subscriptions: BTreeMap<SubscriptionId, (Subject, bool)>,
+}
+
+impl Env {
+    fn connection(&mut self, node: NodeId) -> &mut Connection {
+        self.connections.entry(node).or_default()
+    }
+
+    /// A node's process sends something, as soon as it is connected.
+    pub fn send_up(&mut self, node: NodeId, what: Up) {
+        let at = self.timeline.now() + self.nats_delay();
+        let connection = self.connection(node);
+        if !connection.connected {
+            connection.waiting.push(what);
+            return;
+        }
+        let last = connection.up.back().map_or(0, |(at, _)| *at);
+        let (at, number) = (at.max(last), connection.number);
+        connection.up.push_back((at, what));
+        self.timeline.at(at, Event::ReadByServer { node, number });
+    }
+
+    /// The server sends something to a node.
+    fn send_down(&mut self, node: NodeId, what: Down) {
+        let at = self.timeline.now() + self.nats_delay();
+        let connection = self.connection(node);
+        if !connection.connected {
+            return;
+        }
+        let last = connection.down.back().map_or(0, |(at, _)| *at);
+        let (at, number) = (at.max(last), connection.number);
+        connection.down.push_back((at, what));
+        let slow = connection.down.len() > UNREAD_MAX;
+        self.timeline.at(at, Event::ReadByNode { node, number });
+        if slow && self.strikes(Fault::SlowConsumer) {
+            self.note(format_args!(
+                "n{node}: reads too slowly, the server drops its connection"
+            ));
+            self.cut(node);
+            let lasts = self.random.around(500_000);
+            self.timeline.after(lasts, Event::Connect { node });
+        }
+    }
+
+    /// What a node can read from its connection now.
+    pub fn readable(&mut self, node: NodeId, number: u64) -> Vec<Down> {
+        let now = self.timeline.now();
+        let connection = self.connection(node);
+        if connection.number != number {
+            return Vec::new();
+        }
+        if now < connection.stalled_until {
+            let until = connection.stalled_until;
+            if !connection.down.is_empty() {
+                self.timeline.at(until, Event::ReadByNode { node, number });
+            }
+            return Vec::new();
+        }
+        let mut read = Vec::new();
+        while connection.down.front().is_some_and(|(at, _)| *at <= now) {
+            read.extend(connection.down.pop_front().map(|(_, what)| what));
+        }
+        read
+    }
+
+    /// The server reads what has reached it.
+    pub fn read_by_server(&mut self, node: NodeId, number: u64) {
+        let now = self.timeline.now();
+        let connection = self.connection(node);
+        if connection.number != number {
+            return;
+        }
+        if now < connection.stalled_until {
+            let until = connection.stalled_until;
+            if !connection.up.is_empty() {
+                self.timeline
+                    .at(until, Event::ReadByServer { node, number });
+            }
+            return;
+        }
+        while let connection = self.connection(node)
+            && connection.up.front().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, what)) = connection.up.pop_front()
+        {
+            self.handle_up(node, number, what);
+        }
+    }
+
+    fn handle_up(&mut self, node: NodeId, number: u64, what: Up) {
+        match what {
+            Up::Subscribe { id, subject, group } => {
+                let add = Some((subject, group));
+                self.subscription_change(node, number, id, add);
+            }
+            Up::Unsubscribe(id) => self.subscription_change(node, number, id, None),
+            Up::Probe { sent_at } => self.send_down(node, Down::Echo { sent_at }),
+            Up::Request(message) => {
+                let reply = message.reply;
+                if !self.route(message)
+                    && let ReplyPath::Node { node, id, .. } = reply
+                {
+                    self.send_down(node, Down::Forwarded { id, answer: None });
+                }
+            }
+            Up::Reply { to, answer } => match to {
+                ReplyPath::Client { call, attempt } => {
+                    self.reply_to_client(call, attempt, Ok(answer))
+                }
+                ReplyPath::Node { node, start, id } => {
+                    if self.starts.get(&node) == Some(&start) {
+                        let answer = Some(answer);
+                        self.send_down(node, Down::Forwarded { id, answer });
+                    }
+                }
+            },
+        }
+    }
+
+    fn subscription_change(
+        &mut self,
+        node: NodeId,
+        number: u64,
+        id: SubscriptionId,
+        add: Option<(Subject, bool)>,
+    ) {
+        let change = Event::SubscriptionChange {
+            node,
+            number,
+            id,
+            add,
+        };
+        if self.strikes(Fault::SubscriptionLate) {
+            let delay = self.random.around(150_000);
+            self.timeline.after(delay, change);
+        } else {
+            self.timeline.after(0, change);
+        }
+    }
+
+    /// A subscription takes effect, or ends.
+    pub fn change_subscription(
+        &mut self,
+        node: NodeId,
+        number: u64,
+        id: SubscriptionId,
+        add: Option<(Subject, bool)>,
+    ) {
+        let connection = self.connection(node);
+        if connection.number != number {
+            return;
+        }
+        match add {
+            Some(subscription) => connection.subscriptions.insert(id, subscription),
+            None => connection.subscriptions.remove(&id),
+        };
+    }
+
+    /// Gives a request to whoever has subscribed; false if nobody has.
+    pub fn route(&mut self, message: Message) -> bool {
+        let mut group = Vec::new();
+        let mut all = Vec::new();
+        for (node, connection) in &self.connections {
+            for (id, (subject, in_group)) in &connection.subscriptions {
+                if *subject == message.subject {
+                    match in_group {
+                        true => group.push((*node, *id)),
+                        false => all.push((*node, *id)),
+                    }
+                }
+            }
+        }
+        all.extend(self.random.pick(&group).copied());
+        for (node, subscription) in &all {
+            let what = Down::Request {
+                subscription: *subscription,
+                message: message.clone(),
+            };
+            self.send_down(*node, what);
+        }
+        !all.is_empty()
+    }
+
+    /// A connection is lost, with what is in its buffers; what the node had handed to its client library
+    /// and that had not been sent may be lost or sent later.
+    pub fn cut(&mut self, node: NodeId) {
+        let keep = self.random.below(2) == 0;
+        let connection = self.connection(node);
+        if !connection.connected {
+            return;
+        }
+        connection.connected = false;
+        connection.number += 1;
+        connection.down.clear();
+        connection.subscriptions.clear();
+        connection.stalled_until = 0;
+        let unsent = connection.up.drain(..).map(|(_, what)| what);
+        if keep {
+            connection.waiting.extend(unsent);
+        } else {
+            drop(unsent);
+        }
+        // Subscriptions are made anew from the node's own list when it connects again.
+        connection.waiting.retain(|what| {
+            !matches!(
+                what,
+                Up::Subscribe { .. } | Up::Unsubscribe(_) | Up::Probe { .. }
+            )
+        });
+    }
+
+    /// A connection is made (again): first the subscriptions, then what waited.
+    pub fn connect(&mut self, node: NodeId, subscriptions: Vec<Up>) {
+        let connection = self.connection(node);
+        connection.connected = true;
+        let waiting = std::mem::take(&mut connection.waiting);
+        for what in subscriptions.into_iter().chain(waiting) {
+            self.send_up(node, what);
+        }
+    }
+
+    /// The process is gone, and its connection with it.
+    pub fn disconnect(&mut self, node: NodeId) {
+        self.cut(node);
+        self.connection(node).waiting.clear();
+    }
+
+    /// Both ways stand still until then.
+    pub fn stall(&mut self, node: NodeId, until: Time) {
+        let connection = self.connection(node);
+        connection.stalled_until = connection.stalled_until.max(until);
+    }
+
+    /// Whether a node has a service connection.
+    pub fn is_connected(&self, node: NodeId) -> bool {
+        self.connections.get(&node).is_some_and(|it| it.connected)
+    }
+
+    /// Every stall ends.
+    pub fn end_stalls(&mut self) {
+        let nodes: Vec<NodeId> = self.connections.keys().copied().collect();
+        for node in nodes {
+            let connection = self.connection(node);
+            connection.stalled_until = 0;
+            let number = connection.number;
+            self.timeline.after(0, Event::ReadByNode { node, number });
+            self.timeline.after(0, Event::ReadByServer { node, number });
+        }
+    }
+
+    /// One way between a process and the server.
+    pub fn nats_delay(&mut self) -> Time {
+        self.random.around(self.calm.nats_us).max(20)
+    }
+}

@@ -1,0 +1,409 @@
+//! A node: the real engine, and around it what the daemon does, in the simulation's time. A persister
+//! and a maker of snapshots work beside the loop, as its threads do.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use nowserving_engine::{Boot, Config, Engine, ExitReason, Input, Output};
+use nowserving_log::Crash;
+use nowserving_replica::{EntryReader, Write};
+
+use crate::clock::Clock;
+use crate::disk::{CLUSTER, Disk, NODES};
+use crate::env::Env;
+use crate::faults::Fault;
+use crate::nats::NodeId;
+use crate::service::Service;
+use crate::timeline::Time;
+use crate::world::{Event, Process};
+
+/// Inputs that one turn takes at most.
+const TURN_INPUTS_MAX: usize = 256;
+
+/// How a cluster of a run is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// The number of shards.
+    pub shards: u32,
+    /// Between heartbeats.
+    pub heartbeat_ms: u64,
+    /// Before an election.
+    pub election_ms: u64,
+    /// Between snapshots.
+    pub snapshot_entries: u64,
+}
+
+/// A machine, whether or not its node runs.
+pub struct Node {
+    /// Its number.
+    pub id: NodeId,
+    /// Its clocks.
+    pub clock: Clock,
+    /// Its disk.
+    pub disk: Disk,
+    /// Its process.
+    pub running: Option<Running>,
+    /// How often it was started.
+    pub starts: u64,
+    /// Until when its process stands still.
+    pub paused_until: Option<Time>,
+    /// What happened to the process while it stood still.
+    pub deferred: VecDeque<Event>,
+    /// The newest start of each peer that it has heard of.
+    pub(crate) known_starts: BTreeMap<NodeId, u64>,
+}
+
+/// A node's process.
+pub struct Running {
+    /// Which start of it.
+    pub start: u64,
+    /// The engine.
+    pub engine: Engine,
+    /// What the loop has not taken yet.
+    inbox: VecDeque<Input>,
+    /// When the next turn is planned.
+    turn_at: Option<Time>,
+    /// What it listens on.
+    pub service: Service,
+    to_write: VecDeque<Job>,
+    writing: bool,
+}
+
+/// Work for the persister.
+#[derive(Debug)]
+enum Job {
+    Write(Vec<Write>),
+    Compact { shard: u32, through: u64 },
+}
+
+/// What a finished batch of the persister came to.
+#[derive(Clone, Debug)]
+pub struct Written {
+    numbers: Vec<(u32, u64)>,
+    writes: usize,
+    sync: bool,
+}
+
+impl Node {
+    /// A machine that was never started.
+    #[must_use]
+    pub fn new(id: NodeId, clock: Clock) -> Node {
+        Node {
+            id,
+            clock,
+            disk: Disk::default(),
+            running: None,
+            starts: 0,
+            paused_until: None,
+            deferred: VecDeque::new(),
+            known_starts: BTreeMap::new(),
+        }
+    }
+
+    /// Whether its process runs and does not stand still.
+    #[must_use]
+    pub fn is_awake(&self) -> bool {
+        self.running.is_some() && self.paused_until.is_none()
+    }
+
+    /// Starts the process; false if it refuses to, as its disk is damaged.
+    pub fn start(&mut self, env: &mut Env, setup: &Setup) -> bool {
+        let id = self.id;
+        self.starts += 1;
+        let start = self.starts;
+        let restored = match self.disk.open(setup.shards) {
+            Ok(restored) => restored,
+            Err(why) => {
+                env.note(format_args!("n{id}: does not start: {why}"));
+                return false;
+            }
+        };
+        let config = Config {
+            id,
+            nodes: NODES.to_vec(),
+            cluster: CLUSTER.to_owned(),
+            shards: setup.shards,
+            prefix: "nowserving".to_owned(),
+            heartbeat_ms: setup.heartbeat_ms,
+            election_ms: setup.election_ms,
+            snapshot_entries: setup.snapshot_entries,
+            metrics_addr: None,
+            version: "sim".to_owned(),
+            seed: env.random.next(),
+        };
+        let now = self.clock.read(env.timeline.now());
+        let boot = Boot {
+            start: start * 100 + id,
+        };
+        let reader: Arc<dyn EntryReader> = self.disk.log.clone();
+        let engine = match Engine::new(config, boot, restored, &reader, now) {
+            Ok(engine) => engine,
+            Err(why) => {
+                env.violated("S6", format!("node {id} does not start: {why}"));
+                return false;
+            }
+        };
+        env.note(format_args!("n{id}: starts for the {start}. time"));
+        self.running = Some(Running {
+            start,
+            engine,
+            inbox: VecDeque::new(),
+            turn_at: None,
+            service: Service::new(now.us),
+            to_write: VecDeque::new(),
+            writing: false,
+        });
+        env.starts.insert(id, start);
+        let delay = env.nats_delay();
+        env.timeline.after(delay, Event::Connect { node: id });
+        self.process_event(env, 0, Process::Probe);
+        self.plan_turn(env, 0);
+        true
+    }
+
+    /// Enters an event of this start of the process.
+    pub fn process_event(&self, env: &mut Env, delay: Time, what: Process) {
+        if let Some(running) = &self.running {
+            let event = Event::Process {
+                node: self.id,
+                start: running.start,
+                what,
+            };
+            env.timeline.after(delay, event);
+        }
+    }
+
+    /// The process is gone, with the power (`crash`) or without.
+    pub fn end(&mut self, env: &mut Env, power_lost: bool) {
+        let id = self.id;
+        self.running = None;
+        self.paused_until = None;
+        self.deferred.clear();
+        env.starts.remove(&id);
+        env.disconnect(id);
+        let unsynced = self.disk.log.unsynced();
+        let mut crash = Crash {
+            keep_batches: unsynced,
+            keep_shards: 0,
+        };
+        if power_lost && unsynced > 0 && env.strikes(Fault::UnsyncedLost) {
+            crash.keep_batches = env.random.below(unsynced as u64) as usize;
+            if env.strikes(Fault::TornTail) {
+                crash.keep_shards = env.random.between(1, 3) as usize;
+            }
+        }
+        self.disk.crash(crash);
+    }
+
+    /// Gives the loop something to take.
+    pub fn push(&mut self, env: &mut Env, input: Input) {
+        if let Some(running) = &mut self.running {
+            running.inbox.push_back(input);
+            let delay = env.random.below(150);
+            self.plan_turn(env, delay);
+        }
+    }
+
+    /// A turn in so long, unless there is one sooner.
+    fn plan_turn(&mut self, env: &mut Env, delay: Time) {
+        let at = env.timeline.now() + delay;
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        if running.turn_at.is_none_or(|planned| at < planned) {
+            running.turn_at = Some(at);
+            self.process_event(env, delay, Process::Turn { planned: at });
+        }
+    }
+
+    /// One turn of the loop: what it came to, to be carried out.
+    pub fn turn(&mut self, env: &mut Env, planned: Time) -> Vec<Output> {
+        let now = self.clock.read(env.timeline.now());
+        let Some(running) = &mut self.running else {
+            return Vec::new();
+        };
+        if running.turn_at != Some(planned) {
+            return Vec::new();
+        }
+        running.turn_at = None;
+        let mut outputs = Vec::new();
+        for _ in 0..TURN_INPUTS_MAX {
+            let Some(input) = running.inbox.pop_front() else {
+                break;
+            };
+            env.steps += 1;
+            outputs.extend(running.engine.step(now, input));
+        }
+        let inbox_empty = running.inbox.is_empty() && running.service.is_drained();
+        env.steps += 1;
+        let end_turn = Input::EndTurn { inbox_empty };
+        outputs.extend(running.engine.step(now, end_turn));
+        let next = match running.inbox.is_empty() {
+            true => self.clock.when(running.engine.next_due()),
+            false => 0,
+        };
+        let least = env.timeline.now() + 50;
+        let delay = next.max(least) - env.timeline.now();
+        self.plan_turn(env, delay);
+        outputs
+    }
+
+    /// Does what a turn came to.
+    pub fn carry_out(&mut self, env: &mut Env, outputs: Vec<Output>) {
+        for output in outputs {
+            self.carry_out_one(env, output);
+        }
+        self.write_next(env);
+    }
+
+    fn carry_out_one(&mut self, env: &mut Env, output: Output) {
+        let id = self.id;
+        match output {
+            Output::Reply { to, result } => self.reply(env, &to, Rc::new(result)),
+            Output::RelayReply { to, answer } => {
+                if let Some(answer) = env.calls.relayed(&answer.payload) {
+                    self.reply(env, &to, answer);
+                }
+            }
+            Output::Event(_) | Output::Serves(_) => {}
+            Output::Frame { to, batch } => self.send_frame(env, to, batch),
+            Output::Persist(writes) => self.queue_job(Job::Write(writes)),
+            Output::Compact { shard, through } => self.queue_job(Job::Compact { shard, through }),
+            Output::WriteSnapshot { shard, index } => {
+                let delay = env.random.around(30_000);
+                self.process_event(env, delay, Process::MakeSnapshot { shard, index });
+            }
+            Output::Forward(forward) => self.forward(env, forward),
+            Output::Subscribe {
+                shard,
+                subscription,
+            } => {
+                env.note(format_args!("n{id}: shard {shard}: {subscription:?}"));
+                self.subscribe(env, shard, subscription);
+            }
+            Output::Standing(standing) => {
+                env.note(format_args!("n{id}: {standing:?}"));
+                self.listen_plain(env, standing.is_in_touch());
+            }
+            Output::Exit(reason) => self.exit(env, &reason),
+        }
+    }
+
+    fn exit(&mut self, env: &mut Env, reason: &ExitReason) {
+        let id = self.id;
+        env.note(format_args!("n{id}: ends: {reason:?}"));
+        match reason {
+            ExitReason::Stopped => {}
+            ExitReason::StateDiffers(_) => {
+                env.violated("S4", format!("node {id} ends: {reason:?}"));
+            }
+            _ => env.violated("S6", format!("node {id} ends: {reason:?}")),
+        }
+        self.end(env, false);
+        let delay = env.random.around(500_000);
+        env.timeline.after(delay, Event::StartNode { node: id });
+    }
+
+    fn queue_job(&mut self, job: Job) {
+        if let Some(running) = &mut self.running {
+            running.to_write.push_back(job);
+        }
+    }
+
+    /// The persister takes all that waits, and is done with it in a while.
+    fn write_next(&mut self, env: &mut Env) {
+        let id = self.id;
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        if running.writing || running.to_write.is_empty() {
+            return;
+        }
+        let mut writes = Vec::new();
+        let mut written = Written {
+            numbers: Vec::new(),
+            writes: 0,
+            sync: false,
+        };
+        let mut compact = Vec::new();
+        for job in running.to_write.drain(..) {
+            match job {
+                Job::Write(batch) => {
+                    written.writes += 1;
+                    writes.extend(batch);
+                }
+                Job::Compact { shard, through } => compact.push((shard, through)),
+            }
+        }
+        let mut numbers: BTreeMap<u32, u64> = BTreeMap::new();
+        for write in &writes {
+            numbers.insert(write.shard, write.number);
+            written.sync |= write.must_sync;
+        }
+        written.numbers = numbers.into_iter().collect();
+        let failed = (written.sync && env.strikes(Fault::SyncFailed))
+            || self.disk.write(&writes).is_err()
+            || compact.into_iter().any(|(shard, through)| {
+                nowserving_log::LogStore::compact(&*self.disk.log, shard, through).is_err()
+            });
+        if failed {
+            env.note(format_args!("n{id}: a write fails, the node ends"));
+            self.end(env, true);
+            let delay = env.random.around(1_000_000);
+            return env.timeline.after(delay, Event::StartNode { node: id });
+        }
+        running.writing = true;
+        let slow_us = env.slow_disks.get(&id).copied().unwrap_or(0);
+        let delay = match written.sync {
+            true => env.random.around(env.calm.sync_us) + env.random.around(slow_us),
+            false => env.random.around(100),
+        };
+        self.process_event(env, delay, Process::Written(written));
+    }
+
+    /// The persister is done.
+    pub fn written(&mut self, env: &mut Env, written: Written) {
+        if written.sync {
+            self.disk.log.sync();
+        }
+        if let Some(running) = &mut self.running {
+            running.writing = false;
+        }
+        if written.writes > 0 {
+            let input = Input::Persisted {
+                numbers: written.numbers,
+                writes: written.writes,
+            };
+            self.push(env, input);
+        }
+        self.write_next(env);
+    }
+
+    /// The maker of snapshots makes one.
+    pub fn make_snapshot(&mut self, env: &mut Env, shard: u32, index: u64) {
+        let id = self.id;
+        let made = match env.strikes(Fault::SnapshotFailed) {
+            true => None,
+            false => {
+                match self.disk.make_snapshot(shard, index) {
+                    Ok(bytes) => {
+                        self.disk.keep_snapshot(shard, bytes);
+                        Some(index)
+                    }
+                    Err(why) => {
+                        return env.violated(
+                        "S17",
+                        format!("node {id} cannot make a snapshot of shard {shard} at {index}: {why}"),
+                    );
+                    }
+                }
+            }
+        };
+        env.note(format_args!(
+            "n{id}: snapshot of shard {shard} at {index}: {made:?}"
+        ));
+        let input = Input::SnapshotWritten { shard, index: made };
+        self.push(env, input);
+    }
+}

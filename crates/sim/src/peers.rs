@@ -1,0 +1,114 @@
+//! Frames between nodes, on links that lose, double, delay and reorder them.
+
+use std::fmt;
+use std::rc::Rc;
+
+use nowserving_engine::{FrameBody, Input, PeerBatch, PeerFrame, PeerHeader};
+use protobuf::Message as _;
+
+use crate::env::Env;
+use crate::faults::Fault;
+use crate::nats::NodeId;
+use crate::node::Node;
+use crate::world::Event;
+
+impl Node {
+    /// Sends a frame to a peer.
+    pub fn send_frame(&mut self, env: &mut Env, to: NodeId, batch: PeerBatch) {
+        let (from, start) = (self.id, self.starts);
+        if env.links_cut.get(&(from, to)).is_some_and(|cut| *cut > 0)
+            || env.strikes(Fault::FrameLost)
+        {
+            return;
+        }
+        let now = env.timeline.now();
+        let mut at = now + env.random.around(env.calm.link_us).max(20) + env.links_slow_us;
+        if env.strikes(Fault::FrameDelayed) {
+            at += env.random.around(100_000);
+        }
+        let reordered = env.strikes(Fault::FrameReordered);
+        if reordered {
+            at += env.random.around(100_000);
+        } else {
+            let last = env.links_last.entry((from, to)).or_insert(0);
+            at = at.max(*last);
+            *last = at;
+        }
+        let batch = Rc::new(batch);
+        let copies = 1 + u64::from(env.strikes(Fault::FrameDoubled));
+        for copy in 0..copies {
+            let late = copy * env.random.around(20_000);
+            let frame = Event::Frame {
+                to,
+                from,
+                start,
+                batch: batch.clone(),
+            };
+            env.timeline.at(at + late, frame);
+        }
+    }
+
+    /// A frame of a peer comes.
+    pub fn frame(&mut self, env: &mut Env, from: NodeId, start: u64, batch: &PeerBatch) {
+        let known = self.known_starts.entry(from).or_insert(0);
+        if start < *known {
+            return;
+        }
+        *known = start;
+        let mut messages = Vec::with_capacity(batch.messages.len());
+        for message in &batch.messages {
+            match raft::eraftpb::Message::parse_from_bytes(&message.raft) {
+                Ok(raft) => messages.push((message.shard, raft)),
+                Err(error) => {
+                    env.violated(
+                        "S2",
+                        format!("a message of node {from} does not decode: {error}"),
+                    );
+                }
+            }
+        }
+        if !messages.is_empty() {
+            env.note(format_args!(
+                "n{from} > n{}: {}",
+                self.id,
+                Described(&messages)
+            ));
+        }
+        let frame = PeerFrame {
+            from,
+            header: PeerHeader {
+                start: Some(start * 100 + from),
+                in_touch: batch.in_touch,
+                verdicts: batch.verdicts.clone(),
+            },
+            body: Ok(FrameBody {
+                client_reachable: batch.client_reachable,
+                metrics_addr: String::new(),
+                version: "sim".to_owned(),
+                messages,
+                state_hashes: batch.state_hashes.clone(),
+            }),
+        };
+        self.push(env, Input::Frame(frame));
+    }
+}
+
+/// The messages of a frame in few words.
+struct Described<'a>(&'a [(u32, raft::eraftpb::Message)]);
+
+impl fmt::Display for Described<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (shard, message)) in self.0.iter().enumerate() {
+            let separator = if at == 0 { "" } else { ", " };
+            let kind = message.get_msg_type();
+            let no = if message.reject { " rejects" } else { "" };
+            let (term, index) = (message.term, message.index);
+            write!(f, "{separator}s{shard} {kind:?}{no} t{term} i{index}")?;
+            match message.entries.len() {
+                0 => {}
+                count => write!(f, "+{count}")?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! Applying log entries to a state, by the same code as nodes.
+
+use nowserving_line::{Event, Line, Op, Refused, Reply};
+use nowserving_replica::{Committed, Payload};
+use nowserving_shard::command::{self, Command};
+pub use nowserving_shard::state::State;
+use nowserving_shard::state::{AppliedToLine, Observer};
+
+/// One operation of an entry, right after it was applied.
+pub struct Applied<'a> {
+    /// The operation.
+    pub op: &'a Op,
+    /// What it was answered.
+    pub result: &'a Result<Reply, Refused>,
+    /// What happened.
+    pub events: &'a [Event],
+    /// The state after it.
+    pub state: &'a State,
+    /// The line's version before it; 0 if there was no such line.
+    pub version_before: u64,
+}
+
+struct Watch<'a> {
+    version_before: u64,
+    after: &'a mut dyn FnMut(Applied<'_>),
+}
+
+impl Observer for Watch<'_> {
+    fn before(&mut self, state: &State, command: &Command) {
+        if let Command::Line(op) = command {
+            let line = state.lines().get(op.line());
+            self.version_before = line.map_or(0, Line::version);
+        }
+    }
+
+    fn line(&mut self, state: &State, applied: AppliedToLine<'_>) {
+        (self.after)(Applied {
+            op: applied.op,
+            result: &applied.result,
+            events: applied.events,
+            state,
+            version_before: self.version_before,
+        });
+    }
+}
+
+/// Applies an entry; tells `after` of each operation on a line.
+///
+/// # Errors
+/// This build cannot read it.
+pub fn apply(
+    state: &mut State,
+    entry: &Committed,
+    after: &mut dyn FnMut(Applied<'_>),
+) -> Result<(), String> {
+    let Payload::Command(data) = &entry.payload else {
+        return Ok(());
+    };
+    let read = command::decode(data).map_err(|error| error.to_string())?;
+    let mut watch = Watch {
+        version_before: 0,
+        after,
+    };
+    state.apply_entry(entry.index, &read, &mut watch);
+    Ok(())
+}

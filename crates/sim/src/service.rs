@@ -1,0 +1,412 @@
+//! How a node takes requests: what it listens on, in the order in which it changes that, what it reads,
+//! and what it sends. Decides nothing: the engine does.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use nowserving_engine::{
+    Delivery, ForwardId, ForwardResult, ForwardTry, Input, RelayedAnswer, ReplyTo, Request,
+    ShardDelivery, Subscription, Via,
+};
+use nowserving_protocol::codec::Format;
+
+use crate::calls::Answer;
+use crate::env::Env;
+use crate::nats::{Down, Message, ReplyPath, Subject, SubscriptionId, Up};
+use crate::node::Node;
+use crate::timeline::Time;
+use crate::world::Process;
+
+/// For how long a node goes on listening as what it was.
+const DRAIN_US: Time = 400_000;
+/// Between two probes.
+const PROBE_US: Time = 50_000;
+
+/// A subscription as its node knows it.
+#[derive(Debug)]
+struct Local {
+    subject: Subject,
+    group: bool,
+    shard_delivery: ShardDelivery,
+    closed: bool,
+    queue: VecDeque<Message>,
+    reading: bool,
+}
+
+/// What a node listens on.
+#[derive(Debug)]
+pub struct Service {
+    subscriptions: BTreeMap<SubscriptionId, Local>,
+    plain: Option<SubscriptionId>,
+    front: BTreeMap<u32, SubscriptionId>,
+    forward: BTreeMap<u32, SubscriptionId>,
+    forwards: BTreeMap<ForwardId, ()>,
+    stall: Stall,
+}
+
+impl Service {
+    /// Of a process that starts now.
+    #[must_use]
+    pub fn new(now_us: u64) -> Service {
+        Service {
+            subscriptions: BTreeMap::new(),
+            plain: None,
+            front: BTreeMap::new(),
+            forward: BTreeMap::new(),
+            forwards: BTreeMap::new(),
+            stall: Stall::new(now_us),
+        }
+    }
+
+    /// Whether nothing lies in the queues of the subscriptions.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.subscriptions.values().all(|it| it.queue.is_empty())
+    }
+
+    /// All that is to be subscribed to on a new connection.
+    #[must_use]
+    pub fn all(&self) -> Vec<Up> {
+        let open = self.subscriptions.iter().filter(|(_, it)| !it.closed);
+        open.map(|(id, it)| Up::Subscribe {
+            id: *id,
+            subject: it.subject,
+            group: it.group,
+        })
+        .collect()
+    }
+}
+
+impl Node {
+    fn service(&mut self) -> Option<&mut Service> {
+        self.running.as_mut().map(|running| &mut running.service)
+    }
+
+    fn open(
+        &mut self,
+        env: &mut Env,
+        subject: Subject,
+        group: bool,
+        shard_delivery: ShardDelivery,
+    ) -> SubscriptionId {
+        env.subscriptions += 1;
+        let id = env.subscriptions;
+        if let Some(service) = self.service() {
+            let local = Local {
+                subject,
+                group,
+                shard_delivery,
+                closed: false,
+                queue: VecDeque::new(),
+                reading: false,
+            };
+            service.subscriptions.insert(id, local);
+        }
+        // While there is no connection it is only in the list.
+        if env.is_connected(self.id) {
+            env.send_up(self.id, Up::Subscribe { id, subject, group });
+        }
+        id
+    }
+
+    fn close(&mut self, env: &mut Env, id: SubscriptionId) {
+        if let Some(local) = self.service().and_then(|it| it.subscriptions.get_mut(&id)) {
+            local.closed = true;
+            if env.is_connected(self.id) {
+                env.send_up(self.id, Up::Unsubscribe(id));
+            }
+        }
+    }
+
+    /// A subscription that went on for a while ends.
+    pub fn drained(&mut self, env: &mut Env, id: SubscriptionId) {
+        self.close(env, id);
+    }
+
+    /// While the node takes part it listens on what every node listens on.
+    pub fn listen_plain(&mut self, env: &mut Env, on: bool) {
+        let Some(service) = self.service() else {
+            return;
+        };
+        match (service.plain.take(), on) {
+            (None, true) => {
+                let id = self.open(env, Subject::Plain, true, ShardDelivery::Leaderless);
+                if let Some(service) = self.service() {
+                    service.plain = Some(id);
+                }
+            }
+            (Some(id), false) => self.close(env, id),
+            (plain, _) => service.plain = plain,
+        }
+    }
+
+    /// Changes how the node listens on a shard's subjects: first for the new role, then away from the
+    /// old one, so that somebody listens at every moment.
+    pub fn subscribe(&mut self, env: &mut Env, shard: u32, subscription: Subscription) {
+        let Some(service) = self.service() else {
+            return;
+        };
+        let old = service.front.remove(&shard);
+        let old_forward = service.forward.remove(&shard);
+        if let Some(local) = old.and_then(|id| service.subscriptions.get_mut(&id)) {
+            local.shard_delivery = ShardDelivery::Draining;
+        }
+        if let Some(id) = old_forward {
+            self.close(env, id);
+        }
+        let front = Subject::Shard(shard);
+        let new = match subscription {
+            Subscription::No => None,
+            Subscription::Leader { .. } => {
+                let subject = Subject::Forward(shard);
+                let forward = self.open(env, subject, false, ShardDelivery::Leader);
+                if let Some(service) = self.service() {
+                    service.forward.insert(shard, forward);
+                }
+                Some(self.open(env, front, false, ShardDelivery::Leader))
+            }
+            Subscription::Leaderless => {
+                Some(self.open(env, front, true, ShardDelivery::Leaderless))
+            }
+        };
+        if let (Some(id), Some(service)) = (new, self.service()) {
+            service.front.insert(shard, id);
+        }
+        if let Some(id) = old {
+            self.process_event(env, DRAIN_US, Process::Drained(id));
+        }
+    }
+
+    /// What can be read from the connection now comes to those who read it.
+    pub fn read(&mut self, env: &mut Env, down: Vec<Down>) {
+        for what in down {
+            match what {
+                Down::Request {
+                    subscription,
+                    message,
+                } => {
+                    let delay = env.random.below(300);
+                    let local = self
+                        .service()
+                        .and_then(|it| it.subscriptions.get_mut(&subscription));
+                    let Some(local) = local else { continue };
+                    local.queue.push_back(message);
+                    if !std::mem::replace(&mut local.reading, true) {
+                        self.process_event(env, delay, Process::TakeRequests(subscription));
+                    }
+                }
+                Down::Echo { sent_at } => {
+                    let now_us = self.clock.monotonic(env.timeline.now());
+                    if let Some(service) = self.service() {
+                        service.stall.echo(sent_at, now_us);
+                    }
+                    self.push(env, Input::ProbeEchoed { sent_at });
+                }
+                Down::Forwarded { id, answer } => {
+                    let Some(service) = self.service() else {
+                        continue;
+                    };
+                    if service.forwards.remove(&id).is_some() {
+                        let result = forward_result(env, answer);
+                        self.push(env, Input::Forwarded { id, result });
+                    }
+                }
+            }
+        }
+    }
+
+    /// The task of a subscription takes what lies in its queue.
+    pub fn take_requests(&mut self, env: &mut Env, subscription: SubscriptionId) {
+        let now_us = self.clock.monotonic(env.timeline.now());
+        let Some(service) = self.service() else {
+            return;
+        };
+        let stale = service.stall.is_suspect(now_us);
+        let Some(local) = service.subscriptions.get_mut(&subscription) else {
+            return;
+        };
+        local.reading = false;
+        let via = match local.subject {
+            Subject::Plain => Via::Plain,
+            Subject::Shard(_) => Via::Shard(local.shard_delivery),
+            Subject::Forward(_) => Via::Forwarded,
+        };
+        let delivery = Delivery { via, stale };
+        for message in std::mem::take(&mut local.queue) {
+            let (op, line) = (message.query.op, &message.query.line);
+            let (node, reply) = (self.id, message.reply);
+            env.note(format_args!(
+                "n{node}: takes {op} {line} of {reply:?} by {via:?}, stale: {stale}"
+            ));
+            let request = request(message, now_us);
+            let request = Box::new(request);
+            self.push(env, Input::Request { request, delivery });
+        }
+    }
+
+    /// Sends the next probe, and plans the one after it.
+    pub fn probe(&mut self, env: &mut Env) {
+        let sent_at = self.clock.monotonic(env.timeline.now());
+        if let Some(service) = self.service() {
+            service.stall.tick(sent_at);
+        }
+        if env.is_connected(self.id) {
+            env.send_up(self.id, Up::Probe { sent_at });
+        }
+        self.process_event(env, PROBE_US, Process::Probe);
+    }
+
+    /// Passes a request on to the leader, once.
+    pub fn forward(&mut self, env: &mut Env, forward: ForwardTry) {
+        let (node, start) = (self.id, self.starts);
+        let query = env.calls.parse(forward.op, &forward.line, &forward.payload);
+        let Some(query) = query else {
+            return env.violated(
+                "S14",
+                format!("node {node} passes on what nobody asked: {forward:?}"),
+            );
+        };
+        if let Some(service) = self.service() {
+            service.forwards.insert(forward.id, ());
+        }
+        env.note(format_args!(
+            "n{node}: passes on {} {} to the leader of shard {} as {}, {} ms",
+            forward.op, forward.line, forward.shard, forward.id.0, forward.timeout_ms
+        ));
+        let message = Message {
+            subject: Subject::Forward(forward.shard),
+            query,
+            payload: forward.payload,
+            timeout_ms: forward.timeout_ms,
+            reply: ReplyPath::Node {
+                node,
+                start,
+                id: forward.id,
+            },
+        };
+        env.send_up(node, Up::Request(message));
+        let timeout = Process::ForwardTimesOut(forward.id);
+        self.process_event(env, forward.timeout_ms * 1_000, timeout);
+    }
+
+    /// No answer came to what was passed on.
+    pub fn forward_times_out(&mut self, env: &mut Env, id: ForwardId) {
+        let pending = self.service().and_then(|it| it.forwards.remove(&id));
+        if pending.is_some() {
+            let result = ForwardResult::TimedOut;
+            self.push(env, Input::Forwarded { id, result });
+        }
+    }
+
+    /// Answers a request.
+    pub fn reply(&mut self, env: &mut Env, to: &ReplyTo, answer: Answer) {
+        if let Some(to) = to.inbox.as_deref().and_then(path_of) {
+            let (node, op) = (self.id, crate::calls::describe_answer(&answer));
+            env.note(format_args!("n{node}: answers {to:?}: {op}"));
+            env.send_up(self.id, Up::Reply { to, answer });
+        }
+    }
+}
+
+fn forward_result(env: &mut Env, answer: Option<Answer>) -> ForwardResult {
+    match answer {
+        None => ForwardResult::NoResponders,
+        Some(answer) => ForwardResult::Answered {
+            error: answer.as_ref().as_ref().err().map(|error| error.code),
+            answer: RelayedAnswer {
+                headers: Vec::new(),
+                payload: env.calls.keep_relayed(answer),
+            },
+        },
+    }
+}
+
+/// A message as the engine gets it.
+fn request(message: Message, now_us: u64) -> Request {
+    // A tenth for the way back, but no more than 100 ms.
+    let way_back_us = (message.timeout_ms * 100).min(100_000);
+    let (query, shard) = (message.query, shard_of(message.subject));
+    Request {
+        shard: shard.unwrap_or(query.shard),
+        line: query.line.clone(),
+        ask: query.what.ask(),
+        reply: ReplyTo {
+            inbox: Some(inbox_of(message.reply)),
+            format: Format::MsgPack,
+            op: query.op,
+            admin: query.admin,
+            taken: now_us,
+        },
+        deadline: now_us + message.timeout_ms * 1_000 - way_back_us,
+        payload: message.payload,
+    }
+}
+
+fn shard_of(subject: Subject) -> Option<u32> {
+    match subject {
+        Subject::Plain => None,
+        Subject::Shard(shard) | Subject::Forward(shard) => Some(shard),
+    }
+}
+
+/// An inbox's name says whose it is.
+fn inbox_of(path: ReplyPath) -> Box<str> {
+    match path {
+        ReplyPath::Client { call, attempt } => format!("client.{call}.{attempt}").into(),
+        ReplyPath::Node { node, start, id } => format!("node.{node}.{start}.{}", id.0).into(),
+    }
+}
+
+fn path_of(inbox: &str) -> Option<ReplyPath> {
+    let words: Vec<&str> = inbox.split('.').collect();
+    match words[..] {
+        ["client", call, attempt] => Some(ReplyPath::Client {
+            call: call.parse().ok()?,
+            attempt: attempt.parse().ok()?,
+        }),
+        ["node", node, start, id] => Some(ReplyPath::Node {
+            node: node.parse().ok()?,
+            start: start.parse().ok()?,
+            id: ForwardId(id.parse().ok()?),
+        }),
+        _ => None,
+    }
+}
+
+/// Whether what is read now may have lain unread while the process stood still, as the daemon knows it.
+#[derive(Debug)]
+struct Stall {
+    last_tick: u64,
+    ended: u64,
+    suspect_until: u64,
+}
+
+const STALL_US: u64 = 500_000;
+const GRACE_US: u64 = 250_000;
+
+impl Stall {
+    fn new(now_us: u64) -> Stall {
+        Stall {
+            last_tick: now_us,
+            ended: 0,
+            suspect_until: 0,
+        }
+    }
+
+    fn tick(&mut self, now_us: u64) {
+        let before = std::mem::replace(&mut self.last_tick, now_us);
+        if now_us.saturating_sub(before) > STALL_US {
+            self.ended = now_us;
+            self.suspect_until = u64::MAX;
+        }
+    }
+
+    fn echo(&mut self, sent_at: u64, now_us: u64) {
+        if self.suspect_until == u64::MAX && sent_at >= self.ended {
+            self.suspect_until = now_us + GRACE_US;
+        }
+    }
+
+    fn is_suspect(&self, now_us: u64) -> bool {
+        now_us.saturating_sub(self.last_tick) > STALL_US || now_us < self.suspect_until
+    }
+}

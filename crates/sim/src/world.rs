@@ -1,0 +1,477 @@
+//! The whole simulation: nodes, network, clients and checkers, and the loop that drives them by one
+//! timeline.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use nowserving_engine::{ForwardId, Output, PeerBatch};
+
+use crate::calls::{Answer, Calls, NotAnswered};
+use crate::check::Checks;
+use crate::clients::Clients;
+use crate::clock::Clock;
+use crate::disk::NODES;
+use crate::env::{Env, Violation};
+use crate::faults::{Calm, Counts, Fault, Weather};
+use crate::nats::{NodeId, Subject, SubscriptionId};
+use crate::node::{Node, Setup, Written};
+use crate::random::Random;
+use crate::timeline::{Time, Timeline};
+use crate::trace::Trace;
+
+/// Something that happens.
+#[derive(Debug)]
+pub enum Event {
+    /// Something in a node's process; nothing if that start of it is over.
+    Process {
+        /// The node.
+        node: NodeId,
+        /// Its start.
+        start: u64,
+        /// What.
+        what: Process,
+    },
+    /// A frame reaches a node.
+    Frame {
+        /// The receiver.
+        to: NodeId,
+        /// The sender.
+        from: NodeId,
+        /// Its start.
+        start: u64,
+        /// What it sent.
+        batch: Rc<PeerBatch>,
+    },
+    /// Something in a connection's buffer may be read by its node.
+    ReadByNode {
+        /// The node.
+        node: NodeId,
+        /// Which of its connections.
+        number: u64,
+    },
+    /// The same, by the server.
+    ReadByServer {
+        /// The node.
+        node: NodeId,
+        /// Which of its connections.
+        number: u64,
+    },
+    /// A subscription takes effect (`add`), or its end.
+    SubscriptionChange {
+        /// The node.
+        node: NodeId,
+        /// Which of its connections.
+        number: u64,
+        /// The subscription.
+        id: SubscriptionId,
+        /// Its subject, and whether it is one of a group; `None`: it ends.
+        add: Option<(Subject, bool)>,
+    },
+    /// A node connects (again) to the server.
+    Connect {
+        /// The node.
+        node: NodeId,
+    },
+    /// A machine starts its node, if it does not run.
+    StartNode {
+        /// The node.
+        node: NodeId,
+    },
+    /// A process goes on.
+    Resume {
+        /// The node.
+        node: NodeId,
+        /// Its start.
+        start: u64,
+    },
+    /// A client's request reaches the server.
+    RequestAtServer {
+        /// The call.
+        call: usize,
+        /// Which attempt.
+        attempt: usize,
+    },
+    /// An answer, or that there is none, reaches a client.
+    ReadByClient {
+        /// The call.
+        call: usize,
+        /// Which attempt.
+        attempt: usize,
+        /// The answer.
+        answer: Box<Result<Answer, NotAnswered>>,
+    },
+    /// A client stops waiting for an attempt.
+    AttemptTimesOut {
+        /// The call.
+        call: usize,
+        /// Which attempt.
+        attempt: usize,
+    },
+    /// A client repeats a call's request.
+    CallRepeats {
+        /// The call.
+        call: usize,
+    },
+    /// A client does its next thing.
+    Client {
+        /// The client.
+        client: usize,
+    },
+    /// A fault begins.
+    FaultBegins(Fault),
+    /// A fault ends.
+    FaultEnds(Lasting),
+}
+
+/// What happens in a process.
+#[derive(Debug)]
+pub enum Process {
+    /// The loop's turn, if it is still planned for this time.
+    Turn {
+        /// The time.
+        planned: Time,
+    },
+    /// A turn's outputs, which a pause held up.
+    CarryOut(Vec<Output>),
+    /// A probe is due.
+    Probe,
+    /// The persister is done.
+    Written(Written),
+    /// The maker of snapshots makes one.
+    MakeSnapshot {
+        /// The shard.
+        shard: u32,
+        /// The last entry in it.
+        index: u64,
+    },
+    /// The task of a subscription takes what lies in its queue.
+    TakeRequests(SubscriptionId),
+    /// A subscription went on for long enough.
+    Drained(SubscriptionId),
+    /// What was passed on was not answered in time.
+    ForwardTimesOut(ForwardId),
+}
+
+/// A fault that lasts, and how to end it.
+#[derive(Debug)]
+pub enum Lasting {
+    /// These links let nothing through.
+    Cut(Vec<(NodeId, NodeId)>),
+    /// All links are slow.
+    SlowLinks,
+    /// A disk is slow.
+    SlowDisk(NodeId),
+}
+
+/// How a run is done.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Print every event.
+    pub trace: bool,
+    /// Look only for violations of these invariants; empty: of all.
+    pub only: Vec<String>,
+}
+
+/// For how long things go wrong, and how long the healed cluster then runs.
+pub const FAULTS_US: Time = 30_000_000;
+/// From here on no new fault begins, and everything heals.
+pub const HEALED_US: Time = 15_000_000;
+/// The first fault comes after this.
+pub const WARM_UP_US: Time = 2_000_000;
+/// Acknowledged writes that a healed majority must come to.
+const PROGRESS_MIN: u64 = 20;
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Run {
+    /// Its seed.
+    pub seed: u64,
+    /// Steps of engines.
+    pub steps: u64,
+    /// Writes that clients were told are done.
+    pub acknowledged: u64,
+    /// Rules that were broken.
+    pub violations: Vec<Violation>,
+    /// Nothing moved after everything was healed.
+    pub stalled: bool,
+    /// Faults that occurred.
+    pub faults: Counts,
+    /// Terms that had a leader, over all shards, but for each shard's first.
+    pub leader_changes: u64,
+    /// The hash of the trace.
+    pub trace_hash: u64,
+    /// The trace's last lines.
+    pub tail: Vec<String>,
+}
+
+/// The simulation of one seed.
+pub struct World {
+    pub(crate) env: Env,
+    pub(crate) nodes: BTreeMap<NodeId, Node>,
+    setup: Setup,
+    pub(crate) clients: Clients,
+    checks: Checks,
+    /// A node that stays down once everything else is healed.
+    pub(crate) lost: Option<NodeId>,
+    pub(crate) healed: bool,
+}
+
+/// Runs one seed.
+#[must_use]
+pub fn run(seed: u64, options: &Options) -> Run {
+    let mut world = World::new(seed, options);
+    world.run();
+    let stalled = world.env.violations.is_empty() && world.is_stalled();
+    if stalled {
+        world.env.note(format_args!("STALLED"));
+    }
+    let World { env, checks, .. } = world;
+    Run {
+        seed,
+        steps: env.steps,
+        acknowledged: env.calls.acknowledged,
+        violations: env.violations,
+        stalled,
+        faults: env.counts,
+        leader_changes: checks.leader_changes(),
+        trace_hash: env.trace.hash(),
+        tail: env.trace.tail().map(str::to_owned).collect(),
+    }
+}
+
+impl World {
+    fn new(seed: u64, options: &Options) -> World {
+        let mut random = Random::new(seed);
+        let weather = Weather::draw(&mut random);
+        let calm = Calm::draw(&mut random);
+        let setup = Setup {
+            shards: random.between(1, 3) as u32,
+            heartbeat_ms: 100,
+            election_ms: 750,
+            snapshot_entries: random.between(100, 500),
+        };
+        let mut env = Env {
+            timeline: Timeline::default(),
+            random: random.fork(),
+            weather,
+            calm,
+            counts: Counts::default(),
+            trace: Trace::new(options.trace),
+            connections: BTreeMap::new(),
+            starts: BTreeMap::new(),
+            links_cut: BTreeMap::new(),
+            links_last: BTreeMap::new(),
+            links_slow_us: 0,
+            mapped: random.below(2) == 0,
+            known_versions: BTreeMap::new(),
+            calls: Calls::default(),
+            only: options.only.clone(),
+            violations: Vec::new(),
+            slow_disks: BTreeMap::new(),
+            subscriptions: 0,
+            steps: 0,
+        };
+        env.note(format_args!("seed {seed}: {setup:?}, {calm:?}"));
+        let drifts = random.below(2) == 0;
+        let nodes = NODES.iter().map(|id| {
+            // Two nodes may differ by a sixth in speed: a lease of 0.8 election timeouts bears that.
+            let drift_ppm = if drifts {
+                random.below(150_000) as i64 - 75_000
+            } else {
+                0
+            };
+            let clock = Clock {
+                offset_us: random.between(1_000_000, 1 << 40),
+                drift_ppm,
+                wall_ahead_ms: random.below(120_000) as i64 - 60_000,
+            };
+            (*id, Node::new(*id, clock))
+        });
+        let nodes = nodes.collect();
+        if drifts {
+            env.counts.add(Fault::ClockDrift);
+        }
+        let clients = Clients::new(&mut env, &mut random, &setup);
+        let lost = (random.below(4) == 0).then(|| random.between(1, NODES.len() as u64));
+        World {
+            env,
+            nodes,
+            checks: Checks::new(&setup),
+            setup,
+            clients,
+            lost,
+            healed: false,
+        }
+    }
+
+    fn run(&mut self) {
+        for node in NODES {
+            let delay = self.env.random.below(300_000);
+            self.env.timeline.after(delay, Event::StartNode { node });
+        }
+        for kind in Fault::ALL {
+            if let Some(interval) = self.env.weather.interval(*kind) {
+                let first = WARM_UP_US + self.env.random.below(interval);
+                self.env.timeline.at(first, Event::FaultBegins(*kind));
+            }
+        }
+        self.run_until(FAULTS_US);
+        self.heal();
+        let acknowledged = self.env.calls.acknowledged;
+        self.run_until(FAULTS_US + HEALED_US);
+        self.checks.progress = self.env.calls.acknowledged - acknowledged;
+        if self.env.violations.is_empty() {
+            let nodes = self.nodes.values();
+            self.checks.at_end(&mut self.env, nodes, self.lost);
+        }
+    }
+
+    fn is_stalled(&self) -> bool {
+        self.checks.progress < PROGRESS_MIN
+    }
+
+    fn run_until(&mut self, until: Time) {
+        while self.env.violations.is_empty()
+            && let Some(event) = self.env.timeline.next(until)
+        {
+            self.handle(event);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let event = match self.defer(event) {
+            Some(event) => event,
+            None => return,
+        };
+        let env = &mut self.env;
+        match event {
+            Event::Process { node, start, what } => self.process(node, start, what),
+            Event::Frame {
+                to,
+                from,
+                start,
+                batch,
+            } => {
+                if let Some(node) = self.nodes.get_mut(&to) {
+                    node.frame(env, from, start, &batch);
+                }
+            }
+            Event::ReadByNode { node, number } => {
+                let read = env.readable(node, number);
+                if let Some(node) = self.nodes.get_mut(&node) {
+                    node.read(env, read);
+                }
+            }
+            Event::ReadByServer { node, number } => env.read_by_server(node, number),
+            Event::SubscriptionChange {
+                node,
+                number,
+                id,
+                add,
+            } => env.change_subscription(node, number, id, add),
+            Event::Connect { node } => self.connect(node),
+            Event::StartNode { node } => self.start_node(node),
+            Event::Resume { node, start } => self.resume(node, start),
+            Event::RequestAtServer { call, attempt } => env.request_at_server(call, attempt),
+            Event::ReadByClient {
+                call,
+                attempt,
+                answer,
+            } => self.attempt_ends(call, attempt, *answer),
+            Event::AttemptTimesOut { call, attempt } => {
+                self.attempt_ends(call, attempt, Err(NotAnswered::TimedOut));
+            }
+            Event::CallRepeats { call } => env.attempt(call),
+            Event::Client { client } => self.clients.next(env, client),
+            Event::FaultBegins(kind) => self.fault_begins(kind),
+            Event::FaultEnds(lasting) => self.fault_ends(lasting),
+        }
+    }
+
+    /// What reaches a process that stands still waits until it goes on.
+    fn defer(&mut self, event: Event) -> Option<Event> {
+        let node = match &event {
+            Event::Process { node, .. } | Event::ReadByNode { node, .. } => *node,
+            Event::Frame { to, .. } => *to,
+            _ => return Some(event),
+        };
+        let Some(node) = self.nodes.get_mut(&node) else {
+            return Some(event);
+        };
+        if node.paused_until.is_some() {
+            node.deferred.push_back(event);
+            return None;
+        }
+        Some(event)
+    }
+
+    fn process(&mut self, id: NodeId, start: u64, what: Process) {
+        let env = &mut self.env;
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
+        if node.running.as_ref().is_none_or(|it| it.start != start) {
+            return;
+        }
+        match what {
+            Process::Turn { planned } => {
+                let outputs = node.turn(env, planned);
+                self.checks.after_turn(env, node, &outputs);
+                if !outputs.is_empty() && env.strikes(Fault::PauseMidTurn) {
+                    node.process_event(env, 0, Process::CarryOut(outputs));
+                    self.pause(id);
+                } else {
+                    node.carry_out(env, outputs);
+                }
+            }
+            Process::CarryOut(outputs) => node.carry_out(env, outputs),
+            Process::Probe => node.probe(env),
+            Process::Written(written) => node.written(env, written),
+            Process::MakeSnapshot { shard, index } => node.make_snapshot(env, shard, index),
+            Process::TakeRequests(subscription) => node.take_requests(env, subscription),
+            Process::Drained(subscription) => node.drained(env, subscription),
+            Process::ForwardTimesOut(id) => node.forward_times_out(env, id),
+        }
+    }
+
+    fn connect(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
+        let Some(running) = &node.running else {
+            return;
+        };
+        if !self.env.is_connected(id) {
+            self.env.note(format_args!("n{id}: connected to NATS"));
+            let all = running.service.all();
+            self.env.connect(id, all);
+        }
+    }
+
+    fn start_node(&mut self, id: NodeId) {
+        let lost = self.healed && self.lost == Some(id);
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
+        if node.running.is_some() || lost {
+            return;
+        }
+        self.env.counts.add(Fault::Start);
+        if node.start(&mut self.env, &self.setup) {
+            self.checks.started(&mut self.env, node);
+        } else {
+            // An operator looks at it, and puts the file back.
+            node.disk.repair();
+            let delay = self.env.random.around(1_500_000);
+            let again = Event::StartNode { node: id };
+            self.env.timeline.after(delay, again);
+        }
+    }
+
+    fn attempt_ends(&mut self, call: usize, attempt: usize, how: Result<Answer, NotAnswered>) {
+        if self.env.attempt_ends(call, attempt, how) {
+            self.checks.call_ended(&mut self.env, call);
+            self.clients.call_ended(&mut self.env, call);
+        }
+    }
+}
