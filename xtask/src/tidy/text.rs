@@ -16,8 +16,8 @@ const UNFINISHED: [&str; 5] = [
 
 const IGNORED_TEST: &str = concat!("#[", "ignore");
 
-/// Where the core is kept pure: the folder, what must not occur there, and why.
-const PURE: [(&str, &[&str], &str); 3] = [
+/// Where the code is kept pure: the folder, the words that must not occur there, and why.
+const PURE: [(&str, &[&str], &str); 5] = [
     (
         "crates/line/src/",
         &[
@@ -37,24 +37,39 @@ const PURE: [(&str, &[&str], &str); 3] = [
         "the line is pure: the same commands must give the same state on every node",
     ),
     (
+        "crates/shard/src/",
+        NO_OUTSIDE,
+        "a shard does no I/O and reads no clock: time comes in as numbers",
+    ),
+    (
         "crates/replica/src/",
-        &[
-            "SystemTime",
-            "Instant",
-            "tokio",
-            "async",
-            "std::fs",
-            "std::net",
-            "std::thread",
-            "std::io",
-        ],
+        NO_OUTSIDE,
         "a replica does no I/O and reads no clock: its caller does",
+    ),
+    (
+        "crates/engine/src/",
+        NO_OUTSIDE,
+        "the engine does no I/O and reads no clock: the same inputs must give the same outputs",
     ),
     (
         "crates/sim/src/",
         &["SystemTime", "tokio", "async", "HashMap", "HashSet"],
         "a simulation is the same each time: no clock but its own, and no order of a hash",
     ),
+];
+
+/// Clocks, chance, threads and everything outside the process.
+const NO_OUTSIDE: &[&str] = &[
+    "SystemTime",
+    "Instant",
+    "rand",
+    "tokio",
+    "async",
+    "std::fs",
+    "std::net",
+    "std::env",
+    "std::thread",
+    "std::io",
 ];
 
 /// Applies every rule that fits the file's name.
@@ -178,12 +193,12 @@ mod tests {
             assert_finds("crates/line/src/a.rs", &text, 2, name);
             assert!(whats("crates/node/src/a.rs", &text).is_empty());
         }
-        assert_finds(
-            "crates/replica/src/a.rs",
-            "use std::fs::File;\n",
-            1,
-            "std::fs",
-        );
+        for crate_name in ["shard", "replica", "engine"] {
+            let path = format!("crates/{crate_name}/src/a.rs");
+            assert_finds(&path, "use std::fs::File;\n", 1, "std::fs");
+            assert_finds(&path, "let now = Instant::now();\n", 1, "Instant");
+            assert!(whats(&path, "use std::collections::HashMap;\n").is_empty());
+        }
     }
 
     #[test]
