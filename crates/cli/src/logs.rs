@@ -20,7 +20,8 @@ pub enum Format {
 pub fn start(format: Format) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
         EnvFilter::new(
-            "warn,async_nats=off,nowserving=info,nowserving_node=info,nowserving_log=info",
+            "warn,async_nats=off,nowserving=info,nowserving_node=info,nowserving_engine=info,\
+             nowserving_log=info",
         )
     });
     let subscriber = tracing_subscriber::fmt()

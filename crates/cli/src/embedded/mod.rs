@@ -25,7 +25,7 @@ use crate::shell;
 
 /// What nodes log if `RUST_LOG` does not say: neither elections and hand-overs nor connections.
 const NODE_LOGS: &str = "warn,async_nats=off,nowserving=info,nowserving_node=info,nowserving_log=info,\
-    nowserving_node::shards=warn,nowserving_node::nats=warn";
+    nowserving_engine=warn,nowserving_node::shards=warn,nowserving_node::nats=warn";
 /// The nodes of an embedded cluster.
 pub const NODES: [u64; 3] = [1, 2, 3];
 const SHARDS: u32 = 16;
