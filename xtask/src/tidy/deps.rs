@@ -97,7 +97,7 @@ const FORBIDDEN: [(&str, &[&str]); 11] = [
             "nowserving-node",
         ],
     ),
-    ("nowserving", &["nowserving-sim"]),
+    ("nowserving", &["nowserving-sim", "nowserving-bite"]),
 ];
 
 /// What a crate must not name in its manifest. `raft` brings these along: its own draws are replaced
