@@ -31,6 +31,9 @@ const LEASE_PERCENT: u64 = 80;
 const TICKS_AT_ONCE_MAX: u64 = 2;
 /// Turns' writes that may wait for the disk; with more, nothing new is written.
 pub const WRITES_IN_FLIGHT_MAX: usize = 32;
+/// Once so many log entries were applied in a turn, the remaining shards wait for the next turn: after a
+/// start a turn must not take seconds, in which no request and no frame would be taken in.
+pub(crate) const APPLIED_IN_TURN_MAX: u64 = 4_096;
 /// Raft messages in one frame at most this many bytes; a frame must stay below the transport's
 /// payload limit (1 MiB by default). Hashes of the state, one a shard at most, come on top.
 const FRAME_BYTES_MAX: usize = 640 * 1_024;
@@ -63,6 +66,10 @@ pub struct Engine {
     ended: bool,
     requests_dropped: bool,
     writes_in_flight: usize,
+    /// The shard with which the next turn goes on, as the last one ended there.
+    resume_at: u32,
+    /// Log entries remain to be applied: the next turn is due at once.
+    more_to_apply: bool,
     refused_messages: u64,
     next_warning: Micros,
     tick_us: Micros,
@@ -135,6 +142,8 @@ impl Engine {
             ended: false,
             requests_dropped: false,
             writes_in_flight: 0,
+            resume_at: 0,
+            more_to_apply: false,
             refused_messages: 0,
             next_warning: 0,
             next_tick: now.us + tick_us,
@@ -158,6 +167,9 @@ impl Engine {
     /// `step(EndTurn)` is due at this time at the latest.
     #[must_use]
     pub fn next_due(&self) -> Micros {
+        if self.more_to_apply {
+            return 0;
+        }
         let due = self.next_tick.min(self.next_maintenance);
         let due = due.min(self.forwards.next_due().unwrap_or(Micros::MAX));
         // A stopping node leaves background work to the next leader.
@@ -353,18 +365,30 @@ impl Engine {
         let stopping = self.stopping_since.is_some();
         let may_write = self.writes_in_flight < WRITES_IN_FLIGHT_MAX;
         let mut ready = Ok(());
+        let resume_at = std::mem::take(&mut self.resume_at);
+        let (mut applied, mut stopped_at, mut more) = (0, None, resume_at > 0);
         self.each_shard(now, |shard, ctx| {
             if !stopping {
                 shard.run_background(ctx);
             }
             shard.propose(ctx);
             shard.ask_for_reads(ctx.now.us);
-            if may_write && shard.dirty && ready.is_ok() {
-                ready = shard.ready(ctx);
+            if may_write && shard.dirty && ready.is_ok() && shard.id >= resume_at {
+                if applied >= APPLIED_IN_TURN_MAX {
+                    stopped_at.get_or_insert(shard.id);
+                } else {
+                    let before = shard.replica.applied();
+                    ready = shard.ready(ctx);
+                    let new = shard.replica.applied() - before;
+                    applied += new;
+                    more |= new > 0 && shard.dirty;
+                }
             }
             shard.check_leading(ctx);
         });
         ready?;
+        self.more_to_apply = more || stopped_at.is_some();
+        self.resume_at = stopped_at.unwrap_or(0);
         self.flush(now.us)?;
         self.stop(now)
     }

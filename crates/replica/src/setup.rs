@@ -14,8 +14,11 @@ use crate::{Config, EntryReader, Micros, NewError, Replica, Restored, Role, Role
 
 /// Entries sent to a peer in one message, in bytes (a single larger one is sent alone).
 const MESSAGE_BYTES: u64 = 64 << 10;
-/// Committed entries handed out in one turn, and entries that may wait for their commit, in bytes.
-const TURN_BYTES: u64 = 4 << 20;
+/// Committed entries handed out in one turn, in bytes (a single larger one is handed out alone): a turn
+/// that replays a long log must stay short.
+const COMMITTED_BYTES: u64 = 256 << 10;
+/// Entries that may wait for their commit, in bytes.
+const UNCOMMITTED_BYTES: u64 = 4 << 20;
 /// Messages on their way to a peer: with [`MESSAGE_BYTES`] at most 4 MiB per shard and peer. Raft's
 /// default of 256 would let one returning peer fill 16 MiB of each shard's outbox.
 const INFLIGHT_MESSAGES: usize = 64;
@@ -143,8 +146,8 @@ fn raft_config(config: &Config, applied: u64) -> raft::Config {
         max_inflight_msgs: INFLIGHT_MESSAGES,
         check_quorum: true,
         pre_vote: true,
-        max_uncommitted_size: TURN_BYTES,
-        max_committed_size_per_ready: TURN_BYTES,
+        max_uncommitted_size: UNCOMMITTED_BYTES,
+        max_committed_size_per_ready: COMMITTED_BYTES,
         ..raft::Config::default()
     }
 }

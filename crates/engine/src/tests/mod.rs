@@ -2,6 +2,7 @@
 
 mod clocks;
 mod group;
+mod replay;
 mod rig;
 mod rules;
 mod standing;

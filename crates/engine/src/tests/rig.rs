@@ -49,7 +49,7 @@ pub struct Rig {
     pub exit: Option<ExitReason>,
 }
 
-fn config(nodes: &[u64]) -> Config {
+pub fn config(nodes: &[u64]) -> Config {
     Config {
         id: 1,
         nodes: nodes.to_vec(),
