@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nowserving_protocol::frame::StateHash;
+use crate::envelope::StateHash;
 use nowserving_shard::snapshot::HASH_FORMAT;
 
 /// Hashes of a shard kept for each node: a peer that lags by more is not compared.

@@ -1,9 +1,9 @@
 //! Committed entries become state, answers and events; confirmed reads become answers.
 
+use crate::envelope::StateHash;
 use nowserving_line::{Line, Lines, Op, Reply, Status, Timestamp};
 use nowserving_protocol::admin::{JournalReply, LineReply};
 use nowserving_protocol::error::ApiError;
-use nowserving_protocol::frame::StateHash;
 use nowserving_protocol::user::{Consistency, Home, InfoReply};
 use nowserving_replica::{Committed, Payload};
 use nowserving_shard::command::{self, Command, Entry};

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_protocol::frame::Verdict;
+use crate::envelope::Verdict;
 
 use nowserving_shard::clock::Micros;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::envelope::StateHash;
 use nowserving_protocol::admin::Mapping;
-use nowserving_protocol::frame::StateHash;
 use nowserving_replica::{self as replica, EntryReader, NewError, Replica};
 use nowserving_shard::clock::{ClientReachability, Micros};
 use nowserving_shard::state::State;

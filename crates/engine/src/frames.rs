@@ -1,6 +1,6 @@
 //! What nodes send each other, between the engine and the transport.
 
-use nowserving_protocol::frame::{StateHash, Verdict};
+use crate::envelope::{StateHash, Verdict};
 use protobuf::Message as _;
 use raft::eraftpb::Message;
 

@@ -20,6 +20,7 @@ pub mod balance;
 pub mod contact;
 pub mod delivery;
 mod engine;
+pub mod envelope;
 mod forwards;
 pub mod frames;
 mod gauges;
@@ -44,3 +45,9 @@ pub use io::{
     ReadFailure, RelayedAnswer, RestoredShard, Subscription,
 };
 pub use request::{Ask, Effect, Outcome, Question, ReplyTo, Request};
+
+/// What prost makes of `proto/frame.proto`.
+#[allow(missing_docs, clippy::all)]
+mod pb {
+    include!(concat!(env!("OUT_DIR"), "/nowserving.v1.rs"));
+}

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::envelope::StateHash;
 use nowserving_protocol::error::ApiError;
-use nowserving_protocol::frame::StateHash;
 use nowserving_replica::Write;
 use nowserving_shard::clock::ClientReachability;
 use nowserving_shard::published::OutEvent;

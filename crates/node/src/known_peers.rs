@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use nowserving_protocol::frame::Frame;
+use nowserving_engine::envelope::Frame;
 use serde::{Deserialize, Serialize};
 
 use crate::checked_file;

@@ -24,12 +24,12 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use nowserving_engine::envelope::FrameKey;
 use nowserving_engine::{
     Boot, Engine, ForwardId, ForwardResult, ForwardTry, Input, Now, PeerBatch, PeerFrame, Standing,
     Subscription,
 };
 use nowserving_log::{EngineLog, EngineOptions, LogStore};
-use nowserving_protocol::frame::FrameKey;
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::subject::Subjects;
 use nowserving_replica::EntryReader;
@@ -129,7 +129,7 @@ impl Node {
         Ok(Node {
             subjects: Subjects::new(config.prefix.clone())?,
             tickets: Arc::new(key.ticket_keys()),
-            frame_key: Arc::new(key.frame_key()),
+            frame_key: Arc::new(FrameKey::of(key)),
             origin: Origin {
                 cluster: config.cluster.clone(),
                 me: config.id,

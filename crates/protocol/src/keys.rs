@@ -1,5 +1,5 @@
 //! The cluster's key: the one secret that all nodes share. The keys for tickets
-//! and for frames are derived from it, each under a context of its own.
+//! and for frames between nodes are derived from it, each under a context of its own.
 //!
 //! It is kept as text, so that it survives being pasted into a secret store:
 //!
@@ -15,7 +15,6 @@ use std::fmt;
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 
-use crate::frame::FrameKey;
 use crate::ticket::TicketKeys;
 
 /// The longest text that is read as a key, in bytes. A key has a tenth of it; a reader that stops
@@ -24,7 +23,6 @@ pub const KEY_TEXT_BYTES_MAX: usize = 4_096;
 
 const MAGIC: &str = "nowserving-cluster-key-v1";
 const TICKET_CONTEXT: &str = "nowserving cluster key v1: tickets";
-const FRAME_CONTEXT: &str = "nowserving cluster key v1: frames";
 
 /// The secret of a cluster. Never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -64,12 +62,12 @@ impl ClusterKey {
 
     /// The keys that sign and check tickets.
     pub fn ticket_keys(&self) -> TicketKeys {
-        TicketKeys::new(self.id, blake3::derive_key(TICKET_CONTEXT, &self.secret))
+        TicketKeys::new(self.id, self.derive(TICKET_CONTEXT))
     }
 
-    /// The key that seals frames between nodes.
-    pub fn frame_key(&self) -> FrameKey {
-        FrameKey::new(blake3::derive_key(FRAME_CONTEXT, &self.secret))
+    /// The key for another purpose, which `context` names: no two purposes may have the same.
+    pub fn derive(&self, context: &'static str) -> [u8; 32] {
+        blake3::derive_key(context, &self.secret)
     }
 }
 
@@ -145,7 +143,7 @@ mod tests {
     #[test]
     fn nothing_secret_is_printed() {
         let key = ClusterKey::new([0xab; 32]);
-        let printed = format!("{key:?} {:?} {:?}", key.ticket_keys(), key.frame_key());
+        let printed = format!("{key:?} {:?}", key.ticket_keys());
         assert!(
             !printed.contains("ab") && !printed.contains("171"),
             "{printed}"

@@ -19,7 +19,6 @@ pub mod codec;
 mod enter;
 pub mod error;
 pub mod event;
-pub mod frame;
 pub mod header;
 mod journal;
 mod key;
@@ -31,9 +30,3 @@ pub mod subject;
 pub mod ticket;
 pub mod user;
 mod wire;
-
-/// What prost makes of `proto/frame.proto`.
-#[allow(missing_docs, clippy::all)]
-mod pb {
-    include!(concat!(env!("OUT_DIR"), "/nowserving.v1.rs"));
-}

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
+use crate::envelope::{StateHash, Verdict};
 use bytes::Bytes;
 use nowserving_line::{LaneName, LaneSettings, LineName, Lines, Op};
 use nowserving_log::{LogStore as _, MemoryLog};
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::error::{ApiError, Code};
-use nowserving_protocol::frame::{StateHash, Verdict};
 use nowserving_replica::{EntryReader, Replica, Restored, Role, SnapshotMeta, Write};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::published::OutEvent;

@@ -91,6 +91,24 @@ fn unset_goes_back_to_the_default() {
     assert_eq!(set.with(&back), Ok(Settings::new(3, 4)));
 }
 
+#[test]
+fn every_entry_of_the_table_has_its_own_name_and_number() {
+    for (no, setting) in SETTINGS.iter().enumerate() {
+        let others = &SETTINGS[..no];
+        assert!(others.iter().all(|other| other.name != setting.name));
+        let number = setting.field_number;
+        assert!(
+            others.iter().all(|other| other.field_number != number),
+            "{}: {number}",
+            setting.name
+        );
+        let is_time = matches!(setting.kind, SettingKind::TimeMs { .. });
+        assert_eq!(setting.name.ends_with("_ms"), is_time, "{}", setting.name);
+        assert!(!setting.text.ends_with('.'), "{}", setting.text);
+    }
+    assert_eq!(Settings::new(1, 0).validate(), Ok(()), "defaults are valid");
+}
+
 fn is_ok(change: impl FnOnce(&mut SettingsPatch)) -> bool {
     let mut patch = SettingsPatch::default();
     change(&mut patch);

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crossbeam_channel::{Sender, TrySendError};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use nowserving_protocol::frame::{self, Frame, FrameError, FrameKey, NodeFacts, ShardMessage};
+use nowserving_engine::envelope::{self, Frame, FrameError, FrameKey, NodeFacts, ShardMessage};
 use nowserving_protocol::subject::Subjects;
 use protobuf::Message as _;
 use tokio::sync::mpsc;
@@ -200,7 +200,7 @@ async fn send_frames<L: PeerLink>(
             facts: Some(facts),
             verdicts: batch.verdicts,
         };
-        let sealed = frame::seal(&key, &frame);
+        let sealed = envelope::seal(&key, &frame);
         metrics::counter!("nowserving_peer_frames_sent_total").increment(1);
         metrics::counter!("nowserving_peer_append_messages_sent_total").increment(appends);
         metrics::counter!("nowserving_peer_bytes_sent_total").increment(sealed.len() as u64);
@@ -298,7 +298,7 @@ fn open(incoming: Incoming, key: &FrameKey, origin: &Origin) -> Result<Frame, No
     } = incoming;
     let number = from.map_or("?".to_owned(), |from| from.to_string());
     let reason = if cluster == origin.cluster {
-        match frame::open(key, sealed) {
+        match envelope::open(key, sealed) {
             Ok(frame) => return Ok(frame),
             Err(FrameError::Seal) => format!(
                 "frames under the number of node {number} fail authentication: its key file and that of node {} differ",

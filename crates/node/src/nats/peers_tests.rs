@@ -86,12 +86,12 @@ fn a_node_that_was_told_other_facts_is_refused_and_its_disk_not_remembered() {
 
 #[test]
 fn of_what_cannot_be_opened_the_subject_says_where_it_is_from() {
-    let keys = [[1; 32], [2; 32]].map(|secret| ClusterKey::new(secret).frame_key());
+    let keys = [[1; 32], [2; 32]].map(|secret| FrameKey::of(&ClusterKey::new(secret)));
     let open = |cluster: &str, from, key: &FrameKey| {
         let incoming = Incoming {
             cluster: cluster.into(),
             from,
-            sealed: frame::seal(key, &frame()).into(),
+            sealed: envelope::seal(key, &frame()).into(),
         };
         open(incoming, &keys[0], &origin())
     };

@@ -1,6 +1,5 @@
 //! The envelope in which nodes send each other frames: sealed with the cluster's
-//! key, and opened only if the seal holds, so that no stranger's bytes ever reach
-//! a decoder.
+//! key, and opened only if the seal holds, so that no stranger's bytes reach a decoder.
 //!
 //! ```text
 //! offset  bytes
@@ -13,33 +12,36 @@
 //! ```
 //!
 //! The seal shows that a member of the cluster made the frame. It does not show
-//! that the frame is new: doubles and old ones are told by `boots`, `starts` and `seq`,
-//! and Raft itself stands messages that come twice or late.
+//! that the frame is new: `boots`, `starts` and `seq` distinguish doubled and old ones,
+//! and Raft tolerates messages that arrive twice or late.
 
 use std::fmt;
 
 use bytes::Bytes;
+use nowserving_protocol::keys::ClusterKey;
 use prost::Message;
 
 pub use crate::pb::{Frame, NodeFacts, ShardMessage, StateHash, Verdict};
 
-/// What the envelope adds to a frame, in bytes.
+/// The bytes that the envelope adds to a frame.
 pub const OVERHEAD_BYTES: usize = HEADER_BYTES + MAC_BYTES;
 
 const HEADER_BYTES: usize = 8;
 const MAC_BYTES: usize = 32;
+const CONTEXT: &str = "nowserving cluster key v1: frames";
 const MAGIC: &[u8; 4] = b"NSFR";
 const FORMAT: u8 = 1;
 const KEY_ID: u8 = 1;
 const HEADER: [u8; HEADER_BYTES] = [MAGIC[0], MAGIC[1], MAGIC[2], MAGIC[3], FORMAT, KEY_ID, 0, 0];
 
-/// The key that seals frames. Made by [`crate::keys::ClusterKey::frame_key`].
+/// The key that seals frames.
 #[derive(Clone)]
 pub struct FrameKey([u8; 32]);
 
 impl FrameKey {
-    pub(crate) fn new(key: [u8; 32]) -> FrameKey {
-        FrameKey(key)
+    /// The key of a cluster's frames.
+    pub fn of(cluster: &ClusterKey) -> FrameKey {
+        FrameKey(cluster.derive(CONTEXT))
     }
 
     fn mac(&self, header: &[u8], payload: &[u8]) -> blake3::Hash {
@@ -68,7 +70,7 @@ pub enum FrameError {
     /// Another cluster's key, or altered on the way.
     #[error("the frame's seal does not hold: another cluster's key, or it was altered")]
     Seal,
-    /// Sealed by a member, yet not a frame: a build that differs too much.
+    /// Sealed by a member, but not a frame that this build can read.
     #[error("a sealed frame does not decode: {0}")]
     Decode(String),
 }
@@ -87,8 +89,8 @@ pub fn seal(key: &FrameKey, frame: &Frame) -> Vec<u8> {
 /// Opens a sealed frame: checks the seal first and decodes only then. The Raft
 /// messages in it share `sealed`'s memory.
 ///
-/// Whether `cluster`, `from`, `to`, `disk_id`, `boots` and `starts` are those expected is
-/// for the caller to check.
+/// The caller checks that `cluster`, `from`, `to`, `disk_id`, `boots` and `starts` are those
+/// expected.
 pub fn open(key: &FrameKey, sealed: Bytes) -> Result<Frame, FrameError> {
     let Some((header, rest)) = sealed.split_first_chunk::<HEADER_BYTES>() else {
         return Err(FrameError::Short(sealed.len()));
@@ -154,7 +156,7 @@ mod tests {
 
     #[test]
     fn round_trip() {
-        let key = FrameKey::new([7; 32]);
+        let key = FrameKey([7; 32]);
         assert_eq!(open(&key, seal(&key, &frame()).into()), Ok(frame()));
         let empty = Frame::default();
         let sealed = seal(&key, &empty);
@@ -164,7 +166,7 @@ mod tests {
 
     #[test]
     fn every_altered_bit_and_every_cut_is_refused() {
-        let key = FrameKey::new([7; 32]);
+        let key = FrameKey([7; 32]);
         let sealed = seal(&key, &frame());
         for bit in 0..sealed.len() * 8 {
             let mut altered = sealed.clone();
@@ -192,17 +194,25 @@ mod tests {
         let garbage_sealed_elsewhere = {
             let mut sealed = HEADER.to_vec();
             let payload = [0xff; 10];
-            sealed.extend_from_slice(FrameKey::new([8; 32]).mac(&HEADER, &payload).as_bytes());
+            sealed.extend_from_slice(FrameKey([8; 32]).mac(&HEADER, &payload).as_bytes());
             sealed.extend_from_slice(&payload);
             Bytes::from(sealed)
         };
         assert_eq!(
-            open(&FrameKey::new([7; 32]), garbage_sealed_elsewhere.clone()),
+            open(&FrameKey([7; 32]), garbage_sealed_elsewhere.clone()),
             Err(FrameError::Seal)
         );
         assert!(matches!(
-            open(&FrameKey::new([8; 32]), garbage_sealed_elsewhere),
+            open(&FrameKey([8; 32]), garbage_sealed_elsewhere),
             Err(FrameError::Decode(_))
         ));
+    }
+
+    #[test]
+    fn the_key_is_derived_and_not_printed() {
+        let cluster = ClusterKey::new([0xab; 32]);
+        let key = FrameKey::of(&cluster);
+        assert_ne!(key.0, [0xab; 32]);
+        assert_eq!(format!("{key:?}"), "FrameKey(…)");
     }
 }
