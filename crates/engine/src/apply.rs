@@ -103,9 +103,8 @@ impl Shard {
                 ours = Some(proposed);
                 continue;
             }
-            let leader = self.replica.leader();
             for waiter in proposed.waiters.into_iter().flatten() {
-                ctx.lead_lost(waiter, leader);
+                ctx.lead_lost(waiter, self);
             }
         }
         ours
@@ -175,7 +174,7 @@ impl Shard {
     /// Answers a read as the leader, and marks its token as heard from.
     pub(crate) fn answer_leading(&mut self, waiter: Waiter, ask: &Ask, ctx: &mut TurnCtx<'_>) {
         let Some(now_ms) = self.service_ms(ctx.reachability) else {
-            return ctx.lead_lost(waiter, self.replica.leader());
+            return ctx.lead_lost(waiter, self);
         };
         if let Some(leader_state) = &mut self.leader_state
             && let Ask::Status { at, .. } = ask

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use nowserving_shard::clock::Micros;
 
+use crate::delivery::LeaderTime;
+
 /// A peer not heard from for longer is taken for dead.
 pub const ALIVE_MAX: Duration = Duration::from_millis(1_500);
 /// Before a hand-over that can wait, a peer has been heard from within this time: most that have just
@@ -23,6 +25,8 @@ pub struct Peer {
     pub start: Option<u64>,
     /// When its last frame came.
     pub heard_at: Micros,
+    /// Its own clock when it made that frame.
+    pub clock_us: Micros,
     /// Since when it has been answering without a break.
     pub up_since: Micros,
     /// Its users can reach it.
@@ -40,6 +44,16 @@ impl Peer {
             self.up_since = now;
         }
         self.heard_at = now;
+    }
+
+    /// What its clock shows by now, or later: a frame takes time to arrive. `None` if it was not heard
+    /// from lately, as clocks drift apart.
+    #[must_use]
+    pub fn clock(&self, now: Micros) -> Option<LeaderTime> {
+        Some(LeaderTime {
+            start: self.start.filter(|_| self.alive(now))?,
+            us: self.clock_us + now.saturating_sub(self.heard_at),
+        })
     }
 
     /// Whether it was heard from lately.

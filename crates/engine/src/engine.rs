@@ -12,12 +12,12 @@ use nowserving_shard::state::State;
 
 use crate::balance::{Balance, Peer};
 use crate::contact::{Contact, Standing};
-use crate::delivery::{Action, Delivery, Role, decide};
-use crate::forwards::Forwards;
+use crate::delivery::{Action, Delivery, Role, decide, is_late};
+use crate::forwards::{Forwards, Leader};
 use crate::frames::{OutMessage, PeerBatch, PeerFrame};
 use crate::io::{Boot, Config, ExitReason, Input, Now, Output, RestoredShard, Subscription};
 use crate::listing;
-use crate::outbox::{Outbox, TurnCtx};
+use crate::outbox::{Clocks, Outbox, TurnCtx};
 use crate::refusals::unavailable;
 use crate::request::{Effect, Outcome, Question, ReplyTo, Request};
 use crate::shard::{Shard, Waiter};
@@ -43,9 +43,23 @@ const DRAIN_US: Micros = 500_000;
 /// Refused Raft messages are warned about this often at most.
 const WARNING_INTERVAL_US: Micros = 1_000_000;
 
+/// The clocks that an engine knows, beside mutable borrows of its other fields.
+macro_rules! clocks {
+    ($engine:ident) => {
+        Clocks {
+            me: $engine.config.id,
+            start: $engine.start,
+            peers: &$engine.peers,
+        }
+    };
+}
+pub(crate) use clocks;
+
 /// One node. See the crate's documentation.
 pub struct Engine {
     pub(crate) config: Config,
+    /// The number of this start.
+    pub(crate) start: u64,
     pub(crate) shards: BTreeMap<u32, Shard>,
     pub(crate) reachability: ClientReachability,
     pub(crate) contact: Contact,
@@ -120,12 +134,16 @@ impl Engine {
             let replica_config = replica_config(shard, &config, tick);
             let snapshot_index = restored.snapshot.index;
             let replica = Replica::new(&replica_config, restored, reader.clone(), now.us)?;
-            shards.insert(shard, Shard::new(shard, replica, state, snapshot_index));
+            shards.insert(
+                shard,
+                Shard::new(shard, replica, state, snapshot_index, now.us),
+            );
         }
         let settle = 2 * Duration::from_millis(config.election_ms);
         let others = config.nodes.iter().copied().filter(|id| *id != config.id);
         let tick_us = tick.as_micros() as u64;
         Ok(Engine {
+            start: boot.start,
             contact: Contact::new(boot.start, others),
             balance: Balance::new(config.id, config.nodes.clone(), settle),
             shards,
@@ -211,7 +229,9 @@ impl Engine {
             Input::Cluster { question, reply } => self.question(now.us, &question, reply),
             _ if self.ended => {}
             Input::Forwarded { id, result } => {
-                self.forwards.result(id, result, now.us, &mut self.out);
+                let leaders = leaders(&self.shards, clocks!(self), now.us);
+                self.forwards
+                    .result(id, result, leaders, now.us, &mut self.out);
             }
             Input::Frame(frame) => self.frame(now, frame)?,
             Input::Persisted { numbers, writes } => self.persisted(now, numbers, writes),
@@ -229,6 +249,7 @@ impl Engine {
     }
 
     fn request(&mut self, now: Now, request: Request, delivery: Delivery) {
+        let late = is_late(&request, delivery, self.start, now);
         let (waiter, ask) = Waiter::of(request, delivery);
         if waiter.deadline <= now.us {
             // Its sender has given up and may have repeated it: done now, it could undo or double
@@ -250,17 +271,15 @@ impl Engine {
         };
         let mut ctx = TurnCtx {
             now,
+            clocks: clocks!(self),
             reachability: &self.reachability,
             out: &mut self.out,
             forwards: &mut self.forwards,
         };
-        match (decide(role, delivery, effect), shard) {
+        match (decide(role, delivery.via, late, effect), shard) {
             (Action::AnswerLocally, Some(shard)) => shard.answer_read(waiter, &ask, &mut ctx),
             (Action::Take, Some(shard)) => shard.take(waiter, ask, &mut ctx),
-            (action, shard) => {
-                let leader = shard.and_then(|shard| shard.replica.leader());
-                ctx.pass_on(action, waiter, leader);
-            }
+            (action, shard) => ctx.pass_on(action, waiter, shard.as_deref()),
         }
     }
 
@@ -292,6 +311,7 @@ impl Engine {
         };
         let peer = self.peers.entry(from).or_default();
         peer.heard(now.us);
+        peer.clock_us = body.clock_us;
         peer.client_reachable = body.client_reachable;
         if peer.start != header.start {
             peer.start = header.start;
@@ -317,7 +337,9 @@ impl Engine {
                 continue;
             };
             shard.dirty = true;
-            if let Err(refused) = shard.replica.step(message, now.us)
+            let refused = shard.replica.step(message, now.us);
+            shard.note_term(now.us);
+            if let Err(refused) = refused
                 && !refused.is_expected()
             {
                 metrics::counter!("nowserving_raft_refused_total").increment(1);
@@ -338,6 +360,7 @@ impl Engine {
             if let Some(shard) = self.shards.get_mut(&id) {
                 let mut ctx = TurnCtx {
                     now,
+                    clocks: clocks!(self),
                     reachability: &self.reachability,
                     out: &mut self.out,
                     forwards: &mut self.forwards,
@@ -361,7 +384,8 @@ impl Engine {
         if now.us >= self.next_maintenance {
             self.maintenance(now, inbox_empty);
         }
-        self.forwards.run_due(now.us, &mut self.out);
+        let leaders = leaders(&self.shards, clocks!(self), now.us);
+        self.forwards.run_due(leaders, now.us, &mut self.out);
         let stopping = self.stopping_since.is_some();
         let may_write = self.writes_in_flight < WRITES_IN_FLIGHT_MAX;
         let mut ready = Ok(());
@@ -440,6 +464,7 @@ impl Engine {
                     .set_randomized_election_ticks(usize::try_from(ticks).unwrap_or(usize::MAX));
                 shard.replica.tick(now);
             }
+            shard.note_term(now);
             shard.dirty |= shard.replica.has_ready();
         }
     }
@@ -483,6 +508,7 @@ impl Engine {
             to,
             batch: PeerBatch {
                 client_reachable: self.client_reachable(now),
+                clock_us: now,
                 in_touch: self.contact.is_in_touch(),
                 verdicts: self.contact.verdicts(to, now),
                 messages,
@@ -533,6 +559,7 @@ impl Engine {
     ) {
         let mut ctx = TurnCtx {
             now,
+            clocks: clocks!(self),
             reachability: &self.reachability,
             out: &mut self.out,
             forwards: &mut self.forwards,
@@ -540,6 +567,18 @@ impl Engine {
         for shard in self.shards.values_mut() {
             run(shard, &mut ctx);
         }
+    }
+}
+
+/// The leaders of shards, for requests that are passed on to them.
+fn leaders<'a>(
+    shards: &'a BTreeMap<u32, Shard>,
+    clocks: Clocks<'a>,
+    now: Micros,
+) -> impl Fn(u32) -> Leader + 'a {
+    move |shard| {
+        let shard = shards.get(&shard);
+        shard.map_or_else(Leader::default, |shard| clocks.leader(shard, now))
     }
 }
 

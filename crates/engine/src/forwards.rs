@@ -12,6 +12,7 @@ use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::user::{self, Key};
 use nowserving_shard::clock::Micros;
 
+use crate::delivery::{LeaderTime, Via};
 use crate::io::{ForwardId, ForwardResult, ForwardTry, Output};
 use crate::outbox::Outbox;
 use crate::refusals::{outcome_unknown, overloaded, unavailable};
@@ -25,6 +26,15 @@ const PAUSE_US: Micros = 40_000;
 /// A try that lasts longer is made anew: the leader may have died with it. What is tried more than
 /// once may be repeated (an `enter` has a key by then).
 const TRY_MAX_US: Micros = 700_000;
+
+/// What is known of the leader of a shard.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Leader {
+    /// The time on its clock; `None` if nobody leads, or it was not heard from lately.
+    pub time: Option<LeaderTime>,
+    /// Since when this node has known of the term. The lease of an earlier leader had ended by then.
+    pub term_since: Micros,
+}
 
 /// One request.
 #[derive(Debug)]
@@ -56,6 +66,14 @@ impl Forward {
 
     fn may_repeat(&self) -> bool {
         self.waiter.effect != Effect::WriteOnce
+    }
+
+    /// Whether an earlier leader may have had this request too, and have refused it from its state: the
+    /// next one knows nothing of that.
+    fn may_be_refused(&self, leader: Leader) -> bool {
+        let delivery = self.waiter.delivery;
+        let shared = matches!(delivery.via, Via::Shard(_));
+        shared && self.is_write() && delivery.routed_after < leader.term_since
     }
 
     /// The answer if nothing better is known.
@@ -98,7 +116,14 @@ impl Forwards {
     }
 
     /// Passes a request on.
-    pub fn start(&mut self, mut waiter: Waiter, in_doubt: bool, now: Micros, out: &mut Outbox) {
+    pub fn start(
+        &mut self,
+        mut waiter: Waiter,
+        in_doubt: bool,
+        leader: Leader,
+        now: Micros,
+        out: &mut Outbox,
+    ) {
         let in_doubt = in_doubt && waiter.effect.is_write();
         if self.under_way.len() >= UNDER_WAY_MAX {
             let error = if in_doubt {
@@ -126,7 +151,7 @@ impl Forwards {
             stage: Stage::Pausing,
             due: now,
         };
-        self.try_once(id, forward, now, out);
+        self.try_once(id, forward, leader, now, out);
     }
 
     /// Answers a request that another node may have, and that can't be repeated, when its deadline
@@ -148,7 +173,14 @@ impl Forwards {
     }
 
     /// What came of a try.
-    pub fn result(&mut self, id: ForwardId, result: ForwardResult, now: Micros, out: &mut Outbox) {
+    pub fn result(
+        &mut self,
+        id: ForwardId,
+        result: ForwardResult,
+        leader: impl Fn(u32) -> Leader,
+        now: Micros,
+        out: &mut Outbox,
+    ) {
         // Unknown: it was answered at its deadline.
         let Some(mut forward) = self.take(id) else {
             return;
@@ -191,17 +223,18 @@ impl Forwards {
                 }
             }
         }
-        self.run_due(now, out);
+        self.run_due(leader, now, out);
     }
 
     /// Tries again what has waited long enough, and answers what is at its deadline.
-    pub fn run_due(&mut self, now: Micros, out: &mut Outbox) {
+    pub fn run_due(&mut self, leader: impl Fn(u32) -> Leader, now: Micros, out: &mut Outbox) {
         while let Some((_, id)) = self.due.first().copied().filter(|(due, _)| *due <= now) {
             let Some(forward) = self.take(id) else {
                 continue;
             };
             if forward.stage == Stage::Pausing && now < forward.waiter.deadline {
-                self.try_once(id, forward, now, out);
+                let leader = leader(forward.waiter.shard);
+                self.try_once(id, forward, leader, now, out);
             } else {
                 let error = forward.give_up();
                 out.refuse(forward.waiter.reply, error);
@@ -218,7 +251,21 @@ impl Forwards {
         }
     }
 
-    fn try_once(&mut self, id: ForwardId, forward: Forward, now: Micros, out: &mut Outbox) {
+    fn try_once(
+        &mut self,
+        id: ForwardId,
+        forward: Forward,
+        leader: Leader,
+        now: Micros,
+        out: &mut Outbox,
+    ) {
+        if forward.may_be_refused(leader) {
+            return out.refuse(forward.waiter.reply, outcome_unknown());
+        }
+        if leader.time.is_none() && forward.is_write() {
+            // It would be refused: its leader could not tell how old it is.
+            return self.keep(id, forward, Stage::Pausing, now + PAUSE_US);
+        }
         let waiter = &forward.waiter;
         let left_us = waiter.deadline.saturating_sub(now);
         let timeout_us = match forward.may_repeat() {
@@ -233,6 +280,7 @@ impl Forwards {
             admin: waiter.reply.admin,
             payload: waiter.payload.clone(),
             timeout_ms: (timeout_us / 1_000).max(1),
+            sent_at: leader.time,
         }));
         let deadline = waiter.deadline;
         self.keep(id, forward, Stage::Asked, deadline);
@@ -310,7 +358,8 @@ mod tests {
             effect,
             delivery: Delivery {
                 via: Via::Plain,
-                stale: false,
+                routed_after: NOW,
+                forwarded_at: None,
             },
             reply: ReplyTo {
                 inbox: Some("inbox".into()),
@@ -332,19 +381,30 @@ mod tests {
         ForwardResult::Answered { error, answer }
     }
 
+    const LEADER: Leader = Leader {
+        time: Some(LeaderTime { start: 2, us: 7 }),
+        term_since: NOW,
+    };
+
     struct Run {
+        leader: Leader,
         forwards: Forwards,
         out: Outbox,
     }
 
     impl Run {
         fn of(effect: Effect, in_doubt: bool) -> Run {
+            Run::start(waiter(effect), in_doubt, LEADER)
+        }
+
+        fn start(waiter: Waiter, in_doubt: bool, leader: Leader) -> Run {
             let mut run = Run {
+                leader,
                 forwards: Forwards::new(1),
                 out: Outbox::default(),
             };
             run.forwards
-                .start(waiter(effect), in_doubt, NOW, &mut run.out);
+                .start(waiter, in_doubt, leader, NOW, &mut run.out);
             run
         }
 
@@ -359,11 +419,14 @@ mod tests {
 
         fn result(&mut self, result: ForwardResult, now: Micros) {
             let id = *self.forwards.under_way.keys().next().unwrap();
-            self.forwards.result(id, result, now, &mut self.out);
+            let leader = self.leader;
+            self.forwards
+                .result(id, result, |_| leader, now, &mut self.out);
         }
 
         fn at(&mut self, now: Micros) {
-            self.forwards.run_due(now, &mut self.out);
+            let leader = self.leader;
+            self.forwards.run_due(|_| leader, now, &mut self.out);
         }
 
         /// How the request was answered: the code of an error of ours, or `None` for the leader's.
@@ -482,6 +545,61 @@ mod tests {
     }
 
     #[test]
+    fn a_write_goes_only_to_a_leader_whose_clock_is_known() {
+        let unknown = Leader {
+            time: None,
+            ..LEADER
+        };
+        let mut read = Run::start(waiter(Effect::Read), false, unknown);
+        assert!(read.tried().is_some());
+        for effect in [Effect::WriteAgain, Effect::EnterKeyless, Effect::WriteOnce] {
+            let mut run = Run::start(waiter(effect), false, unknown);
+            assert!(run.tried().is_none());
+            run.leader = LEADER;
+            run.at(NOW + PAUSE_US);
+            let Some(Output::Forward(it)) = run.out.outputs.pop() else {
+                panic!("not tried");
+            };
+            assert_eq!(it.sent_at, LEADER.time);
+
+            let mut run = Run::start(waiter(effect), false, unknown);
+            for at in (NOW..=DEADLINE).step_by(PAUSE_US as usize) {
+                run.at(at);
+            }
+            assert_eq!(run.answer(), Some(Code::Unavailable), "nothing happened");
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_leader_may_have_refused_is_not_done_by_the_next() {
+        use crate::delivery::ShardDelivery::Leaderless;
+        let of = |effect, via| {
+            let mut waiter = waiter(effect);
+            waiter.delivery.via = via;
+            waiter
+        };
+        let shared = Via::Shard(Leaderless);
+        let later = Leader {
+            term_since: NOW + 1,
+            ..LEADER
+        };
+        let mut run = Run::start(of(Effect::WriteAgain, shared), false, later);
+        assert_eq!(run.answer(), Some(Code::OutcomeUnknown));
+        // Between two tries another leader was elected.
+        let mut run = Run::start(of(Effect::WriteAgain, shared), false, LEADER);
+        assert!(run.tried().is_some());
+        run.leader = later;
+        run.result(ForwardResult::NoResponders, NOW + 1);
+        run.at(NOW + 1 + PAUSE_US);
+        assert_eq!(run.answer(), Some(Code::OutcomeUnknown));
+        // It reads, or no other node had it.
+        for (effect, via) in [(Effect::Read, shared), (Effect::WriteAgain, Via::Plain)] {
+            let mut run = Run::start(of(effect, via), false, later);
+            assert!(run.tried().is_some(), "{effect:?} {via:?}");
+        }
+    }
+
+    #[test]
     fn there_is_room_for_so_many() {
         let mut forwards = Forwards::new(1);
         let mut out = Outbox::default();
@@ -495,13 +613,13 @@ mod tests {
             (Effect::Read, true, Code::Overloaded),
         ];
         for (effect, in_doubt, code) in codes {
-            forwards.start(waiter(effect), in_doubt, NOW, &mut out);
+            forwards.start(waiter(effect), in_doubt, LEADER, NOW, &mut out);
             let Some(Output::Reply { result, .. }) = out.outputs.pop() else {
                 panic!("no answer");
             };
             assert_eq!(result.unwrap_err().code, code);
         }
-        forwards.run_due(DEADLINE, &mut out);
+        forwards.run_due(|_| LEADER, DEADLINE, &mut out);
         assert_eq!(out.outputs.len(), UNDER_WAY_MAX);
         assert!(forwards.is_empty());
     }

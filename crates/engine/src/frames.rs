@@ -1,10 +1,11 @@
 //! What nodes send each other, between the engine and the transport.
 
-use crate::envelope::{StateHash, Verdict};
+use nowserving_shard::clock::Micros;
 use protobuf::Message as _;
 use raft::eraftpb::Message;
 
 use crate::contact::PeerHeader;
+use crate::envelope::{StateHash, Verdict};
 
 /// One frame that came under the number of a peer.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +23,8 @@ pub struct PeerFrame {
 pub struct FrameBody {
     /// The sender's clients can reach it.
     pub client_reachable: bool,
+    /// The sender's monotonic clock when it made the frame.
+    pub clock_us: Micros,
     /// Where it serves metrics.
     pub metrics_addr: String,
     /// Its build.
@@ -37,6 +40,8 @@ pub struct FrameBody {
 pub struct PeerBatch {
     /// This node's clients can reach it.
     pub client_reachable: bool,
+    /// This node's monotonic clock.
+    pub clock_us: Micros,
     /// A quorum has accepted this start of this node.
     pub in_touch: bool,
     /// What this node says of the peer's starts.

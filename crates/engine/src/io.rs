@@ -12,7 +12,7 @@ use nowserving_shard::published::OutEvent;
 use nowserving_shard::state::State;
 
 use crate::contact::Standing;
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, LeaderTime};
 use crate::frames::{PeerBatch, PeerFrame};
 use crate::request::{Outcome, Question, ReplyTo, Request};
 
@@ -228,6 +228,8 @@ pub struct ForwardTry {
     pub payload: Bytes,
     /// The leader gets this long.
     pub timeout_ms: u64,
+    /// When it is sent, on the leader's clock. Without it a leader takes no writes.
+    pub sent_at: Option<LeaderTime>,
 }
 
 /// What came of a try.

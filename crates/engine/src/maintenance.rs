@@ -9,8 +9,9 @@ use nowserving_shard::published::OutEvent;
 
 use crate::balance::{Peer, UNREACHABLE_MAX};
 use crate::engine::Engine;
+use crate::engine::clocks;
 use crate::io::{Now, Output, Subscription};
-use crate::outbox::TurnCtx;
+use crate::outbox::{Clocks, TurnCtx};
 use crate::shard::Shard;
 
 /// How often deadlines, boards and leases are looked at.
@@ -130,6 +131,7 @@ impl Engine {
             let Some(target) = target else { continue };
             shard.stamp_before_leaving(&mut TurnCtx {
                 now,
+                clocks: clocks!(self),
                 reachability: &self.reachability,
                 out: &mut self.out,
                 forwards: &mut self.forwards,

@@ -5,17 +5,18 @@ use std::collections::BTreeMap;
 use crate::envelope::StateHash;
 use nowserving_protocol::error::ApiError;
 use nowserving_replica::Write;
-use nowserving_shard::clock::ClientReachability;
+use nowserving_shard::clock::{ClientReachability, Micros};
 use nowserving_shard::published::OutEvent;
 use raft::eraftpb::Message;
 
-use crate::delivery::{Action, decide_after_lead};
-use crate::forwards::Forwards;
+use crate::balance::Peer;
+use crate::delivery::{Action, LeaderTime, decide_after_lead};
+use crate::forwards::{Forwards, Leader};
 use crate::frames::OutMessage;
 use crate::io::{Now, Output};
 use crate::refusals::{outcome_unknown, unavailable};
 use crate::request::{Outcome, ReplyTo};
-use crate::shard::Waiter;
+use crate::shard::{Shard, Waiter};
 
 /// Collected output. Writes and messages wait for the end of the turn, so that each receiver is
 /// woken once.
@@ -57,10 +58,37 @@ impl Outbox {
     }
 }
 
+/// By which a node tells the time on another node's clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clocks<'a> {
+    pub me: u64,
+    /// This start of this node.
+    pub start: u64,
+    pub peers: &'a BTreeMap<u64, Peer>,
+}
+
+impl Clocks<'_> {
+    /// The leader of a shard, as its replica here knows it.
+    pub fn leader(&self, shard: &Shard, now: Micros) -> Leader {
+        let time = shard.replica.leader().and_then(|id| match id == self.me {
+            true => Some(LeaderTime {
+                start: self.start,
+                us: now,
+            }),
+            false => self.peers.get(&id)?.clock(now),
+        });
+        Leader {
+            time,
+            term_since: shard.term_since,
+        }
+    }
+}
+
 /// What every step of a shard needs of its node.
 #[derive(Debug)]
 pub(crate) struct TurnCtx<'a> {
     pub now: Now,
+    pub clocks: Clocks<'a>,
     /// The time in which clients could reach this node.
     pub reachability: &'a ClientReachability,
     pub out: &'a mut Outbox,
@@ -68,21 +96,27 @@ pub(crate) struct TurnCtx<'a> {
 }
 
 impl TurnCtx<'_> {
-    /// Does what there is to do about a request that this node had taken as the leader, when it leads
-    /// no more. `leader` is the next one, if known.
-    pub fn lead_lost(&mut self, waiter: Waiter, leader: Option<u64>) {
-        let action = decide_after_lead(waiter.delivery, waiter.effect);
-        self.pass_on(action, waiter, leader);
+    /// Does what there is to do about a request that this node had taken as the leader of `shard`, when
+    /// it leads no more.
+    pub fn lead_lost(&mut self, waiter: Waiter, shard: &Shard) {
+        let action = decide_after_lead(waiter.delivery.via, waiter.effect);
+        self.pass_on(action, waiter, Some(shard));
     }
 
-    /// Does what there is to do about a request that is not this node's.
-    pub fn pass_on(&mut self, action: Action, waiter: Waiter, leader: Option<u64>) {
+    /// Does what there is to do about a request that is not this node's; `shard` if it holds that.
+    pub fn pass_on(&mut self, action: Action, waiter: Waiter, shard: Option<&Shard>) {
         match action {
             Action::Forward { in_doubt } => {
-                self.forwards.start(waiter, in_doubt, self.now.us, self.out);
+                let leader = shard.map(|shard| self.clocks.leader(shard, self.now.us));
+                let leader = leader.unwrap_or_default();
+                self.forwards
+                    .start(waiter, in_doubt, leader, self.now.us, self.out);
             }
             Action::Hold => self.forwards.hold(waiter, self.out),
-            Action::RefuseNotLeader => self.out.refuse(waiter.reply, ApiError::not_leader(leader)),
+            Action::RefuseNotLeader => {
+                let leader = shard.and_then(|shard| shard.replica.leader());
+                self.out.refuse(waiter.reply, ApiError::not_leader(leader));
+            }
             Action::RefuseUnknown => self.out.refuse(waiter.reply, outcome_unknown()),
             // The first two are for a request that this node can answer, so not for this one.
             Action::AnswerLocally | Action::Take | Action::RefuseUnavailable => {

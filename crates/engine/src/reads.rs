@@ -148,7 +148,8 @@ mod tests {
             effect: Effect::Read,
             delivery: Delivery {
                 via: Via::Plain,
-                stale: false,
+                routed_after: 0,
+                forwarded_at: None,
             },
             reply,
             deadline,

@@ -37,6 +37,8 @@ pub struct Request {
     pub reply: ReplyTo,
     /// When an answer must be on its way.
     pub deadline: Micros,
+    /// When its sender says that it sent it: milliseconds since 1970 by the sender's clock.
+    pub sent_ms: Option<u64>,
     /// As it came, to be passed on.
     pub payload: Bytes,
 }

@@ -99,6 +99,10 @@ pub(crate) struct Shard {
     pub agreement: Agreement,
     /// When the lease was last asked for.
     pub lease_asked_at: Micros,
+    /// The newest term that this node knows of.
+    term: u64,
+    /// Since when.
+    pub term_since: Micros,
     /// In which term and when leadership was last offered to another node.
     pub offered: Option<(u64, Micros)>,
     /// The log names it as one that keeps old files alive.
@@ -116,10 +120,9 @@ pub(crate) struct Shard {
 
 impl Shard {
     /// Starts from what was restored.
-    pub fn new(id: u32, replica: Replica, state: State, snapshot_index: u64) -> Self {
+    pub fn new(id: u32, replica: Replica, state: State, snapshot_index: u64, now: Micros) -> Self {
         Shard {
             id,
-            replica,
             state,
             leader_state: None,
             subscription: Subscription::No,
@@ -129,6 +132,9 @@ impl Shard {
             compact_floor: 0,
             agreement: Agreement::default(),
             lease_asked_at: 0,
+            term: replica.term(),
+            term_since: now,
+            replica,
             offered: None,
             pins_files: false,
             snapshot_not_before: 0,
@@ -142,6 +148,14 @@ impl Shard {
     /// Whether this node leads the shard, as far as it knows.
     pub fn leads(&self) -> bool {
         self.replica.role() == Role::Leader
+    }
+
+    /// To be called whenever Raft's term may have changed.
+    pub fn note_term(&mut self, now: Micros) {
+        if self.replica.term() != self.term {
+            self.term = self.replica.term();
+            self.term_since = now;
+        }
     }
 
     /// Whether reads can be answered from the applied state without asking anybody.
@@ -351,13 +365,12 @@ impl Shard {
     /// for its outcome.
     fn lose_lead(&mut self, ctx: &mut TurnCtx<'_>) {
         self.leader_state = None;
-        let leader = self.replica.leader();
         let queued = std::mem::take(&mut self.queue);
         for waiter in queued.into_iter().filter_map(|queued| queued.waiter) {
-            ctx.lead_lost(waiter, leader);
+            ctx.lead_lost(waiter, self);
         }
         for waiter in self.reads.drain() {
-            ctx.lead_lost(waiter, leader);
+            ctx.lead_lost(waiter, self);
         }
     }
 

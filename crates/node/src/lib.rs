@@ -44,7 +44,6 @@ use crate::nats::peers::{self, NatsLink, Origin};
 use crate::nats::respond::Responder;
 use crate::nats::rights::Rights;
 use crate::nats::service::Service;
-use crate::nats::stall::Stall;
 use crate::nats::stats::Stats;
 use crate::nats::{connect, forward, mapping, neighbours, probe};
 use crate::shards::persist::Persister;
@@ -296,7 +295,7 @@ impl Node {
             tickets: self.tickets.clone(),
             stats: stats.clone(),
         };
-        let stall = Arc::new(Stall::new(clock::monotonic_us()));
+        let (probed, echoes) = watch::channel(0);
         let parser = Parser::new(
             self.subjects.clone(),
             self.config.shards,
@@ -311,14 +310,14 @@ impl Node {
             requests: ends.requests,
             responder: responder.clone(),
             subscriptions: ends.subscriptions,
-            stall: stall.clone(),
+            probed: echoes,
         };
         let (stop_plain, stop) = oneshot::channel();
         let plain = service.clone().listen_plain(ends.standing.clone(), stop);
         tokio::spawn(report("shard subjects", service.listen_shards()));
         tokio::spawn(report(
             "probe",
-            probe::run(client.clone(), ends.control.clone(), stats.clone(), stall),
+            probe::run(client.clone(), ends.control.clone(), stats.clone(), probed),
         ));
         let Config { shards, id, .. } = self.config;
         tokio::spawn(report(

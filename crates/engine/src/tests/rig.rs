@@ -17,7 +17,7 @@ use protobuf::Message as _;
 use raft::eraftpb::{ConfState, Entry, Message, MessageType};
 
 use crate::contact::PeerHeader;
-use crate::delivery::{Delivery, ShardDelivery, Via};
+use crate::delivery::{Delivery, LeaderTime, ShardDelivery, Via};
 use crate::engine::Engine;
 use crate::frames::{FrameBody, OutMessage, PeerFrame};
 use crate::io::{Boot, Config, ExitReason, ForwardTry, Input, Now, Output, RestoredShard};
@@ -242,6 +242,7 @@ impl Rig {
             },
             body: Ok(FrameBody {
                 client_reachable: true,
+                clock_us: self.now,
                 metrics_addr: String::new(),
                 version: String::new(),
                 messages: messages.into_iter().map(|it| (0, it)).collect(),
@@ -347,9 +348,17 @@ impl Rig {
                 taken: self.now,
             },
             deadline,
+            sent_ms: None,
             payload: Bytes::from_static(br#"{"anonymous":true}"#),
         };
-        let delivery = Delivery { via, stale: false };
+        let delivery = Delivery {
+            via,
+            routed_after: self.now,
+            forwarded_at: Some(LeaderTime {
+                start: START,
+                us: self.now,
+            }),
+        };
         let request = Box::new(request);
         self.input(Input::Request { request, delivery });
     }

@@ -6,11 +6,25 @@ use std::time::Duration;
 use async_nats::client::RequestErrorKind;
 use async_nats::{Client, HeaderMap, Message, Request};
 use crossbeam_channel::Sender;
-use nowserving_engine::{ForwardId, ForwardResult, ForwardTry, RelayedAnswer};
+use nowserving_engine::{ForwardId, ForwardResult, ForwardTry, LeaderTime, RelayedAnswer};
 use nowserving_protocol::codec::decode;
 use nowserving_protocol::error::{Code, ErrorReply};
 use nowserving_protocol::subject::{ERROR_CODE_HEADER, Subjects, TIMEOUT_HEADER};
 use tokio::sync::mpsc;
+
+/// When a node passed a request on, on the leader's clock: `<start, hexadecimal>-<microseconds>`.
+const SENT_AT_HEADER: &str = "Nowserving-Leader-Time";
+
+/// What [`SENT_AT_HEADER`] of a message says. One that can't be read is none: the leader then takes no
+/// write with it.
+pub fn sent_at(message: &Message) -> Option<LeaderTime> {
+    let text = message.headers.as_ref()?.get(SENT_AT_HEADER)?.as_str();
+    let (start, us) = text.split_once('-')?;
+    Some(LeaderTime {
+        start: u64::from_str_radix(start, 16).ok()?,
+        us: us.parse().ok()?,
+    })
+}
 
 /// Makes the tries, each in a task of its own, until the loop ends.
 pub async fn run(
@@ -38,6 +52,9 @@ async fn try_once(client: &Client, subjects: &Subjects, it: ForwardTry) -> Forwa
     // The leader takes its deadline from this header, and so speaks before the engine gives up.
     let mut headers = HeaderMap::new();
     headers.insert(TIMEOUT_HEADER, it.timeout_ms.to_string().as_str());
+    if let Some(LeaderTime { start, us }) = it.sent_at {
+        headers.insert(SENT_AT_HEADER, format!("{start:x}-{us}").as_str());
+    }
     let request = Request::new()
         .payload(it.payload)
         .headers(headers)

@@ -13,6 +13,5 @@ pub mod probe;
 pub mod respond;
 pub mod rights;
 pub mod service;
-pub mod stall;
 pub mod stats;
 pub mod subscriptions;

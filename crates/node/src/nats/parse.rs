@@ -5,6 +5,7 @@ use async_nats::Message;
 use nowserving_line::{LineName, Op};
 use nowserving_protocol::codec::{Format, decode_request};
 use nowserving_protocol::error::ApiError;
+use nowserving_protocol::header::{SENT_MS_HEADER, parse_sent_ms};
 use nowserving_protocol::subject::{
     Subjects, TIMEOUT_DEFAULT_MS, TIMEOUT_HEADER, Target, shard_of, unknown_op,
 };
@@ -85,12 +86,14 @@ impl Parser {
                 line,
                 ask,
                 deadline,
+                sent_ms,
             }) => Ok(Parsed::Line(Box::new(Request {
                 shard,
                 line,
                 ask,
                 reply,
                 deadline,
+                sent_ms,
                 payload: message.payload.clone(),
             }))),
             Err(error) => Err(Box::new(Refused { reply, error })),
@@ -108,6 +111,8 @@ impl Parser {
             self.subjects.parse(&message.subject)?
         };
         let deadline = deadline(message)?;
+        let sent_ms = header(message, SENT_MS_HEADER).map(parse_sent_ms);
+        let sent_ms = sent_ms.transpose()?;
         let (line, op, shard, admin) = match target {
             Target::Line { line, op } => (line, op, None, false),
             Target::Shard { shard, line, op } => (line, op, Some(shard), false),
@@ -138,6 +143,7 @@ impl Parser {
             line,
             ask,
             deadline,
+            sent_ms,
         })
     }
 
@@ -217,6 +223,7 @@ enum Read {
         line: LineName,
         ask: Ask,
         deadline: Micros,
+        sent_ms: Option<u64>,
     },
     Cluster(Question),
 }

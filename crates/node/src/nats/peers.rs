@@ -127,6 +127,7 @@ impl Origin {
             prefix: self.prefix.clone(),
             nodes: self.nodes.clone(),
             in_touch: batch.in_touch,
+            clock_us: batch.clock_us,
         }
     }
 
@@ -357,6 +358,7 @@ fn check(
     let messages = raft_messages(frame).map_err(|error| NotOurs::Dropped(error.to_string()))?;
     let body = FrameBody {
         client_reachable: facts.client_reachable,
+        clock_us: facts.clock_us,
         metrics_addr: facts.metrics_addr,
         version: facts.version,
         messages,

@@ -7,10 +7,11 @@ use async_nats::Client;
 use crossbeam_channel::{Sender, TrySendError};
 use futures::StreamExt as _;
 
-use super::stall::Stall;
 use super::stats::Stats;
 use crate::clock::monotonic_us;
 use nowserving_engine::Input;
+use nowserving_shard::clock::Micros;
+use tokio::sync::watch;
 
 /// How often. The service clock stands still some five of these after the last echo.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -23,7 +24,7 @@ pub async fn run(
     client: Client,
     control: Sender<Input>,
     stats: Arc<Stats>,
-    stall: Arc<Stall>,
+    probed: watch::Sender<Micros>,
 ) -> anyhow::Result<()> {
     let mut turned_away = 0;
     let inbox = client.new_inbox();
@@ -33,7 +34,6 @@ pub async fn run(
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                stall.tick(monotonic_us());
                 // While disconnected a probe would only lie in the buffer and come back late.
                 if client.connection_state() == async_nats::connection::State::Connected {
                     let sent_at = monotonic_us().to_le_bytes().to_vec();
@@ -44,22 +44,23 @@ pub async fn run(
                 let Some(echo) = echo else {
                     return Ok(());
                 };
+                let Ok(sent_at) = <[u8; 8]>::try_from(&echo.payload[..]) else {
+                    continue;
+                };
+                let sent_at = u64::from_le_bytes(sent_at).min(monotonic_us());
+                // Nobody listens: the node ends.
+                let _ = probed.send(sent_at);
                 // It came, but others before it were dropped or refused unread: that proves that
                 // users are not heard.
                 let before = std::mem::replace(&mut turned_away, stats.turned_away());
                 if before != turned_away {
                     continue;
                 }
-                if let Ok(sent_at) = <[u8; 8]>::try_from(&echo.payload[..]) {
-                    let now = monotonic_us();
-                    let sent_at = u64::from_le_bytes(sent_at).min(now);
-                    stall.echo(sent_at, now);
-                    // Full: the loop has stalled, and this thread has others to serve.
-                    if let Err(TrySendError::Disconnected(_)) =
-                        control.try_send(Input::ProbeEchoed { sent_at })
-                    {
-                        return Ok(());
-                    }
+                // Full: the loop has stalled, and this thread has others to serve.
+                if let Err(TrySendError::Disconnected(_)) =
+                    control.try_send(Input::ProbeEchoed { sent_at })
+                {
+                    return Ok(());
                 }
             }
         }

@@ -1,19 +1,18 @@
 //! Requests on their way in: read, checked, and given to the engine.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_nats::{Client, Message};
 use crossbeam_channel::{Sender, TrySendError};
 use nowserving_engine::refusals::overloaded;
 use nowserving_engine::{Delivery, Input, Subscription, Via};
-use std::collections::BTreeMap;
+use nowserving_shard::clock::Micros;
 use tokio::sync::watch;
 
-use super::mapping;
 use super::parse::{Parsed, Parser};
 use super::respond::Responder;
-use super::stall::Stall;
-use crate::clock::monotonic_us;
+use super::{forward, mapping};
 
 /// Everything that handling a request needs.
 #[derive(Debug, Clone)]
@@ -28,13 +27,13 @@ pub struct Service {
     pub responder: Responder,
     /// How to listen on each shard's subjects.
     pub subscriptions: watch::Receiver<BTreeMap<u32, Subscription>>,
-    /// Whether this process has just stood still.
-    pub stall: Arc<Stall>,
+    /// When the newest probe that came back was sent.
+    pub probed: watch::Receiver<Micros>,
 }
 
 impl Service {
-    /// Takes one message in, which came by this subscription.
-    pub(super) async fn handle(&self, message: Message, via: Via) {
+    /// Takes one message in, which came by this subscription and was routed after this moment.
+    pub(super) async fn handle(&self, message: Message, via: Via, routed_after: Micros) {
         if message.reply.is_none() && mapping::is_probe(&message.subject) {
             return;
         }
@@ -49,8 +48,11 @@ impl Service {
         }
         let input = match self.parser.parse(&message) {
             Ok(Parsed::Line(request)) => {
-                let stale = self.stall.is_suspect(monotonic_us());
-                let delivery = Delivery { via, stale };
+                let delivery = Delivery {
+                    via,
+                    routed_after,
+                    forwarded_at: forward::sent_at(&message),
+                };
                 Input::Request { request, delivery }
             }
             Ok(Parsed::Cluster(question, reply)) => Input::Cluster { question, reply },

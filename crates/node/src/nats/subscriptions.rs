@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use async_nats::Subscriber;
-use futures::StreamExt as _;
+use async_nats::{Message, Subscriber};
+use futures::{FutureExt as _, StreamExt as _};
 use nowserving_engine::{ShardDelivery, Standing, Subscription, Via};
 use nowserving_protocol::subject::Subjects;
+use nowserving_shard::clock::Micros;
 use tokio::sync::{oneshot, watch};
 
 use super::service::Service;
+use crate::clock::monotonic_us;
 
 /// On subjects that any node may take, the nodes share the work in this group.
 const QUEUE_GROUP: &str = "nowserving";
@@ -184,18 +186,24 @@ impl Service {
     ) -> anyhow::Result<Vec<Listener>> {
         let mut listeners = Vec::with_capacity(N);
         for subject in subjects {
+            let now = monotonic_us();
             let messages = if in_group {
                 let group = QUEUE_GROUP.into();
                 self.client.queue_subscribe(subject, group).await?
             } else {
                 self.client.subscribe(subject).await?
             };
-            listeners.push(self.listen(messages, via));
+            listeners.push(self.listen(messages, via, now));
         }
         Ok(listeners)
     }
 
-    fn listen(&self, messages: Subscriber, via: Via) -> Listener {
+    fn listen(&self, from: Subscriber, via: Via, subscribed_at: Micros) -> Listener {
+        let messages = Messages {
+            from,
+            probed: self.probed.clone(),
+            routed_after: subscribed_at,
+        };
         let (close, closing) = oneshot::channel();
         let (left, closed) = oneshot::channel();
         let draining = Arc::new(AtomicBool::new(false));
@@ -211,7 +219,7 @@ impl Service {
     /// Handles what comes until told to close; what has come by then is still handled.
     async fn handle_all(
         self,
-        mut messages: Subscriber,
+        mut messages: Messages,
         mut closing: oneshot::Receiver<Close>,
         left: oneshot::Sender<()>,
         via: Via,
@@ -228,23 +236,63 @@ impl Service {
                 biased;
                 close = &mut closing => break close.unwrap_or(Close::Now),
                 message = messages.next() => match message {
-                    Some(message) => self.handle(message, via()).await,
+                    Some((message, routed_after)) => {
+                        self.handle(message, via(), routed_after).await;
+                    }
                     None => return,
                 }
             }
         };
         if close == Close::Later {
             let until = tokio::time::Instant::now() + DRAIN;
-            while let Ok(Some(message)) = tokio::time::timeout_at(until, messages.next()).await {
-                self.handle(message, via()).await;
+            while let Ok(Some((message, routed_after))) =
+                tokio::time::timeout_at(until, messages.next()).await
+            {
+                self.handle(message, via(), routed_after).await;
             }
         }
-        let drained = messages.drain().await;
+        let drained = messages.from.drain().await;
         // Nobody may be waiting for it.
         let _ = left.send(());
         if drained.is_ok() {
-            while let Some(message) = messages.next().await {
-                self.handle(message, via()).await;
+            while let Some((message, routed_after)) = messages.next().await {
+                self.handle(message, via(), routed_after).await;
+            }
+        }
+    }
+}
+
+/// The messages of one subscription, each with a moment after which NATS has routed it to this node.
+///
+/// async-nats gives messages to their subscriptions in the order in which they came. So after a probe
+/// came back, and this subscription was empty after that, what it brings was routed after the probe was
+/// sent. Nothing else would tell: a process that was stopped, or a connection that stalled, reads old
+/// messages as if they were new.
+struct Messages {
+    from: Subscriber,
+    /// When the newest probe that came back was sent.
+    probed: watch::Receiver<Micros>,
+    routed_after: Micros,
+}
+
+impl Messages {
+    /// Can be cancelled without losing a message.
+    async fn next(&mut self) -> Option<(Message, Micros)> {
+        loop {
+            let probed = *self.probed.borrow_and_update();
+            // Outside of tokio's budget: without it, `next` can claim to be empty when it is not.
+            let waiting = tokio::task::unconstrained(self.from.next()).now_or_never();
+            if let Some(message) = waiting {
+                return Some((message?, self.routed_after));
+            }
+            self.routed_after = self.routed_after.max(probed);
+            tokio::select! {
+                biased;
+                message = self.from.next() => return Some((message?, self.routed_after)),
+                changed = self.probed.changed() => if changed.is_err() {
+                    // The probe has ended, as the node does.
+                    return Some((self.from.next().await?, self.routed_after));
+                }
             }
         }
     }
