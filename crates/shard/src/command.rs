@@ -11,6 +11,8 @@ use prost::Message;
 use crate::op_pb::{op_from_pb, op_to_pb};
 use crate::pb;
 use crate::pb::command::Command as Kind;
+use crate::requests::RequestId;
+use crate::requests_pb::{id_from_pb, id_to_pb};
 use crate::settings_pb::Malformed;
 
 /// The most commands in one entry: more would make incarnations ambiguous.
@@ -23,7 +25,7 @@ const FOLDED_BYTES_MAX: usize = 256 * 1_024;
 /// The number of `Entry.commands`.
 const COMMANDS_TAG: u32 = 4;
 /// Of what this build writes and reads.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// What can be asked of a shard's replicated state, by kind of object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub enum Command {
     Stamp,
     /// An operation on a line.
     Line(line::Op),
+    /// Done unless a request with this id was done lately. The command is not itself a [`Command::Once`].
+    Once(RequestId, Box<Command>),
 }
 
 impl Command {
@@ -40,6 +44,7 @@ impl Command {
     pub fn is_leaders_own(&self) -> bool {
         match self {
             Command::Stamp => true,
+            Command::Once(..) => false,
             Command::Line(op) => matches!(
                 op,
                 line::Op::Recycle { .. } | line::Op::Touch { .. } | line::Op::RunBackground { .. }
@@ -197,6 +202,10 @@ fn command_to_pb(command: &Command) -> pb::Command {
     let kind = match command {
         Command::Stamp => Kind::Stamp(pb::Stamp {}),
         Command::Line(op) => Kind::Line(op_to_pb(op)),
+        Command::Once(id, command) => Kind::Once(Box::new(pb::Once {
+            id: Some(id_to_pb(*id)),
+            command: Some(Box::new(command_to_pb(command))),
+        })),
     };
     pb::Command {
         command: Some(kind),
@@ -207,6 +216,13 @@ fn command_from_pb(command: pb::Command) -> Result<Command, Malformed> {
     match command.command {
         Some(Kind::Stamp(pb::Stamp {})) => Ok(Command::Stamp),
         Some(Kind::Line(op)) => Ok(Command::Line(op_from_pb(op)?)),
+        Some(Kind::Once(once)) => {
+            let id = id_from_pb(&once.id.ok_or("a request without an id")?)?;
+            match command_from_pb(*once.command.ok_or("a request without a command")?)? {
+                Command::Once(..) => Err("a request within a request"),
+                command => Ok(Command::Once(id, Box::new(command))),
+            }
+        }
         None => Err("a command that this build does not know"),
     }
 }

@@ -23,6 +23,8 @@ pub mod leader_state;
 mod op_pb;
 pub mod published;
 pub mod recycle;
+pub mod requests;
+mod requests_pb;
 mod settings_pb;
 pub mod snapshot;
 mod snapshot_pb;

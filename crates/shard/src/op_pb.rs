@@ -215,7 +215,7 @@ fn enter_from_pb(line: LineName, enter: pb::Enter) -> Result<Op, Malformed> {
     })
 }
 
-fn at_to_pb(at: &TokenRef) -> pb::TokenRef {
+pub(crate) fn at_to_pb(at: &TokenRef) -> pb::TokenRef {
     pb::TokenRef {
         incarnation: at.incarnation,
         lane: at.lane.into(),
@@ -223,7 +223,7 @@ fn at_to_pb(at: &TokenRef) -> pb::TokenRef {
     }
 }
 
-fn at_from_pb(at: Option<pb::TokenRef>) -> Result<TokenRef, Malformed> {
+pub(crate) fn at_from_pb(at: Option<pb::TokenRef>) -> Result<TokenRef, Malformed> {
     let at = at.ok_or("an operation on a token that does not say which")?;
     Ok(TokenRef {
         incarnation: at.incarnation,

@@ -4,7 +4,7 @@
 //! ```text
 //! offset  bytes
 //!      0      8  magic "NSSNAP\r\n"
-//!      8      4  format, 3, little-endian
+//!      8      4  format, 4, little-endian
 //!     12      …  a `SnapshotHeader`, then every section in the order of its kind: a
 //!                `SectionHeader` and as many records as that says; each protobuf with
 //!                its length before it
@@ -27,12 +27,14 @@ use nowserving_line::{BadDump, Head, Limits, Lines};
 use prost::Message;
 
 use crate::pb;
+use crate::requests::Requests;
+use crate::requests_pb::{remembered_from_pb, remembered_to_pb};
 use crate::pb::SectionKind;
 use crate::snapshot_pb::{line_from_pb, line_to_pb};
 use crate::state::{Clock, State};
 
 const MAGIC: &[u8; 8] = b"NSSNAP\r\n";
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 const FORMAT_BYTES: usize = 4;
 const DIGEST_BYTES: usize = 32;
 
@@ -109,6 +111,11 @@ pub fn encode(header: &Header, state: &State) -> Vec<u8> {
     for line in state.lines.iter() {
         put(&mut bytes, &line_to_pb(line.dump()));
     }
+    let requests = state.requests.iter_from(0);
+    put_section(&mut bytes, SectionKind::Requests, requests.count() as u64);
+    for (key, remembered) in state.requests.iter_from(0) {
+        put(&mut bytes, &remembered_to_pb(key, remembered));
+    }
     let digest = blake3::hash(&bytes);
     bytes.extend_from_slice(digest.as_bytes());
     bytes
@@ -132,10 +139,15 @@ pub fn decode(bytes: Bytes, cluster: &str, shard: u32) -> Result<(Header, State)
     }
     let clock = take_clock(&mut rest)?;
     let lines = take_lines(&mut rest, clock)?;
+    let requests = take_requests(&mut rest)?;
     if rest.has_remaining() {
         return Err(SnapshotError::decode("bytes after its end"));
     }
-    Ok((header_from_pb(header), State { clock, lines }))
+    Ok((header_from_pb(header), State {
+        clock,
+        lines,
+        requests,
+    }))
 }
 
 fn take_clock(rest: &mut Bytes) -> Result<Clock, SnapshotError> {
@@ -165,13 +177,26 @@ fn take_lines(rest: &mut Bytes, clock: Clock) -> Result<Lines, SnapshotError> {
     Ok(lines)
 }
 
+fn take_requests(rest: &mut Bytes) -> Result<Requests, SnapshotError> {
+    let records = take_section(rest, SectionKind::Requests)?;
+    let mut requests = Requests::default();
+    for _ in 0..records {
+        let it = take::<pb::RememberedRequest>(rest)?;
+        let (key, remembered) = remembered_from_pb(it).map_err(SnapshotError::decode)?;
+        requests.insert(key, remembered);
+    }
+    Ok(requests)
+}
+
 /// The format of [`hash_part`]: a build that gives another hash of the same state has another one.
 /// New state changes no hash if its fields are left out while they have their default.
-pub const HASH_FORMAT: u32 = 2;
+pub const HASH_FORMAT: u32 = 3;
 /// The lines in one part of a shard's state.
 const PART_LINES: u64 = 16;
 /// The tokens in it: live ones, and as many gone ones and journal entries.
 const PART_TOKENS: u64 = 1_024;
+/// The remembered requests in it.
+const PART_REQUESTS: u64 = 256;
 
 /// The hash of a part of a shard's state, of bounded size. The parts follow each other as `nth` grows,
 /// and begin again after the last one. For the same state and `nth` it is the same on every node.
@@ -189,6 +214,14 @@ pub fn hash_part(state: &State, nth: u64) -> [u8; 32] {
         for (at, line) in (0..taken).zip(from_first) {
             let round = (first % count + at) / count + first / count;
             put(&mut part, &line_to_pb(line.dump_part(round, size)));
+        }
+    }
+    let count = state.requests.len() as u64;
+    if let Some(parts) = count.checked_div(PART_REQUESTS) {
+        let first = (nth % (parts + 1)) * PART_REQUESTS;
+        let remembered = state.requests.iter_from(usize::try_from(first).unwrap_or(0));
+        for (key, remembered) in remembered.take(PART_REQUESTS as usize) {
+            put(&mut part, &remembered_to_pb(key, remembered));
         }
     }
     blake3::hash(&part).into()

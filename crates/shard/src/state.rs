@@ -6,6 +6,7 @@
 use nowserving_line::{self as line, Lines, NUMBER_MAX, Stamp};
 
 use crate::command::{Command, Entry};
+use crate::requests::{Answer, Requests};
 
 /// The replicated state of one shard.
 ///
@@ -15,6 +16,7 @@ use crate::command::{Command, Entry};
 pub struct State {
     pub(crate) clock: Clock,
     pub(crate) lines: Lines,
+    pub(crate) requests: Requests,
 }
 
 /// What is replicated of the service clock: the largest reading in any applied entry. It never falls.
@@ -50,6 +52,9 @@ pub trait Observer {
 
     /// An operation on a line was applied.
     fn line(&mut self, _state: &State, _applied: AppliedToLine<'_>) {}
+
+    /// The command at this place of its entry was not done, as its request was answered before.
+    fn copy(&mut self, _state: &State, _place: usize, _command: &Command, _answer: &Answer) {}
 }
 
 /// Nobody watches: followers, snapshots, restarts.
@@ -74,34 +79,49 @@ impl State {
         &self.lines
     }
 
+    /// The requests that were answered lately.
+    #[must_use]
+    pub fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
     /// Applies the committed entry at this index of the log. It never fails and never panics,
     /// whatever is in the entry: a refusal is an answer.
     pub fn apply_entry(&mut self, index: u64, entry: &Entry, observer: &mut impl Observer) {
         self.clock.advance(entry.now_ms);
+        self.requests.forget(self.clock.now_ms);
         let mut events = Vec::new();
         for (place, command) in entry.commands.iter().enumerate() {
-            observer.before(self, command);
-            match command {
-                // The clock has been advanced already.
-                Command::Stamp => {}
-                Command::Line(op) => {
-                    let stamp = Stamp {
-                        index,
-                        op_no: u32::try_from(place).unwrap_or(u32::MAX),
-                        now_ms: self.clock.now_ms,
-                        wall_ms: entry.wall_ms,
-                    };
-                    let result = self.lines.apply(stamp, op, &mut events);
-                    let applied = AppliedToLine {
-                        place,
-                        op,
-                        result,
-                        events: &events,
-                    };
-                    observer.line(self, applied);
-                    events.clear();
-                }
+            let (id, command) = match command {
+                Command::Once(id, command) => (Some(*id), command.as_ref()),
+                command => (None, command),
+            };
+            if let Some(answer) = id.and_then(|id| self.requests.answer(id)) {
+                observer.copy(self, place, command, answer);
+                continue;
             }
+            observer.before(self, command);
+            // Nothing else has an answer: the clock has been advanced already.
+            let Command::Line(op) = command else { continue };
+            let stamp = Stamp {
+                index,
+                op_no: u32::try_from(place).unwrap_or(u32::MAX),
+                now_ms: self.clock.now_ms,
+                wall_ms: entry.wall_ms,
+            };
+            let result = self.lines.apply(stamp, op, &mut events);
+            if let Some(id) = id {
+                let answer = Answer::of(&result);
+                self.requests.remember(id, answer, self.clock.now_ms);
+            }
+            let applied = AppliedToLine {
+                place,
+                op,
+                result,
+                events: &events,
+            };
+            observer.line(self, applied);
+            events.clear();
         }
     }
 }

@@ -1,0 +1,205 @@
+//! Which requests were answered lately, and how: so that a copy is answered, and not done again.
+//!
+//! Copies come about when a client repeats what was not answered in time, when a node passes a request
+//! on twice, and when NATS gives one message to two nodes. The first case is known by the id that the
+//! client gave; in the others the nodes made one up.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use nowserving_line::{Refused, Reply, TokenRef};
+
+/// An answer is remembered for this long, on the service clock.
+pub const MEMORY_MS: u64 = 120_000;
+/// Answers of a shard that are remembered at most; the oldest go first. At 100 bytes each that is
+/// 6.5 MB a shard.
+pub const REQUESTS_MAX: usize = 65_536;
+
+/// Names a request, by 128 bits of a hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestId {
+    /// The hash.
+    pub key: u128,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// Where the id of a request comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The client gave it, the same for each repetition of one call.
+    Client,
+    /// Made up of the message itself, which came to this leader straight from its client.
+    Direct,
+    /// Made up by the node that passed the request on.
+    Forwarder,
+}
+
+/// As much of an answer as a copy needs to be answered the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The status of this token.
+    Token(TokenRef),
+    /// The line as it is now.
+    Line,
+    /// So many tokens of the deleted line were still to be ended.
+    Deleted {
+        /// How many.
+        remaining: u64,
+    },
+    /// Refused, for this reason.
+    Refused(Refused),
+    /// Refused, as a setting was out of its range.
+    BadSettings,
+}
+
+impl Answer {
+    /// The answer of an operation on a line.
+    #[must_use]
+    pub fn of(result: &Result<Reply, Refused>) -> Self {
+        match result {
+            Ok(Reply::Status(status)) => Answer::Token(status.at),
+            Ok(Reply::Deleted { remaining }) => Answer::Deleted {
+                remaining: *remaining,
+            },
+            Ok(_) => Answer::Line,
+            Err(Refused::BadField(_)) => Answer::BadSettings,
+            Err(refused) => Answer::Refused(refused.clone()),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Remembered {
+    pub(crate) origin: Origin,
+    pub(crate) at_ms: u64,
+    pub(crate) answer: Answer,
+}
+
+/// The memory. Each operation on it costs a look-up.
+#[derive(Debug, Default)]
+pub struct Requests {
+    by_key: BTreeMap<u128, Remembered>,
+    /// In order of time. A key that was remembered anew is listed twice.
+    order: VecDeque<(u64, u128)>,
+}
+
+impl Requests {
+    /// How a request with this id was answered.
+    ///
+    /// Two messages that came straight from clients are never copies of each other, unless a client
+    /// says so: one that uses the same inbox for all it sends can send the same message twice and mean
+    /// it.
+    #[must_use]
+    pub fn answer(&self, id: RequestId) -> Option<&Answer> {
+        let found = self.by_key.get(&id.key)?;
+        let both_direct = (found.origin, id.origin) == (Origin::Direct, Origin::Direct);
+        (!both_direct).then_some(&found.answer)
+    }
+
+    /// Remembers an answer, and forgets what is too old or too much. `now_ms` never falls.
+    pub fn remember(&mut self, id: RequestId, answer: Answer, now_ms: u64) {
+        let remembered = Remembered {
+            origin: id.origin,
+            at_ms: now_ms,
+            answer,
+        };
+        self.insert(id.key, remembered);
+        self.forget(now_ms);
+    }
+
+    /// Forgets what is too old.
+    pub fn forget(&mut self, now_ms: u64) {
+        while let Some((at_ms, key)) = self.order.front().copied()
+            && (at_ms.saturating_add(MEMORY_MS) <= now_ms || self.order.len() > REQUESTS_MAX)
+        {
+            self.order.pop_front();
+            // Else it was remembered anew.
+            if self.by_key.get(&key).is_some_and(|it| it.at_ms == at_ms) {
+                self.by_key.remove(&key);
+            }
+        }
+    }
+
+    pub(crate) fn insert(&mut self, key: u128, remembered: Remembered) {
+        self.order.push_back((remembered.at_ms, key));
+        self.by_key.insert(key, remembered);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// From this place on, in order of time. What was remembered anew comes at its last place only.
+    pub(crate) fn iter_from(&self, place: usize) -> impl Iterator<Item = (u128, &Remembered)> {
+        let order = self.order.range(place.min(self.order.len())..);
+        order.filter_map(|(at_ms, key)| {
+            let found = self.by_key.get(key)?;
+            (found.at_ms == *at_ms).then_some((*key, found))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn id(key: u128, origin: Origin) -> RequestId {
+        RequestId { key, origin }
+    }
+
+    #[test]
+    fn two_direct_messages_are_never_copies_and_all_others_are() {
+        use Origin::{Client, Direct, Forwarder};
+        for first in [Client, Direct, Forwarder] {
+            for second in [Client, Direct, Forwarder] {
+                let mut requests = Requests::default();
+                requests.remember(id(7, first), Answer::Line, 0);
+                let copy = requests.answer(id(7, second)).is_some();
+                assert_eq!(copy, (first, second) != (Direct, Direct), "{first:?} {second:?}");
+                assert_eq!(requests.answer(id(8, second)), None);
+            }
+        }
+    }
+
+    proptest! {
+        /// Against a list that is searched from its end.
+        #[test]
+        fn as_a_plain_list_has_it(
+            steps in prop::collection::vec((0_u128..20, 0_u64..30_000, 0_u64..1_000), 1..200),
+        ) {
+            let mut requests = Requests::default();
+            let mut list: Vec<(u64, u128, u64)> = Vec::new();
+            let mut now_ms = 0;
+            for (key, pause_ms, remaining) in steps {
+                now_ms += pause_ms;
+                let answer = Answer::Deleted { remaining };
+                requests.remember(id(key, Origin::Client), answer, now_ms);
+                list.push((now_ms, key, remaining));
+                for key in 0..20 {
+                    let expected = list.iter().rev().find(|it| it.1 == key);
+                    let expected = expected.filter(|it| it.0 + MEMORY_MS > now_ms);
+                    let expected = expected.map(|it| Answer::Deleted { remaining: it.2 });
+                    prop_assert_eq!(
+                        requests.answer(id(key, Origin::Forwarder)),
+                        expected.as_ref()
+                    );
+                }
+                prop_assert!(requests.by_key.len() <= requests.len());
+            }
+        }
+    }
+
+    #[test]
+    fn the_oldest_go_when_there_are_too_many() {
+        let mut requests = Requests::default();
+        for key in 0..=REQUESTS_MAX as u128 {
+            requests.remember(id(key, Origin::Client), Answer::Line, 5);
+        }
+        assert_eq!(requests.len(), REQUESTS_MAX);
+        assert_eq!(requests.by_key.len(), REQUESTS_MAX);
+        assert_eq!(requests.answer(id(0, Origin::Client)), None);
+        assert!(requests.answer(id(1, Origin::Client)).is_some());
+    }
+}

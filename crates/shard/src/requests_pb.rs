@@ -1,0 +1,200 @@
+//! Remembered requests, between this crate's types and protobuf.
+
+use bytes::Bytes;
+use nowserving_line::{LaneName, Refused};
+
+use crate::op_pb::{at_from_pb, at_to_pb};
+use crate::pb;
+use crate::pb::remembered_request::Answer as PbAnswer;
+use crate::requests::{Answer, Origin, Remembered, RequestId};
+use crate::settings_pb::Malformed;
+use crate::snapshot_pb::reason_from_pb;
+
+pub(crate) fn id_to_pb(id: RequestId) -> pb::RequestId {
+    pb::RequestId {
+        key: Bytes::copy_from_slice(&id.key.to_be_bytes()),
+        origin: origin_to_pb(id.origin).into(),
+    }
+}
+
+pub(crate) fn id_from_pb(id: &pb::RequestId) -> Result<RequestId, Malformed> {
+    let key = <[u8; 16]>::try_from(&id.key[..]).map_err(|_| "a request id that is none")?;
+    Ok(RequestId {
+        key: u128::from_be_bytes(key),
+        origin: origin_from_pb(id.origin)?,
+    })
+}
+
+fn origin_to_pb(origin: Origin) -> pb::RequestOrigin {
+    match origin {
+        Origin::Client => pb::RequestOrigin::Client,
+        Origin::Direct => pb::RequestOrigin::Direct,
+        Origin::Forwarder => pb::RequestOrigin::Forwarder,
+    }
+}
+
+fn origin_from_pb(origin: i32) -> Result<Origin, Malformed> {
+    match pb::RequestOrigin::try_from(origin) {
+        Ok(pb::RequestOrigin::Client) => Ok(Origin::Client),
+        Ok(pb::RequestOrigin::Direct) => Ok(Origin::Direct),
+        Ok(pb::RequestOrigin::Forwarder) => Ok(Origin::Forwarder),
+        Ok(pb::RequestOrigin::Unspecified) | Err(_) => Err("a request id of unknown origin"),
+    }
+}
+
+pub(crate) fn remembered_to_pb(key: u128, it: &Remembered) -> pb::RememberedRequest {
+    let origin = it.origin;
+    let answer = match &it.answer {
+        Answer::Token(at) => PbAnswer::Token(at_to_pb(at)),
+        Answer::Line => PbAnswer::Line(pb::Nothing {}),
+        Answer::Deleted { remaining } => PbAnswer::DeletedRemaining(*remaining),
+        Answer::Refused(refused) => PbAnswer::Refusal(refusal_to_pb(refused)),
+        Answer::BadSettings => PbAnswer::BadSettings(pb::Nothing {}),
+    };
+    pb::RememberedRequest {
+        id: Some(id_to_pb(RequestId { key, origin })),
+        at_ms: it.at_ms,
+        answer: Some(answer),
+    }
+}
+
+pub(crate) fn remembered_from_pb(
+    it: pb::RememberedRequest,
+) -> Result<(u128, Remembered), Malformed> {
+    let id = id_from_pb(&it.id.ok_or("a remembered request without an id")?)?;
+    let answer = match it.answer {
+        Some(PbAnswer::Token(at)) => Answer::Token(at_from_pb(Some(at))?),
+        Some(PbAnswer::Line(_)) => Answer::Line,
+        Some(PbAnswer::DeletedRemaining(remaining)) => Answer::Deleted { remaining },
+        Some(PbAnswer::Refusal(refusal)) => Answer::Refused(refusal_from_pb(refusal)?),
+        Some(PbAnswer::BadSettings(_)) => Answer::BadSettings,
+        None => return Err("a remembered request without an answer"),
+    };
+    let remembered = Remembered {
+        origin: id.origin,
+        at_ms: it.at_ms,
+        answer,
+    };
+    Ok((id.key, remembered))
+}
+
+/// The refusals that have nothing but their kind, by number.
+const PLAIN: [(u32, Refused); 16] = [
+    (1, Refused::LineNotFound),
+    (2, Refused::LineExists),
+    (3, Refused::LineNotEmpty),
+    (4, Refused::LineClosed),
+    (5, Refused::LineDraining),
+    (6, Refused::LineFull),
+    (7, Refused::SoldOut),
+    (8, Refused::TokenNotFound),
+    (9, Refused::TicketInvalid),
+    (10, Refused::NotAdmitted),
+    (11, Refused::NotClaimed),
+    (12, Refused::NotWaiting),
+    (13, Refused::EpochStale),
+    (14, Refused::VersionConflict),
+    (15, Refused::AnotherIncarnation),
+    (16, Refused::TokenGone(None)),
+];
+const LANE_FULL: u32 = 17;
+const TOKEN_GONE: u32 = 18;
+
+fn refusal_to_pb(refused: &Refused) -> pb::Refusal {
+    match refused {
+        Refused::LaneFull { lane, limit } => pb::Refusal {
+            kind: LANE_FULL,
+            lane: lane.as_str().to_owned(),
+            number: *limit,
+        },
+        Refused::TokenGone(Some(reason)) => pb::Refusal {
+            kind: TOKEN_GONE,
+            lane: String::new(),
+            number: reason.code().into(),
+        },
+        refused => pb::Refusal {
+            kind: PLAIN.iter().find(|(_, it)| it == refused).map_or(0, |it| it.0),
+            lane: String::new(),
+            number: 0,
+        },
+    }
+}
+
+fn refusal_from_pb(refusal: pb::Refusal) -> Result<Refused, Malformed> {
+    match refusal.kind {
+        LANE_FULL => Ok(Refused::LaneFull {
+            lane: LaneName::try_from(refusal.lane.as_str()).map_err(|_| "a bad lane name")?,
+            limit: refusal.number,
+        }),
+        TOKEN_GONE => Ok(Refused::TokenGone(Some(reason_from_pb(refusal.number)?))),
+        kind => {
+            let found = PLAIN.iter().find(|(number, _)| *number == kind);
+            found.map(|(_, refused)| refused.clone())
+        }
+        .ok_or("a refusal that this build does not know"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use nowserving_line::{Reason, TokenRef};
+
+    use super::*;
+
+    #[test]
+    fn every_answer_comes_back() {
+        let at = TokenRef {
+            incarnation: 3,
+            lane: 2,
+            token: 9,
+        };
+        let lane = LaneName::try_from("vip").unwrap();
+        let mut answers = vec![
+            Answer::Token(at),
+            Answer::Line,
+            Answer::Deleted { remaining: 5 },
+            Answer::BadSettings,
+            Answer::Refused(Refused::LaneFull { lane, limit: 8 }),
+            Answer::Refused(Refused::TokenGone(Some(Reason::Idle))),
+        ];
+        answers.extend(PLAIN.map(|(_, refused)| Answer::Refused(refused)));
+        for (key, answer) in (u128::MAX - 40..).zip(answers) {
+            for origin in [Origin::Client, Origin::Direct, Origin::Forwarder] {
+                let remembered = Remembered {
+                    origin,
+                    at_ms: 77,
+                    answer: answer.clone(),
+                };
+                let there = remembered_to_pb(key, &remembered);
+                assert_eq!(remembered_from_pb(there).unwrap(), (key, remembered));
+            }
+        }
+    }
+
+    /// A refusal that is added to the line must be added here: the compiler says so.
+    #[test]
+    fn every_refusal_has_a_number() {
+        for (number, refused) in &PLAIN {
+            match refused {
+                Refused::LineNotFound
+                | Refused::LineExists
+                | Refused::LineNotEmpty
+                | Refused::LineClosed
+                | Refused::LineDraining
+                | Refused::LineFull
+                | Refused::SoldOut
+                | Refused::TokenNotFound
+                | Refused::TicketInvalid
+                | Refused::NotAdmitted
+                | Refused::NotClaimed
+                | Refused::NotWaiting
+                | Refused::EpochStale
+                | Refused::VersionConflict
+                | Refused::AnotherIncarnation
+                | Refused::TokenGone(_) => assert_ne!(*number, 0),
+                Refused::LaneFull { .. } | Refused::BadField(_) => panic!("{refused:?}"),
+            }
+        }
+    }
+}
