@@ -1,13 +1,14 @@
 //! Committed entries become state, answers and events; confirmed reads become answers.
 
 use crate::envelope::StateHash;
-use nowserving_line::{Line, Lines, Op, Reply, Status, Timestamp};
+use nowserving_line::{Line, Lines, Op, Refused, Reply, Status, Timestamp};
 use nowserving_protocol::admin::{JournalReply, LineReply};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::user::{Consistency, Home, InfoReply};
 use nowserving_replica::{Committed, Payload};
 use nowserving_shard::command::{self, Command, Entry};
 use nowserving_shard::published::OutEvent;
+use nowserving_shard::requests::Answer;
 use nowserving_shard::snapshot;
 use nowserving_shard::state::{AppliedToLine, Observer, State};
 
@@ -126,6 +127,9 @@ impl Shard {
 
     fn apply_entry(&mut self, committed: &Committed, proposed: Proposed, ctx: &mut TurnCtx<'_>) {
         let Proposed { entry, waiters } = proposed;
+        for command in &entry.commands {
+            self.left_log(command);
+        }
         self.compact_floor = self.compact_floor.max(entry.compact_floor);
         let mut now = self.timestamp(ctx.now, ctx.reachability);
         now.service_ms = now.service_ms.max(entry.now_ms);
@@ -186,6 +190,19 @@ impl Shard {
         self.answer_read(waiter, ask, ctx);
     }
 
+    /// Answers a copy of a request that was answered before.
+    pub(crate) fn answer_copy(
+        &self,
+        waiter: Waiter,
+        op: &Op,
+        answer: &Answer,
+        ctx: &mut TurnCtx<'_>,
+    ) {
+        let now = self.timestamp(ctx.now, ctx.reachability);
+        let result = repeated(op, answer, self.state.lines(), now, self.home());
+        ctx.out.answer(waiter.reply, result);
+    }
+
     /// Answers a read from the applied state.
     pub(crate) fn answer_read(&self, waiter: Waiter, ask: &Ask, ctx: &mut TurnCtx<'_>) {
         let now = self.timestamp(ctx.now, ctx.reachability);
@@ -235,6 +252,14 @@ impl Observer for Watch<'_> {
             self.out.answer(waiter.reply, result);
         }
     }
+
+    fn copy(&mut self, state: &State, place: usize, command: &Command, answer: &Answer) {
+        let waiter = self.waiters.get_mut(place).and_then(Option::take);
+        if let (Some(waiter), Command::Line(op)) = (waiter, command) {
+            let result = repeated(op, answer, state.lines(), self.now, self.home);
+            self.out.answer(waiter.reply, result);
+        }
+    }
 }
 
 fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, ApiError> {
@@ -265,6 +290,37 @@ fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, A
         Ask::Journal(ask) => Ok(Outcome::Journal(Box::new(JournalReply::new(line, ask)?))),
         Ask::Show => Ok(Outcome::Line(Box::new(LineReply::new(line, now, home)))),
         Ask::Write(_) => Err(ApiError::bad_request("not a read")),
+    }
+}
+
+/// The answer to a copy of an operation: the same token, line or refusal, as it is now.
+fn repeated(
+    op: &Op,
+    answer: &Answer,
+    lines: &Lines,
+    now: Timestamp,
+    home: Home,
+) -> Result<Outcome, ApiError> {
+    let line = || lines.get(op.line()).ok_or(Refused::LineNotFound);
+    match answer {
+        Answer::Token(at) => {
+            let status = line()?.status(*at, now.service_ms)?;
+            Ok(Outcome::Status {
+                with_ticket: needs_ticket(op, &status),
+                status: Box::new(status),
+                now,
+                holes: None,
+            })
+        }
+        Answer::Line => Ok(Outcome::Line(Box::new(LineReply::new(line()?, now, home)))),
+        Answer::Deleted { remaining } => Ok(Outcome::Deleted {
+            line: op.line().clone(),
+            remaining: *remaining,
+        }),
+        Answer::Refused(refused) => Err(refused.clone().into()),
+        Answer::BadSettings => Err(ApiError::bad_request(
+            "a setting was out of its range, as the first answer to this request said",
+        )),
     }
 }
 

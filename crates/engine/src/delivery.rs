@@ -82,9 +82,6 @@ pub enum Action {
         /// Another node may have it too: that the leader does not do it here proves nothing.
         in_doubt: bool,
     },
-    /// Answered `outcome_unknown` at its deadline: another node may have it too, and will have
-    /// answered by then.
-    Hold,
     /// Refused: nothing happened.
     RefuseUnavailable,
     /// Refused: the node that passed it on tries again.
@@ -131,13 +128,8 @@ pub fn decide(role: Role, via: Via, late: bool, effect: Effect) -> Action {
         ) => Action::Take,
         (_, Via::Forwarded) => Action::RefuseNotLeader,
         (_, Via::Plain) => Action::Forward { in_doubt: false },
-        (_, Via::Shard(delivery)) => match effect {
-            // Tried twice it could take two numbers, or refuse itself.
-            Effect::EnterKeyless | Effect::WriteOnce => Action::Hold,
-            Effect::WriteAgain => Action::Forward {
-                in_doubt: delivery != ShardDelivery::Leaderless,
-            },
-            Effect::ReadLocal | Effect::Read => Action::Forward { in_doubt: false },
+        (_, Via::Shard(delivery)) => Action::Forward {
+            in_doubt: effect.is_write() && delivery != ShardDelivery::Leaderless,
         },
     }
 }
@@ -161,7 +153,7 @@ mod tests {
     use Effect::*;
     use ShardDelivery::*;
 
-    const EFFECTS: [Effect; 5] = [ReadLocal, Read, WriteAgain, EnterKeyless, WriteOnce];
+    const EFFECTS: [Effect; 3] = [ReadLocal, Read, Write];
     const VIAS: [Via; 5] = [
         Via::Plain,
         Via::Forwarded,
@@ -176,7 +168,6 @@ mod tests {
             Action::Take => "take",
             Action::Forward { in_doubt: false } => "forward",
             Action::Forward { in_doubt: true } => "forward?",
-            Action::Hold => "hold",
             Action::RefuseUnavailable => "unavailable",
             Action::RefuseNotLeader => "not_leader",
             Action::RefuseUnknown => "unknown",
@@ -186,52 +177,36 @@ mod tests {
 
     #[test]
     fn every_combination() {
-        //            ReadLocal Read WriteAgain EnterKeyless WriteOnce
+        //            ReadLocal Read Write
         let fresh = [
-            (Role::Leader, Via::Plain, "local take take take take"),
-            (Role::Leader, Via::Forwarded, "local take take take take"),
-            (
-                Role::Leader,
-                Via::Shard(Leader),
-                "local take take take take",
-            ),
-            (
-                Role::Leader,
-                Via::Shard(Leaderless),
-                "local take take take take",
-            ),
-            (
-                Role::Leader,
-                Via::Shard(Draining),
-                "local forward forward? hold hold",
-            ),
-            (
-                Role::NotLeader,
-                Via::Plain,
-                "local forward forward forward forward",
-            ),
+            (Role::Leader, Via::Plain, "local take take"),
+            (Role::Leader, Via::Forwarded, "local take take"),
+            (Role::Leader, Via::Shard(Leader), "local take take"),
+            (Role::Leader, Via::Shard(Leaderless), "local take take"),
+            (Role::Leader, Via::Shard(Draining), "local forward forward?"),
+            (Role::NotLeader, Via::Plain, "local forward forward"),
             (
                 Role::NotLeader,
                 Via::Forwarded,
-                "local not_leader not_leader not_leader not_leader",
+                "local not_leader not_leader",
             ),
             (
                 Role::NotLeader,
                 Via::Shard(Leader),
-                "local forward forward? hold hold",
+                "local forward forward?",
             ),
             (
                 Role::NotLeader,
                 Via::Shard(Leaderless),
-                "local forward forward hold hold",
+                "local forward forward",
             ),
             (
                 Role::NotLeader,
                 Via::Shard(Draining),
-                "local forward forward? hold hold",
+                "local forward forward?",
             ),
         ];
-        let refused = ["unavailable"; 5].join(" ");
+        let refused = ["unavailable"; 3].join(" ");
         for via in VIAS {
             for late in [false, true] {
                 assert_eq!(row(Role::OutOfTouch, via, late), refused, "{via:?}");
@@ -248,7 +223,7 @@ mod tests {
                     Via::Shard(_) => "unknown",
                 };
                 let reads: Vec<&str> = expected.split(' ').take(2).collect();
-                let late = format!("{} {write} {write} {write}", reads.join(" "));
+                let late = format!("{} {write}", reads.join(" "));
                 assert_eq!(row(role, via, true), late, "{role:?} {via:?} late");
             }
         }
@@ -257,13 +232,10 @@ mod tests {
     #[test]
     fn what_was_taken_and_not_done_is_passed_on_or_in_doubt() {
         for (via, expected) in [
-            (Via::Plain, "local forward forward forward forward"),
-            (
-                Via::Forwarded,
-                "local not_leader not_leader not_leader not_leader",
-            ),
-            (Via::Shard(Leader), "local forward forward? hold hold"),
-            (Via::Shard(Leaderless), "local forward forward? hold hold"),
+            (Via::Plain, "local forward forward"),
+            (Via::Forwarded, "local not_leader not_leader"),
+            (Via::Shard(Leader), "local forward forward?"),
+            (Via::Shard(Leaderless), "local forward forward?"),
         ] {
             for effect in EFFECTS {
                 let after = match via {
@@ -303,6 +275,7 @@ mod tests {
                 taken: TAKEN,
             },
             deadline: TAKEN + 2 * SECOND,
+            id: None,
             sent_ms,
             payload: bytes::Bytes::new(),
         }

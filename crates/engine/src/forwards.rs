@@ -6,25 +6,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
-use nowserving_protocol::codec::{Format, decode_request, encode};
 use nowserving_protocol::error::{ApiError, Code};
-use nowserving_protocol::user::{self, Key};
 use nowserving_shard::clock::Micros;
+use nowserving_shard::requests::{Origin, RequestId};
 
 use crate::delivery::{LeaderTime, Via};
 use crate::io::{ForwardId, ForwardResult, ForwardTry, Output};
 use crate::outbox::Outbox;
 use crate::refusals::{outcome_unknown, overloaded, unavailable};
-use crate::request::Effect;
 use crate::shard::Waiter;
 
 /// Requests under way to leaders at most; more are refused as overloaded.
 const UNDER_WAY_MAX: usize = 4_096;
 /// Between two tries while nobody leads.
 const PAUSE_US: Micros = 40_000;
-/// A try that lasts longer is made anew: the leader may have died with it. What is tried more than
-/// once may be repeated (an `enter` has a key by then).
+/// A try that lasts longer is made anew: the leader may have died with it. Each try of a write has the
+/// same id, by which it is done once.
 const TRY_MAX_US: Micros = 700_000;
 
 /// What is known of the leader of a shard.
@@ -55,17 +52,11 @@ enum Stage {
     Asked,
     /// The next try is made when it is due.
     Pausing,
-    /// Kept until the deadline, as an earlier answer could be wrong.
-    Held,
 }
 
 impl Forward {
     fn is_write(&self) -> bool {
         self.waiter.effect.is_write()
-    }
-
-    fn may_repeat(&self) -> bool {
-        self.waiter.effect != Effect::WriteOnce
     }
 
     /// Whether an earlier leader may have had this request too, and have refused it from its state: the
@@ -89,7 +80,7 @@ impl Forward {
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct Forwards {
-    /// For the keys of those that have none.
+    /// For the ids of those that have none.
     seed: u64,
     last_id: u64,
     under_way: BTreeMap<ForwardId, Forward>,
@@ -124,7 +115,6 @@ impl Forwards {
         now: Micros,
         out: &mut Outbox,
     ) {
-        let in_doubt = in_doubt && waiter.effect.is_write();
         if self.under_way.len() >= UNDER_WAY_MAX {
             let error = if in_doubt {
                 outcome_unknown()
@@ -134,15 +124,14 @@ impl Forwards {
             return out.refuse(waiter.reply, error);
         }
         let id = self.next_id();
-        if in_doubt {
-            // Ours must not be done after the other node has spoken.
-            waiter.deadline = now + waiter.deadline.saturating_sub(now) / 2;
-        }
-        if waiter.effect == Effect::EnterKeyless {
-            match with_key(&waiter.payload, &self.key(id)) {
-                Ok(payload) => waiter.payload = payload,
-                Err(error) => return out.refuse(waiter.reply, error),
-            }
+        if waiter.effect.is_write() {
+            waiter.id = Some(match waiter.id {
+                Some(it) if it.origin == Origin::Client => it,
+                known => RequestId {
+                    key: known.map_or_else(|| self.key(id), |it| it.key),
+                    origin: Origin::Forwarder,
+                },
+            });
         }
         let forward = Forward {
             waiter,
@@ -152,24 +141,6 @@ impl Forwards {
             due: now,
         };
         self.try_once(id, forward, leader, now, out);
-    }
-
-    /// Answers a request that another node may have, and that can't be repeated, when its deadline
-    /// comes: earlier would be before the node that knows better.
-    pub fn hold(&mut self, waiter: Waiter, out: &mut Outbox) {
-        if self.under_way.len() >= UNDER_WAY_MAX {
-            return out.refuse(waiter.reply, outcome_unknown());
-        }
-        let id = self.next_id();
-        let due = waiter.deadline;
-        let forward = Forward {
-            waiter,
-            in_doubt: true,
-            maybe_done: false,
-            stage: Stage::Held,
-            due,
-        };
-        self.keep(id, forward, Stage::Held, due);
     }
 
     /// What came of a try.
@@ -194,7 +165,7 @@ impl Forwards {
             } => self.keep(id, forward, Stage::Pausing, pause),
             ForwardResult::Failed => {
                 forward.maybe_done = true;
-                self.after_unknown(id, forward, pause, out);
+                self.keep(id, forward, Stage::Pausing, pause);
             }
             // The leader could not tell by the deadline of this try; that of the request may be later.
             ForwardResult::TimedOut
@@ -203,24 +174,12 @@ impl Forwards {
                 ..
             } => {
                 forward.maybe_done = true;
-                self.after_unknown(id, forward, now, out);
+                self.keep(id, forward, Stage::Pausing, now);
             }
-            ForwardResult::Answered { error, answer } => {
-                // True of the last try only: an earlier one may sit in the log.
-                let no_room = matches!(
-                    error,
-                    Some(Code::Overloaded | Code::LineFull | Code::SoldOut)
-                ) && forward.is_write();
-                if no_room && forward.maybe_done {
-                    self.keep(id, forward, Stage::Pausing, pause);
-                } else if no_room && forward.in_doubt {
-                    // The other node may have got in.
-                    let deadline = forward.waiter.deadline;
-                    self.keep(id, forward, Stage::Held, deadline);
-                } else {
-                    let to = forward.waiter.reply;
-                    out.outputs.push(Output::RelayReply { to, answer });
-                }
+            // True of every try: a leader answers all copies of a request the same.
+            ForwardResult::Answered { answer, .. } => {
+                let to = forward.waiter.reply;
+                out.outputs.push(Output::RelayReply { to, answer });
             }
         }
         self.run_due(leader, now, out);
@@ -268,10 +227,7 @@ impl Forwards {
         }
         let waiter = &forward.waiter;
         let left_us = waiter.deadline.saturating_sub(now);
-        let timeout_us = match forward.may_repeat() {
-            true => left_us.min(TRY_MAX_US),
-            false => left_us,
-        };
+        let timeout_us = left_us.min(TRY_MAX_US);
         out.outputs.push(Output::Forward(ForwardTry {
             id,
             shard: waiter.shard,
@@ -280,19 +236,11 @@ impl Forwards {
             admin: waiter.reply.admin,
             payload: waiter.payload.clone(),
             timeout_ms: (timeout_us / 1_000).max(1),
+            request_id: waiter.id,
             sent_at: leader.time,
         }));
         let deadline = waiter.deadline;
         self.keep(id, forward, Stage::Asked, deadline);
-    }
-
-    fn after_unknown(&mut self, id: ForwardId, forward: Forward, at: Micros, out: &mut Outbox) {
-        if forward.may_repeat() {
-            self.keep(id, forward, Stage::Pausing, at);
-        } else {
-            let error = forward.give_up();
-            out.refuse(forward.waiter.reply, error);
-        }
     }
 
     fn keep(&mut self, id: ForwardId, mut forward: Forward, stage: Stage, due: Micros) {
@@ -313,39 +261,28 @@ impl Forwards {
         ForwardId(self.last_id)
     }
 
-    /// A key that nobody can guess: with it the token could be found.
-    fn key(&self, id: ForwardId) -> String {
+    /// An id that no other request has.
+    fn key(&self, id: ForwardId) -> u128 {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.seed.to_le_bytes());
         hasher.update(&id.0.to_le_bytes());
-        let hex = hasher.finalize().to_hex();
-        format!("auto-{}", &hex[..16])
+        let mut key = [0; 16];
+        hasher.finalize_xof().fill(&mut key);
+        u128::from_be_bytes(key)
     }
-}
-
-/// Gives an `enter` without a key this one, so that it can be passed on twice and still takes one
-/// number.
-///
-/// # Errors
-/// The payload is not an `enter`.
-fn with_key(payload: &[u8], key: &str) -> Result<Bytes, ApiError> {
-    let mut ask: user::Enter = decode_request(payload)?;
-    if ask.key.is_none() {
-        ask.key = Some(Key::new(key.as_bytes())?);
-    }
-    Ok(encode(&ask, Format::of(payload)).into())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use bytes::Bytes;
     use nowserving_line::LineName;
-    use serde_json::json;
+    use nowserving_protocol::codec::Format;
 
     use super::*;
     use crate::delivery::{Delivery, Via};
     use crate::io::RelayedAnswer;
-    use crate::request::ReplyTo;
+    use crate::request::{Effect, ReplyTo};
 
     const SECOND: Micros = 1_000_000;
     const NOW: Micros = 50 * SECOND;
@@ -369,6 +306,7 @@ mod tests {
                 taken: NOW,
             },
             deadline: DEADLINE,
+            id: None,
             payload: br#"{"anonymous":true}"#.as_slice().into(),
         }
     }
@@ -442,7 +380,7 @@ mod tests {
 
     #[test]
     fn a_leaders_answer_is_relayed() {
-        for effect in [Effect::Read, Effect::WriteAgain, Effect::WriteOnce] {
+        for effect in [Effect::Read, Effect::Write] {
             for error in [None, Some(Code::LineNotFound), Some(Code::LineFull)] {
                 let mut run = Run::of(effect, false);
                 assert!(run.tried().is_some());
@@ -454,11 +392,11 @@ mod tests {
 
     #[test]
     fn while_nobody_leads_it_is_tried_again_until_the_deadline() {
-        let mut run = Run::of(Effect::WriteOnce, false);
+        let mut run = Run::of(Effect::Write, false);
         let mut now = NOW;
         let mut tries = 0;
         while let Some((_, timeout_ms)) = run.tried() {
-            assert_eq!(timeout_ms, (DEADLINE - now) / 1_000);
+            assert_eq!(timeout_ms, (DEADLINE - now).min(TRY_MAX_US) / 1_000);
             tries += 1;
             let nobody = [ForwardResult::NoResponders, answered(Some(Code::NotLeader))];
             run.result(nobody[tries % 2].clone(), now);
@@ -478,20 +416,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_answered_is_tried_again_if_it_may_be_repeated() {
-        let mut run = Run::of(Effect::WriteAgain, false);
+    fn what_was_not_answered_is_tried_again() {
+        let mut run = Run::of(Effect::Write, false);
         assert_eq!(run.tried().unwrap().1, TRY_MAX_US / 1_000);
         run.result(ForwardResult::TimedOut, NOW + TRY_MAX_US);
         assert_eq!(run.tried().unwrap().1, TRY_MAX_US / 1_000);
-        // True of the last try only: the first may sit in the log.
-        run.result(answered(Some(Code::LineFull)), NOW + TRY_MAX_US);
-        assert!(run.tried().is_none());
+        run.result(answered(Some(Code::OutcomeUnknown)), NOW + TRY_MAX_US);
+        assert!(run.tried().is_some());
+        // Nobody answers any more, but the first try may sit in the log.
+        run.result(ForwardResult::NoResponders, NOW + TRY_MAX_US);
+        run.leader.time = None;
         run.at(DEADLINE);
-        assert_eq!(run.answer(), Some(Code::OutcomeUnknown));
-
-        let mut run = Run::of(Effect::WriteOnce, false);
-        assert_eq!(run.tried().unwrap().1, 2_000);
-        run.result(answered(Some(Code::OutcomeUnknown)), NOW + SECOND);
         assert_eq!(run.answer(), Some(Code::OutcomeUnknown));
 
         let mut run = Run::of(Effect::Read, false);
@@ -501,47 +436,44 @@ mod tests {
     }
 
     #[test]
-    fn in_doubt_a_refusal_for_want_of_room_is_not_believed() {
-        let mut run = Run::of(Effect::WriteAgain, true);
-        run.tried();
-        run.result(answered(Some(Code::SoldOut)), NOW + 1);
-        assert!(run.tried().is_none());
-        // Half of the time: ours must not be done after the other node has spoken.
-        assert_eq!(run.forwards.next_due(), Some(NOW + SECOND));
-        run.at(NOW + SECOND);
-        assert_eq!(run.answer(), Some(Code::OutcomeUnknown));
+    fn in_doubt_no_answer_does_not_mean_that_nothing_happened() {
+        for (in_doubt, code) in [(true, Code::OutcomeUnknown), (false, Code::Unavailable)] {
+            let mut run = Run::of(Effect::Write, in_doubt);
+            run.tried();
+            run.result(ForwardResult::NoResponders, NOW + 1);
+            run.at(DEADLINE);
+            assert_eq!(run.answer(), Some(code));
+        }
     }
 
     #[test]
-    fn an_enter_gets_a_key_of_its_own_only_if_it_has_none_and_keeps_its_format() {
-        for format in [Format::Json, Format::MsgPack] {
-            let (anonymous, own) = (json!({"anonymous": true}), json!({"key": "own"}));
-            for (body, key) in [(anonymous, "mine"), (own, "own")] {
-                let payload = with_key(&encode(&body, format), "mine").unwrap();
-                assert_eq!(Format::of(&payload), format);
-                let ask: user::Enter = decode_request(&payload).unwrap();
-                assert_eq!(ask.key.unwrap().as_bytes(), key.as_bytes());
-            }
+    fn every_try_of_a_write_has_the_same_id() {
+        let tried = |run: &mut Run| match run.out.outputs.pop() {
+            Some(Output::Forward(it)) => it.request_id,
+            other => panic!("{other:?}"),
+        };
+        let own = |origin| Some(RequestId { key: 7, origin });
+        let forwarder = own(Origin::Forwarder);
+        for (id, expected) in [
+            (own(Origin::Client), own(Origin::Client)),
+            (own(Origin::Direct), forwarder),
+            (None, None),
+        ] {
+            let mut waiter = waiter(Effect::Write);
+            waiter.id = id;
+            let mut run = Run::start(waiter, false, LEADER);
+            let first = tried(&mut run);
+            assert!(first.is_some() && (expected.is_none() || first == expected));
+            run.result(ForwardResult::TimedOut, NOW + 1);
+            assert_eq!(tried(&mut run), first);
         }
-        assert!(with_key(b"[]", "mine").is_err());
+        assert_eq!(tried(&mut Run::of(Effect::Read, false)), None);
         let forwards = Forwards::new(1);
         assert_ne!(forwards.key(ForwardId(1)), forwards.key(ForwardId(2)));
         assert_ne!(
             forwards.key(ForwardId(1)),
             Forwards::new(2).key(ForwardId(1))
         );
-    }
-
-    #[test]
-    fn the_same_key_goes_with_every_try() {
-        let mut run = Run::of(Effect::EnterKeyless, false);
-        let payload = |run: &mut Run| match run.out.outputs.pop() {
-            Some(Output::Forward(it)) => it.payload,
-            other => panic!("{other:?}"),
-        };
-        let first = payload(&mut run);
-        run.result(ForwardResult::TimedOut, NOW + 1);
-        assert_eq!(payload(&mut run), first);
     }
 
     #[test]
@@ -552,7 +484,8 @@ mod tests {
         };
         let mut read = Run::start(waiter(Effect::Read), false, unknown);
         assert!(read.tried().is_some());
-        for effect in [Effect::WriteAgain, Effect::EnterKeyless, Effect::WriteOnce] {
+        {
+            let effect = Effect::Write;
             let mut run = Run::start(waiter(effect), false, unknown);
             assert!(run.tried().is_none());
             run.leader = LEADER;
@@ -583,17 +516,17 @@ mod tests {
             term_since: NOW + 1,
             ..LEADER
         };
-        let mut run = Run::start(of(Effect::WriteAgain, shared), false, later);
+        let mut run = Run::start(of(Effect::Write, shared), false, later);
         assert_eq!(run.answer(), Some(Code::OutcomeUnknown));
         // Between two tries another leader was elected.
-        let mut run = Run::start(of(Effect::WriteAgain, shared), false, LEADER);
+        let mut run = Run::start(of(Effect::Write, shared), false, LEADER);
         assert!(run.tried().is_some());
         run.leader = later;
         run.result(ForwardResult::NoResponders, NOW + 1);
         run.at(NOW + 1 + PAUSE_US);
         assert_eq!(run.answer(), Some(Code::OutcomeUnknown));
         // It reads, or no other node had it.
-        for (effect, via) in [(Effect::Read, shared), (Effect::WriteAgain, Via::Plain)] {
+        for (effect, via) in [(Effect::Read, shared), (Effect::Write, Via::Plain)] {
             let mut run = Run::start(of(effect, via), false, later);
             assert!(run.tried().is_some(), "{effect:?} {via:?}");
         }
@@ -604,13 +537,14 @@ mod tests {
         let mut forwards = Forwards::new(1);
         let mut out = Outbox::default();
         for _ in 0..UNDER_WAY_MAX {
-            forwards.hold(waiter(Effect::WriteOnce), &mut out);
+            forwards.start(waiter(Effect::Write), false, LEADER, NOW, &mut out);
         }
-        assert!(out.outputs.is_empty());
+        assert_eq!(out.outputs.len(), UNDER_WAY_MAX);
+        out.outputs.clear();
         let codes = [
-            (Effect::WriteAgain, false, Code::Overloaded),
-            (Effect::WriteAgain, true, Code::OutcomeUnknown),
-            (Effect::Read, true, Code::Overloaded),
+            (Effect::Write, false, Code::Overloaded),
+            (Effect::Write, true, Code::OutcomeUnknown),
+            (Effect::Read, false, Code::Overloaded),
         ];
         for (effect, in_doubt, code) in codes {
             forwards.start(waiter(effect), in_doubt, LEADER, NOW, &mut out);

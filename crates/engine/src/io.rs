@@ -9,6 +9,7 @@ use nowserving_protocol::error::{ApiError, Code};
 use nowserving_replica::{ReadFailed, Restored, Write};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::published::OutEvent;
+use nowserving_shard::requests::RequestId;
 use nowserving_shard::state::State;
 
 use crate::contact::Standing;
@@ -228,6 +229,8 @@ pub struct ForwardTry {
     pub payload: Bytes,
     /// The leader gets this long.
     pub timeout_ms: u64,
+    /// Which call it belongs to, the same for each try; for a write.
+    pub request_id: Option<RequestId>,
     /// When it is sent, on the leader's clock. Without it a leader takes no writes.
     pub sent_at: Option<LeaderTime>,
 }

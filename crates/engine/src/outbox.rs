@@ -112,7 +112,6 @@ impl TurnCtx<'_> {
                 self.forwards
                     .start(waiter, in_doubt, leader, self.now.us, self.out);
             }
-            Action::Hold => self.forwards.hold(waiter, self.out),
             Action::RefuseNotLeader => {
                 let leader = shard.and_then(|shard| shard.replica.leader());
                 self.out.refuse(waiter.reply, ApiError::not_leader(leader));

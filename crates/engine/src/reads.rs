@@ -153,6 +153,7 @@ mod tests {
             },
             reply,
             deadline,
+            id: None,
             payload: Bytes::new(),
         };
         reads.push(waiter, Ask::Show);

@@ -8,6 +8,7 @@ use nowserving_protocol::admin::{
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::user::{Consistency, InfoReply};
 use nowserving_shard::clock::Micros;
+use nowserving_shard::requests::RequestId;
 
 /// Where an answer goes, and in which form.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub struct Request {
     pub reply: ReplyTo,
     /// When an answer must be on its way.
     pub deadline: Micros,
+    /// Which call it belongs to; `None`: no other node can have it, and its sender did not say.
+    pub id: Option<RequestId>,
     /// When its sender says that it sent it: milliseconds since 1970 by the sender's clock.
     pub sent_ms: Option<u64>,
     /// As it came, to be passed on.
@@ -68,28 +71,22 @@ pub enum Ask {
 }
 
 /// What a request does, for the decision where it is done. Nothing else asks what an operation
-/// changes or whether it may be repeated.
+/// changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Reads what any node has.
     ReadLocal,
     /// Reads what the leader has.
     Read,
-    /// Writes; done twice, it gives the same answer and changes nothing more.
-    WriteAgain,
-    /// An `enter` without a key: done twice, it takes two numbers. With a key of ours it may be
-    /// repeated.
-    EnterKeyless,
-    /// An operator's change: done twice, the second could refuse what the first did
-    /// (`line_exists`).
-    WriteOnce,
+    /// Writes. Every write may be passed on more than once: with its id it is done once.
+    Write,
 }
 
 impl Effect {
     /// Whether it may change something.
     #[must_use]
     pub fn is_write(self) -> bool {
-        !matches!(self, Effect::ReadLocal | Effect::Read)
+        self == Effect::Write
     }
 }
 
@@ -103,11 +100,7 @@ impl Ask {
                 Consistency::Leader | Consistency::Linearizable => Effect::Read,
             },
             Ask::Find(_) | Ask::Show | Ask::Journal(_) => Effect::Read,
-            Ask::Write(Op::Enter { key: None, .. }) => Effect::EnterKeyless,
-            Ask::Write(Op::Create { .. } | Op::Configure { .. } | Op::Delete { .. }) => {
-                Effect::WriteOnce
-            }
-            Ask::Write(_) => Effect::WriteAgain,
+            Ask::Write(_) => Effect::Write,
         }
     }
 

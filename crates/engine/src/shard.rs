@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use nowserving_line::{LineName, Op, Timestamp};
-use nowserving_protocol::error::ApiError;
+use nowserving_line::{LineName, Op, Refused, Timestamp};
 use nowserving_replica::{ProposeError, ReadFailed, Ready, Replica, Role};
 use nowserving_shard::clock::{ClientReachability, Micros};
 use nowserving_shard::command::{Command, Entry, EntryBuilder};
 use nowserving_shard::leader_state::LeaderState;
+use nowserving_shard::requests::{Answer, RequestId, Requests};
 use nowserving_shard::state::State;
 
 use crate::agreement::Agreement;
@@ -38,6 +38,7 @@ pub(crate) struct Waiter {
     pub delivery: Delivery,
     pub reply: ReplyTo,
     pub deadline: Micros,
+    pub id: Option<RequestId>,
     pub payload: Bytes,
 }
 
@@ -51,6 +52,7 @@ impl Waiter {
             delivery,
             reply: request.reply,
             deadline: request.deadline,
+            id: request.id,
             payload: request.payload,
         };
         (waiter, request.ask)
@@ -112,6 +114,11 @@ pub(crate) struct Shard {
     /// No further background work before this.
     pub background_not_before: Micros,
     queue: VecDeque<Queued>,
+    /// Requests with an id that are queued or in the log, not yet applied, and how many copies of each.
+    in_log: BTreeMap<u128, u32>,
+    /// What this leader refused from its state: copies are refused as well. The log has nothing of
+    /// them.
+    refused: Requests,
     /// By index and term. An index can be there twice: a node that lost the lead and got it again may
     /// propose at lower indexes than before, while the outcome of those is still open.
     pub proposed: BTreeMap<(u64, u64), Proposed>,
@@ -140,6 +147,8 @@ impl Shard {
             snapshot_not_before: 0,
             background_not_before: 0,
             queue: VecDeque::new(),
+            in_log: BTreeMap::new(),
+            refused: Requests::default(),
             proposed: BTreeMap::new(),
             reads: Reads::default(),
         }
@@ -202,33 +211,65 @@ impl Shard {
     }
 
     fn take_write(&mut self, waiter: Waiter, op: Op, ctx: &mut TurnCtx<'_>) {
-        if let Some(error) = self.refused_already(&waiter.line, &op, ctx) {
-            return ctx.out.refuse(waiter.reply, error);
+        if let Some(id) = waiter.id {
+            let answered = self.state.requests().answer(id);
+            if let Some(answer) = answered.or_else(|| self.refused.answer(id)).cloned() {
+                return self.answer_copy(waiter, &op, &answer, ctx);
+            }
+        }
+        // The first of two copies may get what the second would be refused, and the other way round.
+        let is_copy = waiter
+            .id
+            .is_some_and(|id| self.in_log.contains_key(&id.key));
+        if !is_copy && let Some(refused) = self.refused_already(&waiter.line, &op, ctx) {
+            if let (Some(id), Some(now_ms)) = (waiter.id, self.service_ms(ctx.reachability)) {
+                self.refused
+                    .remember(id, Answer::Refused(refused.clone()), now_ms);
+            }
+            return ctx.out.refuse(waiter.reply, refused.into());
         }
         if self.queue.len() >= QUEUE_MAX {
             return ctx.out.refuse(waiter.reply, overloaded());
         }
+        let command = match waiter.id {
+            Some(id) => {
+                *self.in_log.entry(id.key).or_default() += 1;
+                Command::Once(id, Box::new(Command::Line(op)))
+            }
+            None => Command::Line(op),
+        };
         self.queue.push_back(Queued {
-            command: Command::Line(op),
+            command,
             waiter: Some(waiter),
         });
     }
 
+    /// A command that was queued is applied, or was dropped.
+    pub fn left_log(&mut self, command: &Command) {
+        if let Command::Once(id, _) = command
+            && let Some(copies) = self.in_log.get_mut(&id.key)
+        {
+            *copies -= 1;
+            if *copies == 0 {
+                self.in_log.remove(&id.key);
+            }
+        }
+    }
+
     /// What the applied state refuses now needs no log entry: a crowd that hammers on a full line
     /// costs its leader a look-up each, not a write.
-    fn refused_already(&self, name: &LineName, op: &Op, ctx: &TurnCtx<'_>) -> Option<ApiError> {
+    fn refused_already(&self, name: &LineName, op: &Op, ctx: &TurnCtx<'_>) -> Option<Refused> {
         if !self.in_lease(ctx.now.us) || matches!(op, Op::Create { .. }) {
             return None;
         }
         let Some(line) = self.state.lines().get(name) else {
-            return Some(nowserving_line::Refused::LineNotFound.into());
+            return Some(Refused::LineNotFound);
         };
         let Op::Enter { key, lane, .. } = op else {
             return None;
         };
         let now_ms = self.service_ms(ctx.reachability)?;
         line.would_refuse_enter(key.as_deref(), lane.as_ref(), now_ms)
-            .map(ApiError::from)
     }
 
     /// Queues a command of the leader's own, over the users' limit if need be: there is one
@@ -365,6 +406,9 @@ impl Shard {
     /// for its outcome.
     fn lose_lead(&mut self, ctx: &mut TurnCtx<'_>) {
         self.leader_state = None;
+        // The next time that it leads, everything of before is applied or lost.
+        self.in_log.clear();
+        self.refused = Requests::default();
         let queued = std::mem::take(&mut self.queue);
         for waiter in queued.into_iter().filter_map(|queued| queued.waiter) {
             ctx.lead_lost(waiter, self);
@@ -380,13 +424,18 @@ impl Shard {
         for waiter in self.reads.expired(now) {
             ctx.out.refuse(waiter.reply, unavailable());
         }
-        self.queue.retain_mut(|queued| {
-            let late = queued.waiter.as_ref().is_some_and(|w| w.deadline <= now);
-            if late && let Some(waiter) = queued.waiter.take() {
-                ctx.out.refuse(waiter.reply, unavailable());
+        let late = |it: &Queued| it.waiter.as_ref().is_some_and(|w| w.deadline <= now);
+        if self.queue.iter().any(late) {
+            let queue = std::mem::take(&mut self.queue).into_iter();
+            let (expired, kept): (Vec<_>, Vec<_>) = queue.partition(late);
+            self.queue = kept.into();
+            for Queued { command, waiter } in expired {
+                self.left_log(&command);
+                if let Some(waiter) = waiter {
+                    ctx.out.refuse(waiter.reply, unavailable());
+                }
             }
-            !late
-        });
+        }
         for slot in self.proposed.values_mut().flat_map(|it| &mut it.waiters) {
             if slot.as_ref().is_some_and(|w| w.deadline <= now)
                 && let Some(waiter) = slot.take()

@@ -157,7 +157,11 @@ mod tests {
                 let mut requests = Requests::default();
                 requests.remember(id(7, first), Answer::Line, 0);
                 let copy = requests.answer(id(7, second)).is_some();
-                assert_eq!(copy, (first, second) != (Direct, Direct), "{first:?} {second:?}");
+                assert_eq!(
+                    copy,
+                    (first, second) != (Direct, Direct),
+                    "{first:?} {second:?}"
+                );
                 assert_eq!(requests.answer(id(8, second)), None);
             }
         }

@@ -113,7 +113,10 @@ fn refusal_to_pb(refused: &Refused) -> pb::Refusal {
             number: reason.code().into(),
         },
         refused => pb::Refusal {
-            kind: PLAIN.iter().find(|(_, it)| it == refused).map_or(0, |it| it.0),
+            kind: PLAIN
+                .iter()
+                .find(|(_, it)| it == refused)
+                .map_or(0, |it| it.0),
             lane: String::new(),
             number: 0,
         },

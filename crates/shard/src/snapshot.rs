@@ -27,9 +27,9 @@ use nowserving_line::{BadDump, Head, Limits, Lines};
 use prost::Message;
 
 use crate::pb;
+use crate::pb::SectionKind;
 use crate::requests::Requests;
 use crate::requests_pb::{remembered_from_pb, remembered_to_pb};
-use crate::pb::SectionKind;
 use crate::snapshot_pb::{line_from_pb, line_to_pb};
 use crate::state::{Clock, State};
 
@@ -143,11 +143,14 @@ pub fn decode(bytes: Bytes, cluster: &str, shard: u32) -> Result<(Header, State)
     if rest.has_remaining() {
         return Err(SnapshotError::decode("bytes after its end"));
     }
-    Ok((header_from_pb(header), State {
-        clock,
-        lines,
-        requests,
-    }))
+    Ok((
+        header_from_pb(header),
+        State {
+            clock,
+            lines,
+            requests,
+        },
+    ))
 }
 
 fn take_clock(rest: &mut Bytes) -> Result<Clock, SnapshotError> {
@@ -219,7 +222,9 @@ pub fn hash_part(state: &State, nth: u64) -> [u8; 32] {
     let count = state.requests.len() as u64;
     if let Some(parts) = count.checked_div(PART_REQUESTS) {
         let first = (nth % (parts + 1)) * PART_REQUESTS;
-        let remembered = state.requests.iter_from(usize::try_from(first).unwrap_or(0));
+        let remembered = state
+            .requests
+            .iter_from(usize::try_from(first).unwrap_or(0));
         for (key, remembered) in remembered.take(PART_REQUESTS as usize) {
             put(&mut part, &remembered_to_pb(key, remembered));
         }

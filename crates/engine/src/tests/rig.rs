@@ -348,6 +348,7 @@ impl Rig {
                 taken: self.now,
             },
             deadline,
+            id: None,
             sent_ms: None,
             payload: Bytes::from_static(br#"{"anonymous":true}"#),
         };

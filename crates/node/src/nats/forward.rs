@@ -10,10 +10,29 @@ use nowserving_engine::{ForwardId, ForwardResult, ForwardTry, LeaderTime, Relaye
 use nowserving_protocol::codec::decode;
 use nowserving_protocol::error::{Code, ErrorReply};
 use nowserving_protocol::subject::{ERROR_CODE_HEADER, Subjects, TIMEOUT_HEADER};
+use nowserving_shard::requests::{Origin, RequestId};
 use tokio::sync::mpsc;
 
 /// When a node passed a request on, on the leader's clock: `<start, hexadecimal>-<microseconds>`.
 const SENT_AT_HEADER: &str = "Nowserving-Leader-Time";
+
+/// Which call a write that was passed on belongs to: `c` (its client said so) or `f` (the node that
+/// passes it on did), and the key in hexadecimal.
+const REQUEST_KEY_HEADER: &str = "Nowserving-Request-Key";
+
+/// What [`REQUEST_KEY_HEADER`] of a message says; `None` if that can't be read.
+pub fn request_id(message: &Message) -> Option<RequestId> {
+    let text = message.headers.as_ref()?.get(REQUEST_KEY_HEADER)?.as_str();
+    let (origin, key) = text.split_at_checked(1)?;
+    Some(RequestId {
+        key: u128::from_str_radix(key, 16).ok()?,
+        origin: match origin {
+            "c" => Origin::Client,
+            "f" => Origin::Forwarder,
+            _ => return None,
+        },
+    })
+}
 
 /// What [`SENT_AT_HEADER`] of a message says. One that can't be read is none: the leader then takes no
 /// write with it.
@@ -52,6 +71,10 @@ async fn try_once(client: &Client, subjects: &Subjects, it: ForwardTry) -> Forwa
     // The leader takes its deadline from this header, and so speaks before the engine gives up.
     let mut headers = HeaderMap::new();
     headers.insert(TIMEOUT_HEADER, it.timeout_ms.to_string().as_str());
+    if let Some(RequestId { key, origin }) = it.request_id {
+        let origin = if origin == Origin::Client { 'c' } else { 'f' };
+        headers.insert(REQUEST_KEY_HEADER, format!("{origin}{key:032x}").as_str());
+    }
     if let Some(LeaderTime { start, us }) = it.sent_at {
         headers.insert(SENT_AT_HEADER, format!("{start:x}-{us}").as_str());
     }

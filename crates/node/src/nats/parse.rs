@@ -1,11 +1,11 @@
 //! From a message to a checked request: everything that can be refused for its form is refused
 //! here, so that nothing malformed ever reaches the shard loop or the log.
 
-use async_nats::Message;
+use async_nats::{Message, Subject};
 use nowserving_line::{LineName, Op};
 use nowserving_protocol::codec::{Format, decode_request};
 use nowserving_protocol::error::ApiError;
-use nowserving_protocol::header::{SENT_MS_HEADER, parse_sent_ms};
+use nowserving_protocol::header::{self, REQUEST_ID_HEADER, SENT_MS_HEADER, parse_sent_ms};
 use nowserving_protocol::subject::{
     Subjects, TIMEOUT_DEFAULT_MS, TIMEOUT_HEADER, Target, shard_of, unknown_op,
 };
@@ -81,11 +81,20 @@ impl Parser {
         };
         match self.read(message, &mut reply) {
             Ok(Read::Cluster(question)) => Ok(Parsed::Cluster(question, reply)),
-            Ok(Read::Line {
+            let id = match (named, shard) {
+            _ if !ask.effect().is_write() => None,
+            (Some(named), _) => Some(client_id(&named)),
+            _ if forwarded => forward::request_id(message),
+            (None, Some(_)) => message.reply.as_ref().map(|inbox| message_id(message, inbox)),
+            // No other node has it.
+            (None, None) => None,
+        };
+        Ok(Read::Line {
                 shard,
                 line,
                 ask,
                 deadline,
+                id,
                 sent_ms,
             }) => Ok(Parsed::Line(Box::new(Request {
                 shard,
@@ -93,6 +102,7 @@ impl Parser {
                 ask,
                 reply,
                 deadline,
+                id,
                 sent_ms,
                 payload: message.payload.clone(),
             }))),
@@ -113,6 +123,8 @@ impl Parser {
         let deadline = deadline(message)?;
         let sent_ms = header(message, SENT_MS_HEADER).map(parse_sent_ms);
         let sent_ms = sent_ms.transpose()?;
+        let named = header(message, REQUEST_ID_HEADER).map(header::RequestId::new);
+        let named = named.transpose()?;
         let (line, op, shard, admin) = match target {
             Target::Line { line, op } => (line, op, None, false),
             Target::Shard { shard, line, op } => (line, op, Some(shard), false),
@@ -143,6 +155,7 @@ impl Parser {
             line,
             ask,
             deadline,
+            id,
             sent_ms,
         })
     }
@@ -223,9 +236,43 @@ enum Read {
         line: LineName,
         ask: Ask,
         deadline: Micros,
+        id: Option<RequestId>,
         sent_ms: Option<u64>,
     },
     Cluster(Question),
+}
+
+/// The id of a call that its client named.
+fn client_id(named: &header::RequestId) -> RequestId {
+    RequestId {
+        key: hash([b"client", named.as_str().as_bytes()]),
+        origin: Origin::Client,
+    }
+}
+
+/// The id of a message without one: another node may have the same message, and passes it on with the
+/// same id. Two messages of one client differ in their inboxes.
+fn message_id(message: &Message, inbox: &Subject) -> RequestId {
+    RequestId {
+        key: hash([
+            b"message",
+            inbox.as_bytes(),
+            message.subject.as_bytes(),
+            &message.payload,
+        ]),
+        origin: Origin::Direct,
+    }
+}
+
+fn hash<const N: usize>(parts: [&[u8]; N]) -> u128 {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(&part.len().to_le_bytes());
+        hasher.update(part);
+    }
+    let mut key = [0; 16];
+    hasher.finalize_xof().fill(&mut key);
+    u128::from_be_bytes(key)
 }
 
 fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
