@@ -12,10 +12,12 @@ use nowserving_protocol::subject::{
 use nowserving_protocol::ticket::TicketKeys;
 use nowserving_protocol::user;
 
+use super::forward;
 use super::parse_admin::{admin_ask, cluster_question};
 use crate::clock::monotonic_us;
 use nowserving_engine::{Ask, Question, ReplyTo, Request};
 use nowserving_shard::clock::Micros;
+use nowserving_shard::requests::{Origin, RequestId};
 
 /// Longest deadline that a request may ask for.
 pub const TIMEOUT_MAX_MS: u64 = 60_000;
@@ -81,15 +83,7 @@ impl Parser {
         };
         match self.read(message, &mut reply) {
             Ok(Read::Cluster(question)) => Ok(Parsed::Cluster(question, reply)),
-            let id = match (named, shard) {
-            _ if !ask.effect().is_write() => None,
-            (Some(named), _) => Some(client_id(&named)),
-            _ if forwarded => forward::request_id(message),
-            (None, Some(_)) => message.reply.as_ref().map(|inbox| message_id(message, inbox)),
-            // No other node has it.
-            (None, None) => None,
-        };
-        Ok(Read::Line {
+            Ok(Read::Line {
                 shard,
                 line,
                 ask,
@@ -149,6 +143,14 @@ impl Parser {
             admin_ask(op, &line, &message.payload, reply)?
         } else {
             self.user_ask(op, &line, &message.payload, reply)?
+        };
+        let id = match (named, shard) {
+            _ if !ask.effect().is_write() => None,
+            (Some(named), _) => Some(client_id(&named)),
+            _ if forwarded => forward::request_id(message),
+            (None, Some(_)) => Some(message_id(message)),
+            // No other node has it.
+            (None, None) => None,
         };
         Ok(Read::Line {
             shard: home,
@@ -252,7 +254,8 @@ fn client_id(named: &header::RequestId) -> RequestId {
 
 /// The id of a message without one: another node may have the same message, and passes it on with the
 /// same id. Two messages of one client differ in their inboxes.
-fn message_id(message: &Message, inbox: &Subject) -> RequestId {
+fn message_id(message: &Message) -> RequestId {
+    let inbox = message.reply.as_ref().map_or("", Subject::as_str);
     RequestId {
         key: hash([
             b"message",
