@@ -12,6 +12,7 @@ use nowserving_line::{
 use nowserving_shard::command::{
     COMMANDS_MAX, Command, Entry, EntryBuilder, EntryError, decode, encode,
 };
+use nowserving_shard::requests::{Origin, RequestId};
 use proptest::collection::{btree_map, vec};
 use proptest::option::of;
 use proptest::prelude::*;
@@ -189,9 +190,14 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn command() -> impl Strategy<Value = Command> {
+    let origin = prop::sample::select(&[Origin::Client, Origin::Direct, Origin::Forwarder][..]);
+    let once = (any::<u128>(), origin, op()).prop_map(|(key, origin, op)| {
+        Command::Once(RequestId { key, origin }, Box::new(Command::Line(op)))
+    });
     prop_oneof![
         1 => Just(Command::Stamp),
-        12 => op().prop_map(Command::Line),
+        6 => op().prop_map(Command::Line),
+        6 => once,
     ]
 }
 
@@ -273,7 +279,7 @@ fn what_is_not_understood_is_an_error() {
     });
     assert!(decode(&good).is_ok());
     // Field 1 is the format.
-    for other in [1, 2, 4] {
+    for other in [1, 2, 3, 5] {
         assert_eq!(
             decode(&[0x08, other]),
             Err(EntryError::Format(other.into()))
@@ -284,11 +290,34 @@ fn what_is_not_understood_is_an_error() {
     // Field 4 is a command: one without a kind, and one of kind 99.
     let command = |bytes: &[u8]| {
         let length = u8::try_from(bytes.len()).unwrap();
-        decode(&[&[0x08, 3, 0x22, length], bytes].concat())
+        decode(&[&[0x08, 4, 0x22, length], bytes].concat())
     };
     assert!(matches!(command(&[]), Err(EntryError::Malformed(_))));
     let unknown = command(&[0x9a, 0x06, 1, 0]);
     assert!(matches!(unknown, Err(EntryError::Malformed(_))));
+    // Its field 3 is a request: without an id or a command, and one within another.
+    let id = [&[0x0a, 20, 0x0a, 16][..], &[7; 16], &[0x10, 1]].concat();
+    let once = |parts: &[&[u8]]| {
+        let body = parts.concat();
+        [&[0x1a, u8::try_from(body.len()).unwrap()], &body[..]].concat()
+    };
+    let stamp: &[u8] = &[0x0a, 0];
+    let stamp = [&[0x12, 2], stamp].concat();
+    assert!(command(&once(&[&id, &stamp])).is_ok());
+    assert!(matches!(
+        command(&once(&[&id])),
+        Err(EntryError::Malformed(_))
+    ));
+    assert!(matches!(
+        command(&once(&[&stamp])),
+        Err(EntryError::Malformed(_))
+    ));
+    let inner = once(&[&id, &stamp]);
+    let inner = [&[0x12, u8::try_from(inner.len()).unwrap()], &inner[..]].concat();
+    assert_eq!(
+        command(&once(&[&id, &inner])),
+        Err(EntryError::Malformed("a request within a request"))
+    );
     // Its field 2 is an operation on a line: one without a kind, and one of kind 99.
     let op = |bytes: &[u8]| {
         let length = u8::try_from(bytes.len()).unwrap();

@@ -316,22 +316,26 @@ fn a_whole_file_that_makes_no_sense_is_refused() {
         let body = [&[HEADER], parts].concat().concat();
         decode(sealed(&body), "prod", 7)
     };
-    assert!(read(&[CLOCK, NO_LINES]).is_ok());
+    const REQUESTS: &[u8] = &[2, 0x08, 3];
+    assert!(read(&[CLOCK, NO_LINES, REQUESTS]).is_ok());
     for parts in [
-        &[][..],                                    // no section
-        &[CLOCK],                                   // a section is missing
-        &[NO_LINES, CLOCK],                         // in another order
-        &[CLOCK, CLOCK, NO_LINES],                  // one of them twice
-        &[CLOCK, NO_LINES, &[4, 0x08, 9, 0x10, 0]], // one of a later build
-        &[&[2, 0x08, 1], NO_LINES],                 // no clock
-        &[&[4, 0x08, 1, 0x10, 2, 0, 0], NO_LINES],  // two clocks
-        &[CLOCK, &[2, 0x08, 2]],                    // not even the head of lines
-        &[CLOCK, NO_LINES, &[0]],                   // bytes after the end
-        &[CLOCK, A_LINE],                           // a line is missing
-        &[CLOCK, A_LINE, &[0]],                     // a line of nothing
-        &[CLOCK, A_LINE, &[3, 0x0a, 1, b'a']],      // a line of a name
-        &[&[0xff; 12]],                             // a length without end
-        &[&[0xff, 0xff, 0xff, 0xff, 0x0f, 0]],      // a length beyond the file
+        &[][..],                                              // no section
+        &[CLOCK],                                             // a section is missing
+        &[CLOCK, NO_LINES],                                   // the last one
+        &[NO_LINES, CLOCK, REQUESTS],                         // in another order
+        &[CLOCK, CLOCK, NO_LINES, REQUESTS],                  // one of them twice
+        &[CLOCK, NO_LINES, REQUESTS, &[4, 0x08, 9, 0x10, 0]], // one of a later build
+        &[&[2, 0x08, 1], NO_LINES, REQUESTS],                 // no clock
+        &[&[4, 0x08, 1, 0x10, 2, 0, 0], NO_LINES, REQUESTS],  // two clocks
+        &[CLOCK, &[2, 0x08, 2], REQUESTS],                    // not even the head of lines
+        &[CLOCK, NO_LINES, REQUESTS, &[0]],                   // bytes after the end
+        &[CLOCK, A_LINE, REQUESTS],                           // a line is missing
+        &[CLOCK, A_LINE, &[0], REQUESTS],                     // a line of nothing
+        &[CLOCK, A_LINE, &[3, 0x0a, 1, b'a'], REQUESTS],      // a line of a name
+        &[CLOCK, NO_LINES, &[4, 0x08, 3, 0x10, 1]],           // a request is missing
+        &[CLOCK, NO_LINES, &[4, 0x08, 3, 0x10, 1], &[0]],     // a request of nothing
+        &[&[0xff; 12]],                                       // a length without end
+        &[&[0xff, 0xff, 0xff, 0xff, 0x0f, 0]],                // a length beyond the file
     ] {
         let error = read(parts).unwrap_err();
         assert!(
@@ -368,7 +372,7 @@ fn what_is_not_used_is_not_in_the_hash() {
 fn the_hash_of_a_format_stays_the_same() {
     let hash = blake3::Hash::from(hash_part(&a_shard_with_everything(), 0));
     let then = "34b3ee31bf4c5991683f26a47720950276cb2bf233993721dbed5edd5dbce18a";
-    assert_eq!((HASH_FORMAT, hash.to_hex().as_str()), (2, then));
+    assert_eq!((HASH_FORMAT, hash.to_hex().as_str()), (3, then));
 }
 
 #[test]
