@@ -8,9 +8,9 @@ use std::rc::Rc;
 use bytes::Bytes;
 use nowserving_engine::{Ask, Outcome};
 use nowserving_line::{LineName, Op, TokenRef};
-use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::{ApiError, Code};
-use nowserving_protocol::user::{Consistency, Enter, Key};
+use nowserving_protocol::user::Consistency;
+use nowserving_shard::requests::{Origin, RequestId};
 
 use crate::env::Env;
 use crate::faults::Fault;
@@ -185,41 +185,11 @@ impl Calls {
         self.relayed.get(number as usize).cloned()
     }
 
-    /// What a payload asks, on the subject of this operation on this line.
+    /// What a payload asks.
     #[must_use]
-    pub fn parse(&self, op: &str, line: &LineName, payload: &Bytes) -> Option<Rc<Query>> {
-        if op == "enter" {
-            let enter: Enter = nowserving_protocol::codec::decode(payload).ok()?;
-            let what = What::Write(Op::Enter {
-                line: line.clone(),
-                key: enter.key.map(|key| key.as_bytes().into()),
-                lane: enter.lane,
-            });
-            return Some(Rc::new(Query {
-                call: usize::MAX,
-                shard: 0,
-                line: line.clone(),
-                op: "enter",
-                admin: false,
-                what,
-            }));
-        }
+    pub fn parse(&self, payload: &Bytes) -> Option<Rc<Query>> {
         let call = u64::from_le_bytes(payload.as_ref().try_into().ok()?);
         self.all.get(call as usize).map(|call| call.query.clone())
-    }
-}
-
-fn payload_of(call: usize, what: &What) -> Bytes {
-    match what {
-        What::Write(Op::Enter { key, lane, .. }) => {
-            let key = key.as_ref().and_then(|key| Key::new(key.as_ref()).ok());
-            let enter = Enter {
-                key,
-                lane: lane.clone(),
-            };
-            encode(&enter, Format::MsgPack).into()
-        }
-        _ => Bytes::copy_from_slice(&(call as u64).to_le_bytes()),
     }
 }
 
@@ -235,7 +205,7 @@ impl Env {
     ) -> usize {
         let number = self.calls.all.len();
         let (op, admin) = what.name();
-        let payload = payload_of(number, &what);
+        let payload = Bytes::copy_from_slice(&(number as u64).to_le_bytes());
         let now = self.timeline.now();
         let known_version = self.known_versions.get(&line).copied().unwrap_or(0);
         let query = Rc::new(Query {
@@ -323,6 +293,12 @@ impl Env {
             query: call.query.clone(),
             payload: call.payload.clone(),
             timeout_ms: sent.timeout_ms,
+            // The SDK names each call.
+            id: call.sdk.then_some(RequestId {
+                key: number as u128,
+                origin: Origin::Client,
+            }),
+            forwarded_at: None,
             reply: ReplyPath::Client {
                 call: number,
                 attempt,

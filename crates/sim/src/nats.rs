@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowserving_engine::ForwardId;
+use nowserving_engine::{ForwardId, LeaderTime};
+use nowserving_shard::requests::RequestId;
 
 use crate::calls::{Answer, Query};
 use crate::env::Env;
@@ -63,10 +64,14 @@ pub struct Message {
     pub subject: Subject,
     /// What is asked.
     pub query: Rc<Query>,
-    /// The payload, which a node may have given a key.
+    /// The payload.
     pub payload: Bytes,
     /// The header with the time it has.
     pub timeout_ms: u64,
+    /// The header with the call that it belongs to.
+    pub id: Option<RequestId>,
+    /// The header of a request that was passed on: when, on the leader's clock.
+    pub forwarded_at: Option<LeaderTime>,
     /// Where its answer goes.
     pub reply: ReplyPath,
 }

@@ -150,7 +150,7 @@ impl Node {
             engine,
             inbox: VecDeque::new(),
             turn_at: None,
-            service: Service::new(now.us),
+            service: Service::default(),
             to_write: VecDeque::new(),
             writing: false,
         });

@@ -83,6 +83,7 @@ impl Node {
             },
             body: Ok(FrameBody {
                 client_reachable: batch.client_reachable,
+                clock_us: batch.clock_us,
                 metrics_addr: String::new(),
                 version: "sim".to_owned(),
                 messages,

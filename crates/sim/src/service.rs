@@ -8,6 +8,7 @@ use nowserving_engine::{
     ShardDelivery, Subscription, Via,
 };
 use nowserving_protocol::codec::Format;
+use nowserving_shard::requests::{Origin, RequestId};
 
 use crate::calls::Answer;
 use crate::env::Env;
@@ -30,6 +31,8 @@ struct Local {
     closed: bool,
     queue: VecDeque<Message>,
     reading: bool,
+    /// What comes now was routed after this.
+    routed_after: u64,
 }
 
 /// What a node listens on.
@@ -40,23 +43,24 @@ pub struct Service {
     front: BTreeMap<u32, SubscriptionId>,
     forward: BTreeMap<u32, SubscriptionId>,
     forwards: BTreeMap<ForwardId, ()>,
-    stall: Stall,
+    /// When the newest probe that came back was sent.
+    probed: u64,
 }
 
-impl Service {
-    /// Of a process that starts now.
-    #[must_use]
-    pub fn new(now_us: u64) -> Service {
+impl Default for Service {
+    fn default() -> Service {
         Service {
             subscriptions: BTreeMap::new(),
             plain: None,
             front: BTreeMap::new(),
             forward: BTreeMap::new(),
             forwards: BTreeMap::new(),
-            stall: Stall::new(now_us),
+            probed: 0,
         }
     }
+}
 
+impl Service {
     /// Whether nothing lies in the queues of the subscriptions.
     #[must_use]
     pub fn is_drained(&self) -> bool {
@@ -90,6 +94,7 @@ impl Node {
     ) -> SubscriptionId {
         env.subscriptions += 1;
         let id = env.subscriptions;
+        let routed_after = self.clock.monotonic(env.timeline.now());
         if let Some(service) = self.service() {
             let local = Local {
                 subject,
@@ -98,6 +103,7 @@ impl Node {
                 closed: false,
                 queue: VecDeque::new(),
                 reading: false,
+                routed_after,
             };
             service.subscriptions.insert(id, local);
         }
@@ -195,9 +201,12 @@ impl Node {
                     }
                 }
                 Down::Echo { sent_at } => {
-                    let now_us = self.clock.monotonic(env.timeline.now());
                     if let Some(service) = self.service() {
-                        service.stall.echo(sent_at, now_us);
+                        service.probed = service.probed.max(sent_at);
+                        let locals = service.subscriptions.values_mut();
+                        for local in locals.filter(|local| local.queue.is_empty()) {
+                            local.routed_after = local.routed_after.max(sent_at);
+                        }
                     }
                     self.push(env, Input::ProbeEchoed { sent_at });
                 }
@@ -220,7 +229,7 @@ impl Node {
         let Some(service) = self.service() else {
             return;
         };
-        let stale = service.stall.is_suspect(now_us);
+        let probed = service.probed;
         let Some(local) = service.subscriptions.get_mut(&subscription) else {
             return;
         };
@@ -230,12 +239,19 @@ impl Node {
             Subject::Shard(_) => Via::Shard(local.shard_delivery),
             Subject::Forward(_) => Via::Forwarded,
         };
-        let delivery = Delivery { via, stale };
+        // Empty after the newest echo: what comes next was routed after its probe was sent.
+        let next = local.routed_after.max(probed);
+        let routed_after = std::mem::replace(&mut local.routed_after, next);
         for message in std::mem::take(&mut local.queue) {
+            let delivery = Delivery {
+                via,
+                routed_after,
+                forwarded_at: message.forwarded_at,
+            };
             let (op, line) = (message.query.op, &message.query.line);
             let (node, reply) = (self.id, message.reply);
             env.note(format_args!(
-                "n{node}: takes {op} {line} of {reply:?} by {via:?}, stale: {stale}"
+                "n{node}: takes {op} {line} of {reply:?} by {via:?}, routed after {routed_after}"
             ));
             let request = request(message, now_us);
             let request = Box::new(request);
@@ -246,9 +262,6 @@ impl Node {
     /// Sends the next probe, and plans the one after it.
     pub fn probe(&mut self, env: &mut Env) {
         let sent_at = self.clock.monotonic(env.timeline.now());
-        if let Some(service) = self.service() {
-            service.stall.tick(sent_at);
-        }
         if env.is_connected(self.id) {
             env.send_up(self.id, Up::Probe { sent_at });
         }
@@ -258,7 +271,7 @@ impl Node {
     /// Passes a request on to the leader, once.
     pub fn forward(&mut self, env: &mut Env, forward: ForwardTry) {
         let (node, start) = (self.id, self.starts);
-        let query = env.calls.parse(forward.op, &forward.line, &forward.payload);
+        let query = env.calls.parse(&forward.payload);
         let Some(query) = query else {
             return env.violated(
                 "S14",
@@ -277,6 +290,8 @@ impl Node {
             query,
             payload: forward.payload,
             timeout_ms: forward.timeout_ms,
+            id: forward.request_id,
+            forwarded_at: forward.sent_at,
             reply: ReplyPath::Node {
                 node,
                 start,
@@ -325,10 +340,19 @@ fn request(message: Message, now_us: u64) -> Request {
     // A tenth for the way back, but no more than 100 ms.
     let way_back_us = (message.timeout_ms * 100).min(100_000);
     let (query, shard) = (message.query, shard_of(message.subject));
+    let ask = query.what.ask();
+    let id = match (message.id, message.subject, message.reply) {
+        _ if !ask.effect().is_write() => None,
+        (None, Subject::Shard(_), ReplyPath::Client { call, attempt }) => Some(RequestId {
+            key: (attempt as u128 + 1) << 64 | call as u128,
+            origin: Origin::Direct,
+        }),
+        (id, ..) => id,
+    };
     Request {
         shard: shard.unwrap_or(query.shard),
         line: query.line.clone(),
-        ask: query.what.ask(),
+        ask,
         reply: ReplyTo {
             inbox: Some(inbox_of(message.reply)),
             format: Format::MsgPack,
@@ -337,6 +361,8 @@ fn request(message: Message, now_us: u64) -> Request {
             taken: now_us,
         },
         deadline: now_us + message.timeout_ms * 1_000 - way_back_us,
+        id,
+        sent_ms: None,
         payload: message.payload,
     }
 }
@@ -369,44 +395,5 @@ fn path_of(inbox: &str) -> Option<ReplyPath> {
             id: ForwardId(id.parse().ok()?),
         }),
         _ => None,
-    }
-}
-
-/// Whether what is read now may have lain unread while the process stood still, as the daemon knows it.
-#[derive(Debug)]
-struct Stall {
-    last_tick: u64,
-    ended: u64,
-    suspect_until: u64,
-}
-
-const STALL_US: u64 = 500_000;
-const GRACE_US: u64 = 250_000;
-
-impl Stall {
-    fn new(now_us: u64) -> Stall {
-        Stall {
-            last_tick: now_us,
-            ended: 0,
-            suspect_until: 0,
-        }
-    }
-
-    fn tick(&mut self, now_us: u64) {
-        let before = std::mem::replace(&mut self.last_tick, now_us);
-        if now_us.saturating_sub(before) > STALL_US {
-            self.ended = now_us;
-            self.suspect_until = u64::MAX;
-        }
-    }
-
-    fn echo(&mut self, sent_at: u64, now_us: u64) {
-        if self.suspect_until == u64::MAX && sent_at >= self.ended {
-            self.suspect_until = now_us + GRACE_US;
-        }
-    }
-
-    fn is_suspect(&self, now_us: u64) -> bool {
-        now_us.saturating_sub(self.last_tick) > STALL_US || now_us < self.suspect_until
     }
 }
