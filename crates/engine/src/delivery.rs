@@ -53,7 +53,7 @@ pub enum Via {
 pub enum ShardDelivery {
     /// The leader's.
     Leader,
-    /// That of a group of all nodes while nobody leads. It usually gets the message exclusively.
+    /// That of a group of all nodes while nobody leads, as far as they know.
     Leaderless,
     /// One that is about to end. Its replacement, here or on another node, gets the message too.
     Draining,
@@ -82,6 +82,9 @@ pub enum Action {
         /// Another node may have it too: that the leader does not do it here proves nothing.
         in_doubt: bool,
     },
+    /// Not answered: it was passed on to another node, which listens on the same subject for a moment, and
+    /// its answer is the one that counts.
+    Ignore,
     /// Refused: nothing happened.
     RefuseUnavailable,
     /// Refused: the node that passed it on tries again.
@@ -90,19 +93,23 @@ pub enum Action {
     RefuseUnknown,
 }
 
-/// Whether a write may have been sent so long ago that its sender has given up on it. `start` is that
-/// of this process.
+/// Whether a request that was passed on was meant for another node, or another start of this one.
 #[must_use]
-pub fn is_late(request: &Request, delivery: Delivery, start: u64, now: Now) -> bool {
+pub fn is_for_another(delivery: Delivery, start: u64) -> bool {
+    let meant_for = delivery.forwarded_at.map(|sent| sent.start);
+    delivery.via == Via::Forwarded && meant_for.is_some_and(|it| it != start)
+}
+
+/// Whether a write may have been sent so long ago that its sender has given up on it.
+#[must_use]
+pub fn is_late(request: &Request, delivery: Delivery, now: Now) -> bool {
     let timeout_us = request.deadline.saturating_sub(request.reply.taken);
     let by_client = request.sent_ms.is_some_and(|sent_ms| {
         let tolerance_ms = LATE_MAX_US / 1_000 + CLOCK_TOLERANCE_MS;
         now.wall_ms > sent_ms.saturating_add(timeout_us / 1_000 + tolerance_ms)
     });
     let by_forwarder = delivery.via == Via::Forwarded
-        && delivery
-            .forwarded_at
-            .is_none_or(|sent| sent.start != start || now.us >= sent.us.saturating_add(timeout_us));
+        && (delivery.forwarded_at).is_none_or(|sent| now.us >= sent.us.saturating_add(timeout_us));
     let by_nats = request.reply.taken.saturating_sub(delivery.routed_after) > LATE_MAX_US;
     by_client || by_forwarder || by_nats
 }
@@ -128,8 +135,9 @@ pub fn decide(role: Role, via: Via, late: bool, effect: Effect) -> Action {
         ) => Action::Take,
         (_, Via::Forwarded) => Action::RefuseNotLeader,
         (_, Via::Plain) => Action::Forward { in_doubt: false },
-        (_, Via::Shard(delivery)) => Action::Forward {
-            in_doubt: effect.is_write() && delivery != ShardDelivery::Leaderless,
+        // A node that is cut off from its peers listens beside the leader that it does not know of.
+        (_, Via::Shard(_)) => Action::Forward {
+            in_doubt: effect.is_write(),
         },
     }
 }
@@ -168,6 +176,7 @@ mod tests {
             Action::Take => "take",
             Action::Forward { in_doubt: false } => "forward",
             Action::Forward { in_doubt: true } => "forward?",
+            Action::Ignore => "ignore",
             Action::RefuseUnavailable => "unavailable",
             Action::RefuseNotLeader => "not_leader",
             Action::RefuseUnknown => "unknown",
@@ -198,7 +207,7 @@ mod tests {
             (
                 Role::NotLeader,
                 Via::Shard(Leaderless),
-                "local forward forward",
+                "local forward forward?",
             ),
             (
                 Role::NotLeader,
@@ -294,24 +303,25 @@ mod tests {
         for via in VIAS.into_iter().filter(|via| *via != Via::Forwarded) {
             for (routed_after, late) in [(TAKEN - SECOND, false), (TAKEN - SECOND - 1, true)] {
                 let delivery = delivery(via, routed_after, None);
-                assert_eq!(is_late(&write(None), delivery, 7, NOW), late, "{via:?}");
+                assert_eq!(is_late(&write(None), delivery, NOW), late, "{via:?}");
             }
         }
     }
 
     #[test]
-    fn a_forward_is_late_past_its_timeout_on_the_clock_of_this_very_start() {
+    fn a_forward_is_late_past_its_timeout_on_the_clock_of_the_start_that_it_is_for() {
         let sent = |start, us| Some(LeaderTime { start, us });
         for (forwarded_at, late) in [
             (None, true),
-            (sent(6, NOW.us), true),
             (sent(7, NOW.us), false),
             (sent(7, NOW.us - 2 * SECOND + 1), false),
             (sent(7, NOW.us - 2 * SECOND), true),
         ] {
             let delivery = delivery(Via::Forwarded, TAKEN, forwarded_at);
+            assert!(!is_for_another(delivery, 7));
+            assert_eq!(is_for_another(delivery, 6), forwarded_at.is_some());
             assert_eq!(
-                is_late(&write(None), delivery, 7, NOW),
+                is_late(&write(None), delivery, NOW),
                 late,
                 "{forwarded_at:?}"
             );
@@ -329,7 +339,7 @@ mod tests {
         ] {
             let delivery = delivery(Via::Plain, TAKEN, None);
             assert_eq!(
-                is_late(&write(Some(sent_ms)), delivery, 7, NOW),
+                is_late(&write(Some(sent_ms)), delivery, NOW),
                 late,
                 "{sent_ms}"
             );

@@ -12,7 +12,7 @@ use nowserving_shard::state::State;
 
 use crate::balance::{Balance, Peer};
 use crate::contact::{Contact, Standing};
-use crate::delivery::{Action, Delivery, Role, decide, is_late};
+use crate::delivery::{Action, Delivery, Role, decide, is_for_another, is_late};
 use crate::forwards::{Forwards, Leader};
 use crate::frames::{OutMessage, PeerBatch, PeerFrame};
 use crate::io::{Boot, Config, ExitReason, Input, Now, Output, RestoredShard, Subscription};
@@ -249,7 +249,8 @@ impl Engine {
     }
 
     fn request(&mut self, now: Now, request: Request, delivery: Delivery) {
-        let late = is_late(&request, delivery, self.start, now);
+        let late = is_late(&request, delivery, now);
+        let ignored = is_for_another(delivery, self.start);
         let (waiter, ask) = Waiter::of(request, delivery);
         if waiter.deadline <= now.us {
             // Its sender has given up and may have repeated it: done now, it could undo or double
@@ -276,7 +277,11 @@ impl Engine {
             out: &mut self.out,
             forwards: &mut self.forwards,
         };
-        match (decide(role, delivery.via, late, effect), shard) {
+        let action = match ignored && effect.is_write() {
+            true => Action::Ignore,
+            false => decide(role, delivery.via, late, effect),
+        };
+        match (action, shard) {
             (Action::AnswerLocally, Some(shard)) => shard.answer_read(waiter, &ask, &mut ctx),
             (Action::Take, Some(shard)) => shard.take(waiter, ask, &mut ctx),
             (action, shard) => ctx.pass_on(action, waiter, shard.as_deref()),

@@ -104,8 +104,13 @@ impl TurnCtx<'_> {
     }
 
     /// Does what there is to do about a request that is not this node's; `shard` if it holds that.
-    pub fn pass_on(&mut self, action: Action, waiter: Waiter, shard: Option<&Shard>) {
+    pub fn pass_on(&mut self, action: Action, mut waiter: Waiter, shard: Option<&Shard>) {
         match action {
+            Action::Ignore => {
+                // The node counts its requests, so it gets an outcome of each.
+                waiter.reply.inbox = None;
+                self.out.refuse(waiter.reply, ApiError::not_leader(None));
+            }
             Action::Forward { in_doubt } => {
                 let leader = shard.map(|shard| self.clocks.leader(shard, self.now.us));
                 let leader = leader.unwrap_or_default();

@@ -116,8 +116,8 @@ pub(crate) struct Shard {
     queue: VecDeque<Queued>,
     /// Requests with an id that are queued or in the log, not yet applied, and how many copies of each.
     in_log: BTreeMap<u128, u32>,
-    /// What this leader refused from its state: copies are refused as well. The log has nothing of
-    /// them.
+    /// What this node, as the leader, refused from its state: copies are refused as well. The log has
+    /// nothing of them.
     refused: Requests,
     /// By index and term. An index can be there twice: a node that lost the lead and got it again may
     /// propose at lower indexes than before, while the outcome of those is still open.
@@ -211,7 +211,9 @@ impl Shard {
     }
 
     fn take_write(&mut self, waiter: Waiter, op: Op, ctx: &mut TurnCtx<'_>) {
-        if let Some(id) = waiter.id {
+        if let Some(id) = waiter.id
+            && self.in_lease(ctx.now.us)
+        {
             let answered = self.state.requests().answer(id);
             if let Some(answer) = answered.or_else(|| self.refused.answer(id)).cloned() {
                 return self.answer_copy(waiter, &op, &answer, ctx);
@@ -408,7 +410,6 @@ impl Shard {
         self.leader_state = None;
         // The next time that it leads, everything of before is applied or lost.
         self.in_log.clear();
-        self.refused = Requests::default();
         let queued = std::mem::take(&mut self.queue);
         for waiter in queued.into_iter().filter_map(|queued| queued.waiter) {
             ctx.lead_lost(waiter, self);

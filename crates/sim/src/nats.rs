@@ -54,6 +54,8 @@ pub enum ReplyPath {
         start: u64,
         /// Its name for it.
         id: ForwardId,
+        /// Which try: each has an inbox of its own.
+        attempt: u64,
     },
 }
 
@@ -95,6 +97,8 @@ pub enum Down {
     Forwarded {
         /// Its name for it.
         id: ForwardId,
+        /// Which try.
+        attempt: u64,
         /// The answer; `None`: nobody listens there.
         answer: Option<Answer>,
     },
@@ -241,19 +245,41 @@ impl Env {
             Up::Request(message) => {
                 let reply = message.reply;
                 if !self.route(message)
-                    && let ReplyPath::Node { node, id, .. } = reply
+                    && let ReplyPath::Node {
+                        node, id, attempt, ..
+                    } = reply
                 {
-                    self.send_down(node, Down::Forwarded { id, answer: None });
+                    let answer = None;
+                    self.send_down(
+                        node,
+                        Down::Forwarded {
+                            id,
+                            attempt,
+                            answer,
+                        },
+                    );
                 }
             }
             Up::Reply { to, answer } => match to {
                 ReplyPath::Client { call, attempt } => {
                     self.reply_to_client(call, attempt, Ok(answer))
                 }
-                ReplyPath::Node { node, start, id } => {
+                ReplyPath::Node {
+                    node,
+                    start,
+                    id,
+                    attempt,
+                } => {
                     if self.starts.get(&node) == Some(&start) {
                         let answer = Some(answer);
-                        self.send_down(node, Down::Forwarded { id, answer });
+                        self.send_down(
+                            node,
+                            Down::Forwarded {
+                                id,
+                                attempt,
+                                answer,
+                            },
+                        );
                     }
                 }
             },

@@ -42,7 +42,10 @@ pub struct Service {
     plain: Option<SubscriptionId>,
     front: BTreeMap<u32, SubscriptionId>,
     forward: BTreeMap<u32, SubscriptionId>,
-    forwards: BTreeMap<ForwardId, ()>,
+    /// The tries under way.
+    forwards: BTreeMap<ForwardId, u64>,
+    /// Tries so far.
+    tries: u64,
     /// When the newest probe that came back was sent.
     probed: u64,
 }
@@ -55,6 +58,7 @@ impl Default for Service {
             front: BTreeMap::new(),
             forward: BTreeMap::new(),
             forwards: BTreeMap::new(),
+            tries: 0,
             probed: 0,
         }
     }
@@ -210,11 +214,16 @@ impl Node {
                     }
                     self.push(env, Input::ProbeEchoed { sent_at });
                 }
-                Down::Forwarded { id, answer } => {
+                Down::Forwarded {
+                    id,
+                    attempt,
+                    answer,
+                } => {
                     let Some(service) = self.service() else {
                         continue;
                     };
-                    if service.forwards.remove(&id).is_some() {
+                    if service.forwards.get(&id) == Some(&attempt) {
+                        service.forwards.remove(&id);
                         let result = forward_result(env, answer);
                         self.push(env, Input::Forwarded { id, result });
                     }
@@ -278,9 +287,12 @@ impl Node {
                 format!("node {node} passes on what nobody asked: {forward:?}"),
             );
         };
-        if let Some(service) = self.service() {
-            service.forwards.insert(forward.id, ());
-        }
+        let Some(service) = self.service() else {
+            return;
+        };
+        service.tries += 1;
+        let attempt = service.tries;
+        service.forwards.insert(forward.id, attempt);
         env.note(format_args!(
             "n{node}: passes on {} {} to the leader of shard {} as {}, {} ms",
             forward.op, forward.line, forward.shard, forward.id.0, forward.timeout_ms
@@ -296,17 +308,21 @@ impl Node {
                 node,
                 start,
                 id: forward.id,
+                attempt,
             },
         };
         env.send_up(node, Up::Request(message));
-        let timeout = Process::ForwardTimesOut(forward.id);
+        let timeout = Process::ForwardTimesOut(forward.id, attempt);
         self.process_event(env, forward.timeout_ms * 1_000, timeout);
     }
 
     /// No answer came to what was passed on.
-    pub fn forward_times_out(&mut self, env: &mut Env, id: ForwardId) {
-        let pending = self.service().and_then(|it| it.forwards.remove(&id));
-        if pending.is_some() {
+    pub fn forward_times_out(&mut self, env: &mut Env, id: ForwardId, attempt: u64) {
+        let Some(service) = self.service() else {
+            return;
+        };
+        if service.forwards.get(&id) == Some(&attempt) {
+            service.forwards.remove(&id);
             let result = ForwardResult::TimedOut;
             self.push(env, Input::Forwarded { id, result });
         }
@@ -378,7 +394,12 @@ fn shard_of(subject: Subject) -> Option<u32> {
 fn inbox_of(path: ReplyPath) -> Box<str> {
     match path {
         ReplyPath::Client { call, attempt } => format!("client.{call}.{attempt}").into(),
-        ReplyPath::Node { node, start, id } => format!("node.{node}.{start}.{}", id.0).into(),
+        ReplyPath::Node {
+            node,
+            start,
+            id,
+            attempt,
+        } => format!("node.{node}.{start}.{}.{attempt}", id.0).into(),
     }
 }
 
@@ -389,10 +410,11 @@ fn path_of(inbox: &str) -> Option<ReplyPath> {
             call: call.parse().ok()?,
             attempt: attempt.parse().ok()?,
         }),
-        ["node", node, start, id] => Some(ReplyPath::Node {
+        ["node", node, start, id, attempt] => Some(ReplyPath::Node {
             node: node.parse().ok()?,
             start: start.parse().ok()?,
             id: ForwardId(id.parse().ok()?),
+            attempt: attempt.parse().ok()?,
         }),
         _ => None,
     }

@@ -149,7 +149,7 @@ pub enum Process {
     /// A subscription went on for long enough.
     Drained(SubscriptionId),
     /// What was passed on was not answered in time.
-    ForwardTimesOut(ForwardId),
+    ForwardTimesOut(ForwardId, u64),
 }
 
 /// A fault that lasts, and how to end it.
@@ -430,7 +430,7 @@ impl World {
             Process::MakeSnapshot { shard, index } => node.make_snapshot(env, shard, index),
             Process::TakeRequests(subscription) => node.take_requests(env, subscription),
             Process::Drained(subscription) => node.drained(env, subscription),
-            Process::ForwardTimesOut(id) => node.forward_times_out(env, id),
+            Process::ForwardTimesOut(id, attempt) => node.forward_times_out(env, id, attempt),
         }
     }
 

@@ -300,16 +300,19 @@ fn times_of(call: &Call) -> String {
     format!("call {} [{}]", call.query.call, attempts.join(", "))
 }
 
+/// A copy is answered later than it was done: with the same token or line, as it is then.
 fn is_answer_of(done: &Done, answer: &Answer) -> bool {
     match (&done.result, answer.as_ref()) {
-        (Ok(Reply::Status(done)), Ok(Outcome::Status { status, .. })) => done == status.as_ref(),
+        (Ok(Reply::Status(done)), Ok(Outcome::Status { status, .. })) => {
+            done.at == status.at && done.version <= status.version
+        }
         (
             Ok(Reply::Line {
                 incarnation,
                 version,
             }),
             Ok(Outcome::Line(line)),
-        ) => (*incarnation, *version) == (line.incarnation, line.version),
+        ) => *incarnation == line.incarnation && *version <= line.version,
         (Ok(Reply::Deleted { remaining: done }), Ok(Outcome::Deleted { remaining, .. })) => {
             done == remaining
         }
