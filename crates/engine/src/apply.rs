@@ -1,7 +1,7 @@
 //! Committed entries become state, answers and events; confirmed reads become answers.
 
 use crate::envelope::StateHash;
-use nowserving_line::{Line, Lines, Op, Refused, Reply, Status, Timestamp};
+use nowserving_line::{Line, Lines, Op, Reply, Status, Timestamp};
 use nowserving_protocol::admin::{JournalReply, LineReply};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::user::{Consistency, Home, InfoReply};
@@ -17,6 +17,7 @@ use nowserving_shard::leader_state::LeaderState;
 use crate::io::ExitReason;
 use crate::outbox::{Outbox, TurnCtx};
 use crate::reads::Read;
+use crate::refusals::outcome_unknown;
 use crate::request::{Ask, Outcome};
 use crate::shard::{Proposed, Shard, Waiter};
 
@@ -301,10 +302,12 @@ fn repeated(
     now: Timestamp,
     home: Home,
 ) -> Result<Outcome, ApiError> {
-    let line = || lines.get(op.line()).ok_or(Refused::LineNotFound);
+    // It was done, and the line was deleted since: an error that says that nothing happened would be wrong.
+    let line = || lines.get(op.line()).ok_or_else(outcome_unknown);
     match answer {
         Answer::Token(at) => {
-            let status = line()?.status(*at, now.service_ms)?;
+            let status = line()?.status(*at, now.service_ms);
+            let status = status.map_err(|_| outcome_unknown())?;
             Ok(Outcome::Status {
                 with_ticket: needs_ticket(op, &status),
                 status: Box::new(status),
