@@ -3,14 +3,13 @@
 use nowserving_line::{LaneName, LineName};
 use nowserving_protocol::admin::{
     ClusterStatus, ClusterStatusRequest, Configure, Create, Delete, DeleteReply, Journal,
-    JournalReply, LineList, LineReply, ListLines, Move, SettingsReply, Show,
+    JournalReply, LineList, LineReply, ListLines, Move, Show,
 };
-use nowserving_protocol::error::Code;
 use nowserving_protocol::user::StatusReply;
 use serde::Serialize;
 
 use crate::client::{Client, line_name};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::retry::Effect;
 
 /// The operators' side of a cluster. Cheap to clone.
@@ -75,23 +74,14 @@ impl AdminLine {
     /// # Errors
     /// `line_exists`; `bad_request` naming the setting that is out of its range.
     pub async fn create(&self, settings: &Create) -> Result<LineReply> {
-        match self.call("create", Effect::Write, settings).await {
-            Err(error) if is_own_effect(&error, Code::LineExists) => {
-                let made: LineReply = self.show().await?;
-                let asked = settings.clone().into_settings();
-                let same = asked.is_ok_and(|asked| made.settings == SettingsReply::from(&asked));
-                if same { Ok(made) } else { Err(error) }
-            }
-            other => other,
-        }
+        self.call("create", Effect::Write, settings).await
     }
 
     /// Changes any subset of the settings, at once and all or none.
     ///
     /// # Errors
     /// `line_not_found`; `bad_request`; `version_conflict` if the settings have changed since
-    /// [`Configure::if_version`] (if [`Error::may_have_happened`], possibly by this very call), or
-    /// the line has another incarnation than [`Configure::incarnation`].
+    /// [`Configure::if_version`], or the line has another incarnation than [`Configure::incarnation`].
     pub async fn configure(&self, changes: &Configure) -> Result<LineReply> {
         self.call("configure", Effect::Write, changes).await
     }
@@ -112,14 +102,7 @@ impl AdminLine {
     /// `line_not_empty` without `force`; `version_conflict` if the line has another incarnation than
     /// [`Delete::incarnation`]; `line_not_found`.
     pub async fn delete(&self, request: &Delete) -> Result<DeleteReply> {
-        match self.call("delete", Effect::Write, request).await {
-            Err(error) if is_own_effect(&error, Code::LineNotFound) => Ok(DeleteReply {
-                line: self.name.clone(),
-                deleted: true,
-                remaining: 0,
-            }),
-            other => other,
-        }
+        self.call("delete", Effect::Write, request).await
     }
 
     /// Puts a waiting token into another lane, where it gets the next number. It keeps its key and order
@@ -159,9 +142,4 @@ impl AdminLine {
             .admin_line_call(&self.name, op, effect, body)
             .await
     }
-}
-
-/// Whether a refusal may be the effect of an earlier attempt of the same call whose reply was lost.
-fn is_own_effect(error: &Error, code: Code) -> bool {
-    error.code() == Some(code) && error.may_have_happened()
 }

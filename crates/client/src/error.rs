@@ -15,8 +15,9 @@ pub enum Kind {
     /// No node could serve the request by the deadline, and nothing happened: no node, no leader, no
     /// quorum, too many requests, or no NATS connection.
     Unavailable,
-    /// The deadline passed, and the outcome of an attempt is not known. Repeat the call to find out;
-    /// every operation may be repeated (`enter` with the same key).
+    /// The deadline passed, and the outcome of an attempt is not known. It has happened already, or
+    /// happens within a second, or never. Repeat an `enter` with the same key, or an operation on a
+    /// token, to find out; look at the line after an operator's change.
     OutcomeUnknown,
     /// The NATS server refused the login, or the user lacks the right that the message names. Nothing
     /// happened, unless [`Error::may_have_happened`]. One exception cannot be detected, because NATS

@@ -232,7 +232,8 @@ fn key(bytes: impl Into<Vec<u8>>) -> Result<Key> {
     Key::new(bytes.into()).map_err(|error| Error::new(Kind::BadArgument, error.message))
 }
 
-/// Of 128 random bits, so that two callers never have the same.
+/// Of 128 random bits, so that two callers never have the same. A key makes the attempts of a call one
+/// visit for as long as the token lives; the cluster's memory of request ids is bounded.
 fn generated_key() -> Result<Key> {
     key(format!("sdk-{:032x}", rand::random::<u128>()))
 }
