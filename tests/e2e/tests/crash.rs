@@ -21,6 +21,8 @@ const POLLS: usize = 20;
 /// A node that gets SIGTERM ends sooner, and one that is started is ready sooner.
 const END: Duration = Duration::from_secs(30);
 
+/// A repetition so early overtakes requests that nodes hold while there is no leader.
+const REPEAT_AFTER: Duration = Duration::from_millis(100);
 /// Without a leader the cluster writes nothing for some two election timeouts of a second. These
 /// bounds leave room for a slow machine and for split votes; a cluster that never recovers by itself
 /// exceeds them.
@@ -65,7 +67,7 @@ pub async fn of_a_leader_under_load(cluster: &mut Cluster) -> Result<()> {
                 {
                     break;
                 }
-                let entry = visit(&api, line, format!("{worker}-{nth}")).await?;
+                let entry = visit(&api, line, format!("{worker}-{nth}"), None).await?;
                 entries.borrow_mut().push(entry);
             }
             anyhow::Ok(())
@@ -105,33 +107,52 @@ pub async fn of_a_leader_under_load(cluster: &mut Cluster) -> Result<()> {
 }
 
 /// Each node in turn ends and is started again, the next one as soon as that one reports that it is
-/// ready. Clients go on all the while.
+/// ready. Clients go on all the while: they enter and wait.
 pub async fn rolling_restart(cluster: &mut Cluster) -> Result<()> {
-    let line = "rolling";
+    restart_in_turn(cluster, "rolling", async |api, line, key| {
+        let asked = Instant::now();
+        let status = insist(&api, line, "enter", &json!({"key": key})).await?;
+        Ok(Entry {
+            key,
+            token: number(&status, "token")?,
+            ticket: status["ticket"].clone(),
+            asked,
+            told: Instant::now(),
+            completed: false,
+        })
+    })
+    .await
+}
+
+/// The same with clients that use their seats and go, and that repeat a request while its first copy
+/// may be on its way. A copy of an `enter` that took effect after its token is gone would take a number
+/// that no client knows.
+pub async fn rolling_restart_of_visitors(cluster: &mut Cluster) -> Result<()> {
+    restart_in_turn(cluster, "visitors", async |api, line, key| {
+        visit(&api, line, key, Some(REPEAT_AFTER)).await
+    })
+    .await
+}
+
+async fn restart_in_turn(
+    cluster: &mut Cluster,
+    line: &str,
+    come: impl AsyncFn(Api, &str, String) -> Result<Entry>,
+) -> Result<()> {
     let api = cluster.api().clone();
     let settings = json!({"seats": 20, "queue_limit": 100_000, "claim_timeout_ms": HOUR_MS});
     api.admin(line, "create", settings).await?;
     let entries = RefCell::new(Vec::new());
     let done = Cell::new(false);
     let work = (0..WORKERS).map(|worker| {
-        let (api, entries, done) = (api.within(1_000), &entries, &done);
+        let (api, entries, done, come) = (api.within(1_000), &entries, &done, &come);
         async move {
             for nth in 0.. {
                 if done.get() {
                     break;
                 }
-                let key = format!("{worker}-{nth}");
-                let asked = Instant::now();
-                // No token completes: an `enter` repeated with a key that is gone is a new visit.
-                let status = insist(&api, line, "enter", &json!({"key": key})).await?;
-                entries.borrow_mut().push(Entry {
-                    key,
-                    token: number(&status, "token")?,
-                    ticket: status["ticket"].clone(),
-                    asked,
-                    told: Instant::now(),
-                    completed: false,
-                });
+                let entry = come(api.clone(), line, format!("{worker}-{nth}")).await?;
+                entries.borrow_mut().push(entry);
             }
             anyhow::Ok(())
         }
@@ -172,17 +193,29 @@ async fn term_of(api: &Api, shard: usize) -> Result<u64> {
     number(&status["shards"][shard], "term")
 }
 
-/// Enters with `key` until that is acknowledged, and uses the seat if there is one at once.
-async fn visit(api: &Api, line: &str, key: String) -> Result<Entry> {
+/// Enters with `key` until that is acknowledged, and uses the seat if there is one at once. Each
+/// operation is one call with a request id. `repeat_after`: repeats a request that is not answered by
+/// then, instead of waiting until it can no longer take effect.
+async fn visit(
+    api: &Api,
+    line: &str,
+    key: String,
+    repeat_after: Option<Duration>,
+) -> Result<Entry> {
+    let patience = repeat_after.unwrap_or(Duration::MAX);
+    let call = async |op: &str, body: &Value| {
+        let call = api.with_request_id(format!("{line}-{key}-{op}"));
+        insist_within(&call, line, op, body, patience).await
+    };
     let asked = Instant::now();
-    let status = insist(api, line, "enter", &json!({"key": key})).await?;
+    let status = call("enter", &json!({"key": key})).await?;
     let told = Instant::now();
     let ticket = status["ticket"].clone();
     let body = json!({"ticket": ticket});
     let completed = status["state"] == "admitted";
     if completed {
-        insist(api, line, "claim", &body).await?;
-        let done = insist(api, line, "complete", &body).await?;
+        call("claim", &body).await?;
+        let done = call("complete", &body).await?;
         ensure!(done["reason"] == "completed", "{done}");
     }
     Ok(Entry {
@@ -198,13 +231,25 @@ async fn visit(api: &Api, line: &str, key: String) -> Result<Entry> {
 /// Repeats a request until its answer is not an error: also after `outcome_unknown` and after no answer.
 /// Every request here has one effect however often it is sent.
 pub async fn insist(api: &Api, line: &str, op: &str, body: &Value) -> Result<Value> {
+    insist_within(api, line, op, body, Duration::MAX).await
+}
+
+/// [`insist`], for at most `patience` on each answer.
+async fn insist_within(
+    api: &Api,
+    line: &str,
+    op: &str,
+    body: &Value,
+    patience: Duration,
+) -> Result<Value> {
     let start = Instant::now();
     loop {
-        let seen = match api.ask(line, op, body).await {
-            Ok(reply) if reply.code.is_none() => return Ok(reply.body),
-            Ok(reply) if reply.passes() || reply.is_unknown() => format!("{:?}", reply.code),
-            Ok(reply) => anyhow::bail!("{op} {line} {body}: {}", reply.body),
-            Err(error) => error.to_string(),
+        let seen = match tokio::time::timeout(patience, api.ask(line, op, body)).await {
+            Ok(Ok(reply)) if reply.code.is_none() => return Ok(reply.body),
+            Ok(Ok(reply)) if reply.passes() || reply.is_unknown() => format!("{:?}", reply.code),
+            Ok(Ok(reply)) => anyhow::bail!("{op} {line} {body}: {}", reply.body),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer after {patience:?}"),
         };
         ensure!(
             start.elapsed() < Duration::from_secs(120),

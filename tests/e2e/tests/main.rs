@@ -18,6 +18,7 @@ mod errors;
 mod events;
 mod harness;
 mod large_lines;
+mod late_writes;
 mod limits;
 mod mapping;
 mod operations;
@@ -381,4 +382,54 @@ async fn an_impostor_changes_nothing() -> Result<()> {
         disks::wiped_over_a_restart(cluster).await
     })
     .await
+}
+
+/// Without the mapping line nats-server gives each plain request to any one node.
+#[tokio::test]
+async fn a_stopped_follower_writes_nothing_late() -> Result<()> {
+    let options = Options {
+        shards: 1,
+        mapping: false,
+        ..Options::default()
+    };
+    run(options, late_writes::a_stopped_follower).await
+}
+
+/// Requests in the buffers of a connection that delivers nothing for a while.
+#[tokio::test]
+async fn a_stalled_leader_writes_nothing_late() -> Result<()> {
+    run(proxied_without_mapping(), late_writes::a_stalled_leader).await
+}
+
+/// Connections that deliver late: a node that forwards repeats its request, and a client does.
+#[tokio::test]
+async fn slow_links_write_nothing_twice() -> Result<()> {
+    run(proxied_without_mapping(), async |cluster| {
+        late_writes::a_copy_on_its_way(cluster).await?;
+        late_writes::slow_links_of_all_nodes(cluster).await
+    })
+    .await
+}
+
+/// Two nodes get each request: the leader and a follower that knows of no leader.
+#[tokio::test]
+async fn a_follower_beside_the_leader_writes_nothing_twice() -> Result<()> {
+    let beside = late_writes::a_follower_beside_the_leader;
+    run(proxied_without_mapping(), beside).await
+}
+
+/// Nodes hold and forward requests while shards change their leaders; clients repeat them early.
+#[tokio::test]
+async fn a_rolling_restart_writes_nothing_twice() -> Result<()> {
+    run(Options::default(), crash::rolling_restart_of_visitors).await
+}
+
+/// Plain requests reach any node, by links that can be cut.
+fn proxied_without_mapping() -> Options {
+    Options {
+        shards: 1,
+        mapping: false,
+        proxied: true,
+        ..Options::default()
+    }
 }
