@@ -129,14 +129,9 @@ fn model_bites() -> Result<Done> {
     }
 }
 
-/// All invariants but S13 and S14: requests that lie in a stopped node's buffers are still executed
-/// late, and the simulation says so in most seeds.
+/// Whole clusters of the real engine, with faults, from 200 seeds.
 fn simulation() -> Result<Done> {
-    let mut args = vec!["--seeds".to_owned(), "200".to_owned()];
-    let checked = (1..=17).filter(|it| !matches!(it, 13 | 14));
-    for invariant in checked.map(|it| format!("S{it}")).chain(["L4".to_owned()]) {
-        args.extend(["--only".to_owned(), invariant]);
-    }
+    let args = ["--seeds".to_owned(), "200".to_owned()];
     passed(sim::run(&args)?, "the simulation")
 }
 

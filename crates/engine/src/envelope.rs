@@ -123,6 +123,7 @@ mod tests {
             starts: vec![u64::MAX, 1],
             seq: 9,
             facts: Some(NodeFacts {
+                clock_us: 7,
                 client_reachable: true,
                 metrics_addr: "127.0.0.1:9100".to_owned(),
                 version: "0.1.0".to_owned(),
