@@ -343,7 +343,7 @@ impl Engine {
             };
             shard.dirty = true;
             let refused = shard.replica.step(message, now.us);
-            shard.note_term(now.us);
+            shard.note_leader(now.us);
             if let Err(refused) = refused
                 && !refused.is_expected()
             {
@@ -469,7 +469,7 @@ impl Engine {
                     .set_randomized_election_ticks(usize::try_from(ticks).unwrap_or(usize::MAX));
                 shard.replica.tick(now);
             }
-            shard.note_term(now);
+            shard.note_leader(now);
             shard.dirty |= shard.replica.has_ready();
         }
     }

@@ -29,8 +29,9 @@ const TRY_MAX_US: Micros = 700_000;
 pub(crate) struct Leader {
     /// The time on its clock; `None` if nobody leads, or it was not heard from lately.
     pub time: Option<LeaderTime>,
-    /// Since when this node has known of the term. The lease of an earlier leader had ended by then.
-    pub term_since: Micros,
+    /// Since when this node has known that it leads in its term. The lease of every earlier leader had ended
+    /// by then.
+    pub since: Micros,
 }
 
 /// One request.
@@ -64,7 +65,7 @@ impl Forward {
     fn may_be_refused(&self, leader: Leader) -> bool {
         let delivery = self.waiter.delivery;
         let shared = matches!(delivery.via, Via::Shard(_));
-        shared && self.is_write() && delivery.routed_after < leader.term_since
+        shared && self.is_write() && delivery.routed_after < leader.since
     }
 
     /// The answer if nothing better is known.
@@ -321,7 +322,7 @@ mod tests {
 
     const LEADER: Leader = Leader {
         time: Some(LeaderTime { start: 2, us: 7 }),
-        term_since: NOW,
+        since: NOW,
     };
 
     struct Run {
@@ -513,7 +514,7 @@ mod tests {
         };
         let shared = Via::Shard(Leaderless);
         let later = Leader {
-            term_since: NOW + 1,
+            since: NOW + 1,
             ..LEADER
         };
         let mut run = Run::start(of(Effect::Write, shared), false, later);

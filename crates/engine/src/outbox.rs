@@ -79,7 +79,7 @@ impl Clocks<'_> {
         });
         Leader {
             time,
-            term_since: shard.term_since,
+            since: shard.leader_since,
         }
     }
 }

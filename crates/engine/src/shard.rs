@@ -101,10 +101,10 @@ pub(crate) struct Shard {
     pub agreement: Agreement,
     /// When the lease was last asked for.
     pub lease_asked_at: Micros,
-    /// The newest term that this node knows of.
-    term: u64,
+    /// The newest term that this node knows of, and who leads in it.
+    leader: (u64, Option<u64>),
     /// Since when.
-    pub term_since: Micros,
+    pub leader_since: Micros,
     /// In which term and when leadership was last offered to another node.
     pub offered: Option<(u64, Micros)>,
     /// The log names it as one that keeps old files alive.
@@ -139,8 +139,8 @@ impl Shard {
             compact_floor: 0,
             agreement: Agreement::default(),
             lease_asked_at: 0,
-            term: replica.term(),
-            term_since: now,
+            leader: (replica.term(), replica.leader()),
+            leader_since: now,
             replica,
             offered: None,
             pins_files: false,
@@ -159,11 +159,12 @@ impl Shard {
         self.replica.role() == Role::Leader
     }
 
-    /// To be called whenever Raft's term may have changed.
-    pub fn note_term(&mut self, now: Micros) {
-        if self.replica.term() != self.term {
-            self.term = self.replica.term();
-            self.term_since = now;
+    /// To be called whenever Raft's leader may have changed.
+    pub fn note_leader(&mut self, now: Micros) {
+        let leader = (self.replica.term(), self.replica.leader());
+        if self.leader != leader {
+            self.leader = leader;
+            self.leader_since = now;
         }
     }
 
@@ -352,6 +353,7 @@ impl Shard {
             |error: ReadFailed| ExitReason::ReadFailed(ReadFailure(std::sync::Arc::new(error)));
         let ready = self.replica.ready().map_err(unreadable)?;
         self.dirty = self.replica.has_ready();
+        self.note_leader(ctx.now.us);
         ready.map_or(Ok(()), |ready| self.carry_out(ready, ctx))
     }
 
