@@ -212,11 +212,10 @@ impl Shard {
     }
 
     fn take_write(&mut self, waiter: Waiter, op: Op, ctx: &mut TurnCtx<'_>) {
-        if let Some(id) = waiter.id
-            && self.in_lease(ctx.now.us)
-        {
-            let answered = self.state.requests().answer(id);
-            if let Some(answer) = answered.or_else(|| self.refused.answer(id)).cloned() {
+        if let Some(id) = waiter.id {
+            let in_lease = self.in_lease(ctx.now.us);
+            let answered = self.state.requests().answer(id).filter(|_| in_lease);
+            if let Some(answer) = self.refused.answer(id).or(answered).cloned() {
                 return self.answer_copy(waiter, &op, &answer, ctx);
             }
         }

@@ -36,7 +36,7 @@ struct Local {
 }
 
 /// What a node listens on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Service {
     subscriptions: BTreeMap<SubscriptionId, Local>,
     plain: Option<SubscriptionId>,
@@ -48,20 +48,6 @@ pub struct Service {
     tries: u64,
     /// When the newest probe that came back was sent.
     probed: u64,
-}
-
-impl Default for Service {
-    fn default() -> Service {
-        Service {
-            subscriptions: BTreeMap::new(),
-            plain: None,
-            front: BTreeMap::new(),
-            forward: BTreeMap::new(),
-            forwards: BTreeMap::new(),
-            tries: 0,
-            probed: 0,
-        }
-    }
 }
 
 impl Service {

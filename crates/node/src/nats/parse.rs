@@ -93,7 +93,7 @@ impl Parser {
             }) => Ok(Parsed::Line(Box::new(Request {
                 shard,
                 line,
-                ask,
+                ask: *ask,
                 reply,
                 deadline,
                 id,
@@ -155,7 +155,7 @@ impl Parser {
         Ok(Read::Line {
             shard: home,
             line,
-            ask,
+            ask: Box::new(ask),
             deadline,
             id,
             sent_ms,
@@ -236,7 +236,8 @@ enum Read {
     Line {
         shard: u32,
         line: LineName,
-        ask: Ask,
+        // Far the largest part.
+        ask: Box<Ask>,
         deadline: Micros,
         id: Option<RequestId>,
         sent_ms: Option<u64>,
