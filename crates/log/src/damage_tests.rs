@@ -1,4 +1,4 @@
-//! What happens to a log on disk that was damaged, byte by byte.
+//! Damages the log on disk, byte by byte.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -330,7 +330,7 @@ fn the_engine_alone_drops_synced_records_or_refuses_every_kill() {
     assert!(silent > synced / 2);
 }
 
-/// After a kill: what is left for the engine to cut, it calls corruption in its warnings.
+/// After a kill. What the engine cuts by itself it reports as corruption, in a warning.
 #[test]
 fn the_engine_finds_nothing_to_cut() {
     let dir = tempfile::tempdir().unwrap();

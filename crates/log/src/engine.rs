@@ -15,18 +15,18 @@ use crate::{LogError, LogStats, LogStore, read_failed};
 
 const HARD_STATE: &[u8] = b"hard_state";
 const FIRST_MEMBERS: &[u8] = b"first_members";
-/// A read can meet a file which a purge has just deleted; the entry then is elsewhere already.
+/// A read can fail because a purge has just deleted the file; the entry has been moved then.
 const READ_ATTEMPTS: usize = 3;
 
 /// The sizes of a log on disk.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// A file is closed when it gets this large. The default is 16 MiB, as space is given back file by
-    /// file, and only the newest file is exposed to a torn write.
+    /// A file is closed when it gets this large. The default is 16 MiB: space is freed file by file, and a
+    /// torn write can only be in the newest one.
     pub file_bytes: u64,
-    /// Files are given back once they are larger together. The default is 256 MiB: the engine's own of
-    /// 10 GB would fill a small machine's disk, and be read back whole at each start, while the lines
-    /// of a node fit into some hundred MiB.
+    /// Old files are deleted once all files together are larger than this. The default is 256 MiB: the
+    /// engine's own default of 10 GB would fill a small machine's disk, and each start would read all of
+    /// it, while the lines of a node fit into some hundred MiB.
     pub purge_threshold_bytes: u64,
 }
 
@@ -60,7 +60,7 @@ impl MessageExt for Entries {
 }
 
 impl EngineLog {
-    /// Opens the log in `dir`, which is made if need be. Only one process can have it open.
+    /// Opens the log in `dir`, which is made if it is missing. Only one process can have it open.
     ///
     /// A write that was cut short by a crash is dropped: it was never acknowledged. Anything else that
     /// is damaged or missing is an error: every record is read and compared with its checksums.
@@ -182,7 +182,7 @@ impl EngineLog {
                 max_bytes,
                 &mut entries,
             ) {
-                // It says so of a shard that it does not know.
+                // The engine's answer for a shard that it does not know.
                 Ok(0) => return Err(read_failed(shard, low, high, "no such entries")),
                 Ok(_) => return Ok(entries),
                 Err(_) if attempt < READ_ATTEMPTS => attempt += 1,
@@ -217,14 +217,14 @@ fn config(dir: &Path, options: &EngineOptions) -> Config {
         // Not compressed: that saves little of what is kept for a short time, and the type of
         // compression is the only byte of a record without a checksum (see `verify`).
         batch_compression_threshold: ReadableSize(0),
-        // Recycled files keep old records behind the new ones, and their names until they are used:
-        // more states for a crash to meet, for a saving that matters at thousands of files.
+        // Recycled files keep old records after the new ones, and their old names until they are used. That
+        // is more states for a crash to leave, for a saving that matters at thousands of files.
         enable_log_recycle: false,
         ..Config::default()
     }
 }
 
-/// The engine says what it met; what a crash may leave was cut before.
+/// Damage that the engine finds is a loss: what a crash leaves was cut off before.
 fn open_error(dir: &Path, error: raft_engine::Error) -> LogError {
     match error {
         raft_engine::Error::Io(error) if error.kind() != std::io::ErrorKind::InvalidData => {

@@ -1,4 +1,4 @@
-//! The engine's files, with the [`SyncedRecord`] and counters in between.
+//! The engine's files. They pass on to the disk, count, and report syncs to the [`SyncedRecord`].
 
 use std::io::{Result, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -12,7 +12,6 @@ use crate::synced_record::{LogFile, SyncedRecord};
 type DiskHandle = <DefaultFileSystem as FileSystem>::Handle;
 type DiskWriter = <DefaultFileSystem as FileSystem>::Writer;
 
-/// What was done to log files.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub bytes_written: AtomicU64,

@@ -1,7 +1,14 @@
-//! Where the Raft state of a node is kept: one log for all its shards.
+//! The Raft state of a node on disk: one log for all its shards.
 //!
-//! [`EngineLog`] keeps it on disk (`raft-engine`), [`MemoryLog`] in memory, where it can be lost, torn
-//! and made to fail as a disk would.
+//! How data flows: [`LogStore::write`] takes the [`Write`]s of all shards as one batch with one sync.
+//! [`EngineLog`] passes the batch to `raft-engine`, which writes through `files`; after a sync, the record in
+//! `synced_record` is brought up to date. Replicas read old entries back ([`EntryReader`]).
+//! [`LogStore::compact`] drops entries that are in a snapshot, and [`LogStore::purge`] deletes files that
+//! hold no others. At a start, `synced_record` looks for missing files, and `verify` compares all records
+//! with their checksums and cuts off what a crash left at the end. Then the engine opens, and
+//! [`LogStore::load`] gives each shard's [`LogState`].
+//!
+//! [`MemoryLog`] keeps the same in memory, where tests and simulations make it fail as a disk would.
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -24,7 +31,7 @@ pub use memory::{Crash, MemoryLog};
 ///
 /// One thread writes, in the order in which the replicas handed their writes out; any thread reads.
 pub trait LogStore: EntryReader {
-    /// What is kept for a shard; the default of [`LogState`] for one that was never written.
+    /// The state of a shard; the default of [`LogState`] if it was never written.
     ///
     /// # Errors
     /// If it can't be read.
@@ -34,45 +41,45 @@ pub trait LogStore: EntryReader {
     /// Later writes of a shard replace its entries from their first index on.
     ///
     /// # Errors
-    /// The node must stop: what is on disk is not what the replicas in memory count on. The log
-    /// refuses everything from then on. A failed sync panics, and nothing may catch that: the kernel
-    /// forgets which pages it could not write, so trying again "succeeds".
+    /// The node must stop: the disk does not have what the replicas in memory count on. The log refuses
+    /// everything from then on. A failed sync panics, and nothing may catch that: the kernel forgets which
+    /// pages it could not write, so trying again "succeeds".
     fn write(&self, writes: &[Write]) -> Result<(), LogError>;
 
-    /// Drops the entries of a shard before `through`; its term is kept. Not synced: after a crash
-    /// there may be more than wanted.
+    /// Drops the entries of a shard through `through`, but keeps the last one's term. Not synced: after a
+    /// crash entries may be back.
     ///
     /// # Errors
     /// As for [`LogStore::write`].
     fn compact(&self, shard: u32, through: u64) -> Result<(), LogError>;
 
-    /// Gives space back, if there is enough to give. To be called every few seconds. Returns the shards
-    /// whose entries keep old files alive: make snapshots of those and cut their logs.
+    /// Deletes old files, if there are enough of them; call it every few seconds. Returns the shards whose
+    /// entries keep old files alive: make snapshots of those and compact their logs.
     ///
     /// # Errors
-    /// If old entries can't be read or written anew. The log is as good as before.
+    /// If old entries can't be read or rewritten. The log is as good as before.
     fn purge(&self) -> Result<Vec<u32>, LogError>;
 
-    /// What was written since the start.
+    /// Counters since the log was opened.
     fn stats(&self) -> LogStats;
 }
 
 /// Counters of a log since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStats {
-    /// Bytes written to files, all included.
+    /// Bytes written to all files.
     pub bytes_written: u64,
     /// Syncs of log files.
     pub syncs: u64,
-    /// What the log holds now, in bytes.
+    /// The size of the log, in bytes.
     pub used_bytes: u64,
 }
 
 /// What went wrong with a log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// Something that was on disk, and may have been acknowledged, is not there any more. The node
-    /// must not run with this directory as it is.
+    /// Something is missing or damaged that was on disk and may have been acknowledged. The node must not
+    /// run with this directory as it is.
     #[error("the log in {dir} lost data: {what}")]
     Lost {
         /// The directory.
@@ -85,16 +92,16 @@ pub enum LogError {
     Io {
         /// What was tried.
         what: String,
-        /// Why it failed.
+        /// What the system said.
         #[source]
         source: std::io::Error,
     },
-    /// The engine refuses or can't read.
+    /// The engine failed.
     #[error("log: {what}")]
     Engine {
         /// What was tried.
         what: String,
-        /// Why it failed.
+        /// What the system said.
         #[source]
         source: raft_engine::Error,
     },

@@ -9,13 +9,13 @@ use raft::eraftpb::{ConfState, Entry, HardState};
 
 use crate::{LogError, LogStats, LogStore, read_failed};
 
-/// What a crash leaves of the batches that were not synced: a prefix, as the file is one sequence.
+/// What a crash leaves of the batches that were not synced: a prefix, as all are in one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crash {
-    /// So many of the batches survive.
+    /// How many of the batches survive.
     pub keep_batches: usize,
-    /// Of the batch after those the parts of so many shards survive. The real log drops a torn batch
-    /// whole; nothing above it may count on that, as each shard stands alone.
+    /// In the batch after those, the writes of how many shards survive. The log on disk drops a torn batch
+    /// whole, but replicas do not rely on that, as shards are independent.
     pub keep_shards: usize,
 }
 
@@ -38,11 +38,11 @@ type Shards = BTreeMap<u32, ShardLog>;
 
 #[derive(Debug, Default)]
 struct Disk {
-    /// As programs see it.
+    /// As reads see it.
     seen: Shards,
-    /// As the platter has it.
+    /// As the disk has it.
     durable: Shards,
-    /// What the platter lacks, in order.
+    /// What the disk does not have yet, in order.
     unsynced: Vec<Vec<Change>>,
     /// The shard, index and term of a durable entry in which a bit has flipped.
     flipped: Option<(u32, u64, u64)>,
@@ -205,7 +205,7 @@ impl MemoryLog {
         self.disk().sync();
     }
 
-    /// What [`LogStore::load`] would say after a crash now that keeps nothing unsynced.
+    /// What [`LogStore::load`] would return after a crash that loses everything unsynced.
     pub fn load_durable(&self, shard: u32) -> LogState {
         self.disk()
             .durable
@@ -236,9 +236,9 @@ impl MemoryLog {
         (disk.stopped, disk.writes_until_failure) = (false, None);
     }
 
-    /// A bit flips in one of the durable entries; `draw` says in which. As in the log on disk, whoever
-    /// reads that entry finds it, and so does the next start, which reads all shards' entries. Returns false
-    /// if there is no entry.
+    /// Flips a bit in one of the durable entries, chosen by `draw`. As with the log on disk, reading the
+    /// entry fails, and so does the next start, as it checks all entries. Returns false if there is no
+    /// entry.
     pub fn flip_bit(&self, draw: u64) -> bool {
         let mut disk = self.disk();
         let entries = disk
@@ -252,12 +252,12 @@ impl MemoryLog {
         disk.flipped.is_some()
     }
 
-    /// An operator has put back the file with the flipped bit.
+    /// Undoes the flipped bit, as an operator does who restores the file.
     pub fn repair(&self) {
         self.disk().flipped = None;
     }
 
-    /// The write after the next `writes` fails, and all after it.
+    /// Makes the write after the next `writes` fail, and all after it.
     pub fn fail_after(&self, writes: u64) {
         self.disk().writes_until_failure = Some(writes);
     }

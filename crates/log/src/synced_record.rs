@@ -1,16 +1,15 @@
-//! A record, beside the log files, of how far they were synced.
+//! A small file beside the log files that records how far they were synced.
 //!
 //! On opening, raft-engine can't tell a torn write, which was never acknowledged, from a damaged one,
-//! which was. Its tolerant mode cuts the last file at the first record that it can't read, later good
-//! ones included, and calls it a warning; it also drops all files before a missing one. Its strict mode
-//! refuses every log after a kill: files are allocated ahead, so an unclean end leaves zeros, which are
-//! no record. So the engine is opened in its strict mode, after `verify` has cut the end of the log that
-//! this record does not name.
+//! which was. Its tolerant mode cuts the last file off at the first record that it can't read, later good
+//! ones included, with a warning; it also drops all files before a missing one. Its strict mode refuses
+//! every log after a kill: files are allocated ahead, so an unclean end leaves zeros. So `verify` cuts off
+//! what a crash may leave after the synced bytes, and the engine then opens in its strict mode.
 //!
-//! The record is written after each sync, but not synced itself: a killed process loses nothing of it,
-//! and after a power failure it may lag by what the kernel had not written back. For those seconds' worth
-//! of log, damage can pass for a torn write, but there is never a false alarm. The record is synced
-//! before a file is deleted, so a file that is missing without being recorded as deleted was lost.
+//! The record is written after each sync, but not synced itself. A kill loses nothing of it. After a
+//! power failure it may be some seconds old: damage in those seconds' records can pass for a torn write,
+//! but an intact log is never refused. The record is synced before a file is deleted, so a missing file
+//! that is not recorded as deleted was lost.
 //!
 //! A bit of the record itself may flip. It is kept in two slots; if one of them is damaged, the other one
 //! may be older, and nothing is cut.
@@ -22,7 +21,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The record's file name; raft-engine leaves alone what it did not name.
+/// The record's file name; raft-engine ignores files with names unlike its own.
 pub(crate) const FILE_NAME: &str = "synced";
 
 const MAGIC: &[u8; 8] = b"nsvsync1";
@@ -35,13 +34,13 @@ pub(crate) const FILE_HEADER_BYTES: u64 = 69;
 /// The two sequences of files that the engine keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
-    /// What is appended.
+    /// New entries.
     Append,
-    /// Old entries, written anew so that old files can go.
+    /// Old entries, rewritten so that old files can be deleted.
     Rewrite,
 }
 
-/// A log file's place.
+/// A log file's queue and number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogFile {
     pub queue: Queue,
@@ -89,11 +88,11 @@ pub(crate) fn find(dir: &Path) -> io::Result<Vec<Found>> {
 /// How far one queue was synced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Synced {
-    /// Files through this one may be gone.
+    /// Files through this one may have been deleted.
     deleted_through: u64,
-    /// The newest file; 0 if there is none.
+    /// The newest file with synced bytes; 0 if there is none.
     seq: u64,
-    /// Its bytes.
+    /// How many of its bytes were synced.
     len: u64,
 }
 
@@ -115,7 +114,7 @@ impl State {
         }
     }
 
-    /// From now on the file is missed, whatever is in it.
+    /// The file and its header are on disk, even if it has no records.
     fn exists(&mut self, file: LogFile) {
         self.synced(file, FILE_HEADER_BYTES);
     }
@@ -226,16 +225,16 @@ impl SyncedRecord {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file was synced through `len`. Recorded by the next [`SyncedRecord::publish`].
+    /// A file was synced through `len`. The next [`SyncedRecord::publish`] writes that down.
     pub fn synced(&self, file: LogFile, len: u64) {
         let mut state = self.state();
-        // A new file is synced before its directory is, so after a power failure it may rightly be gone.
+        // The header of a new file is synced before its directory, so a power failure may remove the file.
         if len > FILE_HEADER_BYTES {
             state.synced(file, len);
         }
     }
 
-    /// How many bytes of a file were synced, as far as that is recorded.
+    /// How many bytes of a file are recorded as synced.
     pub fn synced_len(&self, file: LogFile) -> u64 {
         let known = self.state().queues[file.queue as usize];
         match file.seq.cmp(&known.seq) {
@@ -245,7 +244,7 @@ impl SyncedRecord {
         }
     }
 
-    /// Writes what [`SyncedRecord::synced`] told, if anything.
+    /// Writes the record if it has changed.
     pub fn publish(&self) -> io::Result<()> {
         let mut state = self.state();
         if state.dirty {
@@ -270,7 +269,7 @@ impl SyncedRecord {
         self.file.sync_data()
     }
 
-    /// Bytes written into the record.
+    /// Bytes written to the record's file.
     pub fn bytes_written(&self) -> u64 {
         self.state().bytes_written
     }
@@ -342,7 +341,7 @@ fn read_slot(file: &File, offset: u64) -> io::Result<Slot> {
     }))
 }
 
-/// FNV-1a: tells a torn or decayed record from a whole one; nobody forges it.
+/// FNV-1a, against decay only.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,4 +1,4 @@
-//! What the record of what was synced finds missing, and what damage of the record itself leads to.
+//! What the synced record finds missing, and what follows from damage of the record itself.
 
 use std::fs;
 use std::path::Path;
@@ -117,8 +117,8 @@ fn a_missing_file_of_rewritten_entries_is_refused() {
     missed("stopped");
 }
 
-/// Either half of the record: who damages the newer one brings the older one back, in which the last
-/// log record is not noted as synced.
+/// In either slot: with the newer one damaged, the older one counts, in which the last log record is not yet
+/// synced.
 #[test]
 fn damage_of_the_record_and_of_the_last_log_record_is_refused_on_every_start() {
     let dir = tempfile::tempdir().unwrap();
@@ -149,7 +149,7 @@ fn damage_of_the_record_and_of_the_last_log_record_is_refused_on_every_start() {
 }
 
 #[test]
-fn an_older_record_guards_less_but_raises_no_alarm() {
+fn an_older_record_finds_less_but_refuses_no_intact_log() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
     let log = open(&path).unwrap();

@@ -1,8 +1,8 @@
 //! Checks every record of the log files before the engine opens them.
 //!
-//! On opening, the engine verifies a record's list of items, but its entries only when somebody reads
-//! them: perhaps months later, in a leader that should send them to a peer. The compression type and
-//! the file header have no checksum at all. So a node with a damaged log used to start, and to panic
+//! On opening, the engine verifies a record's list of items, but its entries only when they are read:
+//! perhaps months later, by a leader that sends them to a peer. The compression type and the file header
+//! have no checksum at all. With the engine's own checks, a node with a damaged log would start, and panic
 //! much later. This reads all files once, one after the other.
 //!
 //! The layout is that of raft-engine 0.4 (version 2, not aligned, not compressed):
@@ -30,16 +30,15 @@ const FILE_HEADER: usize = FILE_HEADER_BYTES as usize;
 const RECORD_HEADER: usize = 16;
 const SUM: usize = 4;
 
-/// Bytes that are not what was written.
 #[derive(Debug)]
 pub(crate) struct Damage {
     path: PathBuf,
-    /// The first byte and the one after the last.
+    /// The first damaged byte and the one after the last.
     bytes: (usize, usize),
     what: &'static str,
-    /// The shards that have something there, if that can still be read.
+    /// The shards with entries there, if that can still be read.
     shards: Option<BTreeSet<u64>>,
-    /// It could be a torn write, but what was synced can't be told.
+    /// It may be a torn write, but the record of what was synced is damaged, too.
     in_doubt: bool,
 }
 
@@ -71,7 +70,6 @@ impl fmt::Display for Damage {
     }
 }
 
-/// Why a log is not fit to be opened.
 pub(crate) enum VerifyError {
     Damage(Damage),
     Io(io::Error),
@@ -83,8 +81,8 @@ impl From<io::Error> for VerifyError {
     }
 }
 
-/// Checks all files, before the engine is opened, and cuts what a crash leaves at the end of the newest
-/// file of a queue: what was allocated ahead, and a torn write, which was never acknowledged.
+/// Checks all files before the engine opens them. Cuts off what a crash leaves at the end of the newest
+/// file of a queue: bytes allocated ahead, and a torn write, which was never acknowledged.
 pub(crate) fn open(files: &[Found], record: &SyncedRecord) -> Result<(), VerifyError> {
     for found in files {
         let end = check(found, files, record)?;
@@ -97,7 +95,7 @@ pub(crate) fn open(files: &[Found], record: &SyncedRecord) -> Result<(), VerifyE
             );
         }
         if end.at < FILE_HEADER {
-            // The engine begins it anew.
+            // The engine makes a new one.
             fs::remove_file(&found.path)?;
         } else if (end.at as u64) < found.len {
             let file = OpenOptions::new().write(true).open(&found.path)?;
@@ -108,7 +106,7 @@ pub(crate) fn open(files: &[Found], record: &SyncedRecord) -> Result<(), VerifyE
     Ok(())
 }
 
-/// Looks for damage in what was synced, while the engine is running: to say where a read failed.
+/// Looks for damage in the synced bytes while the engine runs, to say where a read failed.
 pub(crate) fn find(files: &[Found], record: &SyncedRecord) -> Option<Damage> {
     files
         .iter()
@@ -119,8 +117,8 @@ pub(crate) fn find(files: &[Found], record: &SyncedRecord) -> Option<Damage> {
         })
 }
 
-/// Where the whole records of a file end.
 struct End {
+    /// Where the last whole record ends.
     at: usize,
     /// A torn write follows.
     torn: bool,
@@ -130,10 +128,10 @@ struct End {
 fn check(found: &Found, files: &[Found], record: &SyncedRecord) -> Result<End, VerifyError> {
     let LogFile { queue, seq } = found.file;
     let newer = |other: &Found| other.file.queue == queue && other.file.seq > seq;
-    // Asked before the file is read: the engine may sync more meanwhile, which was not read whole.
+    // Before the file is read: the engine may write and sync more meanwhile, which is then read in part.
     let synced = record.synced_len(found.file);
     let bytes = fs::read(&found.path)?;
-    // All of an older file was synced before the next one was begun.
+    // The engine syncs all of a file before it makes the next one.
     let synced = if files.iter().any(newer) {
         bytes.len()
     } else {
@@ -191,7 +189,7 @@ fn check_bytes(bytes: &[u8], seq: u64) -> Result<usize, Broken> {
     Ok(at)
 }
 
-/// What was allocated ahead.
+/// Bytes that were allocated ahead.
 fn is_zero(rest: &[u8]) -> bool {
     rest.first().is_none_or(|byte| *byte == 0) && rest.iter().all(|byte| *byte == 0)
 }

@@ -2,8 +2,8 @@
 
 use raft::eraftpb::MessageType;
 
-/// Why a replica can't be made from what was found on disk. All of these mean that the node must not
-/// run with this data under its old name.
+/// Why a replica can't be made from what is on disk. The node must not run with this data under its old
+/// id.
 #[derive(Debug, thiserror::Error)]
 pub enum NewError {
     /// The configuration is wrong.
@@ -47,12 +47,14 @@ pub enum NewError {
         snapshot: u64,
     },
     /// The log begins after the snapshot: entries in between are missing.
-    #[error("shard {shard}: the log was cut through {cut}, past the snapshot's {snapshot}")]
+    #[error(
+        "shard {shard}: the log was compacted through {compacted}, past the snapshot's {snapshot}"
+    )]
     SnapshotBehindLog {
         /// The shard.
         shard: u32,
-        /// The last index that was cut.
-        cut: u64,
+        /// The last index that is no longer in the log.
+        compacted: u64,
         /// The snapshot's index.
         snapshot: u64,
     },
@@ -86,14 +88,14 @@ pub enum NewError {
     Raft {
         /// The shard.
         shard: u32,
-        /// Why.
+        /// What raft said.
         #[source]
         source: raft::Error,
     },
 }
 
-/// Entries that should be in the log can't be read. There is no going on after this one: raft can't
-/// tell what it agreed to.
+/// Entries that should be in the log can't be read. The process must end: raft no longer knows what it
+/// agreed to.
 #[derive(Debug, thiserror::Error)]
 #[error("shard {shard}: entries {low}..{high} can't be read")]
 pub struct ReadFailed {
@@ -103,7 +105,7 @@ pub struct ReadFailed {
     pub low: u64,
     /// The entry after the last one asked for.
     pub high: u64,
-    /// Why.
+    /// What the reader said.
     #[source]
     pub cause: Box<dyn std::error::Error + Send + Sync>,
 }
@@ -111,14 +113,14 @@ pub struct ReadFailed {
 /// Why a peer's message was not taken. Raft itself would panic on most of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StepRefused {
-    /// It is for somebody else.
+    /// It is addressed to another node.
     #[error("addressed to node {0}")]
     WrongTo(u64),
     /// The sender is not a member of the group.
     #[error("node {0} is not a member")]
     NotMember(u64),
-    /// A kind that members never send each other: local kinds, and requests which followers of this
-    /// project never forward (proposals, reads, transfers).
+    /// A kind that members never send each other: raft's local kinds, and requests that followers here
+    /// never forward (proposals, reads, transfers).
     #[error("{0:?} does not come from peers")]
     Kind(MessageType),
     /// Snapshots can't be taken from peers by this release.
@@ -136,7 +138,8 @@ pub enum StepRefused {
     /// An entry changes the membership, which this release can't.
     #[error("membership change at index {0}")]
     ConfChange(u64),
-    /// The leader counts on entries which are not here: this disk lost entries it had acknowledged.
+    /// The leader counts on entries that are not in this log: the disk lost entries that this node had
+    /// acknowledged.
     #[error("commit index {commit} is past the last log entry {last}")]
     CommitPastLog {
         /// The leader's commit index for this node.
@@ -155,30 +158,31 @@ pub enum StepRefused {
         /// The last entry here.
         last: u64,
     },
-    /// A vote that was not asked for yet.
+    /// A vote for which this node has not asked yet.
     #[error("vote before it was asked for")]
     UnaskedVote,
-    /// The sender claims to lead a term that somebody else leads.
+    /// The sender claims to lead a term that another node leads.
     #[error("node {claims} claims to lead, but node {leads} leads this term")]
     SecondLeader {
-        /// Who sent it.
+        /// The sender.
         claims: u64,
-        /// Who leads.
+        /// The leader.
         leads: u64,
     },
-    /// This node has just started: what it answered before may still hold up a lease. Expected.
+    /// This node has just started: a lease may depend on what it answered before. Expected.
     #[error("started less than an election timeout ago")]
     JustStarted,
-    /// A leader was heard less than an election timeout ago, and may hold a lease. Expected.
-    #[error("a leader was heard less than an election timeout ago")]
+    /// This node answered a leader less than an election timeout ago, and that leader may hold a lease.
+    /// Expected.
+    #[error("answered a leader less than an election timeout ago")]
     LeaderAlive,
-    /// Asked to take over with too many committed entries not applied yet. Expected.
+    /// This node is asked to take over, but has too many committed entries to apply. Expected.
     #[error("too far behind to lead")]
     FarBehind,
 }
 
 impl StepRefused {
-    /// True for refusals which are part of normal work; all others deserve a line in the log.
+    /// True for refusals that are part of normal work; all others are worth a line in the log.
     pub fn is_expected(&self) -> bool {
         matches!(
             self,
@@ -190,10 +194,10 @@ impl StepRefused {
 /// Why a proposal was not taken. Nothing happened: it is safe to try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
-    /// Somebody else leads, or nobody.
+    /// Another node leads, or none.
     #[error("not the leader")]
     NotLeader {
-        /// Who leads, if known.
+        /// The leader, if known.
         leader: Option<u64>,
     },
     /// Too much is uncommitted, or leadership is being handed over.
@@ -210,10 +214,10 @@ pub enum ProposeError {
 /// Why a read was not asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// Somebody else leads, or nobody.
+    /// Another node leads, or none.
     #[error("not the leader")]
     NotLeader {
-        /// Who leads, if known.
+        /// The leader, if known.
         leader: Option<u64>,
     },
     /// This leader has not committed an entry of its term yet; a moment later it will have.
@@ -227,10 +231,10 @@ pub enum ReadError {
 /// Why leadership is not handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransferError {
-    /// Somebody else leads, or nobody.
+    /// Another node leads, or none.
     #[error("not the leader")]
     NotLeader {
-        /// Who leads, if known.
+        /// The leader, if known.
         leader: Option<u64>,
     },
     /// The target is this node itself or not a voter.

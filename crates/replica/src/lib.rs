@@ -1,17 +1,26 @@
-//! One Raft group on one node: messages and proposals in; writes, messages, committed commands and
-//! read grants out. Synchronous, without I/O, without a clock: `raft` 0.7 with the rules around it
-//! that its users had to learn.
+//! One Raft group on one node: `raft` 0.7 with the rules that its users had to learn. Synchronous, without
+//! I/O, without a clock.
+//!
+//! How data flows: the owner passes a [`Replica`] its inputs in any order: messages from peers
+//! ([`Replica::step`]; `message_check` refuses what would make raft panic), commands
+//! ([`Replica::propose`]), reads ([`Replica::read_index`]), time ([`Replica::tick`]) and finished writes
+//! ([`Replica::on_persisted`]). Then it calls [`Replica::ready`] once and carries out the [`Ready`]:
+//! messages to send, one [`Write`] for the disk, committed entries to apply ([`Replica::on_applied`]),
+//! reads that can be answered. The newest entries stay in memory (`store`); older ones are read
+//! through the [`EntryReader`]. At a start, [`Restored`] is what the disk has: the log, the snapshot, and
+//! who votes. [`Replica::compact`] drops entries that are in a snapshot.
 //!
 //! - Messages that promise something leave only after what they promise is on disk
 //!   ([`Replica::on_persisted`]); a leader's others leave at once.
 //! - Committed entries are handed out in order, once, and only when they are on this node's own disk
 //!   too: raft 0.7 holds a leader to that although a quorum without it would do.
 //! - A message that would make raft panic is refused with a type that says why ([`StepRefused`]).
-//! - A leader's lease is our own ([`Replica::lease_until`]), and every node keeps its side of it by
-//!   the clock: no vote within an election timeout after it answered a leader or started.
+//! - A leader's lease is our own ([`Replica::lease_until`]). Every node keeps its side of it by the
+//!   clock: it does not vote for one election timeout after it answered a leader or started
+//!   (`vote_hold`).
 //!
-//! Membership is fixed in this release and peers are not given snapshots, but entries of either kind
-//! have their place: [`Payload::ConfChange`], [`SnapshotMeta`].
+//! In this release the membership of a group does not change and peers do not send each other snapshots.
+//! Both have a place in the formats: [`Payload::ConfChange`], [`SnapshotMeta`].
 
 mod errors;
 mod message_check;

@@ -1,8 +1,8 @@
-//! What a peer's message must look like before raft sees it.
+//! Checks a peer's message before raft gets it.
 //!
-//! Raft trusts its peers and panics where they break a rule. A frame is authenticated before it gets
-//! here, but its sender may run on a disk that lost something, be of another build, or have a bug;
-//! that must not take this node down with it.
+//! Raft trusts its peers and panics where they break a rule. The frame was authenticated, but its sender
+//! may run on a disk that lost something, be of another build, or have a bug. That must not end this
+//! node.
 
 use raft::StateRole;
 use raft::eraftpb::{EntryType, Message, MessageType};
@@ -68,7 +68,7 @@ impl Replica {
         Ok(())
     }
 
-    /// The votes of a transfer override a lease: its holder gave it up before it began the transfer.
+    /// The votes of a transfer override a lease: the leader gave it up before it began the transfer.
     fn check_vote_hold(&self, message: &Message, now: Micros) -> Result<(), StepRefused> {
         if self.vote_hold.just_started(now) {
             return Err(StepRefused::JustStarted);
@@ -80,7 +80,7 @@ impl Replica {
         Ok(())
     }
 
-    /// For messages that only a leader of their term sends.
+    /// For kinds that only the leader of a term sends.
     fn check_leader(&self, message: &Message) -> Result<(), StepRefused> {
         let (claims, leads) = (message.from, self.raw.raft.leader_id);
         if message.term == self.term() && leads != raft::INVALID_ID && leads != claims {
@@ -92,7 +92,7 @@ impl Replica {
     /// A correct leader never contradicts a committed entry. Raft 0.7 answers such a message with the
     /// commit index, whereupon the leader goes on as if all were well.
     fn check_conflict(&self, message: &Message) -> Result<(), StepRefused> {
-        let cut = self.raw.store().compact_index();
+        let compacted = self.raw.store().compact_index();
         let first = (message.index, message.log_term);
         let rest = message
             .entries
@@ -102,7 +102,7 @@ impl Replica {
             if index > self.committed() {
                 break;
             }
-            if index >= cut && self.term_at(index) != Some(term) {
+            if index >= compacted && self.term_at(index) != Some(term) {
                 return Err(StepRefused::ConflictsWithCommitted(index));
             }
         }

@@ -20,19 +20,19 @@ struct Granted {
     until: Micros,
 }
 
-/// A leader's reads. Everything is tagged with the term it was asked in, so nothing of an earlier
+/// A leader's reads. Each carries the term in which it was asked for, so that nothing of an earlier
 /// leadership counts in a later one.
 pub(crate) struct Reads {
     lease_us: Micros,
     last_id: u64,
-    /// The round that reads of this turn share.
+    /// The round that all reads of this turn share.
     this_turn: Option<ReadId>,
     pending: VecDeque<Pending>,
-    /// Granted, but not applied as far as its index.
+    /// Granted, but their index is not applied yet.
     granted: VecDeque<Granted>,
     /// Term and end of the lease.
     lease: Option<(u64, Micros)>,
-    /// The term in which leadership was offered to somebody else: no lease in it any more.
+    /// The term in which leadership was offered to another node: no further lease in it.
     given_up_term: Option<u64>,
 }
 
@@ -70,7 +70,7 @@ impl Reads {
         id
     }
 
-    /// Takes back the round just asked for, which raft did not take.
+    /// Withdraws the round just asked for, as raft did not take it.
     pub fn take_back(&mut self) {
         self.pending.pop_back();
         self.this_turn = None;
@@ -97,8 +97,8 @@ impl Reads {
         Some(ReadGrant { id, index })
     }
 
-    /// Leases begin to count once their index is applied: before that the state may lack writes that
-    /// an earlier leader acknowledged.
+    /// A lease begins once its index is applied: before that the state may lack writes that an earlier
+    /// leader acknowledged.
     pub fn applied(&mut self, applied: u64) {
         while self
             .granted
@@ -119,7 +119,7 @@ impl Reads {
         self.lease = None;
     }
 
-    /// Ends all that is not of the term this node leads; returns the rounds which that fails.
+    /// Ends everything that is not of the term that this node leads. Returns the rounds that fail by that.
     pub fn only(&mut self, leads_term: Option<u64>) -> Vec<ReadId> {
         let mut failed = Vec::new();
         self.pending.retain(|pending| {

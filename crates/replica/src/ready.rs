@@ -1,31 +1,30 @@
-//! What a turn of a replica comes to.
+//! The outcome of a replica's turn.
 
 use raft::Ready as RaftReady;
 use raft::eraftpb::{Entry, Message, MessageType};
 
 use crate::{Committed, ReadFailed, Ready, Replica, Role, Write};
 
-/// Messages which wait until a write is on disk.
+/// Messages that wait until a write is on disk.
 pub(crate) struct Held {
     /// The write.
     pub(crate) write: u64,
-    /// The newest of raft's readies that is done with it: some write nothing themselves.
+    /// The newest of raft's readies that is complete with this write: some write nothing themselves.
     ready: u64,
     messages: Vec<Message>,
 }
 
 impl Replica {
-    /// Whether [`Replica::ready`] has something. Also true right after it, if a turn's limits cut it
-    /// short: the shard should get another turn then.
+    /// Whether [`Replica::ready`] has something. Also true right after it if a turn's limits stopped it:
+    /// the shard should get another turn then.
     pub fn has_ready(&self) -> bool {
         self.raw.has_ready() || self.raw.store().has_news() || self.role_change() != self.reported
     }
 
-    /// Closes a turn. Everything in the result has to be carried out; writes in order.
+    /// Closes a turn. The owner must carry out everything in the result, and the writes in order.
     ///
     /// # Errors
-    /// An entry of the own log can't be read. The disk can't be trusted any more and the replica did
-    /// not get what it needs: the process must end.
+    /// An entry of this node's log can't be read. The process must end.
     pub fn ready(&mut self) -> Result<Option<Ready>, ReadFailed> {
         for context in self.raw.mut_store().next_turn() {
             self.raw.on_entries_fetched(context);
@@ -90,7 +89,7 @@ impl Replica {
         }
     }
 
-    /// Raft must be able to read them from now on.
+    /// Raft reads them from the store from now on.
     fn store_entries(&mut self, number: u64, entries: &[Entry]) {
         let Some(first) = entries.first() else { return };
         if first.index <= self.raw.store().last_index() && !self.held.is_empty() {
@@ -99,7 +98,7 @@ impl Replica {
         self.raw.mut_store().append(entries);
     }
 
-    /// Keeps messages back until what they promise is on disk.
+    /// Holds messages until what they promise is on disk.
     fn hold(&mut self, number: u64, must_sync: bool, messages: Vec<Message>, turn: &mut Ready) {
         #[cfg(feature = "bite")]
         let messages = match nowserving_bite::is(nowserving_bite::Break::S6) {
@@ -116,7 +115,7 @@ impl Replica {
                 messages,
             });
         } else if let Some(held) = self.held.back_mut() {
-            // They promise nothing new, but may repeat what waits.
+            // They promise nothing new, but may repeat what a held message promises.
             held.ready = number;
             held.messages.extend(messages);
         } else {
@@ -125,14 +124,14 @@ impl Replica {
         }
     }
 
-    /// The write of this number is on disk, and so are all before it. Returns what had to wait for
-    /// that, to be sent now; call [`Replica::ready`] in the same turn, as entries may be committed now.
+    /// The write of this number is on disk, and all earlier ones are. Returns the messages that waited for
+    /// it, to be sent now. Call [`Replica::ready`] in the same turn, as entries may be committed by this.
     #[must_use]
     pub fn on_persisted(&mut self, number: u64) -> Vec<Message> {
         if number < self.barrier {
-            // Raft compares term and index of what was persisted with the newest log, so it would take
-            // an entry for safe that was written, then replaced, then written again, while only the
-            // first write is on disk, and the second will take it away for a moment.
+            // Raft compares the term and index of what was persisted with the newest log. An entry can
+            // be written, replaced, and written again. If only the first write is on disk, raft would
+            // take that entry for safe, although the second write removes it for a moment.
             return Vec::new();
         }
         let mut messages = Vec::new();
@@ -168,10 +167,10 @@ impl Replica {
         }
     }
 
-    /// Forgets the log through `through`, or as far as it is applied if that is less; the storage may
-    /// cut what this returns. Everything through it must be in a snapshot on disk, and on every member
-    /// ([`Replica::matched_by_all`] of a leader, as spread through the log): no peer can be given a
-    /// snapshot yet.
+    /// Drops the log through `through`, or through what is applied if that is less. Returns the index
+    /// through which the storage may drop it, too. Everything up to there must be in a snapshot on disk,
+    /// and on every member ([`Replica::matched_by_all`] of a leader, as replicated through the log), as
+    /// peers can't receive snapshots yet.
     #[must_use]
     pub fn compact(&mut self, through: u64) -> u64 {
         let through = through.min(self.applied());

@@ -14,38 +14,38 @@ use crate::{
     TransferError,
 };
 
-/// Who has more committed entries to apply than this does not ask to lead: raft reads all of them at
-/// once for that (it looks for membership changes), and a new leader would serve nobody meanwhile.
+/// A node with more committed entries to apply than this does not stand for election: raft would read all
+/// of them at once (it looks for membership changes), and a new leader can't serve meanwhile.
 const MAX_UNAPPLIED_TO_LEAD: u64 = 1024;
 
 /// One member of one Raft group: no threads, no I/O, no clock of its own.
 ///
-/// A turn of the owner: [`step`](Replica::step), [`propose`](Replica::propose),
-/// [`read_index`](Replica::read_index), [`on_persisted`](Replica::on_persisted),
-/// [`tick`](Replica::tick) as things come, then one [`ready`](Replica::ready), whose outcome has to
-/// be carried out as [`Ready`] says. `now` is read from the clock once a turn or oftener; it never
+/// In a turn the owner calls [`step`](Replica::step), [`propose`](Replica::propose),
+/// [`read_index`](Replica::read_index), [`on_persisted`](Replica::on_persisted) and
+/// [`tick`](Replica::tick) as needed, then [`ready`](Replica::ready) once, and carries out its result
+/// as [`Ready`](crate::Ready) says. The owner reads the clock for `now` at least once a turn; it never
 /// falls.
 ///
-/// Panics are raft's way to say that its state contradicts itself. They must end the process.
+/// Raft panics if its state contradicts itself. That must end the process.
 pub struct Replica {
     pub(crate) shard: u32,
     pub(crate) raw: RawNode<Store>,
     pub(crate) reads: Reads,
     pub(crate) vote_hold: VoteHold,
     pub(crate) held: VecDeque<Held>,
-    /// A write replaced entries of earlier ones that were not on disk yet: none of those may be
-    /// reported to raft before this one is. See [`Replica::on_persisted`].
+    /// A write that replaced entries of earlier writes before those were on disk. None of those may be
+    /// reported to raft before this one. See [`Replica::on_persisted`].
     pub(crate) barrier: u64,
     /// The newest committed entry handed out.
     pub(crate) handed_out: u64,
-    /// The term for which votes were asked for, and the requests are out.
+    /// The newest term for which requests for votes were sent.
     pub(crate) votes_asked_term: u64,
     pub(crate) reported: RoleChange,
 }
 
 impl Replica {
-    /// One tick of raft's timers. Ticks follow the clock, but after a stall the owner reports few of
-    /// the missed ones, or the node floods itself with elections.
+    /// One tick of raft's timers. Ticks follow the clock, but after a stall the owner makes up for only a
+    /// few missed ones: otherwise the node floods itself with elections.
     pub fn tick(&mut self, now: Micros) {
         self.vote_hold.clock(now);
         let raft = &self.raw.raft;
@@ -56,8 +56,8 @@ impl Replica {
         self.raw.tick();
     }
 
-    /// Tries to be elected at once, instead of waiting for the timeout: for tests and simulations.
-    /// Returns false if it must not.
+    /// Stands for election at once, without waiting for the timeout: for tests and simulations. Returns
+    /// false if this node may not.
     pub fn campaign(&mut self, now: Micros) -> bool {
         self.vote_hold.clock(now);
         self.raw.raft.state != StateRole::Leader
@@ -65,7 +65,7 @@ impl Replica {
             && self.raw.campaign().is_ok()
     }
 
-    /// Neither can be told apart from a vote for oneself, so the rule is that for votes.
+    /// A candidate votes for itself, so the rule is the one for votes.
     fn may_campaign(&self, now: Micros) -> bool {
         !self.vote_hold.just_started(now)
             && !self.vote_hold.leader_alive(now)
@@ -77,10 +77,10 @@ impl Replica {
         log.committed - log.applied > MAX_UNAPPLIED_TO_LEAD
     }
 
-    /// Takes a peer's message. The owner has authenticated it, and knows that it is for this shard.
+    /// Takes a peer's message, which the owner has authenticated and which is for this shard.
     ///
     /// # Errors
-    /// [`StepRefused`]: the message was not taken, and the state is as before. See
+    /// [`StepRefused`]: the message was not taken, and the state is unchanged. See
     /// [`StepRefused::is_expected`].
     pub fn step(&mut self, message: Message, now: Micros) -> Result<(), StepRefused> {
         self.vote_hold.clock(now);
@@ -88,11 +88,11 @@ impl Replica {
         #[cfg(feature = "bite")]
         let message = self.misread(message);
         let (kind, from, term) = (message.get_msg_type(), message.from, message.term);
-        // Raft's errors here say that it ignored the message, which is its right.
+        // An error of raft's says that it ignored the message.
         let _ = self.raw.step(message);
         let led = self.raw.raft.term == term && self.raw.raft.leader_id == from;
         if led && matches!(kind, MessageType::MsgAppend | MessageType::MsgHeartbeat) {
-            self.vote_hold.heard(now);
+            self.vote_hold.answers(now);
         }
         Ok(())
     }
@@ -122,15 +122,15 @@ impl Replica {
         message
     }
 
-    /// Puts a command into the log, as leader. Returns the term and index it got. Its outcome: if the
-    /// entry committed at that index has that term, it is this command; if it has another term, this
-    /// command is lost for good. Until then the outcome is open, also after leadership was lost.
+    /// Puts a command into the log, as leader. Returns its term and index. If the entry committed at
+    /// that index has that term, it is this command. If it has another term, this command is lost for good.
+    /// Until then the outcome is open, also after leadership was lost.
     ///
     /// # Errors
     /// [`ProposeError`]: nothing was put into the log.
     pub fn propose(&mut self, data: Vec<u8>) -> Result<(u64, u64), ProposeError> {
         if self.raw.raft.state != StateRole::Leader {
-            // Asking raft would forward the proposal, and nobody could tell its outcome.
+            // Raft would forward the proposal, and its outcome could not be known.
             return Err(ProposeError::NotLeader {
                 leader: self.leader(),
             });
@@ -149,9 +149,10 @@ impl Replica {
         Ok((self.term(), before + 1))
     }
 
-    /// Asks the quorum whether this node still leads; also what renews the lease. All calls of one
-    /// turn share one round, as each costs a heartbeat to every peer. Lost ones are repeated by the
-    /// next heartbeat. A round ends up in [`Ready::reads`] or [`Ready::reads_failed`].
+    /// Asks the quorum whether this node still leads; this also renews the lease. All calls of one turn
+    /// share one round, as a round costs a heartbeat to every peer. The next heartbeat repeats a lost one.
+    /// Each round ends up in [`Ready::reads`](crate::Ready::reads) or
+    /// [`Ready::reads_failed`](crate::Ready::reads_failed).
     ///
     /// # Errors
     /// [`ReadError`]: no round was begun.
@@ -163,7 +164,7 @@ impl Replica {
             });
         }
         if !self.raw.raft.commit_to_current_term() {
-            // Raft would drop it without a word.
+            // Raft would drop it silently.
             return Err(ReadError::NotReady);
         }
         if let Some(id) = self.reads.this_turn() {
@@ -182,14 +183,13 @@ impl Replica {
         Ok(id)
     }
 
-    /// Offers leadership to a voter: it is told to campaign once it has the whole log. Proposals are
-    /// refused as busy meanwhile. The lease ends now, and there is none any more in this term, whether
-    /// the transfer succeeds or not: the target's votes override the voters' hold, and a late
-    /// message could elect it at any time. If nothing came of it after one election timeout this node
-    /// goes on leading (and takes proposals), but every read needs a round of `read_index`.
+    /// Offers leadership to a voter: raft tells it to campaign once it has the whole log. Meanwhile
+    /// proposals are refused as busy. The lease ends now, and there is none for the rest of this term,
+    /// whether the transfer succeeds or not: the target's request for votes overrides the other voters' vote
+    /// hold, and a late message could elect it at any time. If the transfer fails, this node leads on
+    /// after one election timeout and takes proposals, but every read needs a round of `read_index`.
     ///
-    /// The target should have been heard from for an election timeout: one that has just started
-    /// refuses.
+    /// The target should have run for an election timeout: a node that has just started refuses.
     ///
     /// # Errors
     /// [`TransferError`]: not the leader, or not a target; nothing changed.
@@ -207,8 +207,8 @@ impl Replica {
         Ok(())
     }
 
-    /// Leads no more, as after an election timeout without a quorum: for an owner that knows that
-    /// its peers do not take its messages.
+    /// Ends this node's leadership, as raft does after an election timeout without a quorum: for an owner
+    /// that knows that its peers do not take its messages.
     pub fn step_down(&mut self) {
         if self.raw.raft.state == StateRole::Leader {
             let term = self.term();
@@ -216,9 +216,9 @@ impl Replica {
         }
     }
 
-    /// Takes raft's random draw of the election timeout back and sets it: for simulations that have
-    /// to run the same way twice. To be called before every tick, as raft draws anew with every
-    /// change of role. Brought into `election_ticks..2 * election_ticks`.
+    /// Replaces raft's random election timeout: for simulations that must run the same way twice. Call
+    /// it before every tick, as raft draws a new one with every change of role. The value is clamped to
+    /// `election_ticks..2 * election_ticks`.
     pub fn set_randomized_election_ticks(&mut self, ticks: usize) {
         let least = self.raw.raft.election_timeout();
         self.raw

@@ -1,4 +1,4 @@
-//! How a replica begins, or goes on after a restart.
+//! Makes a replica from what is on disk.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ const MESSAGE_BYTES: u64 = 64 << 10;
 const COMMITTED_BYTES: u64 = 256 << 10;
 /// Entries that may wait for their commit, in bytes.
 const UNCOMMITTED_BYTES: u64 = 4 << 20;
-/// Messages on their way to a peer: with [`MESSAGE_BYTES`] at most 4 MiB per shard and peer. Raft's
+/// Unacknowledged messages to a peer: with [`MESSAGE_BYTES`] at most 4 MiB per shard and peer. Raft's
 /// default of 256 would let one returning peer fill 16 MiB of each shard's outbox.
 const INFLIGHT_MESSAGES: usize = 64;
+
 impl Replica {
-    /// Goes on where `restored` left off. A group that starts now has only its first voters there.
-    ///
-    /// `reader` is asked for entries that are no longer in memory. `now` is the time now.
+    /// Continues from `restored`, in which a new group has only its first voters. The replica reads entries
+    /// that are no longer in memory through `reader`.
     ///
     /// # Errors
     /// [`NewError`]: the configuration is wrong, or log and snapshot contradict each other.
@@ -67,7 +67,7 @@ impl Replica {
         if snapshot.index < log.compact_index {
             return Err(NewError::SnapshotBehindLog {
                 shard,
-                cut: log.compact_index,
+                compacted: log.compact_index,
                 snapshot: snapshot.index,
             });
         }
@@ -135,7 +135,7 @@ fn check_config(config: &Config) -> Result<Micros, NewError> {
     Ok(timeout_us)
 }
 
-/// Raft's defaults are traps: one entry a message, no check of the quorum, no pre-vote, no limits.
+/// Raft's defaults are unsafe here: one entry a message, no check of the quorum, no pre-vote, no limits.
 fn raft_config(config: &Config, applied: u64) -> raft::Config {
     raft::Config {
         id: config.id,

@@ -12,8 +12,8 @@ use raft::{RaftState, Storage, StorageError};
 use crate::terms::Terms;
 use crate::{LogState, ReadFailed};
 
-/// Reads entries which fell out of a replica's memory. It is only asked for entries that were
-/// reported as persisted and not cut since.
+/// Reads entries that are no longer in a replica's memory. The replica asks only for entries that were
+/// reported as persisted and are not compacted.
 pub trait EntryReader: Send + Sync {
     /// The entries from `low` up to, not including, `high`: at least one, then as many as stay within
     /// `max_bytes` (encoded) together.
@@ -37,12 +37,13 @@ pub trait EntryReader: Send + Sync {
 
 /// Persisted entries kept in memory for each shard: enough for peers that lag by a moment.
 const TAIL_BYTES: u64 = 1 << 20;
-/// What is read from disk for peers that lag further, per shard and turn. Without a limit a peer that
-/// comes back after an hour makes the leader load 16 MiB a shard for it in one turn.
+/// The limit of bytes read from disk for peers that lag further, per shard and turn. Without it a leader
+/// loads 16 MiB a shard in one turn for a peer that returns after an hour.
 const DISK_BYTES_PER_TURN: u64 = 512 << 10;
-/// Entries looked at in one read from disk: the reader may allocate for the range, not for the result.
+/// The limit of entries asked for in one read from disk: a reader may allocate for the range, not for the
+/// result.
 const DISK_ENTRIES_PER_READ: u64 = 1024;
-/// Sends put off to the next turn; what is over the limit is taken up by the next heartbeat's answer.
+/// The limit of sends that wait for the next turn; the next heartbeat's answer brings others back.
 const MAX_DEFERRED: usize = 16;
 
 pub(crate) struct Store {
@@ -52,13 +53,13 @@ pub(crate) struct Store {
     compact_index: u64,
     last_index: u64,
     terms: Terms,
-    /// The last entries of the log, without gaps; everything not persisted yet is in here.
+    /// The last entries of the log, without gaps; all that are not persisted yet are among them.
     tail: VecDeque<Entry>,
     tail_bytes: u64,
     disk_budget_bytes: Cell<u64>,
     deferred: RefCell<Vec<GetEntriesContext>>,
-    /// The first read that failed. Raft panics on an error, without saying which entries of which
-    /// shard; so it is kept here, and raft sees no entries instead.
+    /// The first read that failed. Raft would panic on the error without saying which entries of which
+    /// shard, so it is kept here and raft gets no entries instead.
     failed: RefCell<Option<ReadFailed>>,
 }
 
@@ -103,7 +104,7 @@ impl Store {
         self.compact_index
     }
 
-    /// The term at `index`, if the log reaches there and was not cut past it.
+    /// The term at `index`, if the log reaches there and is not compacted past it.
     pub fn term_at(&self, index: u64) -> Option<u64> {
         if index > self.last_index {
             None
@@ -132,7 +133,7 @@ impl Store {
         }
     }
 
-    /// Drops old entries from memory which are on disk: those through `persisted`.
+    /// Drops old entries from memory that are on disk: those through `persisted`.
     pub fn evict(&mut self, persisted: u64) {
         while self.tail_bytes > TAIL_BYTES
             && self
@@ -144,7 +145,7 @@ impl Store {
         }
     }
 
-    /// Forgets everything through `index`, but for its term.
+    /// Drops everything through `index`, except its term.
     pub fn compact(&mut self, index: u64) {
         self.compact_index = index;
         self.terms.compact(index);
@@ -159,13 +160,13 @@ impl Store {
         }
     }
 
-    /// Begins a turn: what was put off may be asked for again.
+    /// Begins a turn. Returns the sends that waited for it.
     pub fn next_turn(&mut self) -> Vec<GetEntriesContext> {
         self.disk_budget_bytes.set(DISK_BYTES_PER_TURN);
         self.deferred.take()
     }
 
-    /// Whether a turn has to look at something here.
+    /// Whether there is something here for the next turn.
     pub fn has_news(&self) -> bool {
         !self.deferred.borrow().is_empty() || self.failed.borrow().is_some()
     }
@@ -180,7 +181,7 @@ impl Store {
         self.tail_bytes
     }
 
-    /// The entries from `low` on which are not in memory, up to `high`.
+    /// Reads entries that are not in memory, from `low` up to `high`.
     fn read_disk(&self, low: u64, high: u64, max_bytes: u64) -> Result<Vec<Entry>, ReadFailed> {
         let entries = self.reader.entries(self.shard, low, high, max_bytes)?;
         let consecutive = entries
@@ -288,8 +289,8 @@ impl Storage for Store {
         Ok(self.last_index)
     }
 
-    /// The log is never cut past what every member has, so no peer needs a snapshot in this release.
-    /// Any other error than this one would make raft panic.
+    /// The log is never compacted past what every member has, so no peer needs a snapshot in this
+    /// release. Raft panics on any other error than this one.
     fn snapshot(&self, _request_index: u64, _to: u64) -> raft::Result<Snapshot> {
         Err(StorageError::SnapshotTemporarilyUnavailable.into())
     }

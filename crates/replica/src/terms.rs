@@ -4,17 +4,17 @@ use std::collections::VecDeque;
 
 use crate::{EntryReader, ReadFailed};
 
-/// Terms only grow along a log, and change only with an election: so the runs of equal terms are few,
-/// and a term never has to be read from disk. (Raft walks back entry by entry, asking for terms, when
-/// a follower's log diverged; on disk that would be one read each, on the thread of all shards.)
+/// Terms only grow along a log, and change only with an election, so there are few runs of equal terms.
+/// Kept in memory, a term is never read from disk: when a follower's log has diverged, raft asks for the
+/// terms of one entry after the other, and each would be a read on the thread of all shards.
 #[derive(Debug)]
 pub(crate) struct Terms {
-    /// First index and term of each run, both ascending. The first run begins at the cut.
+    /// First index and term of each run, both ascending. The first run begins at the compacted index.
     runs: VecDeque<(u64, u64)>,
 }
 
 impl Terms {
-    /// The terms of an empty log that was cut through `compact_index`.
+    /// The terms of an empty log that was compacted through `compact_index`.
     pub fn new(compact_index: u64, compact_term: u64) -> Terms {
         Terms {
             runs: VecDeque::from([(compact_index, compact_term)]),
@@ -51,7 +51,7 @@ impl Terms {
         Ok(terms)
     }
 
-    /// The term at `index`; `None` before the cut. The caller knows where the log ends.
+    /// The term at `index`; `None` before the compacted index. The caller knows where the log ends.
     pub fn get(&self, index: u64) -> Option<u64> {
         let after = self.runs.partition_point(|&(first, _)| first <= index);
         after.checked_sub(1).map(|run| self.runs[run].1)
@@ -67,7 +67,7 @@ impl Terms {
         }
     }
 
-    /// Forgets what is before `index`, but keeps the term at `index`.
+    /// Drops what is before `index`, but keeps the term at `index`.
     pub fn compact(&mut self, index: u64) {
         while self.runs.get(1).is_some_and(|&(first, _)| first <= index) {
             self.runs.pop_front();

@@ -1,33 +1,33 @@
-//! What goes into a [`crate::Replica`] and what comes out of it.
+//! The inputs and outputs of a [`crate::Replica`].
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message};
 
-/// Microseconds of a monotonic clock which also counts while the machine is suspended
-/// (`CLOCK_BOOTTIME`): a lease must not outlive a closed laptop lid.
+/// Microseconds of a monotonic clock that also counts while the machine is suspended
+/// (`CLOCK_BOOTTIME`): a lease must end in that time, too.
 pub type Micros = u64;
 
-/// The largest command [`crate::Replica::propose`] takes, in bytes. One entry always travels in one
-/// message, and a message must fit a frame of the transport (1 MiB by default) with room to spare.
+/// The largest command [`crate::Replica::propose`] takes, in bytes. An entry is never split over
+/// messages, and a message must fit a frame of the transport (1 MiB by default) with room to spare.
 pub const MAX_COMMAND_BYTES: usize = 512 * 1024;
 
 /// How one replica of one shard is set up.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The shard, `0..shards`. Only carried along, for [`Write`] and [`crate::EntryReader`].
+    /// The shard, `0..shards`. Only passed on, to [`Write`] and [`crate::EntryReader`].
     pub shard: u32,
     /// This node; not 0, and one of the group's voters, which come from [`Restored`].
     pub id: u64,
-    /// Ticks without a leader before an election is tried (randomized: this to twice this).
+    /// Ticks without a leader before this node stands for election (randomized: this to twice this).
     pub election_ticks: usize,
     /// Ticks between heartbeats; less than `election_ticks`.
     pub heartbeat_ticks: usize,
     /// How much time one tick stands for.
     pub tick: Duration,
     /// How long a leader may answer reads on its own, counted from when it asked the quorum. At most
-    /// nine tenths of the election timeout; the rest is room for clocks of different speed.
+    /// nine tenths of the election timeout; the rest allows for clocks of different speed.
     pub lease: Duration,
 }
 
@@ -43,14 +43,14 @@ pub(crate) fn micros(duration: Duration) -> Micros {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What the log of a shard holds. The default is the log of a shard that was never written.
+/// The state of a shard's log. The default is that of a log that was never written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogState {
     /// Term, vote and commit index as last written.
     pub hard_state: HardState,
-    /// Everything through this index was cut; the first entry is the one after it. 0: nothing was cut.
+    /// The last index that was compacted; the first entry is the one after it. 0: none was.
     pub compact_index: u64,
-    /// The term of the entry at `compact_index`; 0 if nothing was cut.
+    /// The term of the entry at `compact_index`; 0 if nothing was compacted.
     pub compact_term: u64,
     /// The last entry; equal to `compact_index` if there is none.
     pub last_index: u64,
@@ -59,10 +59,10 @@ pub struct LogState {
     pub first_members: ConfState,
 }
 
-/// What a state snapshot stands for.
+/// What is known of a snapshot of the state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SnapshotMeta {
-    /// The last entry in it. 0: there is no snapshot.
+    /// The last entry that is in it. 0: there is no snapshot.
     pub index: u64,
     /// That entry's term.
     pub term: u64,
@@ -70,21 +70,21 @@ pub struct SnapshotMeta {
     pub conf_state: ConfState,
 }
 
-/// All a replica needs from its past.
+/// What a replica is made from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Restored {
-    /// As read from the log.
+    /// The state of the log.
     pub log: LogState,
-    /// As read from the newest snapshot; the replica hands out committed entries from the next one on.
+    /// The newest snapshot; the replica hands out committed entries from the one after it on.
     pub snapshot: SnapshotMeta,
 }
 
-/// What a node is in its group.
+/// A node's role in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Follows a leader, or waits for one.
     Follower,
-    /// Asks for votes (or, in pre-vote, whether it would get them).
+    /// Stands for election, or asks in a pre-vote whether it would be elected.
     Candidate,
     /// Leads.
     Leader,
@@ -95,13 +95,13 @@ pub enum Role {
 pub struct RoleChange {
     /// The role now.
     pub role: Role,
-    /// Who leads, if known.
+    /// The leader, if known.
     pub leader: Option<u64>,
     /// The term now.
     pub term: u64,
 }
 
-/// Names one round of [`crate::Replica::read_index`]; unique in the life of a replica.
+/// The id of a round of [`crate::Replica::read_index`]; never reused by a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadId(pub u64);
 
@@ -114,19 +114,19 @@ pub struct ReadGrant {
     pub index: u64,
 }
 
-/// What has to reach the disk. Writes of a shard are made in the order of `number`.
+/// What must be written to disk. Writes of a shard are made in the order of `number`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     /// The shard.
     pub shard: u32,
-    /// To be given to [`crate::Replica::on_persisted`]; grows, has gaps.
+    /// The number for [`crate::Replica::on_persisted`]; grows, with gaps.
     pub number: u64,
     /// Consecutive entries; they replace everything from the first one's index on.
     pub entries: Vec<Entry>,
     /// The new hard state, in the same batch as the entries.
     pub hard_state: Option<HardState>,
     /// False if only the commit index moved: such a write need not be synced (raft finds the index
-    /// again), but still has to be reported.
+    /// again), but must be reported as others.
     pub must_sync: bool,
     /// The members before the first entry; only in the write that starts a group.
     pub first_members: Option<ConfState>,
@@ -134,7 +134,7 @@ pub struct Write {
 
 impl Write {
     /// The write that starts a group on this disk: its first voters. It must be on disk before
-    /// [`crate::Replica::new`], and belongs to no replica: nobody is to be told of it.
+    /// [`crate::Replica::new`], and is not reported to the replica.
     pub fn first_voters(shard: u32, voters: &[u64]) -> Write {
         Write {
             shard,
@@ -157,19 +157,19 @@ pub enum Payload {
     Empty,
     /// A command, as proposed.
     Command(Bytes),
-    /// A change of membership (either version of raft's message, encoded). This release never
-    /// proposes one; who meets one in the log was started with an older build than the leader and
-    /// must stop instead of going on with the wrong members.
+    /// A change of membership (either version of raft's message, encoded). This release never proposes
+    /// one. A node that finds one in its log runs an older build than the leader and must stop, as it
+    /// would go on with the wrong members.
     ConfChange(Bytes),
 }
 
-/// A committed entry: final, the same on every node. Handed out in order, each once, and not before
-/// it is on this node's disk.
+/// A committed entry: final, the same on every node. The replica hands out each one once, in order, and
+/// after it is on this node's disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// Its index.
     pub index: u64,
-    /// Its term: tells the outcome of a proposal, see [`crate::Replica::propose`].
+    /// Its term: shows the outcome of a proposal, see [`crate::Replica::propose`].
     pub term: u64,
     /// What it carries.
     pub payload: Payload,
@@ -192,19 +192,19 @@ impl From<Entry> for Committed {
     }
 }
 
-/// What a turn of [`crate::Replica::ready`] has to be done.
+/// What the owner of a replica must do at the end of a turn.
 #[derive(Clone, Debug, Default)]
 pub struct Ready {
-    /// To be sent now.
+    /// Messages to send now.
     pub send: Vec<Message>,
-    /// To be written; then call [`crate::Replica::on_persisted`] with its number.
+    /// A write for the disk; then call [`crate::Replica::on_persisted`] with its number.
     pub write: Option<Write>,
-    /// To be applied; then call [`crate::Replica::on_applied`].
+    /// Entries to apply; then call [`crate::Replica::on_applied`].
     pub committed: Vec<Committed>,
-    /// Rounds of `read_index` that a quorum confirmed.
+    /// Rounds of `read_index` that a quorum has confirmed.
     pub reads: Vec<ReadGrant>,
-    /// Rounds that will never be confirmed, as the leadership they were asked under ended.
+    /// Rounds that will never be confirmed, as the leadership in which they were asked for ended.
     pub reads_failed: Vec<ReadId>,
-    /// Set if role, leader or term changed since the last turn.
+    /// Set if the role, the leader or the term changed since the last turn.
     pub role: Option<RoleChange>,
 }

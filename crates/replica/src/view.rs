@@ -1,13 +1,13 @@
-//! What can be asked of a replica.
+//! The state of a replica, for its owner to read.
 
 use raft::StateRole;
 
 use crate::{Micros, Replica, Role, RoleChange};
 
 impl Replica {
-    /// Until when this node may answer reads from its applied state without asking anybody. `None`
-    /// unless it leads and has a lease. The caller compares it with the clock, read anew: the lease is
-    /// good while `now < lease_until`.
+    /// The end of the lease in which this node may answer reads from its applied state by itself. `None`
+    /// unless it leads and has a lease. The caller reads the clock again to compare: the lease holds while
+    /// `now < lease_until`.
     pub fn lease_until(&self) -> Option<Micros> {
         let raft = &self.raw.raft;
         if raft.state != StateRole::Leader || raft.lead_transferee.is_some() {
@@ -16,7 +16,7 @@ impl Replica {
         self.reads.lease_until(raft.term)
     }
 
-    /// The last index that is on every member's disk, as far as this leader knows; 0 unless leader.
+    /// The last index that this leader knows to be on every member's disk; 0 unless leader.
     pub fn matched_by_all(&self) -> u64 {
         if self.raw.raft.state != StateRole::Leader {
             return 0;
@@ -50,7 +50,7 @@ impl Replica {
         self.shard
     }
 
-    /// The role now; [`Ready::role`] tells of changes.
+    /// The current role; [`Ready::role`](crate::Ready::role) reports changes.
     pub fn role(&self) -> Role {
         match self.raw.raft.state {
             StateRole::Leader => Role::Leader,
@@ -59,17 +59,17 @@ impl Replica {
         }
     }
 
-    /// Who leads, if known.
+    /// The leader, if known.
     pub fn leader(&self) -> Option<u64> {
         Some(self.raw.raft.leader_id).filter(|&id| id != raft::INVALID_ID)
     }
 
-    /// The term now.
+    /// The current term.
     pub fn term(&self) -> u64 {
         self.raw.raft.term
     }
 
-    /// The commit index as known here.
+    /// The commit index that this node knows.
     pub fn committed(&self) -> u64 {
         self.raw.raft.raft_log.committed
     }
@@ -79,8 +79,7 @@ impl Replica {
         self.raw.raft.raft_log.last_index()
     }
 
-    /// The term of an entry of the log: for the header of a snapshot. `None` if it was cut or does not
-    /// exist.
+    /// The term of an entry of the log, for the header of a snapshot. `None` if the log does not have it.
     pub fn term_at(&self, index: u64) -> Option<u64> {
         let in_log = (self.raw.store().compact_index()..=self.last_index()).contains(&index);
         in_log
@@ -108,8 +107,8 @@ impl Replica {
         self.reads.pending()
     }
 
-    /// The voter among `live` (without this node) that has most of the log; the smallest id of equals.
-    /// `None` unless leader.
+    /// The other voter among `live` that has most of the log; of equal ones the smallest id. `None` unless
+    /// leader.
     pub fn most_caught_up(&self, live: &[u64]) -> Option<u64> {
         if self.raw.raft.state != StateRole::Leader {
             return None;
@@ -126,8 +125,8 @@ impl Replica {
             .map(|(_, std::cmp::Reverse(id))| id)
     }
 
-    /// How many entries of this leader's log a voter is known to lack; `None` unless leader, or if it
-    /// is no voter.
+    /// How many entries of this leader's log a voter lacks, as far as is known. `None` unless leader, or if
+    /// that node is no voter.
     pub fn lag(&self, voter: u64) -> Option<u64> {
         if self.raw.raft.state != StateRole::Leader {
             return None;

@@ -1,23 +1,23 @@
-//! When this node may not vote: its earlier answers may hold up a leader's lease.
+//! When this node may not vote: a leader's lease may depend on its earlier answers.
 
 use crate::Micros;
 
-/// A lease counts from when the leader asked. A node that answered must then refuse every other
-/// candidate, itself included, for an election timeout from its answer on. Raft has a rule like that,
-/// but counts ticks, and ticks come early after a stall; so it is kept here by the clock.
+/// A lease counts from when the leader asked. A node that answered must refuse every other candidate,
+/// itself included, for an election timeout after its answer. Raft has such a rule but counts ticks, and
+/// after a stall ticks come too early. So this keeps the rule by the clock.
 pub(crate) struct VoteHold {
     timeout_us: Micros,
-    /// Until then nothing is known of what was answered before the restart.
+    /// Until then this node may have answered a leader before it restarted.
     started_until: Micros,
-    /// A leader was heard, and the clock was read again since: it was not answered later than this.
-    heard_at: Option<Micros>,
-    /// A leader was heard at this reading of the clock, which may have been old by then (the process
-    /// may have been stopped in between). The next different reading takes its place.
-    heard_before: Option<Micros>,
+    /// This node answered a leader, and the clock was read again since: the answer was not later than this.
+    answered_at: Option<Micros>,
+    /// This node answered a leader after this reading of the clock, perhaps long after (the process may
+    /// have been stopped in between). The next different reading goes into `answered_at`.
+    answered_after: Option<Micros>,
 }
 
 impl VoteHold {
-    /// `fresh`: this node never took part, so there is no earlier answer.
+    /// `fresh`: this node never took part, so it never answered.
     pub fn new(timeout_us: Micros, now: Micros, fresh: bool) -> VoteHold {
         let started_until = if fresh {
             now
@@ -27,22 +27,22 @@ impl VoteHold {
         VoteHold {
             timeout_us,
             started_until,
-            heard_at: None,
-            heard_before: None,
+            answered_at: None,
+            answered_after: None,
         }
     }
 
-    /// To be called with every reading of the clock.
+    /// Takes every reading of the clock.
     pub fn clock(&mut self, now: Micros) {
-        if self.heard_before.is_some_and(|before| now > before) {
-            self.heard_before = None;
-            self.heard_at = Some(now);
+        if self.answered_after.is_some_and(|before| now > before) {
+            self.answered_after = None;
+            self.answered_at = Some(now);
         }
     }
 
-    /// A leader is being answered.
-    pub fn heard(&mut self, now: Micros) {
-        self.heard_before = Some(now);
+    /// This node answers a leader.
+    pub fn answers(&mut self, now: Micros) {
+        self.answered_after = Some(now);
     }
 
     pub fn just_started(&self, now: Micros) -> bool {
@@ -50,9 +50,9 @@ impl VoteHold {
     }
 
     pub fn leader_alive(&self, now: Micros) -> bool {
-        self.heard_before.is_some()
+        self.answered_after.is_some()
             || self
-                .heard_at
+                .answered_at
                 .is_some_and(|at| now < at.saturating_add(self.timeout_us))
     }
 }
@@ -67,7 +67,7 @@ mod tests {
         assert!(!hold.just_started(0) && !hold.leader_alive(0));
         hold.clock(100);
         // The process sleeps here for long, and the heartbeat arrives meanwhile.
-        hold.heard(100);
+        hold.answers(100);
         assert!(hold.leader_alive(100));
         hold.clock(5000);
         assert!(hold.leader_alive(5999));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_is_silent_for_one_timeout() {
+    fn a_restarted_node_does_not_vote_for_one_timeout() {
         let hold = VoteHold::new(1000, 50, false);
         assert!(hold.just_started(1049));
         assert!(!hold.just_started(1050));

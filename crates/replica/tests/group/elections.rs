@@ -36,27 +36,24 @@ fn one_leader_is_elected_and_known() {
 #[test]
 fn a_group_of_one_leads_itself() {
     let mut node = Node::in_group_of(&[1], 1, 7);
-    let mut replica = Replica::new(&config(1), node.restored(), node.log.clone(), 0).unwrap();
-    assert!(replica.campaign(1));
-    let mut applied = Vec::new();
-    for turn in 0..10 {
-        if turn == 5 {
-            replica.propose(b"a".to_vec()).unwrap();
+    node.start(0);
+    assert!(node.replica().campaign(2_000_000));
+    for now in 0..10 {
+        if now == 5 {
+            node.replica().propose(b"a".to_vec()).unwrap();
         }
-        while let Some(turn) = replica.ready().unwrap() {
-            applied.extend(turn.committed);
-            node.writes.extend(turn.write);
-            while let Some(write) = node.writes.front().cloned() {
-                node.write();
-                assert!(replica.on_persisted(write.number).is_empty());
-            }
-        }
+        let (sent, _) = node.turn(now);
+        assert!(sent.is_empty());
     }
-    assert_eq!((replica.role(), applied.len()), (Role::Leader, 2));
+    assert_eq!(node.view().role(), Role::Leader);
+    assert_eq!(
+        (node.applied_index(), node.commands()),
+        (2, vec!["a".into()])
+    );
 }
 
 #[test]
-fn a_restarted_node_is_silent_for_one_timeout() {
+fn a_restarted_node_does_not_vote_for_one_timeout() {
     let mut cluster = Cluster::led_by_1(3);
     cluster.commit(1, "a");
     let now = cluster.now;
@@ -96,7 +93,7 @@ fn a_restarted_node_is_silent_for_one_timeout() {
 }
 
 #[test]
-fn silent_nodes_elect_after_their_vote_hold() {
+fn restarted_nodes_elect_after_their_vote_hold() {
     let mut cluster = Cluster::led_by_1(5);
     cluster.commit(1, "a");
     let restarted_at = cluster.now;
@@ -158,8 +155,8 @@ fn a_cut_off_leader_steps_down_and_another_takes_over() {
 #[test]
 fn an_entry_of_a_lost_leader_can_still_commit() {
     let mut cluster = Cluster::led_by_1(17);
-    cluster.weather.cut.insert((1, 3));
-    cluster.weather.cut.extend([(2, 1), (3, 1)]);
+    cluster.faults.blocked.insert((1, 3));
+    cluster.faults.blocked.extend([(2, 1), (3, 1)]);
     let open = cluster.propose(1, "open").unwrap();
     cluster.run(5 * STEP_US);
     assert_eq!(cluster.node(2).view().last_index(), open.1);
@@ -373,7 +370,7 @@ fn contradicting_disks_are_refused() {
     assert!(matches!(
         new(&bad, 0, 0),
         Err(NewError::SnapshotBehindLog {
-            cut: 1,
+            compacted: 1,
             snapshot: 0,
             ..
         })

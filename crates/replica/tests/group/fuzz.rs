@@ -25,22 +25,12 @@ fn no_message_makes_it_panic() {
         for _ in 0..60 {
             let message = any_message(&mut random, &cluster, to);
             sent.push(message.clone());
-            let now = cluster.clock(to);
+            let (now, true_now) = (cluster.clock(to), cluster.now);
             let node = cluster.node(to);
             let survived = catch_unwind(AssertUnwindSafe(|| {
                 let _ = node.replica().step(message, now);
                 if random.chance(1, 3) {
-                    let turn = node.replica().ready().unwrap();
-                    let (number, last) = turn.map_or((0, None), |turn| {
-                        (
-                            turn.write.map_or(0, |write| write.number),
-                            turn.committed.last().map(|entry| entry.index),
-                        )
-                    });
-                    let _ = node.replica().on_persisted(number);
-                    if let Some(last) = last {
-                        node.replica().on_applied(last);
-                    }
+                    node.turn(true_now);
                 }
             }));
             assert!(survived.is_ok(), "seed {seed}: {sent:#?}");

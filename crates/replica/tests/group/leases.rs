@@ -22,7 +22,7 @@ fn a_lease_counts_from_when_it_was_asked_for() {
         None,
         "none without asking"
     );
-    cluster.weather.latency_us = 50_000;
+    cluster.faults.latency_us = 50_000;
     let asked = cluster.clock(1);
     let id = cluster.read(1).unwrap();
     cluster.run(40_000);
@@ -151,7 +151,7 @@ fn leases_and_partitions() {
         lease_ends_before_the_next_leader(seed, |cluster| cluster.isolate(1));
         // It hears the others, but they don't hear it.
         lease_ends_before_the_next_leader(seed, |cluster| {
-            cluster.weather.cut.extend([(1, 2), (1, 3)])
+            cluster.faults.blocked.extend([(1, 2), (1, 3)])
         });
         // They hear its appends and nothing else.
         lease_ends_before_the_next_leader(seed, |cluster| {
@@ -206,7 +206,7 @@ fn a_paused_leader_comes_back_without_its_lease() {
 /// A follower is stopped between reading the clock and taking a heartbeat. Its answer holds up a lease
 /// from much later than that reading, so its vote hold must not count from it.
 #[test]
-fn a_paused_follower_is_silent_from_its_answer_on() {
+fn a_paused_follower_does_not_vote_from_its_answer_on() {
     let mut cluster = with_lease(7);
     let reading = cluster.clock(2);
     cluster.node(2).paused = Some(reading);

@@ -101,17 +101,17 @@ impl Simulation {
                 0 => self.cluster.isolate(id),
                 1 => {
                     let to = self.anybody();
-                    self.cluster.weather.cut.insert((id, to));
+                    self.cluster.faults.blocked.insert((id, to));
                 }
                 _ => self.cluster.heal(),
             }
         }
         if self.random.chance(1, 300) {
-            let weather = &mut self.cluster.weather;
-            weather.drop = self.random.below(30) * self.random.below(2);
-            weather.double = self.random.below(30) * self.random.below(2);
-            weather.latency_us = 1_000 + self.random.below(30_000);
-            weather.jitter_us = self.random.below(200_000) * self.random.below(2);
+            let faults = &mut self.cluster.faults;
+            faults.drop = self.random.below(30) * self.random.below(2);
+            faults.double = self.random.below(30) * self.random.below(2);
+            faults.latency_us = 1_000 + self.random.below(30_000);
+            faults.jitter_us = self.random.below(200_000) * self.random.below(2);
         }
     }
 
@@ -141,7 +141,7 @@ impl Simulation {
 
     fn heal_and_converge(&mut self) {
         self.cluster.heal();
-        self.cluster.weather = Default::default();
+        self.cluster.faults = Default::default();
         let now = self.cluster.now;
         for id in 1..=3 {
             let node = self.cluster.node(id);

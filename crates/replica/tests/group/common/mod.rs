@@ -53,16 +53,15 @@ pub fn config(id: u64) -> Config {
     }
 }
 
-/// What the network does to messages.
 #[derive(Clone, Debug, Default)]
-pub struct Weather {
+pub struct NetworkFaults {
     /// Of 100.
     pub drop: u64,
     pub double: u64,
     pub latency_us: Micros,
     pub jitter_us: Micros,
-    /// (from, to) which don't get through.
-    pub cut: BTreeSet<(u64, u64)>,
+    /// Links (from, to) on which nothing arrives.
+    pub blocked: BTreeSet<(u64, u64)>,
 }
 
 /// Sees a message as it is sent; returns false to drop it.
@@ -76,7 +75,7 @@ struct Flying {
 pub struct Cluster {
     pub now: Micros,
     pub nodes: Vec<Node>,
-    pub weather: Weather,
+    pub faults: NetworkFaults,
     pub random: Random,
     pub checks: Checks,
     flying: Vec<Flying>,
@@ -91,9 +90,9 @@ impl Cluster {
         let mut cluster = Cluster {
             now: 0,
             nodes: (1..=3).map(|id| Node::new(id, seed)).collect(),
-            weather: Weather {
+            faults: NetworkFaults {
                 latency_us: 1_000,
-                ..Weather::default()
+                ..NetworkFaults::default()
             },
             random: Random(seed),
             checks: Checks::default(),
@@ -108,7 +107,7 @@ impl Cluster {
         cluster
     }
 
-    /// A cluster in calm weather whose node 1 leads and may serve.
+    /// A cluster in a network without faults whose node 1 leads and may serve.
     pub fn led_by_1(seed: u64) -> Cluster {
         let mut cluster = Cluster::new(seed);
         cluster.step();
@@ -141,12 +140,12 @@ impl Cluster {
 
     pub fn isolate(&mut self, id: u64) {
         for other in (1..=3).filter(|&other| other != id) {
-            self.weather.cut.extend([(id, other), (other, id)]);
+            self.faults.blocked.extend([(id, other), (other, id)]);
         }
     }
 
     pub fn heal(&mut self) {
-        self.weather.cut.clear();
+        self.faults.blocked.clear();
     }
 
     /// A millisecond, or what a test sets it to.
@@ -237,13 +236,13 @@ impl Cluster {
         if self.filter.as_mut().is_some_and(|filter| !filter(&message)) {
             return;
         }
-        let copies = 1 + u64::from(self.random.chance(self.weather.double, 100));
+        let copies = 1 + u64::from(self.random.chance(self.faults.double, 100));
         for _ in 0..copies {
-            if self.random.chance(self.weather.drop, 100) {
+            if self.random.chance(self.faults.drop, 100) {
                 continue;
             }
-            let jitter = self.random.below(self.weather.jitter_us + 1);
-            let at = self.now + self.weather.latency_us + jitter;
+            let jitter = self.random.below(self.faults.jitter_us + 1);
+            let at = self.now + self.faults.latency_us + jitter;
             self.flying.push(Flying {
                 at,
                 message: message.clone(),
@@ -259,7 +258,7 @@ impl Cluster {
         self.flying = later;
         let due: Vec<Flying> = due;
         for Flying { message, .. } in due {
-            if !self.weather.cut.contains(&(message.from, message.to)) {
+            if !self.faults.blocked.contains(&(message.from, message.to)) {
                 self.nodes[message.to as usize - 1].inbox.push_back(message);
             }
         }

@@ -52,7 +52,7 @@ pub struct Node {
     pub applied: Vec<Committed>,
     /// A snapshot on disk: the state at an earlier time.
     pub snapshot: (SnapshotMeta, Vec<Committed>),
-    /// The cut floor as spread by commands.
+    /// The compact floor, as replicated by commands.
     pub floor: u64,
     /// What was acknowledged when a round was asked for.
     pub asked: BTreeMap<ReadId, u64>,
@@ -61,7 +61,7 @@ pub struct Node {
     pub refused: Vec<StepRefused>,
     /// The process is stopped; it resumes with the reading of the clock that it had.
     pub paused: Option<Micros>,
-    /// Says that it synced, and did not.
+    /// The disk reports syncs that it did not make.
     pub lying_disk: bool,
     next_tick: Micros,
     seed: u64,
@@ -146,7 +146,7 @@ impl Node {
         self.starts += 1;
     }
 
-    /// The power fails: what was not synced is gone but for what `crash` keeps.
+    /// A power failure: what was not synced is lost, except for what `crash` keeps.
     pub fn crash(&mut self, crash: Crash) {
         self.replica = None;
         self.paused = None;
@@ -299,7 +299,7 @@ impl Node {
         self.replica().on_applied(applied);
     }
 
-    /// Writes a snapshot, and cuts the log as far as everybody has it.
+    /// Writes a snapshot, and compacts the log as far as every node has it.
     pub fn snapshot_and_compact(&mut self) {
         let index = self.applied_index();
         let term = self.view().term_at(index).unwrap();
