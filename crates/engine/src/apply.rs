@@ -186,7 +186,7 @@ impl Shard {
             && let Some(line) = self.state.lines().get(&waiter.line)
             && line.incarnation() == at.incarnation
         {
-            leader_state.heard(line, *at, now_ms);
+            leader_state.touch(line, *at, now_ms);
         }
         self.answer_read(waiter, ask, ctx);
     }

@@ -190,13 +190,13 @@ impl Engine {
         }
         let due = self.next_tick.min(self.next_maintenance);
         let due = due.min(self.forwards.next_due().unwrap_or(Micros::MAX));
-        // A stopping node leaves background work to the next leader.
+        // A stopping node leaves the duties of its leaders to the next ones.
         let shards = self
             .shards
             .values()
             .filter(|_| self.stopping_since.is_none());
-        let background = shards.filter_map(|shard| shard.next_background_at(&self.reachability));
-        background.min().unwrap_or(Micros::MAX).min(due)
+        let duties = shards.filter_map(|shard| shard.next_duty_at(&self.reachability));
+        duties.min().unwrap_or(Micros::MAX).min(due)
     }
 
     /// The shards that this node holds, by number.
@@ -387,7 +387,7 @@ impl Engine {
         }
         self.tick(now.us);
         if now.us >= self.next_maintenance {
-            self.maintenance(now, inbox_empty);
+            self.maintenance(now);
         }
         let leaders = leaders(&self.shards, clocks!(self), now.us);
         self.forwards.run_due(leaders, now.us, &mut self.out);
@@ -397,9 +397,11 @@ impl Engine {
         let resume_at = std::mem::take(&mut self.resume_at);
         let (mut applied, mut stopped_at, mut more) = (0, None, resume_at > 0);
         self.each_shard(now, |shard, ctx| {
+            // A stopping node starts nothing of its own.
             if !stopping {
-                shard.run_background(ctx);
+                shard.propose_own(inbox_empty, ctx);
             }
+            shard.publish_own(ctx);
             shard.propose(ctx);
             shard.ask_for_reads(ctx.now.us);
             if may_write && shard.dirty && ready.is_ok() && shard.id >= resume_at {

@@ -15,7 +15,6 @@
 
 pub mod agreement;
 mod apply;
-mod background;
 pub mod balance;
 pub mod contact;
 pub mod delivery;

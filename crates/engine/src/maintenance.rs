@@ -1,11 +1,9 @@
-//! What an engine does besides requests: recycling, boards, leases, hand-overs, snapshots.
+//! What an engine does besides requests and the duties of leaders: leases, hand-overs, snapshots.
 
-use nowserving_line::Timestamp;
 use nowserving_protocol::admin::{ClusterStatus, Mapping, NodeStatus, ShardStatus};
 use nowserving_protocol::subject::Subjects;
 use nowserving_shard::clock::Micros;
-use nowserving_shard::command::Command;
-use nowserving_shard::published::OutEvent;
+use nowserving_shard::leader_state::LeaderState;
 
 use crate::balance::{Peer, UNREACHABLE_MAX};
 use crate::engine::Engine;
@@ -14,7 +12,7 @@ use crate::io::{Now, Output, Subscription};
 use crate::outbox::{Clocks, TurnCtx};
 use crate::shard::Shard;
 
-/// How often deadlines, boards and leases are looked at.
+/// How often deadlines and leases are looked at.
 const INTERVAL_US: Micros = 20_000;
 /// How often hand-overs, snapshots and gauges are.
 const SLOW_INTERVAL_US: Micros = 250_000;
@@ -33,21 +31,13 @@ const SNAPSHOT_RETRY_US: Micros = 10_000_000;
 const STOP_MAX_US: Micros = 5_000_000;
 
 impl Engine {
-    /// Everything that is due, except Raft's own ticks. Tokens expire only after the inbox has been
-    /// drained, so that a poll which lies there unread counts first. Everything else must not wait
-    /// for that.
-    pub(crate) fn maintenance(&mut self, now: Now, inbox_empty: bool) {
+    /// Everything that is due, except Raft's own ticks and the duties of leaders.
+    pub(crate) fn maintenance(&mut self, now: Now) {
         self.next_maintenance = now.us + INTERVAL_US;
-        let stopping = self.stopping_since.is_some();
         let heartbeat_us = self.config.heartbeat_ms * 1_000;
         self.each_shard(now, |shard, ctx| {
             shard.expire(ctx);
             shard.keep_lease(ctx.now.us, heartbeat_us);
-            // A stopping node starts nothing of its own.
-            if !stopping && inbox_empty {
-                shard.recycle(ctx);
-            }
-            shard.publish_boards(ctx);
         });
         if now.us >= self.next_slow_maintenance {
             self.next_slow_maintenance = now.us + SLOW_INTERVAL_US;
@@ -214,10 +204,9 @@ impl Engine {
             // With a member away a newer snapshot would not let go of anything.
             shard.pins_files = shard.compact_floor > shard.snapshot_index;
             // The followers learn from an entry how far all have come.
-            let leader_state = shard.leader_state.as_ref();
-            if leader_state.is_some_and(|it| !it.is_own_in_flight()) {
-                shard.queue_own(Command::Stamp);
-            }
+            let leader_state = shard.leader_state.as_mut();
+            let stamp = leader_state.and_then(LeaderState::propose_stamp);
+            shard.queue_own(stamp);
             let compact = shard.compact();
             self.out.outputs.push(compact);
         }
@@ -324,51 +313,11 @@ impl Shard {
     /// Writes the service clock down before the lead is given away, so that the next leader does
     /// not begin behind it.
     fn stamp_before_leaving(&mut self, ctx: &mut TurnCtx<'_>) {
-        let Some(leader_state) = &self.leader_state else {
+        let Some(leader_state) = &mut self.leader_state else {
             return;
         };
-        if !leader_state.is_own_in_flight()
-            && leader_state.unstamped(leader_state.now_ms(ctx.reachability))
-        {
-            self.queue_own(Command::Stamp);
-        }
+        let stamp = leader_state.propose_last_stamp(&self.state, ctx.reachability);
+        self.queue_own(stamp);
         self.propose(ctx);
-    }
-
-    /// Finds the idle.
-    fn recycle(&mut self, ctx: &mut TurnCtx<'_>) {
-        let Some(leader_state) = &mut self.leader_state else {
-            return;
-        };
-        // One pass at a time: its entries are applied before the next looks.
-        if leader_state.is_own_in_flight() {
-            return;
-        }
-        let now_ms = leader_state
-            .now_ms(ctx.reachability)
-            .max(self.state.now_ms());
-        let ops = leader_state.recycler.pass(self.state.lines(), now_ms);
-        let mut commands: Vec<_> = ops.into_iter().map(Command::Line).collect();
-        if commands.is_empty() && leader_state.stamp_due(now_ms) {
-            commands.push(Command::Stamp);
-        }
-        for command in commands {
-            self.queue_own(command);
-        }
-    }
-
-    fn publish_boards(&mut self, ctx: &mut TurnCtx<'_>) {
-        let Some(leader_state) = &mut self.leader_state else {
-            return;
-        };
-        let now = Timestamp {
-            service_ms: leader_state
-                .now_ms(ctx.reachability)
-                .max(self.state.now_ms()),
-            wall_ms: ctx.now.wall_ms,
-        };
-        let boards = leader_state.boards.due(self.state.lines(), ctx.now.us, now);
-        let boards = boards.into_iter().map(|b| OutEvent::Board(Box::new(b)));
-        ctx.out.publish(boards);
     }
 }

@@ -111,8 +111,6 @@ pub(crate) struct Shard {
     pub pins_files: bool,
     /// After a failed snapshot: not before this.
     pub snapshot_not_before: Micros,
-    /// No further background work before this.
-    pub background_not_before: Micros,
     queue: VecDeque<Queued>,
     /// Requests with an id that are queued or in the log, not yet applied, and how many copies of each.
     in_log: BTreeMap<u128, u32>,
@@ -145,7 +143,6 @@ impl Shard {
             offered: None,
             pins_files: false,
             snapshot_not_before: 0,
-            background_not_before: 0,
             queue: VecDeque::new(),
             in_log: BTreeMap::new(),
             refused: Requests::default(),
@@ -185,10 +182,12 @@ impl Shard {
     /// The time of an answer given now. Only a leader's service clock runs: on another node it is
     /// what the log has said last.
     pub fn timestamp(&self, now: Now, reachability: &ClientReachability) -> Timestamp {
-        let leader_state = self.leader_state.as_ref();
-        let clock_ms = leader_state.map(|leading| leading.shown_ms(now.us, reachability));
+        let service_ms = match &self.leader_state {
+            Some(leader_state) => leader_state.shown_ms(&self.state, now.us, reachability),
+            None => self.state.now_ms(),
+        };
         Timestamp {
-            service_ms: clock_ms.unwrap_or(0).max(self.state.now_ms()),
+            service_ms,
             wall_ms: now.wall_ms,
         }
     }
@@ -196,7 +195,7 @@ impl Shard {
     /// The leader's reading of the service clock; `None` unless it leads.
     pub fn service_ms(&self, reachability: &ClientReachability) -> Option<u64> {
         let leader_state = self.leader_state.as_ref()?;
-        Some(leader_state.now_ms(reachability).max(self.state.now_ms()))
+        Some(leader_state.now_ms(&self.state, reachability))
     }
 
     /// Takes a request as the leader: answers at once what needs neither log nor quorum.
@@ -274,16 +273,41 @@ impl Shard {
         line.would_refuse_enter(key.as_deref(), lane.as_ref(), now_ms)
     }
 
-    /// Queues a command of the leader's own, over the users' limit if need be: there is one
+    /// Queues commands of the leader's own, over the users' limit if need be: there is one
     /// bounded pass of them at a time, and a checkpoint that was dropped would be counted on.
-    pub fn queue_own(&mut self, command: Command) {
-        if let Some(leader_state) = &mut self.leader_state {
-            leader_state.own_queued(&command);
-        }
-        self.queue.push_back(Queued {
+    pub fn queue_own(&mut self, commands: impl IntoIterator<Item = Command>) {
+        let queued = commands.into_iter().map(|command| Queued {
             command,
             waiter: None,
         });
+        self.queue.extend(queued);
+    }
+
+    /// Queues what a leader proposes of itself now. Tokens expire only after the inbox has been
+    /// drained, so that a poll which lies there unread counts first. Everything else must not wait
+    /// for that.
+    pub fn propose_own(&mut self, inbox_empty: bool, ctx: &mut TurnCtx<'_>) {
+        if let Some(leader_state) = &mut self.leader_state {
+            let (now, reachability) = (ctx.now.us, ctx.reachability);
+            let commands = leader_state.propose(&self.state, now, reachability, inbox_empty);
+            self.queue_own(commands);
+        }
+    }
+
+    /// Publishes what a leader publishes of itself now.
+    pub fn publish_own(&mut self, ctx: &mut TurnCtx<'_>) {
+        if let Some(leader_state) = &mut self.leader_state {
+            let Now { us, wall_ms } = ctx.now;
+            let events = leader_state.publish(&self.state, us, wall_ms, ctx.reachability);
+            ctx.out.publish(events);
+        }
+    }
+
+    /// When [`Shard::propose_own`] or [`Shard::publish_own`] will have something to do, if that can be
+    /// told: the node must not sleep longer.
+    pub fn next_duty_at(&self, reachability: &ClientReachability) -> Option<Micros> {
+        let leader_state = self.leader_state.as_ref()?;
+        leader_state.next_due(&self.state, reachability)
     }
 
     /// Whether somebody still waits for an answer from here.
@@ -299,9 +323,7 @@ impl Shard {
             let Some(leader_state) = &mut self.leader_state else {
                 return; // An earlier term's entries are still being applied; or we lead no more.
             };
-            let now_ms = leader_state
-                .now_ms(ctx.reachability)
-                .max(self.state.now_ms());
+            let now_ms = leader_state.now_ms(&self.state, ctx.reachability);
             let mut builder = EntryBuilder::default();
             let mut waiters = Vec::new();
             while let Some(Queued { command, waiter }) = self.queue.pop_front() {

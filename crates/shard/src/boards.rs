@@ -58,41 +58,41 @@ impl Boards {
 
     /// Called before a line is changed: what was there is what holes are counted from.
     pub fn before_change(&mut self, name: &LineName, version: u64) {
+        // Looked up first, as a copy of the name costs more.
         if !self.published.contains_key(name) {
-            self.insert(name, version);
-        }
-    }
-
-    fn insert(&mut self, name: &LineName, version: u64) -> &mut Published {
-        self.published
-            .entry(name.clone())
-            .or_insert_with(|| Published {
+            let published = Published {
                 version,
                 token_version: version,
                 line_version: version,
                 ..Published::default()
-            })
+            };
+            self.published.insert(name.clone(), published);
+        }
     }
 
     /// The line's board may have changed.
     pub fn changed(&mut self, name: &LineName) {
-        if self.changed.insert(name.clone()) {
+        if !self.changed.contains(name) {
+            self.changed.insert(name.clone());
             self.next_due_us = 0;
         }
     }
 
     /// Takes note of an event and gives the `prev_version` to publish it with.
     pub fn note(&mut self, event: &Event) -> u64 {
+        let (Event::Token { line, version, .. } | Event::Line { line, version, .. }) = event;
+        let before = version.saturating_sub(1);
+        self.before_change(line, before);
+        let Some(published) = self.published.get_mut(line) else {
+            return before;
+        };
         match event {
             Event::Token {
-                line,
-                version,
                 lane_id,
                 token,
                 what,
                 ..
             } => {
-                let published = self.insert(line, version.saturating_sub(1));
                 let hole = match what {
                     TokenChange::Gone { was_waiting, .. } => *was_waiting,
                     TokenChange::Moved { .. } => true,
@@ -107,13 +107,7 @@ impl Boards {
                 }
                 std::mem::replace(&mut published.token_version, *version)
             }
-            Event::Line {
-                line,
-                version,
-                what,
-                ..
-            } => {
-                let published = self.insert(line, version.saturating_sub(1));
+            Event::Line { what, .. } => {
                 if *what == LineChange::Created {
                     // The holes of an earlier incarnation are none of this one's.
                     published.holes.clear();
@@ -154,6 +148,16 @@ impl Boards {
         self.changed = left;
         self.next_due_us = next_due_us;
         out
+    }
+
+    /// When [`Boards::due`] will have something to do without any change meanwhile; it can be past.
+    pub fn next_due(&self) -> Option<Micros> {
+        if self.walk.is_some() {
+            return Some(0);
+        }
+        let changed = (!self.changed.is_empty()).then_some(self.next_due_us);
+        let repeat = self.repeat.first().map(|(due_us, _)| *due_us);
+        changed.into_iter().chain(repeat).min()
     }
 
     fn continue_walk(&mut self, lines: &Lines) {

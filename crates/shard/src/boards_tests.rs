@@ -16,7 +16,7 @@ fn holes_become_ranges() {
 }
 
 fn due(world: &mut World, now_us: Micros) -> Vec<BoardEvent> {
-    let now_ms = world.now_ms;
+    let now_ms = world.now_ms();
     let now = Timestamp {
         service_ms: now_ms,
         wall_ms: now_ms,
@@ -24,7 +24,7 @@ fn due(world: &mut World, now_us: Micros) -> Vec<BoardEvent> {
     world
         .leader_state
         .boards
-        .due(&world.state.lines, now_us, now)
+        .due(world.state.lines(), now_us, now)
 }
 
 /// A seat, taken, and `waiting` who wait; the first board is out.

@@ -1,8 +1,13 @@
-//! What a node knows only while it leads a shard, and drops when it does not: the service clock,
-//! the recycle index, and what was published.
+//! What a node knows only while it leads a shard, and drops when it no longer does: the service clock,
+//! the expiry index, what was published, and which commands of its own are in flight.
+//!
+//! The node asks it three questions: what to propose now ([`LeaderState::propose`]), what to publish now
+//! ([`LeaderState::publish`]), and when to ask again ([`LeaderState::next_due`]). In return it is told
+//! what clients asked ([`LeaderState::touch`]) and what was applied ([`LeaderState::before`],
+//! [`LeaderState::after`]).
 
 use nowserving_line::{
-    self as line, Event, Line, LineName, Lines, Op, Reason, Reply, TokenChange, TokenRef,
+    Event, Line, LineName, Lines, Op, Reason, Reply, Timestamp, TokenChange, TokenRef,
 };
 use nowserving_protocol::event::{LineEvent, TokenEvent};
 
@@ -13,10 +18,20 @@ use crate::published::OutEvent;
 use crate::recycle::Recycler;
 use crate::state::{AppliedToLine, State};
 
-/// The clock is stamped at least this often while somebody holds a token.
+/// The clock is stamped at least this often while anybody holds a token.
 const STAMP_INTERVAL_MS_MAX: u64 = 600_000;
 /// And at most this often.
 const STAMP_INTERVAL_MS_MIN: u64 = 250;
+/// Passes of the recycler are at least so far apart, so that one entry expires many tokens.
+const PASS_INTERVAL_US: Micros = 20_000;
+/// So are looks at the boards, so that many go out together.
+const PUBLISH_INTERVAL_US: Micros = 20_000;
+/// Entries with background work are at least so far apart, so that neither a fast rate nor a long
+/// job takes all of the log. A rate whose `burst` lasts shorter than this loses what it cannot
+/// save up meanwhile.
+const BACKGROUND_INTERVAL_US: Micros = 5_000;
+/// Lines in one such entry.
+const BACKGROUND_LINES_MAX: usize = 1_024;
 
 /// One leader's time over one shard, within one term.
 #[derive(Debug)]
@@ -26,17 +41,18 @@ pub struct LeaderState {
     /// When it began, on the monotonic clock.
     pub began_at: Micros,
     clock: ServiceClock,
-    /// Who is to be thrown out.
-    pub recycler: Recycler,
-    /// What was published.
-    pub boards: Boards,
     last_stamp_ms: u64,
-    /// Commands of the leader's own that are proposed or about to be, not yet applied; excluding
+    pub(crate) recycler: Recycler,
+    pub(crate) boards: Boards,
+    /// Commands of the leader's own that were proposed and are not yet applied, excluding
     /// [`Op::RunBackground`].
     own_in_flight: usize,
-    /// [`Op::RunBackground`]s that are. Counted apart: a paced line has one in flight most of the time,
-    /// and the recycler must get its turn all the same.
+    /// [`Op::RunBackground`]s that were proposed and are not yet applied. They are counted apart: a
+    /// paced line has one in flight most of the time, and the recycler must get its turn all the same.
     background_in_flight: usize,
+    next_pass_at: Micros,
+    next_publish_at: Micros,
+    next_background_at: Micros,
 }
 
 impl LeaderState {
@@ -53,87 +69,181 @@ impl LeaderState {
             term,
             began_at: now,
             clock: ServiceClock::take_over(state.now_ms(), wall_ms, reachability),
+            last_stamp_ms: state.now_ms(),
             recycler: Recycler::new(state.lines()),
             boards: Boards::new(),
-            last_stamp_ms: state.now_ms(),
             own_in_flight: 0,
             background_in_flight: 0,
+            next_pass_at: 0,
+            next_publish_at: 0,
+            next_background_at: 0,
         }
     }
 
-    /// The service clock's reading.
+    /// For tests that look at the same moment twice.
+    #[cfg(test)]
+    pub(crate) fn forget_pauses(&mut self) {
+        (self.next_pass_at, self.next_background_at) = (0, 0);
+    }
+
+    /// The service clock's reading, never behind what is replicated of it.
     #[must_use]
-    pub fn now_ms(&self, reachability: &ClientReachability) -> u64 {
-        self.clock.now_ms(reachability)
+    pub fn now_ms(&self, state: &State, reachability: &ClientReachability) -> u64 {
+        self.clock.now_ms(reachability).max(state.now_ms())
     }
 
     /// The reading of the service clock that is shown; see [`ServiceClock::shown_ms`].
     #[must_use]
-    pub fn shown_ms(&self, now: Micros, reachability: &ClientReachability) -> u64 {
-        self.clock.shown_ms(now, reachability)
+    pub fn shown_ms(&self, state: &State, now: Micros, reachability: &ClientReachability) -> u64 {
+        self.clock.shown_ms(now, reachability).max(state.now_ms())
     }
 
-    /// When the service clock will read this, on the monotonic clock; see [`ClientReachability::when`].
-    #[must_use]
-    pub fn when(&self, at_ms: u64, reachability: &ClientReachability) -> Option<Micros> {
-        self.clock.when(at_ms, reachability)
+    /// What the leader proposes of itself now. Tokens expire only after the inbox has been
+    /// `drained`, so that an unread poll counts.
+    pub fn propose(
+        &mut self,
+        state: &State,
+        now: Micros,
+        reachability: &ClientReachability,
+        drained: bool,
+    ) -> Vec<Command> {
+        let now_ms = self.now_ms(state, reachability);
+        let mut commands = self.pass(state, now, now_ms, drained);
+        commands.extend(self.background(state, now, now_ms));
+        commands
     }
 
-    /// A batch was stamped.
+    /// The recycler's commands; if there are none, a stamp if one is due.
+    fn pass(&mut self, state: &State, now: Micros, now_ms: u64, drained: bool) -> Vec<Command> {
+        // One pass at a time: its entries are applied before the next one looks.
+        if !drained || self.own_in_flight > 0 || now < self.next_pass_at {
+            return Vec::new();
+        }
+        self.next_pass_at = now + PASS_INTERVAL_US;
+        let ops = self.recycler.pass(state.lines(), now_ms);
+        let mut commands: Vec<_> = ops.into_iter().map(Command::Line).collect();
+        if commands.is_empty() && self.stamp_due_ms().is_some_and(|due_ms| due_ms <= now_ms) {
+            commands.push(Command::Stamp);
+        }
+        self.own_in_flight = commands.len();
+        commands
+    }
+
+    /// What lines have to do of themselves: the rest of what was too much for one log entry, and to
+    /// admit tokens that wait for nothing but the admission rate.
+    fn background(&mut self, state: &State, now: Micros, now_ms: u64) -> Vec<Command> {
+        if self.background_in_flight > 0 || now < self.next_background_at {
+            return Vec::new();
+        }
+        let due = state.lines().jobs(now_ms).take(BACKGROUND_LINES_MAX);
+        let due = due.map(|(line, incarnation)| Op::RunBackground {
+            line: line.clone(),
+            incarnation,
+        });
+        let commands: Vec<_> = due.map(Command::Line).collect();
+        if !commands.is_empty() {
+            self.next_background_at = now + BACKGROUND_INTERVAL_US;
+        }
+        self.background_in_flight = commands.len();
+        commands
+    }
+
+    /// An entry for its head alone: followers learn from it how far the log may be compacted. None
+    /// while another entry of the leader's own is on its way.
+    pub fn propose_stamp(&mut self) -> Option<Command> {
+        let idle = self.own_in_flight == 0;
+        idle.then(|| {
+            self.own_in_flight = 1;
+            Command::Stamp
+        })
+    }
+
+    /// Before leadership is given away: a stamp if the log does not know the clock, so that the next
+    /// leader does not begin behind it.
+    pub fn propose_last_stamp(
+        &mut self,
+        state: &State,
+        reachability: &ClientReachability,
+    ) -> Option<Command> {
+        let unstamped = self.now_ms(state, reachability) > self.last_stamp_ms;
+        (unstamped && self.recycler.watched() > 0)
+            .then(|| self.propose_stamp())
+            .flatten()
+    }
+
+    /// An entry was proposed with this reading of the clock.
     pub fn stamped(&mut self, now_ms: u64) {
         self.last_stamp_ms = now_ms;
     }
 
-    /// A command of the leader's own will be proposed.
-    pub fn own_queued(&mut self, command: &Command) {
-        *self.in_flight(command) += 1;
-    }
-
-    /// Whether a command of the leader's own is not yet applied, excluding [`Op::RunBackground`].
-    #[must_use]
-    pub fn is_own_in_flight(&self) -> bool {
-        self.own_in_flight > 0
-    }
-
-    /// Whether an [`Op::RunBackground`] is not yet applied.
-    #[must_use]
-    pub fn is_background_in_flight(&self) -> bool {
-        self.background_in_flight > 0
-    }
-
-    /// Where a command of the leader's own is counted.
-    fn in_flight(&mut self, command: &Command) -> &mut usize {
-        match command {
-            Command::Line(Op::RunBackground { .. }) => &mut self.background_in_flight,
-            _ => &mut self.own_in_flight,
-        }
-    }
-
-    /// Whether there is anything that the log does not know of the clock.
-    #[must_use]
-    pub fn unstamped(&self, now_ms: u64) -> bool {
-        self.recycler.watched() > 0 && now_ms > self.last_stamp_ms
-    }
-
-    /// Whether the clock should be written down, lest a next leader sets it back too far: a
+    /// When the clock should be written down, so that a next leader does not set it back too far: a
     /// sixteenth of the shortest timeout is what the grace of a new leader leaves of the half that
     /// a change of leader may cost.
-    #[must_use]
-    pub fn stamp_due(&self, now_ms: u64) -> bool {
+    fn stamp_due_ms(&self) -> Option<u64> {
         if self.recycler.watched() == 0 {
-            return false;
+            return None;
         }
-        let Some(shortest_ms) = self.recycler.shortest_timeout_ms() else {
-            return false;
+        let interval_ms = self.recycler.shortest_timeout_ms()? / 16;
+        let interval_ms = interval_ms.clamp(STAMP_INTERVAL_MS_MIN, STAMP_INTERVAL_MS_MAX);
+        Some(self.last_stamp_ms.saturating_add(interval_ms))
+    }
+
+    /// What the leader publishes of itself now: boards.
+    pub fn publish(
+        &mut self,
+        state: &State,
+        now: Micros,
+        wall_ms: u64,
+        reachability: &ClientReachability,
+    ) -> Vec<OutEvent> {
+        if now < self.next_publish_at {
+            return Vec::new();
+        }
+        self.next_publish_at = now + PUBLISH_INTERVAL_US;
+        let time = Timestamp {
+            service_ms: self.now_ms(state, reachability),
+            wall_ms,
         };
-        let interval_ms = (shortest_ms / 16).clamp(STAMP_INTERVAL_MS_MIN, STAMP_INTERVAL_MS_MAX);
-        now_ms >= self.last_stamp_ms.saturating_add(interval_ms)
+        let boards = self.boards.due(state.lines(), now, time).into_iter();
+        boards
+            .map(|board| OutEvent::Board(Box::new(board)))
+            .collect()
+    }
+
+    /// When [`LeaderState::propose`] or [`LeaderState::publish`] will have something to do, on the
+    /// monotonic clock; it can be past. `None`: not before something is applied, a client asks, or an
+    /// echo proves that the service clock goes on.
+    #[must_use]
+    pub fn next_due(&self, state: &State, reachability: &ClientReachability) -> Option<Micros> {
+        let when = |at_ms| self.clock.when(at_ms, reachability);
+        let now_ms = self.now_ms(state, reachability);
+        // Applying what is in flight makes the node ask again.
+        let pass = (self.own_in_flight == 0).then(|| {
+            let expiry_ms = self.recycler.next_due_ms();
+            let due_ms = expiry_ms.into_iter().chain(self.stamp_due_ms()).min();
+            due_ms.and_then(when).map(|due| due.max(self.next_pass_at))
+        });
+        let background = (self.background_in_flight == 0).then(|| {
+            let lines = state.lines();
+            let due = match lines.jobs(now_ms).next() {
+                Some(_) => Some(0),
+                None => lines.next_wake_ms().and_then(when),
+            };
+            due.map(|due| due.max(self.next_background_at))
+        });
+        let boards = self.boards.next_due();
+        let boards = boards.map(|due| due.max(self.next_publish_at));
+        let all = [pass.flatten(), background.flatten(), boards];
+        all.into_iter().flatten().min()
     }
 
     /// Before a command is applied.
     pub fn before(&mut self, state: &State, command: &Command) {
         if command.is_leaders_own() {
-            let in_flight = self.in_flight(command);
+            let in_flight = match command {
+                Command::Line(Op::RunBackground { .. }) => &mut self.background_in_flight,
+                _ => &mut self.own_in_flight,
+            };
             *in_flight = in_flight.saturating_sub(1);
         }
         // Nothing is kept for lines that do not exist: anybody can make up names.
@@ -209,18 +319,16 @@ impl LeaderState {
                 }
             }
             TokenChange::Admitted | TokenChange::Claimed => self.start(line, at, lines, now_ms),
-            // It was not its holder who did something: no clock begins anew.
+            // Its holder did nothing: no clock begins anew.
             TokenChange::CallAhead => {}
         }
     }
 
-    /// Somebody asked for a token's status, be it by the ticket of what it was before.
-    pub fn heard(&mut self, line: &Line, at: TokenRef, now_ms: u64) {
+    /// A client asked for a token's status, perhaps by the ticket of what it was before it was moved.
+    pub fn touch(&mut self, line: &Line, at: TokenRef, now_ms: u64) {
         let at = line.resolve(at);
-        if let Some(live) = line.live(at.lane, at.token)
-            && live.state() == line::State::Waiting
-        {
-            self.recycler.heard(line, at, live, now_ms);
+        if let Some(live) = line.live(at.lane, at.token) {
+            self.recycler.touch(line, at, live, now_ms);
         }
     }
 }
@@ -237,3 +345,7 @@ fn publishable(event: &Event, prev_version: u64, lines: &Lines) -> Option<OutEve
         Event::Line { .. } => LineEvent::new(event, prev_version).map(OutEvent::Line),
     }
 }
+
+#[cfg(test)]
+#[path = "leader_state_tests.rs"]
+mod tests;

@@ -108,9 +108,8 @@ impl Recycler {
         self.walk.push_back((line.clone(), (0, 0)));
     }
 
-    /// Somebody polled for a live token. Costs one look-up; writes nothing, but may list the
-    /// token for the next checkpoint.
-    pub fn heard(&mut self, line: &Line, at: TokenRef, live: &Live, now_ms: u64) {
+    /// A client polled for a live token. Writes nothing, but may list the token for the next checkpoint.
+    pub fn touch(&mut self, line: &Line, at: TokenRef, live: &Live, now_ms: u64) {
         if live.state() != State::Waiting {
             return;
         }
@@ -135,6 +134,16 @@ impl Recycler {
             let due_ms = now_ms.saturating_add(timeout_ms / 8).min(latest_ms);
             self.checkpoint_due_ms = Some(self.checkpoint_due_ms.map_or(due_ms, |d| d.min(due_ms)));
         }
+    }
+
+    /// When [`Recycler::pass`] will have something to do if nothing happens meanwhile; it can be past.
+    #[must_use]
+    pub fn next_due_ms(&self) -> Option<u64> {
+        if !self.walk.is_empty() {
+            return Some(0);
+        }
+        let expiry_ms = self.by_due.first().map(|(due_ms, _)| *due_ms);
+        expiry_ms.into_iter().chain(self.checkpoint_due_ms).min()
     }
 
     /// One bounded pass: what to propose now.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::command::Command;
 use crate::test_world::{World, lanes, name};
 
 const IDLE_MS: u64 = 160_000;
@@ -91,10 +92,10 @@ fn what_was_heard_of_a_moved_token_is_still_checkpointed() {
     let (mut world, at) = waiting();
     world.step(IDLE_MS / 4);
     world.poll(at);
-    let heard_ms = world.now_ms;
+    let heard_ms = world.now_ms();
     let to = world.move_to(at, "vip").unwrap();
     let ops = world.step(IDLE_MS / 8);
-    let Some(Op::Touch { tokens, .. }) = ops.first() else {
+    let Some(Command::Line(Op::Touch { tokens, .. })) = ops.first() else {
         panic!("{ops:?}")
     };
     assert_eq!(tokens[..], [(to.lane, to.token, heard_ms)]);
@@ -123,9 +124,9 @@ fn to_be_called_ahead_is_not_to_be_heard() {
 fn a_checkpoint_waits_until_it_is_stale_by_an_eighth_and_carries_many() {
     let (mut world, first) = waiting();
     let second = world.enter().unwrap();
-    let heard = |ops: &[Op]| {
+    let heard = |ops: &[Command]| {
         let lists = ops.iter().filter_map(|op| match op {
-            Op::Touch { tokens, .. } => Some(tokens.len()),
+            Command::Line(Op::Touch { tokens, .. }) => Some(tokens.len()),
             _ => None,
         });
         lists.sum::<usize>()
@@ -136,7 +137,7 @@ fn a_checkpoint_waits_until_it_is_stale_by_an_eighth_and_carries_many() {
     assert_eq!(heard(&world.step(IDLE_MS / 8 + 1)), 0);
     world.poll(first);
     world.poll(second);
-    let due_in = IDLE_MS / 16 * 6 - (world.now_ms - 1_000_000);
+    let due_in = IDLE_MS / 16 * 6 - (world.now_ms() - 1_000_000);
     assert_eq!(heard(&world.step(due_in.min(IDLE_MS / 8) - 1)), 0);
     assert_eq!(heard(&world.step(1)), 2);
     assert_eq!(heard(&world.step(IDLE_MS / 8)), 0, "nothing new to tell");
@@ -157,16 +158,16 @@ fn one_who_polls_seldom_is_written_down_at_once() {
 #[test]
 fn a_new_leader_grants_half_a_timeout_however_many_there_are() {
     let (mut world, at) = waiting();
-    let since_ms = world.now_ms;
+    let since_ms = world.now_ms();
     let mut lost_ms = 0;
     // Nine leaders; the clock of each is stamped before it goes.
     for _ in 0..9 {
         world.step(IDLE_MS / 8);
-        let before_ms = world.now_ms;
+        let before_ms = world.now_ms();
         world.change_leader();
-        lost_ms += before_ms - world.now_ms;
+        lost_ms += before_ms - world.now_ms();
     }
-    world.step(IDLE_MS + IDLE_MS / 16 * 7 - (world.now_ms - since_ms));
+    world.step(IDLE_MS + IDLE_MS / 16 * 7 - (world.now_ms() - since_ms));
     assert!(world.lives(at), "the grace is not over");
     world.step(1);
     assert!(!world.lives(at));
@@ -183,7 +184,7 @@ fn seats_of_an_earlier_leader_get_a_little_grace_and_new_ones_none() {
     let begun_ms = 1_000_000;
     let grace_ms = CLAIM_MS / 2;
     world.pass();
-    world.step(begun_ms + CLAIM_MS + grace_ms - 1 - world.now_ms);
+    world.step(begun_ms + CLAIM_MS + grace_ms - 1 - world.now_ms());
     assert!(world.lives(first));
     world.step(1);
     assert!(!world.lives(first));
@@ -231,10 +232,10 @@ fn many_at_once_go_page_by_page_and_nothing_is_left_behind() {
     }
     world.change_leader();
     let mut passes = 0;
-    world.now_ms += 2 * IDLE_MS;
+    world.wait(2 * IDLE_MS);
     while world.line().counts().live() > 0 {
         world.pass();
-        world.now_ms += 2 * IDLE_MS;
+        world.wait(2 * IDLE_MS);
         passes += 1;
         assert!(passes < 20);
     }
@@ -305,11 +306,11 @@ proptest! {
                     world.step(ms);
                 }
                 Step::ChangeLeader => {
-                    let before_ms = world.now_ms;
+                    let before_ms = world.now_ms();
                     world.change_leader();
                     let bound_ms = IDLE_MS / 16 + IDLE_MS / 16;
                     let nobody = world.line().counts().live() == 0;
-                    prop_assert!(nobody || before_ms - world.now_ms <= bound_ms, "the clock fell too far");
+                    prop_assert!(nobody || before_ms - world.now_ms() <= bound_ms, "the clock fell too far");
                     // What a new leader takes over is found at once.
                     world.pass();
                 }
@@ -331,7 +332,7 @@ proptest! {
                     }
                     Some(live) => if let Some(seen_ms) = live.seen_ms() {
                         let limit_ms = IDLE_MS + IDLE_MS / 16 * 7 + 1;
-                        let stays_ms = world.now_ms.saturating_sub(seen_ms);
+                        let stays_ms = world.now_ms().saturating_sub(seen_ms);
                         let polled = real_ms - heard_ms <= IDLE_MS;
                         prop_assert!(polled || stays_ms <= limit_ms, "{at:?} stays too long");
                     }

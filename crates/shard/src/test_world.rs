@@ -6,7 +6,7 @@ use nowserving_line::{
     LaneName, LaneSettings, Line, LineName, Op, Refused, Reply, Settings, SettingsPatch, TokenRef,
 };
 
-use crate::clock::ClientReachability;
+use crate::clock::{ClientReachability, Micros};
 use crate::command::{Command, Entry};
 use crate::leader_state::LeaderState;
 use crate::published::OutEvent;
@@ -15,8 +15,9 @@ use crate::state::{AppliedToLine, Observer, State};
 pub struct World {
     pub state: State,
     pub leader_state: LeaderState,
-    pub now_ms: u64,
     pub events: Vec<OutEvent>,
+    pub now: Micros,
+    pub reachability: ClientReachability,
     index: u64,
 }
 
@@ -54,12 +55,13 @@ pub fn lanes(names: &[&str]) -> Vec<LaneSettings> {
 impl World {
     /// Begins at a clock of 1,000,000 ms with one line, `shop`.
     pub fn new(settings: Settings) -> Self {
-        let state = State::new();
+        let (state, reachability) = (State::new(), ClientReachability::new(0));
         let mut world = World {
-            leader_state: LeaderState::begin(1, &state, &ClientReachability::new(0), 0, 0),
+            leader_state: LeaderState::begin(1, &state, &reachability, 0, 1_000_000),
             state,
-            now_ms: 1_000_000,
             events: Vec::new(),
+            now: 0,
+            reachability,
             index: 0,
         };
         world.create("shop", settings);
@@ -76,12 +78,28 @@ impl World {
         results.pop().unwrap()
     }
 
+    /// The leader's reading of the service clock.
+    pub fn now_ms(&self) -> u64 {
+        self.leader_state.now_ms(&self.state, &self.reachability)
+    }
+
+    /// Time passes in which every request reaches the leader.
+    pub fn wait(&mut self, ms: u64) {
+        let until = self.now + ms * 1_000;
+        while self.now < until {
+            self.now = until.min(self.now + 250_000);
+            self.reachability.echo(self.now);
+            self.reachability.advance(self.now);
+        }
+    }
+
     /// One entry; gives the answers of the operations on lines.
     fn propose(&mut self, commands: Vec<Command>) -> Vec<Result<Reply, Refused>> {
         self.index += 1;
+        let now_ms = self.now_ms();
         let entry = Entry {
-            now_ms: self.now_ms,
-            wall_ms: self.now_ms,
+            now_ms,
+            wall_ms: now_ms,
             compact_floor: 0,
             commands,
         };
@@ -92,7 +110,7 @@ impl World {
         };
         self.state.apply_entry(self.index, &entry, &mut watch);
         let results = watch.results;
-        self.leader_state.stamped(self.now_ms);
+        self.leader_state.stamped(now_ms);
         results
     }
 
@@ -138,8 +156,12 @@ impl World {
     }
 
     pub fn leave(&mut self, at: TokenRef) {
+        self.try_leave(at).unwrap();
+    }
+
+    pub fn try_leave(&mut self, at: TokenRef) -> Result<Reply, Refused> {
         let line = name("shop");
-        self.apply(&Op::Leave { line, at }).unwrap();
+        self.apply(&Op::Leave { line, at })
     }
 
     pub fn claim(&mut self, at: TokenRef) -> Result<Reply, Refused> {
@@ -149,8 +171,9 @@ impl World {
 
     /// A `status` request.
     pub fn poll(&mut self, at: TokenRef) {
+        let now_ms = self.now_ms();
         let line = self.state.lines().get(&name("shop")).unwrap();
-        self.leader_state.heard(line, at, self.now_ms);
+        self.leader_state.touch(line, at, now_ms);
     }
 
     pub fn line(&self) -> &Line {
@@ -161,40 +184,34 @@ impl World {
         self.line().live(at.lane, at.token).is_some()
     }
 
-    /// One pass of the recycler, its entries applied. Gives what was proposed.
-    pub fn pass(&mut self) -> Vec<Op> {
-        let ops = self
+    /// The leader proposes what it has to now, and each command is an entry of its own. Gives them.
+    pub fn pass(&mut self) -> Vec<Command> {
+        self.leader_state.forget_pauses();
+        let commands = self
             .leader_state
-            .recycler
-            .pass(self.state.lines(), self.now_ms);
-        let commands = if ops.is_empty() && self.leader_state.stamp_due(self.now_ms) {
-            vec![Command::Stamp]
-        } else {
-            ops.iter().cloned().map(Command::Line).collect()
-        };
+            .propose(&self.state, self.now, &self.reachability, true);
+        self.apply_all(commands.clone());
+        commands
+    }
+
+    /// Each command is an entry of its own.
+    pub fn apply_all(&mut self, commands: Vec<Command>) {
         for command in commands {
             for result in self.propose(vec![command]) {
                 result.unwrap();
             }
         }
-        ops
     }
 
     /// The clock moves and a pass follows.
-    pub fn step(&mut self, ms: u64) -> Vec<Op> {
-        self.now_ms += ms;
+    pub fn step(&mut self, ms: u64) -> Vec<Command> {
+        self.wait(ms);
         self.pass()
     }
 
     /// The leader is lost and another takes over from what is in the log.
     pub fn change_leader(&mut self) {
-        self.leader_state = LeaderState::begin(
-            self.leader_state.term + 1,
-            &self.state,
-            &ClientReachability::new(0),
-            0,
-            0,
-        );
-        self.now_ms = self.state.now_ms();
+        let term = self.leader_state.term + 1;
+        self.leader_state = LeaderState::begin(term, &self.state, &self.reachability, self.now, 0);
     }
 }

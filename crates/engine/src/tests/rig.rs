@@ -221,9 +221,9 @@ impl Rig {
         }
     }
 
-    /// In how many microseconds the engine looks for background work.
-    pub fn next_background_us(&self) -> Option<Micros> {
-        let at = self.shard().next_background_at(&self.engine.reachability)?;
+    /// In how many microseconds the leader has something to do of itself.
+    pub fn next_duty_us(&self) -> Option<Micros> {
+        let at = self.shard().next_duty_at(&self.engine.reachability)?;
         Some(at.saturating_sub(self.now))
     }
 

@@ -1,0 +1,150 @@
+#![allow(clippy::unwrap_used)]
+use nowserving_line::{AdmissionRate, Settings};
+use proptest::prelude::*;
+
+use super::*;
+use crate::test_world::World;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Enter,
+    Poll(usize),
+    Leave(usize),
+    Claim(usize),
+    Wait(u64),
+    /// No echo comes back for so long.
+    Unreachable(u64),
+    ChangeLeader,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => Just(Step::Enter),
+        2 => (0_usize..16).prop_map(Step::Poll),
+        1 => (0_usize..16).prop_map(Step::Leave),
+        2 => (0_usize..16).prop_map(Step::Claim),
+        6 => (1_u64..400).prop_map(Step::Wait),
+        1 => (1_u64..1_000).prop_map(Step::Unreachable),
+        1 => Just(Step::ChangeLeader),
+    ]
+}
+
+fn world() -> World {
+    let mut settings = Settings::new(2, 1_000);
+    settings.waiting_idle_timeout_ms = 3_000;
+    settings.claim_timeout_ms = 1_000;
+    settings.checkout_timeout_ms = 2_000;
+    settings.admission_rate = Some(AdmissionRate {
+        per_second_micro: 7_000_000,
+        burst: 1,
+    });
+    World::new(settings)
+}
+
+impl World {
+    /// What the leader does now, with its pauses. Gives whether it did anything.
+    fn lead(&mut self) -> bool {
+        let (now, reachability) = (self.now, &self.reachability);
+        let leader_state = &mut self.leader_state;
+        let commands = leader_state.propose(&self.state, now, reachability, true);
+        let events = leader_state.publish(&self.state, now, 0, reachability);
+        let active = !commands.is_empty() || !events.is_empty();
+        self.apply_all(commands);
+        active
+    }
+
+    fn next_due(&self) -> Option<Micros> {
+        self.leader_state.next_due(&self.state, &self.reachability)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// A node that sleeps until `next_due` misses nothing.
+    #[test]
+    fn nothing_is_to_be_done_before_it_is_due(steps in prop::collection::vec(step(), 1..60)) {
+        let mut world = world();
+        let mut tokens = Vec::new();
+        for step in steps {
+            let pick = |n: usize| tokens.get(n % tokens.len().max(1)).copied();
+            match step {
+                Step::Enter => tokens.extend(world.enter()),
+                Step::Poll(n) => if let Some(at) = pick(n) {
+                    world.poll(at);
+                },
+                Step::Leave(n) => if let Some(at) = pick(n) {
+                    let _ = world.try_leave(at);
+                },
+                Step::Claim(n) => if let Some(at) = pick(n) {
+                    let _ = world.claim(at);
+                },
+                Step::Wait(ms) => for _ in 0..ms {
+                    // A node asks again after each echo.
+                    world.reachability.echo(world.now);
+                    let due = world.next_due();
+                    world.wait(1);
+                    let early = due.is_some_and(|due| world.now < due);
+                    prop_assert!(!world.lead() || !early, "at {} and not {due:?}", world.now);
+                },
+                Step::Unreachable(ms) => {
+                    world.now += ms * 1_000;
+                    world.reachability.advance(world.now);
+                }
+                Step::ChangeLeader => world.change_leader(),
+            }
+        }
+    }
+}
+
+#[test]
+fn one_pass_and_one_entry_of_background_work_are_in_flight_and_no_more() {
+    let mut world = world();
+    for _ in 0..3 {
+        world.enter().unwrap();
+    }
+    world.wait(1_200);
+    let propose = |world: &mut World| {
+        let (state, now, reachability) = (&world.state, world.now, &world.reachability);
+        world.leader_state.propose(state, now, reachability, true)
+    };
+    // The first token did not claim in time, and the pace lets the second one in.
+    let first = propose(&mut world);
+    assert_eq!(first.len(), 2, "{first:?}");
+    world.wait(200);
+    assert_eq!(propose(&mut world), []);
+    assert_eq!(world.leader_state.propose_stamp(), None);
+    world.apply_all(first);
+    assert_eq!(world.leader_state.propose_stamp(), Some(Command::Stamp));
+    assert_eq!(world.leader_state.propose_stamp(), None);
+}
+
+#[test]
+fn tokens_expire_only_after_the_inbox_was_drained() {
+    let mut world = world();
+    world.enter().unwrap();
+    world.wait(1_500);
+    let (state, now, reachability) = (&world.state, world.now, &world.reachability);
+    let leader_state = &mut world.leader_state;
+    assert_eq!(leader_state.propose(state, now, reachability, false), []);
+    let expired = leader_state.propose(state, now, reachability, true);
+    assert!(matches!(expired[..], [Command::Line(Op::Recycle { .. })]));
+}
+
+#[test]
+fn the_clock_is_stamped_before_leadership_is_given_away() {
+    let mut world = world();
+    let last = |world: &mut World| {
+        let (state, reachability) = (&world.state, &world.reachability);
+        world.leader_state.propose_last_stamp(state, reachability)
+    };
+    world.wait(100);
+    assert_eq!(last(&mut world), None, "nobody holds a token");
+    world.enter().unwrap();
+    assert_eq!(last(&mut world), None, "the log knows the clock");
+    world.wait(100);
+    assert_eq!(last(&mut world), Some(Command::Stamp));
+    world.apply_all(vec![Command::Stamp]);
+    assert_eq!(world.state.now_ms(), world.now_ms());
+    assert_eq!(last(&mut world), None);
+}
