@@ -146,11 +146,14 @@ impl Queue for Naive {
         Some(self.answer(place))
     }
 
-    fn upkeep(&mut self, now_ms: u64) -> u64 {
+    fn upkeep(&mut self, now_ms: u64) {
         while self.recycle_due_ms <= now_ms {
             self.recycle(now_ms);
             self.recycle_due_ms += RECYCLE_EVERY_MS;
         }
+    }
+
+    fn next_upkeep_ms(&self) -> u64 {
         self.recycle_due_ms
     }
 

@@ -60,8 +60,11 @@ pub(crate) trait Queue {
     /// What a shopper's message does when it gets to the server. `None`: turned away.
     fn ask(&mut self, now_ms: u64, who: u32, ask: Ask) -> Option<Answer>;
 
-    /// What the server does of itself (recycling, jobs). Returns when it wants to be called again.
-    fn upkeep(&mut self, now_ms: u64) -> u64;
+    /// What the server does of itself: it expires tokens and goes on with background work.
+    fn upkeep(&mut self, now_ms: u64);
+
+    /// When [`Queue::upkeep`] is to be called at the latest, if nobody asks anything before.
+    fn next_upkeep_ms(&self) -> u64;
 
     /// The sale begins: from now on it gives seats.
     fn open(&mut self, now_ms: u64);

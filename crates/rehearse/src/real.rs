@@ -1,57 +1,99 @@
-//! The real line, with a leader that does what a node's does: it recycles who is due, goes on with
-//! jobs, and remembers in its own memory who was heard from.
-
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+//! The real line under a real leader, without a log: what is proposed is applied at once.
 
 use nowserving_line::{
-    Change, Event, Line, LineName, Lines, Live, Op, Phase, RECYCLE_MAX, RecycleItem, Reply,
-    Settings, SettingsPatch, Stamp, State, Status, TokenChange, TokenRef,
+    Change, Event, Line, LineName, Op, Phase, Reply, Settings, SettingsPatch, State as TokenState,
+    Status, TokenChange, TokenRef,
 };
+use nowserving_shard::clock::ClientReachability;
+use nowserving_shard::command::{Command, Entry};
+use nowserving_shard::leader_state::LeaderState;
+use nowserving_shard::published::OutEvent;
+use nowserving_shard::state::{AppliedToLine, Observer, State};
 
 use crate::config::BadConfig;
 use crate::queue::{Answer, Ask, Happened, Place, Pointers, Queue, Standing};
 
-/// The leader looks for what is due this often.
-const UPKEEP_EVERY_MS: u64 = 100;
+/// Everybody reaches this leader all the time: an echo proves it this often. Further ahead than that
+/// the leader does not know its own clock.
+const ECHO_EVERY_MS: u64 = 200;
 
 /// One line of its own, and its leader.
 #[derive(Debug)]
 pub(crate) struct Real {
-    lines: Lines,
+    state: State,
+    leader_state: LeaderState,
+    reachability: ClientReachability,
+    /// The newest echo.
+    echo_ms: u64,
     name: LineName,
     incarnation: u64,
-    /// Of the newest log entry; each operation is one.
+    /// Of the newest log entry.
     index: u64,
-    events: Vec<Event>,
     happened: Vec<Happened>,
-    /// When each token was last heard from while it waited, by lane and number; 0 before that.
-    /// (Written at each poll: a tree took some 8 % of a run with a million shoppers.)
-    heard: Vec<Vec<u64>>,
-    /// When to look at whom. Whoever was heard from since is only scheduled anew then, so that a
-    /// poll costs nothing here.
-    due: BinaryHeap<Reverse<(u64, Place)>>,
+}
+
+/// Watches one entry for the leader and for the crowd.
+struct Watch<'a> {
+    leader_state: &'a mut LeaderState,
+    happened: &'a mut Vec<Happened>,
+    /// The last answer.
+    reply: Option<Reply>,
+    /// What subscribers would get. The crowd is told by what happened.
+    published: Vec<OutEvent>,
+}
+
+impl Observer for Watch<'_> {
+    fn before(&mut self, state: &State, command: &Command) {
+        self.leader_state.before(state, command);
+    }
+
+    fn line(&mut self, state: &State, applied: AppliedToLine<'_>) {
+        self.leader_state
+            .after(state, &applied, &mut self.published);
+        self.happened
+            .extend(applied.events.iter().filter_map(happened));
+        self.reply = applied.result.ok();
+    }
+}
+
+fn happened(event: &Event) -> Option<Happened> {
+    let Event::Token {
+        lane_id,
+        token,
+        what,
+        ..
+    } = event
+    else {
+        return None;
+    };
+    let place = (*lane_id, *token);
+    match *what {
+        TokenChange::Admitted => Some(Happened::Admitted(place)),
+        TokenChange::Gone { reason, .. } => Some(Happened::Gone { place, reason }),
+        TokenChange::Claimed | TokenChange::CallAhead | TokenChange::Moved { .. } => None,
+    }
 }
 
 impl Real {
     pub(crate) fn new(settings: &Settings) -> Result<Self, BadConfig> {
         let name = LineName::try_from("rehearsal");
         let name = name.map_err(|bad| BadConfig::Line(bad.to_string()))?;
+        let (state, reachability) = (State::new(), ClientReachability::new(0));
         let mut real = Self {
-            lines: Lines::new(),
+            leader_state: LeaderState::begin(1, &state, &reachability, 0, 0),
+            state,
+            reachability,
+            echo_ms: 0,
             name: name.clone(),
             incarnation: 0,
             index: 0,
-            events: Vec::new(),
             happened: Vec::new(),
-            heard: Vec::new(),
-            due: BinaryHeap::new(),
         };
         let create = Op::Create {
             line: name,
             settings: settings.clone(),
         };
-        match real.apply(0, &create) {
+        match real.apply(0, vec![create.into()]) {
             Some(Reply::Line { incarnation, .. }) => real.incarnation = incarnation,
             _ => return Err(BadConfig::Line("refused".to_owned())),
         }
@@ -59,121 +101,55 @@ impl Real {
     }
 
     fn line(&self) -> Option<&Line> {
-        self.lines.get(&self.name)
+        self.state.lines().get(&self.name)
     }
 
-    fn apply(&mut self, now_ms: u64, op: &Op) -> Option<Reply> {
-        let reply = self.apply_one(now_ms, op);
-        // A node proposes the next step in its next turn, which is well within a millisecond. The
-        // number of steps is bounded by the work that there is.
-        while self.lines.jobs(now_ms).next().is_some() {
-            let step = Op::RunBackground {
-                line: self.name.clone(),
-                incarnation: self.incarnation,
-            };
-            self.apply_one(now_ms, &step);
+    /// Time goes on to `now_ms`.
+    fn advance(&mut self, now_ms: u64) {
+        while self.echo_ms < now_ms {
+            self.echo_ms = now_ms.min(self.echo_ms + ECHO_EVERY_MS);
+            self.reachability.echo(self.echo_ms * 1_000);
+            self.reachability.advance(self.echo_ms * 1_000);
         }
-        reply
     }
 
-    fn apply_one(&mut self, now_ms: u64, op: &Op) -> Option<Reply> {
+    /// One log entry. Gives the answer of its last command; `None`: refused.
+    fn apply(&mut self, now_ms: u64, commands: Vec<Command>) -> Option<Reply> {
         self.index += 1;
-        let stamp = Stamp {
-            index: self.index,
-            op_no: 0,
-            now_ms,
+        let entry = Entry {
+            now_ms: self.leader_state.now_ms(&self.state, &self.reachability),
             // Here time is virtual, and there is only one.
             wall_ms: now_ms,
+            compact_floor: 0,
+            commands,
         };
-        let reply = self.lines.apply(stamp, op, &mut self.events).ok();
-        for event in std::mem::take(&mut self.events) {
-            self.follow(&event);
-        }
+        let mut watch = Watch {
+            leader_state: &mut self.leader_state,
+            happened: &mut self.happened,
+            reply: None,
+            published: Vec::new(),
+        };
+        self.state.apply_entry(self.index, &entry, &mut watch);
+        let reply = watch.reply;
+        self.leader_state.stamped(entry.now_ms);
         reply
     }
 
-    fn follow(&mut self, event: &Event) {
-        let Event::Token {
-            lane_id,
-            token,
-            what,
-            ..
-        } = event
-        else {
-            return;
-        };
-        let place = (*lane_id, *token);
-        match *what {
-            TokenChange::Admitted => {
-                self.happened.push(Happened::Admitted(place));
-                self.schedule(place);
-            }
-            TokenChange::Claimed => self.schedule(place),
-            TokenChange::CallAhead | TokenChange::Moved { .. } => {}
-            TokenChange::Gone { reason, .. } => {
-                self.happened.push(Happened::Gone { place, reason });
-            }
+    /// What the leader proposes of itself now.
+    fn lead(&mut self, now_ms: u64) {
+        let (now, reachability) = (now_ms * 1_000, &self.reachability);
+        let commands = self
+            .leader_state
+            .propose(&self.state, now, reachability, true);
+        if !commands.is_empty() {
+            self.apply(now_ms, commands);
         }
     }
 
-    /// When a live token is to go, for all that the leader knows.
-    fn due_ms(&self, line: &Line, place: Place, live: &Live) -> u64 {
-        let due_ms = line.due_at_ms(live);
-        if live.state() != State::Waiting {
-            return due_ms;
-        }
-        let heard = self.heard.get(usize::from(place.0));
-        let heard_ms = heard.and_then(|lane| lane.get(place.1 as usize));
-        due_ms + heard_ms.map_or(0, |heard_ms| heard_ms.saturating_sub(live.clock_ms()))
-    }
-
-    fn hear(&mut self, now_ms: u64, place: Place) {
-        let (lane, token) = (usize::from(place.0), place.1 as usize);
-        if self.heard.len() <= lane {
-            self.heard.resize(lane + 1, Vec::new());
-        }
-        let heard = &mut self.heard[lane];
-        if heard.len() <= token {
-            heard.resize(token + 1, 0);
-        }
-        heard[token] = now_ms;
-    }
-
-    fn schedule(&mut self, place: Place) {
-        let line = self.line();
-        let live = line.and_then(|line| Some((line, line.live(place.0, place.1)?)));
-        if let Some((line, live)) = live {
-            let due_ms = self.due_ms(line, place, live);
-            self.due.push(Reverse((due_ms, place)));
-        }
-    }
-
-    fn find_due(&mut self, now_ms: u64) -> Vec<RecycleItem> {
-        let mut items = Vec::new();
-        let mut again = Vec::new();
-        while let Some(Reverse((due_ms, place))) = self.due.peek().copied()
-            && due_ms <= now_ms
-            && items.len() < RECYCLE_MAX
-        {
-            self.due.pop();
-            let line = self.line();
-            let Some((line, live)) = line.and_then(|l| Some((l, l.live(place.0, place.1)?))) else {
-                continue;
-            };
-            let due_ms = self.due_ms(line, place, live);
-            if due_ms > now_ms {
-                again.push(Reverse((due_ms, place)));
-            } else {
-                items.push(RecycleItem {
-                    lane: place.0,
-                    token: place.1,
-                    state: live.state(),
-                    clock_ms: live.clock_ms(),
-                });
-            }
-        }
-        self.due.extend(again);
-        items
+    fn change(&mut self, now_ms: u64, op: Op) -> Option<Reply> {
+        let reply = self.apply(now_ms, vec![op.into()]);
+        self.lead(now_ms);
+        reply
     }
 
     fn at(&self, place: Place) -> TokenRef {
@@ -186,15 +162,16 @@ impl Real {
 
     fn poll(&mut self, now_ms: u64, place: Place) -> Option<Answer> {
         let at = self.at(place);
-        let status = self.line()?.status(at, now_ms).ok()?;
-        if status.state == State::Waiting {
-            self.hear(now_ms, place);
+        let line = self.state.lines().get(&self.name)?;
+        let status = line.status(at, now_ms).ok()?;
+        if status.state == TokenState::Waiting {
+            self.leader_state.touch(line, at, now_ms);
         }
         Some(answer(&status))
     }
 
-    fn change(&mut self, now_ms: u64, place: Place, op: &Op) -> Option<Answer> {
-        match self.apply(now_ms, op) {
+    fn ask_of(&mut self, now_ms: u64, place: Place, op: Op) -> Option<Answer> {
+        match self.change(now_ms, op) {
             Some(Reply::Status(status)) => Some(answer(&status)),
             // Refused: it is in another state than its holder thought. A backend asks.
             _ => self.poll(now_ms, place),
@@ -206,10 +183,10 @@ fn answer(status: &Status) -> Answer {
     Answer {
         place: (status.at.lane, status.at.token),
         standing: match status.state {
-            State::Waiting => Standing::Waiting,
-            State::Admitted => Standing::Admitted,
-            State::InCheckout => Standing::InCheckout,
-            State::Gone => Standing::Gone,
+            TokenState::Waiting => Standing::Waiting,
+            TokenState::Admitted => Standing::Admitted,
+            TokenState::InCheckout => Standing::InCheckout,
+            TokenState::Gone => Standing::Gone,
         },
         eta_ms: status.eta_ms,
         eta_p90_ms: status.eta_p90_ms,
@@ -220,82 +197,64 @@ fn answer(status: &Status) -> Answer {
 
 impl Queue for Real {
     fn ask(&mut self, now_ms: u64, who: u32, ask: Ask) -> Option<Answer> {
+        self.advance(now_ms);
         let line = self.name.clone();
         match ask {
             Ask::Enter { lane } => {
                 let key = Some(who.to_le_bytes().into());
                 let lane = self.line()?.settings().lanes.get(usize::from(lane));
                 let lane = lane.map(|lane| lane.name.clone());
-                let op = Op::Enter { line, key, lane };
-                let Some(Reply::Status(status)) = self.apply(now_ms, &op) else {
-                    return None;
-                };
-                let answer = answer(&status);
-                self.schedule(answer.place);
-                Some(answer)
+                match self.change(now_ms, Op::Enter { line, key, lane }) {
+                    Some(Reply::Status(status)) => Some(answer(&status)),
+                    _ => None,
+                }
             }
             Ask::Poll(place) => self.poll(now_ms, place),
             Ask::Claim(place) => {
                 let at = self.at(place);
-                self.change(now_ms, place, &Op::Claim { line, at })
+                self.ask_of(now_ms, place, Op::Claim { line, at })
             }
             Ask::Renew(place, epoch) => {
                 let (at, epoch) = (self.at(place), epoch?);
-                let answer = self.change(now_ms, place, &Op::Renew { line, at, epoch });
-                self.schedule(place);
-                answer
+                self.ask_of(now_ms, place, Op::Renew { line, at, epoch })
             }
             Ask::Complete(place, epoch) => {
                 let at = self.at(place);
-                self.change(now_ms, place, &Op::Complete { line, at, epoch })
+                self.ask_of(now_ms, place, Op::Complete { line, at, epoch })
             }
             Ask::Leave(place) => {
                 let at = self.at(place);
-                self.change(now_ms, place, &Op::Leave { line, at })
+                self.ask_of(now_ms, place, Op::Leave { line, at })
             }
         }
     }
 
-    fn upkeep(&mut self, now_ms: u64) -> u64 {
-        loop {
-            let tokens = self.find_due(now_ms);
-            if tokens.is_empty() {
-                break;
-            }
-            let op = Op::Recycle {
-                line: self.name.clone(),
-                incarnation: self.incarnation,
-                tokens,
-            };
-            self.apply(now_ms, &op);
-        }
-        // Its own wake-up comes first when the pace lets the next one in before that.
-        let step = Op::RunBackground {
-            line: self.name.clone(),
-            incarnation: self.incarnation,
-        };
-        self.apply(now_ms, &step);
-        let wake_ms = self
-            .lines
-            .next_wake_ms()
-            .filter(|wake_ms| *wake_ms > now_ms);
-        wake_ms.unwrap_or(u64::MAX).min(now_ms + UPKEEP_EVERY_MS)
+    fn upkeep(&mut self, now_ms: u64) {
+        self.advance(now_ms);
+        self.lead(now_ms);
+    }
+
+    fn next_upkeep_ms(&self) -> u64 {
+        let due = self
+            .leader_state
+            .next_proposal_due(&self.state, &self.reachability);
+        let due_ms = due.map_or(u64::MAX, |due| due.div_ceil(1_000));
+        due_ms.min(self.echo_ms + ECHO_EVERY_MS)
     }
 
     fn open(&mut self, now_ms: u64) {
+        self.advance(now_ms);
         let patch = SettingsPatch {
             phase: Some(Change::Set(Phase::Open)),
             ..SettingsPatch::default()
         };
-        let line = self.name.clone();
-        let if_version = None;
         let op = Op::Configure {
-            line,
+            line: self.name.clone(),
             patch: patch.into(),
-            if_version,
+            if_version: None,
             incarnation: None,
         };
-        self.apply(now_ms, &op);
+        self.change(now_ms, op);
     }
 
     fn happened(&mut self) -> Vec<Happened> {

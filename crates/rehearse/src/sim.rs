@@ -43,6 +43,8 @@ struct Sim<'a, Q> {
     gone_home: u64,
     tally: Tally,
     rows: Vec<Row>,
+    /// The next [`What::Upkeep`] that counts.
+    next_upkeep_ms: u64,
 }
 
 /// Runs the crowd against a queue.
@@ -58,6 +60,7 @@ pub(crate) fn run<Q: Queue>(config: &Config, queue: Q, progress: &mut dyn FnMut(
         gone_home: 0,
         tally: Tally::new(config),
         rows: Vec::new(),
+        next_upkeep_ms: 0,
     };
     sim.begin(crowd);
     let mut steps = 0u64;
@@ -125,13 +128,18 @@ impl<Q: Queue> Sim<'_, Q> {
                 self.act(who, act);
             }
             What::Upkeep => {
-                let next_ms = self.queue.upkeep(self.now_ms);
-                self.spread();
-                self.plan(next_ms.max(self.now_ms + 1), 0, What::Upkeep);
+                // Another one was planned for earlier meanwhile.
+                if self.now_ms == self.next_upkeep_ms {
+                    self.queue.upkeep(self.now_ms);
+                    self.spread();
+                    self.next_upkeep_ms = u64::MAX;
+                    self.plan_upkeep();
+                }
             }
             What::Open => {
                 self.queue.open(self.now_ms);
                 self.spread();
+                self.plan_upkeep();
             }
             What::Sample => {
                 self.sample();
@@ -155,6 +163,7 @@ impl<Q: Queue> Sim<'_, Q> {
 
     fn serve(&mut self, who: u32, ask: Ask) {
         let answer = self.queue.ask(self.now_ms, who, ask);
+        self.plan_upkeep();
         match (ask, answer) {
             (Ask::Enter { lane }, Some(answer)) => {
                 self.tally.entered(who, lane, &answer, self.now_ms);
@@ -236,6 +245,14 @@ impl<Q: Queue> Sim<'_, Q> {
     fn plan_renewal(&mut self, who: u32) {
         let every_ms = (self.config.settings.checkout_timeout_ms / 2).max(1);
         self.set_timer(who, self.now_ms + every_ms, Timer::Renew);
+    }
+
+    fn plan_upkeep(&mut self) {
+        let next_ms = self.queue.next_upkeep_ms().max(self.now_ms + 1);
+        if next_ms < self.next_upkeep_ms {
+            self.next_upkeep_ms = next_ms;
+            self.plan(next_ms, 0, What::Upkeep);
+        }
     }
 
     fn set_timer(&mut self, who: u32, at_ms: u64, timer: Timer) {

@@ -215,26 +215,38 @@ impl LeaderState {
     /// echo proves that the service clock goes on.
     #[must_use]
     pub fn next_due(&self, state: &State, reachability: &ClientReachability) -> Option<Micros> {
+        let boards = self.boards.next_due();
+        let publish = boards.map(|due| due.max(self.next_publish_at));
+        let propose = self.next_proposal_due(state, reachability);
+        propose.into_iter().chain(publish).min()
+    }
+
+    /// The same of [`LeaderState::propose`] alone, for a leader that publishes nothing.
+    #[must_use]
+    pub fn next_proposal_due(
+        &self,
+        state: &State,
+        reachability: &ClientReachability,
+    ) -> Option<Micros> {
         let when = |at_ms| self.clock.when(at_ms, reachability);
-        let now_ms = self.now_ms(state, reachability);
         // Applying what is in flight makes the node ask again.
-        let pass = (self.own_in_flight == 0).then(|| {
+        let mut pass = None;
+        if self.own_in_flight == 0 {
             let expiry_ms = self.recycler.next_due_ms();
             let due_ms = expiry_ms.into_iter().chain(self.stamp_due_ms()).min();
-            due_ms.and_then(when).map(|due| due.max(self.next_pass_at))
-        });
-        let background = (self.background_in_flight == 0).then(|| {
-            let lines = state.lines();
+            let due = due_ms.and_then(when);
+            pass = due.map(|due| due.max(self.next_pass_at));
+        }
+        let mut background = None;
+        if self.background_in_flight == 0 {
+            let (lines, now_ms) = (state.lines(), self.now_ms(state, reachability));
             let due = match lines.jobs(now_ms).next() {
                 Some(_) => Some(0),
                 None => lines.next_wake_ms().and_then(when),
             };
-            due.map(|due| due.max(self.next_background_at))
-        });
-        let boards = self.boards.next_due();
-        let boards = boards.map(|due| due.max(self.next_publish_at));
-        let all = [pass.flatten(), background.flatten(), boards];
-        all.into_iter().flatten().min()
+            background = due.map(|due| due.max(self.next_background_at));
+        }
+        pass.into_iter().chain(background).min()
     }
 
     /// Before a command is applied.
