@@ -53,7 +53,7 @@ impl Line {
         } else if self.may_admit(now_ms) {
             HeldBackBy::Admitting
         } else {
-            let next_at_ms = self.wake_at_ms().unwrap_or(now_ms);
+            let next_at_ms = self.next_by_rate_ms().unwrap_or(now_ms);
             HeldBackBy::AdmissionRate { next_at_ms }
         }
     }

@@ -12,7 +12,7 @@
 //!   to: a number is issued, a waiting token is admitted (who is next: `order`; may anybody be:
 //!   `room`), a token ends with a reason, and what a departure sets in motion (the hole rule).
 //! * What needs no operation of its own (`jobs`) is done after each one within the work limit of the
-//!   entry, and the rest when the leader proposes [`Op::RunBackground`]; [`Lines::jobs`] says for which lines.
+//!   entry, and the rest when the leader proposes [`Op::RunBackground`]; [`Lines::background_work`] says for which lines.
 //!
 //! # Bounds
 //!
@@ -32,7 +32,7 @@
 //! `break-hole-rule` makes a waiter's departure admit somebody, as the article the project comes
 //! from has it. It exists so that the model test can be shown to fail; never build a node with it.
 
-mod agenda;
+mod background;
 mod dump;
 mod event;
 mod explain;
@@ -40,7 +40,6 @@ mod forecast;
 mod foresee;
 mod gone;
 mod held_back;
-mod jobs;
 mod journal;
 mod lane;
 mod line;
@@ -85,7 +84,7 @@ pub use settings::{
     SEATS_MAX, SETTING_NAMES, SETTINGS, STANDBY_PERCENT_MAX, Setting, SettingDefault, SettingKind,
     SettingValue, Settings, SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
 };
-pub use status::{Board, Counts, LaneBoard, Poll, Status};
+pub use status::{Board, Counts, LaneBoard, Poll, Status, Totals};
 pub use token::{Live, Reason, Stage, State, Token, TokenRef};
 
 /// The most lanes a line can have.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::background::Due;
 use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::lane::Lane;
@@ -11,7 +12,7 @@ use crate::waiting::Place;
 use crate::{
     Board, Bucket, Counts, Forecast, JournalEntry, LineName, Live, Phase, Poll, Reason, Refused,
 };
-use crate::{Settings, SettingsChange, State, Status, Token, TokenRef};
+use crate::{Settings, SettingsChange, State, Status, Token, TokenRef, Totals};
 
 /// One line.
 #[derive(Debug)]
@@ -43,6 +44,9 @@ pub struct Line {
     pub(crate) in_checkout: u64,
     /// What it measures of itself, to tell how long it takes.
     pub(crate) forecast: Forecast,
+    /// As the shard's index of background work has it: kept here so that an operation that changes
+    /// nothing about it, as most, looks nothing up.
+    pub(crate) background: Option<Due>,
 }
 
 /// A token that was issued once.
@@ -264,6 +268,16 @@ impl Line {
             admitted: self.admitted,
             in_checkout: self.in_checkout,
             gone: self.gone_counts,
+        }
+    }
+
+    /// Its part of the shard's sums.
+    pub(crate) fn totals(&self) -> Totals {
+        Totals {
+            waiting: self.waiting(),
+            admitted: self.admitted,
+            in_checkout: self.in_checkout,
+            forecasts: self.forecast.record,
         }
     }
 

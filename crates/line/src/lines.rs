@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::WORK_MAX;
-use crate::agenda::Agenda;
+use crate::background::BackgroundWork;
 use crate::transition::{ApplyCtx, Birth};
 use crate::{
     Event, GONE_KEPT, Head, JOURNAL_CHANGES_BYTES, JOURNAL_KEPT, Line, LineChange, LineName,
     TOUCH_MAX,
 };
-use crate::{NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, Refused, Reply, Settings, Stamp};
+use crate::{NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, Refused, Reply, Settings, Stamp, Totals};
 use crate::{Timestamp, Token, TokenRef};
 
 /// Bounds that are part of the rules: every replica must have the same. Nodes use the default;
@@ -43,7 +43,8 @@ impl Default for Limits {
 pub struct Lines {
     pub(crate) limits: Limits,
     pub(crate) lines: BTreeMap<LineName, Line>,
-    pub(crate) agenda: Agenda,
+    pub(crate) background: BackgroundWork,
+    pub(crate) totals: Totals,
     /// Versions and epochs of new lines start above these. One pair for the shard, not one per
     /// name that ever was: what is kept of deleted lines does not grow with their number.
     pub(crate) head: Head,
@@ -67,13 +68,14 @@ impl Lines {
         }
     }
 
-    /// Applies one operation; what happened is added to `events`, in order. Never panics, whatever
-    /// it is given: operations come from a log. What is refused changes nothing but the clock.
+    /// Applies one operation. A leader passes `events`, to which what happened is added in order; a
+    /// follower passes `None`. Never panics, whatever the operation: it comes from a log. A refused
+    /// operation changes nothing but the clock.
     pub fn apply(
         &mut self,
         stamp: Stamp,
         op: &Op,
-        events: &mut Vec<Event>,
+        events: Option<&mut Vec<Event>>,
     ) -> Result<Reply, Refused> {
         self.head.now_ms = stamp.now_ms.min(NUMBER_MAX).max(self.head.now_ms);
         self.wall_ms = stamp.wall_ms.min(NUMBER_MAX);
@@ -92,11 +94,9 @@ impl Lines {
                 let run = |line: &mut Line, ctx: &mut ApplyCtx<'_>| {
                     line.configure(patch, *if_version, ctx)
                 };
-                self.change(line, events, run, |line, ()| {
-                    Ok(Reply::Line {
-                        incarnation: line.incarnation,
-                        version: line.version,
-                    })
+                self.change(line, events, run, |line, ()| Reply::Line {
+                    incarnation: line.incarnation,
+                    version: line.version,
                 })
             }
             Op::Delete {
@@ -106,9 +106,8 @@ impl Lines {
             } => {
                 self.check_incarnation(line, *incarnation)?;
                 let run = |line: &mut Line, ctx: &mut ApplyCtx<'_>| line.delete(*force, ctx);
-                self.change(line, events, run, |line, ()| {
-                    let remaining = line.live_count();
-                    Ok(Reply::Deleted { remaining })
+                self.change(line, events, run, |line, ()| Reply::Deleted {
+                    remaining: line.live_count(),
                 })
             }
             Op::Enter { line, key, lane } => self.user(line, events, |line, ctx| {
@@ -147,7 +146,7 @@ impl Lines {
             }),
             Op::RunBackground { line, incarnation } => {
                 self.maintain(line, *incarnation, events, |line, ctx| {
-                    line.step(ctx);
+                    line.run_background(ctx);
                     Reply::Nothing
                 })
             }
@@ -188,18 +187,23 @@ impl Lines {
         self.lines.is_empty()
     }
 
-    /// The lines, with their incarnation, for which a leader proposes [`Op::RunBackground`] until they are
-    /// not listed any more: there is something to do that was too much for one entry, or somebody
-    /// waited for nothing but the admission rate and can be admitted by `now_ms`, the leader's
-    /// reading of the service clock. Costs what it lists.
-    pub fn jobs(&self, now_ms: u64) -> impl Iterator<Item = (&LineName, u64)> {
-        self.agenda.jobs(now_ms)
+    /// Sums over all lines, O(1).
+    pub fn totals(&self) -> &Totals {
+        &self.totals
     }
 
-    /// When [`Lines::jobs`] will list one more line without anything being applied meanwhile
-    /// (service clock; it can be past).
-    pub fn next_wake_ms(&self) -> Option<u64> {
-        self.agenda.next_wake_ms()
+    /// The lines with background work to do at `now_ms`, the leader's reading of the service clock, with
+    /// their incarnation. The leader proposes [`Op::RunBackground`] for each until it is not listed any
+    /// more. A line is listed if some work was too much for one entry, or if its first waiting token
+    /// waited only for the admission rate and can be admitted by now. O(listed).
+    pub fn background_work(&self, now_ms: u64) -> impl Iterator<Item = (&LineName, u64)> {
+        self.background.due(now_ms)
+    }
+
+    /// When [`Lines::background_work`] will list one more line if nothing is applied meanwhile (service
+    /// clock; it can be past).
+    pub fn next_background_ms(&self) -> Option<u64> {
+        self.background.next_due_ms()
     }
 
     fn create(
@@ -207,7 +211,7 @@ impl Lines {
         stamp: Stamp,
         name: &LineName,
         settings: &Settings,
-        events: &mut Vec<Event>,
+        events: Option<&mut Vec<Event>>,
     ) -> Result<Reply, Refused> {
         if self.lines.contains_key(name) {
             return Err(Refused::LineExists);
@@ -229,6 +233,7 @@ impl Lines {
             incarnation: line.incarnation,
             version: line.version,
         };
+        // A new line has nobody in it: nothing to add to the totals, and no background work.
         self.lines.insert(name.clone(), line);
         Ok(reply)
     }
@@ -247,13 +252,10 @@ impl Lines {
     fn user(
         &mut self,
         name: &LineName,
-        events: &mut Vec<Event>,
+        events: Option<&mut Vec<Event>>,
         run: impl FnOnce(&mut Line, &mut ApplyCtx<'_>) -> Result<TokenRef, Refused>,
     ) -> Result<Reply, Refused> {
-        let now_ms = self.head.now_ms;
-        self.change(name, events, run, |line, at| {
-            line.status(at, now_ms).map(Reply::Status)
-        })
+        self.change(name, events, run, |_, at| Reply::Token(at))
     }
 
     /// What leaders propose of themselves. A line that is no more, or is another one by now, is
@@ -262,13 +264,13 @@ impl Lines {
         &mut self,
         name: &LineName,
         incarnation: u64,
-        events: &mut Vec<Event>,
+        events: Option<&mut Vec<Event>>,
         run: impl FnOnce(&mut Line, &mut ApplyCtx<'_>) -> Reply,
     ) -> Result<Reply, Refused> {
         match self.lines.get(name) {
             Some(line) if line.incarnation == incarnation => {
                 let run = |line: &mut Line, ctx: &mut ApplyCtx<'_>| Ok(run(line, ctx));
-                self.change(name, events, run, |_, reply| Ok(reply))
+                self.change(name, events, run, |_, reply| reply)
             }
             _ => Ok(Reply::Nothing),
         }
@@ -279,11 +281,12 @@ impl Lines {
     fn change<T>(
         &mut self,
         name: &LineName,
-        events: &mut Vec<Event>,
+        events: Option<&mut Vec<Event>>,
         run: impl FnOnce(&mut Line, &mut ApplyCtx<'_>) -> Result<T, Refused>,
-        answer: impl FnOnce(&Line, T) -> Result<Reply, Refused>,
+        answer: impl FnOnce(&Line, T) -> Reply,
     ) -> Result<Reply, Refused> {
         let line = self.lines.get_mut(name).ok_or(Refused::LineNotFound)?;
+        let before = line.totals();
         let mut work_left = self.entry.map_or(0, |(_, left)| left);
         let mut ctx = ApplyCtx {
             now_ms: self.head.now_ms,
@@ -298,13 +301,15 @@ impl Lines {
             line.line_event(LineChange::Deleted, ctx.wall_ms, ctx.events);
             self.head.version_floor = line.version.max(self.head.version_floor);
             self.head.epoch_floor = line.epoch.max(self.head.epoch_floor);
-            self.agenda.remove(name);
+            self.totals.replace(&before, &Totals::default());
+            self.background.remove(line);
             self.lines.remove(name);
         } else {
-            self.agenda.file(line, self.head.now_ms);
+            self.totals.replace(&before, &line.totals());
+            self.background.update(line, self.head.now_ms);
         }
         self.entry = self.entry.map(|(index, _)| (index, work_left));
-        reply
+        Ok(reply)
     }
 }
 

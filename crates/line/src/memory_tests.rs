@@ -1,7 +1,7 @@
 //! Memory follows those who are in line, not the numbers issued: needs a look inside.
 #![allow(clippy::unwrap_used)]
 
-use crate::{Event, LineName, Lines, Op, Settings, Stamp, TokenRef};
+use crate::{LineName, Lines, Op, Settings, Stamp, TokenRef};
 
 const ISSUED: u64 = 3_000_000;
 /// How many of those who come are in line at once.
@@ -11,20 +11,18 @@ struct Shop {
     lines: Lines,
     line: LineName,
     index: u64,
-    events: Vec<Event>,
 }
 
 impl Shop {
     fn apply(&mut self, op: &Op) {
         self.index += 1;
-        self.events.clear();
         let stamp = Stamp {
             index: self.index,
             op_no: 0,
             now_ms: self.index,
             wall_ms: 0,
         };
-        self.lines.apply(stamp, op, &mut self.events).unwrap();
+        self.lines.apply(stamp, op, None).unwrap();
     }
 
     fn enter(&mut self, key: u64) {
@@ -55,7 +53,6 @@ fn who_never_leaves_keeps_nothing_alive() {
         lines: Lines::new(),
         line: line.clone(),
         index: 0,
-        events: Vec::new(),
     };
     let settings = Settings::new(1, 1_000);
     shop.apply(&Op::Create { line, settings });
@@ -87,5 +84,5 @@ fn check_sizes(shop: &Shop) {
     let room = lane.waiting.room();
     assert!(room <= 4 * in_line + 12 * 8, "{room}");
     assert!(line.gone.len() <= crate::GONE_KEPT);
-    assert!(shop.lines.agenda.is_empty());
+    assert!(shop.lines.background.is_empty());
 }

@@ -1,6 +1,6 @@
 //! What can be asked of the state machine, and what it answers.
 
-use crate::{BadField, LaneName, LineName, Reason, Settings, SettingsPatch, State, Status};
+use crate::{BadField, LaneName, LineName, Reason, Settings, SettingsPatch, State};
 use crate::{Token, TokenRef};
 
 /// A moment on both clocks. What is decided goes by the service clock alone; the wall clock is kept to be shown.
@@ -190,12 +190,14 @@ pub struct RecycleItem {
     pub clock_ms: u64,
 }
 
-/// What an operation answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The answer to an operation. It names what the operation was about and leaves the details to
+/// [`crate::Line::status`]: every replica applies an operation, and only the leader has somebody to
+/// answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
-    /// Of `Enter`, `Claim`, `Renew`, `Complete`, `Leave`, `Move`: the token as it is now. Its `at`
-    /// is not the one asked about if that was moved: its holder needs a new ticket then.
-    Status(Status),
+    /// Of `Enter`, `Claim`, `Renew`, `Complete`, `Leave`, `Move`: the token as it is called now. That
+    /// is another one than the operation named if it was moved: its holder needs a new ticket then.
+    Token(TokenRef),
     /// Of `Create` and `Configure`: look the line up for the rest.
     Line {
         /// Which creation of the line.

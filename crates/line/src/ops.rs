@@ -37,7 +37,7 @@ impl Line {
                 self.change_rate(old.admission_rate, ctx.now_ms);
             }
             self.tell_configured(old, ctx);
-            self.step(ctx);
+            self.run_background(ctx);
         }
         Ok(())
     }
@@ -55,7 +55,7 @@ impl Line {
             switched.then_some(LineChange::Phase { phase }),
         ];
         for what in what.into_iter().flatten() {
-            self.settings_version = self.line_event(what, ctx.wall_ms, ctx.events);
+            self.settings_version = self.line_event(what, ctx.wall_ms, ctx.events.as_deref_mut());
         }
         self.journal_entry(Journaled::Configured, ctx.wall_ms);
         let change = SettingsChange::new(self.version, &old, &self.settings);
@@ -70,7 +70,7 @@ impl Line {
             self.deleting = true;
             // The pointers change with it, so the version must too.
             self.bump();
-            self.step(ctx);
+            self.run_background(ctx);
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ fn crowd(position_cap: Option<u32>) -> Lines {
             wall_ms: 0,
         };
         let op = if index == 0 { &create } else { &enter };
-        lines.apply(stamp, op, &mut Vec::new()).unwrap();
+        lines.apply(stamp, op, None).unwrap();
     }
     lines
 }

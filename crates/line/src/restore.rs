@@ -10,7 +10,9 @@ use crate::line::Found;
 use crate::{
     Dump, GoneDump, Head, KEY_BYTES_MAX, LANE_TABLE_MAX, LaneDump, LaneName, Limits, Line,
 };
-use crate::{LineDump, LineName, Lines, Live, LiveDump, MOVES_MAX, NUMBER_MAX, Reason, Stage};
+use crate::{
+    LineDump, LineName, Lines, Live, LiveDump, MOVES_MAX, NUMBER_MAX, Reason, Stage, Totals,
+};
 
 /// A dump that no shard can have left.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -58,12 +60,14 @@ impl Lines {
     /// Brings back one line.
     pub fn add(&mut self, dump: LineDump) -> Result<(), BadDump> {
         let name = dump.name.clone();
-        let line = Line::restore(dump, self.limits).map_err(|what| bad(&name, what))?;
-        self.agenda.file(&line, self.head.now_ms);
-        match self.lines.insert(line.name.clone(), line) {
-            None => Ok(()),
-            Some(_) => Err(bad(&name, "two lines of this name")),
+        let mut line = Line::restore(dump, self.limits).map_err(|what| bad(&name, what))?;
+        if self.lines.contains_key(&line.name) {
+            return Err(bad(&name, "two lines of this name"));
         }
+        self.totals.replace(&Totals::default(), &line.totals());
+        self.background.update(&mut line, self.head.now_ms);
+        self.lines.insert(line.name.clone(), line);
+        Ok(())
     }
 }
 
@@ -109,6 +113,7 @@ impl Line {
             admitted: 0,
             in_checkout: 0,
             forecast: dump.forecast,
+            background: None,
         };
         for (id, lane) in (0..).zip(dump.lanes) {
             line.restore_lane(id, lane)?;

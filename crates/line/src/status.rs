@@ -1,6 +1,6 @@
 //! What is shown: the status of a token, the board of a line, the counts.
 
-use crate::{LaneName, LineName, Phase, Reason, State, Token, TokenRef};
+use crate::{ForecastRecord, LaneName, LineName, Phase, Reason, State, Token, TokenRef};
 
 /// A token as its holder may see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,5 +117,39 @@ impl Counts {
     /// Tokens that are not gone.
     pub fn live(&self) -> u64 {
         self.waiting + self.admitted + self.in_checkout
+    }
+}
+
+/// Sums over all lines of a shard, kept up to date by every operation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Tokens that wait.
+    pub waiting: u64,
+    /// Tokens that hold a seat they have not claimed.
+    pub admitted: u64,
+    /// Tokens that hold a seat they have claimed.
+    pub in_checkout: u64,
+    /// How good the forecasts of the lines have been.
+    pub forecasts: ForecastRecord,
+}
+
+impl Totals {
+    /// Puts `new` in the place of `old`, which is part of the sums. The arithmetic wraps: sums of what
+    /// a hostile snapshot holds may pass 2^64 and must come back.
+    pub(crate) fn replace(&mut self, old: &Self, new: &Self) {
+        let replace = |sum: &mut u64, old: u64, new: u64| {
+            *sum = sum.wrapping_sub(old).wrapping_add(new);
+        };
+        replace(&mut self.waiting, old.waiting, new.waiting);
+        replace(&mut self.admitted, old.admitted, new.admitted);
+        replace(&mut self.in_checkout, old.in_checkout, new.in_checkout);
+        let (sum, old, new) = (&mut self.forecasts, &old.forecasts, &new.forecasts);
+        replace(&mut sum.told, old.told, new.told);
+        replace(&mut sum.untold, old.untold, new.untold);
+        replace(&mut sum.judged, old.judged, new.judged);
+        replace(&mut sum.covered, old.covered, new.covered);
+        for (sum, (old, new)) in sum.off_by.iter_mut().zip(old.off_by.iter().zip(new.off_by)) {
+            replace(sum, *old, new);
+        }
     }
 }

@@ -21,7 +21,8 @@ pub(crate) struct ApplyCtx<'a> {
     pub(crate) wall_ms: u64,
     /// What is left of the log entry's work limit.
     pub(crate) work_left: &'a mut u32,
-    pub(crate) events: &'a mut Vec<Event>,
+    /// Where events go; `None` where nobody wants them: then none are made.
+    pub(crate) events: Option<&'a mut Vec<Event>>,
 }
 
 impl ApplyCtx<'_> {
@@ -47,7 +48,7 @@ impl Line {
         name: &LineName,
         settings: &Settings,
         birth: &Birth,
-        events: &mut Vec<Event>,
+        events: Option<&mut Vec<Event>>,
     ) -> Self {
         let mut line = Self {
             name: name.clone(),
@@ -69,6 +70,7 @@ impl Line {
             admitted: 0,
             in_checkout: 0,
             forecast: Forecast::new(birth.now.service_ms),
+            background: None,
         };
         line.order_lanes();
         line.change_rate(None, birth.now.service_ms);
@@ -268,16 +270,18 @@ impl Line {
         ctx: &mut ApplyCtx<'_>,
     ) {
         let version = self.bump();
-        ctx.events.push(Event::Token {
-            line: self.name.clone(),
-            incarnation: self.incarnation,
-            version,
-            at_ms: ctx.wall_ms,
-            lane: self.lanes[usize::from(lane_id)].name.clone(),
-            lane_id,
-            token,
-            what,
-        });
+        if let Some(events) = &mut ctx.events {
+            events.push(Event::Token {
+                line: self.name.clone(),
+                incarnation: self.incarnation,
+                version,
+                at_ms: ctx.wall_ms,
+                lane: self.lanes[usize::from(lane_id)].name.clone(),
+                lane_id,
+                token,
+                what,
+            });
+        }
     }
 
     /// Notes what the newest event was about.
@@ -311,16 +315,18 @@ impl Line {
         &mut self,
         what: LineChange,
         at_ms: u64,
-        events: &mut Vec<Event>,
+        events: Option<&mut Vec<Event>>,
     ) -> u64 {
         let version = self.bump();
-        events.push(Event::Line {
-            line: self.name.clone(),
-            incarnation: self.incarnation,
-            version,
-            at_ms,
-            what,
-        });
+        if let Some(events) = events {
+            events.push(Event::Line {
+                line: self.name.clone(),
+                incarnation: self.incarnation,
+                version,
+                at_ms,
+                what,
+            });
+        }
         version
     }
 }

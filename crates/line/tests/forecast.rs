@@ -54,8 +54,8 @@ impl Stage {
             now_ms: self.now_ms,
             wall_ms: self.now_ms,
         };
-        match self.lines.apply(stamp, op, &mut Vec::new()).unwrap() {
-            Reply::Status(status) => Some(status),
+        match self.lines.apply(stamp, op, None).unwrap() {
+            Reply::Token(at) => Some(self.status(at)),
             _ => None,
         }
     }

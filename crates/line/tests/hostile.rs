@@ -185,11 +185,11 @@ fn ask_everything(lines: &Lines, at: TokenRef) {
             let _ = line.due_at_ms(live);
         }
         let _ = line.counts().live();
-        let _ = (line.explain(at), line.resolve(at), line.wake_at_ms());
+        let _ = (line.explain(at), line.resolve(at), line.next_by_rate_ms());
         let _ = line.journal_after(at.token).count();
         let _ = line.would_refuse_enter(None, None, at.token);
     }
-    let _ = lines.range_after(Some(&name("zzz"))).count() + lines.jobs(at.token).count();
+    let _ = lines.range_after(Some(&name("zzz"))).count() + lines.background_work(at.token).count();
 }
 
 fn run(lines: &mut Lines, steps: Vec<(u64, u32, u64, Op, TokenRef)>) {
@@ -201,7 +201,7 @@ fn run(lines: &mut Lines, steps: Vec<(u64, u32, u64, Op, TokenRef)>) {
             now_ms,
             wall_ms: now_ms,
         };
-        let _ = lines.apply(stamp, &op, &mut events);
+        let _ = lines.apply(stamp, &op, Some(&mut events));
         ask_everything(lines, at);
     }
 }
@@ -326,7 +326,7 @@ proptest! {
         let settings = Settings::new(2, 3);
         let create = Op::Create { line: shop(), settings };
         let stamp = Stamp { index: 1, op_no: 0, now_ms: 0, wall_ms: 0 };
-        lines.apply(stamp, &create, &mut Vec::new()).unwrap();
+        lines.apply(stamp, &create, None).unwrap();
         run(&mut lines, steps);
         let dump = lines.dump();
         prop_assert_eq!(Lines::restore(dump.clone()).unwrap().dump(), dump);
