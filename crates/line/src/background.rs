@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::line::Line;
-use crate::transition::ApplyCtx;
+use crate::transitions::ApplyCtx;
 use crate::{LineName, Phase, Reason, Token, TokenChange};
 
 /// When a line has background work to do.
@@ -87,7 +87,7 @@ impl BackgroundWork {
 }
 
 impl Line {
-    /// Does as much of the work as the entry's limit allows, except for what [`Line::settle`] does after
+    /// Does as much of the work as the entry's limit allows, except for what [`Line::after_operation`] does after
     /// every operation.
     pub(crate) fn run_background(&mut self, ctx: &mut ApplyCtx<'_>) {
         if self.phase() == Phase::Closed {
@@ -98,8 +98,8 @@ impl Line {
         }
     }
 
-    /// What every operation leads to, as far as the entry's work limit goes.
-    pub(crate) fn settle(&mut self, ctx: &mut ApplyCtx<'_>) {
+    /// The work that follows every operation, as far as the entry's work limit goes.
+    pub(crate) fn after_operation(&mut self, ctx: &mut ApplyCtx<'_>) {
         if self.phase() == Phase::Closed {
             return;
         }
@@ -130,7 +130,7 @@ impl Line {
     /// When the next token can be admitted (service clock), if it waits only for the admission rate.
     pub fn next_by_rate_ms(&self) -> Option<u64> {
         let (rate, bucket) = (self.settings.admission_rate?, self.bucket?);
-        let paced = self.waiting() > 0 && self.may_admit_but_for_rate();
+        let paced = self.waiting() > 0 && self.may_admit_ignoring_rate();
         paced.then(|| bucket.ready_at_ms(&rate))
     }
 
@@ -158,7 +158,7 @@ impl Line {
         listed.find_map(|(id, lane, _)| Some((id, lane.waiting.first()?)))
     }
 
-    /// Tells those who have come within the first `call_ahead` positions of their lane, each once.
+    /// Makes an event for each token that has come within the first `call_ahead` positions of its lane, once.
     fn call_ahead(&mut self, ctx: &mut ApplyCtx<'_>) {
         for place in 0..self.order.len() {
             let id = self.order[place];
@@ -176,7 +176,7 @@ impl Line {
         self.order.iter().any(|id| self.next_to_call(*id).is_some())
     }
 
-    /// Calls go by number, so those called among the waiting are the first ones.
+    /// Tokens are called in the order of their numbers, so the called ones are the first of the waiting.
     fn next_to_call(&self, id: u8) -> Option<Token> {
         let wanted = u64::from(self.settings.call_ahead);
         let lane = self.lanes.get(usize::from(id)).filter(|_| wanted > 0)?;

@@ -1,29 +1,28 @@
-//! All lines of a shard, and the one way to change them.
+//! The lines of a shard, and the one way to change them.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::WORK_MAX;
 use crate::background::BackgroundWork;
-use crate::transition::{ApplyCtx, Birth};
+use crate::line::NewLine;
+use crate::transitions::ApplyCtx;
 use crate::{
     Event, GONE_KEPT, Head, JOURNAL_CHANGES_BYTES, JOURNAL_KEPT, Line, LineChange, LineName,
-    TOUCH_MAX,
+    NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, Refused, Reply, Settings, Stamp, TOUCH_MAX, Timestamp,
+    Token, TokenRef, Totals, WORK_MAX,
 };
-use crate::{NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, Refused, Reply, Settings, Stamp, Totals};
-use crate::{Timestamp, Token, TokenRef};
 
-/// Bounds that are part of the rules: every replica must have the same. Nodes use the default;
-/// tests use small ones, so that few tokens are enough to run into them.
+/// Bounds that affect the state, so every replica must use the same. Nodes use the default. Tests use small ones,
+/// so that a few tokens reach them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// How many tokens the jobs and recycles of one log entry touch.
+    /// [`WORK_MAX`]
     pub work_max: u32,
-    /// How many gone tokens of a line keep their reason.
+    /// [`GONE_KEPT`]
     pub gone_kept: usize,
-    /// How many journal entries of a line are kept.
+    /// [`JOURNAL_KEPT`]
     pub journal_kept: usize,
-    /// About how many bytes the values of changed settings in a line's journal take.
+    /// [`JOURNAL_CHANGES_BYTES`]
     pub journal_changes_bytes: usize,
 }
 
@@ -45,22 +44,21 @@ pub struct Lines {
     pub(crate) lines: BTreeMap<LineName, Line>,
     pub(crate) background: BackgroundWork,
     pub(crate) totals: Totals,
-    /// Versions and epochs of new lines start above these. One pair for the shard, not one per
-    /// name that ever was: what is kept of deleted lines does not grow with their number.
+    /// Versions and epochs of new lines start above the floors in here. One pair for the shard and not one per
+    /// deleted name, so that memory does not grow with the number of deleted lines.
     pub(crate) head: Head,
-    /// The entry that is being applied, and what is left of its work limit.
+    /// The log entry being applied, and the rest of its work limit.
     entry: Option<(u64, u32)>,
     /// The wall clock of that entry.
     wall_ms: u64,
 }
 
 impl Lines {
-    /// No lines, the clock at 0.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// As [`Lines::new`], with other bounds than a node's: for tests.
+    /// With other bounds than a node's: for tests.
     pub fn with_limits(limits: Limits) -> Self {
         Self {
             limits,
@@ -141,7 +139,7 @@ impl Lines {
                 incarnation,
                 tokens,
             } => self.maintain(line, *incarnation, events, |line, ctx| {
-                note_all_heard(line, tokens, ctx.now_ms);
+                touch_all(line, tokens, ctx.now_ms);
                 Reply::Nothing
             }),
             Op::RunBackground { line, incarnation } => {
@@ -153,22 +151,21 @@ impl Lines {
         }
     }
 
-    /// The service clock: the largest stamp applied, never falls.
+    /// The service clock: the largest applied stamp. It never falls.
     pub fn now_ms(&self) -> u64 {
         self.head.now_ms
     }
 
-    /// A line by its name.
     pub fn get(&self, name: &LineName) -> Option<&Line> {
         self.lines.get(name)
     }
 
-    /// All lines, by name.
+    /// In the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Line> {
         self.lines.values()
     }
 
-    /// The lines after this name (all, if `None`), by name: for listing in pages.
+    /// The lines after this name (all, if `None`), in the order of their names: for listing in pages.
     pub fn range_after(&self, name: Option<&LineName>) -> impl Iterator<Item = &Line> {
         let from = name.map_or(Bound::Unbounded, Bound::Excluded);
         let range = self
@@ -177,12 +174,10 @@ impl Lines {
         range.map(|(_, line)| line)
     }
 
-    /// How many lines there are.
     pub fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
@@ -218,7 +213,7 @@ impl Lines {
         }
         settings.validate()?;
         let first = stamp.index.saturating_mul(OPS_PER_ENTRY_MAX);
-        let birth = Birth {
+        let new = NewLine {
             incarnation: first.saturating_add(stamp.op_no.into()).min(NUMBER_MAX),
             version_floor: self.head.version_floor,
             epoch_floor: self.head.epoch_floor,
@@ -228,7 +223,7 @@ impl Lines {
                 wall_ms: self.wall_ms,
             },
         };
-        let line = Line::create(name, settings, &birth, events);
+        let line = Line::create(name, settings, &new, events);
         let reply = Reply::Line {
             incarnation: line.incarnation,
             version: line.version,
@@ -248,7 +243,7 @@ impl Lines {
         Ok(())
     }
 
-    /// What is about one token: the answer is what it is afterwards.
+    /// Applies an operation on one token.
     fn user(
         &mut self,
         name: &LineName,
@@ -258,8 +253,8 @@ impl Lines {
         self.change(name, events, run, |_, at| Reply::Token(at))
     }
 
-    /// What leaders propose of themselves. A line that is no more, or is another one by now, is
-    /// nobody's fault: nothing happens.
+    /// Applies an operation that a leader proposed of its own. If the line was deleted or made again meanwhile,
+    /// nothing happens.
     fn maintain(
         &mut self,
         name: &LineName,
@@ -276,8 +271,8 @@ impl Lines {
         }
     }
 
-    /// Runs an operation on a line, and sees to what may follow: what every operation leads to,
-    /// a job, or the line's end. The answer is made last, so that it shows all of that.
+    /// Runs an operation on a line and then its consequences: the work that follows every operation, background
+    /// work, or the line's end.
     fn change<T>(
         &mut self,
         name: &LineName,
@@ -295,7 +290,7 @@ impl Lines {
             events,
         };
         let done = run(line, &mut ctx)?;
-        line.settle(&mut ctx);
+        line.after_operation(&mut ctx);
         let reply = answer(line, done);
         if line.deleting && line.live_count() == 0 {
             line.line_event(LineChange::Deleted, ctx.wall_ms, ctx.events);
@@ -313,9 +308,9 @@ impl Lines {
     }
 }
 
-fn note_all_heard(line: &mut Line, tokens: &[(u8, Token, u64)], now_ms: u64) {
-    for (lane, token, heard_ms) in tokens.iter().take(TOUCH_MAX) {
-        // A time to come would keep it in line unheard.
-        line.note_heard(line.token_ref(*lane, *token), (*heard_ms).min(now_ms));
+fn touch_all(line: &mut Line, tokens: &[(u8, Token, u64)], now_ms: u64) {
+    for (lane, token, seen_ms) in tokens.iter().take(TOUCH_MAX) {
+        // A time in the future would keep the token in line although its client is not seen.
+        line.touch(line.token_ref(*lane, *token), (*seen_ms).min(now_ms));
     }
 }

@@ -153,7 +153,12 @@ fn nothing_is_told_while_nothing_is_known() {
     stage.run(10);
     let status = stage.status(*stage.waiting.last().unwrap());
     assert_eq!((status.eta_ms, status.eta_p90_ms), (None, None), "cold");
-    let untold = stage.lines.get(&name()).unwrap().forecast_record().untold;
+    let untold = stage
+        .lines
+        .get(&name())
+        .unwrap()
+        .forecast_record()
+        .eta_unknown;
     assert_eq!(untold, 110);
 }
 
@@ -171,7 +176,7 @@ fn an_even_line_is_foreseen_and_its_record_says_so() {
     stage.run(300);
     let record = stage.lines.get(&name()).unwrap().forecast_record();
     assert!(
-        record.judged > 300 && record.told >= record.judged,
+        record.judged > 300 && record.eta_given >= record.judged,
         "{record:?}"
     );
     assert!(

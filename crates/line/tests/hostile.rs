@@ -178,7 +178,7 @@ fn op() -> impl Strategy<Value = Op> {
 fn ask_everything(lines: &Lines, at: TokenRef) {
     for line in lines.iter() {
         let _ = line.status(at, at.token);
-        let _ = line.holes_before(at);
+        let _ = line.poll(at, u64::MAX, true);
         let _ = (line.board(at.token), line.held_back_by(at.token));
         let _ = line.live(at.lane, at.token);
         for (_, _, live) in line.live_from((at.lane, at.token)) {
@@ -212,7 +212,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, u32, u64, Op, TokenRef)>> {
 
 fn stage() -> impl Strategy<Value = Stage> {
     prop_oneof![
-        number().prop_map(|seen_ms| Stage::Waiting { seen_ms }),
+        number().prop_map(|last_seen_ms| Stage::Waiting { last_seen_ms }),
         number().prop_map(|deadline_ms| Stage::Admitted { deadline_ms }),
         (number(), number(), number()).prop_map(|(deadline_ms, claimed_at_ms, epoch)| {
             Stage::InCheckout {
@@ -433,10 +433,10 @@ fn seats_go_to_whoever_came_first_over_all_lanes() {
         },
         entered_version: 10 + token,
         stage: Stage::Waiting {
-            seen_ms: entered_at_ms,
+            last_seen_ms: entered_at_ms,
         },
         moved_from: Vec::new(),
-        told: None,
+        eta_given: None,
     };
     let mut shard = Shard::with_shop(Limits::default(), Settings::new(1, 20));
     shard.enter().unwrap();

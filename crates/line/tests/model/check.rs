@@ -49,8 +49,8 @@ fn totals_against_recount(lines: &Lines, naive: &Naive) {
         forecasts: ForecastRecord::default(),
     };
     for record in lines.iter().map(Line::forecast_record) {
-        recount.forecasts.told += record.told;
-        recount.forecasts.untold += record.untold;
+        recount.forecasts.eta_given += record.eta_given;
+        recount.forecasts.eta_unknown += record.eta_unknown;
         recount.forecasts.judged += record.judged;
         recount.forecasts.covered += record.covered;
         for (sum, count) in recount.forecasts.off_by.iter_mut().zip(record.off_by) {
@@ -202,9 +202,12 @@ fn token_against_recount(line: &Line, model: &NaiveLine, asked: Id, naive: &Naiv
 
 /// A watcher's arithmetic gives the position too.
 fn holes(line: &Line, model: &NaiveLine, id: Id, position: u64) {
-    let Some(holes) = line.holes_before(at(line, id)) else {
-        panic!("too many holes among {}", model.tokens.len());
+    let poll = line.poll(at(line, id), 0, true).unwrap();
+    let Some(holes) = poll.holes.unwrap() else {
+        assert!(poll.status.position_capped, "only a cap hides holes");
+        return;
     };
+    assert!(!poll.status.position_capped, "holes reveal the position");
     let through = model.admitted_through(id.0);
     let mut missing = 0;
     let mut last = through + 1;
