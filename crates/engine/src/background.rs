@@ -27,7 +27,7 @@ impl Shard {
         if leader_state.is_background_in_flight() || ctx.now.us < self.background_not_before {
             return;
         }
-        let due = self.state.lines().jobs(now_ms).take(LINES_MAX);
+        let due = self.state.lines().background_work(now_ms).take(LINES_MAX);
         let ops: Vec<Op> = due
             .map(|(line, incarnation)| Op::RunBackground {
                 line: line.clone(),
@@ -52,10 +52,10 @@ impl Shard {
             return None;
         }
         let now_ms = self.service_ms(reachability)?;
-        if self.state.lines().jobs(now_ms).next().is_some() {
+        if self.state.lines().background_work(now_ms).next().is_some() {
             return Some(self.background_not_before);
         }
-        let due = leader_state.when(self.state.lines().next_wake_ms()?, reachability)?;
+        let due = leader_state.when(self.state.lines().next_background_ms()?, reachability)?;
         Some(due.max(self.background_not_before))
     }
 }

@@ -79,8 +79,8 @@ impl Shop {
         self.events.clear();
         let reply = self.lines.apply(stamp, op, Some(&mut self.events));
         black_box(&self.events);
-        if let (Ok(Reply::Token(at)), Some(line)) = (&reply, op.line()) {
-            let line = self.lines.get(line).unwrap();
+        if let Ok(Reply::Token(at)) = &reply {
+            let line = self.lines.get(op.line()).unwrap();
             let _ = black_box(line.status(*at, self.lines.now_ms()));
         }
         reply.unwrap()

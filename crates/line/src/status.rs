@@ -125,6 +125,11 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Adds the totals of another shard.
+    pub fn add(&mut self, other: &Self) {
+        self.replace(&Self::default(), other);
+    }
+
     /// Replaces one line's share of the sums. The arithmetic wraps: the sums of a hostile snapshot may pass
     /// 2^64.
     pub(crate) fn replace(&mut self, old: &Self, new: &Self) {

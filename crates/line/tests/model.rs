@@ -171,7 +171,7 @@ impl Run {
     ) {
         let reply = reply.map(|reply| match reply {
             Reply::Token(at) => {
-                let line = self.lines.get(op.line().unwrap()).unwrap();
+                let line = self.lines.get(op.line()).unwrap();
                 let status = line.status(at, self.naive.now_ms).unwrap();
                 assert_eq!(status.at, at, "a reply names the token as it is called now");
                 Answer::Token((at.lane, at.token))

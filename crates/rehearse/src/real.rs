@@ -51,10 +51,10 @@ impl Real {
             line: name,
             settings: settings.clone(),
         };
-        match real.apply(0, &create) {
-            Some(Reply::Line { incarnation, .. }) => real.incarnation = incarnation,
-            _ => return Err(BadConfig::Line("refused".to_owned())),
-        }
+        real.apply(0, &create);
+        let line = real.line();
+        let line = line.ok_or_else(|| BadConfig::Line("refused".to_owned()))?;
+        real.incarnation = line.incarnation();
         Ok(real)
     }
 
@@ -62,21 +62,22 @@ impl Real {
         self.lines.get(&self.name)
     }
 
-    fn apply(&mut self, now_ms: u64, op: &Op) -> Option<Reply> {
-        let reply = self.apply_one(now_ms, op);
+    /// The answer about the token, if the operation is about one and is not refused.
+    fn apply(&mut self, now_ms: u64, op: &Op) -> Option<Answer> {
+        let answer = self.apply_one(now_ms, op);
         // A node proposes the next step in its next turn, which is well within a millisecond. The
         // number of steps is bounded by the work that there is.
-        while self.lines.jobs(now_ms).next().is_some() {
+        while self.lines.background_work(now_ms).next().is_some() {
             let step = Op::RunBackground {
                 line: self.name.clone(),
                 incarnation: self.incarnation,
             };
             self.apply_one(now_ms, &step);
         }
-        reply
+        answer
     }
 
-    fn apply_one(&mut self, now_ms: u64, op: &Op) -> Option<Reply> {
+    fn apply_one(&mut self, now_ms: u64, op: &Op) -> Option<Answer> {
         self.index += 1;
         let stamp = Stamp {
             index: self.index,
@@ -85,11 +86,14 @@ impl Real {
             // Here time is virtual, and there is only one.
             wall_ms: now_ms,
         };
-        let reply = self.lines.apply(stamp, op, &mut self.events).ok();
+        let reply = self.lines.apply(stamp, op, Some(&mut self.events));
         for event in std::mem::take(&mut self.events) {
             self.follow(&event);
         }
-        reply
+        match reply {
+            Ok(Reply::Token(at)) => Some(answer(&self.line()?.status(at, now_ms).ok()?)),
+            _ => None,
+        }
     }
 
     fn follow(&mut self, event: &Event) {
@@ -194,11 +198,9 @@ impl Real {
     }
 
     fn change(&mut self, now_ms: u64, place: Place, op: &Op) -> Option<Answer> {
-        match self.apply(now_ms, op) {
-            Some(Reply::Status(status)) => Some(answer(&status)),
-            // Refused: it is in another state than its holder thought. A backend asks.
-            _ => self.poll(now_ms, place),
-        }
+        // Refused: the token is in another state than its holder thought. A backend polls then.
+        let answer = self.apply(now_ms, op);
+        answer.or_else(|| self.poll(now_ms, place))
     }
 }
 
@@ -227,10 +229,7 @@ impl Queue for Real {
                 let lane = self.line()?.settings().lanes.get(usize::from(lane));
                 let lane = lane.map(|lane| lane.name.clone());
                 let op = Op::Enter { line, key, lane };
-                let Some(Reply::Status(status)) = self.apply(now_ms, &op) else {
-                    return None;
-                };
-                let answer = answer(&status);
+                let answer = self.apply(now_ms, &op)?;
                 self.schedule(answer.place);
                 Some(answer)
             }
@@ -277,7 +276,7 @@ impl Queue for Real {
         self.apply(now_ms, &step);
         let wake_ms = self
             .lines
-            .next_wake_ms()
+            .next_background_ms()
             .filter(|wake_ms| *wake_ms > now_ms);
         wake_ms.unwrap_or(u64::MAX).min(now_ms + UPKEEP_EVERY_MS)
     }

@@ -149,8 +149,8 @@ impl LeaderState {
         let AppliedToLine { op, events, .. } = applied;
         let Ok(reply) = &applied.result else { return };
         let (lines, now_ms) = (state.lines(), state.now_ms());
-        if let (Op::Enter { line, .. }, Reply::Status(status)) = (op, reply) {
-            self.start(line, status.at, lines, now_ms);
+        if let (Op::Enter { line, .. }, Reply::Token(at)) = (op, reply) {
+            self.start(line, *at, lines, now_ms);
         }
         if let Op::Configure { line, patch, .. } = op
             && patch.waiting_idle_timeout_ms.is_some()
