@@ -318,7 +318,7 @@ fn good_dump() -> Dump {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3_000) })]
+    #![proptest_config(common::cases(3_000))]
 
     #[test]
     fn no_operation_panics(steps in steps()) {

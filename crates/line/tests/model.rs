@@ -36,6 +36,7 @@ use movement::Seen;
 use naive::Answer;
 use nowserving_line::{BadField, Event, Limits, LineName, Lines, Op, Refused, Reply, Stamp};
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 use shard::Naive;
 
 /// Small, so that a handful of tokens runs into them.
@@ -250,7 +251,9 @@ impl Run {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        failure_persistence: None,
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource(
+            "proptest-regressions",
+        ))),
         max_shrink_iters: 4_096,
         ..ProptestConfig::with_cases(10_000)
     })]

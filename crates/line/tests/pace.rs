@@ -140,7 +140,7 @@ fn turn() -> impl Strategy<Value = Turn> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
+    #![proptest_config(common::cases(500))]
 
     /// From any admission to any later one there are no more than the burst at the first, and what
     /// the rates since have given: also over changes of the rate, pauses and restarts.

@@ -40,7 +40,7 @@ fn a_line() -> nowserving_line::Lines {
                     wall_ms: 701_000,
                 },
                 &op,
-                &mut Vec::new(),
+                None,
             )
             .unwrap()
     };

@@ -6,6 +6,18 @@ use nowserving_line::{
     Board, Event, LaneBoard, Limits, Line, LineName, Lines, Op, RecycleItem, Refused, Reply,
     Settings, SettingsPatch, Stamp, Status, TokenRef,
 };
+use proptest::prelude::ProptestConfig;
+use proptest::test_runner::FileFailurePersistence;
+
+/// A failing case is kept beside the source, in `tests/*.proptest-regressions`, and run first from then on.
+pub fn cases(count: u32) -> ProptestConfig {
+    ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource(
+            "proptest-regressions",
+        ))),
+        ..ProptestConfig::with_cases(count)
+    }
+}
 
 pub struct Shard {
     pub lines: Lines,
