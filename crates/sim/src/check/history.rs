@@ -39,6 +39,7 @@ pub struct History {
 struct Done {
     place: Place,
     result: Result<Reply, Refused>,
+    status: Option<Status>,
     /// It changed something.
     effect: bool,
 }
@@ -74,6 +75,7 @@ impl History {
         let done = Done {
             place,
             result: applied.result.clone(),
+            status: applied.status.clone(),
             effect: applied.result.is_ok() && version != applied.version_before,
         };
         let text = text_of(applied.op);
@@ -302,7 +304,9 @@ fn times_of(call: &Call) -> String {
 
 fn is_answer_of(done: &Done, answer: &Answer) -> bool {
     match (&done.result, answer.as_ref()) {
-        (Ok(Reply::Status(done)), Ok(Outcome::Status { status, .. })) => done == status.as_ref(),
+        (Ok(Reply::Token(_)), Ok(Outcome::Status { status, .. })) => {
+            done.status.as_ref() == Some(status.as_ref())
+        }
         (
             Ok(Reply::Line {
                 incarnation,
