@@ -32,6 +32,8 @@
 //! Nothing is queued without bound: a call is a future that its caller holds, and a watcher that
 //! falls behind skips boards and gets a gap in their place.
 
+#![warn(missing_docs)]
+
 mod admin;
 mod call;
 mod client;

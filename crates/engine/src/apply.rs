@@ -1,7 +1,7 @@
 //! Committed entries become state, answers and events; confirmed reads become answers.
 
 use crate::envelope::StateHash;
-use nowserving_line::{Line, Lines, Op, Reply, Status, Timestamp};
+use nowserving_line::{Line, Lines, Op, Reply, Timestamp, TokenRef};
 use nowserving_protocol::admin::{JournalReply, LineReply};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::user::{Consistency, Home, InfoReply};
@@ -233,6 +233,10 @@ struct Watch<'a> {
 }
 
 impl Observer for Watch<'_> {
+    fn wants_events(&self) -> bool {
+        self.leader_state.is_some()
+    }
+
     fn before(&mut self, state: &State, command: &Command) {
         if let Some(leader_state) = &mut self.leader_state {
             leader_state.before(state, command);
@@ -309,7 +313,7 @@ fn repeated(
             let status = line()?.status(*at, now.service_ms);
             let status = status.map_err(|_| outcome_unknown())?;
             Ok(Outcome::Status {
-                with_ticket: needs_ticket(op, &status),
+                with_ticket: needs_ticket(op, status.at),
                 status: Box::new(status),
                 now,
                 holes: None,
@@ -328,12 +332,12 @@ fn repeated(
 }
 
 /// Whether the caller may lack this token's current ticket.
-fn needs_ticket(op: &Op, status: &Status) -> bool {
+fn needs_ticket(op: &Op, token: TokenRef) -> bool {
     match op {
         Op::Claim { at, .. }
         | Op::Renew { at, .. }
         | Op::Complete { at, .. }
-        | Op::Leave { at, .. } => status.at != *at,
+        | Op::Leave { at, .. } => token != *at,
         _ => true,
     }
 }
@@ -345,11 +349,13 @@ fn outcome(
     now: Timestamp,
     home: Home,
 ) -> Result<Outcome, ApiError> {
-    let line = lines.get(op.line());
+    let line = lines
+        .get(op.line())
+        .ok_or(nowserving_line::Refused::LineNotFound);
     match reply {
-        Reply::Status(status) => Ok(Outcome::Status {
-            with_ticket: needs_ticket(op, &status),
-            status: Box::new(status),
+        Reply::Token(at) => Ok(Outcome::Status {
+            with_ticket: needs_ticket(op, at),
+            status: Box::new(line?.status(at, lines.now_ms())?),
             now,
             holes: None,
         }),
@@ -358,8 +364,6 @@ fn outcome(
             remaining,
         }),
         // Create and configure answer the line as it is now.
-        _ => line
-            .map(|line| Outcome::Line(Box::new(LineReply::new(line, now, home))))
-            .ok_or_else(|| nowserving_line::Refused::LineNotFound.into()),
+        _ => Ok(Outcome::Line(Box::new(LineReply::new(line?, now, home)))),
     }
 }

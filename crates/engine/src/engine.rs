@@ -90,7 +90,6 @@ pub struct Engine {
     next_tick: Micros,
     pub(crate) next_maintenance: Micros,
     pub(crate) next_slow_maintenance: Micros,
-    pub(crate) next_line_gauges: Micros,
     /// When to say next why this node does not take part.
     pub(crate) next_complaint: Micros,
 }
@@ -167,7 +166,6 @@ impl Engine {
             next_tick: now.us + tick_us,
             next_maintenance: now.us,
             next_slow_maintenance: now.us,
-            next_line_gauges: now.us,
             next_complaint: now.us + FIRST_COMPLAINT_US,
             tick_us,
             config,

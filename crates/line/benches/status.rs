@@ -32,7 +32,7 @@ fn crowd(waiting: u64) -> (Lines, LineName, u64) {
             now_ms: index * 10,
             wall_ms: index * 10,
         };
-        lines.apply(stamp, op, &mut Vec::new()).unwrap()
+        lines.apply(stamp, op, None).unwrap()
     };
     let settings = Settings::new(SEATS, 10_000_000);
     let create = Op::Create {

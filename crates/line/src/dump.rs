@@ -1,59 +1,57 @@
-//! The state of a shard as plain data, for snapshots. Nothing derived is in it: counts that can be
-//! recounted, bitmaps and indexes are rebuilt on restoring (`restore`).
+//! The state of a shard's lines as plain data, for snapshots, and back. A dump has nothing that can be derived:
+//! counts, bitmaps and indexes are rebuilt on restoring. A dump that contradicts itself is refused.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
-use crate::lane::Lane;
+use crate::gone::{Gone, GoneRing};
+use crate::journal::Journal;
+use crate::line::{Found, Lane};
 use crate::{
-    Arrivals, Bucket, Forecast, JournalEntry, Line, Lines, Reason, Settings, SettingsChange, Stage,
-    Timestamp, Token, Told,
+    Arrivals, Bucket, EtaGiven, Forecast, JournalEntry, KEY_BYTES_MAX, LANE_TABLE_MAX, LaneName,
+    Limits, Line, LineName, Lines, Live, MOVES_MAX, NUMBER_MAX, Reason, Settings, SettingsChange,
+    Stage, Timestamp, Token, Totals,
 };
 
-/// A whole shard. Take it between log entries: what is left of an entry's work limit is not in it.
+/// All lines of a shard. To be taken between log entries: the rest of an entry's work limit is not in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dump {
-    /// What the shard has besides its lines.
     pub head: Head,
-    /// The lines, by name.
+    /// By name.
     pub lines: Vec<LineDump>,
 }
 
-/// What a shard has besides its lines.
+/// The state of a shard beside its lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Head {
     /// The service clock.
     pub now_ms: u64,
-    /// The largest version of any line deleted: new ones start above it.
+    /// The largest version of any deleted line: new lines start above it.
     pub version_floor: u64,
-    /// The largest epoch of any line deleted: new ones start above it.
+    /// The largest epoch of any deleted line: new lines start above it.
     pub epoch_floor: u64,
 }
 
-/// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineDump {
-    /// Its name.
     pub name: String,
-    /// Which creation of it.
     pub incarnation: u64,
-    /// Its version.
     pub version: u64,
-    /// The newest epoch given, or what it started from.
+    /// The newest epoch issued, or the floor that it started from.
     pub epoch: u64,
-    /// Its settings.
     pub settings: Settings,
     /// The version at which they last changed.
     pub settings_version: u64,
-    /// When it was made (wall clock).
+    /// Wall clock.
     pub created_at_ms: u64,
-    /// Whether it is being deleted.
     pub deleting: bool,
     /// Tokens gone, by [`Reason::code`].
     pub gone_counts: [u64; Reason::ALL.len()],
-    /// What is saved up; exactly if the settings have an admission rate.
+    /// `Some` exactly if the settings have an admission rate.
     pub bucket: Option<Bucket>,
-    /// Its lanes, in the order of the table: 1 to [`crate::LANE_TABLE_MAX`], among them all of the
-    /// settings'; in the others nobody is live.
+    /// By id: 1 to [`crate::LANE_TABLE_MAX`], including all lanes of the settings. The others have no live
+    /// tokens.
     pub lanes: Vec<LaneDump>,
     /// The newest gone tokens, oldest first.
     pub gone: Vec<GoneDump>,
@@ -61,64 +59,48 @@ pub struct LineDump {
     pub journal: Vec<JournalEntry>,
     /// The newest changes of settings in the journal, oldest first.
     pub settings_changes: Vec<SettingsChange>,
-    /// What it measures of itself.
     pub forecast: Forecast,
 }
 
-/// One lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneDump {
-    /// Its name.
     pub name: String,
-    /// The number that the next entrant gets.
     pub next_token: Token,
-    /// Of those who wait, the numbers up to it were called ahead.
+    /// `call_ahead` events were sent for the waiting numbers up to this one.
     pub called_through: Token,
-    /// How many came lately.
     pub arrivals: Arrivals,
-    /// Its live tokens, by number.
+    /// By number.
     pub live: Vec<LiveDump>,
 }
 
-/// One live token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveDump {
-    /// Its number.
     pub token: Token,
-    /// Who it is.
     pub key: Option<Box<[u8]>>,
-    /// When it entered.
     pub entered: Timestamp,
-    /// The line's version right after that.
+    /// The line's version right after it entered.
     pub entered_version: u64,
-    /// What it is doing.
     pub stage: Stage,
-    /// The tokens (lane, number) that it was, if it was moved, oldest first.
+    /// The former numbers (lane id, number) of a moved token, oldest first.
     pub moved_from: Vec<(u8, Token)>,
-    /// What it was told on entering.
-    pub told: Option<Told>,
+    pub eta_given: Option<EtaGiven>,
 }
 
-/// One gone token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GoneDump {
-    /// Its lane's place in the table.
     pub lane: u8,
-    /// Its number.
     pub token: Token,
-    /// Why it is gone.
     pub reason: Reason,
-    /// The epoch of its claim, if it claimed.
+    /// Of its claim, if it claimed.
     pub epoch: Option<u64>,
     /// Its claim completed it.
     pub released: bool,
-    /// Exactly with [`Reason::Moved`]: the token (lane, number) that it ended as.
+    /// `Some` exactly with [`Reason::Moved`]: the token (lane id, number) as which it ended.
     pub moved_to: Option<(u8, Token)>,
 }
 
 impl Lines {
-    /// The whole shard as plain data. For one that is large, take [`Lines::head`] and each
-    /// [`Line::dump`] in turn instead.
+    /// For a large shard take [`Lines::head`] and each [`Line::dump`] in turn instead.
     pub fn dump(&self) -> Dump {
         Dump {
             head: self.head(),
@@ -126,14 +108,12 @@ impl Lines {
         }
     }
 
-    /// What the shard has besides its lines.
     pub fn head(&self) -> Head {
         self.head
     }
 }
 
 impl Line {
-    /// The line as plain data.
     pub fn dump(&self) -> LineDump {
         let lanes = self.lanes.iter().map(|lane| lane.dump(0..Token::MAX));
         self.dump_with(
@@ -143,9 +123,8 @@ impl Line {
         )
     }
 
-    /// A part of the line as plain data: all that is small, and of each list that can be long at most
-    /// `size` in a row, 1 or more; of live tokens those of one lane. The parts follow each other as
-    /// `nth` grows, and begin again after the last one.
+    /// A part of the dump: everything small, and of each long list at most `size` (1 or more) consecutive items; of
+    /// live tokens those of one lane. The parts follow each other as `nth` grows, and start over after the last.
     pub fn dump_part(&self, nth: u64, size: u64) -> LineDump {
         let count = self.lanes.len() as u64;
         let lane_dump = |(at, lane): (u64, &Lane)| {
@@ -167,7 +146,6 @@ impl Line {
         )
     }
 
-    /// All but the lanes, the gone tokens at these places and these journal entries.
     fn dump_with(
         &self,
         lanes: Vec<LaneDump>,
@@ -217,7 +195,7 @@ impl Lane {
             entered_version: live.entered_version,
             stage: live.stage,
             moved_from: live.moved_from.to_vec(),
-            told: live.told,
+            eta_given: live.eta_given,
         });
         LaneDump {
             name: self.name.as_str().to_owned(),
@@ -229,8 +207,262 @@ impl Lane {
     }
 }
 
-/// The `nth` window of `size` places on `length`, beginning again after the last one.
+/// The `nth` window of `size` places on `length`, starting over after the last one.
 fn window(nth: u64, size: u64, length: u64) -> Range<u64> {
     let start = nth % length.div_ceil(size).max(1) * size;
     start..length.min(start + size)
+}
+
+/// A dump that no shard can have made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line:?}: {what}")]
+pub struct BadDump {
+    /// Empty for [`Head`].
+    pub line: String,
+    pub what: &'static str,
+}
+
+fn bad(line: &str, what: &'static str) -> BadDump {
+    let line = line.to_owned();
+    BadDump { line, what }
+}
+
+fn require(holds: bool, what: &'static str) -> Result<(), &'static str> {
+    if holds { Ok(()) } else { Err(what) }
+}
+
+impl Lines {
+    pub fn restore(dump: Dump) -> Result<Self, BadDump> {
+        Self::restore_with(Limits::default(), dump)
+    }
+
+    /// With other bounds than a node's: for tests.
+    pub fn restore_with(limits: Limits, dump: Dump) -> Result<Self, BadDump> {
+        let mut lines = Self::from_head(limits, dump.head)?;
+        for line in dump.lines {
+            lines.add(line)?;
+        }
+        Ok(lines)
+    }
+
+    /// A shard without lines; [`Lines::add`] adds them one by one.
+    pub fn from_head(limits: Limits, head: Head) -> Result<Self, BadDump> {
+        let largest = head.now_ms.max(head.version_floor).max(head.epoch_floor);
+        require(largest <= NUMBER_MAX, "a number out of range").map_err(|what| bad("", what))?;
+        let mut lines = Self::with_limits(limits);
+        lines.head = head;
+        Ok(lines)
+    }
+
+    pub fn add(&mut self, dump: LineDump) -> Result<(), BadDump> {
+        let name = dump.name.clone();
+        let mut line = Line::restore(dump, self.limits).map_err(|what| bad(&name, what))?;
+        if self.lines.contains_key(&line.name) {
+            return Err(bad(&name, "two lines of this name"));
+        }
+        self.totals.replace(&Totals::default(), &line.totals());
+        self.background.update(&mut line, self.head.now_ms);
+        self.lines.insert(line.name.clone(), line);
+        Ok(())
+    }
+}
+
+impl Line {
+    fn restore(dump: LineDump, limits: Limits) -> Result<Self, &'static str> {
+        let name = LineName::try_from(dump.name.as_str()).map_err(|_| "not a name")?;
+        dump.settings
+            .validate()
+            .map_err(|_| "settings out of range")?;
+        let largest = dump.incarnation.max(dump.version).max(dump.epoch);
+        let largest = largest.max(dump.created_at_ms);
+        require(largest <= NUMBER_MAX, "a number out of range")?;
+        let settled = dump.settings_version <= dump.version;
+        require(settled, "settings of a later version")?;
+        let lanes_fit = (1..=LANE_TABLE_MAX).contains(&dump.lanes.len());
+        require(lanes_fit, "needs 1 to 64 lanes")?;
+        let gone_fit = dump.gone.len() <= limits.gone_kept;
+        require(gone_fit, "too many gone tokens")?;
+        let bucket_fits = match (&dump.bucket, &dump.settings.admission_rate) {
+            (Some(bucket), Some(rate)) => bucket.fits(rate),
+            (bucket, rate) => bucket.is_none() && rate.is_none(),
+        };
+        require(bucket_fits, "not a bucket of the rate")?;
+        require(dump.forecast.is_plausible(), "impossible measurements")?;
+        let journal = Journal::restore(limits, dump.journal, dump.settings_changes, dump.version);
+        let mut line = Self {
+            name,
+            incarnation: dump.incarnation,
+            version: dump.version,
+            epoch: dump.epoch,
+            settings: dump.settings,
+            settings_version: dump.settings_version,
+            created_at_ms: dump.created_at_ms,
+            deleting: dump.deleting,
+            lanes: Vec::with_capacity(dump.lanes.len()),
+            order: Vec::new(),
+            bucket: dump.bucket,
+            keys: BTreeMap::new(),
+            moved: BTreeMap::new(),
+            gone: GoneRing::new(limits.gone_kept),
+            journal: journal.ok_or("not a journal")?,
+            gone_counts: dump.gone_counts,
+            admitted: 0,
+            in_checkout: 0,
+            forecast: dump.forecast,
+            background: None,
+        };
+        for (id, lane) in (0..).zip(dump.lanes) {
+            line.restore_lane(id, lane)?;
+        }
+        line.restore_order()?;
+        let lanes = line.lanes.len();
+        let known = line
+            .journal
+            .after(0)
+            .all(|entry| entry.names_lanes_below(lanes));
+        require(known, "a journal of other lanes")?;
+        line.restore_moved()?;
+        for gone in dump.gone {
+            line.restore_gone(gone)?;
+        }
+        line.check_sums()?;
+        Ok(line)
+    }
+
+    fn restore_lane(&mut self, id: u8, dump: LaneDump) -> Result<(), &'static str> {
+        let name = LaneName::try_from(dump.name.as_str()).map_err(|_| "not a lane's name")?;
+        let known = self.lanes.iter().any(|lane| lane.name == name);
+        require(!known, "two lanes of one name")?;
+        let mut lane = Lane::new(name);
+        lane.next_token = dump.next_token;
+        let in_range = (1..=NUMBER_MAX + 1).contains(&dump.next_token);
+        require(in_range, "next_token out of range")?;
+        let called = dump.called_through < dump.next_token;
+        require(called, "called ahead of issue")?;
+        lane.called_through = dump.called_through;
+        let arrivals = dump.arrivals;
+        require(arrivals.is_plausible(), "impossible arrivals")?;
+        lane.arrivals = dump.arrivals;
+        let (mut last, mut last_entered) = (0, 0);
+        for live in dump.live {
+            let in_order = last < live.token && live.token < dump.next_token;
+            require(in_order, "live tokens out of order")?;
+            last = live.token;
+            // A token that was moved into the lane may have entered before the ones in front of it.
+            if live.moved_from.is_empty() {
+                let in_order = last_entered < live.entered_version;
+                require(in_order, "entered out of order")?;
+                last_entered = live.entered_version;
+            }
+            self.restore_live(id, &mut lane, live)?;
+        }
+        self.lanes.push(lane);
+        Ok(())
+    }
+
+    fn restore_live(
+        &mut self,
+        lane_id: u8,
+        lane: &mut Lane,
+        dump: LiveDump,
+    ) -> Result<(), &'static str> {
+        match dump.stage {
+            Stage::Waiting { .. } => lane.waiting.push(dump.token, dump.entered),
+            Stage::Admitted { .. } => self.admitted += 1,
+            Stage::InCheckout { epoch, .. } => {
+                require((1..=self.epoch).contains(&epoch), "an epoch never given")?;
+                self.in_checkout += 1;
+            }
+        }
+        let entered = (1..=self.version).contains(&dump.entered_version);
+        require(entered, "entered at no version of the line")?;
+        let key: Option<Arc<[u8]>> = dump.key.map(Into::into);
+        if let Some(key) = &key {
+            let fits = (1..=KEY_BYTES_MAX).contains(&key.len());
+            require(fits, "a key of no or too many bytes")?;
+            let known = self.keys.insert(key.clone(), (lane_id, dump.token));
+            require(known.is_none(), "two live tokens of one key")?;
+        }
+        let live = Live {
+            key,
+            entered: dump.entered,
+            entered_version: dump.entered_version,
+            stage: dump.stage,
+            moved_from: dump.moved_from.into(),
+            eta_given: dump.eta_given,
+        };
+        lane.live.insert(dump.token, live);
+        Ok(())
+    }
+
+    fn restore_gone(&mut self, dump: GoneDump) -> Result<(), &'static str> {
+        let at = self.token_ref(dump.lane, dump.token);
+        let found = self.locate(at).map_err(|_| "a gone token never issued")?.1;
+        require(matches!(found, Found::Gone(_)), "a token live and gone")?;
+        let is_moved = self.moved.contains_key(&(dump.lane, dump.token));
+        require(!is_moved, "a token moved and gone")?;
+        self.check_moved_to(&dump)?;
+        let epoch_given = dump.epoch.is_none_or(|e| (1..=self.epoch).contains(&e));
+        require(epoch_given, "an epoch never given")?;
+        let gone = Gone {
+            reason: dump.reason,
+            epoch: dump.epoch,
+            released: dump.released,
+            moved_to: dump.moved_to,
+        };
+        let new = self.gone.push(dump.lane, dump.token, gone);
+        require(new, "a token gone twice")
+    }
+
+    fn check_moved_to(&self, dump: &GoneDump) -> Result<(), &'static str> {
+        let moved = dump.reason == Reason::Moved;
+        let fits = moved == dump.moved_to.is_some() && !(moved && dump.epoch.is_some());
+        require(fits, "a token moved nowhere")?;
+        let Some((lane, token)) = dump.moved_to else {
+            return Ok(());
+        };
+        let to = self.locate(self.token_ref(lane, token));
+        let gone = to.is_ok_and(|(_, found)| matches!(found, Found::Gone(_)));
+        require(
+            gone && (lane, token) != (dump.lane, dump.token),
+            "a token moved nowhere",
+        )
+    }
+
+    fn restore_order(&mut self) -> Result<(), &'static str> {
+        let known = |name| self.lane_id(name).is_some();
+        let all = self.settings.lanes.iter().all(|set| known(&set.name));
+        require(all, "a lane of the settings is missing")?;
+        let fits = self.check_lanes(&self.settings.lanes);
+        fits.map_err(|_| "somebody in a lane that was removed")?;
+        self.order_lanes();
+        Ok(())
+    }
+
+    fn restore_moved(&mut self) -> Result<(), &'static str> {
+        let mut moved = BTreeMap::new();
+        for (lane, token, live) in self.live_from((0, 0)) {
+            require(live.moved_from.len() <= MOVES_MAX, "moved too often")?;
+            for (old_lane, old) in &live.moved_from {
+                let known = self.locate(self.token_ref(*old_lane, *old));
+                let gone = known.is_ok_and(|(_, found)| matches!(found, Found::Gone(_)));
+                require(gone, "moved from a token that is not gone")?;
+                let new = moved.insert((*old_lane, *old), (lane, token)).is_none();
+                require(new, "a token moved twice")?;
+            }
+        }
+        self.moved = moved;
+        Ok(())
+    }
+
+    /// Every issued number is in one state.
+    fn check_sums(&self) -> Result<(), &'static str> {
+        let counts = self.counts();
+        let gone: Option<u64> = counts
+            .gone
+            .iter()
+            .try_fold(0u64, |sum, n| sum.checked_add(*n));
+        let sum = gone.and_then(|gone| gone.checked_add(counts.live()));
+        require(sum == Some(counts.issued), "tokens don't add up")
+    }
 }

@@ -1,44 +1,43 @@
-//! What a line measures of itself to tell how long the wait is, and how good what it told was.
+//! The measurements behind the ETAs, and the record of how good the ETAs were.
 //!
-//! All of it is integers, replicated and in the dump; `foresee` makes times of it. Time to wait is
-//! not position × checkout time (off by the number of seats) but position ÷ rate of departure, and
-//! the rate is measured by the operational law: the seats' time held, divided by the seats given
-//! back, is the mean time T that a seat is held, and `seats` seats give back `seats / T`. So a
-//! change of `seats` is in the forecast at once, and times with empty seats don't spoil it. (A
-//! count of departures per second would do neither.)
+//! All of it is integers, replicated and in the dump; `eta` computes times from it. The time to wait is not
+//! position × checkout time (off by the number of seats) but position ÷ rate of departure. The rate comes from
+//! the operational law: the time that seats were held, divided by the seats given back, is the mean time T that
+//! a seat is held, and `seats` seats give back `seats / T`. So a change of `seats` is in the ETA at once, and
+//! times with empty seats do not spoil it. (A count of departures per second would do neither.)
 
 use crate::{NUMBER_MAX, Reason};
 
-/// How many full windows are remembered: old ones go, so that the measure follows the line.
+/// How many full windows are kept. Older ones are dropped, so that the measurements follow the line.
 pub const FORECAST_WINDOWS: usize = 16;
-/// A window ends after a quarter as many releases as there are seats, within these bounds: the
-/// windows together are four turns of all seats, enough for a mean and recent enough.
+/// A window ends after a quarter as many releases as there are seats, within these bounds. The windows
+/// together cover four releases of every seat: enough for a mean, and recent enough.
 const WINDOW_RELEASES_MIN: u64 = 8;
 const WINDOW_RELEASES_MAX: u64 = 4_096;
-/// Forecasts begin after so many windows: before, the first to leave say little about the rest.
+/// ETAs are given after so many windows: the first releases say little about the rest.
 const WINDOWS_WARM: usize = 3;
-/// How long a seat is taken to be held while none has been: see [`Forecast::for_pauses`]. Set for
-/// quick checkouts, as a seat stands empty until its next holder asks.
+/// The assumed time that a seat is held while nothing was measured: see [`Forecast::for_pauses`]. Chosen
+/// for quick checkouts, as a seat stands empty until its next holder polls.
 const HOLD_MS_GUESSED: u64 = 4_000;
-/// A window that is slow to end counts at most like so many others: should the departures get slow,
-/// forecasts rise, but one stuck seat does not take them away with it.
+/// A window that is slow to end counts at most like so many others. So ETAs rise when departures slow
+/// down, but one stuck seat does not dominate them.
 const SLOW_WINDOWS_MAX: u64 = 3;
-/// No shorter pause is taken for an end of departures, however quick the seats: machines pause too.
+/// A shorter time without departures is no stall, however quick the seats: machines pause, too.
 const STALLED_MS_MIN: u64 = 10_000;
-/// Older attrition counts half when so many have left meanwhile.
+/// Older attrition counts half once so many have left.
 const LEAVES_KEPT: u64 = 512;
-/// Older arrivals count half after so long; after a pause of this they begin anew.
+/// Older arrivals count half after so long. After a pause of this length counting restarts.
 const ARRIVALS_KEPT_MS: u64 = 240_000;
-/// Where the spread starts: the 90 % point of a normal distribution.
+/// The initial spread: the 90 % point of a normal distribution.
 const SPREAD_START_MICRO: u64 = 1_281_552;
-/// Where it stays within.
+/// The bounds of the spread.
 const SPREAD_MICRO: std::ops::RangeInclusive<u64> = 300_000..=8_000_000;
-/// How far one answer moves the spread: this, shared among those who wait, within bounds.
+/// How far one outcome moves the spread: this divided by the number of waiting tokens, within bounds.
 const SPREAD_STEP_MICRO: u64 = 6_000_000;
 const SPREAD_STEP_MICRO_MIN: u64 = 2_000;
 const SPREAD_STEP_MICRO_MAX: u64 = 100_000;
 
-/// Some releases of seats, and how long seats were held between them.
+/// Some releases of seats, and the time that seats were held meanwhile.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Window {
     /// Seats given back.
@@ -48,7 +47,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// How long a seat is held, on average.
+    /// The mean time that a seat is held.
     pub(crate) fn hold_ms(&self) -> f64 {
         self.seat_ms as f64 / (self.releases as f64).max(1.0)
     }
@@ -61,75 +60,74 @@ impl Window {
     }
 }
 
-/// What the full windows say together.
+/// The sum of the full windows without the fastest and the slowest one.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Turns {
-    all: Window,
+pub(crate) struct FullWindows {
+    sum: Window,
     /// The mean `seat_ms` of a window.
-    usual_ms: u64,
+    mean_ms: u64,
 }
 
-/// How good forecasts have been: what those who waited were told on entering against how long it
-/// took until they were admitted.
+/// How good the ETAs were: those given on entering against the true waits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ForecastRecord {
-    /// Entrants who had to wait and were told a forecast.
-    pub told: u64,
-    /// Entrants who had to wait when none could be told.
-    pub untold: u64,
-    /// Those told who were admitted since; of them:
+    /// Entrants who had to wait and were given an ETA.
+    pub eta_given: u64,
+    /// Entrants who had to wait while the ETA was unknown.
+    pub eta_unknown: u64,
+    /// Entrants who were given an ETA and have been admitted since. Of these …
     pub judged: u64,
-    /// waited no longer than `eta_p90_ms` said;
+    /// … so many waited no longer than `eta_p90_ms`, …
     pub covered: u64,
-    /// were told a time that was off by at most 5, 15, 30, 50, 100 percent of the true one, or
-    /// more: each is in one of the six.
+    /// … and so many were given an `eta_ms` that was off by at most 5, 15, 30, 50, 100 percent of the true
+    /// wait, or by more: each is counted once.
     pub off_by: [u64; 6],
 }
 
 /// The upper ends of [`ForecastRecord::off_by`], in percent.
 pub const OFF_BY_PERCENT: [u64; 5] = [5, 15, 30, 50, 100];
 
-/// What a line measures of itself.
+/// The measurements of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forecast {
-    /// Until when all of it is measured (service clock).
+    /// All measurements include the time up to this one (service clock).
     pub measured_ms: u64,
-    /// The newest full windows, oldest first, the empty ones before them.
+    /// The newest full windows, oldest first; empty ones come first.
     pub windows: [Window; FORECAST_WINDOWS],
-    /// The window that is being filled.
+    /// The window in progress.
     pub current: Window,
-    /// The time that seats were held since one was last given or given back, summed over the seats.
+    /// The time that seats were held since one was last taken or given back, summed over the seats.
     pub quiet_seat_ms: u64,
-    /// Waiting tokens that left or were idle …
+    /// Waiting tokens that left or expired …
     pub leaves: u64,
-    /// … in so much time of waiting, summed over those who wait. Both are halved now and then.
+    /// … in this waiting time, summed over the waiting tokens. Both are halved from time to time.
     pub waiter_ms: u64,
-    /// How many millionths of a standard deviation `eta_p90_ms` is above `eta_ms`: moved by each
-    /// answer so that nine in ten are covered.
+    /// How many millionths of a standard deviation `eta_p90_ms` is above `eta_ms`. Each outcome moves it,
+    /// so that nine in ten are covered.
     pub spread_micro: u64,
-    /// How good it was.
+    /// How good the ETAs were.
     pub record: ForecastRecord,
 }
 
-/// What an entrant was told.
+/// The ETA that an entrant was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
-    /// The median, in milliseconds; [`u32::MAX`] if it is no less.
+pub struct EtaGiven {
+    /// Median, in milliseconds; larger ones count as [`u32::MAX`].
     pub eta_ms: u32,
-    /// What nine in ten don't exceed.
+    /// 90th percentile.
     pub eta_p90_ms: u32,
 }
 
-/// How many came, since when: what is forgotten is forgotten by halves.
+/// The recent arrivals in a lane. Older ones are forgotten by halving the count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Arrivals {
-    /// Arrivals.
+    /// So many arrived …
     pub count: u64,
-    /// Counted from here (service clock).
+    /// … since then (service clock).
     pub since_ms: u64,
-    /// When the first of them came after a pause (service clock).
+    /// When the first one after a pause arrived (service clock).
     pub began_ms: u64,
-    /// When the last one did.
+    /// When the last one arrived (service clock).
     pub last_ms: u64,
 }
 
@@ -147,26 +145,26 @@ impl Forecast {
         }
     }
 
-    /// Whether a line can have measured this.
-    pub(crate) fn is_sane(&self) -> bool {
+    /// Whether a line can have measured this: for dumps.
+    pub(crate) fn is_plausible(&self) -> bool {
         let windows = self.windows.iter().chain([&self.current]);
-        let sane = |window: &Window| window.releases.max(window.seat_ms) <= NUMBER_MAX;
+        let plausible = |window: &Window| window.releases.max(window.seat_ms) <= NUMBER_MAX;
         let sums = self.quiet_seat_ms.max(self.waiter_ms);
         let largest = self.measured_ms.max(self.leaves).max(sums);
         let record = &self.record;
         let judged: Option<u64> =
             (record.off_by.iter()).try_fold(0u64, |sum, count| sum.checked_add(*count));
-        windows.into_iter().all(sane)
+        windows.into_iter().all(plausible)
             && largest <= NUMBER_MAX
             && SPREAD_MICRO.contains(&self.spread_micro)
             && judged == Some(record.judged)
             && record.covered <= record.judged
-            && record.judged <= record.told
-            && record.told.max(record.untold) <= NUMBER_MAX
+            && record.judged <= record.eta_given
+            && record.eta_given.max(record.eta_unknown) <= NUMBER_MAX
     }
 
-    /// Time goes on, with as many held seats and waiting as until now. To be called before either
-    /// changes.
+    /// Measures the time since the last call, in which so many seats were held and so many tokens waited.
+    /// To be called before either changes.
     pub(crate) fn advance(&mut self, now_ms: u64, held: u64, waiting: u64) {
         let passed_ms = now_ms.saturating_sub(self.measured_ms);
         self.measured_ms = self.measured_ms.max(now_ms);
@@ -179,7 +177,7 @@ impl Forecast {
         gain(&mut self.waiter_ms, waiting);
     }
 
-    /// A seat was given back. Who is thrown out by an operator says nothing of how long seats are
+    /// A seat was given back. If an operator ended the token, that says nothing about how long seats are
     /// held.
     pub(crate) fn released(&mut self, reason: Reason, seats: u32) {
         self.quiet_seat_ms = 0;
@@ -196,17 +194,16 @@ impl Forecast {
         }
     }
 
-    /// A seat was given. In a busy line it was given back a moment ago; in an idle one, who has
-    /// forgotten a seat there must not be taken for a stop of what begins now.
+    /// A seat was taken. In a busy line one was given back just before. In an idle line, a holder that has
+    /// forgotten its seat must not make the line look stalled as it becomes busy.
     pub(crate) fn seated(&mut self) {
         self.quiet_seat_ms = 0;
     }
 
-    /// Departures have stopped: none for so long that it can't be chance. Of `held` seats one
-    /// comes free in each `hold_ms` ÷ `held`; if they were all taken at once, none for one
-    /// `hold_ms`. More than two of these, and ten if there is but one seat, and the measure is of
-    /// another time. (Raising it instead, slowly, would still tell the first in line that it is
-    /// about to be admitted.)
+    /// Whether departures have stopped for longer than chance allows. Of `held` seats one comes free every
+    /// `hold_ms` ÷ `held`; if all were taken at once, none for one `hold_ms`. After two `hold_ms`, or ten if
+    /// there is one seat, the measurements no longer apply. (Raising the ETA slowly instead would still tell
+    /// the first in line that it is about to be admitted.)
     pub(crate) fn is_stalled(&self, measured: Window, held: u64, now_ms: u64) -> bool {
         let hold_ms = measured.hold_ms() as u64;
         let longest_ms = hold_ms.saturating_mul(held.saturating_mul(2).saturating_add(8));
@@ -220,12 +217,12 @@ impl Forecast {
         self.quiet_seat_ms.saturating_add(more)
     }
 
-    /// For how long no seat has been given or given back, while `held` were held.
+    /// For how long no seat has been taken or given back, while `held` were held.
     pub(crate) fn quiet_ms(&self, held: u64, now_ms: u64) -> u64 {
         self.quiet_seat_ms_at(held, now_ms) / held.max(1)
     }
 
-    /// A waiting token is gone. Only those who gave up say how many more will: what operators do
+    /// A waiting token ended. Only tokens that gave up say how many more will; what an operator does
     /// happens once.
     pub(crate) fn left(&mut self, reason: Reason) {
         if !matches!(reason, Reason::Left | Reason::Idle) {
@@ -238,28 +235,30 @@ impl Forecast {
         }
     }
 
-    /// Somebody had to wait, and was told this.
-    pub(crate) fn told(&mut self, told: Option<Told>) {
-        match told {
-            Some(_) => self.record.told += 1,
-            None => self.record.untold += 1,
+    /// An entrant has to wait, and is given this ETA.
+    pub(crate) fn record_given(&mut self, given: Option<EtaGiven>) {
+        match given {
+            Some(_) => self.record.eta_given += 1,
+            None => self.record.eta_unknown += 1,
         }
     }
 
-    /// The truth of what an entrant was told: it waited so long, and so many wait now.
-    pub(crate) fn judge(&mut self, told: Told, wait_ms: u64, waiting: u64) {
+    /// Compares the ETA of an admitted token with its true wait. `waiting` is how many wait now.
+    pub(crate) fn judge(&mut self, given: EtaGiven, wait_ms: u64, waiting: u64) {
         let record = &mut self.record;
-        let off_ms = u64::from(told.eta_ms).abs_diff(wait_ms).saturating_mul(100);
+        let off_ms = u64::from(given.eta_ms)
+            .abs_diff(wait_ms)
+            .saturating_mul(100);
         let within = |percent: &u64| off_ms <= percent.saturating_mul(wait_ms);
         let class = OFF_BY_PERCENT.iter().position(within);
         record.off_by[class.unwrap_or(OFF_BY_PERCENT.len())] += 1;
         record.judged += 1;
-        let covered = wait_ms <= u64::from(told.eta_p90_ms);
+        let covered = wait_ms <= u64::from(given.eta_p90_ms);
         record.covered += u64::from(covered);
-        // Robbins and Monro's rule for a quantile: nine small steps down weigh one up. As all who
-        // wait now were told by the old value, a step is shared among them, or it would overshoot
-        // before the first answer to it came; and as it is the same for every miss, one outlier
-        // moves little however far out it is.
+        // The Robbins-Monro rule for a quantile: nine small steps down weigh one step up. The ETAs of all
+        // waiting tokens were made with old values, so a step is divided by their number, or it would
+        // overshoot before its first outcome. A step does not depend on the size of the miss, so an
+        // outlier moves the spread little.
         let step = SPREAD_STEP_MICRO / waiting.max(1);
         let step = step.clamp(SPREAD_STEP_MICRO_MIN, SPREAD_STEP_MICRO_MAX);
         let moved = if covered {
@@ -270,16 +269,15 @@ impl Forecast {
         self.spread_micro = moved.clamp(*SPREAD_MICRO.start(), *SPREAD_MICRO.end());
     }
 
-    /// What the full windows say; `None` while cold. The two furthest out don't count: neither does
-    /// one odd seat.
-    pub(crate) fn turns(&self) -> Option<Turns> {
+    /// `None` while there are too few. One odd seat falls into a window that is left out.
+    pub(crate) fn full_windows(&self) -> Option<FullWindows> {
         let mut full = self.windows.iter().filter(|window| window.releases > 0);
         let count = full.clone().count();
         if count < WINDOWS_WARM {
             return None;
         }
         let mut all = full.clone().fold(Window::default(), Window::plus);
-        let usual_ms = all.seat_ms / count as u64;
+        let mean_ms = all.seat_ms / count as u64;
         if count > WINDOWS_WARM + 2 {
             let slower = |a: &&Window, b: &&Window| {
                 let (a_ms, b_ms) = (u128::from(a.seat_ms), u128::from(b.seat_ms));
@@ -291,27 +289,26 @@ impl Forecast {
                 all.seat_ms = all.seat_ms.saturating_sub(out.seat_ms);
             }
         }
-        Some(Turns { all, usual_ms })
+        Some(FullWindows { sum: all, mean_ms })
     }
 
-    /// What forecasts go by: should departures get slow they rise, but not without end.
-    pub(crate) fn with_current(&self, turns: Turns) -> Window {
-        if self.current.seat_ms <= turns.usual_ms {
-            return turns.all;
+    /// The measurements for ETAs. They rise when departures slow down, within bounds.
+    pub(crate) fn with_current(&self, full: FullWindows) -> Window {
+        if self.current.seat_ms <= full.mean_ms {
+            return full.sum;
         }
-        let most_ms = turns.usual_ms.saturating_mul(SLOW_WINDOWS_MAX);
+        let most_ms = full.mean_ms.saturating_mul(SLOW_WINDOWS_MAX);
         let current = Window {
             seat_ms: self.current.seat_ms.min(most_ms),
             ..self.current
         };
-        turns.all.plus(&current)
+        full.sum.plus(&current)
     }
 
-    /// What pauses between polls go by: should departures get slow they grow as long as that lasts.
-    /// While cold, it is as if each held seat were given back once more, 4 s from now. So seats are
-    /// taken to be held for as long as they have been so far: clients ask often while it may be
-    /// quick, and ever more seldom as it shows to take long.
-    pub(crate) fn for_pauses(&self, turns: Option<Turns>, held: u64, now_ms: u64) -> Window {
+    /// The measurements for pauses between polls. They rise without bound while departures are slow. While
+    /// there are too few windows, each held seat counts as one more release after 4 s. So clients poll often
+    /// while checkouts may be quick, and ever more seldom as they turn out to be slow.
+    pub(crate) fn for_pauses(&self, full: Option<FullWindows>, held: u64, now_ms: u64) -> Window {
         let held = held.max(1);
         let since_ms = now_ms.saturating_sub(self.measured_ms);
         let since = Window {
@@ -319,8 +316,8 @@ impl Forecast {
             seat_ms: held.saturating_mul(since_ms),
         };
         let current = self.current.plus(&since);
-        match turns {
-            Some(turns) => turns.all.plus(&current),
+        match full {
+            Some(full) => full.sum.plus(&current),
             None => {
                 let guess = Window {
                     releases: held,
@@ -333,7 +330,7 @@ impl Forecast {
 }
 
 impl Arrivals {
-    pub(crate) fn one_more(&mut self, now_ms: u64) {
+    pub(crate) fn add(&mut self, now_ms: u64) {
         let pause_ms = now_ms.saturating_sub(self.last_ms);
         if self.count == 0 || pause_ms > ARRIVALS_KEPT_MS {
             *self = Self {
@@ -352,21 +349,21 @@ impl Arrivals {
         }
     }
 
-    /// Whether a lane can have counted this.
-    pub(crate) fn is_sane(&self) -> bool {
+    /// Whether a lane can have counted this: for dumps.
+    pub(crate) fn is_plausible(&self) -> bool {
         let in_order = self.began_ms <= self.since_ms && self.since_ms <= self.last_ms;
         in_order && self.count.max(self.last_ms) <= NUMBER_MAX
     }
 
-    /// For how long ahead the rate means anything: as long as they have been coming. What rushed
-    /// in within ten seconds of opening does not go on for an hour.
-    pub(crate) fn foreseen_ms(&self, now_ms: u64) -> u64 {
+    /// How far ahead the rate says anything: as long as the arrivals have lasted. A rush in the ten seconds
+    /// after an opening does not go on for an hour.
+    pub(crate) fn horizon_ms(&self, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.began_ms)
     }
 
-    /// A millisecond. Nobody has come for long: it falls.
+    /// The rate. It falls while nobody arrives.
     pub(crate) fn per_ms(&self, now_ms: u64) -> f64 {
-        // The first one only starts the count, which then must last to mean something.
+        // The first arrival only starts the count, and a count over a short time means nothing.
         let counted_ms = now_ms.saturating_sub(self.since_ms).max(10_000);
         self.count.saturating_sub(1) as f64 / counted_ms as f64
     }

@@ -10,7 +10,7 @@ fn releases(forecast: &mut Forecast, count: u64, hold_ms: u64) {
 }
 
 fn measured(forecast: &Forecast) -> Option<Window> {
-    Some(forecast.with_current(forecast.turns()?))
+    Some(forecast.with_current(forecast.full_windows()?))
 }
 
 fn hold_ms(forecast: &Forecast) -> Option<u64> {
@@ -70,7 +70,7 @@ fn should_departures_stop_nothing_is_known() {
 }
 
 #[test]
-fn who_is_thrown_out_says_nothing_of_how_long_seats_are_held() {
+fn tokens_ended_by_an_operator_do_not_count() {
     let mut forecast = Forecast::new(0);
     releases(&mut forecast, 1_000, 2_000);
     for _ in 0..1_000 {
@@ -84,21 +84,21 @@ fn who_is_thrown_out_says_nothing_of_how_long_seats_are_held() {
 fn the_spread_comes_to_cover_nine_in_ten() {
     let mut forecast = Forecast::new(0);
     let mut covered = 0;
-    // A deterministic ramp of waits, in an order that looks like chance: 0 to 999.
+    // A deterministic ramp of waits in a scrambled order: 0 to 999.
     for i in 0..20_000u64 {
         let wait_ms = i * 617 % 1_000;
         let eta_p90_ms = (forecast.spread_micro / 8_000) as u32;
-        let told = Told {
+        let given = EtaGiven {
             eta_ms: 500,
             eta_p90_ms,
         };
-        forecast.told(Some(told));
-        forecast.judge(told, wait_ms, 300);
+        forecast.record_given(Some(given));
+        forecast.judge(given, wait_ms, 300);
         covered += u64::from(i >= 10_000 && wait_ms <= u64::from(eta_p90_ms));
     }
     assert!((8_700..9_300).contains(&covered), "{covered}");
     assert_eq!(forecast.record.off_by.iter().sum::<u64>(), 20_000);
-    assert!(forecast.is_sane());
+    assert!(forecast.is_plausible());
 }
 
 #[test]
@@ -113,11 +113,11 @@ fn attrition_and_arrivals_are_forgotten_by_halves() {
     let each_ms = forecast.waiter_ms as f64 / forecast.leaves as f64;
     assert!(
         (each_ms - 500.0).abs() < 5.0,
-        "kicking is nobody's habit: {each_ms}"
+        "kicked tokens do not count: {each_ms}"
     );
     let mut arrivals = Arrivals::default();
     for second in 0..3_600 {
-        arrivals.one_more(second * 1_000);
+        arrivals.add(second * 1_000);
     }
     assert!(arrivals.count < 300);
     assert!((arrivals.per_ms(3_600_000) - 0.001).abs() < 1e-4);

@@ -5,14 +5,13 @@ use std::ops::Range;
 
 use crate::{Reason, Token};
 
-/// What is remembered of a gone token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gone {
     pub(crate) reason: Reason,
     pub(crate) epoch: Option<u64>,
-    /// Its claim completed it: claiming again answers the same.
+    /// Its claim completed it: a repeated claim gets the same reply.
     pub(crate) released: bool,
-    /// With [`Reason::Moved`]: the token it ended as.
+    /// With [`Reason::Moved`]: the token as which it ended.
     pub(crate) moved_to: Option<(u8, Token)>,
 }
 
@@ -34,13 +33,12 @@ impl Gone {
     }
 }
 
-/// A ring of bounded length, with a lookup by token. By order of going, not of number: a token 1
+/// A ring of bounded length with look-up by token. Its order is that of ending and not of numbers, so a token 1
 /// that stays for ever neither keeps the others remembered nor is forgotten early itself.
 ///
-/// Ids and values are packed into one word each (lanes are at most 64, numbers and epochs below
-/// 2^53): with 65,536 of them per busy line the width of an entry is what this costs. A value is 4
-/// bits of reason, 1 of `released`, and 59 of the epoch or, if moved (only those who never claimed
-/// are), of where to.
+/// Ids and values are packed into one word each (at most 64 lanes, numbers and epochs below 2^53), because a busy
+/// line has 65,536 of them. A value is 4 bits of reason, 1 of `released`, and 59 of the epoch or, for a moved token
+/// (which never claimed), of its new number.
 #[derive(Debug)]
 pub(crate) struct GoneRing {
     kept: usize,
@@ -63,7 +61,7 @@ fn unpack_id(id: u64) -> (u8, Token) {
     (lane, id & ((1 << LANE_SHIFT) - 1))
 }
 
-/// Epochs and numbers start at 1, so 0 stands for none.
+/// Epochs and numbers start at 1, so 0 means none.
 fn pack(gone: Gone) -> u64 {
     let rest = match gone.moved_to {
         Some((lane, token)) => (u64::from(lane) << TOKEN_BITS) | token,
@@ -97,7 +95,7 @@ impl GoneRing {
         }
     }
 
-    /// Remembers one more, and forgets the oldest if there are too many. False if it was there.
+    /// Adds a token, and forgets the oldest if there are too many. False if it was there already.
     pub(crate) fn push(&mut self, lane: u8, token: Token, gone: Gone) -> bool {
         let id = pack_id(lane, token);
         if self.by_id.insert(id, pack(gone)).is_some() {
@@ -123,7 +121,7 @@ impl GoneRing {
         self.order.len()
     }
 
-    /// Those at these places, of [`GoneRing::len`], oldest first.
+    /// The tokens at these places below [`GoneRing::len`], oldest first.
     pub(crate) fn range(&self, places: Range<usize>) -> impl Iterator<Item = (u8, Token, Gone)> {
         self.order.range(places).filter_map(|id| {
             let (lane, token) = unpack_id(*id);

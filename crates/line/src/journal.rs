@@ -1,75 +1,66 @@
-//! The newest things that happened in a line, so that it can answer for itself later.
+//! The journal: the newest events of a line, kept to explain later why one token was admitted before
+//! another.
 
 use std::collections::VecDeque;
 
-use crate::{Limits, Reason, Settings, SettingsPatch, Timestamp, Token};
+use crate::line::Line;
+use crate::{
+    LaneName, Limits, OVERTAKERS_MAX, Reason, Refused, Settings, SettingsPatch, Timestamp, Token,
+    TokenRef,
+};
 
-/// One thing that happened. The line's dump has it as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalEntry {
-    /// The line's version right after it: entries are in this order, and each has its own.
+    /// The line's version right after it. Entries are in this order, and each has its own.
     pub version: u64,
-    /// When (wall clock).
+    /// Wall clock.
     pub at_ms: u64,
-    /// What.
     pub what: Journaled,
 }
 
-/// What the journal tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Journaled {
     /// An operator changed the settings or the phase; see [`crate::Line::settings_change`].
     Configured,
-    /// Something happened to a token.
     Token {
-        /// Its lane's place in the line's table.
         lane: u8,
-        /// Its number.
         token: Token,
-        /// When it entered.
         entered: Timestamp,
-        /// The line's version right after that: who has the smaller one entered first.
+        /// The line's version right after it entered: of two tokens the one with the smaller version entered
+        /// first.
         entered_version: u64,
-        /// What happened to it.
         what: JournaledToken,
     },
 }
 
-/// What happened to a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JournaledToken {
-    /// It was given a seat. What put its lane first is kept with it: settings change.
+    /// It was admitted. The settings of its lane at that time are kept with it.
     Admitted {
-        /// Its lane was absolute then.
         absolute: bool,
-        /// Its lane's boost then, in milliseconds.
         boost_ms: u64,
     },
-    /// It claimed its seat.
     Claimed {
-        /// The epoch that it was given.
         epoch: u64,
     },
-    /// It went, for this reason; never [`Reason::Moved`].
+    /// Never [`Reason::Moved`].
     Gone(Reason),
-    /// An operator moved it: it is another token since.
+    /// An operator moved it: it has become this token.
     Moved {
-        /// The lane it was moved to, by its place in the line's table.
         to_lane: u8,
-        /// Its number there.
         to: Token,
     },
 }
 
-/// What an operator changed, of an entry [`Journaled::Configured`]. Kept beside the entries, which
-/// are many and small; it is large, and bounded in bytes.
+/// The changed settings of an entry [`Journaled::Configured`]. They are kept apart from the entries, which are
+/// many and small: a change is large, and bounded in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingsChange {
     /// The version of its entry.
     pub version: u64,
-    /// The settings that changed, as they were before.
+    /// The changed settings before.
     pub from: SettingsPatch,
-    /// The same settings, as they have been since.
+    /// The same settings after.
     pub to: SettingsPatch,
 }
 
@@ -82,14 +73,13 @@ impl SettingsChange {
         }
     }
 
-    /// What it counts against [`crate::JOURNAL_CHANGES_BYTES`].
+    /// Counts against [`crate::JOURNAL_CHANGES_BYTES`].
     pub fn bytes(&self) -> usize {
         self.from.bytes() + self.to.bytes()
     }
 }
 
 impl JournalEntry {
-    /// Whether its token entered before this happened to it.
     fn is_later_than_entering(&self) -> bool {
         match self.what {
             Journaled::Configured => true,
@@ -99,7 +89,7 @@ impl JournalEntry {
         }
     }
 
-    /// Whether it names only lanes of a table of this length.
+    /// For dumps: whether all its lanes are in a table of this length.
     pub(crate) fn names_lanes_below(&self, lanes: usize) -> bool {
         match self.what {
             Journaled::Configured => true,
@@ -114,7 +104,6 @@ impl JournalEntry {
     }
 }
 
-/// A ring of the newest entries, and one of the newest changes of settings among them.
 #[derive(Debug)]
 pub(crate) struct Journal {
     limits: Limits,
@@ -133,7 +122,7 @@ impl Journal {
         }
     }
 
-    /// The journal that a dump has; `None` if it is none.
+    /// The journal of a dump; `None` if no line can have written it.
     pub(crate) fn restore(
         limits: Limits,
         entries: Vec<JournalEntry>,
@@ -168,14 +157,14 @@ impl Journal {
         self.forget_changes();
     }
 
-    /// What the newest entry is about.
+    /// Adds the settings that belong to the newest entry.
     pub(crate) fn push_change(&mut self, change: SettingsChange) {
         self.changes_bytes += change.bytes();
         self.changes.push_back(change);
         self.forget_changes();
     }
 
-    /// The oldest, while there is no room for them or their entry is not kept any more.
+    /// Drops the oldest changes while they take too many bytes or their entry has been dropped.
     fn forget_changes(&mut self) {
         let kept_from = self.entries.front().map_or(0, |oldest| oldest.version);
         while let Some(oldest) = self.changes.front()
@@ -194,14 +183,220 @@ impl Journal {
         found.ok().map(|i| &self.changes[i])
     }
 
-    /// Whether entries may be missing: it is full, so there may have been older ones.
+    /// Whether older entries may have been dropped.
     pub(crate) fn is_full(&self) -> bool {
         self.entries.len() >= self.limits.journal_kept
     }
 
-    /// The entries of later versions, oldest first.
+    /// Oldest first.
     pub(crate) fn after(&self, version: u64) -> impl DoubleEndedIterator<Item = &JournalEntry> {
         let from = self.entries.partition_point(|e| e.version <= version);
         self.entries.range(from..)
+    }
+}
+
+/// The history of one token, and the tokens that were admitted before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// The token; of a moved one, the token that it has become.
+    pub at: TokenRef,
+    /// Wall clock; `None` once the journal has forgotten the token, and then the rest is empty.
+    pub entered_at_ms: Option<u64>,
+    /// The entries about it, including those under former numbers, oldest first.
+    pub entries: Vec<JournalEntry>,
+    /// How many tokens of its own lane were admitted after it entered and before it, in regular order: they had
+    /// entered before it. Its own lane is the one that it was in at that time.
+    pub own_lane_before: u64,
+    /// The tokens of any lane that entered after it and were admitted before it, oldest first, at most
+    /// [`OVERTAKERS_MAX`].
+    pub overtakers: Vec<Overtaker>,
+    /// Their number, including those not listed.
+    pub overtakers_total: u64,
+    /// The journal may not reach back to its entering: there may have been more.
+    pub cut: bool,
+}
+
+/// A token that entered later and was admitted earlier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overtaker {
+    pub lane: LaneName,
+    pub token: Token,
+    /// Wall clock.
+    pub entered_at_ms: u64,
+    /// Wall clock.
+    pub admitted_at_ms: u64,
+    /// The version of its admission.
+    pub version: u64,
+    pub by: OvertookBy,
+}
+
+/// Why a token was admitted first. The settings of the overtaker's lane are those at that time, the settings of
+/// the own lane are the current ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OvertookBy {
+    /// Its lane was absolute, and the other one is not.
+    Absolute,
+    /// Its lane had the larger boost.
+    Boost {
+        /// By so much, in milliseconds.
+        ms: u64,
+    },
+    /// The order keys were equal, and its lane is listed first.
+    ListedFirst,
+    /// None of these. The overtaken token stood in its lane behind another one that was not first yet, because
+    /// it or the overtaker had been moved there, or its lane's settings were different then.
+    BehindItsLane,
+}
+
+/// The time and the version of entering. The version decides who entered first, because all operations of a log
+/// entry have the same time.
+type Entered = (Timestamp, u64);
+
+impl Line {
+    /// Explains from the journal why tokens were admitted before this one. O(journal).
+    ///
+    /// [`Refused::TicketInvalid`] if this line never issued the token.
+    pub fn explain(&self, at: TokenRef) -> Result<Explanation, Refused> {
+        let at = self.resolve(at);
+        self.locate(at)?;
+        let entries = self.entries_of((at.lane, at.token));
+        let live = self.live(at.lane, at.token);
+        let entered = live.map(|live| (live.entered, live.entered_version));
+        let entered = entered.or_else(|| entries.first().and_then(entered_of));
+        let oldest = self.journal.after(0).next();
+        let reaches_back = oldest
+            .zip(entered)
+            .is_some_and(|(oldest, (_, version))| oldest.version <= version);
+        let mut explanation = Explanation {
+            at,
+            entered_at_ms: entered.map(|(at, _)| at.wall_ms),
+            entries,
+            own_lane_before: 0,
+            overtakers: Vec::new(),
+            overtakers_total: 0,
+            cut: self.journal.is_full() && !reaches_back,
+        };
+        if let Some(entered) = entered {
+            self.add_admitted_before(&mut explanation, entered);
+        }
+        Ok(explanation)
+    }
+
+    /// The entries about a token under all its numbers, oldest first. Each former number ended with a move to the
+    /// next one.
+    fn entries_of(&self, at: (u8, Token)) -> Vec<JournalEntry> {
+        let (mut this, mut entries) = (at, Vec::new());
+        for entry in self.journal.after(0).rev() {
+            let Journaled::Token {
+                lane, token, what, ..
+            } = entry.what
+            else {
+                continue;
+            };
+            if matches!(what, JournaledToken::Moved { to_lane, to } if (to_lane, to) == this) {
+                this = (lane, token);
+            }
+            if (lane, token) == this {
+                entries.push(*entry);
+            }
+        }
+        entries.reverse();
+        entries
+    }
+
+    fn add_admitted_before(&self, explanation: &mut Explanation, mine: Entered) {
+        let mut this = match explanation.entries.first().map(|oldest| oldest.what) {
+            Some(Journaled::Token { lane, token, .. }) => (lane, token),
+            _ => (explanation.at.lane, explanation.at.token),
+        };
+        for entry in self.journal.after(mine.1) {
+            let Journaled::Token {
+                lane, token, what, ..
+            } = entry.what
+            else {
+                continue;
+            };
+            match what {
+                JournaledToken::Moved { to_lane, to } if (lane, token) == this => {
+                    this = (to_lane, to);
+                }
+                // It was admitted or it ended.
+                _ if (lane, token) == this => break,
+                JournaledToken::Admitted { .. } => match self.overtaker(this.0, mine, entry) {
+                    Some(overtaker) => {
+                        explanation.overtakers_total += 1;
+                        if explanation.overtakers.len() < OVERTAKERS_MAX {
+                            explanation.overtakers.push(overtaker);
+                        }
+                    }
+                    None => explanation.own_lane_before += u64::from(lane == this.0),
+                },
+                _ => {}
+            }
+        }
+    }
+
+    /// The token whose admission this entry is about, if it entered later than `mine`.
+    fn overtaker(&self, own: u8, mine: Entered, entry: &JournalEntry) -> Option<Overtaker> {
+        let Journaled::Token {
+            lane,
+            token,
+            entered,
+            entered_version,
+            what: JournaledToken::Admitted { absolute, boost_ms },
+        } = entry.what
+        else {
+            return None;
+        };
+        if entered_version <= mine.1 {
+            return None;
+        }
+        let later_ms = entered.service_ms.saturating_sub(mine.0.service_ms);
+        Some(Overtaker {
+            lane: self.lanes[usize::from(lane)].name.clone(),
+            token,
+            entered_at_ms: entered.wall_ms,
+            admitted_at_ms: entry.at_ms,
+            version: entry.version,
+            by: if lane == own {
+                OvertookBy::BehindItsLane
+            } else {
+                self.overtook_by((lane, absolute, boost_ms), own, later_ms)
+            },
+        })
+    }
+
+    fn overtook_by(
+        &self,
+        (lane, absolute, boost_ms): (u8, bool, u64),
+        own: u8,
+        later_ms: u64,
+    ) -> OvertookBy {
+        let place = |id| self.order.iter().position(|listed| *listed == id);
+        let (theirs, own) = (place(lane), place(own));
+        let listed_first = theirs.zip(own).is_some_and(|(theirs, own)| theirs < own);
+        let set = own.and_then(|own| self.settings.lanes.get(own));
+        let own_absolute = set.is_some_and(|set| set.absolute);
+        let more_ms = boost_ms.saturating_sub(set.map_or(0, |set| set.boost_ms));
+        if absolute && !own_absolute {
+            OvertookBy::Absolute
+        } else if later_ms < more_ms {
+            OvertookBy::Boost { ms: more_ms }
+        } else if later_ms == more_ms && listed_first {
+            OvertookBy::ListedFirst
+        } else {
+            OvertookBy::BehindItsLane
+        }
+    }
+}
+
+fn entered_of(entry: &JournalEntry) -> Option<Entered> {
+    match entry.what {
+        Journaled::Configured => None,
+        Journaled::Token {
+            entered,
+            entered_version,
+            ..
+        } => Some((entered, entered_version)),
     }
 }

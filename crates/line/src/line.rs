@@ -1,17 +1,21 @@
-//! One line: what it holds, and every question about it. What changes it is in `transition`.
+//! One line: its state, its lanes, and the questions about it that change nothing.
+//!
+//! Changes are in `operations` and `transitions`, ETAs in `eta`, free capacity in `capacity`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::background::Due;
+use crate::eta::poll_after_ms;
 use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
-use crate::lane::Lane;
-use crate::pace::poll_after_ms;
-use crate::waiting::Place;
+use crate::settings::lane_names;
+use crate::waiting::{Place, WaitingSet};
 use crate::{
-    Board, Bucket, Counts, Forecast, JournalEntry, LineName, Live, Phase, Poll, Reason, Refused,
+    Arrivals, BadField, Board, Bucket, Counts, Event, Forecast, JournalEntry, LANE_TABLE_MAX,
+    LaneName, LaneSettings, Limits, LineChange, LineName, Live, NUMBER_MAX, Phase, Poll, Reason,
+    Refused, Settings, SettingsChange, State, Status, Timestamp, Token, TokenRef, Totals,
 };
-use crate::{Settings, SettingsChange, State, Status, Token, TokenRef};
 
 /// One line.
 #[derive(Debug)]
@@ -19,45 +23,104 @@ pub struct Line {
     pub(crate) name: LineName,
     pub(crate) incarnation: u64,
     pub(crate) version: u64,
-    /// The newest epoch given.
+    /// The newest epoch issued.
     pub(crate) epoch: u64,
     pub(crate) settings: Settings,
     pub(crate) settings_version: u64,
     pub(crate) created_at_ms: u64,
     pub(crate) deleting: bool,
-    /// A lane's place here is its id, which is in tickets: lanes are added, never taken out. One
-    /// that the settings have no more keeps its counter, and nobody in it is live.
+    /// The lane table. A lane's index is its id, which tickets contain, so lanes are never taken out. A
+    /// lane that was removed from the settings keeps its counter and has no live tokens.
     pub(crate) lanes: Vec<Lane>,
     /// The ids of the lanes that the settings have, in their order.
     pub(crate) order: Vec<u8>,
-    /// What is saved up, while there is an admission rate.
+    /// `Some` exactly while there is an admission rate.
     pub(crate) bucket: Option<Bucket>,
-    /// Whose live token is which.
+    /// The live token of each key.
     pub(crate) keys: BTreeMap<Arc<[u8]>, (u8, Token)>,
-    /// What tokens that were moved are now, while that is live.
+    /// From the former numbers of moved tokens to the current ones, while these are live.
     pub(crate) moved: BTreeMap<(u8, Token), (u8, Token)>,
     pub(crate) gone: GoneRing,
     pub(crate) journal: Journal,
     pub(crate) gone_counts: [u64; Reason::ALL.len()],
     pub(crate) admitted: u64,
     pub(crate) in_checkout: u64,
-    /// What it measures of itself, to tell how long it takes.
+    /// The measurements behind the ETAs.
     pub(crate) forecast: Forecast,
+    /// A copy of this line's entry in the shard's index of background work. Most operations do not
+    /// change it, and need not touch the index then.
+    pub(crate) background: Option<Due>,
 }
 
-/// A token that was issued once.
+/// The starting point of a new line.
+pub(crate) struct NewLine {
+    pub(crate) incarnation: u64,
+    pub(crate) version_floor: u64,
+    pub(crate) epoch_floor: u64,
+    pub(crate) limits: Limits,
+    pub(crate) now: Timestamp,
+}
+
+/// A token that this incarnation has issued.
 pub(crate) enum Found<'a> {
-    /// Of these `live` is not looked at: there are many, and where they stand says all that polls
-    /// ask for.
+    /// Read from the waiting set alone. The tree of live tokens is large, and the place in the waiting set
+    /// is all that a poll needs.
     Waiting(Place),
     /// Holds a seat.
     Seated(&'a Live),
-    /// Gone, and (maybe) remembered.
+    /// Gone; `None` once that is forgotten.
     Gone(Option<Gone>),
 }
 
+/// A FIFO with numbers of its own. Seats and `queue_limit` are the line's, shared by its lanes.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) name: LaneName,
+    pub(crate) next_token: Token,
+    /// Every live token, by number.
+    pub(crate) live: BTreeMap<Token, Live>,
+    /// The waiting ones of `live`.
+    pub(crate) waiting: WaitingSet,
+    /// `call_ahead` events were sent for the waiting numbers up to this one.
+    pub(crate) called_through: Token,
+    pub(crate) arrivals: Arrivals,
+}
+
 impl Line {
-    /// Its name.
+    pub(crate) fn create(
+        name: &LineName,
+        settings: &Settings,
+        new: &NewLine,
+        events: Option<&mut Vec<Event>>,
+    ) -> Self {
+        let mut line = Self {
+            name: name.clone(),
+            incarnation: new.incarnation,
+            version: new.version_floor,
+            epoch: new.epoch_floor,
+            settings: settings.clone(),
+            settings_version: 0,
+            created_at_ms: new.now.wall_ms,
+            deleting: false,
+            lanes: Vec::new(),
+            order: Vec::new(),
+            bucket: None,
+            keys: BTreeMap::new(),
+            moved: BTreeMap::new(),
+            gone: GoneRing::new(new.limits.gone_kept),
+            journal: Journal::new(new.limits),
+            gone_counts: [0; Reason::ALL.len()],
+            admitted: 0,
+            in_checkout: 0,
+            forecast: Forecast::new(new.now.service_ms),
+            background: None,
+        };
+        line.order_lanes();
+        line.change_rate(None, new.now.service_ms);
+        line.settings_version = line.line_event(LineChange::Created, new.now.wall_ms, events);
+        line
+    }
+
     pub fn name(&self) -> &LineName {
         &self.name
     }
@@ -72,7 +135,6 @@ impl Line {
         self.version
     }
 
-    /// Its settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -92,13 +154,13 @@ impl Line {
         self.deleting.then(|| self.live_count())
     }
 
-    /// A token as its holder may see it; of one that was moved, what it is now. `now_ms` is the
-    /// service clock: what is foreseen counts from it. O(log waiting), no scan; with several lanes
-    /// O(log² waiting) for each. See `benches/status.rs`.
+    /// A token as its holder may see it; for a moved token, the token that it has become. The ETA counts
+    /// from `now_ms` (service clock). O(log waiting), no scan; with several lanes O(log² waiting) for
+    /// each. See `benches/status.rs`.
     ///
-    /// [`Refused::TicketInvalid`] if this line never issued it; a gone token has a status.
+    /// [`Refused::TicketInvalid`] if this line never issued the token. A gone token has a status.
     pub fn status(&self, at: TokenRef, now_ms: u64) -> Result<Status, Refused> {
-        // Most are live: then there is nothing to resolve, and looking them up once is enough.
+        // Most tokens are live. They need no resolving, and one look-up is enough.
         let (at, lane, found) = match self.locate(at)? {
             (_, Found::Gone(_)) => {
                 let at = self.resolve(at);
@@ -112,7 +174,7 @@ impl Line {
             Found::Seated(live) => (live.state(), None, Some(live), None),
             Found::Gone(gone) => (State::Gone, None, None, Some(gone)),
         };
-        // What is decided goes by the true position, what is shown by the capped one.
+        // Decisions go by the true position; only the one that is shown is capped.
         let position = place.map(|place| place.ahead + 1);
         #[cfg(feature = "bite")]
         let position = match nowserving_bite::is(nowserving_bite::Break::S11) {
@@ -122,13 +184,12 @@ impl Line {
         let cap = self.settings.position_cap.map_or(u64::MAX, u64::from);
         let shown = position.map(|position| position.min(cap));
         let call_ahead = u64::from(self.settings.call_ahead);
-        let foreseen = place.and_then(|place| {
-            self.foresee(at.lane, place.ahead + 1, place.entered.service_ms, now_ms)
-        });
-        let told = foreseen.and_then(|foreseen| foreseen.told());
+        let eta = place
+            .and_then(|place| self.eta(at.lane, place.ahead + 1, place.entered.service_ms, now_ms));
+        let given = eta.and_then(|eta| eta.given());
         let entered = place.map(|place| place.entered);
         let entered = entered.or(seated.map(|live| live.entered));
-        let pause = foreseen.map(|foreseen| foreseen.pause);
+        let pause = eta.map(|eta| eta.pause);
         let gone_epoch = gone.flatten().and_then(|gone| gone.epoch);
         Ok(Status {
             at,
@@ -138,8 +199,8 @@ impl Line {
             position: shown,
             position_capped: position != shown,
             ahead: shown.map(|shown| shown.saturating_sub(1)),
-            eta_ms: told.map(|told| told.eta_ms.into()),
-            eta_p90_ms: told.map(|told| told.eta_p90_ms.into()),
+            eta_ms: given.map(|given| given.eta_ms.into()),
+            eta_p90_ms: given.map(|given| given.eta_p90_ms.into()),
             call_ahead: position.is_some_and(|position| position <= call_ahead),
             admitted_through: self.admitted_through(at.lane, lane),
             epoch: seated.and_then(Live::epoch).or(gone_epoch),
@@ -169,7 +230,7 @@ impl Line {
         Some(self.token_ref(lane, token))
     }
 
-    /// Whether numbers and seats are given; closed, too, while it is being deleted.
+    /// The phase of the settings; [`Phase::Closed`] while the line is being deleted.
     pub fn phase(&self) -> Phase {
         if self.deleting {
             Phase::Closed
@@ -178,8 +239,8 @@ impl Line {
         }
     }
 
-    /// The pointers of every lane. Under an admission rate, how many a lane with a `queue_limit`
-    /// of its own accepts depends on `now_ms` (service clock); nothing else does.
+    /// The pointers of every lane. `now_ms` (service clock) matters only under an admission rate, for
+    /// `accepts_through` of lanes with a `queue_limit` of their own.
     pub fn board(&self, now_ms: u64) -> Board {
         let lanes = self.listed();
         let lanes = lanes.map(|(id, lane, set)| self.lane_board(id, lane, set, now_ms));
@@ -195,29 +256,29 @@ impl Line {
         }
     }
 
-    /// What the journal has of versions after this one, oldest first; for pages, go on from the
-    /// last one's version. At most [`crate::JOURNAL_KEPT`] entries are kept.
+    /// The journal's entries after this version, oldest first. To read in pages, continue from the version
+    /// of the last entry. At most [`crate::JOURNAL_KEPT`] entries are kept.
     pub fn journal_after(&self, version: u64) -> impl Iterator<Item = &JournalEntry> {
         self.journal.after(version)
     }
 
-    /// What the settings were before and after a change, by the version of its journal entry. `None`
-    /// once that is not kept any more: see [`crate::JOURNAL_CHANGES_BYTES`].
+    /// The changed settings before and after a change, by the version of its journal entry. `None` once
+    /// they are forgotten: see [`crate::JOURNAL_CHANGES_BYTES`].
     pub fn settings_change(&self, version: u64) -> Option<&SettingsChange> {
         self.journal.change(version)
     }
 
-    /// The names of all lanes that the line ever had, by their place in its table.
-    pub fn lane_names(&self) -> impl Iterator<Item = &crate::LaneName> {
+    /// The names of all lanes that the line ever had, by id.
+    pub fn lane_names(&self) -> impl Iterator<Item = &LaneName> {
         self.lanes.iter().map(|lane| &lane.name)
     }
 
-    /// A live token, by its lane's place in the table and its number.
+    /// A live token, by lane id and number.
     pub fn live(&self, lane: u8, token: Token) -> Option<&Live> {
         self.lanes.get(usize::from(lane))?.live.get(&token)
     }
 
-    /// Live tokens in the order of (lane, number), from `cursor` on.
+    /// Live tokens in the order of (lane id, number), from `cursor` on.
     pub fn live_from(&self, cursor: (u8, Token)) -> impl Iterator<Item = (u8, Token, &Live)> {
         let lanes = (0..).zip(&self.lanes).skip(usize::from(cursor.0));
         lanes.flat_map(move |(id, lane): (u8, &Lane)| {
@@ -227,8 +288,8 @@ impl Line {
         })
     }
 
-    /// When the clock of a live token runs out: from then on [`crate::Op::Recycle`] ends it. While
-    /// it waits that is one past the timeout, as it goes when not heard from for *longer*.
+    /// When a live token expires: from then on [`crate::Op::Recycle`] ends it. For a waiting token that is
+    /// 1 ms past the timeout, as it must not have been seen for *longer* than the timeout.
     pub fn due_at_ms(&self, live: &Live) -> u64 {
         match live.deadline_ms() {
             Some(deadline_ms) => deadline_ms,
@@ -243,20 +304,17 @@ impl Line {
         }
     }
 
-    /// The ranges of numbers, both ends included, between `admitted_through` of its lane and a
-    /// waiting token that do not wait any more: with them its holder can keep its exact position
-    /// from boards alone. Empty for a token that doesn't wait; `None` if there is too much to look
-    /// at (4,096 words of bitmap) or to list (16,384 ranges). Under a `position_cap` they are not
-    /// for holders, as they tell the position that the cap hides.
-    pub fn holes_before(&self, at: TokenRef) -> Option<Vec<(Token, Token)>> {
-        let at = self.resolve(at);
+    /// The holes before a waiting token: the ranges of numbers, both ends included, between its lane's
+    /// `admitted_through` and the token that do not wait any more. With them its holder keeps its exact
+    /// position from boards alone. Empty for a token that does not wait; `None` if there are too many to
+    /// read (4,096 words of bitmap) or to list (16,384 ranges).
+    fn holes_before(&self, at: TokenRef) -> Option<Vec<(Token, Token)>> {
         match self.locate(at) {
             Ok((lane, Found::Waiting(_))) => lane.waiting.holes_before(at.token),
             _ => Some(Vec::new()),
         }
     }
 
-    /// How many tokens this incarnation has had, and where they are.
     pub fn counts(&self) -> Counts {
         Counts {
             issued: self.lanes.iter().map(Lane::issued).sum(),
@@ -264,6 +322,16 @@ impl Line {
             admitted: self.admitted,
             in_checkout: self.in_checkout,
             gone: self.gone_counts,
+        }
+    }
+
+    /// This line's share of [`crate::Lines::totals`].
+    pub(crate) fn totals(&self) -> Totals {
+        Totals {
+            waiting: self.waiting(),
+            admitted: self.admitted,
+            in_checkout: self.in_checkout,
+            forecasts: self.forecast.record,
         }
     }
 
@@ -275,8 +343,7 @@ impl Line {
         }
     }
 
-    /// The lane and what is known of a token that this incarnation issued. One that was moved is
-    /// known by what it is now: see [`Line::resolve`].
+    /// Looks a token up as it is; a moved token's former number is gone. See [`Line::resolve`].
     pub(crate) fn locate(&self, at: TokenRef) -> Result<(&Lane, Found<'_>), Refused> {
         let lane = self.lanes.get(usize::from(at.lane));
         let lane = lane
@@ -304,4 +371,127 @@ impl Line {
     pub(crate) fn live_count(&self) -> u64 {
         self.waiting() + self.held()
     }
+
+    /// The current reference of a token that was moved; any other one as it is. Every operation and
+    /// question goes through this, so that a ticket from before a move stays valid.
+    pub fn resolve(&self, at: TokenRef) -> TokenRef {
+        let lane = self.lanes.get(usize::from(at.lane));
+        let issued = lane.is_some_and(|lane| at.token < lane.next_token);
+        if at.incarnation != self.incarnation || !issued || self.live(at.lane, at.token).is_some() {
+            return at;
+        }
+        let moved = self.moved.get(&(at.lane, at.token)).copied();
+        let to = moved.or_else(|| self.gone.get(at.lane, at.token)?.moved_to);
+        to.map_or(at, |(lane, token)| self.token_ref(lane, token))
+    }
+}
+
+/// The lanes of a line, and which of them is next.
+impl Line {
+    /// The lanes of the settings, in their order.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = (u8, &Lane, &LaneSettings)> {
+        let ids = self.order.iter().zip(&self.settings.lanes);
+        ids.filter_map(|(id, set)| Some((*id, self.lanes.get(usize::from(*id))?, set)))
+    }
+
+    /// The lane whose first waiting token is next: absolute lanes first, then the least order key; a tie
+    /// goes to the lane listed first.
+    pub(crate) fn next_lane(&self) -> Option<u8> {
+        let keyed = self.listed().filter_map(|(id, lane, set)| {
+            let entered_at_ms = lane.waiting.first_entered_at_ms()?;
+            Some((!set.absolute, order_key(entered_at_ms, set.boost_ms), id))
+        });
+        // Of equal keys `min_by_key` returns the first.
+        let next = keyed.min_by_key(|(yields, key, _)| (*yields, *key));
+        next.map(|(_, _, id)| id)
+    }
+
+    /// The id of a lane, including lanes that were removed from the settings.
+    pub(crate) fn lane_id(&self, name: &LaneName) -> Option<u8> {
+        let mut lanes = (0..).zip(&self.lanes);
+        let found = lanes.find(|(_, lane)| lane.name == *name);
+        found.map(|(id, _)| id)
+    }
+
+    /// The id of a lane of the settings.
+    pub(crate) fn listed_id(&self, name: &LaneName) -> Option<u8> {
+        let mut listed = self.listed();
+        let found = listed.find(|(_, lane, _)| lane.name == *name);
+        found.map(|(id, _, _)| id)
+    }
+
+    /// The error for a field that names a lane which is not in the settings.
+    pub fn no_lane(&self, field: &'static str, name: &LaneName) -> BadField {
+        let lanes = lane_names(&self.settings.lanes);
+        BadField::new(field, format!("no lane \"{name}\"; the line has {lanes}"))
+    }
+
+    /// Checks that these can become the lanes: every lane with live tokens is among them, and the table
+    /// has space for the new names.
+    pub(crate) fn check_lanes(&self, lanes: &[LaneSettings]) -> Result<(), BadField> {
+        let kept = |lane: &Lane| lanes.iter().any(|set| set.name == lane.name);
+        let in_use = self
+            .lanes
+            .iter()
+            .find(|lane| !lane.live.is_empty() && !kept(lane));
+        if let Some(lane) = in_use {
+            let limit = format!("`{}` stays until nobody is in it", lane.name);
+            return Err(BadField::new("lanes", limit));
+        }
+        let new = lanes.iter().filter(|set| self.lane_id(&set.name).is_none());
+        if self.lanes.len() + new.count() > LANE_TABLE_MAX {
+            let limit = format!("at most {LANE_TABLE_MAX} names over the life of a line");
+            return Err(BadField::new("lanes", limit));
+        }
+        Ok(())
+    }
+
+    /// Updates the table and the order after a change of settings that [`Line::check_lanes`] has accepted.
+    pub(crate) fn order_lanes(&mut self) {
+        self.order.clear();
+        for i in 0..self.settings.lanes.len() {
+            let name = self.settings.lanes[i].name.clone();
+            let id = self.lane_id(&name).unwrap_or_else(|| {
+                self.lanes.push(Lane::new(name));
+                (self.lanes.len() - 1) as u8
+            });
+            self.order.push(id);
+        }
+    }
+}
+
+impl Lane {
+    pub(crate) fn new(name: LaneName) -> Self {
+        Self {
+            name,
+            next_token: 1,
+            live: BTreeMap::new(),
+            waiting: WaitingSet::default(),
+            called_through: 0,
+            arrivals: Arrivals::default(),
+        }
+    }
+
+    /// The largest number issued.
+    pub(crate) fn issued(&self) -> u64 {
+        self.next_token - 1
+    }
+
+    /// Whether another number can be issued: numbers must stay exact in JSON.
+    pub(crate) fn has_numbers(&self) -> bool {
+        self.next_token <= NUMBER_MAX
+    }
+
+    /// The end of the longest prefix of gone numbers.
+    pub(crate) fn done_through(&self) -> Token {
+        match self.live.first_key_value() {
+            Some((first, _)) => first - 1,
+            None => self.issued(),
+        }
+    }
+}
+
+/// The first waiting token with the least key among the lanes is next.
+pub(crate) fn order_key(entered_at_ms: u64, boost_ms: u64) -> i128 {
+    i128::from(entered_at_ms) - i128::from(boost_ms)
 }

@@ -1,29 +1,28 @@
-//! All lines of a shard, and the one way to change them.
+//! The lines of a shard, and the one way to change them.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::WORK_MAX;
-use crate::agenda::Agenda;
-use crate::transition::{ApplyCtx, Birth};
+use crate::background::BackgroundWork;
+use crate::line::NewLine;
+use crate::transitions::ApplyCtx;
 use crate::{
     Event, GONE_KEPT, Head, JOURNAL_CHANGES_BYTES, JOURNAL_KEPT, Line, LineChange, LineName,
-    TOUCH_MAX,
+    NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, Refused, Reply, Settings, Stamp, TOUCH_MAX, Timestamp,
+    Token, TokenRef, Totals, WORK_MAX,
 };
-use crate::{NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, Refused, Reply, Settings, Stamp};
-use crate::{Timestamp, Token, TokenRef};
 
-/// Bounds that are part of the rules: every replica must have the same. Nodes use the default;
-/// tests use small ones, so that few tokens are enough to run into them.
+/// Bounds that affect the state, so every replica must use the same. Nodes use the default. Tests use small ones,
+/// so that a few tokens reach them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// How many tokens the jobs and recycles of one log entry touch.
+    /// [`WORK_MAX`]
     pub work_max: u32,
-    /// How many gone tokens of a line keep their reason.
+    /// [`GONE_KEPT`]
     pub gone_kept: usize,
-    /// How many journal entries of a line are kept.
+    /// [`JOURNAL_KEPT`]
     pub journal_kept: usize,
-    /// About how many bytes the values of changed settings in a line's journal take.
+    /// [`JOURNAL_CHANGES_BYTES`]
     pub journal_changes_bytes: usize,
 }
 
@@ -43,23 +42,23 @@ impl Default for Limits {
 pub struct Lines {
     pub(crate) limits: Limits,
     pub(crate) lines: BTreeMap<LineName, Line>,
-    pub(crate) agenda: Agenda,
-    /// Versions and epochs of new lines start above these. One pair for the shard, not one per
-    /// name that ever was: what is kept of deleted lines does not grow with their number.
+    pub(crate) background: BackgroundWork,
+    pub(crate) totals: Totals,
+    /// Versions and epochs of new lines start above the floors in here. One pair for the shard and not one per
+    /// deleted name, so that memory does not grow with the number of deleted lines.
     pub(crate) head: Head,
-    /// The entry that is being applied, and what is left of its work limit.
+    /// The log entry being applied, and the rest of its work limit.
     entry: Option<(u64, u32)>,
     /// The wall clock of that entry.
     wall_ms: u64,
 }
 
 impl Lines {
-    /// No lines, the clock at 0.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// As [`Lines::new`], with other bounds than a node's: for tests.
+    /// With other bounds than a node's: for tests.
     pub fn with_limits(limits: Limits) -> Self {
         Self {
             limits,
@@ -67,13 +66,14 @@ impl Lines {
         }
     }
 
-    /// Applies one operation; what happened is added to `events`, in order. Never panics, whatever
-    /// it is given: operations come from a log. What is refused changes nothing but the clock.
+    /// Applies one operation. A leader passes `events`, to which what happened is added in order; a
+    /// follower passes `None`. Never panics, whatever the operation: it comes from a log. A refused
+    /// operation changes nothing but the clock.
     pub fn apply(
         &mut self,
         stamp: Stamp,
         op: &Op,
-        events: &mut Vec<Event>,
+        events: Option<&mut Vec<Event>>,
     ) -> Result<Reply, Refused> {
         self.head.now_ms = stamp.now_ms.min(NUMBER_MAX).max(self.head.now_ms);
         self.wall_ms = stamp.wall_ms.min(NUMBER_MAX);
@@ -92,11 +92,9 @@ impl Lines {
                 let run = |line: &mut Line, ctx: &mut ApplyCtx<'_>| {
                     line.configure(patch, *if_version, ctx)
                 };
-                self.change(line, events, run, |line, ()| {
-                    Ok(Reply::Line {
-                        incarnation: line.incarnation,
-                        version: line.version,
-                    })
+                self.change(line, events, run, |line, ()| Reply::Line {
+                    incarnation: line.incarnation,
+                    version: line.version,
                 })
             }
             Op::Delete {
@@ -106,9 +104,8 @@ impl Lines {
             } => {
                 self.check_incarnation(line, *incarnation)?;
                 let run = |line: &mut Line, ctx: &mut ApplyCtx<'_>| line.delete(*force, ctx);
-                self.change(line, events, run, |line, ()| {
-                    let remaining = line.live_count();
-                    Ok(Reply::Deleted { remaining })
+                self.change(line, events, run, |line, ()| Reply::Deleted {
+                    remaining: line.live_count(),
                 })
             }
             Op::Enter { line, key, lane } => self.user(line, events, |line, ctx| {
@@ -142,34 +139,33 @@ impl Lines {
                 incarnation,
                 tokens,
             } => self.maintain(line, *incarnation, events, |line, ctx| {
-                note_all_heard(line, tokens, ctx.now_ms);
+                touch_all(line, tokens, ctx.now_ms);
                 Reply::Nothing
             }),
             Op::RunBackground { line, incarnation } => {
                 self.maintain(line, *incarnation, events, |line, ctx| {
-                    line.step(ctx);
+                    line.run_background(ctx);
                     Reply::Nothing
                 })
             }
         }
     }
 
-    /// The service clock: the largest stamp applied, never falls.
+    /// The service clock: the largest applied stamp. It never falls.
     pub fn now_ms(&self) -> u64 {
         self.head.now_ms
     }
 
-    /// A line by its name.
     pub fn get(&self, name: &LineName) -> Option<&Line> {
         self.lines.get(name)
     }
 
-    /// All lines, by name.
+    /// In the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Line> {
         self.lines.values()
     }
 
-    /// The lines after this name (all, if `None`), by name: for listing in pages.
+    /// The lines after this name (all, if `None`), in the order of their names: for listing in pages.
     pub fn range_after(&self, name: Option<&LineName>) -> impl Iterator<Item = &Line> {
         let from = name.map_or(Bound::Unbounded, Bound::Excluded);
         let range = self
@@ -178,28 +174,31 @@ impl Lines {
         range.map(|(_, line)| line)
     }
 
-    /// How many lines there are.
     pub fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// The lines, with their incarnation, for which a leader proposes [`Op::RunBackground`] until they are
-    /// not listed any more: there is something to do that was too much for one entry, or somebody
-    /// waited for nothing but the admission rate and can be admitted by `now_ms`, the leader's
-    /// reading of the service clock. Costs what it lists.
-    pub fn jobs(&self, now_ms: u64) -> impl Iterator<Item = (&LineName, u64)> {
-        self.agenda.jobs(now_ms)
+    /// Sums over all lines, O(1).
+    pub fn totals(&self) -> &Totals {
+        &self.totals
     }
 
-    /// When [`Lines::jobs`] will list one more line without anything being applied meanwhile
-    /// (service clock; it can be past).
-    pub fn next_wake_ms(&self) -> Option<u64> {
-        self.agenda.next_wake_ms()
+    /// The lines with background work to do at `now_ms`, the leader's reading of the service clock, with
+    /// their incarnation. The leader proposes [`Op::RunBackground`] for each until it is not listed any
+    /// more. A line is listed if some work was too much for one entry, or if its first waiting token
+    /// waited only for the admission rate and can be admitted by now. O(listed).
+    pub fn background_work(&self, now_ms: u64) -> impl Iterator<Item = (&LineName, u64)> {
+        self.background.due(now_ms)
+    }
+
+    /// When [`Lines::background_work`] will list one more line if nothing is applied meanwhile (service
+    /// clock; it can be past).
+    pub fn next_background_ms(&self) -> Option<u64> {
+        self.background.next_due_ms()
     }
 
     fn create(
@@ -207,14 +206,14 @@ impl Lines {
         stamp: Stamp,
         name: &LineName,
         settings: &Settings,
-        events: &mut Vec<Event>,
+        events: Option<&mut Vec<Event>>,
     ) -> Result<Reply, Refused> {
         if self.lines.contains_key(name) {
             return Err(Refused::LineExists);
         }
         settings.validate()?;
         let first = stamp.index.saturating_mul(OPS_PER_ENTRY_MAX);
-        let birth = Birth {
+        let new = NewLine {
             incarnation: first.saturating_add(stamp.op_no.into()).min(NUMBER_MAX),
             version_floor: self.head.version_floor,
             epoch_floor: self.head.epoch_floor,
@@ -224,11 +223,12 @@ impl Lines {
                 wall_ms: self.wall_ms,
             },
         };
-        let line = Line::create(name, settings, &birth, events);
+        let line = Line::create(name, settings, &new, events);
         let reply = Reply::Line {
             incarnation: line.incarnation,
             version: line.version,
         };
+        // A new line has nobody in it: nothing to add to the totals, and no background work.
         self.lines.insert(name.clone(), line);
         Ok(reply)
     }
@@ -243,47 +243,45 @@ impl Lines {
         Ok(())
     }
 
-    /// What is about one token: the answer is what it is afterwards.
+    /// Applies an operation on one token.
     fn user(
         &mut self,
         name: &LineName,
-        events: &mut Vec<Event>,
+        events: Option<&mut Vec<Event>>,
         run: impl FnOnce(&mut Line, &mut ApplyCtx<'_>) -> Result<TokenRef, Refused>,
     ) -> Result<Reply, Refused> {
-        let now_ms = self.head.now_ms;
-        self.change(name, events, run, |line, at| {
-            line.status(at, now_ms).map(Reply::Status)
-        })
+        self.change(name, events, run, |_, at| Reply::Token(at))
     }
 
-    /// What leaders propose of themselves. A line that is no more, or is another one by now, is
-    /// nobody's fault: nothing happens.
+    /// Applies an operation that a leader proposed of its own. If the line was deleted or made again meanwhile,
+    /// nothing happens.
     fn maintain(
         &mut self,
         name: &LineName,
         incarnation: u64,
-        events: &mut Vec<Event>,
+        events: Option<&mut Vec<Event>>,
         run: impl FnOnce(&mut Line, &mut ApplyCtx<'_>) -> Reply,
     ) -> Result<Reply, Refused> {
         match self.lines.get(name) {
             Some(line) if line.incarnation == incarnation => {
                 let run = |line: &mut Line, ctx: &mut ApplyCtx<'_>| Ok(run(line, ctx));
-                self.change(name, events, run, |_, reply| Ok(reply))
+                self.change(name, events, run, |_, reply| reply)
             }
             _ => Ok(Reply::Nothing),
         }
     }
 
-    /// Runs an operation on a line, and sees to what may follow: what every operation leads to,
-    /// a job, or the line's end. The answer is made last, so that it shows all of that.
+    /// Runs an operation on a line and then its consequences: the work that follows every operation, background
+    /// work, or the line's end.
     fn change<T>(
         &mut self,
         name: &LineName,
-        events: &mut Vec<Event>,
+        events: Option<&mut Vec<Event>>,
         run: impl FnOnce(&mut Line, &mut ApplyCtx<'_>) -> Result<T, Refused>,
-        answer: impl FnOnce(&Line, T) -> Result<Reply, Refused>,
+        answer: impl FnOnce(&Line, T) -> Reply,
     ) -> Result<Reply, Refused> {
         let line = self.lines.get_mut(name).ok_or(Refused::LineNotFound)?;
+        let before = line.totals();
         let mut work_left = self.entry.map_or(0, |(_, left)| left);
         let mut ctx = ApplyCtx {
             now_ms: self.head.now_ms,
@@ -292,25 +290,27 @@ impl Lines {
             events,
         };
         let done = run(line, &mut ctx)?;
-        line.settle(&mut ctx);
+        line.after_operation(&mut ctx);
         let reply = answer(line, done);
         if line.deleting && line.live_count() == 0 {
             line.line_event(LineChange::Deleted, ctx.wall_ms, ctx.events);
             self.head.version_floor = line.version.max(self.head.version_floor);
             self.head.epoch_floor = line.epoch.max(self.head.epoch_floor);
-            self.agenda.remove(name);
+            self.totals.replace(&before, &Totals::default());
+            self.background.remove(line);
             self.lines.remove(name);
         } else {
-            self.agenda.file(line, self.head.now_ms);
+            self.totals.replace(&before, &line.totals());
+            self.background.update(line, self.head.now_ms);
         }
         self.entry = self.entry.map(|(index, _)| (index, work_left));
-        reply
+        Ok(reply)
     }
 }
 
-fn note_all_heard(line: &mut Line, tokens: &[(u8, Token, u64)], now_ms: u64) {
-    for (lane, token, heard_ms) in tokens.iter().take(TOUCH_MAX) {
-        // A time to come would keep it in line unheard.
-        line.note_heard(line.token_ref(*lane, *token), (*heard_ms).min(now_ms));
+fn touch_all(line: &mut Line, tokens: &[(u8, Token, u64)], now_ms: u64) {
+    for (lane, token, seen_ms) in tokens.iter().take(TOUCH_MAX) {
+        // A time in the future would keep the token in line although its client is not seen.
+        line.touch(line.token_ref(*lane, *token), (*seen_ms).min(now_ms));
     }
 }

@@ -1,13 +1,13 @@
-//! The pace of admission: a token bucket in integers, so that every replica counts the same.
+//! The admission rate: a token bucket in integers, so that every replica counts the same.
 
 use crate::BadField;
 
-/// How fast seats are given: in any stretch of time at most `burst`, and what the rate gives in it.
+/// In any period at most `burst` tokens are admitted, plus the rate times the period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdmissionRate {
     /// Millionths of an admission a second: [`RATE_MICRO_MIN`] to [`RATE_MICRO_MAX`].
     pub per_second_micro: u64,
-    /// How many can be saved up: 1 to [`RATE_BURST_MAX`].
+    /// The size of the bucket: 1 to [`RATE_BURST_MAX`].
     pub burst: u32,
 }
 
@@ -18,8 +18,8 @@ pub const RATE_MICRO_MAX: u64 = 1_000_000_000_000;
 /// The largest burst; the smallest is 1.
 pub const RATE_BURST_MAX: u32 = 1_000_000;
 
-/// One admission. A millionth a second is a billionth a millisecond, so elapsed milliseconds times
-/// `per_second_micro` are these units exactly: nothing is ever rounded away.
+/// One admission in the units of [`Bucket::level_nano`]. A millionth a second is a billionth a millisecond, so
+/// elapsed milliseconds times `per_second_micro` are exactly these units: nothing is ever rounded.
 const UNIT_NANO: u64 = 1_000_000_000;
 
 impl AdmissionRate {
@@ -39,12 +39,12 @@ impl AdmissionRate {
     }
 }
 
-/// What is saved up under an [`AdmissionRate`].
+/// The token bucket of an [`AdmissionRate`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bucket {
     /// Billionths of an admission, at `at_ms`: at most `burst` admissions.
     pub level_nano: u64,
-    /// When the level was this (service clock).
+    /// When the bucket had this level (service clock).
     pub at_ms: u64,
 }
 
@@ -56,7 +56,7 @@ impl Bucket {
         }
     }
 
-    /// Whether a line with this rate can have left it.
+    /// For dumps: whether a line with this rate can have it.
     pub(crate) fn fits(&self, rate: &AdmissionRate) -> bool {
         self.level_nano <= rate.full_nano() && self.at_ms <= crate::NUMBER_MAX
     }
@@ -69,31 +69,30 @@ impl Bucket {
         u64::try_from(level).map_or(full, |level| level.min(full))
     }
 
-    /// How many can be admitted now.
+    /// How many tokens can be admitted now.
     pub(crate) fn units(&self, rate: &AdmissionRate, now_ms: u64) -> u64 {
         self.level_nano_at(rate, now_ms) / UNIT_NANO
     }
 
-    /// How many admissions are saved up, also a part of one.
+    /// As [`Bucket::units`], with fractions.
     pub(crate) fn saved(&self, rate: &AdmissionRate, now_ms: u64) -> f64 {
         self.level_nano_at(rate, now_ms) as f64 / UNIT_NANO as f64
     }
 
-    /// When there will be at least one unit.
+    /// When the next token can be admitted.
     pub(crate) fn ready_at_ms(&self, rate: &AdmissionRate) -> u64 {
         let missing = UNIT_NANO.saturating_sub(self.level_nano);
         let wait_ms = missing.div_ceil(rate.per_second_micro.max(1));
         self.at_ms.saturating_add(wait_ms)
     }
 
-    /// Takes one unit, if there is one.
     pub(crate) fn take(&mut self, rate: &AdmissionRate, now_ms: u64) {
         let level_nano = self.level_nano_at(rate, now_ms);
         self.level_nano = level_nano.saturating_sub(UNIT_NANO);
         self.at_ms = now_ms.max(self.at_ms);
     }
 
-    /// The rate changes: what was saved up stays, as far as the new burst goes.
+    /// The bucket after a change of the rate: it keeps its level, up to the new burst.
     pub(crate) fn change(
         old: Option<(Self, AdmissionRate)>,
         new: &AdmissionRate,

@@ -1,6 +1,6 @@
-//! What is shown: the status of a token, the board of a line, the counts.
+//! What the questions to a line return: the status of a token, the board, the counts.
 
-use crate::{LaneName, LineName, Phase, Reason, State, Token, TokenRef};
+use crate::{ForecastRecord, LaneName, LineName, Phase, Reason, State, Token, TokenRef};
 
 /// A token as its holder may see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,31 +13,30 @@ pub struct Status {
     pub lane: LaneName,
     /// Where it stands.
     pub state: State,
-    /// While waiting: 1 + the number of tokens that wait before it in its lane, or `position_cap`
-    /// if it is past that.
+    /// While waiting: 1 + the number of tokens that wait before it in its lane, at most `position_cap`.
     pub position: Option<u64>,
-    /// `position` is the cap, not where it stands.
+    /// `position` is the cap; the true one is larger.
     pub position_capped: bool,
     /// While waiting: `position - 1`.
     pub ahead: Option<u64>,
-    /// While waiting: how long it will take until it is admitted, as likely longer as shorter; none
-    /// while nothing is known: too few have left their seats yet, or nobody is being admitted.
+    /// While waiting: the median time until it is admitted; `None` while it is unknown, as too few seats were
+    /// given back yet or nobody is being admitted.
     pub eta_ms: Option<u64>,
-    /// With `eta_ms`: what nine in ten don't exceed.
+    /// With `eta_ms`: the 90th percentile.
     pub eta_p90_ms: Option<u64>,
-    /// It waits among the first `call_ahead` of its lane: its holder should prepare.
+    /// It is among the first `call_ahead` waiting tokens of its lane: its holder should prepare.
     pub call_ahead: bool,
-    /// The lane's pointer: no number up to it waits.
+    /// The lane's pointer: no number up to this one waits.
     pub admitted_through: u64,
-    /// The fencing number of its claim, if it ever claimed (and, once gone, that is remembered).
+    /// The fencing number of its claim, if it has claimed; of a gone token as long as that is remembered.
     pub epoch: Option<u64>,
-    /// While it holds a seat: when it loses it (service clock).
+    /// While it holds a seat: when that expires (service clock).
     pub deadline_ms: Option<u64>,
-    /// Once gone: why; `Some(None)` when that is forgotten.
+    /// Once gone: why; `Some(None)` once that is forgotten.
     pub reason: Option<Option<Reason>>,
     /// While live: when it entered (wall clock).
     pub entered_at_ms: Option<u64>,
-    /// When a well-behaved client asks again.
+    /// After how long a well-behaved client polls again.
     pub poll_after_ms: u64,
     /// The line's version.
     pub version: u64,
@@ -52,22 +51,22 @@ pub struct Poll {
     pub holes: Option<Option<Vec<(Token, Token)>>>,
 }
 
-/// The pointers of every lane, as everybody may see them.
+/// The public state of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Board {
     /// The line.
     pub line: LineName,
     /// Which creation of it.
     pub incarnation: u64,
-    /// Grows by one with every change of the line.
+    /// The line's version.
     pub version: u64,
     /// Whether it takes and admits tokens.
     pub phase: Phase,
-    /// How many may hold a seat at once.
+    /// The setting.
     pub seats: u32,
-    /// How many hold a seat that they have not claimed.
+    /// Tokens with a seat that they have not claimed.
     pub admitted: u64,
-    /// How many hold a seat that they have claimed.
+    /// Tokens with a seat that they have claimed.
     pub in_checkout: u64,
     /// The lanes, in the order of the settings.
     pub lanes: Vec<LaneBoard>,
@@ -78,31 +77,27 @@ pub struct Board {
 pub struct LaneBoard {
     /// The lane.
     pub lane: LaneName,
-    /// The lane's place in the line's table, which events and tokens name: not its place here.
+    /// The lane's id, as in tokens and events. Not its index here.
     pub lane_id: u8,
-    /// Every token up to it is gone.
+    /// Every token up to this one is gone.
     pub done_through: u64,
-    /// No number up to it waits, or would have to on being issued.
+    /// No number up to this one waits, or would have to wait when it is issued.
     pub admitted_through: u64,
-    /// The highest number that could be handed out now.
+    /// The largest number that could be issued now.
     pub accepts_through: u64,
-    /// The number that the next entrant gets.
+    /// The next number.
     pub next_token: u64,
-    /// How many wait.
+    /// Waiting tokens.
     pub waiting: u64,
 }
 
-/// How many tokens an incarnation has had, and where they are:
-/// `issued = waiting + admitted + in_checkout + the sum of gone`.
+/// The tokens of an incarnation by state: `issued = waiting + admitted + in_checkout + the sum of gone`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Numbers handed out, over all lanes.
+    /// Numbers issued, over all lanes.
     pub issued: u64,
-    /// Tokens that wait.
     pub waiting: u64,
-    /// Tokens that hold a seat they have not claimed.
     pub admitted: u64,
-    /// Tokens that hold a seat they have claimed.
     pub in_checkout: u64,
     /// Tokens gone, by [`Reason::code`].
     pub gone: [u64; Reason::ALL.len()],
@@ -117,5 +112,40 @@ impl Counts {
     /// Tokens that are not gone.
     pub fn live(&self) -> u64 {
         self.waiting + self.admitted + self.in_checkout
+    }
+}
+
+/// Sums over all lines of a shard, kept up to date by every operation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub waiting: u64,
+    pub admitted: u64,
+    pub in_checkout: u64,
+    pub forecasts: ForecastRecord,
+}
+
+impl Totals {
+    /// Adds the totals of another shard.
+    pub fn add(&mut self, other: &Self) {
+        self.replace(&Self::default(), other);
+    }
+
+    /// Replaces one line's share of the sums. The arithmetic wraps: the sums of a hostile snapshot may pass
+    /// 2^64.
+    pub(crate) fn replace(&mut self, old: &Self, new: &Self) {
+        let replace = |sum: &mut u64, old: u64, new: u64| {
+            *sum = sum.wrapping_sub(old).wrapping_add(new);
+        };
+        replace(&mut self.waiting, old.waiting, new.waiting);
+        replace(&mut self.admitted, old.admitted, new.admitted);
+        replace(&mut self.in_checkout, old.in_checkout, new.in_checkout);
+        let (sum, old, new) = (&mut self.forecasts, &old.forecasts, &new.forecasts);
+        replace(&mut sum.eta_given, old.eta_given, new.eta_given);
+        replace(&mut sum.eta_unknown, old.eta_unknown, new.eta_unknown);
+        replace(&mut sum.judged, old.judged, new.judged);
+        replace(&mut sum.covered, old.covered, new.covered);
+        for (sum, (old, new)) in sum.off_by.iter_mut().zip(old.off_by.iter().zip(new.off_by)) {
+            replace(sum, *old, new);
+        }
     }
 }

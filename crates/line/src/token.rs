@@ -1,38 +1,36 @@
-//! Tokens: their numbers, states and what is kept about a live one.
+//! Tokens: numbers, states, reasons, and the record of a live token.
 
 use std::sync::Arc;
 
-use crate::{Timestamp, Told};
+use crate::{EtaGiven, Timestamp};
 
 /// A number in a lane: 1, 2, 3, … without gaps, at most [`crate::NUMBER_MAX`].
 pub type Token = u64;
 
-/// Which token: a ticket says this much.
+/// Identifies a token; a ticket contains one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenRef {
-    /// Which creation of the line.
+    /// Of the line.
     pub incarnation: u64,
-    /// The lane's place in the line's table, stable for the incarnation.
+    /// The lane's id: its index in the line's table, stable for the incarnation.
     pub lane: u8,
     /// The number in that lane.
     pub token: Token,
 }
 
-/// Where a token stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// Holds a number, no seat yet.
+    /// Holds a number and no seat.
     Waiting,
-    /// Holds a seat, has not claimed it yet.
+    /// Holds a seat that it has not claimed.
     Admitted,
-    /// Holds a seat and has claimed it.
+    /// Holds a seat that it has claimed.
     InCheckout,
-    /// Left for good.
     Gone,
 }
 
 impl State {
-    /// The contract's word for it.
+    /// As the protocol spells it.
     pub fn as_str(self) -> &'static str {
         match self {
             State::Waiting => "waiting",
@@ -46,28 +44,27 @@ impl State {
 /// Why a token is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// It was served.
     Completed,
-    /// Its holder gave up.
+    /// The client gave up.
     Left,
-    /// It waited and was not heard from.
+    /// It waited and its client was not seen for `waiting_idle_timeout_ms`.
     Idle,
-    /// It was admitted and did not claim in time.
+    /// It was admitted and did not claim within `claim_timeout_ms`.
     NoShow,
-    /// It held a seat and neither renewed nor completed in time.
+    /// It claimed and neither renewed nor completed in time.
     CheckoutExpired,
-    /// An operator threw it out.
+    /// An operator ended it.
     Kicked,
-    /// The quota was used up before its turn.
+    /// The quota was used up while it waited.
     SoldOut,
-    /// It became another token in another lane.
+    /// It became a token of another lane.
     Moved,
     /// The line was closed or deleted.
     Closed,
 }
 
 impl Reason {
-    /// Every reason, in the order of [`Reason::code`].
+    /// In the order of [`Reason::code`].
     pub const ALL: [Reason; 9] = [
         Reason::Completed,
         Reason::Left,
@@ -80,17 +77,16 @@ impl Reason {
         Reason::Closed,
     ];
 
-    /// A small number for it, 0 to 8, that does not change between builds: what is stored.
+    /// 0 to 8, for storage: it never changes between releases.
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// The reason with this [`Reason::code`].
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
 
-    /// The contract's word for it.
+    /// As the protocol spells it.
     pub fn as_str(self) -> &'static str {
         match self {
             Reason::Completed => "completed",
@@ -105,72 +101,68 @@ impl Reason {
         }
     }
 
-    /// The reason with this word.
+    /// From [`Reason::as_str`].
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|r| r.as_str() == word)
     }
 }
 
-/// What a live token is doing, and the clock that runs on it. Times are of the service clock.
+/// The state of a live token, with the clock that runs on it. Times are of the service clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Waiting; last heard from at `seen_ms`, as far as the log knows (the leader may know better).
     Waiting {
-        /// When it entered or was last heard from.
-        seen_ms: u64,
+        /// When its client was last seen, as far as the log knows. The leader may know better.
+        last_seen_ms: u64,
     },
-    /// Holds a seat that it can claim until `deadline_ms`.
     Admitted {
-        /// From when on it can be recycled.
+        /// When it expires.
         deadline_ms: u64,
     },
-    /// Has claimed its seat.
     InCheckout {
-        /// From when on it can be recycled.
+        /// When it expires.
         deadline_ms: u64,
-        /// When it claimed: `checkout_max_ms` counts from here.
+        /// `checkout_max_ms` counts from here.
         claimed_at_ms: u64,
         /// The fencing number of the claim.
         epoch: u64,
     },
 }
 
-/// What is kept about a token that is not gone.
+/// The record of a token that is not gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Live {
     pub(crate) key: Option<Arc<[u8]>>,
     pub(crate) entered: Timestamp,
-    /// The line's version right after that. Everything in a log entry has one time; by this it is
-    /// known who of a crowd came first. Kept through moves.
+    /// The line's version right after it entered. All operations of a log entry have the same time; the version
+    /// says which token entered first. Kept through moves.
     pub(crate) entered_version: u64,
     pub(crate) stage: Stage,
-    /// The tokens that it was, if it was moved, oldest first. Rare, so no more than a pointer.
+    /// The former numbers of a moved token, oldest first. Moves are rare, so this takes no more than a pointer.
     pub(crate) moved_from: Box<[(u8, Token)]>,
-    /// What it was told on entering; none once it was moved, as that was about another place.
-    pub(crate) told: Option<Told>,
+    /// The ETA that it was given on entering. `None` after a move, as that ETA was about another place.
+    pub(crate) eta_given: Option<EtaGiven>,
 }
 
 impl Live {
-    /// `version` is what the line's will be once it is issued.
+    /// `version` is the line's version once the number is issued.
     pub(crate) fn newcomer(key: Option<&[u8]>, now: Timestamp, version: u64) -> Self {
         Self {
             key: key.map(Into::into),
             entered: now,
             entered_version: version,
             stage: Stage::Waiting {
-                seen_ms: now.service_ms,
+                last_seen_ms: now.service_ms,
             },
             moved_from: Box::default(),
-            told: None,
+            eta_given: None,
         }
     }
 
-    /// What it is doing and the clock on it.
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// Its state; never [`State::Gone`].
+    /// Never [`State::Gone`].
     pub fn state(&self) -> State {
         match self.stage {
             Stage::Waiting { .. } => State::Waiting,
@@ -179,35 +171,34 @@ impl Live {
         }
     }
 
-    /// Who it is, in the backend's words.
+    /// The backend's name for its holder.
     pub fn key(&self) -> Option<&[u8]> {
         self.key.as_deref()
     }
 
-    /// When it entered.
     pub fn entered(&self) -> Timestamp {
         self.entered
     }
 
-    /// The tokens (lane, number) that it was before it was moved, oldest first.
+    /// The former numbers (lane id, number) of a moved token, oldest first.
     pub fn moved_from(&self) -> &[(u8, Token)] {
         &self.moved_from
     }
 
-    /// The forecast that it was told on entering, if it had to wait and there was one.
-    pub fn told(&self) -> Option<Told> {
-        self.told
+    /// The ETA that it was given on entering, if it had to wait and the ETA was known.
+    pub fn eta_given(&self) -> Option<EtaGiven> {
+        self.eta_given
     }
 
-    /// While waiting: when it was last heard from, as far as the log knows.
-    pub fn seen_ms(&self) -> Option<u64> {
+    /// While waiting: when its client was last seen, as far as the log knows.
+    pub fn last_seen_ms(&self) -> Option<u64> {
         match self.stage {
-            Stage::Waiting { seen_ms } => Some(seen_ms),
+            Stage::Waiting { last_seen_ms } => Some(last_seen_ms),
             _ => None,
         }
     }
 
-    /// While it holds a seat: from when on it can be recycled.
+    /// While it holds a seat: when it expires.
     pub fn deadline_ms(&self) -> Option<u64> {
         match self.stage {
             Stage::Waiting { .. } => None,
@@ -217,7 +208,7 @@ impl Live {
         }
     }
 
-    /// In checkout: when it claimed.
+    /// In checkout.
     pub fn claimed_at_ms(&self) -> Option<u64> {
         match self.stage {
             Stage::InCheckout { claimed_at_ms, .. } => Some(claimed_at_ms),
@@ -233,15 +224,14 @@ impl Live {
         }
     }
 
-    /// What an [`crate::RecycleItem`] must say about it: `seen_ms` or `deadline_ms`.
+    /// `last_seen_ms` or `deadline_ms`: an [`crate::RecycleItem`] must name the current value.
     pub fn clock_ms(&self) -> u64 {
         match self.stage {
-            Stage::Waiting { seen_ms } => seen_ms,
+            Stage::Waiting { last_seen_ms } => last_seen_ms,
             Stage::Admitted { deadline_ms } | Stage::InCheckout { deadline_ms, .. } => deadline_ms,
         }
     }
 
-    /// Whether it holds a seat.
     pub(crate) fn holds_seat(&self) -> bool {
         !matches!(self.stage, Stage::Waiting { .. })
     }

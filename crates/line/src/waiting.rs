@@ -1,12 +1,11 @@
-//! Which numbers of a lane wait, and since when: a bitmap in chunks with a Fenwick tree of counts
-//! over them, and in each chunk the times, packed.
+//! The waiting numbers of a lane and when they entered: a bitmap in chunks, a Fenwick tree over the counts of the
+//! chunks, and in each chunk the packed times.
 //!
-//! All that a poll of a waiting token needs is here, in a few dense bytes a token: what else is kept
-//! about it (its key, the clock on it) is several times as large, and looking it up in a tree of a
-//! million took longer than all the rest. Rank (how many wait before this one) and select are
-//! O(log chunks). Chunks without anybody are dropped, so memory follows those who wait, not the
-//! numbers issued. A balanced tree with counts does the same for some thirty bytes a waiter more;
-//! the bitmap takes one or two bits.
+//! A poll of a waiting token needs nothing else, and this takes a few dense bytes a token. The rest of a token's record
+//! (its key, the clock on it) is several times as large, and looking it up in a tree of a million took longer than
+//! everything else in a poll. Rank (how many wait before a number) and select are O(log chunks). Empty chunks are
+//! dropped, so memory follows the waiting tokens and not the numbers issued. A balanced tree with counts would do the
+//! same with thirty more bytes a token; the bitmap takes one or two bits.
 
 use std::collections::VecDeque;
 
@@ -15,13 +14,13 @@ use crate::{Timestamp, Token};
 const WORDS: usize = 8;
 const WORD_BITS: u64 = 64;
 const CHUNK_BITS: u64 = WORDS as u64 * WORD_BITS;
-/// Compacting fewer than this isn't worth it.
+/// Fewer empty chunks are not worth compacting.
 const EMPTY_SLOTS_MIN: usize = 8;
-/// Nor is room for fewer times than this worth giving back.
+/// A smaller capacity for times is not worth shrinking.
 const TIMES_MIN: usize = 8;
-/// A list of holes is given up when it would take looking at more words than this …
+/// A list of holes is not made if it takes reading more words than this …
 const HOLE_WORDS_MAX: usize = 4_096;
-/// … or have more ranges than this.
+/// … or has more ranges than this.
 const HOLE_RANGES_MAX: usize = 16_384;
 
 #[cfg(test)]
@@ -30,22 +29,21 @@ thread_local! {
     pub(crate) static WORDS_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// One that waits.
+/// The place of a waiting token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     /// How many wait before it.
     pub(crate) ahead: u64,
-    /// When it entered.
     pub(crate) entered: Timestamp,
 }
 
 #[derive(Debug)]
 struct Chunk {
-    /// Of the numbers `no * 512 ..`.
+    /// The chunk has the numbers from `no * 512` on.
     no: u64,
     words: [u64; WORDS],
-    /// When they entered, in their order. At both ends taking one out costs nothing, and that is
-    /// where most go: in the middle 4 kB at most are shifted.
+    /// When the tokens entered, in the order of their numbers. Most are removed at the ends, which costs nothing; a
+    /// removal in the middle shifts at most 4 kB.
     entered: VecDeque<Timestamp>,
 }
 
@@ -82,8 +80,8 @@ impl Chunk {
     fn remove(&mut self, bit: usize) {
         self.entered.remove(self.rank(bit));
         self.words[bit / 64] &= !(1 << (bit % 64));
-        let (len, room) = (self.entered.len(), self.entered.capacity());
-        if room > TIMES_MIN && room >= len * 4 {
+        let (len, capacity) = (self.entered.len(), self.entered.capacity());
+        if capacity > TIMES_MIN && capacity >= len * 4 {
             self.entered.shrink_to((len * 2).max(TIMES_MIN));
         }
     }
@@ -118,11 +116,10 @@ pub(crate) struct WaitingSet {
     chunks: Vec<Chunk>,
     /// Fenwick tree over the counts of `chunks`; index 0 stands for slot 1 of the textbooks.
     tree: Vec<u64>,
-    /// The slot of the first chunk that isn't empty. It goes up over slots that were emptied, and
-    /// back only when these are dropped, so that finding the first is O(1).
+    /// The slot of the first chunk that is not empty, so that finding the first number is O(1).
     front: usize,
     empty: usize,
-    /// The largest number that ever came.
+    /// The largest number ever added.
     last: Token,
     len: u64,
 }
@@ -132,20 +129,19 @@ impl WaitingSet {
         self.len
     }
 
-    /// How many chunks are kept, for tests of the memory bound.
     #[cfg(test)]
     pub(crate) fn chunks(&self) -> usize {
         self.chunks.len()
     }
 
-    /// For how many times there is room, for the same.
+    /// For how many times memory is allocated.
     #[cfg(test)]
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn time_slots(&self) -> usize {
         self.chunks.iter().map(|c| c.entered.capacity()).sum()
     }
 
-    /// Adds a number larger than any before it. (Numbers are issued in order and nobody goes back
-    /// to waiting, so nothing else is needed; anything else is ignored.)
+    /// Adds a number larger than any before it; others are ignored. (Numbers are issued in order, and no token
+    /// waits again.)
     pub(crate) fn push(&mut self, token: Token, entered: Timestamp) {
         debug_assert!(self.last < token, "numbers come in order");
         if token <= self.last {
@@ -167,7 +163,7 @@ impl WaitingSet {
         self.len += 1;
     }
 
-    /// Takes a number out. False if it was not there.
+    /// False if the number was not there.
     pub(crate) fn remove(&mut self, token: Token) -> bool {
         let (no, bit) = split(token);
         let Ok(slot) = self.slot(no) else {
@@ -190,7 +186,7 @@ impl WaitingSet {
         true
     }
 
-    /// Where a number stands; `None` if it does not wait.
+    /// `None` if the number does not wait.
     pub(crate) fn place(&self, token: Token) -> Option<Place> {
         let (no, bit) = split(token);
         let slot = self.slot(no).ok()?;
@@ -216,7 +212,7 @@ impl WaitingSet {
         self.chunks.get(self.front)?.select(0)
     }
 
-    /// When that one entered (service clock).
+    /// When the first one entered (service clock).
     pub(crate) fn first_entered_at_ms(&self) -> Option<u64> {
         let first = self.chunks.get(self.front)?.entered.front()?;
         Some(first.service_ms)
@@ -228,13 +224,13 @@ impl WaitingSet {
         chunk.select(within)
     }
 
-    /// When that one entered (service clock).
+    /// When the first one entered (service clock).
     pub(crate) fn entered_at_ms(&self, nth: u64) -> Option<u64> {
         let (chunk, within) = self.chunk_of(nth)?;
         Some(chunk.entered.get(within as usize)?.service_ms)
     }
 
-    /// The chunk of the number before which exactly `nth` wait, and how many of those are in it.
+    /// The chunk of the number before which exactly `nth` wait, and how many of these `nth` are in the chunk.
     fn chunk_of(&self, nth: u64) -> Option<(&Chunk, u64)> {
         if nth >= self.len {
             return None;
@@ -253,15 +249,15 @@ impl WaitingSet {
         Some((self.chunks.get(slot)?, left))
     }
 
-    /// The ranges of numbers between the first that waits and `token` that do not wait, both ends
-    /// included; `None` if that is too much to look at or to list.
+    /// The ranges of numbers, both ends included, between the first waiting one and `token` that do not wait; `None` if
+    /// there is too much to read or to list.
     pub(crate) fn holes_before(&self, token: Token) -> Option<Vec<(Token, Token)>> {
         let mut holes = Vec::new();
         let Some(first) = self.first().filter(|first| *first < token) else {
             return Some(holes);
         };
         let mut words = 0;
-        // Every number below `next` is known: it waits, or is in a hole that is listed.
+        // Every number below `next` waits or is in a listed hole.
         let mut next = first;
         for chunk in &self.chunks[self.front..] {
             if chunk.no * CHUNK_BITS >= token {
@@ -290,8 +286,8 @@ impl WaitingSet {
         let Some(back) = self.chunks.last().and_then(|last| last.no.checked_sub(no)) else {
             return Err(end);
         };
-        // It is there if no chunk after it is missing. That is so for nearly all, as those who wait
-        // are the newest, and spares walking through memory; if some are missing it is further up.
+        // If no chunk after this one was dropped, this is its slot. That holds for nearly all numbers, as the
+        // waiting ones are the newest, and saves a binary search. Otherwise its slot is further up.
         let low = (end - 1).saturating_sub(back as usize);
         if self.chunks[low].no == no {
             return Ok(low);
@@ -304,7 +300,7 @@ impl WaitingSet {
         let count = chunk.count();
         self.empty += usize::from(count == 0);
         self.chunks.push(chunk);
-        // A node of the tree sums the slots that its lowest set bit says, this one included.
+        // A node sums as many slots, up to its own, as its lowest set bit says.
         let node = self.chunks.len();
         let reach = node - lowest_bit(node);
         let (mut sum, mut child) = (count, node - 1);
@@ -333,8 +329,8 @@ impl WaitingSet {
         sum
     }
 
-    /// Drops empty chunks once they are half of all. What this costs was paid for by the removals
-    /// that emptied them: O(1) each. Ten million waiting are some 20,000 chunks, well under 1 ms.
+    /// Drops empty chunks once they are half of all, which is O(1) amortised over the removals that emptied them. Ten
+    /// million waiting tokens are some 20,000 chunks: well under 1 ms.
     fn compact(&mut self) {
         if self.empty < EMPTY_SLOTS_MIN || self.empty * 2 < self.chunks.len() {
             return;
@@ -353,8 +349,7 @@ fn lowest_bit(n: usize) -> usize {
     n & n.wrapping_neg()
 }
 
-/// Goes through one word run by run, so that a word without holes costs one step. Returns the
-/// first number not known after it.
+/// Adds the holes in one word, run by run, so that a word without holes costs one step. Returns the new `next`.
 fn list_holes(
     base: u64,
     word: u64,

@@ -21,7 +21,7 @@ fn holes_by_scan(list: &[Token], token: Token) -> Vec<(Token, Token)> {
     holes
 }
 
-/// Not in the order of the numbers: who was moved may have entered before those in front of it.
+/// Not in the order of the numbers: a moved token may have entered before the ones in front of it.
 fn entered_at_ms(token: Token) -> u64 {
     token * 7_919 % 1_000
 }
@@ -37,10 +37,10 @@ fn at(service_ms: u64) -> Timestamp {
     }
 }
 
-fn check_room(set: &WaitingSet) {
-    let room = set.room();
+fn check_memory(set: &WaitingSet) {
+    let slots = set.time_slots();
     let most = 4 * set.len as usize + TIMES_MIN * set.chunks.len();
-    assert!(room <= most, "{room} > {most}");
+    assert!(slots <= most, "{slots} > {most}");
 }
 
 fn check(set: &WaitingSet, list: &[Token], probes: &[Token]) {
@@ -66,7 +66,7 @@ fn check(set: &WaitingSet, list: &[Token], probes: &[Token]) {
     assert_eq!(set.chunks.len() - full, set.empty);
     assert!(set.chunks.len() <= 2 * full + EMPTY_SLOTS_MIN);
     assert_eq!(set.tree.len(), set.chunks.len());
-    check_room(set);
+    check_memory(set);
 }
 
 #[derive(Debug, Clone)]
@@ -92,7 +92,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn agrees_with_a_sorted_list(steps in prop::collection::vec(step(), 1..60)) {
@@ -186,7 +186,7 @@ fn memory_follows_those_who_wait() {
             assert!(set.remove(token - 900));
         }
         assert!(set.chunks() <= 20, "{} chunks", set.chunks());
-        check_room(&set);
+        check_memory(&set);
     }
     assert_eq!(set.first(), Some(1));
     assert_eq!(set.rank(2_000_000), set.len() - 1);
@@ -200,12 +200,12 @@ fn a_full_chunk_that_empties_gives_its_room_back() {
     }
     for token in 0..CHUNK_BITS - 1 {
         assert!(set.remove(CHUNK_BITS + token));
-        check_room(&set);
+        check_memory(&set);
     }
     let last = Place {
         ahead: 0,
         entered: at(CHUNK_BITS - 1),
     };
     assert_eq!(set.place(2 * CHUNK_BITS - 1), Some(last));
-    assert!(set.room() <= TIMES_MIN);
+    assert!(set.time_slots() <= TIMES_MIN);
 }

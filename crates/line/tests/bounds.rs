@@ -39,7 +39,7 @@ fn raised_seats_admit_a_crowd_over_many_entries_without_barging() {
     shard.apply(&raise_seats(150_000)).unwrap();
     assert_eq!(shard.line().counts().admitted, 1 + WORK);
     assert_eq!(shard.events.len() as u64, 1 + WORK);
-    assert_eq!(shard.lines.jobs(shard.now_ms).count(), 1);
+    assert_eq!(shard.lines.background_work(shard.now_ms).count(), 1);
     // Seats are free, but others were here first.
     let newcomer = shard.enter().unwrap();
     assert_eq!(newcomer.state, State::Waiting);
@@ -97,7 +97,7 @@ fn deleting_a_crowd_takes_many_entries() {
 fn the_jobs_of_one_entry_share_its_limit() {
     let mut shard = crowd(1, false);
     let incarnation = shard.line().incarnation();
-    let (mut events, index) = (Vec::new(), shard.index + 1);
+    let index = shard.index + 1;
     let line = shop();
     let step = Op::RunBackground { line, incarnation };
     let batch = [raise_seats(200_000), step.clone(), step.clone(), step];
@@ -108,7 +108,7 @@ fn the_jobs_of_one_entry_share_its_limit() {
             now_ms: 0,
             wall_ms: 0,
         };
-        shard.lines.apply(stamp, op, &mut events).unwrap();
+        shard.lines.apply(stamp, op, None).unwrap();
     }
     assert_eq!(shard.line().counts().admitted, 1 + WORK);
 }

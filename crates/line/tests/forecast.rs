@@ -54,8 +54,8 @@ impl Stage {
             now_ms: self.now_ms,
             wall_ms: self.now_ms,
         };
-        match self.lines.apply(stamp, op, &mut Vec::new()).unwrap() {
-            Reply::Status(status) => Some(status),
+        match self.lines.apply(stamp, op, None).unwrap() {
+            Reply::Token(at) => Some(self.status(at)),
             _ => None,
         }
     }
@@ -153,7 +153,12 @@ fn nothing_is_told_while_nothing_is_known() {
     stage.run(10);
     let status = stage.status(*stage.waiting.last().unwrap());
     assert_eq!((status.eta_ms, status.eta_p90_ms), (None, None), "cold");
-    let untold = stage.lines.get(&name()).unwrap().forecast_record().untold;
+    let untold = stage
+        .lines
+        .get(&name())
+        .unwrap()
+        .forecast_record()
+        .eta_unknown;
     assert_eq!(untold, 110);
 }
 
@@ -171,7 +176,7 @@ fn an_even_line_is_foreseen_and_its_record_says_so() {
     stage.run(300);
     let record = stage.lines.get(&name()).unwrap().forecast_record();
     assert!(
-        record.judged > 300 && record.told >= record.judged,
+        record.judged > 300 && record.eta_given >= record.judged,
         "{record:?}"
     );
     assert!(

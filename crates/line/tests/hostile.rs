@@ -178,18 +178,18 @@ fn op() -> impl Strategy<Value = Op> {
 fn ask_everything(lines: &Lines, at: TokenRef) {
     for line in lines.iter() {
         let _ = line.status(at, at.token);
-        let _ = line.holes_before(at);
+        let _ = line.poll(at, u64::MAX, true);
         let _ = (line.board(at.token), line.held_back_by(at.token));
         let _ = line.live(at.lane, at.token);
         for (_, _, live) in line.live_from((at.lane, at.token)) {
             let _ = line.due_at_ms(live);
         }
         let _ = line.counts().live();
-        let _ = (line.explain(at), line.resolve(at), line.wake_at_ms());
+        let _ = (line.explain(at), line.resolve(at), line.next_by_rate_ms());
         let _ = line.journal_after(at.token).count();
         let _ = line.would_refuse_enter(None, None, at.token);
     }
-    let _ = lines.range_after(Some(&name("zzz"))).count() + lines.jobs(at.token).count();
+    let _ = lines.range_after(Some(&name("zzz"))).count() + lines.background_work(at.token).count();
 }
 
 fn run(lines: &mut Lines, steps: Vec<(u64, u32, u64, Op, TokenRef)>) {
@@ -201,7 +201,7 @@ fn run(lines: &mut Lines, steps: Vec<(u64, u32, u64, Op, TokenRef)>) {
             now_ms,
             wall_ms: now_ms,
         };
-        let _ = lines.apply(stamp, &op, &mut events);
+        let _ = lines.apply(stamp, &op, Some(&mut events));
         ask_everything(lines, at);
     }
 }
@@ -212,7 +212,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, u32, u64, Op, TokenRef)>> {
 
 fn stage() -> impl Strategy<Value = Stage> {
     prop_oneof![
-        number().prop_map(|seen_ms| Stage::Waiting { seen_ms }),
+        number().prop_map(|last_seen_ms| Stage::Waiting { last_seen_ms }),
         number().prop_map(|deadline_ms| Stage::Admitted { deadline_ms }),
         (number(), number(), number()).prop_map(|(deadline_ms, claimed_at_ms, epoch)| {
             Stage::InCheckout {
@@ -318,7 +318,7 @@ fn good_dump() -> Dump {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3_000) })]
+    #![proptest_config(common::cases(3_000))]
 
     #[test]
     fn no_operation_panics(steps in steps()) {
@@ -326,7 +326,7 @@ proptest! {
         let settings = Settings::new(2, 3);
         let create = Op::Create { line: shop(), settings };
         let stamp = Stamp { index: 1, op_no: 0, now_ms: 0, wall_ms: 0 };
-        lines.apply(stamp, &create, &mut Vec::new()).unwrap();
+        lines.apply(stamp, &create, None).unwrap();
         run(&mut lines, steps);
         let dump = lines.dump();
         prop_assert_eq!(Lines::restore(dump.clone()).unwrap().dump(), dump);
@@ -433,10 +433,10 @@ fn seats_go_to_whoever_came_first_over_all_lanes() {
         },
         entered_version: 10 + token,
         stage: Stage::Waiting {
-            seen_ms: entered_at_ms,
+            last_seen_ms: entered_at_ms,
         },
         moved_from: Vec::new(),
-        told: None,
+        eta_given: None,
     };
     let mut shard = Shard::with_shop(Limits::default(), Settings::new(1, 20));
     shard.enter().unwrap();

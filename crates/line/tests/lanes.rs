@@ -346,7 +346,7 @@ fn come() -> impl Strategy<Value = Come> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_000) })]
+    #![proptest_config(common::cases(1_000))]
 
     /// Somebody who entered later is admitted earlier only if it entered less later than its boost
     /// is larger, or just that much later, in a lane listed before. So it is in lanes that are not

@@ -42,7 +42,7 @@ fn paced(rate: AdmissionRate) -> Shard {
 
 /// Goes on to this time, as a leader does that proposes steps when they are due.
 fn run_until(shard: &mut Shard, end_ms: u64) {
-    while let Some(wake_ms) = shard.lines.next_wake_ms().filter(|ms| *ms <= end_ms) {
+    while let Some(wake_ms) = shard.lines.next_background_ms().filter(|ms| *ms <= end_ms) {
         shard.now_ms = shard.now_ms.max(wake_ms);
         assert!(shard.finish_jobs() > 0, "a due line is listed");
     }
@@ -74,11 +74,11 @@ fn exactly_as_many_as_the_rate_gives() {
         "nothing is promised ahead"
     );
     // Nobody is due over a restart, and then just in time.
-    let wake_ms = shard.lines.next_wake_ms();
+    let wake_ms = shard.lines.next_background_ms();
     shard.lines = Lines::restore(shard.lines.dump()).unwrap();
-    assert_eq!(shard.lines.next_wake_ms(), wake_ms);
-    assert_eq!(shard.lines.jobs(wake_ms.unwrap() - 1).count(), 0);
-    assert_eq!(shard.lines.jobs(wake_ms.unwrap()).count(), 1);
+    assert_eq!(shard.lines.next_background_ms(), wake_ms);
+    assert_eq!(shard.lines.background_work(wake_ms.unwrap() - 1).count(), 0);
+    assert_eq!(shard.lines.background_work(wake_ms.unwrap()).count(), 1);
 }
 
 #[test]
@@ -89,14 +89,14 @@ fn opening_admits_within_the_rate() {
         assert_eq!(shard.enter().unwrap().state, State::Waiting);
     }
     assert_eq!(
-        shard.lines.next_wake_ms(),
+        shard.lines.next_background_ms(),
         None,
         "the phase is not a matter of time"
     );
     shard.now_ms += 1_000_000;
     shard.set(set_phase(Phase::Open));
     assert_eq!(shard.line().counts().admitted, 10);
-    assert_eq!(shard.lines.next_wake_ms(), Some(shard.now_ms + 1_000));
+    assert_eq!(shard.lines.next_background_ms(), Some(shard.now_ms + 1_000));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn turn() -> impl Strategy<Value = Turn> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
+    #![proptest_config(common::cases(500))]
 
     /// From any admission to any later one there are no more than the burst at the first, and what
     /// the rates since have given: also over changes of the rate, pauses and restarts.

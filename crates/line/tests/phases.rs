@@ -169,7 +169,7 @@ fn a_quota_is_not_exceeded_and_unused_units_come_back() {
         State::Waiting,
         "seats are free, units are not"
     );
-    assert_eq!(shard.lines.jobs(u64::MAX).count(), 0);
+    assert_eq!(shard.lines.background_work(u64::MAX).count(), 0);
     shard.serve(1);
     assert_eq!(
         shard.status(4).state,

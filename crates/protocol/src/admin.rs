@@ -239,8 +239,8 @@ pub struct ForecastReply {
 impl From<line::ForecastRecord> for ForecastReply {
     fn from(record: line::ForecastRecord) -> ForecastReply {
         ForecastReply {
-            told: record.told,
-            untold: record.untold,
+            told: record.eta_given,
+            untold: record.eta_unknown,
             judged: record.judged,
             p90_covered: record.covered,
             off_by_percent: record.off_by,

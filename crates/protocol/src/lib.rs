@@ -14,6 +14,8 @@
 //! request that cannot be read is refused with an error that names it; no input panics. This
 //! crate does no I/O and draws no random numbers: the caller passes bytes and keys.
 
+#![warn(missing_docs)]
+
 pub mod admin;
 pub mod codec;
 mod enter;

@@ -84,7 +84,7 @@ fn replies_go_both_ways() {
                     wall_ms: 1_005,
                 },
                 op,
-                &mut events,
+                Some(&mut events),
             )
             .unwrap();
     }
@@ -168,7 +168,7 @@ fn replies_go_both_ways() {
                 wall_ms: 1_007,
             },
             &ops[2],
-            &mut events,
+            Some(&mut events),
         )
         .unwrap();
     let token_words: Vec<_> = events
@@ -237,7 +237,7 @@ fn a_board_event_lists_holes_beside_the_pointers() {
                 wall_ms: 1_005,
             },
             &create,
-            &mut Vec::new(),
+            None,
         )
         .unwrap();
     let board =

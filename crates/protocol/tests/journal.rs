@@ -38,7 +38,9 @@ impl Shard {
             now_ms: self.index * 1_000,
             wall_ms: self.index * 1_000 + 7,
         };
-        self.lines.apply(stamp, &op, &mut self.events).unwrap();
+        self.lines
+            .apply(stamp, &op, Some(&mut self.events))
+            .unwrap();
     }
 
     fn enter(&mut self, name: &str) {

@@ -40,7 +40,7 @@ fn a_line() -> nowserving_line::Lines {
                     wall_ms: 701_000,
                 },
                 &op,
-                &mut Vec::new(),
+                None,
             )
             .unwrap()
     };
@@ -152,7 +152,7 @@ fn a_capped_position_and_a_call_are_said() {
             now_ms: 1_000,
             wall_ms: 701_000,
         };
-        lines.apply(stamp, &op, &mut Vec::new()).unwrap();
+        lines.apply(stamp, &op, None).unwrap();
     }
     let line = lines.iter().next().unwrap();
     let shown = |token| {
@@ -222,7 +222,7 @@ fn what_holds_a_line_back_has_its_particulars() {
             now_ms: 10_000,
             wall_ms: 710_000,
         };
-        lines.apply(stamp, &op, &mut Vec::new()).unwrap();
+        lines.apply(stamp, &op, None).unwrap();
         let now = Timestamp {
             service_ms: 10_250,
             wall_ms: 710_300,

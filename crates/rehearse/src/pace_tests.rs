@@ -291,7 +291,7 @@ fn config() -> impl Strategy<Value = Config> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn polls_keep_to_the_bound_whatever_the_settings_and_the_crowd(config in config()) {

@@ -36,8 +36,8 @@ pub(crate) struct Real {
 struct Watch<'a> {
     leader_state: &'a mut LeaderState,
     happened: &'a mut Vec<Happened>,
-    /// The last answer.
-    reply: Option<Reply>,
+    /// The last answer about a token.
+    answer: Option<Answer>,
     /// What subscribers would get. The crowd is told by what happened.
     published: Vec<OutEvent>,
 }
@@ -52,7 +52,14 @@ impl Observer for Watch<'_> {
             .after(state, &applied, &mut self.published);
         self.happened
             .extend(applied.events.iter().filter_map(happened));
-        self.reply = applied.result.ok();
+        let line = state.lines().get(applied.op.line());
+        self.answer = match (applied.result, line) {
+            (Ok(Reply::Token(at)), Some(line)) => {
+                let status = line.status(at, state.now_ms());
+                status.ok().map(|status| answer(&status))
+            }
+            _ => None,
+        };
     }
 }
 
@@ -93,10 +100,10 @@ impl Real {
             line: name,
             settings: settings.clone(),
         };
-        match real.apply(0, vec![create.into()]) {
-            Some(Reply::Line { incarnation, .. }) => real.incarnation = incarnation,
-            _ => return Err(BadConfig::Line("refused".to_owned())),
-        }
+        real.apply(0, vec![create.into()]);
+        let line = real.line();
+        let line = line.ok_or_else(|| BadConfig::Line("refused".to_owned()))?;
+        real.incarnation = line.incarnation();
         Ok(real)
     }
 
@@ -113,8 +120,8 @@ impl Real {
         }
     }
 
-    /// One log entry. Gives the answer of its last command; `None`: refused.
-    fn apply(&mut self, now_ms: u64, commands: Vec<Command>) -> Option<Reply> {
+    /// One log entry. Gives the answer of its last command, if that is about a token and not refused.
+    fn apply(&mut self, now_ms: u64, commands: Vec<Command>) -> Option<Answer> {
         self.index += 1;
         let entry = Entry {
             now_ms: self.leader_state.now_ms(&self.state, &self.reachability),
@@ -126,13 +133,13 @@ impl Real {
         let mut watch = Watch {
             leader_state: &mut self.leader_state,
             happened: &mut self.happened,
-            reply: None,
+            answer: None,
             published: Vec::new(),
         };
         self.state.apply_entry(self.index, &entry, &mut watch);
-        let reply = watch.reply;
+        let answer = watch.answer;
         self.leader_state.stamped(entry.now_ms);
-        reply
+        answer
     }
 
     /// What the leader proposes of itself now.
@@ -146,10 +153,10 @@ impl Real {
         }
     }
 
-    fn change(&mut self, now_ms: u64, op: Op) -> Option<Reply> {
-        let reply = self.apply(now_ms, vec![op.into()]);
+    fn change(&mut self, now_ms: u64, op: Op) -> Option<Answer> {
+        let answer = self.apply(now_ms, vec![op.into()]);
         self.lead(now_ms);
-        reply
+        answer
     }
 
     fn at(&self, place: Place) -> TokenRef {
@@ -171,11 +178,9 @@ impl Real {
     }
 
     fn ask_of(&mut self, now_ms: u64, place: Place, op: Op) -> Option<Answer> {
-        match self.change(now_ms, op) {
-            Some(Reply::Status(status)) => Some(answer(&status)),
-            // Refused: it is in another state than its holder thought. A backend asks.
-            _ => self.poll(now_ms, place),
-        }
+        // Refused: the token is in another state than its holder thought. A backend polls then.
+        let answer = self.change(now_ms, op);
+        answer.or_else(|| self.poll(now_ms, place))
     }
 }
 
@@ -204,10 +209,7 @@ impl Queue for Real {
                 let key = Some(who.to_le_bytes().into());
                 let lane = self.line()?.settings().lanes.get(usize::from(lane));
                 let lane = lane.map(|lane| lane.name.clone());
-                match self.change(now_ms, Op::Enter { line, key, lane }) {
-                    Some(Reply::Status(status)) => Some(answer(&status)),
-                    _ => None,
-                }
+                self.change(now_ms, Op::Enter { line, key, lane })
             }
             Ask::Poll(place) => self.poll(now_ms, place),
             Ask::Claim(place) => {

@@ -72,12 +72,10 @@ fn an_unchanged_board_comes_again_each_minute_while_anybody_waits() {
 fn what_changes_nothing_on_the_board_is_not_published_and_leaves_no_gap() {
     let mut world = World::new(Settings::new(1, 10));
     let at = world.enter().unwrap();
-    let claimed = world.claim(at).unwrap();
-    let nowserving_line::Reply::Status(status) = claimed else {
-        panic!("{claimed:?}")
-    };
+    world.claim(at).unwrap();
+    let epoch = world.line().status(at, 0).unwrap().epoch.unwrap();
     let board = due(&mut world, SECOND_US).remove(0);
-    let (line, epoch) = (name("shop"), status.epoch.unwrap());
+    let line = name("shop");
     world.apply(&Op::Renew { line, at, epoch }).unwrap();
     assert!(due(&mut world, 2 * SECOND_US).is_empty());
     world.leave(at);
@@ -213,8 +211,8 @@ struct Watcher {
 
 impl Watcher {
     fn ask(world: &World, at: TokenRef) -> Self {
-        let status = world.line().status(at, 0).unwrap();
-        let holes = world.line().holes_before(at).unwrap();
+        let poll = world.line().poll(at, 0, true).unwrap();
+        let (status, holes) = (poll.status, poll.holes.flatten().unwrap());
         Watcher {
             at: status.at,
             lane: status.lane,

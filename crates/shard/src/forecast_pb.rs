@@ -1,6 +1,6 @@
-//! What forecasts are made of, between the line crate's dumps and protobuf.
+//! Measurements and ETAs, between the line crate's dumps and protobuf.
 
-use nowserving_line::{Arrivals, Forecast, ForecastRecord, Told, Window};
+use nowserving_line::{Arrivals, EtaGiven, Forecast, ForecastRecord, Window};
 
 use crate::pb;
 use crate::settings_pb::Malformed;
@@ -16,8 +16,8 @@ pub(crate) fn forecast_to_pb(forecast: &Forecast) -> pb::Forecast {
         waiter_ms: forecast.waiter_ms,
         spread_micro: forecast.spread_micro,
         record: Some(pb::ForecastRecord {
-            told: record.told,
-            untold: record.untold,
+            eta_given: record.eta_given,
+            eta_unknown: record.eta_unknown,
             judged: record.judged,
             covered: record.covered,
             off_by: record.off_by.to_vec(),
@@ -39,8 +39,8 @@ pub(crate) fn forecast_from_pb(forecast: pb::Forecast) -> Result<Forecast, Malfo
         waiter_ms: forecast.waiter_ms,
         spread_micro: forecast.spread_micro,
         record: ForecastRecord {
-            told: record.told,
-            untold: record.untold,
+            eta_given: record.eta_given,
+            eta_unknown: record.eta_unknown,
             judged: record.judged,
             covered: record.covered,
             off_by: record
@@ -83,16 +83,16 @@ pub(crate) fn arrivals_from_pb(arrivals: pb::Arrivals) -> Arrivals {
     }
 }
 
-pub(crate) fn told_to_pb(told: Told) -> pb::Told {
-    pb::Told {
-        eta_ms: told.eta_ms,
-        eta_p90_ms: told.eta_p90_ms,
+pub(crate) fn eta_given_to_pb(given: EtaGiven) -> pb::EtaGiven {
+    pb::EtaGiven {
+        eta_ms: given.eta_ms,
+        eta_p90_ms: given.eta_p90_ms,
     }
 }
 
-pub(crate) fn told_from_pb(told: pb::Told) -> Told {
-    Told {
-        eta_ms: told.eta_ms,
-        eta_p90_ms: told.eta_p90_ms,
+pub(crate) fn eta_given_from_pb(given: pb::EtaGiven) -> EtaGiven {
+    EtaGiven {
+        eta_ms: given.eta_ms,
+        eta_p90_ms: given.eta_p90_ms,
     }
 }

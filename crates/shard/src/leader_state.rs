@@ -135,7 +135,7 @@ impl LeaderState {
         if self.background_in_flight > 0 || now < self.next_background_at {
             return Vec::new();
         }
-        let due = state.lines().jobs(now_ms).take(BACKGROUND_LINES_MAX);
+        let due = state.lines().background_work(now_ms).take(BACKGROUND_LINES_MAX);
         let due = due.map(|(line, incarnation)| Op::RunBackground {
             line: line.clone(),
             incarnation,
@@ -240,9 +240,9 @@ impl LeaderState {
         let mut background = None;
         if self.background_in_flight == 0 {
             let (lines, now_ms) = (state.lines(), self.now_ms(state, reachability));
-            let due = match lines.jobs(now_ms).next() {
+            let due = match lines.background_work(now_ms).next() {
                 Some(_) => Some(0),
-                None => lines.next_wake_ms().and_then(when),
+                None => lines.next_background_ms().and_then(when),
             };
             background = due.map(|due| due.max(self.next_background_at));
         }
@@ -271,8 +271,8 @@ impl LeaderState {
         let AppliedToLine { op, events, .. } = applied;
         let Ok(reply) = &applied.result else { return };
         let (lines, now_ms) = (state.lines(), state.now_ms());
-        if let (Op::Enter { line, .. }, Reply::Status(status)) = (op, reply) {
-            self.start(line, status.at, lines, now_ms);
+        if let (Op::Enter { line, .. }, Reply::Token(at)) = (op, reply) {
+            self.start(line, *at, lines, now_ms);
         }
         if let Op::Configure { line, patch, .. } = op
             && patch.waiting_idle_timeout_ms.is_some()

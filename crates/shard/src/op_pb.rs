@@ -269,14 +269,14 @@ fn recycle_from_pb(item: pb::RecycleItem) -> Result<RecycleItem, Malformed> {
     })
 }
 
-fn touch_to_pb(&(lane, token, seen_ms): &(u8, u64, u64)) -> pb::TouchItem {
+fn touch_to_pb(&(lane, token, last_seen_ms): &(u8, u64, u64)) -> pb::TouchItem {
     pb::TouchItem {
         lane: lane.into(),
         token,
-        seen_ms,
+        last_seen_ms,
     }
 }
 
 fn touch_from_pb(item: pb::TouchItem) -> Result<(u8, u64, u64), Malformed> {
-    Ok((lane_from_pb(item.lane)?, item.token, item.seen_ms))
+    Ok((lane_from_pb(item.lane)?, item.token, item.last_seen_ms))
 }

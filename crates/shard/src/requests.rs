@@ -57,7 +57,7 @@ impl Answer {
     #[must_use]
     pub fn of(result: &Result<Reply, Refused>) -> Self {
         match result {
-            Ok(Reply::Status(status)) => Answer::Token(status.at),
+            Ok(Reply::Token(at)) => Answer::Token(*at),
             Ok(Reply::Deleted { remaining }) => Answer::Deleted {
                 remaining: *remaining,
             },

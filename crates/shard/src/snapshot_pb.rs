@@ -5,7 +5,8 @@ use nowserving_line::{
 };
 
 use crate::forecast_pb::{
-    arrivals_from_pb, arrivals_to_pb, forecast_from_pb, forecast_to_pb, told_from_pb, told_to_pb,
+    arrivals_from_pb, arrivals_to_pb, eta_given_from_pb, eta_given_to_pb, forecast_from_pb,
+    forecast_to_pb,
 };
 use crate::journal_pb::{change_from_pb, change_to_pb, journal_from_pb, journal_to_pb};
 use crate::op_pb::lane_from_pb;
@@ -111,7 +112,7 @@ fn lane_from_pb_state(lane: pb::LaneState) -> Result<LaneDump, Malformed> {
 
 fn live_to_pb(live: LiveDump) -> pb::LiveToken {
     let stage = match live.stage {
-        Stage::Waiting { seen_ms } => PbStage::Waiting(pb::WaitingStage { seen_ms }),
+        Stage::Waiting { last_seen_ms } => PbStage::Waiting(pb::WaitingStage { last_seen_ms }),
         Stage::Admitted { deadline_ms } => PbStage::Admitted(pb::AdmittedStage { deadline_ms }),
         Stage::InCheckout {
             deadline_ms,
@@ -131,7 +132,7 @@ fn live_to_pb(live: LiveDump) -> pb::LiveToken {
         entered_version: live.entered_version,
         stage: Some(stage),
         moved_from: live.moved_from.into_iter().map(token_to_pb).collect(),
-        told: live.told.map(told_to_pb),
+        eta_given: live.eta_given.map(eta_given_to_pb),
     }
 }
 
@@ -141,7 +142,7 @@ fn live_from_pb(live: pb::LiveToken) -> Result<LiveDump, Malformed> {
         .ok_or("a live token in a state that this build does not know")?
     {
         PbStage::Waiting(stage) => Stage::Waiting {
-            seen_ms: stage.seen_ms,
+            last_seen_ms: stage.last_seen_ms,
         },
         PbStage::Admitted(stage) => Stage::Admitted {
             deadline_ms: stage.deadline_ms,
@@ -168,7 +169,7 @@ fn live_from_pb(live: pb::LiveToken) -> Result<LiveDump, Malformed> {
         entered_version: live.entered_version,
         stage,
         moved_from,
-        told: live.told.map(told_from_pb),
+        eta_given: live.eta_given.map(eta_given_from_pb),
     })
 }
 

@@ -47,6 +47,11 @@ pub struct AppliedToLine<'a> {
 /// Watches an entry being applied. Every call comes with the state of that very moment: what an answer
 /// shows is the effect of its command and of nothing later.
 pub trait Observer {
+    /// Whether [`AppliedToLine::events`] are wanted. Otherwise none are made.
+    fn wants_events(&self) -> bool {
+        true
+    }
+
     /// This command is applied next.
     fn before(&mut self, _state: &State, _command: &Command) {}
 
@@ -58,7 +63,11 @@ pub trait Observer {
 }
 
 /// Nobody watches: followers, snapshots, restarts.
-impl Observer for () {}
+impl Observer for () {
+    fn wants_events(&self) -> bool {
+        false
+    }
+}
 
 impl State {
     /// No objects, the clock at 0.
@@ -109,7 +118,8 @@ impl State {
                 now_ms: self.clock.now_ms,
                 wall_ms: entry.wall_ms,
             };
-            let result = self.lines.apply(stamp, op, &mut events);
+            let wanted = observer.wants_events().then_some(&mut events);
+            let result = self.lines.apply(stamp, op, wanted);
             if let Some(id) = id {
                 let answer = Answer::of(&result);
                 self.requests.remember(id, answer, self.clock.now_ms);

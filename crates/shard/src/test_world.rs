@@ -134,7 +134,7 @@ impl World {
             to: lane(to),
         };
         match self.apply(&op) {
-            Ok(Reply::Status(status)) => Some(status.at),
+            Ok(Reply::Token(at)) => Some(at),
             _ => None,
         }
     }
@@ -150,7 +150,7 @@ impl World {
             lane,
         };
         match self.apply(&op) {
-            Ok(Reply::Status(status)) => Some(status.at),
+            Ok(Reply::Token(at)) => Some(at),
             _ => None,
         }
     }

@@ -32,8 +32,8 @@ struct Token(Option<TokenRef>);
 
 impl Observer for Token {
     fn line(&mut self, _state: &State, applied: AppliedToLine<'_>) {
-        if let Ok(Reply::Status(status)) = applied.result {
-            self.0 = Some(status.at);
+        if let Ok(Reply::Token(at)) = applied.result {
+            self.0 = Some(at);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Applying log entries to a state, by the same code as nodes.
 
-use nowserving_line::{Event, Line, Op, Refused, Reply};
+use nowserving_line::{Event, Line, Op, Refused, Reply, Status};
 use nowserving_replica::{Committed, Payload};
 use nowserving_shard::command::{self, Command};
 pub use nowserving_shard::state::State;
@@ -12,6 +12,8 @@ pub struct Applied<'a> {
     pub op: &'a Op,
     /// What it was answered.
     pub result: &'a Result<Reply, Refused>,
+    /// If the reply names a token: its status right after the operation, as a leader would answer.
+    pub status: Option<Status>,
     /// What happened.
     pub events: &'a [Event],
     /// The state after it.
@@ -34,9 +36,17 @@ impl Observer for Watch<'_> {
     }
 
     fn line(&mut self, state: &State, applied: AppliedToLine<'_>) {
+        let lines = state.lines();
+        let status = match applied.result {
+            Ok(Reply::Token(at)) => lines
+                .get(applied.op.line())
+                .and_then(|line| line.status(at, lines.now_ms()).ok()),
+            _ => None,
+        };
         (self.after)(Applied {
             op: applied.op,
             result: &applied.result,
+            status,
             events: applied.events,
             state,
             version_before: self.version_before,

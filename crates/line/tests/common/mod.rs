@@ -6,6 +6,18 @@ use nowserving_line::{
     Board, Event, LaneBoard, Limits, Line, LineName, Lines, Op, RecycleItem, Refused, Reply,
     Settings, SettingsPatch, Stamp, Status, TokenRef,
 };
+use proptest::prelude::ProptestConfig;
+use proptest::test_runner::FileFailurePersistence;
+
+/// A failing case is kept beside the source, in `tests/*.proptest-regressions`, and run first from then on.
+pub fn cases(count: u32) -> ProptestConfig {
+    ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource(
+            "proptest-regressions",
+        ))),
+        ..ProptestConfig::with_cases(count)
+    }
+}
 
 pub struct Shard {
     pub lines: Lines,
@@ -51,7 +63,7 @@ impl Shard {
             now_ms: self.now_ms,
             wall_ms: self.wall_ms(),
         };
-        self.lines.apply(stamp, op, &mut self.events)
+        self.lines.apply(stamp, op, Some(&mut self.events))
     }
 
     /// Far from the service clock, so that it shows if one is taken for the other.
@@ -125,7 +137,7 @@ impl Shard {
 
     pub fn status_of(&mut self, op: &Op) -> Result<Status, Refused> {
         match self.apply(op)? {
-            Reply::Status(status) => Ok(status),
+            Reply::Token(at) => self.line().status(at, self.lines.now_ms()),
             other => panic!("{other:?} to {op:?}"),
         }
     }
@@ -204,7 +216,7 @@ impl Shard {
     }
 
     fn next_step(&self) -> Option<Op> {
-        let (line, incarnation) = self.lines.jobs(self.now_ms).next()?;
+        let (line, incarnation) = self.lines.background_work(self.now_ms).next()?;
         let line = line.clone();
         Some(Op::RunBackground { line, incarnation })
     }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use nowserving_line::{Line, LineName, Lines, Reason, Refused, State, TokenRef};
+use nowserving_line::{
+    ForecastRecord, Line, LineName, Lines, Reason, Refused, State, TokenRef, Totals,
+};
 
 use crate::command::{KEYS, key};
 use crate::naive::{Id, NaiveLine, UNIT};
@@ -26,12 +28,36 @@ pub fn against_recount(lines: &Lines, naive: &Naive) {
             wake_ms = Some(wake_ms.map_or(ms, |least: u64| least.min(ms)));
         }
     }
-    let listed: Vec<(&LineName, u64)> = lines.jobs(naive.now_ms).collect();
+    let listed: Vec<(&LineName, u64)> = lines.background_work(naive.now_ms).collect();
     assert_eq!(listed.len(), jobs.len(), "jobs");
     assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), jobs, "jobs");
+    totals_against_recount(lines, naive);
     if let Some(wake_ms) = wake_ms {
-        assert!(lines.next_wake_ms().is_some_and(|ms| ms <= wake_ms), "wake");
+        assert!(
+            lines.next_background_ms().is_some_and(|ms| ms <= wake_ms),
+            "wake"
+        );
     }
+}
+
+fn totals_against_recount(lines: &Lines, naive: &Naive) {
+    let count = |state| naive.lines.values().map(|model| model.count(state)).sum();
+    let mut recount = Totals {
+        waiting: count(State::Waiting),
+        admitted: count(State::Admitted),
+        in_checkout: count(State::InCheckout),
+        forecasts: ForecastRecord::default(),
+    };
+    for record in lines.iter().map(Line::forecast_record) {
+        recount.forecasts.eta_given += record.eta_given;
+        recount.forecasts.eta_unknown += record.eta_unknown;
+        recount.forecasts.judged += record.judged;
+        recount.forecasts.covered += record.covered;
+        for (sum, count) in recount.forecasts.off_by.iter_mut().zip(record.off_by) {
+            *sum += count;
+        }
+    }
+    assert_eq!(*lines.totals(), recount, "totals");
 }
 
 fn has_job(model: &NaiveLine) -> bool {
@@ -50,7 +76,11 @@ fn wakes(line: &Line, model: &NaiveLine, now_ms: u64) -> Option<u64> {
         let missing = UNIT.saturating_sub(model.saved);
         now_ms + missing.div_ceil(rate.per_second_micro.into()) as u64
     });
-    assert_eq!(line.wake_at_ms(), wake_ms, "the rate allows the next one");
+    assert_eq!(
+        line.next_by_rate_ms(),
+        wake_ms,
+        "the rate allows the next one"
+    );
     wake_ms
 }
 
@@ -172,9 +202,12 @@ fn token_against_recount(line: &Line, model: &NaiveLine, asked: Id, naive: &Naiv
 
 /// A watcher's arithmetic gives the position too.
 fn holes(line: &Line, model: &NaiveLine, id: Id, position: u64) {
-    let Some(holes) = line.holes_before(at(line, id)) else {
-        panic!("too many holes among {}", model.tokens.len());
+    let poll = line.poll(at(line, id), 0, true).unwrap();
+    let Some(holes) = poll.holes.unwrap() else {
+        assert!(poll.status.position_capped, "only a cap hides holes");
+        return;
     };
+    assert!(!poll.status.position_capped, "holes reveal the position");
     let through = model.admitted_through(id.0);
     let mut missing = 0;
     let mut last = through + 1;

@@ -361,7 +361,7 @@ fn items(line: &NaiveLine, now_ms: u64, picks: &Option<Vec<u16>>, truly: bool) -
     let item = |id: Id| {
         let tok = line.tokens.get(&id)?;
         let clock_ms = match tok.state {
-            State::Waiting => tok.seen_ms,
+            State::Waiting => tok.last_seen_ms,
             State::Admitted | State::InCheckout | State::Gone => tok.deadline_ms,
         };
         Some(RecycleItem {

@@ -26,7 +26,7 @@ pub fn by_taking_it_away(lines: &Lines, naive: &Naive) {
             HeldBackBy::Quota => patch.quota = Some(Change::Unset),
             HeldBackBy::Seats => patch.seats = Some(Change::Set(1_000)),
             HeldBackBy::AdmissionRate { next_at_ms } => {
-                assert_eq!(Some(next_at_ms), line.wake_at_ms(), "the next one");
+                assert_eq!(Some(next_at_ms), line.next_by_rate_ms(), "the next one");
                 assert!(next_at_ms > naive.now_ms, "the next one is to come");
                 patch.admission_rate = Some(Change::Unset);
             }
@@ -45,7 +45,7 @@ pub fn by_taking_it_away(lines: &Lines, naive: &Naive) {
             wall_ms: 0,
         };
         let mut events = Vec::new();
-        let reply = lines.apply(stamp, &taken_away, &mut events);
+        let reply = lines.apply(stamp, &taken_away, Some(&mut events));
         if model.phase() == Phase::Closed {
             assert_eq!(reply, Err(Refused::LineClosed), "they are being ended");
             continue;

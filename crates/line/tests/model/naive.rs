@@ -16,7 +16,7 @@ pub struct Tok {
     pub key: Option<Vec<u8>>,
     pub entered: Timestamp,
     pub entered_version: u64,
-    pub seen_ms: u64,
+    pub last_seen_ms: u64,
     pub deadline_ms: u64,
     pub claimed_at_ms: u64,
     pub epoch: Option<u64>,
@@ -41,7 +41,7 @@ impl Tok {
             key: key.map(Into::into),
             entered,
             entered_version: 0,
-            seen_ms: entered.service_ms,
+            last_seen_ms: entered.service_ms,
             deadline_ms: 0,
             claimed_at_ms: 0,
             epoch: None,
@@ -317,7 +317,9 @@ impl NaiveLine {
     pub fn stage(&self, id: Id) -> Option<Stage> {
         let t = &self.tokens[&id];
         Some(match t.state {
-            State::Waiting => Stage::Waiting { seen_ms: t.seen_ms },
+            State::Waiting => Stage::Waiting {
+                last_seen_ms: t.last_seen_ms,
+            },
             State::Admitted => Stage::Admitted {
                 deadline_ms: t.deadline_ms,
             },

@@ -147,7 +147,7 @@ impl NaiveLine {
         let now_ms = entry.now_ms;
         if let Some(id) = key.and_then(|key| self.find(key)) {
             let tok = self.tokens.get_mut(&id).unwrap();
-            tok.seen_ms = tok.seen_ms.max(now_ms);
+            tok.last_seen_ms = tok.last_seen_ms.max(now_ms);
             return Ok(Answer::Token(id));
         }
         match self.phase() {
@@ -198,9 +198,9 @@ impl NaiveLine {
             };
             let (clock_ms, due, reason) = match tok.state {
                 State::Waiting => {
-                    let silent_ms = now_ms.saturating_sub(tok.seen_ms);
+                    let silent_ms = now_ms.saturating_sub(tok.last_seen_ms);
                     let due = silent_ms > self.settings.waiting_idle_timeout_ms;
-                    (tok.seen_ms, due, Reason::Idle)
+                    (tok.last_seen_ms, due, Reason::Idle)
                 }
                 State::Admitted => (tok.deadline_ms, now_ms >= tok.deadline_ms, Reason::NoShow),
                 State::InCheckout => {

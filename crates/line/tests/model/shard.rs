@@ -144,7 +144,7 @@ fn on_line(
             for (lane, token, heard_ms) in tokens {
                 let id = line.resolve((*lane, *token), kept);
                 if let Some(tok) = line.tokens.get_mut(&id) {
-                    tok.seen_ms = tok.seen_ms.max((*heard_ms).min(entry.now_ms));
+                    tok.last_seen_ms = tok.last_seen_ms.max((*heard_ms).min(entry.now_ms));
                 }
             }
             Ok(Answer::Nothing)

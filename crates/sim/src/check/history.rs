@@ -39,6 +39,7 @@ pub struct History {
 struct Done {
     place: Place,
     result: Result<Reply, Refused>,
+    status: Option<Status>,
     /// It changed something.
     effect: bool,
 }
@@ -74,6 +75,7 @@ impl History {
         let done = Done {
             place,
             result: applied.result.clone(),
+            status: applied.status.clone(),
             effect: applied.result.is_ok() && version != applied.version_before,
         };
         let text = text_of(applied.op);
@@ -303,8 +305,9 @@ fn times_of(call: &Call) -> String {
 /// A copy is answered later than it was done: with the same token or line, as it is then.
 fn is_answer_of(done: &Done, answer: &Answer) -> bool {
     match (&done.result, answer.as_ref()) {
-        (Ok(Reply::Status(done)), Ok(Outcome::Status { status, .. })) => {
-            done.at == status.at && done.version <= status.version
+        (Ok(Reply::Token(at)), Ok(Outcome::Status { status, .. })) => {
+            *at == status.at
+                && (done.status.as_ref()).is_some_and(|done| done.version <= status.version)
         }
         (
             Ok(Reply::Line {

@@ -103,7 +103,7 @@ impl Shadow {
         if let Some(now) = now {
             line.set(now.settings());
         }
-        if let (Op::Enter { key, .. }, Ok(Reply::Status(status))) = (op, result) {
+        if let (Op::Enter { key, .. }, Some(status)) = (op, &applied.status) {
             line.entered(key.as_deref(), status, applied.version_before, place)?;
         }
         let mut last_version = applied.version_before;
@@ -115,7 +115,7 @@ impl Shadow {
             line.event(event, place)?;
         }
         line.answered(op, result, place)?;
-        if let Some(epoch) = line.claimed(op, result, events)? {
+        if let Some(epoch) = line.claimed(op, applied.status.as_ref(), events)? {
             let last = self.epochs.entry(name.clone()).or_insert(0);
             if epoch <= *last {
                 return Err(("S9", format!("epoch {epoch} is not above {last}")));
@@ -391,10 +391,10 @@ impl ShadowLine {
     fn claimed(
         &mut self,
         op: &Op,
-        result: &Result<Reply, Refused>,
+        status: Option<&Status>,
         events: &[Event],
     ) -> Result<Option<u64>, Broken> {
-        let (Op::Claim { .. }, Ok(Reply::Status(status))) = (op, result) else {
+        let (Op::Claim { .. }, Some(status)) = (op, status) else {
             return Ok(None);
         };
         let id = (status.at.lane, status.at.token);

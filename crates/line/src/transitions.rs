@@ -1,27 +1,24 @@
-//! What changes a line, whatever the operation: numbers are issued in one place, seats given in
-//! one, tokens ended in one, and what a departure sets in motion is in one.
+//! The transitions of tokens. Each happens in one function, whatever the operation: a number is issued
+//! (`issue`), a waiting token is admitted (`admit`), a token ends (`end_as`), and the seats that ended tokens
+//! held go to the next ones (`fill_freed_seats`: the hole rule).
 
-use std::collections::BTreeMap;
-
-use crate::TokenRef;
-use crate::gone::{Gone, GoneRing};
-use crate::journal::Journal;
+use crate::gone::Gone;
 use crate::line::Line;
 use crate::{
-    AdmissionRate, Bucket, Event, Forecast, JournalEntry, Journaled, JournaledToken, Limits,
-    LineChange, LineName,
+    AdmissionRate, Bucket, Event, JournalEntry, Journaled, JournaledToken, LineChange, Live,
+    Reason, Refused, Stage, State, Timestamp, Token, TokenChange, TokenRef,
 };
-use crate::{Live, Reason, Refused, Settings, Stage, State, Timestamp, Token, TokenChange};
 
-/// What an operation works with besides the line.
+/// The context in which an operation is applied to a line.
 pub(crate) struct ApplyCtx<'a> {
     /// The service clock.
     pub(crate) now_ms: u64,
-    /// The leader's wall clock, to be shown.
+    /// The leader's wall clock, only to be shown.
     pub(crate) wall_ms: u64,
-    /// What is left of the log entry's work limit.
+    /// The rest of the log entry's work limit.
     pub(crate) work_left: &'a mut u32,
-    pub(crate) events: &'a mut Vec<Event>,
+    /// `None` if the caller wants no events: then none are made.
+    pub(crate) events: Option<&'a mut Vec<Event>>,
 }
 
 impl ApplyCtx<'_> {
@@ -33,58 +30,16 @@ impl ApplyCtx<'_> {
     }
 }
 
-/// What a new line starts from.
-pub(crate) struct Birth {
-    pub(crate) incarnation: u64,
-    pub(crate) version_floor: u64,
-    pub(crate) epoch_floor: u64,
-    pub(crate) limits: Limits,
-    pub(crate) now: Timestamp,
-}
-
 impl Line {
-    pub(crate) fn create(
-        name: &LineName,
-        settings: &Settings,
-        birth: &Birth,
-        events: &mut Vec<Event>,
-    ) -> Self {
-        let mut line = Self {
-            name: name.clone(),
-            incarnation: birth.incarnation,
-            version: birth.version_floor,
-            epoch: birth.epoch_floor,
-            settings: settings.clone(),
-            settings_version: 0,
-            created_at_ms: birth.now.wall_ms,
-            deleting: false,
-            lanes: Vec::new(),
-            order: Vec::new(),
-            bucket: None,
-            keys: BTreeMap::new(),
-            moved: BTreeMap::new(),
-            gone: GoneRing::new(birth.limits.gone_kept),
-            journal: Journal::new(birth.limits),
-            gone_counts: [0; Reason::ALL.len()],
-            admitted: 0,
-            in_checkout: 0,
-            forecast: Forecast::new(birth.now.service_ms),
-        };
-        line.order_lanes();
-        line.change_rate(None, birth.now.service_ms);
-        line.settings_version = line.line_event(LineChange::Created, birth.now.wall_ms, events);
-        line
-    }
-
-    /// The rate in the settings is another than `old`.
+    /// To be called when the rate of the settings differs from `old`.
     pub(crate) fn change_rate(&mut self, old: Option<AdmissionRate>, now_ms: u64) {
         let old = self.bucket.zip(old);
         let new = self.settings.admission_rate.as_ref();
         self.bucket = new.map(|new| Bucket::change(old, new, now_ms));
     }
 
-    /// The one place that gives numbers, to newcomers and to those who are moved. Whoever asks has
-    /// seen that there is room.
+    /// The one place that issues numbers, to newcomers and to moved tokens. The caller has checked the
+    /// capacity.
     pub(crate) fn issue(&mut self, lane: u8, live: Live, now_ms: u64) -> Result<Token, Refused> {
         self.measure(now_ms);
         let into = self.lanes.get_mut(usize::from(lane));
@@ -97,20 +52,20 @@ impl Line {
             into.next_token += 1;
         }
         into.waiting.push(token, live.entered);
-        // A move is an operator's doing: it says nothing of how many will come.
+        // An operator's move says nothing about how many will enter.
         if live.moved_from.is_empty() {
-            into.arrivals.one_more(now_ms);
+            into.arrivals.add(now_ms);
         }
         if let Some(key) = &live.key {
             self.keys.insert(key.clone(), (lane, token));
         }
         into.live.insert(token, live);
-        self.bump();
+        self.next_version();
         Ok(token)
     }
 
-    /// The one place that gives seats: to at most `max` of those who wait, in their order, while
-    /// there are free ones. Returns to how many.
+    /// The one place that admits: at most `max` waiting tokens in their order, while seats are free. Returns
+    /// how many.
     pub(crate) fn admit(&mut self, max: u64, ctx: &mut ApplyCtx<'_>) -> u64 {
         let mut done = 0;
         while done < max && self.may_admit(ctx.now_ms) && self.admit_next(ctx) {
@@ -135,17 +90,17 @@ impl Line {
             false => token,
         };
         lane.waiting.remove(token);
-        let (mut entered, mut told) = ((Timestamp::default(), 0), None);
+        let (mut entered, mut eta_given) = ((Timestamp::default(), 0), None);
         if let Some(live) = lane.live.get_mut(&token) {
             live.stage = Stage::Admitted { deadline_ms };
             entered = (live.entered, live.entered_version);
-            told = live.told.take();
+            eta_given = live.eta_given.take();
         }
         self.admitted += 1;
         self.forecast.seated();
-        if let Some(told) = told {
+        if let Some(given) = eta_given {
             let wait_ms = ctx.now_ms.saturating_sub(entered.0.service_ms);
-            self.forecast.judge(told, wait_ms, self.waiting());
+            self.forecast.judge(given, wait_ms, self.waiting());
         }
         if let (Some(rate), Some(bucket)) = (&self.settings.admission_rate, &mut self.bucket) {
             bucket.take(rate, ctx.now_ms);
@@ -156,7 +111,8 @@ impl Line {
         true
     }
 
-    /// Time has gone on since the numbers of held seats and of those who wait last changed.
+    /// To be called before the number of held seats or of waiting tokens changes: it measures the time
+    /// since the last change.
     pub(crate) fn measure(&mut self, now_ms: u64) {
         let (held, waiting) = (self.held(), self.waiting());
         self.forecast.advance(now_ms, held, waiting);
@@ -171,8 +127,8 @@ impl Line {
         }
     }
 
-    /// Takes a live token out of all that knows it. What it is then is the caller's to say.
-    pub(crate) fn take_out(&mut self, lane_id: u8, token: Token) -> Option<Live> {
+    /// Removes a live token from the state. The caller records what became of it.
+    pub(crate) fn remove_live(&mut self, lane_id: u8, token: Token) -> Option<Live> {
         let lane = self.lanes.get_mut(usize::from(lane_id))?;
         let live = lane.live.remove(&token)?;
         match live.stage {
@@ -188,7 +144,6 @@ impl Line {
         Some(live)
     }
 
-    /// Ends a token; see [`Line::end_as`].
     pub(crate) fn end(
         &mut self,
         lane_id: u8,
@@ -199,7 +154,7 @@ impl Line {
         self.end_as(lane_id, token, Gone::new(reason, None), ctx)
     }
 
-    /// The one place that ends tokens, as `gone` with their epoch. Returns the state it was in;
+    /// The one place that ends tokens. Records `gone` with the token's epoch, and returns the state it was in;
     /// `None` if it was not live.
     pub(crate) fn end_as(
         &mut self,
@@ -209,14 +164,15 @@ impl Line {
         ctx: &mut ApplyCtx<'_>,
     ) -> Option<State> {
         self.measure(ctx.now_ms);
-        let live = self.take_out(lane_id, token)?;
+        let live = self.remove_live(lane_id, token)?;
         if live.holds_seat() {
             self.forecast.released(gone.reason, self.settings.seats);
         } else {
             self.forecast.left(gone.reason);
         }
         let (reason, epoch) = (gone.reason, live.epoch());
-        // Before it, so that they are not remembered longer than what they lead to.
+        // The former numbers go into the ring first, so that they are forgotten before the number they
+        // lead to.
         for (old_lane, old) in &live.moved_from {
             self.moved.remove(&(*old_lane, *old));
             self.gone
@@ -236,26 +192,26 @@ impl Line {
         Some(live.state())
     }
 
-    pub(crate) fn end_and_follow(&mut self, at: TokenRef, gone: Gone, ctx: &mut ApplyCtx<'_>) {
+    pub(crate) fn end_and_fill(&mut self, at: TokenRef, gone: Gone, ctx: &mut ApplyCtx<'_>) {
         let mut ended = Ended::default();
         ended.add(self.end_as(at.lane, at.token, gone, ctx));
-        self.follow(&ended, ctx);
+        self.fill_freed_seats(&ended, ctx);
     }
 
-    /// What departures set in motion: each seat that became free goes to who is next. Who left
-    /// while waiting frees none and admits nobody (the hole rule). Seats that are free besides
-    /// are the job's, so that the work of an entry stays in proportion to its operations.
-    pub(crate) fn follow(&mut self, ended: &Ended, ctx: &mut ApplyCtx<'_>) {
+    /// Admits one token for each seat that became free. A token that ended while waiting frees no seat and
+    /// admits nobody (the hole rule). Other free seats are left to background work, so that the work of a log
+    /// entry stays in proportion to its operations.
+    pub(crate) fn fill_freed_seats(&mut self, ended: &Ended, ctx: &mut ApplyCtx<'_>) {
         self.admit(ended.seats, ctx);
         if cfg!(feature = "break-hole-rule") {
-            // What the seed article does: every departure moves admission on by one.
+            // As in the seed article: every departure admits one.
             for _ in 0..ended.waiters {
                 self.admit_next(ctx);
             }
         }
     }
 
-    pub(crate) fn bump(&mut self) -> u64 {
+    pub(crate) fn next_version(&mut self) -> u64 {
         self.version = self.version.saturating_add(1);
         self.version
     }
@@ -267,20 +223,22 @@ impl Line {
         what: TokenChange,
         ctx: &mut ApplyCtx<'_>,
     ) {
-        let version = self.bump();
-        ctx.events.push(Event::Token {
-            line: self.name.clone(),
-            incarnation: self.incarnation,
-            version,
-            at_ms: ctx.wall_ms,
-            lane: self.lanes[usize::from(lane_id)].name.clone(),
-            lane_id,
-            token,
-            what,
-        });
+        let version = self.next_version();
+        if let Some(events) = &mut ctx.events {
+            events.push(Event::Token {
+                line: self.name.clone(),
+                incarnation: self.incarnation,
+                version,
+                at_ms: ctx.wall_ms,
+                lane: self.lanes[usize::from(lane_id)].name.clone(),
+                lane_id,
+                token,
+                what,
+            });
+        }
     }
 
-    /// Notes what the newest event was about.
+    /// Adds an entry for the newest event.
     pub(crate) fn journal_token(
         &mut self,
         (lane, token): (u8, Token),
@@ -306,26 +264,28 @@ impl Line {
         });
     }
 
-    /// Returns the version of the event.
+    /// Returns the event's version.
     pub(crate) fn line_event(
         &mut self,
         what: LineChange,
         at_ms: u64,
-        events: &mut Vec<Event>,
+        events: Option<&mut Vec<Event>>,
     ) -> u64 {
-        let version = self.bump();
-        events.push(Event::Line {
-            line: self.name.clone(),
-            incarnation: self.incarnation,
-            version,
-            at_ms,
-            what,
-        });
+        let version = self.next_version();
+        if let Some(events) = events {
+            events.push(Event::Line {
+                line: self.name.clone(),
+                incarnation: self.incarnation,
+                version,
+                at_ms,
+                what,
+            });
+        }
         version
     }
 }
 
-/// Tokens that one operation ended.
+/// How many tokens one operation ended.
 #[derive(Default)]
 pub(crate) struct Ended {
     seats: u64,
@@ -347,7 +307,7 @@ impl Ended {
 }
 
 #[cfg(feature = "bite")]
-fn second_waiting(lane: &crate::lane::Lane) -> Option<Token> {
+fn second_waiting(lane: &crate::line::Lane) -> Option<Token> {
     let live = lane.live.iter();
     let mut waiting = live.filter(|(_, live)| !live.holds_seat());
     waiting.nth(1).map(|(token, _)| *token)

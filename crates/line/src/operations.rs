@@ -1,15 +1,12 @@
-//! The operations on one line, in terms of `transition`.
+//! The operations on one line, one function each, composed of the transitions in `transitions`.
 
-use crate::TokenRef;
 use crate::gone::Gone;
 use crate::line::{Found, Line};
-use crate::transition::{ApplyCtx, Ended};
+use crate::transitions::{ApplyCtx, Ended};
 use crate::{
-    BadField, Journaled, JournaledToken, KEY_BYTES_MAX, LaneName, LineChange, Live, Phase,
-    RECYCLE_MAX, Token,
-};
-use crate::{
-    Reason, RecycleItem, Refused, Settings, SettingsChange, SettingsPatch, Stage, TokenChange,
+    BadField, Journaled, JournaledToken, KEY_BYTES_MAX, LaneName, LineChange, Live, MOVES_MAX,
+    Phase, RECYCLE_MAX, Reason, RecycleItem, Refused, Settings, SettingsChange, SettingsPatch,
+    Stage, Token, TokenChange, TokenRef,
 };
 
 impl Line {
@@ -19,7 +16,7 @@ impl Line {
         if_version: Option<u64>,
         ctx: &mut ApplyCtx<'_>,
     ) -> Result<(), Refused> {
-        // Closing runs to its end; then the line can be opened again.
+        // A closed line can be opened again only when all its tokens are gone.
         if self.deleting || (self.phase() == Phase::Closed && self.live_count() > 0) {
             return Err(Refused::LineClosed);
         }
@@ -36,14 +33,14 @@ impl Line {
             if old.admission_rate != self.settings.admission_rate {
                 self.change_rate(old.admission_rate, ctx.now_ms);
             }
-            self.tell_configured(old, ctx);
-            self.step(ctx);
+            self.publish_configured(old, ctx);
+            self.run_background(ctx);
         }
         Ok(())
     }
 
-    /// One event for the phase, and one for the rest.
-    fn tell_configured(&mut self, old: Settings, ctx: &mut ApplyCtx<'_>) {
+    /// Makes one event for a change of the phase, one for all other changes, and one journal entry.
+    fn publish_configured(&mut self, old: Settings, ctx: &mut ApplyCtx<'_>) {
         let phase = self.settings.phase;
         let switched = old.phase != phase;
         let rest = Settings {
@@ -55,7 +52,7 @@ impl Line {
             switched.then_some(LineChange::Phase { phase }),
         ];
         for what in what.into_iter().flatten() {
-            self.settings_version = self.line_event(what, ctx.wall_ms, ctx.events);
+            self.settings_version = self.line_event(what, ctx.wall_ms, ctx.events.as_deref_mut());
         }
         self.journal_entry(Journaled::Configured, ctx.wall_ms);
         let change = SettingsChange::new(self.version, &old, &self.settings);
@@ -68,9 +65,9 @@ impl Line {
                 return Err(Refused::LineNotEmpty);
             }
             self.deleting = true;
-            // The pointers change with it, so the version must too.
-            self.bump();
-            self.step(ctx);
+            // Deleting changes the pointers, so it must change the version.
+            self.next_version();
+            self.run_background(ctx);
         }
         Ok(())
     }
@@ -92,40 +89,38 @@ impl Line {
             #[cfg(not(feature = "bite"))]
             let known = self.find(key);
             if let Some(at) = known {
-                self.note_heard(at, ctx.now_ms);
+                self.touch(at, ctx.now_ms);
                 return Ok(at);
             }
         }
         let lane = self.lane_for_newcomer(lane, ctx.now_ms)?;
         let newcomer = Live::newcomer(key, ctx.now(), self.version.saturating_add(1));
         let token = self.issue(lane, newcomer, ctx.now_ms)?;
-        // Everybody starts out waiting; who has nobody before it may get a seat at once. While a
-        // job still admits those before it there are free seats, and it waits all the same.
+        // Every token starts out waiting, and may be admitted at once only if no other one waits. Seats
+        // can be free while others wait, if background work has yet to admit those.
         if self.waiting() == 1 {
             self.admit(1, ctx);
         }
-        self.tell(lane, token, ctx.now_ms);
+        self.record_eta(lane, token, ctx.now_ms);
         Ok(self.token_ref(lane, token))
     }
 
-    /// Who has to wait is told how long, and that is kept to be judged by the truth.
-    fn tell(&mut self, lane: u8, token: Token, now_ms: u64) {
+    /// Records the ETA that a waiting newcomer is given: it is compared with the true wait on admission.
+    fn record_eta(&mut self, lane: u8, token: Token, now_ms: u64) {
         if self.live(lane, token).is_none_or(Live::holds_seat) {
             return;
         }
-        // It came last.
-        let into = self.lanes.get(usize::from(lane));
-        let position = into.map_or(1, |lane| lane.waiting.len());
-        let foreseen = self.foresee(lane, position, now_ms, now_ms);
-        let told = foreseen.and_then(|foreseen| foreseen.told());
-        self.forecast.told(told);
-        let lane = self.lanes.get_mut(usize::from(lane));
-        if let Some(live) = lane.and_then(|lane| lane.live.get_mut(&token)) {
-            live.told = told;
+        // It is the last in its lane.
+        let position = self.lanes[usize::from(lane)].waiting.len();
+        let eta = self.eta(lane, position, now_ms, now_ms);
+        let given = eta.and_then(|eta| eta.given());
+        self.forecast.record_given(given);
+        if let Some(live) = self.lanes[usize::from(lane)].live.get_mut(&token) {
+            live.eta_given = given;
         }
     }
 
-    /// Also the end of it, if the settings say so.
+    /// Under `release_on_claim` the claim also completes the token.
     pub(crate) fn claim(
         &mut self,
         at: TokenRef,
@@ -165,7 +160,7 @@ impl Line {
                         released: true,
                         ..Gone::new(Reason::Completed, None)
                     };
-                    self.end_and_follow(at, gone, ctx);
+                    self.end_and_fill(at, gone, ctx);
                 }
             }
         }
@@ -182,10 +177,10 @@ impl Line {
         let claimed_at_ms = claim_of(self.live_mut(at)?, Some(epoch))?;
         let new_ms = self.checkout_deadline_ms(ctx.now_ms, claimed_at_ms);
         if let Stage::InCheckout { deadline_ms, .. } = &mut self.live_mut(at)?.stage {
-            // Never earlier than was told before, also if the timeouts were lowered since.
+            // The deadline never moves earlier, even if the timeouts were lowered.
             *deadline_ms = new_ms.max(*deadline_ms);
         }
-        self.bump();
+        self.next_version();
         Ok(at)
     }
 
@@ -205,7 +200,7 @@ impl Line {
             };
         }
         claim_of(self.live_mut(at)?, epoch)?;
-        self.end_and_follow(at, Gone::new(Reason::Completed, None), ctx);
+        self.end_and_fill(at, Gone::new(Reason::Completed, None), ctx);
         Ok(at)
     }
 
@@ -217,12 +212,83 @@ impl Line {
         let at = self.resolve(at);
         if self.gone_as(at, Reason::Left)?.is_none() {
             self.live_mut(at)?;
-            self.end_and_follow(at, Gone::new(Reason::Left, None), ctx);
+            self.end_and_fill(at, Gone::new(Reason::Left, None), ctx);
         }
         Ok(at)
     }
 
-    /// Ends the items that are still what the proposer saw and due; returns how many.
+    pub(crate) fn move_token(
+        &mut self,
+        lane: &LaneName,
+        token: Token,
+        to: &LaneName,
+        ctx: &mut ApplyCtx<'_>,
+    ) -> Result<TokenRef, Refused> {
+        let from_id = self.lane_id(lane);
+        let from_id = from_id.ok_or_else(|| self.no_lane("lane", lane))?;
+        let to_id = self.listed_id(to);
+        let to_id = to_id.ok_or_else(|| self.no_lane("to", to))?;
+        let asked = self.token_ref(from_id, token);
+        let at = self.resolve(asked);
+        let live = match self.live_mut(at) {
+            Err(Refused::TicketInvalid) => return Err(Refused::TokenNotFound),
+            live => live?,
+        };
+        let waits = !live.holds_seat();
+        let moves = live.moved_from.len();
+        if at.lane == to_id {
+            // Named by a former number, this is a repetition of the move that has been done.
+            return if at == asked {
+                Err(BadField::new("to", "it is in this lane already").into())
+            } else {
+                Ok(at)
+            };
+        }
+        if !waits {
+            return Err(Refused::NotWaiting);
+        }
+        if moves >= MOVES_MAX {
+            return Err(BadField::new("token", "moved at most 16 times").into());
+        }
+        self.check_moves_into(to_id)?;
+        self.reissue(at, to_id, ctx)
+    }
+
+    /// Ends a waiting token and issues the next number of another lane in its place.
+    fn reissue(
+        &mut self,
+        at: TokenRef,
+        to_id: u8,
+        ctx: &mut ApplyCtx<'_>,
+    ) -> Result<TokenRef, Refused> {
+        self.measure(ctx.now_ms);
+        let live = self.remove_live(at.lane, at.token);
+        let live = live.ok_or(Refused::TicketInvalid)?;
+        let mut moved_from = live.moved_from.into_vec();
+        moved_from.push((at.lane, at.token));
+        let entered = (live.entered, live.entered_version);
+        let live = Live {
+            moved_from: moved_from.clone().into(),
+            eta_given: None,
+            ..live
+        };
+        let to = self.issue(to_id, live, ctx.now_ms)?;
+        for old in moved_from {
+            self.moved.insert(old, (to_id, to));
+        }
+        self.gone_counts[usize::from(Reason::Moved.code())] += 1;
+        let what = TokenChange::Moved {
+            to_lane: self.lanes[usize::from(to_id)].name.clone(),
+            to: self.token_ref(to_id, to),
+        };
+        self.token_event(at.lane, at.token, what, ctx);
+        let what = JournaledToken::Moved { to_lane: to_id, to };
+        self.journal_token((at.lane, at.token), entered, what, ctx.wall_ms);
+        Ok(self.token_ref(to_id, to))
+    }
+
+    /// Ends the expired tokens of the list, and returns how many it ended. Tokens that have changed since the
+    /// proposer looked are skipped.
     pub(crate) fn recycle(&mut self, items: &[RecycleItem], ctx: &mut ApplyCtx<'_>) -> u64 {
         if self.phase() == Phase::Closed {
             return 0;
@@ -234,8 +300,8 @@ impl Line {
             let Some(live) = self.live(item.lane, item.token) else {
                 continue;
             };
-            let unmoved = (live.state(), live.clock_ms()) == (item.state, item.clock_ms);
-            if !unmoved || ctx.now_ms < self.due_at_ms(live) {
+            let unchanged = (live.state(), live.clock_ms()) == (item.state, item.clock_ms);
+            if !unchanged || ctx.now_ms < self.due_at_ms(live) {
                 continue;
             }
             let reason = match live.stage {
@@ -245,66 +311,23 @@ impl Line {
             };
             ended.add(self.end(item.lane, item.token, reason, ctx));
         }
-        // Only now: a seat given meanwhile could have gone to somebody later in the list.
-        self.follow(&ended, ctx);
+        // Not before the end of the list: a token later in the list must not be admitted first.
+        self.fill_freed_seats(&ended, ctx);
         ended.count()
     }
 
-    /// The token is heard from: while it waits, its idle clock starts again.
-    pub(crate) fn note_heard(&mut self, at: TokenRef, heard_ms: u64) {
+    /// Restarts the idle clock of a waiting token.
+    pub(crate) fn touch(&mut self, at: TokenRef, seen_ms: u64) {
         let at = self.resolve(at);
         let lane = self.lanes.get_mut(usize::from(at.lane));
         let live = lane.and_then(|lane| lane.live.get_mut(&at.token));
-        if let Some(Stage::Waiting { seen_ms }) = live.map(|live| &mut live.stage) {
-            *seen_ms = heard_ms.max(*seen_ms);
+        if let Some(Stage::Waiting { last_seen_ms }) = live.map(|live| &mut live.stage) {
+            *last_seen_ms = seen_ms.max(*last_seen_ms);
         }
     }
 
-    fn check_open(&self) -> Result<(), Refused> {
-        if self.phase() == Phase::Closed {
-            Err(Refused::LineClosed)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// What `enter` would be refused with now; `None` if it would be taken, or answered with the
-    /// live token of its key. For a leader that refuses without asking the log; `now_ms` is its
-    /// reading of the service clock, as some of it depends on the admission rate.
-    pub fn would_refuse_enter(
-        &self,
-        key: Option<&[u8]>,
-        lane: Option<&LaneName>,
-        now_ms: u64,
-    ) -> Option<Refused> {
-        if key.is_some_and(|key| self.find(key).is_some()) {
-            return None;
-        }
-        self.lane_for_newcomer(lane, now_ms).err()
-    }
-
-    /// The lane that a newcomer's number would be of.
-    fn lane_for_newcomer(&self, name: Option<&LaneName>, now_ms: u64) -> Result<u8, Refused> {
-        self.check_open()?;
-        if !self.phase().gives_numbers() {
-            return Err(Refused::LineDraining);
-        }
-        let name = name.or_else(|| self.settings.effective_default_lane());
-        let mut listed = self.listed();
-        let found = listed.find(|(_, lane, _)| Some(&lane.name) == name);
-        let unknown = || self.no_lane("lane", name.unwrap_or(&LaneName::default()));
-        let (id, lane, set) = found.ok_or_else(unknown)?;
-        if self.quota_room() == 0 {
-            return Err(Refused::SoldOut);
-        }
-        if self.lane_room(lane, set, now_ms) == 0 {
-            return Err(self.full(lane, set));
-        }
-        Ok(id)
-    }
-
-    /// A live token of an open line; gone ones are refused with their reason.
-    pub(crate) fn live_mut(&mut self, at: TokenRef) -> Result<&mut Live, Refused> {
+    /// A live token of an open line. A gone one is refused with its reason.
+    fn live_mut(&mut self, at: TokenRef) -> Result<&mut Live, Refused> {
         if let Found::Gone(gone) = self.locate(at)?.1 {
             return Err(Refused::TokenGone(gone.map(|gone| gone.reason)));
         }
@@ -314,8 +337,8 @@ impl Line {
         live.ok_or(Refused::TicketInvalid)
     }
 
-    /// What is remembered of a token that is gone for this very reason: asking again for what was
-    /// done answers the same.
+    /// The record of a token that is gone for this very reason: the repetition of an operation gets the
+    /// same answer.
     fn gone_as(&self, at: TokenRef, reason: Reason) -> Result<Option<Gone>, Refused> {
         Ok(match self.locate(at)?.1 {
             Found::Gone(gone) => gone.filter(|gone| gone.reason == reason),
@@ -329,7 +352,7 @@ impl Line {
     }
 }
 
-/// When the token claimed; refused if it has not, or its epoch is another.
+/// When the token claimed. Refused if it has not, or if the epoch is not the one of its claim.
 fn claim_of(live: &Live, epoch: Option<u64>) -> Result<u64, Refused> {
     match live.stage {
         Stage::Waiting { .. } => Err(Refused::NotAdmitted),

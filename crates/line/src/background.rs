@@ -1,0 +1,187 @@
+//! The work that lines do without an operation of their own: end everybody when a line is closed or sold
+//! out, admit those for whom there are seats, call ahead.
+//!
+//! Every operation does as much of it as the work limit of its log entry allows. The leader proposes
+//! [`Op::RunBackground`] for the rest, and for admissions that the admission rate has held back until now.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::line::Line;
+use crate::transitions::ApplyCtx;
+use crate::{LineName, Phase, Reason, Token, TokenChange};
+
+/// When a line has background work to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Due {
+    Now,
+    /// At this time of the service clock, when the admission rate lets the next token pass.
+    At(u64),
+}
+
+/// An index over the lines, so that finding the work costs what there is to do and not what lines there
+/// are.
+#[derive(Debug, Default)]
+pub(crate) struct BackgroundWork {
+    /// The lines with [`Due::Now`], and their incarnation.
+    now: BTreeMap<LineName, u64>,
+    /// The lines with [`Due::At`] by time, and their incarnation.
+    at: BTreeSet<(u64, LineName, u64)>,
+}
+
+impl BackgroundWork {
+    /// The line may have changed.
+    pub(crate) fn update(&mut self, line: &mut Line, now_ms: u64) {
+        let due = line.background_due(now_ms);
+        if due == line.background {
+            return;
+        }
+        self.remove(line);
+        line.background = due;
+        match due {
+            Some(Due::Now) => {
+                self.now.insert(line.name.clone(), line.incarnation);
+            }
+            Some(Due::At(at_ms)) => {
+                self.at.insert((at_ms, line.name.clone(), line.incarnation));
+            }
+            None => {}
+        }
+    }
+
+    pub(crate) fn remove(&mut self, line: &Line) {
+        match line.background {
+            Some(Due::Now) => {
+                self.now.remove(&line.name);
+            }
+            Some(Due::At(at_ms)) => {
+                self.at
+                    .remove(&(at_ms, line.name.clone(), line.incarnation));
+            }
+            None => {}
+        }
+    }
+
+    /// First the lines that are due by the clock, the earliest first: one long piece of work can use up
+    /// the limit of an entry, and they must not wait for that.
+    pub(crate) fn due(&self, now_ms: u64) -> impl Iterator<Item = (&LineName, u64)> {
+        let at = self
+            .at
+            .iter()
+            .take_while(move |(at_ms, ..)| *at_ms <= now_ms);
+        let at = at.map(|(_, name, incarnation)| (name, *incarnation));
+        at.chain(
+            self.now
+                .iter()
+                .map(|(name, incarnation)| (name, *incarnation)),
+        )
+    }
+
+    pub(crate) fn next_due_ms(&self) -> Option<u64> {
+        self.at.first().map(|(at_ms, ..)| *at_ms)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.now.is_empty() && self.at.is_empty()
+    }
+}
+
+impl Line {
+    /// Does as much of the work as the entry's limit allows, except for what [`Line::after_operation`] does after
+    /// every operation.
+    pub(crate) fn run_background(&mut self, ctx: &mut ApplyCtx<'_>) {
+        if self.phase() == Phase::Closed {
+            self.end_all(Reason::Closed, Self::first_live, ctx);
+        } else {
+            let done = self.admit(u64::from(*ctx.work_left), ctx);
+            *ctx.work_left = ctx.work_left.saturating_sub(done as u32);
+        }
+    }
+
+    /// The work that follows every operation, as far as the entry's work limit goes.
+    pub(crate) fn after_operation(&mut self, ctx: &mut ApplyCtx<'_>) {
+        if self.phase() == Phase::Closed {
+            return;
+        }
+        if self.sold_out() {
+            self.end_all(Reason::SoldOut, Self::first_waiting, ctx);
+        } else {
+            self.call_ahead(ctx);
+        }
+    }
+
+    fn background_due(&self, now_ms: u64) -> Option<Due> {
+        if self.has_background_work(now_ms) {
+            Some(Due::Now)
+        } else {
+            self.next_by_rate_ms().map(Due::At)
+        }
+    }
+
+    /// Whether something is left to do that can be done now.
+    fn has_background_work(&self, now_ms: u64) -> bool {
+        if self.phase() == Phase::Closed {
+            return self.deleting || self.live_count() > 0;
+        }
+        let waiting = self.waiting() > 0;
+        waiting && (self.sold_out() || self.may_admit(now_ms) || self.is_call_behind())
+    }
+
+    /// When the next token can be admitted (service clock), if it waits only for the admission rate.
+    pub fn next_by_rate_ms(&self) -> Option<u64> {
+        let (rate, bucket) = (self.settings.admission_rate?, self.bucket?);
+        let paced = self.waiting() > 0 && self.may_admit_ignoring_rate();
+        paced.then(|| bucket.ready_at_ms(&rate))
+    }
+
+    fn end_all(
+        &mut self,
+        reason: Reason,
+        next: fn(&Self) -> Option<(u8, Token)>,
+        ctx: &mut ApplyCtx<'_>,
+    ) {
+        while *ctx.work_left > 0
+            && let Some((lane, token)) = next(self)
+        {
+            self.end(lane, token, reason, ctx);
+            *ctx.work_left -= 1;
+        }
+    }
+
+    fn first_live(&self) -> Option<(u8, Token)> {
+        let first = self.live_from((0, 0)).next();
+        first.map(|(lane, token, _)| (lane, token))
+    }
+
+    fn first_waiting(&self) -> Option<(u8, Token)> {
+        let mut listed = self.listed();
+        listed.find_map(|(id, lane, _)| Some((id, lane.waiting.first()?)))
+    }
+
+    /// Makes an event for each token that has come within the first `call_ahead` positions of its lane, once.
+    fn call_ahead(&mut self, ctx: &mut ApplyCtx<'_>) {
+        for place in 0..self.order.len() {
+            let id = self.order[place];
+            while *ctx.work_left > 0
+                && let Some(token) = self.next_to_call(id)
+            {
+                self.lanes[usize::from(id)].called_through = token;
+                self.token_event(id, token, TokenChange::CallAhead, ctx);
+                *ctx.work_left -= 1;
+            }
+        }
+    }
+
+    fn is_call_behind(&self) -> bool {
+        self.order.iter().any(|id| self.next_to_call(*id).is_some())
+    }
+
+    /// Tokens are called in the order of their numbers, so the called ones are the first of the waiting.
+    fn next_to_call(&self, id: u8) -> Option<Token> {
+        let wanted = u64::from(self.settings.call_ahead);
+        let lane = self.lanes.get(usize::from(id)).filter(|_| wanted > 0)?;
+        let called = lane.waiting.rank(lane.called_through.saturating_add(1));
+        let next = lane.waiting.select(called);
+        next.filter(|_| called < wanted)
+    }
+}

@@ -1,0 +1,257 @@
+//! Free capacity: seats, numbers, the quota and the admission rate. Here a full line is refused, and here
+//! stands the reason why the next token is not admitted.
+
+use crate::line::{Lane, Line};
+use crate::{LaneBoard, LaneName, LaneSettings, NUMBER_MAX, Phase, Reason, Refused, Token};
+
+/// The reason why the next waiting token is not admitted. Of several reasons, the first in this order:
+/// removing a later one alone would admit nobody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HeldBackBy {
+    /// Nobody waits.
+    Nothing,
+    /// The phase does not admit.
+    Phase(Phase),
+    /// The quota is used up.
+    Quota,
+    /// Every seat is held.
+    Seats,
+    /// The token bucket of the admission rate is empty.
+    AdmissionRate {
+        /// When it lets the next token pass (service clock).
+        next_at_ms: u64,
+    },
+    /// No reason is left: the waiting tokens are being admitted, at most [`crate::WORK_MAX`] a log entry.
+    Admitting,
+}
+
+impl HeldBackBy {
+    /// As the protocol spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            HeldBackBy::Nothing => "nothing",
+            HeldBackBy::Phase(_) => "phase",
+            HeldBackBy::Quota => "quota",
+            HeldBackBy::Seats => "seats",
+            HeldBackBy::AdmissionRate { .. } => "admission_rate",
+            HeldBackBy::Admitting => "admitting",
+        }
+    }
+}
+
+impl Line {
+    pub(crate) fn free_seats(&self) -> u64 {
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::S10) {
+            return u64::from(self.settings.seats + 1).saturating_sub(self.held());
+        }
+        u64::from(self.settings.seats).saturating_sub(self.held())
+    }
+
+    /// How many more tokens may be live by `seats` and `queue_limit`.
+    fn capacity(&self) -> u64 {
+        let limit = u64::from(self.settings.seats) + u64::from(self.settings.queue_limit);
+        limit.saturating_sub(self.live_count())
+    }
+
+    fn completed(&self) -> u64 {
+        self.gone_counts[usize::from(Reason::Completed.code())]
+    }
+
+    /// How many more tokens the quota lets be admitted.
+    pub(crate) fn quota_left(&self) -> u64 {
+        let taken = self.completed().saturating_add(self.held());
+        let quota = self.settings.quota.as_ref();
+        quota.map_or(u64::MAX, |quota| quota.total.saturating_sub(taken))
+    }
+
+    /// Whether all of the quota has been completed: waiting tokens cannot be admitted any more.
+    pub(crate) fn sold_out(&self) -> bool {
+        let quota = self.settings.quota.as_ref();
+        quota.is_some_and(|quota| self.completed() >= quota.total)
+    }
+
+    /// How many more tokens the quota lets enter. None once it is completed, even if the standby share has
+    /// space: a newcomer would be ended at once.
+    pub(crate) fn quota_capacity(&self) -> u64 {
+        let Some(quota) = &self.settings.quota else {
+            return u64::MAX;
+        };
+        if self.sold_out() {
+            return 0;
+        }
+        let taken = self.completed().saturating_add(self.live_count());
+        quota.entries_max().saturating_sub(taken)
+    }
+
+    /// How many tokens the admission rate lets be admitted now.
+    fn rate_units(&self, now_ms: u64) -> u64 {
+        match (&self.settings.admission_rate, &self.bucket) {
+            (Some(rate), Some(bucket)) => bucket.units(rate, now_ms),
+            _ => u64::MAX,
+        }
+    }
+
+    pub(crate) fn may_admit_ignoring_rate(&self) -> bool {
+        self.phase().admits() && self.free_seats() > 0 && self.quota_left() > 0
+    }
+
+    /// Whether the next waiting token may be admitted now.
+    pub(crate) fn may_admit(&self, now_ms: u64) -> bool {
+        self.may_admit_ignoring_rate() && self.rate_units(now_ms) > 0
+    }
+
+    /// How many newcomers would be admitted on entering now.
+    fn admitted_at_once(&self, now_ms: u64) -> u64 {
+        if self.phase() != Phase::Open || self.waiting() > 0 {
+            return 0;
+        }
+        let seats = self.free_seats().min(self.quota_left());
+        seats.min(self.rate_units(now_ms))
+    }
+
+    /// How many numbers the lane could issue now.
+    pub(crate) fn lane_capacity(&self, lane: &Lane, set: &LaneSettings, now_ms: u64) -> u64 {
+        if !self.phase().gives_numbers() {
+            return 0;
+        }
+        let room = self.capacity().min(self.quota_capacity());
+        let room = room.min(NUMBER_MAX.saturating_sub(lane.issued()));
+        match set.queue_limit {
+            None => room,
+            Some(limit) => {
+                let most = u64::from(limit).saturating_add(self.admitted_at_once(now_ms));
+                room.min(most.saturating_sub(lane.waiting.len()))
+            }
+        }
+    }
+
+    /// The refusal by a lane without capacity: it names the limit that was reached.
+    fn full(&self, lane: &Lane, set: &LaneSettings) -> Refused {
+        match set.queue_limit {
+            Some(limit) if self.capacity() > 0 && lane.has_numbers() => Refused::LaneFull {
+                lane: lane.name.clone(),
+                limit,
+            },
+            _ => Refused::LineFull,
+        }
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), Refused> {
+        if self.phase() == Phase::Closed {
+            Err(Refused::LineClosed)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The refusal that `enter` would get now; `None` if it would get a number, or the live token of its
+    /// key. A leader refuses by this without a log entry. `now_ms` is its reading of the service clock: how
+    /// many tokens the admission rate lets pass depends on it.
+    pub fn would_refuse_enter(
+        &self,
+        key: Option<&[u8]>,
+        lane: Option<&LaneName>,
+        now_ms: u64,
+    ) -> Option<Refused> {
+        if key.is_some_and(|key| self.find(key).is_some()) {
+            return None;
+        }
+        self.lane_for_newcomer(lane, now_ms).err()
+    }
+
+    /// The lane that would issue a newcomer's number.
+    pub(crate) fn lane_for_newcomer(
+        &self,
+        name: Option<&LaneName>,
+        now_ms: u64,
+    ) -> Result<u8, Refused> {
+        self.check_open()?;
+        if !self.phase().gives_numbers() {
+            return Err(Refused::LineDraining);
+        }
+        let name = name.or_else(|| self.settings.effective_default_lane());
+        let mut listed = self.listed();
+        let found = listed.find(|(_, lane, _)| Some(&lane.name) == name);
+        let unknown = || self.no_lane("lane", name.unwrap_or(&LaneName::default()));
+        let (id, lane, set) = found.ok_or_else(unknown)?;
+        if self.quota_capacity() == 0 {
+            return Err(Refused::SoldOut);
+        }
+        if self.lane_capacity(lane, set, now_ms) == 0 {
+            return Err(self.full(lane, set));
+        }
+        Ok(id)
+    }
+
+    /// Refuses a move into a full lane. The line's own limits do not matter, as the number of live tokens
+    /// stays the same.
+    pub(crate) fn check_moves_into(&self, to_id: u8) -> Result<(), Refused> {
+        let mut listed = self.listed();
+        let to = listed.find(|(id, _, _)| *id == to_id);
+        let (_, lane, set) = to.ok_or(Refused::LineFull)?;
+        match set.queue_limit {
+            _ if !lane.has_numbers() => Err(Refused::LineFull),
+            Some(limit) if lane.waiting.len() >= limit.into() => Err(Refused::LaneFull {
+                lane: lane.name.clone(),
+                limit,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn lane_board(
+        &self,
+        id: u8,
+        lane: &Lane,
+        set: &LaneSettings,
+        now_ms: u64,
+    ) -> LaneBoard {
+        LaneBoard {
+            lane: lane.name.clone(),
+            lane_id: id,
+            done_through: lane.done_through(),
+            admitted_through: self.admitted_through(id, lane),
+            accepts_through: lane.issued() + self.lane_capacity(lane, set, now_ms),
+            next_token: lane.next_token,
+            waiting: lane.waiting.len(),
+        }
+    }
+
+    pub(crate) fn admitted_through(&self, id: u8, lane: &Lane) -> Token {
+        if let Some(first) = lane.waiting.first() {
+            return first - 1;
+        }
+        let ahead = self.promised(id);
+        lane.issued().saturating_add(ahead).min(NUMBER_MAX)
+    }
+
+    /// How many of the next numbers of the lane are certain not to wait. None if the line has several lanes,
+    /// as the free seats may go to another lane, or an admission rate, as too many may enter at once.
+    fn promised(&self, id: u8) -> u64 {
+        let alone = self.order == [id];
+        if alone && self.settings.admission_rate.is_none() && self.phase() == Phase::Open {
+            self.free_seats().min(self.quota_left())
+        } else {
+            0
+        }
+    }
+
+    /// Why the next waiting token is not admitted at `now_ms` (service clock).
+    pub fn held_back_by(&self, now_ms: u64) -> HeldBackBy {
+        if self.waiting() == 0 {
+            HeldBackBy::Nothing
+        } else if !self.phase().admits() {
+            HeldBackBy::Phase(self.phase())
+        } else if self.quota_left() == 0 {
+            HeldBackBy::Quota
+        } else if self.free_seats() == 0 {
+            HeldBackBy::Seats
+        } else if self.may_admit(now_ms) {
+            HeldBackBy::Admitting
+        } else {
+            let next_at_ms = self.next_by_rate_ms().unwrap_or(now_ms);
+            HeldBackBy::AdmissionRate { next_at_ms }
+        }
+    }
+}
