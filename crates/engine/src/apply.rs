@@ -57,7 +57,10 @@ impl Shard {
                                 ..self.decode(entry.index, data)?.into()
                             }
                         }
-                        Some(proposed) => proposed,
+                        Some(proposed) => {
+                            self.left_log(&proposed.entry.commands);
+                            proposed
+                        }
                         None => self.decode(entry.index, data)?.into(),
                     };
                     self.apply_entry(&entry, proposed, ctx);
@@ -105,6 +108,7 @@ impl Shard {
                 ours = Some(proposed);
                 continue;
             }
+            self.left_log(&proposed.entry.commands);
             for waiter in proposed.waiters.into_iter().flatten() {
                 ctx.lead_lost(waiter, self);
             }
@@ -128,9 +132,6 @@ impl Shard {
 
     fn apply_entry(&mut self, committed: &Committed, proposed: Proposed, ctx: &mut TurnCtx<'_>) {
         let Proposed { entry, waiters } = proposed;
-        for command in &entry.commands {
-            self.left_log(command);
-        }
         self.compact_floor = self.compact_floor.max(entry.compact_floor);
         let mut now = self.timestamp(ctx.now, ctx.reachability);
         now.service_ms = now.service_ms.max(entry.now_ms);

@@ -268,6 +268,8 @@ impl Engine {
             Effect::ReadLocal if shard.is_none() => Effect::Read,
             effect => effect,
         };
+        let taken =
+            (waiter.id.zip(shard.as_deref())).is_some_and(|(id, shard)| shard.is_in_log(id));
         let mut ctx = TurnCtx {
             now,
             clocks: clocks!(self),
@@ -275,9 +277,12 @@ impl Engine {
             out: &mut self.out,
             forwards: &mut self.forwards,
         };
-        let action = match ignored && effect.is_write() {
-            true => Action::Ignore,
-            false => decide(role, delivery.via, late, effect),
+        let action = match decide(role, delivery.via, late, effect) {
+            _ if ignored && effect.is_write() => Action::Ignore,
+            // As leadership comes and goes this node has several subscriptions for a moment, and has taken
+            // another copy: that one is answered.
+            Action::RefuseNotLeader if taken => Action::Ignore,
+            action => action,
         };
         match (action, shard) {
             (Action::AnswerLocally, Some(shard)) => shard.answer_read(waiter, &ask, &mut ctx),

@@ -245,16 +245,23 @@ impl Shard {
         });
     }
 
-    /// A command that was queued is applied, or was dropped.
-    pub fn left_log(&mut self, command: &Command) {
-        if let Command::Once(id, _) = command
-            && let Some(copies) = self.in_log.get_mut(&id.key)
-        {
-            *copies -= 1;
-            if *copies == 0 {
-                self.in_log.remove(&id.key);
+    /// Commands that were queued are applied, or will not be.
+    pub fn left_log<'a>(&mut self, commands: impl IntoIterator<Item = &'a Command>) {
+        for command in commands {
+            if let Command::Once(id, _) = command
+                && let Some(copies) = self.in_log.get_mut(&id.key)
+            {
+                *copies -= 1;
+                if *copies == 0 {
+                    self.in_log.remove(&id.key);
+                }
             }
         }
+    }
+
+    /// Whether a copy of this request is queued here, or in the log with its outcome still open.
+    pub fn is_in_log(&self, id: RequestId) -> bool {
+        self.in_log.contains_key(&id.key)
     }
 
     /// What the applied state refuses now needs no log entry: a crowd that hammers on a full line
@@ -431,9 +438,8 @@ impl Shard {
     /// for its outcome.
     fn lose_lead(&mut self, ctx: &mut TurnCtx<'_>) {
         self.leader_state = None;
-        // The next time that it leads, everything of before is applied or lost.
-        self.in_log.clear();
         let queued = std::mem::take(&mut self.queue);
+        self.left_log(queued.iter().map(|queued| &queued.command));
         for waiter in queued.into_iter().filter_map(|queued| queued.waiter) {
             ctx.lead_lost(waiter, self);
         }
@@ -454,7 +460,7 @@ impl Shard {
             let (expired, kept): (Vec<_>, Vec<_>) = queue.partition(late);
             self.queue = kept.into();
             for Queued { command, waiter } in expired {
-                self.left_log(&command);
+                self.left_log([&command]);
                 if let Some(waiter) = waiter {
                     ctx.out.refuse(waiter.reply, unavailable());
                 }
@@ -477,6 +483,7 @@ impl Shard {
     /// The node ends: everybody who still waits is told what is known, or passed on.
     pub fn give_up(&mut self, ctx: &mut TurnCtx<'_>) {
         self.lose_lead(ctx);
+        self.in_log.clear();
         let proposed = std::mem::take(&mut self.proposed).into_values();
         for waiter in proposed.flat_map(|it| it.waiters).flatten() {
             ctx.out.refuse(waiter.reply, outcome_unknown());

@@ -135,7 +135,10 @@ impl LeaderState {
         if self.background_in_flight > 0 || now < self.next_background_at {
             return Vec::new();
         }
-        let due = state.lines().background_work(now_ms).take(BACKGROUND_LINES_MAX);
+        let due = state
+            .lines()
+            .background_work(now_ms)
+            .take(BACKGROUND_LINES_MAX);
         let due = due.map(|(line, incarnation)| Op::RunBackground {
             line: line.clone(),
             incarnation,
