@@ -87,6 +87,8 @@ pub enum Action {
     Ignore,
     /// Refused: nothing happened.
     RefuseUnavailable,
+    /// Refused, as it came too late: nothing happened.
+    RefuseLate,
     /// Refused: the node that passed it on tries again.
     RefuseNotLeader,
     /// Answered `outcome_unknown` at once.
@@ -124,7 +126,7 @@ pub fn decide(role: Role, via: Via, late: bool, effect: Effect) -> Action {
             Via::Shard(_) => Action::RefuseUnknown,
             // The node that passed it on tries again, if there is time.
             Via::Forwarded => Action::RefuseNotLeader,
-            Via::Plain => Action::RefuseUnavailable,
+            Via::Plain => Action::RefuseLate,
         },
         _ if effect == Effect::ReadLocal => Action::AnswerLocally,
         (
@@ -178,6 +180,7 @@ mod tests {
             Action::Forward { in_doubt: true } => "forward?",
             Action::Ignore => "ignore",
             Action::RefuseUnavailable => "unavailable",
+            Action::RefuseLate => "late",
             Action::RefuseNotLeader => "not_leader",
             Action::RefuseUnknown => "unknown",
         };
@@ -227,7 +230,7 @@ mod tests {
                 };
                 assert_eq!(row(role, via, false), *expected, "{role:?} {via:?}");
                 let write = match via {
-                    Via::Plain => "unavailable",
+                    Via::Plain => "late",
                     Via::Forwarded => "not_leader",
                     Via::Shard(_) => "unknown",
                 };

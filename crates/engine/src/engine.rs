@@ -249,6 +249,9 @@ impl Engine {
     fn request(&mut self, now: Now, request: Request, delivery: Delivery) {
         let late = is_late(&request, delivery, now);
         let ignored = is_for_another(delivery, self.start);
+        if late && request.ask.effect().is_write() {
+            metrics::counter!("nowserving_late_writes_total").increment(1);
+        }
         let (waiter, ask) = Waiter::of(request, delivery);
         if waiter.deadline <= now.us {
             // Its sender has given up and may have repeated it: done now, it could undo or double

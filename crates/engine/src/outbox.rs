@@ -14,7 +14,7 @@ use crate::delivery::{Action, LeaderTime, decide_after_lead};
 use crate::forwards::{Forwards, Leader};
 use crate::frames::OutMessage;
 use crate::io::{Now, Output};
-use crate::refusals::{outcome_unknown, unavailable};
+use crate::refusals::{late, outcome_unknown, unavailable};
 use crate::request::{Outcome, ReplyTo};
 use crate::shard::{Shard, Waiter};
 
@@ -121,6 +121,7 @@ impl TurnCtx<'_> {
                 let leader = shard.and_then(|shard| shard.replica.leader());
                 self.out.refuse(waiter.reply, ApiError::not_leader(leader));
             }
+            Action::RefuseLate => self.out.refuse(waiter.reply, late()),
             Action::RefuseUnknown => self.out.refuse(waiter.reply, outcome_unknown()),
             // The first two are for a request that this node can answer, so not for this one.
             Action::AnswerLocally | Action::Take | Action::RefuseUnavailable => {

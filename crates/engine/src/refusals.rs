@@ -11,6 +11,16 @@ pub fn unavailable() -> ApiError {
     .retry_after_ms(250)
 }
 
+/// Nothing happened, and it may be tried again.
+pub fn late() -> ApiError {
+    ApiError::new(
+        Code::Unavailable,
+        "the request came too long after it was sent, or the clocks of its sender and of this node differ; \
+         nothing happened",
+    )
+    .retry_after_ms(250)
+}
+
 /// It may or may not have happened.
 pub fn outcome_unknown() -> ApiError {
     ApiError::new(
