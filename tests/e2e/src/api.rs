@@ -239,8 +239,7 @@ impl Api {
                 Some(OUTCOME_UNKNOWN) => unknown = true,
                 Some("line_exists") if unknown => {
                     let show = format!("nowserving.admin.line.{line}.show");
-                    let empty = self.encode(&json!({}))?;
-                    return self.ask_subject(&show, empty).await;
+                    return self.call_subject(&show, self.encode(&json!({}))?).await;
                 }
                 _ => return Ok(reply),
             }
