@@ -142,6 +142,23 @@ fn what_is_not_in_the_log_yet_is_refused_with_the_lead() {
     assert_eq!(rig.numbers(), [Err(Code::NotLeader)]);
 }
 
+/// A node unsubscribes from the forward subjects when it leads no more; what came by then is refused, and the
+/// node that passed it on tries again.
+#[test]
+fn a_poll_that_was_passed_on_to_a_node_that_leads_no_more_is_refused() {
+    let mut rig = of_three();
+    let term = rig.replica().term();
+    rig.step(message(MessageType::MsgHeartbeat, 2, term + 1));
+    rig.turn();
+    assert!(rig.answers().is_empty());
+    rig.ask(Ask::Find(b"a"[..].into()), rig.now + 1_000_000);
+    rig.turn();
+    let [Err(error)] = &rig.answers()[..] else {
+        panic!("not one error");
+    };
+    assert_eq!((error.code, error.leader), (Code::NotLeader, Some(2)));
+}
+
 #[test]
 fn at_the_deadline_the_outcome_is_unknown_once_it_is_in_the_log_and_nothing_before() {
     let mut rig = of_three();

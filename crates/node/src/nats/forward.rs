@@ -8,41 +8,64 @@ use async_nats::{Client, HeaderMap, Message, Request};
 use crossbeam_channel::Sender;
 use nowserving_engine::{ForwardId, ForwardResult, ForwardTry, LeaderTime, RelayedAnswer};
 use nowserving_protocol::codec::decode;
-use nowserving_protocol::error::{Code, ErrorReply};
+use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::subject::{ERROR_CODE_HEADER, Subjects, TIMEOUT_HEADER};
 use nowserving_shard::requests::{Origin, RequestId};
 use tokio::sync::mpsc;
 
 /// When a node passed a request on, on the leader's clock: `<start, hexadecimal>-<microseconds>`.
-const SENT_AT_HEADER: &str = "Nowserving-Leader-Time";
+pub const SENT_AT_HEADER: &str = "Nowserving-Leader-Time";
 
 /// Which call a write that was passed on belongs to: `c` (its client said so) or `f` (the node that
 /// passes it on did), and the key in hexadecimal.
-const REQUEST_KEY_HEADER: &str = "Nowserving-Request-Key";
+pub const REQUEST_KEY_HEADER: &str = "Nowserving-Request-Key";
 
-/// What [`REQUEST_KEY_HEADER`] of a message says; `None` if that can't be read.
-pub fn request_id(message: &Message) -> Option<RequestId> {
-    let text = message.headers.as_ref()?.get(REQUEST_KEY_HEADER)?.as_str();
-    let (origin, key) = text.split_at_checked(1)?;
-    Some(RequestId {
-        key: u128::from_str_radix(key, 16).ok()?,
-        origin: match origin {
+/// Reads [`REQUEST_KEY_HEADER`].
+///
+/// # Errors
+/// `bad_request`, which says how it must be.
+pub fn request_id(text: &str) -> Result<RequestId, ApiError> {
+    let read = || {
+        let (origin, key) = text.split_at_checked(1)?;
+        let origin = match origin {
             "c" => Origin::Client,
             "f" => Origin::Forwarder,
             _ => return None,
-        },
+        };
+        let key = number(key, 16, 32)?;
+        Some(RequestId { key, origin })
+    };
+    read().ok_or_else(|| {
+        ApiError::bad_request(format!(
+            "{REQUEST_KEY_HEADER}: must be c or f and 1 to 32 hexadecimal digits"
+        ))
     })
 }
 
-/// What [`SENT_AT_HEADER`] of a message says. One that can't be read is none: the leader then takes no
-/// write with it.
-pub fn sent_at(message: &Message) -> Option<LeaderTime> {
-    let text = message.headers.as_ref()?.get(SENT_AT_HEADER)?.as_str();
-    let (start, us) = text.split_once('-')?;
-    Some(LeaderTime {
-        start: u64::from_str_radix(start, 16).ok()?,
-        us: us.parse().ok()?,
+/// Reads [`SENT_AT_HEADER`].
+///
+/// # Errors
+/// `bad_request`, which says how it must be.
+pub fn sent_at(text: &str) -> Result<LeaderTime, ApiError> {
+    let read = || {
+        let (start, us) = text.split_once('-')?;
+        Some(LeaderTime {
+            start: number(start, 16, 16)?.try_into().ok()?,
+            us: number(us, 10, 20)?.try_into().ok()?,
+        })
+    };
+    read().ok_or_else(|| {
+        ApiError::bad_request(format!(
+            "{SENT_AT_HEADER}: must be 1 to 16 hexadecimal digits, a hyphen and microseconds up to {}",
+            u64::MAX
+        ))
     })
+}
+
+/// Digits only: `from_str_radix` takes a sign, too.
+fn number(text: &str, radix: u32, digits_max: usize) -> Option<u128> {
+    let fits = text.len() <= digits_max && text.chars().all(|it| it.is_digit(radix));
+    fits.then(|| u128::from_str_radix(text, radix).ok())?
 }
 
 /// Makes the tries, each in a task of its own, until the loop ends.
@@ -68,16 +91,7 @@ async fn try_once(client: &Client, subjects: &Subjects, it: ForwardTry) -> Forwa
         true => subjects.admin_shard(it.shard, &it.line, it.op),
         false => subjects.shard(it.shard, &it.line, it.op),
     };
-    // The leader takes its deadline from this header, and so speaks before the engine gives up.
-    let mut headers = HeaderMap::new();
-    headers.insert(TIMEOUT_HEADER, it.timeout_ms.to_string().as_str());
-    if let Some(RequestId { key, origin }) = it.request_id {
-        let origin = if origin == Origin::Client { 'c' } else { 'f' };
-        headers.insert(REQUEST_KEY_HEADER, format!("{origin}{key:032x}").as_str());
-    }
-    if let Some(LeaderTime { start, us }) = it.sent_at {
-        headers.insert(SENT_AT_HEADER, format!("{start:x}-{us}").as_str());
-    }
+    let headers = headers(&it);
     let request = Request::new()
         .payload(it.payload)
         .headers(headers)
@@ -88,6 +102,20 @@ async fn try_once(client: &Client, subjects: &Subjects, it: ForwardTry) -> Forwa
         Err(error) if error.kind() == RequestErrorKind::TimedOut => ForwardResult::TimedOut,
         Err(_) => ForwardResult::Failed,
     }
+}
+
+fn headers(it: &ForwardTry) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    // The leader takes its deadline from this one, and so speaks before the engine gives up.
+    headers.insert(TIMEOUT_HEADER, it.timeout_ms.to_string().as_str());
+    if let Some(RequestId { key, origin }) = it.request_id {
+        let origin = if origin == Origin::Client { 'c' } else { 'f' };
+        headers.insert(REQUEST_KEY_HEADER, format!("{origin}{key:032x}").as_str());
+    }
+    if let Some(LeaderTime { start, us }) = it.sent_at {
+        headers.insert(SENT_AT_HEADER, format!("{start:x}-{us}").as_str());
+    }
+    headers
 }
 
 fn answered(message: Message) -> ForwardResult {
@@ -112,3 +140,7 @@ fn error_code(message: &Message) -> Option<Code> {
     let reply: ErrorReply = decode(&message.payload).ok()?;
     Some(reply.error.code)
 }
+
+#[cfg(test)]
+#[path = "forward_tests.rs"]
+mod tests;

@@ -15,3 +15,5 @@ pub mod rights;
 pub mod service;
 pub mod stats;
 pub mod subscriptions;
+#[cfg(test)]
+mod testing;

@@ -15,7 +15,7 @@ use nowserving_protocol::user;
 use super::forward;
 use super::parse_admin::{admin_ask, cluster_question};
 use crate::clock::monotonic_us;
-use nowserving_engine::{Ask, Question, ReplyTo, Request};
+use nowserving_engine::{Ask, Delivery, Input, ReplyTo, Request, Via};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::requests::{Origin, RequestId};
 
@@ -46,15 +46,6 @@ pub struct Refused {
     pub error: ApiError,
 }
 
-/// A checked request.
-#[derive(Debug)]
-pub enum Parsed {
-    /// About a line.
-    Line(Box<Request>),
-    /// About the cluster.
-    Cluster(Question, ReplyTo),
-}
-
 impl Parser {
     /// For a cluster of `shards` shards.
     ///
@@ -69,11 +60,16 @@ impl Parser {
         })
     }
 
-    /// Reads a message.
+    /// Reads a message, which came by this subscription and was routed after this moment.
     ///
     /// # Errors
     /// What is wrong with it, naming the part.
-    pub fn parse(&self, message: &Message) -> Result<Parsed, Box<Refused>> {
+    pub fn parse(
+        &self,
+        message: &Message,
+        via: Via,
+        routed_after: Micros,
+    ) -> Result<Input, Box<Refused>> {
         let mut reply = ReplyTo {
             inbox: message.reply.as_ref().map(|inbox| inbox.as_str().into()),
             format: Format::of(&message.payload),
@@ -81,44 +77,26 @@ impl Parser {
             admin: false,
             taken: monotonic_us(),
         };
-        match self.read(message, &mut reply) {
-            Ok(Read::Cluster(question)) => Ok(Parsed::Cluster(question, reply)),
-            Ok(Read::Line {
-                shard,
-                line,
-                ask,
-                deadline,
-                id,
-                sent_ms,
-            }) => Ok(Parsed::Line(Box::new(Request {
-                shard,
-                line,
-                ask: *ask,
-                reply,
-                deadline,
-                id,
-                sent_ms,
-                payload: message.payload.clone(),
-            }))),
-            Err(error) => Err(Box::new(Refused { reply, error })),
-        }
+        self.read(message, via, routed_after, &mut reply)
+            .map_err(|error| Box::new(Refused { reply, error }))
     }
 
-    fn read(&self, message: &Message, reply: &mut ReplyTo) -> Result<Read, ApiError> {
-        let forwarded = message
-            .subject
-            .strip_prefix(self.forward.prefix())
-            .is_some_and(|rest| rest.starts_with('.'));
-        let target = if forwarded {
-            self.forward.parse(&message.subject)?
-        } else {
-            self.subjects.parse(&message.subject)?
+    /// Takes the inbox out of `reply` once nothing can be refused any more.
+    fn read(
+        &self,
+        message: &Message,
+        via: Via,
+        routed_after: Micros,
+        reply: &mut ReplyTo,
+    ) -> Result<Input, ApiError> {
+        let subjects = match via {
+            Via::Forwarded => &self.forward,
+            Via::Plain | Via::Shard(_) => &self.subjects,
         };
+        let target = subjects.parse(&message.subject)?;
         let deadline = deadline(message)?;
-        let sent_ms = header(message, SENT_MS_HEADER).map(parse_sent_ms);
-        let sent_ms = sent_ms.transpose()?;
-        let named = header(message, REQUEST_ID_HEADER).map(header::RequestId::new);
-        let named = named.transpose()?;
+        let sent_ms = header(message, SENT_MS_HEADER, parse_sent_ms)?;
+        let named = header(message, REQUEST_ID_HEADER, header::RequestId::new)?;
         let (line, op, shard, admin) = match target {
             Target::Line { line, op } => (line, op, None, false),
             Target::Shard { shard, line, op } => (line, op, Some(shard), false),
@@ -127,7 +105,8 @@ impl Parser {
             Target::AdminCluster { op } => {
                 reply.admin = true;
                 let question = cluster_question(op, &message.payload, reply)?;
-                return Ok(Read::Cluster(question));
+                let reply = take(reply);
+                return Ok(Input::Cluster { question, reply });
             }
         };
         reply.admin = admin;
@@ -144,21 +123,39 @@ impl Parser {
         } else {
             self.user_ask(op, &line, &message.payload, reply)?
         };
-        let id = match (named, shard) {
+        // Only nodes send these, and only there.
+        let (passed_on_as, forwarded_at) = match via {
+            Via::Forwarded => (
+                header(message, forward::REQUEST_KEY_HEADER, forward::request_id)?,
+                header(message, forward::SENT_AT_HEADER, forward::sent_at)?,
+            ),
+            Via::Plain | Via::Shard(_) => (None, None),
+        };
+        let id = match (named, via) {
             _ if !ask.effect().is_write() => None,
             (Some(named), _) => Some(client_id(&named)),
-            _ if forwarded => forward::request_id(message),
-            (None, Some(_)) => Some(message_id(message)),
+            (None, Via::Forwarded) => passed_on_as,
+            (None, Via::Shard(_)) => Some(message_id(message)),
             // No other node has it.
-            (None, None) => None,
+            (None, Via::Plain) => None,
         };
-        Ok(Read::Line {
+        let request = Request {
             shard: home,
             line,
-            ask: Box::new(ask),
+            ask,
+            reply: take(reply),
             deadline,
             id,
             sent_ms,
+            payload: message.payload.clone(),
+        };
+        Ok(Input::Request {
+            request: Box::new(request),
+            delivery: Delivery {
+                via,
+                routed_after,
+                forwarded_at,
+            },
         })
     }
 
@@ -231,20 +228,6 @@ impl Parser {
     }
 }
 
-/// A well-formed request, before it is given its way back.
-enum Read {
-    Line {
-        shard: u32,
-        line: LineName,
-        // Far the largest part.
-        ask: Box<Ask>,
-        deadline: Micros,
-        id: Option<RequestId>,
-        sent_ms: Option<u64>,
-    },
-    Cluster(Question),
-}
-
 /// The id of a call that its client named.
 fn client_id(named: &header::RequestId) -> RequestId {
     RequestId {
@@ -279,25 +262,44 @@ fn hash<const N: usize>(parts: [&[u8]; N]) -> u128 {
     u128::from_be_bytes(key)
 }
 
-fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
-    let headers = message.headers.as_ref()?;
-    headers.get(name).map(async_nats::HeaderValue::as_str)
+fn take(reply: &mut ReplyTo) -> ReplyTo {
+    ReplyTo {
+        inbox: reply.inbox.take(),
+        ..*reply
+    }
+}
+
+/// Reads a header; `None` if the message does not have it.
+fn header<T>(
+    message: &Message,
+    name: &str,
+    read: impl Fn(&str) -> Result<T, ApiError>,
+) -> Result<Option<T>, ApiError> {
+    let Some(headers) = &message.headers else {
+        return Ok(None);
+    };
+    let mut values = headers.get_all(name);
+    let value = values.next().map(|value| read(value.as_str()));
+    match values.next() {
+        Some(_) => Err(ApiError::bad_request(format!(
+            "{name}: must be there once at most"
+        ))),
+        None => value.transpose(),
+    }
 }
 
 /// When the answer must be on its way: a little before the requester gives up.
 fn deadline(message: &Message) -> Result<Micros, ApiError> {
-    let timeout_ms = match header(message, TIMEOUT_HEADER) {
-        None => TIMEOUT_DEFAULT_MS,
-        Some(text) => text
-            .parse::<u64>()
-            .ok()
-            .filter(|ms| (1..=TIMEOUT_MAX_MS).contains(ms))
+    let timeout_ms = header(message, TIMEOUT_HEADER, |text| {
+        let ms = text.parse().ok();
+        ms.filter(|ms| (1..=TIMEOUT_MAX_MS).contains(ms))
             .ok_or_else(|| {
                 ApiError::bad_request(format!(
                     "{TIMEOUT_HEADER}: must be 1 to {TIMEOUT_MAX_MS} milliseconds"
                 ))
-            })?,
-    };
+            })
+    })?;
+    let timeout_ms = timeout_ms.unwrap_or(TIMEOUT_DEFAULT_MS);
     // A tenth for the way back, but no more than 100 ms.
     let way_back_us = (timeout_ms * 100).min(100_000);
     Ok(monotonic_us() + timeout_ms * 1_000 - way_back_us)

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use async_nats::HeaderMap;
+use nowserving_engine::{LeaderTime, ShardDelivery};
 use nowserving_line::TokenRef;
 use nowserving_protocol::admin;
 use nowserving_protocol::codec::encode;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use super::*;
 
 const SHARDS: u32 = 16;
+const ROUTED_AFTER: Micros = 7;
 
 fn parser() -> Parser {
     let key = ClusterKey::new([7; 32]);
@@ -30,11 +32,19 @@ fn message(subject: &str, payload: Vec<u8>) -> Message {
     }
 }
 
-fn ask(parser: &Parser, subject: &str, body: &Value) -> Result<Parsed, ApiError> {
-    let parse = |format| {
-        let message = message(subject, encode(body, format));
-        parser.parse(&message).map_err(|refused| refused.error)
+/// Reads a message as if it came by the subscription to its subject.
+fn parse(parser: &Parser, message: &Message) -> Result<Input, ApiError> {
+    let via = match message.subject.split('.').nth(1) {
+        Some("forward") => Via::Forwarded,
+        Some("shard") => Via::Shard(ShardDelivery::Leader),
+        _ => Via::Plain,
     };
+    let read = parser.parse(message, via, ROUTED_AFTER);
+    read.map_err(|refused| refused.error)
+}
+
+fn ask(parser: &Parser, subject: &str, body: &Value) -> Result<Input, ApiError> {
+    let parse = |format| parse(parser, &message(subject, encode(body, format)));
     let (json, msgpack) = (parse(Format::Json), parse(Format::MsgPack));
     // Whatever it says, both formats say the same.
     assert_eq!(
@@ -44,10 +54,10 @@ fn ask(parser: &Parser, subject: &str, body: &Value) -> Result<Parsed, ApiError>
     json
 }
 
-fn kind(parsed: &Result<Parsed, ApiError>) -> Result<String, Code> {
-    match parsed {
-        Ok(Parsed::Line(request)) => Ok(format!("{:?}", request.ask)),
-        Ok(Parsed::Cluster(question, _)) => Ok(format!("{question:?}")),
+fn kind(read: &Result<Input, ApiError>) -> Result<String, Code> {
+    match read {
+        Ok(Input::Request { request, .. }) => Ok(format!("{:?}", request.ask)),
+        Ok(other) => Ok(format!("{other:?}").split("reply").next().unwrap().into()),
         Err(error) => Err(error.code),
     }
 }
@@ -63,11 +73,15 @@ fn ticket(parser: &Parser, line: &str) -> String {
     })
 }
 
-fn line_ask(parsed: Parsed) -> Ask {
-    match parsed {
-        Parsed::Line(request) => request.ask,
-        Parsed::Cluster(..) => panic!("about the cluster"),
+fn request(read: Input) -> (Request, Delivery) {
+    match read {
+        Input::Request { request, delivery } => (*request, delivery),
+        other => panic!("{other:?}"),
     }
+}
+
+fn line_ask(read: Input) -> Ask {
+    request(read).0.ask
 }
 
 #[test]
@@ -88,10 +102,8 @@ fn every_operation_of_users_is_read() {
         ("info", json!({})),
     ];
     for (op, body) in bodies {
-        let parsed = ask(&parser, &format!("nowserving.line.shop.{op}"), &body).unwrap();
-        let Parsed::Line(request) = parsed else {
-            panic!("{op}")
-        };
+        let subject = format!("nowserving.line.shop.{op}");
+        let (request, _) = request(ask(&parser, &subject, &body).unwrap());
         assert_eq!(request.reply.op, op);
         let home = shard_of("shop", SHARDS);
         assert_eq!(request.shard, home);
@@ -180,8 +192,8 @@ fn every_operation_of_operators_is_read_and_unknown_fields_are_refused() {
     }
     for (op, body) in [("status", json!({})), ("list_lines", json!({"limit": 5}))] {
         let subject = format!("nowserving.admin.cluster.{op}");
-        let parsed = ask(&parser, &subject, &body).unwrap();
-        assert!(matches!(parsed, Parsed::Cluster(..)));
+        let read = ask(&parser, &subject, &body).unwrap();
+        assert!(matches!(read, Input::Cluster { .. }));
     }
 }
 
@@ -191,8 +203,8 @@ fn a_shard_subject_must_be_that_of_the_line() {
     let home = shard_of("shop", SHARDS);
     let body = json!({"anonymous": true});
     let subject = format!("nowserving.shard.{home}.shop.enter");
-    let parsed = ask(&parser, &subject, &body).unwrap();
-    assert!(matches!(parsed, Parsed::Line(request) if request.shard == home));
+    let (request, _) = request(ask(&parser, &subject, &body).unwrap());
+    assert_eq!(request.shard, home);
     for wrong in [(home + 1) % SHARDS, SHARDS, u32::MAX] {
         let subject = format!("nowserving.shard.{wrong}.shop.enter");
         let refused = ask(&parser, &subject, &body).unwrap_err();
@@ -246,40 +258,218 @@ fn operations_that_do_not_exist_and_bad_payloads_are_bad_requests() {
     }
     for payload in [&b"{"[..], b"{\"key\":1}", b"[]", b"\xc1", b"{} trailing"] {
         let message = message("nowserving.line.shop.enter", payload.to_vec());
-        let refused = parser.parse(&message).unwrap_err();
-        assert_eq!(refused.error.code, Code::BadRequest, "{payload:?}");
+        let refused = parse(&parser, &message).unwrap_err();
+        assert_eq!(refused.code, Code::BadRequest, "{payload:?}");
     }
     // An empty payload is an empty map.
-    assert!(
-        parser
-            .parse(&message("nowserving.line.shop.info", Vec::new()))
-            .is_ok()
-    );
+    let empty = message("nowserving.line.shop.info", Vec::new());
+    assert!(parse(&parser, &empty).is_ok());
+}
+
+/// An `enter` with these headers, on this subject.
+fn with_headers(subject: &str, headers: &[(&str, &str)]) -> Message {
+    let mut message = message(subject, br#"{"key":"k"}"#.to_vec());
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        map.append(*name, *value);
+    }
+    message.headers = Some(map);
+    message
 }
 
 #[test]
-fn the_timeout_header_is_checked_and_leaves_time_for_the_way_back() {
+fn the_timeout_leaves_time_for_the_way_back() {
     let parser = parser();
-    let with = |value: Option<&str>| {
-        let mut message = message("nowserving.line.shop.info", Vec::new());
-        let mut headers = HeaderMap::new();
-        if let Some(value) = value {
-            headers.insert(TIMEOUT_HEADER, value);
-        }
-        message.headers = Some(headers);
+    for (timeout, least_us) in [(None, 1_900_000), (Some("100"), 90_000), (Some("1"), 900)] {
+        let header = timeout.map(|value| (TIMEOUT_HEADER, value));
+        let message = with_headers("nowserving.line.shop.enter", header.as_slice());
         let before = monotonic_us();
-        let parsed = parser
-            .parse(&message)
-            .map_err(|refused| refused.error.code)?;
-        match parsed {
-            Parsed::Line(request) => Ok(request.deadline - before),
-            Parsed::Cluster(..) => panic!("about the cluster"),
+        let (request, _) = request(parse(&parser, &message).unwrap());
+        assert!(request.deadline - before >= least_us, "{timeout:?}");
+    }
+}
+
+#[test]
+fn a_bad_header_is_named_with_its_limit_and_nothing_is_read() {
+    let parser = parser();
+    let home = shard_of("shop", SHARDS);
+    let plain = "nowserving.line.shop.enter".to_owned();
+    let shard = format!("nowserving.shard.{home}.shop.enter");
+    let forward = format!("nowserving.forward.shard.{home}.shop.enter");
+    let long = "7".repeat(65);
+    let refused = |subject: &str, headers: &[(&str, &str)], limit: &str| {
+        let error = parse(&parser, &with_headers(subject, headers)).unwrap_err();
+        assert_eq!(error.code, Code::BadRequest, "{headers:?}");
+        for part in [headers[0].0, limit] {
+            assert!(error.message.contains(part), "{headers:?}: {error}");
         }
     };
-    for bad in ["", "0", "-1", "abc", "60001", "1.5", "99999999999999999999"] {
-        assert_eq!(with(Some(bad)), Err(Code::BadRequest), "{bad}");
+    // Not a number, empty, too long, negative, beyond its type, not ASCII; and what is special to each.
+    let of_clients: [(&str, &str, &str, &[&str]); 3] = [
+        (
+            TIMEOUT_HEADER,
+            "100",
+            "1 to 60000",
+            &[
+                "abc",
+                "",
+                &long,
+                "-1",
+                "18446744073709551616",
+                "\u{661}",
+                "0",
+                "60001",
+                "1.5",
+            ],
+        ),
+        (
+            SENT_MS_HEADER,
+            "1766222333444",
+            "0 to 9007199254740991",
+            &[
+                "abc",
+                "",
+                &long,
+                "-1",
+                "9007199254740992",
+                "\u{661}",
+                "+1",
+                "1e3",
+            ],
+        ),
+        (
+            REQUEST_ID_HEADER,
+            "a",
+            "1 to 64 visible ASCII",
+            &["", &long, "\u{661}", "a b"],
+        ),
+    ];
+    for (name, good, limit, bad) in of_clients {
+        for subject in [&plain, &shard, &forward] {
+            assert!(parse(&parser, &with_headers(subject, &[(name, good)])).is_ok());
+            for value in bad {
+                refused(subject, &[(name, value)], limit);
+            }
+            refused(subject, &[(name, good), (name, good)], "once");
+        }
     }
-    for (value, least_us) in [(None, 1_900_000), (Some("100"), 90_000), (Some("1"), 900)] {
-        assert!(with(value).unwrap() >= least_us, "{value:?}");
+    let beyond = "18446744073709551616";
+    let of_nodes: [(&str, &str, &str, &[&str]); 2] = [
+        (
+            forward::REQUEST_KEY_HEADER,
+            "cff",
+            "1 to 32 hexadecimal digits",
+            &[
+                "xyz",
+                "",
+                "c",
+                &format!("c{long}"),
+                "c-1",
+                "c\u{661}",
+                "dff",
+                "\u{661}ff",
+                "c+1",
+            ],
+        ),
+        (
+            forward::SENT_AT_HEADER,
+            "1f-200",
+            "1 to 16 hexadecimal digits",
+            &[
+                "soon",
+                "",
+                "1f",
+                "1f-",
+                "-200",
+                &format!("{long}-1"),
+                "1f--1",
+                "1f-+1",
+                "1f-0x1",
+                &format!("1f-{beyond}"),
+                &format!("{beyond}-1"),
+                "1f-\u{661}",
+            ],
+        ),
+    ];
+    for (name, good, limit, bad) in of_nodes {
+        assert!(parse(&parser, &with_headers(&forward, &[(name, good)])).is_ok());
+        for value in bad {
+            refused(&forward, &[(name, value)], limit);
+        }
+        refused(&forward, &[(name, good), (name, good)], "once");
+        // From a client they mean nothing.
+        for subject in [&plain, &shard] {
+            let (request, delivery) =
+                request(parse(&parser, &with_headers(subject, &[(name, bad[0])])).unwrap());
+            assert_eq!(delivery.forwarded_at, None);
+            assert!(request.id.is_none_or(|id| id.origin == Origin::Direct));
+        }
+    }
+}
+
+#[test]
+fn a_write_has_the_id_that_its_copies_have() {
+    let parser = parser();
+    let home = shard_of("shop", SHARDS);
+    let shard = format!("nowserving.shard.{home}.shop.enter");
+    let forward = format!("nowserving.forward.shard.{home}.shop.enter");
+    let id = |subject: &str, headers: &[(&str, &str)]| {
+        let message = with_headers(subject, headers);
+        request(parse(&parser, &message).unwrap()).0.id
+    };
+    let named = [(REQUEST_ID_HEADER, "call")];
+    let of_client = id("nowserving.line.shop.enter", &named).unwrap();
+    assert_eq!(of_client.origin, Origin::Client);
+    assert_eq!(id(&shard, &named), Some(of_client));
+    // Without a name: no other node has a plain one, and two nodes can have one on the shard's subject.
+    assert_eq!(id("nowserving.line.shop.enter", &[]), None);
+    let direct = id(&shard, &[]).unwrap();
+    assert_eq!(
+        (direct.origin, id(&shard, &[])),
+        (Origin::Direct, Some(direct))
+    );
+    let passed_on = [(forward::REQUEST_KEY_HEADER, "f00ff")];
+    let forwarded = RequestId {
+        key: 0xff,
+        origin: Origin::Forwarder,
+    };
+    assert_eq!(id(&forward, &passed_on), Some(forwarded));
+    assert_eq!(id(&forward, &[]), None);
+    let poll = message(&format!("nowserving.shard.{home}.shop.info"), Vec::new());
+    assert_eq!(request(parse(&parser, &poll).unwrap()).0.id, None);
+}
+
+#[test]
+fn a_request_says_how_it_was_delivered() {
+    let parser = parser();
+    let home = shard_of("shop", SHARDS);
+    let sent = [(forward::SENT_AT_HEADER, "1f-200")];
+    let forwarded_at = Some(LeaderTime {
+        start: 0x1f,
+        us: 200,
+    });
+    for (subject, via, forwarded_at) in [
+        ("nowserving.line.shop.enter".into(), Via::Plain, None),
+        (
+            format!("nowserving.shard.{home}.shop.enter"),
+            Via::Shard(ShardDelivery::Leader),
+            None,
+        ),
+        (
+            format!("nowserving.forward.shard.{home}.shop.enter"),
+            Via::Forwarded,
+            forwarded_at,
+        ),
+    ] {
+        let message = with_headers(&subject, &sent);
+        let (request, delivery) = request(parse(&parser, &message).unwrap());
+        let expected = Delivery {
+            via,
+            routed_after: ROUTED_AFTER,
+            forwarded_at,
+        };
+        assert_eq!(delivery, expected);
+        assert_eq!(request.reply.inbox.as_deref(), Some("_INBOX.1"));
+        assert_eq!(request.payload, message.payload);
     }
 }

@@ -7,7 +7,7 @@ use async_nats::{Client, HeaderMap};
 use bytes::Bytes;
 use nowserving_protocol::admin::DeleteReply;
 use nowserving_protocol::codec::{Format, encode};
-use nowserving_protocol::error::{ApiError, ErrorReply};
+use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::subject::{ERROR_CODE_HEADER, ERROR_HEADER, Subjects};
 use nowserving_protocol::ticket::{Ticket, TicketKeys};
 use nowserving_protocol::user::StatusReply;
@@ -78,10 +78,24 @@ impl Responder {
 
     /// Answers one request.
     pub async fn answer(&self, reply: &ReplyTo, result: Result<Outcome, ApiError>) {
-        match result {
-            Ok(outcome) => {
+        let encoded = result.and_then(|outcome| {
+            let too_large = too_large_code(&outcome);
+            let payload = self.encode(outcome, reply.format);
+            let (bytes, max) = (payload.len(), self.client.max_payload());
+            match bytes <= max {
+                true => Ok(payload),
+                // async-nats would not send it, and the requester would wait for nothing.
+                false => Err(ApiError::new(
+                    too_large,
+                    format!(
+                        "the answer has {bytes} bytes, this NATS server takes {max}: ask for less"
+                    ),
+                )),
+            }
+        });
+        match encoded {
+            Ok(payload) => {
                 self.stats.count(reply, "ok");
-                let payload = self.encode(outcome, reply.format);
                 self.send(reply.inbox.as_deref(), None, payload.into())
                     .await;
             }
@@ -179,3 +193,19 @@ impl Responder {
         }
     }
 }
+
+/// What is said instead of an answer that is too large: to a read that it asked for too much.
+fn too_large_code(outcome: &Outcome) -> Code {
+    match outcome {
+        Outcome::Journal(_)
+        | Outcome::Lines(_)
+        | Outcome::Cluster(_)
+        | Outcome::Info(_)
+        | Outcome::Status { holes: Some(_), .. } => Code::BadRequest,
+        Outcome::Line(_) | Outcome::Deleted { .. } | Outcome::Status { .. } => Code::OutcomeUnknown,
+    }
+}
+
+#[cfg(test)]
+#[path = "respond_tests.rs"]
+mod tests;

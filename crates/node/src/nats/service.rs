@@ -6,13 +6,13 @@ use std::sync::Arc;
 use async_nats::{Client, Message};
 use crossbeam_channel::{Sender, TrySendError};
 use nowserving_engine::refusals::overloaded;
-use nowserving_engine::{Delivery, Input, Subscription, Via};
+use nowserving_engine::{Input, Subscription, Via};
 use nowserving_shard::clock::Micros;
 use tokio::sync::watch;
 
-use super::parse::{Parsed, Parser};
+use super::mapping;
+use super::parse::Parser;
 use super::respond::Responder;
-use super::{forward, mapping};
 
 /// Everything that handling a request needs.
 #[derive(Debug, Clone)]
@@ -46,19 +46,10 @@ impl Service {
             metrics::counter!("nowserving_replies_refused_total").increment(1);
             return;
         }
-        let input = match self.parser.parse(&message) {
-            Ok(Parsed::Line(request)) => {
-                let delivery = Delivery {
-                    via,
-                    routed_after,
-                    forwarded_at: forward::sent_at(&message),
-                };
-                Input::Request { request, delivery }
-            }
-            Ok(Parsed::Cluster(question, reply)) => Input::Cluster { question, reply },
-            Err(refused) => return self.responder.refuse(&refused.reply, refused.error).await,
-        };
-        self.hand_in(input).await;
+        match self.parser.parse(&message, via, routed_after) {
+            Ok(input) => self.hand_in(input).await,
+            Err(refused) => self.responder.refuse(&refused.reply, refused.error).await,
+        }
     }
 
     async fn hand_in(&self, input: Input) {
@@ -83,3 +74,7 @@ impl Service {
         self.responder.refuse(&reply, overloaded()).await;
     }
 }
+
+#[cfg(test)]
+#[path = "service_tests.rs"]
+mod tests;

@@ -297,3 +297,7 @@ impl Messages {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "subscriptions_tests.rs"]
+mod tests;

@@ -1,0 +1,187 @@
+#![allow(clippy::unwrap_used)]
+use crossbeam_channel::Receiver;
+use nowserving_line::LineName;
+
+use super::super::testing::{Published, Sent, TestServer};
+use super::*;
+
+fn a_try(id: u64) -> ForwardTry {
+    ForwardTry {
+        id: ForwardId(id),
+        shard: 3,
+        line: LineName::try_from("shop").unwrap(),
+        op: "enter",
+        admin: false,
+        payload: "{}".into(),
+        timeout_ms: 20_000,
+        request_id: Some(RequestId {
+            key: 0xab,
+            origin: Origin::Forwarder,
+        }),
+        sent_at: Some(LeaderTime { start: 31, us: 7 }),
+    }
+}
+
+struct Test {
+    server: TestServer,
+    tries: mpsc::UnboundedSender<ForwardTry>,
+    results: Receiver<(ForwardId, ForwardResult)>,
+    /// The subscription to all answers, which async-nats makes with the first request.
+    sid: Option<u64>,
+}
+
+impl Test {
+    async fn start() -> Test {
+        let server = TestServer::start().await;
+        let (tries, inbox) = mpsc::unbounded_channel();
+        let (outbox, results) = crossbeam_channel::unbounded();
+        let subjects = Subjects::new("nowserving.forward".to_owned()).unwrap();
+        tokio::spawn(run(server.client.clone(), subjects, inbox, outbox));
+        Test {
+            server,
+            tries,
+            results,
+            sid: None,
+        }
+    }
+
+    /// Makes a try; what is sent for it.
+    async fn sent(&mut self, it: ForwardTry) -> Published {
+        self.tries.send(it).unwrap();
+        loop {
+            match self.server.next().await {
+                Sent::Subscribe { sid, .. } => self.sid = Some(sid),
+                Sent::Publish(published) => return published,
+                Sent::Unsubscribe { .. } => {}
+            }
+        }
+    }
+
+    /// Answers it with these headers.
+    fn answer(&self, to: &Published, headers: &str, payload: &[u8]) {
+        let to = to.reply.as_deref().unwrap();
+        let sid = self.sid.unwrap();
+        self.server.deliver_with_headers(sid, to, headers, payload);
+    }
+
+    async fn result(&self) -> (ForwardId, ForwardResult) {
+        let results = self.results.clone();
+        let next = move || results.recv_timeout(Duration::from_secs(20)).unwrap();
+        tokio::task::spawn_blocking(next).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_try_is_one_request_to_the_leader_with_what_is_left_of_its_time() {
+    let mut test = Test::start().await;
+    let sent = test.sent(a_try(1)).await;
+    assert_eq!(sent.subject, "nowserving.forward.shard.3.shop.enter");
+    assert_eq!(sent.payload, b"{}");
+    assert_eq!(sent.header(TIMEOUT_HEADER), Some("20000"));
+    // The leader reads what was written.
+    let it = a_try(1);
+    let read = request_id(sent.header(REQUEST_KEY_HEADER).unwrap()).ok();
+    assert_eq!(read, it.request_id);
+    let read = sent_at(sent.header(SENT_AT_HEADER).unwrap()).ok();
+    assert_eq!(read, it.sent_at);
+
+    let read_of_operator = ForwardTry {
+        op: "show",
+        admin: true,
+        request_id: None,
+        sent_at: None,
+        ..a_try(2)
+    };
+    let sent = test.sent(read_of_operator).await;
+    assert_eq!(sent.subject, "nowserving.forward.admin.shard.3.shop.show");
+    assert_eq!(sent.headers.len(), 1, "the timeout");
+}
+
+#[tokio::test]
+async fn the_greatest_ids_and_times_are_read_as_they_were_written() {
+    for key in [0, 1, u128::MAX] {
+        for origin in [Origin::Client, Origin::Forwarder] {
+            let id = RequestId { key, origin };
+            let (start, us) = (key as u64, key as u64);
+            let time = LeaderTime { start, us };
+            let headers = headers(&ForwardTry {
+                request_id: Some(id),
+                sent_at: Some(time),
+                ..a_try(1)
+            });
+            let text = |name| headers.get(name).unwrap().as_str();
+            assert_eq!(request_id(text(REQUEST_KEY_HEADER)), Ok(id));
+            assert_eq!(sent_at(text(SENT_AT_HEADER)), Ok(time));
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_comes_back_as_it_is_and_its_error_is_read() {
+    let mut test = Test::start().await;
+    let refused = br#"{"error":{"code":"not_leader","message":"m"}}"#;
+    let of_error = "NATS/1.0\r\nNats-Service-Error-Code: 503\r\nA: 1\r\nA: 2";
+    for (id, headers, payload, error) in [
+        (1, "NATS/1.0", &br#"{"token":1}"#[..], None),
+        (2, of_error, &refused[..], Some(Code::NotLeader)),
+        // Only what has the header is an error, whatever is in it.
+        (3, "NATS/1.0", &refused[..], None),
+        (4, of_error, &b"nonsense"[..], None),
+    ] {
+        let sent = test.sent(a_try(id)).await;
+        test.answer(&sent, headers, payload);
+        let (of, result) = test.result().await;
+        let ForwardResult::Answered {
+            error: code,
+            answer,
+        } = result
+        else {
+            panic!("{result:?}");
+        };
+        assert_eq!(
+            (of, code, &answer.payload[..]),
+            (ForwardId(id), error, payload)
+        );
+        let mut values: Vec<&str> = answer.headers.iter().map(|it| it.1.as_str()).collect();
+        values.sort_unstable();
+        let expected: &[&str] = match headers == of_error {
+            true => &["1", "2", "503"],
+            false => &[],
+        };
+        assert_eq!(values, expected);
+    }
+}
+
+#[tokio::test]
+async fn nobody_there_and_no_answer_are_told_apart() {
+    let mut test = Test::start().await;
+    let sent = test.sent(a_try(1)).await;
+    test.answer(&sent, "NATS/1.0 503", b"");
+    assert_eq!(
+        test.result().await,
+        (ForwardId(1), ForwardResult::NoResponders)
+    );
+    let hurried = ForwardTry {
+        timeout_ms: 1,
+        ..a_try(2)
+    };
+    test.sent(hurried).await;
+    assert_eq!(test.result().await, (ForwardId(2), ForwardResult::TimedOut));
+    let too_large = ForwardTry {
+        payload: vec![b' '; super::super::testing::MAX_PAYLOAD + 1].into(),
+        ..a_try(3)
+    };
+    test.tries.send(too_large).unwrap();
+    assert_eq!(test.result().await, (ForwardId(3), ForwardResult::Failed));
+}
+
+#[tokio::test]
+async fn tries_do_not_wait_for_each_other() {
+    let mut test = Test::start().await;
+    let first = test.sent(a_try(1)).await;
+    let second = test.sent(a_try(2)).await;
+    for (sent, id) in [(second, 2), (first, 1)] {
+        test.answer(&sent, "NATS/1.0", b"{}");
+        assert_eq!(test.result().await.0, ForwardId(id));
+    }
+}

@@ -1,0 +1,260 @@
+#![allow(clippy::unwrap_used)]
+use nowserving_line::{LineName, Lines, Op, Settings, Stamp, Timestamp};
+use nowserving_protocol::admin::LineList;
+use nowserving_protocol::codec::decode;
+use nowserving_protocol::event::LineEvent;
+use nowserving_protocol::keys::ClusterKey;
+
+use super::super::testing::{MAX_PAYLOAD, TestServer};
+use super::*;
+
+struct Test {
+    server: TestServer,
+    responder: Responder,
+}
+
+impl Test {
+    async fn start() -> Test {
+        let server = TestServer::start().await;
+        let responder = Responder {
+            client: server.client.clone(),
+            subjects: Subjects::default(),
+            tickets: Arc::new(ClusterKey::new([7; 32]).ticket_keys()),
+            stats: Arc::default(),
+        };
+        Test { server, responder }
+    }
+}
+
+fn to(inbox: &str, format: Format) -> ReplyTo {
+    ReplyTo {
+        inbox: Some(inbox.into()),
+        format,
+        op: "delete",
+        admin: false,
+        taken: 0,
+    }
+}
+
+fn shop() -> LineName {
+    LineName::try_from("shop").unwrap()
+}
+
+#[tokio::test]
+async fn an_answer_has_the_format_of_its_request_and_no_headers() {
+    let mut test = Test::start().await;
+    for format in [Format::Json, Format::MsgPack] {
+        let outcome = Outcome::Deleted {
+            line: shop(),
+            remaining: 3,
+        };
+        test.responder
+            .answer(&to("_INBOX.1", format), Ok(outcome))
+            .await;
+        let sent = test.server.next_published().await;
+        assert_eq!((sent.subject.as_str(), sent.headers.len()), ("_INBOX.1", 0));
+        assert_eq!(Format::of(&sent.payload), format);
+        let body: DeleteReply = decode(&sent.payload).unwrap();
+        assert_eq!(
+            (body.line, body.deleted, body.remaining),
+            (shop(), false, 3)
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_error_has_its_number_and_text_in_headers_of_one_line() {
+    let mut test = Test::start().await;
+    for format in [Format::Json, Format::MsgPack] {
+        let error = ApiError::new(Code::LineFull, "full:\r\nwait").retry_after_ms(250);
+        test.responder
+            .answer(&to("_INBOX.1", format), Err(error.clone()))
+            .await;
+        let sent = test.server.next_published().await;
+        assert_eq!(sent.header(ERROR_CODE_HEADER), Some("429"));
+        assert_eq!(sent.header(ERROR_HEADER), Some("full:  wait"));
+        assert_eq!(Format::of(&sent.payload), format);
+        let body: ErrorReply = decode(&sent.payload).unwrap();
+        assert_eq!(body.error, error);
+    }
+    let totals = test.responder.stats.totals();
+    assert_eq!((totals[0].requests, totals[0].errors), (2, 2));
+}
+
+#[tokio::test]
+async fn an_answer_that_nats_would_not_take_becomes_an_error() {
+    let mut test = Test::start().await;
+    let holes = (0..MAX_PAYLOAD as u64).map(|n| (2 * n, 2 * n)).collect();
+    let list = LineList {
+        lines: Vec::new(),
+        next: None,
+    };
+    let (status, now) = status();
+    for (outcome, code) in [
+        (Outcome::Lines(Box::new(list)), None),
+        (
+            Outcome::Status {
+                status,
+                now,
+                with_ticket: false,
+                holes: Some(Some(holes)),
+            },
+            Some(Code::BadRequest),
+        ),
+    ] {
+        test.responder
+            .answer(&to("_INBOX.1", Format::Json), Ok(outcome))
+            .await;
+        let sent = test.server.next_published().await;
+        assert!(sent.payload.len() <= MAX_PAYLOAD);
+        let error = decode::<ErrorReply>(&sent.payload).ok();
+        assert_eq!(error.as_ref().map(|it| it.error.code), code);
+        if let Some(ErrorReply { error }) = error {
+            assert!(error.message.contains(&MAX_PAYLOAD.to_string()), "{error}");
+        }
+    }
+    let deleted = Outcome::Deleted {
+        line: shop(),
+        remaining: 0,
+    };
+    assert_eq!(
+        too_large_code(&deleted),
+        Code::OutcomeUnknown,
+        "it happened"
+    );
+}
+
+/// The status of the first token of a line.
+fn status() -> (Box<nowserving_line::Status>, Timestamp) {
+    let mut lines = Lines::new();
+    let stamp = |index| Stamp {
+        op_no: 0,
+        now_ms: 1_000,
+        wall_ms: 2_000,
+        index,
+    };
+    let create = Op::Create {
+        line: shop(),
+        settings: Settings::new(1, 10),
+    };
+    let enter = Op::Enter {
+        line: shop(),
+        key: Some(b"k"[..].into()),
+        lane: None,
+    };
+    lines.apply(stamp(1), &create, None).unwrap();
+    lines.apply(stamp(2), &enter, None).unwrap();
+    let line = lines.get(&shop()).unwrap();
+    let at = line.find(b"k").unwrap();
+    let now = Timestamp {
+        service_ms: 1_000,
+        wall_ms: 2_000,
+    };
+    (Box::new(line.status(at, now.service_ms).unwrap()), now)
+}
+
+#[tokio::test]
+async fn a_ticket_is_added_only_where_it_is_given_out() {
+    let mut test = Test::start().await;
+    for with_ticket in [true, false] {
+        let (status, now) = status();
+        let at = status.at;
+        let outcome = Outcome::Status {
+            status,
+            now,
+            with_ticket,
+            holes: None,
+        };
+        let to = to("_INBOX.1", Format::MsgPack);
+        test.responder.answer(&to, Ok(outcome)).await;
+        let sent = test.server.next_published().await;
+        let body: StatusReply = decode(&sent.payload).unwrap();
+        assert_eq!(body.token, at.token);
+        let ticket = body.ticket.map(|ticket| {
+            let tickets = &test.responder.tickets;
+            tickets.verify_for(&ticket, &shop()).unwrap()
+        });
+        assert_eq!(ticket, with_ticket.then_some(at));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_of_the_leader_is_passed_on_as_it_came() {
+    let mut test = Test::start().await;
+    let headers = [("A", "1"), ("A", "2")].map(|(name, value)| (name.into(), value.into()));
+    for headers in [Vec::new(), headers.to_vec()] {
+        let answer = RelayedAnswer {
+            headers: headers.clone(),
+            payload: "as it came".into(),
+        };
+        test.responder
+            .relay(&to("_INBOX.1", Format::Json), answer)
+            .await;
+        let sent = test.server.next_published().await;
+        assert_eq!(
+            (sent.headers, &sent.payload[..]),
+            (headers, &b"as it came"[..])
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_turn_of_answers_is_sent_in_order_and_its_requests_are_under_way_no_more() {
+    let mut test = Test::start().await;
+    let (answers, turns) = mpsc::unbounded_channel();
+    let ended = tokio::spawn(test.responder.clone().run(turns));
+    while test.responder.stats.admit() {}
+    let answer = |inbox: &str| Answer {
+        to: to(inbox, Format::Json),
+        body: AnswerBody::Own(Err(ApiError::bad_request("no"))),
+    };
+    answers
+        .send(vec![answer("_INBOX.1"), answer("_INBOX.2")])
+        .unwrap();
+    for inbox in ["_INBOX.1", "_INBOX.2"] {
+        assert_eq!(test.server.next_published().await.subject, inbox);
+    }
+    drop(answers);
+    ended.await.unwrap();
+    let admitted = [(); 3].map(|()| test.responder.stats.admit());
+    assert_eq!(admitted, [true, true, false]);
+}
+
+#[tokio::test]
+async fn nothing_is_sent_to_the_nodes_own_subjects_or_to_nobody() {
+    let mut test = Test::start().await;
+    for inbox in ["nowserving.line.shop.enter", "$JS.API.x", "a.*", "a b"] {
+        let error = ApiError::bad_request("no");
+        test.responder.refuse(&to(inbox, Format::Json), error).await;
+    }
+    let nobody = ReplyTo {
+        inbox: None,
+        ..to("", Format::Json)
+    };
+    test.responder
+        .refuse(&nobody, ApiError::bad_request("no"))
+        .await;
+    assert_eq!(test.server.all_sent().await, []);
+}
+
+#[tokio::test]
+async fn an_event_is_json_with_an_id_by_which_streams_drop_copies() {
+    let mut test = Test::start().await;
+    let (events, turns) = mpsc::channel(1);
+    let event = LineEvent {
+        line: shop(),
+        incarnation: 5,
+        version: 7,
+        prev_version: 6,
+        at_ms: 1_000,
+        event: "phase".into(),
+        phase: Some("paused".into()),
+    };
+    events.send(vec![OutEvent::Line(event)]).await.unwrap();
+    drop(events);
+    test.responder.clone().run_events(turns).await;
+    let sent = test.server.next_published().await;
+    assert_eq!(sent.subject, Subjects::default().line_event(&shop()));
+    assert_eq!(sent.header("Nats-Msg-Id"), Some("shop/5/line/7"));
+    assert_eq!(sent.json()["phase"], "paused");
+}

@@ -1,0 +1,243 @@
+#![allow(clippy::unwrap_used)]
+use std::task::Poll;
+
+use futures::poll;
+use nowserving_engine::{Delivery, Input, LeaderTime};
+use nowserving_protocol::subject::shard_of;
+
+use super::super::testing::{SHARDS, Sent, TestServer, TestService};
+use super::*;
+
+fn shard() -> u32 {
+    shard_of("shop", SHARDS)
+}
+
+/// The subjects of the shard below this prefix.
+fn subjects(prefix: &str, in_group: bool) -> [(String, bool); 2] {
+    ["shard", "admin.shard"].map(|word| (format!("{prefix}.{word}.{}.>", shard()), in_group))
+}
+
+impl TestService {
+    fn wants(&self, subscription: Subscription) {
+        self.subscriptions.send_modify(|all| {
+            all.insert(shard(), subscription);
+        });
+    }
+
+    /// How a request that comes by this subscription is given to the engine.
+    async fn delivered(&self, sid: u64) -> Delivery {
+        let subject = format!("nowserving.shard.{}.shop.info", shard());
+        self.server.deliver(sid, &subject, "_INBOX.1", b"{}");
+        match self.next_input().await {
+            Input::Request { delivery, .. } => delivery,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl TestServer {
+    async fn next_unsubscribed(&mut self, count: usize) -> Vec<u64> {
+        let mut sids = Vec::new();
+        while sids.len() < count {
+            match self.next().await {
+                Sent::Unsubscribe { sid } => sids.push(sid),
+                other => panic!("{other:?}"),
+            }
+        }
+        sids.sort_unstable();
+        sids
+    }
+}
+
+const LEADER: Via = Via::Shard(ShardDelivery::Leader);
+const LEADERLESS: Via = Via::Shard(ShardDelivery::Leaderless);
+const DRAINING: Via = Via::Shard(ShardDelivery::Draining);
+
+#[tokio::test]
+async fn a_node_subscribes_for_its_new_role_before_it_unsubscribes_the_old_one() {
+    let mut test = TestService::start(16).await;
+    tokio::spawn(test.service.clone().listen_shards());
+    test.wants(Subscription::Leaderless);
+    let (front, leaderless) = test.server.next_two().await;
+    assert_eq!(front, subjects("nowserving", true));
+    assert_eq!(test.delivered(leaderless[0]).await.via, LEADERLESS);
+
+    test.wants(Subscription::Leader { term: 2 });
+    // A node that gets a request beside the leader passes it on to there.
+    let (forward, _) = test.server.next_two().await;
+    assert_eq!(forward, subjects("nowserving.forward", false));
+    let (front, leader) = test.server.next_two().await;
+    assert_eq!(front, subjects("nowserving", false));
+    // What still comes by the old ones may have come by the new ones, too.
+    assert_eq!(test.delivered(leaderless[1]).await.via, DRAINING);
+    assert_eq!(test.delivered(leader[0]).await.via, LEADER);
+    assert_eq!(test.server.next_unsubscribed(2).await, leaderless);
+    assert_eq!(test.delivered(leader[1]).await.via, LEADER);
+}
+
+#[tokio::test]
+async fn a_node_that_leads_no_more_takes_no_forwards_and_drains_the_rest() {
+    let mut test = TestService::start(16).await;
+    tokio::spawn(test.service.clone().listen_shards());
+    test.wants(Subscription::Leader { term: 2 });
+    let (_, forward) = test.server.next_two().await;
+    let (_, front) = test.server.next_two().await;
+    test.wants(Subscription::No);
+    assert_eq!(test.server.next_unsubscribed(2).await, forward);
+    assert_eq!(test.delivered(front[0]).await.via, DRAINING);
+    assert_eq!(test.server.next_unsubscribed(2).await, front);
+}
+
+#[tokio::test]
+async fn between_two_terms_of_its_own_a_leader_subscribes_anew() {
+    let mut test = TestService::start(16).await;
+    tokio::spawn(test.service.clone().listen_shards());
+    test.wants(Subscription::Leader { term: 2 });
+    let (_, forward) = test.server.next_two().await;
+    let (_, front) = test.server.next_two().await;
+    test.wants(Subscription::Leader { term: 4 });
+    assert_eq!(test.server.next_unsubscribed(2).await, forward);
+    let (forward, _) = test.server.next_two().await;
+    assert_eq!(forward, subjects("nowserving.forward", false));
+    let (_, newer) = test.server.next_two().await;
+    assert_eq!(test.delivered(front[0]).await.via, DRAINING);
+    assert_eq!(test.delivered(newer[0]).await.via, LEADER);
+}
+
+#[tokio::test]
+async fn when_the_engine_ends_all_is_unsubscribed_and_what_came_is_handled() {
+    let mut test = TestService::start(16).await;
+    let listening = tokio::spawn(test.service.clone().listen_shards());
+    test.wants(Subscription::Leaderless);
+    let (_, front) = test.server.next_two().await;
+    let (engine, _) = watch::channel(BTreeMap::new());
+    drop(std::mem::replace(&mut test.subscriptions, engine));
+    assert_eq!(test.delivered(front[0]).await.via, DRAINING);
+    assert_eq!(test.server.next_unsubscribed(2).await, front);
+    listening.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn what_a_node_forwards_is_dated_by_it() {
+    let mut test = TestService::start(16).await;
+    tokio::spawn(test.service.clone().listen_shards());
+    test.wants(Subscription::Leader { term: 2 });
+    let (_, forward) = test.server.next_two().await;
+    let subject = format!("nowserving.forward.shard.{}.shop.info", shard());
+    let headers = "NATS/1.0\r\nNowserving-Leader-Time: 1f-200";
+    test.server
+        .deliver_with_headers(forward[0], &subject, headers, b"{}");
+    let Input::Request { delivery, .. } = test.next_input().await else {
+        panic!("not a request");
+    };
+    let sent = LeaderTime {
+        start: 0x1f,
+        us: 200,
+    };
+    assert_eq!(
+        (delivery.via, delivery.forwarded_at),
+        (Via::Forwarded, Some(sent))
+    );
+}
+
+#[tokio::test]
+async fn plain_subjects_are_subscribed_to_while_the_node_takes_part() {
+    let mut test = TestService::start(16).await;
+    let (told, standing) = watch::channel(Standing::Waiting("starting".into()));
+    let (stop, stopped) = oneshot::channel();
+    let listening = tokio::spawn(test.service.clone().listen_plain(standing, stopped));
+    for _ in 0..2 {
+        told.send_replace(Standing::InTouch);
+        let mut sids = Vec::new();
+        for word in ["line", "admin.line", "admin.cluster"] {
+            let Sent::Subscribe {
+                subject,
+                in_group,
+                sid,
+            } = test.server.next().await
+            else {
+                panic!("not a subscription");
+            };
+            assert_eq!((subject, in_group), (format!("nowserving.{word}.>"), true));
+            sids.push(sid);
+        }
+        let subject = "nowserving.line.shop.info";
+        test.server.deliver(sids[0], subject, "_INBOX.1", b"{}");
+        let taken = test.next_input().await;
+        assert!(matches!(taken, Input::Request { delivery, .. } if delivery.via == Via::Plain));
+        told.send_replace(Standing::Refused("another disk".into()));
+        assert_eq!(test.server.next_unsubscribed(3).await, sids);
+    }
+    told.send_replace(Standing::InTouch);
+    for _ in 0..3 {
+        assert!(matches!(test.server.next().await, Sent::Subscribe { .. }));
+    }
+    drop(stop);
+    assert_eq!(test.server.next_unsubscribed(3).await.len(), 3);
+    listening.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_message_was_routed_after_the_probe_after_which_its_subscription_was_empty() {
+    let mut server = TestServer::start().await;
+    let client = server.client.clone();
+    let from = client.subscribe("a").await.unwrap();
+    let mut other = client.subscribe("b").await.unwrap();
+    let [
+        Sent::Subscribe { sid: a, .. },
+        Sent::Subscribe { sid: b, .. },
+    ] = [server.next().await, server.next().await]
+    else {
+        panic!("not two subscriptions");
+    };
+    let (probed, echoes) = watch::channel(0);
+    let mut messages = Messages {
+        from,
+        probed: echoes,
+        routed_after: 10,
+    };
+    // async-nats keeps the order of the wire: once the other subscription has its message, so has this.
+    let mut arrives = async || {
+        server.deliver(a, "a", "r", b"");
+        server.deliver(b, "b", "r", b"");
+        other.next().await.unwrap();
+    };
+    let stamp = |next: Option<(Message, Micros)>| next.unwrap().1;
+
+    arrives().await;
+    probed.send_replace(20);
+    assert_eq!(
+        stamp(messages.next().await),
+        10,
+        "perhaps older than the probe"
+    );
+    assert!(poll!(std::pin::pin!(messages.next())).is_pending());
+    arrives().await;
+    assert_eq!(
+        stamp(messages.next().await),
+        20,
+        "it was empty after the echo"
+    );
+    {
+        let mut next = std::pin::pin!(messages.next());
+        assert!(poll!(&mut next).is_pending());
+        probed.send_replace(30);
+        assert!(poll!(&mut next).is_pending());
+        arrives().await;
+        let Poll::Ready(next) = poll!(&mut next) else {
+            panic!("it has arrived");
+        };
+        assert_eq!(stamp(next), 30, "it was empty when the echo came");
+    }
+    assert!(poll!(std::pin::pin!(messages.next())).is_pending());
+    arrives().await;
+    probed.send_replace(40);
+    assert_eq!(
+        stamp(messages.next().await),
+        30,
+        "it lay there when the echo came"
+    );
+    drop(probed);
+    arrives().await;
+    assert!(messages.next().await.is_some(), "also while the node ends");
+}

@@ -1,0 +1,271 @@
+//! A NATS server for tests: a test sees what the node sends, in order, and says what the node gets.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::Client;
+use crossbeam_channel::{Receiver, bounded};
+use nowserving_engine::{Input, Subscription};
+use nowserving_protocol::codec::Format;
+use nowserving_protocol::keys::ClusterKey;
+use nowserving_protocol::subject::Subjects;
+use nowserving_shard::clock::Micros;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+
+use super::parse::Parser;
+use super::respond::Responder;
+use super::service::Service;
+
+/// The largest payload that this server takes.
+pub const MAX_PAYLOAD: usize = 4_096;
+/// The number of shards of the service's cluster.
+pub const SHARDS: u32 = 16;
+const FENCE: &str = "fence";
+
+/// What the node sends to the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sent {
+    Subscribe {
+        subject: String,
+        in_group: bool,
+        sid: u64,
+    },
+    Unsubscribe {
+        sid: u64,
+    },
+    Publish(Published),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Published {
+    pub subject: String,
+    pub reply: Option<String>,
+    /// As they are sent: `name: value` by lines.
+    pub headers: Vec<(String, String)>,
+    pub payload: Vec<u8>,
+}
+
+impl Published {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(it, _)| it == name)?;
+        Some(&found.1)
+    }
+
+    pub fn json(&self) -> serde_json::Value {
+        assert_eq!(Format::of(&self.payload), Format::Json);
+        serde_json::from_slice(&self.payload).unwrap()
+    }
+}
+
+/// The server's end of one connection.
+pub struct TestServer {
+    pub client: Client,
+    sent: mpsc::UnboundedReceiver<Sent>,
+    out: mpsc::UnboundedSender<Vec<u8>>,
+}
+
+impl TestServer {
+    pub async fn start() -> TestServer {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let client = tokio::spawn(async move { async_nats::connect(address).await.unwrap() });
+        let (stream, _) = listener.accept().await.unwrap();
+        let (sender, sent) = mpsc::unbounded_channel();
+        let out = speak(stream, sender);
+        TestServer {
+            client: client.await.unwrap(),
+            sent,
+            out,
+        }
+    }
+
+    /// The next thing that the node sends.
+    pub async fn next(&mut self) -> Sent {
+        let next = tokio::time::timeout(Duration::from_secs(20), self.sent.recv());
+        next.await.expect("the node sends nothing more").unwrap()
+    }
+
+    pub async fn next_published(&mut self) -> Published {
+        match self.next().await {
+            Sent::Publish(published) => published,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The next two subscriptions: `(subject, in a group)` each, and their numbers.
+    pub async fn next_two(&mut self) -> ([(String, bool); 2], [u64; 2]) {
+        let mut two = Vec::new();
+        for _ in 0..2 {
+            match self.next().await {
+                Sent::Subscribe {
+                    subject,
+                    in_group,
+                    sid,
+                } => two.push(((subject, in_group), sid)),
+                other => panic!("{other:?}"),
+            }
+        }
+        let (subjects, sids): (Vec<_>, Vec<_>) = two.into_iter().unzip();
+        (subjects.try_into().unwrap(), sids.try_into().unwrap())
+    }
+
+    /// All that the node has sent by now.
+    pub async fn all_sent(&mut self) -> Vec<Sent> {
+        self.client.publish(FENCE, "".into()).await.unwrap();
+        let mut all = Vec::new();
+        loop {
+            match self.next().await {
+                Sent::Publish(it) if it.subject == FENCE => return all,
+                other => all.push(other),
+            }
+        }
+    }
+
+    /// Gives the node a message by one of its subscriptions.
+    pub fn deliver(&self, sid: u64, subject: &str, reply: &str, payload: &[u8]) {
+        let head = format!("MSG {subject} {sid} {reply} {}\r\n", payload.len());
+        self.write(&[head.as_bytes(), payload, b"\r\n"].concat());
+    }
+
+    /// [`TestServer::deliver`], with a block of headers as on the wire, without its end.
+    pub fn deliver_with_headers(&self, sid: u64, subject: &str, headers: &str, payload: &[u8]) {
+        let headers = format!("{headers}\r\n\r\n");
+        let (head, all) = (headers.len(), headers.len() + payload.len());
+        let line = format!("HMSG {subject} {sid} {head} {all}\r\n{headers}");
+        self.write(&[line.as_bytes(), payload, b"\r\n"].concat());
+    }
+
+    fn write(&self, bytes: &[u8]) {
+        self.out.send(bytes.to_vec()).unwrap();
+    }
+}
+
+/// Reads and writes on tasks of their own, and answers pings.
+fn speak(stream: TcpStream, sent: mpsc::UnboundedSender<Sent>) -> mpsc::UnboundedSender<Vec<u8>> {
+    let (read, mut write) = stream.into_split();
+    let (out, mut lines) = mpsc::unbounded_channel::<Vec<u8>>();
+    let info = format!(
+        "INFO {{\"server_id\":\"test\",\"version\":\"2.10.0\",\"proto\":1,\"headers\":true,\"max_payload\":{MAX_PAYLOAD}}}\r\n"
+    );
+    out.send(info.into_bytes()).unwrap();
+    tokio::spawn(async move {
+        while let Some(line) = lines.recv().await {
+            if write.write_all(&line).await.is_err() {
+                return;
+            }
+        }
+    });
+    let pongs = out.clone();
+    tokio::spawn(async move {
+        let mut read = BufReader::new(read);
+        let mut line = String::new();
+        while read.read_line(&mut line).await.is_ok_and(|count| count > 0) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let known = match words.as_slice() {
+                ["PING"] => pongs.send(b"PONG\r\n".to_vec()).is_ok(),
+                ["CONNECT", ..] | ["PONG"] => true,
+                words => match parsed(words, &mut read).await {
+                    Some(it) => sent.send(it).is_ok(),
+                    None => panic!("the node sent {line:?}"),
+                },
+            };
+            if !known {
+                return;
+            }
+            line.clear();
+        }
+    });
+    out
+}
+
+async fn parsed(words: &[&str], read: &mut BufReader<OwnedReadHalf>) -> Option<Sent> {
+    let (subject, reply, head, all) = match *words {
+        ["SUB", subject, sid] => return subscribe(subject, false, sid),
+        ["SUB", subject, _, sid] => return subscribe(subject, true, sid),
+        ["UNSUB", sid, ..] => {
+            return Some(Sent::Unsubscribe {
+                sid: sid.parse().ok()?,
+            });
+        }
+        ["PUB", subject, all] => (subject, None, "0", all),
+        ["PUB", subject, reply, all] => (subject, Some(reply.to_owned()), "0", all),
+        ["HPUB", subject, head, all] => (subject, None, head, all),
+        ["HPUB", subject, reply, head, all] => (subject, Some(reply.to_owned()), head, all),
+        _ => return None,
+    };
+    let (head, all): (usize, usize) = (head.parse().ok()?, all.parse().ok()?);
+    let mut bytes = vec![0; all + 2];
+    read.read_exact(&mut bytes).await.ok()?;
+    let headers = String::from_utf8(bytes.get(..head)?.to_vec()).ok()?;
+    let headers = headers.lines().filter_map(|line| line.split_once(':'));
+    Some(Sent::Publish(Published {
+        subject: subject.to_owned(),
+        reply,
+        headers: headers
+            .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
+            .collect(),
+        payload: bytes.get(head..all)?.to_vec(),
+    }))
+}
+
+fn subscribe(subject: &str, in_group: bool, sid: &str) -> Option<Sent> {
+    Some(Sent::Subscribe {
+        subject: subject.to_owned(),
+        in_group,
+        sid: sid.parse().ok()?,
+    })
+}
+
+/// A service on a [`TestServer`], and the ends of its channels that the rest of the node holds.
+pub struct TestService {
+    pub server: TestServer,
+    pub service: Service,
+    pub inbox: Receiver<Input>,
+    pub subscriptions: watch::Sender<BTreeMap<u32, Subscription>>,
+    pub probed: watch::Sender<Micros>,
+}
+
+impl TestService {
+    /// Its inbox holds so many requests.
+    pub async fn start(inbox_max: usize) -> TestService {
+        let server = TestServer::start().await;
+        let tickets = ClusterKey::new([7; 32]).ticket_keys();
+        let responder = Responder {
+            client: server.client.clone(),
+            subjects: Subjects::default(),
+            tickets: Arc::new(tickets.clone()),
+            stats: Arc::default(),
+        };
+        let (requests, inbox) = bounded(inbox_max);
+        let (subscriptions, wanted) = watch::channel(BTreeMap::new());
+        let (probed, echoes) = watch::channel(0);
+        let parser = Parser::new(Subjects::default(), SHARDS, tickets).unwrap();
+        let service = Service {
+            client: server.client.clone(),
+            parser: Arc::new(parser),
+            requests,
+            responder,
+            subscriptions: wanted,
+            probed: echoes,
+        };
+        TestService {
+            server,
+            service,
+            inbox,
+            subscriptions,
+            probed,
+        }
+    }
+
+    /// The next request that is given to the engine.
+    pub async fn next_input(&self) -> Input {
+        let inbox = self.inbox.clone();
+        let next = move || inbox.recv_timeout(Duration::from_secs(20)).unwrap();
+        tokio::task::spawn_blocking(next).await.unwrap()
+    }
+}
