@@ -126,7 +126,7 @@ fn append(from: u64, term: u64, prev: (u64, u64), entries: Vec<Entry>, commit: u
 fn fed_by_hand() -> Node {
     let mut node = Node::new(3, 0);
     node.start(0);
-    let now = node.clock.read(0);
+    let now = node.clock(0);
     node.replica()
         .step(append(1, 1, (0, 0), vec![entry(1, 1)], 0), now)
         .unwrap();
@@ -141,7 +141,7 @@ fn fed_by_hand() -> Node {
 fn a_replaced_entry_does_not_count_as_persisted() {
     for persisted in 0..=3 {
         let mut node = fed_by_hand();
-        let now = node.clock.read(1);
+        let now = node.clock(1);
         let first: Vec<Entry> = (2..=4).map(|index| entry(1, index)).collect();
         let mut again = first.clone();
         again.push(entry(3, 5));
@@ -178,7 +178,7 @@ fn a_replaced_entry_does_not_count_as_persisted() {
         // Whatever is on disk by now, the node comes back from it and takes the leader's log.
         node.crash(Crash::default());
         node.start(2);
-        let now = node.clock.read(3);
+        let now = node.clock(3);
         node.replica()
             .step(append(1, 3, (1, 1), vec![entry(1, 2), entry(1, 3)], 3), now)
             .unwrap();
@@ -283,9 +283,9 @@ fn the_log_is_cut_and_a_restart_goes_on_from_the_snapshot() {
     cluster.run(ELECTION_US);
     let floor = cluster.node(1).view().matched_by_all();
     assert!(floor >= 20);
-    cluster.commit(1, &format!("floor {floor}"));
+    cluster.commit(1, "above the floor");
     for id in 1..=3 {
-        cluster.node(id).snapshot_and_compact();
+        cluster.node(id).snapshot_and_compact(floor);
         assert_eq!(cluster.node(id).log.load(0).unwrap().compact_index, floor);
         assert_eq!(
             cluster.node(id).replica().compact(floor + 1_000),

@@ -155,8 +155,8 @@ fn a_cut_off_leader_steps_down_and_another_takes_over() {
 #[test]
 fn an_entry_of_a_lost_leader_can_still_commit() {
     let mut cluster = Cluster::led_by_1(17);
-    cluster.faults.blocked.insert((1, 3));
-    cluster.faults.blocked.extend([(2, 1), (3, 1)]);
+    cluster.blocked.insert((1, 3));
+    cluster.blocked.extend([(2, 1), (3, 1)]);
     let open = cluster.propose(1, "open").unwrap();
     cluster.run(5 * STEP_US);
     assert_eq!(cluster.node(2).view().last_index(), open.1);

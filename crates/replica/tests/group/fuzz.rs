@@ -29,7 +29,7 @@ fn no_message_makes_it_panic() {
             let node = cluster.node(to);
             let survived = catch_unwind(AssertUnwindSafe(|| {
                 let _ = node.replica().step(message, now);
-                if random.chance(1, 3) {
+                if random.below(3) == 0 {
                     node.turn(true_now);
                 }
             }));
@@ -68,15 +68,15 @@ fn any_message(random: &mut Random, cluster: &Cluster, to: u64) -> Message {
     message.log_term = near(random, replica.term());
     message.commit = near(random, replica.last_index());
     message.commit_term = near(random, replica.term());
-    message.reject = random.chance(1, 3);
+    message.reject = random.below(3) == 0;
     message.reject_hint = near(random, replica.last_index());
-    if random.chance(1, 10) {
+    if random.below(10) == 0 {
         message.context = b"CampaignTransfer".to_vec().into();
     }
     let (first, count) = (message.index.wrapping_add(1), random.below(4));
     let of: Vec<(u64, u64)> = (0..count)
         .map(|at| {
-            if random.chance(1, 6) {
+            if random.below(6) == 0 {
                 (near(random, term), near(random, first))
             } else {
                 (term, first.wrapping_add(at))

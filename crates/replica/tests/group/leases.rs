@@ -22,7 +22,7 @@ fn a_lease_counts_from_when_it_was_asked_for() {
         None,
         "none without asking"
     );
-    cluster.faults.latency_us = 50_000;
+    cluster.latency_us = 50_000;
     let asked = cluster.clock(1);
     let id = cluster.read(1).unwrap();
     cluster.run(40_000);
@@ -150,9 +150,7 @@ fn leases_and_partitions() {
     for seed in 0..10 {
         lease_ends_before_the_next_leader(seed, |cluster| cluster.isolate(1));
         // It hears the others, but they don't hear it.
-        lease_ends_before_the_next_leader(seed, |cluster| {
-            cluster.faults.blocked.extend([(1, 2), (1, 3)])
-        });
+        lease_ends_before_the_next_leader(seed, |cluster| cluster.blocked.extend([(1, 2), (1, 3)]));
         // They hear its appends and nothing else.
         lease_ends_before_the_next_leader(seed, |cluster| {
             cluster.filter = Some(Box::new(|message| {

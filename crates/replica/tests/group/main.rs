@@ -1,4 +1,5 @@
-//! A group of three replicas in one thread.
+//! A group of three replicas in one thread: exact times of leases and elections, the shapes of messages, what is
+//! written when. Random faults are the business of the simulation of whole clusters (`nowserving-sim`).
 #![allow(clippy::unwrap_used)]
 
 mod appends;
@@ -7,4 +8,3 @@ mod elections;
 mod fuzz;
 mod leases;
 mod refusals;
-mod simulation;

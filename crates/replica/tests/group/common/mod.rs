@@ -1,5 +1,4 @@
-//! Three replicas in one thread, with logs in memory, clocks of their own and a network that can do
-//! anything to messages.
+//! Three replicas in one thread, with logs in memory, clocks of their own, and links that tests cut and delay.
 #![allow(missing_docs)]
 
 mod checks;
@@ -35,11 +34,6 @@ impl Random {
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
-
-    /// True `count` times in `of`.
-    pub fn chance(&mut self, count: u64, of: u64) -> bool {
-        self.below(of) < count
-    }
 }
 
 pub fn config(id: u64) -> Config {
@@ -53,17 +47,6 @@ pub fn config(id: u64) -> Config {
     }
 }
 
-#[derive(Clone, Debug, Default)]
-pub struct NetworkFaults {
-    /// Of 100.
-    pub drop: u64,
-    pub double: u64,
-    pub latency_us: Micros,
-    pub jitter_us: Micros,
-    /// Links (from, to) on which nothing arrives.
-    pub blocked: BTreeSet<(u64, u64)>,
-}
-
 /// Sees a message as it is sent; returns false to drop it.
 type Filter = Box<dyn FnMut(&Message) -> bool>;
 
@@ -75,14 +58,12 @@ struct Flying {
 pub struct Cluster {
     pub now: Micros,
     pub nodes: Vec<Node>,
-    pub faults: NetworkFaults,
-    pub random: Random,
+    pub latency_us: Micros,
+    /// Links (from, to) on which nothing arrives.
+    pub blocked: BTreeSet<(u64, u64)>,
     pub checks: Checks,
     flying: Vec<Flying>,
     pub filter: Option<Filter>,
-    pub step_us: Micros,
-    /// Hash of all that was sent, to compare runs.
-    pub trace: u64,
 }
 
 impl Cluster {
@@ -90,16 +71,11 @@ impl Cluster {
         let mut cluster = Cluster {
             now: 0,
             nodes: (1..=3).map(|id| Node::new(id, seed)).collect(),
-            faults: NetworkFaults {
-                latency_us: 1_000,
-                ..NetworkFaults::default()
-            },
-            random: Random(seed),
+            latency_us: STEP_US,
+            blocked: BTreeSet::new(),
             checks: Checks::default(),
             flying: Vec::new(),
             filter: None,
-            step_us: STEP_US,
-            trace: 0,
         };
         for node in &mut cluster.nodes {
             node.start(0);
@@ -107,7 +83,7 @@ impl Cluster {
         cluster
     }
 
-    /// A cluster in a network without faults whose node 1 leads and may serve.
+    /// A cluster whose node 1 leads and may serve.
     pub fn led_by_1(seed: u64) -> Cluster {
         let mut cluster = Cluster::new(seed);
         cluster.step();
@@ -125,7 +101,7 @@ impl Cluster {
 
     /// What a node's clock shows.
     pub fn clock(&self, id: u64) -> Micros {
-        self.nodes[id as usize - 1].clock.read(self.now)
+        self.nodes[id as usize - 1].clock(self.now)
     }
 
     /// The leader of the highest term, if it is up.
@@ -140,27 +116,24 @@ impl Cluster {
 
     pub fn isolate(&mut self, id: u64) {
         for other in (1..=3).filter(|&other| other != id) {
-            self.faults.blocked.extend([(id, other), (other, id)]);
+            self.blocked.extend([(id, other), (other, id)]);
         }
     }
 
     pub fn heal(&mut self) {
-        self.faults.blocked.clear();
+        self.blocked.clear();
     }
 
-    /// A millisecond, or what a test sets it to.
+    /// A millisecond.
     pub fn step(&mut self) {
-        self.now += self.step_us;
+        self.now += STEP_US;
         self.deliver();
         for at in 0..self.nodes.len() {
             let (sent, handed_out) = self.nodes[at].turn(self.now);
             self.checks.handed_out(&self.nodes[at], &handed_out);
-            for message in sent {
-                self.checks.sent(&self.nodes[at], &message);
-                self.send(message);
-            }
+            sent.into_iter().for_each(|message| self.send(message));
         }
-        self.checks.every_step(&mut self.nodes, self.now);
+        self.checks.leases(&self.nodes, self.now);
     }
 
     pub fn run(&mut self, us: Micros) {
@@ -184,22 +157,14 @@ impl Cluster {
 
     /// Proposes through a node, and notes it for the checks.
     pub fn propose(&mut self, id: u64, data: &str) -> Option<(u64, u64)> {
-        let at = self.nodes[id as usize - 1]
-            .replica()
-            .propose(data.as_bytes().to_vec())
-            .ok()?;
-        self.checks.proposed(at, data);
+        let at = self.node(id).replica().propose(data.into()).ok()?;
+        self.checks.proposed(at);
         Some(at)
     }
 
-    /// Asks for a round of reads, which may not miss what was acknowledged before.
     pub fn read(&mut self, id: u64) -> Option<ReadId> {
-        let (now, acknowledged) = (self.clock(id), self.checks.acknowledged);
-        let node = self.node(id);
-        let read = node.replica().read_index(now).ok()?;
-        // Those that share a round were asked for in the same turn; the last one knows most.
-        node.asked.insert(read, acknowledged);
-        Some(read)
+        let now = self.clock(id);
+        self.node(id).replica().read_index(now).ok()
     }
 
     /// Proposes and waits until all live nodes have applied it.
@@ -219,46 +184,16 @@ impl Cluster {
     }
 
     fn send(&mut self, message: Message) {
-        use std::hash::{Hash, Hasher};
-        let mut hash = std::collections::hash_map::DefaultHasher::new();
-        let kind = message.get_msg_type() as u32;
-        (
-            self.trace,
-            self.now,
-            kind,
-            message.from,
-            message.to,
-            message.term,
-            message.index,
-        )
-            .hash(&mut hash);
-        self.trace = hash.finish();
-        if self.filter.as_mut().is_some_and(|filter| !filter(&message)) {
-            return;
-        }
-        let copies = 1 + u64::from(self.random.chance(self.faults.double, 100));
-        for _ in 0..copies {
-            if self.random.chance(self.faults.drop, 100) {
-                continue;
-            }
-            let jitter = self.random.below(self.faults.jitter_us + 1);
-            let at = self.now + self.faults.latency_us + jitter;
-            self.flying.push(Flying {
-                at,
-                message: message.clone(),
-            });
+        if self.filter.as_mut().is_none_or(|filter| filter(&message)) {
+            let at = self.now + self.latency_us;
+            self.flying.push(Flying { at, message });
         }
     }
 
     fn deliver(&mut self) {
-        let now = self.now;
-        let (due, later) = std::mem::take(&mut self.flying)
-            .into_iter()
-            .partition(|flying| flying.at <= now);
-        self.flying = later;
-        let due: Vec<Flying> = due;
+        let due = self.flying.extract_if(.., |flying| flying.at <= self.now);
         for Flying { message, .. } in due {
-            if !self.faults.blocked.contains(&(message.from, message.to)) {
+            if !self.blocked.contains(&(message.from, message.to)) {
                 self.nodes[message.to as usize - 1].inbox.push_back(message);
             }
         }

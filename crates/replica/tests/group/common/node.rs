@@ -5,26 +5,11 @@ use std::sync::Arc;
 
 use nowserving_log::{Crash, LogStore, MemoryLog};
 use nowserving_replica::{
-    Committed, Micros, Payload, ReadId, Ready, Replica, Restored, SnapshotMeta, StepRefused, Write,
+    Committed, Micros, Payload, ReadId, Ready, Replica, Restored, SnapshotMeta, Write,
 };
 use raft::eraftpb::{ConfState, Message};
 
 use super::{ELECTION_TICKS, Random, TICK_US, config};
-
-/// A clock that is set differently and runs at another speed.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Clock {
-    pub offset_us: Micros,
-    /// Parts in a million.
-    pub drift: i64,
-}
-
-impl Clock {
-    pub fn read(&self, now: Micros) -> Micros {
-        let drift = now as i64 / 1_000 * self.drift / 1_000;
-        self.offset_us + (now as i64 + drift) as u64
-    }
-}
 
 /// How the disk is driven.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,13 +18,10 @@ pub enum Persist {
     AtOnce,
     /// Not at all, until a test does it by [`Node::write`] and [`Node::sync`].
     ByHand,
-    /// Each turn with this chance of 100.
-    Sometimes(u64),
 }
 
 pub struct Node {
     pub id: u64,
-    pub clock: Clock,
     pub log: Arc<MemoryLog>,
     pub persist: Persist,
     replica: Option<Replica>,
@@ -52,17 +34,10 @@ pub struct Node {
     pub applied: Vec<Committed>,
     /// A snapshot on disk: the state at an earlier time.
     pub snapshot: (SnapshotMeta, Vec<Committed>),
-    /// The compact floor, as replicated by commands.
-    pub floor: u64,
-    /// What was acknowledged when a round was asked for.
-    pub asked: BTreeMap<ReadId, u64>,
     pub reads: BTreeMap<ReadId, u64>,
     pub reads_failed: Vec<ReadId>,
-    pub refused: Vec<StepRefused>,
     /// The process is stopped; it resumes with the reading of the clock that it had.
     pub paused: Option<Micros>,
-    /// The disk reports syncs that it did not make.
-    pub lying_disk: bool,
     next_tick: Micros,
     seed: u64,
     pub starts: u64,
@@ -78,10 +53,6 @@ impl Node {
         log.write(&[Write::first_voters(0, voters)]).unwrap();
         Node {
             id,
-            clock: Clock {
-                offset_us: 1_000_000 * id,
-                drift: 0,
-            },
             log: Arc::new(log),
             persist: Persist::AtOnce,
             replica: None,
@@ -90,17 +61,18 @@ impl Node {
             written: VecDeque::new(),
             applied: Vec::new(),
             snapshot: Default::default(),
-            floor: 0,
-            asked: BTreeMap::new(),
             reads: BTreeMap::new(),
-            lying_disk: false,
             reads_failed: Vec::new(),
-            refused: Vec::new(),
             paused: None,
             next_tick: 0,
             seed,
             starts: 0,
         }
+    }
+
+    /// What its clock shows: each is set differently.
+    pub fn clock(&self, now: Micros) -> Micros {
+        1_000_000 * self.id + now
     }
 
     pub fn is_up(&self) -> bool {
@@ -136,7 +108,7 @@ impl Node {
     }
 
     pub fn start(&mut self, now: Micros) {
-        let now = self.clock.read(now);
+        let now = self.clock(now);
         let restored = self.restored();
         let replica = Replica::new(&config(self.id), restored, self.log.clone(), now).unwrap();
         assert!(replica.committed() >= replica.applied(), "S6");
@@ -153,7 +125,6 @@ impl Node {
         self.inbox.clear();
         self.writes.clear();
         self.written.clear();
-        self.asked.clear();
         self.reads.clear();
         self.applied.clear();
         self.log.crash(crash);
@@ -178,9 +149,7 @@ impl Node {
             return Vec::new();
         };
         self.written.clear();
-        if !self.lying_disk {
-            self.log.sync();
-        }
+        self.log.sync();
         self.replica().on_persisted(number)
     }
 
@@ -204,22 +173,11 @@ impl Node {
         if self.replica.is_none() || self.paused.is_some() {
             return Default::default();
         }
-        let now = self.clock.read(now);
+        let now = self.clock(now);
         self.ticks(now);
-        let mut random = Random(self.seed ^ now ^ self.id << 32);
         let mut sent = match self.persist {
             Persist::AtOnce => self.persist_all(),
             Persist::ByHand => Vec::new(),
-            Persist::Sometimes(chance) => {
-                if random.chance(chance, 100) {
-                    self.write();
-                }
-                if random.chance(chance, 100) {
-                    self.sync()
-                } else {
-                    Vec::new()
-                }
-            }
         };
         self.take_inbox(now);
         let mut handed_out = Vec::new();
@@ -250,11 +208,7 @@ impl Node {
     pub fn take_inbox(&mut self, now: Micros) {
         while let Some(message) = self.inbox.pop_front() {
             if let Err(refused) = self.replica().step(message, now) {
-                assert!(
-                    refused.is_expected(),
-                    "a correct peer was refused: {refused}"
-                );
-                self.refused.push(refused);
+                assert!(refused.is_expected(), "a correct peer: {refused}");
             }
         }
     }
@@ -273,25 +227,11 @@ impl Node {
         } = turn;
         sent.extend(send);
         self.writes.extend(write);
-        for grant in reads {
-            let acknowledged = self.asked.get(&grant.id).copied().unwrap_or(0);
-            assert!(
-                grant.index >= acknowledged,
-                "S15: a read at {} misses {acknowledged}",
-                grant.index
-            );
-            self.reads.insert(grant.id, grant.index);
-        }
+        self.reads
+            .extend(reads.into_iter().map(|grant| (grant.id, grant.index)));
         self.reads_failed.extend(reads_failed);
         for entry in committed {
             assert_eq!(entry.index, self.applied_index() + 1, "in order, once");
-            if let Payload::Command(data) = &entry.payload {
-                let text = std::str::from_utf8(data).unwrap();
-                let floor = text
-                    .split_once("floor ")
-                    .and_then(|(_, floor)| floor.parse().ok());
-                self.floor = self.floor.max(floor.unwrap_or(0));
-            }
             self.applied.push(entry.clone());
             handed_out.push(entry);
         }
@@ -299,8 +239,8 @@ impl Node {
         self.replica().on_applied(applied);
     }
 
-    /// Writes a snapshot, and compacts the log as far as every node has it.
-    pub fn snapshot_and_compact(&mut self) {
+    /// Writes a snapshot, and compacts the log through `floor`, which every node has.
+    pub fn snapshot_and_compact(&mut self, floor: u64) {
         let index = self.applied_index();
         let term = self.view().term_at(index).unwrap();
         self.snapshot = (
@@ -314,8 +254,7 @@ impl Node {
             },
             self.applied.clone(),
         );
-        let through = self.floor.min(index);
-        let through = self.replica().compact(through);
+        let through = self.replica().compact(floor);
         self.log.compact(0, through).unwrap();
     }
 }
