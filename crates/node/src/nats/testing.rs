@@ -227,7 +227,8 @@ pub struct TestService {
     pub service: Service,
     pub inbox: Receiver<Input>,
     pub subscriptions: watch::Sender<BTreeMap<u32, Subscription>>,
-    pub probed: watch::Sender<Micros>,
+    // Held: without it the subscriptions would be those of a node that ends.
+    _probed: watch::Sender<Micros>,
 }
 
 impl TestService {
@@ -243,7 +244,7 @@ impl TestService {
         };
         let (requests, inbox) = bounded(inbox_max);
         let (subscriptions, wanted) = watch::channel(BTreeMap::new());
-        let (probed, echoes) = watch::channel(0);
+        let (_probed, echoes) = watch::channel(0);
         let parser = Parser::new(Subjects::default(), SHARDS, tickets).unwrap();
         let service = Service {
             client: server.client.clone(),
@@ -258,7 +259,7 @@ impl TestService {
             service,
             inbox,
             subscriptions,
-            probed,
+            _probed,
         }
     }
 
