@@ -3,15 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 
 use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::line::{Found, Lane};
 use crate::{
-    Arrivals, Bucket, EtaGiven, Forecast, JournalEntry, KEY_BYTES_MAX, LANE_TABLE_MAX, LaneName,
-    Limits, Line, LineName, Lines, Live, MOVES_MAX, NUMBER_MAX, Reason, Settings, SettingsChange,
-    Stage, Timestamp, Token, Totals,
+    Arrivals, Bucket, Forecast, JournalEntry, KEY_BYTES_MAX, LANE_TABLE_MAX, LaneName, Limits,
+    Line, LineName, Lines, Live, MOVES_MAX, NUMBER_MAX, Reason, Settings, SettingsChange, Stage,
+    Token, Totals,
 };
 
 /// All lines of a shard. To be taken between log entries: the rest of an entry's work limit is not in it.
@@ -35,7 +34,7 @@ pub struct Head {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineDump {
-    pub name: String,
+    pub name: LineName,
     pub incarnation: u64,
     pub version: u64,
     /// The newest epoch issued, or the floor that it started from.
@@ -53,8 +52,8 @@ pub struct LineDump {
     /// By id: 1 to [`crate::LANE_TABLE_MAX`], including all lanes of the settings. The others have no live
     /// tokens.
     pub lanes: Vec<LaneDump>,
-    /// The newest gone tokens, oldest first.
-    pub gone: Vec<GoneDump>,
+    /// The newest gone tokens by lane id and number, oldest first.
+    pub gone: Vec<(u8, Token, Gone)>,
     /// The newest journal entries, oldest first.
     pub journal: Vec<JournalEntry>,
     /// The newest changes of settings in the journal, oldest first.
@@ -64,39 +63,13 @@ pub struct LineDump {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneDump {
-    pub name: String,
+    pub name: LaneName,
     pub next_token: Token,
     /// `call_ahead` events were sent for the waiting numbers up to this one.
     pub called_through: Token,
     pub arrivals: Arrivals,
     /// By number.
-    pub live: Vec<LiveDump>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LiveDump {
-    pub token: Token,
-    pub key: Option<Box<[u8]>>,
-    pub entered: Timestamp,
-    /// The line's version right after it entered.
-    pub entered_version: u64,
-    pub stage: Stage,
-    /// The former numbers (lane id, number) of a moved token, oldest first.
-    pub moved_from: Vec<(u8, Token)>,
-    pub eta_given: Option<EtaGiven>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GoneDump {
-    pub lane: u8,
-    pub token: Token,
-    pub reason: Reason,
-    /// Of its claim, if it claimed.
-    pub epoch: Option<u64>,
-    /// Its claim completed it.
-    pub released: bool,
-    /// `Some` exactly with [`Reason::Moved`]: the token (lane id, number) as which it ended.
-    pub moved_to: Option<(u8, Token)>,
+    pub live: Vec<(Token, Live)>,
 }
 
 impl Lines {
@@ -152,14 +125,6 @@ impl Line {
         gone: Range<usize>,
         journal: Range<usize>,
     ) -> LineDump {
-        let gone = self.gone.range(gone).map(|(lane, token, gone)| GoneDump {
-            lane,
-            token,
-            reason: gone.reason,
-            epoch: gone.epoch,
-            released: gone.released,
-            moved_to: gone.moved_to,
-        });
         let entries = self.journal.after(0).take(journal.end);
         let journal: Vec<JournalEntry> = entries.skip(journal.start).copied().collect();
         let changes = journal
@@ -167,7 +132,7 @@ impl Line {
             .filter_map(|e| self.journal.change(e.version));
         let settings_changes = changes.cloned().collect();
         LineDump {
-            name: self.name.as_str().to_owned(),
+            name: self.name.clone(),
             incarnation: self.incarnation,
             version: self.version,
             epoch: self.epoch,
@@ -178,7 +143,7 @@ impl Line {
             gone_counts: self.gone_counts,
             bucket: self.bucket,
             lanes,
-            gone: gone.collect(),
+            gone: self.gone.range(gone).collect(),
             journal,
             settings_changes,
             forecast: self.forecast,
@@ -188,21 +153,13 @@ impl Line {
 
 impl Lane {
     fn dump(&self, tokens: Range<Token>) -> LaneDump {
-        let live = self.live.range(tokens).map(|(token, live)| LiveDump {
-            token: *token,
-            key: live.key.as_deref().map(Into::into),
-            entered: live.entered,
-            entered_version: live.entered_version,
-            stage: live.stage,
-            moved_from: live.moved_from.to_vec(),
-            eta_given: live.eta_given,
-        });
+        let live = self.live.range(tokens);
         LaneDump {
-            name: self.name.as_str().to_owned(),
+            name: self.name.clone(),
             next_token: self.next_token,
             called_through: self.called_through,
             arrivals: self.arrivals,
-            live: live.collect(),
+            live: live.map(|(token, live)| (*token, live.clone())).collect(),
         }
     }
 }
@@ -256,23 +213,22 @@ impl Lines {
 
     pub fn add(&mut self, dump: LineDump) -> Result<(), BadDump> {
         let name = dump.name.clone();
-        let mut line = Line::restore(dump, self.limits).map_err(|what| bad(&name, what))?;
-        if self.lines.contains_key(&line.name) {
-            return Err(bad(&name, "two lines of this name"));
+        let restored = Line::restore(dump, self.limits);
+        let mut line = restored.map_err(|what| bad(name.as_str(), what))?;
+        if self.lines.contains_key(&name) {
+            return Err(bad(name.as_str(), "two lines of this name"));
         }
         self.totals.replace(&Totals::default(), &line.totals());
         self.background.update(&mut line, self.head.now_ms);
-        self.lines.insert(line.name.clone(), line);
+        self.lines.insert(name, line);
         Ok(())
     }
 }
 
 impl Line {
     fn restore(dump: LineDump, limits: Limits) -> Result<Self, &'static str> {
-        let name = LineName::try_from(dump.name.as_str()).map_err(|_| "not a name")?;
-        dump.settings
-            .validate()
-            .map_err(|_| "settings out of range")?;
+        let set = dump.settings.validate();
+        set.map_err(|_| "settings out of range")?;
         let largest = dump.incarnation.max(dump.version).max(dump.epoch);
         let largest = largest.max(dump.created_at_ms);
         require(largest <= NUMBER_MAX, "a number out of range")?;
@@ -290,7 +246,7 @@ impl Line {
         require(dump.forecast.is_plausible(), "impossible measurements")?;
         let journal = Journal::restore(limits, dump.journal, dump.settings_changes, dump.version);
         let mut line = Self {
-            name,
+            name: dump.name,
             incarnation: dump.incarnation,
             version: dump.version,
             epoch: dump.epoch,
@@ -322,39 +278,36 @@ impl Line {
             .all(|entry| entry.names_lanes_below(lanes));
         require(known, "a journal of other lanes")?;
         line.restore_moved()?;
-        for gone in dump.gone {
-            line.restore_gone(gone)?;
+        for (lane, token, gone) in dump.gone {
+            line.restore_gone((lane, token), gone)?;
         }
         line.check_sums()?;
         Ok(line)
     }
 
     fn restore_lane(&mut self, id: u8, dump: LaneDump) -> Result<(), &'static str> {
-        let name = LaneName::try_from(dump.name.as_str()).map_err(|_| "not a lane's name")?;
-        let known = self.lanes.iter().any(|lane| lane.name == name);
-        require(!known, "two lanes of one name")?;
-        let mut lane = Lane::new(name);
+        require(self.lane_id(&dump.name).is_none(), "two lanes of one name")?;
+        let mut lane = Lane::new(dump.name);
         lane.next_token = dump.next_token;
         let in_range = (1..=NUMBER_MAX + 1).contains(&dump.next_token);
         require(in_range, "next_token out of range")?;
         let called = dump.called_through < dump.next_token;
         require(called, "called ahead of issue")?;
         lane.called_through = dump.called_through;
-        let arrivals = dump.arrivals;
-        require(arrivals.is_plausible(), "impossible arrivals")?;
+        require(dump.arrivals.is_plausible(), "impossible arrivals")?;
         lane.arrivals = dump.arrivals;
         let (mut last, mut last_entered) = (0, 0);
-        for live in dump.live {
-            let in_order = last < live.token && live.token < dump.next_token;
+        for (token, live) in dump.live {
+            let in_order = last < token && token < dump.next_token;
             require(in_order, "live tokens out of order")?;
-            last = live.token;
+            last = token;
             // A token that was moved into the lane may have entered before the ones in front of it.
             if live.moved_from.is_empty() {
-                let in_order = last_entered < live.entered_version;
+                let in_order = last_entered < live.entered.version;
                 require(in_order, "entered out of order")?;
-                last_entered = live.entered_version;
+                last_entered = live.entered.version;
             }
-            self.restore_live(id, &mut lane, live)?;
+            self.restore_live((id, token), &mut lane, live)?;
         }
         self.lanes.push(lane);
         Ok(())
@@ -362,71 +315,49 @@ impl Line {
 
     fn restore_live(
         &mut self,
-        lane_id: u8,
+        (id, token): (u8, Token),
         lane: &mut Lane,
-        dump: LiveDump,
+        live: Live,
     ) -> Result<(), &'static str> {
-        match dump.stage {
-            Stage::Waiting { .. } => lane.waiting.push(dump.token, dump.entered),
+        match live.stage {
+            Stage::Waiting { .. } => lane.waiting.push(token, live.entered.at),
             Stage::Admitted { .. } => self.admitted += 1,
             Stage::InCheckout { epoch, .. } => {
                 require((1..=self.epoch).contains(&epoch), "an epoch never given")?;
                 self.in_checkout += 1;
             }
         }
-        let entered = (1..=self.version).contains(&dump.entered_version);
+        let entered = (1..=self.version).contains(&live.entered.version);
         require(entered, "entered at no version of the line")?;
-        let key: Option<Arc<[u8]>> = dump.key.map(Into::into);
-        if let Some(key) = &key {
+        if let Some(key) = &live.key {
             let fits = (1..=KEY_BYTES_MAX).contains(&key.len());
             require(fits, "a key of no or too many bytes")?;
-            let known = self.keys.insert(key.clone(), (lane_id, dump.token));
+            let known = self.keys.insert(key.clone(), (id, token));
             require(known.is_none(), "two live tokens of one key")?;
         }
-        let live = Live {
-            key,
-            entered: dump.entered,
-            entered_version: dump.entered_version,
-            stage: dump.stage,
-            moved_from: dump.moved_from.into(),
-            eta_given: dump.eta_given,
-        };
-        lane.live.insert(dump.token, live);
+        lane.live.insert(token, live);
         Ok(())
     }
 
-    fn restore_gone(&mut self, dump: GoneDump) -> Result<(), &'static str> {
-        let at = self.token_ref(dump.lane, dump.token);
-        let found = self.locate(at).map_err(|_| "a gone token never issued")?.1;
+    fn restore_gone(&mut self, at: (u8, Token), gone: Gone) -> Result<(), &'static str> {
+        let found = self.locate(self.token_ref(at.0, at.1));
+        let (_, found) = found.map_err(|_| "a gone token never issued")?;
         require(matches!(found, Found::Gone(_)), "a token live and gone")?;
-        let is_moved = self.moved.contains_key(&(dump.lane, dump.token));
-        require(!is_moved, "a token moved and gone")?;
-        self.check_moved_to(&dump)?;
-        let epoch_given = dump.epoch.is_none_or(|e| (1..=self.epoch).contains(&e));
+        require(!self.moved.contains_key(&at), "a token moved and gone")?;
+        let moved = gone.reason == Reason::Moved;
+        let fits = moved == gone.moved_to.is_some() && !(moved && gone.epoch.is_some());
+        let to_gone = |to| to != at && self.is_gone(to);
+        let moved_to_gone = gone.moved_to.is_none_or(to_gone);
+        require(fits && moved_to_gone, "a token moved nowhere")?;
+        let epoch_given = gone.epoch.is_none_or(|e| (1..=self.epoch).contains(&e));
         require(epoch_given, "an epoch never given")?;
-        let gone = Gone {
-            reason: dump.reason,
-            epoch: dump.epoch,
-            released: dump.released,
-            moved_to: dump.moved_to,
-        };
-        let new = self.gone.push(dump.lane, dump.token, gone);
+        let new = self.gone.push(at.0, at.1, gone);
         require(new, "a token gone twice")
     }
 
-    fn check_moved_to(&self, dump: &GoneDump) -> Result<(), &'static str> {
-        let moved = dump.reason == Reason::Moved;
-        let fits = moved == dump.moved_to.is_some() && !(moved && dump.epoch.is_some());
-        require(fits, "a token moved nowhere")?;
-        let Some((lane, token)) = dump.moved_to else {
-            return Ok(());
-        };
-        let to = self.locate(self.token_ref(lane, token));
-        let gone = to.is_ok_and(|(_, found)| matches!(found, Found::Gone(_)));
-        require(
-            gone && (lane, token) != (dump.lane, dump.token),
-            "a token moved nowhere",
-        )
+    fn is_gone(&self, (lane, token): (u8, Token)) -> bool {
+        let found = self.locate(self.token_ref(lane, token));
+        found.is_ok_and(|(_, found)| matches!(found, Found::Gone(_)))
     }
 
     fn restore_order(&mut self) -> Result<(), &'static str> {
@@ -443,11 +374,9 @@ impl Line {
         let mut moved = BTreeMap::new();
         for (lane, token, live) in self.live_from((0, 0)) {
             require(live.moved_from.len() <= MOVES_MAX, "moved too often")?;
-            for (old_lane, old) in &live.moved_from {
-                let known = self.locate(self.token_ref(*old_lane, *old));
-                let gone = known.is_ok_and(|(_, found)| matches!(found, Found::Gone(_)));
-                require(gone, "moved from a token that is not gone")?;
-                let new = moved.insert((*old_lane, *old), (lane, token)).is_none();
+            for old in &live.moved_from {
+                require(self.is_gone(*old), "moved from a token that is not gone")?;
+                let new = moved.insert(*old, (lane, token)).is_none();
                 require(new, "a token moved twice")?;
             }
         }

@@ -5,14 +5,16 @@ use std::ops::Range;
 
 use crate::{Reason, Token};
 
+/// What a line remembers of a gone token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Gone {
-    pub(crate) reason: Reason,
-    pub(crate) epoch: Option<u64>,
+pub struct Gone {
+    pub reason: Reason,
+    /// Of its claim, if it claimed.
+    pub epoch: Option<u64>,
     /// Its claim completed it: a repeated claim gets the same reply.
-    pub(crate) released: bool,
-    /// With [`Reason::Moved`]: the token as which it ended.
-    pub(crate) moved_to: Option<(u8, Token)>,
+    pub released: bool,
+    /// `Some` exactly with [`Reason::Moved`]: the token (lane id, number) as which it ended.
+    pub moved_to: Option<(u8, Token)>,
 }
 
 impl Gone {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::line::Line;
 use crate::{
-    LaneName, Limits, OVERTAKERS_MAX, Reason, Refused, Settings, SettingsPatch, Timestamp, Token,
+    Entered, LaneName, Limits, OVERTAKERS_MAX, Reason, Refused, Settings, SettingsPatch, Token,
     TokenRef,
 };
 
@@ -25,10 +25,7 @@ pub enum Journaled {
     Token {
         lane: u8,
         token: Token,
-        entered: Timestamp,
-        /// The line's version right after it entered: of two tokens the one with the smaller version entered
-        /// first.
-        entered_version: u64,
+        entered: Entered,
         what: JournaledToken,
     },
 }
@@ -83,9 +80,7 @@ impl JournalEntry {
     fn is_later_than_entering(&self) -> bool {
         match self.what {
             Journaled::Configured => true,
-            Journaled::Token {
-                entered_version, ..
-            } => (1..self.version).contains(&entered_version),
+            Journaled::Token { entered, .. } => (1..self.version).contains(&entered.version),
         }
     }
 
@@ -248,10 +243,6 @@ pub enum OvertookBy {
     BehindItsLane,
 }
 
-/// The time and the version of entering. The version decides who entered first, because all operations of a log
-/// entry have the same time.
-type Entered = (Timestamp, u64);
-
 impl Line {
     /// Explains from the journal why tokens were admitted before this one. O(journal).
     ///
@@ -261,15 +252,19 @@ impl Line {
         self.locate(at)?;
         let entries = self.entries_of((at.lane, at.token));
         let live = self.live(at.lane, at.token);
-        let entered = live.map(|live| (live.entered, live.entered_version));
-        let entered = entered.or_else(|| entries.first().and_then(entered_of));
+        let first = entries.first().map(|entry| entry.what);
+        let entered = match (live, first) {
+            (Some(live), _) => Some(live.entered),
+            (None, Some(Journaled::Token { entered, .. })) => Some(entered),
+            (None, _) => None,
+        };
         let oldest = self.journal.after(0).next();
         let reaches_back = oldest
             .zip(entered)
-            .is_some_and(|(oldest, (_, version))| oldest.version <= version);
+            .is_some_and(|(oldest, entered)| oldest.version <= entered.version);
         let mut explanation = Explanation {
             at,
-            entered_at_ms: entered.map(|(at, _)| at.wall_ms),
+            entered_at_ms: entered.map(|entered| entered.at.wall_ms),
             entries,
             own_lane_before: 0,
             overtakers: Vec::new(),
@@ -309,7 +304,7 @@ impl Line {
             Some(Journaled::Token { lane, token, .. }) => (lane, token),
             _ => (explanation.at.lane, explanation.at.token),
         };
-        for entry in self.journal.after(mine.1) {
+        for entry in self.journal.after(mine.version) {
             let Journaled::Token {
                 lane, token, what, ..
             } = entry.what
@@ -342,20 +337,19 @@ impl Line {
             lane,
             token,
             entered,
-            entered_version,
             what: JournaledToken::Admitted { absolute, boost_ms },
         } = entry.what
         else {
             return None;
         };
-        if entered_version <= mine.1 {
+        if entered.version <= mine.version {
             return None;
         }
-        let later_ms = entered.service_ms.saturating_sub(mine.0.service_ms);
+        let later_ms = entered.at.service_ms.saturating_sub(mine.at.service_ms);
         Some(Overtaker {
             lane: self.lanes[usize::from(lane)].name.clone(),
             token,
-            entered_at_ms: entered.wall_ms,
+            entered_at_ms: entered.at.wall_ms,
             admitted_at_ms: entry.at_ms,
             version: entry.version,
             by: if lane == own {
@@ -387,16 +381,5 @@ impl Line {
         } else {
             OvertookBy::BehindItsLane
         }
-    }
-}
-
-fn entered_of(entry: &JournalEntry) -> Option<Entered> {
-    match entry.what {
-        Journaled::Configured => None,
-        Journaled::Token {
-            entered,
-            entered_version,
-            ..
-        } => Some((entered, entered_version)),
     }
 }

@@ -61,11 +61,12 @@ mod waiting;
 mod cost_tests;
 
 pub use capacity::HeldBackBy;
-pub use dump::{BadDump, Dump, GoneDump, Head, LaneDump, LineDump, LiveDump};
+pub use dump::{BadDump, Dump, Head, LaneDump, LineDump};
 pub use event::{Event, LineChange, TokenChange};
 pub use forecast::{
     Arrivals, EtaGiven, FORECAST_WINDOWS, Forecast, ForecastRecord, OFF_BY_PERCENT, Window,
 };
+pub use gone::Gone;
 pub use journal::{
     Explanation, JournalEntry, Journaled, JournaledToken, Overtaker, OvertookBy, SettingsChange,
 };
@@ -81,7 +82,7 @@ pub use settings::{
     SettingValue, Settings, SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
 };
 pub use status::{Board, Counts, LaneBoard, Poll, Status, Totals};
-pub use token::{Live, Reason, Stage, State, Token, TokenRef};
+pub use token::{Entered, Live, Reason, Stage, State, Token, TokenRef};
 
 /// The most lanes of a line.
 pub const LANES_MAX: usize = 8;

@@ -188,7 +188,7 @@ impl Line {
             .and_then(|place| self.eta(at.lane, place.ahead + 1, place.entered.service_ms, now_ms));
         let given = eta.and_then(|eta| eta.given());
         let entered = place.map(|place| place.entered);
-        let entered = entered.or(seated.map(|live| live.entered));
+        let entered = entered.or(seated.map(|live| live.entered.at));
         let pause = eta.map(|eta| eta.pause);
         let gone_epoch = gone.flatten().and_then(|gone| gone.epoch);
         Ok(Status {

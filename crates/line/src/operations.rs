@@ -4,9 +4,9 @@ use crate::gone::Gone;
 use crate::line::{Found, Line};
 use crate::transitions::{ApplyCtx, Ended};
 use crate::{
-    BadField, Journaled, JournaledToken, KEY_BYTES_MAX, LaneName, LineChange, Live, MOVES_MAX,
-    Phase, RECYCLE_MAX, Reason, RecycleItem, Refused, Settings, SettingsChange, SettingsPatch,
-    Stage, Token, TokenChange, TokenRef,
+    BadField, Entered, Journaled, JournaledToken, KEY_BYTES_MAX, LaneName, LineChange, Live,
+    MOVES_MAX, Phase, RECYCLE_MAX, Reason, RecycleItem, Refused, Settings, SettingsChange,
+    SettingsPatch, Stage, Token, TokenChange, TokenRef,
 };
 
 impl Line {
@@ -94,8 +94,11 @@ impl Line {
             }
         }
         let lane = self.lane_for_newcomer(lane, ctx.now_ms)?;
-        let newcomer = Live::newcomer(key, ctx.now(), self.version.saturating_add(1));
-        let token = self.issue(lane, newcomer, ctx.now_ms)?;
+        let entered = Entered {
+            at: ctx.now(),
+            version: self.version.saturating_add(1),
+        };
+        let token = self.issue(lane, Live::newcomer(key, entered), ctx.now_ms)?;
         // Every token starts out waiting, and may be admitted at once only if no other one waits. Seats
         // can be free while others wait, if background work has yet to admit those.
         if self.waiting() == 1 {
@@ -143,7 +146,7 @@ impl Line {
             Stage::Waiting { .. } => return Err(Refused::NotAdmitted),
             Stage::InCheckout { .. } => {}
             Stage::Admitted { .. } => {
-                let entered = (live.entered, live.entered_version);
+                let entered = live.entered;
                 live.stage = Stage::InCheckout {
                     deadline_ms,
                     claimed_at_ms: ctx.now_ms,
@@ -266,7 +269,7 @@ impl Line {
         let live = live.ok_or(Refused::TicketInvalid)?;
         let mut moved_from = live.moved_from.into_vec();
         moved_from.push((at.lane, at.token));
-        let entered = (live.entered, live.entered_version);
+        let entered = live.entered;
         let live = Live {
             moved_from: moved_from.clone().into(),
             eta_given: None,

@@ -128,38 +128,41 @@ pub enum Stage {
     },
 }
 
+/// When a token entered; a move does not change it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Entered {
+    pub at: Timestamp,
+    /// The line's version right after it entered. All operations of a log entry have the same time; the version
+    /// says which token entered first.
+    pub version: u64,
+}
+
 /// The record of a token that is not gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Live {
-    pub(crate) key: Option<Arc<[u8]>>,
-    pub(crate) entered: Timestamp,
-    /// The line's version right after it entered. All operations of a log entry have the same time; the version
-    /// says which token entered first. Kept through moves.
-    pub(crate) entered_version: u64,
-    pub(crate) stage: Stage,
-    /// The former numbers of a moved token, oldest first. Moves are rare, so this takes no more than a pointer.
-    pub(crate) moved_from: Box<[(u8, Token)]>,
-    /// The ETA that it was given on entering. `None` after a move, as that ETA was about another place.
-    pub(crate) eta_given: Option<EtaGiven>,
+    /// The backend's name for its holder.
+    pub key: Option<Arc<[u8]>>,
+    pub entered: Entered,
+    pub stage: Stage,
+    /// The former numbers (lane id, number) of a moved token, oldest first. Moves are rare, so this takes no more
+    /// than a pointer and a length.
+    pub moved_from: Box<[(u8, Token)]>,
+    /// The ETA that it was given on entering, if it had to wait and the ETA was known. `None` after a move, as that
+    /// ETA was about another place.
+    pub eta_given: Option<EtaGiven>,
 }
 
 impl Live {
-    /// `version` is the line's version once the number is issued.
-    pub(crate) fn newcomer(key: Option<&[u8]>, now: Timestamp, version: u64) -> Self {
+    pub(crate) fn newcomer(key: Option<&[u8]>, entered: Entered) -> Self {
         Self {
             key: key.map(Into::into),
-            entered: now,
-            entered_version: version,
+            entered,
             stage: Stage::Waiting {
-                last_seen_ms: now.service_ms,
+                last_seen_ms: entered.at.service_ms,
             },
             moved_from: Box::default(),
             eta_given: None,
         }
-    }
-
-    pub fn stage(&self) -> Stage {
-        self.stage
     }
 
     /// Never [`State::Gone`].
@@ -171,49 +174,9 @@ impl Live {
         }
     }
 
-    /// The backend's name for its holder.
-    pub fn key(&self) -> Option<&[u8]> {
-        self.key.as_deref()
-    }
-
-    pub fn entered(&self) -> Timestamp {
-        self.entered
-    }
-
-    /// The former numbers (lane id, number) of a moved token, oldest first.
-    pub fn moved_from(&self) -> &[(u8, Token)] {
-        &self.moved_from
-    }
-
-    /// The ETA that it was given on entering, if it had to wait and the ETA was known.
-    pub fn eta_given(&self) -> Option<EtaGiven> {
-        self.eta_given
-    }
-
-    /// While waiting: when its client was last seen, as far as the log knows.
-    pub fn last_seen_ms(&self) -> Option<u64> {
-        match self.stage {
-            Stage::Waiting { last_seen_ms } => Some(last_seen_ms),
-            _ => None,
-        }
-    }
-
     /// While it holds a seat: when it expires.
     pub fn deadline_ms(&self) -> Option<u64> {
-        match self.stage {
-            Stage::Waiting { .. } => None,
-            Stage::Admitted { deadline_ms } | Stage::InCheckout { deadline_ms, .. } => {
-                Some(deadline_ms)
-            }
-        }
-    }
-
-    /// In checkout.
-    pub fn claimed_at_ms(&self) -> Option<u64> {
-        match self.stage {
-            Stage::InCheckout { claimed_at_ms, .. } => Some(claimed_at_ms),
-            _ => None,
-        }
+        self.holds_seat().then(|| self.clock_ms())
     }
 
     /// In checkout: the fencing number of its claim.
@@ -227,8 +190,11 @@ impl Live {
     /// `last_seen_ms` or `deadline_ms`: an [`crate::RecycleItem`] must name the current value.
     pub fn clock_ms(&self) -> u64 {
         match self.stage {
-            Stage::Waiting { last_seen_ms } => last_seen_ms,
-            Stage::Admitted { deadline_ms } | Stage::InCheckout { deadline_ms, .. } => deadline_ms,
+            Stage::Waiting { last_seen_ms: ms }
+            | Stage::Admitted { deadline_ms: ms }
+            | Stage::InCheckout {
+                deadline_ms: ms, ..
+            } => ms,
         }
     }
 

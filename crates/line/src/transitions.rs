@@ -5,8 +5,8 @@
 use crate::gone::Gone;
 use crate::line::Line;
 use crate::{
-    AdmissionRate, Bucket, Event, JournalEntry, Journaled, JournaledToken, LineChange, Live,
-    Reason, Refused, Stage, State, Timestamp, Token, TokenChange, TokenRef,
+    AdmissionRate, Bucket, Entered, Event, JournalEntry, Journaled, JournaledToken, LineChange,
+    Live, Reason, Refused, Stage, State, Timestamp, Token, TokenChange, TokenRef,
 };
 
 /// The context in which an operation is applied to a line.
@@ -51,7 +51,7 @@ impl Line {
         if nowserving_bite::is(nowserving_bite::Break::S7) && token % 8 == 0 {
             into.next_token += 1;
         }
-        into.waiting.push(token, live.entered);
+        into.waiting.push(token, live.entered.at);
         // An operator's move says nothing about how many will enter.
         if live.moved_from.is_empty() {
             into.arrivals.add(now_ms);
@@ -90,16 +90,16 @@ impl Line {
             false => token,
         };
         lane.waiting.remove(token);
-        let (mut entered, mut eta_given) = ((Timestamp::default(), 0), None);
+        let (mut entered, mut eta_given) = (Entered::default(), None);
         if let Some(live) = lane.live.get_mut(&token) {
             live.stage = Stage::Admitted { deadline_ms };
-            entered = (live.entered, live.entered_version);
+            entered = live.entered;
             eta_given = live.eta_given.take();
         }
         self.admitted += 1;
         self.forecast.seated();
         if let Some(given) = eta_given {
-            let wait_ms = ctx.now_ms.saturating_sub(entered.0.service_ms);
+            let wait_ms = ctx.now_ms.saturating_sub(entered.at.service_ms);
             self.forecast.judge(given, wait_ms, self.waiting());
         }
         if let (Some(rate), Some(bucket)) = (&self.settings.admission_rate, &mut self.bucket) {
@@ -187,8 +187,7 @@ impl Line {
         };
         self.token_event(lane_id, token, what, ctx);
         let what = JournaledToken::Gone(reason);
-        let entered = (live.entered, live.entered_version);
-        self.journal_token((lane_id, token), entered, what, ctx.wall_ms);
+        self.journal_token((lane_id, token), live.entered, what, ctx.wall_ms);
         Some(live.state())
     }
 
@@ -242,7 +241,7 @@ impl Line {
     pub(crate) fn journal_token(
         &mut self,
         (lane, token): (u8, Token),
-        (entered, entered_version): (Timestamp, u64),
+        entered: Entered,
         what: JournaledToken,
         at_ms: u64,
     ) {
@@ -250,7 +249,6 @@ impl Line {
             lane,
             token,
             entered,
-            entered_version,
             what,
         };
         self.journal_entry(what, at_ms);

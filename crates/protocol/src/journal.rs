@@ -300,7 +300,7 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
     };
     reply.lane = Some(lane_name(line, lane));
     reply.token = Some(token);
-    reply.entered_at_ms = Some(entered.wall_ms);
+    reply.entered_at_ms = Some(entered.at.wall_ms);
     let what = match what {
         JournaledToken::Admitted { absolute, boost_ms } => {
             reply.absolute = absolute;

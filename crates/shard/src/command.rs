@@ -11,9 +11,9 @@ use prost::Message;
 use crate::op_pb::{op_from_pb, op_to_pb};
 use crate::pb;
 use crate::pb::command::Command as Kind;
+use crate::pb::{Malformed, all};
 use crate::requests::RequestId;
 use crate::requests_pb::{id_from_pb, id_to_pb};
-use crate::settings_pb::Malformed;
 
 /// The most commands in one entry: more would make incarnations ambiguous.
 pub const COMMANDS_MAX: usize = OPS_PER_ENTRY_MAX as usize;
@@ -188,13 +188,11 @@ pub fn decode(bytes: &[u8]) -> Result<Entry, EntryError> {
             "more commands than an entry can have",
         ));
     }
-    let commands = entry.commands.into_iter().map(command_from_pb);
-    let commands: Result<_, _> = commands.collect();
     Ok(Entry {
         now_ms: entry.now_ms,
         wall_ms: entry.wall_ms,
         compact_floor: entry.compact_floor,
-        commands: commands.map_err(EntryError::Malformed)?,
+        commands: all(entry.commands, command_from_pb).map_err(EntryError::Malformed)?,
     })
 }
 

@@ -1,12 +1,12 @@
 //! A line's journal between the line crate's types and protobuf.
 
-use nowserving_line::{JournalEntry, Journaled, JournaledToken, SettingsChange, Timestamp};
+use nowserving_line::{JournalEntry, Journaled, JournaledToken, SettingsChange};
 
-use crate::op_pb::lane_from_pb;
 use crate::pb;
 use crate::pb::journal_entry::What;
-use crate::settings_pb::{Malformed, patch_from_pb, patch_to_pb};
-use crate::snapshot_pb::{reason_from_pb, token_from_pb, token_to_pb};
+use crate::pb::{Malformed, lane_from_pb, reason_from_pb, token_from_pb, token_to_pb};
+use crate::settings_pb::{patch_from_pb, patch_to_pb};
+use crate::snapshot_pb::entered;
 
 pub(crate) fn journal_to_pb(entry: &JournalEntry) -> pb::JournalEntry {
     let mut pb = pb::JournalEntry {
@@ -19,15 +19,14 @@ pub(crate) fn journal_to_pb(entry: &JournalEntry) -> pb::JournalEntry {
         lane,
         token,
         entered,
-        entered_version,
         what,
     } = entry.what
     {
         pb.lane = lane.into();
         pb.token = token;
-        pb.entered_at_ms = entered.service_ms;
-        pb.entered_wall_ms = entered.wall_ms;
-        pb.entered_version = entered_version;
+        pb.entered_at_ms = entered.at.service_ms;
+        pb.entered_wall_ms = entered.at.wall_ms;
+        pb.entered_version = entered.version;
         pb.what = Some(match what {
             JournaledToken::Admitted { absolute, boost_ms } => {
                 What::Admitted(pb::JournalAdmitted { absolute, boost_ms })
@@ -41,32 +40,30 @@ pub(crate) fn journal_to_pb(entry: &JournalEntry) -> pb::JournalEntry {
 }
 
 pub(crate) fn journal_from_pb(entry: pb::JournalEntry) -> Result<JournalEntry, Malformed> {
-    let what = match entry.what {
-        None => return Err("a journal entry that this build does not know"),
-        Some(What::Configured(_)) => None,
-        Some(What::Admitted(admitted)) => Some(JournaledToken::Admitted {
-            absolute: admitted.absolute,
-            boost_ms: admitted.boost_ms,
-        }),
-        Some(What::Claimed(epoch)) => Some(JournaledToken::Claimed { epoch }),
-        Some(What::Gone(reason)) => Some(JournaledToken::Gone(reason_from_pb(reason)?)),
-        Some(What::Moved(to)) => {
-            let (to_lane, to) = token_from_pb(to)?;
-            Some(JournaledToken::Moved { to_lane, to })
-        }
-    };
-    let what = match what {
-        None => Journaled::Configured,
-        Some(what) => Journaled::Token {
+    let token = |what| -> Result<_, Malformed> {
+        Ok(Journaled::Token {
             lane: lane_from_pb(entry.lane)?,
             token: entry.token,
-            entered: Timestamp {
-                service_ms: entry.entered_at_ms,
-                wall_ms: entry.entered_wall_ms,
-            },
-            entered_version: entry.entered_version,
+            entered: entered(
+                entry.entered_at_ms,
+                entry.entered_wall_ms,
+                entry.entered_version,
+            ),
             what,
-        },
+        })
+    };
+    let what = match entry.what {
+        None => return Err("a journal entry that this build does not know"),
+        Some(What::Configured(_)) => Journaled::Configured,
+        Some(What::Admitted(pb::JournalAdmitted { absolute, boost_ms })) => {
+            token(JournaledToken::Admitted { absolute, boost_ms })?
+        }
+        Some(What::Claimed(epoch)) => token(JournaledToken::Claimed { epoch })?,
+        Some(What::Gone(reason)) => token(JournaledToken::Gone(reason_from_pb(reason)?))?,
+        Some(What::Moved(to)) => {
+            let (to_lane, to) = token_from_pb(to)?;
+            token(JournaledToken::Moved { to_lane, to })?
+        }
     };
     Ok(JournalEntry {
         version: entry.version,

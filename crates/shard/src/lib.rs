@@ -17,10 +17,10 @@
 pub mod boards;
 pub mod clock;
 pub mod command;
-mod forecast_pb;
 mod journal_pb;
 pub mod leader_state;
 mod op_pb;
+mod pb;
 pub mod published;
 pub mod recycle;
 pub mod requests;
@@ -32,9 +32,3 @@ pub mod state;
 
 #[cfg(test)]
 mod test_world;
-
-/// What prost makes of `proto/{entry,settings,snapshot}.proto`.
-#[allow(missing_docs, clippy::all)]
-mod pb {
-    include!(concat!(env!("OUT_DIR"), "/nowserving.v1.rs"));
-}

@@ -1,161 +1,117 @@
 //! Operations on lines, between the line crate's types and protobuf.
 
 use bytes::Bytes;
-use nowserving_line::{LineName, Op, RecycleItem, State, TokenRef};
+use nowserving_line::{Op, RecycleItem, State, TokenRef};
 
 use crate::pb;
 use crate::pb::line_op::Op as Kind;
-use crate::settings_pb::{
-    Malformed, lane_name_from_pb, patch_from_pb, patch_to_pb, settings_from_pb, settings_to_pb,
-};
+use crate::pb::{Malformed, all, lane_from_pb, lane_name_from_pb, line_name_from_pb};
+use crate::settings_pb::{patch_from_pb, patch_to_pb, settings_from_pb, settings_to_pb};
 
 pub(crate) fn op_to_pb(op: &Op) -> pb::LineOp {
-    let (line, kind) = match op {
-        Op::Create { line, settings } => (
-            line,
-            Kind::Create(pb::Create {
-                settings: Some(settings_to_pb(settings)),
-            }),
-        ),
+    let at_pb = |at: &TokenRef| Some(at_to_pb(at));
+    let kind = match op {
+        Op::Create { settings, .. } => {
+            let settings = Some(settings_to_pb(settings));
+            Kind::Create(pb::Create { settings })
+        }
         Op::Configure {
-            line,
+            line: _,
             patch,
             if_version,
             incarnation,
-        } => {
-            let patch = Some(patch_to_pb(patch));
-            (
-                line,
-                Kind::Configure(pb::Configure {
-                    patch,
-                    if_version: *if_version,
-                    incarnation: *incarnation,
-                }),
-            )
-        }
+        } => Kind::Configure(pb::Configure {
+            patch: Some(patch_to_pb(patch)),
+            if_version: *if_version,
+            incarnation: *incarnation,
+        }),
         Op::Delete {
-            line,
+            line: _,
             force,
             incarnation,
-        } => (
-            line,
-            Kind::Delete(pb::Delete {
-                force: *force,
-                incarnation: *incarnation,
-            }),
-        ),
-        Op::Enter { line, key, lane } => {
-            let key = key.as_deref().map(Bytes::copy_from_slice);
-            let lane = lane.as_ref().map(|lane| lane.as_str().to_owned());
-            (line, Kind::Enter(pb::Enter { key, lane }))
-        }
-        Op::Claim { line, at } => (
-            line,
-            Kind::Claim(pb::Claim {
-                at: Some(at_to_pb(at)),
-            }),
-        ),
-        Op::Renew { line, at, epoch } => (
-            line,
-            Kind::Renew(pb::Renew {
-                at: Some(at_to_pb(at)),
-                epoch: *epoch,
-            }),
-        ),
-        Op::Complete { line, at, epoch } => (
-            line,
-            Kind::Complete(pb::Complete {
-                at: Some(at_to_pb(at)),
-                epoch: *epoch,
-            }),
-        ),
-        Op::Leave { line, at } => (
-            line,
-            Kind::Leave(pb::Leave {
-                at: Some(at_to_pb(at)),
-            }),
-        ),
+        } => Kind::Delete(pb::Delete {
+            force: *force,
+            incarnation: *incarnation,
+        }),
+        Op::Enter { line: _, key, lane } => Kind::Enter(pb::Enter {
+            key: key.as_deref().map(Bytes::copy_from_slice),
+            lane: lane.as_ref().map(|lane| lane.as_str().to_owned()),
+        }),
+        Op::Claim { line: _, at } => Kind::Claim(pb::Claim { at: at_pb(at) }),
+        Op::Renew { line: _, at, epoch } => Kind::Renew(pb::Renew {
+            at: at_pb(at),
+            epoch: *epoch,
+        }),
+        Op::Complete { line: _, at, epoch } => Kind::Complete(pb::Complete {
+            at: at_pb(at),
+            epoch: *epoch,
+        }),
+        Op::Leave { line: _, at } => Kind::Leave(pb::Leave { at: at_pb(at) }),
         Op::Move {
-            line,
+            line: _,
             lane,
             token,
             to,
-        } => (
-            line,
-            Kind::Move(pb::Move {
-                lane: lane.as_str().to_owned(),
-                token: *token,
-                to: to.as_str().to_owned(),
-            }),
-        ),
+        } => Kind::Move(pb::Move {
+            lane: lane.as_str().to_owned(),
+            token: *token,
+            to: to.as_str().to_owned(),
+        }),
         Op::Recycle {
-            line,
+            line: _,
             incarnation,
             tokens,
-        } => {
-            let items = tokens.iter().map(recycle_to_pb).collect();
-            (
-                line,
-                Kind::Recycle(pb::Recycle {
-                    incarnation: *incarnation,
-                    items,
-                }),
-            )
-        }
+        } => Kind::Recycle(pb::Recycle {
+            incarnation: *incarnation,
+            items: tokens.iter().map(recycle_to_pb).collect(),
+        }),
         Op::Touch {
-            line,
+            line: _,
             incarnation,
             tokens,
-        } => {
-            let items = tokens.iter().map(touch_to_pb).collect();
-            (
-                line,
-                Kind::Touch(pb::Touch {
-                    incarnation: *incarnation,
-                    items,
-                }),
-            )
+        } => Kind::Touch(pb::Touch {
+            incarnation: *incarnation,
+            items: tokens.iter().map(touch_to_pb).collect(),
+        }),
+        Op::RunBackground { incarnation, .. } => {
+            let incarnation = *incarnation;
+            Kind::RunBackground(pb::RunBackground { incarnation })
         }
-        Op::RunBackground { line, incarnation } => (
-            line,
-            Kind::RunBackground(pb::RunBackground {
-                incarnation: *incarnation,
-            }),
-        ),
     };
     pb::LineOp {
-        line: line.as_str().to_owned(),
+        line: op.line().as_str().to_owned(),
         op: Some(kind),
     }
 }
 
 pub(crate) fn op_from_pb(op: pb::LineOp) -> Result<Op, Malformed> {
     let kind = op.op.ok_or("an operation that this build does not know")?;
-    let line = LineName::try_from(op.line.as_str()).map_err(|_| "a line's name that is none")?;
+    let line = line_name_from_pb(&op.line)?;
     Ok(match kind {
         Kind::Create(create) => {
             let settings = settings_from_pb(create.settings.ok_or("create without settings")?)?;
             Op::Create { line, settings }
         }
-        Kind::Configure(configure) => {
-            let patch = patch_from_pb(configure.patch.unwrap_or_default())?;
-            Op::Configure {
-                line,
-                patch: patch.into(),
-                if_version: configure.if_version,
-                incarnation: configure.incarnation,
-            }
-        }
+        Kind::Configure(configure) => Op::Configure {
+            line,
+            patch: patch_from_pb(configure.patch.unwrap_or_default())?.into(),
+            if_version: configure.if_version,
+            incarnation: configure.incarnation,
+        },
         Kind::Delete(delete) => Op::Delete {
             line,
             force: delete.force,
             incarnation: delete.incarnation,
         },
-        Kind::Enter(enter) => enter_from_pb(line, enter)?,
-        Kind::Claim(claim) => Op::Claim {
+        Kind::Enter(enter) => Op::Enter {
             line,
-            at: at_from_pb(claim.at)?,
+            key: enter.key.map(|key| key[..].into()),
+            lane: enter.lane.as_deref().map(lane_name_from_pb).transpose()?,
         },
+        Kind::Claim(claim) => {
+            let at = at_from_pb(claim.at)?;
+            Op::Claim { line, at }
+        }
         Kind::Renew(renew) => Op::Renew {
             line,
             at: at_from_pb(renew.at)?,
@@ -166,52 +122,29 @@ pub(crate) fn op_from_pb(op: pb::LineOp) -> Result<Op, Malformed> {
             at: at_from_pb(complete.at)?,
             epoch: complete.epoch,
         },
-        Kind::Leave(leave) => Op::Leave {
-            line,
-            at: at_from_pb(leave.at)?,
-        },
+        Kind::Leave(leave) => {
+            let at = at_from_pb(leave.at)?;
+            Op::Leave { line, at }
+        }
         Kind::Move(moved) => Op::Move {
             line,
             lane: lane_name_from_pb(&moved.lane)?,
             token: moved.token,
             to: lane_name_from_pb(&moved.to)?,
         },
-        Kind::Recycle(recycle) => {
-            let tokens = recycle
-                .items
-                .into_iter()
-                .map(recycle_from_pb)
-                .collect::<Result<_, _>>()?;
-            Op::Recycle {
-                line,
-                incarnation: recycle.incarnation,
-                tokens,
-            }
-        }
-        Kind::Touch(touch) => {
-            let tokens = touch
-                .items
-                .into_iter()
-                .map(touch_from_pb)
-                .collect::<Result<_, _>>()?;
-            Op::Touch {
-                line,
-                incarnation: touch.incarnation,
-                tokens,
-            }
-        }
-        Kind::RunBackground(step) => Op::RunBackground {
+        Kind::Recycle(recycle) => Op::Recycle {
             line,
-            incarnation: step.incarnation,
+            incarnation: recycle.incarnation,
+            tokens: all(recycle.items, recycle_from_pb)?,
         },
-    })
-}
-
-fn enter_from_pb(line: LineName, enter: pb::Enter) -> Result<Op, Malformed> {
-    Ok(Op::Enter {
-        line,
-        key: enter.key.map(|key| key[..].into()),
-        lane: enter.lane.as_deref().map(lane_name_from_pb).transpose()?,
+        Kind::Touch(touch) => Op::Touch {
+            line,
+            incarnation: touch.incarnation,
+            tokens: all(touch.items, touch_from_pb)?,
+        },
+        Kind::RunBackground(pb::RunBackground { incarnation }) => {
+            Op::RunBackground { line, incarnation }
+        }
     })
 }
 
@@ -230,10 +163,6 @@ pub(crate) fn at_from_pb(at: Option<pb::TokenRef>) -> Result<TokenRef, Malformed
         lane: lane_from_pb(at.lane)?,
         token: at.token,
     })
-}
-
-pub(crate) fn lane_from_pb(lane: u32) -> Result<u8, Malformed> {
-    u8::try_from(lane).map_err(|_| "a lane's place beyond 255")
 }
 
 fn recycle_to_pb(item: &RecycleItem) -> pb::RecycleItem {
@@ -260,9 +189,8 @@ fn recycle_from_pb(item: pb::RecycleItem) -> Result<RecycleItem, Malformed> {
         Ok(pb::LiveState::InCheckout) => State::InCheckout,
         Err(_) => return Err("a state that this build does not know"),
     };
-    let lane = lane_from_pb(item.lane)?;
     Ok(RecycleItem {
-        lane,
+        lane: lane_from_pb(item.lane)?,
         token: item.token,
         state,
         clock_ms: item.clock_ms,

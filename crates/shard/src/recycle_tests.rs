@@ -330,7 +330,8 @@ proptest! {
                             prop_assert!(real_ms - heard_ms > IDLE_MS, "{at:?} went early");
                         }
                     }
-                    Some(live) => if let Some(seen_ms) = live.last_seen_ms() {
+                    Some(live) => if live.state() == State::Waiting {
+                        let seen_ms = live.clock_ms();
                         let limit_ms = IDLE_MS + IDLE_MS / 16 * 7 + 1;
                         let stays_ms = world.now_ms().saturating_sub(seen_ms);
                         let polled = real_ms - heard_ms <= IDLE_MS;

@@ -23,15 +23,16 @@ pub struct RequestId {
     pub origin: Origin,
 }
 
-/// Where the id of a request comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Where the id of a request comes from; `RequestOrigin` in proto/entry.proto.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
 pub enum Origin {
     /// The client gave it, the same for each repetition of one call.
-    Client,
+    Client = 1,
     /// Made up of the message itself, which came to this leader straight from its client.
-    Direct,
-    /// Made up by the node that passed the request on.
-    Forwarder,
+    Direct = 2,
+    /// Made up by the node that forwarded the request.
+    Forwarder = 3,
 }
 
 /// As much of an answer as a copy needs to be answered the same.

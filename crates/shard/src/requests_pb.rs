@@ -1,45 +1,28 @@
 //! Remembered requests, between this crate's types and protobuf.
 
 use bytes::Bytes;
-use nowserving_line::{LaneName, Refused};
+use nowserving_line::Refused;
 
 use crate::op_pb::{at_from_pb, at_to_pb};
 use crate::pb;
 use crate::pb::remembered_request::Answer as PbAnswer;
+use crate::pb::{Malformed, lane_name_from_pb, reason_from_pb};
 use crate::requests::{Answer, Origin, Remembered, RequestId};
-use crate::settings_pb::Malformed;
-use crate::snapshot_pb::reason_from_pb;
 
 pub(crate) fn id_to_pb(id: RequestId) -> pb::RequestId {
     pb::RequestId {
         key: Bytes::copy_from_slice(&id.key.to_be_bytes()),
-        origin: origin_to_pb(id.origin).into(),
+        origin: id.origin.into(),
     }
 }
 
 pub(crate) fn id_from_pb(id: &pb::RequestId) -> Result<RequestId, Malformed> {
     let key = <[u8; 16]>::try_from(&id.key[..]).map_err(|_| "a request id that is none")?;
+    let origin = Origin::try_from(id.origin);
     Ok(RequestId {
         key: u128::from_be_bytes(key),
-        origin: origin_from_pb(id.origin)?,
+        origin: origin.map_err(|_| "a request id of unknown origin")?,
     })
-}
-
-fn origin_to_pb(origin: Origin) -> pb::RequestOrigin {
-    match origin {
-        Origin::Client => pb::RequestOrigin::Client,
-        Origin::Direct => pb::RequestOrigin::Direct,
-        Origin::Forwarder => pb::RequestOrigin::Forwarder,
-    }
-}
-
-fn origin_from_pb(origin: i32) -> Result<Origin, Malformed> {
-    match pb::RequestOrigin::try_from(origin) {
-        Ok(pb::RequestOrigin::Client) => Ok(Origin::Client),
-        Ok(pb::RequestOrigin::Direct) => Ok(Origin::Direct),
-        Ok(pb::RequestOrigin::Forwarder) => Ok(Origin::Forwarder),
-        Ok(pb::RequestOrigin::Unspecified) | Err(_) => Err("a request id of unknown origin"),
-    }
 }
 
 pub(crate) fn remembered_to_pb(key: u128, it: &Remembered) -> pb::RememberedRequest {
@@ -101,47 +84,37 @@ const LANE_FULL: u32 = 17;
 const TOKEN_GONE: u32 = 18;
 
 fn refusal_to_pb(refused: &Refused) -> pb::Refusal {
-    match refused {
-        Refused::LaneFull { lane, limit } => pb::Refusal {
-            kind: LANE_FULL,
-            lane: lane.as_str().to_owned(),
-            number: *limit,
-        },
-        Refused::TokenGone(Some(reason)) => pb::Refusal {
-            kind: TOKEN_GONE,
-            lane: String::new(),
-            number: reason.code().into(),
-        },
-        refused => pb::Refusal {
-            kind: PLAIN
-                .iter()
-                .find(|(_, it)| it == refused)
-                .map_or(0, |it| it.0),
-            lane: String::new(),
-            number: 0,
-        },
-    }
+    let (kind, lane, number) = match refused {
+        Refused::LaneFull { lane, limit } => (LANE_FULL, lane.as_str(), *limit),
+        Refused::TokenGone(Some(reason)) => (TOKEN_GONE, "", reason.code().into()),
+        refused => {
+            let plain = PLAIN.iter().find(|(_, it)| it == refused);
+            (plain.map_or(0, |(kind, _)| *kind), "", 0)
+        }
+    };
+    let lane = lane.to_owned();
+    pb::Refusal { kind, lane, number }
 }
 
 fn refusal_from_pb(refusal: pb::Refusal) -> Result<Refused, Malformed> {
     match refusal.kind {
         LANE_FULL => Ok(Refused::LaneFull {
-            lane: LaneName::try_from(refusal.lane.as_str()).map_err(|_| "a bad lane name")?,
+            lane: lane_name_from_pb(&refusal.lane)?,
             limit: refusal.number,
         }),
         TOKEN_GONE => Ok(Refused::TokenGone(Some(reason_from_pb(refusal.number)?))),
         kind => {
-            let found = PLAIN.iter().find(|(number, _)| *number == kind);
-            found.map(|(_, refused)| refused.clone())
+            let plain = PLAIN.iter().find(|(number, _)| *number == kind);
+            let (_, refused) = plain.ok_or("a refusal that this build does not know")?;
+            Ok(refused.clone())
         }
-        .ok_or("a refusal that this build does not know"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use nowserving_line::{Reason, TokenRef};
+    use nowserving_line::{LaneName, Reason, TokenRef};
 
     use super::*;
 

@@ -9,16 +9,14 @@ use std::sync::LazyLock;
 
 use bytes::{Buf, Bytes};
 use nowserving_line::{
-    AdmissionRate, Change, LaneName, LaneSettings, Phase, Quota, SETTINGS, Setting, SettingKind,
-    SettingValue, Settings, SettingsPatch,
+    Change, LaneSettings, Phase, SETTINGS, Setting, SettingKind, SettingValue, Settings,
+    SettingsPatch,
 };
-use prost::DecodeError;
 use prost::encoding::{self, DecodeContext, WireType};
+use prost::{DecodeError, Message};
 
 use crate::pb;
-
-/// What is wrong with a message that protobuf itself can read.
-pub(crate) type Malformed = &'static str;
+use crate::pb::{Malformed, all, lane_name_from_pb};
 
 /// The fields of the first format up to this number are left out if they are 0 or false, as
 /// protobuf has it. Later ones are left out while they have their default.
@@ -121,10 +119,10 @@ fn write(number: u32, value: &SettingValue, bytes: &mut Vec<u8>) {
             encoding::string::encode(number, &name.as_str().to_owned(), bytes);
         }
         SettingValue::AdmissionRate(rate) => {
-            encoding::message::encode(number, &rate_to_pb(rate), bytes);
+            encoding::message::encode(number, &pb::AdmissionRate::from(*rate), bytes);
         }
         SettingValue::Quota(quota) => {
-            encoding::message::encode(number, &quota_to_pb(quota), bytes);
+            encoding::message::encode(number, &pb::Quota::from(*quota), bytes);
         }
         SettingValue::Lanes(lanes) => {
             encoding::message::encode(number, &lanes_to_pb(lanes), bytes);
@@ -144,7 +142,7 @@ struct Field {
 
 impl Field {
     fn read(mut self, kind: SettingKind) -> Result<SettingValue, Malformed> {
-        let value = match kind {
+        Ok(match kind {
             SettingKind::Number { .. } | SettingKind::TimeMs { .. } => {
                 SettingValue::Number(self.merged(encoding::uint64::merge)?)
             }
@@ -156,20 +154,17 @@ impl Field {
                 let name: String = self.merged(encoding::string::merge)?;
                 SettingValue::LaneName(lane_name_from_pb(&name)?)
             }
-            SettingKind::AdmissionRate => SettingValue::AdmissionRate(rate_from_pb(
-                self.merged(encoding::message::merge::<pb::AdmissionRate, _>)?,
-            )),
-            SettingKind::Quota => SettingValue::Quota(quota_from_pb(
-                self.merged(encoding::message::merge::<pb::Quota, _>)?,
-            )),
-            SettingKind::Lanes => SettingValue::Lanes(lanes_from_pb(
-                self.merged(encoding::message::merge::<pb::LaneList, _>)?,
-            )?),
-            SettingKind::Labels => SettingValue::Labels(labels_from_pb(
-                self.merged(encoding::message::merge::<pb::Labels, _>)?,
-            )?),
-        };
-        Ok(value)
+            SettingKind::AdmissionRate => {
+                SettingValue::AdmissionRate(self.message::<pb::AdmissionRate>()?.into())
+            }
+            SettingKind::Quota => SettingValue::Quota(self.message::<pb::Quota>()?.into()),
+            SettingKind::Lanes => SettingValue::Lanes(lanes_from_pb(self.message()?)?),
+            SettingKind::Labels => SettingValue::Labels(labels_from_pb(self.message()?)?),
+        })
+    }
+
+    fn message<M: Message + Default>(&mut self) -> Result<M, Malformed> {
+        self.merged(encoding::message::merge)
     }
 
     fn bytes(mut self) -> Result<Bytes, Malformed> {
@@ -215,34 +210,6 @@ fn numbered(mut bytes: Bytes) -> Result<Vec<(u32, Field)>, Malformed> {
     Ok(fields)
 }
 
-fn rate_to_pb(rate: &AdmissionRate) -> pb::AdmissionRate {
-    pb::AdmissionRate {
-        per_second_micro: rate.per_second_micro,
-        burst: rate.burst,
-    }
-}
-
-fn rate_from_pb(rate: pb::AdmissionRate) -> AdmissionRate {
-    AdmissionRate {
-        per_second_micro: rate.per_second_micro,
-        burst: rate.burst,
-    }
-}
-
-fn quota_to_pb(quota: &Quota) -> pb::Quota {
-    pb::Quota {
-        total: quota.total,
-        standby_percent: quota.standby_percent,
-    }
-}
-
-fn quota_from_pb(quota: pb::Quota) -> Quota {
-    Quota {
-        total: quota.total,
-        standby_percent: quota.standby_percent,
-    }
-}
-
 fn phase_to_pb(phase: Phase) -> pb::Phase {
     match phase {
         Phase::Open => pb::Phase::Open,
@@ -277,19 +244,14 @@ fn lanes_to_pb(lanes: &[LaneSettings]) -> pb::LaneList {
 }
 
 fn lanes_from_pb(lanes: pb::LaneList) -> Result<Vec<LaneSettings>, Malformed> {
-    let lane = |lane: pb::LaneSettings| {
+    all(lanes.lanes, |lane| {
         Ok(LaneSettings {
             name: lane_name_from_pb(&lane.name)?,
             boost_ms: lane.boost_ms,
             absolute: lane.absolute,
             queue_limit: lane.queue_limit,
         })
-    };
-    lanes.lanes.into_iter().map(lane).collect()
-}
-
-pub(crate) fn lane_name_from_pb(name: &str) -> Result<LaneName, Malformed> {
-    LaneName::try_from(name).map_err(|_| "the name of a lane that is none")
+    })
 }
 
 fn labels_to_pb(labels: &BTreeMap<String, String>) -> pb::Labels {
@@ -304,11 +266,7 @@ fn labels_to_pb(labels: &BTreeMap<String, String>) -> pb::Labels {
 
 fn labels_from_pb(labels: pb::Labels) -> Result<BTreeMap<String, String>, Malformed> {
     let count = labels.labels.len();
-    let labels: BTreeMap<_, _> = labels
-        .labels
-        .into_iter()
-        .map(|label| (label.name, label.value))
-        .collect();
+    let labels: BTreeMap<_, _> = all(labels.labels, |label| Ok((label.name, label.value)))?;
     if labels.len() == count {
         Ok(labels)
     } else {
@@ -319,6 +277,8 @@ fn labels_from_pb(labels: pb::Labels) -> Result<BTreeMap<String, String>, Malfor
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use nowserving_line::{AdmissionRate, LaneName, Quota};
+
     use super::*;
 
     fn hex(bytes: &[u8]) -> String {

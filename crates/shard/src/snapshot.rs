@@ -28,6 +28,9 @@ use prost::Message;
 
 use crate::pb;
 use crate::pb::SectionKind;
+/// The cluster and shard of a snapshot, the last log entry that is in its state, and the members of the
+/// shard's Raft group as of that entry.
+pub use crate::pb::SnapshotHeader as Header;
 use crate::requests::Requests;
 use crate::requests_pb::{remembered_from_pb, remembered_to_pb};
 use crate::snapshot_pb::{line_from_pb, line_to_pb};
@@ -37,21 +40,6 @@ const MAGIC: &[u8; 8] = b"NSSNAP\r\n";
 const FORMAT: u32 = 4;
 const FORMAT_BYTES: usize = 4;
 const DIGEST_BYTES: usize = 32;
-
-/// What a snapshot is of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// The cluster's name.
-    pub cluster: String,
-    /// The shard.
-    pub shard: u32,
-    /// The last log entry that is in the state.
-    pub index: u64,
-    /// That entry's term.
-    pub term: u64,
-    /// The members of the shard's Raft group as of that entry.
-    pub voters: Vec<u64>,
-}
 
 /// Why a snapshot is not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,7 +91,7 @@ pub fn encode(header: &Header, state: &State) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&FORMAT.to_le_bytes());
-    put(&mut bytes, &header_to_pb(header));
+    put(&mut bytes, header);
     put_section(&mut bytes, SectionKind::Clock, 1);
     put(&mut bytes, &clock_to_pb(state.clock));
     put_section(&mut bytes, SectionKind::Lines, 1 + state.lines.len() as u64);
@@ -124,7 +112,7 @@ pub fn encode(header: &Header, state: &State) -> Vec<u8> {
 /// Reads the snapshot of `shard` of `cluster`.
 pub fn decode(bytes: Bytes, cluster: &str, shard: u32) -> Result<(Header, State), SnapshotError> {
     let mut rest = open(bytes)?;
-    let header = take::<pb::SnapshotHeader>(&mut rest)?;
+    let header = take::<Header>(&mut rest)?;
     if header.cluster != cluster {
         return Err(SnapshotError::Cluster {
             found: header.cluster,
@@ -143,14 +131,12 @@ pub fn decode(bytes: Bytes, cluster: &str, shard: u32) -> Result<(Header, State)
     if rest.has_remaining() {
         return Err(SnapshotError::decode("bytes after its end"));
     }
-    Ok((
-        header_from_pb(header),
-        State {
-            clock,
-            lines,
-            requests,
-        },
-    ))
+    let state = State {
+        clock,
+        lines,
+        requests,
+    };
+    Ok((header, state))
 }
 
 fn take_clock(rest: &mut Bytes) -> Result<Clock, SnapshotError> {
@@ -290,25 +276,5 @@ fn lines_to_pb(lines: &Lines) -> pb::LinesState {
     pb::LinesState {
         version_floor: head.version_floor,
         epoch_floor: head.epoch_floor,
-    }
-}
-
-fn header_to_pb(header: &Header) -> pb::SnapshotHeader {
-    pb::SnapshotHeader {
-        cluster: header.cluster.clone(),
-        shard: header.shard,
-        index: header.index,
-        term: header.term,
-        voters: header.voters.clone(),
-    }
-}
-
-fn header_from_pb(header: pb::SnapshotHeader) -> Header {
-    Header {
-        cluster: header.cluster,
-        shard: header.shard,
-        index: header.index,
-        term: header.term,
-        voters: header.voters,
     }
 }

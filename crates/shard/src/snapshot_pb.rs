@@ -1,22 +1,23 @@
 //! Lines between the line crate's dumps and protobuf.
 
+use bytes::Bytes;
 use nowserving_line::{
-    Bucket, GoneDump, LaneDump, LineDump, LiveDump, Reason, Stage, Timestamp, Token,
+    Entered, Forecast, ForecastRecord, Gone, LaneDump, LineDump, Live, Stage, Timestamp, Token,
+    Window,
 };
 
-use crate::forecast_pb::{
-    arrivals_from_pb, arrivals_to_pb, eta_given_from_pb, eta_given_to_pb, forecast_from_pb,
-    forecast_to_pb,
-};
 use crate::journal_pb::{change_from_pb, change_to_pb, journal_from_pb, journal_to_pb};
-use crate::op_pb::lane_from_pb;
 use crate::pb;
 use crate::pb::live_token::Stage as PbStage;
-use crate::settings_pb::{Malformed, settings_from_pb, settings_to_pb};
+use crate::pb::{
+    Malformed, all, lane_from_pb, lane_name_from_pb, line_name_from_pb, reason_from_pb,
+    token_from_pb, token_to_pb,
+};
+use crate::settings_pb::{settings_from_pb, settings_to_pb};
 
 pub(crate) fn line_to_pb(line: LineDump) -> pb::LineState {
     pb::LineState {
-        name: line.name,
+        name: line.name.as_str().to_owned(),
         incarnation: line.incarnation,
         version: line.version,
         epoch: line.epoch,
@@ -27,10 +28,7 @@ pub(crate) fn line_to_pb(line: LineDump) -> pb::LineState {
         gone_counts: line.gone_counts.to_vec(),
         lanes: line.lanes.into_iter().map(lane_to_pb).collect(),
         gone: line.gone.into_iter().map(gone_to_pb).collect(),
-        bucket: line.bucket.map(|bucket| pb::Bucket {
-            level_nano: bucket.level_nano,
-            at_ms: bucket.at_ms,
-        }),
+        bucket: line.bucket.map(Into::into),
         journal: line.journal.iter().map(journal_to_pb).collect(),
         forecast: Some(forecast_to_pb(&line.forecast)),
         settings_changes: line.settings_changes.iter().map(change_to_pb).collect(),
@@ -38,32 +36,9 @@ pub(crate) fn line_to_pb(line: LineDump) -> pb::LineState {
 }
 
 pub(crate) fn line_from_pb(line: pb::LineState) -> Result<LineDump, Malformed> {
-    let gone_counts = line
-        .gone_counts
-        .try_into()
-        .map_err(|_| "not one count per reason")?;
-    let lanes = line
-        .lanes
-        .into_iter()
-        .map(lane_from_pb_state)
-        .collect::<Result<_, _>>()?;
-    let gone = line
-        .gone
-        .into_iter()
-        .map(gone_from_pb)
-        .collect::<Result<_, _>>()?;
-    let journal = line
-        .journal
-        .into_iter()
-        .map(journal_from_pb)
-        .collect::<Result<_, _>>()?;
-    let settings_changes = line
-        .settings_changes
-        .into_iter()
-        .map(change_from_pb)
-        .collect::<Result<_, _>>()?;
+    let counts = line.gone_counts.try_into();
     Ok(LineDump {
-        name: line.name,
+        name: line_name_from_pb(&line.name)?,
         incarnation: line.incarnation,
         version: line.version,
         epoch: line.epoch,
@@ -71,46 +46,37 @@ pub(crate) fn line_from_pb(line: pb::LineState) -> Result<LineDump, Malformed> {
         settings_version: line.settings_version,
         created_at_ms: line.created_at_ms,
         deleting: line.deleting,
-        gone_counts,
-        bucket: line.bucket.map(|bucket| Bucket {
-            level_nano: bucket.level_nano,
-            at_ms: bucket.at_ms,
-        }),
-        lanes,
-        gone,
-        journal,
-        settings_changes,
+        gone_counts: counts.map_err(|_| "not one count per reason")?,
+        bucket: line.bucket.map(Into::into),
+        lanes: all(line.lanes, lane_dump_from_pb)?,
+        gone: all(line.gone, gone_from_pb)?,
+        journal: all(line.journal, journal_from_pb)?,
+        settings_changes: all(line.settings_changes, change_from_pb)?,
         forecast: forecast_from_pb(line.forecast.ok_or("a line without forecasts")?)?,
     })
 }
 
 fn lane_to_pb(lane: LaneDump) -> pb::LaneState {
-    let live = lane.live.into_iter().map(live_to_pb).collect();
     pb::LaneState {
-        name: lane.name,
+        name: lane.name.as_str().to_owned(),
         next_token: lane.next_token,
         called_through: lane.called_through,
-        arrivals: Some(arrivals_to_pb(lane.arrivals)),
-        live,
+        arrivals: Some(lane.arrivals.into()),
+        live: lane.live.into_iter().map(live_to_pb).collect(),
     }
 }
 
-fn lane_from_pb_state(lane: pb::LaneState) -> Result<LaneDump, Malformed> {
-    let live = lane
-        .live
-        .into_iter()
-        .map(live_from_pb)
-        .collect::<Result<_, _>>()?;
+fn lane_dump_from_pb(lane: pb::LaneState) -> Result<LaneDump, Malformed> {
     Ok(LaneDump {
-        name: lane.name,
+        name: lane_name_from_pb(&lane.name)?,
         next_token: lane.next_token,
         called_through: lane.called_through,
-        arrivals: arrivals_from_pb(lane.arrivals.unwrap_or_default()),
-        live,
+        arrivals: lane.arrivals.unwrap_or_default().into(),
+        live: all(lane.live, live_from_pb)?,
     })
 }
 
-fn live_to_pb(live: LiveDump) -> pb::LiveToken {
+fn live_to_pb((token, live): (Token, Live)) -> pb::LiveToken {
     let stage = match live.stage {
         Stage::Waiting { last_seen_ms } => PbStage::Waiting(pb::WaitingStage { last_seen_ms }),
         Stage::Admitted { deadline_ms } => PbStage::Admitted(pb::AdmittedStage { deadline_ms }),
@@ -125,58 +91,58 @@ fn live_to_pb(live: LiveDump) -> pb::LiveToken {
         }),
     };
     pb::LiveToken {
-        token: live.token,
-        key: live.key.map(Into::into),
-        entered_at_ms: live.entered.service_ms,
-        entered_wall_ms: live.entered.wall_ms,
-        entered_version: live.entered_version,
+        token,
+        key: live.key.as_deref().map(Bytes::copy_from_slice),
+        entered_at_ms: live.entered.at.service_ms,
+        entered_wall_ms: live.entered.at.wall_ms,
+        entered_version: live.entered.version,
         stage: Some(stage),
-        moved_from: live.moved_from.into_iter().map(token_to_pb).collect(),
-        eta_given: live.eta_given.map(eta_given_to_pb),
+        moved_from: live.moved_from.iter().copied().map(token_to_pb).collect(),
+        eta_given: live.eta_given.map(Into::into),
     }
 }
 
-fn live_from_pb(live: pb::LiveToken) -> Result<LiveDump, Malformed> {
-    let stage = match live
-        .stage
-        .ok_or("a live token in a state that this build does not know")?
-    {
-        PbStage::Waiting(stage) => Stage::Waiting {
-            last_seen_ms: stage.last_seen_ms,
-        },
-        PbStage::Admitted(stage) => Stage::Admitted {
-            deadline_ms: stage.deadline_ms,
-        },
+fn live_from_pb(live: pb::LiveToken) -> Result<(Token, Live), Malformed> {
+    let stage = live.stage;
+    let stage = match stage.ok_or("a live token in a state that this build does not know")? {
+        PbStage::Waiting(pb::WaitingStage { last_seen_ms }) => Stage::Waiting { last_seen_ms },
+        PbStage::Admitted(pb::AdmittedStage { deadline_ms }) => Stage::Admitted { deadline_ms },
         PbStage::InCheckout(stage) => Stage::InCheckout {
             deadline_ms: stage.deadline_ms,
             claimed_at_ms: stage.claimed_at_ms,
             epoch: stage.epoch,
         },
     };
-    let moved_from = live
-        .moved_from
-        .into_iter()
-        .map(token_from_pb)
-        .collect::<Result<_, _>>()?;
-    Ok(LiveDump {
-        token: live.token,
+    let entered = entered(
+        live.entered_at_ms,
+        live.entered_wall_ms,
+        live.entered_version,
+    );
+    let read = Live {
         // A copy, so that a key does not hold on to the whole file.
         key: live.key.map(|key| key[..].into()),
-        entered: Timestamp {
-            service_ms: live.entered_at_ms,
-            wall_ms: live.entered_wall_ms,
-        },
-        entered_version: live.entered_version,
+        entered,
         stage,
-        moved_from,
-        eta_given: live.eta_given.map(eta_given_from_pb),
-    })
+        moved_from: all(live.moved_from, token_from_pb)?,
+        eta_given: live.eta_given.map(Into::into),
+    };
+    Ok((live.token, read))
 }
 
-fn gone_to_pb(gone: GoneDump) -> pb::GoneToken {
+pub(crate) fn entered(service_ms: u64, wall_ms: u64, version: u64) -> Entered {
+    Entered {
+        at: Timestamp {
+            service_ms,
+            wall_ms,
+        },
+        version,
+    }
+}
+
+fn gone_to_pb((lane, token, gone): (u8, Token, Gone)) -> pb::GoneToken {
     pb::GoneToken {
-        lane: gone.lane.into(),
-        token: gone.token,
+        lane: lane.into(),
+        token,
         reason: gone.reason.code().into(),
         epoch: gone.epoch,
         released: gone.released,
@@ -184,30 +150,55 @@ fn gone_to_pb(gone: GoneDump) -> pb::GoneToken {
     }
 }
 
-fn gone_from_pb(gone: pb::GoneToken) -> Result<GoneDump, Malformed> {
-    Ok(GoneDump {
-        lane: lane_from_pb(gone.lane)?,
-        token: gone.token,
-        reason: reason_from_pb(gone.reason)?,
-        epoch: gone.epoch,
-        released: gone.released,
-        moved_to: gone.moved_to.map(token_from_pb).transpose()?,
-    })
+fn gone_from_pb(it: pb::GoneToken) -> Result<(u8, Token, Gone), Malformed> {
+    let gone = Gone {
+        reason: reason_from_pb(it.reason)?,
+        epoch: it.epoch,
+        released: it.released,
+        moved_to: it.moved_to.map(token_from_pb).transpose()?,
+    };
+    Ok((lane_from_pb(it.lane)?, it.token, gone))
 }
 
-pub(crate) fn reason_from_pb(code: u32) -> Result<Reason, Malformed> {
-    let code = u8::try_from(code).ok();
-    code.and_then(Reason::from_code)
-        .ok_or("a reason that this build does not know")
-}
-
-pub(crate) fn token_to_pb((lane, token): (u8, Token)) -> pb::LaneToken {
-    pb::LaneToken {
-        lane: lane.into(),
-        token,
+fn forecast_to_pb(forecast: &Forecast) -> pb::Forecast {
+    let record = &forecast.record;
+    pb::Forecast {
+        measured_ms: forecast.measured_ms,
+        windows: forecast.windows.map(Into::into).to_vec(),
+        current: Some(forecast.current.into()),
+        quiet_seat_ms: forecast.quiet_seat_ms,
+        leaves: forecast.leaves,
+        waiter_ms: forecast.waiter_ms,
+        spread_micro: forecast.spread_micro,
+        record: Some(pb::ForecastRecord {
+            eta_given: record.eta_given,
+            eta_unknown: record.eta_unknown,
+            judged: record.judged,
+            covered: record.covered,
+            off_by: record.off_by.to_vec(),
+        }),
     }
 }
 
-pub(crate) fn token_from_pb(at: pb::LaneToken) -> Result<(u8, Token), Malformed> {
-    Ok((lane_from_pb(at.lane)?, at.token))
+fn forecast_from_pb(forecast: pb::Forecast) -> Result<Forecast, Malformed> {
+    let windows: Vec<Window> = forecast.windows.into_iter().map(Into::into).collect();
+    let windows = windows.try_into();
+    let record = forecast.record.unwrap_or_default();
+    let off_by = record.off_by.try_into();
+    Ok(Forecast {
+        measured_ms: forecast.measured_ms,
+        windows: windows.map_err(|_| "another number of windows than this build has")?,
+        current: forecast.current.unwrap_or_default().into(),
+        quiet_seat_ms: forecast.quiet_seat_ms,
+        leaves: forecast.leaves,
+        waiter_ms: forecast.waiter_ms,
+        spread_micro: forecast.spread_micro,
+        record: ForecastRecord {
+            eta_given: record.eta_given,
+            eta_unknown: record.eta_unknown,
+            judged: record.judged,
+            covered: record.covered,
+            off_by: off_by.map_err(|_| "another number of errors than this build has")?,
+        },
+    })
 }

@@ -206,12 +206,12 @@ fn a_shard_with_everything() -> State {
     assert_eq!((dump.lanes.len(), dump.settings.lanes.len()), (3, 2));
     assert!(dump.lanes[0].called_through > 0 && dump.lanes[1].called_through > 0);
     let mut live = dump.lanes[1].live.iter();
-    assert!(live.any(|live| live.moved_from.len() == 2));
-    assert!(dump.gone.iter().any(|gone| gone.moved_to.is_some()));
+    assert!(live.any(|(_, live)| live.moved_from.len() == 2));
+    assert!(dump.gone.iter().any(|(_, _, gone)| gone.moved_to.is_some()));
     assert!(
         dump.gone
             .iter()
-            .any(|gone| gone.released && gone.epoch.is_some())
+            .any(|(_, _, gone)| gone.released && gone.epoch.is_some())
     );
     let configured = |entry: &&nowserving_line::JournalEntry| entry.what == Journaled::Configured;
     assert!(dump.journal.iter().filter(configured).count() > 0 && dump.journal.len() > 8);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_line::{Event, Line, LineName, Lines, Op, TokenChange};
+use nowserving_line::{Event, Line, LineName, Lines, Op, State, TokenChange};
 
 use crate::naive::Id;
 
@@ -71,11 +71,13 @@ fn in_order(event: &Event, seen: &mut Seen) {
 
 fn see(line: &Line, old: Option<&Seen>, now_ms: u64) -> Seen {
     let waiting = line.live_from((0, 0)).filter_map(|(lane, token, live)| {
-        live.last_seen_ms()?;
+        if live.state() != State::Waiting {
+            return None;
+        }
         let before = line.live_from((lane, 0));
         let before = before.take_while(|(l, t, _)| (*l, *t) < (lane, token));
         let ahead = before
-            .filter(|(_, _, live)| live.last_seen_ms().is_some())
+            .filter(|(_, _, live)| live.state() == State::Waiting)
             .count();
         Some(((lane, token), ahead as u64 + 1))
     });

@@ -2,7 +2,7 @@
 //! happens, and not found out from the journal later.
 
 use nowserving_line::{
-    Event, Explanation, JournalEntry, Journaled, JournaledToken, Line, LineChange, State,
+    Entered, Event, Explanation, JournalEntry, Journaled, JournaledToken, Line, LineChange, State,
     TokenChange,
 };
 
@@ -43,8 +43,10 @@ impl NaiveLine {
             what: Journaled::Token {
                 lane: id.0,
                 token: id.1,
-                entered: self.tokens[&id].entered,
-                entered_version: self.tokens[&id].entered_version,
+                entered: Entered {
+                    at: self.tokens[&id].entered,
+                    version: self.tokens[&id].entered_version,
+                },
                 what,
             },
         });
