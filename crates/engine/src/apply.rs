@@ -1,7 +1,7 @@
 //! Committed entries become state, answers and events; confirmed reads become answers.
 
 use crate::envelope::StateHash;
-use nowserving_line::{Line, Lines, Op, Reply, Timestamp, TokenRef};
+use nowserving_line::{Line, LineName, Lines, Op, Reply, Timestamp, TokenRef};
 use nowserving_protocol::admin::{JournalReply, LineReply};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::user::{Consistency, Home, InfoReply};
@@ -16,8 +16,7 @@ use nowserving_shard::leader_state::LeaderState;
 
 use crate::io::ExitReason;
 use crate::outbox::{Outbox, TurnCtx};
-use crate::reads::Read;
-use crate::refusals::outcome_unknown;
+use crate::refusals::{outcome_unknown, overloaded};
 use crate::request::{Ask, Outcome};
 use crate::shard::{Proposed, Shard, Waiter};
 
@@ -172,24 +171,40 @@ impl Shard {
         if self.reads.is_empty() || self.leader_state.is_none() {
             return;
         }
-        for Read { waiter, ask } in self.reads.ready(self.replica.applied()) {
-            self.answer_leading(waiter, &ask, ctx);
+        for read in self.reads.ready(self.replica.applied()) {
+            if read.touched {
+                self.answer_read(read.waiter, &read.ask, ctx);
+            } else {
+                self.answer_leading(read.waiter, read.ask, ctx);
+            }
         }
     }
 
-    /// Answers a read as the leader, and marks its token as heard from.
-    pub(crate) fn answer_leading(&mut self, waiter: Waiter, ask: &Ask, ctx: &mut TurnCtx<'_>) {
+    /// Answers a read as the leader, and marks its token as seen: a poll that would be forgotten if this
+    /// node died now is recorded first.
+    pub(crate) fn answer_leading(&mut self, waiter: Waiter, ask: Ask, ctx: &mut TurnCtx<'_>) {
         let Some(now_ms) = self.service_ms(ctx.reachability) else {
             return ctx.lead_lost(waiter, self);
         };
-        if let Some(leader_state) = &mut self.leader_state
-            && let Ask::Status { at, .. } = ask
-            && let Some(line) = self.state.lines().get(&waiter.line)
-            && line.incarnation() == at.incarnation
-        {
-            leader_state.touch(line, *at, now_ms);
+        let Some(touch) = self.touch(&waiter.line, &ask, now_ms) else {
+            return self.answer_read(waiter, &ask, ctx);
+        };
+        if self.reads.is_full() {
+            return ctx.out.refuse(waiter.reply, overloaded());
         }
-        self.answer_read(waiter, ask, ctx);
+        self.queue_own([touch]);
+        self.reads.push_queued(waiter, ask);
+    }
+
+    fn touch(&mut self, name: &LineName, ask: &Ask, now_ms: u64) -> Option<Command> {
+        let Ask::Status { at, .. } = ask else {
+            return None;
+        };
+        let line = self.state.lines().get(name)?;
+        if line.incarnation() != at.incarnation {
+            return None;
+        }
+        self.leader_state.as_mut()?.touch(line, *at, now_ms)
     }
 
     /// Answers a copy of a request that was answered before.

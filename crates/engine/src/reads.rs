@@ -1,4 +1,5 @@
-//! Reads that wait for a quorum: `linearizable` ones, and those that found no lease.
+//! Reads that wait for a quorum: `linearizable` ones, those that found no lease, and polls that must be
+//! recorded before they are answered.
 //!
 //! However many wait, one confirmation round a turn serves them all.
 
@@ -18,15 +19,19 @@ const WAITING_MAX: usize = 8_192;
 pub(crate) struct Read {
     pub waiter: Waiter,
     pub ask: Ask,
+    /// The token that it asks for is marked as seen.
+    pub touched: bool,
 }
 
 #[derive(Debug)]
 enum Stage {
+    /// The command that marks its token as seen is queued.
+    Queued,
     /// Not yet part of a confirmation round.
     New,
     /// Part of this round.
     Asked(ReadId),
-    /// Confirmed: may be answered once this index is applied.
+    /// May be answered once this index is applied.
     Granted(u64),
 }
 
@@ -43,9 +48,33 @@ impl Reads {
         self.waiting.len() >= WAITING_MAX
     }
 
-    /// Takes a read in.
+    /// Takes in a read that needs a confirmation round.
     pub fn push(&mut self, waiter: Waiter, ask: Ask) {
-        self.waiting.push_back((Stage::New, Read { waiter, ask }));
+        let read = Read {
+            waiter,
+            ask,
+            touched: false,
+        };
+        self.waiting.push_back((Stage::New, read));
+    }
+
+    /// Takes in a read that waits for a command which was queued for it.
+    pub fn push_queued(&mut self, waiter: Waiter, ask: Ask) {
+        let read = Read {
+            waiter,
+            ask,
+            touched: true,
+        };
+        self.waiting.push_back((Stage::Queued, read));
+    }
+
+    /// All that was queued is in the log through `index`.
+    pub fn proposed(&mut self, index: u64) {
+        for (stage, _) in &mut self.waiting {
+            if matches!(stage, Stage::Queued) {
+                *stage = Stage::Granted(index);
+            }
+        }
     }
 
     /// Whether nobody waits.
@@ -57,8 +86,8 @@ impl Reads {
     /// Whether some read has no confirmation under way.
     #[must_use]
     pub fn any_new(&self) -> bool {
-        // New ones are at the end: the newest tells.
-        matches!(self.waiting.back(), Some((Stage::New, _)))
+        let is_new = |(stage, _): &(Stage, Read)| matches!(stage, Stage::New);
+        self.waiting.iter().any(is_new)
     }
 
     /// All new ones ride on the round `id`.

@@ -203,7 +203,7 @@ impl Shard {
         match ask {
             Ask::Write(op) => self.take_write(waiter, op, ctx),
             ask if !ask.is_linearizable() && self.in_lease(ctx.now.us) => {
-                self.answer_leading(waiter, &ask, ctx);
+                self.answer_leading(waiter, ask, ctx);
             }
             _ if self.reads.is_full() => ctx.out.refuse(waiter.reply, overloaded()),
             ask => self.reads.push(waiter, ask),
@@ -349,6 +349,9 @@ impl Shard {
                     self.dirty = true;
                     let proposed = Proposed { entry, waiters };
                     self.proposed.insert((index, term), proposed);
+                    if self.queue.is_empty() {
+                        self.reads.proposed(index);
+                    }
                 }
                 Err(error) => {
                     // Back where it was, in order: nothing happened.

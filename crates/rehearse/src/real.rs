@@ -171,8 +171,8 @@ impl Real {
         let at = self.at(place);
         let line = self.state.lines().get(&self.name)?;
         let status = line.status(at, now_ms).ok()?;
-        if status.state == TokenState::Waiting {
-            self.leader_state.touch(line, at, now_ms);
+        if let Some(touch) = self.leader_state.touch(line, at, now_ms) {
+            self.apply(now_ms, vec![touch]);
         }
         Some(answer(&status))
     }

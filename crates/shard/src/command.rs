@@ -38,21 +38,6 @@ pub enum Command {
     Once(RequestId, Box<Command>),
 }
 
-impl Command {
-    /// Whether leaders propose it of themselves, and nobody else.
-    #[must_use]
-    pub fn is_leaders_own(&self) -> bool {
-        match self {
-            Command::Stamp => true,
-            Command::Once(..) => false,
-            Command::Line(op) => matches!(
-                op,
-                line::Op::Recycle { .. } | line::Op::Touch { .. } | line::Op::RunBackground { .. }
-            ),
-        }
-    }
-}
-
 impl From<line::Op> for Command {
     fn from(op: line::Op) -> Self {
         Command::Line(op)

@@ -44,8 +44,7 @@ pub struct LeaderState {
     last_stamp_ms: u64,
     pub(crate) recycler: Recycler,
     pub(crate) boards: Boards,
-    /// Commands of the leader's own that were proposed and are not yet applied, excluding
-    /// [`Op::RunBackground`].
+    /// Recyclings and stamps that were proposed and are not yet applied.
     own_in_flight: usize,
     /// [`Op::RunBackground`]s that were proposed and are not yet applied. They are counted apart: a
     /// paced line has one in flight most of the time, and the recycler must get its turn all the same.
@@ -125,7 +124,7 @@ impl LeaderState {
         if commands.is_empty() && self.stamp_due_ms().is_some_and(|due_ms| due_ms <= now_ms) {
             commands.push(Command::Stamp);
         }
-        self.own_in_flight = commands.len();
+        self.own_in_flight = commands.iter().filter(|it| is_of_a_pass(it)).count();
         commands
     }
 
@@ -254,11 +253,12 @@ impl LeaderState {
 
     /// Before a command is applied.
     pub fn before(&mut self, state: &State, command: &Command) {
-        if command.is_leaders_own() {
-            let in_flight = match command {
-                Command::Line(Op::RunBackground { .. }) => &mut self.background_in_flight,
-                _ => &mut self.own_in_flight,
-            };
+        let in_flight = match command {
+            Command::Line(Op::RunBackground { .. }) => Some(&mut self.background_in_flight),
+            command if is_of_a_pass(command) => Some(&mut self.own_in_flight),
+            _ => None,
+        };
+        if let Some(in_flight) = in_flight {
             *in_flight = in_flight.saturating_sub(1);
         }
         // Nothing is kept for lines that do not exist: anybody can make up names.
@@ -340,12 +340,20 @@ impl LeaderState {
     }
 
     /// A client asked for a token's status, perhaps by the ticket of what it was before it was moved.
-    pub fn touch(&mut self, line: &Line, at: TokenRef, now_ms: u64) {
+    /// Returns a command if the client must not be answered before that is applied.
+    #[must_use]
+    pub fn touch(&mut self, line: &Line, at: TokenRef, now_ms: u64) -> Option<Command> {
         let at = line.resolve(at);
-        if let Some(live) = line.live(at.lane, at.token) {
-            self.recycler.touch(line, at, live, now_ms);
-        }
+        let live = line.live(at.lane, at.token)?;
+        let touch = self.recycler.touch(line, at, live, now_ms)?;
+        Some(Command::Line(touch))
     }
+}
+
+/// Whether the next pass waits until the command is applied. It does not wait for [`Op::Touch`]: polls
+/// may bring those at any time.
+fn is_of_a_pass(command: &Command) -> bool {
+    matches!(command, Command::Stamp | Command::Line(Op::Recycle { .. }))
 }
 
 /// The event as subscribers get it; none for tokens of a line whose `token_events` are off.

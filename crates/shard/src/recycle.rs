@@ -1,13 +1,14 @@
 //! Who is to be thrown out, and when: the leader's time-ordered index over the live tokens of its
 //! shard. A pass costs what it finds, not what waits.
 //!
-//! When a token was last heard from is known to the leader alone, in memory; the replicated state
-//! holds a checkpoint of it, never more than six sixteenths of the timeout behind (but for the one
-//! that is being written). A new leader gives every token that it has not heard itself seven
-//! sixteenths of a timeout on top of the checkpoint: enough never to throw out somebody who did
-//! poll the old leader. One more sixteenth may be lost as the clock is stamped only so often: that
-//! makes one and a half timeouts. As the grace hangs on the checkpoint and not on the election, no
-//! chain of elections can keep the dead in line.
+//! The leader alone knows, in memory, when a token was last seen; the replicated state holds a
+//! checkpoint of it. No poll is answered while that checkpoint is more than six sixteenths of the
+//! timeout behind: such a poll waits until a newer one is committed ([`Recycler::touch`]). Clients
+//! that ask as often as `poll_after_ms` says never wait. A new leader gives every token that it has
+//! not seen itself seven sixteenths of a timeout on top of the checkpoint, so it recycles no token
+//! whose poll the old leader answered in time. One more sixteenth may be lost as the clock is stamped
+//! only so often: that makes one and a half timeouts. As the grace hangs on the checkpoint and not on
+//! the election, no chain of elections can keep the dead in line.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -108,32 +109,41 @@ impl Recycler {
         self.walk.push_back((line.clone(), (0, 0)));
     }
 
-    /// A client polled for a live token. Writes nothing, but may list the token for the next checkpoint.
-    pub fn touch(&mut self, line: &Line, at: TokenRef, live: &Live, now_ms: u64) {
+    /// A client polled for a live token. Mostly writes nothing, but may list the token for the next
+    /// checkpoint. Returns an operation if the client must not be answered before that is applied: were
+    /// this leader lost, the next one's grace would not cover the poll.
+    #[must_use]
+    pub fn touch(&mut self, line: &Line, at: TokenRef, live: &Live, now_ms: u64) -> Option<Op> {
         if live.state() != State::Waiting {
-            return;
+            return None;
         }
         if !self.watched.contains_key(&at) {
             self.watch(line, at, live, None, None);
         }
-        let Some(watched) = self.watched.get_mut(&at) else {
-            return;
-        };
+        let watched = self.watched.get_mut(&at)?;
         watched.heard_ms = Some(now_ms);
         let timeout_ms = line.settings().waiting_idle_timeout_ms;
         let known_ms = live.clock_ms();
-        if !watched.checkpointing && now_ms.saturating_sub(known_ms) > timeout_ms / 8 {
+        let behind_ms = now_ms.saturating_sub(known_ms);
+        if behind_ms > timeout_ms / 16 * 6 {
+            return Some(Op::Touch {
+                line: line.name().clone(),
+                incarnation: at.incarnation,
+                tokens: vec![(at.lane, at.token, now_ms)],
+            });
+        }
+        if !watched.checkpointing && behind_ms > timeout_ms / 8 {
             watched.checkpointing = true;
             self.to_checkpoint
                 .entry(line.name().clone())
                 .or_default()
                 .push(at);
-            // Others join meanwhile, so that one entry carries many; but who polls seldom can't
-            // wait for that: were this leader lost, the next one's grace would not cover it.
+            // Others join meanwhile, so that one entry carries many, but the next poll should find it done.
             let latest_ms = known_ms.saturating_add(timeout_ms / 16 * 6);
             let due_ms = now_ms.saturating_add(timeout_ms / 8).min(latest_ms);
             self.checkpoint_due_ms = Some(self.checkpoint_due_ms.map_or(due_ms, |d| d.min(due_ms)));
         }
+        None
     }
 
     /// When [`Recycler::pass`] will have something to do if nothing happens meanwhile; it can be past.

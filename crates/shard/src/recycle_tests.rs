@@ -144,15 +144,25 @@ fn a_checkpoint_waits_until_it_is_stale_by_an_eighth_and_carries_many() {
 }
 
 #[test]
-fn one_who_polls_seldom_is_written_down_at_once() {
+fn a_poll_after_a_long_pause_is_recorded_before_it_is_answered() {
     let (mut world, at) = waiting();
     world.step(IDLE_MS * 9 / 10);
-    world.poll(at);
-    world.pass();
+    assert!(world.poll(at));
+    assert!(!world.poll(at), "it is recorded already");
     world.change_leader();
-    // Polled again within the timeout, as far as it knows: it must still be there.
+    // Its client polls again within the timeout, as far as it knows: it must still be there.
     world.step(IDLE_MS * 9 / 10);
     assert!(world.lives(at));
+}
+
+#[test]
+fn clients_that_poll_as_often_as_they_are_asked_to_cost_no_entry_each() {
+    let (mut world, at) = waiting();
+    for _ in 0..9 {
+        world.step(IDLE_MS / 3 - IDLE_MS / 16);
+        assert!(!world.poll(at));
+        world.step(IDLE_MS / 16);
+    }
 }
 
 #[test]
@@ -287,7 +297,6 @@ proptest! {
                 Step::Poll(n) => if let Some(at) = pick(n) {
                     world.poll(at);
                     heard.insert(at, real_ms);
-                    world.pass();
                 },
                 Step::Leave(n) => if let Some(at) = pick(n) {
                     world.leave(at);

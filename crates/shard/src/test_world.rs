@@ -169,11 +169,14 @@ impl World {
         self.apply(&Op::Claim { line, at })
     }
 
-    /// A `status` request.
-    pub fn poll(&mut self, at: TokenRef) {
+    /// A `status` request. Tells whether it cost a log entry.
+    pub fn poll(&mut self, at: TokenRef) -> bool {
         let now_ms = self.now_ms();
         let line = self.state.lines().get(&name("shop")).unwrap();
-        self.leader_state.touch(line, at, now_ms);
+        let touch = self.leader_state.touch(line, at, now_ms);
+        let recorded = touch.is_some();
+        self.apply_all(touch.into_iter().collect());
+        recorded
     }
 
     pub fn line(&self) -> &Line {

@@ -302,6 +302,55 @@ fn a_read_without_lease_waits_for_a_quorum_and_with_one_asks_nobody() {
     assert_eq!(rig.numbers(), [Ok(1)]);
 }
 
+/// S12: were this leader lost now, the next one would know nothing of such a poll.
+#[test]
+fn a_poll_after_a_long_pause_is_answered_once_a_quorum_has_it() {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    rig.lead();
+    let mut settings = Settings::new(1, 10);
+    settings.waiting_idle_timeout_ms = 8_000;
+    let line = name("shop");
+    rig.write(Op::Create { line, settings });
+    rig.turn();
+    rig.acknowledge();
+    rig.enter("a");
+    rig.enter("b");
+    rig.turn();
+    rig.acknowledge();
+    rig.answers();
+    let at = TokenRef {
+        incarnation: rig.lines().get(&name("shop")).unwrap().incarnation(),
+        lane: 0,
+        token: 2,
+    };
+    let status = || Ask::Status {
+        at,
+        consistency: Consistency::Leader,
+        holes: false,
+    };
+    let far = rig.now + 1_000_000_000_000;
+    rig.pass_ms(3_100);
+    let before = rig.replica().last_index();
+    rig.ask(status(), far);
+    rig.ask(status(), far);
+    rig.turn();
+    assert_eq!(rig.numbers(), []);
+    assert_eq!(rig.replica().last_index(), before + 1);
+    rig.acknowledge();
+    assert_eq!(rig.numbers(), [Ok(2), Ok(2)]);
+    rig.ask(status(), far);
+    assert_eq!(rig.numbers(), [Ok(2)]);
+    // In the log, and the lead is lost: another node may answer it.
+    rig.pass_ms(3_100);
+    rig.ask(status(), far);
+    rig.turn();
+    let (term, index) = (rig.replica().term() + 1, rig.replica().last_index());
+    rig.overwrite(term, index, index);
+    rig.turn();
+    assert!(rig.replies.iter().all(Result::is_err));
+    assert_eq!(rig.forwards.len() + rig.replies.len(), 1);
+}
+
 /// S17, over a power loss.
 #[test]
 fn snapshot_and_the_rest_of_the_log_make_the_same_state_as_the_whole_log() {
