@@ -1,16 +1,20 @@
-//! What is done about a request: one decision, from what this node is, how the request came, and what
-//! it does.
+//! What a node does about a request: one decision, from what the node is, how the request came, how old
+//! it is and what it asks.
 //!
-//! A write must not be done long after it was sent: its sender may have repeated it elsewhere and gone
-//! on. So a late one is not done at all ([`is_late`]), whatever delayed it: a stopped process, a
+//! A write must not be executed long after it was sent: its sender may have repeated it elsewhere and
+//! gone on. So a late one is not executed at all ([`age`]), whatever delayed it: a stopped process, a
 //! stalled connection, a forward that lay in another node's buffers.
+//!
+//! Two nodes can get one message on a shard's own subject while leadership changes. The leader's own
+//! copy alone is executed. The other node forwards its copy, marked as shared, to learn the leader's
+//! answer; if the leader has not got the message, nobody executes it.
 
 use nowserving_shard::clock::Micros;
 
 use crate::io::Now;
 use crate::request::{Effect, Request};
 
-/// A write is not done later than this after the deadline that its sender set.
+/// A write is not executed later than this after the deadline that its sender set.
 pub const LATE_MAX_US: Micros = 1_000_000;
 /// Clocks of clients may differ from ours by this much.
 pub const CLOCK_TOLERANCE_MS: u64 = 5_000;
@@ -25,6 +29,8 @@ pub struct Delivery {
     pub routed_after: Micros,
     /// With a forwarded request: when it was sent, on the leader's clock.
     pub forwarded_at: Option<LeaderTime>,
+    /// With a forwarded request: it came on its shard's own subject, so the leader may have it too.
+    pub shared: bool,
 }
 
 /// A moment on the monotonic clock of a leader, as another node knows it: not later than the moment
@@ -70,77 +76,162 @@ pub enum Role {
     NotLeader,
 }
 
+/// How old a request is, as far as that decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Age {
+    /// As it should be.
+    Fresh,
+    /// NATS may have routed it before the present leader led, as far as this node knows.
+    BeforeLeader,
+    /// Its sender may have given up on it.
+    Late,
+    /// Its deadline has passed.
+    Over,
+    /// It was forwarded to another start of the leader, which answers it.
+    ForAnother,
+}
+
+/// What this node knows of another copy of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copy {
+    /// Nothing.
+    None,
+    /// It is queued, or in the log with its outcome still open.
+    Open,
+    /// Its answer is remembered.
+    Answered,
+}
+
+/// All that [`decide`] looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Case {
+    /// What this node is for the shard.
+    pub role: Role,
+    /// By which subscription the request came.
+    pub via: Via,
+    /// Whether it was forwarded as shared ([`Delivery::shared`]).
+    pub shared: bool,
+    /// How old it is.
+    pub age: Age,
+    /// What it does.
+    pub effect: Effect,
+    /// Its client named the call that it belongs to, so it may be one of several copies.
+    pub named: bool,
+    /// Whether this node has another copy.
+    pub copy: Copy,
+}
+
 /// What is done about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Answered from this node's own state.
     AnswerLocally,
-    /// Done here, as the leader.
+    /// Executed here, as the leader.
     Take,
-    /// Passed on to the leader until the deadline.
+    /// Forwarded to the leader until the deadline.
     Forward {
-        /// Another node may have it too: that the leader does not do it here proves nothing.
-        in_doubt: bool,
+        /// The leader may have it too, so its answer to this copy proves nothing unless it is final.
+        shared: bool,
     },
-    /// Not answered: it was passed on to another node, which listens on the same subject for a moment, and
-    /// its answer is the one that counts.
+    /// Not answered here: another copy of it is.
     Ignore,
     /// Refused: nothing happened.
     RefuseUnavailable,
     /// Refused, as it came too late: nothing happened.
     RefuseLate,
-    /// Refused: the node that passed it on tries again.
+    /// Refused: the node that forwarded it tries again.
     RefuseNotLeader,
     /// Answered `outcome_unknown` at once.
     RefuseUnknown,
 }
 
-/// Whether a request that was passed on was meant for another node, or another start of this one.
+/// How old a request is. `leader_since`: since when this node has known the shard's leader, if it does.
 #[must_use]
-pub fn is_for_another(delivery: Delivery, start: u64) -> bool {
-    let meant_for = delivery.forwarded_at.map(|sent| sent.start);
-    delivery.via == Via::Forwarded && meant_for.is_some_and(|it| it != start)
-}
-
-/// Whether a write may have been sent so long ago that its sender has given up on it.
-#[must_use]
-pub fn is_late(request: &Request, delivery: Delivery, now: Now) -> bool {
+pub fn age(
+    request: &Request,
+    delivery: Delivery,
+    now: Now,
+    start: u64,
+    leader_since: Option<Micros>,
+) -> Age {
     let timeout_us = request.deadline.saturating_sub(request.reply.taken);
-    let by_client = request.sent_ms.is_some_and(|sent_ms| {
+    let forwarded = delivery.via == Via::Forwarded;
+    if forwarded && delivery.forwarded_at.is_some_and(|at| at.start != start) {
+        return Age::ForAnother;
+    }
+    let late_by_client = request.sent_ms.is_some_and(|sent_ms| {
         let tolerance_ms = LATE_MAX_US / 1_000 + CLOCK_TOLERANCE_MS;
         now.wall_ms > sent_ms.saturating_add(timeout_us / 1_000 + tolerance_ms)
     });
-    let by_forwarder = delivery.via == Via::Forwarded
-        && (delivery.forwarded_at).is_none_or(|sent| now.us >= sent.us.saturating_add(timeout_us));
-    let by_nats = request.reply.taken.saturating_sub(delivery.routed_after) > LATE_MAX_US;
-    by_client || by_forwarder || by_nats
+    let late_by_forwarder = forwarded
+        && (delivery.forwarded_at).is_none_or(|at| now.us >= at.us.saturating_add(timeout_us));
+    let late_by_nats = request.reply.taken.saturating_sub(delivery.routed_after) > LATE_MAX_US;
+    if request.deadline <= now.us {
+        Age::Over
+    } else if late_by_client || late_by_forwarder || late_by_nats {
+        Age::Late
+    } else if !forwarded && leader_since.is_some_and(|since| delivery.routed_after < since) {
+        // The node that forwarded a request has looked at that.
+        Age::BeforeLeader
+    } else {
+        Age::Fresh
+    }
 }
 
-/// What is done about a request with this `effect`; `late` as [`is_late`] says.
+/// What is done about a request.
 #[must_use]
-pub fn decide(role: Role, via: Via, late: bool, effect: Effect) -> Action {
-    match (role, via) {
+pub fn decide(case: Case) -> Action {
+    let action = match refuse_write(case) {
+        Some(action) => action,
+        None => serve(case),
+    };
+    match action {
+        // As leadership comes and goes this node has several subscriptions for a moment, and has taken
+        // another copy: that one is answered.
+        Action::RefuseNotLeader if case.copy == Copy::Open => Action::Ignore,
+        action => action,
+    }
+}
+
+/// What keeps a write from being executed, or forwarded.
+fn refuse_write(case: Case) -> Option<Action> {
+    if !case.effect.is_write() {
+        return None;
+    }
+    // Another node may have the message too, and execute it.
+    let is_shared = matches!(case.via, Via::Shard(_));
+    let refused = |alone| match case.via {
+        Via::Shard(_) => Action::RefuseUnknown,
+        // The node that forwarded it tries again, if there is time.
+        Via::Forwarded => Action::RefuseNotLeader,
+        Via::Plain => alone,
+    };
+    match (case.role, case.age) {
+        (_, Age::ForAnother) => Some(Action::Ignore),
+        (Role::OutOfTouch, _) | (_, Age::Over) => Some(refused(Action::RefuseUnavailable)),
+        (_, Age::Late) => Some(refused(Action::RefuseLate)),
+        // An earlier leader may have refused this message, or another copy of the call, from its state:
+        // the present one knows nothing of that.
+        (_, Age::BeforeLeader) if is_shared || case.named => Some(Action::RefuseUnknown),
+        (Role::Leader, _) if case.shared && case.copy == Copy::None => {
+            Some(Action::RefuseNotLeader)
+        }
+        _ => None,
+    }
+}
+
+fn serve(case: Case) -> Action {
+    let shared = matches!(case.via, Via::Shard(_)) && case.effect.is_write();
+    match (case.role, case.via) {
         (Role::OutOfTouch, _) => Action::RefuseUnavailable,
-        _ if late && effect.is_write() => match via {
-            // Another node may have it too, and have answered.
-            Via::Shard(_) => Action::RefuseUnknown,
-            // The node that passed it on tries again, if there is time.
-            Via::Forwarded => Action::RefuseNotLeader,
-            Via::Plain => Action::RefuseLate,
-        },
-        _ if effect == Effect::ReadLocal => Action::AnswerLocally,
-        (
-            Role::Leader,
-            Via::Plain
-            | Via::Forwarded
-            | Via::Shard(ShardDelivery::Leader | ShardDelivery::Leaderless),
-        ) => Action::Take,
-        (_, Via::Forwarded) => Action::RefuseNotLeader,
-        (_, Via::Plain) => Action::Forward { in_doubt: false },
+        _ if case.age == Age::Over => Action::RefuseUnavailable,
+        _ if case.effect == Effect::ReadLocal => Action::AnswerLocally,
+        // Its replacement gets the message too: two copies are told apart once one is forwarded.
+        (Role::Leader, Via::Shard(ShardDelivery::Draining)) => Action::Forward { shared },
+        (Role::Leader, _) => Action::Take,
+        (Role::NotLeader, Via::Forwarded) => Action::RefuseNotLeader,
         // A node that is cut off from its peers listens beside the leader that it does not know of.
-        (_, Via::Shard(_)) => Action::Forward {
-            in_doubt: effect.is_write(),
-        },
+        (Role::NotLeader, _) => Action::Forward { shared },
     }
 }
 
@@ -148,13 +239,31 @@ pub fn decide(role: Role, via: Via, late: bool, effect: Effect) -> Action {
 /// of which nothing happened here.
 #[must_use]
 pub fn decide_after_lead(via: Via, effect: Effect) -> Action {
-    let via = match via {
-        // As leadership changes hands two nodes listen for a moment: the next leader may have it.
-        Via::Shard(_) => Via::Shard(ShardDelivery::Draining),
-        via => via,
-    };
-    // It was not late when it was taken, and its deadline has not come.
-    decide(Role::NotLeader, via, false, effect)
+    // It was not late when it was taken, its deadline has not come, and what it was forwarded for is known.
+    decide(Case {
+        role: Role::NotLeader,
+        via,
+        shared: false,
+        age: Age::Fresh,
+        effect,
+        named: false,
+        copy: Copy::None,
+    })
+}
+
+/// What is done about a request that this node had taken as the leader at its deadline, if nothing
+/// happened.
+#[must_use]
+pub fn decide_at_deadline(via: Via, effect: Effect) -> Action {
+    decide(Case {
+        role: Role::Leader,
+        via,
+        shared: false,
+        age: Age::Over,
+        effect,
+        named: false,
+        copy: Copy::None,
+    })
 }
 
 #[cfg(test)]
@@ -164,103 +273,166 @@ mod tests {
     use ShardDelivery::*;
 
     const EFFECTS: [Effect; 3] = [ReadLocal, Read, Write];
-    const VIAS: [Via; 5] = [
-        Via::Plain,
-        Via::Forwarded,
-        Via::Shard(Leader),
-        Via::Shard(Leaderless),
-        Via::Shard(Draining),
+    const VIAS: [(Via, bool); 6] = [
+        (Via::Plain, false),
+        (Via::Forwarded, false),
+        (Via::Forwarded, true),
+        (Via::Shard(Leader), false),
+        (Via::Shard(Leaderless), false),
+        (Via::Shard(Draining), false),
     ];
+    const ROLES: [Role; 3] = [Role::OutOfTouch, Role::Leader, Role::NotLeader];
+    const COPIES: [Copy; 3] = [Copy::None, Copy::Open, Copy::Answered];
 
-    fn row(role: Role, via: Via, late: bool) -> String {
-        let word = |effect| match decide(role, via, late, effect) {
+    fn word(action: Action) -> &'static str {
+        match action {
             Action::AnswerLocally => "local",
             Action::Take => "take",
-            Action::Forward { in_doubt: false } => "forward",
-            Action::Forward { in_doubt: true } => "forward?",
+            Action::Forward { shared: false } => "forward",
+            Action::Forward { shared: true } => "forward shared",
             Action::Ignore => "ignore",
             Action::RefuseUnavailable => "unavailable",
             Action::RefuseLate => "late",
-            Action::RefuseNotLeader => "not_leader",
+            Action::RefuseNotLeader => "not leader",
             Action::RefuseUnknown => "unknown",
-        };
-        EFFECTS.map(word).join(" ")
+        }
+    }
+
+    /// What the table says: a row a place that a request can come to, a column an age.
+    fn expected(case: Case) -> &'static str {
+        let Case { role, via, age, .. } = case;
+        let is_over = role == Role::OutOfTouch || age == Age::Over;
+        match (case.effect, via) {
+            (ReadLocal | Read, _) if is_over => "unavailable",
+            (ReadLocal, _) => "local",
+            (Read, Via::Forwarded) if role == Role::Leader => "take",
+            (Read, Via::Forwarded) if case.copy == Copy::Open => "ignore",
+            (Read, Via::Forwarded) => "not leader",
+            (Read, Via::Shard(Draining)) => "forward",
+            (Read, _) if role == Role::Leader => "take",
+            (Read, _) => "forward",
+            (Write, _) if age == Age::ForAnother => "ignore",
+            (Write, Via::Plain) => match age {
+                _ if is_over => "unavailable",
+                Age::Late => "late",
+                Age::BeforeLeader if case.named => "unknown",
+                _ if role == Role::Leader => "take",
+                _ => "forward",
+            },
+            (Write, Via::Shard(to)) => match age {
+                _ if is_over => "unknown",
+                Age::Late | Age::BeforeLeader => "unknown",
+                _ if role == Role::Leader && to != Draining => "take",
+                _ => "forward shared",
+            },
+            (Write, Via::Forwarded) => {
+                let taken = role == Role::Leader && matches!(age, Age::Fresh | Age::BeforeLeader);
+                let unknown_here = case.shared && case.copy == Copy::None;
+                match case.copy {
+                    _ if taken && age == Age::BeforeLeader && case.named => "unknown",
+                    _ if taken && !unknown_here => "take",
+                    Copy::Open => "ignore",
+                    _ => "not leader",
+                }
+            }
+        }
     }
 
     #[test]
     fn every_combination() {
-        //            ReadLocal Read Write
-        let fresh = [
-            (Role::Leader, Via::Plain, "local take take"),
-            (Role::Leader, Via::Forwarded, "local take take"),
-            (Role::Leader, Via::Shard(Leader), "local take take"),
-            (Role::Leader, Via::Shard(Leaderless), "local take take"),
-            (Role::Leader, Via::Shard(Draining), "local forward forward?"),
-            (Role::NotLeader, Via::Plain, "local forward forward"),
-            (
-                Role::NotLeader,
-                Via::Forwarded,
-                "local not_leader not_leader",
-            ),
-            (
-                Role::NotLeader,
-                Via::Shard(Leader),
-                "local forward forward?",
-            ),
-            (
-                Role::NotLeader,
-                Via::Shard(Leaderless),
-                "local forward forward?",
-            ),
-            (
-                Role::NotLeader,
-                Via::Shard(Draining),
-                "local forward forward?",
-            ),
+        let ages = [
+            Age::Fresh,
+            Age::BeforeLeader,
+            Age::Late,
+            Age::Over,
+            Age::ForAnother,
         ];
-        let refused = ["unavailable"; 3].join(" ");
-        for via in VIAS {
-            for late in [false, true] {
-                assert_eq!(row(Role::OutOfTouch, via, late), refused, "{via:?}");
+        let mut seen = std::collections::BTreeSet::new();
+        for role in ROLES {
+            for (via, shared) in VIAS {
+                for age in ages {
+                    // Of a forwarded request [`age`] never says that, of any other never this.
+                    let forwarded = via == Via::Forwarded;
+                    if age
+                        == if forwarded {
+                            Age::BeforeLeader
+                        } else {
+                            Age::ForAnother
+                        }
+                    {
+                        continue;
+                    }
+                    for effect in EFFECTS {
+                        for named in [false, true] {
+                            for copy in COPIES {
+                                let case = Case {
+                                    role,
+                                    via,
+                                    shared,
+                                    age,
+                                    effect,
+                                    named,
+                                    copy,
+                                };
+                                let done = word(decide(case));
+                                assert_eq!(done, expected(case), "{case:?}");
+                                seen.insert(done);
+                            }
+                        }
+                    }
+                }
             }
-            for role in [Role::Leader, Role::NotLeader] {
-                let row_of = fresh.iter().find(|it| (it.0, it.1) == (role, via));
-                let Some((_, _, expected)) = row_of else {
-                    panic!("no row for {role:?} {via:?}");
-                };
-                assert_eq!(row(role, via, false), *expected, "{role:?} {via:?}");
-                let write = match via {
-                    Via::Plain => "late",
-                    Via::Forwarded => "not_leader",
-                    Via::Shard(_) => "unknown",
-                };
-                let reads: Vec<&str> = expected.split(' ').take(2).collect();
-                let late = format!("{} {write}", reads.join(" "));
-                assert_eq!(row(role, via, true), late, "{role:?} {via:?} late");
+        }
+        assert_eq!(seen.len(), 9);
+    }
+
+    /// Safety, apart from the table: what must hold of a write whatever the table says.
+    #[test]
+    fn a_write_is_taken_only_fresh_by_the_leader_and_never_called_undone_if_another_may_have_it() {
+        for role in ROLES {
+            for (via, shared) in VIAS {
+                for age in [Age::Fresh, Age::BeforeLeader, Age::Late, Age::Over] {
+                    for copy in COPIES {
+                        let case = Case {
+                            role,
+                            via,
+                            shared,
+                            age,
+                            effect: Write,
+                            named: true,
+                            copy,
+                        };
+                        match decide(case) {
+                            Action::Take => {
+                                assert_eq!((role, age), (Role::Leader, Age::Fresh), "{case:?}");
+                                assert!(!shared || copy != Copy::None, "{case:?}");
+                            }
+                            Action::RefuseUnavailable | Action::RefuseLate => {
+                                assert_eq!(via, Via::Plain, "{case:?}");
+                            }
+                            _ => {}
+                        }
+                    }
+                }
             }
         }
     }
 
     #[test]
-    fn what_was_taken_and_not_done_is_passed_on_or_in_doubt() {
-        for (via, expected) in [
-            (Via::Plain, "local forward forward"),
-            (Via::Forwarded, "local not_leader not_leader"),
-            (Via::Shard(Leader), "local forward forward?"),
-            (Via::Shard(Leaderless), "local forward forward?"),
+    fn what_was_taken_and_not_executed_is_forwarded_or_refused() {
+        for (via, lost, over) in [
+            (Via::Plain, "forward", "unavailable"),
+            (Via::Forwarded, "not leader", "not leader"),
+            (Via::Shard(Leader), "forward shared", "unknown"),
+            (Via::Shard(Leaderless), "forward shared", "unknown"),
         ] {
-            for effect in EFFECTS {
-                let after = match via {
-                    Via::Shard(_) => Via::Shard(Draining),
-                    via => via,
-                };
-                assert_eq!(row(Role::NotLeader, after, false), expected);
-                let direct = decide(Role::NotLeader, after, false, effect);
-                assert_eq!(decide_after_lead(via, effect), direct);
-            }
+            assert_eq!(word(decide_after_lead(via, Write)), lost, "{via:?}");
+            assert_eq!(word(decide_at_deadline(via, Write)), over, "{via:?}");
+            assert_eq!(word(decide_at_deadline(via, Read)), "unavailable");
         }
     }
 
+    const START: u64 = 7;
     const SECOND: Micros = 1_000_000;
     const TAKEN: Micros = 100 * SECOND;
     const NOW: Now = Now {
@@ -298,15 +470,20 @@ mod tests {
             via,
             routed_after,
             forwarded_at,
+            shared: false,
         }
+    }
+
+    fn is_late(request: &Request, delivery: Delivery) -> bool {
+        age(request, delivery, NOW, START, None) == Age::Late
     }
 
     #[test]
     fn what_lay_unread_for_longer_than_a_second_is_late() {
-        for via in VIAS.into_iter().filter(|via| *via != Via::Forwarded) {
+        for (via, _) in VIAS.into_iter().filter(|it| it.0 != Via::Forwarded) {
             for (routed_after, late) in [(TAKEN - SECOND, false), (TAKEN - SECOND - 1, true)] {
                 let delivery = delivery(via, routed_after, None);
-                assert_eq!(is_late(&write(None), delivery, NOW), late, "{via:?}");
+                assert_eq!(is_late(&write(None), delivery), late, "{via:?}");
             }
         }
     }
@@ -316,18 +493,14 @@ mod tests {
         let sent = |start, us| Some(LeaderTime { start, us });
         for (forwarded_at, late) in [
             (None, true),
-            (sent(7, NOW.us), false),
-            (sent(7, NOW.us - 2 * SECOND + 1), false),
-            (sent(7, NOW.us - 2 * SECOND), true),
+            (sent(START, NOW.us), false),
+            (sent(START, NOW.us - 2 * SECOND + 1), false),
+            (sent(START, NOW.us - 2 * SECOND), true),
         ] {
             let delivery = delivery(Via::Forwarded, TAKEN, forwarded_at);
-            assert!(!is_for_another(delivery, 7));
-            assert_eq!(is_for_another(delivery, 6), forwarded_at.is_some());
-            assert_eq!(
-                is_late(&write(None), delivery, NOW),
-                late,
-                "{forwarded_at:?}"
-            );
+            assert_eq!(is_late(&write(None), delivery), late, "{forwarded_at:?}");
+            let elsewhere = age(&write(None), delivery, NOW, START + 1, None);
+            assert_eq!(elsewhere == Age::ForAnother, forwarded_at.is_some());
         }
     }
 
@@ -341,11 +514,35 @@ mod tests {
             (oldest_ms - 1, true),
         ] {
             let delivery = delivery(Via::Plain, TAKEN, None);
-            assert_eq!(
-                is_late(&write(Some(sent_ms)), delivery, NOW),
-                late,
-                "{sent_ms}"
-            );
+            assert_eq!(is_late(&write(Some(sent_ms)), delivery), late, "{sent_ms}");
         }
+    }
+
+    #[test]
+    fn what_may_have_been_routed_before_the_leader_led_is_of_before_it() {
+        for (routed_after, since, expected) in [
+            (TAKEN - 10, None, Age::Fresh),
+            (TAKEN - 10, Some(TAKEN - 10), Age::Fresh),
+            (TAKEN - 10, Some(TAKEN - 9), Age::BeforeLeader),
+        ] {
+            for (via, _) in VIAS {
+                let forwarded_at = Some(LeaderTime {
+                    start: START,
+                    us: TAKEN,
+                });
+                let delivery = delivery(via, routed_after, forwarded_at);
+                let found = age(&write(None), delivery, NOW, START, since);
+                let forwarded = via == Via::Forwarded;
+                assert_eq!(found, if forwarded { Age::Fresh } else { expected });
+            }
+        }
+    }
+
+    #[test]
+    fn past_its_deadline_it_is_over() {
+        let mut request = write(None);
+        request.deadline = NOW.us;
+        let delivery = delivery(Via::Plain, TAKEN, None);
+        assert_eq!(age(&request, delivery, NOW, START, None), Age::Over);
     }
 }

@@ -8,11 +8,12 @@ use crate::envelope::StateHash;
 use nowserving_protocol::admin::Mapping;
 use nowserving_replica::{self as replica, EntryReader, NewError, Replica};
 use nowserving_shard::clock::{ClientReachability, Micros};
+use nowserving_shard::requests::Origin;
 use nowserving_shard::state::State;
 
 use crate::balance::{Balance, Peer};
 use crate::contact::{Contact, Standing};
-use crate::delivery::{Action, Delivery, Role, decide, is_for_another, is_late};
+use crate::delivery::{Action, Age, Case, Copy, Delivery, Role, age, decide};
 use crate::forwards::{Forwards, Leader};
 use crate::frames::{OutMessage, PeerBatch, PeerFrame};
 use crate::io::{Boot, Config, ExitReason, Input, Now, Output, RestoredShard, Subscription};
@@ -247,32 +248,35 @@ impl Engine {
     }
 
     fn request(&mut self, now: Now, request: Request, delivery: Delivery) {
-        let late = is_late(&request, delivery, now);
-        let ignored = is_for_another(delivery, self.start);
-        if late && request.ask.effect().is_write() {
-            metrics::counter!("nowserving_late_writes_total").increment(1);
-        }
-        let (waiter, ask) = Waiter::of(request, delivery);
-        if waiter.deadline <= now.us {
-            // Its sender has given up and may have repeated it: done now, it could undo or double
-            // what came of that.
-            return self.out.refuse(waiter.reply, unavailable());
-        }
-        let shard = self.shards.get_mut(&waiter.shard);
-        let role = if !self.contact.is_in_touch() || self.ended {
-            Role::OutOfTouch
-        } else if shard.as_ref().is_some_and(|shard| shard.serves_as_leader()) {
-            Role::Leader
-        } else {
-            Role::NotLeader
-        };
-        let effect = match waiter.effect {
+        let shard = self.shards.get_mut(&request.shard);
+        let leader_since = shard.as_deref().and_then(Shard::leader_since);
+        let effect = match request.ask.effect() {
             // A node that does not hold the shard has nothing to read.
             Effect::ReadLocal if shard.is_none() => Effect::Read,
             effect => effect,
         };
-        let taken =
-            (waiter.id.zip(shard.as_deref())).is_some_and(|(id, shard)| shard.is_in_log(id));
+        let case = Case {
+            role: if !self.contact.is_in_touch() || self.ended {
+                Role::OutOfTouch
+            } else if shard.as_ref().is_some_and(|shard| shard.serves_as_leader()) {
+                Role::Leader
+            } else {
+                Role::NotLeader
+            },
+            via: delivery.via,
+            shared: delivery.shared,
+            age: age(&request, delivery, now, self.start, leader_since),
+            effect,
+            named: request.id.is_some_and(|id| id.origin == Origin::Client),
+            copy: match (request.id, shard.as_deref()) {
+                (Some(id), Some(shard)) => shard.copy_of(id),
+                _ => Copy::None,
+            },
+        };
+        if case.age == Age::Late && effect.is_write() {
+            metrics::counter!("nowserving_late_writes_total").increment(1);
+        }
+        let (waiter, ask) = Waiter::of(request, delivery);
         let mut ctx = TurnCtx {
             now,
             clocks: clocks!(self),
@@ -280,14 +284,7 @@ impl Engine {
             out: &mut self.out,
             forwards: &mut self.forwards,
         };
-        let action = match decide(role, delivery.via, late, effect) {
-            _ if ignored && effect.is_write() => Action::Ignore,
-            // As leadership comes and goes this node has several subscriptions for a moment, and has taken
-            // another copy: that one is answered.
-            Action::RefuseNotLeader if taken => Action::Ignore,
-            action => action,
-        };
-        match (action, shard) {
+        match (decide(case), shard) {
             (Action::AnswerLocally, Some(shard)) => shard.answer_read(waiter, &ask, &mut ctx),
             (Action::Take, Some(shard)) => shard.take(waiter, ask, &mut ctx),
             (action, shard) => ctx.pass_on(action, waiter, shard.as_deref()),

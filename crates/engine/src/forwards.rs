@@ -10,7 +10,7 @@ use nowserving_protocol::error::{ApiError, Code};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::requests::{Origin, RequestId};
 
-use crate::delivery::{LeaderTime, Via};
+use crate::delivery::LeaderTime;
 use crate::io::{ForwardId, ForwardResult, ForwardTry, Output};
 use crate::outbox::Outbox;
 use crate::refusals::{outcome_unknown, overloaded, unavailable};
@@ -38,8 +38,8 @@ pub(crate) struct Leader {
 #[derive(Debug)]
 struct Forward {
     waiter: Waiter,
-    /// Another node may have it too.
-    in_doubt: bool,
+    /// A write that the leader may have too.
+    shared: bool,
     /// A try that may have reached a leader was not answered.
     maybe_done: bool,
     stage: Stage,
@@ -60,17 +60,17 @@ impl Forward {
         self.waiter.effect.is_write()
     }
 
-    /// Whether an earlier leader may have had this request too, and have refused it from its state: the
-    /// next one knows nothing of that.
+    /// Whether an earlier leader may have refused this request, or another copy of the call, from its
+    /// state: the next one knows nothing of that.
     fn may_be_refused(&self, leader: Leader) -> bool {
-        let delivery = self.waiter.delivery;
-        let shared = matches!(delivery.via, Via::Shard(_));
-        shared && self.is_write() && delivery.routed_after < leader.since
+        let named = (self.waiter.id).is_some_and(|id| id.origin == Origin::Client);
+        let copies = self.shared || (named && self.is_write());
+        copies && self.waiter.delivery.routed_after < leader.since
     }
 
     /// The answer if nothing better is known.
     fn give_up(&self) -> ApiError {
-        let maybe_done = self.maybe_done || self.in_doubt || self.stage == Stage::Asked;
+        let maybe_done = self.maybe_done || self.shared || self.stage == Stage::Asked;
         match maybe_done && self.is_write() {
             true => outcome_unknown(),
             false => unavailable(),
@@ -111,13 +111,13 @@ impl Forwards {
     pub fn start(
         &mut self,
         mut waiter: Waiter,
-        in_doubt: bool,
+        shared: bool,
         leader: Leader,
         now: Micros,
         out: &mut Outbox,
     ) {
         if self.under_way.len() >= UNDER_WAY_MAX {
-            let error = if in_doubt {
+            let error = if shared {
                 outcome_unknown()
             } else {
                 overloaded()
@@ -136,7 +136,7 @@ impl Forwards {
         }
         let forward = Forward {
             waiter,
-            in_doubt,
+            shared,
             maybe_done: false,
             stage: Stage::Pausing,
             due: now,
@@ -239,6 +239,7 @@ impl Forwards {
             timeout_ms: (timeout_us / 1_000).max(1),
             request_id: waiter.id,
             sent_at: leader.time,
+            shared: forward.shared,
         }));
         let deadline = waiter.deadline;
         self.keep(id, forward, Stage::Asked, deadline);
@@ -298,6 +299,7 @@ mod tests {
                 via: Via::Plain,
                 routed_after: NOW,
                 forwarded_at: None,
+                shared: false,
             },
             reply: ReplyTo {
                 inbox: Some("inbox".into()),
@@ -332,18 +334,18 @@ mod tests {
     }
 
     impl Run {
-        fn of(effect: Effect, in_doubt: bool) -> Run {
-            Run::start(waiter(effect), in_doubt, LEADER)
+        fn of(effect: Effect, shared: bool) -> Run {
+            Run::start(waiter(effect), shared, LEADER)
         }
 
-        fn start(waiter: Waiter, in_doubt: bool, leader: Leader) -> Run {
+        fn start(waiter: Waiter, shared: bool, leader: Leader) -> Run {
             let mut run = Run {
                 leader,
                 forwards: Forwards::new(1),
                 out: Outbox::default(),
             };
             run.forwards
-                .start(waiter, in_doubt, leader, NOW, &mut run.out);
+                .start(waiter, shared, leader, NOW, &mut run.out);
             run
         }
 
@@ -437,9 +439,9 @@ mod tests {
     }
 
     #[test]
-    fn in_doubt_no_answer_does_not_mean_that_nothing_happened() {
-        for (in_doubt, code) in [(true, Code::OutcomeUnknown), (false, Code::Unavailable)] {
-            let mut run = Run::of(Effect::Write, in_doubt);
+    fn shared_no_answer_does_not_mean_that_nothing_happened() {
+        for (shared, code) in [(true, Code::OutcomeUnknown), (false, Code::Unavailable)] {
+            let mut run = Run::of(Effect::Write, shared);
             run.tried();
             run.result(ForwardResult::NoResponders, NOW + 1);
             run.at(DEADLINE);
@@ -506,30 +508,39 @@ mod tests {
 
     #[test]
     fn what_an_earlier_leader_may_have_refused_is_not_done_by_the_next() {
-        use crate::delivery::ShardDelivery::Leaderless;
-        let of = |effect, via| {
-            let mut waiter = waiter(effect);
-            waiter.delivery.via = via;
-            waiter
+        let named = |effect| {
+            let id = RequestId {
+                key: 5,
+                origin: Origin::Client,
+            };
+            Waiter {
+                id: Some(id),
+                ..waiter(effect)
+            }
         };
-        let shared = Via::Shard(Leaderless);
         let later = Leader {
             since: NOW + 1,
             ..LEADER
         };
-        let mut run = Run::start(of(Effect::Write, shared), false, later);
-        assert_eq!(run.answer(), Some(Code::OutcomeUnknown));
+        for (waiter, shared) in [(waiter(Effect::Write), true), (named(Effect::Write), false)] {
+            let mut run = Run::start(waiter, shared, later);
+            assert_eq!(run.answer(), Some(Code::OutcomeUnknown));
+        }
         // Between two tries another leader was elected.
-        let mut run = Run::start(of(Effect::Write, shared), false, LEADER);
+        let mut run = Run::start(waiter(Effect::Write), true, LEADER);
         assert!(run.tried().is_some());
         run.leader = later;
         run.result(ForwardResult::NoResponders, NOW + 1);
         run.at(NOW + 1 + PAUSE_US);
         assert_eq!(run.answer(), Some(Code::OutcomeUnknown));
-        // It reads, or no other node had it.
-        for (effect, via) in [(Effect::Read, shared), (Effect::Write, Via::Plain)] {
-            let mut run = Run::start(of(effect, via), false, later);
-            assert!(run.tried().is_some(), "{effect:?} {via:?}");
+        // It reads, or there is no other copy.
+        for waiter in [
+            waiter(Effect::Read),
+            named(Effect::Read),
+            waiter(Effect::Write),
+        ] {
+            let mut run = Run::start(waiter, false, later);
+            assert!(run.tried().is_some());
         }
     }
 
@@ -547,8 +558,8 @@ mod tests {
             (Effect::Write, true, Code::OutcomeUnknown),
             (Effect::Read, false, Code::Overloaded),
         ];
-        for (effect, in_doubt, code) in codes {
-            forwards.start(waiter(effect), in_doubt, LEADER, NOW, &mut out);
+        for (effect, shared, code) in codes {
+            forwards.start(waiter(effect), shared, LEADER, NOW, &mut out);
             let Some(Output::Reply { result, .. }) = out.outputs.pop() else {
                 panic!("no answer");
             };

@@ -233,6 +233,8 @@ pub struct ForwardTry {
     pub request_id: Option<RequestId>,
     /// When it is sent, on the leader's clock. Without it a leader takes no writes.
     pub sent_at: Option<LeaderTime>,
+    /// The leader may have the message too: it executes its own copy only ([`Delivery::shared`]).
+    pub shared: bool,
 }
 
 /// What came of a try.

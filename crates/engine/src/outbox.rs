@@ -10,7 +10,7 @@ use nowserving_shard::published::OutEvent;
 use raft::eraftpb::Message;
 
 use crate::balance::Peer;
-use crate::delivery::{Action, LeaderTime, decide_after_lead};
+use crate::delivery::{Action, LeaderTime, decide_after_lead, decide_at_deadline};
 use crate::forwards::{Forwards, Leader};
 use crate::frames::OutMessage;
 use crate::io::{Now, Output};
@@ -79,7 +79,7 @@ impl Clocks<'_> {
         });
         Leader {
             time,
-            since: shard.leader_since,
+            since: shard.leader_since().unwrap_or_default(),
         }
     }
 }
@@ -103,6 +103,12 @@ impl TurnCtx<'_> {
         self.pass_on(action, waiter, Some(shard));
     }
 
+    /// Answers a request that this node had taken as the leader, at its deadline, if nothing happened.
+    pub fn at_deadline(&mut self, waiter: Waiter) {
+        let action = decide_at_deadline(waiter.delivery.via, waiter.effect);
+        self.pass_on(action, waiter, None);
+    }
+
     /// Does what there is to do about a request that is not this node's; `shard` if it holds that.
     pub fn pass_on(&mut self, action: Action, mut waiter: Waiter, shard: Option<&Shard>) {
         match action {
@@ -111,11 +117,11 @@ impl TurnCtx<'_> {
                 waiter.reply.inbox = None;
                 self.out.refuse(waiter.reply, ApiError::not_leader(None));
             }
-            Action::Forward { in_doubt } => {
+            Action::Forward { shared } => {
                 let leader = shard.map(|shard| self.clocks.leader(shard, self.now.us));
                 let leader = leader.unwrap_or_default();
                 self.forwards
-                    .start(waiter, in_doubt, leader, self.now.us, self.out);
+                    .start(waiter, shared, leader, self.now.us, self.out);
             }
             Action::RefuseNotLeader => {
                 let leader = shard.and_then(|shard| shard.replica.leader());

@@ -179,6 +179,7 @@ mod tests {
                 via: Via::Plain,
                 routed_after: 0,
                 forwarded_at: None,
+                shared: false,
             },
             reply,
             deadline,

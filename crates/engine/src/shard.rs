@@ -12,11 +12,11 @@ use nowserving_shard::requests::{Answer, RequestId, Requests};
 use nowserving_shard::state::State;
 
 use crate::agreement::Agreement;
-use crate::delivery::Delivery;
+use crate::delivery::{Copy, Delivery};
 use crate::io::{ExitReason, Now, ReadFailure, Subscription};
 use crate::outbox::TurnCtx;
 use crate::reads::Reads;
-use crate::refusals::{outcome_unknown, overloaded, unavailable};
+use crate::refusals::{outcome_unknown, overloaded};
 use crate::request::{Ask, Effect, ReplyTo, Request};
 
 /// Operations of a shard not yet in its log at most; more are refused as overloaded.
@@ -45,13 +45,18 @@ pub(crate) struct Waiter {
 impl Waiter {
     /// Takes a request apart.
     pub fn of(request: Request, delivery: Delivery) -> (Self, Ask) {
+        // A forwarded request gets no time but what it was sent with.
+        let timeout_us = request.deadline.saturating_sub(request.reply.taken);
+        let sent_with = delivery
+            .forwarded_at
+            .map(|at| at.us.saturating_add(timeout_us));
         let waiter = Waiter {
             shard: request.shard,
             effect: request.ask.effect(),
             line: request.line,
             delivery,
             reply: request.reply,
-            deadline: request.deadline,
+            deadline: sent_with.map_or(request.deadline, |it| it.min(request.deadline)),
             id: request.id,
             payload: request.payload,
         };
@@ -104,7 +109,7 @@ pub(crate) struct Shard {
     /// The newest term that this node knows of, and who leads in it.
     leader: (u64, Option<u64>),
     /// Since when.
-    pub leader_since: Micros,
+    leader_since: Micros,
     /// In which term and when leadership was last offered to another node.
     pub offered: Option<(u64, Micros)>,
     /// The log names it as one that keeps old files alive.
@@ -163,6 +168,11 @@ impl Shard {
             self.leader = leader;
             self.leader_since = now;
         }
+    }
+
+    /// Since when this node has known the present leader, if it knows one.
+    pub fn leader_since(&self) -> Option<Micros> {
+        self.leader.1.map(|_| self.leader_since)
     }
 
     /// Whether reads can be answered from the applied state without asking anybody.
@@ -230,7 +240,12 @@ impl Shard {
             return ctx.out.refuse(waiter.reply, refused.into());
         }
         if self.queue.len() >= QUEUE_MAX {
-            return ctx.out.refuse(waiter.reply, overloaded());
+            let error = if is_copy {
+                outcome_unknown()
+            } else {
+                overloaded()
+            };
+            return ctx.out.refuse(waiter.reply, error);
         }
         let command = match waiter.id {
             Some(id) => {
@@ -259,9 +274,15 @@ impl Shard {
         }
     }
 
-    /// Whether a copy of this request is queued here, or in the log with its outcome still open.
-    pub fn is_in_log(&self, id: RequestId) -> bool {
-        self.in_log.contains_key(&id.key)
+    /// What this node knows of another copy of a request.
+    pub fn copy_of(&self, id: RequestId) -> Copy {
+        if self.in_log.contains_key(&id.key) {
+            Copy::Open
+        } else if self.refused.answer(id).is_some() || self.state.requests().answer(id).is_some() {
+            Copy::Answered
+        } else {
+            Copy::None
+        }
     }
 
     /// What the applied state refuses now needs no log entry: a crowd that hammers on a full line
@@ -455,7 +476,7 @@ impl Shard {
     pub fn expire(&mut self, ctx: &mut TurnCtx<'_>) {
         let now = ctx.now.us;
         for waiter in self.reads.expired(now) {
-            ctx.out.refuse(waiter.reply, unavailable());
+            ctx.at_deadline(waiter);
         }
         let late = |it: &Queued| it.waiter.as_ref().is_some_and(|w| w.deadline <= now);
         if self.queue.iter().any(late) {
@@ -465,7 +486,7 @@ impl Shard {
             for Queued { command, waiter } in expired {
                 self.left_log([&command]);
                 if let Some(waiter) = waiter {
-                    ctx.out.refuse(waiter.reply, unavailable());
+                    ctx.at_deadline(waiter);
                 }
             }
         }
@@ -475,7 +496,8 @@ impl Shard {
             {
                 #[cfg(feature = "bite")]
                 if nowserving_bite::is(nowserving_bite::Break::S14) {
-                    ctx.out.refuse(waiter.reply, unavailable());
+                    let undone = crate::refusals::unavailable();
+                    ctx.out.refuse(waiter.reply, undone);
                     continue;
                 }
                 ctx.out.refuse(waiter.reply, outcome_unknown());

@@ -299,6 +299,7 @@ impl Env {
                 origin: Origin::Client,
             }),
             forwarded_at: None,
+            shared: false,
             reply: ReplyPath::Client {
                 call: number,
                 attempt,

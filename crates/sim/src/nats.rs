@@ -74,6 +74,8 @@ pub struct Message {
     pub id: Option<RequestId>,
     /// The header of a request that was passed on: when, on the leader's clock.
     pub forwarded_at: Option<LeaderTime>,
+    /// The header of a request that was forwarded: its leader may have it too.
+    pub shared: bool,
     /// Where its answer goes.
     pub reply: ReplyPath,
 }

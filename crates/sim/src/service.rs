@@ -242,6 +242,7 @@ impl Node {
                 via,
                 routed_after,
                 forwarded_at: message.forwarded_at,
+                shared: message.shared,
             };
             let (op, line) = (message.query.op, &message.query.line);
             let (node, reply) = (self.id, message.reply);
@@ -290,6 +291,7 @@ impl Node {
             timeout_ms: forward.timeout_ms,
             id: forward.request_id,
             forwarded_at: forward.sent_at,
+            shared: forward.shared,
             reply: ReplyPath::Node {
                 node,
                 start,

@@ -163,9 +163,9 @@ fn a_poll_that_was_passed_on_to_a_node_that_leads_no_more_is_refused() {
 fn at_the_deadline_the_outcome_is_unknown_once_it_is_in_the_log_and_nothing_before() {
     let mut rig = of_three();
     let soon = rig.now + 30_000;
-    rig.ask(Ask::Write(enter("in-log")), soon);
+    rig.request(Ask::Write(enter("in-log")), soon, Via::Plain);
     rig.turn();
-    rig.ask(Ask::Write(enter("queued")), soon);
+    rig.request(Ask::Write(enter("queued")), soon, Via::Plain);
     rig.now = soon;
     rig.turn();
     assert_eq!(
@@ -183,7 +183,7 @@ fn at_the_deadline_the_outcome_is_unknown_once_it_is_in_the_log_and_nothing_befo
 fn what_is_late_already_does_not_happen() {
     let mut rig = alone();
     let now = rig.now;
-    rig.ask(Ask::Write(enter("late")), now);
+    rig.request(Ask::Write(enter("late")), now, Via::Plain);
     assert_eq!(rig.numbers(), [Err(Code::Unavailable)]);
     rig.turn();
     assert_eq!(rig.lines().get(&name("shop")).unwrap().counts().issued, 0);

@@ -359,6 +359,7 @@ impl Rig {
                 start: START,
                 us: self.now,
             }),
+            shared: false,
         };
         let request = Box::new(request);
         self.input(Input::Request { request, delivery });

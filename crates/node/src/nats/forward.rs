@@ -62,6 +62,18 @@ pub fn sent_at(text: &str) -> Result<LeaderTime, ApiError> {
     })
 }
 
+/// `1` on a write that the leader may have too, as it came on its shard's own subject.
+pub const SHARED_HEADER: &str = "Nowserving-Shared";
+
+/// Reads [`SHARED_HEADER`].
+///
+/// # Errors
+/// `bad_request`, which says how it must be.
+pub fn shared(text: &str) -> Result<bool, ApiError> {
+    let is_one = (text == "1").then_some(true);
+    is_one.ok_or_else(|| ApiError::bad_request(format!("{SHARED_HEADER}: must be 1 or absent")))
+}
+
 /// Digits only: `from_str_radix` takes a sign, too.
 fn number(text: &str, radix: u32, digits_max: usize) -> Option<u128> {
     let fits = text.len() <= digits_max && text.chars().all(|it| it.is_digit(radix));
@@ -114,6 +126,9 @@ fn headers(it: &ForwardTry) -> HeaderMap {
     }
     if let Some(LeaderTime { start, us }) = it.sent_at {
         headers.insert(SENT_AT_HEADER, format!("{start:x}-{us}").as_str());
+    }
+    if it.shared {
+        headers.insert(SHARED_HEADER, "1");
     }
     headers
 }

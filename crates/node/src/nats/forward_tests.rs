@@ -19,6 +19,7 @@ fn a_try(id: u64) -> ForwardTry {
             origin: Origin::Forwarder,
         }),
         sent_at: Some(LeaderTime { start: 31, us: 7 }),
+        shared: false,
     }
 }
 
@@ -97,8 +98,8 @@ async fn a_try_is_one_request_to_the_leader_with_what_is_left_of_its_time() {
     assert_eq!(sent.headers.len(), 1, "the timeout");
 }
 
-#[tokio::test]
-async fn the_greatest_ids_and_times_are_read_as_they_were_written() {
+#[test]
+fn the_greatest_ids_and_times_are_read_as_they_were_written() {
     for key in [0, 1, u128::MAX] {
         for origin in [Origin::Client, Origin::Forwarder] {
             let id = RequestId { key, origin };
@@ -107,9 +108,11 @@ async fn the_greatest_ids_and_times_are_read_as_they_were_written() {
             let headers = headers(&ForwardTry {
                 request_id: Some(id),
                 sent_at: Some(time),
+                shared: true,
                 ..a_try(1)
             });
             let text = |name| headers.get(name).unwrap().as_str();
+            assert_eq!(shared(text(SHARED_HEADER)), Ok(true));
             assert_eq!(request_id(text(REQUEST_KEY_HEADER)), Ok(id));
             assert_eq!(sent_at(text(SENT_AT_HEADER)), Ok(time));
         }

@@ -124,12 +124,13 @@ impl Parser {
             self.user_ask(op, &line, &message.payload, reply)?
         };
         // Only nodes send these, and only there.
-        let (passed_on_as, forwarded_at) = match via {
+        let (passed_on_as, forwarded_at, shared) = match via {
             Via::Forwarded => (
                 header(message, forward::REQUEST_KEY_HEADER, forward::request_id)?,
                 header(message, forward::SENT_AT_HEADER, forward::sent_at)?,
+                header(message, forward::SHARED_HEADER, forward::shared)?,
             ),
-            Via::Plain | Via::Shard(_) => (None, None),
+            Via::Plain | Via::Shard(_) => (None, None, None),
         };
         let id = match (named, via) {
             _ if !ask.effect().is_write() => None,
@@ -155,6 +156,7 @@ impl Parser {
                 via,
                 routed_after,
                 forwarded_at,
+                shared: shared.is_some(),
             },
         })
     }
