@@ -386,7 +386,7 @@ impl Engine {
             self.reachability.advance(now.us);
         }
         if !self.contact.is_in_touch() {
-            self.each_shard(now, Shard::step_down);
+            self.each_shard(now, |shard, ctx| shard.step_down("out of touch", ctx));
         }
         self.tick(now.us);
         if now.us >= self.next_maintenance {

@@ -96,13 +96,14 @@ impl Engine {
             let Some(since) = shard.leader_state.as_ref().map(|leading| leading.began_at) else {
                 continue;
             };
+            // Nothing came of an earlier offer in time. This term has no lease any more, so nobody serves
+            // the shard: somebody must begin another.
+            let offered = shard.offered_since();
+            let failed = offered.is_some_and(|at| now.us.saturating_sub(at) > election_us);
             let target = if stopping {
                 shard.replica.most_caught_up(&present)
-            } else if let Some(offered) = shard.offered_since() {
-                // Nothing came of it in time. This term has no lease any more, so nobody serves the
-                // shard: somebody must begin another.
-                let late = now.us.saturating_sub(offered) > election_us;
-                late.then(|| shard.replica.most_caught_up(&fit)).flatten()
+            } else if offered.is_some() {
+                failed.then(|| shard.replica.most_caught_up(&fit)).flatten()
             } else {
                 let caught_up: Vec<u64> = fit
                     .iter()
@@ -118,14 +119,20 @@ impl Engine {
                     &caught_up,
                 )
             };
-            let Some(target) = target else { continue };
-            shard.stamp_before_leaving(&mut TurnCtx {
+            let mut ctx = TurnCtx {
                 now,
                 clocks: clocks!(self),
                 reachability: &self.reachability,
                 out: &mut self.out,
                 forwards: &mut self.forwards,
-            });
+            };
+            let Some(target) = target else {
+                if failed && !stopping {
+                    shard.step_down("a hand-over failed, and no other node can lead", &mut ctx);
+                }
+                continue;
+            };
+            shard.stamp_before_leaving(&mut ctx);
             match shard.replica.transfer_leader(target) {
                 Ok(()) => {
                     shard.offered = Some((shard.replica.term(), now.us));

@@ -448,10 +448,10 @@ impl Shard {
         }
     }
 
-    /// Leads no more, as this node does not take part any more.
-    pub fn step_down(&mut self, ctx: &mut TurnCtx<'_>) {
+    /// Leads no more, for this reason.
+    pub fn step_down(&mut self, why: &str, ctx: &mut TurnCtx<'_>) {
         if self.leads() {
-            tracing::warn!(shard = self.id, "leading no more: out of touch");
+            tracing::warn!(shard = self.id, "leading no more: {why}");
             self.replica.step_down();
             self.dirty = true;
             self.check_leading(ctx);

@@ -7,12 +7,13 @@ use nowserving_log::{Crash, LogStore as _};
 use nowserving_protocol::error::Code;
 use nowserving_protocol::user::Consistency;
 use nowserving_replica::SnapshotMeta;
+use nowserving_shard::requests::{Origin, RequestId};
 use nowserving_shard::snapshot;
 use raft::eraftpb::MessageType;
 
 use super::rig::name;
-use super::rig::{Rig, SHARD, enter, message};
-use crate::delivery::{ShardDelivery, Via};
+use super::rig::{Rig, SHARD, START, enter, message};
+use crate::delivery::{LeaderTime, ShardDelivery, Via};
 use crate::io::{ExitReason, ForwardResult, Input, RelayedAnswer};
 use crate::request::{Ask, Outcome};
 
@@ -455,4 +456,60 @@ fn a_write_that_another_node_may_have_is_passed_on_or_in_doubt() {
     rig.now = far;
     rig.turn();
     assert_eq!(rig.numbers(), [Err(Code::OutcomeUnknown)]);
+}
+
+/// Another node got the message too, and asks for the leader's answer to it.
+#[test]
+fn a_shared_copy_gets_the_answer_of_the_leaders_own_and_is_never_executed() {
+    let mut rig = of_three();
+    let far = rig.now + 1_000_000_000;
+    let send = |rig: &mut Rig, origin, via, shared| {
+        let (mut request, mut delivery) = rig.message(Ask::Write(enter("a")), far, via);
+        request.id = Some(RequestId { key: 7, origin });
+        delivery.shared = shared;
+        rig.input(Input::Request { request, delivery });
+    };
+    let shared = |rig: &mut Rig| send(rig, Origin::Forwarder, Via::Forwarded, true);
+    shared(&mut rig);
+    rig.turn();
+    assert_eq!(rig.numbers(), [Err(Code::NotLeader)], "not seen itself");
+    send(
+        &mut rig,
+        Origin::Direct,
+        Via::Shard(ShardDelivery::Leader),
+        false,
+    );
+    shared(&mut rig);
+    rig.turn();
+    rig.acknowledge();
+    assert_eq!(rig.numbers(), [Ok(1), Ok(1)]);
+    shared(&mut rig);
+    assert_eq!(rig.numbers(), [Ok(1)]);
+    assert_eq!(rig.lines().get(&name("shop")).unwrap().counts().issued, 1);
+}
+
+/// A forward that took long to arrive, and then waits in the queue.
+#[test]
+fn a_forwarded_write_is_not_executed_later_than_it_was_sent_for() {
+    let mut rig = of_three();
+    let timeout_us = 700_000;
+    let forwarded = |rig: &mut Rig, key: &str, age_us| {
+        let ask = Ask::Write(enter(key));
+        let (request, mut delivery) = rig.message(ask, rig.now + timeout_us, Via::Forwarded);
+        delivery.forwarded_at = Some(LeaderTime {
+            start: START,
+            us: rig.now - age_us,
+        });
+        rig.input(Input::Request { request, delivery });
+    };
+    forwarded(&mut rig, "in time", 600_000);
+    rig.now += 99_999;
+    rig.turn();
+    rig.acknowledge();
+    assert_eq!(rig.numbers(), [Ok(1)]);
+    forwarded(&mut rig, "too late", 600_000);
+    rig.now += 100_000;
+    rig.turn();
+    rig.acknowledge();
+    assert_eq!(rig.numbers(), [Err(Code::NotLeader)]);
 }

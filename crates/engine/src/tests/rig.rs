@@ -331,6 +331,12 @@ impl Rig {
     }
 
     pub fn request(&mut self, ask: Ask, deadline: Micros, via: Via) {
+        let (request, delivery) = self.message(ask, deadline, via);
+        self.input(Input::Request { request, delivery });
+    }
+
+    /// A request as this node gets it at this moment.
+    pub fn message(&self, ask: Ask, deadline: Micros, via: Via) -> (Box<Request>, Delivery) {
         let op = match &ask {
             Ask::Write(Op::Enter { .. }) => "enter",
             Ask::Write(_) => "write",
@@ -361,8 +367,7 @@ impl Rig {
             }),
             shared: false,
         };
-        let request = Box::new(request);
-        self.input(Input::Request { request, delivery });
+        (Box::new(request), delivery)
     }
 
     /// As another node passes it on.
