@@ -354,7 +354,8 @@ fn a_bad_header_is_named_with_its_limit_and_nothing_is_read() {
         }
     }
     let beyond = "18446744073709551616";
-    let of_nodes: [(&str, &str, &str, &[&str]); 2] = [
+    let of_nodes: [(&str, &str, &str, &[&str]); 3] = [
+        (forward::SHARED_HEADER, "1", "1 or absent", &["", "0", "11"]),
         (
             forward::REQUEST_KEY_HEADER,
             "cff",
@@ -443,7 +444,10 @@ fn a_write_has_the_id_that_its_copies_have() {
 fn a_request_says_how_it_was_delivered() {
     let parser = parser();
     let home = shard_of("shop", SHARDS);
-    let sent = [(forward::SENT_AT_HEADER, "1f-200")];
+    let sent = [
+        (forward::SENT_AT_HEADER, "1f-200"),
+        (forward::SHARED_HEADER, "1"),
+    ];
     let forwarded_at = Some(LeaderTime {
         start: 0x1f,
         us: 200,
@@ -467,6 +471,7 @@ fn a_request_says_how_it_was_delivered() {
             via,
             routed_after: ROUTED_AFTER,
             forwarded_at,
+            shared: via == Via::Forwarded,
         };
         assert_eq!(delivery, expected);
         assert_eq!(request.reply.inbox.as_deref(), Some("_INBOX.1"));
