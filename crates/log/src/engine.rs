@@ -9,9 +9,9 @@ use raft::eraftpb::{ConfState, Entry, HardState};
 use raft_engine::{Command, Config, Engine, LogBatch, MessageExt, ReadableSize, RecoveryMode};
 
 use crate::files::{Counters, Files};
-use crate::synced_record::{self, SyncedRecord, SyncedRecordError};
-use crate::verify::{self, VerifyError};
-use crate::{LogError, LogStats, LogStore, read_failed};
+use crate::synced_record::{self, SyncedRecord};
+use crate::{LogError, LogStats, LogStore, Refused, verify};
+use crate::{engine_failed, io_failed, lost, read_failed};
 
 const HARD_STATE: &[u8] = b"hard_state";
 const FIRST_MEMBERS: &[u8] = b"first_members";
@@ -68,26 +68,18 @@ impl EngineLog {
     /// # Errors
     /// [`LogError::Lost`] if something is missing that was synced; others if files can't be used.
     pub fn open(dir: &Path, options: &EngineOptions) -> Result<EngineLog, LogError> {
-        let io = |what: &str| {
-            let what = format!("{what} {}", dir.display());
-            move |source| LogError::Io { what, source }
+        let io = |what: &str| io_failed(format!("{what} {}", dir.display()));
+        let refused = |what| {
+            move |error| match error {
+                Refused::Lost(what) => lost(dir, what),
+                Refused::Io(source) => io(what)(source),
+            }
         };
         std::fs::create_dir_all(dir).map_err(io("can't make"))?;
         let log_files = synced_record::find(dir).map_err(io("can't list"))?;
-        let record = SyncedRecord::open(dir, &log_files).map_err(|error| match error {
-            SyncedRecordError::Lost(what) => LogError::Lost {
-                dir: dir.display().to_string(),
-                what,
-            },
-            SyncedRecordError::Io(source) => io("can't use the record in")(source),
-        })?;
-        verify::open(&log_files, &record).map_err(|error| match error {
-            VerifyError::Damage(damage) => LogError::Lost {
-                dir: dir.display().to_string(),
-                what: damage.to_string(),
-            },
-            VerifyError::Io(source) => io("can't read the files in")(source),
-        })?;
+        let record =
+            SyncedRecord::open(dir, &log_files).map_err(refused("can't use the record in"))?;
+        verify::open(&log_files, &record).map_err(refused("can't read the files in"))?;
         record.begin().map_err(io("can't use the record in"))?;
         let record = Arc::new(record);
         let counters = Arc::<Counters>::default();
@@ -102,13 +94,8 @@ impl EngineLog {
         let engine = Engine::open_with_file_system(config(dir, options), Arc::new(files))
             .map_err(|error| open_error(dir, error))?;
         // The engine syncs the directory for every file but the first ones.
-        for path in [
-            Some(dir),
-            dir.parent().filter(|parent| parent.as_os_str() != ""),
-        ]
-        .into_iter()
-        .flatten()
-        {
+        let parent = dir.parent().filter(|parent| parent.as_os_str() != "");
+        for path in std::iter::once(dir).chain(parent) {
             std::fs::File::open(path)
                 .and_then(|dir| dir.sync_all())
                 .map_err(io("can't sync"))?;
@@ -130,23 +117,19 @@ impl EngineLog {
         if self.stopped.load(Ordering::Acquire) {
             return Err(LogError::Stopped);
         }
-        let written = self
-            .engine
-            .write(batch, sync)
-            .map_err(|source| LogError::Engine {
-                what: "can't write".into(),
-                source,
-            })
-            .and_then(|_| {
-                let what = "can't record what is synced".into();
-                self.record
-                    .publish()
-                    .map_err(|source| LogError::Io { what, source })
-            });
+        let written = self.engine.write(batch, sync);
+        let written = written
+            .map_err(engine_failed("can't write"))
+            .and_then(|_| self.publish());
         if written.is_err() {
             self.stopped.store(true, Ordering::Release);
         }
         written
+    }
+
+    fn publish(&self) -> Result<(), LogError> {
+        let published = self.record.publish();
+        published.map_err(io_failed("can't record what is synced"))
     }
 
     /// What was last written under a key of a shard; the default if nothing was.
@@ -156,12 +139,8 @@ impl EngineLog {
         key: &[u8],
     ) -> Result<M, LogError> {
         let found = self.engine.get_message(u64::from(shard), key);
-        found
-            .map(Option::unwrap_or_default)
-            .map_err(|source| LogError::Engine {
-                what: format!("can't read the state of shard {shard}"),
-                source,
-            })
+        let failed = engine_failed(format!("can't read the state of shard {shard}"));
+        found.map(Option::unwrap_or_default).map_err(failed)
     }
 
     fn fetch(
@@ -193,16 +172,10 @@ impl EngineLog {
 
     /// Why a read failed. The engine names neither file nor offset.
     fn explain(&self, error: raft_engine::Error) -> Box<dyn std::error::Error + Send + Sync> {
-        let dir = self.engine.path();
-        let damage = synced_record::find(Path::new(dir))
-            .ok()
-            .and_then(|files| verify::find(&files, &self.record));
-        match damage {
-            Some(damage) => LogError::Lost {
-                dir: dir.to_owned(),
-                what: damage.to_string(),
-            }
-            .into(),
+        let dir = Path::new(self.engine.path());
+        let files = synced_record::find(dir).ok();
+        match files.and_then(|files| verify::find(&files, &self.record)) {
+            Some(damage) => lost(dir, damage).into(),
             None => error.into(),
         }
     }
@@ -226,21 +199,13 @@ fn config(dir: &Path, options: &EngineOptions) -> Config {
 
 /// Damage that the engine finds is a loss: what a crash leaves was cut off before.
 fn open_error(dir: &Path, error: raft_engine::Error) -> LogError {
+    let what = format!("can't open {}", dir.display());
     match error {
         raft_engine::Error::Io(error) if error.kind() != std::io::ErrorKind::InvalidData => {
-            LogError::Io {
-                what: format!("can't open {}", dir.display()),
-                source: error,
-            }
+            io_failed(what)(error)
         }
-        raft_engine::Error::Other(error) => LogError::Engine {
-            what: format!("can't open {}", dir.display()),
-            source: raft_engine::Error::Other(error),
-        },
-        damage => LogError::Lost {
-            dir: dir.display().to_string(),
-            what: damage.to_string(),
-        },
+        raft_engine::Error::Other(_) => engine_failed(what)(error),
+        damage => lost(dir, damage.to_string()),
     }
 }
 
@@ -257,10 +222,10 @@ impl EntryReader for EngineLog {
 
     fn term(&self, shard: u32, index: u64) -> Result<u64, ReadFailed> {
         let entries = self.fetch(shard, index, index + 1, 0)?;
-        let entry = entries
-            .first()
-            .ok_or_else(|| read_failed(shard, index, index + 1, "no such entry"))?;
-        Ok(entry.term)
+        let entry = entries.first();
+        entry
+            .map(|entry| entry.term)
+            .ok_or_else(|| read_failed(shard, index, index + 1, "no such entry"))
     }
 }
 
@@ -280,10 +245,9 @@ impl LogStore for EngineLog {
             if first > 1 {
                 // `compact` leaves the last entry it drops, for its term.
                 state.compact_index = first;
-                state.compact_term = self.term(shard, first).map_err(|failed| LogError::Lost {
-                    dir: self.engine.path().into(),
-                    what: failed.cause.to_string(),
-                })?;
+                let dir = Path::new(self.engine.path());
+                let term = self.term(shard, first);
+                state.compact_term = term.map_err(|failed| lost(dir, failed.cause.to_string()))?;
             }
         }
         Ok(state)
@@ -303,10 +267,8 @@ impl LogStore for EngineLog {
                 }
                 Ok(())
             };
-            add().map_err(|source| LogError::Engine {
-                what: format!("can't encode shard {}", write.shard),
-                source,
-            })?;
+            let shard = write.shard;
+            add().map_err(engine_failed(format!("can't encode shard {shard}")))?;
         }
         self.put(&mut batch, writes.iter().any(|write| write.must_sync))
     }
@@ -318,15 +280,9 @@ impl LogStore for EngineLog {
     }
 
     fn purge(&self) -> Result<Vec<u32>, LogError> {
-        let purge = |source| LogError::Engine {
-            what: "can't purge".into(),
-            source,
-        };
-        let regions = self.engine.purge_expired_files().map_err(purge)?;
-        self.record.publish().map_err(|source| LogError::Io {
-            what: "can't record what is synced".into(),
-            source,
-        })?;
+        let regions = self.engine.purge_expired_files();
+        let regions = regions.map_err(engine_failed("can't purge"))?;
+        self.publish()?;
         Ok(regions
             .into_iter()
             .filter_map(|region| u32::try_from(region).ok())

@@ -22,6 +22,8 @@ mod synced_record;
 mod synced_record_tests;
 mod verify;
 
+use std::path::Path;
+
 use nowserving_replica::{EntryReader, LogState, ReadFailed, Write};
 
 pub use engine::{EngineLog, EngineOptions};
@@ -108,9 +110,35 @@ pub enum LogError {
     /// An earlier write failed.
     #[error("the log takes nothing more after a failed write")]
     Stopped,
-    /// A failure that a test asked for.
-    #[error("injected failure")]
-    Injected,
+}
+
+/// Why log files are refused before the engine opens them.
+#[derive(Debug)]
+enum Refused {
+    /// Something is missing or damaged.
+    Lost(String),
+    Io(std::io::Error),
+}
+
+impl From<std::io::Error> for Refused {
+    fn from(error: std::io::Error) -> Refused {
+        Refused::Io(error)
+    }
+}
+
+fn lost(dir: &Path, what: String) -> LogError {
+    let dir = dir.display().to_string();
+    LogError::Lost { dir, what }
+}
+
+fn io_failed(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> LogError {
+    let what = what.into();
+    move |source| LogError::Io { what, source }
+}
+
+fn engine_failed(what: impl Into<String>) -> impl FnOnce(raft_engine::Error) -> LogError {
+    let what = what.into();
+    move |source| LogError::Engine { what, source }
 }
 
 /// An error of the reading side.

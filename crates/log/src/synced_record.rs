@@ -21,6 +21,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::Refused;
+
 /// The record's file name; raft-engine ignores files with names unlike its own.
 pub(crate) const FILE_NAME: &str = "synced";
 
@@ -131,11 +133,11 @@ pub(crate) struct SyncedRecord {
 impl SyncedRecord {
     /// Reads the record, or begins one in a directory without log files, and looks for missing files.
     /// Nothing is written before [`SyncedRecord::begin`].
-    pub fn open(dir: &Path, log_files: &[Found]) -> Result<SyncedRecord, SyncedRecordError> {
+    pub fn open(dir: &Path, log_files: &[Found]) -> Result<SyncedRecord, Refused> {
         let path = dir.join(FILE_NAME);
         let exists = path.try_exists()?;
         if !exists && !log_files.is_empty() {
-            return Err(SyncedRecordError::Lost(format!(
+            return Err(Refused::Lost(format!(
                 "there are log files, but {FILE_NAME} is missing"
             )));
         }
@@ -156,9 +158,9 @@ impl SyncedRecord {
             });
             state = whole
                 .max_by_key(|state| state.counter)
-                .ok_or_else(|| SyncedRecordError::Lost(format!("{FILE_NAME} can't be read")))?;
+                .ok_or_else(|| Refused::Lost(format!("{FILE_NAME} can't be read")))?;
         } else if !log_files.is_empty() {
-            return Err(SyncedRecordError::Lost(format!("{FILE_NAME} is empty")));
+            return Err(Refused::Lost(format!("{FILE_NAME} is empty")));
         }
         let record = SyncedRecord {
             file,
@@ -192,7 +194,7 @@ impl SyncedRecord {
         self.publish()
     }
 
-    fn check(&self, log_files: &[Found]) -> Result<(), SyncedRecordError> {
+    fn check(&self, log_files: &[Found]) -> Result<(), Refused> {
         let state = self.state();
         for queue in [Queue::Append, Queue::Rewrite] {
             let synced = state.queues[queue as usize];
@@ -203,7 +205,7 @@ impl SyncedRecord {
             for found in files() {
                 let seq = found.file.seq;
                 if seq != expected {
-                    return Err(SyncedRecordError::Lost(format!(
+                    return Err(Refused::Lost(format!(
                         "{queue:?} file {expected} is missing"
                     )));
                 }
@@ -213,7 +215,7 @@ impl SyncedRecord {
             let len = newest.map_or(0, |found| found.len);
             if len < synced.len {
                 let (seq, all) = (synced.seq, synced.len);
-                return Err(SyncedRecordError::Lost(format!(
+                return Err(Refused::Lost(format!(
                     "{queue:?} file {seq} has {len} of {all} synced bytes"
                 )));
             }
@@ -293,15 +295,6 @@ impl SyncedRecord {
         state.dirty = false;
         Ok(())
     }
-}
-
-/// Why a directory is refused.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SyncedRecordError {
-    #[error("{0}")]
-    Lost(String),
-    #[error(transparent)]
-    Io(#[from] io::Error),
 }
 
 enum Slot {

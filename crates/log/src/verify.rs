@@ -17,11 +17,10 @@
 //! All numbers are big-endian but for the checksums.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::fs::{self, OpenOptions};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use crate::Refused;
 use crate::synced_record::{self, FILE_HEADER_BYTES, Found, LogFile, SyncedRecord};
 
 const MAGIC: &[u8] = b"RAFT-LOG-FILE-HEADER-9986AB3E47F320B394C8E84916EB0ED5";
@@ -30,60 +29,9 @@ const FILE_HEADER: usize = FILE_HEADER_BYTES as usize;
 const RECORD_HEADER: usize = 16;
 const SUM: usize = 4;
 
-#[derive(Debug)]
-pub(crate) struct Damage {
-    path: PathBuf,
-    /// The first damaged byte and the one after the last.
-    bytes: (usize, usize),
-    what: &'static str,
-    /// The shards with entries there, if that can still be read.
-    shards: Option<BTreeSet<u64>>,
-    /// It may be a torn write, but the record of what was synced is damaged, too.
-    in_doubt: bool,
-}
-
-impl fmt::Display for Damage {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.path.file_name().unwrap_or_default();
-        let (first, end) = self.bytes;
-        write!(
-            to,
-            "{} is damaged at byte {first} (to byte {end}): {}; ",
-            Path::new(name).display(),
-            self.what
-        )?;
-        match &self.shards {
-            None => write!(to, "which shards are affected can't be told"),
-            Some(shards) => {
-                let shards: Vec<String> = shards.iter().map(u64::to_string).collect();
-                write!(to, "affected: shard {}", shards.join(", "))
-            }
-        }?;
-        match self.in_doubt {
-            true => write!(
-                to,
-                "; {} is damaged, too, so whether this was acknowledged can't be told",
-                synced_record::FILE_NAME
-            ),
-            false => Ok(()),
-        }
-    }
-}
-
-pub(crate) enum VerifyError {
-    Damage(Damage),
-    Io(io::Error),
-}
-
-impl From<io::Error> for VerifyError {
-    fn from(error: io::Error) -> VerifyError {
-        VerifyError::Io(error)
-    }
-}
-
 /// Checks all files before the engine opens them. Cuts off what a crash leaves at the end of the newest
 /// file of a queue: bytes allocated ahead, and a torn write, which was never acknowledged.
-pub(crate) fn open(files: &[Found], record: &SyncedRecord) -> Result<(), VerifyError> {
+pub(crate) fn open(files: &[Found], record: &SyncedRecord) -> Result<(), Refused> {
     for found in files {
         let end = check(found, files, record)?;
         if end.torn {
@@ -107,13 +55,13 @@ pub(crate) fn open(files: &[Found], record: &SyncedRecord) -> Result<(), VerifyE
 }
 
 /// Looks for damage in the synced bytes while the engine runs, to say where a read failed.
-pub(crate) fn find(files: &[Found], record: &SyncedRecord) -> Option<Damage> {
+pub(crate) fn find(files: &[Found], record: &SyncedRecord) -> Option<String> {
     files
         .iter()
         .find_map(|found| match check(found, files, record) {
-            Err(VerifyError::Damage(damage)) => Some(damage),
+            Err(Refused::Lost(what)) => Some(what),
             // Perhaps purged meanwhile.
-            Ok(_) | Err(VerifyError::Io(_)) => None,
+            Ok(_) | Err(Refused::Io(_)) => None,
         })
 }
 
@@ -125,7 +73,7 @@ struct End {
 }
 
 /// Checks one file.
-fn check(found: &Found, files: &[Found], record: &SyncedRecord) -> Result<End, VerifyError> {
+fn check(found: &Found, files: &[Found], record: &SyncedRecord) -> Result<End, Refused> {
     let LogFile { queue, seq } = found.file;
     let newer = |other: &Found| other.file.queue == queue && other.file.seq > seq;
     // Before the file is read: the engine may write and sync more meanwhile, which is then read in part.
@@ -154,21 +102,40 @@ fn check(found: &Found, files: &[Found], record: &SyncedRecord) -> Result<End, V
             torn: true,
         });
     }
-    Err(VerifyError::Damage(Damage {
-        path: found.path.clone(),
-        bytes: broken.bytes,
-        what: broken.what,
-        shards: broken.shards,
-        in_doubt: unsynced,
-    }))
+    let mut what = broken.text(&found.path);
+    if unsynced {
+        what += &format!(
+            "; {} is damaged, too, so whether this was acknowledged can't be told",
+            synced_record::FILE_NAME
+        );
+    }
+    Err(Refused::Lost(what))
 }
 
 struct Broken {
     /// Where the record begins.
     start: usize,
+    /// The first damaged byte and the one after the last.
     bytes: (usize, usize),
     what: &'static str,
+    /// The shards with entries there, if that can still be read.
     shards: Option<BTreeSet<u64>>,
+}
+
+impl Broken {
+    fn text(&self, path: &Path) -> String {
+        let name = Path::new(path.file_name().unwrap_or_default()).display();
+        let (first, end) = self.bytes;
+        let affected = match &self.shards {
+            None => "which shards are affected can't be told".to_owned(),
+            Some(shards) => {
+                let shards: Vec<String> = shards.iter().map(u64::to_string).collect();
+                format!("affected: shard {}", shards.join(", "))
+            }
+        };
+        let what = self.what;
+        format!("{name} is damaged at byte {first} (to byte {end}): {what}; {affected}")
+    }
 }
 
 /// Returns where the last record ends.

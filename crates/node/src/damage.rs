@@ -58,18 +58,9 @@ fn advice(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
         return Some(PEERS);
     }
     match cause.downcast_ref::<NewError>() {
-        Some(NewError::CommitPastLog { .. } | NewError::TermBehindLog { .. }) => Some(LOG),
-        Some(
-            NewError::LogBehindSnapshot { .. }
-            | NewError::SnapshotBehindLog { .. }
-            | NewError::SnapshotOfOtherLog { .. },
-        ) => Some(SNAPSHOT),
-        Some(
-            NewError::Config { .. }
-            | NewError::NotVoter { .. }
-            | NewError::Read(_)
-            | NewError::Raft { .. },
-        ) => None,
+        Some(NewError::LogLost { .. }) => Some(LOG),
+        Some(NewError::ForeignSnapshot { .. }) => Some(SNAPSHOT),
+        Some(NewError::Config { .. } | NewError::NotVoter { .. } | NewError::Read(_)) => None,
         None => cause.is::<SnapshotError>().then_some(SNAPSHOT),
     }
 }

@@ -24,74 +24,25 @@ pub enum NewError {
         /// The voters found; none if the group was never started on this disk.
         voters: Vec<u64>,
     },
-    /// The commit index on disk is past the last entry: acknowledged entries were lost.
-    #[error(
-        "shard {shard}: commit index {commit} is past the last log entry {last}: the log lost entries"
-    )]
-    CommitPastLog {
+    /// The log lost what was synced: entries, or the vote that goes with the last one.
+    #[error("shard {shard}: {what}")]
+    LogLost {
         /// The shard.
         shard: u32,
-        /// The commit index found.
-        commit: u64,
-        /// The last entry found.
-        last: u64,
+        /// What contradicts what.
+        what: String,
     },
-    /// The log ends before the snapshot: it is older than the snapshot beside it.
-    #[error("shard {shard}: the log ends at {last}, before the snapshot's {snapshot}")]
-    LogBehindSnapshot {
+    /// The snapshot is not one of this log: older, newer, or of another one.
+    #[error("shard {shard}: {what}")]
+    ForeignSnapshot {
         /// The shard.
         shard: u32,
-        /// The last entry found.
-        last: u64,
-        /// The snapshot's index.
-        snapshot: u64,
-    },
-    /// The log begins after the snapshot: entries in between are missing.
-    #[error(
-        "shard {shard}: the log was compacted through {compacted}, past the snapshot's {snapshot}"
-    )]
-    SnapshotBehindLog {
-        /// The shard.
-        shard: u32,
-        /// The last index that is no longer in the log.
-        compacted: u64,
-        /// The snapshot's index.
-        snapshot: u64,
-    },
-    /// The snapshot was made from another log.
-    #[error("shard {shard}: entry {index} has term {log_term}, in the snapshot {snapshot_term}")]
-    SnapshotOfOtherLog {
-        /// The shard.
-        shard: u32,
-        /// The snapshot's index.
-        index: u64,
-        /// The term in the log.
-        log_term: u64,
-        /// The term in the snapshot.
-        snapshot_term: u64,
-    },
-    /// The term on disk is older than the last entry's: the vote that goes with it was lost.
-    #[error("shard {shard}: the term on disk is {term}, but the last entry is of term {last_term}")]
-    TermBehindLog {
-        /// The shard.
-        shard: u32,
-        /// The term found.
-        term: u64,
-        /// The last entry's term.
-        last_term: u64,
+        /// What contradicts what.
+        what: String,
     },
     /// The log can't be read.
     #[error(transparent)]
     Read(#[from] ReadFailed),
-    /// Raft itself refuses.
-    #[error("raft of shard {shard}")]
-    Raft {
-        /// The shard.
-        shard: u32,
-        /// What raft said.
-        #[source]
-        source: raft::Error,
-    },
 }
 
 /// Entries that should be in the log can't be read. The process must end: raft no longer knows what it
@@ -196,10 +147,7 @@ impl StepRefused {
 pub enum ProposeError {
     /// Another node leads, or none.
     #[error("not the leader")]
-    NotLeader {
-        /// The leader, if known.
-        leader: Option<u64>,
-    },
+    NotLeader,
     /// Too much is uncommitted, or leadership is being handed over.
     #[error("busy")]
     Busy,
@@ -216,10 +164,7 @@ pub enum ProposeError {
 pub enum ReadError {
     /// Another node leads, or none.
     #[error("not the leader")]
-    NotLeader {
-        /// The leader, if known.
-        leader: Option<u64>,
-    },
+    NotLeader,
     /// This leader has not committed an entry of its term yet; a moment later it will have.
     #[error("the leader is not ready yet")]
     NotReady,
@@ -233,10 +178,7 @@ pub enum ReadError {
 pub enum TransferError {
     /// Another node leads, or none.
     #[error("not the leader")]
-    NotLeader {
-        /// The leader, if known.
-        leader: Option<u64>,
-    },
+    NotLeader,
     /// The target is this node itself or not a voter.
     #[error("node {0} can't take over")]
     BadTarget(u64),

@@ -140,8 +140,4 @@ impl Reads {
             .filter(|lease| lease.0 == term)
             .map(|lease| lease.1)
     }
-
-    pub fn pending(&self) -> usize {
-        self.pending.len()
-    }
 }

@@ -131,9 +131,7 @@ impl Replica {
     pub fn propose(&mut self, data: Vec<u8>) -> Result<(u64, u64), ProposeError> {
         if self.raw.raft.state != StateRole::Leader {
             // Raft would forward the proposal, and its outcome could not be known.
-            return Err(ProposeError::NotLeader {
-                leader: self.leader(),
-            });
+            return Err(ProposeError::NotLeader);
         }
         if data.is_empty() {
             return Err(ProposeError::Empty);
@@ -159,9 +157,7 @@ impl Replica {
     pub fn read_index(&mut self, now: Micros) -> Result<ReadId, ReadError> {
         self.vote_hold.clock(now);
         if self.raw.raft.state != StateRole::Leader {
-            return Err(ReadError::NotLeader {
-                leader: self.leader(),
-            });
+            return Err(ReadError::NotLeader);
         }
         if !self.raw.raft.commit_to_current_term() {
             // Raft would drop it silently.
@@ -195,9 +191,7 @@ impl Replica {
     /// [`TransferError`]: not the leader, or not a target; nothing changed.
     pub fn transfer_leader(&mut self, to: u64) -> Result<(), TransferError> {
         if self.raw.raft.state != StateRole::Leader {
-            return Err(TransferError::NotLeader {
-                leader: self.leader(),
-            });
+            return Err(TransferError::NotLeader);
         }
         if to == self.raw.raft.id || !self.raw.raft.prs().conf().voters().contains(to) {
             return Err(TransferError::BadTarget(to));

@@ -49,56 +49,51 @@ impl Replica {
                 voters: conf_state.voters,
             });
         }
+        let log_lost = |what| Err(NewError::LogLost { shard, what });
+        let foreign_snapshot = |what| Err(NewError::ForeignSnapshot { shard, what });
         let mut hard_state = log.hard_state.clone();
-        if hard_state.commit > log.last_index {
-            return Err(NewError::CommitPastLog {
-                shard,
-                commit: hard_state.commit,
-                last: log.last_index,
-            });
+        let (last, commit, covers) = (log.last_index, hard_state.commit, snapshot.index);
+        if commit > last {
+            return log_lost(format!(
+                "commit index {commit} is past the last log entry {last}: the log lost entries"
+            ));
         }
-        if snapshot.index > log.last_index {
-            return Err(NewError::LogBehindSnapshot {
-                shard,
-                last: log.last_index,
-                snapshot: snapshot.index,
-            });
+        if covers > last {
+            return foreign_snapshot(format!(
+                "the log ends at {last}, before the snapshot's {covers}"
+            ));
         }
-        if snapshot.index < log.compact_index {
-            return Err(NewError::SnapshotBehindLog {
-                shard,
-                compacted: log.compact_index,
-                snapshot: snapshot.index,
-            });
+        if covers < log.compact_index {
+            return foreign_snapshot(format!(
+                "the log was compacted through {}, past the snapshot's {covers}",
+                log.compact_index
+            ));
         }
         // The commit index is written without a sync now and then, so a snapshot can be ahead of it;
         // what is in a snapshot was committed.
-        hard_state.commit = hard_state.commit.max(snapshot.index);
-        let fresh = log.last_index == 0 && hard_state.term == 0;
+        hard_state.commit = commit.max(covers);
+        let fresh = last == 0 && hard_state.term == 0;
         let term = hard_state.term;
 
         let store = Store::open(shard, reader, &log, hard_state, conf_state)?;
-        let log_term = store.term_at(snapshot.index).unwrap_or(0);
+        let log_term = store.term_at(covers).unwrap_or(0);
         if log_term != snapshot.term {
-            let (index, snapshot_term) = (snapshot.index, snapshot.term);
-            return Err(NewError::SnapshotOfOtherLog {
-                shard,
-                index,
-                log_term,
-                snapshot_term,
-            });
+            return foreign_snapshot(format!(
+                "entry {covers} has term {log_term}, in the snapshot {}",
+                snapshot.term
+            ));
         }
-        let last_term = store.term_at(log.last_index).unwrap_or(0);
+        let last_term = store.term_at(last).unwrap_or(0);
         if last_term > term {
-            return Err(NewError::TermBehindLog {
-                shard,
-                term,
-                last_term,
-            });
+            return log_lost(format!(
+                "the term on disk is {term}, but the last entry is of term {last_term}"
+            ));
         }
         let logger = slog::Logger::root(slog::Discard, slog::o!());
-        let raw = RawNode::new(&raft_config(config, snapshot.index), store, &logger)
-            .map_err(|source| NewError::Raft { shard, source })?;
+        let raw = RawNode::new(&raft_config(config, covers), store, &logger).map_err(|error| {
+            let problem = error.to_string();
+            NewError::Config { shard, problem }
+        })?;
         Ok(Replica {
             shard,
             raw,
@@ -106,7 +101,7 @@ impl Replica {
             vote_hold: VoteHold::new(timeout_us, now, fresh),
             held: VecDeque::new(),
             barrier: 0,
-            handed_out: snapshot.index,
+            handed_out: covers,
             votes_asked_term: 0,
             reported: RoleChange {
                 role: Role::Follower,

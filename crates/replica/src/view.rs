@@ -1,5 +1,7 @@
 //! The state of a replica, for its owner to read.
 
+use std::cmp::Reverse;
+
 use raft::StateRole;
 
 use crate::{Micros, Replica, Role, RoleChange};
@@ -18,16 +20,9 @@ impl Replica {
 
     /// The last index that this leader knows to be on every member's disk; 0 unless leader.
     pub fn matched_by_all(&self) -> u64 {
-        if self.raw.raft.state != StateRole::Leader {
-            return 0;
-        }
-        self.raw
-            .raft
-            .prs()
-            .iter()
-            .map(|(_, progress)| progress.matched)
-            .min()
-            .unwrap_or(0)
+        let leads = self.raw.raft.state == StateRole::Leader;
+        let matched = self.raw.raft.prs().iter().map(|(_, it)| it.matched);
+        matched.min().filter(|_| leads).unwrap_or(0)
     }
 
     pub(crate) fn role_change(&self) -> RoleChange {
@@ -43,11 +38,6 @@ impl Replica {
         let mut voters: Vec<u64> = self.raw.raft.prs().conf().voters().ids().iter().collect();
         voters.sort_unstable();
         voters
-    }
-
-    /// The shard this replica is of.
-    pub fn shard(&self) -> u32 {
-        self.shard
     }
 
     /// The current role; [`Ready::role`](crate::Ready::role) reports changes.
@@ -102,41 +92,26 @@ impl Replica {
         self.raw.store().tail_bytes()
     }
 
-    /// Rounds of `read_index` that wait for a quorum: for metrics.
-    pub fn pending_reads(&self) -> usize {
-        self.reads.pending()
-    }
-
     /// The other voter among `live` that has most of the log; of equal ones the smallest id. `None` unless
     /// leader.
     pub fn most_caught_up(&self, live: &[u64]) -> Option<u64> {
-        if self.raw.raft.state != StateRole::Leader {
-            return None;
-        }
-        let (prs, me) = (self.raw.raft.prs(), self.raw.raft.id);
-        let voters = prs.conf().voters();
-        live.iter()
-            .filter(|&&id| id != me && voters.contains(id))
-            .filter_map(|&id| {
-                prs.get(id)
-                    .map(|progress| (progress.matched, std::cmp::Reverse(id)))
-            })
-            .max()
-            .map(|(_, std::cmp::Reverse(id))| id)
+        let others = live.iter().filter(|&&id| id != self.raw.raft.id);
+        let known = others.filter_map(|&id| Some((self.matched(id)?, Reverse(id))));
+        known.max().map(|(_, Reverse(id))| id)
     }
 
     /// How many entries of this leader's log a voter lacks, as far as is known. `None` unless leader, or if
     /// that node is no voter.
     pub fn lag(&self, voter: u64) -> Option<u64> {
-        if self.raw.raft.state != StateRole::Leader {
-            return None;
-        }
-        let prs = self.raw.raft.prs();
-        let progress = prs
-            .conf()
-            .voters()
-            .contains(voter)
-            .then(|| prs.get(voter))??;
-        Some(self.last_index().saturating_sub(progress.matched))
+        Some(self.last_index().saturating_sub(self.matched(voter)?))
+    }
+
+    /// The last index that this leader knows to be on a voter's disk.
+    fn matched(&self, voter: u64) -> Option<u64> {
+        let (raft, prs) = (&self.raw.raft, self.raw.raft.prs());
+        let counts = raft.state == StateRole::Leader && prs.conf().voters().contains(voter);
+        prs.get(voter)
+            .filter(|_| counts)
+            .map(|progress| progress.matched)
     }
 }

@@ -164,11 +164,8 @@ impl Disk {
     }
 
     /// Writes into the log, not synced.
-    ///
-    /// # Errors
-    /// The disk fails: the node must stop.
-    pub fn write(&self, writes: &[Write]) -> Result<(), LogError> {
-        self.log.write_unsynced(writes)
+    pub fn write(&self, writes: &[Write]) {
+        self.log.write_unsynced(writes);
     }
 }
 

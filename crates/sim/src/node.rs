@@ -342,11 +342,12 @@ impl Node {
             written.sync |= write.must_sync;
         }
         written.numbers = numbers.into_iter().collect();
-        let failed = (written.sync && env.strikes(Fault::SyncFailed))
-            || self.disk.write(&writes).is_err()
-            || compact.into_iter().any(|(shard, through)| {
+        let failed = (written.sync && env.strikes(Fault::SyncFailed)) || {
+            self.disk.write(&writes);
+            compact.into_iter().any(|(shard, through)| {
                 nowserving_log::LogStore::compact(&*self.disk.log, shard, through).is_err()
-            });
+            })
+        };
         if failed {
             env.note(format_args!("n{id}: a write fails, the node ends"));
             self.end(env, true);

@@ -55,7 +55,7 @@ fn what_cannot_be_taken_is_refused_and_leaves_nothing() {
     assert_eq!(replica.last_index(), last);
     assert_eq!(
         cluster.node(2).replica().propose(b"a".to_vec()),
-        Err(ProposeError::NotLeader { leader: Some(1) })
+        Err(ProposeError::NotLeader)
     );
     assert!(!cluster.node(2).view().has_ready(), "and forwards nothing");
 }

@@ -139,7 +139,7 @@ fn a_cut_off_leader_steps_down_and_another_takes_over() {
     });
     assert!(matches!(
         cluster.node(1).replica().propose(b"x".to_vec()),
-        Err(ProposeError::NotLeader { .. })
+        Err(ProposeError::NotLeader)
     ));
     cluster.heal();
     cluster.run_until("all agree", |cluster| {
@@ -191,7 +191,7 @@ fn leadership_is_handed_over() {
     );
     assert!(matches!(
         cluster.node(2).replica().transfer_leader(3),
-        Err(TransferError::NotLeader { leader: Some(1) })
+        Err(TransferError::NotLeader)
     ));
     let started = cluster.now;
     cluster.node(1).replica().transfer_leader(3).unwrap();
@@ -273,7 +273,7 @@ fn nothing_is_taken_in_a_term_without_a_commit() {
     );
     assert!(matches!(
         cluster.node(2).replica().read_index(now),
-        Err(ReadError::NotLeader { .. })
+        Err(ReadError::NotLeader)
     ));
 }
 
@@ -337,42 +337,23 @@ fn contradicting_disks_are_refused() {
     };
     let term = log.hard_state.term;
     assert!(new(&log, 2, term).is_ok());
-    assert!(matches!(
-        new(&log, 99, term),
-        Err(NewError::LogBehindSnapshot {
-            last: 2,
-            snapshot: 99,
-            ..
-        })
-    ));
-    assert!(matches!(
-        new(&log, 2, term + 1),
-        Err(NewError::SnapshotOfOtherLog { index: 2, .. })
-    ));
+    let foreign = |result| match result {
+        Err(NewError::ForeignSnapshot { shard: 0, what }) => what,
+        other => panic!("{other:?}"),
+    };
+    let lost = |result| match result {
+        Err(NewError::LogLost { shard: 0, what }) => what,
+        other => panic!("{other:?}"),
+    };
+    assert!(foreign(new(&log, 99, term)).contains("ends at 2, before the snapshot's 99"));
+    assert!(foreign(new(&log, 2, term + 1)).contains("entry 2 has term"));
     let mut bad = log.clone();
     bad.hard_state.commit = 9;
-    assert!(matches!(
-        new(&bad, 0, 0),
-        Err(NewError::CommitPastLog {
-            commit: 9,
-            last: 2,
-            ..
-        })
-    ));
+    assert!(lost(new(&bad, 0, 0)).contains("commit index 9 is past the last log entry 2"));
     bad = log.clone();
     bad.hard_state.term = 0;
-    assert!(matches!(
-        new(&bad, 0, 0),
-        Err(NewError::TermBehindLog { .. })
-    ));
+    assert!(lost(new(&bad, 0, 0)).contains("the term on disk is 0"));
     bad = log;
     (bad.compact_index, bad.compact_term) = (1, term);
-    assert!(matches!(
-        new(&bad, 0, 0),
-        Err(NewError::SnapshotBehindLog {
-            compacted: 1,
-            snapshot: 0,
-            ..
-        })
-    ));
+    assert!(foreign(new(&bad, 0, 0)).contains("compacted through 1, past the snapshot's 0"));
 }

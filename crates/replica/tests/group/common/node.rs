@@ -139,7 +139,7 @@ impl Node {
     pub fn write(&mut self) {
         if let Some(write) = self.writes.pop_front() {
             self.written.push_back(write.number);
-            self.log.write_unsynced(&[write]).unwrap();
+            self.log.write_unsynced(&[write]);
         }
     }
 
