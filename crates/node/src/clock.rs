@@ -2,7 +2,17 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use nowserving_engine::Now;
 use nowserving_shard::clock::Micros;
+
+/// Reads both clocks.
+#[must_use]
+pub fn now() -> Now {
+    Now {
+        us: monotonic_us(),
+        wall_ms: wall_ms(),
+    }
+}
 
 /// Reads the clock behind [`Micros`].
 #[must_use]
@@ -18,8 +28,7 @@ pub fn monotonic_us() -> Micros {
 }
 
 /// Milliseconds since 1970, for the birth of a shard's service clock and for display only.
-#[must_use]
-pub fn wall_ms() -> u64 {
+fn wall_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))

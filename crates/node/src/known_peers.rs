@@ -32,21 +32,9 @@ pub enum NotTaken {
     /// Its sender must not vote.
     #[error("{0}")]
     Refused(String),
-    /// It is not newer than the last: that says nothing about its sender.
-    #[error(
-        "a late or doubled frame of node {from}: frame {seq}, after frame {last} of that start"
-    )]
-    Late {
-        /// The sender.
-        from: u64,
-        /// Its number.
-        seq: u64,
-        /// The last one's.
-        last: u64,
-    },
-    /// What is new about its sender could not be written down.
-    #[error("{FILE}: {0}")]
-    NotWritten(String),
+    /// This frame is dropped: that says nothing about its sender.
+    #[error("{0}")]
+    Dropped(String),
 }
 
 /// The peers seen so far, in memory and on disk.
@@ -105,7 +93,7 @@ impl KnownPeers {
 }
 
 fn not_written(error: impl std::fmt::Display) -> NotTaken {
-    NotTaken::NotWritten(error.to_string())
+    NotTaken::Dropped(format!("{FILE}: {error}"))
 }
 
 /// Whether a frame can come after what is known of its sender.
@@ -128,11 +116,10 @@ fn check(frame: &Frame, known: &Known) -> Result<(), NotTaken> {
         )));
     }
     if (boots, frame.seq) <= (known.boots, known.seq) {
-        return Err(NotTaken::Late {
-            from: id,
-            seq: frame.seq,
-            last: known.seq,
-        });
+        return Err(NotTaken::Dropped(format!(
+            "a late or doubled frame of node {id}: frame {}, after frame {} of that start",
+            frame.seq, known.seq
+        )));
     }
     Ok(())
 }

@@ -23,17 +23,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Sender, bounded, unbounded};
 use nowserving_engine::envelope::FrameKey;
 use nowserving_engine::{
-    Boot, Engine, ForwardId, ForwardResult, ForwardTry, Input, Now, PeerBatch, PeerFrame, Standing,
-    Subscription,
+    Boot, Engine, ForwardTry, Input, Output, PeerBatch, Standing, Subscription,
 };
 use nowserving_log::{EngineLog, EngineOptions, LogStore};
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::subject::Subjects;
 use nowserving_replica::EntryReader;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 
 pub use crate::config::{Config, ConfigError};
 use crate::health::Health;
@@ -46,8 +46,7 @@ use crate::nats::rights::Rights;
 use crate::nats::service::Service;
 use crate::nats::stats::Stats;
 use crate::nats::{connect, forward, mapping, neighbours, probe};
-use crate::shards::persist::Persister;
-use crate::shards::{Answer, EngineLoop, FRAMES_MAX, Inputs, Outputs, REQUESTS_MAX};
+use crate::shards::{EngineLoop, FRAMES_MAX, Inputs, Outputs, REQUESTS_MAX};
 use nowserving_shard::published::OutEvent;
 
 /// Turns' events that wait to be published at most.
@@ -82,11 +81,10 @@ async fn open_and_run(config: Config, stop: impl Future<Output = ()>) -> anyhow:
 /// The ends of the channels that the NATS side holds.
 struct NatsEnds {
     requests: Sender<Input>,
-    frames: Sender<PeerFrame>,
+    frames: Sender<Input>,
     control: Sender<Input>,
-    forwarded: Sender<(ForwardId, ForwardResult)>,
     forwards: mpsc::UnboundedReceiver<ForwardTry>,
-    answers: mpsc::UnboundedReceiver<Vec<Answer>>,
+    answers: mpsc::UnboundedReceiver<Vec<Output>>,
     events: mpsc::Receiver<Vec<OutEvent>>,
     subscriptions: watch::Receiver<BTreeMap<u32, Subscription>>,
     standing: watch::Receiver<Standing>,
@@ -97,9 +95,9 @@ struct Serving {
     /// Dropped, this node listens on plain subjects no more.
     stop_plain: oneshot::Sender<()>,
     /// Ends when that is so.
-    plain: tokio::task::JoinHandle<()>,
+    plain: JoinHandle<()>,
     /// Ends with the loop's last answer.
-    responding: tokio::task::JoinHandle<()>,
+    responding: JoinHandle<()>,
 }
 
 struct Node {
@@ -152,45 +150,28 @@ impl Node {
 
     async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         let stats = Arc::new(Stats::default());
-        let name = format!("nowserving {} node {}", self.config.cluster, self.config.id);
         let (fatal, mut denied) = mpsc::channel(1);
-        let rights = |kind| Rights::new(kind, self.subjects.clone(), fatal.clone());
-        let service = connect::connect(
-            &self.config.nats,
-            &name,
-            "service",
-            stats.clone(),
-            rights("service")?,
-        )
-        .await?;
-        let peers_name = format!("{name} peers");
+        let connect = async |urls, kind, stats| {
+            let (cluster, id) = (&self.config.cluster, self.config.id);
+            let name = format!("nowserving {cluster} node {id} {kind}");
+            let rights = Rights::new(kind, self.subjects.clone(), fatal.clone())?;
+            connect::connect(urls, &name, kind, stats, rights).await
+        };
+        let service = connect(&self.config.nats, "service", stats.clone()).await?;
         // Frames that are dropped say nothing about users: counted apart.
-        let peer_stats = Arc::new(Stats::default());
-        let peer_nats = self.config.peer_nats();
-        let peer_rights = rights("peers")?;
-        let peer =
-            connect::connect(peer_nats, &peers_name, "peers", peer_stats, peer_rights).await?;
-        let link = Arc::new(NatsLink::new(
-            peer,
-            self.subjects.clone(),
-            self.config.cluster.clone(),
-            self.config.id,
-        ));
-        let peer_ids: Vec<u64> = self.peer_ids();
-        let senders = peers::start_senders(&link, &self.frame_key, &self.origin, &peer_ids);
+        let peers = connect(self.config.peer_nats(), "peers", Arc::default()).await?;
+        let link = NatsLink {
+            client: peers,
+            subjects: self.subjects.clone(),
+        };
+        let origin = &self.origin;
+        let senders = peers::start_senders(&link, &self.frame_key, origin);
         let (ends, inputs, outputs) = channels(senders, self.health.clone());
         let loop_ended = self.start_loop(inputs, outputs)?;
-        tokio::spawn(report(
-            "peer frames",
-            peers::receive_frames(
-                link,
-                self.frame_key.clone(),
-                self.origin.clone(),
-                peer_ids,
-                known_peers::KnownPeers::open(&self.data.path)?,
-                ends.frames.clone(),
-            ),
-        ));
+        let known = known_peers::KnownPeers::open(&self.data.path)?;
+        let (key, origin) = (self.frame_key.clone(), self.origin.clone());
+        let receiving = peers::receive_frames(link, key, origin, known, ends.frames.clone());
+        start("peer frames", receiving);
         let control = ends.control.clone();
         let serving = self.start_service(&service, ends, stats)?;
         let stop = async {
@@ -208,8 +189,8 @@ impl Node {
                 // The other nodes take the plain requests from here on.
                 drop(serving.stop_plain);
                 let _ = serving.plain.await;
-                // May have to wait for room; an error means that the loop is gone already.
-                let _ = tokio::task::spawn_blocking(move || control.send(Input::Stop).is_ok()).await;
+                // An error means that the loop is gone already.
+                let _ = control.send(Input::Stop);
                 loop_ended.await
             }
         };
@@ -229,35 +210,21 @@ impl Node {
         allowed.and(ended.context("the engine loop ended without a word")?)
     }
 
-    fn peer_ids(&self) -> Vec<u64> {
-        let others = self.config.nodes.iter().copied();
-        others.filter(|id| *id != self.config.id).collect()
-    }
-
     /// Restores every shard and starts the loop's thread.
     fn start_loop(
         &self,
         inputs: Inputs,
         outputs: Outputs,
-    ) -> anyhow::Result<tokio::sync::oneshot::Receiver<anyhow::Result<()>>> {
+    ) -> anyhow::Result<oneshot::Receiver<anyhow::Result<()>>> {
         let snapshot_dir = self.data.snapshots();
         let restored = shards::restore::shards(&self.config, &snapshot_dir, &self.log)?;
-        let start = self
-            .origin
-            .starts
-            .first()
-            .context("a start has its number")?;
-        let now = Now {
-            us: clock::monotonic_us(),
-            wall_ms: clock::wall_ms(),
-        };
+        let start = *self.origin.starts.first().context("no start")?;
         let reader: Arc<dyn EntryReader> = self.log.clone();
         let config = self.config.engine(identity::random_u64()?);
-        let engine = Engine::new(config, Boot { start: *start }, restored, &reader, now)?;
+        let engine = Engine::new(config, Boot { start }, restored, &reader, clock::now())?;
         shards::restore::check_voters(&self.config.nodes, &engine)?;
-        let persister = Persister::start(self.log.clone())?;
-        let snapshots =
-            shards::snapshots::Writer::start(snapshot_dir, &self.config, self.log.clone())?;
+        let persister = shards::persist::start(self.log.clone())?;
+        let snapshots = shards::snapshots::start(snapshot_dir, &self.config, self.log.clone())?;
         let engine_loop = EngineLoop {
             engine,
             inputs,
@@ -267,7 +234,7 @@ impl Node {
             answers: Vec::new(),
             events: Vec::new(),
         };
-        let (ended, wait) = tokio::sync::oneshot::channel();
+        let (ended, wait) = oneshot::channel();
         std::thread::Builder::new()
             .name("engine".into())
             .spawn(move || {
@@ -301,9 +268,13 @@ impl Node {
             self.config.shards,
             self.tickets.as_ref().clone(),
         )?;
-        let (tries, results) = (ends.forwards, ends.forwarded);
-        let forwards = forward::run(client.clone(), parser.forward.clone(), tries, results);
-        tokio::spawn(forwards);
+        let (forward, results) = (parser.forward.clone(), ends.control.clone());
+        tokio::spawn(forward::run(
+            client.clone(),
+            forward,
+            ends.forwards,
+            results,
+        ));
         let service = Service {
             client: client.clone(),
             parser: Arc::new(parser),
@@ -314,35 +285,23 @@ impl Node {
         };
         let (stop_plain, stop) = oneshot::channel();
         let plain = service.clone().listen_plain(ends.standing.clone(), stop);
-        tokio::spawn(report("shard subjects", service.listen_shards()));
-        tokio::spawn(report(
-            "probe",
-            probe::run(client.clone(), ends.control.clone(), stats.clone(), probed),
-        ));
-        let Config { shards, id, .. } = self.config;
-        tokio::spawn(report(
-            "mapping",
-            mapping::run(
-                client.clone(),
-                self.subjects.clone(),
-                shards,
-                id,
-                ends.control,
-            ),
-        ));
+        start("shard subjects", service.listen_shards());
+        let probe = probe::run(client.clone(), ends.control.clone(), stats.clone(), probed);
+        start("probe", probe);
+        let (shards, id) = (self.config.shards, self.config.id);
+        let subjects = self.subjects.clone();
+        let mapping = mapping::run(client.clone(), subjects, shards, id, ends.control);
+        start("mapping", mapping);
         let discovery = Discovery::new(&self.config, self.origin.boots, stats);
-        tokio::spawn(report(
-            "discovery",
-            discovery.run(client.clone(), responder.clone(), ends.standing.clone()),
-        ));
-        tokio::spawn(report(
-            "neighbours",
-            neighbours::run(client.clone(), self.origin.clone(), ends.standing),
-        ));
+        let standing = ends.standing.clone();
+        let discovery = discovery.run(client.clone(), responder.clone(), standing);
+        start("discovery", discovery);
+        let neighbours = neighbours::run(client.clone(), self.origin.clone(), ends.standing);
+        start("neighbours", neighbours);
         tokio::spawn(responder.clone().run_events(ends.events));
         Ok(Serving {
             stop_plain,
-            plain: tokio::spawn(report("plain subjects", plain)),
+            plain: start("plain subjects", plain),
             responding: tokio::spawn(responder.run(ends.answers)),
         })
     }
@@ -352,20 +311,18 @@ fn channels(
     peers: BTreeMap<u64, mpsc::Sender<PeerBatch>>,
     health: Arc<Health>,
 ) -> (NatsEnds, Inputs, Outputs) {
-    let (requests, requests_in): (_, Receiver<Input>) = bounded(REQUESTS_MAX);
+    let (requests, requests_in) = bounded(REQUESTS_MAX);
     let (frames, frames_in) = bounded(FRAMES_MAX);
-    let (control, control_in) = bounded(1_024);
+    let (control, control_in) = unbounded();
     let (answers_out, answers) = mpsc::unbounded_channel();
     let (events_out, events) = mpsc::channel(EVENT_TURNS_MAX);
     let (forwards_out, forwards) = mpsc::unbounded_channel();
-    let (forwarded, forwarded_in) = unbounded();
     let (subscriptions_out, subscriptions) = watch::channel(BTreeMap::new());
     let (standing_out, standing) = watch::channel(Standing::Waiting("starting".to_owned()));
     let ends = NatsEnds {
         requests,
         frames,
         control,
-        forwarded,
         forwards,
         answers,
         events,
@@ -376,7 +333,6 @@ fn channels(
         requests: requests_in,
         frames: frames_in,
         control: control_in,
-        forwarded: forwarded_in,
     };
     let outputs = Outputs {
         answers: answers_out,
@@ -397,10 +353,15 @@ fn panicked(what: &str, panic: &(dyn std::any::Any + Send)) -> anyhow::Error {
     anyhow::anyhow!("{what} panicked: {}", message.unwrap_or("no message"))
 }
 
-/// Runs a task to its end and says how it ended.
-async fn report(what: &'static str, task: impl Future<Output = anyhow::Result<()>>) {
-    match task.await {
-        Ok(()) => tracing::debug!(what, "ended"),
-        Err(error) => tracing::error!(what, error = format!("{error:#}"), "failed"),
-    }
+/// Starts a task, which says how it ended.
+fn start(
+    what: &'static str,
+    task: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        match task.await {
+            Ok(()) => tracing::debug!(what, "ended"),
+            Err(error) => tracing::error!(what, error = format!("{error:#}"), "failed"),
+        }
+    })
 }

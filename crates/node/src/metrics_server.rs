@@ -104,123 +104,51 @@ fn checked(state: Result<(), String>) -> (StatusCode, String) {
     }
 }
 
+/// Name, kind and text of each metric.
+const METRICS: &str = "\
+nowserving_requests_total counter Requests answered here, by operation and error code (ok: none).
+nowserving_requests_forwarded_total counter Requests that reached this node and were answered by the leader.
+nowserving_proposals_total counter Log entries proposed by this node as a leader.
+nowserving_log_bytes_written_total counter Bytes written to the Raft log.
+nowserving_log_syncs_total counter Synced writes to the Raft log.
+nowserving_log_sync_seconds histogram Time of one write to the Raft log with its sync.
+nowserving_peer_frames_sent_total counter Frames sent to other nodes.
+nowserving_peer_frames_received_total counter Frames that came from other nodes, refused ones too.
+nowserving_peer_frames_dropped_total counter Frames dropped because a bounded queue was full.
+nowserving_peer_bytes_sent_total counter Bytes sent to other nodes.
+nowserving_peer_append_messages_sent_total counter Raft messages sent that carry log entries.
+nowserving_frames_refused_total counter Frames refused: not authentic, foreign, late or doubled.
+nowserving_raft_refused_total counter Raft messages refused for their shape.
+nowserving_recycled_total counter Tokens thrown out by this node as a leader, by reason.
+nowserving_state_differs_total counter Times that a peer's state of a shard was found to differ from this node's.
+nowserving_events_published_total counter Events published.
+nowserving_events_dropped_total counter Events dropped because a bounded queue was full.
+nowserving_replies_refused_total counter Requests whose reply subject no answer may be sent to.
+nowserving_nats_slow_consumer_total counter Times that messages to this node were dropped.
+nowserving_in_touch gauge 1 once a quorum has accepted this node: it votes and serves.
+nowserving_shard_leader gauge 1 on the node that leads the shard.
+nowserving_shards_led gauge Shards led by this node.
+nowserving_lines_led gauge Lines in shards led by this node.
+nowserving_tokens_waiting gauge Waiting tokens in shards led by this node.
+nowserving_seats_held gauge Seats held in shards led by this node.
+nowserving_forecasts gauge Entrants of lines led by this node who had to wait: told a time to wait or not; of the told, admitted since (judged); of those, no later than eta_p90_ms said (p90_covered).
+nowserving_forecasts_off_by gauge Those judged, by how far eta_ms was off the true wait: by at most so many percent of it.
+nowserving_log_entries gauge Log entries kept by this node, in all shards.
+nowserving_log_memory_bytes gauge Memory of the log entries that are kept in it.
+nowserving_log_disk_bytes gauge Disk that the Raft log takes.
+nowserving_snapshots_total counter Snapshots of shards made on this node, by outcome.
+nowserving_service_deaf_seconds gauge Time since requests were last proven to reach this node.";
+
 fn describe() {
-    use metrics::{describe_counter as counter, describe_gauge as gauge, describe_histogram};
-    counter!(
-        "nowserving_requests_total",
-        "Requests answered here, by operation and error code (ok: none)."
-    );
-    counter!(
-        "nowserving_requests_forwarded_total",
-        "Requests that reached this node and were answered by the leader."
-    );
-    counter!(
-        "nowserving_proposals_total",
-        "Log entries proposed by this node as a leader."
-    );
-    counter!(
-        "nowserving_log_bytes_written_total",
-        "Bytes written to the Raft log."
-    );
-    counter!(
-        "nowserving_log_syncs_total",
-        "Synced writes to the Raft log."
-    );
-    describe_histogram!(
-        "nowserving_log_sync_seconds",
-        "Time of one write to the Raft log with its sync."
-    );
-    counter!(
-        "nowserving_peer_frames_sent_total",
-        "Frames sent to other nodes."
-    );
-    counter!(
-        "nowserving_peer_frames_received_total",
-        "Frames that came from other nodes, refused ones too."
-    );
-    counter!(
-        "nowserving_peer_frames_dropped_total",
-        "Frames dropped because a bounded queue was full."
-    );
-    counter!(
-        "nowserving_peer_bytes_sent_total",
-        "Bytes sent to other nodes."
-    );
-    counter!(
-        "nowserving_peer_append_messages_sent_total",
-        "Raft messages sent that carry log entries."
-    );
-    counter!(
-        "nowserving_frames_refused_total",
-        "Frames refused: not authentic, foreign, late or doubled."
-    );
-    counter!(
-        "nowserving_raft_refused_total",
-        "Raft messages refused for their shape."
-    );
-    counter!(
-        "nowserving_recycled_total",
-        "Tokens thrown out by this node as a leader, by reason."
-    );
-    counter!(
-        "nowserving_state_differs_total",
-        "Times that a peer's state of a shard was found to differ from this node's."
-    );
-    counter!("nowserving_events_published_total", "Events published.");
-    counter!(
-        "nowserving_events_dropped_total",
-        "Events dropped because a bounded queue was full."
-    );
-    counter!(
-        "nowserving_replies_refused_total",
-        "Requests whose reply subject no answer may be sent to."
-    );
-    counter!(
-        "nowserving_nats_slow_consumer_total",
-        "Times that messages to this node were dropped."
-    );
-    gauge!(
-        "nowserving_in_touch",
-        "1 once a quorum has accepted this node: it votes and serves."
-    );
-    gauge!(
-        "nowserving_shard_leader",
-        "1 on the node that leads the shard."
-    );
-    gauge!("nowserving_shards_led", "Shards led by this node.");
-    gauge!("nowserving_lines_led", "Lines in shards led by this node.");
-    gauge!(
-        "nowserving_tokens_waiting",
-        "Waiting tokens in shards led by this node."
-    );
-    gauge!(
-        "nowserving_seats_held",
-        "Seats held in shards led by this node."
-    );
-    gauge!(
-        "nowserving_forecasts",
-        "Entrants of lines led by this node who had to wait: told a time to wait or not; of the \
-         told, admitted since (judged); of those, no later than eta_p90_ms said (p90_covered)."
-    );
-    gauge!(
-        "nowserving_forecasts_off_by",
-        "Those judged, by how far eta_ms was off the true wait: by at most so many percent of it."
-    );
-    gauge!(
-        "nowserving_log_entries",
-        "Log entries kept by this node, in all shards."
-    );
-    gauge!(
-        "nowserving_log_memory_bytes",
-        "Memory of the log entries that are kept in it."
-    );
-    gauge!("nowserving_log_disk_bytes", "Disk that the Raft log takes.");
-    counter!(
-        "nowserving_snapshots_total",
-        "Snapshots of shards made on this node, by outcome."
-    );
-    gauge!(
-        "nowserving_service_deaf_seconds",
-        "Time since requests were last proven to reach this node."
-    );
+    for row in METRICS.lines() {
+        let mut words = row.splitn(3, ' ').map(str::to_owned);
+        let [Some(name), Some(kind), Some(text)] = [(); 3].map(|()| words.next()) else {
+            continue;
+        };
+        match kind.as_str() {
+            "gauge" => metrics::describe_gauge!(name, text),
+            "histogram" => metrics::describe_histogram!(name, text),
+            _ => metrics::describe_counter!(name, text),
+        }
+    }
 }

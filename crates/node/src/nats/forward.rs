@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_nats::client::RequestErrorKind;
 use async_nats::{Client, HeaderMap, Message, Request};
 use crossbeam_channel::Sender;
-use nowserving_engine::{ForwardId, ForwardResult, ForwardTry, LeaderTime, RelayedAnswer};
+use nowserving_engine::{ForwardResult, ForwardTry, Input, LeaderTime, RelayedAnswer};
 use nowserving_protocol::codec::decode;
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::subject::{ERROR_CODE_HEADER, Subjects, TIMEOUT_HEADER};
@@ -85,7 +85,7 @@ pub async fn run(
     client: Client,
     subjects: Subjects,
     mut tries: mpsc::UnboundedReceiver<ForwardTry>,
-    results: Sender<(ForwardId, ForwardResult)>,
+    results: Sender<Input>,
 ) {
     while let Some(it) = tries.recv().await {
         let (client, subjects, results) = (client.clone(), subjects.clone(), results.clone());
@@ -93,7 +93,7 @@ pub async fn run(
             let id = it.id;
             let result = try_once(&client, &subjects, it).await;
             // Closed only while the node ends.
-            let _ = results.send((id, result));
+            let _ = results.send(Input::Forwarded { id, result });
         });
     }
 }

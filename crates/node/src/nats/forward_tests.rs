@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use crossbeam_channel::Receiver;
+use nowserving_engine::ForwardId;
 use nowserving_line::LineName;
 
 use super::super::testing::{Published, Sent, TestServer};
@@ -26,7 +27,7 @@ fn a_try(id: u64) -> ForwardTry {
 struct Test {
     server: TestServer,
     tries: mpsc::UnboundedSender<ForwardTry>,
-    results: Receiver<(ForwardId, ForwardResult)>,
+    results: Receiver<Input>,
     /// The subscription to all answers, which async-nats makes with the first request.
     sid: Option<u64>,
 }
@@ -68,7 +69,10 @@ impl Test {
     async fn result(&self) -> (ForwardId, ForwardResult) {
         let results = self.results.clone();
         let next = move || results.recv_timeout(Duration::from_secs(20)).unwrap();
-        tokio::task::spawn_blocking(next).await.unwrap()
+        match tokio::task::spawn_blocking(next).await.unwrap() {
+            Input::Forwarded { id, result } => (id, result),
+            other => panic!("{other:?}"),
+        }
     }
 }
 

@@ -61,10 +61,7 @@ pub async fn run(
         if known.replace(mapping) != Some(mapping) {
             tell(mapping, &subjects.mapping_line(shards));
         }
-        // Waits for room, on a thread that may.
-        let control = control.clone();
-        let told = move || control.send(Input::Mapping(mapping)).is_ok();
-        if !tokio::task::spawn_blocking(told).await? {
+        if control.send(Input::Mapping(mapping)).is_err() {
             return Ok(());
         }
         tokio::time::sleep(INTERVAL).await;

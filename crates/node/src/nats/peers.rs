@@ -1,5 +1,4 @@
-//! The link between the nodes. Raft needs a way to send and to receive, and may lose, double and
-//! reorder; everything else about it is behind [`PeerLink`].
+//! The link between the nodes, which may lose, double and reorder: Raft repeats.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,8 +7,7 @@ use std::time::{Duration, Instant};
 use async_nats::Client;
 use bytes::Bytes;
 use crossbeam_channel::{Sender, TrySendError};
-use futures::StreamExt as _;
-use futures::stream::BoxStream;
+use futures::{Stream, StreamExt as _};
 use nowserving_engine::envelope::{self, Frame, FrameError, FrameKey, NodeFacts, ShardMessage};
 use nowserving_protocol::subject::Subjects;
 use protobuf::Message as _;
@@ -17,8 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::known_peers::{KnownPeers, NotTaken};
 use crate::throttle::Throttle;
-use nowserving_engine::PeerHeader;
-use nowserving_engine::{FrameBody, PeerBatch, PeerFrame};
+use nowserving_engine::{FrameBody, Input, PeerBatch, PeerFrame, PeerHeader};
 
 /// Frames to one peer that wait to be sent at most; more are dropped, Raft repeats them.
 const OUT_MAX: usize = 1_024;
@@ -28,59 +25,39 @@ const REFUSAL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A frame as it comes in, not yet opened.
 #[derive(Debug)]
-pub struct Incoming {
+struct Incoming {
     /// The cluster that its sender put it under.
-    pub cluster: String,
+    cluster: String,
     /// The number that its sender put it under; `None` if that is none.
-    pub from: Option<u64>,
+    from: Option<u64>,
     /// The sealed bytes.
-    pub sealed: Bytes,
-}
-
-/// How nodes reach each other. Over NATS by default; another transport can stand behind it.
-pub trait PeerLink: Send + Sync + 'static {
-    /// Sends sealed bytes to a peer; may lose them.
-    fn send(&self, to: u64, sealed: Vec<u8>) -> impl Future<Output = anyhow::Result<()>> + Send;
-    /// What comes in under this node's number, from nodes of other clusters too, until the link is
-    /// closed for good.
-    fn receive(&self) -> impl Future<Output = anyhow::Result<BoxStream<'static, Incoming>>> + Send;
+    sealed: Bytes,
 }
 
 /// Frames over NATS, on a connection of their own: client traffic must not delay heartbeats, nor
 /// a slow reader of ours make the server drop frames.
 #[derive(Debug, Clone)]
 pub struct NatsLink {
-    client: Client,
-    subjects: Subjects,
-    cluster: String,
-    me: u64,
+    /// That connection.
+    pub client: Client,
+    /// Where frames go.
+    pub subjects: Subjects,
 }
 
 impl NatsLink {
-    /// For node `me` of `cluster`.
-    #[must_use]
-    pub fn new(client: Client, subjects: Subjects, cluster: String, me: u64) -> Self {
-        NatsLink {
-            client,
-            subjects,
-            cluster,
-            me,
-        }
-    }
-}
-
-impl PeerLink for NatsLink {
-    async fn send(&self, to: u64, sealed: Vec<u8>) -> anyhow::Result<()> {
-        let subject = self.subjects.raft(&self.cluster, to, self.me);
+    async fn send(&self, origin: &Origin, to: u64, sealed: Vec<u8>) -> anyhow::Result<()> {
+        let subject = self.subjects.raft(&origin.cluster, to, origin.me);
         Ok(self.client.publish(subject, sealed.into()).await?)
     }
 
-    async fn receive(&self) -> anyhow::Result<BoxStream<'static, Incoming>> {
+    /// What comes in under this node's number, from nodes of other clusters too, until the connection is
+    /// closed for good.
+    async fn receive(&self, me: u64) -> anyhow::Result<impl Stream<Item = Incoming> + use<>> {
         // Two clusters on one prefix would answer each other's users. So this node listens to all of
         // them: that is how its operator learns of it.
-        let subject = self.subjects.raft_to("*", self.me);
+        let subject = self.subjects.raft_to("*", me);
         let messages = self.client.subscribe(subject).await?;
-        let incoming = messages.map(|message| {
+        Ok(messages.map(|message| {
             // `….<cluster>.<to>.<from>`, as the subscription has it.
             let mut words = message.subject.rsplit('.');
             let from = words.next().and_then(|from| from.parse().ok());
@@ -89,8 +66,7 @@ impl PeerLink for NatsLink {
                 from,
                 sealed: message.payload,
             }
-        });
-        Ok(incoming.boxed())
+        }))
     }
 }
 
@@ -118,6 +94,10 @@ pub struct Origin {
 }
 
 impl Origin {
+    fn is_peer(&self, id: u64) -> bool {
+        id != self.me && self.nodes.contains(&id)
+    }
+
     fn facts(&self, batch: &PeerBatch) -> NodeFacts {
         NodeFacts {
             client_reachable: batch.client_reachable,
@@ -150,30 +130,24 @@ impl Origin {
 }
 
 /// Starts one sending task per peer.
-pub fn start_senders<L: PeerLink>(
-    link: &Arc<L>,
+pub fn start_senders(
+    link: &NatsLink,
     key: &Arc<FrameKey>,
     origin: &Origin,
-    peers: &[u64],
 ) -> BTreeMap<u64, mpsc::Sender<PeerBatch>> {
+    let peers = origin.nodes.iter().filter(|id| **id != origin.me);
     peers
-        .iter()
         .map(|&to| {
             let (batches, inbox) = mpsc::channel(OUT_MAX);
-            tokio::spawn(send_frames(
-                link.clone(),
-                key.clone(),
-                origin.clone(),
-                to,
-                inbox,
-            ));
+            let (link, key, origin) = (link.clone(), key.clone(), origin.clone());
+            tokio::spawn(send_frames(link, key, origin, to, inbox));
             (to, batches)
         })
         .collect()
 }
 
-async fn send_frames<L: PeerLink>(
-    link: Arc<L>,
+async fn send_frames(
+    link: NatsLink,
     key: Arc<FrameKey>,
     origin: Origin,
     to: u64,
@@ -205,7 +179,7 @@ async fn send_frames<L: PeerLink>(
         metrics::counter!("nowserving_peer_frames_sent_total").increment(1);
         metrics::counter!("nowserving_peer_append_messages_sent_total").increment(appends);
         metrics::counter!("nowserving_peer_bytes_sent_total").increment(sealed.len() as u64);
-        if let Err(error) = link.send(to, sealed).await {
+        if let Err(error) = link.send(&origin, to, sealed).await {
             tracing::debug!(to, %error, "frame not sent");
         }
     }
@@ -215,24 +189,20 @@ async fn send_frames<L: PeerLink>(
 ///
 /// # Errors
 /// The link cannot be opened.
-pub async fn receive_frames<L: PeerLink>(
-    link: Arc<L>,
+pub async fn receive_frames(
+    link: NatsLink,
     key: Arc<FrameKey>,
     origin: Origin,
-    peers: Vec<u64>,
     mut known: KnownPeers,
-    frames: Sender<PeerFrame>,
+    frames: Sender<Input>,
 ) -> anyhow::Result<()> {
     let mut warnings = Throttle::default();
     let mut told_at: BTreeMap<u64, Instant> = BTreeMap::new();
-    let mut incoming = link.receive().await?;
+    let mut incoming = link.receive(origin.me).await?;
     while let Some(it) = incoming.next().await {
         metrics::counter!("nowserving_peer_frames_received_total").increment(1);
-        let checked = open(it, &key, &origin).and_then(|frame| {
-            let frame = check(frame, &origin, &peers, &mut known)?;
-            Ok(frame)
-        });
-        let frame = match checked {
+        let opened = open(it, &key, &origin);
+        let frame = match opened.and_then(|frame| check(frame, &origin, &mut known)) {
             Ok(frame) => frame,
             Err(refused) => {
                 metrics::counter!("nowserving_frames_refused_total").increment(1);
@@ -240,7 +210,7 @@ pub async fn receive_frames<L: PeerLink>(
                     tracing::warn!(%refused, count, "frames refused");
                 }
                 match refused {
-                    NotOurs::Refused(frame) if peers.contains(&frame.from) => *frame,
+                    NotOurs::Refused(frame) if origin.is_peer(frame.from) => *frame,
                     _ => continue,
                 }
             }
@@ -253,7 +223,7 @@ pub async fn receive_frames<L: PeerLink>(
             }
             told_at.insert(frame.from, now);
         }
-        match frames.try_send(frame) {
+        match frames.try_send(Input::Frame(frame)) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
                 metrics::counter!("nowserving_peer_frames_dropped_total").increment(1);
@@ -321,12 +291,7 @@ fn open(incoming: Incoming, key: &FrameKey, origin: &Origin) -> Result<Frame, No
 
 /// A frame that is authentic can still be of another cluster with the same key, of a node that is
 /// no member or was told other facts, a replay, or of a wiped disk under an old id.
-fn check(
-    frame: Frame,
-    origin: &Origin,
-    peers: &[u64],
-    known: &mut KnownPeers,
-) -> Result<PeerFrame, NotOurs> {
+fn check(frame: Frame, origin: &Origin, known: &mut KnownPeers) -> Result<PeerFrame, NotOurs> {
     let from = frame.from;
     if frame.cluster != origin.cluster {
         let reason = format!("of cluster {:?}", frame.cluster);
@@ -335,7 +300,7 @@ fn check(
     if frame.to != origin.me {
         return Err(NotOurs::Dropped(format!("meant for node {}", frame.to)));
     }
-    if !peers.contains(&from) {
+    if !origin.is_peer(from) {
         let reason = format!("of node {from}, which is no member");
         return Err(NotOurs::Dropped(reason));
     }
@@ -352,7 +317,7 @@ fn check(
     match known.note(&frame) {
         Ok(()) => {}
         Err(NotTaken::Refused(reason)) => return Err(NotOurs::refused(from, header, reason)),
-        Err(error) => return Err(NotOurs::Dropped(error.to_string())),
+        Err(NotTaken::Dropped(reason)) => return Err(NotOurs::Dropped(reason)),
     }
     let state_hashes = frame.state_hashes.clone();
     let messages = raft_messages(frame).map_err(|error| NotOurs::Dropped(error.to_string()))?;

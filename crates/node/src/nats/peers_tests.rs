@@ -74,13 +74,13 @@ fn a_node_that_was_told_other_facts_is_refused_and_its_disk_not_remembered() {
             facts: Some(other),
             ..frame()
         };
-        let Err(NotOurs::Refused(refused)) = check(strange, &origin(), &[2, 3], &mut known) else {
+        let Err(NotOurs::Refused(refused)) = check(strange, &origin(), &mut known) else {
             panic!("{named}: taken or dropped");
         };
         assert_eq!(refused.header.start, Some(25));
         assert!(reason(&refused).contains(named), "{}", reason(&refused));
     }
-    let taken = check(frame(), &origin(), &[2, 3], &mut known).unwrap();
+    let taken = check(frame(), &origin(), &mut known).unwrap();
     assert!(taken.body.is_ok());
 }
 
@@ -117,7 +117,7 @@ fn frames_of_strangers_replays_and_wiped_disks_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let mut known = KnownPeers::open(dir.path()).unwrap();
     let mut refused = |frame: Frame| {
-        check(frame, &origin(), &[2, 3], &mut known)
+        check(frame, &origin(), &mut known)
             .err()
             .map(|e| e.to_string())
             .unwrap_or_default()

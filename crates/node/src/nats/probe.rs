@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Client;
-use crossbeam_channel::{Sender, TrySendError};
+use crossbeam_channel::Sender;
 use futures::StreamExt as _;
 
 use super::stats::Stats;
@@ -56,10 +56,7 @@ pub async fn run(
                 if before != turned_away {
                     continue;
                 }
-                // Full: the loop has stalled, and this thread has others to serve.
-                if let Err(TrySendError::Disconnected(_)) =
-                    control.try_send(Input::ProbeEchoed { sent_at })
-                {
+                if control.send(Input::ProbeEchoed { sent_at }).is_err() {
                     return Ok(());
                 }
             }

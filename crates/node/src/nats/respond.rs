@@ -14,8 +14,7 @@ use nowserving_protocol::user::StatusReply;
 use tokio::sync::mpsc;
 
 use super::stats::Stats;
-use crate::shards::{Answer, AnswerBody};
-use nowserving_engine::{Outcome, RelayedAnswer, ReplyTo};
+use nowserving_engine::{Outcome, Output, RelayedAnswer, ReplyTo};
 use nowserving_shard::published::OutEvent;
 
 /// Sends answers and events.
@@ -33,13 +32,15 @@ pub struct Responder {
 
 impl Responder {
     /// Sends the engine's answers until it ends.
-    pub async fn run(self, mut answers: mpsc::UnboundedReceiver<Vec<Answer>>) {
+    pub async fn run(self, mut answers: mpsc::UnboundedReceiver<Vec<Output>>) {
         while let Some(turn) = answers.recv().await {
-            for Answer { to, body } in turn {
+            for output in turn {
                 self.stats.done();
-                match body {
-                    AnswerBody::Own(result) => self.answer(&to, result).await,
-                    AnswerBody::Relayed(answer) => self.relay(&to, answer).await,
+                match output {
+                    Output::Reply { to, result } => self.answer(&to, result).await,
+                    Output::RelayReply { to, answer } => self.relay(&to, answer).await,
+                    // The loop sends nothing else here.
+                    _ => {}
                 }
             }
         }

@@ -204,9 +204,9 @@ async fn a_turn_of_answers_is_sent_in_order_and_its_requests_are_under_way_no_mo
     let (answers, turns) = mpsc::unbounded_channel();
     let ended = tokio::spawn(test.responder.clone().run(turns));
     while test.responder.stats.admit() {}
-    let answer = |inbox: &str| Answer {
+    let answer = |inbox: &str| Output::Reply {
         to: to(inbox, Format::Json),
-        body: AnswerBody::Own(Err(ApiError::bad_request("no"))),
+        result: Err(ApiError::bad_request("no")),
     };
     answers
         .send(vec![answer("_INBOX.1"), answer("_INBOX.2")])

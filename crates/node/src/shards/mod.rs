@@ -4,23 +4,20 @@
 pub mod persist;
 pub mod restore;
 pub mod snapshots;
+pub mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Select, TryRecvError};
+use crossbeam_channel::{Receiver, Select};
 use nowserving_engine::{
-    Engine, ExitReason, ForwardId, ForwardResult, ForwardTry, Input, Now, Output, PeerBatch,
-    PeerFrame, ReplyTo, Standing, Subscription,
+    Engine, ExitReason, ForwardTry, Input, Output, PeerBatch, Standing, Subscription,
 };
-use nowserving_engine::{Outcome, RelayedAnswer};
-use nowserving_protocol::error::ApiError;
 use nowserving_shard::published::OutEvent;
 
-use self::persist::{Persister, Written};
-use self::snapshots::Done;
-use crate::clock::{monotonic_us, wall_ms};
+use self::worker::Worker;
+use crate::clock::{monotonic_us, now};
 use crate::health::Health;
 
 /// Requests that wait for the loop at most.
@@ -32,49 +29,29 @@ const DRAIN_MAX: usize = 4_096;
 /// When the loop ends, requests that were on their way in come within this time.
 const LAST_REQUESTS: Duration = Duration::from_millis(20);
 
-/// What is said to a request.
-#[derive(Debug)]
-pub struct Answer {
-    /// To whom.
-    pub to: ReplyTo,
-    /// What.
-    pub body: AnswerBody,
-}
-
-/// Whose answer it is.
-#[derive(Debug)]
-pub enum AnswerBody {
-    /// This node's.
-    Own(Result<Outcome, ApiError>),
-    /// The leader's.
-    Relayed(RelayedAnswer),
-}
-
 /// Everything that flows into the loop.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Inputs {
     /// From clients.
     pub requests: Receiver<Input>,
-    /// From peers.
-    pub frames: Receiver<PeerFrame>,
-    /// From the rest of the node.
+    /// Frames from peers.
+    pub frames: Receiver<Input>,
+    /// What came of requests that were passed on, and a few inputs a second from the rest of the node. Not
+    /// bounded here: the engine has so many requests under way at most.
     pub control: Receiver<Input>,
-    /// What came of requests that were passed on. Not bounded here: the engine has so many under way
-    /// at most.
-    pub forwarded: Receiver<(ForwardId, ForwardResult)>,
 }
 
 /// Everything that flows out of it.
 #[derive(Debug)]
 pub struct Outputs {
-    /// Answers, a turn's at a time. Not bounded here: each belongs to a request that was counted
-    /// against a bound when it was taken in.
-    pub answers: tokio::sync::mpsc::UnboundedSender<Vec<Answer>>,
+    /// Answers ([`Output::Reply`], [`Output::RelayReply`]), a turn's at a time. Not bounded here: each belongs to a
+    /// request that was counted against a bound when it was taken in.
+    pub answers: tokio::sync::mpsc::UnboundedSender<Vec<Output>>,
     /// Events, a turn's at a time; dropped when full (subscribers see the gap).
     pub events: tokio::sync::mpsc::Sender<Vec<OutEvent>>,
     /// To each peer; dropped when full (Raft repeats).
     pub peers: BTreeMap<u64, tokio::sync::mpsc::Sender<PeerBatch>>,
-    /// Requests to pass on. Not bounded here, as `forwarded`.
+    /// Requests to pass on. Not bounded here, as what comes of them.
     pub forwards: tokio::sync::mpsc::UnboundedSender<ForwardTry>,
     /// How to listen on each shard's subject.
     pub subscriptions: tokio::sync::watch::Sender<BTreeMap<u32, Subscription>>,
@@ -93,20 +70,13 @@ pub struct EngineLoop {
     /// Where outputs go.
     pub outputs: Outputs,
     /// Writes the log.
-    pub persister: Persister,
+    pub persister: Worker<persist::Job, Input>,
     /// Writes snapshots.
-    pub snapshots: snapshots::Writer,
+    pub snapshots: Worker<snapshots::Job, snapshots::Done>,
     /// The turn's answers, sent at its end so that their receiver is woken once.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<Output>,
     /// The turn's events.
     pub events: Vec<OutEvent>,
-}
-
-fn now() -> Now {
-    Now {
-        us: monotonic_us(),
-        wall_ms: wall_ms(),
-    }
 }
 
 impl EngineLoop {
@@ -145,7 +115,6 @@ impl EngineLoop {
         select.recv(&self.inputs.requests);
         select.recv(&self.inputs.frames);
         select.recv(&self.inputs.control);
-        select.recv(&self.inputs.forwarded);
         select.recv(&self.persister.done);
         select.recv(&self.snapshots.done);
         // Which one it is doesn't matter: a turn drains them all.
@@ -169,45 +138,20 @@ impl EngineLoop {
     /// Takes everything in. The first: whether the requests' inbox is empty now.
     fn drain(&mut self) -> anyhow::Result<(bool, Option<ExitReason>)> {
         let mut exit = None;
-        for _ in 0..DRAIN_MAX {
-            match self.persister.done.try_recv() {
-                Ok(Written { jobs, numbers }) => {
-                    let writes = jobs;
-                    exit = exit.or(self.step(Input::Persisted { numbers, writes })?);
-                }
-                Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => anyhow::bail!("the persister thread died"),
-            }
+        let written = self.persister.done.clone();
+        let snapshots = self.snapshots.done.clone();
+        let Inputs {
+            requests,
+            frames,
+            control,
+        } = self.inputs.clone();
+        let of_disk = written.try_iter().map(Ok).chain(snapshots.try_iter());
+        let of_nodes = frames.try_iter().take(DRAIN_MAX).chain(control.try_iter());
+        let of_clients = requests.try_iter().take(DRAIN_MAX);
+        for input in of_disk.chain(of_nodes.chain(of_clients).map(Ok)) {
+            exit = exit.or(self.step(input?)?);
         }
-        loop {
-            let input = match self.snapshots.done.try_recv() {
-                Ok(Done::Snapshot { shard, index }) => Input::SnapshotWritten { shard, index },
-                Ok(Done::Pinned(shards)) => Input::FilesPinned(shards),
-                Ok(Done::Damaged(error)) => return Err(error),
-                Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => anyhow::bail!("the snapshot thread died"),
-            };
-            exit = exit.or(self.step(input)?);
-        }
-        for _ in 0..DRAIN_MAX {
-            let Ok(frame) = self.inputs.frames.try_recv() else {
-                break;
-            };
-            exit = exit.or(self.step(Input::Frame(frame))?);
-        }
-        while let Ok(input) = self.inputs.control.try_recv() {
-            exit = exit.or(self.step(input)?);
-        }
-        while let Ok((id, result)) = self.inputs.forwarded.try_recv() {
-            exit = exit.or(self.step(Input::Forwarded { id, result })?);
-        }
-        for _ in 0..DRAIN_MAX {
-            let Ok(request) = self.inputs.requests.try_recv() else {
-                return Ok((true, exit));
-            };
-            exit = exit.or(self.step(request)?);
-        }
-        Ok((self.inputs.requests.is_empty(), exit))
+        Ok((requests.is_empty(), exit))
     }
 
     /// One step of the engine. The clock is read for each: a turn may be longer than a lease.
@@ -215,40 +159,17 @@ impl EngineLoop {
         let mut exit = None;
         for output in self.engine.step(now(), input) {
             match output {
-                Output::Reply { to, result } => self.answers.push(Answer {
-                    to,
-                    body: AnswerBody::Own(result),
-                }),
-                Output::RelayReply { to, answer } => self.answers.push(Answer {
-                    to,
-                    body: AnswerBody::Relayed(answer),
-                }),
+                Output::Reply { .. } | Output::RelayReply { .. } => self.answers.push(output),
                 Output::Event(event) => self.events.push(event),
                 Output::Frame { to, batch } => self.send(to, batch),
-                Output::Persist(writes) => {
-                    if self
-                        .persister
-                        .jobs
-                        .send(persist::Job::Write(writes))
-                        .is_err()
-                    {
-                        anyhow::bail!("the persister thread died");
-                    }
-                }
+                Output::Persist(writes) => self.persister.give(persist::Job::Write(writes))?,
                 Output::Compact { shard, through } => {
                     // Full: the next snapshot cuts further.
                     let job = persist::Job::Compact { shard, through };
                     let _ = self.persister.jobs.try_send(job);
                 }
                 Output::WriteSnapshot { shard, index } => {
-                    if self
-                        .snapshots
-                        .jobs
-                        .send(snapshots::Job { shard, index })
-                        .is_err()
-                    {
-                        anyhow::bail!("the snapshot thread died");
-                    }
+                    self.snapshots.give(snapshots::Job { shard, index })?;
                 }
                 // Closed only while the node ends.
                 Output::Forward(it) => drop(self.outputs.forwards.send(it)),

@@ -1,12 +1,13 @@
 //! The persister thread: everything the shards want on disk, one write and one sync at a time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use nowserving_engine::WRITES_IN_FLIGHT_MAX;
+use nowserving_engine::{Input, WRITES_IN_FLIGHT_MAX};
 use nowserving_log::{LogError, LogStore};
 use nowserving_replica::Write;
+
+use super::worker::{Ends, Worker};
 
 /// What the loop asks of the persister.
 #[derive(Debug)]
@@ -22,92 +23,40 @@ pub enum Job {
     },
 }
 
-/// Writes that are durable now.
-#[derive(Debug)]
-pub struct Written {
-    /// How many jobs went out with this sync.
-    pub jobs: usize,
-    /// Per shard the number of the newest write.
-    pub numbers: Vec<(u32, u64)>,
+/// Starts the thread over `log`.
+///
+/// # Errors
+/// The system gives no thread.
+pub fn start(log: Arc<dyn LogStore>) -> std::io::Result<Worker<Job, Input>> {
+    let room = (2 * WRITES_IN_FLIGHT_MAX, 4 * WRITES_IN_FLIGHT_MAX);
+    Worker::start("persist", room, move |ends| run(log.as_ref(), &ends))
 }
 
-/// The thread, and the channels to and from it.
-#[derive(Debug)]
-pub struct Persister {
-    /// Jobs, bounded.
-    pub jobs: Sender<Job>,
-    /// Outcomes.
-    pub done: Receiver<Written>,
-    thread: JoinHandle<()>,
-}
-
-impl Persister {
-    /// Starts the thread over `log`.
-    ///
-    /// # Errors
-    /// The system gives no thread.
-    pub fn start(log: Arc<dyn LogStore>) -> std::io::Result<Self> {
-        let (jobs, inbox) = bounded(2 * WRITES_IN_FLIGHT_MAX);
-        let (outbox, done) = bounded(4 * WRITES_IN_FLIGHT_MAX);
-        let thread = std::thread::Builder::new()
-            .name("persist".into())
-            .spawn(move || {
-                let _end = EndWithMe;
-                run(log.as_ref(), &inbox, &outbox);
-            })?;
-        Ok(Persister { jobs, done, thread })
-    }
-
-    /// Lets the thread finish what it has and waits for it.
-    pub fn join(self) {
-        let Persister { jobs, done, thread } = self;
-        drop(jobs);
-        // Keep emptying, so that its last words don't block it.
-        while done.recv().is_ok() {}
-        if thread.join().is_err() {
-            tracing::error!("the persister thread panicked");
-        }
-    }
-}
-
-/// raft-engine panics when a sync fails, as it must: what is on the disk is unknown then, and a later
-/// sync can succeed without it. A panic ends this thread only; this ends the process with it, before
-/// anybody else can act on what may not be there.
-pub(super) struct EndWithMe;
-
-impl Drop for EndWithMe {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            std::process::abort();
-        }
-    }
-}
-
-fn run(log: &dyn LogStore, inbox: &Receiver<Job>, outbox: &Sender<Written>) {
-    while let Ok(first) = inbox.recv() {
-        let mut writes = Vec::new();
-        let mut jobs = 0;
+fn run(log: &dyn LogStore, ends: &Ends<Job, Input>) {
+    while let Ok(first) = ends.jobs.recv() {
+        let mut all = Vec::new();
+        let mut writes = 0;
         let mut compactions = Vec::new();
         // Whatever queued up during the last sync goes out with one more.
-        for job in std::iter::once(first).chain(inbox.try_iter()) {
+        for job in std::iter::once(first).chain(ends.jobs.try_iter()) {
             match job {
                 Job::Write(more) => {
-                    jobs += 1;
-                    writes.extend(more);
+                    writes += 1;
+                    all.extend(more);
                 }
                 Job::Compact { shard, through } => compactions.push((shard, through)),
             }
         }
-        if !writes.is_empty() {
-            write(log, &writes);
-            let mut numbers: Vec<(u32, u64)> = Vec::new();
-            for write in &writes {
-                match numbers.iter_mut().find(|(shard, _)| *shard == write.shard) {
-                    Some((_, number)) => *number = write.number,
-                    None => numbers.push((write.shard, write.number)),
-                }
-            }
-            if outbox.send(Written { jobs, numbers }).is_err() {
+        if !all.is_empty() {
+            write(log, &all);
+            // The newest of each shard.
+            let numbers: BTreeMap<_, _> = all.iter().map(|it| (it.shard, it.number)).collect();
+            let numbers = numbers.into_iter().collect();
+            if ends
+                .done
+                .send(Input::Persisted { numbers, writes })
+                .is_err()
+            {
                 return;
             }
         }

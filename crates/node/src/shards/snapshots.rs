@@ -11,19 +11,19 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::RecvTimeoutError;
+use nowserving_engine::Input;
 use nowserving_log::LogStore;
 use nowserving_replica::{Committed, Payload};
 use nowserving_shard::command;
 use nowserving_shard::snapshot::{self, Header};
 use nowserving_shard::state::State;
 
-use super::persist::EndWithMe;
+use super::worker::{Ends, Worker};
 use crate::checked_file::write_atomically;
 use crate::config::Config;
 use crate::damage;
@@ -43,76 +43,25 @@ pub struct Job {
     pub index: u64,
 }
 
-/// What the thread tells the loop.
-#[derive(Debug)]
-pub enum Done {
-    /// What became of a job.
-    Snapshot {
-        /// The shard.
-        shard: u32,
-        /// The last index in the snapshot that is on disk now; `None`: it could not be made.
-        index: Option<u64>,
-    },
-    /// These shards keep old log files alive: snapshot them.
-    Pinned(Vec<u32>),
-    /// The last snapshot or the log is damaged: the node could not start again, and must end.
-    Damaged(anyhow::Error),
-}
+/// What the thread tells the loop. An error: the last snapshot or the log is damaged, so that the node could
+/// not start again, and must end.
+pub type Done = anyhow::Result<Input>;
 
-/// The thread that makes snapshots: apart from the persister, so that a large one doesn't hold up
-/// the log.
-#[derive(Debug)]
-pub struct Writer {
-    /// Snapshots to make, bounded.
-    pub jobs: Sender<Job>,
-    /// One for each job, and what else is to be told.
-    pub done: Receiver<Done>,
-    stopping: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
-}
-
-impl Writer {
-    /// Starts the thread over `dir`.
-    ///
-    /// # Errors
-    /// The system gives no thread.
-    pub fn start(dir: PathBuf, config: &Config, log: Arc<dyn LogStore>) -> std::io::Result<Self> {
-        let (jobs, inbox) = bounded::<Job>(4);
-        let (outbox, done) = bounded(64);
-        let stopping = Arc::new(AtomicBool::new(false));
-        let stop = stopping.clone();
-        let maker = Maker {
-            dir,
-            cluster: config.cluster.clone(),
-            log,
-        };
-        let thread = std::thread::Builder::new()
-            .name("snapshots".into())
-            .spawn(move || {
-                // A failed sync in a purge is as final as one in a write.
-                let _end = EndWithMe;
-                maker.run(&inbox, &outbox, &stop);
-            })?;
-        Ok(Writer {
-            jobs,
-            done,
-            stopping,
-            thread,
-        })
-    }
-
-    /// Lets the thread finish what it is at, not what is queued, and waits for it.
-    pub fn join(self) {
-        self.stopping.store(true, Ordering::Relaxed);
-        let Writer {
-            jobs, done, thread, ..
-        } = self;
-        drop(jobs);
-        while done.recv().is_ok() {}
-        if thread.join().is_err() {
-            tracing::error!("the snapshot thread panicked");
-        }
-    }
+/// Starts the thread over `dir`: apart from the persister, so that a large snapshot doesn't hold up the log.
+///
+/// # Errors
+/// The system gives no thread.
+pub fn start(
+    dir: PathBuf,
+    config: &Config,
+    log: Arc<dyn LogStore>,
+) -> std::io::Result<Worker<Job, Done>> {
+    let maker = Maker {
+        dir,
+        cluster: config.cluster.clone(),
+        log,
+    };
+    Worker::start("snapshots", (4, 64), move |ends| maker.run(&ends))
 }
 
 struct Maker {
@@ -122,24 +71,24 @@ struct Maker {
 }
 
 impl Maker {
-    fn run(&self, inbox: &Receiver<Job>, outbox: &Sender<Done>, stop: &AtomicBool) {
+    fn run(&self, ends: &Ends<Job, Done>) {
         let mut last_purge = Instant::now();
         loop {
-            let job = match inbox.recv_timeout(PURGE_INTERVAL) {
+            let job = match ends.jobs.recv_timeout(PURGE_INTERVAL) {
                 Ok(job) => Some(job),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            if stop.load(Ordering::Relaxed) {
+            if ends.stopping.load(Ordering::Relaxed) {
                 return;
             }
             let made = job.map(|job| self.tell(job));
             let pinned = (last_purge.elapsed() >= PURGE_INTERVAL).then(|| {
                 last_purge = Instant::now();
-                Done::Pinned(self.purge())
+                Ok(Input::FilesPinned(self.purge()))
             });
             for done in made.into_iter().chain(pinned) {
-                if outbox.send(done).is_err() {
+                if ends.done.send(done).is_err() {
                     return;
                 }
             }
@@ -148,26 +97,24 @@ impl Maker {
 
     fn tell(&self, Job { shard, index }: Job) -> Done {
         let made = self.make(shard, index);
-        match &made {
+        let outcome = if made.is_ok() { "written" } else { "failed" };
+        metrics::counter!("nowserving_snapshots_total", "outcome" => outcome).increment(1);
+        let index = match made {
             Ok(()) => {
-                metrics::counter!("nowserving_snapshots_total", "outcome" => "written")
-                    .increment(1);
                 tracing::debug!(shard, index, "snapshot written");
+                Some(index)
             }
-            // The old one and the whole log are still there: nothing is lost.
             Err(error) => {
-                metrics::counter!("nowserving_snapshots_total", "outcome" => "failed").increment(1);
-                let error = format!("{error:#}");
-                tracing::error!(shard, index, error, "snapshot not written");
+                let text = format!("{error:#}");
+                tracing::error!(shard, index, error = text, "snapshot not written");
+                if damage::is_damage(&error) {
+                    return Err(error);
+                }
+                // The old one and the whole log are still there: nothing is lost.
+                None
             }
-        }
-        match made {
-            Err(error) if damage::is_damage(&error) => Done::Damaged(error),
-            made => Done::Snapshot {
-                shard,
-                index: made.is_ok().then_some(index),
-            },
-        }
+        };
+        Ok(Input::SnapshotWritten { shard, index })
     }
 
     fn purge(&self) -> Vec<u32> {
