@@ -379,7 +379,7 @@ impl Shard {
                     for (command, waiter) in entry.commands.into_iter().zip(waiters).rev() {
                         self.queue.push_front(Queued { command, waiter });
                     }
-                    if matches!(error, ProposeError::NotLeader { .. }) {
+                    if error == ProposeError::NotLeader {
                         self.lose_lead(ctx);
                     }
                     return;

@@ -152,3 +152,21 @@ fn describe() {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_metric_has_a_name_a_kind_and_a_text() {
+        for row in METRICS.lines() {
+            let words: Vec<&str> = row.splitn(3, ' ').collect();
+            let is_row = matches!(
+                words[..],
+                [name, "counter" | "gauge" | "histogram", text]
+                    if name.starts_with("nowserving_") && text.ends_with('.')
+            );
+            assert!(is_row, "{row}");
+        }
+    }
+}
