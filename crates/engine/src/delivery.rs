@@ -9,9 +9,11 @@
 //! copy alone is executed. The other node forwards its copy, marked as shared, to learn the leader's
 //! answer; if the leader has not got the message, nobody executes it.
 
+use nowserving_protocol::error::ApiError;
 use nowserving_shard::clock::Micros;
 
 use crate::io::Now;
+use crate::refusals::{outcome_unknown, overloaded};
 use crate::request::{Effect, Request};
 
 /// A write is not executed later than this after the deadline that its sender set.
@@ -235,6 +237,18 @@ fn serve(case: Case) -> Action {
     }
 }
 
+/// What is answered to a request for which a queue of this node has no room. `leads`: no other node can
+/// lead the shard at this moment.
+#[must_use]
+pub fn turned_away(via: Via, effect: Effect, leads: bool) -> ApiError {
+    // Another node may have the message too, and execute it; a leader's other copies are never executed.
+    let shared = matches!(via, Via::Shard(_)) && !leads;
+    match shared && effect.is_write() {
+        true => outcome_unknown(),
+        false => overloaded(),
+    }
+}
+
 /// What is done about a request that this node had taken as the leader when it leads no more, and
 /// of which nothing happened here.
 #[must_use]
@@ -414,6 +428,19 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_turned_away_is_undone_only_if_no_other_node_can_execute_it() {
+        use nowserving_protocol::error::Code::{OutcomeUnknown, Overloaded};
+        for (via, _) in VIAS {
+            for (leads, effect) in [(false, Read), (false, Write), (true, Read), (true, Write)] {
+                let in_doubt = matches!(via, Via::Shard(_)) && !leads && effect == Write;
+                let expected = if in_doubt { OutcomeUnknown } else { Overloaded };
+                let answer = turned_away(via, effect, leads);
+                assert_eq!(answer.code, expected, "{via:?} {effect:?} {leads}");
             }
         }
     }

@@ -177,6 +177,13 @@ impl Forwards {
                 forward.maybe_done = true;
                 self.keep(id, forward, Stage::Pausing, now);
             }
+            // True of this try only.
+            ForwardResult::Answered {
+                error: Some(Code::Overloaded),
+                ..
+            } if forward.maybe_done || forward.shared => {
+                self.keep(id, forward, Stage::Pausing, pause);
+            }
             // True of every try: a leader answers all copies of a request the same.
             ForwardResult::Answered { answer, .. } => {
                 let to = forward.waiter.reply;
@@ -446,6 +453,26 @@ mod tests {
             run.result(ForwardResult::NoResponders, NOW + 1);
             run.at(DEADLINE);
             assert_eq!(run.answer(), Some(code));
+        }
+    }
+
+    #[test]
+    fn a_leader_without_room_says_nothing_of_other_tries_or_of_its_own_copy() {
+        for (shared, timed_out, code) in [
+            (false, false, None),
+            (false, true, Some(Code::OutcomeUnknown)),
+            (true, false, Some(Code::OutcomeUnknown)),
+        ] {
+            let mut run = Run::of(Effect::Write, shared);
+            run.tried();
+            if timed_out {
+                run.result(ForwardResult::TimedOut, NOW + 1);
+                run.tried();
+            }
+            run.result(answered(Some(Code::Overloaded)), NOW + 2);
+            run.leader.time = None;
+            run.at(DEADLINE);
+            assert_eq!(run.answer(), code, "{shared} {timed_out}");
         }
     }
 

@@ -36,7 +36,7 @@ mod standing;
 mod tests;
 
 pub use contact::{PeerHeader, Standing};
-pub use delivery::{Delivery, LeaderTime, ShardDelivery, Via};
+pub use delivery::{Delivery, LeaderTime, ShardDelivery, Via, turned_away};
 pub use engine::{Engine, ShardView, WRITES_IN_FLIGHT_MAX};
 pub use frames::{FrameBody, OutMessage, PeerBatch, PeerFrame};
 pub use io::{

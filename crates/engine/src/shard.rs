@@ -12,7 +12,7 @@ use nowserving_shard::requests::{Answer, RequestId, Requests};
 use nowserving_shard::state::State;
 
 use crate::agreement::Agreement;
-use crate::delivery::{Copy, Delivery};
+use crate::delivery::{Copy, Delivery, turned_away};
 use crate::io::{ExitReason, Now, ReadFailure, Subscription};
 use crate::outbox::TurnCtx;
 use crate::reads::Reads;
@@ -240,10 +240,13 @@ impl Shard {
             return ctx.out.refuse(waiter.reply, refused.into());
         }
         if self.queue.len() >= QUEUE_MAX {
-            let error = if is_copy {
-                outcome_unknown()
-            } else {
-                overloaded()
+            let error = match is_copy {
+                true => outcome_unknown(),
+                false => turned_away(
+                    waiter.delivery.via,
+                    waiter.effect,
+                    self.in_lease(ctx.now.us),
+                ),
             };
             return ctx.out.refuse(waiter.reply, error);
         }

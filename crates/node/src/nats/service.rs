@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_nats::{Client, Message};
 use crossbeam_channel::{Sender, TrySendError};
 use nowserving_engine::refusals::overloaded;
+use nowserving_engine::turned_away;
 use nowserving_engine::{Input, Subscription, Via};
 use nowserving_shard::clock::Micros;
 use tokio::sync::watch;
@@ -65,13 +66,16 @@ impl Service {
             input
         };
         self.responder.stats.turn_away();
-        let reply = match refused {
-            Input::Request { request, .. } => request.reply,
-            Input::Cluster { reply, .. } => reply,
+        let (reply, error) = match refused {
+            Input::Request { request, delivery } => {
+                let error = turned_away(delivery.via, request.ask.effect(), false);
+                (request.reply, error)
+            }
+            Input::Cluster { reply, .. } => (reply, overloaded()),
             // Only those two are handed in here.
             _ => return,
         };
-        self.responder.refuse(&reply, overloaded()).await;
+        self.responder.refuse(&reply, error).await;
     }
 }
 
