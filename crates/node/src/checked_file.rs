@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 const LABEL: &str = "# checksum ";
 
-/// A file whose content is not what was written.
+/// A file whose content has changed since it was written.
 #[derive(Debug, thiserror::Error)]
 #[error("{} is damaged: {what}", path.display())]
 pub struct Damaged {

@@ -1,4 +1,4 @@
-//! What a node is told at its start: flags and a TOML file give the same names.
+//! The configuration of a node: flags and a TOML file use the same names.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub struct Config {
     /// Time between Raft heartbeats in milliseconds, 10 to 10,000.
     #[serde(default = "default_heartbeat_ms")]
     pub heartbeat_ms: u64,
-    /// A follower that hears no leader for this long (up to twice as long, at random) stands for
+    /// A follower that has no leader for this long (up to twice as long, at random) stands for
     /// election; milliseconds, at least 4 heartbeats, up to 60,000.
     #[serde(default = "default_election_ms")]
     pub election_ms: u64,
@@ -94,7 +94,7 @@ pub enum ConfigError {
     },
 }
 
-/// What is missing can be given in the file or on the command line.
+/// Adds that a missing field can be given in the file or on the command line.
 fn explained(message: &str) -> String {
     let field = message.split('`').nth(1);
     match field.filter(|_| message.starts_with("missing field")) {
@@ -104,7 +104,7 @@ fn explained(message: &str) -> String {
 }
 
 impl Config {
-    /// What the engine is told of it. `seed`: random for each start.
+    /// The engine's part of it. `seed`: random for each start.
     #[must_use]
     pub fn engine(&self, seed: u64) -> nowserving_engine::Config {
         nowserving_engine::Config {

@@ -1,4 +1,4 @@
-//! What an operator can do about a damaged data directory, said together with the damage.
+//! Advice to the operator of a damaged data directory, shown together with the damage.
 
 use nowserving_log::LogError;
 use nowserving_replica::NewError;

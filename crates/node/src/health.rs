@@ -1,4 +1,4 @@
-//! What the node says of itself to whoever watches over it: whether it lives, and whether it serves.
+//! The node's health for `/healthz` (does the loop run?) and `/readyz` (does the node serve?).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

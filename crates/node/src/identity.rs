@@ -1,4 +1,4 @@
-//! Who this data directory belongs to: one file that is written once and compared at every start,
+//! The owner of this data directory: one file that is compared with the configuration at every start,
 //! and the lock that keeps a second process out.
 
 use std::fs::{self, File};
@@ -184,7 +184,7 @@ fn compare(identity: Identity, config: &Config) -> Result<Identity, IdentityErro
     Ok(identity)
 }
 
-/// As a set: whoever writes them in another order means the same cluster.
+/// As a set: the order of nodes in the configuration does not matter.
 fn sorted(nodes: &[u64]) -> String {
     let nodes: std::collections::BTreeSet<_> = nodes.iter().collect();
     format!("{nodes:?}")

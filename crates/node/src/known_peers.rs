@@ -1,6 +1,6 @@
 //! Which disk each peer voted from. A peer that comes back with another one has forgotten what it
-//! promised: with its vote, entries that were acknowledged could be lost. So what was seen first is
-//! written down, and another disk under the same id is refused, over restarts of everybody.
+//! promised: with its vote, entries that were acknowledged could be lost. So the node
+//! writes down the first disk that it sees and refuses another one under the same id, also after restarts of all nodes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -105,7 +105,7 @@ fn check(frame: &Frame, known: &Known) -> Result<(), NotTaken> {
         )));
     }
     // A copy of the disk counts its starts on from where it was made, and may get as far as the
-    // disk itself had come; but it draws other numbers. Seen from far enough, it can't be told.
+    // disk itself had come; but it draws other numbers. A node that missed more starts than a frame lists cannot notice it.
     let since = boots.checked_sub(known.boots);
     let same = since.and_then(|since| frame.starts.get(usize::try_from(since).ok()?));
     if since.is_none() || same.is_some_and(|start| *start != known.start) {

@@ -90,9 +90,9 @@ struct NatsEnds {
     standing: watch::Receiver<Standing>,
 }
 
-/// What is left to see to when the node ends.
+/// The service's tasks, which the node waits for when it ends.
 struct Serving {
-    /// Dropped, this node listens on plain subjects no more.
+    /// Dropped, the node unsubscribes from plain subjects.
     stop_plain: oneshot::Sender<()>,
     /// Ends when that is so.
     plain: JoinHandle<()>,

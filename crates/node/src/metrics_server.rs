@@ -1,5 +1,4 @@
-//! Over HTTP: metrics for Prometheus at `/metrics`, and for whoever watches over the process
-//! `/healthz` (does it live?) and `/readyz` (does it serve?).
+//! The node's HTTP server: `/metrics` for Prometheus, `/healthz` (does it live?) and `/readyz` (does it serve?).
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -119,7 +118,7 @@ nowserving_peer_bytes_sent_total counter Bytes sent to other nodes.
 nowserving_peer_append_messages_sent_total counter Raft messages sent that carry log entries.
 nowserving_frames_refused_total counter Frames refused: not authentic, foreign, late or doubled.
 nowserving_raft_refused_total counter Raft messages refused for their shape.
-nowserving_recycled_total counter Tokens thrown out by this node as a leader, by reason.
+nowserving_recycled_total counter Tokens that expired on this node as a leader, by reason.
 nowserving_state_differs_total counter Times that a peer's state of a shard was found to differ from this node's.
 nowserving_events_published_total counter Events published.
 nowserving_events_dropped_total counter Events dropped because a bounded queue was full.
@@ -131,12 +130,13 @@ nowserving_shards_led gauge Shards led by this node.
 nowserving_lines_led gauge Lines in shards led by this node.
 nowserving_tokens_waiting gauge Waiting tokens in shards led by this node.
 nowserving_seats_held gauge Seats held in shards led by this node.
-nowserving_forecasts gauge Entrants of lines led by this node who had to wait: told a time to wait or not; of the told, admitted since (judged); of those, no later than eta_p90_ms said (p90_covered).
+nowserving_forecasts gauge Entrants of lines led by this node that had to wait: with an ETA or without; of those with one, admitted since (judged); of those, no later than eta_p90_ms (p90_covered).
 nowserving_forecasts_off_by gauge Those judged, by how far eta_ms was off the true wait: by at most so many percent of it.
 nowserving_log_entries gauge Log entries kept by this node, in all shards.
 nowserving_log_memory_bytes gauge Memory of the log entries that are kept in it.
 nowserving_log_disk_bytes gauge Disk that the Raft log takes.
 nowserving_snapshots_total counter Snapshots of shards made on this node, by outcome.
+nowserving_late_writes_total counter Writes refused because they may have been sent too long ago.
 nowserving_service_deaf_seconds gauge Time since requests were last proven to reach this node.";
 
 fn describe() {

@@ -1,25 +1,25 @@
-//! Warnings that could come thousands of times a second are said once a second, with their number.
+//! Warnings that could come thousands of times a second are logged once a second, with their number.
 
 use std::time::{Duration, Instant};
 
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Decides which of many like events are said.
+/// Decides which of many like events are logged.
 #[derive(Debug, Default)]
 pub struct Throttle {
-    said: Option<Instant>,
-    unsaid: u64,
+    logged: Option<Instant>,
+    unlogged: u64,
 }
 
 impl Throttle {
-    /// Counts one more; if it is to be said, how many there were since the last that was.
+    /// Counts one more. If it should be logged: the number since the last one that was.
     pub fn count(&mut self) -> Option<u64> {
-        self.unsaid += 1;
-        if self.said.is_some_and(|said| said.elapsed() < PERIOD) {
+        self.unlogged += 1;
+        if self.logged.is_some_and(|logged| logged.elapsed() < PERIOD) {
             return None;
         }
-        self.said = Some(Instant::now());
-        Some(std::mem::take(&mut self.unsaid))
+        self.logged = Some(Instant::now());
+        Some(std::mem::take(&mut self.unlogged))
     }
 }
 
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_is_said_and_the_rest_of_the_period_is_counted() {
+    fn the_first_is_logged_and_the_rest_of_the_period_is_counted() {
         let mut throttle = Throttle::default();
         assert_eq!(throttle.count(), Some(1));
         let start = Instant::now();

@@ -143,8 +143,8 @@ fn what_is_not_in_the_log_yet_is_refused_with_the_lead() {
     assert_eq!(rig.numbers(), [Err(Code::NotLeader)]);
 }
 
-/// A node unsubscribes from the forward subjects when it leads no more; what came by then is refused, and the
-/// node that passed it on tries again.
+/// A node unsubscribes from the forward subjects when it stops leading. It refuses requests that had arrived, and
+/// the forwarding node tries again.
 #[test]
 fn a_poll_that_was_passed_on_to_a_node_that_leads_no_more_is_refused() {
     let mut rig = of_three();

@@ -9,8 +9,8 @@ use nowserving_protocol::servers::Servers;
 use super::rights::Rights;
 use super::stats::Stats;
 
-/// Connects to one of the servers of `urls` (see [`Servers`]), or keeps trying in the background. What comes in
-/// too fast to be looked at is counted in `stats`; what the server does not allow goes to `rights`.
+/// Connects to one of the servers of `urls` (see [`Servers`]), or keeps trying in the background. Messages
+/// dropped by a slow consumer are counted in `stats`; events about rights go to `rights`.
 ///
 /// # Errors
 /// A URL that cannot be read.
@@ -41,9 +41,9 @@ pub async fn connect(
             if matches!(event, Event::SlowConsumer(_)) {
                 stats.turn_away();
             }
-            let untold = (!rights.note(&event)).then_some(event);
+            let unreported = (!rights.note(&event)).then_some(event);
             async move {
-                if let Some(event) = untold {
+                if let Some(event) = unreported {
                     tell(kind, event);
                 }
             }

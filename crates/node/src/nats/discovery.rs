@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use async_nats::{Client, Message, Subscriber};
+use async_nats::{Client, HeaderMap, Message, Subscriber};
 use futures::StreamExt as _;
 use futures::stream::SelectAll;
 use serde_json::{Value, json};
-use tokio::sync::watch::{self, error::RecvError};
+use tokio::sync::watch;
 
 use super::respond::Responder;
 use super::stats::Stats;
@@ -66,15 +66,17 @@ impl Discovery {
             loop {
                 tokio::select! {
                     biased;
-                    ended = no_longer_in_touch(&mut standing) => match ended {
-                        Ok(()) => break,
-                        Err(_) => return Ok(()),
+                    ended = async { standing.wait_for(|it| !it.is_in_touch()).await.is_err() } => {
+                        match ended {
+                            true => return Ok(()),
+                            false => break,
+                        }
                     },
                     message = asked.next() => match message {
                         Some(message) => {
                             let payload = self.answer(&message).to_string();
                             let reply = message.reply.as_deref();
-                            responder.send(reply, None, payload.into()).await;
+                            responder.send(reply, HeaderMap::new(), payload.into()).await;
                         }
                         None => return Ok(()),
                     },
@@ -139,12 +141,4 @@ impl Discovery {
         let all = self.endpoints.iter();
         Value::Array(all.map(|(name, subject)| each(name, subject)).collect())
     }
-}
-
-/// Returns when this node takes part no more.
-///
-/// # Errors
-/// Its loop has ended.
-async fn no_longer_in_touch(standing: &mut watch::Receiver<Standing>) -> Result<(), RecvError> {
-    standing.wait_for(|it| !it.is_in_touch()).await.map(drop)
 }

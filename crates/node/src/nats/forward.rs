@@ -1,4 +1,4 @@
-//! Requests that the engine passes on: one NATS request each, to where only the shard's leader
+//! Requests that the engine forwards: one NATS request each, to the subject on which only the shard's leader
 //! listens. Whether another try is made is the engine's decision.
 
 use std::time::Duration;
@@ -13,11 +13,11 @@ use nowserving_protocol::subject::{ERROR_CODE_HEADER, Subjects, TIMEOUT_HEADER};
 use nowserving_shard::requests::{Origin, RequestId};
 use tokio::sync::mpsc;
 
-/// When a node passed a request on, on the leader's clock: `<start, hexadecimal>-<microseconds>`.
+/// When a node forwarded a request, on the leader's clock: `<start, hexadecimal>-<microseconds>`.
 pub const SENT_AT_HEADER: &str = "Nowserving-Leader-Time";
 
-/// Which call a write that was passed on belongs to: `c` (its client said so) or `f` (the node that
-/// passes it on did), and the key in hexadecimal.
+/// The call that a forwarded write belongs to: `c` (named by its client) or `f` (named by the forwarding
+/// node), and the key in hexadecimal.
 pub const REQUEST_KEY_HEADER: &str = "Nowserving-Request-Key";
 
 /// Reads [`REQUEST_KEY_HEADER`].

@@ -77,7 +77,7 @@ impl Test {
 }
 
 #[tokio::test]
-async fn a_try_is_one_request_to_the_leader_with_what_is_left_of_its_time() {
+async fn a_try_is_one_request_to_the_leader_with_the_rest_of_its_time() {
     let mut test = Test::start().await;
     let sent = test.sent(a_try(1)).await;
     assert_eq!(sent.subject, "nowserving.forward.shard.3.shop.enter");
@@ -160,7 +160,7 @@ async fn an_answer_comes_back_as_it_is_and_its_error_is_read() {
 }
 
 #[tokio::test]
-async fn nobody_there_and_no_answer_are_told_apart() {
+async fn no_responders_and_timeouts_are_distinguished() {
     let mut test = Test::start().await;
     let sent = test.sent(a_try(1)).await;
     test.answer(&sent, "NATS/1.0 503", b"");

@@ -24,7 +24,7 @@ const INTERVAL_UNKNOWN: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A mapping to another number of shards agrees on some lines by chance, and not on all of these.
 const LINES: u32 = 16;
-/// The operation of these requests, followed by the node's number: each node hears its own.
+/// The operation of these requests, followed by the node's number: each node receives its own.
 const OP: &str = "mapping_probe_";
 
 /// Whether a message is one of these requests, meant for the node that sent it.
@@ -149,7 +149,7 @@ impl Probe {
             None
         };
         tokio::time::timeout(PATIENCE, fence).await.ok()??;
-        // What came before the fence is there by now.
+        // All messages before the fence have arrived by now.
         let mut arrived = BTreeSet::new();
         for arrivals in &mut self.arrivals {
             while let Some(Some(message)) = arrivals.next().now_or_never() {

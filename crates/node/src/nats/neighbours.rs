@@ -16,7 +16,7 @@ use nowserving_engine::Standing;
 const SUBJECT: &str = "$SRV.INFO.nowserving";
 /// A node that has not come in touch for so long asks, and again as often.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Soon after the start: what is wrong then is mostly the configuration.
+/// Soon after the start: an error in the configuration is the most likely cause then.
 const FIRST: Duration = Duration::from_secs(2);
 /// Answers are awaited for this long.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -28,7 +28,7 @@ struct Info {
     metadata: Metadata,
 }
 
-/// What a node says of itself in discovery.
+/// A node's metadata in discovery.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 struct Metadata {
     cluster: String,
@@ -93,7 +93,7 @@ async fn ask(client: &Client) -> anyhow::Result<Vec<Metadata>> {
     let until = Instant::now() + PATIENCE;
     let mut found = Vec::new();
     while let Ok(Some(answer)) = timeout_at(until, answers.next()).await {
-        // What is not of our form is somebody else's.
+        // An answer of another form comes from another service.
         found.extend(serde_json::from_slice(&answer.payload).map(|Info { metadata }| metadata));
     }
     Ok(found)

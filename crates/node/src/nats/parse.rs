@@ -21,8 +21,8 @@ use nowserving_shard::requests::{Origin, RequestId};
 
 /// Longest deadline that a request may ask for.
 pub const TIMEOUT_MAX_MS: u64 = 60_000;
-/// Below the prefix: where nodes pass requests on. Nobody but the leader listens there, while on a
-/// shard's own subject a node that is cut off from its peers listens too, and would answer what
+/// Below the prefix: the subjects on which nodes forward requests. Only the leader listens there, while on a
+/// shard's own subject a node that is cut off from its peers listens too, and would answer a request that
 /// the leader has taken.
 const FORWARD_WORD: &str = "forward";
 
@@ -60,7 +60,7 @@ impl Parser {
         })
     }
 
-    /// Reads a message, which came by this subscription and was routed after this moment.
+    /// Reads a message that came by the subscription `via` and was routed after this moment.
     ///
     /// # Errors
     /// What is wrong with it, naming the part.

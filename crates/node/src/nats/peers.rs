@@ -19,7 +19,7 @@ use nowserving_engine::{FrameBody, Input, PeerBatch, PeerFrame, PeerHeader};
 
 /// Frames to one peer that wait to be sent at most; more are dropped, Raft repeats them.
 const OUT_MAX: usize = 1_024;
-/// The loop is told of refused frames of one sender this often at most, so that a flood of them does
+/// Refused frames of one sender are reported to the engine this often at most, so that a flood of them does
 /// not keep it busy.
 const REFUSAL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -50,8 +50,8 @@ impl NatsLink {
         Ok(self.client.publish(subject, sealed.into()).await?)
     }
 
-    /// What comes in under this node's number, from nodes of other clusters too, until the connection is
-    /// closed for good.
+    /// The frames to this node's number, from nodes of other clusters too, until the connection is closed
+    /// for good.
     async fn receive(&self, me: u64) -> anyhow::Result<impl Stream<Item = Incoming> + use<>> {
         // Two clusters on one prefix would answer each other's users. So this node listens to all of
         // them: that is how its operator learns of it.
@@ -70,7 +70,7 @@ impl NatsLink {
     }
 }
 
-/// What every frame of this node says of it.
+/// The facts about this node that every frame carries.
 #[derive(Debug, Clone)]
 pub struct Origin {
     /// The cluster's name.
@@ -111,7 +111,7 @@ impl Origin {
         }
     }
 
-    /// What must be the same on all nodes, or they would serve different lines under one name.
+    /// Checks the facts that must be the same on all nodes: otherwise they would serve different lines under one name.
     fn agrees(&self, from: u64, theirs: &NodeFacts) -> Result<(), String> {
         let me = self.me;
         let differ = if theirs.shards != self.shards {
@@ -197,7 +197,7 @@ pub async fn receive_frames(
     frames: Sender<Input>,
 ) -> anyhow::Result<()> {
     let mut warnings = Throttle::default();
-    let mut told_at: BTreeMap<u64, Instant> = BTreeMap::new();
+    let mut reported_at: BTreeMap<u64, Instant> = BTreeMap::new();
     let mut incoming = link.receive(origin.me).await?;
     while let Some(it) = incoming.next().await {
         metrics::counter!("nowserving_peer_frames_received_total").increment(1);
@@ -217,11 +217,11 @@ pub async fn receive_frames(
         };
         if frame.body.is_err() {
             let now = Instant::now();
-            let told = told_at.get(&frame.from);
-            if told.is_some_and(|at| now.duration_since(*at) < REFUSAL_INTERVAL) {
+            let last = reported_at.get(&frame.from);
+            if last.is_some_and(|at| now.duration_since(*at) < REFUSAL_INTERVAL) {
                 continue;
             }
-            told_at.insert(frame.from, now);
+            reported_at.insert(frame.from, now);
         }
         match frames.try_send(Input::Frame(frame)) {
             Ok(()) => {}
@@ -259,8 +259,8 @@ impl NotOurs {
     }
 }
 
-/// Only what is sealed with our key is opened. Of the rest the subject alone says where it is from:
-/// not to be trusted, but a hint to operators.
+/// Opens a frame that is sealed with our key. For others only the subject names the sender: not to be
+/// trusted, but a hint to operators.
 fn open(incoming: Incoming, key: &FrameKey, origin: &Origin) -> Result<Frame, NotOurs> {
     let Incoming {
         cluster,
@@ -290,7 +290,7 @@ fn open(incoming: Incoming, key: &FrameKey, origin: &Origin) -> Result<Frame, No
 }
 
 /// A frame that is authentic can still be of another cluster with the same key, of a node that is
-/// no member or was told other facts, a replay, or of a wiped disk under an old id.
+/// no member or has other facts, a replay, or of a wiped disk under an old id.
 fn check(frame: Frame, origin: &Origin, known: &mut KnownPeers) -> Result<PeerFrame, NotOurs> {
     let from = frame.from;
     if frame.cluster != origin.cluster {

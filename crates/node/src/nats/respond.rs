@@ -51,14 +51,11 @@ impl Responder {
         let RelayedAnswer { headers, payload } = answer;
         let code = if headers.is_empty() { "ok" } else { "error" };
         self.stats.count_forwarded(to.op, code);
-        let headers = (!headers.is_empty()).then(|| {
-            let mut map = HeaderMap::new();
-            for (name, value) in headers {
-                map.append(name.as_str(), value.as_str());
-            }
-            map
-        });
-        self.send(to.inbox.as_deref(), headers, payload).await;
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(name.as_str(), value.as_str());
+        }
+        self.send(to.inbox.as_deref(), map, payload).await;
     }
 
     /// Publishes events until the loop ends.
@@ -97,7 +94,8 @@ impl Responder {
         match encoded {
             Ok(payload) => {
                 self.stats.count(reply, "ok");
-                self.send(reply.inbox.as_deref(), None, payload.into())
+                let none = HeaderMap::new();
+                self.send(reply.inbox.as_deref(), none, payload.into())
                     .await;
             }
             Err(error) => self.refuse(reply, error).await,
@@ -113,12 +111,12 @@ impl Responder {
         headers.insert(ERROR_HEADER, message.as_str());
         headers.insert(ERROR_CODE_HEADER, error.code.http().to_string().as_str());
         let payload = encode(&ErrorReply::from(error), reply.format);
-        self.send(reply.inbox.as_deref(), Some(headers), payload.into())
+        self.send(reply.inbox.as_deref(), headers, payload.into())
             .await;
     }
 
     /// Sends an answer.
-    pub async fn send(&self, to: Option<&str>, headers: Option<HeaderMap>, payload: Bytes) {
+    pub async fn send(&self, to: Option<&str>, headers: HeaderMap, payload: Bytes) {
         let Some(to) = to else {
             return;
         };
@@ -127,14 +125,8 @@ impl Responder {
             tracing::warn!(%to, "no answer is sent to this reply subject");
             return;
         }
-        let sent = match headers {
-            Some(headers) => {
-                self.client
-                    .publish_with_headers(to.to_owned(), headers, payload)
-                    .await
-            }
-            None => self.client.publish(to.to_owned(), payload).await,
-        };
+        let to = to.to_owned();
+        let sent = self.client.publish_with_headers(to, headers, payload).await;
         if let Err(error) = sent {
             tracing::debug!(%error, "answer not sent");
         }
@@ -195,7 +187,7 @@ impl Responder {
     }
 }
 
-/// What is said instead of an answer that is too large: to a read that it asked for too much.
+/// The error instead of an answer that is too large. Nothing happened if it was a read.
 fn too_large_code(outcome: &Outcome) -> Code {
     match outcome {
         Outcome::Journal(_)

@@ -1,5 +1,5 @@
-//! What NATS does not allow this node. A node that lacks a right of the README's table is deaf or mute
-//! in a part of its work, and nobody else would notice: it ends, and names the subject.
+//! NATS rights that this node lacks. A node without a right of the README's table cannot receive or send
+//! a part of its messages, and no other node would notice. So it ends, and names the subject.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -24,7 +24,7 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// `kind`: which connection, for people. What a node must not go on without is sent to `fatal`.
+    /// `kind`: which connection, for people. The lack of a right that a node needs is sent to `fatal`.
     ///
     /// # Errors
     /// The system has no random numbers.
@@ -43,13 +43,13 @@ impl Rights {
         })
     }
 
-    /// How the connection's own inboxes must begin, to be told from those of requesters.
+    /// The prefix of the connection's own inboxes, which distinguishes them from those of requesters.
     #[must_use]
     pub fn inbox(&self) -> &str {
         &self.inbox
     }
 
-    /// Whether the event is about rights, and so has been told.
+    /// Whether the event is about rights, and so has been reported.
     pub fn note(&self, event: &Event) -> bool {
         match event {
             Event::Connected => {

@@ -33,7 +33,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Takes one message in, which came by this subscription and was routed after this moment.
+    /// Handles a message that came by the subscription `via` and was routed after this moment.
     pub(super) async fn handle(&self, message: Message, via: Via, routed_after: Micros) {
         if message.reply.is_none() && mapping::is_probe(&message.subject) {
             return;

@@ -104,7 +104,7 @@ async fn too_many_requests_under_way_answer_overloaded_at_once() {
 }
 
 #[tokio::test]
-async fn what_is_malformed_is_answered_and_not_given_to_the_engine() {
+async fn a_malformed_request_is_answered_and_not_given_to_the_engine() {
     let mut test = TestService::start(1).await;
     let mut bad_header = info("_INBOX.1", Format::MsgPack);
     let headers = bad_header.headers.insert(HeaderMap::new());

@@ -2,6 +2,7 @@
 //! under way at once.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::clock::monotonic_us;
 use nowserving_engine::ReplyTo;
@@ -14,15 +15,8 @@ pub const UNDER_WAY_MAX: usize = 16_384;
 pub struct Stats {
     under_way: AtomicUsize,
     turned_away: AtomicU64,
-    users: Answered,
-    operators: Answered,
-}
-
-#[derive(Debug, Default)]
-struct Answered {
-    requests: AtomicU64,
-    errors: AtomicU64,
-    processing_us: AtomicU64,
+    /// Of users, and of operators.
+    totals: Mutex<[Totals; 2]>,
 }
 
 /// What was answered so far on one kind of subject.
@@ -64,17 +58,11 @@ impl Stats {
 
     /// Counts an answer.
     pub fn count(&self, reply: &ReplyTo, code: &'static str) {
-        let answered = if reply.admin {
-            &self.operators
-        } else {
-            &self.users
-        };
         let took_us = monotonic_us().saturating_sub(reply.taken);
-        answered.requests.fetch_add(1, Ordering::Relaxed);
-        answered.processing_us.fetch_add(took_us, Ordering::Relaxed);
-        if code != "ok" {
-            answered.errors.fetch_add(1, Ordering::Relaxed);
-        }
+        let of = &mut self.lock()[usize::from(reply.admin)];
+        of.requests += 1;
+        of.processing_us += took_us;
+        of.errors += u64::from(code != "ok");
         metrics::counter!("nowserving_requests_total", "op" => reply.op, "code" => code)
             .increment(1);
     }
@@ -87,10 +75,10 @@ impl Stats {
 
     /// Answers so far on users' subjects, and on operators'.
     pub fn totals(&self) -> [Totals; 2] {
-        [&self.users, &self.operators].map(|answered| Totals {
-            requests: answered.requests.load(Ordering::Relaxed),
-            errors: answered.errors.load(Ordering::Relaxed),
-            processing_us: answered.processing_us.load(Ordering::Relaxed),
-        })
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, [Totals; 2]> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -43,14 +43,14 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Unsubscribes; what has come by then is still handled, after this has returned.
+    /// Unsubscribes. Messages that have arrived by then are handled after this has returned.
     pub async fn close(self) {
         let _ = self.close.send(Close::Now);
         // Fails if the task has ended already: so has the subscription.
         let _ = self.closed.await;
     }
 
-    /// From now on what comes is marked: a replacement may get it too.
+    /// Marks the messages from now on: a replacement may get them too.
     fn forward_only(&self) {
         self.draining.store(true, Ordering::Release);
     }
@@ -151,7 +151,7 @@ impl Service {
         if was == subscription {
             return Ok(());
         }
-        // What the server routes to an old subscription and to a new one must not be taken in twice.
+        // A message that the server routes to both an old and a new subscription must be taken once.
         listeners.front.iter().for_each(Listener::forward_only);
         close_all(&mut listeners.forward).await;
         let on = |subjects: &Subjects| [subjects.shard_all(shard), subjects.admin_shard_all(shard)];
@@ -170,8 +170,8 @@ impl Service {
                 self.listen_all(front, true, via).await?
             }
         };
-        // Only now away from the old ones, so that at no moment nobody listens: on a busy connection
-        // all this takes its time.
+        // Only now are the old ones closed, so that there is always a subscription: on a busy connection this
+        // takes time.
         let old = std::mem::replace(&mut listeners.front, new);
         old.into_iter().for_each(Listener::drain);
         Ok(())
@@ -216,7 +216,7 @@ impl Service {
         }
     }
 
-    /// Handles what comes until told to close; what has come by then is still handled.
+    /// Handles messages until it is closed, and then those that have arrived by then.
     async fn handle_all(
         self,
         mut messages: Messages,

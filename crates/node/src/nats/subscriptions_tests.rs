@@ -105,7 +105,7 @@ async fn between_two_terms_of_its_own_a_leader_subscribes_anew() {
 }
 
 #[tokio::test]
-async fn when_the_engine_ends_all_is_unsubscribed_and_what_came_is_handled() {
+async fn when_the_engine_ends_the_node_unsubscribes_and_handles_the_rest() {
     let mut test = TestService::start(16).await;
     let listening = tokio::spawn(test.service.clone().listen_shards());
     test.wants(Subscription::Leaderless);
@@ -118,7 +118,7 @@ async fn when_the_engine_ends_all_is_unsubscribed_and_what_came_is_handled() {
 }
 
 #[tokio::test]
-async fn what_a_node_forwards_is_dated_by_it() {
+async fn a_forwarded_request_carries_the_time_on_the_leaders_clock() {
     let mut test = TestService::start(16).await;
     tokio::spawn(test.service.clone().listen_shards());
     test.wants(Subscription::Leader { term: 2 });

@@ -1,5 +1,5 @@
-//! The thread that drives the engine, and the two that do its disk work: they read the clock, wait and
-//! write; what is done is the [`Engine`]'s decision.
+//! The thread that drives the engine, and the two that do its disk work. They read the clock, wait and
+//! write; the [`Engine`] decides.
 
 pub mod persist;
 pub mod restore;
@@ -22,7 +22,7 @@ use crate::health::Health;
 
 /// Requests that wait for the loop at most.
 pub const REQUESTS_MAX: usize = 8_192;
-/// Frames that wait for the loop at most; Raft repeats what is dropped.
+/// Frames that wait for the loop at most; Raft repeats dropped ones.
 pub const FRAMES_MAX: usize = 4_096;
 /// Inputs of one kind taken in one turn at most, so that no kind starves another.
 const DRAIN_MAX: usize = 4_096;
@@ -36,8 +36,8 @@ pub struct Inputs {
     pub requests: Receiver<Input>,
     /// Frames from peers.
     pub frames: Receiver<Input>,
-    /// What came of requests that were passed on, and a few inputs a second from the rest of the node. Not
-    /// bounded here: the engine has so many requests under way at most.
+    /// Outcomes of forwarded requests, and a few inputs a second from the rest of the node. Not bounded here:
+    /// the engine bounds the requests under way.
     pub control: Receiver<Input>,
 }
 
@@ -51,13 +51,13 @@ pub struct Outputs {
     pub events: tokio::sync::mpsc::Sender<Vec<OutEvent>>,
     /// To each peer; dropped when full (Raft repeats).
     pub peers: BTreeMap<u64, tokio::sync::mpsc::Sender<PeerBatch>>,
-    /// Requests to pass on. Not bounded here, as what comes of them.
+    /// Requests to forward. Not bounded here, like their outcomes.
     pub forwards: tokio::sync::mpsc::UnboundedSender<ForwardTry>,
     /// How to listen on each shard's subject.
     pub subscriptions: tokio::sync::watch::Sender<BTreeMap<u32, Subscription>>,
     /// Whether to serve at all.
     pub standing: tokio::sync::watch::Sender<Standing>,
-    /// For whoever watches over this process.
+    /// For `/healthz` and `/readyz`.
     pub health: Arc<Health>,
 }
 
@@ -93,7 +93,7 @@ impl EngineLoop {
                 Err(error) => break Err(error),
             }
         };
-        // What was on its way in is still to come: left in the inbox it would never be answered.
+        // Requests that are still on their way in would never be answered if they were left in the inbox.
         let requests = self.inputs.requests.clone();
         let on_the_way = std::iter::from_fn(|| requests.recv_timeout(LAST_REQUESTS).ok());
         for request in on_the_way.take(REQUESTS_MAX) {

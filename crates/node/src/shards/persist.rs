@@ -75,8 +75,8 @@ fn write(log: &dyn LogStore, writes: &[Write]) {
     metrics::counter!("nowserving_log_syncs_total").absolute(stats.syncs);
 }
 
-/// After a failed write nobody knows what is on the disk, and a later sync can succeed without it
-/// (fsync reports an error once). The only honest thing is to die and re-verify on the way up.
+/// After a failed write the content of the disk is unknown, and a later sync can succeed without it
+/// (fsync reports an error once). So the node ends, and its next start verifies the log.
 fn or_die(result: Result<(), LogError>) {
     if let Err(error) = result {
         tracing::error!(%error, "the log could not be written: stopping this node");

@@ -1,11 +1,10 @@
 //! A shard's state on disk, so that a restart reads it and the rest of the log, and the log can be
 //! cut. One file a shard, replaced as a whole.
 //!
-//! A new one is made on a thread of its own from what is on disk: the last one, and the log after it,
-//! as a restart would. Encoding the loop's own state was simpler, and kept every poll of every shard
+//! A thread makes a new one from the disk: the last one and the log after it, as a restart would. Encoding the loop's own state was simpler, and kept every poll of every shard
 //! waiting while a large shard was walked (some tenths of a second for a million tokens).
 //!
-//! The same thread gives back old log files, which can mean rewriting what is left in them: the
+//! The same thread deletes old log files, which can mean rewriting the entries left in them: the
 //! persister must not keep everybody's writes waiting for that.
 
 use std::fs;

@@ -9,20 +9,20 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 /// The thread's ends.
 #[derive(Debug)]
 pub struct Ends<J, D> {
-    /// What it has to do; it ends when this does.
+    /// Its jobs; it ends when the channel closes.
     pub jobs: Receiver<J>,
-    /// What has been done.
+    /// Their outcomes.
     pub done: Sender<D>,
-    /// The loop has ended: what is queued need not be done.
+    /// The loop has ended: queued jobs may be dropped.
     pub stopping: Arc<AtomicBool>,
 }
 
 /// The loop's ends.
 #[derive(Debug)]
 pub struct Worker<J, D> {
-    /// What is to be done, bounded.
+    /// Its jobs, bounded.
     pub jobs: Sender<J>,
-    /// What has been done.
+    /// Their outcomes.
     pub done: Receiver<D>,
     stopping: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -80,9 +80,9 @@ impl<J: Send + 'static, D: Send + 'static> Worker<J, D> {
     }
 }
 
-/// raft-engine panics when a sync fails, as it must: what is on the disk is unknown then, and a later
-/// sync can succeed without it. A panic ends this thread only; this ends the process with it, before
-/// anybody else can act on what may not be there.
+/// raft-engine panics when a sync fails, as it must: the content of the disk is unknown then, and a later
+/// sync can succeed. A panic ends this thread only; this ends the process with it, before another thread
+/// relies on data that may not be on disk.
 struct EndWithMe;
 
 impl Drop for EndWithMe {
