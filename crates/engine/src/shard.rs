@@ -1,6 +1,6 @@
 //! One shard on this node: its Raft group, its lines, and everybody who waits for an answer.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bytes::Bytes;
 use nowserving_line::{LineName, Op, Refused, Timestamp};
@@ -118,7 +118,7 @@ pub(crate) struct Shard {
     pub snapshot_not_before: Micros,
     queue: VecDeque<Queued>,
     /// Requests with an id that are queued or in the log, not yet applied, and how many copies of each.
-    in_log: BTreeMap<u128, u32>,
+    in_log: HashMap<u128, u32>,
     /// What this node, as the leader, refused from its state: copies are refused as well. The log has
     /// nothing of them.
     refused: Requests,
@@ -149,7 +149,7 @@ impl Shard {
             pins_files: false,
             snapshot_not_before: 0,
             queue: VecDeque::new(),
-            in_log: BTreeMap::new(),
+            in_log: HashMap::new(),
             refused: Requests::default(),
             proposed: BTreeMap::new(),
             reads: Reads::default(),
