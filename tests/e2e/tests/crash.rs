@@ -23,11 +23,10 @@ const END: Duration = Duration::from_secs(30);
 
 /// A repetition so early overtakes requests that nodes hold while there is no leader.
 const REPEAT_AFTER: Duration = Duration::from_millis(100);
-/// Without a leader the cluster writes nothing for some two election timeouts of a second. These
-/// bounds leave room for a slow machine and for split votes; a cluster that never recovers by itself
-/// exceeds them.
-const FAILOVER_MAX: Duration = Duration::from_secs(30);
-const ELECTIONS_MAX: u64 = 10;
+/// Without a leader the cluster writes nothing for about a second, an election timeout and a bit. These
+/// bounds leave room for a slow machine and for split votes, and no more than that.
+const FAILOVER_MAX: Duration = Duration::from_secs(10);
+const ELECTIONS_MAX: u64 = 5;
 
 /// One acknowledged entry.
 #[derive(Debug)]
