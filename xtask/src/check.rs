@@ -11,36 +11,19 @@ use crate::{languages, nats, shell, sim, tidy};
 pub fn run(only: &[String]) -> Result<ExitCode> {
     let mut steps = Steps::new(only);
     steps.step("set-up", set_up);
-    steps.step("fmt", || cargo(&["fmt", "--all", "--", "--check"]));
+    steps.step("fmt", || cargo("fmt --all -- --check"));
     steps.step("tidy", || tidy::run().map(|()| Done::Passed));
     steps.step("clippy", || {
-        cargo(&[
-            "clippy",
-            "--locked",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ])
+        cargo("clippy --locked --workspace --all-targets -- -D warnings")
     });
-    steps.step("build", || {
-        cargo(&["build", "--locked", "--workspace", "--bins"])
-    });
+    steps.step("build", || cargo("build --locked --workspace --bins"));
     steps.step("tests", tests);
     steps.step("doc-tests", || {
-        cargo(&["test", "--locked", "--workspace", "--doc", "--quiet"])
+        cargo("test --locked --workspace --doc --quiet")
     });
     // Each once, and without a clock: that they still do what they measure.
     steps.step("benches", || {
-        cargo(&[
-            "test",
-            "--locked",
-            "-p",
-            "nowserving-line",
-            "--bench",
-            "status",
-        ])
+        cargo("test --locked -p nowserving-line --bench status")
     });
     steps.step("sim", simulation);
     steps.step("bite", || {
@@ -61,12 +44,11 @@ fn set_up() -> Result<Done> {
     eprintln!("   nats-server: {}", nats_server.display());
     languages::ensure()?;
     for (component, command) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
-        if !shell::succeeds(&mut shell::cargo(&[command, "--version"])) {
-            shell::run(&mut shell::command(
-                "rustup",
-                &["component", "add", component],
-            ))
-            .with_context(|| format!("`cargo {command}` is missing and rustup could not add it"))?;
+        if !shell::has_cargo(command) {
+            let mut add = shell::command("rustup", &format!("component add {component}"));
+            shell::run(&mut add).with_context(|| {
+                format!("`cargo {command}` is missing and rustup could not add it")
+            })?;
         }
     }
     Ok(Done::Passed)
@@ -75,26 +57,10 @@ fn set_up() -> Result<Done> {
 /// All tests, the end-to-end ones on real processes among them.
 fn tests() -> Result<Done> {
     let nats_server = nats::ensure()?;
-    let nextest = shell::succeeds(&mut shell::cargo(&["nextest", "--version"]));
     // `--no-fail-fast`: one run tells everything that is wrong.
-    let words: &[&str] = if nextest {
-        &[
-            "nextest",
-            "run",
-            "--locked",
-            "--workspace",
-            "--no-fail-fast",
-        ]
-    } else {
-        &[
-            "test",
-            "--locked",
-            "--workspace",
-            "--lib",
-            "--bins",
-            "--tests",
-            "--no-fail-fast",
-        ]
+    let words = match shell::has_cargo("nextest") {
+        true => "nextest run --locked --workspace --no-fail-fast",
+        false => "test --locked --workspace --lib --bins --tests --no-fail-fast",
     };
     shell::run(shell::cargo(words).env(nats::ENV, nats_server))?;
     Ok(Done::Passed)
@@ -103,18 +69,9 @@ fn tests() -> Result<Done> {
 /// The model test must fail once the hole rule is taken out of the code: a checker that
 /// cannot fail shows nothing. It is built first, so that only its run can be what fails.
 fn model_bites() -> Result<Done> {
-    let build = [
-        "test",
-        "--locked",
-        "--package",
-        "nowserving-line",
-        "--features",
-        "break-hole-rule",
-    ];
-    let model = ["--test", "model"];
-    shell::run(shell::cargo(&build).args(model).arg("--no-run"))?;
-    let run = shell::cargo(&build)
-        .args(model)
+    let test = "test --locked --package nowserving-line --features break-hole-rule --test model";
+    shell::run(shell::cargo(test).arg("--no-run"))?;
+    let run = shell::cargo(test)
         .args(["--", "--exact", "agrees_with_a_recount"])
         .output()
         .context("cannot start the model test")?;
@@ -143,14 +100,14 @@ fn passed(code: ExitCode, what: &str) -> Result<Done> {
 }
 
 fn deny() -> Result<Done> {
-    if !shell::succeeds(&mut shell::cargo(&["deny", "--version"])) {
+    if !shell::has_cargo("deny") {
         return Ok(Done::Skipped(
             "cargo-deny is not installed (cargo install --locked cargo-deny)".to_owned(),
         ));
     }
-    cargo(&["deny", "check"])
+    cargo("deny check")
 }
 
-fn cargo(args: &[&str]) -> Result<Done> {
-    shell::run(&mut shell::cargo(args)).map(|()| Done::Passed)
+fn cargo(words: &str) -> Result<Done> {
+    shell::run(&mut shell::cargo(words)).map(|()| Done::Passed)
 }

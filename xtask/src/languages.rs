@@ -9,13 +9,12 @@ use crate::{packages, shell};
 pub fn ensure() -> Result<()> {
     if !has_python() {
         let advice = "python3 with venv and pip is missing: install it (https://www.python.org)";
-        let apt = ["python3", "python3-venv", "python3-pip"];
-        packages::install(advice, &["python"], &apt)?;
+        packages::install(advice, "python", "python3 python3-venv python3-pip")?;
         ensure!(has_python(), "python3 was installed, but without venv");
     }
     if !has_node() {
         let advice = "Node.js with npm is missing: install it (https://nodejs.org)";
-        packages::install(advice, &["node"], &["nodejs", "npm"])?;
+        packages::install(advice, "node", "nodejs npm")?;
         ensure!(has_node(), "Node.js was installed, but does not run");
     }
     Ok(())
@@ -23,8 +22,7 @@ pub fn ensure() -> Result<()> {
 
 /// Debian's python3 comes without what makes virtual environments.
 fn has_python() -> bool {
-    let modules = ["-c", "import ensurepip, venv"];
-    shell::succeeds(&mut shell::command("python3", &modules))
+    shell::succeeds(shell::command("python3", "-c").arg("import ensurepip, venv"))
 }
 
 fn has_node() -> bool {

@@ -57,7 +57,7 @@ fn install() -> Result<()> {
     packages::install(
         "nats-server is missing: install it (https://github.com/nats-io/nats-server/releases) \
          or set NATS_SERVER=/path/to/nats-server",
-        &["nats-server"],
-        &["nats-server"],
+        "nats-server",
+        "nats-server",
     )
 }

@@ -7,36 +7,30 @@ use anyhow::{Result, bail};
 use crate::shell;
 
 /// Installs packages by brew (macOS) or apt (Linux); elsewhere fails with `advice`.
-pub fn install(advice: &str, brew: &[&str], apt: &[&str]) -> Result<()> {
+pub fn install(advice: &str, brew: &str, apt: &str) -> Result<()> {
     if cfg!(target_os = "macos") && has("brew") {
-        let words = [&["install"], brew].concat();
-        return shell::run(loud(&mut shell::command("brew", &words)));
+        let mut install = shell::command("brew", &format!("install {brew}"));
+        return shell::run(loud(&mut install));
     }
     if !cfg!(target_os = "linux") || !has("apt-get") {
         bail!("{advice}");
     }
-    let sudo: &[&str] = if is_root() {
-        &[]
-    } else if shell::succeeds(&mut shell::command("sudo", &["-n", "true"])) {
-        &["sudo", "-n"]
+    let sudo = if is_root() {
+        ""
+    } else if shell::succeeds(&mut shell::command("sudo", "-n true")) {
+        "sudo -n"
     } else {
         bail!(
             "{advice} (apt-get is here, but this user is neither root nor may use sudo without a password)"
         );
     };
-    apt_get(sudo, &["update", "-q"])?;
-    let install = ["install", "-y", "-q", "--no-install-recommends"];
-    apt_get(sudo, &[&install, apt].concat())
-}
-
-fn apt_get(sudo: &[&str], args: &[&str]) -> Result<()> {
-    let words: Vec<&str> = sudo
-        .iter()
-        .chain(&["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"])
-        .chain(args)
-        .copied()
-        .collect();
-    shell::run(loud(&mut shell::command(words[0], &words[1..])))
+    // `sudo` does not keep variables, so the second `env` sets it; the first starts what follows.
+    let apt_get = |what: &str| {
+        let words = format!("{sudo} env DEBIAN_FRONTEND=noninteractive apt-get {what}");
+        shell::run(loud(&mut shell::command("env", &words)))
+    };
+    apt_get("update -q")?;
+    apt_get(&format!("install -y -q --no-install-recommends {apt}"))
 }
 
 /// An installer's chatter goes to stderr: stdout is not ours.
@@ -46,9 +40,9 @@ fn loud(command: &mut Command) -> &mut Command {
 
 /// Whether a program is there and runs.
 pub fn has(program: &str) -> bool {
-    shell::succeeds(&mut shell::command(program, &["--version"]))
+    shell::succeeds(&mut shell::command(program, "--version"))
 }
 
 fn is_root() -> bool {
-    shell::output(&mut shell::command("id", &["-u"])).is_ok_and(|uid| uid.trim() == "0")
+    shell::output(&mut shell::command("id", "-u")).is_ok_and(|uid| uid.trim() == "0")
 }

@@ -1,7 +1,7 @@
 //! Running other programs from the workspace's root.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -11,13 +11,14 @@ pub fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// A command that runs in the workspace's root, with nothing on stdin.
+/// A command that runs in the workspace's root, with nothing on stdin. `words` are arguments with white
+/// space between them.
 ///
 /// No step may wait for somebody to type: CI has nobody.
-pub fn command(program: &str, args: &[&str]) -> Command {
+pub fn command(program: &str, words: &str) -> Command {
     let mut command = Command::new(program);
     command
-        .args(args)
+        .args(words.split_whitespace())
         .current_dir(root())
         .stdin(Stdio::null())
         // Set by `cargo run` for this package; they would mislead a cargo called from here.
@@ -27,9 +28,26 @@ pub fn command(program: &str, args: &[&str]) -> Command {
 }
 
 /// The cargo that runs us.
-pub fn cargo(args: &[&str]) -> Command {
+pub fn cargo(words: &str) -> Command {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    command(&cargo, args)
+    command(&cargo, words)
+}
+
+/// Builds a binary as `flags` of `cargo build` say, then runs it with what `more` adds; its exit code is
+/// ours. Cargo runs it, because cargo knows where its target folder is.
+pub fn build_and_run(
+    flags: &str,
+    more: impl FnOnce(&mut Command) -> &mut Command,
+) -> Result<ExitCode> {
+    let mut build = cargo(&format!("build --locked {flags}"));
+    eprintln!("xtask: {} (some minutes the first time)", line(&build));
+    run(&mut build)?;
+    let status = more(&mut cargo(&format!("run --locked --quiet {flags} --")))
+        .stdin(Stdio::inherit())
+        .status()
+        .with_context(|| format!("cannot run what `{}` has built", line(&build)))?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(ExitCode::from(code.unwrap_or(1)))
 }
 
 /// Runs to the end; an error if it could not start or did not succeed.
@@ -64,6 +82,11 @@ pub fn succeeds(command: &mut Command) -> bool {
         .stderr(Stdio::null())
         .status()
         .is_ok_and(|status| status.success())
+}
+
+/// Whether cargo has this command.
+pub fn has_cargo(subcommand: &str) -> bool {
+    succeeds(&mut cargo(&format!("{subcommand} --version")))
 }
 
 fn line(command: &Command) -> String {

@@ -69,16 +69,7 @@ pub fn run() -> Result<()> {
 /// Every file that belongs to the repository. Git says which: a walk of our own would have
 /// to know what is ignored. Without git (an unpacked archive) the walk has to do.
 fn files(root: &Path) -> Result<Vec<PathBuf>> {
-    let mut git = shell::command(
-        "git",
-        &[
-            "ls-files",
-            "-z",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-        ],
-    );
+    let mut git = shell::command("git", "ls-files -z --cached --others --exclude-standard");
     let mut files: Vec<PathBuf> = match git.output() {
         Ok(done) if done.status.success() => {
             let listed = String::from_utf8_lossy(&done.stdout).into_owned();
@@ -122,20 +113,12 @@ fn read_text(file: &Path) -> Result<Option<String>> {
 /// What cargo knows of the workspace, for this platform only: so nothing has to be
 /// downloaded that is not needed to build here.
 fn metadata() -> Result<serde_json::Value> {
-    let version = shell::output(&mut shell::command("rustc", &["-vV"]))?;
+    let version = shell::output(&mut shell::command("rustc", "-vV"))?;
     let host = version
         .lines()
         .find_map(|line| line.strip_prefix("host: "))
         .context("rustc -vV names no host")?;
-    let args = [
-        "metadata",
-        "--format-version",
-        "1",
-        "--locked",
-        "--filter-platform",
-        host,
-    ];
-    Ok(serde_json::from_str(&shell::output(&mut shell::cargo(
-        &args,
-    ))?)?)
+    let args = format!("metadata --format-version 1 --locked --filter-platform {host}");
+    let metadata = shell::output(&mut shell::cargo(&args))?;
+    Ok(serde_json::from_str(&metadata)?)
 }
