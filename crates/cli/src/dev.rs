@@ -114,7 +114,7 @@ async fn serve(
         if restart {
             messages.say(&format!("{ended}; starting it again"));
             tokio::time::sleep(RESTART_PAUSE).await;
-            let pid = cluster.restart(id).await?;
+            let pid = cluster.restart(id)?;
             announce(&format!("node {id} pid {pid}"))?;
         } else {
             let command = cluster.node_command(id)?;

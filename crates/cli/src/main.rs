@@ -14,6 +14,7 @@ mod logs;
 mod no_such_line;
 mod node;
 mod output;
+mod progress;
 mod rehearse;
 mod settings;
 mod shell;

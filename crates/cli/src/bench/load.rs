@@ -22,7 +22,8 @@ const DIGITS: u8 = 3;
 /// Makes the request with this number.
 pub type Source = Arc<dyn Fn(u64) -> (Subject, Bytes) + Send + Sync>;
 
-/// One cell's work.
+/// Where a cell's requests come from, and how they are sent.
+#[derive(Clone)]
 pub struct Load {
     /// The requester's connection; all requests share it and its one inbox.
     pub nats: async_nats::Client,
@@ -30,12 +31,6 @@ pub struct Load {
     pub source: Source,
     /// Numbers the requests.
     pub counter: Arc<AtomicU64>,
-    /// How many at once.
-    pub in_flight: u32,
-    /// Not counted.
-    pub warm_up: Duration,
-    /// Counted.
-    pub measured: Duration,
 }
 
 /// What came of it.
@@ -92,58 +87,46 @@ impl Tally {
 }
 
 impl Load {
-    /// Runs it.
+    /// Sends requests, so many at once, and counts the answers that come after the warm-up.
     ///
     /// # Errors
     /// No histogram can be made, or a task panicked.
-    pub async fn run(self) -> anyhow::Result<Sample> {
-        let from = Instant::now() + self.warm_up;
-        let to = from + self.measured;
-        let mut slots = JoinSet::new();
-        for _ in 0..self.in_flight {
-            let slot = Slot {
-                nats: self.nats.clone(),
-                source: self.source.clone(),
-                counter: self.counter.clone(),
-                tally: Tally::new()?,
-            };
-            slots.spawn(slot.run(from, to));
-        }
+    pub async fn run(
+        self,
+        in_flight: u32,
+        warm_up: Duration,
+        measured: Duration,
+    ) -> anyhow::Result<Sample> {
+        let from = Instant::now() + warm_up;
+        let to = from + measured;
+        let slots = (0..in_flight).map(|_| self.clone().one_by_one(from, to));
+        let mut slots: JoinSet<_> = slots.collect();
         let mut tally = Tally::new()?;
         while let Some(slot) = slots.join_next().await {
             tally.add(slot??)?;
         }
         Ok(Sample {
-            per_second: tally.latency_us.len() as f64 / self.measured.as_secs_f64(),
+            per_second: tally.latency_us.len() as f64 / measured.as_secs_f64(),
             tally,
         })
     }
-}
 
-/// One request after the other.
-struct Slot {
-    nats: async_nats::Client,
-    source: Source,
-    counter: Arc<AtomicU64>,
-    tally: Tally,
-}
-
-impl Slot {
-    /// Counts the answers between the two moments.
-    async fn run(mut self, from: Instant, to: Instant) -> anyhow::Result<Tally> {
+    /// Sends one request after the other; counts the answers between the two moments.
+    async fn one_by_one(self, from: Instant, to: Instant) -> anyhow::Result<Tally> {
+        let mut tally = Tally::new()?;
         loop {
             let asked_at = Instant::now();
             if asked_at >= to {
-                return Ok(self.tally);
+                return Ok(tally);
             }
             let (subject, payload) = (self.source)(self.counter.fetch_add(1, Ordering::Relaxed));
             let answer = self.nats.request(subject, payload).await;
             let answered_at = Instant::now();
             if let Some(failure) = failure(answer) {
-                self.tally.fail(failure);
+                tally.fail(failure);
                 tokio::time::sleep(PAUSE).await;
             } else if (from..to).contains(&answered_at) {
-                self.tally.count(answered_at - asked_at)?;
+                tally.count(answered_at - asked_at)?;
             }
         }
     }

@@ -8,7 +8,6 @@ mod lines;
 mod load;
 mod machine;
 mod plan;
-mod progress;
 mod report;
 
 use std::collections::BTreeMap;
@@ -18,23 +17,20 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use nowserving_client::Client;
-use tempfile::TempDir;
+use nowserving_rehearse::count;
 
 use crate::duration;
-use crate::embedded::{Cluster, DataDir, Interrupts, NODES};
+use crate::embedded::{Cluster, INTERRUPTED, NODES, temporary_dir, with_cluster};
 use crate::output::Output;
+use crate::progress::Progress;
 use echo::Echo;
 use lines::{Lines, Polled};
 use load::{Load, Source};
 use machine::Machine;
 use plan::{Plan, What};
-use progress::Progress;
 use report::{Failures, Report, Rounds};
 
-/// The exit code of a program ended by SIGINT, as shells report it.
-const INTERRUPTED: u8 = 130;
 /// Before each cell, not measured: connections, caches and the scheduler come to rest.
 const WARM_UP: Duration = Duration::from_millis(500);
 
@@ -83,24 +79,10 @@ pub struct BenchArgs {
 /// # Errors
 /// The cluster cannot be started or prepared.
 pub async fn run(args: BenchArgs, output: &Output) -> anyhow::Result<ExitCode> {
-    let mut interrupts = Interrupts::listen()?;
     // Declared before the cluster: removed after its processes are gone.
-    let place = place(&args)?;
-    let start = Cluster::start(DataDir::open(place.path())?, "bench", None);
-    let mut cluster = tokio::select! {
-        cluster = start => cluster?,
-        _ = interrupts.next() => return Ok(ExitCode::from(INTERRUPTED)),
-    };
-    let outcome = tokio::select! {
-        outcome = measure(&mut cluster, &args) => outcome.map(Some),
-        _ = interrupts.next() => Ok(None),
-    };
-    tokio::select! {
-        _ = cluster.stop() => {}
-        // Interrupted a second time: dropping the cluster kills the remaining processes.
-        _ = interrupts.next() => {}
-    }
-    let Some(report) = outcome? else {
+    let dir = temporary_dir("nowserving-bench-", args.data_dir.as_deref())?;
+    let work = async |cluster: &mut Cluster| measure(cluster, &args).await;
+    let Some(report) = with_cluster(dir.path(), "bench", work).await? else {
         return Ok(ExitCode::from(INTERRUPTED));
     };
     output.answer(&report, Report::text)?;
@@ -114,22 +96,10 @@ pub async fn run(args: BenchArgs, output: &Output) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn place(args: &BenchArgs) -> anyhow::Result<TempDir> {
-    let mut builder = tempfile::Builder::new();
-    let builder = builder.prefix("nowserving-bench-");
-    match &args.data_dir {
-        Some(dir) => builder
-            .tempdir_in(dir)
-            .with_context(|| format!("cannot make a directory in {}", dir.display())),
-        None => builder
-            .tempdir()
-            .context("cannot make a temporary directory"),
-    }
-}
-
 async fn measure(cluster: &mut Cluster, args: &BenchArgs) -> anyhow::Result<Report> {
     let plan = Plan::new(args);
-    let progress = Progress::new(plan.cells().count() * plan.rounds as usize)?;
+    let cells = plan.cells().count() as u64 * u64::from(plan.rounds);
+    let progress = Progress::new(Some(cells), "{wide_bar} {pos}/{len}  {msg}  {eta} left");
     progress.say("starting nats-server and three nodes");
     cluster
         .wait_ready(&mut |waiting_for| progress.say(&waiting_for))
@@ -195,29 +165,24 @@ impl Bench {
                     "round {round} of {}: {what}, {in_flight} in flight",
                     self.plan.rounds
                 );
-                self.progress.begin(&cell);
+                self.progress.bar.set_message(cell.clone());
+                self.progress.bar.tick();
                 let source = self.source(what).await?;
-                let sample = Load {
+                let load = Load {
                     nats: self.nats.clone(),
                     source,
                     counter: self.counter.clone(),
-                    in_flight,
-                    warm_up: WARM_UP,
-                    measured: self.plan.measured,
-                }
-                .run()
-                .await?;
-                self.progress.done(&cell, &sample);
+                };
+                let sample = load.run(in_flight, WARM_UP, self.plan.measured).await?;
+                self.progress.bar.inc(1);
+                let per_second = count(sample.per_second.round_ties_even() as u64);
+                self.progress.say(&format!("{cell}: {per_second}/s"));
                 for (failure, count) in &sample.tally.failures {
-                    *self
-                        .failures
-                        .entry(format!("{what}: {failure}"))
-                        .or_default() += count;
+                    let failure = format!("{what}: {failure}");
+                    *self.failures.entry(failure).or_default() += count;
                 }
-                self.rounds
-                    .entry((in_flight, what))
-                    .or_default()
-                    .push(sample);
+                let samples = self.rounds.entry((in_flight, what)).or_default();
+                samples.push(sample);
                 self.clear(what).await?;
             }
         }

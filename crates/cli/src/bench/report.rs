@@ -10,6 +10,7 @@ use super::load::Sample;
 use super::machine::Machine;
 use super::plan::{Plan, What};
 use crate::duration;
+use nowserving_rehearse::count;
 
 /// The samples of each cell, round by round.
 pub type Rounds = BTreeMap<(u32, What), Vec<Sample>>;
@@ -217,16 +218,8 @@ impl Cell {
 }
 
 /// A whole number with its thousands apart.
-pub fn grouped(number: f64) -> String {
-    let digits = format!("{number:.0}");
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+fn grouped(number: f64) -> String {
+    count(number.round_ties_even() as u64)
 }
 
 #[cfg(test)]
@@ -244,18 +237,6 @@ mod tests {
         }
         (0..failed).for_each(|_| tally.fail("no answer".to_owned()));
         Sample { per_second, tally }
-    }
-
-    #[test]
-    fn numbers_are_grouped() {
-        for (number, text) in [
-            (0.4, "0"),
-            (999.0, "999"),
-            (1_000.0, "1,000"),
-            (1_234_567.8, "1,234,568"),
-        ] {
-            assert_eq!(grouped(number), text);
-        }
     }
 
     #[test]

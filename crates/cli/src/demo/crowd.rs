@@ -43,12 +43,12 @@ pub struct Troubles {
 
 impl Crowd {
     /// A crowd that arrives from now on.
-    pub fn new(line: Line, times: Times) -> Crowd {
+    pub fn new(line: Line, times: Times, book: Ledger) -> Crowd {
         Crowd {
             line,
             times,
             opened: Instant::now(),
-            book: Mutex::default(),
+            book: Mutex::new(book),
             visits: Mutex::default(),
             troubles: Mutex::default(),
         }

@@ -149,7 +149,7 @@ impl<'a> Director<'a> {
                 self.act = Act::Killed(leader);
             }
             Act::Killed(node) if self.crowd.now() >= times.restart => {
-                self.cluster.restart(node).await?;
+                self.cluster.restart(node)?;
                 self.screen.say(&format!("node {node} was started again"));
                 self.act = Act::Over;
             }
@@ -159,20 +159,15 @@ impl<'a> Director<'a> {
     }
 
     fn draw(&mut self) {
-        let elapsed = self.crowd.now();
-        let (tally, (held, waiting)) = self.crowd.note(|book, at| {
-            let counts = book.held_and_waiting(at);
-            (book.tally(at, self.scene.seats), counts)
+        let scene = &mut self.scene;
+        self.crowd.note(|book, at| {
+            scene.report = book.report(at);
+            (scene.held, scene.waiting) = book.held_and_waiting(at);
         });
         let leader = *self.leader.borrow();
-        let scene = &mut self.scene;
-        scene.elapsed = elapsed;
-        scene.issued = tally.issued;
-        scene.gone = tally.gone.values().sum();
-        (scene.held, scene.waiting) = (held, waiting);
-        scene.failover = tally.failover;
+        let left = self.crowd.times.restart.saturating_sub(self.crowd.now());
+        let back_in = left.as_secs();
         let act = self.act;
-        let back_in = self.crowd.times.restart.saturating_sub(elapsed).as_secs();
         scene.nodes = NODES
             .iter()
             .map(|&id| match act {

@@ -18,6 +18,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::time::Duration;
 
+use super::report::Report;
+use crate::embedded::NODES;
+
 /// Time since the crowd opened.
 pub type At = Duration;
 
@@ -53,34 +56,11 @@ struct Record {
     fate: Option<String>,
 }
 
-/// The totals, for the table and the line of JSON.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Tally {
-    /// Different numbers acknowledged.
-    pub issued: u64,
-    /// Numbers acknowledged as completed.
-    pub completed: u64,
-    /// Numbers known to be gone, by reason (`completed` is one).
-    pub gone: BTreeMap<String, u64>,
-    /// Shoppers turned away.
-    pub refused: u64,
-    /// Most seats held at the same time.
-    pub held_max: u32,
-    /// Status answers that prove somebody was overtaken.
-    pub overtakes: u64,
-    /// Numbers or epochs given twice.
-    pub duplicates: u64,
-    /// Tokens lost.
-    pub lost: u64,
-    /// From the kill to the first write sent after it that was acknowledged.
-    pub failover: Option<Duration>,
-    /// Share of the seats in checkout while anybody waited, in percent; `None` if nobody ever did.
-    pub seat_use_percent: Option<f64>,
-}
-
 /// The crowd's book.
 #[derive(Debug, Default)]
 pub struct Ledger {
+    shoppers: u32,
+    seats: u32,
     records: HashMap<Number, Record>,
     by_shopper: HashMap<u32, Number>,
     epochs: HashMap<u64, Number>,
@@ -106,6 +86,15 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// Of a crowd of so many in front of so many seats.
+    pub fn new(shoppers: u32, seats: u32) -> Ledger {
+        Ledger {
+            shoppers,
+            seats,
+            ..Ledger::default()
+        }
+    }
+
     /// `enter` was answered for this shopper: once, or again for the same key. Whether the number
     /// is new.
     pub fn entered(&mut self, at: At, shopper: u32, number: &Number) -> bool {
@@ -249,30 +238,34 @@ impl Ledger {
         (self.held, self.waiting)
     }
 
-    /// Everything counted until now. `seats`: how many the line has.
-    pub fn tally(&mut self, at: At, seats: u32) -> Tally {
+    /// Everything counted until now.
+    pub fn report(&mut self, at: At) -> Report {
         self.advance(at);
         let mut gone = BTreeMap::new();
-        for reason in self
+        let fates = self
             .records
             .values()
-            .filter_map(|record| record.fate.as_ref())
-        {
+            .filter_map(|record| record.fate.as_ref());
+        for reason in fates {
             *gone.entry(reason.clone()).or_insert(0) += 1;
         }
-        let capacity_seat_s = self.waited.as_secs_f64() * f64::from(seats);
-        Tally {
+        let capacity_seat_s = self.waited.as_secs_f64() * f64::from(self.seats);
+        let use_permille = self.used_seat_s / capacity_seat_s * 1_000.0;
+        Report {
+            nodes: NODES.len(),
+            shoppers: self.shoppers,
             issued: self.records.len() as u64,
             completed: gone.get("completed").copied().unwrap_or(0),
             gone,
             refused: self.refused,
+            seats: self.seats,
             held_max: self.held_max,
             overtakes: self.overtakes,
             duplicates: self.duplicates,
             lost: self.lost.len() as u64,
-            failover: self.failover,
-            seat_use_percent: (capacity_seat_s > 0.0)
-                .then(|| self.used_seat_s / capacity_seat_s * 100.0),
+            failover_ms: self.failover.map(whole_ms),
+            seat_use_percent: (capacity_seat_s > 0.0).then(|| use_permille.round() / 10.0),
+            duration_ms: whole_ms(at),
         }
     }
 
@@ -312,27 +305,8 @@ impl Ledger {
     }
 }
 
-impl Tally {
-    /// What must not have happened, in words; empty if all is well.
-    pub fn faults(&self, seats: u32) -> Vec<String> {
-        let mut faults = Vec::new();
-        if self.held_max > seats {
-            faults.push(format!(
-                "{} seats were held at once, of {seats}",
-                self.held_max
-            ));
-        }
-        for (count, what) in [
-            (self.overtakes, "overtakes"),
-            (self.duplicates, "duplicates"),
-            (self.lost, "lost tokens"),
-        ] {
-            if count > 0 {
-                faults.push(format!("{count} {what}"));
-            }
-        }
-        faults
-    }
+fn whole_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

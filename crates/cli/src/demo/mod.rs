@@ -17,18 +17,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use nowserving_client::{Change, Client, Create, Line, SettingsPatch};
-use tempfile::TempDir;
 
-use crate::embedded::{Cluster, DataDir, Interrupts, NODES};
+use crate::embedded::{Cluster, INTERRUPTED, temporary_dir, with_cluster};
 use crowd::{Crowd, Troubles};
 use director::Director;
+use ledger::Ledger;
 use plan::{Plan, Times};
 use report::Report;
 use scene::{Scene, Screen};
 
 const LINE: &str = "demo";
-/// The exit code of a program ended by SIGINT, as shells report it.
-const INTERRUPTED: u8 = 130;
 
 /// Runs a three-node cluster and a crowd of shoppers for about a minute, and kills the leader half
 /// way.
@@ -58,38 +56,45 @@ pub struct DemoArgs {
 /// # Errors
 /// The cluster cannot be started, or fails in a way that is not part of the show.
 pub async fn run(args: DemoArgs, json: bool) -> anyhow::Result<ExitCode> {
-    let mut interrupts = Interrupts::listen()?;
     let seed = args.seed.unwrap_or_else(|| rand::random::<u32>().into());
     // Declared before the cluster: removed after its processes are gone.
-    let place = Place::choose(args.keep.as_deref())?;
-    let mut screen = Screen::new(json)?;
+    let temporary;
+    let dir = match &args.keep {
+        Some(dir) => {
+            check_free(dir)?;
+            dir
+        }
+        None => {
+            temporary = temporary_dir("nowserving-demo-", None)?;
+            temporary.path()
+        }
+    };
+    // Gone with the show, so that what is printed after it is not drawn over.
+    let screen = Screen::new(json);
     eprintln!("seed {seed}");
-    let start = Cluster::start(DataDir::open(place.path())?, "demo", None);
-    let mut cluster = tokio::select! {
-        cluster = start => cluster?,
-        _ = interrupts.next() => return Ok(ExitCode::from(INTERRUPTED)),
-    };
-    let outcome = tokio::select! {
-        outcome = perform(&mut cluster, &args, seed, &mut screen) => outcome.map(Some),
-        _ = interrupts.next() => Ok(None),
-    };
-    screen.clear();
-    tokio::select! {
-        _ = cluster.stop() => {}
-        // Interrupted a second time: dropping the cluster kills the remaining processes.
-        _ = interrupts.next() => {}
-    }
-    match outcome? {
+    let show = async |cluster: &mut Cluster| perform(cluster, &args, seed, screen).await;
+    match with_cluster(dir, "demo", show).await? {
         Some(outcome) => outcome.tell(json),
         None => Ok(ExitCode::from(INTERRUPTED)),
     }
+}
+
+/// The demo begins with a new cluster.
+fn check_free(dir: &Path) -> anyhow::Result<()> {
+    let is_free = std::fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none());
+    let shown = dir.display();
+    ensure!(
+        is_free,
+        "{shown} is not empty: the demo begins with a new cluster"
+    );
+    Ok(())
 }
 
 async fn perform(
     cluster: &mut Cluster,
     args: &DemoArgs,
     seed: u64,
-    screen: &mut Screen,
+    mut screen: Screen,
 ) -> anyhow::Result<Outcome> {
     let &DemoArgs {
         shoppers, seats, ..
@@ -100,21 +105,20 @@ async fn perform(
         .await?;
     let Plan { parts, times } = Plan::draw(seed, shoppers, seats);
     let client = Client::connect(cluster.url()).await?;
+    // A call is repeated until the show must be over: a shopper does not go home because the shop is
+    // slow.
+    let client = client.with_deadline(times.deadline);
     let line = create_line(&client, shoppers, seats, times).await?;
-    let crowd = Arc::new(Crowd::new(line, times));
+    let crowd = Arc::new(Crowd::new(line, times, Ledger::new(shoppers, seats)));
     let scene = Scene {
         seed,
-        shoppers,
-        seats,
         ..Scene::default()
     };
-    Director::new(cluster, Arc::clone(&crowd), screen, scene)
+    Director::new(cluster, Arc::clone(&crowd), &mut screen, scene)
         .run(parts)
         .await?;
-    let (tally, took) = crowd.note(|book, at| (book.tally(at, seats), at));
     Ok(Outcome {
-        report: Report::new(&tally, NODES.len(), shoppers, seats, took),
-        faults: tally.faults(seats),
+        report: crowd.note(|book, at| book.report(at)),
         troubles: crowd.troubles(),
     })
 }
@@ -150,23 +154,19 @@ fn set_ms(duration: Duration) -> Option<Change<u64>> {
 /// How it went.
 struct Outcome {
     report: Report,
-    faults: Vec<String>,
     troubles: Troubles,
 }
 
 impl Outcome {
     fn tell(&self, json: bool) -> anyhow::Result<ExitCode> {
-        let Outcome {
-            report,
-            faults,
-            troubles,
-        } = self;
+        let Outcome { report, troubles } = self;
+        let faults = report.faults();
         let mut out = std::io::stdout().lock();
         if !json {
             writeln!(out, "{}", report.table())?;
         }
         writeln!(out, "{}", serde_json::to_string(report)?)?;
-        for fault in faults {
+        for fault in &faults {
             eprintln!("FAULT: {fault}");
         }
         if troubles.count > 0 {
@@ -181,39 +181,5 @@ impl Outcome {
         } else {
             ExitCode::FAILURE
         })
-    }
-}
-
-/// Where the cluster keeps its data.
-enum Place {
-    /// Removed in the end.
-    Temporary(TempDir),
-    Kept(PathBuf),
-}
-
-impl Place {
-    fn choose(keep: Option<&Path>) -> anyhow::Result<Place> {
-        let Some(path) = keep else {
-            let dir = tempfile::Builder::new()
-                .prefix("nowserving-demo-")
-                .tempdir();
-            return Ok(Place::Temporary(
-                dir.context("cannot make a temporary directory")?,
-            ));
-        };
-        let is_free = std::fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none());
-        ensure!(
-            is_free,
-            "{} is not empty: the demo begins with a new cluster",
-            path.display()
-        );
-        Ok(Place::Kept(path.to_owned()))
-    }
-
-    fn path(&self) -> &Path {
-        match self {
-            Place::Temporary(dir) => dir.path(),
-            Place::Kept(path) => path,
-        }
     }
 }

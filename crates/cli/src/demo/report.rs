@@ -1,15 +1,12 @@
 //! The result of the demo: a table for people, one line of JSON for programs.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::ledger::Tally;
-
 /// The line of JSON; its fields in this order.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Report {
     /// Nodes of the cluster.
     pub nodes: usize,
@@ -43,90 +40,68 @@ pub struct Report {
 }
 
 impl Report {
-    /// From the crowd's record.
-    pub fn new(tally: &Tally, nodes: usize, shoppers: u32, seats: u32, took: Duration) -> Report {
-        Report {
-            nodes,
-            shoppers,
-            issued: tally.issued,
-            completed: tally.completed,
-            gone: tally.gone.clone(),
-            refused: tally.refused,
-            seats,
-            held_max: tally.held_max,
-            overtakes: tally.overtakes,
-            duplicates: tally.duplicates,
-            lost: tally.lost,
-            failover_ms: tally.failover.map(whole_ms),
-            seat_use_percent: tally
-                .seat_use_percent
-                .map(|percent| (percent * 10.0).round() / 10.0),
-            duration_ms: whole_ms(took),
-        }
+    /// What must not have happened, in words; empty if all is well.
+    pub fn faults(&self) -> Vec<String> {
+        let Report {
+            held_max, seats, ..
+        } = self;
+        let oversold =
+            (held_max > seats).then(|| format!("{held_max} seats were held at once, of {seats}"));
+        let counts = [
+            (self.overtakes, "overtakes"),
+            (self.duplicates, "duplicates"),
+            (self.lost, "lost tokens"),
+        ];
+        let counted = counts.into_iter().filter(|(count, _)| *count > 0);
+        let counted = counted.map(|(count, what)| format!("{count} {what}"));
+        oversold.into_iter().chain(counted).collect()
     }
 
     /// For people.
     pub fn table(&self) -> Table {
-        let gone = self
-            .gone
-            .iter()
-            .map(|(reason, count)| format!("{reason} {count}"));
+        let gone = self.gone.iter();
+        let gone: Vec<String> = gone.map(|(why, count)| format!("{why} {count}")).collect();
+        let failover = self.failover_ms.map(|ms| format!("{ms} ms"));
+        let seat_use = self
+            .seat_use_percent
+            .map(|percent| format!("{percent:.1} %"));
         let or_none = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-        let rows: [(&str, String, &str); 12] = [
-            ("shoppers", self.shoppers.to_string(), ""),
-            ("issued", self.issued.to_string(), "numbers handed out"),
-            (
-                "refused",
-                self.refused.to_string(),
-                "turned away at the door",
-            ),
-            ("completed", self.completed.to_string(), "bought"),
-            (
-                "gone",
-                gone.collect::<Vec<_>>().join("\n"),
-                "how their visits ended",
-            ),
-            (
-                "seats held",
-                format!("{} of {}", self.held_max, self.seats),
-                "most at once",
-            ),
-            ("overtakes", self.overtakes.to_string(), "must be 0"),
-            ("duplicates", self.duplicates.to_string(), "must be 0"),
-            ("lost", self.lost.to_string(), "must be 0"),
-            (
-                "failover",
-                or_none(self.failover_ms.map(|ms| format!("{ms} ms"))),
-                "kill -9 to an acknowledged write",
-            ),
-            (
-                "seat use",
-                or_none(
-                    self.seat_use_percent
-                        .map(|percent| format!("{percent:.1} %")),
-                ),
-                "in checkout while anybody waited",
-            ),
-            (
-                "duration",
-                format!("{:.1} s", self.duration_ms as f64 / 1000.0),
-                "",
-            ),
-        ];
         let mut table = Table::new();
         table.load_style(presets::UTF8_BORDERS_ONLY);
-        for (name, value, meaning) in rows {
+        let mut row = |name: &str, value: String, meaning: &str| {
             table.add_row([name, &value, meaning]);
-        }
+        };
+        row("shoppers", self.shoppers.to_string(), "");
+        row("issued", self.issued.to_string(), "numbers handed out");
+        row(
+            "refused",
+            self.refused.to_string(),
+            "turned away at the door",
+        );
+        row("completed", self.completed.to_string(), "bought");
+        row("gone", gone.join("\n"), "how their visits ended");
+        let held = format!("{} of {}", self.held_max, self.seats);
+        row("seats held", held, "most at once");
+        row("overtakes", self.overtakes.to_string(), "must be 0");
+        row("duplicates", self.duplicates.to_string(), "must be 0");
+        row("lost", self.lost.to_string(), "must be 0");
+        row(
+            "failover",
+            or_none(failover),
+            "kill -9 to an acknowledged write",
+        );
+        row(
+            "seat use",
+            or_none(seat_use),
+            "in checkout while anybody waited",
+        );
+        let duration = format!("{:.1} s", self.duration_ms as f64 / 1000.0);
+        row("duration", duration, "");
         if let Some(values) = table.column_mut(1) {
             values.set_cell_alignment(CellAlignment::Right);
         }
         table
     }
-}
-
-fn whole_ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -136,19 +111,19 @@ mod tests {
 
     #[test]
     fn the_line_of_json_has_these_fields_in_this_order() {
-        let tally = Tally {
+        let report = Report {
+            nodes: 3,
+            shoppers: 2,
             issued: 2,
             completed: 1,
             gone: BTreeMap::from([("completed".to_owned(), 1), ("idle".to_owned(), 1)]),
-            refused: 0,
+            seats: 5,
             held_max: 1,
-            overtakes: 0,
-            duplicates: 0,
-            lost: 0,
-            failover: Some(Duration::from_micros(1_234_567)),
-            seat_use_percent: Some(66.666),
+            failover_ms: Some(1_234),
+            seat_use_percent: Some(66.7),
+            duration_ms: 60_000,
+            ..Report::default()
         };
-        let report = Report::new(&tally, 3, 2, 5, Duration::from_secs(60));
         assert_eq!(
             serde_json::to_string(&report).unwrap(),
             r#"{"nodes":3,"shoppers":2,"issued":2,"completed":1,"gone":{"completed":1,"idle":1},"refused":0,"seats":5,"held_max":1,"overtakes":0,"duplicates":0,"lost":0,"failover_ms":1234,"seat_use_percent":66.7,"duration_ms":60000}"#
@@ -159,24 +134,23 @@ mod tests {
     #[test]
     fn the_table_fits_a_terminal_of_80_columns() {
         let many = [("checkout_expired", 1_000_000), ("completed", 1_000_000)];
-        let tally = Tally {
+        let report = Report {
+            nodes: 3,
+            shoppers: 1_000_000,
             issued: 1_000_000,
             completed: 1_000_000,
             gone: many
                 .map(|(reason, count)| (reason.to_owned(), count))
                 .into(),
             refused: 1_000_000,
+            seats: 1_000_000,
             held_max: 1_000_000,
-            overtakes: 0,
-            duplicates: 0,
-            lost: 0,
-            failover: Some(Duration::from_secs(1_000)),
+            failover_ms: Some(1_000_000),
             seat_use_percent: Some(100.0),
+            duration_ms: 3_600_000,
+            ..Report::default()
         };
-        let hour = Duration::from_secs(3_600);
-        let text = Report::new(&tally, 3, 1_000_000, 1_000_000, hour)
-            .table()
-            .to_string();
+        let text = report.table().to_string();
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest.is_some_and(|widest| widest <= 80), "{text}");
     }

@@ -11,9 +11,6 @@ use super::crowd::{Crowd, Verdict, number};
 use super::ledger::{At, Number};
 use super::plan::{Mood, Part};
 
-/// After an error that may pass, before asking again.
-const PAUSE: Duration = Duration::from_millis(200);
-
 /// A watcher also asks by itself this often: only an answer to a question of its own can prove that
 /// it was overtaken.
 const WATCHER_ASKS: Duration = Duration::from_secs(4);
@@ -33,7 +30,7 @@ pub async fn visit(crowd: Arc<Crowd>, part: Part) {
     }
     let mut shopper = Shopper {
         number: number(&entered),
-        ticket: entered.ticket.clone().unwrap_or_default(),
+        ticket: entered.ticket.as_deref().unwrap_or_default(),
         last_answer: crowd.now(),
         silent: false,
         silence: crowd.times.silence_waiting(),
@@ -61,20 +58,16 @@ pub async fn visit(crowd: Arc<Crowd>, part: Part) {
 /// Takes a number; `None` if turned away.
 async fn enter(crowd: &Crowd, part: &Part) -> Result<Option<StatusReply>, String> {
     let key = format!("shopper-{}", part.shopper);
-    loop {
-        let sent = crowd.now();
-        let error = match crowd.line.enter(key.as_bytes()).await {
-            Ok(status) => {
-                acknowledge(crowd, part, sent, &status);
-                return Ok(Some(status));
-            }
-            Err(error) => error,
-        };
-        match error.code() {
-            Some(Code::LineFull | Code::LineClosed | Code::SoldOut) => return Ok(None),
-            _ if error.is_transient() && crowd.now() < crowd.times.deadline => sleep(PAUSE).await,
-            _ => return Err(error.to_string()),
+    let sent = crowd.now();
+    match crowd.line.enter(key.as_bytes()).await {
+        Ok(status) => {
+            acknowledge(crowd, part, sent, &status);
+            Ok(Some(status))
         }
+        Err(error) => match error.code() {
+            Some(Code::LineFull | Code::LineClosed | Code::SoldOut) => Ok(None),
+            _ => Err(error.to_string()),
+        },
     }
 }
 
@@ -97,7 +90,7 @@ struct Shopper<'a> {
     crowd: &'a Crowd,
     part: &'a Part,
     number: Number,
-    ticket: String,
+    ticket: &'a str,
     /// When the cluster last answered.
     last_answer: At,
     /// Whether it let too much time pass before asking again, and has had no answer since that it is
@@ -172,13 +165,12 @@ impl Shopper<'_> {
 
     /// Asks where it stands; notes it if somebody was let in before it.
     async fn status(&mut self) -> Result<StatusReply, Verdict> {
-        let crowd = self.crowd;
-        let ticket = self.ticket.clone();
         let Received {
             status, highest, ..
-        } = self.ask(|| crowd.line.status(&ticket)).await?;
+        } = self.ask(self.crowd.line.status(self.ticket)).await?;
         if status.state == State::Waiting {
-            crowd.note(|book, _| book.still_waiting(&self.number, highest));
+            self.crowd
+                .note(|book, _| book.still_waiting(&self.number, highest));
             self.silent = false;
         }
         Ok(status)
@@ -188,7 +180,7 @@ impl Shopper<'_> {
     async fn watch(&mut self) -> Result<bool, Verdict> {
         let patience = self.patience();
         let end = patience.unwrap_or(self.crowd.times.deadline);
-        let mut places = self.crowd.line.track(&self.ticket);
+        let mut places = self.crowd.line.track(self.ticket);
         let mut asks = self.crowd.now() + WATCHER_ASKS;
         loop {
             let until = Instant::now() + end.min(asks).saturating_sub(self.crowd.now());
@@ -233,8 +225,7 @@ impl Shopper<'_> {
     /// Takes the seat: the fencing epoch, and until when the seat is surely held.
     async fn claim(&mut self) -> Result<(u64, At), Verdict> {
         let crowd = self.crowd;
-        let ticket = self.ticket.clone();
-        let Received { status, sent, .. } = self.write(|| crowd.line.claim(&ticket)).await?;
+        let Received { status, sent, .. } = self.write(crowd.line.claim(self.ticket)).await?;
         let (State::InCheckout, Some(epoch)) = (status.state, status.epoch) else {
             return Err(Verdict::Trouble(format!(
                 "claim answered {:?}",
@@ -250,12 +241,11 @@ impl Shopper<'_> {
     /// Stays in the checkout, renewing in time.
     async fn sit(&mut self, service: Duration, epoch: u64) -> Result<(), Verdict> {
         let crowd = self.crowd;
-        let ticket = self.ticket.clone();
         let mut left = service;
         while left > crowd.times.renew {
             sleep(crowd.times.renew).await;
             left -= crowd.times.renew;
-            self.write(|| crowd.line.renew(&ticket, epoch)).await?;
+            self.write(crowd.line.renew(self.ticket, epoch)).await?;
             self.silent = false;
         }
         sleep(left).await;
@@ -264,19 +254,16 @@ impl Shopper<'_> {
 
     async fn complete(&mut self, epoch: u64) -> Result<(), Verdict> {
         let crowd = self.crowd;
-        let ticket = self.ticket.clone();
         crowd.note(|book, at| book.leaving(at, &self.number));
-        let received = self
-            .write(|| crowd.line.complete(&ticket, Some(epoch)))
-            .await?;
+        let complete = crowd.line.complete(self.ticket, Some(epoch));
+        let received = self.write(complete).await?;
         self.ended(&received.status, "completed")
     }
 
     async fn leave(&mut self) -> Result<(), Verdict> {
         let crowd = self.crowd;
-        let ticket = self.ticket.clone();
         crowd.note(|book, at| book.leaving(at, &self.number));
-        let received = self.write(|| crowd.line.leave(&ticket)).await?;
+        let received = self.write(crowd.line.leave(self.ticket)).await?;
         self.ended(&received.status, "left")
     }
 
@@ -297,43 +284,32 @@ impl Shopper<'_> {
             .note(|book, at| book.vanished(at, &self.number, deadline));
     }
 
-    /// Sends a write until it is answered.
-    async fn write<F>(&mut self, call: impl Fn() -> F) -> Result<Received, Verdict>
-    where
-        F: Future<Output = Answer<StatusReply>>,
-    {
+    async fn write(
+        &mut self,
+        call: impl Future<Output = Answer<StatusReply>>,
+    ) -> Result<Received, Verdict> {
         let received = self.ask(call).await?;
         self.crowd.note(|book, at| book.wrote(received.sent, at));
         Ok(received)
     }
 
-    /// Asks until there is an answer: a shopper does not go home because the shop is slow.
-    async fn ask<F>(&mut self, call: impl Fn() -> F) -> Result<Received, Verdict>
-    where
-        F: Future<Output = Answer<StatusReply>>,
-    {
-        loop {
-            let lane = &self.number.lane;
-            let (sent, highest) = self
-                .crowd
-                .note(|book, at| (at, book.highest_admitted(lane)));
-            self.silent |= sent.saturating_sub(self.last_answer) > self.silence;
-            let result = call().await;
-            self.last_answer = self.crowd.now();
-            match result {
-                Ok(status) => {
-                    return Ok(Received {
-                        status,
-                        sent,
-                        highest,
-                    });
-                }
-                Err(error) if error.is_transient() && sent < self.crowd.times.deadline => {
-                    sleep(PAUSE).await;
-                }
-                Err(error) => return Err((&error).into()),
-            }
-        }
+    /// Sends the request of `call`; notes what the crowd knew by then.
+    async fn ask(
+        &mut self,
+        call: impl Future<Output = Answer<StatusReply>>,
+    ) -> Result<Received, Verdict> {
+        let lane = &self.number.lane;
+        let (sent, highest) = self
+            .crowd
+            .note(|book, at| (at, book.highest_admitted(lane)));
+        self.silent |= sent.saturating_sub(self.last_answer) > self.silence;
+        let answer = call.await;
+        self.last_answer = self.crowd.now();
+        Ok(Received {
+            status: answer.map_err(|error| Verdict::from(&error))?,
+            sent,
+            highest,
+        })
     }
 }
 

@@ -1,5 +1,5 @@
 //! A whole cluster on this machine: a private nats-server and three nodes as child processes.
-//! `nowserving dev` and `nowserving demo` are built on it.
+//! `nowserving dev`, `nowserving demo` and `nowserving bench` are built on it.
 
 mod child;
 mod data_dir;
@@ -14,7 +14,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use tokio::sync::mpsc;
+use futures::future::select_all;
+use tempfile::TempDir;
 
 use child::Child;
 pub use child::Ended;
@@ -32,6 +33,45 @@ const SHARDS: u32 = 16;
 /// Nodes hand their shards over before they go; this is far more than that takes.
 const NODE_PATIENCE: Duration = Duration::from_secs(10);
 const NATS_PATIENCE: Duration = Duration::from_secs(5);
+/// The exit code of a program ended by SIGINT, as shells report it.
+pub const INTERRUPTED: u8 = 130;
+
+/// Starts a cluster in `dir`, does `work` on it and stops it; `None` if a signal interrupts that.
+///
+/// # Errors
+/// The cluster cannot be started, or the work fails.
+pub async fn with_cluster<T>(
+    dir: &Path,
+    name: &'static str,
+    work: impl AsyncFnOnce(&mut Cluster) -> anyhow::Result<T>,
+) -> anyhow::Result<Option<T>> {
+    let mut interrupts = Interrupts::listen()?;
+    let start = Cluster::start(DataDir::open(dir)?, name, None);
+    let mut cluster = tokio::select! {
+        cluster = start => cluster?,
+        _ = interrupts.next() => return Ok(None),
+    };
+    let outcome = tokio::select! {
+        outcome = work(&mut cluster) => outcome.map(Some),
+        _ = interrupts.next() => Ok(None),
+    };
+    tokio::select! {
+        _ = cluster.stop() => {}
+        // Interrupted a second time: dropping the cluster kills the remaining processes.
+        _ = interrupts.next() => {}
+    }
+    outcome
+}
+
+/// A directory for a cluster's data, removed when the value is dropped.
+///
+/// # Errors
+/// It cannot be made in `within` (by default the system's directory for temporary files).
+pub fn temporary_dir(prefix: &str, within: Option<&Path>) -> anyhow::Result<TempDir> {
+    let within = within.map_or_else(std::env::temp_dir, Path::to_owned);
+    let dir = tempfile::Builder::new().prefix(prefix).tempdir_in(&within);
+    dir.with_context(|| format!("cannot make a directory in {}", within.display()))
+}
 
 /// The running cluster. Dropping it kills every child; [`Cluster::stop`] ends them in good order.
 #[derive(Debug)]
@@ -42,8 +82,6 @@ pub struct Cluster {
     /// By position as in [`NODES`].
     nodes: Vec<Child>,
     metrics: Vec<SocketAddr>,
-    ended_tx: mpsc::Sender<Ended>,
-    ended: mpsc::Receiver<Ended>,
 }
 
 impl Cluster {
@@ -57,9 +95,7 @@ impl Cluster {
         name: &'static str,
         nats_port: Option<u16>,
     ) -> anyhow::Result<Cluster> {
-        // Enough for three nodes that die and start again a few times; senders must not block.
-        let (ended_tx, ended) = mpsc::channel(64);
-        let nats = Nats::start(&dir, nats_port, SHARDS, ended_tx.clone()).await?;
+        let nats = Nats::start(&dir, nats_port, SHARDS).await?;
         let metrics = free_addresses(NODES.len())?;
         let mut cluster = Cluster {
             dir,
@@ -67,11 +103,9 @@ impl Cluster {
             nats,
             nodes: Vec::with_capacity(NODES.len()),
             metrics,
-            ended_tx,
-            ended,
         };
         for id in NODES {
-            let node = cluster.start_node(id).await?;
+            let node = cluster.start_node(id)?;
             cluster.nodes.push(node);
         }
         Ok(cluster)
@@ -89,12 +123,12 @@ impl Cluster {
     ///
     /// # Errors
     /// There is no such node, it still runs, or it cannot be started.
-    pub async fn restart(&mut self, id: u64) -> anyhow::Result<u32> {
+    pub fn restart(&mut self, id: u64) -> anyhow::Result<u32> {
         let at = position(id)?;
         if self.nodes[at].is_alive() {
             bail!("node {id} still runs");
         }
-        self.nodes[at] = self.start_node(id).await?;
+        self.nodes[at] = self.start_node(id)?;
         Ok(self.nodes[at].pid())
     }
 
@@ -102,21 +136,20 @@ impl Cluster {
     ///
     /// # Errors
     /// There is no such node.
-    pub fn kill(&self, id: u64) -> anyhow::Result<Instant> {
+    pub fn kill(&mut self, id: u64) -> anyhow::Result<Instant> {
         Ok(self.nodes[position(id)?].kill())
     }
 
-    /// The next child that ended, in the order of their ends.
+    /// The next child that has ended. nats-server comes first, as nodes end for want of it.
     pub async fn next_ended(&mut self) -> Ended {
-        match self.ended.recv().await {
-            Some(ended) => ended,
-            // Never: this struct holds a sender.
-            None => std::future::pending().await,
-        }
+        let children = std::iter::once(&mut self.nats.child).chain(&mut self.nodes);
+        select_all(children.map(|child| Box::pin(child.next_end())))
+            .await
+            .0
     }
 
     /// Whether nats-server still runs; without it nothing works.
-    pub fn nats_is_alive(&self) -> bool {
+    pub fn nats_is_alive(&mut self) -> bool {
         self.nats.child.is_alive()
     }
 
@@ -141,8 +174,12 @@ impl Cluster {
             .map(|((id, pid), metrics)| (id, pid, metrics))
     }
 
-    fn live_nodes(&self) -> usize {
-        self.nodes.iter().filter(|node| node.is_alive()).count()
+    fn live_nodes(&mut self) -> usize {
+        self.nodes
+            .iter_mut()
+            .map(Child::is_alive)
+            .filter(|alive| *alive)
+            .count()
     }
 
     /// Ends the nodes, all at once, then nats-server, which they need for an orderly end. Processes that
@@ -166,7 +203,7 @@ impl Cluster {
         killed
     }
 
-    async fn start_node(&self, id: u64) -> anyhow::Result<Child> {
+    fn start_node(&self, id: u64) -> anyhow::Result<Child> {
         let own = std::env::current_exe().context("where is this program?")?;
         let mut command = leash::command(&own)?;
         command.args(self.node_arguments(id)?);
@@ -180,8 +217,7 @@ impl Cluster {
             }
         }
         let log = self.dir.log(&format!("node-{id}"));
-        let ended = self.ended_tx.clone();
-        Child::start(format!("node {id}"), Some(id), command, &log, ended).await
+        Child::start(format!("node {id}"), Some(id), command, &log)
     }
 
     /// The command that starts node `id` from any directory and shell.
@@ -272,11 +308,7 @@ impl Interrupts {
 fn node_logs(dir: &DataDir, lines: usize) -> String {
     let tail = |id: &u64| {
         let path = dir.log(&format!("node-{id}"));
-        format!(
-            "{}:\n{}",
-            path.display(),
-            data_dir::last_lines(Path::new(&path), lines)
-        )
+        format!("{}:\n{}", path.display(), last_lines(&path, lines))
     };
     NODES.iter().map(tail).collect::<Vec<_>>().join("\n")
 }

@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use nowserving_protocol::subject::Subjects;
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::child::{Child, Ended};
+use super::child::Child;
 use super::data_dir::{DataDir, last_lines};
 use super::leash;
 
@@ -73,12 +72,7 @@ impl Nats {
     ///
     /// # Errors
     /// It is not installed, the port is taken, or it does not come up within 15 s.
-    pub async fn start(
-        dir: &DataDir,
-        port: Option<u16>,
-        shards: u32,
-        ended: mpsc::Sender<Ended>,
-    ) -> anyhow::Result<Nats> {
+    pub async fn start(dir: &DataDir, port: Option<u16>, shards: u32) -> anyhow::Result<Nats> {
         let server = find_server()?;
         if let Some(port) = port {
             check_free(port)?;
@@ -96,8 +90,8 @@ impl Nats {
         command.arg("-c").arg(&config);
         command.arg("--ports_file_dir").arg(&ports_dir);
         let log = dir.log("nats-server");
-        let child = Child::start("nats-server".to_owned(), None, command, &log, ended).await?;
-        let url = wait_until_up(&child, &ports_dir, &log).await?;
+        let mut child = Child::start("nats-server".to_owned(), None, command, &log)?;
+        let url = wait_until_up(&mut child, &ports_dir, &log).await?;
         Ok(Nats { child, url })
     }
 }
@@ -115,7 +109,7 @@ fn check_free(port: u16) -> anyhow::Result<()> {
 }
 
 /// Waits for the ports file, which the server writes once it listens, then for a connection.
-async fn wait_until_up(child: &Child, ports_dir: &Path, log: &Path) -> anyhow::Result<String> {
+async fn wait_until_up(child: &mut Child, ports_dir: &Path, log: &Path) -> anyhow::Result<String> {
     let deadline = Instant::now() + START_DEADLINE;
     loop {
         let url = listening_at(&ports_dir.join(format!("nats-server_{}.ports", child.pid())));

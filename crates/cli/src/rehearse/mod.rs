@@ -1,20 +1,24 @@
 //! `nowserving rehearse`: a simulated crowd against the real line, in virtual time.
 
 mod args;
-mod progress;
 
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use nowserving_rehearse::{BadConfig, Report, Summary};
 
 use crate::output::{Output, WrongUsage};
+use crate::progress::Progress;
 use crate::{shell, tables};
 
 pub use args::RehearseArgs;
-use progress::Progress;
+
+/// Shorter runs show no progress.
+const QUIET_FOR: Duration = Duration::from_secs(2);
+const PROGRESS: &str = "{wide_bar} {pos}/{len} shoppers  {msg}";
 
 /// Rehearses. No cluster is needed or touched.
 ///
@@ -23,9 +27,18 @@ use progress::Progress;
 pub fn run(args: RehearseArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let files = args.files.clone();
     let config = args.config()?;
-    let mut progress = Progress::default();
-    let report = nowserving_rehearse::run(&config, |now| progress.tell(now));
-    progress.end();
+    let begun = Instant::now();
+    let mut progress = None;
+    let report = nowserving_rehearse::run(&config, |now| {
+        if begun.elapsed() >= QUIET_FOR {
+            let new = || Progress::new(Some(now.shoppers), PROGRESS);
+            let bar = &progress.get_or_insert_with(new).bar;
+            bar.set_position(now.gone_home);
+            let minutes = now.virtual_ms / 60_000;
+            bar.set_message(format!("{minutes} min of virtual time"));
+        }
+    });
+    drop(progress);
     let report = report.map_err(|error| match error {
         BadConfig::Field(field) => anyhow::Error::from(WrongUsage(field.to_string())),
         other => other.into(),

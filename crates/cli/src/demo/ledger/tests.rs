@@ -19,7 +19,7 @@ fn number(token: u64) -> Number {
 
 /// Shoppers 1 to `count` with the numbers 1 to `count`, entered at 0 s.
 fn crowd(count: u32) -> Ledger {
-    let mut ledger = Ledger::default();
+    let mut ledger = Ledger::new(count, SEATS);
     for shopper in 1..=count {
         ledger.entered(s(0), shopper, &number(u64::from(shopper)));
     }
@@ -43,11 +43,11 @@ fn a_visit_as_it_should_be() {
     complete(&mut ledger, s(3), 2);
     complete(&mut ledger, s(3), 3);
     ledger.refused();
-    let tally = ledger.tally(s(3), SEATS);
-    assert_eq!(tally.faults(SEATS), Vec::<String>::new());
-    assert_eq!((tally.issued, tally.completed, tally.refused), (3, 3, 1));
-    assert_eq!(tally.gone, BTreeMap::from([("completed".to_owned(), 3)]));
-    assert_eq!(tally.held_max, 2);
+    let report = ledger.report(s(3));
+    assert_eq!(report.faults(), Vec::<String>::new());
+    assert_eq!((report.issued, report.completed, report.refused), (3, 3, 1));
+    assert_eq!(report.gone, BTreeMap::from([("completed".to_owned(), 3)]));
+    assert_eq!(report.held_max, 2);
 }
 
 #[test]
@@ -56,9 +56,9 @@ fn an_oversold_seat_is_counted() {
     for token in 1..=3 {
         ledger.seated(s(1), &number(token), token);
     }
-    let tally = ledger.tally(s(2), SEATS);
-    assert_eq!(tally.held_max, 3);
-    assert_eq!(tally.faults(SEATS), ["3 seats were held at once, of 2"]);
+    let report = ledger.report(s(2));
+    assert_eq!(report.held_max, 3);
+    assert_eq!(report.faults(), ["3 seats were held at once, of 2"]);
 }
 
 #[test]
@@ -66,8 +66,8 @@ fn a_repeated_claim_holds_one_seat() {
     let mut ledger = crowd(1);
     ledger.seated(s(1), &number(1), 1);
     ledger.seated(s(2), &number(1), 1);
-    assert_eq!(ledger.tally(s(2), SEATS).held_max, 1);
-    assert_eq!(ledger.tally(s(2), SEATS).duplicates, 0);
+    assert_eq!(ledger.report(s(2)).held_max, 1);
+    assert_eq!(ledger.report(s(2)).duplicates, 0);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_seat_is_free_from_when_complete_or_leave_is_sent() {
     ledger.seated(s(2), &number(3), 3);
     ledger.leaving(s(3), &number(2));
     ledger.seated(s(3), &number(4), 4);
-    assert_eq!(ledger.tally(s(4), SEATS).held_max, 2);
+    assert_eq!(ledger.report(s(4)).held_max, 2);
 }
 
 #[test]
@@ -93,9 +93,9 @@ fn who_vanishes_holds_the_seat_until_the_deadline_and_no_longer() {
         ledger.vanished(s(2), &number(1), s(6));
     }
     early.seated(s(5), &number(3), 3);
-    assert_eq!(early.tally(s(9), SEATS).held_max, 3);
+    assert_eq!(early.report(s(9)).held_max, 3);
     late.seated(s(6), &number(3), 3);
-    assert_eq!(late.tally(s(9), SEATS).held_max, 2);
+    assert_eq!(late.report(s(9)).held_max, 2);
 }
 
 #[test]
@@ -104,9 +104,9 @@ fn an_overtake_is_counted() {
     ledger.admitted(s(1), &number(3));
     let sent = ledger.highest_admitted("normal");
     ledger.still_waiting(&number(2), sent);
-    let tally = ledger.tally(s(2), SEATS);
-    assert_eq!(tally.overtakes, 1);
-    assert_eq!(tally.faults(SEATS), ["1 overtakes"]);
+    let report = ledger.report(s(2));
+    assert_eq!(report.overtakes, 1);
+    assert_eq!(report.faults(), ["1 overtakes"]);
 }
 
 #[test]
@@ -133,32 +133,32 @@ fn an_answer_that_was_on_its_way_is_no_overtake() {
         },
         9,
     );
-    assert_eq!(ledger.tally(s(2), SEATS).overtakes, 0);
+    assert_eq!(ledger.report(s(2)).overtakes, 0);
 }
 
 #[test]
 fn a_number_told_to_two_shoppers_is_a_duplicate() {
     let mut ledger = crowd(2);
     ledger.entered(s(1), 3, &number(2));
-    let tally = ledger.tally(s(2), SEATS);
-    assert_eq!((tally.issued, tally.duplicates), (2, 1));
-    assert_eq!(tally.faults(SEATS), ["1 duplicates"]);
+    let report = ledger.report(s(2));
+    assert_eq!((report.issued, report.duplicates), (2, 1));
+    assert_eq!(report.faults(), ["1 duplicates"]);
 }
 
 #[test]
 fn a_second_number_for_one_key_is_a_duplicate() {
     let mut ledger = crowd(2);
     ledger.entered(s(1), 2, &number(3));
-    let tally = ledger.tally(s(2), SEATS);
-    assert_eq!((tally.issued, tally.duplicates), (3, 1));
+    let report = ledger.report(s(2));
+    assert_eq!((report.issued, report.duplicates), (3, 1));
 }
 
 #[test]
 fn the_same_answer_to_a_repeated_enter_is_none() {
     let mut ledger = crowd(2);
     ledger.entered(s(1), 2, &number(2));
-    let tally = ledger.tally(s(2), SEATS);
-    assert_eq!((tally.issued, tally.duplicates), (2, 0));
+    let report = ledger.report(s(2));
+    assert_eq!((report.issued, report.duplicates), (2, 0));
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn an_epoch_told_twice_is_a_duplicate() {
     let mut ledger = crowd(2);
     ledger.seated(s(1), &number(1), 5);
     ledger.seated(s(1), &number(2), 5);
-    assert_eq!(ledger.tally(s(2), SEATS).duplicates, 1);
+    assert_eq!(ledger.report(s(2)).duplicates, 1);
 }
 
 #[test]
@@ -175,10 +175,10 @@ fn a_lost_token_is_counted_once() {
     ledger.lost(s(1), &number(2));
     ledger.lost(s(2), &number(2));
     ledger.found_gone(s(2), &number(3), "idle");
-    let tally = ledger.tally(s(3), SEATS);
-    assert_eq!(tally.lost, 2);
-    assert_eq!(tally.gone, BTreeMap::from([("idle".to_owned(), 1)]));
-    assert_eq!(tally.faults(SEATS), ["2 lost tokens"]);
+    let report = ledger.report(s(3));
+    assert_eq!(report.lost, 2);
+    assert_eq!(report.gone, BTreeMap::from([("idle".to_owned(), 1)]));
+    assert_eq!(report.faults(), ["2 lost tokens"]);
 }
 
 #[test]
@@ -187,9 +187,9 @@ fn an_acknowledged_end_that_changes_is_lost() {
     ledger.seated(s(1), &number(1), 1);
     complete(&mut ledger, s(2), 1);
     ledger.gone(&number(1), "completed");
-    assert_eq!(ledger.tally(s(3), SEATS).lost, 0);
+    assert_eq!(ledger.report(s(3)).lost, 0);
     ledger.gone(&number(1), "checkout_expired");
-    assert_eq!(ledger.tally(s(3), SEATS).lost, 1);
+    assert_eq!(ledger.report(s(3)).lost, 1);
 }
 
 #[test]
@@ -198,10 +198,10 @@ fn failover_runs_to_the_first_write_sent_after_the_kill() {
     ledger.wrote(s(1), s(1));
     ledger.killed(s(10));
     ledger.wrote(s(9), s(11));
-    assert_eq!(ledger.tally(s(11), SEATS).failover, None);
+    assert_eq!(ledger.report(s(11)).failover_ms, None);
     ledger.wrote(s(10), s(12));
     ledger.wrote(s(10), s(14));
-    assert_eq!(ledger.tally(s(15), SEATS).failover, Some(s(2)));
+    assert_eq!(ledger.report(s(15)).failover_ms, Some(2_000));
 }
 
 #[test]
@@ -213,14 +213,14 @@ fn seat_use_counts_only_while_anybody_waits() {
     ledger.leaving(s(5), &number(1));
     ledger.admitted(s(5), &number(3));
     // From here on nobody waits.
-    let tally = ledger.tally(s(50), SEATS);
-    assert_eq!(tally.seat_use_percent, Some(60.0));
+    let report = ledger.report(s(50));
+    assert_eq!(report.seat_use_percent, Some(60.0));
 }
 
 #[test]
 fn seat_use_is_unknown_if_nobody_waits() {
-    let mut ledger = Ledger::default();
-    assert_eq!(ledger.tally(s(9), SEATS).seat_use_percent, None);
+    let mut ledger = Ledger::new(1, SEATS);
+    assert_eq!(ledger.report(s(9)).seat_use_percent, None);
 }
 
 #[test]
