@@ -16,9 +16,7 @@ use crate::embedded::leash::{self, LeashArgs};
 use crate::line::LineCommand;
 use crate::node::NodeArgs;
 use crate::rehearse::RehearseArgs;
-use crate::user::{
-    ClaimArgs, CompleteArgs, EnterArgs, FindArgs, InfoArgs, LeaveArgs, RenewArgs, StatusArgs,
-};
+use crate::user::UserCommand;
 use crate::watch::WatchArgs;
 
 const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
@@ -122,14 +120,8 @@ pub enum Command {
     #[command(subcommand)]
     Cluster(ClusterCommand),
     Watch(WatchArgs),
-    Enter(EnterArgs),
-    Find(FindArgs),
-    Status(StatusArgs),
-    Claim(ClaimArgs),
-    Renew(RenewArgs),
-    Complete(CompleteArgs),
-    Leave(LeaveArgs),
-    Info(InfoArgs),
+    #[command(flatten)]
+    User(UserCommand),
     /// Starts a program that does not outlive its parent process; used by dev and demo.
     #[command(name = leash::NAME, hide = true)]
     Leash(LeashArgs),
@@ -141,14 +133,7 @@ impl Command {
         match self {
             Command::Line(command) => command.line(),
             Command::Watch(args) => Some(&args.line),
-            Command::Enter(args) => Some(&args.line),
-            Command::Find(args) => Some(&args.line),
-            Command::Status(args) => Some(&args.token.line),
-            Command::Claim(args) => Some(&args.token.line),
-            Command::Renew(args) => Some(&args.token.line),
-            Command::Complete(args) => Some(&args.token.line),
-            Command::Leave(args) => Some(&args.token.line),
-            Command::Info(args) => Some(&args.line),
+            Command::User(command) => Some(command.line()),
             _ => None,
         }
     }

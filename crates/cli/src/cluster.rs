@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
 use crate::args::Global;
 use crate::output::{Output, is_broken_pipe};
@@ -19,11 +19,8 @@ exit code is then 1.
 Examples:
   nowserving cluster status
   nowserving cluster status --json | jq '.shards[] | select(.leader == null)'")]
-    Status(ClusterStatusArgs),
+    Status,
 }
-
-#[derive(Debug, Args)]
-pub struct ClusterStatusArgs {}
 
 /// Runs one of them.
 pub async fn run(
@@ -31,7 +28,7 @@ pub async fn run(
     global: &Global,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
-    let ClusterCommand::Status(ClusterStatusArgs {}) = command;
+    let ClusterCommand::Status = command;
     let status = global.connect().await?.admin().cluster_status().await?;
     let leaderless = status.shards.iter().any(|shard| shard.leader.is_none());
     match output.answer(&status, |status| tables::cluster(status, output)) {

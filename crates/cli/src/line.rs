@@ -1,20 +1,19 @@
 //! `nowserving line …`: what operators do with lines.
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
+use clap::Subcommand;
 use nowserving_client::{
-    AdminLine, Code, Configure, Create, Delete, DeleteReply, LIST_LINES_MAX, LaneName, LineList,
-    LineReply, ListLines, SettingsPatch,
+    Admin, AdminLine, Code, Configure, Create, Delete, LIST_LINES_MAX, LaneName, LineList,
+    LineName, LineReply, ListLines, SettingsPatch,
 };
 use nowserving_line::Setting;
 
 use crate::args::Global;
 use crate::journal::{self, JournalArgs};
 use crate::output::{Output, WrongUsage};
+use crate::progress::Progress;
 use crate::settings::{self, SettingsFlags};
 use crate::tables;
 
@@ -33,7 +32,14 @@ Examples:
   nowserving line create concert --seats 200 --queue-limit 100000 --phase pre_open \\
       --lane normal --lane vip:boost=10m:limit=500 --lane staff:absolute \\
       --admission-rate 20/40 --quota 5000 --standby-percent 10 --call-ahead 300")]
-    Create(CreateArgs),
+    #[command(mut_arg("seats", |arg| arg.required(true)))]
+    #[command(mut_arg("queue_limit", |arg| arg.required(true)))]
+    Create {
+        /// The line's name: 1 to 64 of A-Z a-z 0-9 _ -.
+        name: String,
+        #[command(flatten)]
+        settings: SettingsFlags,
+    },
     /// Changes settings of a line, at once and all or none.
     #[command(after_help = "\
 Nobody is thrown out when a limit is lowered.
@@ -45,9 +51,23 @@ Examples:
   nowserving line set shop-1 --admission-rate 0.5/3
   nowserving line set shop-1 --unset claim_timeout,admission_rate,labels
   nowserving line set shop-1 --queue-limit 0 --if-version 4711")]
-    Set(SetArgs),
+    Set {
+        /// The line's name.
+        name: String,
+        #[command(flatten)]
+        settings: SettingsFlags,
+        /// Puts a setting back to its default; several by commas or by repeating.
+        #[arg(long, value_name = "SETTING", value_delimiter = ',', value_parser = settings::unset())]
+        unset: Vec<&'static Setting>,
+        /// Only if the settings have not changed since the line had this version.
+        #[arg(long, value_name = "VERSION")]
+        if_version: Option<u64>,
+    },
     /// Shows a line's settings, board and counts.
-    Show(ShowArgs),
+    Show {
+        /// The line's name.
+        name: String,
+    },
     /// Moves a waiting token into another lane.
     #[command(after_help = "\
 It gets the next number there, behind those who wait there already; what counts against the other
@@ -55,14 +75,39 @@ lanes is when it entered. Its holder can go on with the old ticket.
 
 Example:
   nowserving line move shop-1 --lane normal --token 17 --to vip")]
-    Move(MoveArgs),
+    Move {
+        /// The line's name.
+        name: String,
+        /// The lane that it is in.
+        #[arg(long, value_name = "LANE")]
+        lane: LaneName,
+        /// Its number there.
+        #[arg(long, value_name = "N")]
+        token: u64,
+        /// The lane that it shall be in.
+        #[arg(long, value_name = "LANE")]
+        to: LaneName,
+    },
     Journal(JournalArgs),
     /// Lists lines by name.
     #[command(after_help = "\
 Examples:
   nowserving line list --label city=Taipei
   nowserving line list --limit 1000 --after shop-5 --json")]
-    List(ListArgs),
+    List {
+        /// Only lines with this label; repeated: with all of them.
+        #[arg(long = "label", value_name = "NAME=VALUE", value_parser = settings::label)]
+        labels: Vec<(String, String)>,
+        /// Begin after this name.
+        #[arg(long, value_name = "NAME")]
+        after: Option<String>,
+        /// How many lines at most.
+        #[arg(
+            long, value_name = "N", default_value_t = 1_000,
+            value_parser = clap::value_parser!(u64).range(1..=1_000_000)
+        )]
+        limit: u64,
+    },
     /// Deletes a line.
     #[command(after_help = "\
 Without --force only a line that nobody is in. With --force everybody goes with reason `closed`,
@@ -71,114 +116,26 @@ which can take a while in a long line; the command ends when the line is gone.
 Examples:
   nowserving line delete shop-1
   nowserving line delete shop-1 --force")]
-    Delete(DeleteArgs),
+    Delete {
+        /// The line's name.
+        name: String,
+        /// Also if somebody is in it.
+        #[arg(long)]
+        force: bool,
+    },
 }
 
 impl LineCommand {
     /// The line that the command is about, if it must exist.
     pub fn line(&self) -> Option<&str> {
         match self {
-            LineCommand::Create(_) | LineCommand::List(_) => None,
-            LineCommand::Set(args) => Some(&args.name),
-            LineCommand::Show(args) => Some(&args.name),
-            LineCommand::Move(args) => Some(&args.name),
+            LineCommand::Create { .. } | LineCommand::List { .. } => None,
             LineCommand::Journal(args) => Some(args.line()),
-            LineCommand::Delete(args) => Some(&args.name),
+            LineCommand::Set { name, .. }
+            | LineCommand::Show { name }
+            | LineCommand::Move { name, .. }
+            | LineCommand::Delete { name, .. } => Some(name),
         }
-    }
-}
-
-#[derive(Debug, Args)]
-pub struct CreateArgs {
-    /// The line's name: 1 to 64 of A-Z a-z 0-9 _ -.
-    name: String,
-    #[command(flatten)]
-    settings: RequiredSettings,
-}
-
-/// [`SettingsFlags`], of which `--seats` and `--queue-limit` are required.
-#[derive(Debug)]
-struct RequiredSettings(SettingsFlags);
-
-#[derive(Debug, Args)]
-pub struct SetArgs {
-    /// The line's name.
-    name: String,
-    #[command(flatten)]
-    settings: SettingsFlags,
-    /// Puts a setting back to its default; several by commas or by repeating.
-    #[arg(long, value_name = "SETTING", value_delimiter = ',', value_parser = settings::unset())]
-    unset: Vec<&'static Setting>,
-    /// Only if the settings have not changed since the line had this version.
-    #[arg(long, value_name = "VERSION")]
-    if_version: Option<u64>,
-}
-
-#[derive(Debug, Args)]
-pub struct ShowArgs {
-    /// The line's name.
-    name: String,
-}
-
-#[derive(Debug, Args)]
-pub struct MoveArgs {
-    /// The line's name.
-    name: String,
-    /// The lane that it is in.
-    #[arg(long, value_name = "LANE")]
-    lane: LaneName,
-    /// Its number there.
-    #[arg(long, value_name = "N")]
-    token: u64,
-    /// The lane that it shall be in.
-    #[arg(long, value_name = "LANE")]
-    to: LaneName,
-}
-
-#[derive(Debug, Args)]
-pub struct ListArgs {
-    /// Only lines with this label; repeated: with all of them.
-    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = settings::label)]
-    labels: Vec<(String, String)>,
-    /// Begin after this name.
-    #[arg(long, value_name = "NAME")]
-    after: Option<String>,
-    /// How many lines at most.
-    #[arg(
-        long, value_name = "N", default_value_t = 1_000,
-        value_parser = clap::value_parser!(u64).range(1..=1_000_000)
-    )]
-    limit: u64,
-}
-
-#[derive(Debug, Args)]
-pub struct DeleteArgs {
-    /// The line's name.
-    name: String,
-    /// Also if somebody is in it.
-    #[arg(long)]
-    force: bool,
-}
-
-impl clap::FromArgMatches for RequiredSettings {
-    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
-        SettingsFlags::from_arg_matches(matches).map(RequiredSettings)
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
-        self.0.update_from_arg_matches(matches)
-    }
-}
-
-impl Args for RequiredSettings {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        SettingsFlags::augment_args(command)
-            .mut_arg("seats", |arg| arg.required(true))
-            .mut_arg("queue_limit", |arg| arg.required(true))
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        SettingsFlags::augment_args_for_update(command)
     }
 }
 
@@ -189,23 +146,60 @@ pub async fn run(
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     match command {
-        LineCommand::Create(args) => create(args, global, output).await?,
-        LineCommand::Set(args) => set(args, global, output).await?,
-        LineCommand::Show(args) => {
-            let line = line(global, &args.name).await?.show().await?;
+        LineCommand::Create { name, settings } => {
+            let settings = settings.patch(&[])?;
+            let made = line(global, &name).await?;
+            let made = made.create(&Create { settings }).await?;
+            output.answer(&made, |made| tables::line(made, output))?;
+        }
+        LineCommand::Set {
+            name,
+            settings,
+            unset,
+            if_version,
+        } => {
+            let settings = settings.patch(&unset)?;
+            if settings == SettingsPatch::default() {
+                return Err(WrongUsage("nothing to set or unset".to_owned()).into());
+            }
+            let line = line(global, &name).await?;
+            set(&line, settings, if_version, output).await?;
+        }
+        LineCommand::Show { name } => {
+            let line = line(global, &name).await?.show().await?;
             output.answer(&line, |line| tables::line(line, output))?;
         }
-        LineCommand::Move(args) => {
-            let line = line(global, &args.name).await?;
-            let status = line.move_token(args.lane, args.token, args.to).await?;
+        LineCommand::Move {
+            name,
+            lane,
+            token,
+            to,
+        } => {
+            let line = line(global, &name).await?;
+            let status = line.move_token(lane, token, to).await?;
             output.answer(&status, |status| tables::status(status, output))?;
         }
         LineCommand::Journal(args) => {
             let line = line(global, args.line()).await?;
             journal::run(&args, &line, output).await?;
         }
-        LineCommand::List(args) => list(args, global, output).await?,
-        LineCommand::Delete(args) => delete(args, global, output).await?,
+        LineCommand::List {
+            labels,
+            after,
+            limit,
+        } => {
+            let admin = global.connect().await?.admin();
+            let from = ListLines {
+                after: after.as_deref().map(line_name).transpose()?,
+                limit: None,
+                labels: labels.into_iter().collect(),
+            };
+            let all = all_lines(&admin, from, limit).await?;
+            output.answer(&all, |all| tables::lines(all, output))?;
+        }
+        LineCommand::Delete { name, force } => {
+            delete(&line(global, &name).await?, force, output).await?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -214,26 +208,13 @@ async fn line(global: &Global, name: &str) -> anyhow::Result<AdminLine> {
     Ok(global.connect().await?.admin().line(name)?)
 }
 
-async fn create(args: CreateArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
-    let settings = args.settings.0.patch(&[])?;
-    let line = line(global, &args.name).await?;
-    let made = line.create(&Create { settings }).await?;
-    output.answer(&made, |made| tables::line(made, output))
-}
-
-async fn set(args: SetArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
-    let SetArgs {
-        name,
-        settings,
-        unset,
-        if_version,
-    } = args;
-    let settings = settings.patch(&unset)?;
-    if settings == SettingsPatch::default() {
-        return Err(WrongUsage("nothing to set or unset".to_owned()).into());
-    }
+async fn set(
+    line: &AdminLine,
+    settings: SettingsPatch,
+    if_version: Option<u64>,
+    output: &Output,
+) -> anyhow::Result<()> {
     let names_lane = settings.default_lane.is_some();
-    let line = line(global, &name).await?;
     let before = line.show().await?;
     let request = Configure {
         if_version,
@@ -264,48 +245,42 @@ fn default_lane_note(before: &LineReply, changed: &LineReply) -> Option<String> 
     })
 }
 
-async fn list(args: ListArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
-    let admin = global.connect().await?.admin();
-    let after = args.after.as_deref().map(line_name).transpose()?;
-    let labels: BTreeMap<String, String> = args.labels.into_iter().collect();
+/// Up to `limit` lines, asked for page by page.
+pub async fn all_lines(
+    admin: &Admin,
+    mut page: ListLines,
+    limit: u64,
+) -> nowserving_client::Result<LineList> {
     let mut all = LineList::default();
-    let mut page = ListLines {
-        after,
-        limit: None,
-        labels,
-    };
     loop {
-        let left = args.limit - all.lines.len() as u64;
+        let left = limit.saturating_sub(all.lines.len() as u64);
         page.limit = Some(left.min(LIST_LINES_MAX));
         let got = admin.list_lines(&page).await?;
         let is_empty = got.lines.is_empty();
         all.lines.extend(got.lines);
         all.next = got.next;
-        let Some(next) = &all.next else { break };
+        page.after.clone_from(&all.next);
         // An empty page that still names a next one must not cause an endless loop.
-        if all.lines.len() as u64 >= args.limit || is_empty {
-            break;
+        if all.next.is_none() || all.lines.len() as u64 >= limit || is_empty {
+            return Ok(all);
         }
-        page.after = Some(next.clone());
     }
-    output.answer(&all, |all| tables::lines(all, output))
 }
 
-fn line_name(name: &str) -> anyhow::Result<nowserving_client::LineName> {
-    nowserving_client::LineName::try_from(name)
-        .map_err(|error| WrongUsage(format!("{name:?}: {error}")).into())
+fn line_name(name: &str) -> anyhow::Result<LineName> {
+    LineName::try_from(name).map_err(|error| WrongUsage(format!("{name:?}: {error}")).into())
 }
 
-async fn delete(args: DeleteArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
-    let line = line(global, &args.name).await?;
+async fn delete(line: &AdminLine, force: bool, output: &Output) -> anyhow::Result<()> {
     let incarnation = line.show().await?.incarnation;
     let request = Delete {
-        force: args.force,
+        force,
         incarnation: Some(incarnation),
     };
     let mut reply = line.delete(&request).await?;
     if !reply.deleted {
-        until_gone(&line, incarnation, &mut reply, output).await?;
+        until_gone(line, incarnation, reply.remaining, output).await?;
+        (reply.deleted, reply.remaining) = (true, 0);
     }
     output.answer(&reply, |reply| format!("{} is deleted", reply.line))
 }
@@ -314,44 +289,24 @@ async fn delete(args: DeleteArgs, global: &Global, output: &Output) -> anyhow::R
 async fn until_gone(
     line: &AdminLine,
     incarnation: u64,
-    reply: &mut DeleteReply,
+    tokens: u64,
     output: &Output,
 ) -> anyhow::Result<()> {
-    let bar = progress(reply.remaining, output.live);
-    while !reply.deleted {
+    let template = "{wide_bar} {pos} of {len} tokens ended";
+    let progress = output.live.then(|| Progress::new(Some(tokens), template));
+    loop {
         tokio::time::sleep(DELETE_POLL).await;
         match line.show().await {
             Ok(shown) if shown.incarnation == incarnation => {
-                reply.remaining = shown.deleting.unwrap_or_default();
-                bar.set_position(
-                    bar.length()
-                        .unwrap_or_default()
-                        .saturating_sub(reply.remaining),
-                );
+                if let Some(Progress { bar }) = &progress {
+                    bar.set_position(tokens.saturating_sub(shown.deleting.unwrap_or_default()));
+                }
             }
             // Somebody has created the next line of this name already.
-            Ok(_) => is_deleted(reply),
-            Err(error) if error.code() == Some(Code::LineNotFound) => is_deleted(reply),
+            Ok(_) => return Ok(()),
+            Err(error) if error.code() == Some(Code::LineNotFound) => return Ok(()),
             Err(error) if error.is_transient() => {}
             Err(error) => return Err(error.into()),
         }
     }
-    bar.finish_and_clear();
-    Ok(())
-}
-
-fn is_deleted(reply: &mut DeleteReply) {
-    reply.deleted = true;
-    reply.remaining = 0;
-}
-
-fn progress(tokens: u64, live: bool) -> ProgressBar {
-    if !live {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(tokens);
-    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos} of {len} tokens ended") {
-        bar.set_style(style);
-    }
-    bar
 }

@@ -68,14 +68,7 @@ async fn dispatch(command: Command, global: &Global, output: &Output) -> anyhow:
         Command::Line(command) => line::run(command, global, output).await,
         Command::Cluster(command) => cluster::run(command, global, output).await,
         Command::Watch(args) => watch::run(args, global, output).await,
-        Command::Enter(args) => user::enter(args, global, output).await,
-        Command::Find(args) => user::find(args, global, output).await,
-        Command::Status(args) => user::status(args, global, output).await,
-        Command::Claim(args) => user::claim(args, global, output).await,
-        Command::Renew(args) => user::renew(args, global, output).await,
-        Command::Complete(args) => user::complete(args, global, output).await,
-        Command::Leave(args) => user::leave(args, global, output).await,
-        Command::Info(args) => user::info(args, global, output).await,
+        Command::User(command) => user::run(command, global, output).await,
         Command::Leash(args) => embedded::leash::run(args),
     }
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use nowserving_client::{Client, Code, Error, LineName, ListLines};
+use nowserving_client::{Code, Error, LineName, ListLines};
 
 use crate::args::Global;
+use crate::line::all_lines;
 
 /// The look-up must not delay the error, and a caller without operators' rights gets no answer at
 /// all.
@@ -58,20 +59,9 @@ pub async fn explained(error: anyhow::Error, line: &str, global: &Global) -> any
 
 /// The names of all lines.
 async fn lines(global: &Global) -> anyhow::Result<Vec<LineName>> {
-    let client: Client = global.connect().await?;
-    let mut page = ListLines::default();
-    let mut names = Vec::new();
-    loop {
-        let got = client.admin().list_lines(&page).await?;
-        names.extend(got.lines.into_iter().map(|line| line.line));
-        match got.next {
-            // Grows with each page, so this ends.
-            Some(next) if page.after.as_ref().is_none_or(|after| *after < next) => {
-                page.after = Some(next);
-            }
-            _ => return Ok(names),
-        }
-    }
+    let admin = global.connect().await?.admin();
+    let all = all_lines(&admin, ListLines::default(), u64::MAX).await?;
+    Ok(all.lines.into_iter().map(|line| line.line).collect())
 }
 
 fn nearest_to(line: &str, mut names: Vec<LineName>) -> Vec<LineName> {
