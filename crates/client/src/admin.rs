@@ -7,6 +7,7 @@ use nowserving_protocol::admin::{
 };
 use nowserving_protocol::user::StatusReply;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::client::{Client, line_name};
 use crate::error::Result;
@@ -46,9 +47,7 @@ impl Admin {
     /// # Errors
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn cluster_status(&self) -> Result<ClusterStatus> {
-        self.client
-            .admin_cluster_call("status", Effect::Read, &ClusterStatusRequest {})
-            .await
+        self.read("status", &ClusterStatusRequest {}).await
     }
 
     /// One page of lines, in the order of their names.
@@ -56,9 +55,12 @@ impl Admin {
     /// # Errors
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn list_lines(&self, page: &ListLines) -> Result<LineList> {
-        self.client
-            .admin_cluster_call("list_lines", Effect::Read, page)
-            .await
+        self.read("list_lines", page).await
+    }
+
+    async fn read<Q: Serialize, R: DeserializeOwned>(&self, op: &str, body: &Q) -> Result<R> {
+        let subject = self.client.subjects().admin_cluster(op);
+        self.client.admin_call(subject, Effect::Read, body).await
     }
 }
 
@@ -132,14 +134,13 @@ impl AdminLine {
         self.call("journal", Effect::Read, page).await
     }
 
-    async fn call<Q: Serialize, R: serde::de::DeserializeOwned>(
+    async fn call<Q: Serialize, R: DeserializeOwned>(
         &self,
         op: &str,
         effect: Effect,
         body: &Q,
     ) -> Result<R> {
-        self.client
-            .admin_line_call(&self.name, op, effect, body)
-            .await
+        let subject = self.client.subjects().admin_line(&self.name, op);
+        self.client.admin_call(subject, effect, body).await
     }
 }

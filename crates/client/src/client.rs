@@ -171,6 +171,10 @@ impl Client {
         &self.inner.connection.nats
     }
 
+    pub(crate) fn subjects(&self) -> &Subjects {
+        &self.inner.subjects
+    }
+
     pub(crate) fn feeds(&self) -> &Arc<Feeds> {
         &self.inner.feeds
     }
@@ -203,30 +207,8 @@ impl Client {
         self.ask(&request, deadline).await
     }
 
-    /// An operator's operation on a line.
-    pub(crate) async fn admin_line_call<Q: Serialize, R: DeserializeOwned>(
-        &self,
-        line: &LineName,
-        op: &str,
-        effect: Effect,
-        body: &Q,
-    ) -> Result<R> {
-        let subject = self.inner.subjects.admin_line(line, op);
-        self.plain_call(subject, effect, body).await
-    }
-
-    /// An operator's operation on the cluster.
-    pub(crate) async fn admin_cluster_call<Q: Serialize, R: DeserializeOwned>(
-        &self,
-        op: &str,
-        effect: Effect,
-        body: &Q,
-    ) -> Result<R> {
-        let subject = self.inner.subjects.admin_cluster(op);
-        self.plain_call(subject, effect, body).await
-    }
-
-    async fn plain_call<Q: Serialize, R: DeserializeOwned>(
+    /// An operator's operation, on its subject: the leader is not asked by itself.
+    pub(crate) async fn admin_call<Q: Serialize, R: DeserializeOwned>(
         &self,
         plain_subject: String,
         effect: Effect,

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use nowserving_protocol::subject::Subjects;
-use serde::Deserialize;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::debug;
@@ -93,21 +92,15 @@ async fn ask(connection: &Connection, prefix: &str) -> Option<u32> {
 
 /// The shards of an instance that serves `prefix`.
 fn read(payload: &[u8], prefix: &str) -> Option<u32> {
-    #[derive(Deserialize)]
-    struct Info {
-        #[serde(default)]
-        metadata: Metadata,
-    }
-    #[derive(Deserialize, Default)]
-    struct Metadata {
-        shards: Option<String>,
-        prefix: Option<String>,
-    }
-    let info: Info = serde_json::from_slice(payload).ok()?;
-    if info.metadata.prefix.is_some_and(|other| other != prefix) {
+    let info: serde_json::Value = serde_json::from_slice(payload).ok()?;
+    let metadata = &info["metadata"];
+    if metadata["prefix"]
+        .as_str()
+        .is_some_and(|other| other != prefix)
+    {
         return None;
     }
-    let count = info.metadata.shards?.parse().ok()?;
+    let count = metadata["shards"].as_str()?.parse().ok()?;
     (count > 0).then_some(count)
 }
 

@@ -77,21 +77,11 @@ impl Error {
         }
     }
 
-    /// A final refusal by the cluster.
-    pub(crate) fn refused(api: ApiError, after_unknown: bool) -> Error {
+    /// The same error, with the last error from the cluster.
+    pub(crate) fn with_api(self, api: ApiError) -> Error {
         Error {
-            kind: Kind::Refused(api.code),
-            message: api.message.clone(),
             api: Some(Box::new(api)),
-            after_unknown,
-        }
-    }
-
-    /// The attempts ended without a final reply; `api` is the error of the last one, if it had any.
-    pub(crate) fn out_of_time(kind: Kind, message: String, api: Option<ApiError>) -> Error {
-        Error {
-            api: api.map(Box::new),
-            ..Error::new(kind, message)
+            ..self
         }
     }
 

@@ -12,8 +12,8 @@ use crate::client::Client;
 use crate::error::{Error, Kind, Result};
 use crate::feed::Watcher;
 use crate::retry::Effect;
-use crate::track::Tracker;
-use crate::watch::BoardStream;
+use crate::track::{Tracker, track};
+use crate::watch::{BoardStream, boards};
 
 /// One line of a cluster. Cheap to clone.
 ///
@@ -62,15 +62,8 @@ impl Line {
         key: Option<Key>,
         lane: Option<LaneName>,
     ) -> Result<StatusReply> {
-        let key = match key {
-            Some(key) => key,
-            None => generated_key()?,
-        };
-        let body = Enter {
-            key: Some(key),
-            lane,
-        };
-        self.write("enter", &body).await
+        let key = Some(key.map_or_else(generated_key, Ok)?);
+        self.write("enter", &Enter { key, lane }).await
     }
 
     /// The live token of a key, with its ticket, without entering.
@@ -78,13 +71,8 @@ impl Line {
     /// # Errors
     /// `token_not_found`, `line_not_found`.
     pub async fn find(&self, key: impl Into<Vec<u8>>) -> Result<StatusReply> {
-        self.read(
-            "find",
-            &Find {
-                key: self::key(key)?,
-            },
-        )
-        .await
+        let key = self::key(key)?;
+        self.read("find", &Find { key }).await
     }
 
     /// The status of a token. Also marks the token as seen: ask every `poll_after_ms`, or the token is
@@ -118,13 +106,8 @@ impl Line {
     /// # Errors
     /// `not_admitted` while it waits, `token_gone`, `ticket_invalid`.
     pub async fn claim(&self, ticket: &str) -> Result<StatusReply> {
-        self.write(
-            "claim",
-            &Claim {
-                ticket: ticket.to_owned(),
-            },
-        )
-        .await
+        let ticket = ticket.to_owned();
+        self.write("claim", &Claim { ticket }).await
     }
 
     /// Keeps a claimed seat for another `checkout_timeout_ms`, until `checkout_max_ms` after the
@@ -133,14 +116,8 @@ impl Line {
     /// # Errors
     /// `epoch_stale`, `not_admitted`, `not_claimed`, `token_gone`, `ticket_invalid`.
     pub async fn renew(&self, ticket: &str, epoch: u64) -> Result<StatusReply> {
-        self.write(
-            "renew",
-            &Renew {
-                ticket: ticket.to_owned(),
-                epoch,
-            },
-        )
-        .await
+        let ticket = ticket.to_owned();
+        self.write("renew", &Renew { ticket, epoch }).await
     }
 
     /// Ends the checkout and gives the seat back. With an `epoch`, only if it is the current one.
@@ -149,14 +126,8 @@ impl Line {
     /// `epoch_stale`, `not_admitted`, `not_claimed`, `token_gone` (for another reason than
     /// `completed`), `ticket_invalid`.
     pub async fn complete(&self, ticket: &str, epoch: Option<u64>) -> Result<StatusReply> {
-        self.write(
-            "complete",
-            &Complete {
-                ticket: ticket.to_owned(),
-                epoch,
-            },
-        )
-        .await
+        let ticket = ticket.to_owned();
+        self.write("complete", &Complete { ticket, epoch }).await
     }
 
     /// Leaves the line, waiting or not.
@@ -164,13 +135,8 @@ impl Line {
     /// # Errors
     /// `token_gone` (for another reason than `left`), `ticket_invalid`.
     pub async fn leave(&self, ticket: &str) -> Result<StatusReply> {
-        self.write(
-            "leave",
-            &Leave {
-                ticket: ticket.to_owned(),
-            },
-        )
-        .await
+        let ticket = ticket.to_owned();
+        self.write("leave", &Leave { ticket }).await
     }
 
     /// The board, and the settings that users may see.
@@ -196,7 +162,7 @@ impl Line {
     /// Requires a tokio runtime when first polled.
     #[must_use]
     pub fn watch(&self) -> BoardStream {
-        BoardStream::new(self.clone())
+        boards(self.clone())
     }
 
     /// A token's exact place, as a status each time it changes: computed from boards at once, and
@@ -206,7 +172,7 @@ impl Line {
     /// Requires a tokio runtime when first polled.
     #[must_use]
     pub fn track(&self, ticket: &str) -> Tracker {
-        Tracker::new(self.clone(), ticket.to_owned())
+        track(self.clone(), ticket.to_owned())
     }
 
     /// The shared subscription behind [`Line::watch`] and [`Line::track`].

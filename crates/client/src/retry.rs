@@ -114,7 +114,8 @@ impl Attempts {
         if let Failure::Api(api) = &failure
             && !is_repeated(api.code)
         {
-            return Next::Stop(Error::refused(api.clone(), self.uncertain));
+            let error = Error::new(Kind::Refused(api.code), &api.message).with_api(api.clone());
+            return Next::Stop(error.after_unknown(self.uncertain));
         }
         if self.effect == Effect::Write && is_uncertain(&failure) {
             self.uncertain = true;
@@ -135,23 +136,23 @@ impl Attempts {
         } else {
             Kind::Unavailable
         };
-        let attempts = self.count;
-        let (what, api) = match failure {
+        let what = match &failure {
             // `Display` prints the kind before the message: do not repeat it there.
-            Failure::Api(api) if api.code.as_str() == kind.to_string() => {
-                (api.message.clone(), Some(api))
-            }
-            Failure::Api(api) => (api.to_string(), Some(api)),
-            Failure::NoResponders => ("no node listens".to_owned(), None),
-            Failure::NoAnswer => ("no answer in time".to_owned(), None),
-            Failure::Disconnected => ("no connection to NATS".to_owned(), None),
-            Failure::Fatal(error) => return error,
+            Failure::Api(api) if api.code == kind.code() => api.message.clone(),
+            Failure::Api(api) => api.to_string(),
+            Failure::NoResponders => "no node listens".to_owned(),
+            Failure::NoAnswer => "no answer in time".to_owned(),
+            Failure::Disconnected => "no connection to NATS".to_owned(),
+            Failure::Fatal(error) => return error.clone(),
         };
-        Error::out_of_time(
+        let error = Error::new(
             kind,
-            format!("{what} (given up after {attempts} attempts)"),
-            api,
-        )
+            format!("{what} (given up after {} attempts)", self.count),
+        );
+        match failure {
+            Failure::Api(api) => error.with_api(api),
+            _ => error,
+        }
     }
 
     fn wait(&mut self, failure: &Failure) -> Duration {

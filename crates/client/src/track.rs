@@ -1,10 +1,8 @@
 //! A token's exact place as a stream, computed from boards and polls.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::stream::{self, BoxStream, Stream, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt};
 use nowserving_line::State;
 use nowserving_protocol::event::BoardEvent;
 use nowserving_protocol::user::{StatusReply, StatusRequest};
@@ -34,27 +32,18 @@ const POLL_MIN: Duration = Duration::from_millis(20);
 ///
 /// The stream yields transient errors and continues. It ends after any other error, and once the
 /// token is gone. Dropping it stops the polls, so that the token is recycled in the end.
-pub struct Tracker(BoxStream<'static, Result<StatusReply>>);
+pub type Tracker = BoxStream<'static, Result<StatusReply>>;
 
-impl Stream for Tracker {
-    type Item = Result<StatusReply>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_next_unpin(cx)
-    }
-}
-
-impl Tracker {
-    pub(crate) fn new(line: Line, ticket: String) -> Tracker {
-        let track = Track {
-            line,
-            ticket,
-            watcher: None,
-            view: View::default(),
-            over: false,
-        };
-        Tracker(stream::unfold(track, Track::step).boxed())
-    }
+/// The stream behind [`Line::track`].
+pub(crate) fn track(line: Line, ticket: String) -> Tracker {
+    let track = Track {
+        line,
+        ticket,
+        watcher: None,
+        view: View::default(),
+        over: false,
+    };
+    stream::unfold(track, Track::step).boxed()
 }
 
 struct Track {

@@ -1,10 +1,8 @@
 //! A line's board as a stream.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::stream::{self, BoxStream, Stream, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt};
 use nowserving_protocol::event::BoardEvent;
 use nowserving_protocol::user::BoardReply;
 use serde::Serialize;
@@ -35,28 +33,19 @@ pub struct BoardUpdate {
 ///
 /// The stream yields transient errors and continues. It ends after any other error, such as the
 /// deletion of the line (`line_not_found`). Dropping it unsubscribes.
-pub struct BoardStream(BoxStream<'static, Result<BoardUpdate>>);
+pub type BoardStream = BoxStream<'static, Result<BoardUpdate>>;
 
-impl Stream for BoardStream {
-    type Item = Result<BoardUpdate>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_next_unpin(cx)
-    }
-}
-
-impl BoardStream {
-    pub(crate) fn new(line: Line) -> BoardStream {
-        let watch = Watch {
-            line,
-            watcher: None,
-            sequence: Sequence::default(),
-            ask: true,
-            failed: false,
-            over: false,
-        };
-        BoardStream(stream::unfold(watch, Watch::step).boxed())
-    }
+/// The stream behind [`Line::watch`].
+pub(crate) fn boards(line: Line) -> BoardStream {
+    let watch = Watch {
+        line,
+        watcher: None,
+        sequence: Sequence::default(),
+        ask: true,
+        failed: false,
+        over: false,
+    };
+    stream::unfold(watch, Watch::step).boxed()
 }
 
 /// Decides whether a board is newer than the last one, and whether boards between them are missing.
