@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use nowserving_node::{Config, ConfigError};
+use nowserving_node::Config;
+use serde::Serialize;
 
 use crate::args::Global;
 use crate::duration;
@@ -20,7 +21,7 @@ use crate::output::WrongUsage;
 /// node's own but --log-format in the file given with --config, dashes as underscores (--heartbeat
 /// and --election as heartbeat_ms and election_ms, in milliseconds); a flag wins over the
 /// environment, and that over the file. SIGINT and SIGTERM stop it: it hands its leadership over first.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 #[command(after_help = "\
 Examples:
   nowserving node --config /etc/nowserving/node.toml
@@ -38,6 +39,7 @@ The file:
 pub struct NodeArgs {
     /// A TOML file with any of the settings below.
     #[arg(long, value_name = "FILE", env = "NOWSERVING_CONFIG")]
+    #[serde(skip)]
     config: Option<PathBuf>,
     /// How log lines look.
     #[arg(
@@ -47,6 +49,7 @@ pub struct NodeArgs {
         default_value = "text",
         env = "NOWSERVING_LOG_FORMAT"
     )]
+    #[serde(skip)]
     log_format: logs::Format,
     /// This node's number, 1 to 65535, unique in the cluster.
     #[arg(long, value_name = "N", env = "NOWSERVING_ID")]
@@ -112,48 +115,21 @@ impl NodeArgs {
         self.log_format
     }
 
-    /// The file with the flags laid over it, checked.
-    fn settle(self, global: &Global) -> Result<Config, ConfigError> {
+    /// The file with the flags laid over it, checked. Flags are named there as their fields are here.
+    fn settle(self, global: &Global) -> anyhow::Result<Config> {
         let (mut table, origin) = match &self.config {
             Some(path) => (Config::read_table(path)?, path.clone()),
             None => (toml::Table::new(), PathBuf::from("of the flags")),
         };
-        self.lay_over(&mut table, global);
-        Config::from_table(table, &origin)
-    }
-
-    fn lay_over(self, table: &mut toml::Table, global: &Global) {
-        let mut set = |name: &str, value: Option<toml::Value>| {
+        table.extend(toml::Table::try_from(&self)?);
+        let of_all_commands = [("nats", &global.nats), ("prefix", &global.prefix)];
+        for (name, value) in of_all_commands {
             if let Some(value) = value {
-                table.insert(name.to_owned(), value);
+                table.insert(name.to_owned(), value.clone().into());
             }
-        };
-        set("id", self.id.map(whole));
-        set(
-            "nodes",
-            self.nodes
-                .map(|ids| toml::Value::Array(ids.into_iter().map(whole).collect())),
-        );
-        set("cluster", self.cluster.map(Into::into));
-        set("shards", self.shards.map(Into::into));
-        set("data_dir", self.data_dir.map(Into::into));
-        set("key_file", self.key_file.map(Into::into));
-        set("nats", global.nats.clone().map(Into::into));
-        set("peer_nats", self.peer_nats.map(Into::into));
-        set(
-            "metrics_addr",
-            self.metrics_addr.map(|addr| addr.to_string().into()),
-        );
-        set("prefix", global.prefix.clone().map(Into::into));
-        set("heartbeat_ms", self.heartbeat_ms.map(whole));
-        set("election_ms", self.election_ms.map(whole));
-        set("snapshot_entries", self.snapshot_entries.map(whole));
+        }
+        Ok(Config::from_table(table, &origin)?)
     }
-}
-
-/// TOML's numbers end at 2^63, which is out of every range here and refused later.
-fn whole(number: u64) -> toml::Value {
-    i64::try_from(number).unwrap_or(i64::MAX).into()
 }
 
 /// Runs until a signal comes.
@@ -185,7 +161,7 @@ mod tests {
         node: NodeArgs,
     }
 
-    fn settle(words: &str) -> Result<Config, ConfigError> {
+    fn settle(words: &str) -> anyhow::Result<Config> {
         let words = std::iter::once("probe").chain(words.split_whitespace());
         let Probe { global, node } = Probe::try_parse_from(words).unwrap();
         node.settle(&global)

@@ -18,16 +18,9 @@ pub const USAGE: u8 = 2;
 pub const UNREACHABLE: u8 = 3;
 
 /// The command line is wrong in a way that clap does not detect.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} (see --help)")]
 pub struct WrongUsage(pub String);
-
-impl std::fmt::Display for WrongUsage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} (see --help)", self.0)
-    }
-}
-
-impl std::error::Error for WrongUsage {}
 
 /// Where answers go, and in which form.
 #[derive(Debug, Clone, Copy)]

@@ -6,11 +6,9 @@ mod values;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{BoolValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
-use nowserving_client::{
-    AdmissionRate, Change, LaneName, LaneSettings, Phase, Quota, SettingsPatch,
-};
+use nowserving_client::{Change, LaneSettings, Quota, SettingsPatch};
 use nowserving_line::{
     LABEL_BYTES_MAX, LABELS_MAX, LANES_MAX, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, RATE_BURST_MAX,
     SETTINGS, STANDBY_PERCENT_MAX, Setting, SettingDefault, SettingKind, SettingValue,
@@ -114,66 +112,67 @@ fn options(setting: &'static Setting) -> Vec<Arg> {
     let option = Arg::new(setting.name)
         .long(OPTION_NAMES[setting.name].as_str())
         .help(help(setting));
-    match setting.kind {
+    let option = match setting.kind {
         // The one number whose refusal has advice.
         SettingKind::Number { .. } if setting.name == "seats" => {
-            vec![option.value_name("N").value_parser(values::seats)]
+            let seats = |text: &str| values::seats(text).map(SettingValue::Number);
+            option.value_name("N").value_parser(seats)
         }
         SettingKind::Number { .. } => {
-            vec![option.value_name("N").value_parser(value_parser!(u64))]
+            let number = value_parser!(u64).map(SettingValue::Number);
+            option.value_name("N").value_parser(number)
         }
         SettingKind::TimeMs { least, most } => {
             let time = duration::between(least..=most);
-            vec![option.value_name("TIME").value_parser(time)]
+            let time = move |text: &str| time(text).map(SettingValue::Number);
+            option.value_name("TIME").value_parser(time)
         }
-        SettingKind::Flag => vec![option.value_name("BOOL").value_parser(value_parser!(bool))],
-        SettingKind::Phase => vec![option.value_name("PHASE").value_parser(values::phase())],
+        SettingKind::Flag => {
+            let flag = BoolValueParser::new().map(SettingValue::Flag);
+            option.value_name("BOOL").value_parser(flag)
+        }
+        SettingKind::Phase => {
+            let phase = values::phase().map(SettingValue::Phase);
+            option.value_name("PHASE").value_parser(phase)
+        }
         SettingKind::LaneName => {
-            let lane = value_parser!(LaneName);
-            vec![option.value_name("LANE").value_parser(lane)]
+            let lane = |text: &str| text.parse().map(SettingValue::LaneName);
+            option.value_name("LANE").value_parser(lane)
         }
         SettingKind::AdmissionRate => {
-            let rate = option.value_name("PER_SECOND/BURST");
-            vec![rate.value_parser(values::rate)]
+            let rate = |text: &str| values::rate(text).map(SettingValue::AdmissionRate);
+            option.value_name("PER_SECOND/BURST").value_parser(rate)
         }
-        SettingKind::Quota => {
-            let standby = Arg::new(STANDBY_PERCENT)
-                .long("standby-percent")
-                .value_name("PERCENT")
-                .value_parser(value_parser!(u32))
-                .requires(setting.name)
-                .help(format!(
-                    "How many more than --quota may enter, as some will not complete: in percent \
-                     of it, 0 to {} (default 0)",
-                    count(STANDBY_PERCENT_MAX.into())
-                ));
-            let total = option.value_name("N").value_parser(value_parser!(u64));
-            vec![total, standby]
-        }
+        SettingKind::Quota => option.value_name("N").value_parser(value_parser!(u64)),
         SettingKind::Lanes => {
             let lane = option.long("lane").value_name("NAME[:OPTION]...");
-            vec![lane.value_parser(values::lane).action(ArgAction::Append)]
+            lane.value_parser(values::lane).action(ArgAction::Append)
         }
         SettingKind::Labels => {
             let label = option.long("label").value_name("NAME=VALUE");
-            vec![label.value_parser(values::label).action(ArgAction::Append)]
+            label.value_parser(values::label).action(ArgAction::Append)
         }
-    }
+    };
+    let standby = || {
+        Arg::new(STANDBY_PERCENT)
+            .long("standby-percent")
+            .value_name("PERCENT")
+            .value_parser(value_parser!(u32))
+            .requires(setting.name)
+            .help(format!(
+                "How many more than --quota may enter, as some will not complete: in percent of \
+                 it, 0 to {} (default 0)",
+                count(STANDBY_PERCENT_MAX.into())
+            ))
+    };
+    let second = (setting.kind == SettingKind::Quota).then(standby);
+    std::iter::once(option).chain(second).collect()
 }
 
 /// The value that was given for a setting.
 fn given(setting: &Setting, matches: &ArgMatches) -> Option<SettingValue> {
     let name = setting.name;
     Some(match setting.kind {
-        SettingKind::Number { .. } | SettingKind::TimeMs { .. } => {
-            SettingValue::Number(*matches.get_one::<u64>(name)?)
-        }
-        SettingKind::Flag => SettingValue::Flag(*matches.get_one::<bool>(name)?),
-        SettingKind::Phase => SettingValue::Phase(*matches.get_one::<Phase>(name)?),
-        SettingKind::LaneName => SettingValue::LaneName(matches.get_one::<LaneName>(name)?.clone()),
-        SettingKind::AdmissionRate => {
-            SettingValue::AdmissionRate(*matches.get_one::<AdmissionRate>(name)?)
-        }
         SettingKind::Quota => {
             let standby_percent = matches.get_one::<u32>(STANDBY_PERCENT);
             SettingValue::Quota(Quota {
@@ -189,6 +188,7 @@ fn given(setting: &Setting, matches: &ArgMatches) -> Option<SettingValue> {
             let labels = matches.get_many::<(String, String)>(name)?;
             SettingValue::Labels(labels.cloned().collect())
         }
+        _ => matches.get_one::<SettingValue>(name)?.clone(),
     })
 }
 
@@ -243,7 +243,7 @@ fn help(setting: &Setting) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use clap::{CommandFactory, Parser};
-    use nowserving_client::{Configure, Settings};
+    use nowserving_client::{AdmissionRate, Configure, Phase, Settings};
     use nowserving_protocol::codec::{Format, decode, encode};
 
     use super::*;

@@ -16,11 +16,9 @@ pub use self::journal::journal;
 use self::settings::settings_table;
 use crate::output::Output;
 
-/// A table in the one style of this program: numbers to the right.
-struct Sheet {
-    table: Table,
-    colour: bool,
-}
+/// A table in the one style of this program: numbers to the right. Styles of cells are dropped where
+/// there are no colours.
+struct Sheet(Table);
 
 /// Rows of plain words under a header.
 pub fn plain(header: &[&str], rows: Vec<Vec<String>>, output: &Output) -> String {
@@ -34,8 +32,8 @@ pub fn plain(header: &[&str], rows: Vec<Vec<String>>, output: &Output) -> String
 impl Sheet {
     fn new(header: &[&str], output: &Output) -> Sheet {
         let mut sheet = Sheet::styled(presets::UTF8_BORDERS_ONLY, output);
-        let cells: Vec<Cell> = header.iter().map(|text| sheet.bold(text)).collect();
-        sheet.table.set_header(cells);
+        let bold = |text| Cell::new(text).add_attribute(Attribute::Bold);
+        sheet.0.set_header(header.iter().map(bold));
         sheet
     }
 
@@ -51,36 +49,25 @@ impl Sheet {
         if output.colour {
             table.enforce_styling();
         }
-        Sheet {
-            table,
-            colour: output.colour,
-        }
-    }
-
-    fn bold(&self, text: &str) -> Cell {
-        let cell = Cell::new(text);
-        if self.colour {
-            cell.add_attribute(Attribute::Bold)
-        } else {
-            cell
-        }
-    }
-
-    fn tint(&self, text: impl ToString, color: Color) -> Cell {
-        let cell = Cell::new(text);
-        if self.colour { cell.fg(color) } else { cell }
+        Sheet(table)
     }
 
     fn row(&mut self, cells: Vec<Cell>) {
-        self.table.add_row(cells);
+        self.0.add_row(cells);
     }
 
     fn pair(&mut self, name: &str, value: impl ToString) {
         self.row(vec![Cell::new(name), Cell::new(value)]);
     }
 
+    fn optional(&mut self, name: &str, value: Option<impl ToString>) {
+        if let Some(value) = value {
+            self.pair(name, value);
+        }
+    }
+
     fn text(self) -> String {
-        self.table.trim_fmt()
+        self.0.trim_fmt()
     }
 }
 
@@ -102,39 +89,20 @@ pub fn status(status: &StatusReply, output: &Output) -> String {
     sheet.pair("line", status.line.as_str());
     sheet.pair("lane", status.lane.as_str());
     sheet.pair("token", status.token);
-    let state = sheet.tint(status.state.as_str(), state_color(status.state));
+    let state = Cell::new(status.state.as_str()).fg(state_color(status.state));
     sheet.row(vec![Cell::new("state"), state]);
-    if let Some(position) = position(status) {
-        sheet.pair("position", position);
-    }
-    let optional = [
-        ("ahead", status.ahead.filter(|_| !status.position_capped)),
-        ("epoch", status.epoch),
-    ];
-    for (name, value) in optional {
-        if let Some(value) = value {
-            sheet.pair(name, value);
-        }
-    }
-    if status.call_ahead {
-        sheet.pair("call ahead", "prepare now");
-    }
-    for (name, ms) in [("eta", status.eta_ms), ("eta p90", status.eta_p90_ms)] {
-        if let Some(ms) = ms.flatten() {
-            sheet.pair(name, duration(ms));
-        }
-    }
-    if let Some(ms) = status.expires_in_ms {
-        sheet.pair("expires in", duration(ms));
-    }
-    if let Some(reason) = &status.reason {
-        sheet.pair("reason", reason);
-    }
+    sheet.optional("position", position(status));
+    let ahead = status.ahead.filter(|_| !status.position_capped);
+    sheet.optional("ahead", ahead);
+    sheet.optional("epoch", status.epoch);
+    sheet.optional("call ahead", status.call_ahead.then_some("prepare now"));
+    sheet.optional("eta", status.eta_ms.flatten().map(duration));
+    sheet.optional("eta p90", status.eta_p90_ms.flatten().map(duration));
+    sheet.optional("expires in", status.expires_in_ms.map(duration));
+    sheet.optional("reason", status.reason.as_ref());
     sheet.pair("admitted through", status.admitted_through);
     sheet.pair("version", status.version);
-    if let Some(ticket) = &status.ticket {
-        sheet.pair("ticket", ticket);
-    }
+    sheet.optional("ticket", status.ticket.as_ref());
     sheet.text()
 }
 
@@ -372,10 +340,9 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
             (false, Some(_)) => ("refused", Color::Red),
             (false, None) => ("silent", Color::Red),
         };
-        let state = nodes.tint(word, color);
         nodes.row(vec![
             number(node.id),
-            state,
+            Cell::new(word).fg(color),
             Cell::new(last_heard(node, status.answered_by)),
             number(node.leads),
             Cell::new(node.version.as_deref().unwrap_or("-")),
@@ -390,7 +357,7 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
     for (leader, numbers) in &leaders {
         let leader = match leader {
             Some(id) => Cell::new(format!("node {id}")),
-            None => shards.tint("none", Color::Red),
+            None => Cell::new("none").fg(Color::Red),
         };
         shards.row(vec![leader, Cell::new(ranges(numbers))]);
     }
