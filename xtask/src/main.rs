@@ -16,11 +16,11 @@ mod tidy;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Set-up and checks of nowserving")]
-struct Args {
+struct CommandLine {
     #[command(subcommand)]
     command: Command,
 }
@@ -29,11 +29,7 @@ struct Args {
 enum Command {
     /// Runs a three-node cluster, a crowd of shoppers and a crash, for about a minute
     #[command(disable_help_flag = true)]
-    Demo {
-        /// Passed on to `nowserving demo` (try --help)
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<String>,
-    },
+    Demo(PassedOn),
     /// Runs every check: fmt, tidy, clippy, all tests, doc tests, the benchmark once, and that the model test bites
     Test {
         /// Runs only the steps whose name contains this word; may be given several times
@@ -42,35 +38,30 @@ enum Command {
     },
     /// Measures, on a release build
     #[command(disable_help_flag = true)]
-    Bench {
-        /// Passed on to `nowserving bench` (try --help)
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<String>,
-    },
+    Bench(PassedOn),
     /// Simulates whole clusters under faults, a seed at a time, and checks what must hold
     #[command(disable_help_flag = true)]
-    Sim {
-        /// Passed on to the simulation: --seeds N, --first-seed S, --json, --trace (try --help)
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<String>,
-    },
+    Sim(PassedOn),
     /// Shows that each checker of the simulation notices when its rule is broken on purpose
     #[command(disable_help_flag = true)]
-    Bite {
-        /// Passed on to the simulation
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<String>,
-    },
+    Bite(PassedOn),
     /// Checks the repository's own rules (sizes, words, dependencies, links)
     Tidy,
 }
 
+#[derive(Args)]
+struct PassedOn {
+    /// Passed on to the program (try --help)
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
 fn main() -> ExitCode {
-    let done = match Args::parse().command {
-        Command::Demo { args } => release::run("demo", &args),
-        Command::Bench { args } => release::run("bench", &args),
-        Command::Sim { args } => sim::run(&args),
-        Command::Bite { args } => sim::bite(&args),
+    let done = match CommandLine::parse().command {
+        Command::Demo(PassedOn { args }) => release::run("demo", &args),
+        Command::Bench(PassedOn { args }) => release::run("bench", &args),
+        Command::Sim(PassedOn { args }) => sim::run(&args),
+        Command::Bite(PassedOn { args }) => sim::bite(&args),
         Command::Test { only } => check::run(&only),
         Command::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
     };

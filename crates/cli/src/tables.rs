@@ -21,7 +21,7 @@ use crate::output::Output;
 struct Sheet(Table);
 
 /// Rows of plain words under a header.
-pub fn plain(header: &[&str], rows: Vec<Vec<String>>, output: &Output) -> String {
+pub fn plain(header: &str, rows: Vec<Vec<String>>, output: &Output) -> String {
     let mut sheet = Sheet::new(header, output);
     for row in rows {
         sheet.row(row.into_iter().map(Cell::new).collect());
@@ -30,10 +30,11 @@ pub fn plain(header: &[&str], rows: Vec<Vec<String>>, output: &Output) -> String
 }
 
 impl Sheet {
-    fn new(header: &[&str], output: &Output) -> Sheet {
+    /// `header`: the names of the columns, with `, ` between them.
+    fn new(header: &str, output: &Output) -> Sheet {
         let mut sheet = Sheet::styled(presets::UTF8_BORDERS_ONLY, output);
         let bold = |text| Cell::new(text).add_attribute(Attribute::Bold);
-        sheet.0.set_header(header.iter().map(bold));
+        sheet.0.set_header(header.split(", ").map(bold));
         sheet
     }
 
@@ -164,15 +165,8 @@ fn seats(board: &BoardReply) -> String {
 
 /// A board: the seats, then the pointers lane by lane.
 pub fn board(board: &BoardReply, output: &Output) -> String {
-    let header = [
-        "lane",
-        "waiting",
-        "done\nthrough",
-        "admitted\nthrough",
-        "accepts\nthrough",
-        "next\ntoken",
-    ];
-    let mut sheet = Sheet::new(&header, output);
+    let header = "lane, waiting, done\nthrough, admitted\nthrough, accepts\nthrough, next\ntoken";
+    let mut sheet = Sheet::new(header, output);
     for lane in &board.lanes {
         let numbers = [
             lane.waiting,
@@ -290,17 +284,8 @@ fn forecast(record: &ForecastReply) -> String {
 
 /// A list of lines.
 pub fn lines(list: &LineList, output: &Output) -> String {
-    let header = [
-        "line",
-        "phase",
-        "seats",
-        "queue limit",
-        "waiting",
-        "admitted",
-        "in checkout",
-        "labels",
-    ];
-    let mut sheet = Sheet::new(&header, output);
+    let header = "line, phase, seats, queue limit, waiting, admitted, in checkout, labels";
+    let mut sheet = Sheet::new(header, output);
     for line in &list.lines {
         let labels: Vec<String> = line
             .labels
@@ -330,10 +315,8 @@ pub fn lines(list: &LineList, output: &Output) -> String {
 
 /// The problems, the nodes, then the shards by leader.
 pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
-    let mut nodes = Sheet::new(
-        &["node", "state", "last heard", "leads", "version", "metrics"],
-        output,
-    );
+    let header = "node, state, last heard, leads, version, metrics";
+    let mut nodes = Sheet::new(header, output);
     for node in &status.nodes {
         let (word, color) = match (node.alive, &node.refused) {
             (true, _) => ("alive", Color::Green),
@@ -353,7 +336,7 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
     for shard in &status.shards {
         leaders.entry(shard.leader).or_default().push(shard.shard);
     }
-    let mut shards = Sheet::new(&["leader", "shards"], output);
+    let mut shards = Sheet::new("leader, shards", output);
     for (leader, numbers) in &leaders {
         let leader = match leader {
             Some(id) => Cell::new(format!("node {id}")),

@@ -1,35 +1,35 @@
-//! Who stands where, for all that shoppers are told: numbers given, admissions, claims, departures.
+//! The place of each shopper, from what shoppers are told: numbers given, admissions, claims, departures.
 //!
 //! The queue's own counters are not asked. A queue that counts wrong, gives a seat too many or one
 //! seat twice is found out here.
 
 use std::collections::BTreeMap;
 
-use nowserving_line::Token;
+use nowserving_line::{State, Token};
 
-use crate::queue::{Answer, Ask, Place, Queue, Standing};
+use crate::queue::{Answer, Ask, Place, Queue};
 
 #[derive(Debug, Clone, Copy)]
 struct Waiter {
-    who: u32,
+    shopper: u32,
     entered_ms: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Seat {
-    who: u32,
+    shopper: u32,
     claimed: bool,
 }
 
-/// Whose place in the queue has ended.
+/// A shopper whose place in the queue has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended {
-    pub(crate) who: u32,
+    pub(crate) shopper: u32,
     pub(crate) was_waiting: bool,
 }
 
 /// The books, and the three checks that must never find anything.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Books {
     seats: u64,
     /// By lane, in the order of the numbers.
@@ -48,39 +48,39 @@ impl Books {
     pub(crate) fn new(seats: u64) -> Self {
         Self {
             seats,
-            waiting: BTreeMap::new(),
-            seated: BTreeMap::new(),
-            in_checkout: 0,
-            newest: BTreeMap::new(),
-            overtakes: 0,
-            held_max: 0,
-            over_limit_max: 0,
-            contradictions: 0,
+            ..Self::default()
         }
     }
 
-    pub(crate) fn entered(&mut self, who: u32, (lane, token): Place, entered_ms: u64) {
+    pub(crate) fn entered(&mut self, shopper: u32, (lane, token): Place, entered_ms: u64) {
         let newest = self.newest.entry(lane).or_default();
         if token <= *newest {
             // Somebody else has had this number, or a later one.
             self.contradictions += 1;
         }
         *newest = token.max(*newest);
-        let waiter = Waiter { who, entered_ms };
+        let waiter = Waiter {
+            shopper,
+            entered_ms,
+        };
         self.waiting.entry(lane).or_default().insert(token, waiter);
     }
 
-    /// Who was admitted; `None` if nobody waits there.
+    /// The shopper who was admitted; `None` if nobody waits there.
     pub(crate) fn admitted(&mut self, place: Place, queue: &impl Queue) -> Option<u32> {
         let (lane, token) = place;
         let waiter = self.waiting.get_mut(&lane).and_then(|w| w.remove(&token));
-        let Some(Waiter { who, entered_ms }) = waiter else {
+        let Some(Waiter {
+            shopper,
+            entered_ms,
+        }) = waiter
+        else {
             self.contradictions += 1;
             return None;
         };
         let own = queue.order_key(lane, entered_ms);
-        // Nobody of its lane may be before it, and nobody at the head of another lane who by the
-        // published rule goes first.
+        // Nobody in its lane may be before it, and the head of no other lane may go first by the
+        // published rule.
         let overtaken = self.waiting.iter().any(|(other, waiting)| {
             waiting.first_key_value().is_some_and(|(first, head)| {
                 if *other == lane {
@@ -92,16 +92,16 @@ impl Books {
         });
         self.overtakes += u64::from(overtaken);
         let claimed = false;
-        self.seated.insert(place, Seat { who, claimed });
-        Some(who)
+        self.seated.insert(place, Seat { shopper, claimed });
+        Some(shopper)
     }
 
-    /// Whose place it was; `None` if it was nobody's.
+    /// The shopper whose place it was; `None` if it was nobody's.
     pub(crate) fn gone(&mut self, place: Place) -> Option<Ended> {
         let waiting = self.waiting.get_mut(&place.0);
         if let Some(waiter) = waiting.and_then(|w| w.remove(&place.1)) {
             return Some(Ended {
-                who: waiter.who,
+                shopper: waiter.shopper,
                 was_waiting: true,
             });
         }
@@ -111,7 +111,7 @@ impl Books {
         };
         self.in_checkout -= u64::from(seat.claimed);
         Some(Ended {
-            who: seat.who,
+            shopper: seat.shopper,
             was_waiting: false,
         })
     }
@@ -119,14 +119,14 @@ impl Books {
     /// A shopper is told where it stands. The answer may be older than what has just happened, but
     /// nobody can be told of a seat that was never given.
     pub(crate) fn answered(&mut self, ask: Ask, answer: &Answer) {
-        if !matches!(answer.standing, Standing::Admitted | Standing::InCheckout) {
+        if !matches!(answer.state, State::Admitted | State::InCheckout) {
             return;
         }
         match self.seated.get_mut(&answer.place) {
             None => self.contradictions += 1,
             Some(seat) => {
                 let claims = matches!(ask, Ask::Claim(_));
-                if claims && answer.standing == Standing::InCheckout && !seat.claimed {
+                if claims && answer.state == State::InCheckout && !seat.claimed {
                     seat.claimed = true;
                     self.in_checkout += 1;
                 }
@@ -178,9 +178,9 @@ mod tests {
     fn who_overtakes_is_counted() {
         let queue = Naive::new(&nowserving_line::Settings::new(1, 9));
         let mut books = Books::new(9);
-        for who in 0..4 {
-            let place = (who as u8 / 2, u64::from(who) % 2 + 1);
-            books.entered(who, place, u64::from(who) * 10);
+        for shopper in 0..4 {
+            let place = (shopper as u8 / 2, u64::from(shopper) % 2 + 1);
+            books.entered(shopper, place, u64::from(shopper) * 10);
         }
         assert_eq!(books.admitted((0, 1), &queue), Some(0));
         assert_eq!(books.overtakes, 0);

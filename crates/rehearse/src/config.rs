@@ -1,4 +1,4 @@
-//! What is rehearsed: the crowd, the line, the network between them.
+//! The configuration of a rehearsal: the crowd, the line, the network between them.
 
 use nowserving_line::{BadField, Phase, Settings};
 
@@ -40,7 +40,7 @@ impl Arrival {
     }
 }
 
-/// How long a shopper is in checkout, from hearing that the claim was taken until done.
+/// How long a shopper is in checkout, from the answer to its claim until it is done.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Service {
     /// Anything from 0 to `max_ms`, equally likely.
@@ -57,16 +57,16 @@ pub enum Service {
     },
 }
 
-/// When those who don't watch ask again.
+/// When shoppers that don't watch ask again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Polls {
-    /// At random up to `max_ms` after the last answer, whatever they are told.
+    /// At random up to `max_ms` after the last answer, whatever that says.
     Random {
         /// The longest pause.
         max_ms: u64,
     },
     /// When the answer says: `poll_after_ms`.
-    Told,
+    AsAnswered,
 }
 
 /// What the crowd does.
@@ -86,16 +86,16 @@ pub struct Crowd {
     /// Gives up when it has waited for longer; drawn for each shopper, with this mean. `None`:
     /// never for that reason.
     pub patience_ms: Option<u64>,
-    /// How many of those who give up don't say so, 0 to 100 percent.
+    /// How many of the shoppers that give up don't say so, 0 to 100 percent.
     pub vanish_percent: f64,
     /// How many don't claim the seat that they get, 0 to 100 percent.
     pub no_show_percent: f64,
     /// How many vanish from checkout without a word, 0 to 100 percent.
     pub abandon_percent: f64,
-    /// When those who don't watch ask again.
+    /// When shoppers that don't watch ask again.
     pub polls: Polls,
-    /// How many watch the line's events, 0 to 100 percent. They also ask as often as they are
-    /// told, to be heard from, as the SDK does.
+    /// How many watch the line's events, 0 to 100 percent. They also ask when the answers say, so that
+    /// their tokens live on, as the SDK does.
     pub watch_percent: f64,
     /// What part of the crowd goes to which lane: one part for each, in the order of the line's.
     /// None given: the same part to each.
@@ -116,7 +116,7 @@ pub struct Config {
     /// The rehearsal ends when everybody has gone home, and here at the latest (milliseconds of
     /// virtual time, 1 to [`DURATION_MS_MAX`]).
     pub until_ms: u64,
-    /// The line is put in phase `open` then, for who comes before; else it stays in its settings'.
+    /// When the line is put in phase `open`; `None`: it stays in the phase of its settings.
     pub open_at_ms: Option<u64>,
     /// Also run the seed article's algorithm on the same crowd.
     pub compare_naive: bool,
@@ -274,7 +274,7 @@ impl Crowd {
             vanish_percent: 0.0,
             no_show_percent: 0.0,
             abandon_percent: 0.0,
-            polls: Polls::Told,
+            polls: Polls::AsAnswered,
             watch_percent: 0.0,
             lane_mix: Vec::new(),
         }

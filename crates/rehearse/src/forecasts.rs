@@ -1,4 +1,4 @@
-//! How good the forecasts were that shoppers were told on entering.
+//! The accuracy of the forecasts that shoppers were given on entering.
 
 use crate::report::Visit;
 
@@ -7,13 +7,13 @@ use crate::report::Visit;
 pub(crate) struct Forecasts {
     /// Had to wait.
     pub(crate) waited: f64,
-    /// … and were told a forecast.
-    pub(crate) told: f64,
+    /// … and were given a forecast.
+    pub(crate) given: f64,
     /// … and were admitted in the end: how long it would have been for others, nobody knows.
     pub(crate) known: f64,
-    /// … within 15 % of what they were told.
+    /// … within 15 % of their forecast.
     pub(crate) within: f64,
-    /// Told, and it is known whether they would have waited longer than `eta_p90_ms`.
+    /// Given a forecast, and it is known whether they would have waited longer than `eta_p90_ms`.
     pub(crate) p90_known: f64,
     /// … and did not.
     pub(crate) covered: f64,
@@ -26,7 +26,7 @@ impl Forecasts {
         for visit in visits.iter().filter(|visit| visit.had_to_wait) {
             sums.waited += 1.0;
             if let Some(eta_ms) = visit.eta_ms {
-                sums.told += 1.0;
+                sums.given += 1.0;
                 sums.judge(visit, eta_ms, end_ms);
             }
         }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forecasts_are_judged_over_all_who_were_told() {
+    fn forecasts_are_judged_over_all_that_were_given() {
         let visit = |eta_ms, eta_p90_ms, admitted_ms, left_ms| Visit {
             lane: 0,
             entered_ms: 1_000,
@@ -82,8 +82,8 @@ mod tests {
             ],
             3_000,
         );
-        let told = [sums.waited, sums.told, sums.known, sums.within];
-        assert_eq!(told, [7.0, 6.0, 2.0, 1.0]);
+        let given = [sums.waited, sums.given, sums.known, sums.within];
+        assert_eq!(given, [7.0, 6.0, 2.0, 1.0]);
         assert_eq!([sums.p90_known, sums.covered], [4.0, 1.0]);
     }
 }

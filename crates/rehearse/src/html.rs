@@ -78,21 +78,18 @@ impl Report {
 
     fn write_numbers(&self, page: &mut String) {
         page.push_str("<h2>The numbers</h2>\n<table>\n");
-        let others = self.naive.as_ref().map(|run| run.summary.rows());
-        if others.is_some() {
+        if self.naive.is_some() {
             let article = escaped(ARTICLE);
             let _ = writeln!(
                 page,
                 "<tr><th></th><th>nowserving</th><th>{article}</th></tr>"
             );
         }
-        for (no, (name, value)) in self.real.summary.rows().into_iter().enumerate() {
-            let other = others.as_ref().and_then(|rows| rows.get(no));
-            let values = [Some(&value), other.map(|(_, other)| other)];
-            write_row(page, &name, values.into_iter().flatten());
+        for row in self.rows() {
+            write_row(page, &row);
         }
         page.push_str("</table>\n");
-        if others.is_some() {
+        if self.naive.is_some() {
             let _ = writeln!(page, "<p>{}</p>", escaped(ABOUT_ARTICLE));
         }
     }
@@ -100,7 +97,7 @@ impl Report {
     fn write_setup(&self, page: &mut String, command: &str) {
         page.push_str("<h2>What was rehearsed</h2>\n<table>\n");
         for (name, value) in self.config.rows() {
-            write_row(page, &name, [&value]);
+            write_row(page, &[name, value]);
         }
         let _ = writeln!(page, "</table>\n<pre>{}</pre>", escaped(command));
     }
@@ -138,10 +135,10 @@ fn write_figure(page: &mut String, figure: &Figure) -> Result<(), BadPlot> {
     Ok(())
 }
 
-fn write_row<'a>(page: &mut String, name: &str, values: impl IntoIterator<Item = &'a String>) {
-    let _ = write!(page, "<tr><td>{}</td>", escaped(name));
-    for value in values {
-        let _ = write!(page, "<td>{}</td>", escaped(value));
+fn write_row(page: &mut String, cells: &[String]) {
+    page.push_str("<tr>");
+    for cell in cells {
+        let _ = write!(page, "<td>{}</td>", escaped(cell));
     }
     page.push_str("</tr>\n");
 }

@@ -1,12 +1,16 @@
 //! A line rehearsed in virtual time: a simulated crowd against the real `nowserving-line`.
 //!
-//! Ten thousand shoppers and an hour of their time take seconds, and everything follows from one
-//! seed: the same seed gives the same summary, table and report, byte for byte.
+//! Ten thousand shoppers and an hour of their time take seconds. Everything follows from one seed: the
+//! same seed gives the same summary, table and page, byte for byte.
 //!
-//! [`run`] lets the crowd of a [`Config`] come, wait (asking again or watching), claim, check out
-//! or give up, each message taking its time. The line under them is the state machine that nodes
-//! run, with a leader that recycles and does jobs as a node's does. On the same crowd the seed
-//! article's algorithm can be run beside it, for comparison.
+//! How data flows: `crowd` draws every shopper of a [`Config`] beforehand. `sim` takes the next event
+//! from `timeline` and gives it to that `shopper` or to the `queue`; a shopper's requests and timers,
+//! and the queue's answers, become later events. The queue is `real` (the line and the duties of its
+//! leader, as nodes run them) or `naive` (the seed article's algorithm, for comparison). `tally` counts
+//! what happens. `books` in it derives all places from the answers, and never asks a queue for its
+//! counters, so that a wrong queue is found out. At the end `tally` and `forecasts` make the [`Summary`]
+//! and the rows of a [`Run`]; `words`, `verdict`, `figures` and `html` (with `plots` and `palette`) show
+//! them as text and as a page.
 //!
 //! Pure and synchronous: no I/O, no clock, no threads.
 

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_line::{Reason, Settings};
+use nowserving_line::{Reason, Settings, State};
 
-use crate::queue::{Answer, Ask, Happened, Place, Pointers, Queue, Standing};
+use crate::queue::{Answer, Ask, Happened, Place, Pointers, Queue};
 
 /// The article's worker looks for the idle this often.
 const RECYCLE_EVERY_MS: u64 = 1_000;
@@ -66,15 +66,15 @@ impl Naive {
     }
 
     fn answer(&self, place: Place) -> Answer {
-        let standing = match self.holders.get(&place.1) {
-            None => Standing::Gone,
-            Some(holder) if holder.claimed => Standing::InCheckout,
-            Some(_) if place.1 <= self.until => Standing::Admitted,
-            Some(_) => Standing::Waiting,
+        let state = match self.holders.get(&place.1) {
+            None => State::Gone,
+            Some(holder) if holder.claimed => State::InCheckout,
+            Some(_) if place.1 <= self.until => State::Admitted,
+            Some(_) => State::Waiting,
         };
         Answer {
             place,
-            standing,
+            state,
             eta_ms: None,
             eta_p90_ms: None,
             poll_after_ms: None,
@@ -103,10 +103,10 @@ impl Naive {
         let idle = self.holders.iter().filter(|(_, holder)| idle(holder));
         let idle: Vec<u64> = idle.map(|(token, _)| *token).collect();
         for token in idle {
-            let reason = match self.answer((0, token)).standing {
-                Standing::Waiting => Reason::Idle,
-                Standing::Admitted => Reason::NoShow,
-                Standing::InCheckout | Standing::Gone => Reason::CheckoutExpired,
+            let reason = match self.answer((0, token)).state {
+                State::Waiting => Reason::Idle,
+                State::Admitted => Reason::NoShow,
+                State::InCheckout | State::Gone => Reason::CheckoutExpired,
             };
             self.remove(token, reason);
         }
@@ -114,7 +114,7 @@ impl Naive {
 }
 
 impl Queue for Naive {
-    fn ask(&mut self, now_ms: u64, _who: u32, ask: Ask) -> Option<Answer> {
+    fn ask(&mut self, now_ms: u64, _shopper: u32, ask: Ask) -> Option<Answer> {
         let place = match ask {
             Ask::Enter { .. } => return self.enter(now_ms),
             Ask::Poll(place) => {
@@ -189,8 +189,8 @@ mod tests {
 
     fn line(entered: u32) -> Naive {
         let mut line = Naive::new(&Settings::new(7, 15));
-        for who in 0..entered {
-            line.ask(0, who, Ask::Enter { lane: 0 });
+        for shopper in 0..entered {
+            line.ask(0, shopper, Ask::Enter { lane: 0 });
         }
         line
     }
@@ -227,9 +227,9 @@ mod tests {
     fn who_is_in_checkout_is_recycled_all_the_same() {
         let mut line = line(1);
         line.ask(0, 0, Ask::Claim((0, 1)));
-        let standing = |line: &Naive| line.answer((0, 1)).standing;
-        assert_eq!(standing(&line), Standing::InCheckout);
+        let state = |line: &Naive| line.answer((0, 1)).state;
+        assert_eq!(state(&line), State::InCheckout);
         line.upkeep(400_000);
-        assert_eq!(standing(&line), Standing::Gone);
+        assert_eq!(state(&line), State::Gone);
     }
 }

@@ -153,7 +153,7 @@ fn a_line_held_back_by_its_admission_rate_is_asked_seldom() {
 fn nobody_asks_in_vain_while_a_line_is_paused() {
     let mut config = Config::poc();
     config.crowd.shoppers = 1_500;
-    config.crowd.polls = Polls::Told;
+    config.crowd.polls = Polls::AsAnswered;
     config.settings.phase = Phase::Paused;
     config.until_ms = 600_000;
     let run = rehearsed(&config);
@@ -166,7 +166,7 @@ fn nobody_asks_in_vain_while_a_line_is_paused() {
 #[test]
 fn seats_that_are_held_for_long_are_not_asked_for_all_the_time() {
     let mut config = Config::poc();
-    config.crowd.polls = Polls::Told;
+    config.crowd.polls = Polls::AsAnswered;
     config.crowd.shoppers = 1_200;
     config.crowd.service = Service::LogNormal {
         median_ms: 600_000,

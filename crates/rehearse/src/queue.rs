@@ -1,24 +1,15 @@
 //! What a shopper can ask of a queue, whichever algorithm it runs.
 
-use nowserving_line::{Reason, Token};
+use nowserving_line::{Reason, State, Token};
 
 /// Which number, in which lane (by its place in the line's table).
 pub(crate) type Place = (u8, Token);
-
-/// Where a shopper stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
-    Waiting,
-    Admitted,
-    InCheckout,
-    Gone,
-}
 
 /// What the queue answers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answer {
     pub(crate) place: Place,
-    pub(crate) standing: Standing,
+    pub(crate) state: State,
     /// While waiting: the forecast, if there is one.
     pub(crate) eta_ms: Option<u64>,
     pub(crate) eta_p90_ms: Option<u64>,
@@ -58,7 +49,7 @@ pub(crate) struct Pointers {
 /// A queue under rehearsal, with all that its server does of itself.
 pub(crate) trait Queue {
     /// What a shopper's message does when it gets to the server. `None`: turned away.
-    fn ask(&mut self, now_ms: u64, who: u32, ask: Ask) -> Option<Answer>;
+    fn ask(&mut self, now_ms: u64, shopper: u32, ask: Ask) -> Option<Answer>;
 
     /// What the server does of itself: it expires tokens and goes on with background work.
     fn upkeep(&mut self, now_ms: u64);

@@ -1,8 +1,8 @@
 //! The real line under a real leader, without a log: what is proposed is applied at once.
 
 use nowserving_line::{
-    Change, Event, Line, LineName, Op, Phase, Reply, Settings, SettingsPatch, State as TokenState,
-    Status, TokenChange, TokenRef,
+    Change, Event, Line, LineName, Op, Phase, Reply, Settings, SettingsPatch, Status, TokenChange,
+    TokenRef,
 };
 use nowserving_shard::clock::ClientReachability;
 use nowserving_shard::command::{Command, Entry};
@@ -11,7 +11,7 @@ use nowserving_shard::published::OutEvent;
 use nowserving_shard::state::{AppliedToLine, Observer, State};
 
 use crate::config::BadConfig;
-use crate::queue::{Answer, Ask, Happened, Place, Pointers, Queue, Standing};
+use crate::queue::{Answer, Ask, Happened, Place, Pointers, Queue};
 
 /// Everybody reaches this leader all the time: an echo proves it this often. Further ahead than that
 /// the leader does not know its own clock.
@@ -177,9 +177,14 @@ impl Real {
         Some(answer(&status))
     }
 
-    fn ask_of(&mut self, now_ms: u64, place: Place, op: Op) -> Option<Answer> {
+    fn ask_of(
+        &mut self,
+        now_ms: u64,
+        place: Place,
+        op: impl FnOnce(TokenRef) -> Op,
+    ) -> Option<Answer> {
+        let answer = self.change(now_ms, op(self.at(place)));
         // Refused: the token is in another state than its holder thought. A backend polls then.
-        let answer = self.change(now_ms, op);
         answer.or_else(|| self.poll(now_ms, place))
     }
 }
@@ -187,12 +192,7 @@ impl Real {
 fn answer(status: &Status) -> Answer {
     Answer {
         place: (status.at.lane, status.at.token),
-        standing: match status.state {
-            TokenState::Waiting => Standing::Waiting,
-            TokenState::Admitted => Standing::Admitted,
-            TokenState::InCheckout => Standing::InCheckout,
-            TokenState::Gone => Standing::Gone,
-        },
+        state: status.state,
         eta_ms: status.eta_ms,
         eta_p90_ms: status.eta_p90_ms,
         poll_after_ms: Some(status.poll_after_ms),
@@ -201,33 +201,26 @@ fn answer(status: &Status) -> Answer {
 }
 
 impl Queue for Real {
-    fn ask(&mut self, now_ms: u64, who: u32, ask: Ask) -> Option<Answer> {
+    fn ask(&mut self, now_ms: u64, shopper: u32, ask: Ask) -> Option<Answer> {
         self.advance(now_ms);
         let line = self.name.clone();
         match ask {
             Ask::Enter { lane } => {
-                let key = Some(who.to_le_bytes().into());
+                let key = Some(shopper.to_le_bytes().into());
                 let lane = self.line()?.settings().lanes.get(usize::from(lane));
                 let lane = lane.map(|lane| lane.name.clone());
                 self.change(now_ms, Op::Enter { line, key, lane })
             }
             Ask::Poll(place) => self.poll(now_ms, place),
-            Ask::Claim(place) => {
-                let at = self.at(place);
-                self.ask_of(now_ms, place, Op::Claim { line, at })
-            }
+            Ask::Claim(place) => self.ask_of(now_ms, place, |at| Op::Claim { line, at }),
             Ask::Renew(place, epoch) => {
-                let (at, epoch) = (self.at(place), epoch?);
-                self.ask_of(now_ms, place, Op::Renew { line, at, epoch })
+                let epoch = epoch?;
+                self.ask_of(now_ms, place, |at| Op::Renew { line, at, epoch })
             }
             Ask::Complete(place, epoch) => {
-                let at = self.at(place);
-                self.ask_of(now_ms, place, Op::Complete { line, at, epoch })
+                self.ask_of(now_ms, place, |at| Op::Complete { line, at, epoch })
             }
-            Ask::Leave(place) => {
-                let at = self.at(place);
-                self.ask_of(now_ms, place, Op::Leave { line, at })
-            }
+            Ask::Leave(place) => self.ask_of(now_ms, place, |at| Op::Leave { line, at }),
         }
     }
 

@@ -15,7 +15,7 @@ fn small_poc() -> Config {
     let mut config = Config::poc();
     config.settings.seats = 50;
     config.crowd.shoppers = 1_000;
-    config.crowd.polls = Polls::Told;
+    config.crowd.polls = Polls::AsAnswered;
     config
 }
 

@@ -1,7 +1,9 @@
-//! One shopper: what it does when it hears something, and when a time it set itself has come.
+//! One shopper: its next step after an answer, an event, or a timer that it has set.
+
+use nowserving_line::State;
 
 use crate::crowd::Nature;
-use crate::queue::{Answer, Ask, Place, Standing};
+use crate::queue::{Answer, Ask, Place};
 
 /// What a shopper waits for by the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,9 +23,9 @@ pub(crate) enum Timer {
 pub(crate) enum Act {
     Nothing,
     Send(Ask),
-    /// It waits on; asks again when it was told to or as it likes.
+    /// It waits on, and asks again later.
     Wait {
-        told_ms: Option<u64>,
+        poll_after_ms: Option<u64>,
         /// From the start of its wait, once: when it gives up.
         patience_ms: Option<u64>,
     },
@@ -31,7 +33,7 @@ pub(crate) enum Act {
         for_ms: u64,
     },
     Renew(Ask),
-    /// It is no more seen; what it says as its last word, if anything.
+    /// It goes, with a last request if it does not just vanish.
     GoHome(Option<Ask>),
 }
 
@@ -74,26 +76,26 @@ impl Shopper {
         *serial
     }
 
-    pub(crate) fn hear(&mut self, answer: Option<Answer>) -> Act {
+    pub(crate) fn answered(&mut self, answer: Option<Answer>) -> Act {
         let Some(answer) = answer else {
             // Turned away at the door. (Later on every question has an answer.)
             return self.go_home(None);
         };
-        match (self.mood, answer.standing) {
-            (Mood::Entering, Standing::Waiting) => {
+        match (self.mood, answer.state) {
+            (Mood::Entering, State::Waiting) => {
                 self.place = answer.place;
                 self.mood = Mood::Waiting;
                 let patience_ms = self.nature.patience_ms;
                 self.wait_on(&answer, patience_ms)
             }
-            (Mood::Waiting, Standing::Waiting) => self.wait_on(&answer, None),
-            (Mood::Entering | Mood::Waiting, Standing::Admitted) => {
+            (Mood::Waiting, State::Waiting) => self.wait_on(&answer, None),
+            (Mood::Entering | Mood::Waiting, State::Admitted) => {
                 self.place = answer.place;
                 self.claim()
             }
-            (Mood::Claiming, Standing::InCheckout) => self.start_shopping(answer.epoch),
+            (Mood::Claiming, State::InCheckout) => self.start_shopping(answer.epoch),
             (Mood::Home, _) => Act::Nothing,
-            (_, Standing::Gone) => self.go_home(None),
+            (_, State::Gone) => self.go_home(None),
             // An answer to an older question.
             _ => Act::Nothing,
         }
@@ -128,7 +130,7 @@ impl Shopper {
             return self.give_up();
         }
         Act::Wait {
-            told_ms: answer.poll_after_ms,
+            poll_after_ms: answer.poll_after_ms,
             patience_ms,
         }
     }
@@ -144,13 +146,10 @@ impl Shopper {
     fn start_shopping(&mut self, epoch: Option<u64>) -> Act {
         self.mood = Mood::Shopping;
         self.epoch = epoch;
-        let for_ms = self.nature.service_ms;
-        let for_ms = if self.nature.abandons {
-            for_ms / 2
-        } else {
-            for_ms
-        };
-        Act::Shop { for_ms }
+        let part = if self.nature.abandons { 2 } else { 1 };
+        Act::Shop {
+            for_ms: self.nature.service_ms / part,
+        }
     }
 
     fn give_up(&mut self) -> Act {

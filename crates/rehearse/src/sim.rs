@@ -1,4 +1,4 @@
-//! Virtual time: one ordered list of what happens next, and nothing else moves.
+//! Virtual time: one ordered list of events. Time moves on from each to the next.
 
 use crate::config::{Config, Polls};
 use crate::crowd::{Nature, gather};
@@ -9,20 +9,20 @@ use crate::tally::Tally;
 use crate::timeline::Timeline;
 use crate::{Progress, Run};
 
-/// Progress is told after so many events.
+/// Progress is reported after so many events.
 const PROGRESS_EVERY: u64 = 65_536;
 
 #[derive(Debug, Clone, Copy)]
-enum What {
+enum Event {
     /// A shopper comes.
     Arrive,
     /// Its message gets to the server.
     Ask(Ask),
     /// The answer gets to it; `None`: turned away.
-    Hear(Option<Answer>),
+    Answer(Option<Answer>),
     /// The event of its admission gets to it.
     Pushed,
-    /// What it set itself; void unless it is still its newest of that kind.
+    /// A timer that it has set; void unless it is still the newest of its kind.
     Timer(Timer, u32),
     /// The server's own work.
     Upkeep,
@@ -36,14 +36,14 @@ struct Sim<'a, Q> {
     config: &'a Config,
     queue: Q,
     now_ms: u64,
-    timeline: Timeline<(u32, What)>,
+    timeline: Timeline<(u32, Event)>,
     shoppers: Vec<Shopper>,
     /// Shoppers that have come and not gone home.
     present: u64,
     gone_home: u64,
     tally: Tally,
     rows: Vec<Row>,
-    /// The next [`What::Upkeep`] that counts.
+    /// The next [`Event::Upkeep`] that counts.
     next_upkeep_ms: u64,
 }
 
@@ -64,13 +64,13 @@ pub(crate) fn run<Q: Queue>(config: &Config, queue: Q, progress: &mut dyn FnMut(
     };
     sim.begin(crowd);
     let mut steps = 0u64;
-    while let Some((at_ms, (who, what))) = sim.timeline.next()
+    while let Some((at_ms, (shopper, event))) = sim.timeline.next()
         && at_ms <= config.until_ms
         && !sim.over()
     {
         sim.tally.advance(at_ms);
         sim.now_ms = at_ms;
-        sim.step(who, what);
+        sim.step(shopper, event);
         steps += 1;
         if steps.is_multiple_of(PROGRESS_EVERY) {
             progress(Progress {
@@ -87,14 +87,14 @@ pub(crate) fn run<Q: Queue>(config: &Config, queue: Q, progress: &mut dyn FnMut(
 impl<Q: Queue> Sim<'_, Q> {
     fn begin(&mut self, crowd: Vec<Nature>) {
         let give_up_percent = self.config.crowd.give_up_percent;
-        for (who, nature) in (0..).zip(crowd) {
-            self.plan(nature.arrives_ms, who, What::Arrive);
+        for (shopper, nature) in (0..).zip(crowd) {
+            self.plan(nature.arrives_ms, shopper, Event::Arrive);
             self.shoppers.push(Shopper::new(nature, give_up_percent));
         }
-        self.plan(0, 0, What::Upkeep);
-        self.plan(0, 0, What::Sample);
+        self.plan(0, 0, Event::Upkeep);
+        self.plan(0, 0, Event::Sample);
         if let Some(open_at_ms) = self.config.open_at_ms {
-            self.plan(open_at_ms, 0, What::Open);
+            self.plan(open_at_ms, 0, Event::Open);
         }
     }
 
@@ -103,31 +103,22 @@ impl<Q: Queue> Sim<'_, Q> {
         self.gone_home == self.shoppers.len() as u64 && self.tally.books.live() == 0
     }
 
-    fn plan(&mut self, at_ms: u64, who: u32, what: What) {
-        self.timeline.plan(at_ms, (who, what));
+    fn plan(&mut self, at_ms: u64, shopper: u32, event: Event) {
+        self.timeline.plan(at_ms, (shopper, event));
     }
 
-    fn step(&mut self, who: u32, what: What) {
-        match what {
-            What::Arrive => {
+    fn step(&mut self, shopper: u32, event: Event) {
+        match event {
+            Event::Arrive => {
                 self.present += 1;
-                let lane = self.shopper(who).nature.lane;
-                self.send(who, Ask::Enter { lane });
+                let lane = self.shopper(shopper).nature.lane;
+                self.send(shopper, Ask::Enter { lane });
             }
-            What::Ask(ask) => self.serve(who, ask),
-            What::Hear(answer) => {
-                let act = self.shopper(who).hear(answer);
-                self.act(who, act);
-            }
-            What::Pushed => {
-                let act = self.shopper(who).pushed();
-                self.act(who, act);
-            }
-            What::Timer(timer, serial) => {
-                let act = self.shopper(who).timer(timer, serial);
-                self.act(who, act);
-            }
-            What::Upkeep => {
+            Event::Ask(ask) => self.serve(shopper, ask),
+            Event::Answer(answer) => self.react(shopper, |it| it.answered(answer)),
+            Event::Pushed => self.react(shopper, Shopper::pushed),
+            Event::Timer(timer, serial) => self.react(shopper, |it| it.timer(timer, serial)),
+            Event::Upkeep => {
                 // Another one was planned for earlier meanwhile.
                 if self.now_ms == self.next_upkeep_ms {
                     self.queue.upkeep(self.now_ms);
@@ -136,37 +127,37 @@ impl<Q: Queue> Sim<'_, Q> {
                     self.plan_upkeep();
                 }
             }
-            What::Open => {
+            Event::Open => {
                 self.queue.open(self.now_ms);
                 self.spread();
                 self.plan_upkeep();
             }
-            What::Sample => {
+            Event::Sample => {
                 self.sample();
-                self.plan(self.now_ms + SAMPLE_EVERY_MS, 0, What::Sample);
+                self.plan(self.now_ms + SAMPLE_EVERY_MS, 0, Event::Sample);
             }
         }
     }
 
-    fn watches(&self, who: u32) -> bool {
-        self.shoppers[who as usize].nature.watches
+    fn watches(&self, shopper: u32) -> bool {
+        self.shoppers[shopper as usize].nature.watches
     }
 
-    fn shopper(&mut self, who: u32) -> &mut Shopper {
-        &mut self.shoppers[who as usize]
+    fn shopper(&mut self, shopper: u32) -> &mut Shopper {
+        &mut self.shoppers[shopper as usize]
     }
 
-    fn send(&mut self, who: u32, ask: Ask) {
+    fn send(&mut self, shopper: u32, ask: Ask) {
         let at_ms = self.now_ms + self.config.net_delay_ms;
-        self.plan(at_ms, who, What::Ask(ask));
+        self.plan(at_ms, shopper, Event::Ask(ask));
     }
 
-    fn serve(&mut self, who: u32, ask: Ask) {
-        let answer = self.queue.ask(self.now_ms, who, ask);
+    fn serve(&mut self, shopper: u32, ask: Ask) {
+        let answer = self.queue.ask(self.now_ms, shopper, ask);
         self.plan_upkeep();
         match (ask, answer) {
             (Ask::Enter { lane }, Some(answer)) => {
-                self.tally.entered(who, lane, &answer, self.now_ms);
+                self.tally.entered(shopper, lane, &answer, self.now_ms);
             }
             (Ask::Enter { .. }, None) => self.tally.turned_away(),
             (Ask::Poll(_), _) => self.tally.polled(self.now_ms),
@@ -177,7 +168,7 @@ impl<Q: Queue> Sim<'_, Q> {
             self.tally.books.answered(ask, &answer);
         }
         let at_ms = self.now_ms + self.config.net_delay_ms;
-        self.plan(at_ms, who, What::Hear(answer));
+        self.plan(at_ms, shopper, Event::Answer(answer));
     }
 
     /// What happened gets into the books, and to those who watch.
@@ -185,10 +176,10 @@ impl<Q: Queue> Sim<'_, Q> {
         for happened in self.queue.happened() {
             match happened {
                 Happened::Admitted(place) => {
-                    let who = self.tally.admitted(place, self.now_ms, &self.queue);
-                    if let Some(who) = who.filter(|who| self.watches(*who)) {
+                    let shopper = self.tally.admitted(place, self.now_ms, &self.queue);
+                    if let Some(shopper) = shopper.filter(|shopper| self.watches(*shopper)) {
                         let at_ms = self.pushed_ms();
-                        self.plan(at_ms, who, What::Pushed);
+                        self.plan(at_ms, shopper, Event::Pushed);
                     }
                 }
                 Happened::Gone { place, reason } => self.tally.gone(place, reason, self.now_ms),
@@ -209,32 +200,33 @@ impl<Q: Queue> Sim<'_, Q> {
         out_ms + self.config.net_delay_ms
     }
 
-    fn act(&mut self, who: u32, act: Act) {
+    /// Does what a shopper makes of an event.
+    fn react(&mut self, shopper: u32, decide: impl FnOnce(&mut Shopper) -> Act) {
         let now_ms = self.now_ms;
-        match act {
+        match decide(self.shopper(shopper)) {
             Act::Nothing => {}
-            Act::Send(ask) => self.send(who, ask),
+            Act::Send(ask) => self.send(shopper, ask),
             Act::Wait {
-                told_ms,
+                poll_after_ms,
                 patience_ms,
             } => {
                 if let Some(patience_ms) = patience_ms {
-                    self.set_timer(who, now_ms + patience_ms, Timer::Patience);
+                    self.set_timer(shopper, now_ms + patience_ms, Timer::Patience);
                 }
-                let pause_ms = self.pause_ms(who, told_ms);
-                self.set_timer(who, now_ms + pause_ms, Timer::Poll);
+                let pause_ms = self.pause_ms(shopper, poll_after_ms);
+                self.set_timer(shopper, now_ms + pause_ms, Timer::Poll);
             }
             Act::Shop { for_ms } => {
-                self.set_timer(who, now_ms + for_ms, Timer::Done);
-                self.plan_renewal(who);
+                self.set_timer(shopper, now_ms + for_ms, Timer::Done);
+                self.plan_renewal(shopper);
             }
             Act::Renew(ask) => {
-                self.send(who, ask);
-                self.plan_renewal(who);
+                self.send(shopper, ask);
+                self.plan_renewal(shopper);
             }
             Act::GoHome(last) => {
                 if let Some(ask) = last {
-                    self.send(who, ask);
+                    self.send(shopper, ask);
                 }
                 self.present -= 1;
                 self.gone_home += 1;
@@ -242,37 +234,37 @@ impl<Q: Queue> Sim<'_, Q> {
         }
     }
 
-    fn plan_renewal(&mut self, who: u32) {
+    fn plan_renewal(&mut self, shopper: u32) {
         let every_ms = (self.config.settings.checkout_timeout_ms / 2).max(1);
-        self.set_timer(who, self.now_ms + every_ms, Timer::Renew);
+        self.set_timer(shopper, self.now_ms + every_ms, Timer::Renew);
     }
 
     fn plan_upkeep(&mut self) {
         let next_ms = self.queue.next_upkeep_ms().max(self.now_ms + 1);
         if next_ms < self.next_upkeep_ms {
             self.next_upkeep_ms = next_ms;
-            self.plan(next_ms, 0, What::Upkeep);
+            self.plan(next_ms, 0, Event::Upkeep);
         }
     }
 
-    fn set_timer(&mut self, who: u32, at_ms: u64, timer: Timer) {
-        let serial = self.shopper(who).set(timer);
-        self.plan(at_ms, who, What::Timer(timer, serial));
+    fn set_timer(&mut self, shopper: u32, at_ms: u64, timer: Timer) {
+        let serial = self.shopper(shopper).set(timer);
+        self.plan(at_ms, shopper, Event::Timer(timer, serial));
     }
 
-    /// How long until it asks again. Who watches asks as told, to be heard from; so does the rest
-    /// of a crowd that does as it is told, of a queue that tells.
-    fn pause_ms(&mut self, who: u32, told_ms: Option<u64>) -> u64 {
-        const UNTOLD_MAX_MS: u64 = 30_000;
+    /// How long until it asks again. A shopper that watches asks when the answer says, so that its token
+    /// lives on; so do the others of [`Polls::AsAnswered`], if the queue says when.
+    fn pause_ms(&mut self, shopper: u32, poll_after_ms: Option<u64>) -> u64 {
+        const WITHOUT_ANSWER_MAX_MS: u64 = 30_000;
         let polls = self.config.crowd.polls;
-        let shopper = self.shopper(who);
-        let max_ms = match (polls, told_ms) {
-            (Polls::Told, Some(told_ms)) => return told_ms,
-            (_, Some(told_ms)) if shopper.nature.watches => return told_ms,
-            (Polls::Told, None) => UNTOLD_MAX_MS,
+        let nature = &mut self.shopper(shopper).nature;
+        let max_ms = match (polls, poll_after_ms) {
+            (Polls::AsAnswered, Some(ms)) => return ms,
+            (_, Some(ms)) if nature.watches => return ms,
+            (Polls::AsAnswered, None) => WITHOUT_ANSWER_MAX_MS,
             (Polls::Random { max_ms }, _) => max_ms,
         };
-        shopper.nature.dice.below(max_ms)
+        nature.dice.below(max_ms)
     }
 
     fn sample(&mut self) {

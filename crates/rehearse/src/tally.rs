@@ -1,31 +1,29 @@
-//! What a run is summed up to.
+//! The counts of a run, and the summary made of them.
 
 use std::collections::BTreeMap;
 
-use nowserving_line::{LaneSettings, Reason};
+use nowserving_line::{LaneSettings, Reason, State};
 
 use crate::books::{Books, Ended};
 use crate::config::Config;
 use crate::forecasts::Forecasts;
-use crate::queue::{Answer, Place, Pointers, Queue, Standing};
+use crate::queue::{Answer, Place, Pointers, Queue};
 use crate::report::{LaneRow, LaneSummary, Row, Run, Summary, Visit};
 
-/// What is counted while it happens.
-#[derive(Debug)]
+/// Counts while the run goes on.
+#[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) books: Books,
     visits: Vec<Option<Visit>>,
     at_ms: u64,
     /// Nobody can be given a seat before.
     open_at_ms: u64,
-    contended_ms: u64,
     held_seat_ms: f64,
     busy_seat_ms: f64,
-    turned_away: u64,
-    polls: u64,
     /// The second that is being counted, and how many polls it had.
     polls_second: (u64, u64),
-    polls_per_second_max: u64,
+    /// Those of its fields that are plain counts; the others are made at the end.
+    summary: Summary,
     gone_waiting: BTreeMap<&'static str, u64>,
     gone_seated: BTreeMap<&'static str, u64>,
 }
@@ -35,17 +33,8 @@ impl Tally {
         Self {
             books: Books::new(config.settings.seats.into()),
             visits: vec![None; config.crowd.shoppers as usize],
-            at_ms: 0,
             open_at_ms: config.open_at_ms.unwrap_or(0),
-            contended_ms: 0,
-            held_seat_ms: 0.0,
-            busy_seat_ms: 0.0,
-            turned_away: 0,
-            polls: 0,
-            polls_second: (0, 0),
-            polls_per_second_max: 0,
-            gone_waiting: BTreeMap::new(),
-            gone_seated: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
@@ -58,18 +47,18 @@ impl Tally {
             return;
         }
         let passed = passed_ms as f64;
-        self.contended_ms += passed_ms;
+        self.summary.contended_ms += passed_ms;
         self.held_seat_ms += passed * books.held().min(books.seats()) as f64;
         self.busy_seat_ms += passed * books.in_checkout().min(books.seats()) as f64;
     }
 
     /// `lane` is the one that was asked for, whether the queue has it or not.
-    pub(crate) fn entered(&mut self, who: u32, lane: u8, answer: &Answer, now_ms: u64) {
-        self.books.entered(who, answer.place, now_ms);
-        self.visits[who as usize] = Some(Visit {
+    pub(crate) fn entered(&mut self, shopper: u32, lane: u8, answer: &Answer, now_ms: u64) {
+        self.books.entered(shopper, answer.place, now_ms);
+        self.visits[shopper as usize] = Some(Visit {
             lane,
             entered_ms: now_ms,
-            had_to_wait: answer.standing == Standing::Waiting,
+            had_to_wait: answer.state == State::Waiting,
             eta_ms: answer.eta_ms,
             eta_p90_ms: answer.eta_p90_ms,
             admitted_ms: None,
@@ -79,35 +68,40 @@ impl Tally {
     }
 
     pub(crate) fn turned_away(&mut self) {
-        self.turned_away += 1;
+        self.summary.turned_away += 1;
     }
 
     pub(crate) fn polled(&mut self, now_ms: u64) {
-        self.polls += 1;
+        self.summary.polls += 1;
         let second = now_ms / 1_000;
         if self.polls_second.0 != second {
             self.polls_second = (second, 0);
         }
         self.polls_second.1 += 1;
-        self.polls_per_second_max = self.polls_per_second_max.max(self.polls_second.1);
+        let most = &mut self.summary.polls_per_second_max;
+        *most = self.polls_second.1.max(*most);
     }
 
-    /// Who was admitted, if anybody waited there.
+    /// The shopper who was admitted, if anybody waited there.
     pub(crate) fn admitted(
         &mut self,
         place: Place,
         now_ms: u64,
         queue: &impl Queue,
     ) -> Option<u32> {
-        let who = self.books.admitted(place, queue)?;
-        if let Some(visit) = &mut self.visits[who as usize] {
+        let shopper = self.books.admitted(place, queue)?;
+        if let Some(visit) = &mut self.visits[shopper as usize] {
             visit.admitted_ms = Some(now_ms);
         }
-        Some(who)
+        Some(shopper)
     }
 
     pub(crate) fn gone(&mut self, place: Place, reason: Reason, now_ms: u64) {
-        let Some(Ended { who, was_waiting }) = self.books.gone(place) else {
+        let Some(Ended {
+            shopper,
+            was_waiting,
+        }) = self.books.gone(place)
+        else {
             return;
         };
         let gone = if was_waiting {
@@ -116,7 +110,7 @@ impl Tally {
             &mut self.gone_seated
         };
         *gone.entry(reason.as_str()).or_default() += 1;
-        if let Some(visit) = &mut self.visits[who as usize] {
+        if let Some(visit) = &mut self.visits[shopper as usize] {
             visit.left_ms = was_waiting.then_some(now_ms);
             visit.completed = reason == Reason::Completed;
         }
@@ -143,9 +137,9 @@ impl Tally {
             completed: self.completed(),
             gone_seated: self.gone_seated.values().sum::<u64>() - self.completed(),
             gone_waiting: self.gone_waiting.values().sum(),
-            turned_away: self.turned_away,
+            turned_away: self.summary.turned_away,
             present,
-            polls: self.polls,
+            polls: self.summary.polls,
             overtakes: books.overtakes,
             over_limit: books.over_limit(),
             eta_ms,
@@ -161,7 +155,7 @@ impl Tally {
         gone.remove(Reason::Completed.as_str());
         let waits = sorted_waits(visits.iter());
         let forecasts = Forecasts::of(&visits, self.at_ms);
-        let seat_ms = self.contended_ms as f64 * self.books.seats() as f64;
+        let seat_ms = self.summary.contended_ms as f64 * self.books.seats() as f64;
         let seconds = (self.at_ms as f64 / 1_000.0).max(1.0);
         let summary = Summary {
             seat_held_percent: part(self.held_seat_ms, seat_ms),
@@ -172,26 +166,23 @@ impl Tally {
             contradictions: self.books.contradictions,
             wait_p50_ms: rank(&waits, 50),
             wait_p99_ms: rank(&waits, 99),
-            eta_told_percent: part(forecasts.told, forecasts.waited),
+            eta_told_percent: part(forecasts.given, forecasts.waited),
             eta_within_15_percent: part(forecasts.within, forecasts.known),
             eta_p90_coverage_percent: part(forecasts.covered, forecasts.p90_known),
-            eta_told: forecasts.told as u64,
+            eta_told: forecasts.given as u64,
             eta_known: forecasts.known as u64,
             eta_p90_known: forecasts.p90_known as u64,
             completed: self.completed(),
             gone,
-            turned_away: self.turned_away,
             entered: visits.len() as u64,
             still_live: self.books.live(),
             lanes: (0..)
                 .zip(lanes)
                 .map(|(no, lane)| lane_summary(no, lane, &visits))
                 .collect(),
-            contended_ms: self.contended_ms,
             virtual_ms: self.at_ms,
-            polls: self.polls,
-            polls_per_second: round(self.polls as f64 / seconds),
-            polls_per_second_max: self.polls_per_second_max,
+            polls_per_second: round(self.summary.polls as f64 / seconds),
+            ..self.summary
         };
         Run {
             summary,

@@ -1,4 +1,4 @@
-//! What a rehearsal comes to, in words: one sentence, then what to know before trusting it.
+//! The result of a rehearsal in words: one sentence, then what to know before trusting it.
 
 use std::cmp::Reverse;
 
@@ -18,12 +18,12 @@ const P90_COVERAGE_PERCENT: f64 = 85.0;
 /// Told to fewer of those who had to wait, a forecast is called rare.
 const TOLD_PERCENT: f64 = 50.0;
 
-/// How a finding is to be taken, in the order in which they are told.
+/// The weight of a finding, in the order in which they are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tone {
     /// The line broke its rules.
     Bad,
-    /// To be known before the figures are trusted.
+    /// Important before the figures are trusted.
     Caution,
     Good,
     /// Of the compared algorithm, not of the line.
@@ -37,15 +37,9 @@ pub(crate) struct Finding {
     pub(crate) text: String,
 }
 
-impl Finding {
-    fn good(text: String) -> Self {
-        let tone = Tone::Good;
-        Self { tone, text }
-    }
-
-    fn caution(text: String) -> Self {
-        let tone = Tone::Caution;
-        Self { tone, text }
+impl Tone {
+    fn finding(self, text: String) -> Finding {
+        Finding { tone: self, text }
     }
 }
 
@@ -97,15 +91,15 @@ impl Report {
             turned_away(shoppers, summary),
             not_served(summary),
             rare_forecasts(summary),
-            wrong_forecasts(summary),
-            short_forecasts(summary),
         ];
         let mut findings = vec![rules(settings, summary), served(shoppers, summary)];
         if summary.lanes.len() > 1 {
             findings.extend(summary.lanes.iter().map(of_lane));
         }
-        findings.extend(right_forecasts(summary).map(Finding::good));
-        findings.extend(cautions.into_iter().flatten().map(Finding::caution));
+        let caution = |text| Tone::Caution.finding(text);
+        findings.extend(cautions.into_iter().flatten().map(caution));
+        findings.extend(forecasts(summary));
+        findings.extend(short_forecasts(summary).map(caution));
         findings.extend(self.naive.as_ref().map(compared));
         // Stable: within a tone, in the order above.
         findings.sort_by_key(|finding| finding.tone);
@@ -129,20 +123,17 @@ fn waits(summary: &Summary) -> String {
 fn rules(settings: &Settings, summary: &Summary) -> Finding {
     if summary.is_sound() {
         let seats = many(settings.seats.into(), "seat");
-        return Finding::good(format!(
+        return Tone::Good.finding(format!(
             "The rules held: nobody was admitted out of turn, and no more than {seats} were ever \
              held at once."
         ));
     }
-    Finding {
-        tone: Tone::Bad,
-        text: format!(
-            "The line broke its rules: {} admitted out of turn, {} held beyond those there are, {}.",
-            count(summary.overtakes),
-            many(summary.over_limit_max, "seat"),
-            many(summary.contradictions, "contradiction")
-        ),
-    }
+    Tone::Bad.finding(format!(
+        "The line broke its rules: {} admitted out of turn, {} held beyond those there are, {}.",
+        count(summary.overtakes),
+        many(summary.over_limit_max, "seat"),
+        many(summary.contradictions, "contradiction")
+    ))
 }
 
 fn served(shoppers: u64, summary: &Summary) -> Finding {
@@ -153,18 +144,18 @@ fn served(shoppers: u64, summary: &Summary) -> Finding {
         duration(summary.virtual_ms)
     );
     match summary.completed {
-        0 => Finding::caution(text),
-        _ => Finding::good(text),
+        0 => Tone::Caution.finding(text),
+        _ => Tone::Good.finding(text),
     }
 }
 
 fn of_lane(lane: &LaneSummary) -> Finding {
     let (name, served) = (&lane.lane, count(lane.completed));
     let (Some(p50_ms), Some(p99_ms)) = (lane.wait_p50_ms, lane.wait_p99_ms) else {
-        return Finding::caution(format!("Lane {name}: nobody was admitted."));
+        return Tone::Caution.finding(format!("Lane {name}: nobody was admitted."));
     };
     let (median, under) = (duration(p50_ms), duration(round_above(p99_ms)));
-    Finding::good(format!(
+    Tone::Good.finding(format!(
         "Lane {name}: {served} served, median wait {median}, 99 % under {under}."
     ))
 }
@@ -253,13 +244,16 @@ fn rare_forecasts(summary: &Summary) -> Option<String> {
     })
 }
 
-fn wrong_forecasts(summary: &Summary) -> Option<String> {
+fn forecasts(summary: &Summary) -> Option<Finding> {
     let within = summary.eta_within_15_percent?;
-    (within < WITHIN_15_PERCENT).then(|| {
-        format!(
-            "Forecasts told on entering were off: {} were within 15 % of the true wait.",
-            whole_percent(within)
-        )
+    let share = whole_percent(within);
+    Some(match within >= WITHIN_15_PERCENT {
+        true => Tone::Good.finding(format!(
+            "Forecasts told on entering were right: {share} within 15 % of the true wait."
+        )),
+        false => Tone::Caution.finding(format!(
+            "Forecasts told on entering were off: {share} were within 15 % of the true wait."
+        )),
     })
 }
 
@@ -269,16 +263,6 @@ fn short_forecasts(summary: &Summary) -> Option<String> {
         format!(
             "The forecast that 90 of 100 should keep to was too short: {} kept to it.",
             whole_percent(coverage)
-        )
-    })
-}
-
-fn right_forecasts(summary: &Summary) -> Option<String> {
-    let within = summary.eta_within_15_percent?;
-    (within >= WITHIN_15_PERCENT).then(|| {
-        format!(
-            "Forecasts told on entering were right: {} within 15 % of the true wait.",
-            whole_percent(within)
         )
     })
 }
@@ -293,12 +277,9 @@ fn compared(naive: &Run) -> Finding {
             duration(naive.over_limit_ms())
         ),
     };
-    Finding {
-        tone: Tone::Compared,
-        text: format!(
-            "For comparison, {ARTICLE} on the same crowd: {seats}; {}, {} served.",
-            waits(summary),
-            count(summary.completed)
-        ),
-    }
+    Tone::Compared.finding(format!(
+        "For comparison, {ARTICLE} on the same crowd: {seats}; {}, {} served.",
+        waits(summary),
+        count(summary.completed)
+    ))
 }

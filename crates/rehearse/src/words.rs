@@ -3,107 +3,98 @@
 use nowserving_line::{LaneSettings, Settings};
 
 use crate::config::{Arrival, Config, Crowd, Polls, Service};
-use crate::report::{LaneSummary, Summary};
+use crate::report::{Report, Summary};
 use crate::text::{count, duration, many};
+
+/// The rows of a table: names and values.
+#[derive(Default)]
+struct Rows(Vec<(String, String)>);
+
+impl Rows {
+    fn add(&mut self, name: impl Into<String>, value: impl Into<String>) {
+        self.0.push((name.into(), value.into()));
+    }
+}
 
 impl Summary {
     /// Names and values, in order, for a table.
-    pub fn rows(&self) -> Vec<(String, String)> {
+    fn rows(&self) -> Vec<(String, String)> {
         let gone = self.gone.iter();
         let gone: Vec<String> = gone
             .map(|(reason, n)| format!("{reason} {}", count(*n)))
             .collect();
-        let mut rows = named([
-            (
-                "seats held while anybody waits",
-                percent(self.seat_held_percent),
-            ),
-            (
-                "seats in checkout while anybody waits",
-                percent(self.seat_busy_percent),
-            ),
-            ("overtakes against the rules", count(self.overtakes)),
-            ("most seats over the limit", count(self.over_limit_max)),
-            ("contradictions", count(self.contradictions)),
-            ("wait, median", wait(self.wait_p50_ms)),
-            ("wait, 99 %", wait(self.wait_p99_ms)),
-        ]);
+        let mut rows = Rows::default();
+        let held = percent(self.seat_held_percent);
+        rows.add("seats held while anybody waits", held);
+        let busy = percent(self.seat_busy_percent);
+        rows.add("seats in checkout while anybody waits", busy);
+        rows.add("overtakes against the rules", count(self.overtakes));
+        rows.add("most seats over the limit", count(self.over_limit_max));
+        rows.add("contradictions", count(self.contradictions));
+        rows.add("wait, median", wait(self.wait_p50_ms));
+        rows.add("wait, 99 %", wait(self.wait_p99_ms));
         if self.lanes.len() > 1 {
-            rows.extend(self.lanes.iter().flat_map(LaneSummary::rows));
+            for lane in &self.lanes {
+                let name = &lane.lane;
+                rows.add(format!("lane {name}: completed"), count(lane.completed));
+                rows.add(format!("lane {name}: wait, median"), wait(lane.wait_p50_ms));
+                rows.add(format!("lane {name}: wait, 99 %"), wait(lane.wait_p99_ms));
+            }
         }
-        rows.extend(named([
-            (
-                "told a forecast on entering",
-                percent(self.eta_told_percent),
-            ),
-            (
-                "forecast within 15 % of the truth",
-                judged(self.eta_within_15_percent),
-            ),
-            (
-                "wait within the 90 % forecast",
-                judged(self.eta_p90_coverage_percent),
-            ),
-            ("completed", count(self.completed)),
-            ("gone otherwise", gone.join(", ")),
-            ("turned away", count(self.turned_away)),
-            ("still in the line at the end", count(self.still_live)),
-            ("polls a second, mean", self.polls_per_second.to_string()),
-            ("polls a second, most", count(self.polls_per_second_max)),
-            ("virtual time", duration(self.virtual_ms)),
-        ]));
-        rows
+        let given = percent(self.eta_told_percent);
+        rows.add("told a forecast on entering", given);
+        let within = judged(self.eta_within_15_percent);
+        rows.add("forecast within 15 % of the truth", within);
+        let covered = judged(self.eta_p90_coverage_percent);
+        rows.add("wait within the 90 % forecast", covered);
+        rows.add("completed", count(self.completed));
+        rows.add("gone otherwise", gone.join(", "));
+        rows.add("turned away", count(self.turned_away));
+        rows.add("still in the line at the end", count(self.still_live));
+        rows.add("polls a second, mean", self.polls_per_second.to_string());
+        rows.add("polls a second, most", count(self.polls_per_second_max));
+        rows.add("virtual time", duration(self.virtual_ms));
+        rows.0
     }
 }
 
-impl LaneSummary {
-    fn rows(&self) -> [(String, String); 3] {
-        let lane = &self.lane;
-        [
-            (format!("lane {lane}: completed"), count(self.completed)),
-            (format!("lane {lane}: wait, median"), wait(self.wait_p50_ms)),
-            (format!("lane {lane}: wait, 99 %"), wait(self.wait_p99_ms)),
-        ]
+impl Report {
+    /// The rows of the summary: name, value and, with a comparison, the other algorithm's value.
+    pub fn rows(&self) -> Vec<Vec<String>> {
+        let pairs = self.real.summary.rows().into_iter();
+        let mut rows: Vec<Vec<String>> = pairs.map(|(name, value)| vec![name, value]).collect();
+        let others = self.naive.iter().flat_map(|run| run.summary.rows());
+        for (row, (_, other)) in rows.iter_mut().zip(others) {
+            row.push(other);
+        }
+        rows
     }
 }
 
 impl Config {
     /// What was rehearsed, for a table: names and values.
     pub(crate) fn rows(&self) -> Vec<(String, String)> {
-        let crowd = &self.crowd;
-        let mut rows = vec![
-            (
-                "crowd",
-                format!(
-                    "{}, {}",
-                    many(crowd.shoppers.into(), "shopper"),
-                    arrivals(crowd)
-                ),
-            ),
-            ("checkout", service(crowd.service)),
-            ("asking again", polls(crowd)),
-            ("going home", going_home(crowd)),
-            ("line", line(&self.settings)),
-            ("lanes", lanes(&self.settings.lanes, &crowd.lane_mix)),
-        ];
-        if let Some(limits) = limits(&self.settings) {
-            rows.push(("limits", limits));
+        let (crowd, settings) = (&self.crowd, &self.settings);
+        let mut rows = Rows::default();
+        let shoppers = many(crowd.shoppers.into(), "shopper");
+        rows.add("crowd", format!("{shoppers}, {}", arrivals(crowd)));
+        rows.add("checkout", service(crowd.service));
+        rows.add("asking again", polls(crowd));
+        rows.add("going home", going_home(crowd));
+        rows.add("line", line(settings));
+        rows.add("lanes", lanes(&settings.lanes, &crowd.lane_mix));
+        if let Some(limits) = limits(settings) {
+            rows.add("limits", limits);
         }
-        let phase = self.settings.phase.as_str();
-        rows.push(match self.open_at_ms {
-            Some(open_at_ms) => (
-                "phase",
-                format!("{phase}, open at {}", duration(open_at_ms)),
-            ),
-            None => ("phase", phase.to_owned()),
-        });
-        let (net_ms, until) = (self.net_delay_ms, duration(self.until_ms));
-        let run = format!(
-            "seed {}, a message takes {net_ms} ms each way, {until} at most",
-            self.seed
+        let open = self.open_at_ms.map(duration);
+        let open = open.map_or(String::new(), |at| format!(", open at {at}"));
+        rows.add("phase", format!("{}{open}", settings.phase.as_str()));
+        let (seed, net_ms, until) = (self.seed, self.net_delay_ms, duration(self.until_ms));
+        rows.add(
+            "run",
+            format!("seed {seed}, a message takes {net_ms} ms each way, {until} at most"),
         );
-        rows.push(("run", run));
-        named(rows)
+        rows.0
     }
 }
 
@@ -130,7 +121,7 @@ fn service(service: Service) -> String {
 fn polls(crowd: &Crowd) -> String {
     let how = match crowd.polls {
         Polls::Random { max_ms } => format!("at random up to {} later", duration(max_ms)),
-        Polls::Told => "when told".to_owned(),
+        Polls::AsAnswered => "when told".to_owned(),
     };
     format!("{how}; {} % watch", crowd.watch_percent)
 }
@@ -191,11 +182,6 @@ fn limits(settings: &Settings) -> Option<String> {
         .then(|| "a claim also completes".to_owned());
     let words: Vec<String> = [rate, quota, claim].into_iter().flatten().collect();
     (!words.is_empty()).then(|| words.join("; "))
-}
-
-fn named<'a>(rows: impl IntoIterator<Item = (&'a str, String)>) -> Vec<(String, String)> {
-    let rows = rows.into_iter();
-    rows.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn percent(value: Option<f64>) -> String {

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use nowserving_line::{Reason, Token};
+use nowserving_line::{Reason, State, Token};
 
 use crate::config::{Config, Crowd};
-use crate::queue::{Answer, Ask, Happened, Place, Pointers, Queue, Standing};
+use crate::queue::{Answer, Ask, Happened, Place, Pointers, Queue};
 use crate::report::Summary;
 use crate::sim;
 
@@ -32,7 +32,7 @@ struct Wrong {
     seats: usize,
     next: Token,
     waiting: VecDeque<Token>,
-    seated: BTreeMap<Token, Standing>,
+    seated: BTreeMap<Token, State>,
     happened: Vec<Happened>,
 }
 
@@ -56,7 +56,7 @@ impl Wrong {
                 _ => self.waiting.pop_front(),
             };
             let Some(token) = next else { break };
-            self.seated.insert(token, Standing::Admitted);
+            self.seated.insert(token, State::Admitted);
             self.tell(Happened::Admitted((0, token)), Fault::AdmitsTwice);
         }
     }
@@ -78,11 +78,11 @@ impl Wrong {
     }
 
     fn answer(&self, place: Place) -> Answer {
-        let waiting = self.waiting.contains(&place.1).then_some(Standing::Waiting);
+        let waiting = self.waiting.contains(&place.1).then_some(State::Waiting);
         let seated = self.seated.get(&place.1).copied();
         Answer {
             place,
-            standing: seated.or(waiting).unwrap_or(Standing::Gone),
+            state: seated.or(waiting).unwrap_or(State::Gone),
             eta_ms: None,
             eta_p90_ms: None,
             poll_after_ms: Some(1_000),
@@ -92,7 +92,7 @@ impl Wrong {
 }
 
 impl Queue for Wrong {
-    fn ask(&mut self, _now_ms: u64, _who: u32, ask: Ask) -> Option<Answer> {
+    fn ask(&mut self, _now_ms: u64, _shopper: u32, ask: Ask) -> Option<Answer> {
         let place = match ask {
             Ask::Enter { .. } => {
                 let token = self.next;
@@ -105,8 +105,8 @@ impl Queue for Wrong {
             }
             Ask::Poll(place) | Ask::Renew(place, _) => place,
             Ask::Claim(place) => {
-                if let Some(standing) = self.seated.get_mut(&place.1) {
-                    *standing = Standing::InCheckout;
+                if let Some(state) = self.seated.get_mut(&place.1) {
+                    *state = State::InCheckout;
                 }
                 place
             }
@@ -121,8 +121,8 @@ impl Queue for Wrong {
         };
         self.admit();
         let mut answer = self.answer(place);
-        if self.fault == Fault::SaysAdmitted && answer.standing == Standing::Waiting {
-            answer.standing = Standing::Admitted;
+        if self.fault == Fault::SaysAdmitted && answer.state == State::Waiting {
+            answer.state = State::Admitted;
         }
         Some(answer)
     }

@@ -79,7 +79,7 @@ fn seats_are_kept_busy_by_those_who_watch_or_do_as_told() {
         config.crowd.watch_percent = 100.0;
         assert!(run(&config).real.summary.seat_busy_percent >= Some(97.0));
         config.crowd.watch_percent = 0.0;
-        config.crowd.polls = Polls::Told;
+        config.crowd.polls = Polls::AsAnswered;
         assert!(run(&config).real.summary.seat_busy_percent >= Some(90.0));
     }
 }
@@ -100,7 +100,7 @@ fn forecasts_are_told_good_and_honest() {
 #[test]
 fn lanes_and_a_quota_hold_with_a_crowd_and_a_pace() {
     let mut config = with_lanes(small_poc(2));
-    config.crowd.polls = Polls::Told;
+    config.crowd.polls = Polls::AsAnswered;
     config.crowd.arrival = Arrival::Ramp { within_ms: 60_000 };
     config.settings.admission_rate = Some(AdmissionRate {
         per_second_micro: 8_000_000,

@@ -128,43 +128,31 @@ fn way(graph: &Graph, from: &str, to: &str) -> Option<Vec<String>> {
 }
 
 fn graph(metadata: &Value) -> Result<Graph> {
-    let array = |value: &Value, what: &str| -> Result<Vec<Value>> {
-        Ok(value
-            .as_array()
-            .with_context(|| format!("cargo metadata has no {what}"))?
-            .clone())
+    let packages = list(metadata, "packages")?.iter();
+    let names = packages.map(|package| (package["id"].as_str(), package["name"].as_str()));
+    let names: BTreeMap<_, _> = names.collect();
+    let name = |id: &Value| {
+        let name = names.get(&id.as_str()).copied().flatten();
+        let name = name.map(str::to_owned);
+        name.with_context(|| format!("cargo metadata has no package {id}"))
     };
-    let mut names = BTreeMap::new();
-    for package in array(&metadata["packages"], "packages")? {
-        names.insert(text(&package["id"])?, text(&package["name"])?);
-    }
     // Two versions of one package count as one: the rules do not care which.
     let mut graph = Graph::new();
-    for node in array(&metadata["resolve"]["nodes"], "resolve.nodes")? {
-        let uses = graph.entry(name(&names, &node["id"])?).or_default();
-        for dep in array(&node["deps"], "deps")? {
-            let kinds = array(&dep["dep_kinds"], "dep_kinds")?;
-            if kinds.iter().any(|kind| kind["kind"].is_null()) {
-                uses.insert(name(&names, &dep["pkg"])?);
+    for node in list(&metadata["resolve"], "nodes")? {
+        let uses = graph.entry(name(&node["id"])?).or_default();
+        for dep in list(node, "deps")? {
+            let mut kinds = list(dep, "dep_kinds")?.iter();
+            if kinds.any(|kind| kind["kind"].is_null()) {
+                uses.insert(name(&dep["pkg"])?);
             }
         }
     }
     Ok(graph)
 }
 
-fn name(names: &BTreeMap<String, String>, id: &Value) -> Result<String> {
-    let id = text(id)?;
-    Ok(names
-        .get(&id)
-        .with_context(|| format!("cargo metadata has no package {id}"))?
-        .clone())
-}
-
-fn text(value: &Value) -> Result<String> {
-    Ok(value
-        .as_str()
-        .context("cargo metadata: a text is missing")?
-        .to_owned())
+fn list<'a>(of: &'a Value, name: &str) -> Result<&'a Vec<Value>> {
+    let list = of[name].as_array();
+    list.with_context(|| format!("cargo metadata has no {name}"))
 }
 
 #[cfg(test)]

@@ -125,38 +125,26 @@ impl Report {
 
     /// For people.
     pub fn text(&self) -> String {
-        let Report {
-            nodes,
-            rounds,
-            measured_ms,
-            polled_tokens,
-            request_bytes,
-            answer_bytes,
-            ..
-        } = self;
         format!(
-            "{}\n{}\n{nodes} nodes, nats-server and requester share the machine; median (min–max) \
-             of rounds: {rounds} × {};\nstatus over {polled_tokens} waiting tokens; status \
-             and echo: {request_bytes} bytes asked, {answer_bytes} answered",
+            "{}\n{}\n{} nodes, nats-server and requester share the machine; median (min–max) of \
+             rounds: {} × {};\nstatus over {} waiting tokens; status and echo: {} bytes asked, {} \
+             answered",
             self.table(),
             self.machine.text(),
-            duration::typed(*measured_ms),
+            self.nodes,
+            self.rounds,
+            duration::typed(self.measured_ms),
+            self.polled_tokens,
+            self.request_bytes,
+            self.answer_bytes,
         )
     }
 
     fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_style(presets::UTF8_FULL_CONDENSED);
-        let header = [
-            "in flight",
-            "what",
-            "requests/s",
-            "median ms",
-            "99 % ms",
-            "of echo",
-            "failed",
-        ];
-        table.set_header(header);
+        let header = "in flight, what, requests/s, median ms, 99 % ms, of echo, failed";
+        table.set_header(header.split(", "));
         for cell in &self.cells {
             table.add_row(cell.row());
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use futures::StreamExt as _;
+use futures::stream::{self, BoxStream, Fuse};
 use nowserving_client::{BoardStream, Client};
 use nowserving_protocol::subject::shard_of;
 use tokio::task::JoinSet;
@@ -18,6 +19,7 @@ use super::shopper;
 use crate::embedded::{Cluster, NODES};
 
 const FRAME: Duration = Duration::from_millis(200);
+const LEADER_INTERVAL: Duration = Duration::from_secs(1);
 /// Asking for the leader must not delay the demo.
 const LEADER_PATIENCE: Duration = Duration::from_millis(1_500);
 
@@ -37,13 +39,13 @@ pub struct Director<'a> {
     cluster: &'a mut Cluster,
     crowd: Arc<Crowd>,
     client: Client,
-    board: futures::stream::Fuse<BoardStream>,
+    board: Fuse<BoardStream>,
+    /// The leader of the line, asked for every second.
+    leaders: BoxStream<'static, Option<u64>>,
     screen: &'a mut Screen,
     scene: Scene,
-    leader: tokio::sync::watch::Receiver<Option<u64>>,
+    leader: Option<u64>,
     act: Act,
-    /// Aborted when the show is over.
-    _background: JoinSet<()>,
 }
 
 impl<'a> Director<'a> {
@@ -55,27 +57,22 @@ impl<'a> Director<'a> {
         scene: Scene,
     ) -> Director<'a> {
         let client = crowd.line.client().with_deadline(LEADER_PATIENCE);
-        let (leader_tx, leader) = tokio::sync::watch::channel(None);
-        let mut background = JoinSet::new();
-        let (asker, line) = (client.clone(), crowd.line.name().as_str().to_owned());
-        background.spawn(async move {
-            loop {
-                leader_tx.send_replace(leader_of(&asker, &line).await.ok());
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
+        let asked = (client.clone(), crowd.line.name().as_str().to_owned());
+        let leaders = stream::unfold(asked, |(client, line)| async move {
+            let leader = leader_of(&client, &line).await.ok();
+            tokio::time::sleep(LEADER_INTERVAL).await;
+            Some((leader, (client, line)))
         });
-        let board = crowd.line.watch().fuse();
-        let act = Act::Peace;
         Director {
             cluster,
+            board: crowd.line.watch().fuse(),
             crowd,
             client,
-            board,
+            leaders: leaders.boxed(),
             screen,
             scene,
-            leader,
-            act,
-            _background: background,
+            leader: None,
+            act: Act::Peace,
         }
     }
 
@@ -121,6 +118,7 @@ impl<'a> Director<'a> {
                 }
                 self.screen.say(&ended.to_string());
             }
+            Some(leader) = self.leaders.next() => self.leader = leader,
             Some(Ok(update)) = self.board.next() => {
                 let lane = update.board.lanes.first();
                 self.scene.pointers = lane.map(|lane| (lane.admitted_through, lane.next_token));
@@ -164,7 +162,7 @@ impl<'a> Director<'a> {
             scene.report = book.report(at);
             (scene.held, scene.waiting) = book.held_and_waiting(at);
         });
-        let leader = *self.leader.borrow();
+        let leader = self.leader;
         let left = self.crowd.times.restart.saturating_sub(self.crowd.now());
         let back_in = left.as_secs();
         let act = self.act;

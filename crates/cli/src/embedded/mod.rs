@@ -111,14 +111,6 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Waits until every shard has a leader that answers; reports to `progress` what is missing.
-    ///
-    /// # Errors
-    /// Too few nodes live, or the deadline (60 s) has passed.
-    pub async fn wait_ready(&mut self, progress: &mut dyn FnMut(String)) -> anyhow::Result<()> {
-        ready::wait(self, progress).await
-    }
-
     /// Starts node `id` again after it has ended, on the data it had; returns its process id.
     ///
     /// # Errors

@@ -16,49 +16,50 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A start takes a second or two; progress is reported only if it takes longer.
 const QUIET_FOR: Duration = Duration::from_secs(3);
 
-/// Waits until every shard is led and its leader answers a read confirmed by a quorum: a leader
-/// that is merely believed in could still turn the first request away.
-pub(super) async fn wait(
-    cluster: &mut Cluster,
-    progress: &mut dyn FnMut(String),
-) -> anyhow::Result<()> {
-    let client = Client::connect(cluster.url())
-        .await?
-        .with_deadline(PATIENCE);
-    let begun = Instant::now();
-    let deadline = begun + DEADLINE;
-    let mut said = String::new();
-    loop {
-        let missing = match missing(&client).await {
-            Ok(None) => return Ok(()),
-            Ok(Some(missing)) => missing,
-            Err(error) if error.kind() == Kind::Unavailable => "waiting for nodes".to_owned(),
-            Err(error) => format!("no node answers yet ({error})"),
-        };
-        if missing != said {
-            if begun.elapsed() >= QUIET_FOR {
-                progress(missing.clone());
+impl Cluster {
+    /// Waits until every shard is led and its leader answers a read confirmed by a quorum: a leader
+    /// that is merely believed in could still turn the first request away. Reports to `progress` what is
+    /// missing.
+    ///
+    /// # Errors
+    /// Too few nodes live, or the deadline (60 s) has passed.
+    pub async fn wait_ready(&mut self, progress: &mut dyn FnMut(String)) -> anyhow::Result<()> {
+        let client = Client::connect(self.url()).await?.with_deadline(PATIENCE);
+        let begun = Instant::now();
+        let deadline = begun + DEADLINE;
+        let mut said = String::new();
+        loop {
+            let missing = match missing(&client).await {
+                Ok(None) => return Ok(()),
+                Ok(Some(missing)) => missing,
+                Err(error) if error.kind() == Kind::Unavailable => "waiting for nodes".to_owned(),
+                Err(error) => format!("no node answers yet ({error})"),
+            };
+            if missing != said {
+                if begun.elapsed() >= QUIET_FOR {
+                    progress(missing.clone());
+                }
+                said = missing;
             }
-            said = missing;
+            if !self.nats_is_alive() {
+                bail!("nats-server ended while the nodes were starting");
+            }
+            let live = self.live_nodes();
+            if live <= NODES.len() / 2 {
+                bail!(
+                    "only {live} of {} nodes run, too few to serve:\n{}",
+                    NODES.len(),
+                    node_logs(self.dir(), 5)
+                );
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "not ready after {DEADLINE:?}: {said}\n{}",
+                    node_logs(self.dir(), 5)
+                );
+            }
+            tokio::time::sleep(PAUSE).await;
         }
-        if !cluster.nats_is_alive() {
-            bail!("nats-server ended while the nodes were starting");
-        }
-        let live = cluster.live_nodes();
-        if live <= NODES.len() / 2 {
-            bail!(
-                "only {live} of {} nodes run, too few to serve:\n{}",
-                NODES.len(),
-                node_logs(cluster.dir(), 5)
-            );
-        }
-        if Instant::now() > deadline {
-            bail!(
-                "not ready after {DEADLINE:?}: {said}\n{}",
-                node_logs(cluster.dir(), 5)
-            );
-        }
-        tokio::time::sleep(PAUSE).await;
     }
 }
 

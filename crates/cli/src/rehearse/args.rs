@@ -43,19 +43,11 @@ pub struct RehearseArgs {
     net_delay_ms: Option<u64>,
     /// Ends it here at the latest, in virtual time (poc: 1h, steady: 4h);
     /// it ends before if everybody has gone home.
-    #[arg(
-        long = "until",
-        value_name = "TIME",
-        value_parser = duration::between(1..=DURATION_MS_MAX)
-    )]
+    #[arg(long = "until", value_name = "TIME", value_parser = time(1))]
     until_ms: Option<u64>,
     /// Opens the line only then; until then it is in the phase given by --phase (default then
     /// pre_open: numbers are given, no seats).
-    #[arg(
-        long = "open-at",
-        value_name = "TIME",
-        value_parser = duration::between(0..=DURATION_MS_MAX)
-    )]
+    #[arg(long = "open-at", value_name = "TIME", value_parser = time(0))]
     open_at_ms: Option<u64>,
     #[command(flatten)]
     pub files: Files,
@@ -86,11 +78,7 @@ struct CrowdFlags {
     #[arg(long, value_enum, value_name = "CURVE")]
     arrival: Option<Curve>,
     /// From the first to the last.
-    #[arg(
-        long = "within",
-        value_name = "TIME",
-        value_parser = duration::between(0..=DURATION_MS_MAX)
-    )]
+    #[arg(long = "within", value_name = "TIME", value_parser = time(0))]
     within_ms: Option<u64>,
     /// With --arrival burst: how many waves (default 10).
     #[arg(long, value_name = "N")]
@@ -103,15 +91,11 @@ struct CrowdFlags {
         long = "service-max",
         value_name = "TIME",
         conflicts_with = "service_median_ms",
-        value_parser = duration::between(0..=DURATION_MS_MAX)
+        value_parser = time(0)
     )]
     service_max_ms: Option<u64>,
     /// Checkout is log-normal: half are quicker than this.
-    #[arg(
-        long = "service-median",
-        value_name = "TIME",
-        value_parser = duration::between(0..=DURATION_MS_MAX)
-    )]
+    #[arg(long = "service-median", value_name = "TIME", value_parser = time(0))]
     service_median_ms: Option<u64>,
     /// … and this is the spread of the logarithm (default 0.7).
     #[arg(long, value_name = "X", requires = "service_median_ms")]
@@ -120,11 +104,7 @@ struct CrowdFlags {
     #[arg(long, value_name = "PERCENT")]
     give_up_percent: Option<f64>,
     /// How long they wait on average before they give up.
-    #[arg(
-        long = "patience",
-        value_name = "TIME",
-        value_parser = duration::between(1..=DURATION_MS_MAX)
-    )]
+    #[arg(long = "patience", value_name = "TIME", value_parser = time(1))]
     patience_ms: Option<u64>,
     /// How many of the shoppers that give up just stop asking.
     #[arg(long, value_name = "PERCENT")]
@@ -139,11 +119,7 @@ struct CrowdFlags {
     #[arg(long, value_enum, value_name = "HOW")]
     poll: Option<Poll>,
     /// With --poll random: the longest pause (default 30s).
-    #[arg(
-        long = "poll-max",
-        value_name = "TIME",
-        value_parser = duration::between(1..=DURATION_MS_MAX)
-    )]
+    #[arg(long = "poll-max", value_name = "TIME", value_parser = time(1))]
     poll_max_ms: Option<u64>,
     /// How many watch the line's events.
     #[arg(long, value_name = "PERCENT")]
@@ -180,7 +156,13 @@ enum Poll {
     /// Up to --poll-max after the last answer, whatever `poll_after_ms` says.
     Random,
     /// As the answer says.
-    Told,
+    #[value(name = "told")]
+    AsAnswered,
+}
+
+/// A duration of at least so many milliseconds.
+fn time(least_ms: u64) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    duration::between(least_ms..=DURATION_MS_MAX)
 }
 
 const WAVES: u32 = 10;
@@ -264,14 +246,14 @@ impl CrowdFlags {
     fn polls(&self, preset: Polls) -> Result<Polls, WrongUsage> {
         let (how, max_ms) = match preset {
             Polls::Random { max_ms } => (Poll::Random, max_ms),
-            Polls::Told => (Poll::Told, POLL_MAX_MS),
+            Polls::AsAnswered => (Poll::AsAnswered, POLL_MAX_MS),
         };
         match (self.poll.unwrap_or(how), self.poll_max_ms) {
             (Poll::Random, given) => Ok(Polls::Random {
                 max_ms: given.unwrap_or(max_ms),
             }),
-            (Poll::Told, Some(_)) => Err(without_effect("--poll-max", "--poll random")),
-            (Poll::Told, None) => Ok(Polls::Told),
+            (Poll::AsAnswered, Some(_)) => Err(without_effect("--poll-max", "--poll random")),
+            (Poll::AsAnswered, None) => Ok(Polls::AsAnswered),
         }
     }
 }
@@ -317,7 +299,7 @@ mod tests {
              --watch-percent 12.5 --compare naive --seed 9 --lane-mix 1,2",
         );
         assert_eq!((config.settings.seats, config.seed), (7, 9));
-        assert_eq!(config.crowd.polls, Polls::Told);
+        assert_eq!(config.crowd.polls, Polls::AsAnswered);
         assert_eq!(config.crowd.arrival, Arrival::Ramp { within_ms: 10_000 });
         let service = Service::LogNormal {
             median_ms: 900,

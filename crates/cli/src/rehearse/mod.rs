@@ -100,22 +100,11 @@ fn verdict(summary: &Summary) -> ExitCode {
 
 /// The verdict, then the table.
 fn text(report: &Report, output: &Output) -> String {
-    let others = report.naive.as_ref().map(|run| run.summary.rows());
-    let rows = report.real.summary.rows().into_iter().enumerate();
-    let rows = rows.map(|(no, (name, value))| {
-        let other = others.as_ref().and_then(|rows| rows.get(no));
-        [
-            Some(name),
-            Some(value),
-            other.map(|(_, other)| other.clone()),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
-    });
-    let mut header = vec!["", "nowserving"];
-    header.extend(others.as_ref().map(|_| "the article's"));
-    let table = tables::plain(&header, rows.collect(), output);
+    let header = match report.naive {
+        Some(_) => ", nowserving, the article's",
+        None => ", nowserving",
+    };
+    let table = tables::plain(header, report.rows(), output);
     format!("{}\n{table}", report.headline())
 }
 

@@ -31,8 +31,8 @@ pub fn journal(journal: &JournalReply, output: &Output) -> String {
 }
 
 fn entries(entries: &[JournalEntryReply], output: &Output) -> String {
-    let header = ["version", "time (UTC)", "lane", "token", "what", "after"];
-    let mut sheet = Sheet::new(&header, output);
+    let header = "version, time (UTC), lane, token, what, after";
+    let mut sheet = Sheet::new(header, output);
     for entry in entries {
         let since = entry.entered_at_ms.map(|ms| entry.at_ms.saturating_sub(ms));
         sheet.row(vec![
@@ -114,14 +114,8 @@ fn explain(explained: &Explained, entries: &[JournalEntryReply], output: &Output
 }
 
 fn overtakers(explained: &Explained, entered_at_ms: u64, output: &Output) -> String {
-    let header = [
-        "lane",
-        "token",
-        "entered\nlater by",
-        "admitted at",
-        "because",
-    ];
-    let mut sheet = Sheet::new(&header, output);
+    let header = "lane, token, entered\nlater by, admitted at, because";
+    let mut sheet = Sheet::new(header, output);
     for overtaker in &explained.overtakers {
         let later_ms = overtaker.entered_at_ms.saturating_sub(entered_at_ms);
         sheet.row(vec![
