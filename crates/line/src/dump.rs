@@ -13,14 +13,6 @@ use crate::{
     Token, Totals,
 };
 
-/// All lines of a shard. To be taken between log entries: the rest of an entry's work limit is not in it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Dump {
-    pub head: Head,
-    /// By name.
-    pub lines: Vec<LineDump>,
-}
-
 /// The state of a shard beside its lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Head {
@@ -73,14 +65,8 @@ pub struct LaneDump {
 }
 
 impl Lines {
-    /// For a large shard take [`Lines::head`] and each [`Line::dump`] in turn instead.
-    pub fn dump(&self) -> Dump {
-        Dump {
-            head: self.head(),
-            lines: self.iter().map(Line::dump).collect(),
-        }
-    }
-
+    /// With each [`Line::dump`], all of the state. To be taken between log entries: the rest of an entry's work
+    /// limit is not in it.
     pub fn head(&self) -> Head {
         self.head
     }
@@ -189,19 +175,6 @@ fn require(holds: bool, what: &'static str) -> Result<(), &'static str> {
 }
 
 impl Lines {
-    pub fn restore(dump: Dump) -> Result<Self, BadDump> {
-        Self::restore_with(Limits::default(), dump)
-    }
-
-    /// With other bounds than a node's: for tests.
-    pub fn restore_with(limits: Limits, dump: Dump) -> Result<Self, BadDump> {
-        let mut lines = Self::from_head(limits, dump.head)?;
-        for line in dump.lines {
-            lines.add(line)?;
-        }
-        Ok(lines)
-    }
-
     /// A shard without lines; [`Lines::add`] adds them one by one.
     pub fn from_head(limits: Limits, head: Head) -> Result<Self, BadDump> {
         let largest = head.now_ms.max(head.version_floor).max(head.epoch_floor);

@@ -1,7 +1,7 @@
 //! The lines of one shard as a pure state machine: `apply(stamp, op) -> reply, events`.
 //!
 //! No I/O, no clock, no randomness and no iteration in hash order: all replicas that apply the same log hold the
-//! same state, down to the byte of its [`Dump`]. Time comes in with each [`Stamp`]: the service clock, by which
+//! same state, down to the byte of its [`LineDump`]. Time comes in with each [`Stamp`]: the service clock, by which
 //! everything is decided, and the leader's wall clock, which is only kept to be shown. The rules are those of
 //! `docs/protocol.md`, sections 1 to 5.
 //!
@@ -61,7 +61,7 @@ mod waiting;
 mod cost_tests;
 
 pub use capacity::HeldBackBy;
-pub use dump::{BadDump, Dump, Head, LaneDump, LineDump};
+pub use dump::{BadDump, Head, LaneDump, LineDump};
 pub use event::{Event, LineChange, TokenChange};
 pub use forecast::{
     Arrivals, EtaGiven, FORECAST_WINDOWS, Forecast, ForecastRecord, OFF_BY_PERCENT, Window,

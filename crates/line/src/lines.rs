@@ -8,8 +8,8 @@ use crate::line::NewLine;
 use crate::transitions::ApplyCtx;
 use crate::{
     Event, GONE_KEPT, Head, JOURNAL_CHANGES_BYTES, JOURNAL_KEPT, Line, LineChange, LineName,
-    NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, Refused, Reply, Settings, Stamp, TOUCH_MAX, Timestamp,
-    Token, TokenRef, Totals, WORK_MAX,
+    NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, Refused, Reply, Settings, Stamp, Timestamp, Totals,
+    WORK_MAX,
 };
 
 /// Bounds that affect the state, so every replica must use the same. Nodes use the default. Tests use small ones,
@@ -80,75 +80,10 @@ impl Lines {
         if self.entry.is_none_or(|(index, _)| index != stamp.index) {
             self.entry = Some((stamp.index, self.limits.work_max));
         }
-        match op {
-            Op::Create { line, settings } => self.create(stamp, line, settings, events),
-            Op::Configure {
-                line,
-                patch,
-                if_version,
-                incarnation,
-            } => {
-                self.check_incarnation(line, *incarnation)?;
-                let run = |line: &mut Line, ctx: &mut ApplyCtx<'_>| {
-                    line.configure(patch, *if_version, ctx)
-                };
-                self.change(line, events, run, |line, ()| Reply::Line {
-                    incarnation: line.incarnation,
-                    version: line.version,
-                })
-            }
-            Op::Delete {
-                line,
-                force,
-                incarnation,
-            } => {
-                self.check_incarnation(line, *incarnation)?;
-                let run = |line: &mut Line, ctx: &mut ApplyCtx<'_>| line.delete(*force, ctx);
-                self.change(line, events, run, |line, ()| Reply::Deleted {
-                    remaining: line.live_count(),
-                })
-            }
-            Op::Enter { line, key, lane } => self.user(line, events, |line, ctx| {
-                line.enter(key.as_deref(), lane.as_ref(), ctx)
-            }),
-            Op::Claim { line, at } => self.user(line, events, |line, ctx| line.claim(*at, ctx)),
-            Op::Renew { line, at, epoch } => {
-                self.user(line, events, |line, ctx| line.renew(*at, *epoch, ctx))
-            }
-            Op::Complete { line, at, epoch } => {
-                self.user(line, events, |line, ctx| line.complete(*at, *epoch, ctx))
-            }
-            Op::Leave { line, at } => self.user(line, events, |line, ctx| line.leave(*at, ctx)),
-            Op::Move {
-                line,
-                lane,
-                token,
-                to,
-            } => self.user(line, events, |line, ctx| {
-                line.move_token(lane, *token, to, ctx)
-            }),
-            Op::Recycle {
-                line,
-                incarnation,
-                tokens,
-            } => self.maintain(line, *incarnation, events, |line, ctx| Reply::Recycled {
-                count: line.recycle(tokens, ctx),
-            }),
-            Op::Touch {
-                line,
-                incarnation,
-                tokens,
-            } => self.maintain(line, *incarnation, events, |line, ctx| {
-                touch_all(line, tokens, ctx.now_ms);
-                Reply::Nothing
-            }),
-            Op::RunBackground { line, incarnation } => {
-                self.maintain(line, *incarnation, events, |line, ctx| {
-                    line.run_background(ctx);
-                    Reply::Nothing
-                })
-            }
+        if let Op::Create { line, settings } = op {
+            return self.create(stamp, line, settings, events);
         }
+        self.change(op, events)
     }
 
     /// The service clock: the largest applied stamp. It never falls.
@@ -224,63 +159,35 @@ impl Lines {
             },
         };
         let line = Line::create(name, settings, &new, events);
-        let reply = Reply::Line {
-            incarnation: line.incarnation,
-            version: line.version,
-        };
+        let reply = line.as_reply();
         // A new line has nobody in it: nothing to add to the totals, and no background work.
         self.lines.insert(name.clone(), line);
         Ok(reply)
     }
 
-    /// Refuses an operation that was meant for an earlier or later line of this name.
-    fn check_incarnation(&self, name: &LineName, incarnation: Option<u64>) -> Result<(), Refused> {
-        let line = self.lines.get(name);
-        let other = line.is_some_and(|line| incarnation.is_some_and(|it| it != line.incarnation));
-        if other {
-            return Err(Refused::AnotherIncarnation);
-        }
-        Ok(())
-    }
-
-    /// Applies an operation on one token.
-    fn user(
-        &mut self,
-        name: &LineName,
-        events: Option<&mut Vec<Event>>,
-        run: impl FnOnce(&mut Line, &mut ApplyCtx<'_>) -> Result<TokenRef, Refused>,
-    ) -> Result<Reply, Refused> {
-        self.change(name, events, run, |_, at| Reply::Token(at))
-    }
-
-    /// Applies an operation that a leader proposed of its own. If the line was deleted or made again meanwhile,
-    /// nothing happens.
-    fn maintain(
-        &mut self,
-        name: &LineName,
-        incarnation: u64,
-        events: Option<&mut Vec<Event>>,
-        run: impl FnOnce(&mut Line, &mut ApplyCtx<'_>) -> Reply,
-    ) -> Result<Reply, Refused> {
-        match self.lines.get(name) {
-            Some(line) if line.incarnation == incarnation => {
-                let run = |line: &mut Line, ctx: &mut ApplyCtx<'_>| Ok(run(line, ctx));
-                self.change(name, events, run, |_, reply| reply)
+    /// Runs an operation on its line and then its consequences: background work, or the line's end. An operation
+    /// that names another incarnation was meant for an earlier or later line of the same name: an operator's is
+    /// refused, and one that a leader proposed of its own does nothing.
+    fn change(&mut self, op: &Op, events: Option<&mut Vec<Event>>) -> Result<Reply, Refused> {
+        let name = op.line();
+        let found = self.lines.get_mut(name);
+        let known = found.as_deref().map(|line| line.incarnation);
+        match op {
+            Op::Configure { incarnation, .. } | Op::Delete { incarnation, .. }
+                if incarnation.is_some() && known.is_some() && *incarnation != known =>
+            {
+                return Err(Refused::AnotherIncarnation);
             }
-            _ => Ok(Reply::Nothing),
+            Op::Recycle { incarnation, .. }
+            | Op::Touch { incarnation, .. }
+            | Op::RunBackground { incarnation, .. }
+                if known != Some(*incarnation) =>
+            {
+                return Ok(Reply::Nothing);
+            }
+            _ => {}
         }
-    }
-
-    /// Runs an operation on a line and then its consequences: the work that follows every operation, background
-    /// work, or the line's end.
-    fn change<T>(
-        &mut self,
-        name: &LineName,
-        events: Option<&mut Vec<Event>>,
-        run: impl FnOnce(&mut Line, &mut ApplyCtx<'_>) -> Result<T, Refused>,
-        answer: impl FnOnce(&Line, T) -> Reply,
-    ) -> Result<Reply, Refused> {
-        let line = self.lines.get_mut(name).ok_or(Refused::LineNotFound)?;
+        let line = found.ok_or(Refused::LineNotFound)?;
         let before = line.totals();
         let mut work_left = self.entry.map_or(0, |(_, left)| left);
         let mut ctx = ApplyCtx {
@@ -289,9 +196,7 @@ impl Lines {
             work_left: &mut work_left,
             events,
         };
-        let done = run(line, &mut ctx)?;
-        line.after_operation(&mut ctx);
-        let reply = answer(line, done);
+        let reply = line.run(op, &mut ctx)?;
         if line.deleting && line.live_count() == 0 {
             line.line_event(LineChange::Deleted, ctx.wall_ms, ctx.events);
             self.head.version_floor = line.version.max(self.head.version_floor);
@@ -305,12 +210,5 @@ impl Lines {
         }
         self.entry = self.entry.map(|(index, _)| (index, work_left));
         Ok(reply)
-    }
-}
-
-fn touch_all(line: &mut Line, tokens: &[(u8, Token, u64)], now_ms: u64) {
-    for (lane, token, seen_ms) in tokens.iter().take(TOUCH_MAX) {
-        // A time in the future would keep the token in line although its client is not seen.
-        line.touch(line.token_ref(*lane, *token), (*seen_ms).min(now_ms));
     }
 }

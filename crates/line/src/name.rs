@@ -1,6 +1,5 @@
 //! Names of lines and lanes.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -48,12 +47,6 @@ macro_rules! name_type {
             type Err = BadName;
             fn from_str(name: &str) -> Result<Self, BadName> {
                 Self::try_from(name)
-            }
-        }
-
-        impl Borrow<str> for $name {
-            fn borrow(&self) -> &str {
-                &self.0
             }
         }
 

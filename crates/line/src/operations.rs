@@ -5,12 +5,58 @@ use crate::line::{Found, Line};
 use crate::transitions::{ApplyCtx, Ended};
 use crate::{
     BadField, Entered, Journaled, JournaledToken, KEY_BYTES_MAX, LaneName, LineChange, Live,
-    MOVES_MAX, Phase, RECYCLE_MAX, Reason, RecycleItem, Refused, Settings, SettingsChange,
-    SettingsPatch, Stage, Token, TokenChange, TokenRef,
+    MOVES_MAX, Op, Phase, RECYCLE_MAX, Reason, RecycleItem, Refused, Reply, Settings,
+    SettingsChange, SettingsPatch, Stage, TOUCH_MAX, Token, TokenChange, TokenRef,
 };
 
 impl Line {
-    pub(crate) fn configure(
+    /// Runs an operation on this line, and the work that follows every operation. ([`Op::Create`] makes a line, so
+    /// [`crate::Lines`] runs it.)
+    pub(crate) fn run(&mut self, op: &Op, ctx: &mut ApplyCtx<'_>) -> Result<Reply, Refused> {
+        let mut reply = Reply::Nothing;
+        match op {
+            Op::Create { .. } => return Err(Refused::LineExists),
+            Op::Configure {
+                patch, if_version, ..
+            } => self.configure(patch, *if_version, ctx)?,
+            Op::Delete { force, .. } => self.delete(*force, ctx)?,
+            Op::Enter { key, lane, .. } => {
+                reply = Reply::Token(self.enter(key.as_deref(), lane.as_ref(), ctx)?);
+            }
+            Op::Claim { at, .. } => reply = Reply::Token(self.claim(*at, ctx)?),
+            Op::Renew { at, epoch, .. } => reply = Reply::Token(self.renew(*at, *epoch, ctx)?),
+            Op::Complete { at, epoch, .. } => {
+                reply = Reply::Token(self.complete(*at, *epoch, ctx)?);
+            }
+            Op::Leave { at, .. } => reply = Reply::Token(self.leave(*at, ctx)?),
+            Op::Move {
+                lane, token, to, ..
+            } => reply = Reply::Token(self.move_token(lane, *token, to, ctx)?),
+            Op::Recycle { tokens, .. } => {
+                let count = self.recycle(tokens, ctx);
+                reply = Reply::Recycled { count };
+            }
+            Op::Touch { tokens, .. } => self.touch_all(tokens, ctx.now_ms),
+            Op::RunBackground { .. } => self.run_background(ctx),
+        }
+        self.after_operation(ctx);
+        Ok(match op {
+            Op::Configure { .. } => self.as_reply(),
+            Op::Delete { .. } => Reply::Deleted {
+                remaining: self.live_count(),
+            },
+            _ => reply,
+        })
+    }
+
+    pub(crate) fn as_reply(&self) -> Reply {
+        Reply::Line {
+            incarnation: self.incarnation,
+            version: self.version,
+        }
+    }
+
+    fn configure(
         &mut self,
         patch: &SettingsPatch,
         if_version: Option<u64>,
@@ -59,7 +105,7 @@ impl Line {
         self.journal.push_change(change);
     }
 
-    pub(crate) fn delete(&mut self, force: bool, ctx: &mut ApplyCtx<'_>) -> Result<(), Refused> {
+    fn delete(&mut self, force: bool, ctx: &mut ApplyCtx<'_>) -> Result<(), Refused> {
         if !self.deleting {
             if self.live_count() > 0 && !force && self.phase() != Phase::Closed {
                 return Err(Refused::LineNotEmpty);
@@ -72,7 +118,7 @@ impl Line {
         Ok(())
     }
 
-    pub(crate) fn enter(
+    fn enter(
         &mut self,
         key: Option<&[u8]>,
         lane: Option<&LaneName>,
@@ -124,11 +170,7 @@ impl Line {
     }
 
     /// Under `release_on_claim` the claim also completes the token.
-    pub(crate) fn claim(
-        &mut self,
-        at: TokenRef,
-        ctx: &mut ApplyCtx<'_>,
-    ) -> Result<TokenRef, Refused> {
+    fn claim(&mut self, at: TokenRef, ctx: &mut ApplyCtx<'_>) -> Result<TokenRef, Refused> {
         let at = self.resolve(at);
         let done = self.gone_as(at, Reason::Completed)?;
         if done.is_some_and(|gone| gone.released) {
@@ -170,7 +212,7 @@ impl Line {
         Ok(at)
     }
 
-    pub(crate) fn renew(
+    fn renew(
         &mut self,
         at: TokenRef,
         epoch: u64,
@@ -187,7 +229,7 @@ impl Line {
         Ok(at)
     }
 
-    pub(crate) fn complete(
+    fn complete(
         &mut self,
         at: TokenRef,
         epoch: Option<u64>,
@@ -207,11 +249,7 @@ impl Line {
         Ok(at)
     }
 
-    pub(crate) fn leave(
-        &mut self,
-        at: TokenRef,
-        ctx: &mut ApplyCtx<'_>,
-    ) -> Result<TokenRef, Refused> {
+    fn leave(&mut self, at: TokenRef, ctx: &mut ApplyCtx<'_>) -> Result<TokenRef, Refused> {
         let at = self.resolve(at);
         if self.gone_as(at, Reason::Left)?.is_none() {
             self.live_mut(at)?;
@@ -220,7 +258,7 @@ impl Line {
         Ok(at)
     }
 
-    pub(crate) fn move_token(
+    fn move_token(
         &mut self,
         lane: &LaneName,
         token: Token,
@@ -292,7 +330,7 @@ impl Line {
 
     /// Ends the expired tokens of the list, and returns how many it ended. Tokens that have changed since the
     /// proposer looked are skipped.
-    pub(crate) fn recycle(&mut self, items: &[RecycleItem], ctx: &mut ApplyCtx<'_>) -> u64 {
+    fn recycle(&mut self, items: &[RecycleItem], ctx: &mut ApplyCtx<'_>) -> u64 {
         if self.phase() == Phase::Closed {
             return 0;
         }
@@ -319,8 +357,16 @@ impl Line {
         ended.count()
     }
 
+    fn touch_all(&mut self, tokens: &[(u8, Token, u64)], now_ms: u64) {
+        for (lane, token, seen_ms) in tokens.iter().take(TOUCH_MAX) {
+            // A time in the future would keep the token in line although its client is not seen.
+            let seen_ms = (*seen_ms).min(now_ms);
+            self.touch(self.token_ref(*lane, *token), seen_ms);
+        }
+    }
+
     /// Restarts the idle clock of a waiting token.
-    pub(crate) fn touch(&mut self, at: TokenRef, seen_ms: u64) {
+    fn touch(&mut self, at: TokenRef, seen_ms: u64) {
         let at = self.resolve(at);
         let lane = self.lanes.get_mut(usize::from(at.lane));
         let live = lane.and_then(|lane| lane.live.get_mut(&at.token));

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Shard, shop};
+use common::{Restart, Shard, shop};
 use nowserving_line::{
     Change, GONE_KEPT, Limits, Lines, Op, RECYCLE_MAX, Reason, Refused, Reply, Settings,
     SettingsPatch, Stamp, State, WORK_MAX,

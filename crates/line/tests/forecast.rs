@@ -2,9 +2,12 @@
 //! steady against a single outlier, and the same on a replica restored from a dump.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::{Dump, Restart};
 use nowserving_line::{
-    AdmissionRate, Arrivals, Change, Dump, LaneName, LaneSettings, LineName, Lines, Op, Phase,
-    Quota, Reply, Settings, SettingsPatch, Stamp, State, Status, TokenRef, Window,
+    AdmissionRate, Arrivals, Change, LaneName, LaneSettings, LineName, Lines, Op, Phase, Quota,
+    Reply, Settings, SettingsPatch, Stamp, State, Status, TokenRef, Window,
 };
 use proptest::prelude::*;
 
@@ -153,13 +156,13 @@ fn nothing_is_told_while_nothing_is_known() {
     stage.run(10);
     let status = stage.status(*stage.waiting.last().unwrap());
     assert_eq!((status.eta_ms, status.eta_p90_ms), (None, None), "cold");
-    let untold = stage
+    let eta_unknown = stage
         .lines
         .get(&name())
         .unwrap()
         .forecast_record()
         .eta_unknown;
-    assert_eq!(untold, 110);
+    assert_eq!(eta_unknown, 110);
 }
 
 #[test]
@@ -283,8 +286,8 @@ fn one_who_forgot_a_seat_at_night_stalls_nobody_in_the_morning() {
         stage.enter(None);
     }
     // The hour counts like a slow quarter of a turn.
-    let told = stage.last_eta_ms().unwrap();
-    assert!((50_000..=62_000).contains(&told), "{told}");
+    let eta_ms = stage.last_eta_ms().unwrap();
+    assert!((50_000..=62_000).contains(&eta_ms), "{eta_ms}");
 }
 
 #[test]
@@ -305,9 +308,9 @@ fn a_rush_is_not_taken_to_go_on() {
         stage.now_ms += 10;
         stage.enter(Some("a"));
     }
-    let told = stage.status(last).eta_ms.unwrap();
+    let eta_ms = stage.status(last).eta_ms.unwrap();
     // Two a second leave: those who are there, and some more in the two seconds to come.
-    assert!((150_000..=175_000).contains(&told), "{told}");
+    assert!((150_000..=175_000).contains(&eta_ms), "{eta_ms}");
 }
 
 #[test]

@@ -4,9 +4,9 @@
 
 mod common;
 
-use common::{Shard, name, shop};
+use common::{Dump, Restart, Shard, name, shop};
 use nowserving_line::{
-    AdmissionRate, Change, Dump, Entered, Gone, JournalEntry, Journaled, JournaledToken, LaneDump,
+    AdmissionRate, Change, Entered, Gone, JournalEntry, Journaled, JournaledToken, LaneDump,
     LaneSettings, Limits, LineDump, Lines, Live, NUMBER_MAX, Op, Phase, Quota, Reason, RecycleItem,
     Settings, SettingsPatch, Stage, Stamp, State, Timestamp, Token, TokenRef,
 };

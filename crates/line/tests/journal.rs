@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::Shard;
+use common::{Restart, Shard};
 use nowserving_line::{
     Change, JOURNAL_KEPT, Journaled, JournaledToken, LaneSettings, Limits, Lines, MOVES_MAX,
     OVERTAKERS_MAX, OvertookBy, Reason, Refused, Settings, SettingsPatch,
@@ -50,17 +50,20 @@ fn who_was_before_and_why() {
             .unwrap();
     }
     shard.leave(2).unwrap();
-    let told = shard.line().explain(shard.at(3)).unwrap();
-    assert_eq!(told.own_lane_before, 1, "token 2: 1 had its seat already");
-    let by: Vec<_> = told
+    let explanation = shard.line().explain(shard.at(3)).unwrap();
+    assert_eq!(
+        explanation.own_lane_before, 1,
+        "token 2: 1 had its seat already"
+    );
+    let by: Vec<_> = explanation
         .overtakers
         .iter()
         .map(|o| (o.lane.as_str(), o.token, o.by))
         .collect();
     let boost = OvertookBy::Boost { ms: 59_000 };
     assert_eq!(by, [("staff", 1, OvertookBy::Absolute), ("vip", 1, boost)]);
-    assert_eq!((told.overtakers_total, told.cut), (2, false));
-    let mine = told.entries.iter().map(|entry| entry.what);
+    assert_eq!((explanation.overtakers_total, explanation.cut), (2, false));
+    let mine = explanation.entries.iter().map(|entry| entry.what);
     assert!(matches!(
         &mine.collect::<Vec<_>>()[..],
         [Journaled::Token {
@@ -73,8 +76,11 @@ fn who_was_before_and_why() {
         }]
     ));
     // Of the last one nothing has happened yet, but those before it have had their turn.
-    let told = shard.line().explain(shard.at(4)).unwrap();
-    assert_eq!((told.entries.len(), told.overtakers_total), (0, 0));
+    let explanation = shard.line().explain(shard.at(4)).unwrap();
+    assert_eq!(
+        (explanation.entries.len(), explanation.overtakers_total),
+        (0, 0)
+    );
     let unknown = shard.line().explain(shard.at(5));
     assert_eq!(unknown, Err(Refused::TicketInvalid));
 }
@@ -92,9 +98,9 @@ fn a_moved_token_is_one_story() {
         if restart {
             shard.lines = Lines::restore(shard.lines.dump()).unwrap();
         }
-        let told = shard.line().explain(shard.at(2)).unwrap();
-        assert_eq!((told.at.lane, told.at.token), (2, 1));
-        let what = told.entries.iter().map(|entry| match entry.what {
+        let explanation = shard.line().explain(shard.at(2)).unwrap();
+        assert_eq!((explanation.at.lane, explanation.at.token), (2, 1));
+        let what = explanation.entries.iter().map(|entry| match entry.what {
             Journaled::Token { lane, what, .. } => (lane, what),
             Journaled::Configured => panic!("not of a token"),
         });
@@ -137,10 +143,10 @@ fn it_is_bounded_and_read_in_pages() {
     assert!(versions.is_sorted_by(|a, b| a < b));
     let rest = line.journal_after(versions[99]).map(|entry| entry.version);
     assert!(rest.eq(versions[100..].iter().copied()));
-    let told = line.explain(first).unwrap();
-    assert!(told.cut, "what was before is not known any more");
-    assert_eq!(told.overtakers.len(), OVERTAKERS_MAX);
-    assert_eq!(told.overtakers_total, JOURNAL_KEPT as u64 / 2);
+    let explanation = line.explain(first).unwrap();
+    assert!(explanation.cut, "what was before is not known any more");
+    assert_eq!(explanation.overtakers.len(), OVERTAKERS_MAX);
+    assert_eq!(explanation.overtakers_total, JOURNAL_KEPT as u64 / 2);
     let restored = Lines::restore(shard.lines.dump()).unwrap();
     assert_eq!(restored.dump(), shard.lines.dump());
 }
@@ -153,8 +159,8 @@ fn a_claim_is_in_it_with_its_epoch() {
     let epoch = shard.claim(1).unwrap().epoch.unwrap();
     shard.claim(1).unwrap();
     shard.complete(1, None).unwrap();
-    let told = shard.line().explain(shard.at(1)).unwrap();
-    let what = told.entries.iter().map(|entry| match entry.what {
+    let explanation = shard.line().explain(shard.at(1)).unwrap();
+    let what = explanation.entries.iter().map(|entry| match entry.what {
         Journaled::Token { what, .. } => what,
         Journaled::Configured => panic!("not of a token"),
     });
@@ -259,8 +265,8 @@ fn give_back(shard: &mut Shard, (lane, token): (u8, u64)) {
         .unwrap();
 }
 
-fn by(told: &nowserving_line::Explanation) -> Vec<(&str, u64, OvertookBy)> {
-    let overtakers = told.overtakers.iter();
+fn by(explanation: &nowserving_line::Explanation) -> Vec<(&str, u64, OvertookBy)> {
+    let overtakers = explanation.overtakers.iter();
     let by = overtakers.map(|o| (o.lane.as_str(), o.token, o.by));
     by.collect()
 }
@@ -273,12 +279,18 @@ fn who_had_its_turn_before_it_entered_was_not_before_it() {
     for _ in 0..4 {
         shard.enter().unwrap();
     }
-    let told = shard.line().explain(shard.at(3)).unwrap();
-    assert_eq!(told.own_lane_before, 0, "both had their seats already");
+    let explanation = shard.line().explain(shard.at(3)).unwrap();
+    assert_eq!(
+        explanation.own_lane_before, 0,
+        "both had their seats already"
+    );
     shard.leave(1).unwrap();
     shard.leave(2).unwrap();
-    let told = shard.line().explain(shard.at(4)).unwrap();
-    assert_eq!((told.own_lane_before, told.overtakers_total), (1, 0));
+    let explanation = shard.line().explain(shard.at(4)).unwrap();
+    assert_eq!(
+        (explanation.own_lane_before, explanation.overtakers_total),
+        (1, 0)
+    );
 }
 
 #[test]
@@ -288,10 +300,13 @@ fn overtaking_within_a_millisecond_is_overtaking() {
     shard.enter().unwrap();
     shard.enter_in("vip").unwrap();
     give_back(&mut shard, (0, 1));
-    let told = shard.line().explain(shard.at(2)).unwrap();
+    let explanation = shard.line().explain(shard.at(2)).unwrap();
     let boost = OvertookBy::Boost { ms: 59_000 };
-    assert_eq!(by(&told), [("vip", 1, boost)]);
-    assert_eq!((told.own_lane_before, told.overtakers_total), (0, 1));
+    assert_eq!(by(&explanation), [("vip", 1, boost)]);
+    assert_eq!(
+        (explanation.own_lane_before, explanation.overtakers_total),
+        (0, 1)
+    );
 }
 
 #[test]
@@ -306,8 +321,8 @@ fn a_tie_goes_to_the_lane_listed_first() {
     let tied = shard.enter_in("shop").unwrap().at;
     shard.enter_in("web").unwrap();
     shard.leave(1).unwrap();
-    let told = shard.line().explain(tied).unwrap();
-    assert_eq!(by(&told), [("web", 2, OvertookBy::ListedFirst)]);
+    let explanation = shard.line().explain(tied).unwrap();
+    assert_eq!(by(&explanation), [("web", 2, OvertookBy::ListedFirst)]);
 }
 
 #[test]
@@ -321,9 +336,12 @@ fn who_is_moved_behind_somebody_later_was_overtaken_by_it() {
     shard.move_to("normal", 2, "vip").unwrap();
     give_back(&mut shard, (0, 1));
     give_back(&mut shard, (1, 1));
-    let told = shard.line().explain(moved).unwrap();
-    assert_eq!(by(&told), [("vip", 1, OvertookBy::BehindItsLane)]);
-    assert_eq!((told.own_lane_before, told.overtakers_total), (0, 1));
+    let explanation = shard.line().explain(moved).unwrap();
+    assert_eq!(by(&explanation), [("vip", 1, OvertookBy::BehindItsLane)]);
+    assert_eq!(
+        (explanation.own_lane_before, explanation.overtakers_total),
+        (0, 1)
+    );
 }
 
 /// Nothing of the gone is gone through for it: its story is in the journal.
@@ -347,17 +365,20 @@ fn a_chain_of_moves_is_one_story_behind_a_full_memory() {
     }
     shard.leave(1).unwrap();
     let story = |shard: &Shard| {
-        let told = shard.line().explain(first).unwrap();
-        assert_eq!((told.at.lane, told.at.token), (0, last));
-        assert_eq!((told.own_lane_before, told.overtakers_total), (0, 0));
-        let what = told.entries.iter().map(|entry| entry.what);
+        let explanation = shard.line().explain(first).unwrap();
+        assert_eq!((explanation.at.lane, explanation.at.token), (0, last));
+        assert_eq!(
+            (explanation.own_lane_before, explanation.overtakers_total),
+            (0, 0)
+        );
+        let what = explanation.entries.iter().map(|entry| entry.what);
         let moves = what.filter(|what| {
             let Journaled::Token { what, .. } = what else {
                 panic!("not of a token");
             };
             matches!(what, JournaledToken::Moved { .. })
         });
-        (moves.count(), told.entries.len(), told.cut)
+        (moves.count(), explanation.entries.len(), explanation.cut)
     };
     assert_eq!(story(&shard), (MOVES_MAX, MOVES_MAX + 1, false), "it lives");
     shard.leave(first.token).unwrap();

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Shard, shop};
+use common::{Restart, Shard, shop};
 use nowserving_line::{
     Change, Event, LANE_TABLE_MAX, LaneSettings, Limits, Lines, MOVES_MAX, Op, Reason, Refused,
     Settings, SettingsPatch, State, Status, TokenChange, TokenRef,
@@ -104,8 +104,8 @@ fn nobody_of_the_others_is_admitted_before_an_absolute_lane() {
     shard.enter_in("staff").unwrap();
     shard.leave(1).unwrap();
     assert_eq!(newest(&shard), (1, 1));
-    let told = shard.line().explain(shard.at(2)).unwrap();
-    assert_eq!(told.overtakers.len(), 1);
+    let explanation = shard.line().explain(shard.at(2)).unwrap();
+    assert_eq!(explanation.overtakers.len(), 1);
 }
 
 #[test]

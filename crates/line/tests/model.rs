@@ -12,6 +12,7 @@
 mod check;
 #[path = "model/command.rs"]
 mod command;
+mod common;
 #[path = "model/held_back.rs"]
 mod held_back;
 #[path = "model/movement.rs"]
@@ -32,6 +33,7 @@ mod story;
 use std::collections::BTreeMap;
 
 use command::{Command, LINES, command};
+use common::Restart;
 use movement::Seen;
 use naive::Answer;
 use nowserving_line::{BadField, Event, Limits, LineName, Lines, Op, Refused, Reply, Stamp};
@@ -132,7 +134,7 @@ impl Run {
         let (mut expected_events, incarnation) =
             (Vec::new(), self.index * 4_096 + u64::from(op_no));
         let before = self.lines.dump();
-        let foreseen = self.foreseen(op);
+        let refusal = self.expected_refusal(op);
         let reply = self.lines.apply(stamp, op, Some(events));
         let followed = self.follower.apply(stamp, op, None);
         assert_eq!(reply, followed, "the follower's reply");
@@ -142,8 +144,8 @@ impl Run {
             op,
             &mut expected_events,
         );
-        if let Some(foreseen) = foreseen {
-            assert_eq!(reply.as_ref().err(), foreseen.as_ref(), "as foreseen");
+        if let Some(refusal) = refusal {
+            assert_eq!(reply.as_ref().err(), refusal.as_ref(), "as expected");
         }
         self.compare_reply(op, reply.clone(), expected);
         assert_eq!(events, &expected_events, "events of {op:?}");
@@ -155,7 +157,7 @@ impl Run {
     }
 
     /// What a leader would refuse an `enter` with, without asking the log.
-    fn foreseen(&self, op: &Op) -> Option<Option<Refused>> {
+    fn expected_refusal(&self, op: &Op) -> Option<Option<Refused>> {
         let Op::Enter { line, key, lane } = op else {
             return None;
         };

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::Shard;
+use common::{Restart, Shard};
 use nowserving_line::{
     AdmissionRate, Change, Limits, Lines, Phase, Settings, SettingsPatch, State,
 };

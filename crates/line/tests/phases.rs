@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Shard, shop};
+use common::{Restart, Shard, shop};
 use nowserving_line::{
     Change, Event, Limits, LineChange, Lines, Op, Phase, Quota, Reason, Refused, Reply, Settings,
     SettingsPatch, State, TokenChange, WORK_MAX,

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Shard, name, shop};
+use common::{Restart, Shard, name, shop};
 use nowserving_line::{
     Change, Event, Limits, LineChange, Lines, Op, Reason, Refused, Reply, Settings, SettingsPatch,
     State, TokenChange,

@@ -50,7 +50,10 @@ fn changes_within_the_interval_share_a_board_that_follows_on_the_last() {
     assert_eq!(boards[0].board.version, world.line().version());
     let holes = boards[0].board.lanes[0].holes.clone();
     assert_eq!(holes, Some(vec![[3, 4], [6, 6]]));
-    assert!(due(&mut world, 2 * SECOND_US).is_empty(), "told already");
+    assert!(
+        due(&mut world, 2 * SECOND_US).is_empty(),
+        "published already"
+    );
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Time in a node: the machine's clock that includes suspended time, and the service clock of a
-//! shard that counts only the time in which its users could be heard.
+//! shard, which counts only the time in which clients could reach the node.
 
 use std::time::Duration;
 
@@ -9,29 +9,29 @@ pub type Micros = u64;
 
 /// How far the service clock may run ahead of the last proof that requests reach us.
 ///
-/// Short, since it is what a deaf or stalled leader can wrongly count against somebody; long
-/// enough that a probe round trip on a busy machine does not slow the clock.
+/// Short, because it is the time that a cut-off or stalled leader can wrongly count against a client;
+/// long enough that a probe's round trip on a busy machine does not slow the clock.
 const UNPROVEN_MAX: Duration = Duration::from_millis(250);
 
-/// Sums up the time in which this node could hear its users.
+/// Sums up the time in which clients could reach this node.
 ///
 /// A probe goes out on the service connection every few tens of milliseconds and comes back the
-/// way requests do. Time later than the newest echo's sending (plus a little slack) was not heard,
+/// way requests do. Time later than the newest echo's sending (plus a little slack) does not count,
 /// whatever the reason: connection cut, server slow, this process stopped. Leaving it out of the
-/// service clock is what adds it to everybody's deadline, without touching a deadline.
+/// service clock adds it to every deadline without touching one.
 #[derive(Debug)]
 pub struct ClientReachability {
-    heard_us: u64,
+    reachable_us: u64,
     counted_to: Micros,
     proven_to: Micros,
 }
 
 impl ClientReachability {
-    /// Starts counting at `now`, deaf until the first echo.
+    /// Starts counting at `now`, unreachable until the first echo.
     #[must_use]
     pub fn new(now: Micros) -> Self {
         ClientReachability {
-            heard_us: 0,
+            reachable_us: 0,
             counted_to: now,
             proven_to: 0,
         }
@@ -42,21 +42,21 @@ impl ClientReachability {
         self.proven_to = self.proven_to.max(sent_at);
     }
 
-    /// Counts up to `now` what was heard; what was not is left out for good.
+    /// Counts the reachable time up to `now`; the rest is left out for good.
     pub fn advance(&mut self, now: Micros) {
-        self.heard_us = self.heard_us_by(now);
+        self.reachable_us = self.reachable_us_by(now);
         self.counted_to = self.counted_to.max(now);
     }
 
-    /// What [`ClientReachability::heard_us`] would be if time were counted up to `now`.
-    fn heard_us_by(&self, now: Micros) -> u64 {
+    /// What [`ClientReachability::reachable_us`] would be if time were counted up to `now`.
+    fn reachable_us_by(&self, now: Micros) -> u64 {
         let unproven_us = UNPROVEN_MAX.as_micros() as u64;
         // A longer turn was a stall of the loop itself: echoes came in meanwhile, and polls were
         // refused as overloaded.
         let end = now
             .min(self.proven_to + unproven_us)
             .min(self.counted_to + unproven_us);
-        self.heard_us + end.saturating_sub(self.counted_to)
+        self.reachable_us + end.saturating_sub(self.counted_to)
     }
 
     /// Leaves out the time up to `now`: requests were turned away unread.
@@ -64,22 +64,22 @@ impl ClientReachability {
         self.counted_to = self.counted_to.max(now);
     }
 
-    /// Heard time so far, in microseconds.
+    /// The reachable time so far, in microseconds.
     #[must_use]
-    pub fn heard_us(&self) -> u64 {
-        self.heard_us
+    pub fn reachable_us(&self) -> u64 {
+        self.reachable_us
     }
 
-    /// When this much will have been heard, should nothing come between; `None` while nothing
-    /// proves that we hear anything until then.
+    /// When the reachable time will be this, if the node stays reachable; `None` while no echo proves
+    /// that it is until then.
     #[must_use]
-    pub fn when(&self, heard_us: u64) -> Option<Micros> {
-        let left_us = heard_us.saturating_sub(self.heard_us);
+    pub fn when(&self, reachable_us: u64) -> Option<Micros> {
+        let left_us = reachable_us.saturating_sub(self.reachable_us);
         let at = self.counted_to.saturating_add(left_us);
         (at <= self.proven_to + UNPROVEN_MAX.as_micros() as u64).then_some(at)
     }
 
-    /// For how long nothing proved that requests reach us.
+    /// For how long no echo has proved that requests reach the node.
     #[must_use]
     pub fn unreachable_for(&self, now: Micros) -> Duration {
         Duration::from_micros(now.saturating_sub(self.proven_to))
@@ -87,11 +87,11 @@ impl ClientReachability {
 }
 
 /// The service clock of one shard while this node leads it: it goes on from the last stamped
-/// value, by heard time.
+/// value, by reachable time.
 #[derive(Debug, Clone, Copy)]
 pub struct ServiceClock {
     base_ms: u64,
-    heard_at_base_us: u64,
+    reachable_at_base_us: u64,
 }
 
 impl ServiceClock {
@@ -106,32 +106,32 @@ impl ServiceClock {
         };
         ServiceClock {
             base_ms,
-            heard_at_base_us: reachability.heard_us(),
+            reachable_at_base_us: reachability.reachable_us(),
         }
     }
 
     /// Milliseconds on the service clock.
     #[must_use]
     pub fn now_ms(&self, reachability: &ClientReachability) -> u64 {
-        self.reading_ms(reachability.heard_us())
+        self.reading_ms(reachability.reachable_us())
     }
 
     /// The same for display: with the time since it was last counted, which a full inbox may yet
     /// leave out. So what is shown does not depend on when in its turn the loop answers.
     #[must_use]
     pub fn shown_ms(&self, now: Micros, reachability: &ClientReachability) -> u64 {
-        self.reading_ms(reachability.heard_us_by(now))
+        self.reading_ms(reachability.reachable_us_by(now))
     }
 
-    fn reading_ms(&self, heard_us: u64) -> u64 {
-        self.base_ms + (heard_us - self.heard_at_base_us) / 1_000
+    fn reading_ms(&self, reachable_us: u64) -> u64 {
+        self.base_ms + (reachable_us - self.reachable_at_base_us) / 1_000
     }
 
     /// When it will read `at_ms`, on the monotonic clock; see [`ClientReachability::when`].
     #[must_use]
     pub fn when(&self, at_ms: u64, reachability: &ClientReachability) -> Option<Micros> {
         let ahead_us = at_ms.saturating_sub(self.base_ms).saturating_mul(1_000);
-        reachability.when(self.heard_at_base_us.saturating_add(ahead_us))
+        reachability.when(self.reachable_at_base_us.saturating_add(ahead_us))
     }
 }
 
@@ -162,11 +162,11 @@ mod tests {
         reachability.advance(1_000_000);
         reachability.echo(3_990_000);
         reachability.advance(4_000_000);
-        assert_eq!(reachability.heard_us(), 250_000);
+        assert_eq!(reachability.reachable_us(), 250_000);
         reachability.skip(4_020_000);
         reachability.echo(4_020_000);
         reachability.advance(4_040_000);
-        assert_eq!(reachability.heard_us(), 270_000);
+        assert_eq!(reachability.reachable_us(), 270_000);
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
             None,
             "no echo proves so much"
         );
-        // Deaf, it stands.
+        // Unreachable, it stands still.
         reachability.advance(2_000_000);
         assert_eq!(clock.when(5_260, &reachability), None);
         assert_eq!(clock.when(u64::MAX, &reachability), None);
@@ -197,7 +197,7 @@ mod tests {
     fn deaf_until_the_first_echo() {
         let mut reachability = ClientReachability::new(60_000_000);
         reachability.advance(61_000_000);
-        assert_eq!(reachability.heard_us(), 0);
+        assert_eq!(reachability.reachable_us(), 0);
         assert!(reachability.unreachable_for(61_000_000) >= Duration::from_secs(60));
     }
 }

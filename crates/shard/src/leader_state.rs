@@ -2,8 +2,8 @@
 //! the expiry index, what was published, and which commands of its own are in flight.
 //!
 //! The node asks it three questions: what to propose now ([`LeaderState::propose`]), what to publish now
-//! ([`LeaderState::publish`]), and when to ask again ([`LeaderState::next_due`]). In return it is told
-//! what clients asked ([`LeaderState::touch`]) and what was applied ([`LeaderState::before`],
+//! ([`LeaderState::publish`]), and when to ask again ([`LeaderState::next_due`]). The node
+//! reports what clients asked ([`LeaderState::touch`]) and what was applied ([`LeaderState::before`],
 //! [`LeaderState::after`]).
 
 use nowserving_line::{

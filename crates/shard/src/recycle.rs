@@ -1,14 +1,14 @@
-//! Who is to be thrown out, and when: the leader's time-ordered index over the live tokens of its
-//! shard. A pass costs what it finds, not what waits.
+//! Which tokens expire, and when: the leader's time-ordered index over the live tokens of its
+//! shard. The cost of a pass depends on the tokens that it finds, not on those that wait.
 //!
 //! The leader alone knows, in memory, when a token was last seen; the replicated state holds a
 //! checkpoint of it. No poll is answered while that checkpoint is more than six sixteenths of the
 //! timeout behind: such a poll waits until a newer one is committed ([`Recycler::touch`]). Clients
 //! that ask as often as `poll_after_ms` says never wait. A new leader gives every token that it has
 //! not seen itself seven sixteenths of a timeout on top of the checkpoint, so it recycles no token
-//! whose poll the old leader answered in time. One more sixteenth may be lost as the clock is stamped
-//! only so often: that makes one and a half timeouts. As the grace hangs on the checkpoint and not on
-//! the election, no chain of elections can keep the dead in line.
+//! whose poll the old leader answered in time. One more sixteenth may be lost because the clock is
+//! stamped only so often: in all, one and a half timeouts. The grace depends on the checkpoint and not
+//! on the election, so no chain of elections can keep dead tokens in line.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -17,7 +17,7 @@ use nowserving_line::{
     TokenRef,
 };
 
-/// Tokens looked at in one pass at most, for each of walk and index.
+/// The most tokens that one pass looks at, of those still to be indexed and of the index each.
 const PASS_TOKENS_MAX: usize = 4_096;
 /// Extra time for seat holders after a change of leader: enough to repeat a claim or a renewal
 /// that the old leader did not answer.
@@ -30,9 +30,9 @@ const RETRY_MS: u64 = 1_000;
 struct Watched {
     line: LineName,
     due_ms: u64,
-    /// When this leader last heard from it.
-    heard_ms: Option<u64>,
-    /// The deadline it came with from an earlier leader; it has grace as long as that one stands.
+    /// When this leader last saw it.
+    last_seen_ms: Option<u64>,
+    /// Its deadline from an earlier leader's time; it has grace until it gets another deadline.
     inherited_deadline_ms: Option<u64>,
     /// Listed in `to_checkpoint`.
     checkpointing: bool,
@@ -43,8 +43,8 @@ struct Watched {
 pub struct Recycler {
     watched: HashMap<TokenRef, Watched>,
     by_due: BTreeSet<(u64, TokenRef)>,
-    /// Lines whose live tokens are still to be entered here, with how far that got.
-    walk: VecDeque<(LineName, (u8, Token))>,
+    /// Lines whose live tokens are still to be indexed, each with the next token.
+    to_index: VecDeque<(LineName, (u8, Token))>,
     to_checkpoint: BTreeMap<LineName, Vec<TokenRef>>,
     checkpoint_due_ms: Option<u64>,
     shortest_timeout_ms: Option<u64>,
@@ -55,7 +55,7 @@ impl Recycler {
     #[must_use]
     pub fn new(lines: &Lines) -> Self {
         Recycler {
-            walk: lines.iter().map(|l| (l.name().clone(), (0, 0))).collect(),
+            to_index: lines.iter().map(|l| (l.name().clone(), (0, 0))).collect(),
             ..Recycler::default()
         }
     }
@@ -84,8 +84,8 @@ impl Recycler {
         }
     }
 
-    /// An operator moved a waiting token: it is another one now. Its clock runs on, and what this
-    /// leader heard of it counts on.
+    /// An operator moved a waiting token: it is another one now. Its clock runs on, and it stays seen
+    /// when it was.
     pub fn moved(&mut self, line: &Line, from: TokenRef, to: TokenRef, live: &Live) {
         let mut inherited_deadline_ms = None;
         if let Some(old) = self.watched.remove(&from) {
@@ -105,8 +105,8 @@ impl Recycler {
     /// page.
     pub fn reschedule(&mut self, line: &LineName) {
         // Once is enough: it begins anew if it was under way.
-        self.walk.retain(|(name, _)| name != line);
-        self.walk.push_back((line.clone(), (0, 0)));
+        self.to_index.retain(|(name, _)| name != line);
+        self.to_index.push_back((line.clone(), (0, 0)));
     }
 
     /// A client polled for a live token. Mostly writes nothing, but may list the token for the next
@@ -121,7 +121,7 @@ impl Recycler {
             self.watch(line, at, live, None, None);
         }
         let watched = self.watched.get_mut(&at)?;
-        watched.heard_ms = Some(now_ms);
+        watched.last_seen_ms = Some(now_ms);
         let timeout_ms = line.settings().waiting_idle_timeout_ms;
         let known_ms = live.clock_ms();
         let behind_ms = now_ms.saturating_sub(known_ms);
@@ -149,7 +149,7 @@ impl Recycler {
     /// When [`Recycler::pass`] will have something to do if nothing happens meanwhile; it can be past.
     #[must_use]
     pub fn next_due_ms(&self) -> Option<u64> {
-        if !self.walk.is_empty() {
+        if !self.to_index.is_empty() {
             return Some(0);
         }
         let expiry_ms = self.by_due.first().map(|(due_ms, _)| *due_ms);
@@ -158,7 +158,7 @@ impl Recycler {
 
     /// One bounded pass: what to propose now.
     pub fn pass(&mut self, lines: &Lines, now_ms: u64) -> Vec<Op> {
-        self.continue_walk(lines);
+        self.index_lines(lines);
         let mut ops = self.find_idle(lines, now_ms);
         if self.checkpoint_due_ms.is_some_and(|due| due <= now_ms) {
             ops.extend(self.checkpoint(lines));
@@ -171,7 +171,7 @@ impl Recycler {
         line: &Line,
         at: TokenRef,
         live: &Live,
-        heard_ms: Option<u64>,
+        last_seen_ms: Option<u64>,
         inherited_deadline_ms: Option<u64>,
     ) {
         let old = self.watched.remove(&at);
@@ -181,7 +181,7 @@ impl Recycler {
         let mut watched = Watched {
             line: line.name().clone(),
             due_ms: 0,
-            heard_ms: heard_ms.or(old.as_ref().and_then(|o| o.heard_ms)),
+            last_seen_ms: last_seen_ms.or(old.as_ref().and_then(|o| o.last_seen_ms)),
             inherited_deadline_ms,
             checkpointing: old.is_some_and(|o| o.checkpointing),
         };
@@ -195,10 +195,10 @@ impl Recycler {
         );
     }
 
-    fn continue_walk(&mut self, lines: &Lines) {
+    fn index_lines(&mut self, lines: &Lines) {
         let mut budget = PASS_TOKENS_MAX;
         while budget > 0
-            && let Some((name, cursor)) = self.walk.pop_front()
+            && let Some((name, cursor)) = self.to_index.pop_front()
         {
             let Some(line) = lines.get(&name) else {
                 continue;
@@ -207,7 +207,7 @@ impl Recycler {
             // Empty lines cost a look too.
             budget -= page.len().max(1).min(budget);
             if let Some((lane, token, _)) = page.last() {
-                self.walk.push_front((name, (*lane, token + 1)));
+                self.to_index.push_front((name, (*lane, token + 1)));
             }
             for (lane, token, live) in page {
                 let at = TokenRef {
@@ -290,10 +290,10 @@ impl Recycler {
             for at in listed {
                 if let Some(watched) = self.watched.get_mut(&at) {
                     watched.checkpointing = false;
-                    if let (Some(heard_ms), true) =
-                        (watched.heard_ms, at.incarnation == line.incarnation())
+                    if let (Some(last_seen_ms), true) =
+                        (watched.last_seen_ms, at.incarnation == line.incarnation())
                     {
-                        tokens.push((at.lane, at.token, heard_ms));
+                        tokens.push((at.lane, at.token, last_seen_ms));
                     }
                 }
             }
@@ -327,14 +327,14 @@ fn timeout_ms(live: &Live, settings: &Settings) -> u64 {
     }
 }
 
-/// When a token is to go: what the state says, later if this leader knows better or must not be
-/// sure.
+/// When a token expires: as the state says, or later if this leader has seen it since, or cannot know
+/// whether an earlier leader has.
 fn deadline_ms(line: &Line, live: &Live, watched: &Watched) -> u64 {
     let due_ms = line.due_at_ms(live);
     let timeout_ms = timeout_ms(live, line.settings());
     let grace_ms = if live.state() == State::Waiting {
-        match watched.heard_ms {
-            Some(heard_ms) => heard_ms.saturating_sub(live.clock_ms()),
+        match watched.last_seen_ms {
+            Some(last_seen_ms) => last_seen_ms.saturating_sub(live.clock_ms()),
             None => timeout_ms / 16 * 7,
         }
     } else if watched.inherited_deadline_ms == live.deadline_ms() {

@@ -92,13 +92,13 @@ fn what_was_heard_of_a_moved_token_is_still_checkpointed() {
     let (mut world, at) = waiting();
     world.step(IDLE_MS / 4);
     world.poll(at);
-    let heard_ms = world.now_ms();
+    let last_seen_ms = world.now_ms();
     let to = world.move_to(at, "vip").unwrap();
     let ops = world.step(IDLE_MS / 8);
     let Some(Command::Line(Op::Touch { tokens, .. })) = ops.first() else {
         panic!("{ops:?}")
     };
-    assert_eq!(tokens[..], [(to.lane, to.token, heard_ms)]);
+    assert_eq!(tokens[..], [(to.lane, to.token, last_seen_ms)]);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_shorter_timeout_holds_for_those_who_wait_and_rescheduling_twice_costs_once(
     for _ in 0..100 {
         world.leader_state.recycler.reschedule(&name("shop"));
     }
-    assert_eq!(world.leader_state.recycler.walk.len(), 1);
+    assert_eq!(world.leader_state.recycler.to_index.len(), 1);
     let patch = nowserving_line::SettingsPatch {
         waiting_idle_timeout_ms: Some(nowserving_line::Change::Set(40_000)),
         ..Default::default()
@@ -329,21 +329,21 @@ proptest! {
             let counts = world.line().counts();
             let idle = counts.gone_for(nowserving_line::Reason::Idle);
             let mut missing = 0;
-            for (at, heard_ms) in &heard {
+            for (at, last_seen_ms) in &heard {
                 let now = world.line().resolve(*at);
                 match world.line().live(now.lane, now.token) {
                     None => {
                         let status = world.line().status(*at, 0).unwrap();
                         if status.reason == Some(Some(nowserving_line::Reason::Idle)) {
                             missing += 1;
-                            prop_assert!(real_ms - heard_ms > IDLE_MS, "{at:?} went early");
+                            prop_assert!(real_ms - last_seen_ms > IDLE_MS, "{at:?} went early");
                         }
                     }
                     Some(live) => if live.state() == State::Waiting {
                         let seen_ms = live.clock_ms();
                         let limit_ms = IDLE_MS + IDLE_MS / 16 * 7 + 1;
                         let stays_ms = world.now_ms().saturating_sub(seen_ms);
-                        let polled = real_ms - heard_ms <= IDLE_MS;
+                        let polled = real_ms - last_seen_ms <= IDLE_MS;
                         prop_assert!(polled || stays_ms <= limit_ms, "{at:?} stays too long");
                     }
                 }

@@ -113,7 +113,7 @@ fn write(number: u32, value: &SettingValue, bytes: &mut Vec<u8>) {
         SettingValue::Number(value) => encoding::uint64::encode(number, value, bytes),
         SettingValue::Flag(flag) => encoding::bool::encode(number, flag, bytes),
         SettingValue::Phase(phase) => {
-            encoding::int32::encode(number, &phase_to_pb(*phase).into(), bytes);
+            encoding::uint32::encode(number, &phase.code().into(), bytes);
         }
         SettingValue::LaneName(name) => {
             encoding::string::encode(number, &name.as_str().to_owned(), bytes);
@@ -148,7 +148,7 @@ impl Field {
             }
             SettingKind::Flag => SettingValue::Flag(self.merged(encoding::bool::merge)?),
             SettingKind::Phase => {
-                SettingValue::Phase(phase_from_pb(self.merged(encoding::int32::merge)?)?)
+                SettingValue::Phase(phase_from_pb(self.merged(encoding::uint32::merge)?)?)
             }
             SettingKind::LaneName => {
                 let name: String = self.merged(encoding::string::merge)?;
@@ -210,25 +210,9 @@ fn numbered(mut bytes: Bytes) -> Result<Vec<(u32, Field)>, Malformed> {
     Ok(fields)
 }
 
-fn phase_to_pb(phase: Phase) -> pb::Phase {
-    match phase {
-        Phase::Open => pb::Phase::Open,
-        Phase::PreOpen => pb::Phase::PreOpen,
-        Phase::Paused => pb::Phase::Paused,
-        Phase::Draining => pb::Phase::Draining,
-        Phase::Closed => pb::Phase::Closed,
-    }
-}
-
-fn phase_from_pb(phase: i32) -> Result<Phase, Malformed> {
-    match pb::Phase::try_from(phase) {
-        Ok(pb::Phase::Open) => Ok(Phase::Open),
-        Ok(pb::Phase::PreOpen) => Ok(Phase::PreOpen),
-        Ok(pb::Phase::Paused) => Ok(Phase::Paused),
-        Ok(pb::Phase::Draining) => Ok(Phase::Draining),
-        Ok(pb::Phase::Closed) => Ok(Phase::Closed),
-        Err(_) => Err("a phase that this build does not know"),
-    }
+fn phase_from_pb(code: u32) -> Result<Phase, Malformed> {
+    let phase = u8::try_from(code).ok().and_then(Phase::from_code);
+    phase.ok_or("a phase that this build does not know")
 }
 
 fn lanes_to_pb(lanes: &[LaneSettings]) -> pb::LaneList {

@@ -1,5 +1,5 @@
 //! For tests: one shard's lines under a leader, without a log. Operations are applied as soon as
-//! they are proposed, and the service clock moves only when told.
+//! they are proposed, and the service clock moves only when a test moves it.
 #![allow(clippy::unwrap_used)]
 
 use nowserving_line::{

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use nowserving_line::{
-    self as line, AdmissionRate, Change, Journaled, JournaledToken, LaneName, LaneSettings,
+    self as line, AdmissionRate, Change, Journaled, JournaledToken, LaneName, LaneSettings, Line,
     LineName, Op, Phase, Quota, Reason, Reply, Settings, SettingsPatch, TokenRef,
 };
 use nowserving_shard::command::{Command, Entry};
@@ -232,7 +232,9 @@ fn a_shard_comes_back_as_it_was() {
         let (found, restored) = decode(bytes.clone().into(), "prod", 7).unwrap();
         assert_eq!(found, header());
         assert_eq!(restored.now_ms(), state.now_ms());
-        assert_eq!(restored.lines().dump(), state.lines().dump());
+        assert_eq!(restored.lines().head(), state.lines().head());
+        let dumps = |state: &State| state.lines().iter().map(Line::dump).collect::<Vec<_>>();
+        assert_eq!(dumps(&restored), dumps(&state));
         assert_eq!(
             encode(&header(), &restored),
             bytes,

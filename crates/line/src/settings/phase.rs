@@ -1,23 +1,23 @@
 //! The phases of a line.
 
-/// Whether a line gives numbers and seats.
+/// Whether a line issues numbers and admits tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Numbers are given, no seats.
-    PreOpen,
-    /// Both are given.
-    Open,
-    /// As [`Phase::PreOpen`]: the seats that are held can be used up.
-    Paused,
-    /// Seats are given, no numbers.
-    Draining,
-    /// Neither, and everybody live goes with reason `closed`; it can be opened again. A line that
-    /// is being deleted shows this, too.
-    Closed,
+    /// Issues numbers, admits nobody.
+    PreOpen = 1,
+    /// Does both.
+    Open = 0,
+    /// As [`Phase::PreOpen`]; the holders of seats can go on.
+    Paused = 2,
+    /// Admits waiting tokens, issues no numbers.
+    Draining = 3,
+    /// Does neither and ends every live token with reason `closed`; it can be opened again. A line
+    /// that is being deleted shows this, too.
+    Closed = 4,
 }
 
 impl Phase {
-    /// Every phase, in the order of [`Phase::code`].
+    /// In the order of a line's life, as messages list them.
     pub const ALL: [Phase; 5] = [
         Phase::PreOpen,
         Phase::Open,
@@ -26,17 +26,16 @@ impl Phase {
         Phase::Closed,
     ];
 
-    /// A small number for it, 0 to 4, that does not change between builds: what is stored.
+    /// 0 to 4, for storage: it never changes between releases.
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// The phase with this [`Phase::code`].
     pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code)).copied()
+        Self::ALL.into_iter().find(|phase| phase.code() == code)
     }
 
-    /// The contract's word for it.
+    /// As the protocol spells it.
     pub fn as_str(self) -> &'static str {
         match self {
             Phase::PreOpen => "pre_open",
@@ -47,7 +46,7 @@ impl Phase {
         }
     }
 
-    /// The phase with this word.
+    /// From [`Phase::as_str`].
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|phase| phase.as_str() == word)
     }
@@ -57,7 +56,7 @@ impl Phase {
         matches!(self, Phase::PreOpen | Phase::Open | Phase::Paused)
     }
 
-    /// Whether those who wait can be admitted.
+    /// Whether waiting tokens can be admitted.
     pub fn admits(self) -> bool {
         matches!(self, Phase::Open | Phase::Draining)
     }

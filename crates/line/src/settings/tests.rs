@@ -179,7 +179,7 @@ fn lanes_are_1_to_8_of_different_names() {
 
 #[test]
 fn phases_keep_their_codes_and_words() {
-    for (code, phase) in (0..).zip(Phase::ALL) {
+    for (code, phase) in [1, 0, 2, 3, 4].into_iter().zip(Phase::ALL) {
         assert_eq!(phase.code(), code);
         assert_eq!(Phase::from_code(code), Some(phase));
         assert_eq!(Phase::parse(phase.as_str()), Some(phase));

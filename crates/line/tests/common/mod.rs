@@ -3,8 +3,8 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 use nowserving_line::{
-    Board, Event, LaneBoard, Limits, Line, LineName, Lines, Op, RecycleItem, Refused, Reply,
-    Settings, SettingsPatch, Stamp, Status, TokenRef,
+    BadDump, Board, Event, Head, LaneBoard, Limits, Line, LineDump, LineName, Lines, Op,
+    RecycleItem, Refused, Reply, Settings, SettingsPatch, Stamp, Status, TokenRef,
 };
 use proptest::prelude::ProptestConfig;
 use proptest::test_runner::FileFailurePersistence;
@@ -33,6 +33,42 @@ pub fn name(text: &str) -> LineName {
 /// The one line of most tests.
 pub fn shop() -> LineName {
     name("shop")
+}
+
+/// All lines of a shard as plain data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dump {
+    pub head: Head,
+    /// By name.
+    pub lines: Vec<LineDump>,
+}
+
+/// Lines to a [`Dump`] and back, as a restart takes them.
+pub trait Restart: Sized {
+    fn dump(&self) -> Dump;
+    fn restore(dump: Dump) -> Result<Self, BadDump>;
+    fn restore_with(limits: Limits, dump: Dump) -> Result<Self, BadDump>;
+}
+
+impl Restart for Lines {
+    fn dump(&self) -> Dump {
+        Dump {
+            head: self.head(),
+            lines: self.iter().map(Line::dump).collect(),
+        }
+    }
+
+    fn restore(dump: Dump) -> Result<Self, BadDump> {
+        Self::restore_with(Limits::default(), dump)
+    }
+
+    fn restore_with(limits: Limits, dump: Dump) -> Result<Self, BadDump> {
+        let mut lines = Self::from_head(limits, dump.head)?;
+        for line in dump.lines {
+            lines.add(line)?;
+        }
+        Ok(lines)
+    }
 }
 
 impl Shard {

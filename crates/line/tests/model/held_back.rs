@@ -1,5 +1,6 @@
 //! What is said to hold a line back holds it back: found out by taking it away.
 
+use crate::common::Restart;
 use nowserving_line::{
     Change, Event, HeldBackBy, Lines, Op, Phase, Refused, SettingsPatch, Stamp, State, TokenChange,
 };

@@ -1,5 +1,5 @@
-//! What is told of what happened: events, the journal, and who was before whom. That is noted when it
-//! happens, and not found out from the journal later.
+//! The model's own record of events, of the journal, and of the order of admissions. It is written when
+//! something happens, not derived from the journal.
 
 use nowserving_line::{
     Entered, Event, Explanation, JournalEntry, Journaled, JournaledToken, Line, LineChange, State,
@@ -90,20 +90,20 @@ pub fn journal(line: &Line, model: &NaiveLine, gone_kept: usize) {
     assert_eq!(kept, newest, "journal");
     changes(line, model, &kept);
     for id in model.tokens.keys() {
-        let Ok(told) = line.explain(check::at(line, *id)) else {
+        let Ok(answer) = line.explain(check::at(line, *id)) else {
             panic!("no explanation of {id:?}");
         };
-        if !told.cut {
-            explanation(line, &told, model, *id);
+        if !answer.cut {
+            explanation(line, &answer, model, *id);
         }
         let last = model.last(*id);
-        if !told.cut && model.resolve(*id, gone_kept) == last {
+        if !answer.cut && model.resolve(*id, gone_kept) == last {
             let of = |entry: &JournalEntry| match entry.what {
                 Journaled::Configured => false,
                 Journaled::Token { lane, token, .. } => model.last((lane, token)) == last,
             };
             let all = all.iter().filter(|entry| of(entry));
-            assert!(all.eq(&told.entries), "the story of {id:?}");
+            assert!(all.eq(&answer.entries), "the story of {id:?}");
         }
     }
 }
@@ -129,17 +129,17 @@ fn changes(line: &Line, model: &NaiveLine, kept: &[JournalEntry]) {
     assert!(!forgotten || bytes + 2_000 > limit, "forgotten at {bytes}");
 }
 
-/// Who and how many; why is told by examples, in `tests/journal.rs`.
-fn explanation(line: &Line, told: &Explanation, model: &NaiveLine, id: Id) {
+/// Which tokens and how many; the reasons are tested by examples, in `tests/journal.rs`.
+fn explanation(line: &Line, answer: &Explanation, model: &NaiveLine, id: Id) {
     let tok = &model.tokens[&model.last(id)];
-    assert_eq!(told.entered_at_ms, Some(tok.entered.wall_ms));
-    assert_eq!(told.own_lane_before, tok.before, "before {id:?}");
-    let overtakers = told.overtakers.iter().map(|by| {
+    assert_eq!(answer.entered_at_ms, Some(tok.entered.wall_ms));
+    assert_eq!(answer.own_lane_before, tok.before, "before {id:?}");
+    let overtakers = answer.overtakers.iter().map(|by| {
         let mut names = line.lane_names();
         let lane = names.position(|name| *name == by.lane).unwrap();
         (lane as u8, by.token)
     });
     let overtakers: Vec<Id> = overtakers.collect();
     assert_eq!(overtakers, tok.overtaken_by, "overtook {id:?}");
-    assert_eq!(told.overtakers_total, overtakers.len() as u64);
+    assert_eq!(answer.overtakers_total, overtakers.len() as u64);
 }
