@@ -7,8 +7,9 @@ use async_nats::{HeaderMap, RequestErrorKind};
 use bytes::Bytes;
 use nowserving_protocol::codec;
 use nowserving_protocol::error::ErrorReply;
-use nowserving_protocol::header::{REQUEST_ID_HEADER, SENT_MS_HEADER};
-use nowserving_protocol::subject::{ERROR_HEADER, TIMEOUT_HEADER};
+use nowserving_protocol::header::{
+    ERROR_HEADER, REQUEST_ID_HEADER, SENT_MS_HEADER, TIMEOUT_HEADER,
+};
 
 use crate::call::{Attempt, Transport};
 use crate::denials::Denials;

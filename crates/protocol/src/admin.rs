@@ -149,7 +149,7 @@ pub struct ListLines {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::whole_option::<1, LIST_LINES_MAX, _>"
+        deserialize_with = "wire::whole_option::<u64, 1, LIST_LINES_MAX, _>"
     )]
     pub limit: Option<u64>,
     /// Only lines that have all these labels.

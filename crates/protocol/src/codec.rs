@@ -116,26 +116,28 @@ fn decode_msgpack<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
     }
 }
 
-/// Reads a `T` from a map in which every name of a field is a string.
+/// What [`MapVisitor`] reads, as a type with its own `Deserialize`.
 struct StringNames<T>(T);
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for StringNames<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(MapVisitor(PhantomData))
+        let map = MapVisitor("a map", PhantomData);
+        deserializer.deserialize_map(map).map(StringNames)
     }
 }
 
-struct MapVisitor<T>(PhantomData<T>);
+/// Reads a `T` from a map in which every name of a field is a string. The text says what is expected.
+pub(crate) struct MapVisitor<T>(pub(crate) &'static str, pub(crate) PhantomData<T>);
 
 impl<'de, T: DeserializeOwned> Visitor<'de> for MapVisitor<T> {
-    type Value = StringNames<T>;
+    type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map")
+        f.write_str(self.0)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(NamedFields(map))).map(StringNames)
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(NamedFields(map)))
     }
 }
 

@@ -2,6 +2,7 @@
 //! here a `kee` for `key` would take a number without a key.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use nowserving_line::LaneName;
 use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
@@ -9,8 +10,8 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::key::Key;
-use crate::wire::BoolVisitor;
 use crate::wire::name::Name;
+use crate::wire::{Flag, fill};
 
 /// `enter`: takes a number, or gets the key's live token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,9 +57,9 @@ impl<'de> Visitor<'de> for EnterVisitor {
         let mut unknown = None;
         while let Some(field) = map.next_key::<String>()? {
             match field.as_str() {
-                "key" => fill(&mut map, "key", &mut key)?,
-                "anonymous" => fill(&mut map, "anonymous", &mut anonymous)?,
-                "lane" => fill(&mut map, "lane", &mut lane)?,
+                "key" => fill(&mut map, "key", PhantomData, &mut key)?,
+                "anonymous" => fill(&mut map, "anonymous", PhantomData, &mut anonymous)?,
+                "lane" => fill(&mut map, "lane", PhantomData, &mut lane)?,
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                     unknown.get_or_insert(field);
@@ -80,27 +81,6 @@ impl<'de> Visitor<'de> for EnterVisitor {
             key,
             lane: lane.map(|name| name.0),
         })
-    }
-}
-
-/// Reads a value into its place, which must be empty.
-fn fill<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
-    map: &mut A,
-    field: &'static str,
-    place: &mut Option<T>,
-) -> Result<(), A::Error> {
-    if place.is_some() {
-        return Err(A::Error::duplicate_field(field));
-    }
-    *place = Some(map.next_value()?);
-    Ok(())
-}
-
-struct Flag(bool);
-
-impl<'de> Deserialize<'de> for Flag {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Flag, D::Error> {
-        deserializer.deserialize_any(BoolVisitor).map(Flag)
     }
 }
 

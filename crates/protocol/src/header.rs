@@ -1,5 +1,5 @@
-//! What a write carries beside its payload, so that it has its effect once and in time: when it
-//! was sent, and the call that it belongs to.
+//! The NATS headers of the contract. A request has its deadline; a write also says when it was sent and
+//! to which call it belongs, so that it takes effect once and in time. An error reply has the error.
 
 use std::fmt;
 
@@ -7,6 +7,14 @@ use nowserving_line::NUMBER_MAX;
 
 use crate::error::ApiError;
 
+/// The deadline of a request: milliseconds from its arrival.
+pub const TIMEOUT_HEADER: &str = "Nowserving-Timeout-Ms";
+/// The deadline of a request without [`TIMEOUT_HEADER`], in milliseconds.
+pub const TIMEOUT_DEFAULT_MS: u64 = 2_000;
+/// On an error reply: the error, for NATS's own tools.
+pub const ERROR_HEADER: &str = "Nats-Service-Error";
+/// On an error reply: [`crate::error::Code::http`].
+pub const ERROR_CODE_HEADER: &str = "Nats-Service-Error-Code";
 /// When a request was sent: the sender's wall clock, in milliseconds since 1970. Each repetition
 /// has its own.
 pub const SENT_MS_HEADER: &str = "Nowserving-Sent-Ms";

@@ -32,7 +32,7 @@ pub struct Journal {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::whole_option::<1, JOURNAL_LIMIT_MAX, _>"
+        deserialize_with = "wire::whole_option::<u64, 1, JOURNAL_LIMIT_MAX, _>"
     )]
     pub limit: Option<u64>,
     /// Only this lane, which may be a removed one. With `token`: the token's lane, by default the
@@ -70,7 +70,7 @@ pub struct JournalReply {
 }
 
 /// One entry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalEntryReply {
     /// The line's version right after it; each entry has its own.
     pub version: u64,
@@ -200,13 +200,13 @@ impl JournalReply {
         let limit = request.limit.unwrap_or(JOURNAL_LIMIT_DEFAULT);
         // JOURNAL_LIMIT_MAX at most if it was decoded, so nothing is cut by this.
         let limit = usize::try_from(limit.min(JOURNAL_LIMIT_MAX)).unwrap_or(usize::MAX);
-        let told = match request.token {
+        let explanation = match request.token {
             Some(token) => Some(explain(line, lane, token)?),
             None => None,
         };
-        let entries: Vec<&JournalEntry> = match &told {
-            Some(told) => {
-                let entries = told.entries.iter();
+        let entries: Vec<&JournalEntry> = match &explanation {
+            Some(explanation) => {
+                let entries = explanation.entries.iter();
                 entries.filter(|entry| entry.version > after).collect()
             }
             None => line
@@ -222,7 +222,7 @@ impl JournalReply {
             incarnation: line.incarnation(),
             entries: page.iter().map(|entry| entry_reply(line, entry)).collect(),
             next: page.last().filter(|_| more).map(|last| last.version),
-            explain: told.map(|told| explained(line, told)),
+            explain: explanation.map(|explanation| explained(line, explanation)),
         })
     }
 }
@@ -275,16 +275,7 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
         version: entry.version,
         at_ms: entry.at_ms,
         what: "configured".to_owned(),
-        lane: None,
-        token: None,
-        entered_at_ms: None,
-        changes: None,
-        epoch: None,
-        reason: None,
-        absolute: false,
-        boost_ms: None,
-        to_lane: None,
-        to_token: None,
+        ..JournalEntryReply::default()
     };
     let Journaled::Token {
         lane,
@@ -325,15 +316,15 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
     reply
 }
 
-fn explained(line: &line::Line, told: Explanation) -> Explained {
+fn explained(line: &line::Line, explanation: Explanation) -> Explained {
     Explained {
-        lane: lane_name(line, told.at.lane),
-        token: told.at.token,
-        entered_at_ms: told.entered_at_ms,
-        own_lane_before: told.own_lane_before,
-        overtakers: told.overtakers.into_iter().map(Into::into).collect(),
-        overtakers_total: told.overtakers_total,
-        cut: told.cut,
+        lane: lane_name(line, explanation.at.lane),
+        token: explanation.at.token,
+        entered_at_ms: explanation.entered_at_ms,
+        own_lane_before: explanation.own_lane_before,
+        overtakers: explanation.overtakers.into_iter().map(Into::into).collect(),
+        overtakers_total: explanation.overtakers_total,
+        cut: explanation.cut,
     }
 }
 

@@ -16,8 +16,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 
-use self::parts::{LanesVisitor, PhaseVisitor, QuotaVisitor, RateVisitor};
-use crate::wire::{BoolVisitor, LabelsVisitor, NameVisitor, WholeVisitor};
+use self::parts::{LanesVisitor, PhaseVisitor, QUOTA, RATE};
+use crate::wire::{BoolVisitor, LabelsVisitor, NameVisitor, WholeVisitor, fill};
 
 const VERSION: WholeVisitor<u64> = WholeVisitor {
     min: 0,
@@ -49,10 +49,20 @@ impl<'de> Visitor<'de> for BodyVisitor {
         while let Some(field) = map.next_key::<String>()? {
             match field.as_str() {
                 "if_version" if self.conditional => {
-                    set(&mut map, "if_version", VERSION, &mut body.if_version)?;
+                    fill(
+                        &mut map,
+                        "if_version",
+                        OrNull(VERSION),
+                        &mut body.if_version,
+                    )?;
                 }
                 "incarnation" if self.conditional => {
-                    set(&mut map, "incarnation", VERSION, &mut body.incarnation)?;
+                    fill(
+                        &mut map,
+                        "incarnation",
+                        OrNull(VERSION),
+                        &mut body.incarnation,
+                    )?;
                 }
                 setting => read_setting(&mut map, setting, &mut body.patch)?,
             }
@@ -94,8 +104,10 @@ fn read_value<'de, A: MapAccess<'de>>(
         SettingKind::Flag => read(map, BoolVisitor, SettingValue::Flag),
         SettingKind::Phase => read(map, PhaseVisitor, SettingValue::Phase),
         SettingKind::LaneName => read(map, NameVisitor::default(), SettingValue::LaneName),
-        SettingKind::AdmissionRate => read(map, RateVisitor, SettingValue::AdmissionRate),
-        SettingKind::Quota => read(map, QuotaVisitor, SettingValue::Quota),
+        SettingKind::AdmissionRate => {
+            read(map, RATE, |parts| SettingValue::AdmissionRate(parts.into()))
+        }
+        SettingKind::Quota => read(map, QUOTA, |parts| SettingValue::Quota(parts.into())),
         SettingKind::Lanes => read(map, LanesVisitor, SettingValue::Lanes),
         SettingKind::Labels => read(map, LabelsVisitor, SettingValue::Labels),
     }
@@ -110,38 +122,6 @@ fn read<'de, A: MapAccess<'de>, V: Visitor<'de>>(
         Change::Set(value) => Change::Set(wrap(value)),
         Change::Unset => Change::Unset,
     })
-}
-
-/// Reads one value, or null, into its place.
-fn set<'de, A, V>(
-    map: &mut A,
-    field: &'static str,
-    visitor: V,
-    place: &mut Option<Change<V::Value>>,
-) -> Result<(), A::Error>
-where
-    A: MapAccess<'de>,
-    V: Visitor<'de>,
-{
-    fill(map, field, OrNull(visitor), place)
-}
-
-/// Reads one value into its place, which must be empty.
-fn fill<'de, A, S>(
-    map: &mut A,
-    field: &'static str,
-    seed: S,
-    place: &mut Option<S::Value>,
-) -> Result<(), A::Error>
-where
-    A: MapAccess<'de>,
-    S: DeserializeSeed<'de>,
-{
-    if place.is_some() {
-        return Err(A::Error::duplicate_field(field));
-    }
-    *place = Some(map.next_value_seed(seed)?);
-    Ok(())
 }
 
 /// Reads `null` as [`Change::Unset`], anything else as `V` does.

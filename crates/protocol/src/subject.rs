@@ -1,17 +1,9 @@
-//! NATS subjects and headers of the contract.
+//! NATS subjects of the contract.
 
 use nowserving_line::LineName;
 
 use crate::error::ApiError;
 
-/// The deadline of a request: milliseconds from its arrival.
-pub const TIMEOUT_HEADER: &str = "Nowserving-Timeout-Ms";
-/// The deadline of a request without [`TIMEOUT_HEADER`], in milliseconds.
-pub const TIMEOUT_DEFAULT_MS: u64 = 2_000;
-/// On an error reply: the error, for NATS's own tools.
-pub const ERROR_HEADER: &str = "Nats-Service-Error";
-/// On an error reply: [`crate::error::Code::http`].
-pub const ERROR_CODE_HEADER: &str = "Nats-Service-Error-Code";
 /// The prefix of all subjects unless configured otherwise.
 pub const DEFAULT_PREFIX: &str = "nowserving";
 
@@ -49,40 +41,19 @@ impl Default for Subjects {
 /// `shard` exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
-    /// `line.<line>.<op>`: a user's request, to any node.
+    /// `line.<line>.<op>` or `shard.<n>.<line>.<op>`, with `admin.` before it from operators.
     Line {
-        /// The line.
-        line: LineName,
-        /// The operation.
-        op: &'a str,
-    },
-    /// `shard.<n>.<line>.<op>`: a user's request, to the leader of the shard.
-    Shard {
-        /// The shard.
-        shard: u32,
-        /// The line.
-        line: LineName,
-        /// The operation.
-        op: &'a str,
-    },
-    /// `admin.line.<line>.<op>`: an operator's request, to any node.
-    AdminLine {
-        /// The line.
-        line: LineName,
-        /// The operation.
-        op: &'a str,
-    },
-    /// `admin.shard.<n>.<line>.<op>`: an operator's request, to the leader of the shard.
-    AdminShard {
-        /// The shard.
-        shard: u32,
+        /// Whether it is an operator's request.
+        admin: bool,
+        /// The shard, if the request is to its leader and not to any node.
+        shard: Option<u32>,
         /// The line.
         line: LineName,
         /// The operation.
         op: &'a str,
     },
     /// `admin.cluster.<op>`: an operator's request about the cluster.
-    AdminCluster {
+    Cluster {
         /// The operation.
         op: &'a str,
     },
@@ -170,11 +141,6 @@ impl Subjects {
         format!("{}.event.{}.board", self.prefix, line.as_str())
     }
 
-    /// Where the boards of all lines are published.
-    pub fn board_all(&self) -> String {
-        format!("{}.event.*.board", self.prefix)
-    }
-
     /// Where the events of one token are published. `lane` is the lane's name.
     pub fn token_event(&self, line: &LineName, lane: &str, token: u64) -> String {
         format!(
@@ -184,24 +150,9 @@ impl Subjects {
         )
     }
 
-    /// The events of all tokens of a line.
-    pub fn token_event_all(&self, line: &LineName) -> String {
-        format!("{}.event.{}.token.>", self.prefix, line.as_str())
-    }
-
     /// Where events of the line itself are published: created, configured, deleted.
     pub fn line_event(&self, line: &LineName) -> String {
         format!("{}.event.{}.line", self.prefix, line.as_str())
-    }
-
-    /// The line events of all lines.
-    pub fn line_event_all(&self) -> String {
-        format!("{}.event.*.line", self.prefix)
-    }
-
-    /// Every event of one line.
-    pub fn event_all(&self, line: &LineName) -> String {
-        format!("{}.event.{}.>", self.prefix, line.as_str())
     }
 
     /// Frames from node `from` to node `to`. `cluster` is one word.
@@ -233,32 +184,28 @@ impl Subjects {
             .strip_prefix(self.prefix.as_str())
             .and_then(|rest| rest.strip_prefix('.'));
         let words: Vec<&str> = rest.unwrap_or_default().splitn(7, '.').collect();
-        match words[..] {
-            ["line", line, op] => Ok(Target::Line {
-                line: line_name(line)?,
-                op: op_name(op)?,
-            }),
-            ["shard", shard, line, op] => Ok(Target::Shard {
-                shard: shard_number(shard)?,
-                line: line_name(line)?,
-                op: op_name(op)?,
-            }),
-            ["admin", "line", line, op] => Ok(Target::AdminLine {
-                line: line_name(line)?,
-                op: op_name(op)?,
-            }),
-            ["admin", "shard", shard, line, op] => Ok(Target::AdminShard {
-                shard: shard_number(shard)?,
-                line: line_name(line)?,
-                op: op_name(op)?,
-            }),
-            ["admin", "cluster", op] => Ok(Target::AdminCluster { op: op_name(op)? }),
-            _ => Err(ApiError::bad_request(format!(
-                "subject: not one of {0}.line.<line>.<op>, {0}.shard.<n>.<line>.<op>, \
-                 {0}.admin.line.<line>.<op>, {0}.admin.cluster.<op>",
-                self.prefix
-            ))),
-        }
+        let (admin, words) = match words.split_first() {
+            Some((&"admin", rest)) => (true, rest),
+            _ => (false, &words[..]),
+        };
+        let (shard, line, op) = match *words {
+            ["line", line, op] => (None, line, op),
+            ["shard", shard, line, op] => (Some(shard_number(shard)?), line, op),
+            ["cluster", op] if admin => return Ok(Target::Cluster { op: op_name(op)? }),
+            _ => {
+                return Err(ApiError::bad_request(format!(
+                    "subject: not one of {0}.line.<line>.<op>, {0}.shard.<n>.<line>.<op>, \
+                     {0}.admin.line.<line>.<op>, {0}.admin.cluster.<op>",
+                    self.prefix
+                )));
+            }
+        };
+        Ok(Target::Line {
+            admin,
+            shard,
+            line: line_name(line)?,
+            op: op_name(op)?,
+        })
     }
 }
 

@@ -10,7 +10,22 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use nowserving_line::{BadName, LABEL_BYTES_MAX, LABELS_MAX, NUMBER_MAX};
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess};
+use serde::de::{Unexpected, Visitor};
+
+/// Reads the value of a field into its place, which must be empty.
+pub(crate) fn fill<'de, A: MapAccess<'de>, S: DeserializeSeed<'de>>(
+    map: &mut A,
+    field: &'static str,
+    seed: S,
+    place: &mut Option<S::Value>,
+) -> Result<(), A::Error> {
+    if place.is_some() {
+        return Err(A::Error::duplicate_field(field));
+    }
+    *place = Some(map.next_value_seed(seed)?);
+    Ok(())
+}
 
 /// `with` for a [`nowserving_line::LineName`] or [`nowserving_line::LaneName`].
 pub(crate) mod name {
@@ -140,9 +155,6 @@ pub(crate) mod state {
     }
 }
 
-/// A whole number from `MIN` to `MAX`; fractions and texts are refused.
-struct Whole<const MIN: u64, const MAX: u64>(u64);
-
 /// Reads a whole number from `min` to `max`; the refusal names both.
 #[derive(Copy, Clone)]
 pub(crate) struct WholeVisitor<T> {
@@ -172,31 +184,48 @@ impl<T: Copy + PartialOrd + fmt::Display + TryFrom<u64>> Visitor<'_> for WholeVi
     }
 }
 
-impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Whole<MIN, MAX> {
+/// A whole number from `MIN` to `MAX`; fractions and texts are refused.
+struct Whole<T, const MIN: u64, const MAX: u64>(T);
+
+impl<'de, T: TryFrom<u64>, const MIN: u64, const MAX: u64> Deserialize<'de> for Whole<T, MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer
-            .deserialize_any(WholeVisitor { min: MIN, max: MAX })
-            .map(Whole)
+        let number = deserializer.deserialize_any(WholeVisitor { min: MIN, max: MAX })?;
+        let number = T::try_from(number);
+        number.map(Whole).map_err(|_| D::Error::custom("too large"))
     }
+}
+
+/// `deserialize_with` for a number within limits.
+pub(crate) fn whole<'de, T: TryFrom<u64>, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Whole::<T, MIN, MAX>::deserialize(deserializer).map(|whole| whole.0)
+}
+
+/// `deserialize_with` for an optional number within limits; needs `#[serde(default)]` beside it.
+pub(crate) fn whole_option<
+    'de,
+    T: TryFrom<u64>,
+    const MIN: u64,
+    const MAX: u64,
+    D: Deserializer<'de>,
+>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    let whole = Option::<Whole<T, MIN, MAX>>::deserialize(deserializer)?;
+    Ok(whole.map(|whole| whole.0))
 }
 
 /// `deserialize_with` for a number that JSON represents exactly.
 pub(crate) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    Whole::<0, NUMBER_MAX>::deserialize(deserializer).map(|whole| whole.0)
+    whole::<u64, 0, NUMBER_MAX, D>(deserializer)
 }
 
 /// `deserialize_with` for an optional [`number`]; needs `#[serde(default)]` beside it.
 pub(crate) fn number_option<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<u64>, D::Error> {
-    whole_option::<0, NUMBER_MAX, D>(deserializer)
-}
-
-/// `deserialize_with` for an optional number within limits; needs `#[serde(default)]` beside it.
-pub(crate) fn whole_option<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<u64>, D::Error> {
-    Ok(Option::<Whole<MIN, MAX>>::deserialize(deserializer)?.map(|whole| whole.0))
+    whole_option::<u64, 0, NUMBER_MAX, D>(deserializer)
 }
 
 /// `deserialize_with` that distinguishes a field that is `null` (`Some(None)`) from a
@@ -209,7 +238,16 @@ pub(crate) fn null_or<'de, D: Deserializer<'de>>(
 
 /// `deserialize_with` for a flag; needs `#[serde(default)]` beside it.
 pub(crate) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    deserializer.deserialize_any(BoolVisitor)
+    Flag::deserialize(deserializer).map(|Flag(flag)| flag)
+}
+
+/// A flag as a type with its own `Deserialize`.
+pub(crate) struct Flag(pub(crate) bool);
+
+impl<'de> Deserialize<'de> for Flag {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Flag, D::Error> {
+        deserializer.deserialize_any(BoolVisitor).map(Flag)
+    }
 }
 
 /// Reads a flag.

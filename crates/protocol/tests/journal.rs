@@ -250,13 +250,16 @@ fn a_token_is_explained_also_by_its_old_number() {
     };
     let second = shard.journal(&asked(None, 2));
     assert_eq!(second.entries, []);
-    let told = second.explain.unwrap();
-    assert_eq!((told.lane.as_str(), told.token), ("normal", 2));
+    let explanation = second.explain.unwrap();
     assert_eq!(
-        (told.entered_at_ms, told.overtakers_total),
+        (explanation.lane.as_str(), explanation.token),
+        ("normal", 2)
+    );
+    assert_eq!(
+        (explanation.entered_at_ms, explanation.overtakers_total),
         (Some(3_007), 3)
     );
-    let by: Vec<_> = told
+    let by: Vec<_> = explanation
         .overtakers
         .iter()
         .map(|other| (other.lane.as_str(), other.by.as_str(), other.boost_ms))

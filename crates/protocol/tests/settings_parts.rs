@@ -276,7 +276,7 @@ fn every_lane_that_is_wrong_is_named() {
         json!({"name": "x".repeat(65)}),
         &["lanes[2].name:", "1 to 64"],
     );
-    third(json!({"name": "a"}), &["lanes[2].name:", "another lane"]);
+    third(json!({"name": "a"}), &["lanes[2]: name:", "another lane"]);
     third(json!({"boost_ms": 1}), &["lanes[2]", "`name`"]);
     third(json!({"name": "c", "boost": 1}), &["lanes[2]", "`boost`"]);
     for wrong in [json!("c"), json!(["c"]), json!(null), json!(7)] {

@@ -7,10 +7,10 @@ use async_nats::Subscriber;
 use async_nats::client::RequestErrorKind;
 use bytes::Bytes;
 use nowserving_protocol::error::Code;
-use nowserving_protocol::header::REQUEST_ID_HEADER;
-use nowserving_protocol::subject::{
-    ERROR_CODE_HEADER, ERROR_HEADER, TIMEOUT_DEFAULT_MS, TIMEOUT_HEADER, shard_of,
+use nowserving_protocol::header::{
+    ERROR_CODE_HEADER, ERROR_HEADER, REQUEST_ID_HEADER, TIMEOUT_DEFAULT_MS, TIMEOUT_HEADER,
 };
+use nowserving_protocol::subject::shard_of;
 use serde_json::{Value, json};
 
 /// An answer may come later than the request's deadline by this, on a busy machine.

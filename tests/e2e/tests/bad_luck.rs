@@ -10,7 +10,8 @@ use async_nats::StatusCode;
 use futures::StreamExt;
 use nowserving_e2e::{Api, Cluster, Format, Route, eventually, pointers};
 use nowserving_protocol::error::Code;
-use nowserving_protocol::subject::{ERROR_CODE_HEADER, TIMEOUT_HEADER, shard_of};
+use nowserving_protocol::header::{ERROR_CODE_HEADER, TIMEOUT_HEADER};
+use nowserving_protocol::subject::shard_of;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hdrhistogram::Histogram;
 use nowserving_protocol::codec;
 use nowserving_protocol::error::ErrorReply;
-use nowserving_protocol::subject::ERROR_HEADER;
+use nowserving_protocol::header::ERROR_HEADER;
 use tokio::task::JoinSet;
 
 /// After a failure, so that a dead responder is not asked a million times.

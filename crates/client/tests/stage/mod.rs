@@ -7,8 +7,9 @@ use std::time::Duration;
 use futures::StreamExt;
 use nowserving_client::Code;
 use nowserving_protocol::codec;
-use nowserving_protocol::header::{REQUEST_ID_HEADER, SENT_MS_HEADER};
-use nowserving_protocol::subject::{ERROR_CODE_HEADER, ERROR_HEADER, TIMEOUT_HEADER};
+use nowserving_protocol::header::{
+    ERROR_CODE_HEADER, ERROR_HEADER, REQUEST_ID_HEADER, SENT_MS_HEADER, TIMEOUT_HEADER,
+};
 use serde_json::{Value, json};
 
 /// Everything here takes milliseconds; what does not come at all must fail the test.

@@ -9,7 +9,8 @@ use crossbeam_channel::Sender;
 use nowserving_engine::{ForwardResult, ForwardTry, Input, LeaderTime, RelayedAnswer};
 use nowserving_protocol::codec::decode;
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
-use nowserving_protocol::subject::{ERROR_CODE_HEADER, Subjects, TIMEOUT_HEADER};
+use nowserving_protocol::header::{ERROR_CODE_HEADER, TIMEOUT_HEADER};
+use nowserving_protocol::subject::Subjects;
 use nowserving_shard::requests::{Origin, RequestId};
 use tokio::sync::mpsc;
 

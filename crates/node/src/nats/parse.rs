@@ -5,10 +5,10 @@ use async_nats::{Message, Subject};
 use nowserving_line::{LineName, Op};
 use nowserving_protocol::codec::{Format, decode_request};
 use nowserving_protocol::error::ApiError;
-use nowserving_protocol::header::{self, REQUEST_ID_HEADER, SENT_MS_HEADER, parse_sent_ms};
-use nowserving_protocol::subject::{
-    Subjects, TIMEOUT_DEFAULT_MS, TIMEOUT_HEADER, Target, shard_of, unknown_op,
+use nowserving_protocol::header::{
+    self, REQUEST_ID_HEADER, SENT_MS_HEADER, TIMEOUT_DEFAULT_MS, TIMEOUT_HEADER, parse_sent_ms,
 };
+use nowserving_protocol::subject::{Subjects, Target, shard_of, unknown_op};
 use nowserving_protocol::ticket::TicketKeys;
 use nowserving_protocol::user;
 
@@ -98,11 +98,13 @@ impl Parser {
         let sent_ms = header(message, SENT_MS_HEADER, parse_sent_ms)?;
         let named = header(message, REQUEST_ID_HEADER, header::RequestId::new)?;
         let (line, op, shard, admin) = match target {
-            Target::Line { line, op } => (line, op, None, false),
-            Target::Shard { shard, line, op } => (line, op, Some(shard), false),
-            Target::AdminLine { line, op } => (line, op, None, true),
-            Target::AdminShard { shard, line, op } => (line, op, Some(shard), true),
-            Target::AdminCluster { op } => {
+            Target::Line {
+                admin,
+                shard,
+                line,
+                op,
+            } => (line, op, shard, admin),
+            Target::Cluster { op } => {
                 reply.admin = true;
                 let question = cluster_question(op, &message.payload, reply)?;
                 let reply = take(reply);

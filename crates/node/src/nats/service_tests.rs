@@ -3,7 +3,7 @@ use async_nats::HeaderMap;
 use nowserving_engine::{Delivery, ShardDelivery};
 use nowserving_protocol::codec::{Format, decode};
 use nowserving_protocol::error::{Code, ErrorReply};
-use nowserving_protocol::subject::{ERROR_CODE_HEADER, TIMEOUT_HEADER};
+use nowserving_protocol::header::{ERROR_CODE_HEADER, TIMEOUT_HEADER};
 
 use super::super::stats::UNDER_WAY_MAX;
 use super::super::testing::{Sent, TestService};

@@ -211,7 +211,7 @@ impl<'de> Deserialize<'de> for PerSecond {
 }
 
 /// Reads a rate within its limits.
-pub(super) struct PerSecondVisitor;
+struct PerSecondVisitor;
 
 impl Visitor<'_> for PerSecondVisitor {
     type Value = PerSecond;

@@ -29,40 +29,29 @@ fn what_is_built_is_read_back() {
     for prefix in ["nowserving", "a.b-c"] {
         let subjects = Subjects::new(prefix).unwrap();
         let shop = line("shop-1");
+        let target = |admin, shard, op| Target::Line {
+            admin,
+            shard,
+            line: shop.clone(),
+            op,
+        };
         let cases = [
-            (
-                subjects.line(&shop, "enter"),
-                Target::Line {
-                    line: shop.clone(),
-                    op: "enter",
-                },
-            ),
+            (subjects.line(&shop, "enter"), target(false, None, "enter")),
             (
                 subjects.shard(15, &shop, "status"),
-                Target::Shard {
-                    shard: 15,
-                    line: shop.clone(),
-                    op: "status",
-                },
+                target(false, Some(15), "status"),
             ),
             (
                 subjects.admin_line(&shop, "show"),
-                Target::AdminLine {
-                    line: shop.clone(),
-                    op: "show",
-                },
+                target(true, None, "show"),
             ),
             (
                 subjects.admin_shard(0, &shop, "create"),
-                Target::AdminShard {
-                    shard: 0,
-                    line: shop.clone(),
-                    op: "create",
-                },
+                target(true, Some(0), "create"),
             ),
             (
                 subjects.admin_cluster("list_lines"),
-                Target::AdminCluster { op: "list_lines" },
+                Target::Cluster { op: "list_lines" },
             ),
         ];
         for (subject, target) in cases {
@@ -107,6 +96,8 @@ fn malformed_subjects_say_what_is_wrong() {
         ("nowserving.shard.01.shop.enter", "shard:"),
         ("nowserving.shard.4294967296.shop.enter", "shard:"),
         ("nowserving.admin.cluster", "subject:"),
+        ("nowserving.cluster.status", "subject:"),
+        ("nowserving.admin.admin.line.shop.show", "subject:"),
         ("nowserving.raft.prod.1.2", "subject:"),
         ("nowserving.event.shop.board", "subject:"),
         ("nowservingline.shop.enter", "subject:"),
