@@ -84,6 +84,13 @@ async fn a_full_inbox_answers_overloaded_at_once() {
     assert_eq!(test.inbox.try_iter().count(), 1);
     test.handle(info("_INBOX.2", Format::Json)).await;
     assert_eq!(test.inbox.try_iter().count(), 1);
+    let stats = &test.service.responder.stats;
+    let room = std::iter::from_fn(|| stats.admit().then_some(())).count();
+    assert_eq!(
+        room,
+        UNDER_WAY_MAX - 2,
+        "the refused ones are not under way"
+    );
 }
 
 #[tokio::test]

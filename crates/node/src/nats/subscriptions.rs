@@ -55,9 +55,8 @@ impl Listener {
         self.draining.store(true, Ordering::Release);
     }
 
-    /// [`Listener::forward_only`], and closes in a while ([`DRAIN`]).
+    /// Closes in a while ([`DRAIN`]).
     fn drain(self) {
-        self.forward_only();
         let _ = self.close.send(Close::Later);
     }
 }
