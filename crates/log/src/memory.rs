@@ -70,6 +70,16 @@ impl ShardLog {
         self.compact_index + self.entries.len() as u64
     }
 
+    /// Whether all entries from `low` on, before `high`, are there; at least one.
+    fn has(&self, low: u64, high: u64) -> bool {
+        low > self.compact_index && low < high && high <= self.last_index() + 1
+    }
+
+    fn range(&self, low: u64, high: u64) -> impl Iterator<Item = &Entry> {
+        let at = |index: u64| (index - self.compact_index - 1) as usize;
+        self.entries.range(at(low)..at(high))
+    }
+
     fn term(&self, index: u64) -> Option<u64> {
         let at = index.checked_sub(self.compact_index)?;
         if at == 0 {
@@ -229,6 +239,23 @@ impl MemoryLog {
         disk.flipped.is_some()
     }
 
+    /// Entries as they were written, whatever has flipped since.
+    ///
+    /// # Errors
+    /// There are no such entries.
+    pub fn entries_as_written(
+        &self,
+        shard: u32,
+        low: u64,
+        high: u64,
+    ) -> Result<Vec<Entry>, ReadFailed> {
+        let disk = self.disk();
+        let log = disk.seen.get(&shard);
+        let log = log.filter(|it| it.has(low, high));
+        let log = log.ok_or_else(|| read_failed(shard, low, high, "no such entries"))?;
+        Ok(log.range(low, high).cloned().collect())
+    }
+
     /// Undoes the flipped bit, as an operator does who restores the file.
     pub fn repair(&self) {
         self.disk().flipped = None;
@@ -244,19 +271,16 @@ impl EntryReader for MemoryLog {
         max_bytes: u64,
     ) -> Result<Vec<Entry>, ReadFailed> {
         let disk = self.disk();
-        let empty = ShardLog::default();
-        let log = disk.seen.get(&shard).unwrap_or(&empty);
-        if low <= log.compact_index || high > log.last_index() + 1 || low >= high {
-            return Err(read_failed(shard, low, high, "no such entries"));
-        }
+        let log = disk.seen.get(&shard);
+        let log = log.filter(|it| it.has(low, high));
+        let log = log.ok_or_else(|| read_failed(shard, low, high, "no such entries"))?;
         disk.check_damage(shard, low, high)?;
         let mut bytes = 0;
-        let range = (low - log.compact_index - 1) as usize..(high - log.compact_index - 1) as usize;
         let fits = |entry: &&Entry| {
             bytes += u64::from(entry.compute_size());
             bytes <= max_bytes || entry.index == low
         };
-        Ok(log.entries.range(range).take_while(fits).cloned().collect())
+        Ok(log.range(low, high).take_while(fits).cloned().collect())
     }
 
     fn term(&self, shard: u32, index: u64) -> Result<u64, ReadFailed> {

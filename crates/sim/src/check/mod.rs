@@ -19,7 +19,7 @@ mod shadow;
 use std::collections::BTreeMap;
 
 use nowserving_engine::Output;
-use nowserving_replica::{Committed, EntryReader as _};
+use nowserving_replica::Committed;
 use nowserving_shard::snapshot::{self, Header};
 
 use self::events::Events;
@@ -164,7 +164,7 @@ impl Checks {
 
     /// A node has applied the entries after `from`, through `to`.
     fn applied(&mut self, env: &mut Env, node: &Node, id: u32, (from, to): (u64, u64)) {
-        let entries = match node.disk.log.entries(id, from + 1, to + 1, u64::MAX) {
+        let entries = match node.disk.log.entries_as_written(id, from + 1, to + 1) {
             Ok(entries) => entries,
             Err(error) => {
                 let what = format!(
