@@ -1,25 +1,30 @@
 //! What clients ask: calls, each of one or more attempts, and how they ended. The clients' history.
 //!
 //! A call through the SDK repeats what got no answer, on the other of its two subjects; a raw one is a
-//! single attempt.
+//! single attempt, with or without an id.
 
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowserving_engine::{Ask, Outcome};
+use nowserving_engine::{Ask, Outcome, Question};
 use nowserving_line::{LineName, Op, TokenRef};
+use nowserving_protocol::admin::ListLines;
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::user::Consistency;
 use nowserving_shard::requests::{Origin, RequestId};
 
+use crate::clock::wall_ms;
 use crate::env::Env;
 use crate::faults::Fault;
 use crate::nats::{Message, ReplyPath, Subject};
+use crate::random::Random;
 use crate::timeline::Time;
 use crate::world::Event;
 
 /// The least that is left of a call for another attempt.
 const ATTEMPT_MIN_US: Time = 10_000;
+/// What nodes and clients may differ by in their clocks.
+const TOLERANCE_MS: u64 = 5_000;
 /// An attempt waits no longer than this.
 const ATTEMPT_MAX_US: Time = 2_200_000;
 
@@ -49,6 +54,56 @@ pub enum What {
     },
     /// Who has this key?
     Find(Box<[u8]>),
+    /// What the cluster is like.
+    Cluster,
+    /// Which lines there are.
+    Lines,
+}
+
+/// What is asked, as the engine has it.
+#[derive(Debug)]
+pub enum Asked {
+    /// Of a line.
+    Line(Ask),
+    /// Of the cluster.
+    Cluster(Question),
+}
+
+/// How a client sends what it asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// It repeats what was not answered.
+    pub repeats: bool,
+    /// It names the call.
+    pub has_id: bool,
+    /// It asks on the shard's own subject: first, if it repeats.
+    pub own_subject: bool,
+    /// It says when it sent each request.
+    pub has_time: bool,
+    /// It waits for the answer.
+    pub waits: bool,
+}
+
+impl Manner {
+    /// The SDK's.
+    pub const SDK: Manner = Manner {
+        repeats: true,
+        has_id: true,
+        own_subject: true,
+        has_time: true,
+        waits: true,
+    };
+
+    /// That of somebody who writes requests by hand.
+    pub fn raw(random: &mut Random) -> Manner {
+        Manner {
+            repeats: false,
+            has_id: random.below(3) == 0,
+            own_subject: random.below(4) == 0,
+            has_time: random.below(3) > 0,
+            waits: true,
+        }
+    }
 }
 
 /// A request, however often it is sent.
@@ -71,8 +126,8 @@ pub struct Query {
 impl What {
     /// As the engine has it.
     #[must_use]
-    pub fn ask(&self) -> Ask {
-        match self {
+    pub fn ask(&self) -> Asked {
+        Asked::Line(match self {
             What::Write(op) => Ask::Write(op.clone()),
             What::Status { at, consistency } => Ask::Status {
                 at: *at,
@@ -80,13 +135,19 @@ impl What {
                 holes: false,
             },
             What::Find(key) => Ask::Find(key.clone()),
-        }
+            What::Cluster => return Asked::Cluster(Question::ClusterStatus),
+            What::Lines => {
+                return Asked::Cluster(Question::ListLines(ListLines::default()));
+            }
+        })
     }
 
     fn name(&self) -> (&'static str, bool) {
         match self {
             What::Status { .. } => ("status", false),
             What::Find(_) => ("find", false),
+            What::Cluster => ("status", true),
+            What::Lines => ("list_lines", true),
             What::Write(op) => match op {
                 Op::Enter { .. } => ("enter", false),
                 Op::Claim { .. } => ("claim", false),
@@ -118,6 +179,10 @@ pub struct Attempt {
     pub sent_at: Time,
     /// The time it was given.
     pub timeout_ms: u64,
+    /// When its client says that it sent it.
+    sent_ms: Option<u64>,
+    /// For how long it is on its way to the server, as far as nodes take it after that.
+    pub held_us: Time,
     /// Where to.
     pub subject: Subject,
     /// How it ended; `None`: the run ended before it did.
@@ -145,8 +210,7 @@ pub struct Call {
     /// What.
     pub query: Rc<Query>,
     payload: Bytes,
-    /// Whether it is repeated.
-    sdk: bool,
+    manner: Manner,
     /// When it began.
     pub began_at: Time,
     deadline: Time,
@@ -194,15 +258,22 @@ impl Calls {
 }
 
 impl Env {
-    /// A client begins a call. `sdk`: repeated until its deadline; else tried once on a plain subject.
+    /// Sets a client's clock by so much.
+    pub fn set_client_clock(&mut self, client: usize, by_ms: i64) {
+        if let Some(ahead_ms) = self.client_clocks.get_mut(client) {
+            *ahead_ms += by_ms;
+        }
+    }
+
+    /// A client begins a call.
     pub fn call(
         &mut self,
         client: usize,
         (line, shard): (LineName, u32),
         what: What,
-        sdk: bool,
+        manner: Manner,
         time_us: Time,
-    ) -> usize {
+    ) {
         let number = self.calls.all.len();
         let (op, admin) = what.name();
         let payload = Bytes::copy_from_slice(&(number as u64).to_le_bytes());
@@ -220,7 +291,7 @@ impl Env {
             client,
             query,
             payload,
-            sdk,
+            manner,
             began_at: now,
             deadline: now + time_us,
             attempts: Vec::new(),
@@ -230,7 +301,50 @@ impl Env {
             known_version,
         });
         self.attempt(number);
-        number
+        if !manner.waits
+            && let Some(call) = self.calls.all.get_mut(number)
+        {
+            call.ended = Some((now, Ended::Unknown));
+        }
+    }
+
+    /// Two copies of one write are under way, of which one answer is seen. With an id they are one call.
+    /// Without, they count as two calls: a client may mean it that way.
+    pub fn comes_twice(
+        &mut self,
+        number: usize,
+        (timeout_ms, subject, held_us): (u64, Subject, Time),
+    ) {
+        let now = self.timeline.now();
+        let count = self.calls.all.len();
+        let Some(call) = self.calls.all.get_mut(number) else {
+            return;
+        };
+        if !matches!(call.query.what, What::Write(_)) {
+            return;
+        }
+        let attempt = Attempt {
+            sent_at: now,
+            timeout_ms,
+            sent_ms: None,
+            held_us,
+            subject,
+            end: None,
+        };
+        if call.manner.has_id {
+            call.uncertain = true;
+            return call.attempts.push(attempt);
+        }
+        let mut copy = call.clone();
+        copy.client = usize::MAX;
+        copy.began_at = now;
+        copy.query = Rc::new(Query {
+            call: count,
+            ..Query::clone(&call.query)
+        });
+        copy.attempts = vec![attempt];
+        copy.ended = Some((now, Ended::Unknown));
+        self.calls.all.push(copy);
     }
 
     /// Sends a call's request (again).
@@ -246,15 +360,31 @@ impl Env {
         let wait_us = call.deadline.saturating_sub(now).min(ATTEMPT_MAX_US);
         let timeout_ms = (wait_us * 10 / 11_000).max(1);
         let attempt = call.attempts.len();
-        let own_subject = call.sdk && attempt % 2 == 0;
+        let own_subject = call.manner.own_subject && attempt.is_multiple_of(2);
         // An operators' subject is not mapped.
-        let subject = match own_subject || (mapped && !call.query.admin) {
-            true => Subject::Shard(call.query.shard),
-            false => Subject::Plain,
+        let subject = match &call.query.what {
+            What::Cluster | What::Lines => Subject::Plain,
+            _ if own_subject || (mapped && !call.query.admin) => Subject::Shard(call.query.shard),
+            _ => Subject::Plain,
+        };
+        let waits = call.manner.waits;
+        let (client, has_time) = (call.client, call.manner.has_time);
+        let way_us = self.client_sends(client);
+        let ahead_ms = self.client_clocks.get(client).copied().unwrap_or(0);
+        // By a clock that is ahead of the node's, it is younger than it is.
+        let tolerated_ms = TOLERANCE_MS + (ahead_ms + self.nodes_behind_ms).max(0) as u64;
+        let held_us = match has_time {
+            true => way_us.min(tolerated_ms * 1_000),
+            false => way_us,
+        };
+        let Some(call) = self.calls.all.get_mut(number) else {
+            return;
         };
         call.attempts.push(Attempt {
             sent_at: now,
             timeout_ms,
+            sent_ms: has_time.then(|| wall_ms(now, ahead_ms)),
+            held_us,
             subject,
             end: None,
         });
@@ -269,14 +399,23 @@ impl Env {
             call: number,
             attempt,
         };
-        self.timeline.after(wait_us, timeout);
-        if !self.strikes(Fault::RequestLost) {
-            let delay = self.client_delay();
+        if waits {
+            self.timeline.after(wait_us, timeout);
+        }
+        let mut copies = 1;
+        if self.strikes(Fault::RequestDoubled) {
+            copies = 2;
+            self.comes_twice(number, (timeout_ms, subject, held_us));
+        }
+        for _ in 0..copies {
+            if self.strikes(Fault::RequestLost) {
+                continue;
+            }
             let request = Event::RequestAtServer {
                 call: number,
                 attempt,
             };
-            self.timeline.after(delay, request);
+            self.timeline.after(way_us, request);
         }
     }
 
@@ -293,16 +432,19 @@ impl Env {
             query: call.query.clone(),
             payload: call.payload.clone(),
             timeout_ms: sent.timeout_ms,
-            // The SDK names each call.
-            id: call.sdk.then_some(RequestId {
+            sent_ms: sent.sent_ms,
+            id: call.manner.has_id.then_some(RequestId {
                 key: number as u128,
                 origin: Origin::Client,
             }),
             forwarded_at: None,
             shared: false,
-            reply: ReplyPath::Client {
-                call: number,
-                attempt,
+            reply: match call.manner.waits {
+                true => ReplyPath::Client {
+                    call: number,
+                    attempt,
+                },
+                false => ReplyPath::Nowhere,
             },
         };
         if !self.route(message) {
@@ -394,7 +536,7 @@ impl Env {
         call.uncertain |= uncertain && matches!(call.query.what, What::Write(_));
         let wait_us = wait_us.max(call.backoff_us + jitter);
         call.backoff_us = (call.backoff_us * 2).min(250_000);
-        if call.sdk && now + wait_us + ATTEMPT_MIN_US < call.deadline {
+        if call.manner.repeats && now + wait_us + ATTEMPT_MIN_US < call.deadline {
             self.timeline
                 .after(wait_us, Event::CallRepeats { call: number });
             return None;

@@ -1,7 +1,7 @@
 //! The crowd: shoppers, each with one visit after the other, and operators.
 //!
-//! Half of the shoppers ask through the SDK, which repeats; the others send what they have to say once,
-//! and when no answer comes, some say it again, and some go away.
+//! Half of the shoppers ask through the SDK, which names each call and repeats it; the others send what they
+//! have to say once, some with an id, and when no answer comes, some say it again, and some go away.
 
 use nowserving_engine::Outcome;
 use nowserving_line::{AdmissionRate, Quota};
@@ -12,7 +12,7 @@ use nowserving_line::{
 use nowserving_protocol::subject::shard_of;
 use nowserving_protocol::user::Consistency;
 
-use crate::calls::{Ended, What};
+use crate::calls::{Ended, Manner, What};
 use crate::env::Env;
 use crate::faults::Fault;
 use crate::node::Setup;
@@ -41,6 +41,8 @@ struct Visit {
     lane: Option<LaneName>,
     at: Option<TokenRef>,
     epoch: Option<u64>,
+    /// Asked with an earlier epoch than that.
+    epoch_is_stale: bool,
     state: Option<State>,
     renewals: u64,
 }
@@ -48,19 +50,26 @@ struct Visit {
 #[derive(Debug)]
 enum Role {
     Shopper {
-        sdk: bool,
         visit: Option<Visit>,
     },
-    /// Of one line; `exists`: as far as it knows.
+    /// Of one line.
     Operator {
         shop: usize,
+        /// As far as it knows.
         exists: bool,
+        /// Of the line, if it was told.
+        incarnation: Option<u64>,
+        /// Of a line that it has deleted.
+        deleted: Option<u64>,
+        /// Asked with that.
+        is_stale: bool,
     },
 }
 
 #[derive(Debug)]
 struct Client {
     role: Role,
+    manner: Manner,
     busy: bool,
 }
 
@@ -91,13 +100,23 @@ impl Clients {
         let operators = (0..shops.len()).map(|shop| Role::Operator {
             shop,
             exists: false,
+            incarnation: None,
+            deleted: None,
+            is_stale: false,
         });
-        let shoppers = (0..SHOPPERS).map(|number| Role::Shopper {
-            sdk: number % 2 == 0,
-            visit: None,
-        });
-        let clients = operators.chain(shoppers);
-        let clients: Vec<Client> = clients.map(|role| Client { role, busy: false }).collect();
+        let shoppers = (0..SHOPPERS).map(|_| Role::Shopper { visit: None });
+        let clients = operators.chain(shoppers).enumerate();
+        let clients: Vec<Client> = clients
+            .map(|(number, role)| Client {
+                role,
+                manner: match number % 2 {
+                    0 => Manner::SDK,
+                    _ => Manner::raw(&mut random),
+                },
+                busy: false,
+            })
+            .collect();
+        env.client_clocks = clients.iter().map(|_| clock_off_ms(&mut random)).collect();
         for (client, it) in clients.iter().enumerate() {
             let at = match it.role {
                 Role::Operator { .. } => 1_200_000,
@@ -122,16 +141,15 @@ impl Clients {
             return;
         }
         match &mut client.role {
-            Role::Operator { shop, exists } => {
+            Role::Operator { shop, exists, .. } => {
                 let shop = *shop;
                 if !*exists {
                     self.create(env, number, shop);
                 }
             }
-            Role::Shopper { sdk, visit } => {
-                let sdk = *sdk;
+            Role::Shopper { visit } => {
                 let visit = visit.take();
-                self.shop(env, number, sdk, visit);
+                self.shop(env, number, visit);
             }
         }
     }
@@ -144,30 +162,41 @@ impl Clients {
             line: name.clone(),
             settings: settings.clone(),
         };
-        self.ask(env, number, shop, What::Write(op), true, 4_000_000);
+        self.ask(env, number, shop, What::Write(op), 4_000_000);
     }
 
-    fn ask(
-        &mut self,
-        env: &mut Env,
-        number: usize,
-        shop: usize,
-        what: What,
-        sdk: bool,
-        time_us: Time,
-    ) {
-        let Some(place) = self.shops.get(shop) else {
+    fn ask(&mut self, env: &mut Env, number: usize, shop: usize, what: What, time_us: Time) {
+        let (Some(place), Some(client)) = (self.shops.get(shop), self.clients.get_mut(number))
+        else {
             return;
         };
         let place = (place.name.clone(), place.shard);
-        if let Some(client) = self.clients.get_mut(number) {
-            client.busy = true;
-        }
-        env.call(number, place, what, sdk, time_us);
+        client.busy = true;
+        env.call(number, place, what, client.manner, time_us);
+    }
+
+    /// A shopper leaves its line and does not wait for the answer.
+    fn leave_unanswered(&mut self, env: &mut Env, number: usize, shop: usize, at: TokenRef) {
+        let (Some(place), Some(client)) = (self.shops.get(shop), self.clients.get(number)) else {
+            return;
+        };
+        let line = place.name.clone();
+        let manner = Manner {
+            repeats: false,
+            waits: false,
+            ..client.manner
+        };
+        let what = What::Write(Op::Leave {
+            line: line.clone(),
+            at,
+        });
+        env.call(number, (line, place.shard), what, manner, 2_000_000);
+        let delay = self.random.around(150_000);
+        env.timeline.after(delay, Event::Client { client: number });
     }
 
     /// A shopper goes on with its visit, or begins one.
-    fn shop(&mut self, env: &mut Env, number: usize, sdk: bool, visit: Option<Visit>) {
+    fn shop(&mut self, env: &mut Env, number: usize, visit: Option<Visit>) {
         let mut visit = match visit {
             Some(visit) if visit.at.is_some() && env.strikes(Fault::ClientVanishes) => {
                 env.note(format_args!("client {number}: goes away without a word"));
@@ -181,6 +210,7 @@ impl Clients {
         };
         let line = shop.name.clone();
         let random = &mut self.random;
+        visit.epoch_is_stale = false;
         let what = match (visit.at, visit.state) {
             (None, _) => What::Write(Op::Enter {
                 line,
@@ -189,18 +219,29 @@ impl Clients {
             }),
             (Some(at), Some(State::Admitted)) => What::Write(Op::Claim { line, at }),
             (Some(at), Some(State::InCheckout)) => {
-                let epoch = visit.epoch.unwrap_or(0);
+                let mut epoch = visit.epoch.unwrap_or(0);
+                if epoch > 1 && env.strikes(Fault::EpochStale) {
+                    epoch -= random.between(1, (epoch - 1).min(3));
+                    visit.epoch_is_stale = true;
+                }
                 if visit.renewals > 0 {
                     visit.renewals -= 1;
                     What::Write(Op::Renew { line, at, epoch })
-                } else if random.below(8) == 0 {
+                } else if !visit.epoch_is_stale && random.below(8) == 0 {
                     What::Write(Op::Leave { line, at })
                 } else {
-                    let epoch = (random.below(2) == 0).then_some(epoch);
+                    let named = visit.epoch_is_stale || random.below(2) == 0;
+                    let epoch = named.then_some(epoch);
                     What::Write(Op::Complete { line, at, epoch })
                 }
             }
-            (Some(at), _) if random.below(25) == 0 => What::Write(Op::Leave { line, at }),
+            (Some(at), _) if random.below(25) == 0 => {
+                if env.strikes(Fault::LeaveUnanswered) {
+                    let shop = visit.shop;
+                    return self.leave_unanswered(env, number, shop, at);
+                }
+                What::Write(Op::Leave { line, at })
+            }
             (Some(at), _) => match (&visit.key, random.below(20)) {
                 (Some(key), 0) => What::Find(key.clone()),
                 (_, 0..3) => status(at, Consistency::Linearizable),
@@ -208,19 +249,16 @@ impl Clients {
                 _ => status(at, Consistency::Leader),
             },
         };
-        let time_us = match sdk {
+        let shop = visit.shop;
+        let Some(client) = self.clients.get_mut(number) else {
+            return;
+        };
+        let time_us = match client.manner.repeats {
             true => random.between(2_000_000, 6_000_000),
             false => random.between(300_000, 2_500_000),
         };
-        let shop = visit.shop;
-        if let Some(Client {
-            role: Role::Shopper { visit: slot, .. },
-            ..
-        }) = self.clients.get_mut(number)
-        {
-            *slot = Some(visit);
-        }
-        self.ask(env, number, shop, what, sdk, time_us);
+        client.role = Role::Shopper { visit: Some(visit) };
+        self.ask(env, number, shop, what, time_us);
     }
 
     fn new_visit(&mut self) -> Visit {
@@ -259,28 +297,49 @@ impl Clients {
         client.busy = false;
         let random = &mut self.random;
         let delay = match &mut client.role {
-            Role::Operator { exists, .. } => {
+            Role::Operator {
+                shop,
+                exists,
+                incarnation,
+                deleted,
+                is_stale,
+            } => {
+                let is_stale = std::mem::take(is_stale);
+                if is_stale && matches!(ended, Ended::Ok(_)) {
+                    let what =
+                        format!("incarnation {deleted:?} is deleted, and was changed: {query:?}");
+                    env.violated("S14", what);
+                }
+                if let Ended::Ok(answer) = &ended
+                    && let Ok(Outcome::Line(line)) = answer.as_ref()
+                {
+                    *incarnation = Some(line.incarnation);
+                }
                 match (&query.what, &ended) {
                     (What::Write(Op::Create { .. }), Ended::Ok(_) | Ended::Refused(_)) => {
                         *exists = true;
                     }
+                    // Another incarnation is there, or none.
+                    (What::Write(Op::Delete { .. }), Ended::Refused(_)) if is_stale => {}
                     (What::Write(Op::Delete { .. }), Ended::Ok(_) | Ended::Refused(_)) => {
                         *exists = false;
+                        *deleted = incarnation.take().or(*deleted);
                     }
                     // It repeats a change of which it does not know what came of it.
-                    (What::Write(Op::Delete { .. }), _) => {
-                        let shop = match client.role {
-                            Role::Operator { shop, .. } => shop,
-                            Role::Shopper { .. } => 0,
-                        };
-                        let what = query.what.clone();
-                        return self.ask(env, number, shop, what, false, 2_000_000);
+                    (What::Write(Op::Delete { .. }), _) if !is_stale => {
+                        let (shop, what) = (*shop, query.what.clone());
+                        return self.ask(env, number, shop, what, 2_000_000);
                     }
                     _ => {}
                 }
                 random.between(5_000, 300_000)
             }
-            Role::Shopper { visit, .. } => {
+            Role::Shopper { visit } => {
+                if visit.as_ref().is_some_and(|it| it.epoch_is_stale)
+                    && matches!(ended, Ended::Ok(_))
+                {
+                    env.violated("S9", format!("an earlier epoch was taken: {query:?}"));
+                }
                 let over = visit
                     .as_mut()
                     .is_none_or(|it| it.is_over_after(&ended, random));
@@ -307,25 +366,53 @@ impl Clients {
             return;
         };
         let idle = |client: &Client| {
-            !client.busy
-                && matches!(client.role, Role::Operator { shop: of, exists: true } if of == shop)
+            let exists =
+                matches!(client.role, Role::Operator { shop: of, exists: true, .. } if of == shop);
+            exists && !client.busy
         };
         let Some(number) = self.clients.iter().position(idle) else {
             return;
         };
         let line = name.clone();
         let random = &mut self.random;
+        let mut named = None;
+        if let Some(Client {
+            role:
+                Role::Operator {
+                    incarnation,
+                    deleted,
+                    is_stale,
+                    ..
+                },
+            ..
+        }) = self.clients.get_mut(number)
+            && matches!(kind, Fault::OperatorConfigures | Fault::OperatorDeletes)
+        {
+            *is_stale = deleted.is_some() && env.strikes(Fault::IncarnationStale);
+            named = match *is_stale {
+                true => *deleted,
+                false => incarnation.filter(|_| random.below(2) == 0),
+            };
+        }
         let op = match kind {
+            Fault::OperatorLooks => {
+                let what = match random.below(2) {
+                    0 => What::Cluster,
+                    _ => What::Lines,
+                };
+                env.counts.add(kind);
+                return self.ask(env, number, shop, what, 2_000_000);
+            }
             Fault::OperatorConfigures => Op::Configure {
                 line,
                 patch: Box::new(patch(settings, env.calls.all.len(), random)),
                 if_version: None,
-                incarnation: None,
+                incarnation: named,
             },
             Fault::OperatorDeletes => Op::Delete {
                 line,
                 force: true,
-                incarnation: None,
+                incarnation: named,
             },
             _ => {
                 let lane = settings.lanes.first().map(|lane| lane.name.clone());
@@ -346,9 +433,16 @@ impl Clients {
                 }
             }
         };
-        let sdk = self.random.below(2) == 0;
         let time_us = self.random.between(500_000, 4_000_000);
-        self.ask(env, number, shop, What::Write(op), sdk, time_us);
+        // Sometimes by the tool, sometimes by hand.
+        let manner = match self.random.below(2) {
+            0 => Manner::SDK,
+            _ => Manner::raw(&mut self.random),
+        };
+        if let Some(client) = self.clients.get_mut(number) {
+            client.manner = manner;
+        }
+        self.ask(env, number, shop, What::Write(op), time_us);
         env.counts.add(kind);
     }
 }
@@ -391,6 +485,15 @@ impl Visit {
             // Said again with the same key or ticket, or given up.
             Ended::Unknown | Ended::Unavailable => random.below(4) == 0,
         }
+    }
+}
+
+/// What a client's clock is ahead of the truth: of a few by more than nodes tolerate.
+fn clock_off_ms(random: &mut Random) -> i64 {
+    match random.below(24) {
+        0 => random.off_by(20_000),
+        1..6 => random.off_by(4_000),
+        _ => random.off_by(300),
     }
 }
 

@@ -41,12 +41,18 @@ impl Clock {
     /// What a node reads.
     #[must_use]
     pub fn read(&self, time: Time) -> Now {
-        let wall_ms = EPOCH_MS + (time / 1_000) as i64 + self.wall_ahead_ms;
         Now {
             us: self.monotonic(time),
-            wall_ms: wall_ms.max(0) as u64,
+            wall_ms: wall_ms(time, self.wall_ahead_ms),
         }
     }
+}
+
+/// What a wall clock shows that is ahead by so much.
+#[must_use]
+pub fn wall_ms(time: Time, ahead_ms: i64) -> u64 {
+    let wall_ms = EPOCH_MS + (time / 1_000) as i64 + ahead_ms;
+    wall_ms.max(0) as u64
 }
 
 #[cfg(test)]

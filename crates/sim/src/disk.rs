@@ -1,5 +1,5 @@
 //! A node's disk: its log, and a snapshot file for each shard. Both survive crashes as far as they were
-//! synced; a bit of them may flip, which is found at the next start.
+//! synced. A bit of them may flip, which is found at the next start, or when it is read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -139,8 +139,18 @@ impl Disk {
         self.log.crash(crash);
     }
 
+    /// A bit of an entry in the log flips; false if there is none.
+    pub fn flip_bit_of_log(&self, chance: u64) -> bool {
+        self.log.flip_bit(chance)
+    }
+
+    /// Whether a bit of the log has flipped, in an entry that is still there.
+    pub fn is_log_damaged(&self) -> bool {
+        matches!(self.log.load(0), Err(LogError::Lost { .. }))
+    }
+
     /// A bit of a snapshot flips; false if there is none.
-    pub fn flip_bit(&mut self, chance: u64) -> bool {
+    pub fn flip_bit_of_snapshot(&mut self, chance: u64) -> bool {
         let shards: Vec<u32> = self.snapshots.keys().copied().collect();
         let shard = shards.get(chance as usize % shards.len().max(1)).copied();
         let Some((shard, bytes)) =
@@ -154,8 +164,8 @@ impl Disk {
         true
     }
 
-    /// An operator has put the file back as it was.
-    pub fn repair(&mut self) {
+    /// An operator has put the snapshot back as it was.
+    pub fn repair_snapshot(&mut self) {
         if let Some((shard, at)) = self.flipped.take()
             && let Some(bytes) = self.snapshots.get_mut(&shard)
         {

@@ -1,6 +1,6 @@
 //! What all parts of a simulation share: time, chance, the network's state, and what is written down.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use nowserving_line::LineName;
@@ -50,6 +50,12 @@ pub struct Env {
     pub mapped: bool,
     /// The newest version of each line that any client has been told.
     pub known_versions: BTreeMap<LineName, u64>,
+    /// What each client's clock is ahead of the truth, in milliseconds.
+    pub client_clocks: Vec<i64>,
+    /// Until when the ways of clients to the server stand still.
+    pub clients_stalled: BTreeMap<usize, Time>,
+    /// What a node's wall clock may be behind the truth, in milliseconds.
+    pub nodes_behind_ms: i64,
     /// Subscriptions made so far.
     pub subscriptions: u64,
     /// Steps of engines.
@@ -60,6 +66,8 @@ pub struct Env {
     pub only: Vec<String>,
     /// The rule that was broken first; the run ends with it.
     pub violations: Vec<Violation>,
+    /// Nodes whose inbox is full most of the time now.
+    pub full_inboxes: BTreeSet<NodeId>,
     /// Nodes whose syncs are slow now, and by how much.
     pub slow_disks: BTreeMap<NodeId, Time>,
 }
@@ -107,6 +115,14 @@ impl Env {
             answer,
         };
         self.timeline.after(delay, reply);
+    }
+
+    /// How long what a client sends now is on its way to the server.
+    pub fn client_sends(&mut self, client: usize) -> Time {
+        let now = self.timeline.now();
+        let stalled = self.clients_stalled.get(&client);
+        let stalled_us = stalled.map_or(0, |until| until.saturating_sub(now));
+        self.client_delay() + stalled_us
     }
 
     /// One way between a client and the server.

@@ -59,16 +59,32 @@ kinds! {
     ReplyLost = "reply_lost",
     /// A client's messages take long.
     ClientSlow = "client_slow",
+    /// A client publishes one message twice.
+    RequestDoubled = "request_doubled",
+    /// The server delivers one message twice to a node.
+    DeliveryDoubled = "delivery_doubled",
+    /// The server begins or ceases to map plain requests to their shards.
+    MappingChanges = "mapping_changes",
+    /// A node's inbox is full most of the time, for a while.
+    InboxFull = "inbox_full",
+    /// A node turns a request away unread, as its inbox is full.
+    RequestTurnedAway = "request_turned_away",
     /// A write is not synced when its machine loses power, and is lost.
     UnsyncedLost = "unsynced_lost",
     /// Of a write that is not synced when the power goes, a part is there afterwards.
     TornTail = "torn_tail",
-    /// A bit of a file has flipped.
+    /// A bit of a snapshot has flipped.
     BitFlip = "bit_flip",
+    /// A bit of an entry in the log has flipped.
+    LogBitFlip = "log_bit_flip",
+    /// The log's oldest files are kept alive by a few shards.
+    FilesPinned = "files_pinned",
     /// A write fails, or its sync.
     SyncFailed = "sync_failed",
     /// Syncs are slow for a while.
     SyncSlow = "sync_slow",
+    /// A sync takes 300 ms or more.
+    SyncTakes300Ms = "sync_takes_300_ms",
     /// A snapshot cannot be written.
     SnapshotFailed = "snapshot_failed",
     /// The power of a machine goes.
@@ -83,20 +99,32 @@ kinds! {
     PauseMidTurn = "pause_mid_turn",
     /// A machine's clock runs at another speed.
     ClockDrift = "clock_drift",
-    /// A machine's wall clock jumps.
+    /// A machine's wall clock jumps, and is set right later.
     ClockJump = "clock_jump",
+    /// A client's clock jumps, and is set right later.
+    ClientClockJump = "client_clock_jump",
+    /// The ways of a few clients to the server stand still for a while.
+    ClientStall = "client_stall",
     /// A client repeats a request.
     ClientRetry = "client_retry",
     /// A client gives a call up without an answer.
     ClientGivesUp = "client_gives_up",
     /// A client goes away without a word.
     ClientVanishes = "client_vanishes",
+    /// A client leaves its line without waiting for the answer.
+    LeaveUnanswered = "leave_unanswered",
+    /// A holder names an earlier epoch than that of its claim.
+    EpochStale = "epoch_stale",
     /// An operator changes a line's settings.
     OperatorConfigures = "operator_configures",
     /// An operator deletes a line, and makes it again.
     OperatorDeletes = "operator_deletes",
     /// An operator moves somebody to another lane.
     OperatorMoves = "operator_moves",
+    /// An operator names an incarnation that is deleted.
+    IncarnationStale = "incarnation_stale",
+    /// An operator looks at the cluster.
+    OperatorLooks = "operator_looks",
 }
 
 /// How often each kind of fault occurred.
@@ -209,6 +237,11 @@ fn chance(kind: Fault, random: &mut Random) -> u32 {
         // Of crashes.
         Fault::UnsyncedLost | Fault::TornTail => 700_000,
         Fault::BitFlip => 500_000,
+        Fault::LogBitFlip => 250_000,
+        Fault::RequestDoubled | Fault::DeliveryDoubled => percent(random, 3, 20),
+        Fault::LeaveUnanswered => percent(random, 30, 100),
+        Fault::EpochStale => percent(random, 5, 20),
+        Fault::IncarnationStale => random.between(100_000, 700_000) as u32,
         Fault::SyncFailed => random.between(50, 1_000) as u32,
         Fault::SnapshotFailed => percent(random, 10, 50),
         Fault::PauseMidTurn => random.between(10, 400) as u32,
@@ -230,9 +263,16 @@ fn interval(kind: Fault, random: &mut Random) -> Option<Time> {
         Fault::Stop => (6_000, 25_000),
         Fault::Pause => (2_000, 12_000),
         Fault::ClockJump => (3_000, 15_000),
+        Fault::ClientClockJump => (300, 3_000),
+        Fault::ClientStall => (500, 5_000),
         Fault::OperatorConfigures => (500, 4_000),
         Fault::OperatorDeletes => (4_000, 20_000),
         Fault::OperatorMoves => (1_000, 8_000),
+        Fault::OperatorLooks => (500, 4_000),
+        Fault::LogBitFlip => (10_000, 60_000),
+        Fault::FilesPinned => (1_000, 6_000),
+        Fault::MappingChanges => (4_000, 15_000),
+        Fault::InboxFull => (3_000, 12_000),
         _ => return None,
     };
     Some(random.between(least_ms, most_ms) * 1_000)

@@ -57,6 +57,8 @@ pub enum ReplyPath {
         /// Which try: each has an inbox of its own.
         attempt: u64,
     },
+    /// Nowhere: its client does not want to know.
+    Nowhere,
 }
 
 /// A request on its way.
@@ -70,6 +72,8 @@ pub struct Message {
     pub payload: Bytes,
     /// The header with the time it has.
     pub timeout_ms: u64,
+    /// The header with the time at which its client sent it, by the client's clock.
+    pub sent_ms: Option<u64>,
     /// The header with the call that it belongs to.
     pub id: Option<RequestId>,
     /// The header of a request that was passed on: when, on the leader's clock.
@@ -263,8 +267,9 @@ impl Env {
                 }
             }
             Up::Reply { to, answer } => match to {
+                ReplyPath::Nowhere => {}
                 ReplyPath::Client { call, attempt } => {
-                    self.reply_to_client(call, attempt, Ok(answer))
+                    self.reply_to_client(call, attempt, Ok(answer));
                 }
                 ReplyPath::Node {
                     node,
@@ -342,6 +347,18 @@ impl Env {
             }
         }
         all.extend(self.random.pick(&group).copied());
+        let forwarded = matches!(message.subject, Subject::Forward(_));
+        if let Some(again) = self.random.pick(&all).copied()
+            // A forward of which one copy is turned away, and the other is not, is told that nothing happened.
+            && !(forwarded && self.full_inboxes.contains(&again.0))
+            && self.strikes(Fault::DeliveryDoubled)
+        {
+            all.push(again);
+            if !forwarded {
+                let copy = (message.timeout_ms, message.subject, 0);
+                self.comes_twice(message.query.call, copy);
+            }
+        }
         for (node, subscription) in &all {
             let what = Down::Request {
                 subscription: *subscription,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use nowserving_engine::{Boot, Config, Engine, ExitReason, Input, Output};
 use nowserving_log::Crash;
+use nowserving_protocol::admin::Mapping;
 use nowserving_replica::{EntryReader, Write};
 
 use crate::clock::Clock;
@@ -68,6 +69,8 @@ pub struct Running {
     pub service: Service,
     to_write: VecDeque<Job>,
     writing: bool,
+    /// The loop has seen a full inbox.
+    pub crowded: bool,
 }
 
 /// Work for the persister.
@@ -153,13 +156,24 @@ impl Node {
             service: Service::default(),
             to_write: VecDeque::new(),
             writing: false,
+            crowded: false,
         });
         env.starts.insert(id, start);
         let delay = env.nats_delay();
         env.timeline.after(delay, Event::Connect { node: id });
         self.process_event(env, 0, Process::Probe);
+        self.learn_mapping(env);
         self.plan_turn(env, 0);
         true
+    }
+
+    /// The node finds out what the server does with plain requests.
+    pub fn learn_mapping(&mut self, env: &mut Env) {
+        let mapping = match env.mapped {
+            true => Mapping::Ok,
+            false => Mapping::Missing,
+        };
+        self.push(env, Input::Mapping(mapping));
     }
 
     /// Enters an event of this start of the process.
@@ -235,6 +249,10 @@ impl Node {
             env.steps += 1;
             outputs.extend(running.engine.step(now, input));
         }
+        if std::mem::take(&mut running.crowded) {
+            env.steps += 1;
+            outputs.extend(running.engine.step(now, Input::RequestsDropped));
+        }
         let inbox_empty = running.inbox.is_empty() && running.service.is_drained();
         env.steps += 1;
         let end_turn = Input::EndTurn { inbox_empty };
@@ -295,6 +313,7 @@ impl Node {
         env.note(format_args!("n{id}: ends: {reason:?}"));
         match reason {
             ExitReason::Stopped => {}
+            ExitReason::ReadFailed(_) if self.disk.is_log_damaged() => {}
             ExitReason::StateDiffers(_) => {
                 env.violated("S4", format!("node {id} ends: {reason:?}"));
             }
@@ -360,6 +379,9 @@ impl Node {
             true => env.random.around(env.calm.sync_us) + env.random.around(slow_us),
             false => env.random.around(100),
         };
+        if delay >= 300_000 {
+            env.counts.add(Fault::SyncTakes300Ms);
+        }
         self.process_event(env, delay, Process::Written(written));
     }
 
@@ -391,6 +413,11 @@ impl Node {
                     Ok(bytes) => {
                         self.disk.keep_snapshot(shard, bytes);
                         Some(index)
+                    }
+                    Err(why) if self.disk.is_log_damaged() => {
+                        env.note(format_args!("n{id}: ends: {why}"));
+                        self.end(env, false);
+                        return env.timeline.after(500_000, Event::StartNode { node: id });
                     }
                     Err(why) => {
                         return env.violated(

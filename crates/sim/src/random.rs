@@ -40,6 +40,11 @@ impl Random {
         least + self.below(most.saturating_sub(least) + 1)
     }
 
+    /// A number that is at most `most` away from 0.
+    pub fn off_by(&mut self, most: i64) -> i64 {
+        self.between(0, 2 * most.unsigned_abs()) as i64 - most
+    }
+
     /// True so many times in a million.
     pub fn chance(&mut self, millionths: u32) -> bool {
         self.below(1_000_000) < u64::from(millionths)

@@ -2,16 +2,19 @@
 //! and what it sends. Decides nothing: the engine does.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
+use nowserving_engine::refusals::overloaded;
 use nowserving_engine::{
-    Delivery, ForwardId, ForwardResult, ForwardTry, Input, RelayedAnswer, ReplyTo, Request,
-    ShardDelivery, Subscription, Via,
+    Ask, Delivery, ForwardId, ForwardResult, ForwardTry, Input, RelayedAnswer, ReplyTo, Request,
+    ShardDelivery, Subscription, Via, turned_away,
 };
 use nowserving_protocol::codec::Format;
 use nowserving_shard::requests::{Origin, RequestId};
 
-use crate::calls::Answer;
+use crate::calls::{Answer, Asked};
 use crate::env::Env;
+use crate::faults::Fault;
 use crate::nats::{Down, Message, ReplyPath, Subject, SubscriptionId, Up};
 use crate::node::Node;
 use crate::timeline::Time;
@@ -48,6 +51,8 @@ pub struct Service {
     tries: u64,
     /// When the newest probe that came back was sent.
     probed: u64,
+    /// Requests were turned away since then.
+    turned_away: bool,
 }
 
 impl Service {
@@ -197,6 +202,10 @@ impl Node {
                         for local in locals.filter(|local| local.queue.is_empty()) {
                             local.routed_after = local.routed_after.max(sent_at);
                         }
+                        // It came, but requests before it were not heard.
+                        if std::mem::take(&mut service.turned_away) {
+                            continue;
+                        }
                     }
                     self.push(env, Input::ProbeEchoed { sent_at });
                 }
@@ -246,12 +255,38 @@ impl Node {
             };
             let (op, line) = (message.query.op, &message.query.line);
             let (node, reply) = (self.id, message.reply);
+            let to = reply_to(&message, now_us);
+            if env.full_inboxes.contains(&node) && env.random.below(3) > 0 {
+                env.note(format_args!(
+                    "n{node}: turns {op} {line} of {reply:?} by {via:?} away"
+                ));
+                env.counts.add(Fault::RequestTurnedAway);
+                if let Some(running) = &mut self.running {
+                    running.service.turned_away = true;
+                    // The loop may see the inbox full, or not.
+                    running.crowded |= env.random.below(2) == 0;
+                }
+                let error = match message.query.what.ask() {
+                    Asked::Line(ask) => turned_away(via, ask.effect(), false),
+                    Asked::Cluster(_) => overloaded(),
+                };
+                self.reply(env, &to, Rc::new(Err(error)));
+                continue;
+            }
             env.note(format_args!(
                 "n{node}: takes {op} {line} of {reply:?} by {via:?}, routed after {routed_after}"
             ));
-            let request = request(message, now_us);
-            let request = Box::new(request);
-            self.push(env, Input::Request { request, delivery });
+            let input = match message.query.what.ask() {
+                Asked::Line(ask) => Input::Request {
+                    request: Box::new(request(message, ask, to)),
+                    delivery,
+                },
+                Asked::Cluster(question) => Input::Cluster {
+                    question,
+                    reply: to,
+                },
+            };
+            self.push(env, input);
         }
     }
 
@@ -289,6 +324,7 @@ impl Node {
             query,
             payload: forward.payload,
             timeout_ms: forward.timeout_ms,
+            sent_ms: None,
             id: forward.request_id,
             forwarded_at: forward.sent_at,
             shared: forward.shared,
@@ -339,34 +375,43 @@ fn forward_result(env: &mut Env, answer: Option<Answer>) -> ForwardResult {
     }
 }
 
-/// A message as the engine gets it.
-fn request(message: Message, now_us: u64) -> Request {
+/// Where the answer to a message goes.
+fn reply_to(message: &Message, now_us: u64) -> ReplyTo {
+    ReplyTo {
+        inbox: inbox_of(message.reply),
+        format: Format::MsgPack,
+        op: message.query.op,
+        admin: message.query.admin,
+        taken: now_us,
+    }
+}
+
+/// A message about a line as the engine gets it.
+fn request(message: Message, ask: Ask, reply: ReplyTo) -> Request {
     // A tenth for the way back, but no more than 100 ms.
     let way_back_us = (message.timeout_ms * 100).min(100_000);
     let (query, shard) = (message.query, shard_of(message.subject));
-    let ask = query.what.ask();
-    let id = match (message.id, message.subject, message.reply) {
+    // Of the payload and the inbox: two messages that are the same have the same.
+    let inbox = match message.reply {
+        ReplyPath::Client { attempt, .. } => attempt as u128 + 2,
+        ReplyPath::Nowhere | ReplyPath::Node { .. } => 1,
+    };
+    let id = match (message.id, message.subject) {
         _ if !ask.effect().is_write() => None,
-        (None, Subject::Shard(_), ReplyPath::Client { call, attempt }) => Some(RequestId {
-            key: (attempt as u128 + 1) << 64 | call as u128,
+        (None, Subject::Shard(_)) => Some(RequestId {
+            key: inbox << 64 | query.call as u128,
             origin: Origin::Direct,
         }),
-        (id, ..) => id,
+        (id, _) => id,
     };
     Request {
         shard: shard.unwrap_or(query.shard),
         line: query.line.clone(),
         ask,
-        reply: ReplyTo {
-            inbox: Some(inbox_of(message.reply)),
-            format: Format::MsgPack,
-            op: query.op,
-            admin: query.admin,
-            taken: now_us,
-        },
-        deadline: now_us + message.timeout_ms * 1_000 - way_back_us,
+        deadline: reply.taken + message.timeout_ms * 1_000 - way_back_us,
+        reply,
         id,
-        sent_ms: None,
+        sent_ms: message.sent_ms,
         payload: message.payload,
     }
 }
@@ -379,8 +424,9 @@ fn shard_of(subject: Subject) -> Option<u32> {
 }
 
 /// An inbox's name says whose it is.
-fn inbox_of(path: ReplyPath) -> Box<str> {
-    match path {
+fn inbox_of(path: ReplyPath) -> Option<Box<str>> {
+    Some(match path {
+        ReplyPath::Nowhere => return None,
         ReplyPath::Client { call, attempt } => format!("client.{call}.{attempt}").into(),
         ReplyPath::Node {
             node,
@@ -388,7 +434,7 @@ fn inbox_of(path: ReplyPath) -> Box<str> {
             id,
             attempt,
         } => format!("node.{node}.{start}.{}.{attempt}", id.0).into(),
-    }
+    })
 }
 
 fn path_of(inbox: &str) -> Option<ReplyPath> {

@@ -1,10 +1,12 @@
 //! How faults begin and end, and how everything is mended.
 
+use nowserving_engine::Input;
+
 use crate::disk::NODES;
 use crate::faults::{Fault, Weather};
 use crate::nats::NodeId;
 use crate::node::Node;
-use crate::world::{Event, Lasting, World};
+use crate::world::{Event, JUMP_MS_MAX, Lasting, World};
 
 impl World {
     /// A process stands still for a while.
@@ -73,7 +75,7 @@ impl World {
                 self.lasting(kind, Lasting::SlowLinks);
             }
             Fault::SyncSlow if !self.env.slow_disks.contains_key(&id) => {
-                let slow_us = self.env.random.between(20_000, 400_000);
+                let slow_us = self.env.random.between(20_000, 600_000);
                 self.env.slow_disks.insert(id, slow_us);
                 self.lasting(kind, Lasting::SlowDisk(id));
             }
@@ -97,7 +99,7 @@ impl World {
                 self.env.counts.add(kind);
                 self.env.note(format_args!("n{id}: is told to stop"));
                 if let Some(node) = self.nodes.get_mut(&id) {
-                    node.push(&mut self.env, nowserving_engine::Input::Stop);
+                    node.push(&mut self.env, Input::Stop);
                 }
             }
             Fault::Pause if awake => {
@@ -106,16 +108,46 @@ impl World {
             }
             Fault::ClockJump => {
                 if let Some(node) = self.nodes.get_mut(&id) {
-                    self.env.counts.add(kind);
-                    let jump_ms = self.env.random.below(7_200_000) as i64 - 3_600_000;
-                    self.env
-                        .note(format_args!("n{id}: the wall clock jumps by {jump_ms} ms"));
+                    let most = self.env.random.pick(&[3_000, 20_000, JUMP_MS_MAX]).copied();
+                    let jump_ms = self.env.random.off_by(most.unwrap_or(0));
                     node.clock.wall_ahead_ms += jump_ms;
+                    self.lasting(kind, Lasting::WallClock(id, jump_ms));
                 }
             }
-            Fault::OperatorConfigures | Fault::OperatorDeletes | Fault::OperatorMoves => {
-                self.clients.operate(&mut self.env, kind);
+            Fault::ClientClockJump => {
+                let count = self.env.client_clocks.len() as u64;
+                let client = self.env.random.below(count) as usize;
+                let jump_ms = self.env.random.off_by(20_000);
+                self.env.set_client_clock(client, jump_ms);
+                self.lasting(kind, Lasting::ClientClock(client, jump_ms));
             }
+            Fault::ClientStall => self.stall_clients(),
+            Fault::LogBitFlip => self.flip_bit_of_log(id),
+            Fault::FilesPinned if awake => {
+                if let Some(node) = self.nodes.get_mut(&id) {
+                    self.env.counts.add(kind);
+                    let shards = (0..self.setup.shards).filter(|_| self.env.random.below(2) == 0);
+                    let pinned = Input::FilesPinned(shards.collect());
+                    self.env.note(format_args!("n{id}: {pinned:?}"));
+                    node.push(&mut self.env, pinned);
+                }
+            }
+            Fault::MappingChanges => {
+                self.env.counts.add(kind);
+                self.env.mapped = !self.env.mapped;
+                let mapped = self.env.mapped;
+                self.env.note(format_args!("{name}: {mapped}"));
+                for node in self.nodes.values_mut() {
+                    node.learn_mapping(&mut self.env);
+                }
+            }
+            Fault::InboxFull if self.env.full_inboxes.insert(id) => {
+                self.lasting(kind, Lasting::FullInbox(id));
+            }
+            Fault::OperatorConfigures
+            | Fault::OperatorDeletes
+            | Fault::OperatorMoves
+            | Fault::OperatorLooks => self.clients.operate(&mut self.env, kind),
             _ => {}
         }
     }
@@ -157,6 +189,15 @@ impl World {
                 }
             }
             Lasting::SlowLinks => self.env.links_slow_us = 0,
+            Lasting::WallClock(node, jump_ms) => {
+                if let Some(node) = self.nodes.get_mut(&node) {
+                    node.clock.wall_ahead_ms -= jump_ms;
+                }
+            }
+            Lasting::ClientClock(client, jump_ms) => self.env.set_client_clock(client, -jump_ms),
+            Lasting::FullInbox(node) => {
+                self.env.full_inboxes.remove(&node);
+            }
             Lasting::SlowDisk(node) => {
                 self.env.slow_disks.remove(&node);
             }
@@ -189,6 +230,25 @@ impl World {
         self.env.stall(id, until);
     }
 
+    /// Some clients share a connection that stands still: what they send comes later.
+    fn stall_clients(&mut self) {
+        let env = &mut self.env;
+        let mean_us = *env
+            .random
+            .pick(&[1_000_000, 3_000_000, 8_000_000])
+            .unwrap_or(&0);
+        let lasts = env.random.around(mean_us);
+        let until = env.timeline.now() + lasts;
+        let (share, of) = (env.random.below(12) as usize, 12);
+        env.counts.add(Fault::ClientStall);
+        env.note(format_args!(
+            "what clients send stands still for {lasts} us: every {of}th from {share}"
+        ));
+        for client in (share..env.client_clocks.len()).step_by(of) {
+            env.clients_stalled.insert(client, until);
+        }
+    }
+
     fn crash(&mut self, id: NodeId) {
         self.env.note(format_args!("n{id}: loses power"));
         let Some(node) = self.nodes.get_mut(&id) else {
@@ -201,11 +261,15 @@ impl World {
             .chance(self.env.weather.chance(Fault::BitFlip))
         {
             let chance = self.env.random.next();
-            if node.disk.flip_bit(chance) {
+            if node.disk.flip_bit_of_snapshot(chance) {
                 self.env.counts.add(Fault::BitFlip);
                 self.env
                     .note(format_args!("n{id}: a bit of a snapshot flips"));
             }
+        }
+        let chance = self.env.weather.chance(Fault::LogBitFlip);
+        if self.env.random.chance(chance) {
+            self.flip_bit_of_log(id);
         }
         let mean_us = *self.env.random.pick(&[300_000, 2_000_000]).unwrap_or(&0);
         let delay = self.env.random.around(mean_us);
@@ -214,15 +278,39 @@ impl World {
             .after(delay, Event::StartNode { node: id });
     }
 
-    /// Everything that is broken is mended. One machine in some runs stays away for good.
+    /// A bit of a node's log flips, unless another node's log is damaged: a minority may be.
+    fn flip_bit_of_log(&mut self, id: NodeId) {
+        if self.damaged().is_some_and(|damaged| damaged != id) {
+            return;
+        }
+        let chance = self.env.random.next();
+        if let Some(node) = self.nodes.get(&id)
+            && node.disk.flip_bit_of_log(chance)
+        {
+            self.env.counts.add(Fault::LogBitFlip);
+            self.env.note(format_args!("n{id}: a bit of the log flips"));
+        }
+    }
+
+    /// The node with a damaged log.
+    fn damaged(&self) -> Option<NodeId> {
+        let mut nodes = self.nodes.values();
+        nodes.find(|it| it.disk.is_log_damaged()).map(|it| it.id)
+    }
+
+    /// Everything that is broken is mended, but for a damaged log. One machine in some runs stays away for
+    /// good: the one with that log, if there is one.
     pub fn heal(&mut self) {
         self.healed = true;
+        self.lost = self.damaged().or(self.lost);
         self.env
             .note(format_args!("everything heals; lost: {:?}", self.lost));
         self.env.weather = Weather::fine();
         self.env.links_cut.clear();
         self.env.links_slow_us = 0;
         self.env.slow_disks.clear();
+        self.env.full_inboxes.clear();
+        self.env.clients_stalled.clear();
         self.env.end_stalls();
         for id in NODES {
             let Some(node) = self.nodes.get_mut(&id) else {

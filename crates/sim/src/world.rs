@@ -1,7 +1,7 @@
 //! The whole simulation: nodes, network, clients and checkers, and the loop that drives them by one
 //! timeline.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use nowserving_engine::{ForwardId, Output, PeerBatch};
@@ -159,6 +159,12 @@ pub enum Lasting {
     Cut(Vec<(NodeId, NodeId)>),
     /// All links are slow.
     SlowLinks,
+    /// A node's wall clock is ahead by so much more.
+    WallClock(NodeId, i64),
+    /// The same, of a client.
+    ClientClock(usize, i64),
+    /// A node's inbox is full.
+    FullInbox(NodeId),
     /// A disk is slow.
     SlowDisk(NodeId),
 }
@@ -178,6 +184,10 @@ pub const FAULTS_US: Time = 30_000_000;
 pub const HEALED_US: Time = 15_000_000;
 /// The first fault comes after this.
 pub const WARM_UP_US: Time = 2_000_000;
+/// Wall clocks of nodes that are set right differ from the truth by this much.
+const WALL_OFF_MS_MAX: i64 = 1_000;
+/// A wall clock jumps by this much.
+pub const JUMP_MS_MAX: i64 = 3_600_000;
 /// Acknowledged writes that a healed majority must come to.
 const PROGRESS_MIN: u64 = 20;
 
@@ -208,7 +218,7 @@ pub struct Run {
 pub struct World {
     pub(crate) env: Env,
     pub(crate) nodes: BTreeMap<NodeId, Node>,
-    setup: Setup,
+    pub(crate) setup: Setup,
     pub(crate) clients: Clients,
     checks: Checks,
     /// A node that stays down once everything else is healed.
@@ -250,6 +260,8 @@ impl World {
             election_ms: 750,
             snapshot_entries: random.between(100, 500),
         };
+        let jumps = weather.interval(Fault::ClockJump).is_some();
+        let nodes_behind_ms = if jumps { JUMP_MS_MAX } else { 0 } + WALL_OFF_MS_MAX;
         let mut env = Env {
             timeline: Timeline::default(),
             random: random.fork(),
@@ -267,7 +279,11 @@ impl World {
             calls: Calls::default(),
             only: options.only.clone(),
             violations: Vec::new(),
+            full_inboxes: BTreeSet::new(),
             slow_disks: BTreeMap::new(),
+            client_clocks: Vec::new(),
+            clients_stalled: BTreeMap::new(),
+            nodes_behind_ms,
             subscriptions: 0,
             steps: 0,
         };
@@ -283,7 +299,7 @@ impl World {
             let clock = Clock {
                 offset_us: random.between(1_000_000, 1 << 40),
                 drift_ppm,
-                wall_ahead_ms: random.below(120_000) as i64 - 60_000,
+                wall_ahead_ms: random.off_by(WALL_OFF_MS_MAX),
             };
             (*id, Node::new(*id, clock))
         });
@@ -459,9 +475,9 @@ impl World {
         self.env.counts.add(Fault::Start);
         if node.start(&mut self.env, &self.setup) {
             self.checks.started(&mut self.env, node);
-        } else {
+        } else if !node.disk.is_log_damaged() {
             // An operator looks at it, and puts the file back.
-            node.disk.repair();
+            node.disk.repair_snapshot();
             let delay = self.env.random.around(1_500_000);
             let again = Event::StartNode { node: id };
             self.env.timeline.after(delay, again);

@@ -205,6 +205,7 @@ impl History {
                 }
             }
             What::Find(_) => misses_nothing(env, &call, answer),
+            What::Cluster | What::Lines => {}
         }
         if let Ok(Outcome::Status { status, .. }) = answer.as_ref()
             && let Some(shadow) = shadow(query.shard)
@@ -254,8 +255,8 @@ fn explains(call: &Call, done: &Done) -> bool {
     }
     call.attempts.iter().any(|attempt| {
         let most_us = attempt.timeout_ms * 1_000 + BEYOND_US;
-        let in_time =
-            attempt.sent_at <= at && at <= attempt.sent_at + most_us * SLOW_CLOCK_PERCENT / 100;
+        let in_time = attempt.sent_at <= at
+            && at <= attempt.sent_at + attempt.held_us + most_us * SLOW_CLOCK_PERCENT / 100;
         let may_be = match &attempt.end {
             None => true,
             Some(end) => match &end.how {
