@@ -241,9 +241,14 @@ fn serve(case: Case) -> Action {
 /// lead the shard at this moment.
 #[must_use]
 pub fn turned_away(via: Via, effect: Effect, leads: bool) -> ApiError {
-    // Another node may have the message too, and execute it; a leader's other copies are never executed.
-    let shared = matches!(via, Via::Shard(_)) && !leads;
-    match shared && effect.is_write() {
+    let in_doubt = match via {
+        Via::Plain => false,
+        // Another node may have the message too, and execute it; a leader's other copies are never executed.
+        Via::Shard(_) => !leads,
+        // An earlier try may be in the log. The node that forwarded it tries again.
+        Via::Forwarded => true,
+    };
+    match in_doubt && effect.is_write() {
         true => outcome_unknown(),
         false => overloaded(),
     }
@@ -437,7 +442,11 @@ mod tests {
         use nowserving_protocol::error::Code::{OutcomeUnknown, Overloaded};
         for (via, _) in VIAS {
             for (leads, effect) in [(false, Read), (false, Write), (true, Read), (true, Write)] {
-                let in_doubt = matches!(via, Via::Shard(_)) && !leads && effect == Write;
+                let in_doubt = match via {
+                    Via::Plain => false,
+                    Via::Forwarded => effect == Write,
+                    Via::Shard(_) => effect == Write && !leads,
+                };
                 let expected = if in_doubt { OutcomeUnknown } else { Overloaded };
                 let answer = turned_away(via, effect, leads);
                 assert_eq!(answer.code, expected, "{via:?} {effect:?} {leads}");

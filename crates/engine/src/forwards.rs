@@ -168,21 +168,17 @@ impl Forwards {
                 forward.maybe_done = true;
                 self.keep(id, forward, Stage::Pausing, pause);
             }
-            // The leader could not tell by the deadline of this try; that of the request may be later.
-            ForwardResult::TimedOut
-            | ForwardResult::Answered {
+            // The leader could not tell by the deadline of this try, or it had no room for it.
+            ForwardResult::Answered {
                 error: Some(Code::OutcomeUnknown),
                 ..
             } => {
                 forward.maybe_done = true;
-                self.keep(id, forward, Stage::Pausing, now);
-            }
-            // True of this try only.
-            ForwardResult::Answered {
-                error: Some(Code::Overloaded),
-                ..
-            } if forward.maybe_done || forward.shared => {
                 self.keep(id, forward, Stage::Pausing, pause);
+            }
+            ForwardResult::TimedOut => {
+                forward.maybe_done = true;
+                self.keep(id, forward, Stage::Pausing, now);
             }
             // True of every try: a leader answers all copies of a request the same.
             ForwardResult::Answered { answer, .. } => {
@@ -432,9 +428,11 @@ mod tests {
         run.result(ForwardResult::TimedOut, NOW + TRY_MAX_US);
         assert_eq!(run.tried().unwrap().1, TRY_MAX_US / 1_000);
         run.result(answered(Some(Code::OutcomeUnknown)), NOW + TRY_MAX_US);
+        assert!(run.tried().is_none());
+        run.at(NOW + TRY_MAX_US + PAUSE_US);
         assert!(run.tried().is_some());
         // Nobody answers any more, but the first try may sit in the log.
-        run.result(ForwardResult::NoResponders, NOW + TRY_MAX_US);
+        run.result(ForwardResult::NoResponders, NOW + TRY_MAX_US + PAUSE_US);
         run.leader.time = None;
         run.at(DEADLINE);
         assert_eq!(run.answer(), Some(Code::OutcomeUnknown));
@@ -453,26 +451,6 @@ mod tests {
             run.result(ForwardResult::NoResponders, NOW + 1);
             run.at(DEADLINE);
             assert_eq!(run.answer(), Some(code));
-        }
-    }
-
-    #[test]
-    fn a_leader_without_room_says_nothing_of_other_tries_or_of_its_own_copy() {
-        for (shared, timed_out, code) in [
-            (false, false, None),
-            (false, true, Some(Code::OutcomeUnknown)),
-            (true, false, Some(Code::OutcomeUnknown)),
-        ] {
-            let mut run = Run::of(Effect::Write, shared);
-            run.tried();
-            if timed_out {
-                run.result(ForwardResult::TimedOut, NOW + 1);
-                run.tried();
-            }
-            run.result(answered(Some(Code::Overloaded)), NOW + 2);
-            run.leader.time = None;
-            run.at(DEADLINE);
-            assert_eq!(run.answer(), code, "{shared} {timed_out}");
         }
     }
 
