@@ -136,8 +136,23 @@ impl Requests {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many are remembered.
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.order.len()
+    }
+
+    /// Whether none is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// The key that was remembered last, and its answer.
+    #[must_use]
+    pub fn newest(&self) -> Option<(u128, &Answer)> {
+        let (_, key) = self.order.back()?;
+        self.by_key.get(key).map(|it| (*key, &it.answer))
     }
 
     /// From this place on, in order of time.

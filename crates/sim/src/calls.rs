@@ -142,6 +142,15 @@ impl What {
         })
     }
 
+    /// Whether any node may answer from its own state.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        let What::Status { consistency, .. } = self else {
+            return false;
+        };
+        *consistency == Consistency::Local
+    }
+
     fn name(&self) -> (&'static str, bool) {
         match self {
             What::Status { .. } => ("status", false),
@@ -492,13 +501,7 @@ impl Env {
         };
         let line = call.query.line.clone();
         let wrote = matches!(call.query.what, What::Write(_));
-        let local = matches!(
-            call.query.what,
-            What::Status {
-                consistency: Consistency::Local,
-                ..
-            }
-        );
+        let local = call.query.what.is_local();
         call.ended = Some((now, ended.clone()));
         match &ended {
             Ended::Ok(answer) => {

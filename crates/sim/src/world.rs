@@ -7,7 +7,7 @@ use std::rc::Rc;
 use nowserving_engine::{ForwardId, Output, PeerBatch};
 
 use crate::calls::{Answer, Calls, NotAnswered};
-use crate::check::Checks;
+use crate::check::{Checks, LED_US};
 use crate::clients::Clients;
 use crate::clock::Clock;
 use crate::disk::NODES;
@@ -334,7 +334,10 @@ impl World {
         self.run_until(FAULTS_US);
         self.heal();
         let acknowledged = self.env.calls.acknowledged;
-        self.run_until(FAULTS_US + HEALED_US);
+        for until in [LED_US, FAULTS_US + HEALED_US] {
+            self.run_until(until);
+            self.checks.is_led(&mut self.env, self.nodes.values());
+        }
         self.checks.progress = self.env.calls.acknowledged - acknowledged;
         if self.env.violations.is_empty() {
             let nodes = self.nodes.values();
@@ -485,7 +488,9 @@ impl World {
     }
 
     fn attempt_ends(&mut self, call: usize, attempt: usize, how: Result<Answer, NotAnswered>) {
-        if self.env.attempt_ends(call, attempt, how) {
+        let call_ended = self.env.attempt_ends(call, attempt, how);
+        self.checks.attempt_ended(&mut self.env, call, attempt);
+        if call_ended {
             self.checks.call_ended(&mut self.env, call);
             self.clients.call_ended(&mut self.env, call);
         }

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use nowserving_engine::Output;
 use nowserving_line::{Event, LineName};
 use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};
 use nowserving_protocol::subject::shard_of;
 use nowserving_shard::published::OutEvent;
 
+use super::Place;
 use super::shadow::Shadow;
 use crate::env::Env;
 use crate::node::Node;
@@ -18,14 +20,90 @@ pub struct Events {
     /// The newest version by who published it (node, start, term), line, incarnation and kind.
     last: BTreeMap<(u64, u64, u64, LineName, u64, &'static str), u64>,
     happened: BTreeMap<(LineName, u64), Event>,
+    /// What the leader that applies an entry publishes: by shard and index, lines and versions.
+    to_publish: BTreeMap<(u32, u64), Vec<(LineName, u64)>>,
+}
+
+/// Where an event stands in the order of its kind.
+struct Link<'a> {
+    line: &'a LineName,
+    incarnation: u64,
+    kind: &'static str,
+    prev: u64,
+    version: u64,
+}
+
+impl<'a> Link<'a> {
+    fn of(event: &'a OutEvent) -> Link<'a> {
+        let (line, incarnation, kind, prev, version) = match event {
+            OutEvent::Board(it) => {
+                let board = &it.board;
+                let of = (&board.line, board.incarnation);
+                (of.0, of.1, "board", it.prev_version, board.version)
+            }
+            OutEvent::Token(it) => {
+                let of = (&it.line, it.incarnation);
+                (of.0, of.1, "token", it.prev_version, it.version)
+            }
+            OutEvent::Line(it) => {
+                let of = (&it.line, it.incarnation);
+                (of.0, of.1, "line", it.prev_version, it.version)
+            }
+        };
+        Link {
+            line,
+            incarnation,
+            kind,
+            prev,
+            version,
+        }
+    }
 }
 
 impl Events {
     /// An operation was applied.
-    pub fn happened(&mut self, applied: &Applied<'_>) {
+    pub fn happened(&mut self, place: Place, applied: &Applied<'_>) {
         for event in applied.events {
             let key = (event.line().clone(), event.version());
+            let line = applied.state.lines().get(event.line());
+            let is_published = matches!(event, Event::Line { .. })
+                || line.is_none_or(|line| line.settings().token_events);
+            if is_published {
+                let of_entry = self.to_publish.entry((place.shard, place.index));
+                of_entry.or_default().push(key.clone());
+            }
             self.happened.insert(key, event.clone());
+        }
+    }
+
+    /// A leader has applied entries of its own term, in a turn that came to `outputs`: it publishes
+    /// all that happened.
+    pub fn none_left_out(
+        &self,
+        env: &mut Env,
+        node: &Node,
+        shard: u32,
+        applied: impl Iterator<Item = u64>,
+        outputs: &[Output],
+    ) {
+        let mut due = applied.filter_map(|index| self.to_publish.get(&(shard, index)));
+        let Some(first) = due.next() else {
+            return;
+        };
+        let events = outputs.iter().filter_map(|output| match output {
+            Output::Event(event) => Some(Link::of(event)).filter(|it| it.kind != "board"),
+            _ => None,
+        });
+        let published: BTreeSet<(&LineName, u64)> =
+            events.map(|it| (it.line, it.version)).collect();
+        for (line, version) in due.chain([first]).flatten() {
+            if !published.contains(&(line, *version)) {
+                let what = format!(
+                    "node {} does not publish the event of {line} with version {version}",
+                    node.id
+                );
+                return env.violated("S16", what);
+            }
         }
     }
 
@@ -40,66 +118,55 @@ impl Events {
         let Some(running) = &node.running else {
             return;
         };
-        let (line, incarnation, kind, prev, version) = match event {
-            OutEvent::Board(it) => {
-                let board = &it.board;
-                (
-                    &board.line,
-                    board.incarnation,
-                    "board",
-                    it.prev_version,
-                    board.version,
-                )
-            }
-            OutEvent::Token(it) => (
-                &it.line,
-                it.incarnation,
-                "token",
-                it.prev_version,
-                it.version,
-            ),
-            OutEvent::Line(it) => (
-                &it.line,
-                it.incarnation,
-                "line",
-                it.prev_version,
-                it.version,
-            ),
-        };
+        let link = Link::of(event);
         let shards = running.engine.shards().count() as u32;
-        let id = shard_of(line.as_str(), shards);
+        let id = shard_of(link.line.as_str(), shards);
         let of_line = running.engine.shards().find(|shard| shard.shard == id);
         let term = of_line.map_or(0, |shard| shard.replica.term());
-        let key = (
-            node.id,
-            running.start,
-            term,
-            line.clone(),
-            incarnation,
-            kind,
-        );
-        let last = self.last.insert(key, version);
-        let in_order = match last {
-            // A board that has not changed is repeated.
-            Some(last) => prev == last && (version > last || (kind == "board" && version == last)),
-            None => prev <= version,
-        };
-        let broken = if !in_order {
-            Some(format!("it follows version {last:?}"))
-        } else {
-            match event {
+        let publisher = (node.id, running.start, term);
+        let broken = match self.follows(publisher, &link) {
+            Err(why) => Some(why),
+            Ok(()) => match event {
                 OutEvent::Board(board) => shadow(id).and_then(|it| board_differs(board, it)),
                 OutEvent::Token(token) => self.token_differs(token),
                 OutEvent::Line(line) => self.line_differs(line),
-            }
+            },
         };
         if let Some(why) = broken {
+            let Link {
+                line,
+                kind,
+                prev,
+                version,
+                ..
+            } = link;
             let what = format!(
                 "node {} publishes a {kind} event of {line} with version {version} after {prev}: {why}",
                 node.id
             );
             env.violated("S16", what);
         }
+    }
+
+    /// Whether an event comes in order.
+    fn follows(
+        &mut self,
+        (node, start, term): (u64, u64, u64),
+        link: &Link<'_>,
+    ) -> Result<(), String> {
+        let (line, prev, version) = (link.line.clone(), link.prev, link.version);
+        let key = (node, start, term, line, link.incarnation, link.kind);
+        let last = self.last.insert(key, version);
+        let in_order = match last {
+            // A board that has not changed is repeated.
+            Some(last) => {
+                prev == last && (version > last || (link.kind == "board" && version == last))
+            }
+            None => prev <= version,
+        };
+        in_order
+            .then_some(())
+            .ok_or_else(|| format!("it follows version {last:?}"))
     }
 
     fn token_differs(&self, published: &TokenEvent) -> Option<String> {

@@ -1,20 +1,23 @@
-//! What must hold, checked at every step: the invariants S1 to S17, as far as they need no change of
-//! membership.
+//! What must hold, checked at every step: the invariants S1 to S17, L1, L2 and L4, as far as they need no
+//! change of membership.
 //!
 //! ```text
-//! nodes' writes, messages, applied entries ─► log: S1 to S6
+//! nodes' writes, messages, applied entries ─► log: S1 to S3, S6
 //!                     committed entries ─► reference (the real apply) ─► S4, S17
-//!                                              └─► shadow (a naive line): S7 to S10, positions for S11
+//!                                              └─► shadow (a naive line): S7 to S10, S12, L4
 //! published events ─► events: S16
-//! clients' calls ─► history: S5, S11 to S15
+//! clients' calls ─► writes: S5, S13, S14; answers: S11, S15; idle: S12; liveness: L2
 //! ```
 //!
 //! The log's order is known, so the clients' history is checked in linear time, without a search.
 
+mod answers;
 mod events;
-mod history;
+mod idle;
+mod liveness;
 mod log;
 mod shadow;
+mod writes;
 
 use std::collections::BTreeMap;
 
@@ -22,10 +25,15 @@ use nowserving_engine::Output;
 use nowserving_replica::Committed;
 use nowserving_shard::snapshot::{self, Header};
 
+pub use self::liveness::LED_US;
+
+use self::answers::Answers;
 use self::events::Events;
-use self::history::History;
+use self::idle::LastSeen;
 use self::log::LogCheck;
 use self::shadow::Shadow;
+use self::writes::Writes;
+use crate::calls::{Answer, Call, Ended, What, version_of};
 use crate::disk::CLUSTER;
 use crate::env::Env;
 use crate::nats::NodeId;
@@ -44,7 +52,9 @@ const SLOW_CLOCK_PERCENT: u64 = 108;
 pub struct Checks {
     shards: Vec<ShardChecks>,
     applied: BTreeMap<(NodeId, u32), u64>,
-    history: History,
+    writes: Writes,
+    answers: Answers,
+    last_seen: LastSeen,
     events: Events,
     /// Writes that were acknowledged after everything was healed.
     pub progress: u64,
@@ -85,7 +95,9 @@ impl Checks {
         Checks {
             shards: shards.collect(),
             applied: BTreeMap::new(),
-            history: History::default(),
+            writes: Writes::default(),
+            answers: Answers::default(),
+            last_seen: LastSeen::default(),
             events: Events::default(),
             progress: 0,
         }
@@ -151,6 +163,12 @@ impl Checks {
             if replica.applied() > before {
                 self.applied(env, node, id, (before, replica.applied()));
                 self.same_state(env, node.id, id, replica.applied(), shard.state);
+                if shard.leads_ready {
+                    let (from, to) = (before + 1, replica.applied());
+                    let own = |index: &u64| replica.term_at(*index) == Some(replica.term());
+                    let applied = (from..=to).filter(own);
+                    self.events.none_left_out(env, node, id, applied, outputs);
+                }
             }
         }
         for output in outputs {
@@ -205,11 +223,14 @@ impl Checks {
         let ShardChecks {
             reference, shadow, ..
         } = shard;
-        let (history, events) = (&mut self.history, &mut self.events);
+        let (writes, answers) = (&mut self.writes, &mut self.answers);
+        let (last_seen, events) = (&mut self.last_seen, &mut self.events);
         let applied = replay::apply(reference, entry, &mut |applied| {
             shadow.applied(env, place, &applied);
-            events.happened(&applied);
-            history.applied(env, place, &applied);
+            events.happened(place, &applied);
+            last_seen.applied(env, place, &applied);
+            answers.applied(place, &applied);
+            writes.applied(env, place, &applied);
         });
         if let Err(why) = applied {
             env.violated("S4", format!("entry {} of shard {id}: {why}", entry.index));
@@ -239,11 +260,63 @@ impl Checks {
         }
     }
 
+    /// A client's attempt is over.
+    pub fn attempt_ended(&mut self, env: &mut Env, call: usize, attempt: usize) {
+        if let Some(call) = env.calls.all.get(call).cloned() {
+            liveness::is_answered(env, &call, attempt);
+        }
+    }
+
     /// A client's call is over.
     pub fn call_ended(&mut self, env: &mut Env, call: usize) {
-        let shards = &self.shards;
-        let shadow = |shard: u32| shards.get(shard as usize).map(|it| &it.shadow);
-        self.history.call_ended(env, call, &shadow);
+        let Some(call) = env.calls.all.get(call).cloned() else {
+            return;
+        };
+        let Some((now, ended)) = &call.ended else {
+            return;
+        };
+        if let What::Write(op) = &call.query.what {
+            self.writes.call_ended(env, &call, op);
+        }
+        match ended {
+            Ended::Ok(answer) => self.answered(env, &call, answer, *now),
+            Ended::Refused(code) if !call.query.what.is_local() => {
+                let shadow = self.shards.get(call.query.shard as usize);
+                let shadow = shadow.map(|it| &it.shadow);
+                let writes = &self.writes;
+                self.answers
+                    .is_refused_rightly(env, &call, *code, writes, shadow);
+            }
+            _ => {}
+        }
+    }
+
+    fn answered(&mut self, env: &mut Env, call: &Call, answer: &Answer, now: Time) {
+        let query = call.query.as_ref();
+        if let Some(shard) = self.shards.get(query.shard as usize) {
+            answers::position_is_true(env, query, answer, &shard.shadow);
+        }
+        if query.what.is_local() {
+            return;
+        }
+        answers::misses_nothing(env, call, answer);
+        if let What::Status { .. } = query.what {
+            self.last_seen.polled(call, answer, now);
+        }
+        if let What::Write(op) = &query.what
+            && let Some(index) = self.writes.is_acknowledged(env, call, op, answer)
+        {
+            self.answers.told(&query.line, index, now);
+        }
+        if let Some(version) = version_of(answer) {
+            self.answers.told_version(&query.line, version, now);
+        }
+    }
+
+    /// L1: each shard has a leader among these nodes.
+    pub fn is_led<'a>(&self, env: &mut Env, nodes: impl Iterator<Item = &'a Node>) {
+        let nodes: Vec<&Node> = nodes.collect();
+        liveness::is_led(env, &nodes, self.shards.len() as u32);
     }
 
     /// The run is over: everything once more, with all that is known now.
@@ -253,17 +326,9 @@ impl Checks {
         nodes: impl Iterator<Item = &'a Node>,
         lost: Option<NodeId>,
     ) {
-        self.history.at_end(env);
-        let now = env.timeline.now();
+        self.writes.at_end(env);
         for (id, shard) in self.shards.iter().enumerate() {
-            for (incarnation, line) in &shard.shadow.lines {
-                for (token, since) in line.overdue(now) {
-                    let what = format!(
-                        "shard {id}, incarnation {incarnation}: {token:?} has its seat since {since} us"
-                    );
-                    env.violated("L4", what);
-                }
-            }
+            liveness::none_overdue(env, id, &shard.shadow);
         }
         for node in nodes.filter(|node| lost != Some(node.id)) {
             let Some(running) = &node.running else {
@@ -323,6 +388,12 @@ impl Checks {
 /// What differs soonest if two states do, in a few numbers.
 fn fingerprint(state: &State) -> u64 {
     let mut hash = fnv1a64(0, &state.now_ms().to_le_bytes());
+    let requests = state.requests();
+    hash = fnv1a64(hash, &requests.len().to_le_bytes());
+    if let Some((key, answer)) = requests.newest() {
+        hash = fnv1a64(hash, &key.to_le_bytes());
+        hash = fnv1a64(hash, format!("{answer:?}").as_bytes());
+    }
     for line in state.lines().iter() {
         let counts = line.counts();
         let numbers = [

@@ -51,13 +51,14 @@ pub struct Kept {
     pub left_at: Option<u64>,
     /// The line's version at which it was issued, at the latest.
     pub issued_at: u64,
+    /// The line's version when its key entered, at the latest: before all moves.
+    entered_at: u64,
     /// The fencing number of its claim.
     epoch: Option<u64>,
     /// What it was moved to.
     moved_to: Option<Id>,
     /// When the clock that runs on it was last started, and by what.
     pub since: Time,
-    gone: bool,
 }
 
 impl Shadow {
@@ -187,10 +188,10 @@ impl ShadowLine {
             key: key.map(Into::into),
             left_at: None,
             issued_at: version_before + 1,
+            entered_at: version_before + 1,
             epoch: None,
             moved_to: None,
             since: place.appended_at,
-            gone: false,
         };
         self.issue(id, token)
     }
@@ -328,13 +329,10 @@ impl ShadowLine {
     }
 
     fn forget(&mut self, id: Id) {
-        if let Some(token) = self.tokens.get_mut(&id) {
-            token.gone = true;
-            if let Some(key) = token.key.as_ref()
-                && self.keys.get(key) == Some(&id)
-            {
-                self.keys.remove(key);
-            }
+        if let Some(key) = self.tokens.get(&id).and_then(|token| token.key.as_ref())
+            && self.keys.get(key) == Some(&id)
+        {
+            self.keys.remove(key);
         }
     }
 
@@ -355,7 +353,6 @@ impl ShadowLine {
             left_at: None,
             issued_at: version,
             moved_to: None,
-            gone: false,
             ..old
         };
         self.issue(to, new)
@@ -444,6 +441,13 @@ impl ShadowLine {
                 format!("counts are {counts:?}, not {ours:?} {:?}", self.gone),
             )),
         }
+    }
+
+    /// Since which version of the line the key has a live token, if it has one.
+    #[must_use]
+    pub fn live_since(&self, key: &[u8]) -> Option<u64> {
+        let live = self.keys.get(key)?;
+        self.tokens.get(live).map(|token| token.entered_at)
     }
 
     /// S11: a token's position at a version of the line, by counting; `None` if it did not wait.

@@ -1,0 +1,197 @@
+//! S11 and S15: what clients are told of a line, against what the log makes of it.
+//!
+//! A leader's answer knows all that any client had been told before it was asked for. So an answer, or a
+//! refusal, must be true of a state between then and the moment when it came.
+
+use std::collections::BTreeMap;
+
+use nowserving_engine::Outcome;
+use nowserving_line::{LaneName, Line, LineName, Op, State, Status};
+use nowserving_protocol::error::{ApiError, Code};
+
+use super::Place;
+use super::shadow::Shadow;
+use super::writes::Writes;
+use crate::calls::{Answer, Call, Query, What, describe_answer, version_of};
+use crate::env::Env;
+use crate::replay::Applied;
+use crate::timeline::Time;
+
+/// What lines were like, and what clients know of it.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// What each line was like, from the first entry on.
+    states: BTreeMap<LineName, Vec<LineState>>,
+    /// Which entry clients knew of, and since when.
+    known: BTreeMap<LineName, Vec<(Time, u64)>>,
+}
+
+/// A line after an entry, until the next one.
+#[derive(Clone, Debug)]
+struct LineState {
+    /// The entry.
+    index: u64,
+    /// Never falls: of a line that was deleted it is the last one.
+    version: u64,
+    /// `None` if there is no such line.
+    incarnation: Option<u64>,
+    /// How a newcomer is refused, by lane; the default lane is `None`.
+    refusals: BTreeMap<Option<LaneName>, Code>,
+}
+
+impl LineState {
+    /// A line that there never was.
+    fn none() -> LineState {
+        LineState {
+            index: 0,
+            version: 0,
+            incarnation: None,
+            refusals: BTreeMap::new(),
+        }
+    }
+
+    fn after(&self, index: u64, line: Option<&Line>, now_ms: u64) -> LineState {
+        let Some(line) = line else {
+            return LineState {
+                index,
+                version: self.version,
+                ..LineState::none()
+            };
+        };
+        let lanes = line.settings().lanes.iter().map(|it| Some(it.name.clone()));
+        let refusals = lanes.chain([None]).filter_map(|lane| {
+            let refused = line.would_refuse_enter(None, lane.as_ref(), now_ms)?;
+            Some((lane, ApiError::from(refused).code))
+        });
+        LineState {
+            index,
+            version: line.version(),
+            incarnation: Some(line.incarnation()),
+            refusals: refusals.collect(),
+        }
+    }
+}
+
+impl Answers {
+    /// An operation was applied.
+    pub fn applied(&mut self, place: Place, applied: &Applied<'_>) {
+        let (name, state) = (applied.op.line(), applied.state);
+        let states = self.states.entry(name.clone());
+        let states = states.or_insert_with(|| vec![LineState::none()]);
+        let Some(last) = states.last_mut() else {
+            return;
+        };
+        let now = last.after(place.index, state.lines().get(name), state.now_ms());
+        // Leaders refuse from their state between entries only.
+        match last.index == place.index {
+            true => *last = now,
+            false => states.push(now),
+        }
+    }
+
+    /// A client was told what the log has at this entry.
+    pub fn told(&mut self, line: &LineName, index: u64, now: Time) {
+        let known = self.known.entry(line.clone()).or_default();
+        if known.last().is_none_or(|(_, last)| *last < index) {
+            known.push((now, index));
+        }
+    }
+
+    /// A client was told of a line at this version.
+    pub fn told_version(&mut self, line: &LineName, version: u64, now: Time) {
+        let states = self.states.get(line).map_or(&[][..], Vec::as_slice);
+        let first = states.partition_point(|it| it.version < version);
+        if let Some(index) = states.get(first).map(|it| it.index) {
+            self.told(line, index, now);
+        }
+    }
+
+    /// What a line was like from what clients knew at this time until now.
+    fn states_since(&self, line: &LineName, time: Time) -> &[LineState] {
+        let known = self.known.get(line).map_or(&[][..], Vec::as_slice);
+        let before = known.partition_point(|(at, _)| *at < time);
+        let index = before.checked_sub(1).and_then(|at| known.get(at));
+        let index = index.map_or(0, |(_, index)| *index);
+        let states = self.states.get(line).map_or(&[][..], Vec::as_slice);
+        let later = states.partition_point(|it| it.index <= index);
+        states.get(later.saturating_sub(1)..).unwrap_or_default()
+    }
+
+    /// S15: a refusal was true of some state between what any client knew before, and now.
+    pub fn is_refused_rightly(
+        &self,
+        env: &mut Env,
+        call: &Call,
+        code: Code,
+        writes: &Writes,
+        shadow: Option<&Shadow>,
+    ) {
+        let query = call.query.as_ref();
+        let since = self.states_since(&query.line, call.began_at);
+        let is_true = match (&query.what, code) {
+            (What::Write(op), _) if writes.is_refused(call, op, code) => true,
+            (_, Code::LineNotFound) => {
+                since.is_empty() || since.iter().any(|it| it.incarnation.is_none())
+            }
+            (What::Write(Op::Enter { lane, .. }), _) => {
+                since.iter().any(|it| it.refusals.get(lane) == Some(&code))
+            }
+            (What::Status { at, .. }, Code::TicketInvalid) => since
+                .iter()
+                .any(|it| it.incarnation != Some(at.incarnation)),
+            (What::Find(key), Code::TokenNotFound) => {
+                let first = since.first().map_or(0, |it| it.version);
+                let newest = since.last().and_then(|it| it.incarnation);
+                let line = newest.and_then(|it| shadow?.line(it));
+                let entered = line.and_then(|it| it.live_since(key));
+                entered.is_none_or(|version| version > first)
+            }
+            _ => false,
+        };
+        if !is_true {
+            let what = format!(
+                "call {} on {}: refused with {code}, which was never true: {since:?}",
+                query.call, query.line
+            );
+            env.violated("S15", what);
+        }
+    }
+}
+
+/// S15: an answer knows all that any client had been told when it was asked for.
+pub fn misses_nothing(env: &mut Env, call: &Call, answer: &Answer) {
+    let known = call.known_version;
+    if version_of(answer).is_some_and(|version| version < known) {
+        let what = format!(
+            "call {} on {}: answered {}, and version {known} had been told before it was asked",
+            call.query.call,
+            call.query.line,
+            describe_answer(answer)
+        );
+        env.violated("S15", what);
+    }
+}
+
+/// S11: a position is what a count says.
+pub fn position_is_true(env: &mut Env, query: &Query, answer: &Answer, shadow: &Shadow) {
+    let Ok(Outcome::Status { status, .. }) = answer.as_ref() else {
+        return;
+    };
+    let Some(line) = shadow.line(status.at.incarnation) else {
+        let what = format!("{:?} of {} was never issued", status.at, query.line);
+        return env.violated("S11", what);
+    };
+    let Status { at, version, .. } = status.as_ref();
+    let position = line.position(*at, *version);
+    let same = match status.position_capped {
+        false => status.position == position,
+        true => status.position < position,
+    };
+    if !same || position.is_some() != (status.state == State::Waiting) {
+        let what = format!(
+            "{at:?} of {} at version {version} is told position {:?}, and counted {position:?}",
+            query.line, status.position
+        );
+        env.violated("S11", what);
+    }
+}

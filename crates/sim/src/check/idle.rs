@@ -1,0 +1,109 @@
+//! S12: nobody is recycled as idle who was seen in time.
+
+use std::collections::BTreeMap;
+
+use nowserving_engine::Outcome;
+use nowserving_line::{Event, Line, LineName, Op, Reason, Reply, TokenChange, TokenRef};
+
+use super::{Place, SLOW_CLOCK_PERCENT};
+use crate::calls::{Answer, Call};
+use crate::env::Env;
+use crate::replay::Applied;
+use crate::timeline::Time;
+
+/// Polls remembered of a token.
+const POLLS_KEPT: usize = 8;
+
+/// When each token was last seen.
+#[derive(Debug, Default)]
+pub struct LastSeen {
+    by_token: BTreeMap<(LineName, TokenRef), Seen>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    /// When it last entered, by the log.
+    entered_at: Time,
+    /// When polls of it were sent, and when their answers were there.
+    polls: Vec<(Time, Time)>,
+}
+
+impl Seen {
+    /// When it was last seen, as far as a leader must know then.
+    fn last(&self, at: Time) -> Time {
+        let answered = self.polls.iter().filter(|(_, there)| *there <= at);
+        let polled_at = answered.map(|(sent, _)| *sent).max();
+        self.entered_at.max(polled_at.unwrap_or(0))
+    }
+}
+
+impl LastSeen {
+    /// A leader has answered a poll.
+    pub fn polled(&mut self, call: &Call, answer: &Answer, now: Time) {
+        let Ok(Outcome::Status { status, .. }) = answer.as_ref() else {
+            return;
+        };
+        let sent_at = call.attempts.last().map_or(0, |attempt| attempt.sent_at);
+        let of = (call.query.line.clone(), status.at);
+        let polls = &mut self.by_token.entry(of).or_default().polls;
+        polls.push((sent_at, now));
+        if polls.len() > POLLS_KEPT {
+            polls.remove(0);
+        }
+    }
+
+    /// An operation was applied.
+    pub fn applied(&mut self, env: &mut Env, place: Place, applied: &Applied<'_>) {
+        let at = place.appended_at;
+        if let (Op::Enter { line, .. }, Ok(Reply::Token(of))) = (applied.op, applied.result) {
+            let seen = self.by_token.entry((line.clone(), *of)).or_default();
+            seen.entered_at = at;
+        }
+        for event in applied.events {
+            let Event::Token {
+                line,
+                incarnation,
+                lane_id,
+                token,
+                what,
+                ..
+            } = event
+            else {
+                continue;
+            };
+            let of = TokenRef {
+                incarnation: *incarnation,
+                lane: *lane_id,
+                token: *token,
+            };
+            match what {
+                TokenChange::Moved { to, .. } => {
+                    let seen = self.by_token.remove(&(line.clone(), of));
+                    let seen = seen.unwrap_or_default();
+                    self.by_token.insert((line.clone(), *to), seen);
+                }
+                TokenChange::Gone {
+                    reason: Reason::Idle,
+                    ..
+                } => {
+                    let now = applied.state.lines().get(line);
+                    let why = now.and_then(|line| self.too_soon(line, of, at));
+                    if let Some(why) = why {
+                        env.violated("S12", format!("token {of:?} of {line}: {why}"));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn too_soon(&self, line: &Line, of: TokenRef, at: Time) -> Option<String> {
+        let Some(seen) = self.by_token.get(&(line.name().clone(), of)) else {
+            return Some("recycled, and never entered".to_owned());
+        };
+        let last = seen.last(at);
+        let least_us = line.settings().waiting_idle_timeout_ms * 100_000 / SLOW_CLOCK_PERCENT;
+        (at < last + least_us)
+            .then(|| format!("recycled at {at} us, and was seen at {last} us or later"))
+    }
+}
