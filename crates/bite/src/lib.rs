@@ -5,63 +5,86 @@
 
 use std::cell::Cell;
 
-/// A rule to break, named by the invariant that its checker guards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Break {
-    /// A voter forgets in each term whom it voted for.
-    S1,
-    /// A follower takes entries that do not follow on its own.
-    S2,
-    /// A voter votes for whoever asks, whatever its log lacks.
-    S3,
-    /// A follower does not take note of when tokens were last heard from.
-    S4,
-    /// An entry that took the place of a leader's own is taken for it.
-    S5,
-    /// What promises that something is on disk is sent before it is.
-    S6,
-    /// Now and then a number is left out.
-    S7,
-    /// The second in a lane is admitted before the first.
-    S8,
-    /// A claim gets the fencing number of the one before it.
-    S9,
-    /// One more than there are seats is admitted.
-    S10,
-    /// A position is told that is one too high.
-    S11,
-    /// Half of its time is enough to be thrown out.
-    S12,
-    /// A key that is in the line already gets a second number.
-    S13,
-    /// An operation whose outcome is open is answered as not done.
-    S14,
-    /// A leader answers from its state also after its lease.
-    S15,
-    /// Boards leave holes out.
-    S16,
+macro_rules! breaks {
+    ($($(#[$doc:meta])* $name:ident: $($invariant:literal)|+,)*) => {
+        /// A rule to break.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Break {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Break {
+            /// Every one.
+            pub const ALL: &[Break] = &[$(Break::$name),*];
+
+            /// The invariants whose checkers must notice it: one of them is enough. It counts for the first.
+            #[must_use]
+            pub fn invariants(self) -> &'static [&'static str] {
+                match self {
+                    $(Break::$name => &[$($invariant),+],)*
+                }
+            }
+        }
+    };
 }
 
-impl Break {
-    /// Every one.
-    pub const ALL: [Break; 16] = [
-        Break::S1,
-        Break::S2,
-        Break::S3,
-        Break::S4,
-        Break::S5,
-        Break::S6,
-        Break::S7,
-        Break::S8,
-        Break::S9,
-        Break::S10,
-        Break::S11,
-        Break::S12,
-        Break::S13,
-        Break::S14,
-        Break::S15,
-        Break::S16,
-    ];
+breaks! {
+    /// A voter forgets in each term whom it voted for.
+    S1: "S1",
+    /// A follower takes entries that do not follow on its own.
+    S2: "S2",
+    /// A voter votes for whoever asks, whatever its log lacks.
+    S3: "S3",
+    /// A follower does not take note of when tokens were last seen.
+    S4: "S4",
+    /// A follower does not remember how requests were answered.
+    S4Requests: "S4",
+    /// An entry that took the place of a leader's own is taken for it.
+    S5: "S5",
+    /// What promises that something is on disk is sent before it is.
+    S6: "S6",
+    /// Now and then a number is left out.
+    S7: "S7",
+    /// The second in a lane is admitted before the first.
+    S8: "S8",
+    /// A claim gets the fencing number of the one before it.
+    S9: "S9",
+    /// One more than there are seats is admitted.
+    S10: "S10",
+    /// A position is told that is one too high.
+    S11: "S11",
+    /// Half of its time is enough to be thrown out.
+    S12: "S12",
+    /// A key that is in the line already gets a second number.
+    S13: "S13",
+    /// Nobody remembers how requests were answered.
+    S13Requests: "S13" | "S14",
+    /// An operation whose outcome is open is answered as not done.
+    S14: "S14",
+    /// No request is too old to be done.
+    S14Late: "S14" | "S13",
+    /// A leader does not look at when a request was forwarded to it.
+    S14Forwarded: "S14" | "S13",
+    /// What an earlier leader may have refused is executed by the next one.
+    S14Refused: "S14" | "S13",
+    /// A leader executes a shared message that was forwarded to it, although its own copy is on its way.
+    S14Shared: "S14" | "S13",
+    /// A leader answers from its state also after its lease.
+    S15: "S15",
+    /// A leader refuses a newcomer as if the line were full, as soon as somebody waits.
+    S15Refused: "S15",
+    /// Boards leave holes out.
+    S16: "S16",
+    /// Now and then an event is not published.
+    S16Events: "S16",
+    /// What a snapshot says of answered requests is not read.
+    S17: "S17",
+    /// Nobody stands for election again, once there was a leader.
+    L1: "L1",
+    /// What a leader answers is not relayed to the client.
+    L2: "L2",
+    /// A seat is not taken from a token that never claims it.
+    L4: "L4",
 }
 
 thread_local! {

@@ -21,10 +21,18 @@ use crate::request::{Ask, Outcome};
 use crate::shard::{Proposed, Shard, Waiter};
 
 #[cfg(feature = "bite")]
-fn without_touches(mut entry: Entry) -> Entry {
-    if nowserving_bite::is(nowserving_bite::Break::S4) {
+fn misread(mut entry: Entry) -> Entry {
+    use nowserving_bite::{Break, is};
+    if is(Break::S4) {
         let is_touch = |it: &Command| matches!(it, Command::Line(Op::Touch { .. }));
         entry.commands.retain(|command| !is_touch(command));
+    }
+    for command in &mut entry.commands {
+        if let Command::Once(_, inner) = command
+            && is(Break::S4Requests)
+        {
+            *command = Command::clone(inner);
+        }
     }
     entry
 }
@@ -79,7 +87,7 @@ impl Shard {
     fn decode(&self, index: u64, data: &[u8]) -> Result<Entry, ExitReason> {
         let decoded = command::decode(data);
         #[cfg(feature = "bite")]
-        let decoded = decoded.map(without_touches);
+        let decoded = decoded.map(misread);
         decoded.map_err(|error| {
             ExitReason::EntryUnreadable(format!(
                 "shard {}: entry {index} is not readable: {error}",

@@ -9,6 +9,8 @@
 //! copy alone is executed. The other node forwards its copy, marked as shared, to learn the leader's
 //! answer; if the leader has not got the message, nobody executes it.
 
+#[cfg(feature = "bite")]
+use nowserving_bite::{Break, is};
 use nowserving_protocol::error::ApiError;
 use nowserving_shard::clock::Micros;
 
@@ -167,10 +169,17 @@ pub fn age(
     });
     let late_by_forwarder = forwarded
         && (delivery.forwarded_at).is_none_or(|at| now.us >= at.us.saturating_add(timeout_us));
+    #[cfg(feature = "bite")]
+    let late_by_forwarder = late_by_forwarder && !is(Break::S14Forwarded);
     let late_by_nats = request.reply.taken.saturating_sub(delivery.routed_after) > LATE_MAX_US;
+    let late = late_by_client || late_by_forwarder || late_by_nats;
+    #[cfg(feature = "bite")]
+    let late = late && !is(Break::S14Late);
+    #[cfg(feature = "bite")]
+    let leader_since = leader_since.filter(|_| !is(Break::S14Refused));
     if request.deadline <= now.us {
         Age::Over
-    } else if late_by_client || late_by_forwarder || late_by_nats {
+    } else if late {
         Age::Late
     } else if !forwarded && leader_since.is_some_and(|since| delivery.routed_after < since) {
         // The node that forwarded a request has looked at that.
@@ -215,6 +224,8 @@ fn refuse_write(case: Case) -> Option<Action> {
         // An earlier leader may have refused this message, or another copy of the call, from its state:
         // the present one knows nothing of that.
         (_, Age::BeforeLeader) if is_shared || case.named => Some(Action::RefuseUnknown),
+        #[cfg(feature = "bite")]
+        (Role::Leader, _) if is(Break::S14Shared) => None,
         (Role::Leader, _) if case.shared && case.copy == Copy::None => {
             Some(Action::RefuseNotLeader)
         }

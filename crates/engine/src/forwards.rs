@@ -63,6 +63,10 @@ impl Forward {
     /// Whether an earlier leader may have refused this request, or another copy of the call, from its
     /// state: the next one knows nothing of that.
     fn may_be_refused(&self, leader: Leader) -> bool {
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::S14Refused) {
+            return false;
+        }
         let named = (self.waiter.id).is_some_and(|id| id.origin == Origin::Client);
         let copies = self.shared || (named && self.is_write());
         copies && self.waiter.delivery.routed_after < leader.since
@@ -182,6 +186,10 @@ impl Forwards {
             }
             // True of every try: a leader answers all copies of a request the same.
             ForwardResult::Answered { answer, .. } => {
+                #[cfg(feature = "bite")]
+                if nowserving_bite::is(nowserving_bite::Break::L2) {
+                    return;
+                }
                 let to = forward.waiter.reply;
                 out.outputs.push(Output::RelayReply { to, answer });
             }

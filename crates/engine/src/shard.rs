@@ -301,6 +301,10 @@ impl Shard {
             return None;
         };
         let now_ms = self.service_ms(ctx.reachability)?;
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::S15Refused) && line.counts().waiting > 0 {
+            return Some(Refused::LineFull);
+        }
         line.would_refuse_enter(key.as_deref(), lane.as_ref(), now_ms)
     }
 

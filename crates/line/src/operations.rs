@@ -342,6 +342,10 @@ impl Line {
                 continue;
             };
             let unchanged = (live.state(), live.clock_ms()) == (item.state, item.clock_ms);
+            #[cfg(feature = "bite")]
+            let unchanged = unchanged
+                && !(matches!(live.stage, Stage::Admitted { .. })
+                    && nowserving_bite::is(nowserving_bite::Break::L4));
             if !unchanged || ctx.now_ms < self.due_at_ms(live) {
                 continue;
             }

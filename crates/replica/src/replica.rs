@@ -67,6 +67,10 @@ impl Replica {
 
     /// A candidate votes for itself, so the rule is the one for votes.
     fn may_campaign(&self, now: Micros) -> bool {
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::L1) && self.term() > 0 {
+            return false;
+        }
         !self.vote_hold.just_started(now)
             && !self.vote_hold.leader_alive(now)
             && !self.is_far_behind()

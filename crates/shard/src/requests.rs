@@ -92,6 +92,10 @@ impl Requests {
     /// it.
     #[must_use]
     pub fn answer(&self, id: RequestId) -> Option<&Answer> {
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::S13Requests) {
+            return None;
+        }
         let found = self.by_key.get(&id.key)?;
         let both_direct = (found.origin, id.origin) == (Origin::Direct, Origin::Direct);
         (!both_direct).then_some(&found.answer)

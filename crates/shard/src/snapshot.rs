@@ -99,9 +99,12 @@ pub fn encode(header: &Header, state: &State) -> Vec<u8> {
     for line in state.lines.iter() {
         put(&mut bytes, &line_to_pb(line.dump()));
     }
-    let requests = state.requests.iter_from(0);
+    let first = 0;
+    #[cfg(feature = "bite")]
+    let first = first + usize::from(nowserving_bite::is(nowserving_bite::Break::S17));
+    let requests = state.requests.iter_from(first);
     put_section(&mut bytes, SectionKind::Requests, requests.count() as u64);
-    for (key, remembered) in state.requests.iter_from(0) {
+    for (key, remembered) in state.requests.iter_from(first) {
         put(&mut bytes, &remembered_to_pb(key, remembered));
     }
     let digest = blake3::hash(&bytes);

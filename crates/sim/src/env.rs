@@ -1,5 +1,6 @@
 //! What all parts of a simulation share: time, chance, the network's state, and what is written down.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -13,10 +14,13 @@ use crate::timeline::{Time, Timeline};
 use crate::trace::Trace;
 use crate::world::Event;
 
+/// In place of an invariant: the code panicked.
+pub const PANIC: &str = "panic";
+
 /// A rule that was broken.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// Which one: S1 to S17.
+    /// Which one: S1 to S17, L1, L2, L4, or [`PANIC`].
     pub invariant: &'static str,
     /// What was seen.
     pub what: String,
@@ -95,6 +99,16 @@ impl Env {
         }
         self.note(format_args!("VIOLATION {invariant}: {what}"));
         self.violations.push(Violation { invariant, what });
+    }
+
+    /// The code panicked, which no rule allows.
+    pub fn panicked(&mut self, panic: &(dyn Any + Send)) {
+        let text = panic.downcast_ref::<&str>().map(|it| (*it).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        let what = text.unwrap_or_else(|| "for a reason that is not text".to_owned());
+        self.note(format_args!("PANIC: {what}"));
+        let invariant = PANIC;
+        self.violations = vec![Violation { invariant, what }];
     }
 
     /// An answer, or that there will be none, on its way to a client.

@@ -135,10 +135,12 @@ fn run_all(args: &Args) -> Sum {
     sum
 }
 
-/// One row for each invariant: the seed that showed the break, and what its checker said.
+/// One line for each break: the seed that showed it, and what its checker said. At the end, by invariant,
+/// whether all of its breaks were caught.
 #[cfg(feature = "bite")]
 fn bite_all(args: &Args) -> ExitCode {
     use nowserving_bite::Break;
+    use nowserving_sim::Violation;
     use nowserving_sim::bite::{Bite, bite};
     // What a broken rule makes panic is counted, not shown.
     std::panic::set_hook(Box::new(|_| {}));
@@ -162,27 +164,31 @@ fn bite_all(args: &Args) -> ExitCode {
         }
         drop(done);
         for (at, row) in bites {
-            let panics = row.panics;
+            let (rule, panics) = (row.rule, row.panics);
             match &row.caught {
-                Some((seed, what)) => {
-                    eprintln!(
-                        "{}: caught in seed {seed} ({panics} panics before): {what}",
-                        row.invariant
-                    );
-                }
-                None => eprintln!("{}: NOT caught ({panics} panics)", row.invariant),
+                Some((seed, Violation { invariant, what })) => eprintln!(
+                    "{rule:?}: caught in seed {seed} ({panics} panics before): {invariant}: {what}"
+                ),
+                None => eprintln!("{rule:?}: NOT caught ({panics} panics)"),
             }
             rows.push((at, row));
         }
     });
     rows.sort_by_key(|(at, _)| *at);
-    let all = rows.iter().all(|(_, row)| row.caught.is_some());
-    let json: Vec<String> = rows
+    // In the order of the breaks. An invariant's checkers bite if each of its breaks was caught.
+    let mut invariants: Vec<(&str, bool)> = Vec::new();
+    for (_, row) in &rows {
+        let (invariant, caught) = (row.invariant(), row.caught.is_some());
+        match invariants.last_mut() {
+            Some((last, all)) if *last == invariant => *all &= caught,
+            _ => invariants.push((invariant, caught)),
+        }
+    }
+    let json = invariants
         .iter()
-        .map(|(_, row)| format!("\"{}\": {}", row.invariant, row.caught.is_some()))
-        .collect();
-    println!("{{{}}}", json.join(", "));
-    match all {
+        .map(|(invariant, all)| format!("\"{invariant}\": {all}"));
+    println!("{{{}}}", json.collect::<Vec<_>>().join(", "));
+    match invariants.iter().all(|(_, all)| *all) {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }

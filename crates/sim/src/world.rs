@@ -2,6 +2,7 @@
 //! timeline.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use nowserving_engine::{ForwardId, Output, PeerBatch};
@@ -230,7 +231,9 @@ pub struct World {
 #[must_use]
 pub fn run(seed: u64, options: &Options) -> Run {
     let mut world = World::new(seed, options);
-    world.run();
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| world.run())) {
+        world.env.panicked(panic.as_ref());
+    }
     let stalled = world.env.violations.is_empty() && world.is_stalled();
     if stalled {
         world.env.note(format_args!("STALLED"));

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 
 use nowserving_engine::Output;
 use nowserving_replica::Committed;
-use nowserving_shard::snapshot::{self, Header};
+use nowserving_shard::snapshot;
 
 pub use self::liveness::LED_US;
 
@@ -34,7 +34,6 @@ use self::log::LogCheck;
 use self::shadow::Shadow;
 use self::writes::Writes;
 use crate::calls::{Answer, Call, Ended, What, version_of};
-use crate::disk::CLUSTER;
 use crate::env::Env;
 use crate::nats::NodeId;
 use crate::node::{Node, Setup};
@@ -342,7 +341,7 @@ impl Checks {
     }
 
     /// S4, S5, S17: the node's state, what a restart would make of its disk, and a replay of the
-    /// whole committed log are the same, byte by byte.
+    /// whole committed log are the same in every field.
     fn full_replay(&self, env: &mut Env, node: &Node, id: u32, applied: u64, state: &State) {
         let Some(shard) = self.shards.get(id as usize) else {
             return;
@@ -353,18 +352,8 @@ impl Checks {
                 return env.violated("S17", format!("shard {id}: {why}"));
             }
         }
-        let bytes = |state: &State| {
-            let header = Header {
-                cluster: CLUSTER.to_owned(),
-                shard: id,
-                index: applied,
-                term: 0,
-                voters: Vec::new(),
-            };
-            snapshot::encode(&header, state)
-        };
-        let expected = bytes(&whole);
-        if bytes(state) != expected {
+        let expected = text(&whole);
+        if text(state) != expected {
             let what = format!(
                 "node {}: the state of shard {id} is not that of its log",
                 node.id
@@ -375,7 +364,7 @@ impl Checks {
             let (from, mut state) =
                 found.map_or((0, State::new()), |(header, state)| (header.index, state));
             node.disk.replay(id, &mut state, from, applied)?;
-            Ok(bytes(&state))
+            Ok(text(&state))
         });
         if on_disk.as_ref() != Ok(&expected) {
             let why = on_disk.err().unwrap_or_else(|| "another state".to_owned());
@@ -383,6 +372,19 @@ impl Checks {
             env.violated("S17", what);
         }
     }
+}
+
+/// A state as text, so that a field is seen which snapshots leave out.
+fn text(state: &State) -> String {
+    let whole = format!("{state:?}");
+    // The bitmaps of waiting tokens follow from the live tokens. One that was read from a snapshot is
+    // without the empty words that tokens have left.
+    let mut parts = whole.split("WaitingSet {");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        text.push_str(part.split_once(", len: ").map_or(part, |(_, rest)| rest));
+    }
+    text
 }
 
 /// What differs soonest if two states do, in a few numbers.

@@ -200,7 +200,7 @@ impl Operation {
         let calls = self.calls.iter().filter_map(|call| all.all.get(*call));
         let calls: Vec<&Call> = calls.collect();
         let Some(done) = self.done.get(effect) else {
-            return ("S13", String::new());
+            return ("S13", format!("an effect that is not there: {effect}"));
         };
         let (at, shard, index) = (done.place.appended_at, done.place.shard, done.place.index);
         let again = calls.iter().any(|call| explains(call, done));
@@ -214,7 +214,7 @@ impl Operation {
         };
         let sent: Vec<String> = calls.iter().map(|call| times_of(call)).collect();
         let what = format!(
-            "{kind}: entry {index} of shard {shard}, of {}.{:06}: {:?}; no request explains it: {}",
+            "{kind}: entry {index} of shard {shard}, of {}.{:06}: {:?}; calls: {}",
             at / 1_000_000,
             at % 1_000_000,
             done.result,
