@@ -65,10 +65,6 @@ breaks! {
     S14Late: "S14" | "S13",
     /// A leader does not look at when a request was forwarded to it.
     S14Forwarded: "S14" | "S13",
-    /// What an earlier leader may have refused is executed by the next one.
-    S14Refused: "S14" | "S13",
-    /// A leader executes a shared message that was forwarded to it, although its own copy is on its way.
-    S14Shared: "S14" | "S13",
     /// A leader answers from its state also after its lease.
     S15: "S15",
     /// A leader refuses a newcomer as if the line were full, as soon as somebody waits.

@@ -175,8 +175,6 @@ pub fn age(
     let late = late_by_client || late_by_forwarder || late_by_nats;
     #[cfg(feature = "bite")]
     let late = late && !is(Break::S14Late);
-    #[cfg(feature = "bite")]
-    let leader_since = leader_since.filter(|_| !is(Break::S14Refused));
     if request.deadline <= now.us {
         Age::Over
     } else if late {
@@ -224,8 +222,6 @@ fn refuse_write(case: Case) -> Option<Action> {
         // An earlier leader may have refused this message, or another copy of the call, from its state:
         // the present one knows nothing of that.
         (_, Age::BeforeLeader) if is_shared || case.named => Some(Action::RefuseUnknown),
-        #[cfg(feature = "bite")]
-        (Role::Leader, _) if is(Break::S14Shared) => None,
         (Role::Leader, _) if case.shared && case.copy == Copy::None => {
             Some(Action::RefuseNotLeader)
         }

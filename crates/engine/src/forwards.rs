@@ -63,10 +63,6 @@ impl Forward {
     /// Whether an earlier leader may have refused this request, or another copy of the call, from its
     /// state: the next one knows nothing of that.
     fn may_be_refused(&self, leader: Leader) -> bool {
-        #[cfg(feature = "bite")]
-        if nowserving_bite::is(nowserving_bite::Break::S14Refused) {
-            return false;
-        }
         let named = (self.waiter.id).is_some_and(|id| id.origin == Origin::Client);
         let copies = self.shared || (named && self.is_write());
         copies && self.waiter.delivery.routed_after < leader.since
