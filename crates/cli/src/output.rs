@@ -92,15 +92,10 @@ pub fn usage(error: &clap::Error) -> ExitCode {
     if error.exit_code() == 0 || !std::env::args().any(|word| word == "--json") {
         if lacks_subcommand {
             let help = args::help(std::env::args_os());
-            let colour = wants_colour(io::stderr().is_terminal());
-            eprintln!(
-                "{}",
-                if colour {
-                    help.ansi().to_string()
-                } else {
-                    help.to_string()
-                }
-            );
+            match wants_colour(io::stderr().is_terminal()) {
+                true => eprintln!("{}", help.ansi()),
+                false => eprintln!("{help}"),
+            }
             return ExitCode::from(USAGE);
         }
         error.exit();

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use crate::error::Result;
-use crate::retry::{Attempts, Effect, Failure, Next, Route};
+use crate::retry::{Attempts, Effect, Failure, Route};
 
 /// The longest an attempt waits for its answer. A little over the timeout in the header, so
 /// that the cluster's own `unavailable` or `outcome_unknown` still arrives.
@@ -104,10 +104,7 @@ pub(crate) async fn call<T: Transport>(
         if was_certain && attempts.uncertain() {
             deadline = deadline.min(sent_at + REPEAT_MAX);
         }
-        match next {
-            Next::Stop(error) => return Err(error),
-            Next::Retry { wait } => tokio::time::sleep(wait).await,
-        }
+        tokio::time::sleep(next?).await;
     }
 }
 

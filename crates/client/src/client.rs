@@ -87,13 +87,12 @@ impl Client {
         let bad = |error: BadServers| Error::new(Kind::BadArgument, error.to_string());
         let servers: Servers = url.parse().map_err(bad)?;
         let connecting = connect_options(&servers, &options).connect(servers.urls());
-        let nats = tokio::time::timeout(options.deadline, connecting)
+        let failed =
+            |why: String| Error::new(Kind::Connection, format!("NATS at {servers}: {why}"));
+        let within = options.deadline;
+        let nats = tokio::time::timeout(within, connecting)
             .await
-            .map_err(|_| {
-                let within = options.deadline;
-                let message = format!("NATS at {servers}: no connection within {within:?}");
-                Error::new(Kind::Connection, message)
-            })?
+            .map_err(|_| failed(format!("no connection within {within:?}")))?
             .map_err(|error| match error.kind() {
                 // What can't be read as servers may be a part of a password with a comma in it.
                 ConnectErrorKind::ServerParse => Error::new(
@@ -103,7 +102,7 @@ impl Client {
                 ConnectErrorKind::AuthorizationViolation => {
                     login_refused(&format!("NATS at {servers}"))
                 }
-                _ => Error::new(Kind::Connection, format!("NATS at {servers}: {error}")),
+                _ => failed(error.to_string()),
             })?;
         Client::from_nats(nats, options)
     }

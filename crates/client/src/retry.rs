@@ -58,15 +58,6 @@ pub(crate) enum Effect {
     Write,
 }
 
-/// What to do after a failure.
-#[derive(Debug)]
-pub(crate) enum Next {
-    /// Send again after `wait`, to [`Attempts::route`].
-    Retry { wait: Duration },
-    /// End the call.
-    Stop(Error),
-}
-
 /// The attempts of one call.
 pub(crate) struct Attempts {
     effect: Effect,
@@ -105,17 +96,18 @@ impl Attempts {
         self.uncertain
     }
 
-    /// Decides what follows; `left` is what remains of the call's deadline.
-    pub(crate) fn after(&mut self, failure: Failure, left: Duration) -> Next {
+    /// Decides what follows: the pause before the next attempt, to [`Attempts::route`], or the end of the
+    /// call. `left` is what remains of the call's deadline.
+    pub(crate) fn after(&mut self, failure: Failure, left: Duration) -> Result<Duration, Error> {
         self.count += 1;
         if let Failure::Fatal(error) = failure {
-            return Next::Stop(error.after_unknown(self.uncertain));
+            return Err(error.after_unknown(self.uncertain));
         }
         if let Failure::Api(api) = &failure
             && !is_repeated(api.code)
         {
             let error = Error::new(Kind::Refused(api.code), &api.message).with_api(api.clone());
-            return Next::Stop(error.after_unknown(self.uncertain));
+            return Err(error.after_unknown(self.uncertain));
         }
         if self.effect == Effect::Write && is_uncertain(&failure) {
             self.uncertain = true;
@@ -123,10 +115,10 @@ impl Attempts {
         let wait = self.wait(&failure);
         // An attempt needs time for a round trip; a shorter one only makes the outcome unknown.
         if wait + ATTEMPT_MIN >= left {
-            return Next::Stop(self.out_of_time(failure));
+            return Err(self.out_of_time(failure));
         }
         self.route = self.other_way(&failure);
-        Next::Retry { wait }
+        Ok(wait)
     }
 
     /// The deadline leaves no time for another attempt.
@@ -218,16 +210,13 @@ mod tests {
     /// Reports the failure and expects another attempt.
     fn again(attempts: &mut Attempts, failure: Failure) -> (Route, Duration) {
         match attempts.after(failure, LONG) {
-            Next::Retry { wait } => (attempts.route(), wait),
-            Next::Stop(error) => panic!("stopped: {error}"),
+            Ok(wait) => (attempts.route(), wait),
+            Err(error) => panic!("stopped: {error}"),
         }
     }
 
-    fn stop(next: Next) -> Error {
-        match next {
-            Next::Stop(error) => error,
-            Next::Retry { .. } => panic!("retried"),
-        }
+    fn stop(next: Result<Duration, Error>) -> Error {
+        next.expect_err("retried")
     }
 
     #[test]

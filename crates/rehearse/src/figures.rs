@@ -421,27 +421,21 @@ fn forecast_marks(far: f64, dots: Points) -> Vec<Mark> {
     // Right is what is at most 15 % of the true wait off.
     let band = vec![(0.0, 0.0), (far, far / 1.15), (far, far), (far * 0.85, far)];
     vec![
-        Mark {
-            name: "at most 15 % off".to_owned(),
-            colour: GRID,
-            shape: Shape::Area,
-            points: band,
-        },
+        mark("at most 15 % off", GRID, Shape::Area, band),
         curve("as told", GREY, vec![(0.0, 0.0), (far, far)]),
-        Mark {
-            name: "one person".to_owned(),
-            colour: BLUE,
-            shape: Shape::Dots,
-            points: dots,
-        },
+        mark("one person", BLUE, Shape::Dots, dots),
     ]
 }
 
 fn curve(name: &str, colour: Colour, points: Points) -> Mark {
+    mark(name, colour, Shape::Curve, points)
+}
+
+fn mark(name: &str, colour: Colour, shape: Shape, points: Points) -> Mark {
     Mark {
         name: name.to_owned(),
         colour,
-        shape: Shape::Curve,
+        shape,
         points,
     }
 }

@@ -129,21 +129,16 @@ impl Lines {
         );
         requests.shuffle(&mut rand::rng());
         let subject = self.subject(&name, "status");
-        let (request_bytes, answer_bytes) = self.try_status(&subject, &requests[0]).await?;
         Ok(Polled {
+            answer_bytes: self.try_status(&subject, &requests[0]).await?,
+            request_bytes: requests[0].len(),
             subject,
-            answer_bytes,
-            request_bytes,
             requests: Arc::new(requests),
         })
     }
 
-    /// Sizes of a request and of its answer, which must be a waiting token's status.
-    async fn try_status(
-        &self,
-        subject: &Subject,
-        request: &Bytes,
-    ) -> anyhow::Result<(usize, usize)> {
+    /// The size of an answer, which must be a waiting token's status.
+    async fn try_status(&self, subject: &Subject, request: &Bytes) -> anyhow::Result<usize> {
         let nats = self.client.nats();
         let answer = nats.request(subject.clone(), request.clone()).await?;
         let status: StatusReply = codec::decode(&answer.payload)?;
@@ -152,7 +147,7 @@ impl Lines {
             "a status says {}",
             status.state.as_str()
         );
-        Ok((request.len(), answer.payload.len()))
+        Ok(answer.payload.len())
     }
 
     /// Makes lines.

@@ -96,9 +96,7 @@ async fn perform(
     seed: u64,
     mut screen: Screen,
 ) -> anyhow::Result<Outcome> {
-    let &DemoArgs {
-        shoppers, seats, ..
-    } = args;
+    let (shoppers, seats) = (args.shoppers, args.seats);
     screen.say("starting nats-server and three nodes");
     cluster
         .wait_ready(&mut |waiting_for| screen.say(&waiting_for))

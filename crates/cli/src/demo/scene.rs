@@ -26,9 +26,7 @@ pub struct Scene {
 impl Scene {
     /// For a terminal.
     fn board(&self) -> String {
-        let Report {
-            shoppers, seats, ..
-        } = self.report;
+        let (shoppers, seats) = (self.report.shoppers, self.report.seats);
         let (held, waiting, gone) = (self.held, self.waiting, self.gone());
         let (now_serving, next) = self.pointers.unwrap_or((0, 1));
         let blocks = |part, whole| bar(part, whole, BAR_WIDTH);
@@ -59,17 +57,14 @@ impl Scene {
 
     /// For a log.
     fn line(&self) -> String {
-        let Report {
-            shoppers,
-            issued,
-            seats,
-            ..
-        } = self.report;
         format!(
-            "{:>3} s: {issued} of {shoppers} came, {} waiting, {} of {seats} seats held, {} through; {}",
+            "{:>3} s: {} of {} came, {} waiting, {} of {} seats held, {} through; {}",
             self.seconds(),
+            self.report.issued,
+            self.report.shoppers,
             self.waiting,
             self.held,
+            self.report.seats,
             self.gone(),
             self.nodes.join(", ")
         )

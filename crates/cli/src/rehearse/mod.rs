@@ -100,11 +100,9 @@ fn verdict(summary: &Summary) -> ExitCode {
 
 /// The verdict, then the table.
 fn text(report: &Report, output: &Output) -> String {
-    let header = match report.naive {
-        Some(_) => ", nowserving, the article's",
-        None => ", nowserving",
-    };
-    let table = tables::plain(header, report.rows(), output);
+    let article = report.naive.as_ref().map_or("", |_| ", the article's");
+    let header = format!(", nowserving{article}");
+    let table = tables::plain(&header, report.rows(), output);
     format!("{}\n{table}", report.headline())
 }
 

@@ -14,22 +14,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const OLD: Duration = Duration::from_secs(3);
 
 /// Why there was no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoAnswer {
-    Nats,
-    Nodes,
-    Leader,
-}
-
-impl NoAnswer {
-    fn words(self) -> &'static str {
-        match self {
-            NoAnswer::Nats => "the connection to NATS is lost",
-            NoAnswer::Nodes => "no node answers",
-            NoAnswer::Leader => "no answer from the line's leader",
-        }
-    }
-}
+pub type NoAnswer = &'static str;
+const NO_NATS: NoAnswer = "the connection to NATS is lost";
+const NO_NODE: NoAnswer = "no node answers";
+const NO_LEADER: NoAnswer = "no answer from the line's leader";
 
 /// The time of the last answer from the line.
 #[derive(Debug)]
@@ -59,7 +47,7 @@ impl Contact {
     /// The reason why the screen is old, in words; `None` if it is not.
     pub fn old(&self, now: Instant) -> Option<String> {
         let since = now.duration_since(self.last);
-        let why = self.why.map_or("no answer", NoAnswer::words);
+        let why = self.why.unwrap_or("no answer");
         (since >= OLD).then(|| format!("no contact for {} s: {why}", since.as_secs()))
     }
 }
@@ -86,12 +74,12 @@ pub fn ask(line: &Line) -> impl Stream<Item = Result<InfoReply, NoAnswer>> + use
 async fn diagnose(line: &Line) -> NoAnswer {
     let nats = line.client().nats();
     if nats.connection_state() != async_nats::connection::State::Connected {
-        return NoAnswer::Nats;
+        return NO_NATS;
     }
     let node = nats.request("$SRV.INFO.nowserving", bytes::Bytes::new());
     match tokio::time::timeout(PATIENCE, node).await {
-        Ok(Ok(_)) => NoAnswer::Leader,
-        _ => NoAnswer::Nodes,
+        Ok(Ok(_)) => NO_LEADER,
+        _ => NO_NODE,
     }
 }
 
@@ -104,7 +92,7 @@ mod tests {
         let start = Instant::now();
         let at = |s| start + Duration::from_secs(s);
         let mut contact = Contact::new(start);
-        contact.unanswered(NoAnswer::Leader);
+        contact.unanswered(NO_LEADER);
         assert_eq!(contact.old(at(2)), None);
         assert_eq!(
             contact.old(at(3)).as_deref(),

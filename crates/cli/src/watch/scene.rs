@@ -52,35 +52,20 @@ impl Scene {
     fn board_lines(&self, board: &BoardReply, columns: usize) -> Vec<String> {
         let width = columns.saturating_sub(AROUND_BAR);
         let width = width.clamp(*BAR_WIDTHS.start(), *BAR_WIDTHS.end());
-        let held = board.admitted + board.in_checkout;
+        let (held, seats) = (board.admitted + board.in_checkout, board.seats);
         let waiting: u64 = board.lanes.iter().map(|lane| lane.waiting).sum();
-        let room = self
-            .info
-            .as_ref()
-            .map(|info| info.settings.queue_limit.into());
-        let room = room.unwrap_or(waiting);
+        let limit = self.info.as_ref().map(|info| info.settings.queue_limit);
+        let limit = limit.map_or(waiting, u64::from);
+        let (name, phase, version) = (board.line.as_str(), &board.phase, board.version);
+        let (seats_bar, waiting_bar) = (bar(held, seats.into(), width), bar(waiting, limit, width));
+        let (waits, serving) = ("waiting", "now serving");
         let mut lines = vec![
-            format!(
-                "{}  {}, version {}",
-                board.line.as_str(),
-                board.phase,
-                board.version
-            ),
+            format!("{name}  {phase}, version {version}"),
             String::new(),
-            format!(
-                "seats    {}  {held} of {}",
-                bar(held, board.seats.into(), width),
-                board.seats
-            ),
-            format!(
-                "waiting  {}  {waiting} of {room}",
-                bar(waiting, room, width)
-            ),
+            format!("seats    {seats_bar}  {held} of {seats}"),
+            format!("waiting  {waiting_bar}  {waiting} of {limit}"),
             String::new(),
-            format!(
-                "{:<13}{:>8}{:>13}{:>9}",
-                "lane", "waiting", "now serving", "next"
-            ),
+            format!("{:<13}{waits:>8}{serving:>13}{:>9}", "lane", "next"),
         ];
         lines.extend(board.lanes.iter().map(|lane| {
             let name: String = lane.lane.as_str().chars().take(12).collect();
