@@ -197,8 +197,11 @@ fn a_full_queue_refuses_at_once() {
         rig.enter(&n.to_string());
     }
     assert!(rig.answers().is_empty());
-    rig.enter("one too many");
+    let far = rig.now + 1_000_000_000;
+    rig.request(Ask::Write(enter("one too many")), far, Via::Plain);
     assert_eq!(rig.numbers(), [Err(Code::Overloaded)]);
+    rig.enter("one too many, forwarded");
+    assert_eq!(rig.numbers(), [Err(Code::OutcomeUnknown)]);
     rig.turn();
     assert_eq!(rig.numbers().len(), 8_192);
 }
