@@ -347,14 +347,11 @@ impl Env {
             }
         }
         all.extend(self.random.pick(&group).copied());
-        let forwarded = matches!(message.subject, Subject::Forward(_));
         if let Some(again) = self.random.pick(&all).copied()
-            // A forward of which one copy is turned away, and the other is not, is told that nothing happened.
-            && !(forwarded && self.full_inboxes.contains(&again.0))
             && self.strikes(Fault::DeliveryDoubled)
         {
             all.push(again);
-            if !forwarded {
+            if !matches!(message.subject, Subject::Forward(_)) {
                 let copy = (message.timeout_ms, message.subject, 0);
                 self.comes_twice(message.query.call, copy);
             }
