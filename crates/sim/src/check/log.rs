@@ -176,7 +176,9 @@ fn is_kept(node: &Node, shard: u32, message: &Message) -> bool {
     match kind {
         MessageType::MsgAppendResponse if !message.reject => {
             let durable = durable();
-            durable.last_index >= message.index && durable.hard_state.term >= message.term
+            let term = durable.hard_state.term;
+            // A later leader may have replaced meanwhile what was synced; its followers heed no earlier term.
+            term > message.term || (term == message.term && durable.last_index >= message.index)
         }
         MessageType::MsgRequestVote => voted_for(node.id),
         MessageType::MsgRequestVoteResponse if !message.reject => voted_for(message.to),
