@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn who_enters_is_said() {
+    fn enter_takes_a_key_or_anonymous() {
         for words in [
             "nowserving enter shop --key k",
             "nowserving enter shop --anonymous --lane vip",

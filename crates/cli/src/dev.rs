@@ -141,7 +141,7 @@ fn start_tail(dir: &DataDir) -> anyhow::Result<Tail> {
     Ok(Tail::start(files.collect())?)
 }
 
-/// What dev itself has to say. It goes to a file that is copied to stderr like the others, so that
+/// Messages of dev itself. They go to a file that is copied to stderr like the others, so that
 /// a stderr that nobody reads cannot stop dev from ending its children.
 struct Messages {
     file: File,

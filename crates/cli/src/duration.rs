@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_can_be_typed() {
+    fn shown_durations_parse() {
         for ms in [0, 1, 90_000, 5_400_000, 604_800_000] {
             assert_eq!(parse_ms(&typed(ms)), Ok(ms), "{}", typed(ms));
         }

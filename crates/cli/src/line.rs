@@ -1,4 +1,4 @@
-//! `nowserving line …`: what operators do with lines.
+//! `nowserving line …`: the operations of operators on lines.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -231,7 +231,7 @@ async fn set(
     output.answer(&changed, |changed| tables::line(changed, output))
 }
 
-/// The first of a new list of lanes can become the default lane without having been named as such.
+/// The first of a new list of lanes can become the default lane without `--default-lane`.
 fn default_lane_note(before: &LineReply, changed: &LineReply) -> Option<String> {
     let (old, new) = (
         before.default_lane.as_ref()?,

@@ -10,7 +10,7 @@ use crate::line::all_lines;
 /// The look-up must not delay the error, and a caller without operators' rights gets no answer at
 /// all.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Names to suggest.
+/// At most this many names are suggested.
 const NEAREST_MAX: usize = 3;
 
 /// `line_not_found`, in words.

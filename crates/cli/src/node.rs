@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_fault() {
         for (words, named) in [
             ("--id 1", "nodes"),
             ("--config /nonexistent/file.toml", "/nonexistent/file.toml"),

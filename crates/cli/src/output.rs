@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::args;
 use crate::no_such_line::NoSuchLine;
 
-/// The cluster refused.
+/// Exit code: the cluster refused the request.
 pub const REFUSED: u8 = 1;
 /// The command line was wrong.
 pub const USAGE: u8 = 2;

@@ -1,4 +1,4 @@
-//! What users do, through their backends: one command per operation.
+//! The operations of users, as their backends call them: one command each.
 
 use std::process::ExitCode;
 

@@ -84,7 +84,7 @@ fn files_are_written_where_asked_and_it_says_where() {
 }
 
 #[test]
-fn durations_are_told_in_words_and_a_file_does_not_mix_with_json() {
+fn durations_are_shown_in_words_and_a_file_does_not_mix_with_json() {
     let words = ["--preset", "steady", "--shoppers", "500"];
     let shown = rehearse(&words);
     let shown = String::from_utf8_lossy(&shown.stdout);
@@ -102,7 +102,7 @@ fn durations_are_told_in_words_and_a_file_does_not_mix_with_json() {
 }
 
 #[test]
-fn who_is_still_in_when_it_is_cut_off_is_told() {
+fn a_run_cut_off_by_its_duration_reports_the_shoppers_still_in_line() {
     let output = rehearse(&["--shoppers", "2000", "--until", "12s"]);
     assert!(output.status.success(), "{output:?}");
     let told = String::from_utf8_lossy(&output.stderr);
@@ -145,7 +145,7 @@ fn without_a_mix_every_lane_is_rehearsed_and_that_is_said() {
 }
 
 #[test]
-fn what_makes_no_sense_is_wrong_usage() {
+fn invalid_arguments_are_wrong_usage() {
     for words in [
         ["--seats", "0"],
         ["--shoppers", "0"],

@@ -1,4 +1,4 @@
-//! What the program says when it is called wrongly.
+//! Error messages for wrong usage.
 
 use std::process::{Command, Output};
 

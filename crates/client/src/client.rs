@@ -94,7 +94,7 @@ impl Client {
             .await
             .map_err(|_| failed(format!("no connection within {within:?}")))?
             .map_err(|error| match error.kind() {
-                // What can't be read as servers may be a part of a password with a comma in it.
+                // A part that does not parse as a server may belong to a password that contains a comma.
                 ConnectErrorKind::ServerParse => Error::new(
                     Kind::BadArgument,
                     format!("not a list of NATS servers: {error}"),

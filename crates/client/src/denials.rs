@@ -118,7 +118,6 @@ impl Denials {
     }
 }
 
-/// Receives reports.
 pub(crate) struct Listener {
     denials: Denials,
     reports: broadcast::Receiver<MissingRight>,

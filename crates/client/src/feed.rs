@@ -26,7 +26,7 @@ const BEHIND_MAX: usize = 128;
 /// How often the task checks whether the connection was lost and made again.
 const RECONNECT_CHECK: Duration = Duration::from_millis(250);
 
-/// What a watcher receives.
+/// An event of the stream that a watcher follows.
 #[derive(Debug, Clone)]
 pub(crate) enum FeedEvent {
     Board(Arc<BoardEvent>),

@@ -1,4 +1,4 @@
-//! What users do in a line, through a backend.
+//! The operations of users on a line, called by their backend.
 
 use nowserving_line::{LaneName, LineName};
 use nowserving_protocol::user::{

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 /// memory per watcher stays bounded (1.5 MiB at most) even if every second one of millions leaves.
 pub const RANGES_MAX: usize = 65_536;
 
-/// What follows from a board for one token.
+/// The consequence of a board for one token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     /// The board is not newer than the known state: a duplicate, or older than a `status`.

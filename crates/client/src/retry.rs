@@ -96,8 +96,8 @@ impl Attempts {
         self.uncertain
     }
 
-    /// Decides what follows: the pause before the next attempt, to [`Attempts::route`], or the end of the
-    /// call. `left` is what remains of the call's deadline.
+    /// Decides the next step: the pause before the next attempt, to [`Attempts::route`], or the end of the
+    /// call. `left` is the time until the call's deadline.
     pub(crate) fn after(&mut self, failure: Failure, left: Duration) -> Result<Duration, Error> {
         self.count += 1;
         if let Failure::Fatal(error) = failure {

@@ -134,7 +134,7 @@ async fn nobody_there_is_unavailable_by_the_deadline() {
     let begin = Instant::now();
     let error = timeout(line.enter("k")).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Unavailable);
-    // What a client that does not know of the deadline takes; far from it, on a slow machine too.
+    // Far below the time that a client takes which ignores the deadline, on a slow machine too.
     let without = ClientOptions::default().deadline;
     assert!(begin.elapsed() < without, "{:?}", begin.elapsed());
 }
@@ -202,7 +202,7 @@ async fn after_a_lost_connection_the_watch_is_made_whole() {
         }
     };
     assert_eq!((update.board.version, update.gap), (120, true));
-    // And hears boards again.
+    // And receives boards again.
     node.listens().await;
     node.publish(board(121, 120, 10, json!([]))).await;
     let update = timeout(boards.next()).await.unwrap().unwrap();

@@ -17,7 +17,7 @@ impl Engine {
             .reachability
             .unreachable_for(now)
             .min(Duration::from_secs(3_600));
-        gauge!("nowserving_service_deaf_seconds").set(unreachable_for.as_secs_f64());
+        gauge!("nowserving_service_unreachable_seconds").set(unreachable_for.as_secs_f64());
         let entries: u64 = self.shards.values().map(|s| s.replica.log_entries()).sum();
         gauge!("nowserving_log_entries").set(entries as f64);
         let memory: u64 = self.shards.values().map(|s| s.replica.memory_bytes()).sum();

@@ -18,8 +18,8 @@ pub(crate) enum Due {
     At(u64),
 }
 
-/// An index over the lines, so that finding the work costs what there is to do and not what lines there
-/// are.
+/// An index over the lines, so that the cost of finding work grows with the work and not with the number
+/// of lines.
 #[derive(Debug, Default)]
 pub(crate) struct BackgroundWork {
     /// The lines with [`Due::Now`], and their incarnation.
@@ -87,8 +87,8 @@ impl BackgroundWork {
 }
 
 impl Line {
-    /// Does as much of the work as the entry's limit allows, except for what [`Line::after_operation`] does after
-    /// every operation.
+    /// Does as much of the work as the entry's limit allows, without the part that
+    /// [`Line::after_operation`] does.
     pub(crate) fn run_background(&mut self, ctx: &mut ApplyCtx<'_>) {
         if self.phase() == Phase::Closed {
             self.end_all(Reason::Closed, Self::first_live, ctx);

@@ -8,7 +8,7 @@ use crate::{LaneBoard, LaneName, LaneSettings, NUMBER_MAX, Phase, Reason, Refuse
 /// removing a later one alone would admit nobody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HeldBackBy {
-    /// Nobody waits.
+    /// No token waits.
     Nothing,
     /// The phase does not admit.
     Phase(Phase),

@@ -16,7 +16,6 @@ use crate::{
 /// The state of a shard beside its lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Head {
-    /// The service clock.
     pub now_ms: u64,
     /// The largest version of any deleted line: new lines start above it.
     pub version_floor: u64,
@@ -34,7 +33,7 @@ pub struct LineDump {
     pub settings: Settings,
     /// The version at which they last changed.
     pub settings_version: u64,
-    /// Wall clock.
+    /// Wall clock of the leader at that time.
     pub created_at_ms: u64,
     pub deleting: bool,
     /// Tokens gone, by [`Reason::code`].
@@ -60,7 +59,7 @@ pub struct LaneDump {
     /// `call_ahead` events were sent for the waiting numbers up to this one.
     pub called_through: Token,
     pub arrivals: Arrivals,
-    /// By number.
+    /// In order of number.
     pub live: Vec<(Token, Live)>,
 }
 

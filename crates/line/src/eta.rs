@@ -46,7 +46,7 @@ const PART_OF_WAIT: f64 = 0.5;
 /// Times in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Eta {
-    /// Median.
+    /// The median.
     eta_ms: f64,
     /// 90th percentile.
     eta_p90_ms: f64,
@@ -61,7 +61,7 @@ struct Wait {
     bottleneck: Bottleneck,
 }
 
-/// What delays a token the longest.
+/// The constraint that delays a token the longest.
 #[derive(Debug, Clone, Copy)]
 enum Bottleneck {
     /// Seats: so many must be given back first.
@@ -84,7 +84,7 @@ impl Eta {
 struct Rival {
     /// Tokens that wait there and go first.
     first: u64,
-    /// Arrivals.
+    /// Rate of arrivals.
     per_ms: f64,
     /// Arrivals within this time go first, too. Later ones go after, or cannot be predicted.
     until_ms: f64,

@@ -40,7 +40,6 @@ const SPREAD_STEP_MICRO_MAX: u64 = 100_000;
 /// Some releases of seats, and the time that seats were held meanwhile.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Window {
-    /// Seats given back.
     pub releases: u64,
     /// The time that seats were held, summed over the seats.
     pub seat_ms: u64,
@@ -222,8 +221,8 @@ impl Forecast {
         self.quiet_seat_ms_at(held, now_ms) / held.max(1)
     }
 
-    /// A waiting token ended. Only tokens that gave up say how many more will; what an operator does
-    /// happens once.
+    /// A waiting token ended. Only tokens that gave up predict how many more will; ends by an operator
+    /// happen once.
     pub(crate) fn left(&mut self, reason: Reason) {
         if !matches!(reason, Reason::Left | Reason::Idle) {
             return;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::{Reason, Token};
 
-/// What a line remembers of a gone token.
+/// The record that a line keeps of a gone token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gone {
     pub reason: Reason,

@@ -13,7 +13,7 @@ use crate::{
 pub struct JournalEntry {
     /// The line's version right after it. Entries are in this order, and each has its own.
     pub version: u64,
-    /// Wall clock.
+    /// Wall clock of the leader at that time.
     pub at_ms: u64,
     pub what: Journaled,
 }
@@ -216,9 +216,9 @@ pub struct Explanation {
 pub struct Overtaker {
     pub lane: LaneName,
     pub token: Token,
-    /// Wall clock.
+    /// Wall clock of the leader at that time.
     pub entered_at_ms: u64,
-    /// Wall clock.
+    /// Wall clock of the leader at that time.
     pub admitted_at_ms: u64,
     /// The version of its admission.
     pub version: u64,

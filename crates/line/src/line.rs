@@ -17,7 +17,6 @@ use crate::{
     Refused, Settings, SettingsChange, State, Status, Timestamp, Token, TokenRef, Totals,
 };
 
-/// One line.
 #[derive(Debug)]
 pub struct Line {
     pub(crate) name: LineName,
@@ -66,7 +65,6 @@ pub(crate) enum Found<'a> {
     /// Read from the waiting set alone. The tree of live tokens is large, and the place in the waiting set
     /// is all that a poll needs.
     Waiting(Place),
-    /// Holds a seat.
     Seated(&'a Live),
     /// Gone; `None` once that is forgotten.
     Gone(Option<Gone>),

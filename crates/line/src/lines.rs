@@ -66,7 +66,7 @@ impl Lines {
         }
     }
 
-    /// Applies one operation. A leader passes `events`, to which what happened is added in order; a
+    /// Applies one operation. A leader passes `events`, to which the events are added in order; a
     /// follower passes `None`. Never panics, whatever the operation: it comes from a log. A refused
     /// operation changes nothing but the clock.
     pub fn apply(

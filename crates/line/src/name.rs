@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// Why a string is not a name.
+/// The string is not a valid name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a name is 1 to 64 of A-Z a-z 0-9 _ -")]
 pub struct BadName;
@@ -23,13 +23,12 @@ macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         ///
-        /// 1 to 64 of `A-Z a-z 0-9 _ -`, so that it is one token of a NATS subject as it stands.
+        /// 1 to 64 of `A-Z a-z 0-9 _ -`, so that it needs no escaping as a token of a NATS subject.
         /// Cloning is cheap: every event and status carries one.
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -79,7 +78,7 @@ name_type! {
     LaneName
 }
 
-/// [`crate::LANE_DEFAULT`].
+/// The name of the only lane of a line that sets no lanes.
 impl Default for LaneName {
     fn default() -> Self {
         Self(crate::LANE_DEFAULT.into())

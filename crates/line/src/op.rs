@@ -44,11 +44,7 @@ pub struct Stamp {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
     /// Makes a line. Its incarnation is `index * 4096 + op_no`.
-    Create {
-        line: LineName,
-        /// All its settings.
-        settings: Settings,
-    },
+    Create { line: LineName, settings: Settings },
     /// Changes settings. Tokens that can be admitted under the new ones are, at once or by background work. Phase
     /// `closed` ends all tokens; until that is done `Configure` is refused with [`Refused::LineClosed`], and then
     /// it can open the line again. A lane with live tokens cannot be removed.
@@ -83,7 +79,7 @@ pub enum Op {
     Renew {
         line: LineName,
         at: TokenRef,
-        /// Of the claim.
+        /// The fencing number of the claim to renew.
         epoch: u64,
     },
     /// Gives a claimed seat back: the client is done.
@@ -159,7 +155,7 @@ pub struct RecycleItem {
     pub clock_ms: u64,
 }
 
-/// The answer to an operation. It names what the operation was about and leaves the details to
+/// The answer to an operation. It identifies the line or token and leaves the details to
 /// [`crate::Line::status`]: every replica applies an operation, and only the leader has somebody to
 /// answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,7 +172,7 @@ pub enum Reply {
     },
     /// Of `Recycle`: how many tokens it ended.
     Recycled { count: u64 },
-    /// Of the rest.
+    /// Of all other operations.
     Nothing,
 }
 

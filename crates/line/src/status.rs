@@ -1,4 +1,4 @@
-//! What the questions to a line return: the status of a token, the board, the counts.
+//! The results of reads of a line: the status of a token, the board, the counts.
 
 use crate::{ForecastRecord, LaneName, LineName, Phase, Reason, State, Token, TokenRef};
 
@@ -7,11 +7,8 @@ use crate::{ForecastRecord, LaneName, LineName, Phase, Reason, State, Token, Tok
 pub struct Status {
     /// Which token. Not the one asked about if that was moved.
     pub at: TokenRef,
-    /// Its line.
     pub line: LineName,
-    /// Its lane.
     pub lane: LaneName,
-    /// Where it stands.
     pub state: State,
     /// While waiting: 1 + the number of tokens that wait before it in its lane, at most `position_cap`.
     pub position: Option<u64>,
@@ -54,7 +51,6 @@ pub struct Poll {
 /// The public state of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Board {
-    /// The line.
     pub line: LineName,
     /// Which creation of it.
     pub incarnation: u64,
@@ -62,7 +58,6 @@ pub struct Board {
     pub version: u64,
     /// Whether it takes and admits tokens.
     pub phase: Phase,
-    /// The setting.
     pub seats: u32,
     /// Tokens with a seat that they have not claimed.
     pub admitted: u64,
@@ -75,7 +70,6 @@ pub struct Board {
 /// The four pointers of a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneBoard {
-    /// The lane.
     pub lane: LaneName,
     /// The lane's id, as in tokens and events. Not its index here.
     pub lane_id: u8,
@@ -85,9 +79,7 @@ pub struct LaneBoard {
     pub admitted_through: u64,
     /// The largest number that could be issued now.
     pub accepts_through: u64,
-    /// The next number.
     pub next_token: u64,
-    /// Waiting tokens.
     pub waiting: u64,
 }
 

@@ -10,7 +10,7 @@ pub type Token = u64;
 /// Identifies a token; a ticket contains one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenRef {
-    /// Of the line.
+    /// The incarnation of the line.
     pub incarnation: u64,
     /// The lane's id: its index in the line's table, stable for the incarnation.
     pub lane: u8,
@@ -115,11 +115,11 @@ pub enum Stage {
         last_seen_ms: u64,
     },
     Admitted {
-        /// When it expires.
+        /// On the service clock.
         deadline_ms: u64,
     },
     InCheckout {
-        /// When it expires.
+        /// On the service clock.
         deadline_ms: u64,
         /// `checkout_max_ms` counts from here.
         claimed_at_ms: u64,

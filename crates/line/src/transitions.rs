@@ -11,7 +11,7 @@ use crate::{
 
 /// The context in which an operation is applied to a line.
 pub(crate) struct ApplyCtx<'a> {
-    /// The service clock.
+    /// Reading of the service clock.
     pub(crate) now_ms: u64,
     /// The leader's wall clock, only to be shown.
     pub(crate) wall_ms: u64,
@@ -127,7 +127,7 @@ impl Line {
         }
     }
 
-    /// Removes a live token from the state. The caller records what became of it.
+    /// Removes a live token from the state. The caller records its end or its move.
     pub(crate) fn remove_live(&mut self, lane_id: u8, token: Token) -> Option<Live> {
         let lane = self.lanes.get_mut(usize::from(lane_id))?;
         let live = lane.live.remove(&token)?;

@@ -1,4 +1,4 @@
-//! What bounds the work of one entry, and what is remembered.
+//! Bounds on the work of one entry and on the memory of a line.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -45,7 +45,7 @@ fn raised_seats_admit_a_crowd_over_many_entries_without_barging() {
     assert_eq!(newcomer.state, State::Waiting);
     assert_eq!(newcomer.position, Some(CROWD - WORK));
     assert_eq!(newcomer.admitted_through, 1 + WORK);
-    // Who leaves a seat admits one, not the rest of the job.
+    // A token that leaves a seat admits one, not the rest of the background work.
     shard.serve(1);
     assert_eq!(shard.line().counts().admitted, 1 + WORK);
     // The job survives a restart.

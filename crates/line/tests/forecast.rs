@@ -19,7 +19,7 @@ struct Stage {
     index: u64,
     now_ms: u64,
     waiting: Vec<TokenRef>,
-    /// When who gives its seat back.
+    /// Release times of seats, with their holders.
     seated: Vec<(u64, TokenRef)>,
 }
 
@@ -72,7 +72,7 @@ impl Stage {
         status
     }
 
-    /// Who was admitted claims, to hold its seat for so long.
+    /// The token admitted last claims, and holds its seat for so long.
     fn seat(&mut self, hold_ms: u64) {
         let now_ms = self.now_ms;
         let line = self.lines.get(&name()).unwrap();
@@ -150,7 +150,7 @@ fn close(eta_ms: Option<u64>, to_ms: u64) -> bool {
 }
 
 #[test]
-fn nothing_is_told_while_nothing_is_known() {
+fn the_eta_is_unknown_without_data() {
     let mut stage = busy(0);
     assert_eq!(stage.last_eta_ms(), None);
     stage.run(10);
@@ -249,7 +249,7 @@ fn closing_a_line_says_nothing_of_how_long_seats_are_held() {
 }
 
 #[test]
-fn nothing_is_told_once_departures_have_stopped() {
+fn the_eta_is_unknown_once_departures_have_stopped() {
     let mut stage = busy(500);
     let first = stage.waiting[0];
     stage.now_ms += HOLD_MS;
@@ -262,7 +262,7 @@ fn nothing_is_told_once_departures_have_stopped() {
     // Nobody asks more often for it.
     assert!(stage.status(last).poll_after_ms >= poll_after_ms);
     assert!(stage.status(first).poll_after_ms >= 5_000);
-    // Who sat there for long does not keep the forecast from those who come after.
+    // A token that held its seat for long does not keep later tokens from getting a forecast.
     stage.configure(|patch| patch.phase = Some(Change::Set(Phase::Closed)));
     stage.configure(|patch| patch.phase = Some(Change::Set(Phase::Open)));
     stage.waiting.clear();
@@ -314,7 +314,7 @@ fn a_rush_is_not_taken_to_go_on() {
 }
 
 #[test]
-fn who_goes_first_is_in_the_forecast() {
+fn the_forecast_counts_the_tokens_that_go_first() {
     let mut settings = Settings::new(20, 1_000);
     settings.lanes = vec![
         lane("normal", 0, false),

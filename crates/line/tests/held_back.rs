@@ -1,4 +1,4 @@
-//! What holds a line back, brake by brake.
+//! The reasons that hold a line back, one by one.
 #![allow(clippy::unwrap_used)]
 
 mod common;

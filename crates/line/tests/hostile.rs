@@ -143,7 +143,7 @@ fn op() -> impl Strategy<Value = Op> {
         });
         items.collect()
     });
-    let heard = prop::collection::vec((lane(), number(), number()), 0..20);
+    let touched = prop::collection::vec((lane(), number(), number()), 0..20);
     prop_oneof![
         6 => (key, prop::option::of(0..4usize)).prop_map(|(key, lane)| Op::Enter {
             line: shop(),
@@ -166,7 +166,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => at().prop_map(|at| Op::Leave { line: shop(), at }),
         2 => (incarnation(), items)
             .prop_map(|(incarnation, tokens)| Op::Recycle { line: shop(), incarnation, tokens }),
-        2 => (incarnation(), heard)
+        2 => (incarnation(), touched)
             .prop_map(|(incarnation, tokens)| Op::Touch { line: shop(), incarnation, tokens }),
         1 => incarnation().prop_map(|incarnation| Op::RunBackground { line: shop(), incarnation }),
         1 => settings().prop_map(|settings| Op::Create { line: shop(), settings }),
@@ -425,9 +425,9 @@ fn a_dump_that_contradicts_itself_is_refused() {
     assert_eq!(bad.line, "shop");
 }
 
-/// From a dump: who is next is found over all lanes.
+/// Restored from a dump, a line finds the next token over all lanes.
 #[test]
-fn seats_go_to_whoever_came_first_over_all_lanes() {
+fn seats_go_to_the_first_over_all_lanes() {
     let waiting = |token, entered_at_ms| {
         let live = Live {
             key: None,

@@ -31,7 +31,7 @@ fn three_lanes(queue_limit: u32) -> Shard {
 }
 
 #[test]
-fn who_was_before_and_why() {
+fn explains_earlier_admissions() {
     let mut shard = three_lanes(20);
     for _ in 0..3 {
         shard.enter().unwrap();
@@ -253,7 +253,7 @@ fn the_journal_of_a_dump_fits_together() {
     });
 }
 
-/// Gives the only seat back: who has it, as (lane in the table, number).
+/// Gives the only seat back and returns its next holder, as (lane in the table, number).
 fn give_back(shard: &mut Shard, (lane, token): (u8, u64)) {
     let at = nowserving_line::TokenRef {
         lane,
@@ -271,9 +271,9 @@ fn by(explanation: &nowserving_line::Explanation) -> Vec<(&str, u64, OvertookBy)
     by.collect()
 }
 
-/// A crowd that comes within one log entry has one time: what came first is in the versions.
+/// A crowd that comes within one log entry has one time: the versions hold the order.
 #[test]
-fn who_had_its_turn_before_it_entered_was_not_before_it() {
+fn a_token_admitted_before_another_entered_did_not_overtake_it() {
     let settings = Settings::new(2, 20);
     let mut shard = Shard::with_shop(Limits::default(), settings);
     for _ in 0..4 {
@@ -326,7 +326,7 @@ fn a_tie_goes_to_the_lane_listed_first() {
 }
 
 #[test]
-fn who_is_moved_behind_somebody_later_was_overtaken_by_it() {
+fn a_token_moved_behind_a_later_one_was_overtaken_by_it() {
     let mut shard = three_lanes(20);
     shard.enter().unwrap();
     let moved = shard.enter().unwrap().at;

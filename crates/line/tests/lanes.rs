@@ -1,4 +1,4 @@
-//! Lanes: who is next, what overtakes whom, and moving between them.
+//! Lanes: the order of admission, overtaking, and moves between lanes.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -39,12 +39,12 @@ fn refused_field<T: std::fmt::Debug>(refused: Result<T, Refused>) -> &'static st
     }
 }
 
-/// Who got the seat last, as (lane in the table, number).
+/// The token admitted last, as (lane in the table, number).
 fn newest(shard: &Shard) -> (u8, u64) {
     *admitted_now(shard).last().unwrap()
 }
 
-/// Who got a seat by the last operation.
+/// The tokens admitted by the last operation.
 fn admitted_now(shard: &Shard) -> Vec<(u8, u64)> {
     let admitted = shard.events.iter().filter_map(|event| match event {
         Event::Token {
@@ -194,7 +194,7 @@ fn a_line_knows_at_most_64_names() {
 }
 
 #[test]
-fn who_is_moved_is_known_by_every_old_ticket() {
+fn a_moved_token_is_found_by_every_old_ticket() {
     let mut shard = with_lanes(1, 20, vec![lane("normal", 0), lane("vip", 0)]);
     shard.enter().unwrap();
     let entered_at_ms = shard.wall_ms();
@@ -293,7 +293,7 @@ fn every_refusal_of_a_move() {
 }
 
 #[test]
-fn who_names_no_lane_enters_the_default_one() {
+fn an_entrant_that_names_no_lane_enters_the_default_one() {
     let default = |name: Option<&str>| SettingsPatch {
         default_lane: Some(
             name.map_or(Change::Unset, |name| Change::Set(name.try_into().unwrap())),

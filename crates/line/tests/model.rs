@@ -156,7 +156,7 @@ impl Run {
         }
     }
 
-    /// What a leader would refuse an `enter` with, without asking the log.
+    /// The refusal with which a leader answers an `enter` without a log entry.
     fn expected_refusal(&self, op: &Op) -> Option<Option<Refused>> {
         let Op::Enter { line, key, lane } = op else {
             return None;

@@ -42,7 +42,7 @@ fn called(shard: &Shard) -> Vec<u64> {
 }
 
 #[test]
-fn what_each_phase_gives() {
+fn each_phase_issues_and_admits_as_documented() {
     for (now, numbers, seats) in [
         (Phase::PreOpen, true, false),
         (Phase::Open, true, true),

@@ -166,18 +166,18 @@ fn recycle_ends_what_is_due_and_only_as_it_was_seen() {
     shard.now_ms += 1;
     let (line, incarnation) = (shop(), shard.line().incarnation());
     let tokens = vec![(0, 3, shard.now_ms), (0, 9, 1), (7, 1, 1)];
-    let heard = Op::Touch {
+    let touch = Op::Touch {
         line,
         incarnation,
         tokens,
     };
-    shard.apply(&heard).unwrap();
+    shard.apply(&touch).unwrap();
     let mut items = early;
     items.push(shard.item(3));
     assert_eq!(shard.recycle(items), 1);
     assert_eq!(shard.status(1).state, State::InCheckout);
     assert_eq!(shard.status(2).reason, Some(Some(Reason::Idle)));
-    assert_eq!(shard.status(3).state, State::Waiting, "was heard from");
+    assert_eq!(shard.status(3).state, State::Waiting, "was seen");
     assert_eq!(
         shard.lane().admitted_through,
         2,

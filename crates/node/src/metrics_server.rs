@@ -137,7 +137,7 @@ nowserving_log_memory_bytes gauge Memory of the log entries that are kept in it.
 nowserving_log_disk_bytes gauge Disk that the Raft log takes.
 nowserving_snapshots_total counter Snapshots of shards made on this node, by outcome.
 nowserving_late_writes_total counter Writes refused because they may have been sent too long ago.
-nowserving_service_deaf_seconds gauge Time since requests were last proven to reach this node.";
+nowserving_service_unreachable_seconds gauge Time since requests were last proven to reach this node.";
 
 fn describe() {
     for row in METRICS.lines() {

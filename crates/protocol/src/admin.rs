@@ -121,7 +121,7 @@ pub struct Move {
     /// The lane in which it has this number, or had it before it was moved.
     #[serde(with = "wire::name")]
     pub lane: LaneName,
-    /// Its number there.
+    /// Its number in `lane`.
     #[serde(deserialize_with = "wire::number")]
     pub token: u64,
     /// The lane to move it to.
@@ -164,12 +164,12 @@ pub struct ListLines {
 /// The answer to `create`, `configure` and `show`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineReply {
-    /// The line.
+    /// The line's name.
     #[serde(with = "wire::name")]
     pub line: LineName,
     /// Which creation of it.
     pub incarnation: u64,
-    /// Its version.
+    /// The line's version: it grows with every change of the line.
     pub version: u64,
     /// The version at which its settings last changed, which `if_version` is compared with.
     pub settings_version: u64,
@@ -178,7 +178,7 @@ pub struct LineReply {
     /// While it is being deleted: how many live tokens remain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleting: Option<u64>,
-    /// Its shard.
+    /// The shard that serves the line.
     pub shard: u32,
     /// The id of the node that leads the shard; null while none is known.
     pub leader: Option<u64>,
@@ -187,9 +187,9 @@ pub struct LineReply {
     /// The lane of entrants that name none: as set, or the first.
     #[serde(default, with = "wire::name_option")]
     pub default_lane: Option<LaneName>,
-    /// Its settings.
+    /// The settings in force.
     pub settings: SettingsReply,
-    /// Its board.
+    /// The board at `version`.
     pub board: BoardReply,
     /// How many tokens it has had, by state.
     pub counts: CountsReply,
@@ -252,9 +252,9 @@ impl From<line::ForecastRecord> for ForecastReply {
 /// `issued = waiting + admitted + in_checkout + the sum of gone`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountsReply {
-    /// Numbers issued.
+    /// Numbers issued since the creation.
     pub issued: u64,
-    /// Tokens that wait.
+    /// Waiting tokens.
     pub waiting: u64,
     /// Tokens that hold a seat and have not claimed it.
     pub admitted: u64,
@@ -280,7 +280,7 @@ impl From<&line::Counts> for CountsReply {
 /// The answer to `delete`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeleteReply {
-    /// The line.
+    /// The line's name.
     #[serde(with = "wire::name")]
     pub line: LineName,
     /// Whether it is deleted; else it issues no numbers and is deleted once its live tokens have
@@ -326,7 +326,7 @@ pub enum Mapping {
 /// One node, as the answering node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStatus {
-    /// Its id.
+    /// The node's id.
     pub id: u64,
     /// Whether frames of it have arrived recently.
     pub alive: bool,
@@ -350,7 +350,7 @@ pub struct NodeStatus {
 /// One shard, as the answering node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardStatus {
-    /// Its number.
+    /// The shard's number, from 0.
     pub shard: u32,
     /// The node that leads it; null while none is known.
     pub leader: Option<u64>,
@@ -379,12 +379,12 @@ pub struct LineList {
 /// One line in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineSummary {
-    /// The line.
+    /// The line's name.
     #[serde(with = "wire::name")]
     pub line: LineName,
     /// Which creation of it.
     pub incarnation: u64,
-    /// Its version.
+    /// The line's version: it grows with every change of the line.
     pub version: u64,
     /// As on its board.
     pub phase: String,
@@ -392,13 +392,13 @@ pub struct LineSummary {
     pub seats: u32,
     /// How many more than `seats` may be in the line.
     pub queue_limit: u32,
-    /// Tokens that wait.
+    /// Waiting tokens.
     pub waiting: u64,
     /// Tokens that hold a seat and have not claimed it.
     pub admitted: u64,
     /// Tokens that hold a seat and have claimed it.
     pub in_checkout: u64,
-    /// Its labels.
+    /// The labels from the line's settings.
     pub labels: BTreeMap<String, String>,
 }
 

@@ -116,7 +116,7 @@ fn decode_msgpack<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
     }
 }
 
-/// What [`MapVisitor`] reads, as a type with its own `Deserialize`.
+/// The value that [`MapVisitor`] reads, as a type with its own `Deserialize`.
 struct StringNames<T>(T);
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for StringNames<T> {
@@ -126,7 +126,7 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for StringNames<T> {
     }
 }
 
-/// Reads a `T` from a map in which every name of a field is a string. The text says what is expected.
+/// Reads a `T` from a map in which every name of a field is a string. The text is the expectation in errors.
 pub(crate) struct MapVisitor<T>(pub(crate) &'static str, pub(crate) PhantomData<T>);
 
 impl<'de, T: DeserializeOwned> Visitor<'de> for MapVisitor<T> {

@@ -115,7 +115,7 @@ impl Serialize for Code {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct ApiError {
-    /// For programs.
+    /// The stable identifier of the error, for programs.
     pub code: Code,
     /// For people; may change between releases.
     pub message: String,
@@ -246,7 +246,7 @@ impl<'de> Deserialize<'de> for ApiError {
 /// The payload of an error reply: `{"error": {...}}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorReply {
-    /// What went wrong.
+    /// The error with its code and message.
     pub error: ApiError,
 }
 

@@ -24,7 +24,7 @@ pub struct BoardEvent {
 /// A change of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenEvent {
-    /// The line.
+    /// The line's name.
     #[serde(with = "wire::name")]
     pub line: LineName,
     /// Which creation of it.
@@ -37,10 +37,10 @@ pub struct TokenEvent {
     pub at_ms: u64,
     /// `admitted`, `claimed`, `gone`, `moved` or `call_ahead`; later releases may have more.
     pub event: String,
-    /// The lane.
+    /// The token's lane; with `moved`, the lane that it left.
     #[serde(with = "wire::name")]
     pub lane: LaneName,
-    /// The number.
+    /// The token's number in `lane`.
     pub token: u64,
     /// With `gone`: why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ pub struct TokenEvent {
 /// A change of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineEvent {
-    /// The line.
+    /// The line's name.
     #[serde(with = "wire::name")]
     pub line: LineName,
     /// Which creation of it.

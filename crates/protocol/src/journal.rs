@@ -52,15 +52,15 @@ pub struct Journal {
     pub token: Option<u64>,
 }
 
-/// What `journal` answers.
+/// The answer to `journal`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalReply {
-    /// The line.
+    /// The line's name.
     #[serde(with = "wire::name")]
     pub line: LineName,
     /// Which creation of it.
     pub incarnation: u64,
-    /// Oldest first.
+    /// The page's entries, oldest first.
     pub entries: Vec<JournalEntryReply>,
     /// The `after` of the next page; null on the last one.
     pub next: Option<u64>,
@@ -69,7 +69,7 @@ pub struct JournalReply {
     pub explain: Option<Explained>,
 }
 
-/// One entry.
+/// An entry of the journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalEntryReply {
     /// The line's version right after it; each entry has its own.
@@ -122,7 +122,7 @@ pub struct JournalEntryReply {
 /// A setting that changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingChangeReply {
-    /// Its name.
+    /// The setting's name.
     pub setting: String,
     /// Its value before, as in the `settings` of a reply to `show`; null: it was not set.
     pub from: Value,
@@ -151,7 +151,7 @@ pub struct Explained {
     /// The lane that it is in now.
     #[serde(with = "wire::name")]
     pub lane: LaneName,
-    /// The number there.
+    /// Its number in `lane`.
     pub token: u64,
     /// When it entered, as `at_ms` of an entry; null if that is no longer known, and then neither is
     /// the rest.
@@ -170,10 +170,10 @@ pub struct Explained {
 /// A token that entered later and was admitted earlier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OvertakerReply {
-    /// Its lane.
+    /// The overtaker's lane.
     #[serde(with = "wire::name")]
     pub lane: LaneName,
-    /// Its number there.
+    /// Its number in `lane`.
     pub token: u64,
     /// When it entered, as `at_ms` of an entry.
     pub entered_at_ms: u64,

@@ -26,7 +26,7 @@ impl Key {
         Ok(Key(bytes))
     }
 
-    /// The bytes.
+    /// The key's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

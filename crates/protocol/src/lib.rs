@@ -1,4 +1,4 @@
-//! What clients and operators see: subjects, requests, replies, errors, events, tickets.
+//! The protocol of clients and operators: subjects, requests, replies, errors, events, tickets.
 //!
 //! ```text
 //! subject ──► subject::Subjects::parse ──► Target: line, shard, operation

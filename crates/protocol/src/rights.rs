@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-/// What the user of a NATS connection tried to do with a subject.
+/// The use of a subject that the NATS server refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Publish to it.
+    /// Publishing to the subject.
     Publish,
-    /// Subscribe to it.
+    /// Subscribing to the subject.
     Subscribe,
 }
 
 /// A right that the user of a NATS connection lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingRight {
-    /// The refused action.
+    /// The use that was refused.
     pub action: Action,
     /// The subject. For a message that the server maps to another subject, the other one.
     pub subject: String,

@@ -126,7 +126,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// What a connection would log in with.
+    /// The credentials that a connection would use.
     fn login(servers: &Servers) -> Vec<String> {
         servers.log_in(
             Vec::new(),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_without_secrets() {
+    fn parse_errors_name_the_part_without_secrets() {
         for (text, error) in [
             ("", BadServers::Empty(1)),
             ("nats://a,", BadServers::Empty(2)),

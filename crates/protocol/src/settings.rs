@@ -165,7 +165,7 @@ pub(crate) fn named_values(patch: &SettingsPatch) -> impl Iterator<Item = (&'sta
     })
 }
 
-/// Writes what a patch names, after those of `conditions` that have a value.
+/// Writes the settings that a patch names, after those of `conditions` that have a value.
 pub(crate) fn serialize<S: Serializer>(
     patch: &SettingsPatch,
     conditions: &[(&'static str, Option<u64>)],

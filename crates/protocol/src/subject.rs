@@ -47,14 +47,14 @@ pub enum Target<'a> {
         admin: bool,
         /// The shard, if the request is to its leader and not to any node.
         shard: Option<u32>,
-        /// The line.
+        /// The line's name.
         line: LineName,
-        /// The operation.
+        /// The operation's name, as in docs/protocol.md.
         op: &'a str,
     },
     /// `admin.cluster.<op>`: an operator's request about the cluster.
     Cluster {
-        /// The operation.
+        /// The operation's name, as in docs/protocol.md.
         op: &'a str,
     },
 }
@@ -72,7 +72,7 @@ impl Subjects {
         Ok(Subjects { prefix })
     }
 
-    /// The prefix.
+    /// The first tokens of all subjects.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }

@@ -27,7 +27,7 @@ pub const MAX_TEXT_BYTES: usize = MAX_BYTES.div_ceil(3) * 4;
 /// The content of a verified ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ticket {
-    /// The line.
+    /// The line's name.
     pub line: LineName,
     /// The token in it.
     pub at: TokenRef,

@@ -16,7 +16,7 @@ pub const HOLES_MAX: usize = 16_384;
 /// `find`: the live token of a key, without entering.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Find {
-    /// The user.
+    /// The backend's key of the user.
     pub key: Key,
 }
 
@@ -114,12 +114,12 @@ impl<'de> Deserialize<'de> for Consistency {
 /// The answer to every operation on a token: its status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusReply {
-    /// The line.
+    /// The line's name.
     #[serde(with = "wire::name")]
     pub line: LineName,
     /// Which creation of it.
     pub incarnation: u64,
-    /// The lane.
+    /// The lane's name.
     #[serde(with = "wire::name")]
     pub lane: LaneName,
     /// The number in the lane.
@@ -225,7 +225,7 @@ impl StatusReply {
 /// A board: the four pointers of every lane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoardReply {
-    /// The line.
+    /// The line's name.
     #[serde(with = "wire::name")]
     pub line: LineName,
     /// Which creation of it.
@@ -249,7 +249,7 @@ pub struct BoardReply {
 /// One lane of a board.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneReply {
-    /// The lane.
+    /// The lane's name.
     #[serde(with = "wire::name")]
     pub lane: LaneName,
     /// The number that the next entrant gets.
@@ -313,7 +313,7 @@ pub struct HeldBackReply {
 }
 
 impl HeldBackReply {
-    /// What holds the line back now.
+    /// The reason that holds the line back at `now`.
     pub fn new(line: &line::Line, now: Timestamp) -> HeldBackReply {
         let held_back = line.held_back_by(now.service_ms);
         let next_ms = match held_back {
@@ -335,13 +335,13 @@ impl HeldBackReply {
 /// Where a line is served, as the node that answers knows it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Home {
-    /// The shard.
+    /// The shard that serves the line.
     pub shard: u32,
     /// The id of the node that leads it, if known.
     pub leader: Option<u64>,
 }
 
-/// What `info` answers.
+/// The answer to `info`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InfoReply {
     /// The board; its fields are beside the others.

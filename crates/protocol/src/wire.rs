@@ -56,7 +56,6 @@ pub(crate) mod name {
     }
 }
 
-/// Reads a name.
 pub(crate) struct NameVisitor<T>(PhantomData<T>);
 
 impl<T> Default for NameVisitor<T> {
@@ -250,7 +249,6 @@ impl<'de> Deserialize<'de> for Flag {
     }
 }
 
-/// Reads a flag.
 pub(crate) struct BoolVisitor;
 
 impl Visitor<'_> for BoolVisitor {
@@ -272,7 +270,6 @@ pub(crate) fn labels<'de, D: Deserializer<'de>>(
     deserializer.deserialize_map(LabelsVisitor)
 }
 
-/// Reads labels.
 pub(crate) struct LabelsVisitor;
 
 impl<'de> Visitor<'de> for LabelsVisitor {

@@ -1,6 +1,6 @@
 //! Payloads of operators, and events.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! `move` and `journal`, and the events that come of them.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
@@ -291,7 +291,7 @@ fn a_token_is_explained_also_by_its_old_number() {
 }
 
 #[test]
-fn every_change_of_settings_is_told_by_name_and_value() {
+fn every_change_of_settings_has_name_and_values() {
     let mut shard = a_shard();
     shard.configure(SettingsPatch {
         queue_limit: Some(Change::Set(20)),
@@ -356,7 +356,7 @@ fn every_change_of_settings_is_told_by_name_and_value() {
     assert_eq!(changes[2], expected);
 }
 
-/// The most that a line keeps of what its settings were, and the longest that it is in JSON.
+/// The largest kept history of a line's settings, and its longest form in JSON.
 #[test]
 fn a_page_of_the_largest_changes_fits_a_message() {
     let mut shard = a_shard();

@@ -1,6 +1,6 @@
-//! Payloads of users: what is taken, what is refused, and what the refusal says.
+//! Payloads of users: accepted ones, refused ones, and the text of the refusals.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 use nowserving_line::LaneName;
 use nowserving_protocol::codec::{Format, MAX_REQUEST_BYTES, decode, decode_request, encode};
@@ -121,7 +121,7 @@ fn requests_look_as_in_the_contract() {
 }
 
 #[test]
-fn what_is_sent_leaves_out_what_is_not_said() {
+fn requests_omit_unset_fields() {
     let anonymous = Enter::default();
     assert_eq!(encode(&anonymous, Format::Json), br#"{"anonymous":true}"#);
     both_ways(&anonymous);
@@ -266,7 +266,7 @@ fn an_enter_says_who_it_is_or_that_it_does_not() {
         refused::<Enter>(json!({ "anonymous": wrong }), "anonymous:");
         refused::<Enter>(json!({ "anonymous": wrong }), "true or false");
     }
-    // What the unknown field holds may be the key: it is not told, and its name not at length.
+    // An unknown field may hold the key: the error omits its value, and shortens its name.
     let secret = json!({"k".repeat(1_000): "secret"}).to_string();
     let message = refusal::<Enter>(secret.as_bytes());
     assert!(
@@ -315,7 +315,7 @@ fn a_field_twice_is_refused() {
 }
 
 #[test]
-fn what_is_not_a_map_is_refused() {
+fn payloads_other_than_maps_are_refused() {
     let array = msgpack(&["t"]);
     for payload in [
         &array[..],

@@ -1,6 +1,6 @@
 //! Replies to users look as in the contract, and come back from both formats.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 use nowserving_line::{
     AdmissionRate, Change, LineName, Op, Phase, Settings, SettingsPatch, Stamp, Timestamp,
@@ -212,7 +212,7 @@ fn a_board_and_an_info_look_as_in_the_contract() {
 }
 
 #[test]
-fn what_holds_a_line_back_has_its_particulars() {
+fn each_held_back_reason_has_its_details() {
     let mut lines = a_line();
     let line = || LineName::try_from("shop-1").unwrap();
     let mut after = |index, op| {

@@ -1,7 +1,7 @@
-//! Settings in operators' requests and replies: what is taken, what is refused, and that a refusal
+//! Settings in operators' requests and replies: accepted and refused values, and that a refusal
 //! names the field and its limit. Those that have parts: see `settings_parts`.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! Settings that have parts, in operators' requests: to the ends of their ranges, and every part
 //! that is wrong by its name.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
@@ -14,7 +14,7 @@ use nowserving_protocol::admin::*;
 use nowserving_protocol::codec::decode;
 use serde_json::{Value, json};
 
-/// What the settings are after `value` alone was set.
+/// The settings after `value` alone was set.
 fn with(value: Value) -> Settings {
     let mut settings = Vec::new();
     for payload in payloads(&value) {

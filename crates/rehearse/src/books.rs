@@ -1,4 +1,4 @@
-//! The place of each shopper, from what shoppers are told: numbers given, admissions, claims, departures.
+//! The place of each shopper, derived from answers only: numbers given, admissions, claims, departures.
 //!
 //! The queue's own counters are not asked. A queue that counts wrong, gives a seat too many or one
 //! seat twice is found out here.
@@ -66,7 +66,7 @@ impl Books {
         self.waiting.entry(lane).or_default().insert(token, waiter);
     }
 
-    /// The shopper who was admitted; `None` if nobody waits there.
+    /// The admitted shopper; `None` if none waits there.
     pub(crate) fn admitted(&mut self, place: Place, queue: &impl Queue) -> Option<u32> {
         let (lane, token) = place;
         let waiter = self.waiting.get_mut(&lane).and_then(|w| w.remove(&token));
@@ -116,8 +116,8 @@ impl Books {
         })
     }
 
-    /// A shopper is told where it stands. The answer may be older than what has just happened, but
-    /// nobody can be told of a seat that was never given.
+    /// Checks an answer to a shopper. The answer may be older than the latest events, but
+    /// it cannot report a seat that was never given.
     pub(crate) fn answered(&mut self, ask: Ask, answer: &Answer) {
         if !matches!(answer.state, State::Admitted | State::InCheckout) {
             return;
@@ -175,7 +175,7 @@ mod tests {
     use crate::naive::Naive;
 
     #[test]
-    fn who_overtakes_is_counted() {
+    fn overtakes_are_counted() {
         let queue = Naive::new(&nowserving_line::Settings::new(1, 9));
         let mut books = Books::new(9);
         for shopper in 0..4 {

@@ -7,7 +7,7 @@ pub const SHOPPERS_MAX: u32 = 1_000_000;
 /// The longest virtual time of one rehearsal, in milliseconds: seven days.
 pub const DURATION_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;
 
-/// When shoppers come.
+/// The arrival times of the crowd.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrival {
     /// In this many waves, evenly within `within_ms`; each wave swells at once and ebbs away.
@@ -44,10 +44,7 @@ impl Arrival {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Service {
     /// Anything from 0 to `max_ms`, equally likely.
-    Uniform {
-        /// The longest.
-        max_ms: u64,
-    },
+    Uniform { max_ms: u64 },
     /// Log-normal: most are quick, a few take very long.
     LogNormal {
         /// Half of them are quicker than this.
@@ -61,20 +58,16 @@ pub enum Service {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Polls {
     /// At random up to `max_ms` after the last answer, whatever that says.
-    Random {
-        /// The longest pause.
-        max_ms: u64,
-    },
+    Random { max_ms: u64 },
     /// When the answer says: `poll_after_ms`.
     AsAnswered,
 }
 
-/// What the crowd does.
+/// The behaviour of the crowd.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Crowd {
     /// How many shoppers, 1 to [`SHOPPERS_MAX`].
     pub shoppers: u32,
-    /// When they come.
     pub arrival: Arrival,
     /// How many of them stand at the door when it opens, 0 to 100 percent: at time 0, before
     /// `arrival` begins.
@@ -97,19 +90,18 @@ pub struct Crowd {
     /// How many watch the line's events, 0 to 100 percent. They also ask when the answers say, so that
     /// their tokens live on, as the SDK does.
     pub watch_percent: f64,
-    /// What part of the crowd goes to which lane: one part for each, in the order of the line's.
-    /// None given: the same part to each.
+    /// The share of the crowd for each lane, in the order of the line's lanes. Shares are relative.
+    /// Empty: equal shares.
     pub lane_mix: Vec<f64>,
 }
 
-/// A whole rehearsal.
+/// The parameters of a rehearsal. Equal parameters give equal results.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// Everything that is left to chance follows from this.
     pub seed: u64,
     /// The line's settings.
     pub settings: Settings,
-    /// The crowd.
     pub crowd: Crowd,
     /// How long a message takes, each way, 0 to 60,000.
     pub net_delay_ms: u64,

@@ -1,4 +1,4 @@
-//! The shoppers: what chance has decided about each before the doors open.
+//! The shoppers, with the random choices made for each before the start.
 
 use crate::config::{Arrival, Config, Crowd, Service};
 use crate::dice::Dice;
@@ -19,7 +19,7 @@ pub(crate) struct Nature {
     pub(crate) no_show: bool,
     /// Stops in the middle of checkout, without a word.
     pub(crate) abandons: bool,
-    /// What is drawn as it goes: pauses between polls, and giving up at them.
+    /// Random choices during the run: pauses between polls, and giving up at them.
     pub(crate) dice: Dice,
 }
 

@@ -10,8 +10,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 pub(crate) struct Dice(Xoshiro256PlusPlus);
 
 impl Dice {
-    /// The stream `no` of a seed. Each shopper has one, so that what one does never changes what
-    /// chance has in store for another: two algorithms meet the very same crowd.
+    /// The stream `no` of a seed. Each shopper has one, so that the choices of one never change those
+    /// of another: two algorithms meet the very same crowd.
     pub(crate) fn new(seed: u64, no: u64) -> Self {
         let apart = seed ^ no.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17);
         Self(Xoshiro256PlusPlus::seed_from_u64(apart))

@@ -1,4 +1,4 @@
-//! The page's figures: which curves each has, and what its caption says.
+//! The page's figures: the curves and the caption of each.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::queue::Pointers;
 use crate::report::{Report, Row, Run, Visit};
 use crate::text::{count, duration, many, whole_percent};
 
-/// More than these can't be told apart in a picture, and make the page large.
+/// More dots cannot be distinguished in a picture, and make the page large.
 const COLUMNS: usize = 300;
 const DOTS_MAX: usize = 800;
 /// The wait is averaged over the newcomers of so many stretches of time.
@@ -18,7 +18,7 @@ const STRETCHES: u64 = 120;
 /// Numbers beyond those given are drawn up to this many times as high.
 const ACCEPTS_IN_SIGHT: u64 = 2;
 
-/// How the compared algorithm is named.
+/// The name of the compared algorithm in captions and legends.
 pub(crate) const ARTICLE: &str = "the article's algorithm";
 
 const POINTERS_LOOK: &str = "From given down to admitted are the people who wait, from admitted \
@@ -26,20 +26,20 @@ down to finished those who hold a seat; finished moves in steps, as it waits for
 for long flat stretches of admitted: there the lane stands still. Where admitted is above given, \
 there is a seat for the next to come.";
 
-/// A picture with its words. Without marks there is nothing to draw, and the words say why.
+/// A picture with its captions. Without marks nothing is drawn, and the caption says why.
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) title: String,
-    /// What it shows, and what to look for.
+    /// Caption for any run: the quantities drawn, and the signs of trouble.
     pub(crate) look: String,
-    /// What is to be seen of this run.
+    /// Caption for this run.
     pub(crate) run: String,
     pub(crate) x: Axis,
     pub(crate) y: Axis,
     pub(crate) marks: Vec<Mark>,
 }
 
-/// All of them, in the order of the page.
+/// All figures, in the order of the page.
 pub(crate) fn all(report: &Report) -> Vec<Figure> {
     let clock = Clock::of(report);
     let mut figures = vec![people(report, &clock), seats(report, &clock)];
@@ -59,7 +59,7 @@ struct Unit {
 }
 
 impl Unit {
-    /// Such that an axis up to `max_ms` has a few of it.
+    /// The unit that gives an axis up to `max_ms` a few ticks.
     fn of(max_ms: u64) -> Self {
         let (name, ms) = match max_ms {
             0..180_000 => ("seconds", 1e3),
@@ -138,7 +138,7 @@ fn people(report: &Report, clock: &Clock) -> Figure {
     }
 }
 
-/// How each lane is named in a legend, and its colour; a line of one lane stands for itself.
+/// The name and colour of each lane in a legend.
 fn lanes(report: &Report) -> Vec<(String, Colour)> {
     let lanes = report.config.settings.lanes.as_slice();
     let name = |lane: &LaneSettings| match lanes {
@@ -297,7 +297,7 @@ fn median_waits(report: &Report) -> String {
     format!("{}.", words.join("; "))
 }
 
-/// By the time of entering; both in milliseconds.
+/// Mean waits by the time of entering; both in milliseconds.
 type Means = BTreeMap<u64, u64>;
 
 fn mean_waits<'a>(visits: impl Iterator<Item = &'a Visit> + Clone) -> Means {
@@ -376,16 +376,16 @@ fn pointers(report: &Report, clock: &Clock, no: usize) -> Figure {
 
 fn forecasts(run: &Run) -> Figure {
     let known = run.visits.iter().filter_map(|visit| {
-        let (told_ms, wait_ms) = (visit.eta_ms?, visit.wait_ms()?);
-        Some((told_ms, wait_ms))
+        let (eta_ms, wait_ms) = (visit.eta_ms?, visit.wait_ms()?);
+        Some((eta_ms, wait_ms))
     });
     let known: Vec<(u64, u64)> = known.collect();
-    let longest_ms = known.iter().map(|(told, waited)| *told.max(waited)).max();
+    let longest_ms = known.iter().map(|(eta, waited)| *eta.max(waited)).max();
     let longest_ms = longest_ms.unwrap_or(0);
     let unit = Unit::of(longest_ms);
     let step = known.len().div_ceil(DOTS_MAX).max(1);
     let dots = known.iter().step_by(step);
-    let dots = dots.map(|(told_ms, wait_ms)| (unit.value(*told_ms), unit.value(*wait_ms)));
+    let dots = dots.map(|(eta_ms, wait_ms)| (unit.value(*eta_ms), unit.value(*wait_ms)));
     let (x, y) = (
         unit.axis("{} told on entering", longest_ms),
         unit.axis("{} waited", longest_ms),
@@ -418,7 +418,7 @@ fn forecasts(run: &Run) -> Figure {
 }
 
 fn forecast_marks(far: f64, dots: Points) -> Vec<Mark> {
-    // Right is what is at most 15 % of the true wait off.
+    // A forecast counts as right if it is at most 15 % of the true wait off.
     let band = vec![(0.0, 0.0), (far, far / 1.15), (far, far), (far * 0.85, far)];
     vec![
         mark("at most 15 % off", GRID, Shape::Area, band),

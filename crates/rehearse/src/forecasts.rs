@@ -5,7 +5,6 @@ use crate::report::Visit;
 /// Counts of visits; as fractions, as shares are made of them.
 #[derive(Debug, Default)]
 pub(crate) struct Forecasts {
-    /// Had to wait.
     pub(crate) waited: f64,
     /// … and were given a forecast.
     pub(crate) given: f64,
@@ -74,7 +73,7 @@ mod tests {
                 visit(None, None, Some(2_000), None),
                 visit(Some(1_150), Some(1_200), Some(2_000), None),
                 visit(Some(1_151), Some(900), Some(2_000), None),
-                // Left after its 90 %, left before, and two who are still there at the end.
+                // One left after its 90 %, one before, and two still wait at the end.
                 visit(Some(5), Some(6), None, Some(1_007)),
                 visit(Some(5), Some(6), None, Some(1_006)),
                 visit(Some(5), Some(1_999), None, None),

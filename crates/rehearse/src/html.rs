@@ -1,6 +1,6 @@
 //! The report as one page that needs nothing else: no script, no font, no network.
 //!
-//! Verdict first, then a figure each with what to look for, then the numbers. Its text is as wide
+//! The verdict comes first, then the figures with their captions, then the numbers. Its text is as wide
 //! as the screen, its pictures are drawn for a phone, its colours follow the reader's light or
 //! dark mode.
 

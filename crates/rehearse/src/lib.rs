@@ -54,11 +54,9 @@ pub use text::{count, duration};
 /// How far a rehearsal is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Virtual time passed.
     pub virtual_ms: u64,
     /// Shoppers that have gone home.
     pub gone_home: u64,
-    /// Shoppers in all.
     pub shoppers: u64,
 }
 

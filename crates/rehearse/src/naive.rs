@@ -1,8 +1,8 @@
 //! The seed article's algorithm as written: four numbers, and every departure moves admission on.
 //!
-//! Its traps are kept on purpose, as they are what the comparison shows: a waiter's departure
-//! admits somebody though it frees no seat, and one timeout counts for all, so that those in
-//! checkout, who no longer ask, are recycled too. Nothing is told about when to ask again.
+//! The article's flaws are kept, because the comparison shows them: the departure of a waiting shopper
+//! admits another though it frees no seat, and one timeout counts for all, so that shoppers in
+//! checkout, which no longer poll, are recycled too. Answers carry no `poll_after_ms`.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use nowserving_line::{Reason, Settings, State};
 
 use crate::queue::{Answer, Ask, Happened, Place, Pointers, Queue};
 
-/// The article's worker looks for the idle this often.
+/// The interval at which the article's worker recycles idle tokens.
 const RECYCLE_EVERY_MS: u64 = 1_000;
 
 #[derive(Debug, Clone, Copy)]
 struct Holder {
     last_check_ms: u64,
-    /// The article does not know this; it is for counting.
+    /// Not in the article; only for the counts.
     claimed: bool,
 }
 
@@ -82,7 +82,7 @@ impl Naive {
         }
     }
 
-    /// The article's `Remove`: whoever leaves, for whatever reason.
+    /// The article's `Remove`, for every reason to leave.
     fn remove(&mut self, token: u64, reason: Reason) {
         if self.holders.remove(&token).is_none() {
             return;
@@ -132,7 +132,7 @@ impl Queue for Naive {
                 }
                 place
             }
-            // It has no such thing.
+            // The article has no renewals.
             Ask::Renew(place, _) => place,
             Ask::Complete(place, _) => {
                 self.remove(place.1, Reason::Completed);
@@ -158,7 +158,7 @@ impl Queue for Naive {
     }
 
     fn open(&mut self, _now_ms: u64) {
-        // It has no phases: it has been open all the time.
+        // The article has no phases: the line is always open.
     }
 
     fn happened(&mut self) -> Vec<Happened> {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_while_waiting_admits_somebody_without_a_seat() {
+    fn a_departure_while_waiting_admits_a_token_without_a_seat() {
         let mut line = line(10);
         line.happened();
         line.ask(0, 9, Ask::Leave((0, 10)));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_checkout_is_recycled_all_the_same() {
+    fn a_token_in_checkout_is_recycled_too() {
         let mut line = line(1);
         line.ask(0, 0, Ask::Claim((0, 1)));
         let state = |line: &Naive| line.answer((0, 1)).state;

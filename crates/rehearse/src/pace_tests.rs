@@ -1,4 +1,4 @@
-//! How often a crowd asks that does as it is told: never above the bound of docs/protocol.md, "When
+//! The poll rate of a crowd that follows `poll_after_ms`: never above the bound of docs/protocol.md, "When
 //! to ask again", whatever holds the line back.
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use crate::report::{Row, Run, SAMPLE_EVERY_MS};
 
 /// The bound holds over any ten seconds. (Over single ones chance would show.)
 const WINDOW_ROWS: usize = 10_000_u64.div_ceil(SAMPLE_EVERY_MS) as usize;
-/// What the line takes for the time that a seat is held until it has measured it.
+/// The line's assumption for the time that a seat is held, until it has measured it.
 const HOLD_S_GUESSED: f64 = 4.0;
 const TOLERANCE: f64 = 1.2;
 
@@ -58,7 +58,7 @@ fn quickest_hold_s(rows: &[Row], releases: u64) -> f64 {
     quickest_s
 }
 
-/// What an operator knows of a run: its settings and how long seats are held.
+/// The inputs of an operator's estimate: the settings, and how long seats are held.
 struct Known<'a> {
     config: &'a Config,
     hold_s: f64,
@@ -144,7 +144,7 @@ fn a_line_held_back_by_its_admission_rate_is_asked_seldom() {
         per_s <= bound * TOLERANCE,
         "{per_s} of {bound} at {at_ms} ms"
     );
-    // What there is to find out: two admissions a second, and 2,000 who must be heard from.
+    // The unavoidable polls: two admissions a second, and 2,000 tokens that must be seen.
     assert!(run.summary.polls_per_second <= 100.0, "{:?}", run.summary);
     assert!(run.summary.polls_per_second_max <= 250, "{:?}", run.summary);
 }
@@ -182,7 +182,7 @@ fn seats_that_are_held_for_long_are_not_asked_for_all_the_time() {
         per_s <= bound * TOLERANCE,
         "{per_s} of {bound} at {at_ms} ms"
     );
-    // Nobody has given a seat back yet, and nobody is told a forecast: they ask ever more seldom.
+    // No seat has been given back yet, so no answer has an ETA: the polls become rarer.
     let polls = |from_ms: u64, to_ms: u64| {
         let at = |ms: u64| run.rows[(ms / SAMPLE_EVERY_MS) as usize].polls;
         at(to_ms) - at(from_ms)

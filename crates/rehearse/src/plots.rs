@@ -13,7 +13,7 @@ use crate::text::count;
 const PIXEL: u32 = 4;
 const WIDTH: u32 = 360 * PIXEL;
 const HEIGHT: u32 = 230 * PIXEL;
-/// plotters draws text smaller by 1.24 than what it is told.
+/// plotters draws text smaller than requested, by a factor of 1.24.
 const TEXT: f64 = 12.0 * 1.24 * PIXEL as f64;
 
 /// A picture that could not be drawn.
@@ -38,7 +38,7 @@ pub(crate) enum Shape {
     Dots,
 }
 
-/// What is drawn in one colour.
+/// Marks of one colour.
 #[derive(Debug)]
 pub(crate) struct Mark {
     pub(crate) name: String,

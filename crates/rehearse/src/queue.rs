@@ -1,11 +1,10 @@
-//! What a shopper can ask of a queue, whichever algorithm it runs.
+//! The interface between shoppers and a queue, for every algorithm.
 
 use nowserving_line::{Reason, State, Token};
 
 /// Which number, in which lane (by its place in the line's table).
 pub(crate) type Place = (u8, Token);
 
-/// What the queue answers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answer {
     pub(crate) place: Place,
@@ -19,7 +18,6 @@ pub(crate) struct Answer {
     pub(crate) epoch: Option<u64>,
 }
 
-/// What a shopper asks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ask {
     Enter { lane: u8 },
@@ -30,7 +28,7 @@ pub(crate) enum Ask {
     Leave(Place),
 }
 
-/// What happened in the queue, in order.
+/// An event in the queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Happened {
     Admitted(Place),
@@ -48,27 +46,27 @@ pub(crate) struct Pointers {
 
 /// A queue under rehearsal, with all that its server does of itself.
 pub(crate) trait Queue {
-    /// What a shopper's message does when it gets to the server. `None`: turned away.
+    /// Handles a shopper's message when it reaches the server. `None`: turned away.
     fn ask(&mut self, now_ms: u64, shopper: u32, ask: Ask) -> Option<Answer>;
 
-    /// What the server does of itself: it expires tokens and goes on with background work.
+    /// The server's own work: expires tokens and continues background work.
     fn upkeep(&mut self, now_ms: u64);
 
-    /// When [`Queue::upkeep`] is to be called at the latest, if nobody asks anything before.
+    /// The latest time for the next [`Queue::upkeep`] if no message arrives before.
     fn next_upkeep_ms(&self) -> u64;
 
     /// The sale begins: from now on it gives seats.
     fn open(&mut self, now_ms: u64);
 
-    /// What happened since the last call.
+    /// The events since the last call, in order.
     fn happened(&mut self) -> Vec<Happened>;
 
     /// Of every lane, in the order of the table.
     fn pointers(&self, now_ms: u64) -> Vec<Pointers>;
 
-    /// Whether the holder of a place that comes later may go first: by what decides the order.
+    /// The key of the order of admission: a smaller one goes first.
     fn order_key(&self, lane: u8, entered_ms: u64) -> (bool, i64);
 
-    /// What somebody who entered the first lane now would be told.
+    /// The `eta_ms` that an entrant of the first lane would get now.
     fn newcomer_eta_ms(&self, now_ms: u64) -> Option<u64>;
 }

@@ -1,4 +1,4 @@
-//! The real line under a real leader, without a log: what is proposed is applied at once.
+//! The real line under a real leader, without a log: proposals are applied at once.
 
 use nowserving_line::{
     Change, Event, Line, LineName, Op, Phase, Reply, Settings, SettingsPatch, Status, TokenChange,
@@ -23,7 +23,7 @@ pub(crate) struct Real {
     state: State,
     leader_state: LeaderState,
     reachability: ClientReachability,
-    /// The newest echo.
+    /// The time of the newest echo.
     echo_ms: u64,
     name: LineName,
     incarnation: u64,
@@ -38,7 +38,7 @@ struct Watch<'a> {
     happened: &'a mut Vec<Happened>,
     /// The last answer about a token.
     answer: Option<Answer>,
-    /// What subscribers would get. The crowd is told by what happened.
+    /// Events for subscribers. Watching shoppers get `happened` instead.
     published: Vec<OutEvent>,
 }
 
@@ -142,7 +142,7 @@ impl Real {
         answer
     }
 
-    /// What the leader proposes of itself now.
+    /// Applies the commands that the leader proposes without a request.
     fn lead(&mut self, now_ms: u64) {
         let (now, reachability) = (now_ms * 1_000, &self.reachability);
         let commands = self

@@ -1,4 +1,4 @@
-//! What a rehearsal shows: the summary, the table of the run, the visits.
+//! The results of a rehearsal: the summary, the table of the run, the visits.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,75 +20,72 @@ pub struct Summary {
     pub seat_busy_percent: Option<f64>,
     /// The most seats ever held at once.
     pub seats_held_max: u64,
-    /// Admissions against the rules: past somebody who came before in the same lane, or past the
-    /// first of another lane who, with both lanes' boosts, goes first. Must be 0.
+    /// Admissions against the rules: past an earlier shopper of the same lane, or past the
+    /// first of another lane that, with both lanes' boosts, goes first. Must be 0.
     pub overtakes: u64,
-    /// The most seats ever held beyond those that there are. Must be 0.
+    /// The most seats ever held beyond `seats`. Must be 0.
     pub over_limit_max: u64,
-    /// What can't be: admitted twice or without a number, told of a seat that was never given, a
+    /// Impossible observations: admitted twice or without a number, an answer with a seat that was never given, a
     /// number given again, gone twice. Must be 0.
     pub contradictions: u64,
-    /// Half of those admitted waited no longer; who got in at once counts as 0.
+    /// The median wait of admitted shoppers; a shopper admitted at once counts as 0.
     pub wait_p50_ms: Option<u64>,
-    /// 99 of 100 admitted waited no longer.
+    /// The 99th percentile of the waits of admitted shoppers.
     pub wait_p99_ms: Option<u64>,
-    /// Of those who had to wait: how many were told a forecast on entering.
+    /// Of the shoppers that had to wait: how many got an `eta_ms` on entering.
     pub eta_told_percent: Option<f64>,
-    /// Of those told a forecast on entering and admitted in the end: for how many it was no more
-    /// than 15 % of the true wait off.
+    /// Of the shoppers that got an `eta_ms` on entering and were admitted: for how many it was at most
+    /// 15 % of the true wait off.
     pub eta_within_15_percent: Option<f64>,
-    /// Of all told a forecast on entering: how many waited no longer than `eta_p90_ms` said. Whoever
-    /// was still not admitted after that is a miss, also if it went home then; who went home
+    /// Of the shoppers that got an `eta_ms` on entering: how many waited no longer than `eta_p90_ms`. A shopper
+    /// not admitted by then is a miss, even if it gave up later; one that gave up
     /// before is left out.
     pub eta_p90_coverage_percent: Option<f64>,
-    /// How many were told a forecast on entering.
+    /// How many got an `eta_ms` on entering.
     pub eta_told: u64,
     /// How many of them were admitted in the end: `eta_within_15_percent` is of these.
     pub eta_known: u64,
     /// Of how many of them it is known whether they had to wait longer than `eta_p90_ms`:
     /// `eta_p90_coverage_percent` is of these.
     pub eta_p90_known: u64,
-    /// Shoppers served.
     pub completed: u64,
-    /// Shoppers that were not, by reason.
+    /// Shoppers that entered and did not complete, by reason.
     pub gone: BTreeMap<String, u64>,
     /// Shoppers that got no number.
     pub turned_away: u64,
-    /// Shoppers that got one.
+    /// Shoppers that got a number.
     pub entered: u64,
     /// Still in the line when the rehearsal ended.
     pub still_live: u64,
-    /// By the lane that they asked for, in the order of the line's.
+    /// By the lane asked for, in the order of the line's lanes.
     pub lanes: Vec<LaneSummary>,
-    /// For how long anybody waited, since the line was opened.
+    /// Time since the line was opened during which at least one shopper waited.
     pub contended_ms: u64,
-    /// How long it all took, in virtual time.
+    /// Duration of the run, in virtual time.
     pub virtual_ms: u64,
-    /// How often anybody asked for a status.
+    /// Requests for a status.
     pub polls: u64,
-    /// The same, in a mean second.
+    /// Mean polls per second.
     pub polls_per_second: f64,
-    /// The same, in the busiest second.
+    /// Polls in the busiest second.
     pub polls_per_second_max: u64,
 }
 
 impl Summary {
-    /// Whether nothing was found that must never be.
+    /// Whether the run broke no rule.
     pub fn is_sound(&self) -> bool {
         self.overtakes + self.over_limit_max + self.contradictions == 0
     }
 }
 
-/// Those who asked for one lane. A queue without lanes serves them as any other.
+/// The shoppers that asked for one lane. A queue without lanes serves them all alike.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LaneSummary {
-    /// Its name.
     pub lane: String,
-    /// Shoppers served.
     pub completed: u64,
-    /// Half of those admitted waited no longer.
+    /// The median wait of admitted shoppers.
     pub wait_p50_ms: Option<u64>,
-    /// 99 of 100 admitted waited no longer.
+    /// The 99th percentile of the waits of admitted shoppers.
     pub wait_p99_ms: Option<u64>,
 }
 
@@ -111,36 +108,35 @@ pub(crate) struct Row {
     pub(crate) completed: u64,
     /// Gone without being served, from a seat.
     pub(crate) gone_seated: u64,
-    /// Gone while waiting.
     pub(crate) gone_waiting: u64,
     pub(crate) turned_away: u64,
     pub(crate) present: u64,
     pub(crate) polls: u64,
     pub(crate) overtakes: u64,
     pub(crate) over_limit: u64,
-    /// What a newcomer would be told.
+    /// The `eta_ms` that an entrant would get.
     pub(crate) eta_ms: Option<u64>,
 }
 
 impl Row {
-    /// Of a lane, by its place in the table.
+    /// The row of a lane, by its place in the table.
     pub(crate) fn lane(&self, no: usize) -> LaneRow {
         self.lanes.get(no).copied().unwrap_or_default()
     }
 }
 
-/// One shopper who got a number.
+/// A shopper that got a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Visit {
-    /// The one that it asked for.
+    /// The lane that it asked for.
     pub(crate) lane: u8,
     pub(crate) entered_ms: u64,
     pub(crate) had_to_wait: bool,
-    /// What it was told on entering.
+    /// From the answer to `enter`.
     pub(crate) eta_ms: Option<u64>,
     pub(crate) eta_p90_ms: Option<u64>,
     pub(crate) admitted_ms: Option<u64>,
-    /// When its wait ended without a seat. Who doesn't say so is there until it is noticed: so
+    /// When its wait ended without a seat. A shopper that vanishes stays until it is recycled: for so
     /// long it was not its turn.
     pub(crate) left_ms: Option<u64>,
     pub(crate) completed: bool,
@@ -155,7 +151,6 @@ impl Visit {
 /// One algorithm's run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
-    /// In numbers.
     pub summary: Summary,
     pub(crate) rows: Vec<Row>,
     pub(crate) visits: Vec<Visit>,
@@ -169,10 +164,8 @@ impl Run {
     }
 }
 
-/// A whole rehearsal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// What was rehearsed.
     pub config: Config,
     /// The real line's run.
     pub real: Run,

@@ -5,20 +5,16 @@ use nowserving_line::State;
 use crate::crowd::Nature;
 use crate::queue::{Answer, Ask, Place};
 
-/// What a shopper waits for by the clock.
+/// The timers of a shopper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timer {
-    /// To ask again.
     Poll,
-    /// To give up.
     Patience,
-    /// To be done with checkout.
     Done,
-    /// To keep its seat.
     Renew,
 }
 
-/// What it does next.
+/// The next step of a shopper.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Act {
     Nothing,
@@ -46,7 +42,7 @@ enum Mood {
     Home,
 }
 
-/// A shopper and what it knows.
+/// A shopper with its knowledge of its token.
 #[derive(Debug)]
 pub(crate) struct Shopper {
     pub(crate) nature: Nature,

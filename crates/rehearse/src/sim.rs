@@ -14,7 +14,6 @@ const PROGRESS_EVERY: u64 = 65_536;
 
 #[derive(Debug, Clone, Copy)]
 enum Event {
-    /// A shopper comes.
     Arrive,
     /// Its message gets to the server.
     Ask(Ask),
@@ -26,7 +25,7 @@ enum Event {
     Timer(Timer, u32),
     /// The server's own work.
     Upkeep,
-    /// The sale begins.
+    /// The line's phase becomes `open`.
     Open,
     /// A row of the table.
     Sample,
@@ -171,7 +170,7 @@ impl<Q: Queue> Sim<'_, Q> {
         self.plan(at_ms, shopper, Event::Answer(answer));
     }
 
-    /// What happened gets into the books, and to those who watch.
+    /// Passes the events of the queue to the books and to watching shoppers.
     fn spread(&mut self) {
         for happened in self.queue.happened() {
             match happened {
@@ -188,7 +187,7 @@ impl<Q: Queue> Sim<'_, Q> {
         self.tally.books.check();
     }
 
-    /// When a watcher sees what happens now: token events go out at once, boards at most twenty a
+    /// The time at which a watcher sees an event of now: token events go out at once, boards at most twenty a
     /// second.
     fn pushed_ms(&self) -> u64 {
         const BOARD_EVERY_MS: u64 = 50;
@@ -200,7 +199,7 @@ impl<Q: Queue> Sim<'_, Q> {
         out_ms + self.config.net_delay_ms
     }
 
-    /// Does what a shopper makes of an event.
+    /// Lets a shopper react to an event.
     fn react(&mut self, shopper: u32, decide: impl FnOnce(&mut Shopper) -> Act) {
         let now_ms = self.now_ms;
         match decide(self.shopper(shopper)) {

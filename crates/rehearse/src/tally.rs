@@ -82,7 +82,7 @@ impl Tally {
         *most = self.polls_second.1.max(*most);
     }
 
-    /// The shopper who was admitted, if anybody waited there.
+    /// The admitted shopper, if one waited there.
     pub(crate) fn admitted(
         &mut self,
         place: Place,

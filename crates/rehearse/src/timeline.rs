@@ -1,10 +1,10 @@
-//! What happens next: by time and, within a millisecond, in the order in which it was planned.
+//! A queue of future events, by time and, within a millisecond, in the order in which they were planned.
 //!
 //! The slots of the present span of time are lists, one a millisecond; what lies in a later span is
 //! only listed and gets its slot when that span begins. So planning and taking cost the same however
 //! much is planned. (With a binary heap, comparing, sifting and moving its entries was half of a run
 //! with a million shoppers, in memory that no cache holds. Without it, and without the tree that
-//! `real` kept of when tokens were heard from, such a run takes a third of the processor's time.)
+//! `real` kept of when tokens were last seen, such a run takes a third of the processor's time.)
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const SPAN_MS: u64 = 65_536;
 #[derive(Debug)]
 pub(crate) struct Timeline<T> {
     now_ms: u64,
-    /// What is left of this millisecond.
+    /// The remaining events of this millisecond.
     now: std::vec::IntoIter<T>,
     /// By the milliseconds since the present span began.
     slots: Vec<Vec<T>>,

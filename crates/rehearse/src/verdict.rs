@@ -1,4 +1,4 @@
-//! The result of a rehearsal in words: one sentence, then what to know before trusting it.
+//! The result of a rehearsal in words: one sentence, then the reasons for caution.
 
 use std::cmp::Reverse;
 
@@ -15,7 +15,7 @@ const FREE_PERCENT: f64 = 1.0;
 /// Forecasts are called off if for fewer of them the truth was within 15 %, or within the 90 %.
 const WITHIN_15_PERCENT: f64 = 50.0;
 const P90_COVERAGE_PERCENT: f64 = 85.0;
-/// Told to fewer of those who had to wait, a forecast is called rare.
+/// Forecasts are called rare if a smaller share of the shoppers that had to wait got one.
 const TOLD_PERCENT: f64 = 50.0;
 
 /// The weight of a finding, in the order in which they are listed.
@@ -30,7 +30,7 @@ pub(crate) enum Tone {
     Compared,
 }
 
-/// One sentence.
+/// A sentence of the verdict with its tone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) tone: Tone,
@@ -70,7 +70,7 @@ impl Report {
         })
     }
 
-    /// What else there is to know, the gravest first.
+    /// Further findings, the gravest first.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let summary = &self.real.summary;
         let settings = &self.config.settings;

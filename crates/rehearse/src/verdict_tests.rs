@@ -38,7 +38,7 @@ fn healthy() -> Report {
     }
 }
 
-/// What is found, with a tone, of a run that differs from the healthy one.
+/// The findings of a tone in a run that differs from the healthy one.
 fn found(tone: Tone, change: fn(&mut Report)) -> Vec<String> {
     let mut report = healthy();
     change(&mut report);
@@ -48,7 +48,7 @@ fn found(tone: Tone, change: fn(&mut Report)) -> Vec<String> {
 }
 
 #[test]
-fn a_healthy_run_is_told_in_one_line_and_needs_no_caution() {
+fn a_healthy_run_gets_one_sentence_and_no_caution() {
     let report = healthy();
     assert_eq!(
         report.headline(),
@@ -113,7 +113,7 @@ fn a_broken_rule_comes_first() {
 }
 
 #[test]
-fn each_reason_for_caution_is_told_and_no_other() {
+fn each_reason_for_caution_is_reported_and_no_other() {
     type Change = fn(&mut Report);
     let cases: [(Change, &str); 13] = [
         (

@@ -1,4 +1,4 @@
-//! A rehearsal in words: what was rehearsed, and the summary of a run.
+//! A rehearsal in words: its parameters, and the summary of a run.
 
 use nowserving_line::{LaneSettings, Settings};
 
@@ -72,7 +72,7 @@ impl Report {
 }
 
 impl Config {
-    /// What was rehearsed, for a table: names and values.
+    /// The parameters of the rehearsal for a table: names and values.
     pub(crate) fn rows(&self) -> Vec<(String, String)> {
         let (crowd, settings) = (&self.crowd, &self.settings);
         let mut rows = Rows::default();

@@ -18,7 +18,7 @@ enum Fault {
     AdmitsTwice,
     /// Serves the newest first.
     Overtakes,
-    /// Tells everybody who asks that it is admitted.
+    /// Answers every request with `admitted`.
     SaysAdmitted,
     /// Gives the same numbers again.
     RepeatsNumbers,
@@ -181,7 +181,7 @@ fn overtaking_is_counted() {
 }
 
 #[test]
-fn what_cannot_be_is_counted() {
+fn impossible_observations_are_counted() {
     for fault in [
         Fault::AdmitsTwice,
         Fault::SaysAdmitted,

@@ -1,4 +1,4 @@
-//! Whole rehearsals: what must always hold, what the real line reaches, and that it all repeats.
+//! Whole rehearsals: invariants, the quality that the real line reaches, and repeatability.
 #![allow(clippy::unwrap_used)]
 
 use nowserving_line::{AdmissionRate, LaneName, LaneSettings, Quota};
@@ -72,7 +72,7 @@ fn the_real_line_keeps_to_its_rules_and_the_articles_does_not() {
 }
 
 #[test]
-fn seats_are_kept_busy_by_those_who_watch_or_do_as_told() {
+fn watchers_and_obedient_pollers_keep_seats_busy() {
     for seed in 1..=3 {
         let mut config = Config::poc();
         config.seed = seed;
@@ -85,7 +85,7 @@ fn seats_are_kept_busy_by_those_who_watch_or_do_as_told() {
 }
 
 #[test]
-fn forecasts_are_told_good_and_honest() {
+fn forecasts_are_given_accurate_and_honest() {
     for seed in 1..=3 {
         let mut config = Config::steady();
         config.seed = seed;
@@ -167,7 +167,7 @@ fn page(config: &Config) -> String {
         .unwrap()
 }
 
-/// What stands between two texts, each time.
+/// Every text between `before` and `after`.
 fn between<'a>(text: &'a str, before: &str, after: &str) -> Vec<&'a str> {
     let parts = text.split(before).skip(1);
     parts.filter_map(|part| part.split(after).next()).collect()
@@ -267,7 +267,7 @@ fn every_colour_has_a_dark_variant() {
 }
 
 #[test]
-fn it_ends_when_told() {
+fn it_ends_at_its_duration_limit() {
     let mut config = Config::steady();
     config.until_ms = 600_000;
     let summary = run(&config).real.summary;

@@ -1,4 +1,4 @@
-//! When which board goes out: on a change, at most twenty a second a line, again each minute while
+//! Schedules boards: on a change, at most twenty a second a line, again each minute while
 //! anybody waits, and for every line with a crowd when a new leader takes over.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use crate::clock::Micros;
 const BOARD_INTERVAL_US: Micros = 50_000;
 /// An unchanged board is repeated this often while anybody waits.
 const REPEAT_INTERVAL_US: Micros = 60_000_000;
-/// Boards of one pass: what a new leader of many lines publishes is paced by it.
+/// Boards of one pass: paces the publishing of a new leader with many lines.
 const PASS_BOARDS_MAX: usize = 256;
 /// More holes than this, over all lanes, are published as a gap: the watchers ask once instead.
 const HOLES_MAX: usize = 8_192;
@@ -35,14 +35,14 @@ struct Published {
     line_version: u64,
 }
 
-/// What one leader has published about the lines of one shard.
+/// The boards that a leader has published of the lines of one shard, and the ones that are due.
 #[derive(Debug, Default)]
 pub struct Boards {
     published: BTreeMap<LineName, Published>,
     changed: BTreeSet<LineName>,
     repeat: BTreeSet<(Micros, LineName)>,
-    /// Lines not yet looked at since this leadership began, after this name; `None` when through.
-    walk: Option<Option<LineName>>,
+    /// A new leader's first pass over the lines goes on after this name; `None` when it is complete.
+    takeover: Option<Option<LineName>>,
     next_due_us: Micros,
 }
 
@@ -51,12 +51,12 @@ impl Boards {
     #[must_use]
     pub fn new() -> Self {
         Boards {
-            walk: Some(None),
+            takeover: Some(None),
             ..Boards::default()
         }
     }
 
-    /// Called before a line is changed: what was there is what holes are counted from.
+    /// Called before a line is changed: holes are counted from the state before the change.
     pub fn before_change(&mut self, name: &LineName, version: u64) {
         // Looked up first, as a copy of the name costs more.
         if !self.published.contains_key(name) {
@@ -121,7 +121,7 @@ impl Boards {
 
     /// The boards to publish now, a bounded number.
     pub fn due(&mut self, lines: &Lines, now_us: Micros, now: Timestamp) -> Vec<BoardEvent> {
-        self.continue_walk(lines);
+        self.continue_takeover(lines);
         self.list_repeats(lines, now_us);
         let mut out = Vec::new();
         if self.changed.is_empty() || now_us < self.next_due_us {
@@ -152,7 +152,7 @@ impl Boards {
 
     /// When [`Boards::due`] will have something to do without any change meanwhile; it can be past.
     pub fn next_due(&self) -> Option<Micros> {
-        if self.walk.is_some() {
+        if self.takeover.is_some() {
             return Some(0);
         }
         let changed = (!self.changed.is_empty()).then_some(self.next_due_us);
@@ -160,8 +160,8 @@ impl Boards {
         changed.into_iter().chain(repeat).min()
     }
 
-    fn continue_walk(&mut self, lines: &Lines) {
-        let Some(after) = self.walk.take() else {
+    fn continue_takeover(&mut self, lines: &Lines) {
+        let Some(after) = self.takeover.take() else {
             return;
         };
         let mut last = None;
@@ -172,7 +172,7 @@ impl Boards {
                 self.changed(line.name());
             }
         }
-        self.walk = last.map(Some);
+        self.takeover = last.map(Some);
     }
 
     fn list_repeats(&mut self, lines: &Lines, now_us: Micros) {

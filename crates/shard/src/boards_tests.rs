@@ -27,7 +27,7 @@ fn due(world: &mut World, now_us: Micros) -> Vec<BoardEvent> {
         .due(world.state.lines(), now_us, now)
 }
 
-/// A seat, taken, and `waiting` who wait; the first board is out.
+/// A taken seat and `waiting` waiting tokens; the first board is out.
 fn crowd(waiting: usize) -> (World, Vec<TokenRef>) {
     let mut world = World::new(Settings::new(1, 100_000));
     world.enter().unwrap();
@@ -72,7 +72,7 @@ fn an_unchanged_board_comes_again_each_minute_while_anybody_waits() {
 }
 
 #[test]
-fn what_changes_nothing_on_the_board_is_not_published_and_leaves_no_gap() {
+fn changes_that_no_board_shows_are_not_published_and_leave_no_gap() {
     let mut world = World::new(Settings::new(1, 10));
     let at = world.enter().unwrap();
     world.claim(at).unwrap();
@@ -153,7 +153,7 @@ fn a_moved_token_is_a_hole_of_its_lane_whatever_the_lanes_places() {
     assert_eq!(names, ["vip", "normal"]);
     assert_eq!(board.board.lanes[0].holes, Some(vec![[1, 1]]));
     assert_eq!(board.board.lanes[1].holes, Some(vec![[3, 3]]));
-    // Gone with its lane, and of no interest to who enters it when it is back.
+    // Gone with its lane, and not shown to tokens that enter it when it is back.
     let second = world.move_to(tokens[2], "vip").unwrap();
     world.leave(second);
     set(&mut world, &["normal"]);
@@ -167,7 +167,7 @@ fn a_moved_token_is_a_hole_of_its_lane_whatever_the_lanes_places() {
 }
 
 #[test]
-fn holes_of_an_earlier_incarnation_are_not_told_of_the_next() {
+fn holes_of_an_earlier_incarnation_are_not_published_for_the_next() {
     let (mut world, tokens) = crowd(3);
     world.leave(tokens[1]);
     let line = name("shop");
@@ -203,7 +203,7 @@ fn nothing_is_kept_for_lines_that_are_not_there() {
     assert!(world.leader_state.boards.published.is_empty());
 }
 
-/// Somebody who waits and knows nothing but the boards, and one status at the start.
+/// A waiting token's watcher, which knows only the boards and one status at the start.
 struct Watcher {
     at: TokenRef,
     lane: LaneName,
@@ -226,7 +226,7 @@ impl Watcher {
     }
 
     /// False: there is a gap.
-    fn hear(&mut self, event: &BoardEvent) -> bool {
+    fn receive(&mut self, event: &BoardEvent) -> bool {
         if event.board.version < self.version {
             return true;
         }
@@ -348,7 +348,7 @@ proptest! {
                     now_us += SECOND_US;
                     for event in due(&mut world, now_us) {
                         for watcher in &mut watchers {
-                            if !watcher.hear(&event) {
+                            if !watcher.receive(&event) {
                                 prop_assert!(leader_changed, "a gap under one leader");
                                 *watcher = Watcher::ask(&world, watcher.at);
                             }

@@ -48,7 +48,7 @@ impl ClientReachability {
         self.counted_to = self.counted_to.max(now);
     }
 
-    /// What [`ClientReachability::reachable_us`] would be if time were counted up to `now`.
+    /// The value of [`ClientReachability::reachable_us`] if time were counted up to `now`.
     fn reachable_us_by(&self, now: Micros) -> u64 {
         let unproven_us = UNPROVEN_MAX.as_micros() as u64;
         // A longer turn was a stall of the loop itself: echoes came in meanwhile, and polls were
@@ -149,7 +149,7 @@ mod tests {
         // Stopped for ten seconds: only the slack is counted.
         reachability.advance(11_100_000);
         assert_eq!(clock.now_ms(&reachability), 5_250);
-        // Heard again: it goes on from there, and what was lost stays lost.
+        // Reachable again: the clock continues, and the unreachable time stays left out.
         reachability.echo(11_100_000);
         reachability.advance(11_200_000);
         assert_eq!(clock.now_ms(&reachability), 5_350);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn deaf_until_the_first_echo() {
+    fn unreachable_until_the_first_echo() {
         let mut reachability = ClientReachability::new(60_000_000);
         reachability.advance(61_000_000);
         assert_eq!(reachability.reachable_us(), 0);

@@ -3,7 +3,7 @@
 //! An entry that is committed must mean the same to every node. So everything that a
 //! reader does not understand is an error, on which a node has to stop; nothing
 //! is skipped. Protobuf itself skips fields that it does not know, so entries have a
-//! format, which changes with what they can say: a build stops on any but its own.
+//! format, which changes with every addition: a build stops on any but its own.
 
 use nowserving_line::{self as line, OPS_PER_ENTRY_MAX};
 use prost::Message;
@@ -20,14 +20,14 @@ pub const COMMANDS_MAX: usize = OPS_PER_ENTRY_MAX as usize;
 
 /// Commands folded into one entry by [`EntryBuilder`].
 const FOLDED_MAX: usize = 1_024;
-/// Their encoded size, so that an entry stays well below what one frame may carry.
+/// Their encoded size, so that an entry stays well below the limit of one frame.
 const FOLDED_BYTES_MAX: usize = 256 * 1_024;
 /// The number of `Entry.commands`.
 const COMMANDS_TAG: u32 = 4;
-/// Of what this build writes and reads.
+/// The format that this build writes and reads.
 const FORMAT: u32 = 4;
 
-/// What can be asked of a shard's replicated state, by kind of object.
+/// A change of a shard's replicated state, by kind of object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Nothing but that the entry's reading of the service clock is replicated.
@@ -44,7 +44,6 @@ impl From<line::Op> for Command {
     }
 }
 
-/// One log entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// The leader's reading of the shard's service clock.
@@ -63,7 +62,7 @@ pub enum EntryError {
     /// Not protobuf, or not an entry.
     #[error("a log entry does not decode: {0}")]
     Decode(String),
-    /// Of another build.
+    /// Written by a build with another format.
     #[error("a log entry has format {0}, and this build reads {FORMAT}")]
     Format(u32),
     /// An entry, and something in it makes no sense.
@@ -160,7 +159,6 @@ impl EntryBuilder {
     }
 }
 
-/// Reads an entry.
 pub fn decode(bytes: &[u8]) -> Result<Entry, EntryError> {
     let entry = pb::Entry::decode(bytes).map_err(|error| EntryError::Decode(error.to_string()))?;
     match entry.format {

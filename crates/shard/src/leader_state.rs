@@ -1,5 +1,5 @@
-//! What a node knows only while it leads a shard, and drops when it no longer does: the service clock,
-//! the expiry index, what was published, and which commands of its own are in flight.
+//! State that a node has only while it leads a shard, and drops when it no longer does: the service clock,
+//! the expiry index, the published boards, and its own commands in flight.
 //!
 //! The node asks it three questions: what to propose now ([`LeaderState::propose`]), what to publish now
 //! ([`LeaderState::publish`]), and when to ask again ([`LeaderState::next_due`]). The node
@@ -33,10 +33,9 @@ const BACKGROUND_INTERVAL_US: Micros = 5_000;
 /// Lines in one such entry.
 const BACKGROUND_LINES_MAX: usize = 1_024;
 
-/// One leader's time over one shard, within one term.
+/// The state of a shard's leader within one term.
 #[derive(Debug)]
 pub struct LeaderState {
-    /// The term.
     pub term: u64,
     /// When it began, on the monotonic clock.
     pub began_at: Micros,
@@ -85,7 +84,7 @@ impl LeaderState {
         (self.next_pass_at, self.next_background_at) = (0, 0);
     }
 
-    /// The service clock's reading, never behind what is replicated of it.
+    /// The service clock's reading, never behind the replicated one.
     #[must_use]
     pub fn now_ms(&self, state: &State, reachability: &ClientReachability) -> u64 {
         self.clock.now_ms(reachability).max(state.now_ms())
@@ -97,7 +96,7 @@ impl LeaderState {
         self.clock.shown_ms(now, reachability).max(state.now_ms())
     }
 
-    /// What the leader proposes of itself now. Tokens expire only after the inbox has been
+    /// Commands that the leader proposes without a request. Tokens expire only after the inbox has been
     /// `drained`, so that an unread poll counts.
     pub fn propose(
         &mut self,
@@ -128,8 +127,8 @@ impl LeaderState {
         commands
     }
 
-    /// What lines have to do of themselves: the rest of what was too much for one log entry, and to
-    /// admit tokens that wait for nothing but the admission rate.
+    /// Background work of lines: the rest of work that exceeded one log entry, and
+    /// admissions that wait only for the admission rate.
     fn background(&mut self, state: &State, now: Micros, now_ms: u64) -> Vec<Command> {
         if self.background_in_flight > 0 || now < self.next_background_at {
             return Vec::new();
@@ -190,7 +189,7 @@ impl LeaderState {
         Some(self.last_stamp_ms.saturating_add(interval_ms))
     }
 
-    /// What the leader publishes of itself now: boards.
+    /// The boards that are due.
     pub fn publish(
         &mut self,
         state: &State,
@@ -343,7 +342,7 @@ impl LeaderState {
         }
     }
 
-    /// A client asked for a token's status, perhaps by the ticket of what it was before it was moved.
+    /// A client asked for a token's status, perhaps with a ticket from before a move.
     /// Returns a command if the client must not be answered before that is applied.
     #[must_use]
     pub fn touch(&mut self, line: &Line, at: TokenRef, now_ms: u64) -> Option<Command> {

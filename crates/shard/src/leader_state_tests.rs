@@ -42,7 +42,7 @@ fn world() -> World {
 }
 
 impl World {
-    /// What the leader does now, with its pauses. Gives whether it did anything.
+    /// Lets the leader do its work, with its pauses. Returns whether it did anything.
     fn lead(&mut self) -> bool {
         let (now, reachability) = (self.now, &self.reachability);
         let leader_state = &mut self.leader_state;

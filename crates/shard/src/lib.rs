@@ -1,4 +1,4 @@
-//! One shard: what it replicates, and the duties of its leader.
+//! One shard: its replicated state, and the duties of its leader.
 //!
 //! ```text
 //! commands ─► EntryBuilder ─► log entry ─► State::apply_entry ─► State ─► snapshot, hashes

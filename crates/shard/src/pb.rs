@@ -1,4 +1,4 @@
-//! The messages that prost makes of `proto/{entry,settings,snapshot}.proto`, and what the conversions
+//! The messages that prost makes of `proto/{entry,settings,snapshot}.proto`, and helpers that the conversions
 //! between them and the types of the crates share.
 
 use nowserving_line as line;
@@ -11,7 +11,7 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/nowserving.v1.rs"));
 }
 
-/// What is wrong with a message that protobuf itself can read.
+/// The fault in a message that protobuf itself can read.
 pub(crate) type Malformed = &'static str;
 
 /// Conversions, both ways, between a type of the line crate and the message that has the same fields.

@@ -5,7 +5,6 @@ use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};
 /// One event for subscribers.
 #[derive(Debug, PartialEq)]
 pub enum OutEvent {
-    /// A board.
     Board(Box<BoardEvent>),
     /// A change of a token.
     Token(TokenEvent),

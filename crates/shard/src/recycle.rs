@@ -25,7 +25,7 @@ const SEAT_GRACE_MAX_MS: u64 = 5_000;
 /// A token proposed for recycling is looked at again after this, should the entry be lost.
 const RETRY_MS: u64 = 1_000;
 
-/// What the leader knows about one live token beyond the replicated state.
+/// The leader's knowledge about one live token beyond the replicated state.
 #[derive(Debug)]
 struct Watched {
     line: LineName,
@@ -156,7 +156,7 @@ impl Recycler {
         expiry_ms.into_iter().chain(self.checkpoint_due_ms).min()
     }
 
-    /// One bounded pass: what to propose now.
+    /// The commands to propose now, from one bounded pass.
     pub fn pass(&mut self, lines: &Lines, now_ms: u64) -> Vec<Op> {
         self.index_lines(lines);
         let mut ops = self.find_idle(lines, now_ms);

@@ -51,7 +51,7 @@ fn an_idle_one_goes_after_its_timeout_and_not_before() {
 }
 
 #[test]
-fn who_is_heard_stays() {
+fn a_polled_token_stays() {
     let (mut world, at) = waiting();
     for _ in 0..5 {
         world.step(IDLE_MS - 1);
@@ -71,7 +71,7 @@ fn a_moved_tokens_clock_runs_on() {
     assert!(world.lives(to) && !world.lives(at));
     world.leader_state.recycler.check();
     world.step(1);
-    assert!(!world.lives(to), "being moved is not being heard from");
+    assert!(!world.lives(to), "a move does not count as a poll");
 
     let (mut world, at) = waiting();
     world.step(IDLE_MS - 1);
@@ -88,7 +88,7 @@ fn a_moved_tokens_clock_runs_on() {
 }
 
 #[test]
-fn what_was_heard_of_a_moved_token_is_still_checkpointed() {
+fn the_last_poll_of_a_moved_token_is_still_checkpointed() {
     let (mut world, at) = waiting();
     world.step(IDLE_MS / 4);
     world.poll(at);
@@ -102,7 +102,7 @@ fn what_was_heard_of_a_moved_token_is_still_checkpointed() {
 }
 
 #[test]
-fn to_be_called_ahead_is_not_to_be_heard() {
+fn a_call_ahead_does_not_count_as_a_poll() {
     let (mut world, first) = waiting();
     world
         .configure(nowserving_line::SettingsPatch {
@@ -124,23 +124,23 @@ fn to_be_called_ahead_is_not_to_be_heard() {
 fn a_checkpoint_waits_until_it_is_stale_by_an_eighth_and_carries_many() {
     let (mut world, first) = waiting();
     let second = world.enter().unwrap();
-    let heard = |ops: &[Command]| {
+    let touched = |ops: &[Command]| {
         let lists = ops.iter().filter_map(|op| match op {
             Command::Line(Op::Touch { tokens, .. }) => Some(tokens.len()),
             _ => None,
         });
         lists.sum::<usize>()
     };
-    assert_eq!(heard(&world.step(IDLE_MS / 8)), 0);
+    assert_eq!(touched(&world.step(IDLE_MS / 8)), 0);
     world.poll(first);
     // Not stale enough to be listed.
-    assert_eq!(heard(&world.step(IDLE_MS / 8 + 1)), 0);
+    assert_eq!(touched(&world.step(IDLE_MS / 8 + 1)), 0);
     world.poll(first);
     world.poll(second);
     let due_in = IDLE_MS / 16 * 6 - (world.now_ms() - 1_000_000);
-    assert_eq!(heard(&world.step(due_in.min(IDLE_MS / 8) - 1)), 0);
-    assert_eq!(heard(&world.step(1)), 2);
-    assert_eq!(heard(&world.step(IDLE_MS / 8)), 0, "nothing new to tell");
+    assert_eq!(touched(&world.step(due_in.min(IDLE_MS / 8) - 1)), 0);
+    assert_eq!(touched(&world.step(1)), 2);
+    assert_eq!(touched(&world.step(IDLE_MS / 8)), 0, "nothing new to tell");
 }
 
 #[test]
@@ -286,26 +286,26 @@ proptest! {
     fn nobody_goes_early_and_nobody_stays_long(steps in prop::collection::vec(step(), 1..200)) {
         let mut world = world();
         let mut real_ms = 0;
-        let mut heard: BTreeMap<TokenRef, u64> = BTreeMap::new();
+        let mut last_polls: BTreeMap<TokenRef, u64> = BTreeMap::new();
         for step in steps {
-            let pick = |n: usize| heard.keys().nth(n % heard.len().max(1)).copied();
+            let pick = |n: usize| last_polls.keys().nth(n % last_polls.len().max(1)).copied();
             match step {
                 Step::Enter => {
                     let at = world.enter();
-                    heard.extend(at.map(|at| (at, real_ms)));
+                    last_polls.extend(at.map(|at| (at, real_ms)));
                 }
                 Step::Poll(n) => if let Some(at) = pick(n) {
                     world.poll(at);
-                    heard.insert(at, real_ms);
+                    last_polls.insert(at, real_ms);
                 },
                 Step::Leave(n) => if let Some(at) = pick(n) {
                     world.leave(at);
-                    heard.remove(&at);
+                    last_polls.remove(&at);
                 },
                 Step::Claim(n) => if let Some(at) = pick(n) {
                     let _ = world.claim(at);
                 },
-                // Who holds the old ticket goes on polling with it.
+                // The client goes on polling with the old ticket.
                 Step::Move(n) => if let Some(at) = pick(n) {
                     let lane = world.line().resolve(at).lane;
                     let _ = world.move_to(at, if lane == 0 { "vip" } else { "normal" });
@@ -320,7 +320,7 @@ proptest! {
                     let bound_ms = IDLE_MS / 16 + IDLE_MS / 16;
                     let nobody = world.line().counts().live() == 0;
                     prop_assert!(nobody || before_ms - world.now_ms() <= bound_ms, "the clock fell too far");
-                    // What a new leader takes over is found at once.
+                    // A new leader finds at once the tokens that it takes over.
                     world.pass();
                 }
             }
@@ -329,7 +329,7 @@ proptest! {
             let counts = world.line().counts();
             let idle = counts.gone_for(nowserving_line::Reason::Idle);
             let mut missing = 0;
-            for (at, last_seen_ms) in &heard {
+            for (at, last_seen_ms) in &last_polls {
                 let now = world.line().resolve(*at);
                 match world.line().live(now.lane, now.token) {
                     None => {
@@ -349,7 +349,7 @@ proptest! {
                 }
             }
             prop_assert!(missing <= idle);
-            heard.retain(|at, _| {
+            last_polls.retain(|at, _| {
                 let now = world.line().resolve(*at);
                 world.line().live(now.lane, now.token).is_some()
             });

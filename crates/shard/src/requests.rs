@@ -17,7 +17,6 @@ pub const REQUESTS_MAX: usize = 65_536;
 /// Names a request, by 128 bits of a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestId {
-    /// The hash.
     pub key: u128,
     /// Where it comes from.
     pub origin: Origin,
@@ -43,10 +42,7 @@ pub enum Answer {
     /// The line as it is now.
     Line,
     /// So many tokens of the deleted line were still to be ended.
-    Deleted {
-        /// How many.
-        remaining: u64,
-    },
+    Deleted { remaining: u64 },
     /// Refused, for this reason.
     Refused(Refused),
     /// Refused, as a setting was out of its range.
@@ -101,7 +97,7 @@ impl Requests {
         (!both_direct).then_some(&found.answer)
     }
 
-    /// Remembers an answer, and forgets what is too old or too much. `now_ms` never falls.
+    /// Remembers an answer, and forgets the oldest ones beyond the limits. `now_ms` never falls.
     pub fn remember(&mut self, id: RequestId, answer: Answer, now_ms: u64) {
         let remembered = Remembered {
             origin: id.origin,
@@ -112,7 +108,7 @@ impl Requests {
         self.forget(now_ms);
     }
 
-    /// Forgets what is too old.
+    /// Forgets requests that are too old.
     pub fn forget(&mut self, now_ms: u64) {
         while let Some((at_ms, key)) = self.order.front().copied()
             && (at_ms.saturating_add(MEMORY_MS) <= now_ms || self.order.len() > REQUESTS_MAX)

@@ -136,7 +136,7 @@ fn write(number: u32, value: &SettingValue, bytes: &mut Vec<u8>) {
 /// The value of a field, as it is on the wire.
 struct Field {
     wire: WireType,
-    /// What follows the field's key, to the end of the message.
+    /// The bytes after the field's key, to the end of the message.
     from: Bytes,
 }
 
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_skipped_and_what_is_not_there_is_as_it_was_left_out() {
+    fn unknown_fields_are_skipped_and_missing_ones_are_zero() {
         let empty = settings_from_pb(Bytes::new()).unwrap();
         assert_eq!((empty.seats, empty.claim_timeout_ms), (0, 0));
         assert!(!empty.token_events && empty.labels.is_empty());

@@ -17,7 +17,7 @@
 //! | lines | a `LinesState`, then one `LineState` per line, by name |
 //!
 //! The digest is checked before anything is decoded: a file that was cut or
-//! altered is refused, whatever it would have decoded to. It has no key: whoever
+//! altered is refused, whatever it would have decoded to. It has no key, because a process that
 //! can write into a node's folder can do worse.
 
 use std::fmt;
@@ -44,10 +44,9 @@ const DIGEST_BYTES: usize = 32;
 /// Why a snapshot is not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
-    /// Some other file.
     #[error("not a snapshot: its first bytes are not a snapshot's")]
     Magic,
-    /// Of another build.
+    /// Written by a build with another format.
     #[error("a snapshot of format {0}, and this build reads {FORMAT}")]
     Format(u32),
     /// Cut off before its digest.
@@ -56,7 +55,6 @@ pub enum SnapshotError {
     /// Cut off or altered.
     #[error("the snapshot is cut off or altered: its digest does not hold")]
     Digest,
-    /// Of another cluster.
     #[error("a snapshot of cluster {found:?}, not of {expected:?}")]
     Cluster {
         /// The cluster in the snapshot.
@@ -64,7 +62,6 @@ pub enum SnapshotError {
         /// The cluster asked for.
         expected: String,
     },
-    /// Of another shard.
     #[error("a snapshot of shard {found}, not of {expected}")]
     Shard {
         /// The shard in the snapshot.
@@ -72,7 +69,7 @@ pub enum SnapshotError {
         /// The shard asked for.
         expected: u32,
     },
-    /// Whole, yet not what this build calls a snapshot.
+    /// Whole, but not in the form of this build's snapshots.
     #[error("a snapshot does not decode: {0}")]
     Decode(String),
     /// Decoded, and contradicts itself.
@@ -221,7 +218,7 @@ pub fn hash_part(state: &State, nth: u64) -> [u8; 32] {
     blake3::hash(&part).into()
 }
 
-/// What is between the format and the digest, once both have been checked.
+/// The bytes between the format and the digest, after a check of both.
 fn open(mut bytes: Bytes) -> Result<Bytes, SnapshotError> {
     if !bytes.starts_with(MAGIC) {
         return Err(SnapshotError::Magic);

@@ -1,7 +1,7 @@
-//! What one shard replicates, and the one way to change it.
+//! The replicated state of one shard, and the one way to change it.
 //!
-//! Everybody who applies log entries does so here: the leader, which watches what happens in order
-//! to answer and to publish; followers; the thread that makes snapshots; and a node that starts.
+//! All log entries are applied here: by the leader, which watches the events in order
+//! to answer and to publish; by followers; by the thread that makes snapshots; and by a node that starts.
 
 use nowserving_line::{self as line, Lines, NUMBER_MAX, Stamp};
 
@@ -19,7 +19,7 @@ pub struct State {
     pub(crate) requests: Requests,
 }
 
-/// What is replicated of the service clock: the largest reading in any applied entry. It never falls.
+/// The largest reading of the service clock in any applied entry. It never falls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Clock {
     pub(crate) now_ms: u64,
@@ -31,16 +31,14 @@ impl Clock {
     }
 }
 
-/// What came of an operation on a line.
+/// The outcome of an operation on a line.
 #[derive(Debug)]
 pub struct AppliedToLine<'a> {
     /// The place of the command in its entry.
     pub place: usize,
-    /// The operation.
     pub op: &'a line::Op,
-    /// Its answer.
     pub result: Result<line::Reply, line::Refused>,
-    /// What happened, in order.
+    /// In the order in which they happened.
     pub events: &'a [line::Event],
 }
 
@@ -82,7 +80,6 @@ impl State {
         self.clock.now_ms
     }
 
-    /// The lines.
     #[must_use]
     pub fn lines(&self) -> &Lines {
         &self.lines

@@ -123,7 +123,7 @@ impl World {
         })
     }
 
-    /// Moves a token into another lane; gives what it is then.
+    /// Moves a token into another lane; returns its new place.
     pub fn move_to(&mut self, at: TokenRef, to: &str) -> Option<TokenRef> {
         let at = self.line().resolve(at);
         let from = self.line().lane_names().nth(usize::from(at.lane)).cloned();
@@ -187,7 +187,7 @@ impl World {
         self.line().live(at.lane, at.token).is_some()
     }
 
-    /// The leader proposes what it has to now, and each command is an entry of its own. Gives them.
+    /// Applies each command that the leader proposes now as an entry of its own, and returns them.
     pub fn pass(&mut self) -> Vec<Command> {
         self.leader_state.forget_pauses();
         let commands = self
@@ -212,7 +212,7 @@ impl World {
         self.pass()
     }
 
-    /// The leader is lost and another takes over from what is in the log.
+    /// The leader is lost and another takes over from the log.
     pub fn change_leader(&mut self) {
         let term = self.leader_state.term + 1;
         self.leader_state = LeaderState::begin(term, &self.state, &self.reachability, self.now, 0);

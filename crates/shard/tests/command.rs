@@ -1,7 +1,7 @@
 //! Log entries: every command comes back as it went in, and nothing that a
 //! reader does not understand is skipped.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 
@@ -270,7 +270,7 @@ fn an_entry_is_full_by_commands_or_by_bytes_and_the_first_one_always_fits() {
 }
 
 #[test]
-fn what_is_not_understood_is_an_error() {
+fn entries_that_do_not_decode_are_errors() {
     let good = encode(&Entry {
         now_ms: 1,
         wall_ms: 2,

@@ -1,7 +1,7 @@
-//! Snapshots: what comes back is what went in, and a file that is not whole, or
+//! Snapshots: a restored state equals the saved one, and a file that is not whole, or
 //! not the one asked for, is refused.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
 use nowserving_line::{
@@ -359,9 +359,9 @@ fn a_whole_file_that_makes_no_sense_is_refused() {
     ));
 }
 
-/// The hash that the first build of this format gave: what later ones add is left out while it is unused.
+/// The hash of the first build of this format: additions of later builds are left out while unused.
 #[test]
-fn what_is_not_used_is_not_in_the_hash() {
+fn unused_settings_are_not_in_the_hash() {
     let mut shard = Shard::new();
     shard.create("a", 3);
     let hash = blake3::Hash::from(hash_part(&shard.state, 0));

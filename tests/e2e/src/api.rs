@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 /// An answer may come later than the request's deadline by this, on a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
-/// For how long [`Api::call`] repeats what did not happen.
+/// For how long [`Api::call`] repeats a request that had no effect.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// In place of a code: no node listens on the subject.
 const NO_RESPONDERS: &str = "no responders";
@@ -32,9 +32,7 @@ pub const CLOCKS_APART_MS: u64 = 2;
 /// The encoding of payloads.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Text.
     Json,
-    /// Binary maps.
     MsgPack,
 }
 
@@ -56,7 +54,6 @@ pub struct NoAnswer {
     why: String,
 }
 
-/// A client.
 #[derive(Clone, Debug)]
 pub struct Api {
     client: async_nats::Client,
@@ -71,7 +68,6 @@ pub struct Api {
 pub struct Reply {
     /// The error's code; none if it is not an error.
     pub code: Option<String>,
-    /// The payload.
     pub body: Value,
     /// Whether the payload is JSON.
     pub format: Format,
@@ -120,7 +116,6 @@ impl Api {
         }
     }
 
-    /// The connection.
     #[must_use]
     pub fn client(&self) -> &async_nats::Client {
         &self.client

@@ -24,18 +24,15 @@ pub struct Cli {
 /// The result of a command that has ended.
 #[derive(Debug)]
 pub struct Output {
-    /// Its exit code.
     pub code: i32,
-    /// What is on stdout, line by line.
+    /// The lines of stdout, each one a JSON value.
     pub lines: Vec<Value>,
-    /// What is on stderr.
     pub stderr: String,
 }
 
 /// A command that goes on: `watch`.
 #[derive(Debug)]
 pub struct Running {
-    /// The process.
     pub child: Child,
     out: Lines<BufReader<ChildStdout>>,
 }

@@ -25,9 +25,7 @@ use crate::wait::{eventually, free_port};
 /// How a test's cluster differs from the default.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How many nodes.
     pub nodes: u64,
-    /// How many shards.
     pub shards: u32,
     /// After how many entries a node makes a snapshot of a shard.
     pub snapshot_entries: u64,
@@ -79,7 +77,6 @@ impl NodeFlags {
         self
     }
 
-    /// Flags and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &OsString)> {
         self.0.iter().map(|(flag, value)| (flag.as_str(), value))
     }
@@ -111,7 +108,6 @@ struct Links {
 /// The running cluster. Dropping it kills its processes; a panic prints their last words.
 pub struct Cluster {
     options: Options,
-    /// The nats-server.
     pub nats: Nats,
     nodes: Vec<Node>,
     api: Api,
@@ -179,13 +175,12 @@ impl Cluster {
         &self.api
     }
 
-    /// Its folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// What it was started with.
+    /// The flags with which it was started.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
@@ -308,7 +303,7 @@ impl Cluster {
             .with_context(|| format!("node {id}"))
     }
 
-    /// What node `id` answers on a path of its metrics address: status and text.
+    /// The answer of node `id` on a path of its metrics address: status and text.
     ///
     /// # Errors
     /// It does not answer.

@@ -1,4 +1,4 @@
-//! What a node's metrics endpoint says.
+//! Reads a node's metrics endpoint.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,7 +8,6 @@ use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// One scrape.
 #[derive(Debug)]
 pub struct Metrics {
     /// By the whole of `name{labels}`.
@@ -67,7 +66,7 @@ impl Metrics {
     }
 }
 
-/// What a path of a node's metrics address answers: status and text.
+/// The answer on a path of a node's metrics address: status and text.
 ///
 /// # Errors
 /// No answer within five seconds, or not one of HTTP.

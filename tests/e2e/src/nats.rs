@@ -16,7 +16,6 @@ pub const PASSWORD: &str = "between us";
 /// A running nats-server on a port of 127.0.0.1 that it chose itself.
 #[derive(Debug)]
 pub struct Nats {
-    /// The process.
     pub process: Process,
     folder: PathBuf,
     port: u16,
@@ -67,7 +66,7 @@ impl Nats {
         self.port
     }
 
-    /// Where clients connect.
+    /// The URL at which clients connect.
     #[must_use]
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
@@ -102,7 +101,7 @@ async fn start(folder: &Path, configuration: &str) -> Result<Process> {
 
 fn configuration(folder: &Path, port: Option<u16>, mapped_shards: Option<u32>) -> String {
     let port = port.map_or("-1".to_owned(), |port| port.to_string());
-    // With room for streams of any definition: what is not written takes none.
+    // With room for streams of any definition: only written data takes disk.
     let mut text = format!(
         "host: \"127.0.0.1\"\nport: {port}\n\
          jetstream {{ store_dir: {:?}, max_file_store: 100G }}\n",

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::api::number;
 
-/// One waiting token, and what its watcher knows.
+/// A waiting token with its watcher's knowledge.
 #[derive(Debug)]
 pub struct Place {
     token: u64,
@@ -58,7 +58,6 @@ impl Place {
         Ok(Some(place))
     }
 
-    /// Its token.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.token

@@ -116,7 +116,7 @@ impl Process {
         Ok(String::from_utf8_lossy(&std::fs::read(&self.log)?).into_owned())
     }
 
-    /// The end of what it has printed.
+    /// The end of its output.
     #[must_use]
     pub fn tail(&self, lines: usize) -> String {
         let text = self.printed().unwrap_or_else(|error| error.to_string());

@@ -13,10 +13,9 @@ use tokio::time::Instant;
 /// Chunks under way in one direction of one connection at most; then nothing more is read.
 const CHUNKS_MAX: usize = 1_024;
 
-/// What the proxy does with its connections.
+/// The proxy's treatment of its connections.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// Passes everything on.
     Up,
     /// Passes everything on in order, later by this time in each direction.
     Slow(Duration),
@@ -108,9 +107,9 @@ async fn pump(
     };
     let write = async move {
         while let Some((read_at, chunk)) = chunks.recv().await {
-            // After reading: what was under way when the link went silent stays under way.
+            // After reading: bytes in transit when the link went silent stay in transit.
             let passes = link.wait_for(|link| *link != Link::Silent).await;
-            // Not across an await: what `wait_for` returns is a lock that `Proxy::set` would wait for.
+            // Not across an await: `wait_for` returns a lock that `Proxy::set` would wait for.
             let Ok(link) = passes.map(|link| *link) else {
                 return;
             };

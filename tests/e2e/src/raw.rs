@@ -6,21 +6,16 @@ use anyhow::{Context, Result, bail};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-/// One connection.
 #[derive(Debug)]
 pub struct RawNats {
     stream: BufReader<TcpStream>,
     asked: u64,
 }
 
-/// What the server sends, as far as it matters here.
+/// The server's messages, as far as they matter here.
 enum Sent {
-    Message {
-        subject: String,
-        payload: String,
-    },
+    Message { subject: String, payload: String },
     Pong,
-    /// An error.
     Refusal(String),
 }
 

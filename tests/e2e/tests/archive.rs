@@ -53,7 +53,7 @@ async fn one_visit(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// As a new leader does, which cannot know what the earlier one has published.
+/// As a new leader does, which cannot know the earlier leader's events.
 async fn the_second_of_two_is_left_out(cluster: &Cluster) -> Result<()> {
     let client = cluster.api().client();
     let subject = format!("nowserving.event.{LINE}.line");

@@ -1,4 +1,4 @@
-//! Payloads and tickets that make no sense: each answered with an error that names what is wrong,
+//! Invalid payloads and tickets: each is answered with an error that names the fault,
 //! and other clients notice nothing.
 
 use anyhow::{Context, Result, ensure};
@@ -6,7 +6,6 @@ use nowserving_e2e::{Cluster, Format};
 use nowserving_protocol::error::Code;
 use serde_json::json;
 
-/// Payloads.
 pub async fn payloads(cluster: &Cluster) -> Result<()> {
     let line = "bad-payloads";
     let api = cluster.api();
@@ -40,7 +39,7 @@ pub async fn payloads(cluster: &Cluster) -> Result<()> {
         "{}",
         entered.body
     );
-    // At the limit of what NATS takes, nearly all of it in an unknown field.
+    // At the limit of NATS's payload size, nearly all of it in an unknown field.
     let mut large = br#"{"key":"large","filling":""#.to_vec();
     large.resize(1024 * 1024 - 2, b'x');
     large.extend_from_slice(b"\"}");
@@ -165,7 +164,6 @@ fn bad_msgpack(ticket: &str) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Tickets.
 pub async fn tickets(cluster: &Cluster) -> Result<()> {
     let (line, other) = ("bad-tickets", "bad-tickets-2");
     let api = cluster.api();

@@ -172,7 +172,7 @@ pub async fn a_node_listens(cluster: &mut Cluster) -> Result<()> {
 /// How a request to the shard's subject ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Answered {
-    /// With the line.
+    /// The answer carries the line.
     Served,
     /// With an error of a node.
     Refused,

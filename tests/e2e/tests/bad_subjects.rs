@@ -10,7 +10,7 @@ use nowserving_protocol::subject::shard_of;
 use serde_json::json;
 
 const PATIENCE: Duration = Duration::from_secs(15);
-/// For one message.
+/// The time limit for one message.
 const MESSAGE: Duration = Duration::from_secs(60);
 const LINE: &str = "victim";
 /// Counters of what a node has read and refused: requests with a forbidden reply subject, frames.

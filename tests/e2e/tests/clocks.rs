@@ -57,7 +57,7 @@ pub async fn show_the_wall_clock(cluster: &mut Cluster) -> Result<()> {
     everything_else(&api, &old, &new).await?;
     let shown = api.admin(LINE, "show", json!({})).await?;
     ensure!(shown["created_at_ms"] == made["created_at_ms"], "{shown}");
-    told_of(&api, &[("old", &old, &old_at), ("new", &new, &new_at)]).await
+    shown_times(&api, &[("old", &old, &old_at), ("new", &new, &new_at)]).await
 }
 
 async fn everything_else(api: &Api, old: &Value, new: &Value) -> Result<()> {
@@ -88,7 +88,7 @@ async fn everything_else(api: &Api, old: &Value, new: &Value) -> Result<()> {
 }
 
 /// The journal has the same times, of before the crash and after.
-async fn told_of(api: &Api, people: &[(&str, &Value, &Span)]) -> Result<()> {
+async fn shown_times(api: &Api, people: &[(&str, &Value, &Span)]) -> Result<()> {
     for (key, status, span) in people {
         let ask = json!({"token": status["token"]});
         let page = api.admin(LINE, "journal", ask).await?;

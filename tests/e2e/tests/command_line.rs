@@ -12,7 +12,7 @@ const REFUSED: i32 = 1;
 const USAGE: i32 = 2;
 const UNREACHABLE: i32 = 3;
 
-/// What each status has; more, by state.
+/// The fields of every status; some states have more.
 const STATUS: &str =
     "line incarnation lane token state admitted_through poll_after_ms version at_ms";
 const BOARD: &str = "line incarnation version at_ms phase seats admitted in_checkout lanes";

@@ -28,7 +28,6 @@ const REPEAT_AFTER: Duration = Duration::from_millis(100);
 const FAILOVER_MAX: Duration = Duration::from_secs(10);
 const ELECTIONS_MAX: u64 = 5;
 
-/// One acknowledged entry.
 #[derive(Debug)]
 struct Entry {
     key: String,
@@ -36,7 +35,7 @@ struct Entry {
     ticket: Value,
     /// From the first attempt to the acknowledgement.
     asked: Instant,
-    told: Instant,
+    answered: Instant,
     completed: bool,
 }
 
@@ -87,7 +86,7 @@ pub async fn of_a_leader_under_load(cluster: &mut Cluster) -> Result<()> {
     let after = entries
         .iter()
         .filter(|entry| entry.asked > killed)
-        .map(|entry| entry.told);
+        .map(|entry| entry.answered);
     let failover = after.min().context("nothing after the crash")? - killed;
     let elections = term_of(&api, shard).await?.saturating_sub(term);
     eprintln!(
@@ -116,7 +115,7 @@ pub async fn rolling_restart(cluster: &mut Cluster) -> Result<()> {
             token: number(&status, "token")?,
             ticket: status["ticket"].clone(),
             asked,
-            told: Instant::now(),
+            answered: Instant::now(),
             completed: false,
         })
     })
@@ -178,7 +177,10 @@ async fn restart_in_turn(
     };
     tokio::try_join!(try_join_all(work), restarts)?;
     let entries = entries.into_inner();
-    let longest = entries.iter().map(|entry| entry.told - entry.asked).max();
+    let longest = entries
+        .iter()
+        .map(|entry| entry.answered - entry.asked)
+        .max();
     eprintln!(
         "a rolling restart: {} entered, {longest:?} at most",
         entries.len()
@@ -208,7 +210,7 @@ async fn visit(
     };
     let asked = Instant::now();
     let status = call("enter", &json!({"key": key})).await?;
-    let told = Instant::now();
+    let answered = Instant::now();
     let ticket = status["ticket"].clone();
     let body = json!({"ticket": ticket});
     let completed = status["state"] == "admitted";
@@ -222,7 +224,7 @@ async fn visit(
         token: number(&status, "token")?,
         ticket,
         asked,
-        told,
+        answered,
         completed,
     })
 }
@@ -270,14 +272,14 @@ async fn check(api: &Api, line: &str, entries: &[Entry]) -> Result<()> {
     ensure!(pointers(&info)?[3] == entries.len() as u64 + 1, "{info}");
 
     // A number that was answered before another was asked for is the smaller one.
-    let mut by_told: Vec<&Entry> = entries.iter().collect();
-    by_told.sort_by_key(|entry| entry.told);
+    let mut by_answer: Vec<&Entry> = entries.iter().collect();
+    by_answer.sort_by_key(|entry| entry.answered);
     let mut by_asked: Vec<&Entry> = entries.iter().collect();
     by_asked.sort_by_key(|entry| entry.asked);
-    let mut told = by_told.into_iter().peekable();
+    let mut answered = by_answer.into_iter().peekable();
     let mut largest = 0;
     for entry in by_asked {
-        while let Some(earlier) = told.next_if(|earlier| earlier.told < entry.asked) {
+        while let Some(earlier) = answered.next_if(|earlier| earlier.answered < entry.asked) {
             largest = largest.max(earlier.token);
         }
         ensure!(

@@ -1,4 +1,4 @@
-//! `nowserving dev`: the cluster for those who develop against it.
+//! `nowserving dev`: the cluster for development of clients.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -178,7 +178,7 @@ async fn busy(port: u16, data: &Path, folder: &Path) -> Result<()> {
 struct Dev {
     child: Child,
     out: Lines<BufReader<ChildStdout>>,
-    /// What is on stderr goes here.
+    /// Its stderr goes here.
     log: std::path::PathBuf,
     url: String,
     port: u16,
@@ -309,7 +309,7 @@ impl Dev {
     }
 }
 
-/// What has died and was not reaped (by whom, once dev is gone?) counts as dead.
+/// A process that has died and was not reaped counts as dead: no parent reaps it once dev is gone.
 fn is_alive(pid: Pid) -> bool {
     let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
     let is_zombie = std::fs::read_to_string(stat).is_ok_and(|stat| stat.contains(") Z "));

@@ -1,4 +1,4 @@
-//! NATS's service discovery: what `nats micro` and the like ask.
+//! NATS's service discovery: the requests of `nats micro` and similar tools.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub async fn nats_services(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// What all three nodes answer.
+/// The answers of all three nodes.
 async fn ask_all(cluster: &Cluster, subject: &str) -> Result<Vec<Value>> {
     let client = cluster.api().client();
     eventually(

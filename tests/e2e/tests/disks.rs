@@ -16,7 +16,6 @@ const PER_LINE: u64 = 5;
 /// and been asked for its own vote.
 const REFUSED_MIN: f64 = 10.0;
 
-/// An acknowledged entry.
 struct Entered {
     line: String,
     key: String,
@@ -107,7 +106,7 @@ async fn enter_all(api: &Api, lines: &[String]) -> Result<Vec<Entered>> {
     Ok(entered)
 }
 
-/// Node `id` counts what the wiped node sends, takes none of it, and says why.
+/// Node `id` counts and drops the messages of the wiped node, and logs why.
 async fn refuses_another_disk(cluster: &mut Cluster, id: u64) -> Result<()> {
     eventually(
         "frames of the wiped node are refused",

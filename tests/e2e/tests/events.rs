@@ -73,7 +73,7 @@ pub async fn tokens(cluster: &Cluster) -> Result<()> {
     let (line, quiet) = ("tokens", "tokens-quiet");
     let api = cluster.api();
     let mut incoming = api.subscribe("nowserving.event.tokens.token.>").await?;
-    let mut heard_quiet = api.subscribe("nowserving.event.tokens-quiet.>").await?;
+    let mut events_quiet = api.subscribe("nowserving.event.tokens-quiet.>").await?;
     let settings = json!({"seats": 1, "queue_limit": 5});
     api.admin(line, "create", settings).await?;
     let settings = json!({"seats": 1, "queue_limit": 5, "token_events": false});
@@ -131,7 +131,7 @@ pub async fn tokens(cluster: &Cluster) -> Result<()> {
     // Its events would come before the board that shows the same change.
     let last = number(&api.ok(quiet, "info", json!({})).await?, "version")?;
     loop {
-        let event = next(&mut heard_quiet).await?;
+        let event = next(&mut events_quiet).await?;
         ensure!(event.get("token").is_none(), "of a quiet line: {event}");
         if event.get("lanes").is_some() && number(&event, "version")? >= last {
             return Ok(());
@@ -139,7 +139,7 @@ pub async fn tokens(cluster: &Cluster) -> Result<()> {
     }
 }
 
-/// What operators do to a line.
+/// Events of operators' changes to a line.
 pub async fn lines(cluster: &Cluster) -> Result<()> {
     let line = "line-events";
     let api = cluster.api();
@@ -164,7 +164,6 @@ pub async fn lines(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The next event.
 pub async fn next(incoming: &mut Subscriber) -> Result<Value> {
     match tokio::time::timeout(PATIENCE, incoming.next()).await {
         Ok(Some(message)) => Ok(serde_json::from_slice(&message.payload)?),

@@ -1,4 +1,4 @@
-//! What the other tests build on, without any node.
+//! Tests of the harness, without any node.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;

@@ -439,7 +439,7 @@ pub async fn a_follower_beside_the_leader(cluster: &mut Cluster) -> Result<()> {
     cluster.set_peer_link(follower, Link::Up)?;
     cluster.wait_ready().await?;
 
-    // One number each: of the holder, or of the one who has left.
+    // One number each: the holder's, or that of the token that has left.
     let of_refused = given_twice(&api, &full).await;
     let of_left = given_twice(&api, &left).await;
     all_hold([

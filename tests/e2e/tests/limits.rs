@@ -9,7 +9,7 @@ use nowserving_protocol::codec::MAX_REQUEST_BYTES;
 use nowserving_protocol::error::Code;
 use serde_json::json;
 
-/// What nats-server takes, by default.
+/// The default payload limit of nats-server.
 const NATS_MAX: usize = 1024 * 1024;
 
 /// Payloads at and over each limit, in both formats, of users and of operators.

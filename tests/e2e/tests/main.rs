@@ -45,7 +45,7 @@ async fn the_harness_holds() -> Result<()> {
     harness::links_can_be_cut().await
 }
 
-/// Most of what a cluster can do, in one cluster, side by side.
+/// Most features of a cluster, in one cluster, concurrently.
 #[tokio::test]
 async fn a_cluster_serves_lines() -> Result<()> {
     run(Options::default(), async |cluster| {
@@ -148,7 +148,7 @@ async fn the_command_line_speaks_json() -> Result<()> {
             .with("cli_errors", command_line::errors(&cli))
             .run()
             .await?;
-        // Alone: it takes what the machine has.
+        // Alone: it takes the whole machine.
         Scenarios::default()
             .with("large_closing", large_lines::closing(&api))
             .with("large_phases", large_lines::opened_and_closed(&api))

@@ -83,7 +83,7 @@ async fn is_answered(api: &Api, line: &str, body: &Value) -> Result<()> {
     }
 }
 
-/// The log, `cluster status` and its text say what is wrong, and how to mend it, each time that it
+/// The log, `cluster status` and its text name the fault and its fix, each time that it
 /// changes.
 pub async fn is_reported(cluster: &mut Cluster) -> Result<()> {
     let shards = cluster.options().shards;

@@ -124,7 +124,7 @@ async fn configure(api: &Api, line: &str) -> Result<u64> {
     api.ok(line, "leave", json!({"ticket": status["ticket"]}))
         .await?;
 
-    // Null unsets what has a default.
+    // Null unsets a setting that has a default.
     let change = json!({"claim_timeout_ms": 5_000, "labels": null});
     let set = api.admin(line, "configure", change).await?;
     ensure!(set["settings"]["claim_timeout_ms"] == 5_000, "{set}");

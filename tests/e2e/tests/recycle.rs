@@ -50,10 +50,10 @@ pub async fn seats_come_free(cluster: &Cluster) -> Result<()> {
         ensure!(event["reason"].as_str().unwrap_or("") == reason, "{event}");
         at.push(number(&event, "at_ms")?);
     }
-    let told = number(&claimed, "expires_at_ms")?;
+    let expires_at_ms = number(&claimed, "expires_at_ms")?;
     for (end, due) in [
         (at[2], at[1] + checkout_ms),
-        (at[2], told),
+        (at[2], expires_at_ms),
         (at[4], at[3] + claim_ms),
     ] {
         let in_its_time = end + CLOCKS_APART_MS >= due;

@@ -188,7 +188,7 @@ async fn missing(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A node without its rights, or with a wrong password, ends and says what is missing.
+/// A node without its rights, or with a wrong password, ends and names the missing right.
 async fn nodes(cluster: &Cluster) -> Result<()> {
     let wrong = format!("nats://nodes:wrong@127.0.0.1:{}", cluster.nats.port());
     for (name, url, named) in [

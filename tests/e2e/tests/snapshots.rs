@@ -11,8 +11,8 @@ use crate::crash::insist;
 const LINE: &str = "long-lived";
 /// Writes a phase, each an entry of its own: several times as many as make a snapshot due.
 const WRITES: u64 = 320;
-/// What the log of a node may hold when all members are well: a few entries over what the next
-/// snapshot takes.
+/// The most entries in a node's log when all members are well: a few more than the next
+/// snapshot needs.
 const KEPT_MAX: f64 = 150.0;
 
 /// The log is compacted by snapshots, not past what a dead member has; and a restart from the snapshot

@@ -52,7 +52,7 @@ pub struct Polled {
 }
 
 impl Lines {
-    /// Nobody is thrown out, or loses the seat that one of them has, within `idle`.
+    /// No token is recycled, nor loses its seat, within `idle`.
     ///
     /// # Errors
     /// The cluster does not answer.

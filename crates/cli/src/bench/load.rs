@@ -27,13 +27,12 @@ pub type Source = Arc<dyn Fn(u64) -> (Subject, Bytes) + Send + Sync>;
 pub struct Load {
     /// The requester's connection; all requests share it and its one inbox.
     pub nats: async_nats::Client,
-    /// What to ask.
     pub source: Source,
-    /// Numbers the requests.
+    /// The number of the next request.
     pub counter: Arc<AtomicU64>,
 }
 
-/// What came of it.
+/// The result of measuring a load.
 #[derive(Debug)]
 pub struct Sample {
     /// Good answers a second.
@@ -42,12 +41,11 @@ pub struct Sample {
     pub tally: Tally,
 }
 
-/// Answers and failures.
 #[derive(Debug)]
 pub struct Tally {
     /// Microseconds from asking to the answer.
     pub latency_us: Histogram<u64>,
-    /// What went wrong and how often, while warming up too.
+    /// Failures by message, those of the warm-up included.
     pub failures: BTreeMap<String, u64>,
 }
 

@@ -42,7 +42,6 @@ impl Machine {
         })
     }
 
-    /// For people.
     pub fn text(&self) -> String {
         let Machine {
             cores,

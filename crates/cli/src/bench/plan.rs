@@ -58,12 +58,11 @@ impl fmt::Display for What {
     }
 }
 
-/// The whole run.
 #[derive(Debug)]
 pub struct Plan {
     /// How long a cell is measured in a round.
     pub measured: Duration,
-    /// How often.
+    /// How often the whole list is measured; the report gives medians over the rounds.
     pub rounds: u32,
     in_flight: Vec<u32>,
     whats: Vec<What>,

@@ -14,13 +14,12 @@ use nowserving_rehearse::count;
 
 /// The samples of each cell, round by round.
 pub type Rounds = BTreeMap<(u32, What), Vec<Sample>>;
-/// What went wrong, and how often.
+/// How often each failure occurred, by its message.
 pub type Failures = BTreeMap<String, u64>;
 
 /// The line of JSON; its fields in this order.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// On what.
     pub machine: Machine,
     /// Nodes of the cluster.
     pub nodes: usize,
@@ -40,14 +39,13 @@ pub struct Report {
     pub failures: Failures,
 }
 
-/// One row.
+/// One measured operation at one concurrency.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Cell {
-    /// What was asked.
     pub what: What,
     /// Requests under way at once.
     pub in_flight: u32,
-    /// Good answers.
+    /// Successful replies only.
     pub requests_per_s: Spread,
     /// Half of the answers came within this many microseconds.
     pub median_us: Spread,
@@ -56,23 +54,19 @@ pub struct Cell {
     /// Of `status`: its requests a second by those of the echo in the same round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio_to_echo: Option<Spread>,
-    /// Requests that failed.
     pub failed: u64,
 }
 
 /// A number over all rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
-    /// In the middle.
     pub median: f64,
-    /// Smallest.
     pub min: f64,
-    /// Largest.
     pub max: f64,
 }
 
 impl Spread {
-    /// None of nothing.
+    /// `None` if there are no values.
     fn of(values: impl Iterator<Item = f64>, digits: i32) -> Option<Spread> {
         let scale = 10_f64.powi(digits);
         let mut values: Vec<f64> = values.map(|v| (v * scale).round() / scale).collect();
@@ -97,7 +91,6 @@ impl Spread {
 }
 
 impl Report {
-    /// From all samples.
     pub fn new(
         machine: Machine,
         plan: &Plan,
@@ -123,7 +116,6 @@ impl Report {
         }
     }
 
-    /// For people.
     pub fn text(&self) -> String {
         format!(
             "{}\n{}\n{} nodes, nats-server and requester share the machine; median (min–max) of \

@@ -26,16 +26,13 @@ pub struct Crowd {
 /// A number that was acknowledged, to be asked about again in the end.
 #[derive(Debug, Clone)]
 pub struct Visit {
-    /// The number.
     pub number: Number,
-    /// Its ticket.
     pub ticket: String,
 }
 
 /// Shoppers that had to stop because of errors that lost nothing.
 #[derive(Debug, Default, Clone)]
 pub struct Troubles {
-    /// How many.
     pub count: u64,
     /// The first few, in words.
     pub first: Vec<String>,
@@ -96,7 +93,7 @@ impl Crowd {
     }
 }
 
-/// What follows from an error for a token.
+/// The consequence of an error for a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// It is gone, for this reason.

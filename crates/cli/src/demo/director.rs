@@ -30,11 +30,10 @@ enum Act {
     Peace,
     /// This node was killed.
     Killed(u64),
-    /// And started again.
+    /// The killed node was started again.
     Over,
 }
 
-/// The running show.
 pub struct Director<'a> {
     cluster: &'a mut Cluster,
     crowd: Arc<Crowd>,

@@ -29,9 +29,7 @@ pub type At = Duration;
 pub struct Number {
     /// Incarnation of the line.
     pub incarnation: u64,
-    /// Its lane.
     pub lane: String,
-    /// The number itself.
     pub token: u64,
 }
 
@@ -42,7 +40,6 @@ enum Stage {
     Waiting,
     /// Admitted, not in a seat yet.
     Called,
-    /// In a seat.
     Seated,
     /// Its shopper does nothing more with it, or has asked for its end.
     Over,

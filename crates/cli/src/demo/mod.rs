@@ -149,7 +149,6 @@ fn set_ms(duration: Duration) -> Option<Change<u64>> {
     u64::try_from(duration.as_millis()).ok().map(Change::Set)
 }
 
-/// How it went.
 struct Outcome {
     report: Report,
     troubles: Troubles,

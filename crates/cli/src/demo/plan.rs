@@ -54,9 +54,8 @@ pub enum Mood {
 pub struct Part {
     /// Tells shoppers apart; also their key.
     pub shopper: u32,
-    /// When they come.
+    /// Counted from the start of the show.
     pub arrives: Duration,
-    /// Their behaviour.
     pub mood: Mood,
     /// How long they bear to wait, if their mood is to give up or vanish waiting.
     pub patience: Duration,
@@ -101,10 +100,9 @@ impl Times {
     }
 }
 
-/// The whole show.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// By arrival.
+    /// Sorted by `arrives`.
     pub parts: Vec<Part>,
     /// Settings of the line and of the show.
     pub times: Times,

@@ -10,7 +10,6 @@ use serde::Serialize;
 pub struct Report {
     /// Nodes of the cluster.
     pub nodes: usize,
-    /// Shoppers that came.
     pub shoppers: u32,
     /// Numbers handed out to them.
     pub issued: u64,
@@ -18,7 +17,6 @@ pub struct Report {
     pub completed: u64,
     /// Of these, gone, by reason; `completed` is one of the reasons, as everywhere in the contract.
     pub gone: BTreeMap<String, u64>,
-    /// Shoppers turned away.
     pub refused: u64,
     /// Seats of the line.
     pub seats: u32,
@@ -40,7 +38,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// What must not have happened, in words; empty if all is well.
+    /// The violated rules, one sentence each; empty if none was.
     pub fn faults(&self) -> Vec<String> {
         let Report {
             held_max, seats, ..
@@ -57,7 +55,6 @@ impl Report {
         oversold.into_iter().chain(counted).collect()
     }
 
-    /// For people.
     pub fn table(&self) -> Table {
         let gone = self.gone.iter();
         let gone: Vec<String> = gone.map(|(why, count)| format!("{why} {count}")).collect();

@@ -13,7 +13,7 @@ const LINE_EVERY_S: u64 = 5;
 pub struct Scene {
     /// Draws the same show again.
     pub seed: u64,
-    /// What the crowd has counted so far.
+    /// The crowd's counts so far.
     pub report: Report,
     pub held: u32,
     pub waiting: u64,
@@ -24,7 +24,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// For a terminal.
+    /// The scene for a terminal.
     fn board(&self) -> String {
         let (shoppers, seats) = (self.report.shoppers, self.report.seats);
         let (held, waiting, gone) = (self.held, self.waiting, self.gone());
@@ -55,7 +55,7 @@ impl Scene {
         lines.iter().map(|line| format!("  {line}\n")).collect()
     }
 
-    /// For a log.
+    /// The scene for a log, in one line.
     fn line(&self) -> String {
         format!(
             "{:>3} s: {} of {} came, {} waiting, {} of {} seats held, {} through; {}",

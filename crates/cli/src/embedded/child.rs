@@ -19,7 +19,6 @@ pub struct Ended {
     pub node: Option<u64>,
     /// Its process id while it lived.
     pub pid: u32,
-    /// How it ended.
     pub status: ExitStatus,
 }
 

@@ -24,7 +24,7 @@ use nats::Nats;
 
 use crate::shell;
 
-/// What nodes log if `RUST_LOG` does not say: neither elections and hand-overs nor connections.
+/// The nodes' log filter if `RUST_LOG` is unset: no elections, hand-overs or connections.
 const NODE_LOGS: &str = "warn,async_nats=off,nowserving=info,nowserving_node=info,nowserving_log=info,\
     nowserving_engine=warn,nowserving_node::shards=warn,nowserving_node::nats=warn";
 /// The nodes of an embedded cluster.
@@ -145,12 +145,11 @@ impl Cluster {
         self.nats.child.is_alive()
     }
 
-    /// Where clients connect.
+    /// The URL at which clients connect.
     pub fn url(&self) -> &str {
         &self.nats.url
     }
 
-    /// Its directory.
     pub fn dir(&self) -> &DataDir {
         &self.dir
     }

@@ -60,7 +60,6 @@ ping_max: 2
 /// A running nats-server.
 #[derive(Debug)]
 pub struct Nats {
-    /// The process.
     pub child: Child,
     /// Where it listens: `nats://127.0.0.1:<port>`.
     pub url: String,

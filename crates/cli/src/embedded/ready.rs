@@ -63,7 +63,7 @@ impl Cluster {
     }
 }
 
-/// What is still missing, in words; `None` if nothing is.
+/// The first condition that does not hold yet, in words; `None` if the cluster is ready.
 async fn missing(client: &Client) -> Result<Option<String>, Error> {
     let status = client.admin().cluster_status().await?;
     let shards = status.shards.len();

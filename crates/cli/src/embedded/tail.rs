@@ -15,7 +15,6 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// How long a stderr that takes nothing is waited for.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// The copying thread.
 #[derive(Debug)]
 pub struct Tail {
     ending: Arc<AtomicBool>,

@@ -71,7 +71,7 @@ fn command_line() -> String {
     words.join(" ")
 }
 
-/// What nobody has asked for is easily missed.
+/// Says that the crowd was spread evenly: the user did not ask for it and could miss it.
 fn tell_if_spread(report: &Report) {
     let lanes = report.config.settings.lanes.len();
     if lanes > 1 && report.config.crowd.lane_mix.is_empty() {
@@ -86,7 +86,7 @@ fn tell_if_cut_off(whose: &str, summary: &Summary, report: &Report) {
     }
 }
 
-/// What must never happen fails the command; the article's algorithm may do as it likes.
+/// The command fails if the real line broke a rule; the article's algorithm may break them.
 fn verdict(summary: &Summary) -> ExitCode {
     if summary.is_sound() {
         return ExitCode::SUCCESS;

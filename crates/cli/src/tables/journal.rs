@@ -1,4 +1,4 @@
-//! What happened in a line, and why.
+//! The journal of a line as tables.
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -122,7 +122,7 @@ fn a_cluster_groups_shards_by_leader() {
 }
 
 #[test]
-fn what_is_wrong_with_a_cluster_stands_above_its_tables() {
+fn faults_of_a_cluster_stand_above_its_tables() {
     let mut status = a_cluster();
     let lines = |status: &ClusterStatus| -> Vec<String> {
         let text = cluster(status, &PLAIN);
@@ -187,7 +187,7 @@ fn a_lines_settings_stand_under_their_names() {
 }
 
 #[test]
-fn what_holds_a_line_back_is_told_in_words() {
+fn the_held_back_reason_is_shown_in_words() {
     for (value, words) in [
         (json!({"by": "nothing"}), "nothing, nobody waits"),
         (
@@ -346,7 +346,7 @@ fn a_journal_says_who_came_before_and_why() {
 }
 
 #[test]
-fn a_missing_mapping_is_told_with_the_line_that_mends_it() {
+fn a_missing_mapping_is_shown_with_the_line_that_fixes_it() {
     let mut status = a_cluster();
     assert!(!cluster(&status, &PLAIN).contains("mapping"));
     status.mapping_line = Some("mappings = { x }".to_owned());

@@ -41,7 +41,6 @@ pub struct WatchArgs {
     ticket: Option<String>,
 }
 
-/// What the streams yield.
 enum Update {
     Board(BoardUpdate),
     Place(StatusReply),

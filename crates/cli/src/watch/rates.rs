@@ -28,12 +28,10 @@ struct Counts {
     gone: u64,
 }
 
-/// Each a second.
+/// Per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PerSecond {
-    /// Numbers given.
     pub entered: f64,
-    /// Tokens admitted.
     pub admitted: f64,
     /// Tokens that went, for whatever reason.
     pub gone: f64,

@@ -8,7 +8,6 @@ use nowserving_protocol::error::{ApiError, Code};
 use super::*;
 use crate::error::{Error, Kind};
 
-/// What the fake cluster does with one attempt.
 enum Does {
     Answer,
     Failure(Failure),

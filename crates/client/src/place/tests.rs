@@ -177,14 +177,14 @@ impl Naive {
         board
     }
 
-    /// A new leader does not know what the old one published last.
+    /// A new leader does not know the last board of the old one.
     fn change_leader(&mut self) -> Board {
         self.fresh_holes.clear();
         self.published = self.version;
         self.publish()
     }
 
-    /// What `status` answers; false if it says that the token does not wait any more.
+    /// Applies the answer of `status`; false if the token does not wait any more.
     fn sync(&self, place: &mut Place) -> bool {
         let known: BTreeSet<u64> = self
             .all_holes
@@ -224,7 +224,7 @@ enum Step {
     ChangeLeader {
         lost: u8,
     },
-    /// Somebody who already waits begins to watch.
+    /// A token that already waits begins to watch.
     Join(usize),
 }
 
@@ -267,7 +267,7 @@ fn take(place: &mut Place, board: &Board) -> Result<bool, TestCaseError> {
     Ok(false)
 }
 
-/// Hands a board to those who get it; who is told by `status` that it is over watches no more.
+/// Delivers a board to the watchers that get it; a watcher stops when `status` says that its wait is over.
 fn deliver(
     naive: &Naive,
     watchers: &mut Vec<Place>,

@@ -143,7 +143,7 @@ fn a_gap_asks_once_and_soon() {
 }
 
 #[test]
-fn what_cannot_be_counted_asks() {
+fn an_uncountable_position_asks_for_a_status() {
     let resync = FeedEvent::Resync;
     let too_many = board(101, 100, 10, None);
     for event in [resync, too_many] {
@@ -231,7 +231,7 @@ fn a_moved_token_is_followed_into_its_lane_even_under_the_same_number() {
         event.board.lanes[0].lane = "vip".parse().unwrap();
         let given = view.event(&FeedEvent::Board(Arc::new(event)), now).unwrap();
         assert_eq!(given.position, Some(2));
-        // Where it was before is old news, whoever still says so.
+        // Reports of its earlier place are stale, from any node.
         assert!(view.status(waiting(100, 8, Some(vec![])), now).is_none());
         assert_eq!(view.place.position(), Some(2));
     }

@@ -12,7 +12,7 @@ use nowserving_protocol::header::{
 };
 use serde_json::{Value, json};
 
-/// Everything here takes milliseconds; what does not come at all must fail the test.
+/// All steps take milliseconds; an event that does not come at all must fail the test.
 pub async fn timeout<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(20), future)
         .await

@@ -1,4 +1,4 @@
-//! What is set per lane.
+//! Settings of a lane.
 
 use super::{BadField, QUEUE_LIMIT_MAX, TIMEOUT_MS_MAX};
 use crate::{LANES_MAX, LaneName};
@@ -9,15 +9,14 @@ pub const BOOST_MS_MAX: u64 = TIMEOUT_MS_MAX;
 /// One lane: its name, and how it stands to the others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LaneSettings {
-    /// Its name, unique in the line.
     pub name: LaneName,
-    /// Its tokens count as having entered so much earlier: 0 to [`BOOST_MS_MAX`]. So they overtake
-    /// only those who came less than the difference of the boosts before them; just that much
-    /// before is a tie, which goes to the lane listed first.
+    /// Its tokens count as having entered so much earlier: 0 to [`BOOST_MS_MAX`]. They overtake
+    /// tokens that entered earlier by less than the difference of the boosts; an equal difference
+    /// is a tie, which goes to the lane listed first.
     pub boost_ms: u64,
-    /// As long as somebody waits in it, lanes that are not absolute get no seat.
+    /// While a token waits in it, lanes that are not absolute get no seat.
     pub absolute: bool,
-    /// At most so many wait in it: 0 to [`QUEUE_LIMIT_MAX`]; `None`: only the line's limit counts.
+    /// The most tokens that wait in it: 0 to [`QUEUE_LIMIT_MAX`]; `None`: only the line's limit.
     pub queue_limit: Option<u32>,
 }
 
@@ -31,7 +30,7 @@ impl LaneSettings {
     }
 }
 
-/// Their names, as an error lists them.
+/// The names of the lanes as an error message lists them.
 pub(crate) fn names(lanes: &[LaneSettings]) -> String {
     let names: Vec<&str> = lanes.iter().map(|lane| lane.name.as_str()).collect();
     names.join(", ")

@@ -1,4 +1,4 @@
-//! What an operator can set on a line ([`SETTINGS`]), and the types of those settings that have
+//! The settings of a line ([`SETTINGS`]), and the types of those settings that have
 //! parts.
 
 mod lanes;
@@ -21,9 +21,9 @@ pub use table::{
 
 use crate::LaneName;
 
-/// The most seats a line can have; the fewest is 1.
+/// The largest `seats`; the smallest is 1.
 pub const SEATS_MAX: u32 = 1_000_000;
-/// The largest `queue_limit`; the smallest is 0. Also of a lane's own.
+/// The largest `queue_limit`, of a line and of a lane; the smallest is 0.
 pub const QUEUE_LIMIT_MAX: u32 = 10_000_000;
 /// The largest `call_ahead`; the smallest is 0.
 pub const CALL_AHEAD_MAX: u32 = 10_000_000;
@@ -38,23 +38,20 @@ pub const LABELS_MAX: usize = 16;
 /// The longest name, and the longest value, of a label, in bytes.
 pub const LABEL_BYTES_MAX: usize = 64;
 
-/// The lanes of a line.
 pub type Lanes = Vec<LaneSettings>;
-/// The labels of a line.
 pub type Labels = BTreeMap<String, String>;
 
-/// A field that is out of its range, and what the range is.
+/// A field out of its range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {limit}")]
 pub struct BadField {
     /// The field, as the contract names it.
     pub field: &'static str,
-    /// What it must be, or what is wrong with it, in words.
+    /// The allowed range, or the fault, in words.
     pub limit: String,
 }
 
 impl BadField {
-    /// `field` is not within `limit`.
     pub fn new(field: &'static str, limit: impl Into<String>) -> Self {
         let limit = limit.into();
         Self { field, limit }
@@ -76,14 +73,14 @@ impl Settings {
         Self::new(1, 0).with(patch)
     }
 
-    /// The lane of those who enter without naming one. `None` only if there are no lanes, which
+    /// The lane of entrants that name none. `None` only if there are no lanes, which
     /// [`Settings::validate`] refuses.
     pub fn effective_default_lane(&self) -> Option<&LaneName> {
         let first = self.lanes.first().map(|lane| &lane.name);
         self.default_lane.as_ref().or(first)
     }
 
-    /// Whether every setting is within its range, and fits the others.
+    /// Checks every setting's range, and that `default_lane` is one of `lanes`.
     pub fn validate(&self) -> Result<(), BadField> {
         self.validate_ranges()?;
         self.validate_default_lane()

@@ -2,23 +2,22 @@
 
 use super::{BadField, Settings, SettingsPatch};
 
-/// What a patch, a lane in it and a label in it take, but for their texts, rounded up.
+/// Memory of a patch, of a lane in it and of a label in it, without their texts, rounded up.
 const PATCH_BYTES: usize = 256;
 const LANE_BYTES: usize = 64;
 const LABEL_BYTES: usize = 64;
 
-/// What a patch does to one setting that it names.
+/// The change of one setting that a patch names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change<T> {
-    /// Gives it this value.
     Set(T),
-    /// Puts it back to its default; refused for a required setting.
+    /// Restores the default; refused for a required setting.
     Unset,
 }
 
 impl SettingsPatch {
-    /// About how many bytes it takes in memory: the same on every machine, as what is kept hangs
-    /// on it.
+    /// Approximate size in memory. Deterministic across machines, because the journal's bound
+    /// depends on it.
     pub(crate) fn bytes(&self) -> usize {
         let mut bytes = PATCH_BYTES;
         if let Some(Change::Set(lanes)) = &self.lanes {
@@ -32,11 +31,11 @@ impl SettingsPatch {
         bytes
     }
 
-    /// Whether every field that is set is within its range, so that nothing is proposed that
-    /// applying would refuse for its form. A `default_lane` without `lanes` beside it depends on
-    /// the lanes of the line: that is checked when it is applied.
+    /// Checks the range of every field that is set, so that the leader proposes no patch that
+    /// the state machine would refuse for its form. A `default_lane` without `lanes` depends on
+    /// the lanes of the line: it is checked when the patch is applied.
     pub fn validate(&self) -> Result<(), BadField> {
-        // Applied to anything valid, a patch fails exactly if one of its own fields is bad.
+        // On top of valid settings, a patch fails exactly if one of its own fields is bad.
         let new = Settings::new(1, 0).with_unchecked(self)?;
         new.validate_ranges()?;
         match self.lanes {

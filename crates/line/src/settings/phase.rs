@@ -1,18 +1,16 @@
-//! The phases of a line.
-
 /// Whether a line issues numbers and admits tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Issues numbers, admits nobody.
     PreOpen = 1,
-    /// Does both.
+    /// Issues numbers and admits tokens.
     Open = 0,
-    /// As [`Phase::PreOpen`]; the holders of seats can go on.
+    /// As [`Phase::PreOpen`]; holders of seats keep them.
     Paused = 2,
     /// Admits waiting tokens, issues no numbers.
     Draining = 3,
-    /// Does neither and ends every live token with reason `closed`; it can be opened again. A line
-    /// that is being deleted shows this, too.
+    /// Ends every live token with reason `closed`; it can be opened again. A line
+    /// that is being deleted shows this phase, too.
     Closed = 4,
 }
 
@@ -26,7 +24,7 @@ impl Phase {
         Phase::Closed,
     ];
 
-    /// 0 to 4, for storage: it never changes between releases.
+    /// 0 to 4, for storage: stable across releases.
     pub fn code(self) -> u8 {
         self as u8
     }
@@ -35,7 +33,7 @@ impl Phase {
         Self::ALL.into_iter().find(|phase| phase.code() == code)
     }
 
-    /// As the protocol spells it.
+    /// The name in the protocol.
     pub fn as_str(self) -> &'static str {
         match self {
             Phase::PreOpen => "pre_open",
@@ -46,7 +44,7 @@ impl Phase {
         }
     }
 
-    /// From [`Phase::as_str`].
+    /// Inverse of [`Phase::as_str`].
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|phase| phase.as_str() == word)
     }

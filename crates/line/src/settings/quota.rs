@@ -1,4 +1,4 @@
-//! How much there is to be had.
+//! How many tokens of a line can complete.
 
 use super::BadField;
 
@@ -7,20 +7,20 @@ pub const QUOTA_TOTAL_MAX: u64 = 1_000_000_000;
 /// The largest `standby_percent` of a quota; the smallest is 0.
 pub const STANDBY_PERCENT_MAX: u32 = 1_000;
 
-/// So many tokens can complete, no more. Counted over the incarnation of the line.
+/// A limit on completions, counted over the incarnation of the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// Tokens are admitted only while those completed and those who hold a seat are fewer than
+    /// Tokens are admitted only while completed tokens and held seats together are fewer than
     /// this: 1 to [`QUOTA_TOTAL_MAX`].
     pub total: u64,
-    /// By how much more than `total` may hope, as some who hold a seat will not complete: 0 to
+    /// Numbers issued beyond `total`, because some holders of seats will not complete: 0 to
     /// [`STANDBY_PERCENT_MAX`].
     pub standby_percent: u32,
 }
 
 impl Quota {
-    /// No number is given once so many have completed or are live: `total` and the standby share
-    /// of it, rounded down.
+    /// No number is issued once so many tokens have completed or are live: `total` and its
+    /// standby share, rounded down.
     pub fn entries_max(&self) -> u64 {
         let percent = u64::from(self.standby_percent).saturating_add(100);
         self.total.saturating_mul(percent) / 100

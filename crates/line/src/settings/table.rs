@@ -20,7 +20,7 @@ use crate::{AdmissionRate, LaneName};
 /// An entry is: the text for people (more lines are for readers of the code), the number of the
 /// field in stored bytes (never used twice, never changed), the name, the type, the default, and
 /// the [`SettingKind`] with its range. The default is `required`, `value(…)`, or `unset("…")` for
-/// what may have no value, with the text of what that means.
+/// a setting that may have no value, with a text that describes the effect.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_setting {
@@ -82,83 +82,60 @@ macro_rules! for_each_setting {
     };
 }
 
-/// The type of a setting, and its range where that is one.
+/// The type of a setting, and its range if it is a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingKind {
-    /// A whole number.
     Number {
-        /// The smallest value.
         least: u64,
-        /// The largest value.
         most: u64,
     },
     /// A time in milliseconds; its name ends with `_ms`.
     TimeMs {
-        /// The shortest time.
         least: u64,
-        /// The longest time.
         most: u64,
     },
-    /// True or false.
     Flag,
-    /// A [`Phase`].
     Phase,
-    /// The name of a lane.
     LaneName,
-    /// An [`AdmissionRate`].
     AdmissionRate,
-    /// A [`Quota`].
     Quota,
-    /// The list of lanes.
     Lanes,
-    /// A map of texts.
     Labels,
 }
 
-/// The value of a setting, whichever it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingValue {
     /// A number, or a time in milliseconds.
     Number(u64),
-    /// Of [`SettingKind::Flag`].
     Flag(bool),
-    /// Of [`SettingKind::Phase`].
     Phase(Phase),
-    /// Of [`SettingKind::LaneName`].
     LaneName(LaneName),
-    /// Of [`SettingKind::AdmissionRate`].
     AdmissionRate(AdmissionRate),
-    /// Of [`SettingKind::Quota`].
     Quota(Quota),
-    /// Of [`SettingKind::Lanes`].
     Lanes(Lanes),
-    /// Of [`SettingKind::Labels`].
     Labels(Labels),
 }
 
-/// What a setting is that nobody has set.
+/// The value of a setting that no operator has set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingDefault {
     /// A new line must set it, and it cannot be unset.
     Required,
-    /// It has no value; the text says what that means.
+    /// No value; the text describes the effect.
     Unset(&'static str),
     /// See [`Setting::default_value`].
     Value,
 }
 
-/// One setting: what is known of it apart from its value.
+/// The definition of a setting.
 #[derive(Debug)]
 pub struct Setting {
-    /// Its name in requests and replies.
     pub name: &'static str,
-    /// One line for people, without a full stop.
+    /// Help text: one line without a full stop.
     pub text: &'static str,
-    /// The number of its field in stored bytes.
+    /// The protobuf field number in stored bytes.
     pub field_number: u32,
-    /// Its type and range.
     pub kind: SettingKind,
-    /// What it is that nobody has set.
     pub default: SettingDefault,
     value: fn(&Settings) -> Option<SettingValue>,
     change: fn(&SettingsPatch) -> Option<Change<SettingValue>>,
@@ -166,17 +143,16 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// The setting with this name.
     pub fn named(name: &str) -> Option<&'static Setting> {
         SETTINGS.iter().find(|setting| setting.name == name)
     }
 
-    /// Its value; `None`: it has none.
+    /// `None` if it has no value.
     pub fn value(&self, settings: &Settings) -> Option<SettingValue> {
         (self.value)(settings)
     }
 
-    /// Its value if nobody has set it; `None`: it has none, or it is required.
+    /// `None` if it has no default or is required.
     pub fn default_value(&self) -> Option<SettingValue> {
         match self.default {
             SettingDefault::Value => self.value(&Settings::new(1, 0)),
@@ -184,7 +160,7 @@ impl Setting {
         }
     }
 
-    /// What a patch does to it; `None`: nothing.
+    /// The change of it in a patch; `None` if the patch leaves it as it is.
     pub fn change(&self, patch: &SettingsPatch) -> Option<Change<SettingValue>> {
         (self.change)(patch)
     }
@@ -220,7 +196,7 @@ impl Setting {
 }
 
 impl SettingKind {
-    /// What a value must be, in words.
+    /// The allowed values, in words.
     fn limit(self) -> String {
         match self {
             SettingKind::Number { least, most } => format!("{least} to {most}"),
@@ -337,7 +313,7 @@ macro_rules! field_type {
     ($default:ident $type:ident) => { $type };
 }
 
-/// The value of a setting that nobody has set; of a required one, what its caller sets next.
+/// The initial value of a setting; `Settings::new` overwrites that of a required one.
 macro_rules! initial {
     (required) => {
         0
@@ -368,7 +344,7 @@ macro_rules! define {
         $number:literal $name:ident: $type:ident = $default:ident $(($argument:expr))?,
         $kind:ident $({ $($range:tt)* })?;
     )*) => {
-        /// The settings of a line, whole.
+        /// All settings of a line.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub struct Settings {
             $(#[doc = $text] $(#[doc = $more])* pub $name: field_type!($default $type),)*

@@ -11,7 +11,7 @@ fn patch(seats: u32, queue_limit: u32) -> SettingsPatch {
 }
 
 #[test]
-fn the_required_two_and_defaults() {
+fn required_settings_and_defaults() {
     let made = Settings::create(&patch(7, 15));
     assert_eq!(made, Ok(Settings::new(7, 15)));
     let none = Settings::create(&SettingsPatch::default());
@@ -28,7 +28,7 @@ fn the_required_two_and_defaults() {
 }
 
 #[test]
-fn the_ends_of_every_range() {
+fn range_limits_of_sizes_and_timeouts() {
     for (seats, queue_limit, ok) in [
         (0, 0, false),
         (1, 0, true),
@@ -54,7 +54,7 @@ fn the_ends_of_every_range() {
 }
 
 #[test]
-fn labels_are_few_and_short() {
+fn labels_are_limited_in_number_and_length() {
     let labels = |n: usize, name: usize, value: usize| SettingsPatch {
         labels: Some(Change::Set(
             (0..n)
@@ -76,7 +76,7 @@ fn labels_are_few_and_short() {
 }
 
 #[test]
-fn unset_goes_back_to_the_default() {
+fn unset_restores_the_default() {
     let mut p = patch(3, 4);
     p.claim_timeout_ms = Some(Change::Set(5_000));
     p.token_events = Some(Change::Set(false));
@@ -116,7 +116,7 @@ fn is_ok(change: impl FnOnce(&mut SettingsPatch)) -> bool {
 }
 
 #[test]
-fn the_ends_of_the_ranges_of_the_rules() {
+fn range_limits_of_rules() {
     for (per_second_micro, burst, ok) in [
         (999, 1, false),
         (1_000, 1, true),
@@ -157,7 +157,7 @@ fn the_ends_of_the_ranges_of_the_rules() {
 }
 
 #[test]
-fn lanes_are_1_to_8_of_different_names() {
+fn lanes_are_1_to_8_with_unique_names() {
     let lanes = |n: usize| -> Vec<LaneSettings> {
         let names = (0..n).map(|n| crate::LaneName::try_from(format!("lane-{n}").as_str()));
         names.flatten().map(LaneSettings::new).collect()

@@ -39,7 +39,7 @@ pub fn shop() -> LineName {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dump {
     pub head: Head,
-    /// By name.
+    /// In order of name.
     pub lines: Vec<LineDump>,
 }
 
@@ -216,7 +216,7 @@ impl Shard {
         self.complete(token, None).unwrap();
     }
 
-    /// What a leader would propose about this token now.
+    /// The item that a leader would propose about this token now.
     pub fn item(&self, token: u64) -> RecycleItem {
         let live = self.line().live(0, token).unwrap();
         RecycleItem {

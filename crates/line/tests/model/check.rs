@@ -1,4 +1,4 @@
-//! What must hold after every step: the state is what a recount says.
+//! Invariants after every step: the state agrees with a recount.
 
 use std::collections::BTreeSet;
 
@@ -123,7 +123,7 @@ fn line_against_recount(line: &Line, model: &NaiveLine, naive: &Naive) {
     pace(model);
 }
 
-/// S10: what was issued is somewhere, once.
+/// S10: every issued number is in one place, once.
 fn counts(line: &Line, model: &NaiveLine) {
     let counts = line.counts();
     assert_eq!(counts.issued, model.tokens.len() as u64, "issued");

@@ -1,4 +1,4 @@
-//! What can happen, without knowing yet which tokens there will be.
+//! The commands of a run, generated before it is known which tokens there will be.
 
 use nowserving_line::{
     Change, LaneName, LineName, Op, RecycleItem, Settings, SettingsPatch, State, TokenRef,
@@ -32,7 +32,7 @@ pub enum Command {
         picks: Option<Vec<u16>>,
         truly: bool,
     },
-    Heard {
+    Touch {
         picks: Vec<(u16, u16)>,
     },
     Configure {
@@ -170,7 +170,7 @@ pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
     let enter = (prop::option::of(0..KEYS), lane);
     let enter = enter.prop_map(|(key, lane)| Command::Enter { key, lane });
     let moved = (any::<u16>(), rules::lane()).prop_map(|(pick, to)| Command::Move { pick, to });
-    let heard = prop::collection::vec((any::<u16>(), 0..2_000u16), 0..5);
+    let touched = prop::collection::vec((any::<u16>(), 0..2_000u16), 0..5);
     let create = (1..5u8, 0..9u8);
     let wall = prop::option::weighted(0.3, any::<u32>());
     let clock = (0..900u16, prop::bool::weighted(0.1), wall);
@@ -178,7 +178,7 @@ pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
         24 => enter,
         30 => token_command(),
         6 => recycle(),
-        2 => heard.prop_map(|picks| Command::Heard { picks }),
+        2 => touched.prop_map(|picks| Command::Touch { picks }),
         3 => moved,
         9 => configure(),
         2 => create.prop_map(|(seats, queue_limit)| Command::Create { seats, queue_limit }),
@@ -232,7 +232,7 @@ impl Command {
                 incarnation,
                 tokens: now.map_or(Vec::new(), |now| items(now, naive.now_ms, picks, *truly)),
             },
-            Command::Heard { picks } => {
+            Command::Touch { picks } => {
                 let tokens = picks.iter().map(|(pick, ms)| {
                     let (lane, token) = now.map_or((0, 1), |now| fold(now, *pick));
                     (

@@ -1,4 +1,4 @@
-//! What is said to hold a line back holds it back: found out by taking it away.
+//! The reported reason holds the line back: the test removes it and sees a token admitted.
 
 use crate::common::Restart;
 use nowserving_line::{

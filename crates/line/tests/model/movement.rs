@@ -1,4 +1,4 @@
-//! What must hold over every step: the state moved only as the rules allow.
+//! Invariants over every step: the state changed only as the rules allow.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use nowserving_line::{Event, Line, LineName, Lines, Op, State, TokenChange};
 
 use crate::naive::Id;
 
-/// What was seen of a line before the step.
+/// A line before the step.
 #[derive(Debug, Clone)]
 pub struct Seen {
     incarnation: u64,

@@ -22,16 +22,16 @@ pub struct Tok {
     pub epoch: Option<u64>,
     pub state: State,
     pub reason: Option<Reason>,
-    /// The how-manieth to go; one that was moved goes with what it was moved to.
+    /// Rank in the order of ends; a moved token ends with its successor.
     pub gone_no: Option<usize>,
     pub released: bool,
     pub moved_to: Option<Id>,
     pub called: bool,
-    /// The how-manieth to enter; one that was moved did not enter again.
+    /// Rank in the order of entries; a move is not an entry.
     pub entered_no: usize,
-    /// How many of the lane it was in were admitted while it waited, of those who entered before.
+    /// Tokens of its lane that entered before it and were admitted while it waited.
     pub before: u64,
-    /// Who was admitted while it waited and had entered after it.
+    /// Tokens admitted while it waited that had entered after it.
     pub overtaken_by: Vec<Id>,
 }
 
@@ -67,7 +67,7 @@ pub struct NaiveLine {
     pub settings: Settings,
     pub settings_version: u64,
     pub deleting: bool,
-    /// What is shown as the time of whatever happens now.
+    /// The wall clock that is shown for events that happen now.
     pub wall_ms: u64,
     /// All lanes that ever were.
     pub table: Vec<LaneName>,
@@ -84,7 +84,6 @@ pub struct NaiveLine {
     pub changes: BTreeMap<u64, (Settings, Settings)>,
 }
 
-/// What the model expects of an answer.
 #[derive(Debug, PartialEq)]
 pub enum Answer {
     Token(Id),
@@ -184,7 +183,6 @@ impl NaiveLine {
         self.may_admit_but_for_rate() && self.saved_units() > 0
     }
 
-    /// Millisecond by millisecond.
     pub fn pass(&mut self, ms: u64) {
         if let Some(rate) = self.settings.admission_rate {
             let full = u128::from(rate.burst) * UNIT;
@@ -197,7 +195,7 @@ impl NaiveLine {
         }
     }
 
-    /// Who is next over all lanes.
+    /// The token to admit next, over all lanes.
     pub fn next(&self) -> Option<Id> {
         let mut best: Option<((bool, i64), Id)> = None;
         for (lane, set) in self.lanes() {
@@ -297,7 +295,7 @@ impl NaiveLine {
         found.map(|(id, _)| *id)
     }
 
-    /// What a token is now.
+    /// The token as which it lives now, after moves.
     pub fn resolve(&self, id: Id, kept: usize) -> Id {
         let mut last = id;
         while let Some(to) = self.tokens.get(&last).and_then(|tok| tok.moved_to) {
@@ -363,7 +361,7 @@ impl NaiveLine {
     }
 
     pub fn end(&mut self, id: Id, reason: Reason, events: Events<'_>) {
-        // What was moved to it first, oldest first: numbers of any lane, so by who leads to whom.
+        // The tokens moved to it, oldest first. They may be of any lane, so this follows the moves.
         let mut was = vec![id];
         while let Some((old, _)) = self.tokens.iter().find(|(_, t)| t.moved_to == Some(was[0])) {
             was.insert(0, *old);

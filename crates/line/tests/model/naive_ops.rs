@@ -13,7 +13,7 @@ pub fn bad(field: &'static str) -> Refused {
 }
 
 impl NaiveLine {
-    /// What is left to do, but for what follows every operation.
+    /// The remaining background work, without that which follows every operation.
     pub fn work(&mut self, entry: &mut Entry<'_>) {
         if self.phase() != Phase::Closed {
             let most = u64::from(entry.work);
@@ -29,7 +29,7 @@ impl NaiveLine {
         }
     }
 
-    /// What follows every operation.
+    /// The work that follows every operation.
     pub fn settle(&mut self, entry: &mut Entry<'_>) {
         if self.phase() == Phase::Closed {
             return;

@@ -22,13 +22,13 @@ pub struct Naive {
 /// The log entry of an operation.
 pub struct Entry<'a> {
     pub now_ms: u64,
-    /// What is left of its work limit.
+    /// The rest of its work limit.
     pub work: u32,
     pub events: &'a mut Vec<Event>,
 }
 
 impl Naive {
-    /// What comes now is in another log entry.
+    /// Later operations are in another log entry.
     pub fn begin_entry(&mut self) {
         self.work_left = self.work_max;
     }
@@ -141,10 +141,10 @@ fn on_line(
         } => line.move_token((lane, *token), to, kept, entry),
         Op::Recycle { tokens, .. } => Ok(line.recycle(tokens, entry)),
         Op::Touch { tokens, .. } => {
-            for (lane, token, heard_ms) in tokens {
+            for (lane, token, seen_ms) in tokens {
                 let id = line.resolve((*lane, *token), kept);
                 if let Some(tok) = line.tokens.get_mut(&id) {
-                    tok.last_seen_ms = tok.last_seen_ms.max((*heard_ms).min(entry.now_ms));
+                    tok.last_seen_ms = tok.last_seen_ms.max((*seen_ms).min(entry.now_ms));
                 }
             }
             Ok(Answer::Nothing)

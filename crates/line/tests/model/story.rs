@@ -60,7 +60,7 @@ impl NaiveLine {
         tok.entered_version = self.version;
     }
 
-    /// Everybody who still waits sees who had its turn first.
+    /// Every waiting token counts the admission of `id` as before it or as overtaking it.
     pub fn note_turn(&mut self, id: Id) {
         let entered_no = self.tokens[&id].entered_no;
         let all = self.tokens.iter_mut();
@@ -73,7 +73,7 @@ impl NaiveLine {
         }
     }
 
-    /// What a token is now, also if the line has forgotten.
+    /// The token as which it lives now, even if the line has dropped the move.
     fn last(&self, mut id: Id) -> Id {
         while let Some(to) = self.tokens[&id].moved_to {
             id = to;
@@ -108,7 +108,7 @@ pub fn journal(line: &Line, model: &NaiveLine, gone_kept: usize) {
     }
 }
 
-/// What a change of settings was, as long as there is room for it, the newest first.
+/// Kept changes of settings, newest first, agree with the model as far as there is room.
 fn changes(line: &Line, model: &NaiveLine, kept: &[JournalEntry]) {
     let configured = kept.iter().filter(|e| e.what == Journaled::Configured);
     let (mut bytes, mut forgotten) = (0, false);

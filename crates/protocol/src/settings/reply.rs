@@ -84,7 +84,7 @@ as_reply! {
 /// How fast seats are given.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdmissionRateReply {
-    /// Admissions a second.
+    /// Admissions per second.
     pub per_second: PerSecond,
     /// How many admissions can be saved up.
     pub burst: u32,
@@ -102,7 +102,7 @@ impl From<AdmissionRate> for AdmissionRateReply {
 /// One lane of the settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneSettingsReply {
-    /// Its name.
+    /// The lane's name.
     #[serde(with = "wire::name")]
     pub name: LaneName,
     /// Its tokens count as having entered this much earlier.
@@ -154,12 +154,12 @@ pub struct PerSecond(u64);
 const MICRO: u64 = 1_000_000;
 
 impl PerSecond {
-    /// So many millionths.
+    /// From millionths per second.
     pub fn from_micro(micro: u64) -> PerSecond {
         PerSecond(micro)
     }
 
-    /// In millionths.
+    /// In millionths per second.
     pub fn micro(self) -> u64 {
         self.0
     }

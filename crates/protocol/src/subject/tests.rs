@@ -25,7 +25,7 @@ fn the_hash_is_fnv1a32() {
 }
 
 #[test]
-fn what_is_built_is_read_back() {
+fn built_subjects_parse_back() {
     for prefix in ["nowserving", "a.b-c"] {
         let subjects = Subjects::new(prefix).unwrap();
         let shop = line("shop-1");

@@ -1,4 +1,4 @@
-//! What several tests of payloads need.
+//! Helpers shared by the tests of payloads.
 
 // Each test compiles this for itself, and not each needs all of it.
 #![allow(dead_code)]

@@ -39,8 +39,8 @@ async fn visits(api: &Api, line: &str) -> Result<Value> {
             people[0]
         );
     }
-    let untold = json!({"told": 0, "untold": people.len() - 2, "judged": 0, "p90_covered": 0});
-    has(&show(api, line).await?["forecast"], &untold)?;
+    let unknown = json!({"told": 0, "untold": people.len() - 2, "judged": 0, "p90_covered": 0});
+    has(&show(api, line).await?["forecast"], &unknown)?;
 
     for person in &people[..VISITS] {
         serve(api, line, person).await?;

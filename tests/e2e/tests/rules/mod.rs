@@ -223,7 +223,6 @@ async fn next_of(incoming: &mut Subscriber, what: &str) -> Result<Value> {
     }
 }
 
-/// Shows a line.
 async fn show(api: &Api, line: &str) -> Result<Value> {
     api.admin(line, "show", json!({})).await
 }

@@ -155,7 +155,7 @@ pub async fn holes(api: Api) -> Result<()> {
     )
 }
 
-/// What cannot be moved, and where to.
+/// Refused moves: by state and by destination.
 pub async fn refusals(api: Api, line: String) -> Result<()> {
     let line = line.as_str();
     let Crowd { a, b, v, .. } = crowd(&api, line).await?;

@@ -102,7 +102,7 @@ async fn create(api: &Api, line: &str) -> Result<()> {
     Ok(())
 }
 
-/// In any stretch of time at most the burst and what the rate gives in it.
+/// In every interval at most the burst plus the rate times its length.
 fn within_the_rate(at_ms: &[u64]) -> Result<()> {
     for (first, from) in at_ms.iter().enumerate() {
         for (last, to) in at_ms.iter().enumerate().skip(first) {

@@ -84,7 +84,7 @@ fn a_seat_is_free_from_when_complete_or_leave_is_sent() {
 }
 
 #[test]
-fn who_vanishes_holds_the_seat_until_the_deadline_and_no_longer() {
+fn a_vanished_shopper_holds_the_seat_until_the_deadline_and_no_longer() {
     let mut early = crowd(3);
     let mut late = crowd(3);
     for ledger in [&mut early, &mut late] {
@@ -224,7 +224,7 @@ fn seat_use_is_unknown_if_nobody_waits() {
 }
 
 #[test]
-fn who_vanishes_while_waiting_does_not_count_as_waiting() {
+fn a_shopper_that_vanished_while_waiting_does_not_count_as_waiting() {
     let mut ledger = crowd(2);
     ledger.vanished(s(1), &number(1), s(1));
     ledger.leaving(s(2), &number(2));
