@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_told_in_words() {
+    fn limits_are_shown_in_words() {
         let timeout = between(100..=604_800_000);
         assert_eq!(timeout("100ms"), Ok(100));
         assert_eq!(

@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_shell_would_read_otherwise_is_quoted() {
+    fn only_words_with_a_meaning_for_shells_are_quoted() {
         assert_eq!(quoted("--data-dir=/a/b"), "--data-dir=/a/b");
         assert_eq!(quoted("my data"), "'my data'");
         assert_eq!(quoted("it's"), r"'it'\''s'");

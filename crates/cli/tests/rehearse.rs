@@ -74,11 +74,11 @@ fn files_are_written_where_asked_and_it_says_where() {
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(shown.starts_with("100 seats: "), "{shown}");
     assert!(shown.contains("the article's"), "{shown}");
-    let told = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     for path in [csv, html] {
         assert!(
-            told.contains(&format!("wrote {}\n", path.display())),
-            "{told}"
+            stderr.contains(&format!("wrote {}\n", path.display())),
+            "{stderr}"
         );
     }
 }
@@ -97,16 +97,16 @@ fn durations_are_shown_in_words_and_a_file_does_not_mix_with_json() {
     let html = dir.path().join("run.html").display().to_string();
     let output = rehearse(&[&words[..], &["--json", "--html", &html]].concat());
     assert!(one_line(&output)["virtual_ms"].is_u64(), "{output:?}");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains(&format!("wrote {html}\n")), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains(&format!("wrote {html}\n")), "{stderr}");
 }
 
 #[test]
 fn a_run_cut_off_by_its_duration_reports_the_shoppers_still_in_line() {
     let output = rehearse(&["--shoppers", "2000", "--until", "12s"]);
     assert!(output.status.success(), "{output:?}");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("still in the line"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("still in the line"), "{stderr}");
     let output = rehearse(&["--shoppers", "20"]);
     assert!(output.stderr.is_empty(), "{output:?}");
 }
@@ -134,8 +134,8 @@ fn every_lane_has_its_rows() {
 fn without_a_mix_every_lane_is_rehearsed_and_that_is_said() {
     let words = ["--shoppers", "2000", "--lane", "a", "--lane", "b", "--json"];
     let output = rehearse(&words);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("evenly over the 2 lanes"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("evenly over the 2 lanes"), "{stderr}");
     for lane in one_line(&output)["lanes"].as_array().expect("lanes") {
         let completed = lane["completed"].as_u64();
         assert!((800..=1_100).contains(&completed.unwrap_or(0)), "{lane}");
@@ -163,14 +163,17 @@ fn invalid_arguments_are_wrong_usage() {
         );
     }
     let output = rehearse(&["--give-up-percent", "101"]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("give_up_percent: 0 to 100"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("give_up_percent: 0 to 100"), "{stderr}");
     let lanes = ["--lane", "a", "--lane", "b", "--lane-mix", "1"];
-    let told = String::from_utf8_lossy(&rehearse(&lanes).stderr).into_owned();
-    assert!(told.contains("one part for each lane"), "{told}");
+    let stderr = String::from_utf8_lossy(&rehearse(&lanes).stderr).into_owned();
+    assert!(stderr.contains("one part for each lane"), "{stderr}");
     let output = rehearse(&["--shoppers", "5", "--csv", "/nowhere/at/all.csv"]);
     assert_eq!(output.status.code(), Some(1));
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("cannot write /nowhere/at/all.csv"), "{told}");
-    assert!(!told.contains("wrote"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        stderr.contains("cannot write /nowhere/at/all.csv"),
+        "{stderr}"
+    );
+    assert!(!stderr.contains("wrote"), "{stderr}");
 }

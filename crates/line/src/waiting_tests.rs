@@ -177,7 +177,7 @@ fn too_many_holes_are_given_up() {
 }
 
 #[test]
-fn memory_follows_those_who_wait() {
+fn memory_follows_the_number_of_waiting_tokens() {
     let mut set = WaitingSet::default();
     set.push(1, at(1));
     for token in 2..=2_000_000 {

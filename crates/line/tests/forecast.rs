@@ -274,7 +274,7 @@ fn the_eta_is_unknown_once_departures_have_stopped() {
 }
 
 #[test]
-fn one_who_forgot_a_seat_at_night_stalls_nobody_in_the_morning() {
+fn a_seat_held_overnight_does_not_distort_the_morning_forecast() {
     let mut stage = busy(500);
     stage.configure(|patch| patch.phase = Some(Change::Set(Phase::Closed)));
     stage.configure(|patch| patch.phase = Some(Change::Set(Phase::Open)));

@@ -109,7 +109,7 @@ fn nobody_of_the_others_is_admitted_before_an_absolute_lane() {
 }
 
 #[test]
-fn a_lane_of_its_own_limit_takes_who_is_admitted_at_once() {
+fn a_lanes_own_limit_counts_only_tokens_that_wait() {
     let tight = LaneSettings {
         queue_limit: Some(1),
         ..lane("vip", 0)
@@ -238,7 +238,7 @@ fn a_moved_token_is_found_by_every_old_ticket() {
 }
 
 #[test]
-fn any_of_its_numbers_moves_what_the_token_is_now() {
+fn any_of_its_numbers_moves_the_token() {
     let names = ["normal", "vip", "web"];
     let mut shard = with_lanes(1, 20, names.map(|name| lane(name, 0)).into());
     shard.enter().unwrap();

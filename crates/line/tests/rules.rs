@@ -149,7 +149,7 @@ fn checkout_deadlines_only_move_later_and_end_at_the_maximum() {
 }
 
 #[test]
-fn recycle_ends_what_is_due_and_only_as_it_was_seen() {
+fn recycle_ends_due_tokens_and_only_as_they_were_seen() {
     let mut shard = open(1, 5);
     for _ in 0..3 {
         shard.enter().unwrap();

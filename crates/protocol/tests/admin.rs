@@ -17,7 +17,7 @@ fn line(name: &str) -> LineName {
 }
 
 #[test]
-fn the_other_requests_refuse_what_they_do_not_know() {
+fn the_other_requests_refuse_unknown_fields() {
     assert!(!decode::<Delete>(b"").unwrap().force);
     assert!(decode::<Delete>(br#"{"force": true}"#).unwrap().force);
     refused::<Delete>(json!({"force": 1}), &["force:", "true or false"]);

@@ -248,7 +248,7 @@ fn missing_and_mistyped_fields_are_named() {
 }
 
 #[test]
-fn an_enter_says_who_it_is_or_that_it_does_not() {
+fn an_enter_has_a_key_or_is_anonymous() {
     for missing in [
         json!({}),
         json!({"key": null}),

@@ -274,7 +274,7 @@ fn a_reply_of_settings_can_be_sent_back() {
 }
 
 #[test]
-fn users_see_what_concerns_them() {
+fn users_see_only_settings_for_users() {
     let mut settings = Settings::new(5, 6);
     let seen = serde_json::to_value(UserSettings::from(&settings)).unwrap();
     assert_eq!(seen["lanes"], json!(["normal"]));

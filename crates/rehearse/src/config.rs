@@ -74,7 +74,7 @@ pub struct Crowd {
     pub early_percent: f64,
     /// How long they are in checkout.
     pub service: Service,
-    /// How often somebody gives up on being told to wait, 0 to 100 percent.
+    /// The chance to give up at each answer that says to wait, 0 to 100 percent.
     pub give_up_percent: f64,
     /// Gives up when it has waited for longer; drawn for each shopper, with this mean. `None`:
     /// never for that reason.
@@ -254,7 +254,7 @@ impl Config {
 }
 
 impl Crowd {
-    /// All at once, one minute each, nobody gives up, everybody asks as told.
+    /// All at once, one minute each, no shopper gives up, all follow `poll_after_ms`.
     pub fn patient(shoppers: u32) -> Self {
         Self {
             shoppers,

@@ -5,10 +5,11 @@ use crate::report::Visit;
 /// Counts of visits; as fractions, as shares are made of them.
 #[derive(Debug, Default)]
 pub(crate) struct Forecasts {
+    /// Visits that had to wait …
     pub(crate) waited: f64,
     /// … and were given a forecast.
     pub(crate) given: f64,
-    /// … and were admitted in the end: how long it would have been for others, nobody knows.
+    /// … and were admitted in the end: the true wait of others is unknown.
     pub(crate) known: f64,
     /// … within 15 % of their forecast.
     pub(crate) within: f64,

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn round_durations_are_longer_than_what_they_stand_for() {
+    fn rounded_durations_are_longer_than_the_exact_ones() {
         for (ms, text) in [
             (0, "1 s"),
             (999, "1 s"),

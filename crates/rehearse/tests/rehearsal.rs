@@ -120,7 +120,7 @@ fn lanes_and_a_quota_hold_with_a_crowd_and_a_pace() {
 }
 
 #[test]
-fn those_who_vanish_are_found_and_long_checkouts_are_renewed() {
+fn vanished_shoppers_are_recycled_and_long_checkouts_are_renewed() {
     let mut config = small_poc(3);
     config.crowd.give_up_percent = 2.0;
     config.crowd.vanish_percent = 100.0;

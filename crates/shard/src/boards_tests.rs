@@ -87,7 +87,7 @@ fn changes_that_no_board_shows_are_not_published_and_leave_no_gap() {
 }
 
 #[test]
-fn a_new_leader_publishes_where_anybody_waits_and_a_watcher_sees_what_it_missed() {
+fn a_new_leader_publishes_boards_of_lines_with_waiting_tokens_and_watchers_catch_up() {
     let (mut world, tokens) = crowd(2);
     world.create("empty", Settings::new(1, 1));
     let seen = world.line().version();

@@ -208,7 +208,7 @@ fn seats_of_an_earlier_leader_get_a_little_grace_and_new_ones_none() {
 }
 
 #[test]
-fn a_shorter_timeout_holds_for_those_who_wait_and_rescheduling_twice_costs_once() {
+fn a_shorter_timeout_holds_for_waiting_tokens_and_rescheduling_twice_costs_once() {
     let (mut world, at) = waiting();
     world.step(50_000);
     for _ in 0..100 {

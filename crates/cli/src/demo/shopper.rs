@@ -112,7 +112,7 @@ impl Shopper<'_> {
     async fn play(&mut self, entered: &StatusReply) -> Result<(), Verdict> {
         let called = match entered.state {
             State::Waiting if self.part.watches => self.watch().await?,
-            State::Waiting => self.ask_as_told(entered.poll_after_ms).await?,
+            State::Waiting => self.poll_as_answered(entered.poll_after_ms).await?,
             _ => true,
         };
         if !called && self.part.mood == Mood::LeavesWaiting {
@@ -144,7 +144,7 @@ impl Shopper<'_> {
     }
 
     /// Asks every `poll_after_ms`. True once admitted, false when patience ends.
-    async fn ask_as_told(&mut self, mut poll_after_ms: u64) -> Result<bool, Verdict> {
+    async fn poll_as_answered(&mut self, mut poll_after_ms: u64) -> Result<bool, Verdict> {
         let patience = self.patience();
         loop {
             let pause = Duration::from_millis(poll_after_ms);

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_user_of_a_directory_is_told_who_has_it() {
+    fn the_second_user_of_a_directory_gets_the_holders_name() {
         let tmp = tempfile::tempdir().unwrap();
         let _held = DataDir::open(tmp.path()).unwrap();
         let error = DataDir::open(tmp.path()).unwrap_err().to_string();

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mapping_line_is_what_nats_understands() {
+    fn nats_understands_the_mapping_line() {
         let text = configuration(Some(4222), 16);
         assert!(text.contains("port: 4222\n"));
         assert!(text.contains(

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_opens_later_is_pre_open_unless_told_otherwise() {
+    fn a_line_that_opens_later_is_pre_open_by_default() {
         let phase = |words| config(words).settings.phase;
         assert_eq!(phase("--open-at 5s"), Phase::PreOpen);
         assert_eq!(phase("--open-at 5s --phase closed"), Phase::Closed);

@@ -292,9 +292,9 @@ fn settings_are_shown_as_they_are_typed() {
 }
 
 #[test]
-fn a_journal_says_who_came_before_and_why() {
-    let told = |value| journal(&serde_json::from_value(value).unwrap(), &PLAIN);
-    let text = told(json!({
+fn a_journal_explains_earlier_admissions() {
+    let shown = |value| journal(&serde_json::from_value(value).unwrap(), &PLAIN);
+    let text = shown(json!({
         "line": "shop-1", "incarnation": 4096, "next": 60,
         "entries": [
             {"version": 40, "at_ms": 1_766_222_333_444_u64, "what": "configured"},
@@ -336,7 +336,7 @@ fn a_journal_says_who_came_before_and_why() {
     ] {
         assert!(text.contains(words), "{words}:\n{text}");
     }
-    let text = told(json!({
+    let text = shown(json!({
         "line": "shop-1", "incarnation": 4096, "next": null, "entries": [],
         "explain": {"lane": "vip", "token": 3, "entered_at_ms": null, "own_lane_before": 0,
             "overtakers": [], "overtakers_total": 0, "cut": true}

@@ -27,7 +27,7 @@ pub enum Command {
         epoch: Epoch,
         astray: bool,
     },
-    /// As the leader does it: all that is due, or those picked, told truly or not.
+    /// As the leader does it: all due tokens, or the picked ones, with correct or incorrect data.
     Recycle {
         picks: Option<Vec<u16>>,
         truly: bool,

@@ -77,7 +77,7 @@ fn the_contract_s_words() {
 }
 
 #[test]
-fn malformed_subjects_say_what_is_wrong() {
+fn errors_of_malformed_subjects_name_the_fault() {
     let long = "x".repeat(65);
     let cases = [
         ("nowserving.line.*.enter", "line:"),

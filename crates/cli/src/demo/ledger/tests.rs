@@ -137,7 +137,7 @@ fn an_answer_that_was_on_its_way_is_no_overtake() {
 }
 
 #[test]
-fn a_number_told_to_two_shoppers_is_a_duplicate() {
+fn a_number_given_to_two_shoppers_is_a_duplicate() {
     let mut ledger = crowd(2);
     ledger.entered(s(1), 3, &number(2));
     let report = ledger.report(s(2));
@@ -162,7 +162,7 @@ fn the_same_answer_to_a_repeated_enter_is_none() {
 }
 
 #[test]
-fn an_epoch_told_twice_is_a_duplicate() {
+fn an_epoch_given_twice_is_a_duplicate() {
     let mut ledger = crowd(2);
     ledger.seated(s(1), &number(1), 5);
     ledger.seated(s(1), &number(2), 5);
