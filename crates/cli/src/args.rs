@@ -21,8 +21,7 @@ use crate::watch::WatchArgs;
 
 const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
 
-/// A virtual queue: takes a crowd in, hands out numbers, and lets as many into checkout as there
-/// are seats.
+/// A virtual queue: numbers the crowd, and admits people to checkout as seats become free.
 #[derive(Debug, Parser)]
 #[command(
     name = "nowserving",
@@ -209,6 +208,7 @@ mod tests {
             "nowserving line create shop --seats 0 --queue-limit 1",
             "nowserving line set shop --claim-timeout 120000",
             "nowserving line set shop --claim-timeout 99ms",
+            "nowserving line set shop --admission-rate 20/0",
             "nowserving line set shop --unset nonsense",
             "nowserving line set shop --seats 5 --unset seats",
             "nowserving status shop T --consistency sometimes",
@@ -216,5 +216,8 @@ mod tests {
             let error = Cli::try_parse_from(words.split(' ')).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{words}");
         }
+        let neither = Cli::try_parse_from(["nowserving", "enter", "shop"]).unwrap_err();
+        let said = neither.to_string();
+        assert!(said.contains("--key <KEY>|--anonymous"), "{said}");
     }
 }

@@ -8,7 +8,7 @@ use crate::args::Global;
 use crate::output::{Output, is_broken_pipe};
 use crate::tables;
 
-/// Shows how the cluster does.
+/// Shows the state of the cluster.
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {
     /// Shows the nodes, and which of them leads which shards.

@@ -31,7 +31,7 @@ pub struct DevArgs {
     /// with what is there.
     #[arg(long, default_value = "nowserving-data")]
     data_dir: PathBuf,
-    /// Starts nodes that die again, by themselves, after a second each time.
+    /// Restarts a node that dies, one second later.
     #[arg(long)]
     restart: bool,
 }
@@ -119,6 +119,7 @@ async fn serve(
         } else {
             let command = cluster.node_command(id)?;
             messages.say(&format!("{ended}; start it again with: {command}"));
+            messages.say("stop that node yourself before the next `dev`");
         }
     }
 }

@@ -33,7 +33,10 @@ pub fn between(
 /// A duration in the form that [`parse_ms`] reads: `1h30m`.
 pub fn typed(ms: u64) -> String {
     let words = humantime::format_duration(Duration::from_millis(ms)).to_string();
-    words.replace(' ', "")
+    words
+        .replace("days", "d")
+        .replace("day", "d")
+        .replace(' ', "")
 }
 
 #[cfg(test)]
@@ -65,14 +68,14 @@ mod tests {
         assert_eq!(timeout("100ms"), Ok(100));
         assert_eq!(
             timeout("99ms").unwrap_err(),
-            "must be 100ms to 7days, such as 90s or 5m"
+            "must be 100ms to 7d, such as 90s or 5m"
         );
         assert!(timeout("8d").is_err());
     }
 
     #[test]
     fn shown_durations_parse() {
-        for ms in [0, 1, 90_000, 5_400_000, 604_800_000] {
+        for ms in [0, 1, 90_000, 5_400_000, 90_000_000, 604_800_000] {
             assert_eq!(parse_ms(&typed(ms)), Ok(ms), "{}", typed(ms));
         }
     }

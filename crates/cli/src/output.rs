@@ -157,7 +157,7 @@ pub fn error_json(error: &anyhow::Error) -> serde_json::Value {
     };
     let code = client_error.kind().code();
     let message = match error.downcast_ref::<NoSuchLine>() {
-        Some(named) => named.to_string(),
+        Some(named) => named.message(),
         // Not `Display`: it begins with the kind, which stands in `code` already.
         None => format!("{}{}", client_error.message(), hint(client_error)),
     };

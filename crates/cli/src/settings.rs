@@ -369,7 +369,7 @@ mod tests {
         );
         assert_eq!(
             help("claim_timeout_ms"),
-            "How long an admitted token has to claim its seat, 100ms to 7days (default 2m)"
+            "How long an admitted token has to claim its seat, 100ms to 7d (default 2m)"
         );
         assert!(help("token_events").ends_with("(default true)"));
         assert!(help("phase").ends_with("(default open)"));

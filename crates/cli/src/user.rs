@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use nowserving_client::{Consistency, Key, LaneName, StatusRequest};
 
 use crate::args::Global;
@@ -16,18 +16,21 @@ pub enum UserCommand {
     ///
     /// With a key that has a live token already, that token is answered again: running this twice is
     /// the same as running it once.
-    #[command(after_help = "\
+    #[command(
+        group = ArgGroup::new("user").args(["key", "anonymous"]).required(true),
+        after_help = "\
 Examples:
   nowserving enter shop-1 --key order-4711
-  TICKET=$(nowserving enter shop-1 --key order-4711 --json | jq -r .ticket)")]
+  TICKET=$(nowserving enter shop-1 --key order-4711 --json | jq -r .ticket)"
+    )]
     Enter {
         /// The line.
         line: String,
         /// Identifies the user in your own terms (a user or order id), 1 to 128 bytes.
-        #[arg(long, required_unless_present = "anonymous")]
+        #[arg(long)]
         key: Option<String>,
         /// Instead of --key: enters without one. Each run takes another number.
-        #[arg(long, conflicts_with = "key")]
+        #[arg(long)]
         anonymous: bool,
         /// The lane; by default the line's default lane.
         #[arg(long)]
@@ -154,7 +157,8 @@ pub async fn run(
         } => {
             let key = key.filter(|_| !anonymous);
             let key = key.map(|key| Key::new(key.into_bytes())).transpose();
-            let key = key.map_err(|error| WrongUsage(format!("--key: {}", error.message)))?;
+            // The message begins with the field, which is named like the flag.
+            let key = key.map_err(|error| WrongUsage(format!("--{}", error.message)))?;
             let lane = lane.as_deref().map(LaneName::try_from).transpose();
             let lane = lane.map_err(|error| WrongUsage(format!("--lane: {error}")))?;
             open(&line).await?.enter_with(key, lane).await?

@@ -164,10 +164,13 @@ fn invalid_arguments_are_wrong_usage() {
     }
     let output = rehearse(&["--give-up-percent", "101"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("give_up_percent: 0 to 100"), "{stderr}");
+    assert!(stderr.contains("--give-up-percent: 0 to 100"), "{stderr}");
     let lanes = ["--lane", "a", "--lane", "b", "--lane-mix", "1"];
     let stderr = String::from_utf8_lossy(&rehearse(&lanes).stderr).into_owned();
-    assert!(stderr.contains("one part for each lane"), "{stderr}");
+    assert!(
+        stderr.contains("--lane-mix: 1 part, but 2 lanes"),
+        "{stderr}"
+    );
     let output = rehearse(&["--shoppers", "5", "--csv", "/nowhere/at/all.csv"]);
     assert_eq!(output.status.code(), Some(1));
     let stderr = String::from_utf8_lossy(&output.stderr);

@@ -181,7 +181,7 @@ pub enum Reply {
 pub enum Refused {
     #[error("there is no such line")]
     LineNotFound,
-    #[error("there is such a line already")]
+    #[error("the line exists already")]
     LineExists,
     /// Of `Delete` without `force`.
     #[error("the line has live tokens: close it (phase closed) or delete it with force")]

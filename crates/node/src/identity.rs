@@ -51,7 +51,9 @@ pub enum IdentityError {
         source: std::io::Error,
     },
     /// Another process holds the lock.
-    #[error("data directory {0} is in use by another process")]
+    #[error(
+        "data directory {0} is in use by another process (a node started by hand?): stop it first"
+    )]
     InUse(PathBuf),
     /// The identity file cannot be read, or is damaged.
     #[error(transparent)]

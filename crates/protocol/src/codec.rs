@@ -192,5 +192,10 @@ fn named<E: std::error::Error>(error: serde_path_to_error::Error<E>) -> ApiError
     if path == "." {
         return ApiError::bad_request(inner.to_string());
     }
-    ApiError::bad_request(format!("{path}: {inner}"))
+    // "?" is a name that could not be read.
+    let field = match path.as_str() {
+        "?" => "payload",
+        path => path.trim_end_matches(".?"),
+    };
+    ApiError::bad_request(format!("{field}: {inner}"))
 }

@@ -76,7 +76,7 @@ impl TicketKeys {
         self.check(text).ok_or_else(|| {
             ApiError::new(
                 Code::TicketInvalid,
-                "ticket: not one that this cluster gave, or altered since",
+                "ticket: not issued by this cluster, or altered",
             )
         })
     }
@@ -88,7 +88,7 @@ impl TicketKeys {
         if ticket.line != *line {
             return Err(ApiError::new(
                 Code::TicketInvalid,
-                "ticket: it is of another line",
+                "ticket: it belongs to another line",
             ));
         }
         Ok(ticket.at)

@@ -398,6 +398,12 @@ fn cut_and_hostile_payloads_are_refused() {
 }
 
 #[test]
+fn a_payload_that_breaks_off_in_a_name_is_named() {
+    let message = refusal::<Claim>(b"{bad");
+    assert!(message.starts_with("payload: "), "{message}");
+}
+
+#[test]
 fn depth_is_bounded() {
     let nested = |arrays: usize| {
         let skipped = [&[0xa1, b'x'][..], &vec![0x91; arrays], &[0xc0]].concat();

@@ -246,8 +246,12 @@ impl Config {
         if !sane || (!mix.is_empty() && mix.iter().sum::<f64>() <= 0.0) {
             return Err(BadField::new("lane_mix", "parts from 0, not all 0").into());
         }
-        if !mix.is_empty() && mix.len() != self.settings.lanes.len() {
-            return Err(BadField::new("lane_mix", "one part for each lane").into());
+        let (parts, lanes) = (mix.len(), self.settings.lanes.len());
+        if parts != 0 && parts != lanes {
+            let plural = |n: usize| if n == 1 { "" } else { "s" };
+            let (s_parts, s_lanes) = (plural(parts), plural(lanes));
+            let wrong = format!("{parts} part{s_parts}, but {lanes} lane{s_lanes}");
+            return Err(BadField::new("lane_mix", wrong).into());
         }
         Ok(())
     }

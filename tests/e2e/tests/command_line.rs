@@ -290,7 +290,7 @@ pub async fn errors(cli: &Cli) -> Result<()> {
         ),
         (
             "line set cli-full --claim-timeout 8d",
-            "--claim-timeout <TIME>': must be 100ms to 7days",
+            "--claim-timeout <TIME>': must be 100ms to 7d",
         ),
     ] {
         let error = cli

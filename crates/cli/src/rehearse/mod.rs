@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use nowserving_line::BadField;
 use nowserving_rehearse::{BadConfig, Report, Summary};
 
 use crate::output::{Output, WrongUsage};
@@ -40,7 +41,11 @@ pub fn run(args: RehearseArgs, output: &Output) -> anyhow::Result<ExitCode> {
     });
     drop(progress);
     let report = report.map_err(|error| match error {
-        BadConfig::Field(field) => anyhow::Error::from(WrongUsage(field.to_string())),
+        // The flags have checked the line's settings; the other fields are named like their flags.
+        BadConfig::Field(BadField { field, limit }) => {
+            let flag = field.trim_end_matches("_ms").replace('_', "-");
+            anyhow::Error::from(WrongUsage(format!("--{flag}: {limit}")))
+        }
         other => other.into(),
     })?;
     if let Some(path) = &files.csv {

@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use nowserving_client::{AdmissionRate, LaneName, LaneSettings, PerSecond, Phase};
-use nowserving_line::SEATS_MAX;
+use nowserving_line::{RATE_BURST_MAX, SEATS_MAX};
 
 use crate::duration;
 
@@ -39,7 +39,10 @@ pub fn rate(text: &str) -> Result<AdmissionRate, String> {
     let per_second = number
         .and_then(PerSecond::from_f64)
         .ok_or("PER_SECOND: a number from 0.001 to 1000000")?;
-    let burst = burst.parse().map_err(|_| "BURST: 1 to 1000000")?;
+    let burst = burst.parse().ok();
+    let burst = burst
+        .filter(|burst| (1..=RATE_BURST_MAX).contains(burst))
+        .ok_or_else(|| format!("BURST: 1 to {RATE_BURST_MAX}"))?;
     Ok(AdmissionRate {
         per_second_micro: per_second.micro(),
         burst,
@@ -100,7 +103,7 @@ mod tests {
         assert_eq!((fast.per_second_micro, fast.burst), (10_000_000, 20));
         assert_eq!(rate("0.0015/1").unwrap().per_second_micro, 1_500);
         for bad in [
-            "10", "10/", "/5", "x/5", "0/5", "-1/5", "10/-1", "NaN/1", "1e9/1",
+            "10", "10/", "/5", "x/5", "0/5", "-1/5", "10/-1", "20/0", "NaN/1", "1e9/1",
         ] {
             assert!(rate(bad).is_err(), "{bad}");
         }

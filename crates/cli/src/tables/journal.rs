@@ -81,7 +81,7 @@ fn change(change: &SettingChangeReply) -> String {
 fn explain(explained: &Explained, entries: &[JournalEntryReply], output: &Output) -> String {
     let name = format!("{} {}", explained.lane, explained.token);
     let Some(entered_at_ms) = explained.entered_at_ms else {
-        return format!("{name}: all of it is forgotten");
+        return format!("{name}: its entries are no longer kept");
     };
     let admitted = entries.iter().find(|entry| entry.what == "admitted");
     let until = match admitted {
@@ -92,8 +92,8 @@ fn explain(explained: &Explained, entries: &[JournalEntryReply], output: &Output
         None => "not admitted".to_owned(),
     };
     let mut text = format!(
-        "{name} entered at {}, {until}\nbefore it: {} of its own lane, who had entered earlier; {} \
-         who had entered later",
+        "{name} entered at {}, {until}\nadmitted before it: {} earlier tokens of its lane, \
+         {} later tokens",
         clock(entered_at_ms),
         explained.own_lane_before,
         explained.overtakers_total,
