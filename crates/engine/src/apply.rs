@@ -1,27 +1,27 @@
 //! Committed entries become state, answers and events; confirmed reads become answers.
 
 use crate::envelope::StateHash;
-use nowserving_line::{Line, LineName, Lines, Op, Reply, Timestamp, TokenRef};
+use nowserving_line::{Line, LineName, Lines, Op, Reply, Status, Timestamp, TokenRef};
 use nowserving_protocol::admin::{JournalReply, LineReply};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::user::{Consistency, Home, InfoReply};
 use nowserving_replica::{Committed, Payload};
-use nowserving_shard::command::{self, Command, Entry};
+use nowserving_shard::command::{self, Command};
+use nowserving_shard::leader_state::LeaderState;
 use nowserving_shard::published::OutEvent;
 use nowserving_shard::requests::Answer;
 use nowserving_shard::snapshot;
 use nowserving_shard::state::{AppliedToLine, Observer, State};
 
-use nowserving_shard::leader_state::LeaderState;
-
 use crate::io::ExitReason;
-use crate::outbox::{Outbox, TurnCtx};
+use crate::outbox::{NodeCtx, Outbox};
 use crate::refusals::{outcome_unknown, overloaded};
 use crate::request::{Ask, Outcome};
 use crate::shard::{Proposed, Shard, Waiter};
+use crate::waiting_reads::Read;
 
 #[cfg(feature = "bite")]
-fn misread(mut entry: Entry) -> Entry {
+fn misread(mut entry: command::Entry) -> command::Entry {
     use nowserving_bite::{Break, is};
     if is(Break::S4) {
         let is_touch = |it: &Command| matches!(it, Command::Line(Op::Touch { .. }));
@@ -46,11 +46,7 @@ impl Shard {
     /// # Errors
     /// An entry that this build cannot read. Going on would make this node's state differ from its
     /// peers', so the caller must stop the node.
-    pub fn apply(
-        &mut self,
-        entries: Vec<Committed>,
-        ctx: &mut TurnCtx<'_>,
-    ) -> Result<(), ExitReason> {
+    pub fn apply(&mut self, entries: Vec<Committed>, ctx: &mut NodeCtx) -> Result<(), ExitReason> {
         for entry in entries {
             let ours = self.take_proposed(entry.index, entry.term, ctx);
             match &entry.payload {
@@ -61,14 +57,14 @@ impl Shard {
                         Some(proposed) if nowserving_bite::is(nowserving_bite::Break::S5) => {
                             Proposed {
                                 waiters: proposed.waiters,
-                                ..self.decode(entry.index, data)?.into()
+                                ..self.decode(entry.index, data)?
                             }
                         }
                         Some(proposed) => {
                             self.left_log(&proposed.entry.commands);
                             proposed
                         }
-                        None => self.decode(entry.index, data)?.into(),
+                        None => self.decode(entry.index, data)?,
                     };
                     self.apply_entry(&entry, proposed, ctx);
                 }
@@ -84,21 +80,26 @@ impl Shard {
         Ok(())
     }
 
-    fn decode(&self, index: u64, data: &[u8]) -> Result<Entry, ExitReason> {
+    /// Decodes an entry for which no request waits on this node.
+    fn decode(&self, index: u64, data: &[u8]) -> Result<Proposed, ExitReason> {
         let decoded = command::decode(data);
         #[cfg(feature = "bite")]
         let decoded = decoded.map(misread);
-        decoded.map_err(|error| {
+        let entry = decoded.map_err(|error| {
+            let shard = self.id;
             ExitReason::EntryUnreadable(format!(
-                "shard {}: entry {index} is not readable: {error}",
-                self.id
+                "shard {shard}: entry {index} is not readable: {error}"
             ))
+        })?;
+        Ok(Proposed {
+            entry,
+            waiters: Vec::new(),
         })
     }
 
     /// The entry at `index` if it is ours; if another took its place, its requests go to the next
     /// leader, as nothing happened here.
-    fn take_proposed(&mut self, index: u64, term: u64, ctx: &mut TurnCtx<'_>) -> Option<Proposed> {
+    fn take_proposed(&mut self, index: u64, term: u64, ctx: &mut NodeCtx) -> Option<Proposed> {
         let mut ours = None;
         while let Some(first) = self.proposed.first_entry() {
             let at = *first.key();
@@ -124,23 +125,23 @@ impl Shard {
     }
 
     /// The first entry of a term is empty: with it everything of earlier terms is applied.
-    fn begin_leading(&mut self, entry: &Committed, ctx: &mut TurnCtx<'_>) {
+    fn begin_leading(&mut self, entry: &Committed, ctx: &mut NodeCtx) {
         if self.leads() && self.replica.term() == entry.term {
             tracing::info!(shard = self.id, term = entry.term, "leading");
             self.leader_state = Some(LeaderState::begin(
                 entry.term,
                 &self.state,
-                ctx.reachability,
+                &ctx.reachability,
                 ctx.now.us,
                 ctx.now.wall_ms,
             ));
         }
     }
 
-    fn apply_entry(&mut self, committed: &Committed, proposed: Proposed, ctx: &mut TurnCtx<'_>) {
+    fn apply_entry(&mut self, committed: &Committed, proposed: Proposed, ctx: &mut NodeCtx) {
         let Proposed { entry, waiters } = proposed;
         self.compact_floor = self.compact_floor.max(entry.compact_floor);
-        let mut now = self.timestamp(ctx.now, ctx.reachability);
+        let mut now = self.timestamp(ctx.now, &ctx.reachability);
         now.service_ms = now.service_ms.max(entry.now_ms);
         let second = entry.now_ms / STATE_HASH_MS;
         // At most one a turn: a turn that replays thousands of entries must not take seconds, nor may
@@ -159,7 +160,7 @@ impl Shard {
             now,
             home,
             events: Vec::new(),
-            out: &mut *ctx.out,
+            out: &mut ctx.out,
         };
         self.state.apply_entry(committed.index, &entry, &mut watch);
         let events = watch.events;
@@ -175,7 +176,7 @@ impl Shard {
     }
 
     /// Answers the reads that a quorum has confirmed and whose index is applied.
-    pub fn answer_confirmed(&mut self, ctx: &mut TurnCtx<'_>) {
+    pub fn answer_confirmed(&mut self, ctx: &mut NodeCtx) {
         if self.reads.is_empty() || self.leader_state.is_none() {
             return;
         }
@@ -190,8 +191,8 @@ impl Shard {
 
     /// Answers a read as the leader, and marks its token as seen: a poll that would be forgotten if this
     /// node died now is recorded first.
-    pub(crate) fn answer_leading(&mut self, waiter: Waiter, ask: Ask, ctx: &mut TurnCtx<'_>) {
-        let Some(now_ms) = self.service_ms(ctx.reachability) else {
+    pub(crate) fn answer_leading(&mut self, waiter: Waiter, ask: Ask, ctx: &mut NodeCtx) {
+        let Some(now_ms) = self.service_ms(&ctx.reachability) else {
             return ctx.lead_lost(waiter, self);
         };
         let Some(touch) = self.touch(&waiter.line, &ask, now_ms) else {
@@ -201,7 +202,11 @@ impl Shard {
             return ctx.out.refuse(waiter.reply, overloaded());
         }
         self.queue_own([touch]);
-        self.reads.push_queued(waiter, ask);
+        self.reads.push(Read {
+            waiter,
+            ask,
+            touched: true,
+        });
     }
 
     fn touch(&mut self, name: &LineName, ask: &Ask, now_ms: u64) -> Option<Command> {
@@ -216,21 +221,15 @@ impl Shard {
     }
 
     /// Answers a copy of a request that was answered before.
-    pub(crate) fn answer_copy(
-        &self,
-        waiter: Waiter,
-        op: &Op,
-        answer: &Answer,
-        ctx: &mut TurnCtx<'_>,
-    ) {
-        let now = self.timestamp(ctx.now, ctx.reachability);
+    pub(crate) fn answer_copy(&self, waiter: Waiter, op: &Op, answer: &Answer, ctx: &mut NodeCtx) {
+        let now = self.timestamp(ctx.now, &ctx.reachability);
         let result = repeated(op, answer, self.state.lines(), now, self.home());
         ctx.out.answer(waiter.reply, result);
     }
 
     /// Answers a read from the applied state.
-    pub(crate) fn answer_read(&self, waiter: Waiter, ask: &Ask, ctx: &mut TurnCtx<'_>) {
-        let now = self.timestamp(ctx.now, ctx.reachability);
+    pub(crate) fn answer_read(&self, waiter: Waiter, ask: &Ask, ctx: &mut NodeCtx) {
+        let now = self.timestamp(ctx.now, &ctx.reachability);
         let result = match self.state.lines().get(&waiter.line) {
             Some(line) => read(line, ask, now, self.home()),
             None => Err(nowserving_line::Refused::LineNotFound.into()),
@@ -306,12 +305,7 @@ fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, A
             let at = line
                 .find(key)
                 .ok_or(nowserving_line::Refused::TokenNotFound)?;
-            Ok(Outcome::Status {
-                status: Box::new(line.status(at, now.service_ms)?),
-                now,
-                with_ticket: true,
-                holes: None,
-            })
+            Ok(of_token(line.status(at, now.service_ms)?, now, true))
         }
         Ask::Info(Consistency::Local | Consistency::Leader | Consistency::Linearizable) => {
             Ok(Outcome::Info(Box::new(InfoReply::new(line, now, home))))
@@ -336,12 +330,8 @@ fn repeated(
         Answer::Token(at) => {
             let status = line()?.status(*at, now.service_ms);
             let status = status.map_err(|_| outcome_unknown())?;
-            Ok(Outcome::Status {
-                with_ticket: needs_ticket(op, status.at),
-                status: Box::new(status),
-                now,
-                holes: None,
-            })
+            let with_ticket = needs_ticket(op, status.at);
+            Ok(of_token(status, now, with_ticket))
         }
         Answer::Line => Ok(Outcome::Line(Box::new(LineReply::new(line()?, now, home)))),
         Answer::Deleted { remaining } => Ok(Outcome::Deleted {
@@ -352,6 +342,15 @@ fn repeated(
         Answer::BadSettings => Err(ApiError::bad_request(
             "a setting was out of its range, as the first answer to this request said",
         )),
+    }
+}
+
+fn of_token(status: Status, now: Timestamp, with_ticket: bool) -> Outcome {
+    Outcome::Status {
+        status: Box::new(status),
+        now,
+        with_ticket,
+        holes: None,
     }
 }
 
@@ -377,12 +376,10 @@ fn outcome(
         .get(op.line())
         .ok_or(nowserving_line::Refused::LineNotFound);
     match reply {
-        Reply::Token(at) => Ok(Outcome::Status {
-            with_ticket: needs_ticket(op, at),
-            status: Box::new(line?.status(at, lines.now_ms())?),
-            now,
-            holes: None,
-        }),
+        Reply::Token(at) => {
+            let status = line?.status(at, lines.now_ms())?;
+            Ok(of_token(status, now, needs_ticket(op, at)))
+        }
         Reply::Deleted { remaining } => Ok(Outcome::Deleted {
             line: op.line().clone(),
             remaining,

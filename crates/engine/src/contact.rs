@@ -47,11 +47,11 @@ impl Standing {
 pub struct Contact {
     start: u64,
     in_touch: bool,
-    peers: BTreeMap<u64, Peer>,
+    peers: BTreeMap<u64, Acceptance>,
 }
 
 #[derive(Debug, Default)]
-struct Peer {
+struct Acceptance {
     /// The start of the peer whose frames are taken.
     accepted: Option<u64>,
     refused: Option<Refused>,
@@ -76,7 +76,7 @@ impl Contact {
     /// For the start of a node that drew the random number `start` for it.
     #[must_use]
     pub fn new(start: u64, peers: impl IntoIterator<Item = u64>) -> Self {
-        let peers = peers.into_iter().map(|id| (id, Peer::default()));
+        let peers = peers.into_iter().map(|id| (id, Acceptance::default()));
         let mut contact = Contact {
             start,
             in_touch: false,
@@ -88,7 +88,7 @@ impl Contact {
 
     /// A frame came that was taken, or `refused` for this reason. True if the peer should be answered
     /// at once, as it does not know what it is told by that.
-    pub fn hear(
+    pub fn note_header(
         &mut self,
         from: u64,
         header: &PeerHeader,
@@ -218,7 +218,7 @@ impl Contact {
     }
 }
 
-impl Peer {
+impl Acceptance {
     fn accept(&mut self, start: Option<u64>) -> bool {
         if self.refused.as_ref().is_some_and(|it| it.start == start) {
             self.refused = None;
@@ -268,7 +268,7 @@ mod tests {
     }
     use Frame::*;
 
-    fn hear(contact: &mut Contact, frame: &Frame) -> bool {
+    fn receive(contact: &mut Contact, frame: &Frame) -> bool {
         let (from, verdict, in_touch, refused) = match frame {
             Accepts(from) => (from, Some((ME, "")), true, None),
             OfOthers(from) => (from, Some((ME - 1, "an impostor")), true, None),
@@ -286,14 +286,14 @@ mod tests {
             in_touch,
             verdicts: verdicts.into_iter().collect(),
         };
-        contact.hear(*from, &word, refused, NOW)
+        contact.note_header(*from, &word, refused, NOW)
     }
 
     /// After these frames, in a cluster of so many nodes of which this is the last.
     fn standing(nodes: u64, frames: &[Frame]) -> Standing {
         let mut contact = Contact::new(ME, 1..nodes);
         for frame in frames {
-            hear(&mut contact, frame);
+            receive(&mut contact, frame);
         }
         contact.standing(NOW)
     }
@@ -390,14 +390,14 @@ mod tests {
     fn each_start_of_a_peer_is_told_its_own_verdict_at_once_and_while_it_is_heard() {
         let mut contact = Contact::new(ME, [1, 2]);
         assert!(contact.verdicts(1, NOW).is_empty());
-        assert!(hear(&mut contact, &OfOthers(1)));
-        assert!(!hear(&mut contact, &OfOthers(1)));
+        assert!(receive(&mut contact, &OfOthers(1)));
+        assert!(!receive(&mut contact, &OfOthers(1)));
         let impostor = PeerHeader {
             start: Some(7),
             ..PeerHeader::default()
         };
-        assert!(contact.hear(1, &impostor, Some("another disk"), NOW));
-        assert!(!contact.hear(1, &impostor, Some("another disk"), NOW + 1));
+        assert!(contact.note_header(1, &impostor, Some("another disk"), NOW));
+        assert!(!contact.note_header(1, &impostor, Some("another disk"), NOW + 1));
         let told = |contact: &Contact, now| -> Vec<(u64, String)> {
             let verdicts = contact.verdicts(1, now).into_iter();
             verdicts.map(|v| (v.start, v.refused)).collect()
@@ -408,10 +408,10 @@ mod tests {
         let later = NOW + 1 + REFUSAL_KEPT_US;
         assert_eq!(told(&contact, later), [good]);
         assert_eq!(contact.refused(1, later), None);
-        assert!(contact.hear(1, &impostor, Some("another disk"), later));
+        assert!(contact.note_header(1, &impostor, Some("another disk"), later));
         // It has its old disk again, or the files agree.
-        assert!(contact.hear(1, &impostor, None, later));
+        assert!(contact.note_header(1, &impostor, None, later));
         assert_eq!(told(&contact, later), [(7, String::new())]);
-        assert!(!contact.hear(9, &impostor, None, later), "no member");
+        assert!(!contact.note_header(9, &impostor, None, later), "no member");
     }
 }

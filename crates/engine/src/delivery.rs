@@ -261,31 +261,15 @@ pub fn turned_away(via: Via, effect: Effect, leads: bool) -> ApiError {
     }
 }
 
-/// What is done about a request that this node had taken as the leader when it leads no more, and
-/// of which nothing happened here.
+/// Decides again on a request that this node took as the leader and cannot execute, because it lost the
+/// lead or the deadline has passed.
 #[must_use]
-pub fn decide_after_lead(via: Via, effect: Effect) -> Action {
-    // It was not late when it was taken, its deadline has not come, and what it was forwarded for is known.
+pub fn decide_unexecuted(via: Via, effect: Effect, role: Role, age: Age) -> Action {
     decide(Case {
-        role: Role::NotLeader,
+        role,
         via,
         shared: false,
-        age: Age::Fresh,
-        effect,
-        named: false,
-        copy: Copy::None,
-    })
-}
-
-/// What is done about a request that this node had taken as the leader at its deadline, if nothing
-/// happened.
-#[must_use]
-pub fn decide_at_deadline(via: Via, effect: Effect) -> Action {
-    decide(Case {
-        role: Role::Leader,
-        via,
-        shared: false,
-        age: Age::Over,
+        age,
         effect,
         named: false,
         copy: Copy::None,
@@ -469,9 +453,11 @@ mod tests {
             (Via::Shard(Leader), "forward shared", "unknown"),
             (Via::Shard(Leaderless), "forward shared", "unknown"),
         ] {
-            assert_eq!(word(decide_after_lead(via, Write)), lost, "{via:?}");
-            assert_eq!(word(decide_at_deadline(via, Write)), over, "{via:?}");
-            assert_eq!(word(decide_at_deadline(via, Read)), "unavailable");
+            let lead_lost = decide_unexecuted(via, Write, Role::NotLeader, Age::Fresh);
+            assert_eq!(word(lead_lost), lost, "{via:?}");
+            let at_deadline = |effect| decide_unexecuted(via, effect, Role::Leader, Age::Over);
+            assert_eq!(word(at_deadline(Write)), over, "{via:?}");
+            assert_eq!(word(at_deadline(Read)), "unavailable");
         }
     }
 

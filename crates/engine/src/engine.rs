@@ -11,14 +11,14 @@ use nowserving_shard::clock::{ClientReachability, Micros};
 use nowserving_shard::requests::Origin;
 use nowserving_shard::state::State;
 
-use crate::balance::{Balance, Peer};
+use crate::balance::Balance;
 use crate::contact::{Contact, Standing};
 use crate::delivery::{Action, Age, Case, Copy, Delivery, Role, age, decide};
 use crate::forwards::{Forwards, Leader};
 use crate::frames::{OutMessage, PeerBatch, PeerFrame};
 use crate::io::{Boot, Config, ExitReason, Input, Now, Output, RestoredShard, Subscription};
 use crate::listing;
-use crate::outbox::{Clocks, Outbox, TurnCtx};
+use crate::outbox::{Clocks, NodeCtx, Outbox};
 use crate::refusals::unavailable;
 use crate::request::{Effect, Outcome, Question, ReplyTo, Request};
 use crate::shard::{Shard, Waiter};
@@ -44,31 +44,14 @@ const DRAIN_US: Micros = 500_000;
 /// Refused Raft messages are warned about this often at most.
 const WARNING_INTERVAL_US: Micros = 1_000_000;
 
-/// The clocks that an engine knows, beside mutable borrows of its other fields.
-macro_rules! clocks {
-    ($engine:ident) => {
-        Clocks {
-            me: $engine.config.id,
-            start: $engine.start,
-            peers: &$engine.peers,
-        }
-    };
-}
-pub(crate) use clocks;
-
 /// One node. See the crate's documentation.
 pub struct Engine {
     pub(crate) config: Config,
-    /// The number of this start.
-    pub(crate) start: u64,
     pub(crate) shards: BTreeMap<u32, Shard>,
-    pub(crate) reachability: ClientReachability,
+    pub(crate) ctx: NodeCtx,
     pub(crate) contact: Contact,
     pub(crate) balance: Balance,
-    pub(crate) peers: BTreeMap<u64, Peer>,
     pub(crate) last_sent: BTreeMap<u64, Micros>,
-    pub(crate) out: Outbox,
-    pub(crate) forwards: Forwards,
     /// `None` until it is known.
     pub(crate) mapping: Option<Mapping>,
     /// As announced.
@@ -143,15 +126,21 @@ impl Engine {
         let others = config.nodes.iter().copied().filter(|id| *id != config.id);
         let tick_us = tick.as_micros() as u64;
         Ok(Engine {
-            start: boot.start,
             contact: Contact::new(boot.start, others),
             balance: Balance::new(config.id, config.nodes.clone(), settle),
             shards,
-            reachability: ClientReachability::new(now.us),
-            peers: BTreeMap::new(),
+            ctx: NodeCtx {
+                now,
+                clocks: Clocks {
+                    me: config.id,
+                    start: boot.start,
+                    peers: BTreeMap::new(),
+                },
+                reachability: ClientReachability::new(now.us),
+                out: Outbox::default(),
+                forwards: Forwards::new(config.seed),
+            },
             last_sent: BTreeMap::new(),
-            out: Outbox::default(),
-            forwards: Forwards::new(config.seed),
             mapping: None,
             standing: Standing::Waiting("starting".to_owned()),
             serves: None,
@@ -175,10 +164,11 @@ impl Engine {
 
     /// Takes one input. After an [`Output::Exit`] requests are refused, and nothing else happens.
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Output> {
+        self.ctx.now = now;
         if let Err(reason) = self.take_in(now, input) {
-            self.exit(now, reason);
+            self.exit(now.us, reason);
         }
-        std::mem::take(&mut self.out.outputs)
+        std::mem::take(&mut self.ctx.out.outputs)
     }
 
     /// `step(EndTurn)` is due at this time at the latest.
@@ -188,13 +178,13 @@ impl Engine {
             return 0;
         }
         let due = self.next_tick.min(self.next_maintenance);
-        let due = due.min(self.forwards.next_due().unwrap_or(Micros::MAX));
+        let due = due.min(self.ctx.forwards.next_due().unwrap_or(Micros::MAX));
         // A stopping node leaves the duties of its leaders to the next ones.
         let shards = self
             .shards
             .values()
             .filter(|_| self.stopping_since.is_none());
-        let duties = shards.filter_map(|shard| shard.next_duty_at(&self.reachability));
+        let duties = shards.filter_map(|shard| shard.next_duty_at(&self.ctx.reachability));
         duties.min().unwrap_or(Micros::MAX).min(due)
     }
 
@@ -228,15 +218,16 @@ impl Engine {
             Input::Cluster { question, reply } => self.question(now.us, &question, reply),
             _ if self.ended => {}
             Input::Forwarded { id, result } => {
-                let leaders = leaders(&self.shards, clocks!(self), now.us);
-                self.forwards
-                    .result(id, result, leaders, now.us, &mut self.out);
+                let leaders = leaders(&self.shards, &self.ctx.clocks, now.us);
+                self.ctx
+                    .forwards
+                    .result(id, result, leaders, now.us, &mut self.ctx.out);
             }
             Input::Frame(frame) => self.frame(now, frame)?,
-            Input::Persisted { numbers, writes } => self.persisted(now, numbers, writes),
+            Input::Persisted { numbers, writes } => self.persisted(numbers, writes),
             Input::SnapshotWritten { shard, index } => self.snapshot_written(shard, index, now.us),
             Input::FilesPinned(shards) => self.files_pinned(&shards),
-            Input::ProbeEchoed { sent_at } => self.reachability.echo(sent_at),
+            Input::ProbeEchoed { sent_at } => self.ctx.reachability.echo(sent_at),
             Input::RequestsDropped => self.requests_dropped = true,
             Input::Mapping(mapping) => self.mapping = Some(mapping),
             Input::Stop => {
@@ -265,7 +256,7 @@ impl Engine {
             },
             via: delivery.via,
             shared: delivery.shared,
-            age: age(&request, delivery, now, self.start, leader_since),
+            age: age(&request, delivery, now, self.ctx.clocks.start, leader_since),
             effect,
             named: request.id.is_some_and(|id| id.origin == Origin::Client),
             copy: match (request.id, shard.as_deref()) {
@@ -277,17 +268,11 @@ impl Engine {
             metrics::counter!("nowserving_late_writes_total").increment(1);
         }
         let (waiter, ask) = Waiter::of(request, delivery);
-        let mut ctx = TurnCtx {
-            now,
-            clocks: clocks!(self),
-            reachability: &self.reachability,
-            out: &mut self.out,
-            forwards: &mut self.forwards,
-        };
+        let ctx = &mut self.ctx;
         match (decide(case), shard) {
-            (Action::AnswerLocally, Some(shard)) => shard.answer_read(waiter, &ask, &mut ctx),
-            (Action::Take, Some(shard)) => shard.take(waiter, ask, &mut ctx),
-            (action, shard) => ctx.pass_on(action, waiter, shard.as_deref()),
+            (Action::AnswerLocally, Some(shard)) => shard.answer_read(waiter, &ask, ctx),
+            (Action::Take, Some(shard)) => shard.take(waiter, ask, ctx),
+            (action, shard) => ctx.forward_or_refuse(action, waiter, shard.as_deref()),
         }
     }
 
@@ -303,35 +288,27 @@ impl Engine {
                 }
             })
         };
-        self.out.answer(reply, result);
+        self.ctx.out.answer(reply, result);
     }
 
     fn frame(&mut self, now: Now, frame: PeerFrame) -> Result<(), ExitReason> {
         let PeerFrame { from, header, body } = frame;
-        self.hear(
-            from,
-            &header,
-            body.as_ref().err().map(String::as_str),
-            now.us,
-        );
+        let refused = body.as_ref().err().map(String::as_str);
+        self.note_header(from, &header, refused, now.us);
         let Ok(body) = body else {
             return Ok(());
         };
-        let peer = self.peers.entry(from).or_default();
-        peer.heard(now.us);
+        let peer = self.ctx.clocks.peers.entry(from).or_default();
+        peer.seen(now.us);
         peer.clock_us = body.clock_us;
         peer.client_reachable = body.client_reachable;
+        peer.metrics_addr = body.metrics_addr;
+        peer.version = body.version;
         if peer.start != header.start {
             peer.start = header.start;
             for shard in self.shards.values_mut() {
                 shard.agreement.forget(from);
             }
-        }
-        if peer.metrics_addr != body.metrics_addr {
-            peer.metrics_addr = body.metrics_addr;
-        }
-        if peer.version != body.version {
-            peer.version = body.version;
         }
         if !self.contact.is_in_touch() {
             return Ok(());
@@ -362,18 +339,11 @@ impl Engine {
         Ok(())
     }
 
-    fn persisted(&mut self, now: Now, numbers: Vec<(u32, u64)>, writes: usize) {
+    fn persisted(&mut self, numbers: Vec<(u32, u64)>, writes: usize) {
         self.writes_in_flight = self.writes_in_flight.saturating_sub(writes);
         for (id, number) in numbers {
             if let Some(shard) = self.shards.get_mut(&id) {
-                let mut ctx = TurnCtx {
-                    now,
-                    clocks: clocks!(self),
-                    reachability: &self.reachability,
-                    out: &mut self.out,
-                    forwards: &mut self.forwards,
-                };
-                shard.persisted(number, &mut ctx);
+                shard.persisted(number, &mut self.ctx);
             }
         }
     }
@@ -381,25 +351,27 @@ impl Engine {
     /// Everything that was collected becomes log entries, writes and frames.
     fn end_turn(&mut self, now: Now, inbox_empty: bool) -> Result<(), ExitReason> {
         if std::mem::take(&mut self.requests_dropped) {
-            self.reachability.skip(now.us);
+            self.ctx.reachability.skip(now.us);
         } else {
-            self.reachability.advance(now.us);
+            self.ctx.reachability.advance(now.us);
         }
         if !self.contact.is_in_touch() {
-            self.each_shard(now, |shard, ctx| shard.step_down("out of touch", ctx));
+            self.each_shard(|shard, ctx| shard.step_down("out of touch", ctx));
         }
         self.tick(now.us);
         if now.us >= self.next_maintenance {
-            self.maintenance(now);
+            self.maintenance(now.us);
         }
-        let leaders = leaders(&self.shards, clocks!(self), now.us);
-        self.forwards.run_due(leaders, now.us, &mut self.out);
+        let leaders = leaders(&self.shards, &self.ctx.clocks, now.us);
+        self.ctx
+            .forwards
+            .run_due(leaders, now.us, &mut self.ctx.out);
         let stopping = self.stopping_since.is_some();
         let may_write = self.writes_in_flight < WRITES_IN_FLIGHT_MAX;
         let mut ready = Ok(());
         let resume_at = std::mem::take(&mut self.resume_at);
         let (mut applied, mut stopped_at, mut more) = (0, None, resume_at > 0);
-        self.each_shard(now, |shard, ctx| {
+        self.each_shard(|shard, ctx| {
             // A stopping node starts nothing of its own.
             if !stopping {
                 shard.propose_own(inbox_empty, ctx);
@@ -424,19 +396,19 @@ impl Engine {
         self.more_to_apply = more || stopped_at.is_some();
         self.resume_at = stopped_at.unwrap_or(0);
         self.flush(now.us)?;
-        self.stop(now)
+        self.stop(now.us)
     }
 
     /// A stopping node that has handed its shards over unsubscribes, passes on what still comes in
     /// and has been passed on, and ends.
-    fn stop(&mut self, now: Now) -> Result<(), ExitReason> {
-        if self.drained_at.is_none() && self.has_handed_over(now.us) {
-            self.drained_at = Some(now.us);
-            self.each_shard(now, Shard::give_up);
-            self.update_subscriptions(now.us);
+    fn stop(&mut self, now: Micros) -> Result<(), ExitReason> {
+        if self.drained_at.is_none() && self.has_handed_over(now) {
+            self.drained_at = Some(now);
+            self.each_shard(Shard::release_waiters);
+            self.update_subscriptions(now);
         }
         let drained = self.drained_at.is_some_and(|at| {
-            now.us >= at + DRAIN_US && (self.forwards.is_empty() || now.us >= at + 4 * DRAIN_US)
+            now >= at + DRAIN_US && (self.ctx.forwards.is_empty() || now >= at + 4 * DRAIN_US)
         });
         match drained {
             true => Err(ExitReason::Stopped),
@@ -444,13 +416,13 @@ impl Engine {
         }
     }
 
-    fn exit(&mut self, now: Now, reason: ExitReason) {
+    fn exit(&mut self, now: Micros, reason: ExitReason) {
         self.ended = true;
-        self.drained_at.get_or_insert(now.us);
-        self.each_shard(now, Shard::give_up);
-        self.forwards.give_up(&mut self.out);
-        self.update_subscriptions(now.us);
-        self.out.outputs.push(Output::Exit(reason));
+        self.drained_at.get_or_insert(now);
+        self.each_shard(Shard::release_waiters);
+        self.ctx.forwards.refuse_all(&mut self.ctx.out);
+        self.update_subscriptions(now);
+        self.ctx.out.outputs.push(Output::Exit(reason));
     }
 
     /// Ticks Raft's clocks.
@@ -481,9 +453,9 @@ impl Engine {
 
     /// Hands everything that this turn produced on.
     fn flush(&mut self, now: Micros) -> Result<(), ExitReason> {
-        let mut messages = std::mem::take(&mut self.out.messages);
-        let writes = std::mem::take(&mut self.out.writes);
-        let state_hashes = std::mem::take(&mut self.out.state_hashes);
+        let mut messages = std::mem::take(&mut self.ctx.out.messages);
+        let writes = std::mem::take(&mut self.ctx.out.writes);
+        let state_hashes = std::mem::take(&mut self.ctx.out.state_hashes);
         if !state_hashes.is_empty() {
             for peer in self.others() {
                 messages.entry(peer).or_default();
@@ -491,7 +463,7 @@ impl Engine {
         }
         if !writes.is_empty() {
             self.writes_in_flight += 1;
-            self.out.outputs.push(Output::Persist(writes));
+            self.ctx.out.outputs.push(Output::Persist(writes));
         }
         for (peer, messages) in messages {
             self.send_to(peer, messages, state_hashes.clone(), now);
@@ -537,7 +509,7 @@ impl Engine {
             batch.push(message);
         }
         frames.push(frame_of(batch, state_hashes));
-        self.out.outputs.extend(frames);
+        self.ctx.out.outputs.extend(frames);
         self.last_sent.insert(to, now);
     }
 
@@ -562,20 +534,9 @@ impl Engine {
         Ok(())
     }
 
-    pub(crate) fn each_shard(
-        &mut self,
-        now: Now,
-        mut run: impl FnMut(&mut Shard, &mut TurnCtx<'_>),
-    ) {
-        let mut ctx = TurnCtx {
-            now,
-            clocks: clocks!(self),
-            reachability: &self.reachability,
-            out: &mut self.out,
-            forwards: &mut self.forwards,
-        };
+    pub(crate) fn each_shard(&mut self, mut run: impl FnMut(&mut Shard, &mut NodeCtx)) {
         for shard in self.shards.values_mut() {
-            run(shard, &mut ctx);
+            run(shard, &mut self.ctx);
         }
     }
 }
@@ -583,7 +544,7 @@ impl Engine {
 /// The leaders of shards, for requests that are passed on to them.
 fn leaders<'a>(
     shards: &'a BTreeMap<u32, Shard>,
-    clocks: Clocks<'a>,
+    clocks: &'a Clocks,
     now: Micros,
 ) -> impl Fn(u32) -> Leader + 'a {
     move |shard| {

@@ -41,7 +41,7 @@ struct Forward {
     /// A write that the leader may have too.
     shared: bool,
     /// A try that may have reached a leader was not answered.
-    maybe_done: bool,
+    maybe_executed: bool,
     stage: Stage,
     /// When it has to be looked at again.
     due: Micros,
@@ -69,9 +69,9 @@ impl Forward {
     }
 
     /// The answer if nothing better is known.
-    fn give_up(&self) -> ApiError {
-        let maybe_done = self.maybe_done || self.shared || self.stage == Stage::Asked;
-        match maybe_done && self.is_write() {
+    fn fallback_error(&self) -> ApiError {
+        let maybe_executed = self.maybe_executed || self.shared || self.stage == Stage::Asked;
+        match maybe_executed && self.is_write() {
             true => outcome_unknown(),
             false => unavailable(),
         }
@@ -137,7 +137,7 @@ impl Forwards {
         let forward = Forward {
             waiter,
             shared,
-            maybe_done: false,
+            maybe_executed: false,
             stage: Stage::Pausing,
             due: now,
         };
@@ -157,30 +157,20 @@ impl Forwards {
         let Some(mut forward) = self.take(id) else {
             return;
         };
-        let pause = now + PAUSE_US;
-        match result {
+        let (maybe_executed, pause_us) = match result {
             ForwardResult::NoResponders
             | ForwardResult::Answered {
                 error: Some(Code::NotLeader | Code::Unavailable),
                 ..
-            } => self.keep(id, forward, Stage::Pausing, pause),
-            ForwardResult::Failed => {
-                forward.maybe_done = true;
-                self.keep(id, forward, Stage::Pausing, pause);
-            }
-            // The leader could not tell by the deadline of this try, or it had no room for it.
-            ForwardResult::Answered {
+            } => (false, PAUSE_US),
+            // The leader did not know the outcome by the deadline of this try, or had no room for it.
+            ForwardResult::Failed
+            | ForwardResult::Answered {
                 error: Some(Code::OutcomeUnknown),
                 ..
-            } => {
-                forward.maybe_done = true;
-                self.keep(id, forward, Stage::Pausing, pause);
-            }
-            ForwardResult::TimedOut => {
-                forward.maybe_done = true;
-                self.keep(id, forward, Stage::Pausing, now);
-            }
-            // True of every try: a leader answers all copies of a request the same.
+            } => (true, PAUSE_US),
+            ForwardResult::TimedOut => (true, 0),
+            // This holds for every try: a leader gives all copies of a request the same answer.
             ForwardResult::Answered { answer, .. } => {
                 #[cfg(feature = "bite")]
                 if nowserving_bite::is(nowserving_bite::Break::L2) {
@@ -188,8 +178,11 @@ impl Forwards {
                 }
                 let to = forward.waiter.reply;
                 out.outputs.push(Output::RelayReply { to, answer });
+                return self.run_due(leader, now, out);
             }
-        }
+        };
+        forward.maybe_executed |= maybe_executed;
+        self.keep(id, forward, Stage::Pausing, now + pause_us);
         self.run_due(leader, now, out);
     }
 
@@ -203,17 +196,17 @@ impl Forwards {
                 let leader = leader(forward.waiter.shard);
                 self.try_once(id, forward, leader, now, out);
             } else {
-                let error = forward.give_up();
+                let error = forward.fallback_error();
                 out.refuse(forward.waiter.reply, error);
             }
         }
     }
 
     /// The node ends: all of them are answered with what is known.
-    pub fn give_up(&mut self, out: &mut Outbox) {
+    pub fn refuse_all(&mut self, out: &mut Outbox) {
         self.due.clear();
         for forward in std::mem::take(&mut self.under_way).into_values() {
-            let error = forward.give_up();
+            let error = forward.fallback_error();
             out.refuse(forward.waiter.reply, error);
         }
     }

@@ -14,6 +14,7 @@ impl Engine {
         let led = self.shards.values().filter(|s| s.leads());
         gauge!("nowserving_shards_led").set(led.count() as f64);
         let unreachable_for = self
+            .ctx
             .reachability
             .unreachable_for(now)
             .min(Duration::from_secs(3_600));

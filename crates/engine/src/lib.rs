@@ -15,25 +15,26 @@
 
 pub mod agreement;
 mod apply;
-pub mod balance;
-pub mod contact;
-pub mod delivery;
+mod balance;
+mod contact;
+mod delivery;
 mod engine;
 pub mod envelope;
 mod forwards;
-pub mod frames;
+mod frames;
 mod gauges;
-pub mod io;
+mod io;
 mod listing;
 mod maintenance;
 mod outbox;
-mod reads;
+mod peer;
 pub mod refusals;
-pub mod request;
+mod request;
 mod shard;
 mod standing;
 #[cfg(test)]
 mod tests;
+mod waiting_reads;
 
 pub use contact::{PeerHeader, Standing};
 pub use delivery::{Delivery, LeaderTime, ShardDelivery, Via, turned_away};

@@ -5,11 +5,11 @@ use nowserving_protocol::subject::Subjects;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::leader_state::LeaderState;
 
-use crate::balance::{Peer, UNREACHABLE_MAX};
+use crate::balance::UNREACHABLE_MAX;
 use crate::engine::Engine;
-use crate::engine::clocks;
-use crate::io::{Now, Output, Subscription};
-use crate::outbox::{Clocks, TurnCtx};
+use crate::io::{Output, Subscription};
+use crate::outbox::NodeCtx;
+use crate::peer::Peer;
 use crate::shard::Shard;
 
 /// How often deadlines and leases are looked at.
@@ -32,22 +32,22 @@ const STOP_MAX_US: Micros = 5_000_000;
 
 impl Engine {
     /// Everything that is due, except Raft's own ticks and the duties of leaders.
-    pub(crate) fn maintenance(&mut self, now: Now) {
-        self.next_maintenance = now.us + INTERVAL_US;
+    pub(crate) fn maintenance(&mut self, now: Micros) {
+        self.next_maintenance = now + INTERVAL_US;
         let heartbeat_us = self.config.heartbeat_ms * 1_000;
-        self.each_shard(now, |shard, ctx| {
-            shard.expire(ctx);
-            shard.keep_lease(ctx.now.us, heartbeat_us);
+        self.each_shard(|shard, ctx| {
+            shard.expire_requests(ctx);
+            shard.keep_lease(now, heartbeat_us);
         });
-        if now.us >= self.next_slow_maintenance {
-            self.next_slow_maintenance = now.us + SLOW_INTERVAL_US;
+        if now >= self.next_slow_maintenance {
+            self.next_slow_maintenance = now + SLOW_INTERVAL_US;
             self.hand_over(now);
-            self.start_snapshot(now.us);
-            self.announce_standing(now.us);
-            self.gauges(now.us);
+            self.start_snapshot(now);
+            self.announce_standing(now);
+            self.gauges(now);
         }
-        self.signs_of_life(now.us);
-        self.update_subscriptions(now.us);
+        self.signs_of_life(now);
+        self.update_subscriptions(now);
     }
 
     /// Whether requests reach this node, for all it knows, and will go on doing so: peers hand
@@ -55,7 +55,7 @@ impl Engine {
     pub(crate) fn client_reachable(&self, now: Micros) -> bool {
         self.stopping_since.is_none()
             && self.contact.is_in_touch()
-            && self.reachability.unreachable_for(now) <= UNREACHABLE_MAX
+            && self.ctx.reachability.unreachable_for(now) <= UNREACHABLE_MAX
     }
 
     /// Tells the node on which shards' subjects to listen: a leader in its lease; and if nobody leads,
@@ -76,7 +76,7 @@ impl Engine {
             };
             if shard.subscription != wanted {
                 shard.subscription = wanted;
-                self.out.outputs.push(Output::Subscribe {
+                self.ctx.out.outputs.push(Output::Subscribe {
                     shard: shard.id,
                     subscription: wanted,
                 });
@@ -84,14 +84,20 @@ impl Engine {
         }
     }
 
-    fn hand_over(&mut self, now: Now) {
-        let unreachable_for = self.reachability.unreachable_for(now.us);
+    fn hand_over(&mut self, now: Micros) {
+        let unreachable_for = self.ctx.reachability.unreachable_for(now);
         let election_us = self.config.election_ms * 1_000;
         let stopping = self.stopping_since.is_some();
         // Not one that stops too: it would only pass the shard on.
-        let fit = self.fit_peers(now.us);
+        let fit = self.fit_peers(now);
         let mut present = fit.clone();
-        present.retain(|id| self.peers.get(id).is_some_and(|peer| peer.present(now.us)));
+        present.retain(|id| {
+            self.ctx
+                .clocks
+                .peers
+                .get(id)
+                .is_some_and(|peer| peer.present(now))
+        });
         for shard in self.shards.values_mut() {
             let Some(since) = shard.leader_state.as_ref().map(|leading| leading.began_at) else {
                 continue;
@@ -99,7 +105,7 @@ impl Engine {
             // Nothing came of an earlier offer in time. This term has no lease any more, so nobody serves
             // the shard: somebody must begin another.
             let offered = shard.offered_since();
-            let failed = offered.is_some_and(|at| now.us.saturating_sub(at) > election_us);
+            let failed = offered.is_some_and(|at| now.saturating_sub(at) > election_us);
             let target = if stopping {
                 shard.replica.most_caught_up(&present)
             } else if offered.is_some() {
@@ -112,30 +118,26 @@ impl Engine {
                     .collect();
                 self.balance.hand_over(
                     shard.id,
-                    now.us,
+                    now,
                     since,
                     unreachable_for,
-                    &self.peers,
+                    &self.ctx.clocks.peers,
                     &caught_up,
                 )
             };
-            let mut ctx = TurnCtx {
-                now,
-                clocks: clocks!(self),
-                reachability: &self.reachability,
-                out: &mut self.out,
-                forwards: &mut self.forwards,
-            };
             let Some(target) = target else {
                 if failed && !stopping {
-                    shard.step_down("a hand-over failed, and no other node can lead", &mut ctx);
+                    shard.step_down(
+                        "a hand-over failed, and no other node can lead",
+                        &mut self.ctx,
+                    );
                 }
                 continue;
             };
-            shard.stamp_before_leaving(&mut ctx);
+            shard.stamp_before_leaving(&mut self.ctx);
             match shard.replica.transfer_leader(target) {
                 Ok(()) => {
-                    shard.offered = Some((shard.replica.term(), now.us));
+                    shard.offered = Some((shard.replica.term(), now));
                     tracing::info!(shard = shard.id, target, "handing over");
                     shard.dirty = true;
                 }
@@ -147,7 +149,7 @@ impl Engine {
     /// Peers that could lead: alive, reachable for clients, and not about to stop.
     fn fit_peers(&self, now: Micros) -> Vec<u64> {
         let fit = |peer: &Peer| peer.alive(now) && peer.client_reachable;
-        let peers = self.peers.iter().filter(|(_, peer)| fit(peer));
+        let peers = self.ctx.clocks.peers.iter().filter(|(_, peer)| fit(peer));
         peers.map(|(id, _)| *id).collect()
     }
 
@@ -194,7 +196,7 @@ impl Engine {
         if let Some(shard) = due {
             shard.pins_files = false;
             shard.snapshotting = true;
-            self.out.outputs.push(Output::WriteSnapshot {
+            self.ctx.out.outputs.push(Output::WriteSnapshot {
                 shard: shard.id,
                 index: shard.replica.applied(),
             });
@@ -215,7 +217,7 @@ impl Engine {
             let stamp = leader_state.and_then(LeaderState::propose_stamp);
             shard.queue_own(stamp);
             let compact = shard.compact();
-            self.out.outputs.push(compact);
+            self.ctx.out.outputs.push(compact);
         }
     }
 
@@ -229,7 +231,7 @@ impl Engine {
             Some(index) => {
                 shard.snapshot_index = index;
                 let compact = shard.compact();
-                self.out.outputs.push(compact);
+                self.ctx.out.outputs.push(compact);
             }
             None => shard.snapshot_not_before = now + SNAPSHOT_RETRY_US,
         }
@@ -239,7 +241,7 @@ impl Engine {
     pub(crate) fn cluster_status(&self, now: Micros) -> ClusterStatus {
         let node = |id: &u64| {
             let me = *id == self.config.id;
-            let peer = self.peers.get(id);
+            let peer = self.ctx.clocks.peers.get(id);
             let leads = self.shards.values();
             let leads = leads.filter(|s| s.replica.leader() == Some(*id)).count();
             NodeStatus {
@@ -248,8 +250,8 @@ impl Engine {
                 refused: self.contact.refused(*id, now).map(str::to_owned),
                 leads: leads as u64,
                 last_heard_ms: peer
-                    .filter(|p| !me && p.heard_at != 0)
-                    .map(|p| now.saturating_sub(p.heard_at) / 1_000),
+                    .filter(|p| !me && p.last_seen != 0)
+                    .map(|p| now.saturating_sub(p.last_seen) / 1_000),
                 metrics_addr: match me {
                     true => self.config.metrics_addr.clone(),
                     false => peer
@@ -319,11 +321,11 @@ impl Shard {
 
     /// Writes the service clock down before the lead is given away, so that the next leader does
     /// not begin behind it.
-    fn stamp_before_leaving(&mut self, ctx: &mut TurnCtx<'_>) {
+    fn stamp_before_leaving(&mut self, ctx: &mut NodeCtx) {
         let Some(leader_state) = &mut self.leader_state else {
             return;
         };
-        let stamp = leader_state.propose_last_stamp(&self.state, ctx.reachability);
+        let stamp = leader_state.propose_last_stamp(&self.state, &ctx.reachability);
         self.queue_own(stamp);
         self.propose(ctx);
     }

@@ -1,4 +1,4 @@
-//! What the steps of one turn come to, and what every step of a shard needs of its node.
+//! The state that the shards of a node share: clocks, forwards, and the output of the current turn.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use nowserving_shard::clock::{ClientReachability, Micros};
 use nowserving_shard::published::OutEvent;
 use raft::eraftpb::Message;
 
-use crate::balance::Peer;
-use crate::delivery::{Action, LeaderTime, decide_after_lead, decide_at_deadline};
+use crate::delivery::{Action, Age, LeaderTime, Role, decide_unexecuted};
 use crate::forwards::{Forwards, Leader};
 use crate::frames::OutMessage;
 use crate::io::{Now, Output};
+use crate::peer::Peer;
 use crate::refusals::{late, outcome_unknown, unavailable};
 use crate::request::{Outcome, ReplyTo};
 use crate::shard::{Shard, Waiter};
@@ -22,11 +22,10 @@ use crate::shard::{Shard, Waiter};
 /// woken once.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// Leaves with this step.
+    /// Returned by this step.
     pub outputs: Vec<Output>,
-    /// To peers.
+    /// By peer.
     pub messages: BTreeMap<u64, Vec<OutMessage>>,
-    /// To the disk.
     pub writes: Vec<Write>,
     /// Hashes of shards' states, to every peer and to be compared with theirs.
     pub state_hashes: Vec<StateHash>,
@@ -58,17 +57,17 @@ impl Outbox {
     }
 }
 
-/// By which a node tells the time on another node's clock.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Clocks<'a> {
+/// The clocks of all nodes, as far as this node knows them.
+#[derive(Debug)]
+pub(crate) struct Clocks {
     pub me: u64,
-    /// This start of this node.
+    /// The number of this start of this node.
     pub start: u64,
-    pub peers: &'a BTreeMap<u64, Peer>,
+    pub peers: BTreeMap<u64, Peer>,
 }
 
-impl Clocks<'_> {
-    /// The leader of a shard, as its replica here knows it.
+impl Clocks {
+    /// The leader of a shard, as the replica on this node knows it.
     pub fn leader(&self, shard: &Shard, now: Micros) -> Leader {
         let time = shard.replica.leader().and_then(|id| match id == self.me {
             true => Some(LeaderTime {
@@ -84,36 +83,40 @@ impl Clocks<'_> {
     }
 }
 
-/// What every step of a shard needs of its node.
+/// The state of a node that all its shards share.
 #[derive(Debug)]
-pub(crate) struct TurnCtx<'a> {
+pub(crate) struct NodeCtx {
+    /// The time of the current step.
     pub now: Now,
-    pub clocks: Clocks<'a>,
+    pub clocks: Clocks,
     /// The time in which clients could reach this node.
-    pub reachability: &'a ClientReachability,
-    pub out: &'a mut Outbox,
-    pub forwards: &'a mut Forwards,
+    pub reachability: ClientReachability,
+    pub out: Outbox,
+    pub forwards: Forwards,
 }
 
-impl TurnCtx<'_> {
-    /// Does what there is to do about a request that this node had taken as the leader of `shard`, when
-    /// it leads no more.
+impl NodeCtx {
+    /// Forwards or refuses a request that this node took as the leader of `shard` and did not execute
+    /// before it lost the lead.
     pub fn lead_lost(&mut self, waiter: Waiter, shard: &Shard) {
-        let action = decide_after_lead(waiter.delivery.via, waiter.effect);
-        self.pass_on(action, waiter, Some(shard));
+        // It was not late when it was taken, and its deadline has not come.
+        let (via, effect) = (waiter.delivery.via, waiter.effect);
+        let action = decide_unexecuted(via, effect, Role::NotLeader, Age::Fresh);
+        self.forward_or_refuse(action, waiter, Some(shard));
     }
 
-    /// Answers a request that this node had taken as the leader, at its deadline, if nothing happened.
+    /// Refuses a request that this node took as the leader and did not execute before its deadline.
     pub fn at_deadline(&mut self, waiter: Waiter) {
-        let action = decide_at_deadline(waiter.delivery.via, waiter.effect);
-        self.pass_on(action, waiter, None);
+        let (via, effect) = (waiter.delivery.via, waiter.effect);
+        let action = decide_unexecuted(via, effect, Role::Leader, Age::Over);
+        self.forward_or_refuse(action, waiter, None);
     }
 
-    /// Does what there is to do about a request that is not this node's; `shard` if it holds that.
-    pub fn pass_on(&mut self, action: Action, mut waiter: Waiter, shard: Option<&Shard>) {
+    /// Forwards or refuses a request, as decided. `shard`: its shard, if this node holds it.
+    pub fn forward_or_refuse(&mut self, action: Action, mut waiter: Waiter, shard: Option<&Shard>) {
         match action {
             Action::Ignore => {
-                // The node counts its requests, so it gets an outcome of each.
+                // The node counts open requests, so every request needs an outcome.
                 waiter.reply.inbox = None;
                 self.out.refuse(waiter.reply, ApiError::not_leader(None));
             }
@@ -121,7 +124,7 @@ impl TurnCtx<'_> {
                 let leader = shard.map(|shard| self.clocks.leader(shard, self.now.us));
                 let leader = leader.unwrap_or_default();
                 self.forwards
-                    .start(waiter, shared, leader, self.now.us, self.out);
+                    .start(waiter, shared, leader, self.now.us, &mut self.out);
             }
             Action::RefuseNotLeader => {
                 let leader = shard.and_then(|shard| shard.replica.leader());
@@ -129,7 +132,7 @@ impl TurnCtx<'_> {
             }
             Action::RefuseLate => self.out.refuse(waiter.reply, late()),
             Action::RefuseUnknown => self.out.refuse(waiter.reply, outcome_unknown()),
-            // The first two are for a request that this node can answer, so not for this one.
+            // The first two are decided only for requests that this node answers, which do not come here.
             Action::AnswerLocally | Action::Take | Action::RefuseUnavailable => {
                 self.out.refuse(waiter.reply, unavailable());
             }

@@ -14,10 +14,10 @@ use nowserving_shard::state::State;
 use crate::agreement::Agreement;
 use crate::delivery::{Copy, Delivery, turned_away};
 use crate::io::{ExitReason, Now, ReadFailure, Subscription};
-use crate::outbox::TurnCtx;
-use crate::reads::Reads;
+use crate::outbox::NodeCtx;
 use crate::refusals::{outcome_unknown, overloaded};
 use crate::request::{Ask, Effect, ReplyTo, Request};
+use crate::waiting_reads::{Read, WaitingReads};
 
 /// Operations of a shard not yet in its log at most; more are refused as overloaded.
 const QUEUE_MAX: usize = 8_192;
@@ -73,15 +73,6 @@ pub(crate) struct Proposed {
     pub waiters: Vec<Option<Waiter>>,
 }
 
-impl From<Entry> for Proposed {
-    fn from(entry: Entry) -> Self {
-        Proposed {
-            entry,
-            waiters: Vec::new(),
-        }
-    }
-}
-
 /// One shard.
 pub(crate) struct Shard {
     /// Its number.
@@ -125,7 +116,7 @@ pub(crate) struct Shard {
     /// By index and term. An index can be there twice: a node that lost the lead and got it again may
     /// propose at lower indexes than before, while the outcome of those is still open.
     pub proposed: BTreeMap<(u64, u64), Proposed>,
-    pub reads: Reads,
+    pub reads: WaitingReads,
 }
 
 impl Shard {
@@ -152,7 +143,7 @@ impl Shard {
             in_log: HashMap::new(),
             refused: Requests::default(),
             proposed: BTreeMap::new(),
-            reads: Reads::default(),
+            reads: WaitingReads::default(),
         }
     }
 
@@ -209,18 +200,22 @@ impl Shard {
     }
 
     /// Takes a request as the leader: answers at once what needs neither log nor quorum.
-    pub fn take(&mut self, waiter: Waiter, ask: Ask, ctx: &mut TurnCtx<'_>) {
+    pub fn take(&mut self, waiter: Waiter, ask: Ask, ctx: &mut NodeCtx) {
         match ask {
             Ask::Write(op) => self.take_write(waiter, op, ctx),
             ask if !ask.is_linearizable() && self.in_lease(ctx.now.us) => {
                 self.answer_leading(waiter, ask, ctx);
             }
             _ if self.reads.is_full() => ctx.out.refuse(waiter.reply, overloaded()),
-            ask => self.reads.push(waiter, ask),
+            ask => self.reads.push(Read {
+                waiter,
+                ask,
+                touched: false,
+            }),
         }
     }
 
-    fn take_write(&mut self, waiter: Waiter, op: Op, ctx: &mut TurnCtx<'_>) {
+    fn take_write(&mut self, waiter: Waiter, op: Op, ctx: &mut NodeCtx) {
         if let Some(id) = waiter.id {
             let in_lease = self.in_lease(ctx.now.us);
             let answered = self.state.requests().answer(id).filter(|_| in_lease);
@@ -233,7 +228,7 @@ impl Shard {
             .id
             .is_some_and(|id| self.in_log.contains_key(&id.key));
         if !is_copy && let Some(refused) = self.refused_already(&waiter.line, &op, ctx) {
-            if let (Some(id), Some(now_ms)) = (waiter.id, self.service_ms(ctx.reachability)) {
+            if let (Some(id), Some(now_ms)) = (waiter.id, self.service_ms(&ctx.reachability)) {
                 self.refused
                     .remember(id, Answer::Refused(refused.clone()), now_ms);
             }
@@ -290,7 +285,7 @@ impl Shard {
 
     /// What the applied state refuses now needs no log entry: a crowd that hammers on a full line
     /// costs its leader a look-up each, not a write.
-    fn refused_already(&self, name: &LineName, op: &Op, ctx: &TurnCtx<'_>) -> Option<Refused> {
+    fn refused_already(&self, name: &LineName, op: &Op, ctx: &NodeCtx) -> Option<Refused> {
         if !self.in_lease(ctx.now.us) || matches!(op, Op::Create { .. }) {
             return None;
         }
@@ -300,7 +295,7 @@ impl Shard {
         let Op::Enter { key, lane, .. } = op else {
             return None;
         };
-        let now_ms = self.service_ms(ctx.reachability)?;
+        let now_ms = self.service_ms(&ctx.reachability)?;
         #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S15Refused) && line.counts().waiting > 0 {
             return Some(Refused::LineFull);
@@ -321,19 +316,19 @@ impl Shard {
     /// Queues what a leader proposes of itself now. Tokens expire only after the inbox has been
     /// drained, so that a poll which lies there unread counts first. Everything else must not wait
     /// for that.
-    pub fn propose_own(&mut self, inbox_empty: bool, ctx: &mut TurnCtx<'_>) {
+    pub fn propose_own(&mut self, inbox_empty: bool, ctx: &mut NodeCtx) {
         if let Some(leader_state) = &mut self.leader_state {
-            let (now, reachability) = (ctx.now.us, ctx.reachability);
+            let (now, reachability) = (ctx.now.us, &ctx.reachability);
             let commands = leader_state.propose(&self.state, now, reachability, inbox_empty);
             self.queue_own(commands);
         }
     }
 
     /// Publishes what a leader publishes of itself now.
-    pub fn publish_own(&mut self, ctx: &mut TurnCtx<'_>) {
+    pub fn publish_own(&mut self, ctx: &mut NodeCtx) {
         if let Some(leader_state) = &mut self.leader_state {
             let Now { us, wall_ms } = ctx.now;
-            let events = leader_state.publish(&self.state, us, wall_ms, ctx.reachability);
+            let events = leader_state.publish(&self.state, us, wall_ms, &ctx.reachability);
             ctx.out.publish(events);
         }
     }
@@ -353,12 +348,12 @@ impl Shard {
     }
 
     /// Folds what is queued into log entries.
-    pub fn propose(&mut self, ctx: &mut TurnCtx<'_>) {
+    pub fn propose(&mut self, ctx: &mut NodeCtx) {
         while !self.queue.is_empty() {
             let Some(leader_state) = &mut self.leader_state else {
                 return; // An earlier term's entries are still being applied; or we lead no more.
             };
-            let now_ms = leader_state.now_ms(&self.state, ctx.reachability);
+            let now_ms = leader_state.now_ms(&self.state, &ctx.reachability);
             let mut builder = EntryBuilder::default();
             let mut waiters = Vec::new();
             while let Some(Queued { command, waiter }) = self.queue.pop_front() {
@@ -407,7 +402,7 @@ impl Shard {
     }
 
     /// At most one `ready` a turn.
-    pub fn ready(&mut self, ctx: &mut TurnCtx<'_>) -> Result<(), ExitReason> {
+    pub fn ready(&mut self, ctx: &mut NodeCtx) -> Result<(), ExitReason> {
         let unreadable =
             |error: ReadFailed| ExitReason::ReadFailed(ReadFailure(std::sync::Arc::new(error)));
         let ready = self.replica.ready().map_err(unreadable)?;
@@ -416,7 +411,7 @@ impl Shard {
         ready.map_or(Ok(()), |ready| self.carry_out(ready, ctx))
     }
 
-    fn carry_out(&mut self, ready: Ready, ctx: &mut TurnCtx<'_>) -> Result<(), ExitReason> {
+    fn carry_out(&mut self, ready: Ready, ctx: &mut NodeCtx) -> Result<(), ExitReason> {
         if let Some(change) = ready.role {
             tracing::debug!(shard = self.id, ?change, "role");
             metrics::gauge!("nowserving_shard_leader", "shard" => self.id.to_string())
@@ -438,14 +433,14 @@ impl Shard {
     }
 
     /// A write of this shard is durable.
-    pub fn persisted(&mut self, number: u64, ctx: &mut TurnCtx<'_>) {
+    pub fn persisted(&mut self, number: u64, ctx: &mut NodeCtx) {
         self.dirty = true;
         let send = self.replica.on_persisted(number);
         ctx.out.send(self.id, send);
     }
 
     /// Looks whether this node's leadership is over.
-    pub fn check_leading(&mut self, ctx: &mut TurnCtx<'_>) {
+    pub fn check_leading(&mut self, ctx: &mut NodeCtx) {
         let over = match &self.leader_state {
             Some(leader_state) => !self.leads() || self.replica.term() != leader_state.term,
             None => !self.leads() && (!self.queue.is_empty() || !self.reads.is_empty()),
@@ -456,7 +451,7 @@ impl Shard {
     }
 
     /// Leads no more, for this reason.
-    pub fn step_down(&mut self, why: &str, ctx: &mut TurnCtx<'_>) {
+    pub fn step_down(&mut self, why: &str, ctx: &mut NodeCtx) {
         if self.leads() {
             tracing::warn!(shard = self.id, "leading no more: {why}");
             self.replica.step_down();
@@ -467,23 +462,23 @@ impl Shard {
 
     /// This node leads no more: what is not in the log goes to the next leader, what is keeps waiting
     /// for its outcome.
-    fn lose_lead(&mut self, ctx: &mut TurnCtx<'_>) {
+    fn lose_lead(&mut self, ctx: &mut NodeCtx) {
         self.leader_state = None;
         let queued = std::mem::take(&mut self.queue);
         self.left_log(queued.iter().map(|queued| &queued.command));
         for waiter in queued.into_iter().filter_map(|queued| queued.waiter) {
             ctx.lead_lost(waiter, self);
         }
-        for waiter in self.reads.drain() {
-            ctx.lead_lost(waiter, self);
+        for read in self.reads.drain() {
+            ctx.lead_lost(read.waiter, self);
         }
     }
 
     /// Answers everybody whose deadline has come.
-    pub fn expire(&mut self, ctx: &mut TurnCtx<'_>) {
+    pub fn expire_requests(&mut self, ctx: &mut NodeCtx) {
         let now = ctx.now.us;
-        for waiter in self.reads.expired(now) {
-            ctx.at_deadline(waiter);
+        for read in self.reads.expired(now) {
+            ctx.at_deadline(read.waiter);
         }
         let late = |it: &Queued| it.waiter.as_ref().is_some_and(|w| w.deadline <= now);
         if self.queue.iter().any(late) {
@@ -513,7 +508,7 @@ impl Shard {
     }
 
     /// The node ends: everybody who still waits is told what is known, or passed on.
-    pub fn give_up(&mut self, ctx: &mut TurnCtx<'_>) {
+    pub fn release_waiters(&mut self, ctx: &mut NodeCtx) {
         self.lose_lead(ctx);
         self.in_log.clear();
         let proposed = std::mem::take(&mut self.proposed).into_values();

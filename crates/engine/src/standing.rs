@@ -16,14 +16,14 @@ const COMPLAINT_INTERVAL_US: Micros = 10_000_000;
 
 impl Engine {
     /// Takes note of what a frame says of sender and receiver.
-    pub(crate) fn hear(
+    pub(crate) fn note_header(
         &mut self,
         from: u64,
         header: &PeerHeader,
         refused: Option<&str>,
         now: Micros,
     ) {
-        if self.contact.hear(from, header, refused, now) {
+        if self.contact.note_header(from, header, refused, now) {
             self.send_to(from, Vec::new(), Vec::new(), now);
         }
         if self.contact.is_in_touch() != self.standing.is_in_touch() {
@@ -55,13 +55,13 @@ impl Engine {
         metrics::gauge!("nowserving_in_touch").set(f64::from(u8::from(standing.is_in_touch())));
         if self.standing != standing {
             self.standing = standing.clone();
-            self.out.outputs.push(Output::Standing(standing));
+            self.ctx.out.outputs.push(Output::Standing(standing));
         }
         self.update_subscriptions(now);
         let serves = self.serves(now);
         if self.serves.as_ref() != Some(&serves) {
             self.serves = Some(serves.clone());
-            self.out.outputs.push(Output::Serves(serves));
+            self.ctx.out.outputs.push(Output::Serves(serves));
         }
     }
 
@@ -71,7 +71,7 @@ impl Engine {
         if self.stopping_since.is_some() {
             problems.push("the node is stopping".to_owned());
         }
-        if self.reachability.unreachable_for(now) > UNREACHABLE_MAX {
+        if self.ctx.reachability.unreachable_for(now) > UNREACHABLE_MAX {
             problems.push("requests do not reach this node: is NATS there?".to_owned());
         }
         match self.contact.standing(now) {
@@ -86,10 +86,12 @@ impl Engine {
 
     /// Says so if too few nodes are alive.
     fn no_quorum(&self, now: Micros) -> Option<String> {
-        let others = self.config.nodes.iter().filter(|id| **id != self.config.id);
-        let silent: Vec<String> = others
-            .filter(|id| !self.peers.get(id).is_some_and(|peer| peer.alive(now)))
-            .map(u64::to_string)
+        let peers = &self.ctx.clocks.peers;
+        let silent = |id: &u64| !peers.get(id).is_some_and(|peer| peer.alive(now));
+        let silent: Vec<String> = self
+            .others()
+            .filter(silent)
+            .map(|id| id.to_string())
             .collect();
         let all = self.config.nodes.len();
         let quorum = all / 2 + 1;

@@ -209,7 +209,7 @@ impl Rig {
         for _ in 0..ms {
             self.now += 1_000;
             self.input(Input::ProbeEchoed { sent_at: self.now });
-            self.engine.reachability.advance(self.now);
+            self.engine.ctx.reachability.advance(self.now);
         }
     }
 
@@ -217,13 +217,13 @@ impl Rig {
     pub fn unreachable_ms(&mut self, ms: u64) {
         for _ in 0..ms {
             self.now += 1_000;
-            self.engine.reachability.advance(self.now);
+            self.engine.ctx.reachability.advance(self.now);
         }
     }
 
     /// In how many microseconds the leader has something to do of itself.
     pub fn next_duty_us(&self) -> Option<Micros> {
-        let at = self.shard().next_duty_at(&self.engine.reachability)?;
+        let at = self.shard().next_duty_at(&self.engine.ctx.reachability)?;
         Some(at.saturating_sub(self.now))
     }
 
@@ -261,7 +261,7 @@ impl Rig {
     pub fn lead(&mut self) {
         for _ in 0..400 {
             self.now += TICK_US;
-            self.engine.reachability.skip(self.now);
+            self.engine.ctx.reachability.skip(self.now);
             self.input(Input::ProbeEchoed { sent_at: self.now });
             self.turn();
             self.answer_for_peer_2();

@@ -3,8 +3,6 @@
 //!
 //! However many wait, one confirmation round a turn serves them all.
 
-use std::collections::VecDeque;
-
 use nowserving_replica::ReadId;
 use nowserving_shard::clock::Micros;
 
@@ -14,16 +12,15 @@ use crate::shard::Waiter;
 /// Waiting reads of a shard at most; more are refused as overloaded.
 const WAITING_MAX: usize = 8_192;
 
-/// One of them.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub waiter: Waiter,
     pub ask: Ask,
-    /// The token that it asks for is marked as seen.
+    /// A command that marks its token as seen was queued for it.
     pub touched: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Stage {
     /// The command that marks its token as seen is queued.
     Queued,
@@ -37,119 +34,84 @@ enum Stage {
 
 /// The waiting reads of one shard.
 #[derive(Debug, Default)]
-pub(crate) struct Reads {
-    waiting: VecDeque<(Stage, Read)>,
+pub(crate) struct WaitingReads {
+    waiting: Vec<(Stage, Read)>,
 }
 
-impl Reads {
-    /// Whether there is no room for another.
+impl WaitingReads {
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.waiting.len() >= WAITING_MAX
     }
 
-    /// Takes in a read that needs a confirmation round.
-    pub fn push(&mut self, waiter: Waiter, ask: Ask) {
-        let read = Read {
-            waiter,
-            ask,
-            touched: false,
-        };
-        self.waiting.push_back((Stage::New, read));
-    }
-
-    /// Takes in a read that waits for a command which was queued for it.
-    pub fn push_queued(&mut self, waiter: Waiter, ask: Ask) {
-        let read = Read {
-            waiter,
-            ask,
-            touched: true,
-        };
-        self.waiting.push_back((Stage::Queued, read));
-    }
-
-    /// All that was queued is in the log through `index`.
-    pub fn proposed(&mut self, index: u64) {
-        for (stage, _) in &mut self.waiting {
-            if matches!(stage, Stage::Queued) {
-                *stage = Stage::Granted(index);
-            }
-        }
-    }
-
-    /// Whether nobody waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
+    /// Adds a read. A touched one waits for its queued command, any other for a confirmation round.
+    pub fn push(&mut self, read: Read) {
+        let stage = match read.touched {
+            true => Stage::Queued,
+            false => Stage::New,
+        };
+        self.waiting.push((stage, read));
+    }
+
+    /// All queued commands are in the log, at `index` or before it.
+    pub fn proposed(&mut self, index: u64) {
+        self.advance(Stage::Queued, Stage::Granted(index));
+    }
+
     /// Whether some read has no confirmation under way.
     #[must_use]
     pub fn any_new(&self) -> bool {
-        let is_new = |(stage, _): &(Stage, Read)| matches!(stage, Stage::New);
-        self.waiting.iter().any(is_new)
+        self.waiting.iter().any(|(stage, _)| *stage == Stage::New)
     }
 
-    /// All new ones ride on the round `id`.
+    /// Makes all new reads part of the round `id`.
     pub fn asked(&mut self, id: ReadId) {
-        for (stage, _) in &mut self.waiting {
-            if matches!(stage, Stage::New) {
-                *stage = Stage::Asked(id);
-            }
-        }
+        self.advance(Stage::New, Stage::Asked(id));
     }
 
-    /// The round `id` will never be confirmed: its reads ride on the next one.
+    /// The round `id` will never be confirmed: its reads become part of the next one.
     pub fn failed(&mut self, id: ReadId) {
-        let (failed, mut rest): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .partition(|(stage, _)| matches!(stage, Stage::Asked(asked) if *asked == id));
-        rest.extend(failed.into_iter().map(|(_, read)| (Stage::New, read)));
-        self.waiting = rest;
+        self.advance(Stage::Asked(id), Stage::New);
     }
 
     /// A quorum confirmed the round `id`: its reads see everything through `index`.
     pub fn granted(&mut self, id: ReadId, index: u64) {
+        self.advance(Stage::Asked(id), Stage::Granted(index));
+    }
+
+    fn advance(&mut self, from: Stage, to: Stage) {
         for (stage, _) in &mut self.waiting {
-            if matches!(stage, Stage::Asked(asked) if *asked == id) {
-                *stage = Stage::Granted(index);
+            if *stage == from {
+                *stage = to;
             }
         }
     }
 
-    /// Those that can be answered now that `applied` is.
+    /// Takes the reads that can be answered from the state through `applied`.
     pub fn ready(&mut self, applied: u64) -> Vec<Read> {
         self.take(|stage, _| matches!(stage, Stage::Granted(index) if *index <= applied))
     }
 
-    /// Those whose deadline has passed.
-    pub fn expired(&mut self, now: Micros) -> Vec<Waiter> {
-        let expired = self.take(|_, read| read.waiter.deadline <= now);
-        expired.into_iter().map(|read| read.waiter).collect()
+    /// Takes the reads whose deadline has passed.
+    pub fn expired(&mut self, now: Micros) -> Vec<Read> {
+        self.take(|_, read| read.waiter.deadline <= now)
     }
 
-    /// All of them: this node leads no more.
-    pub fn drain(&mut self) -> Vec<Waiter> {
-        let all = std::mem::take(&mut self.waiting);
-        all.into_iter().map(|(_, read)| read.waiter).collect()
+    /// Takes all reads, as this node has lost the lead.
+    pub fn drain(&mut self) -> Vec<Read> {
+        self.take(|_, _| true)
     }
 
     fn take(&mut self, which: impl Fn(&Stage, &Read) -> bool) -> Vec<Read> {
-        if !self.waiting.iter().any(|(s, r)| which(s, r)) {
-            return Vec::new();
-        }
-        let (taken, kept): (Vec<_>, VecDeque<_>) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .fold((Vec::new(), VecDeque::new()), |(mut t, mut k), (s, r)| {
-                if which(&s, &r) {
-                    t.push(r);
-                } else {
-                    k.push_back((s, r));
-                }
-                (t, k)
-            });
-        self.waiting = kept;
-        taken
+        let taken = self
+            .waiting
+            .extract_if(.., |(stage, read)| which(stage, read));
+        taken.map(|(_, read)| read).collect()
     }
 }
 
@@ -163,7 +125,7 @@ mod tests {
     use crate::delivery::{Delivery, Via};
     use crate::request::{Effect, ReplyTo};
 
-    fn push(reads: &mut Reads, deadline: Micros) {
+    fn push(reads: &mut WaitingReads, deadline: Micros) {
         let reply = ReplyTo {
             inbox: None,
             format: Format::Json,
@@ -186,7 +148,11 @@ mod tests {
             id: None,
             payload: Bytes::new(),
         };
-        reads.push(waiter, Ask::Show);
+        reads.push(Read {
+            waiter,
+            ask: Ask::Show,
+            touched: false,
+        });
     }
 
     fn deadlines(reads: &[Read]) -> Vec<Micros> {
@@ -195,7 +161,7 @@ mod tests {
 
     #[test]
     fn one_round_serves_all_that_came_before_it_and_none_that_came_after() {
-        let mut reads = Reads::default();
+        let mut reads = WaitingReads::default();
         push(&mut reads, 1);
         push(&mut reads, 2);
         assert!(reads.any_new());
@@ -211,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_failed_round_is_asked_for_again() {
-        let mut reads = Reads::default();
+        let mut reads = WaitingReads::default();
         push(&mut reads, 1);
         reads.asked(ReadId(1));
         push(&mut reads, 2);
@@ -226,17 +192,15 @@ mod tests {
     }
 
     #[test]
-    fn at_the_deadline_they_are_given_up_whatever_stage_they_are_in() {
-        let mut reads = Reads::default();
+    fn at_the_deadline_they_expire_whatever_stage_they_are_in() {
+        let mut reads = WaitingReads::default();
         for deadline in [10, 20, 30] {
             push(&mut reads, deadline);
             reads.asked(ReadId(deadline));
         }
         reads.granted(ReadId(20), 5);
-        let late = reads.expired(20).into_iter().map(|waiter| waiter.deadline);
-        assert_eq!(late.collect::<Vec<_>>(), [10, 20]);
-        let rest = reads.drain().into_iter().map(|waiter| waiter.deadline);
-        assert_eq!(rest.collect::<Vec<_>>(), [30]);
+        assert_eq!(deadlines(&reads.expired(20)), [10, 20]);
+        assert_eq!(deadlines(&reads.drain()), [30]);
         assert!(reads.is_empty());
     }
 }
