@@ -23,8 +23,8 @@
 //! Both have a place in the formats: [`Payload::ConfChange`], [`SnapshotMeta`].
 
 mod errors;
+mod lease;
 mod message_check;
-mod reads;
 mod ready;
 mod replica;
 mod setup;

@@ -29,7 +29,7 @@ impl Replica {
         for context in self.raw.mut_store().next_turn() {
             self.raw.on_entries_fetched(context);
         }
-        self.reads.end_turn();
+        self.lease.end_turn();
         let mut turn = Ready::default();
         self.report_role(&mut turn);
         let has_ready = self.raw.has_ready() || turn.role.is_some();
@@ -47,7 +47,7 @@ impl Replica {
         let now = self.role_change();
         if now != self.reported {
             let leads = (now.role == Role::Leader).then_some(now.term);
-            turn.reads_failed = self.reads.only(leads);
+            turn.reads_failed = self.lease.only(leads);
             turn.role = Some(now);
             self.reported = now;
         }
@@ -71,7 +71,7 @@ impl Replica {
         let applied = self.applied();
         for state in ready.take_read_states() {
             turn.reads
-                .extend(self.reads.grant(&state.request_ctx, state.index, applied));
+                .extend(self.lease.grant(&state.request_ctx, state.index, applied));
         }
         self.store_entries(number, &entries);
         self.raw.advance_append_async(ready);
@@ -163,7 +163,7 @@ impl Replica {
         let index = index.min(self.handed_out);
         if index > self.applied() {
             self.raw.advance_apply_to(index);
-            self.reads.applied(index);
+            self.lease.applied(index);
         }
     }
 

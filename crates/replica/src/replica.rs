@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use raft::eraftpb::{Message, MessageType};
 use raft::{RawNode, StateRole};
 
-use crate::reads::Reads;
+use crate::lease::Lease;
 use crate::ready::Held;
 use crate::store::Store;
 use crate::vote_hold::VoteHold;
@@ -30,7 +30,7 @@ const MAX_UNAPPLIED_TO_LEAD: u64 = 1024;
 pub struct Replica {
     pub(crate) shard: u32,
     pub(crate) raw: RawNode<Store>,
-    pub(crate) reads: Reads,
+    pub(crate) lease: Lease,
     pub(crate) vote_hold: VoteHold,
     pub(crate) held: VecDeque<Held>,
     /// A write that replaced entries of earlier writes before those were on disk. None of those may be
@@ -167,17 +167,17 @@ impl Replica {
             // Raft would drop it silently.
             return Err(ReadError::NotReady);
         }
-        if let Some(id) = self.reads.this_turn() {
+        if let Some(id) = self.lease.this_turn() {
             return Ok(id);
         }
-        if self.reads.is_full() {
+        if self.lease.is_full() {
             return Err(ReadError::Busy);
         }
-        let id = self.reads.ask(self.term(), now);
+        let id = self.lease.ask(self.term(), now);
         let before = self.raw.raft.pending_read_count() + self.raw.raft.ready_read_count();
         self.raw.read_index(id.0.to_be_bytes().to_vec());
         if self.raw.raft.pending_read_count() + self.raw.raft.ready_read_count() != before + 1 {
-            self.reads.take_back();
+            self.lease.take_back();
             return Err(ReadError::NotReady);
         }
         Ok(id)
@@ -200,7 +200,7 @@ impl Replica {
         if to == self.raw.raft.id || !self.raw.raft.prs().conf().voters().contains(to) {
             return Err(TransferError::BadTarget(to));
         }
-        self.reads.give_up(self.term());
+        self.lease.end_in_term(self.term());
         self.raw.transfer_leader(to);
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use raft::RawNode;
 
-use crate::reads::Reads;
+use crate::lease::Lease;
 use crate::store::Store;
 use crate::types::micros;
 use crate::vote_hold::VoteHold;
@@ -97,7 +97,7 @@ impl Replica {
         Ok(Replica {
             shard,
             raw,
-            reads: Reads::new(micros(config.lease)),
+            lease: Lease::new(micros(config.lease)),
             vote_hold: VoteHold::new(timeout_us, now, fresh),
             held: VecDeque::new(),
             barrier: 0,

@@ -15,7 +15,7 @@ impl Replica {
         if raft.state != StateRole::Leader || raft.lead_transferee.is_some() {
             return None;
         }
-        self.reads.lease_until(raft.term)
+        self.lease.lease_until(raft.term)
     }
 
     /// The last index that this leader knows to be on every member's disk; 0 unless leader.

@@ -1,4 +1,4 @@
-//! Rounds of `read_index`, and the lease that they renew.
+//! A leader's lease, and the rounds of `read_index` that renew it.
 
 use std::collections::VecDeque;
 
@@ -20,9 +20,9 @@ struct Granted {
     until: Micros,
 }
 
-/// A leader's reads. Each carries the term in which it was asked for, so that nothing of an earlier
-/// leadership counts in a later one.
-pub(crate) struct Reads {
+/// A leader's lease and its read rounds. Each round carries the term in which it began, so that nothing of
+/// an earlier leadership counts in a later one.
+pub(crate) struct Lease {
     lease_us: Micros,
     last_id: u64,
     /// The round that all reads of this turn share.
@@ -30,22 +30,22 @@ pub(crate) struct Reads {
     pending: VecDeque<Pending>,
     /// Granted, but their index is not applied yet.
     granted: VecDeque<Granted>,
-    /// Term and end of the lease.
-    lease: Option<(u64, Micros)>,
+    /// Term and end.
+    current: Option<(u64, Micros)>,
     /// The term in which leadership was offered to another node: no further lease in it.
-    given_up_term: Option<u64>,
+    offered_term: Option<u64>,
 }
 
-impl Reads {
-    pub fn new(lease_us: Micros) -> Reads {
-        Reads {
+impl Lease {
+    pub fn new(lease_us: Micros) -> Lease {
+        Lease {
             lease_us,
             last_id: 0,
             this_turn: None,
             pending: VecDeque::new(),
             granted: VecDeque::new(),
-            lease: None,
-            given_up_term: None,
+            current: None,
+            offered_term: None,
         }
     }
 
@@ -57,7 +57,7 @@ impl Reads {
         self.pending.len() >= MAX_PENDING
     }
 
-    /// Opens a round. Its id is what raft carries as context.
+    /// Opens a round. Raft carries its id as context.
     pub fn ask(&mut self, term: u64, now: Micros) -> ReadId {
         self.last_id += 1;
         let id = ReadId(self.last_id);
@@ -86,7 +86,7 @@ impl Reads {
         let id = ReadId(u64::from_be_bytes(context.try_into().ok()?));
         let at = self.pending.iter().position(|pending| pending.id == id)?;
         let Pending { term, asked_at, .. } = self.pending.remove(at)?;
-        if self.given_up_term != Some(term) {
+        if self.offered_term != Some(term) {
             self.granted.push_back(Granted {
                 term,
                 index,
@@ -106,20 +106,20 @@ impl Reads {
             .is_some_and(|granted| granted.index <= applied)
         {
             if let Some(Granted { term, until, .. }) = self.granted.pop_front() {
-                let same_term = self.lease.filter(|lease| lease.0 == term);
-                self.lease = Some((term, same_term.map_or(until, |lease| lease.1.max(until))));
+                let same_term = self.current.filter(|lease| lease.0 == term);
+                self.current = Some((term, same_term.map_or(until, |lease| lease.1.max(until))));
             }
         }
     }
 
-    /// Gives the lease of this term up for good.
-    pub fn give_up(&mut self, term: u64) {
-        self.given_up_term = Some(term);
+    /// Ends the lease; this term gets no further one.
+    pub fn end_in_term(&mut self, term: u64) {
+        self.offered_term = Some(term);
         self.granted.clear();
-        self.lease = None;
+        self.current = None;
     }
 
-    /// Ends everything that is not of the term that this node leads. Returns the rounds that fail by that.
+    /// Ends the rounds and the lease of all terms but the one that this node leads. Returns the rounds that fail.
     pub fn only(&mut self, leads_term: Option<u64>) -> Vec<ReadId> {
         let mut failed = Vec::new();
         self.pending.retain(|pending| {
@@ -131,12 +131,12 @@ impl Reads {
         });
         self.granted
             .retain(|granted| Some(granted.term) == leads_term);
-        self.lease = self.lease.filter(|lease| Some(lease.0) == leads_term);
+        self.current = self.current.filter(|lease| Some(lease.0) == leads_term);
         failed
     }
 
     pub fn lease_until(&self, term: u64) -> Option<Micros> {
-        self.lease
+        self.current
             .filter(|lease| lease.0 == term)
             .map(|lease| lease.1)
     }
