@@ -1,14 +1,14 @@
-//! Whether the nodes have the same state.
+//! Checks that all nodes have the same state.
 //!
 //! Every second of a shard's service clock each node hashes a part of the shard's state, and the next
-//! part a second later. The clock is replicated, so all of them do that after the same log entry and
-//! for the same part. They tell each other, in frames, and compare. Hashing everything would keep
-//! the loop for tenths of a second with a million tokens; a part has about a thousand. A node that
-//! replays its log leaves most hashes out: which ones a node makes may differ, not what they are.
+//! part a second later. The clock is replicated, so all nodes do that after the same log entry and for the
+//! same part. They exchange the hashes in frames and compare them. Hashing everything would block the loop
+//! for tenths of a second with a million tokens; a part has about a thousand. A node that replays its log
+//! omits most hashes.
 //!
-//! A node that differs from a majority stops: what it serves, or would replicate as a leader, is
-//! wrong. With fewer voices nobody can tell which one is wrong, so both say it and go on, until the
-//! other one has been started again: the next parts being equal does not mend the one that differed.
+//! A node that differs from a majority stops: its state is wrong, and it must neither serve nor replicate
+//! it. With fewer hashes it is unknown which node is wrong, so both report it and continue until the other
+//! one is started again: equal hashes of the next parts do not repair the part that differed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,6 @@ const KEPT: usize = 64;
      other nodes {theirs}"
 )]
 pub struct StateDiffers {
-    /// The shard.
     pub shard: u32,
     /// The last entry that is in the state.
     pub index: u64,
@@ -40,12 +39,11 @@ pub struct StateDiffers {
 pub struct Agreement {
     /// By node, this one among them, and log index.
     hashes: BTreeMap<u64, BTreeMap<u64, Vec<u8>>>,
-    /// The nodes whose state was found to be another one.
     differs: BTreeSet<u64>,
 }
 
 impl Agreement {
-    /// The nodes whose state was found to be another one since they were started.
+    /// The nodes whose state was found to differ since they were started.
     #[must_use]
     pub fn differs(&self) -> Vec<u64> {
         self.differs.iter().copied().collect()
@@ -57,7 +55,7 @@ impl Agreement {
         self.differs.remove(&node);
     }
 
-    /// Takes note of a hash of `node`, and compares. Returns the peers that are newly found to differ.
+    /// Records a hash of `node` and compares it. Returns the peers that are newly found to differ.
     ///
     /// # Errors
     /// [`StateDiffers`]: a majority of `nodes` agrees on another state than that of node `me`.
@@ -134,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn who_differs_from_a_majority_stops_and_the_others_name_it() {
+    fn a_node_that_differs_from_a_majority_stops_and_the_others_name_it() {
         // Node 3 is the odd one, as nodes 1 and 3 see it, in every order in which hashes can come.
         for order in [
             [1, 2, 3],
@@ -167,13 +165,13 @@ mod tests {
         assert_eq!(mine.note(1, 3, 1, hash(5, 10)), Ok(vec![2]));
         assert_eq!(mine.note(1, 3, 1, hash(6, 10)), Ok(vec![]));
         assert_eq!(mine.note(1, 3, 2, hash(6, 20)), Ok(vec![]));
-        // Another part is equal: that does not mend the first one.
+        // Another part is equal, which does not repair the first one.
         assert_eq!(mine.note(1, 3, 1, hash(7, 10)), Ok(vec![]));
         assert_eq!(mine.note(1, 3, 2, hash(7, 10)), Ok(vec![]));
         assert_eq!(mine.differs(), [2]);
         mine.forget(2);
         assert!(mine.differs().is_empty());
-        // What the start before said of an entry to come is forgotten too.
+        // Hashes of the former start for entries to come are forgotten too.
         mine.note(1, 3, 2, hash(9, 20)).unwrap();
         mine.forget(2);
         assert_eq!(mine.note(1, 3, 1, hash(9, 10)), Ok(vec![]));

@@ -37,7 +37,7 @@ fn misread(mut entry: command::Entry) -> command::Entry {
     entry
 }
 
-/// How often, on the service clock, a part of the state is hashed (see `agreement`).
+/// The interval on the service clock between hashes of a part of the state (see `agreement`).
 const STATE_HASH_MS: u64 = 1_000;
 
 impl Shard {
@@ -97,8 +97,8 @@ impl Shard {
         })
     }
 
-    /// The entry at `index` if it is ours; if another took its place, its requests go to the next
-    /// leader, as nothing happened here.
+    /// Takes the entry at `index` if this node proposed it. If another entry took its place, its requests go
+    /// to the next leader, as they were not executed.
     fn take_proposed(&mut self, index: u64, term: u64, ctx: &mut NodeCtx) -> Option<Proposed> {
         let mut ours = None;
         while let Some(first) = self.proposed.first_entry() {
@@ -124,7 +124,7 @@ impl Shard {
         ours
     }
 
-    /// The first entry of a term is empty: with it everything of earlier terms is applied.
+    /// The first entry of a term is empty: once it is applied, so are all entries of earlier terms.
     fn begin_leading(&mut self, entry: &Committed, ctx: &mut NodeCtx) {
         if self.leads() && self.replica.term() == entry.term {
             tracing::info!(shard = self.id, term = entry.term, "leading");
@@ -189,8 +189,8 @@ impl Shard {
         }
     }
 
-    /// Answers a read as the leader, and marks its token as seen: a poll that would be forgotten if this
-    /// node died now is recorded first.
+    /// Answers a read as the leader, and marks its token as seen. A poll that would be lost if this node died
+    /// now is recorded first.
     pub(crate) fn answer_leading(&mut self, waiter: Waiter, ask: Ask, ctx: &mut NodeCtx) {
         let Some(now_ms) = self.service_ms(&ctx.reachability) else {
             return ctx.lead_lost(waiter, self);
@@ -220,7 +220,7 @@ impl Shard {
         self.leader_state.as_mut()?.touch(line, *at, now_ms)
     }
 
-    /// Answers a copy of a request that was answered before.
+    /// Answers a copy of an answered request.
     pub(crate) fn answer_copy(&self, waiter: Waiter, op: &Op, answer: &Answer, ctx: &mut NodeCtx) {
         let now = self.timestamp(ctx.now, &ctx.reachability);
         let result = repeated(op, answer, self.state.lines(), now, self.home());
@@ -245,7 +245,7 @@ impl Shard {
     }
 }
 
-/// A node watches its entries being applied: it answers, and as the leader publishes.
+/// Answers requests and, on the leader, collects events as entries are applied.
 struct Watch<'a> {
     leader_state: Option<&'a mut LeaderState>,
     waiters: Vec<Option<Waiter>>,
@@ -316,7 +316,7 @@ fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, A
     }
 }
 
-/// The answer to a copy of an operation: the same token, line or refusal, as it is now.
+/// The answer to a copy of an operation: the same token, line or refusal, in its present state.
 fn repeated(
     op: &Op,
     answer: &Answer,
@@ -324,7 +324,7 @@ fn repeated(
     now: Timestamp,
     home: Home,
 ) -> Result<Outcome, ApiError> {
-    // It was done, and the line was deleted since: an error that says that nothing happened would be wrong.
+    // It was executed, and the line was deleted since: an error must not claim that nothing happened.
     let line = || lines.get(op.line()).ok_or_else(outcome_unknown);
     match answer {
         Answer::Token(at) => {

@@ -1,6 +1,6 @@
-//! Whether this node may take part. It may once it knows from a quorum that they are one cluster and
-//! that its disk is the one they know: a node without that could serve lines of its own, or vote
-//! with a disk that has forgotten what it promised.
+//! Decides whether this node may take part: only once a quorum has confirmed that it belongs to their
+//! cluster and has the disk that they know. Otherwise it could serve lines of its own, or vote with a disk
+//! that has lost its promises.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use nowserving_shard::clock::Micros;
 /// frame.
 const REFUSAL_KEPT_US: Micros = 5_000_000;
 
-/// What a peer's frame says about the two of us.
+/// A frame's statements about its sender and its receiver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PeerHeader {
-    /// Which start of the peer sent it; `None` if the frame could not be opened.
+    /// The start of the peer that sent it; `None` if the frame could not be opened.
     pub start: Option<u64>,
     /// A quorum has accepted that start.
     pub in_touch: bool,
-    /// What the peer says of starts of this node.
+    /// The peer's verdicts on starts of this node.
     pub verdicts: Vec<Verdict>,
 }
 
-/// Whether this node takes part, and if not, why.
+/// Whether a node takes part, with the reason if it does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
     /// A quorum has accepted this start: it votes and serves.
@@ -35,14 +35,13 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Whether this node may vote and serve.
     #[must_use]
     pub fn is_in_touch(&self) -> bool {
         *self == Standing::InTouch
     }
 }
 
-/// What is known of the peers, and decides on [`Standing`].
+/// Acceptance between this node and its peers, from which [`Standing`] follows.
 #[derive(Debug)]
 pub struct Contact {
     start: u64,
@@ -65,7 +64,7 @@ struct Refused {
     at: Micros,
 }
 
-/// A peer's last word on this start of this node.
+/// A peer's latest verdict on this start of this node.
 #[derive(Debug, PartialEq, Eq)]
 enum Says {
     Accepted,
@@ -73,7 +72,7 @@ enum Says {
 }
 
 impl Contact {
-    /// For the start of a node that drew the random number `start` for it.
+    /// `start`: the random number of this start of this node.
     #[must_use]
     pub fn new(start: u64, peers: impl IntoIterator<Item = u64>) -> Self {
         let peers = peers.into_iter().map(|id| (id, Acceptance::default()));
@@ -86,8 +85,8 @@ impl Contact {
         contact
     }
 
-    /// A frame came that was taken, or `refused` for this reason. True if the peer should be answered
-    /// at once, as it does not know what it is told by that.
+    /// Takes note of a frame that was accepted, or `refused` for this reason. Returns true if the peer does
+    /// not know this node's verdict yet, so that it should be answered at once.
     pub fn note_header(
         &mut self,
         from: u64,
@@ -118,7 +117,7 @@ impl Contact {
         news
     }
 
-    /// What to tell peer `to` of its starts.
+    /// This node's verdicts on starts of the peer `to`.
     #[must_use]
     pub fn verdicts(&self, to: u64, now: Micros) -> Vec<Verdict> {
         let Some(peer) = self.peers.get(&to) else {
@@ -133,20 +132,18 @@ impl Contact {
             .collect()
     }
 
-    /// Why frames under the number of peer `id` are refused, if some were lately.
+    /// The reason for which frames under the number of peer `id` were refused lately, if some were.
     #[must_use]
     pub fn refused(&self, id: u64, now: Micros) -> Option<&str> {
         let refused = self.peers.get(&id)?.refused_lately(now)?;
         Some(&refused.reason)
     }
 
-    /// Whether this node may vote and serve.
     #[must_use]
     pub fn is_in_touch(&self) -> bool {
         self.in_touch
     }
 
-    /// Whether this node takes part, and if not, why.
     #[must_use]
     pub fn standing(&self, now: Micros) -> Standing {
         if self.in_touch {
@@ -162,10 +159,9 @@ impl Contact {
         }
     }
 
-    /// Once in touch a node stays so for as long as those that do not refuse it are a quorum: one
-    /// misled peer must not stop it, and a lost connection is Raft's business. Before, the word of a
-    /// single peer that is in touch is enough to keep it out: that peer may be the only one left
-    /// that knows which disk had voted.
+    /// A node that is in touch remains so while the nodes that do not refuse it are a quorum: one misled
+    /// peer must not stop it, and lost connections are left to Raft. Before that, the refusal of a single
+    /// peer that is in touch keeps it out: that peer may be the only one left that knows which disk voted.
     fn decide(&mut self) {
         let refusing = self.refusing().count();
         self.in_touch = if self.in_touch {
@@ -188,7 +184,7 @@ impl Contact {
         words.filter(|says| **says == Some(Says::Accepted)).count()
     }
 
-    /// Peers whose refusal counts. A node that no quorum has accepted may itself be the odd one.
+    /// Peers whose refusal counts. A node that no quorum has accepted may itself be the wrong one.
     fn refusing(&self) -> impl Iterator<Item = &str> {
         self.peers.values().filter_map(|peer| match &peer.says {
             Some(Says::Refused {
@@ -255,7 +251,7 @@ mod tests {
     enum Frame {
         /// Taken; its sender accepts this start.
         Accepts(u64),
-        /// Taken; its sender has not heard this start yet, or speaks of an earlier one or an impostor.
+        /// Taken; its sender does not know this start yet, or speaks of an earlier one or an impostor.
         OfOthers(u64),
         /// Taken; its sender refuses this start, and is in touch itself or not.
         Refuses(u64, bool),
@@ -308,10 +304,10 @@ mod tests {
             // A stranger that no quorum has accepted refuses everybody.
             (3, vec![BadRefuses(1, false), Accepts(2)]),
             (3, vec![Refuses(1, false), Accepts(2)]),
-            // A peer that comes to another mind.
+            // A peer that changes its verdict.
             (3, vec![Refuses(1, true), Accepts(1)]),
             (3, vec![Unreadable(1), Accepts(1)]),
-            // In touch, one peer can't take it back.
+            // One peer cannot revoke it.
             (3, vec![Accepts(1), Refuses(2, true)]),
             (3, vec![Accepts(1), BadRefuses(2, true)]),
             (
@@ -338,7 +334,7 @@ mod tests {
                 &["node 1 has not said yet", "nothing heard from node 2"],
             ),
             (5, vec![Accepts(1)], &["2 of 5", "3 are needed", "node 2"]),
-            // A wiped node's word helps nobody.
+            // A wiped node's acceptance does not count.
             (3, vec![BadAccepts(1)], &["1 of 3", "bad"]),
             (
                 3,
@@ -387,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn each_start_of_a_peer_is_told_its_own_verdict_at_once_and_while_it_is_heard() {
+    fn each_start_of_a_peer_gets_its_own_verdict_at_once_and_while_it_sends_frames() {
         let mut contact = Contact::new(ME, [1, 2]);
         assert!(contact.verdicts(1, NOW).is_empty());
         assert!(receive(&mut contact, &OfOthers(1)));
@@ -398,20 +394,20 @@ mod tests {
         };
         assert!(contact.note_header(1, &impostor, Some("another disk"), NOW));
         assert!(!contact.note_header(1, &impostor, Some("another disk"), NOW + 1));
-        let told = |contact: &Contact, now| -> Vec<(u64, String)> {
-            let verdicts = contact.verdicts(1, now).into_iter();
-            verdicts.map(|v| (v.start, v.refused)).collect()
+        let verdicts = |contact: &Contact, now| -> Vec<(u64, String)> {
+            let of_peer = contact.verdicts(1, now).into_iter();
+            of_peer.map(|v| (v.start, v.refused)).collect()
         };
         let (good, bad) = ((1, String::new()), (7, "another disk".to_owned()));
-        assert_eq!(told(&contact, NOW + 1), [good.clone(), bad]);
+        assert_eq!(verdicts(&contact, NOW + 1), [good.clone(), bad]);
         assert_eq!(contact.refused(1, NOW + 1), Some("another disk"));
         let later = NOW + 1 + REFUSAL_KEPT_US;
-        assert_eq!(told(&contact, later), [good]);
+        assert_eq!(verdicts(&contact, later), [good]);
         assert_eq!(contact.refused(1, later), None);
         assert!(contact.note_header(1, &impostor, Some("another disk"), later));
         // It has its old disk again, or the files agree.
         assert!(contact.note_header(1, &impostor, None, later));
-        assert_eq!(told(&contact, later), [(7, String::new())]);
+        assert_eq!(verdicts(&contact, later), [(7, String::new())]);
         assert!(!contact.note_header(9, &impostor, None, later), "no member");
     }
 }

@@ -1,9 +1,9 @@
-//! What a node does about a request: one decision, from what the node is, how the request came, how old
-//! it is and what it asks.
+//! Decides whether a node executes, forwards or refuses a request, from the node's role, the request's way
+//! and age, and the kind of its operation.
 //!
 //! A write must not be executed long after it was sent: its sender may have repeated it elsewhere and
-//! gone on. So a late one is not executed at all ([`age`]), whatever delayed it: a stopped process, a
-//! stalled connection, a forward that lay in another node's buffers.
+//! gone on. So a late write is never executed ([`age`]), whether a stopped process, a stalled connection
+//! or another node's buffers delayed it.
 //!
 //! Two nodes can get one message on a shard's own subject while leadership changes. The leader's own
 //! copy alone is executed. The other node forwards its copy, marked as shared, to learn the leader's
@@ -26,19 +26,18 @@ pub const CLOCK_TOLERANCE_MS: u64 = 5_000;
 /// How a request reached this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivery {
-    /// By which subscription.
     pub via: Via,
-    /// NATS routed it to this node after this moment, on this node's monotonic clock: a probe that
-    /// this node had sent then came back before it.
+    /// NATS routed it to this node after this time, on this node's monotonic clock: a probe that this
+    /// node sent then came back before it.
     pub routed_after: Micros,
-    /// With a forwarded request: when it was sent, on the leader's clock.
+    /// A forwarded request's time of sending, on the leader's clock.
     pub forwarded_at: Option<LeaderTime>,
-    /// With a forwarded request: it came on its shard's own subject, so the leader may have it too.
+    /// A forwarded request came on its shard's own subject, so the leader may have it too.
     pub shared: bool,
 }
 
-/// A moment on the monotonic clock of a leader, as another node knows it: not later than the moment
-/// that is meant.
+/// A time on the monotonic clock of a leader, as another node knows it: not later than the time that is
+/// meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaderTime {
     /// The start of the leader's process ([`crate::Boot::start`]): another start, another clock.
@@ -47,55 +46,54 @@ pub struct LeaderTime {
     pub us: Micros,
 }
 
-/// By which subscription a request came.
+/// The subscription by which a request came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
     /// On a subject of all nodes: no other node has it.
     Plain,
     /// On its shard's own subject.
     Shard(ShardDelivery),
-    /// Passed on by a node, on the subject where only a leader listens. Never passed on again.
+    /// Forwarded by a node, on a subject to which only a leader subscribes. Never forwarded again.
     Forwarded,
 }
 
-/// By which of the subscriptions that a node can have on a shard's subject.
+/// A node's subscription to a shard's subject by which a request came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShardDelivery {
     /// The leader's.
     Leader,
-    /// That of a group of all nodes while nobody leads, as far as they know.
+    /// That of the group of all nodes that know no leader.
     Leaderless,
     /// One that is about to end. Its replacement, here or on another node, gets the message too.
     Draining,
 }
 
-/// What this node is for the shard of a request.
+/// This node's role in the shard of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It takes no part in the cluster (yet, or any more).
+    /// It does not take part in the cluster.
     OutOfTouch,
-    /// It leads, and listens as the leader.
+    /// It leads, and is subscribed as the leader.
     Leader,
     /// Another node leads, or none.
     NotLeader,
 }
 
-/// How old a request is, as far as that decides.
+/// The age of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Age {
-    /// As it should be.
     Fresh,
-    /// NATS may have routed it before the present leader led, as far as this node knows.
+    /// NATS may have routed it before this node knew the present leader.
     BeforeLeader,
     /// Its sender may have given up on it.
     Late,
     /// Its deadline has passed.
     Over,
-    /// It was forwarded to another start of the leader, which answers it.
+    /// It was forwarded to another start of this node, which answers it.
     ForAnother,
 }
 
-/// What this node knows of another copy of a write.
+/// This node's knowledge of another copy of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Copy {
     /// Nothing.
@@ -106,26 +104,22 @@ pub enum Copy {
     Answered,
 }
 
-/// All that [`decide`] looks at.
+/// The input of [`decide`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
-    /// What this node is for the shard.
     pub role: Role,
     /// By which subscription the request came.
     pub via: Via,
-    /// Whether it was forwarded as shared ([`Delivery::shared`]).
+    /// [`Delivery::shared`].
     pub shared: bool,
-    /// How old it is.
     pub age: Age,
-    /// What it does.
     pub effect: Effect,
-    /// Its client named the call that it belongs to, so it may be one of several copies.
+    /// Its client gave the call an id, so it may be one of several copies.
     pub named: bool,
-    /// Whether this node has another copy.
     pub copy: Copy,
 }
 
-/// What is done about a request.
+/// The decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Answered from this node's own state.
@@ -137,7 +131,7 @@ pub enum Action {
         /// The leader may have it too, so its answer to this copy proves nothing unless it is final.
         shared: bool,
     },
-    /// Not answered here: another copy of it is.
+    /// Not answered: another copy is.
     Ignore,
     /// Refused: nothing happened.
     RefuseUnavailable,
@@ -149,7 +143,7 @@ pub enum Action {
     RefuseUnknown,
 }
 
-/// How old a request is. `leader_since`: since when this node has known the shard's leader, if it does.
+/// `leader_since`: when this node learned of the shard's present leader, if it knows one.
 #[must_use]
 pub fn age(
     request: &Request,
@@ -180,14 +174,13 @@ pub fn age(
     } else if late {
         Age::Late
     } else if !forwarded && leader_since.is_some_and(|since| delivery.routed_after < since) {
-        // The node that forwarded a request has looked at that.
+        // The node that forwards a request checks that itself.
         Age::BeforeLeader
     } else {
         Age::Fresh
     }
 }
 
-/// What is done about a request.
 #[must_use]
 pub fn decide(case: Case) -> Action {
     let action = match refuse_write(case) {
@@ -195,14 +188,14 @@ pub fn decide(case: Case) -> Action {
         None => serve(case),
     };
     match action {
-        // As leadership comes and goes this node has several subscriptions for a moment, and has taken
-        // another copy: that one is answered.
+        // While leadership changes this node has several subscriptions for a moment. It has taken another
+        // copy, and answers that one.
         Action::RefuseNotLeader if case.copy == Copy::Open => Action::Ignore,
         action => action,
     }
 }
 
-/// What keeps a write from being executed, or forwarded.
+/// Returns the refusal if a write may be neither executed nor forwarded.
 fn refuse_write(case: Case) -> Option<Action> {
     if !case.effect.is_write() {
         return None;
@@ -219,8 +212,8 @@ fn refuse_write(case: Case) -> Option<Action> {
         (_, Age::ForAnother) => Some(Action::Ignore),
         (Role::OutOfTouch, _) | (_, Age::Over) => Some(refused(Action::RefuseUnavailable)),
         (_, Age::Late) => Some(refused(Action::RefuseLate)),
-        // An earlier leader may have refused this message, or another copy of the call, from its state:
-        // the present one knows nothing of that.
+        // An earlier leader may have refused this message, or another copy of the call, from its state.
+        // The present leader does not know that.
         (_, Age::BeforeLeader) if is_shared || case.named => Some(Action::RefuseUnknown),
         (Role::Leader, _) if case.shared && case.copy == Copy::None => {
             Some(Action::RefuseNotLeader)
@@ -235,17 +228,17 @@ fn serve(case: Case) -> Action {
         (Role::OutOfTouch, _) => Action::RefuseUnavailable,
         _ if case.age == Age::Over => Action::RefuseUnavailable,
         _ if case.effect == Effect::ReadLocal => Action::AnswerLocally,
-        // Its replacement gets the message too: two copies are told apart once one is forwarded.
+        // The replacement gets the message too; the forwarded copy is marked as shared.
         (Role::Leader, Via::Shard(ShardDelivery::Draining)) => Action::Forward { shared },
         (Role::Leader, _) => Action::Take,
         (Role::NotLeader, Via::Forwarded) => Action::RefuseNotLeader,
-        // A node that is cut off from its peers listens beside the leader that it does not know of.
+        // A node that is cut off from its peers is subscribed beside a leader that it does not know.
         (Role::NotLeader, _) => Action::Forward { shared },
     }
 }
 
-/// What is answered to a request for which a queue of this node has no room. `leads`: no other node can
-/// lead the shard at this moment.
+/// The error for a request for which a queue of this node has no room. `leads`: no other node can lead
+/// the shard at this time.
 #[must_use]
 pub fn turned_away(via: Via, effect: Effect, leads: bool) -> ApiError {
     let in_doubt = match via {
@@ -308,7 +301,7 @@ mod tests {
         }
     }
 
-    /// What the table says: a row a place that a request can come to, a column an age.
+    /// A second statement of the rules: one arm for each way and effect.
     fn expected(case: Case) -> &'static str {
         let Case { role, via, age, .. } = case;
         let is_over = role == Role::OutOfTouch || age == Age::Over;
@@ -396,7 +389,7 @@ mod tests {
         assert_eq!(seen.len(), 9);
     }
 
-    /// Safety, apart from the table: what must hold of a write whatever the table says.
+    /// Safety, apart from the table: rules for writes that no table entry may break.
     #[test]
     fn a_write_is_taken_only_fresh_by_the_leader_and_never_called_undone_if_another_may_have_it() {
         for role in ROLES {

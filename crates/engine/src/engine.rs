@@ -1,4 +1,4 @@
-//! The engine: one node's state, and what each input does to it.
+//! The engine: one node's state, and its reaction to each input.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,14 +32,14 @@ const LEASE_PERCENT: u64 = 80;
 const TICKS_AT_ONCE_MAX: u64 = 2;
 /// Turns' writes that may wait for the disk; with more, nothing new is written.
 pub const WRITES_IN_FLIGHT_MAX: usize = 32;
-/// Once so many log entries were applied in a turn, the remaining shards wait for the next turn: after a
-/// start a turn must not take seconds, in which no request and no frame would be taken in.
+/// After this many applied log entries in a turn, the remaining shards wait for the next turn: after a start
+/// a turn must not take seconds, during which the node would read no request and no frame.
 pub(crate) const APPLIED_IN_TURN_MAX: u64 = 4_096;
 /// Raft messages in one frame at most this many bytes; a frame must stay below the transport's
 /// payload limit (1 MiB by default). Hashes of the state, one a shard at most, come on top.
 const FRAME_BYTES_MAX: usize = 640 * 1_024;
-/// A node that stops passes on requests for this long after it has unsubscribed: a subscription
-/// drains for less.
+/// A stopping node forwards requests for this long after it has unsubscribed. Subscriptions drain in less
+/// time.
 const DRAIN_US: Micros = 500_000;
 /// Refused Raft messages are warned about this often at most.
 const WARNING_INTERVAL_US: Micros = 1_000_000;
@@ -54,17 +54,15 @@ pub struct Engine {
     pub(crate) last_sent: BTreeMap<u64, Micros>,
     /// `None` until it is known.
     pub(crate) mapping: Option<Mapping>,
-    /// As announced.
     pub(crate) standing: Standing,
-    /// As announced.
     pub(crate) serves: Option<Result<(), String>>,
     pub(crate) stopping_since: Option<Micros>,
-    /// Since when a stopping node has nothing to hand over.
+    /// When a stopping node had nothing left to hand over.
     pub(crate) drained_at: Option<Micros>,
     ended: bool,
     requests_dropped: bool,
     writes_in_flight: usize,
-    /// The shard with which the next turn goes on, as the last one ended there.
+    /// The shard at which the last turn stopped and the next one continues.
     resume_at: u32,
     /// Log entries remain to be applied: the next turn is due at once.
     more_to_apply: bool,
@@ -74,28 +72,23 @@ pub struct Engine {
     next_tick: Micros,
     pub(crate) next_maintenance: Micros,
     pub(crate) next_slow_maintenance: Micros,
-    /// When to say next why this node does not take part.
     pub(crate) next_complaint: Micros,
 }
 
 /// One shard on one node, for tests and checkers.
 pub struct ShardView<'a> {
-    /// Its number.
     pub shard: u32,
-    /// Its Raft group.
     pub replica: &'a Replica,
-    /// Its state, as applied.
     pub state: &'a State,
-    /// How this node listens on its subjects.
     pub subscription: Subscription,
     /// It leads, and has applied everything of earlier terms.
     pub leads_ready: bool,
-    /// Somebody waits for an answer.
+    /// Some request waits for an answer.
     pub owes_answers: bool,
 }
 
 impl Engine {
-    /// Starts from what was on disk.
+    /// Starts from the shards on disk.
     ///
     /// # Errors
     /// [`NewError`]: the configuration is wrong, or log and snapshot of a shard contradict each other.
@@ -200,13 +193,12 @@ impl Engine {
         })
     }
 
-    /// Whether this node takes part, as it was announced.
+    /// The announced standing.
     #[must_use]
     pub fn standing(&self) -> &Standing {
         &self.standing
     }
 
-    /// The other nodes.
     pub(crate) fn others(&self) -> impl Iterator<Item = u64> {
         let nodes = self.config.nodes.iter().copied();
         nodes.filter(|id| *id != self.config.id)
@@ -348,7 +340,7 @@ impl Engine {
         }
     }
 
-    /// Everything that was collected becomes log entries, writes and frames.
+    /// Turns the collected input into log entries, writes and frames.
     fn end_turn(&mut self, now: Now, inbox_empty: bool) -> Result<(), ExitReason> {
         if std::mem::take(&mut self.requests_dropped) {
             self.ctx.reachability.skip(now.us);
@@ -372,7 +364,7 @@ impl Engine {
         let resume_at = std::mem::take(&mut self.resume_at);
         let (mut applied, mut stopped_at, mut more) = (0, None, resume_at > 0);
         self.each_shard(|shard, ctx| {
-            // A stopping node starts nothing of its own.
+            // A stopping node starts no background work.
             if !stopping {
                 shard.propose_own(inbox_empty, ctx);
             }
@@ -399,8 +391,8 @@ impl Engine {
         self.stop(now.us)
     }
 
-    /// A stopping node that has handed its shards over unsubscribes, passes on what still comes in
-    /// and has been passed on, and ends.
+    /// A stopping node that has handed its shards over unsubscribes, forwards the requests that still
+    /// arrive, waits for the answers to its forwards, and ends.
     fn stop(&mut self, now: Micros) -> Result<(), ExitReason> {
         if self.drained_at.is_none() && self.has_handed_over(now) {
             self.drained_at = Some(now);
@@ -451,7 +443,7 @@ impl Engine {
         }
     }
 
-    /// Hands everything that this turn produced on.
+    /// Outputs the writes and messages of this turn.
     fn flush(&mut self, now: Micros) -> Result<(), ExitReason> {
         let mut messages = std::mem::take(&mut self.ctx.out.messages);
         let writes = std::mem::take(&mut self.ctx.out.writes);
@@ -468,7 +460,7 @@ impl Engine {
         for (peer, messages) in messages {
             self.send_to(peer, messages, state_hashes.clone(), now);
         }
-        // Only now: if this node has to stop, the others shall know why.
+        // After the frames: if this node has to stop, its peers have its hashes.
         for hash in state_hashes {
             self.note_hash(self.config.id, hash)?;
         }
@@ -513,7 +505,6 @@ impl Engine {
         self.last_sent.insert(to, now);
     }
 
-    /// Takes note of the hash of a shard's state on `node`.
     fn note_hash(&mut self, node: u64, hash: StateHash) -> Result<(), ExitReason> {
         let (me, index) = (self.config.id, hash.index);
         let Some(shard) = self.shards.get_mut(&hash.shard) else {
@@ -541,7 +532,7 @@ impl Engine {
     }
 }
 
-/// The leaders of shards, for requests that are passed on to them.
+/// Looks up the leader of a shard, for forwards.
 fn leaders<'a>(
     shards: &'a BTreeMap<u32, Shard>,
     clocks: &'a Clocks,
@@ -568,7 +559,7 @@ fn replica_config(shard: u32, config: &Config, tick: Duration) -> replica::Confi
     }
 }
 
-/// A draw that depends on these numbers only (the finalizer of SplitMix64 over each).
+/// A pseudo-random number that depends only on these (the finalizer of SplitMix64 over each).
 fn draw(numbers: [u64; 4]) -> u64 {
     numbers.iter().fold(0, |sum, number| {
         let mut z = (sum ^ number).wrapping_add(0x9E37_79B9_7F4A_7C15);

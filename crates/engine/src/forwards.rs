@@ -1,7 +1,7 @@
-//! Requests that another node has to do: passed on to the leader of their shard, repeated while that
-//! may help, and answered by the deadline whatever happens.
+//! Requests that another node must execute: forwarded to the leader of their shard, tried again while that
+//! may help, and answered by the deadline in any case.
 //!
-//! The client's inbox is not passed on: nats-server says "no responders" only to the publisher of the
+//! The client's inbox is not forwarded: nats-server says "no responders" only to the publisher of the
 //! request itself, so the leader's answer comes here and goes back from here.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,21 +20,20 @@ use crate::shard::Waiter;
 const UNDER_WAY_MAX: usize = 4_096;
 /// Between two tries while nobody leads.
 const PAUSE_US: Micros = 40_000;
-/// A try that lasts longer is made anew: the leader may have died with it. Each try of a write has the
-/// same id, by which it is done once.
+/// A try without an answer for longer is repeated: the leader may have died. All tries of a write have the
+/// same id, so it is executed once.
 const TRY_MAX_US: Micros = 700_000;
 
-/// What is known of the leader of a shard.
+/// This node's knowledge of the leader of a shard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Leader {
-    /// The time on its clock; `None` if nobody leads, or it was not heard from lately.
+    /// The time on its clock; `None` without a leader, or without a recent frame from it.
     pub time: Option<LeaderTime>,
-    /// Since when this node has known that it leads in its term. The lease of every earlier leader had ended
-    /// by then.
+    /// When this node learned that it leads in its term. The leases of all earlier leaders had ended by
+    /// then.
     pub since: Micros,
 }
 
-/// One request.
 #[derive(Debug)]
 struct Forward {
     waiter: Waiter,
@@ -43,7 +42,6 @@ struct Forward {
     /// A try that may have reached a leader was not answered.
     maybe_executed: bool,
     stage: Stage,
-    /// When it has to be looked at again.
     due: Micros,
 }
 
@@ -61,7 +59,7 @@ impl Forward {
     }
 
     /// Whether an earlier leader may have refused this request, or another copy of the call, from its
-    /// state: the next one knows nothing of that.
+    /// state. The next leader does not know that.
     fn may_be_refused(&self, leader: Leader) -> bool {
         let named = (self.waiter.id).is_some_and(|id| id.origin == Origin::Client);
         let copies = self.shared || (named && self.is_write());
@@ -78,10 +76,9 @@ impl Forward {
     }
 }
 
-/// All of them.
 #[derive(Debug)]
 pub(crate) struct Forwards {
-    /// For the ids of those that have none.
+    /// For the ids of writes that came without one.
     seed: u64,
     last_id: u64,
     under_way: BTreeMap<ForwardId, Forward>,
@@ -102,12 +99,10 @@ impl Forwards {
         self.under_way.is_empty()
     }
 
-    /// When the first of them has to be looked at.
     pub fn next_due(&self) -> Option<Micros> {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// Passes a request on.
     pub fn start(
         &mut self,
         mut waiter: Waiter,
@@ -144,7 +139,6 @@ impl Forwards {
         self.try_once(id, forward, leader, now, out);
     }
 
-    /// What came of a try.
     pub fn result(
         &mut self,
         id: ForwardId,
@@ -153,7 +147,7 @@ impl Forwards {
         now: Micros,
         out: &mut Outbox,
     ) {
-        // Unknown: it was answered at its deadline.
+        // An unknown one was answered at its deadline.
         let Some(mut forward) = self.take(id) else {
             return;
         };
@@ -186,7 +180,7 @@ impl Forwards {
         self.run_due(leader, now, out);
     }
 
-    /// Tries again what has waited long enough, and answers what is at its deadline.
+    /// Tries requests again after their pause, and refuses those at their deadline.
     pub fn run_due(&mut self, leader: impl Fn(u32) -> Leader, now: Micros, out: &mut Outbox) {
         while let Some((_, id)) = self.due.first().copied().filter(|(due, _)| *due <= now) {
             let Some(forward) = self.take(id) else {
@@ -202,7 +196,7 @@ impl Forwards {
         }
     }
 
-    /// The node ends: all of them are answered with what is known.
+    /// Refuses all requests, as the node ends.
     pub fn refuse_all(&mut self, out: &mut Outbox) {
         self.due.clear();
         for forward in std::mem::take(&mut self.under_way).into_values() {
@@ -223,7 +217,7 @@ impl Forwards {
             return out.refuse(forward.waiter.reply, outcome_unknown());
         }
         if leader.time.is_none() && forward.is_write() {
-            // It would be refused: its leader could not tell how old it is.
+            // The leader would refuse it, as it could not tell how old it is.
             return self.keep(id, forward, Stage::Pausing, now + PAUSE_US);
         }
         let waiter = &forward.waiter;
@@ -509,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_leader_may_have_refused_is_not_done_by_the_next() {
+    fn what_an_earlier_leader_may_have_refused_is_not_executed_by_the_next() {
         let named = |effect| {
             let id = RequestId {
                 key: 5,

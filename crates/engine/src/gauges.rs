@@ -1,4 +1,4 @@
-//! Metrics that are set from time to time instead of counted as things happen.
+//! Metrics that are set periodically.
 
 use std::time::Duration;
 
@@ -32,8 +32,7 @@ impl Engine {
     }
 }
 
-/// Over all lines that this node leads. Not by line: there may be a hundred thousand, and every name would be
-/// a time series for ever.
+/// Sums over all lines that this node leads. Not one series a line: there may be a hundred thousand.
 fn publish(lines: usize, totals: &Totals) {
     let held = totals.admitted + totals.in_checkout;
     gauge!("nowserving_lines_led").set(lines as f64);

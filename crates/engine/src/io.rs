@@ -26,20 +26,16 @@ pub struct Now {
     pub wall_ms: u64,
 }
 
-/// What the engine is told once.
+/// Fixed for the life of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// This node.
     pub id: u64,
     /// All nodes, this one among them.
     pub nodes: Vec<u64>,
-    /// The cluster's name.
     pub cluster: String,
-    /// The number of shards.
     pub shards: u32,
     /// First token of every subject.
     pub prefix: String,
-    /// Time between Raft heartbeats.
     pub heartbeat_ms: u64,
     /// Without a leader for this long (up to twice as long, by [`Config::seed`]) a node stands for
     /// election.
@@ -64,36 +60,26 @@ pub struct Boot {
 /// One shard as it was on disk.
 #[derive(Debug)]
 pub struct RestoredShard {
-    /// Its number.
     pub shard: u32,
-    /// Its log, and what its snapshot stands for.
+    /// Its log, and a description of its snapshot.
     pub restored: Restored,
     /// The state in its snapshot.
     pub state: State,
 }
 
-/// What happens to a node.
+/// An event that the engine reacts to.
 #[derive(Debug, PartialEq)]
 pub enum Input {
     /// A client asks about a line.
     Request {
-        /// What.
         request: Box<Request>,
-        /// How it came.
         delivery: Delivery,
     },
     /// An operator asks about the cluster.
-    Cluster {
-        /// What.
-        question: Question,
-        /// Where the answer goes.
-        reply: ReplyTo,
-    },
-    /// What came of an [`Output::Forward`].
+    Cluster { question: Question, reply: ReplyTo },
+    /// The result of an [`Output::Forward`].
     Forwarded {
-        /// Which one.
         id: ForwardId,
-        /// What.
         result: ForwardResult,
     },
     /// A frame of a peer, authenticated and decoded, or refused with a reason.
@@ -102,134 +88,113 @@ pub enum Input {
     Persisted {
         /// Per shard the number of the newest write.
         numbers: Vec<(u32, u64)>,
-        /// How many [`Output::Persist`] that were.
+        /// The number of finished [`Output::Persist`]s.
         writes: usize,
     },
-    /// What became of an [`Output::WriteSnapshot`].
+    /// The result of an [`Output::WriteSnapshot`].
     SnapshotWritten {
-        /// The shard.
         shard: u32,
         /// The last entry in it; `None`: it could not be written.
         index: Option<u64>,
     },
     /// These shards keep old log files alive.
     FilesPinned(Vec<u32>),
-    /// What this node sent itself at this time, the way requests come, has come back.
-    ProbeEchoed {
-        /// When it was sent.
-        sent_at: Micros,
-    },
-    /// Requests were turned away unread: the time until now must not count against anybody.
+    /// A probe that this node sent itself at this time, by the way of requests, has come back.
+    ProbeEchoed { sent_at: Micros },
+    /// Requests were refused unread: no token may expire for the time until now.
     RequestsDropped,
-    /// What NATS does with requests on plain subjects.
+    /// How NATS routes requests on plain subjects.
     Mapping(Mapping),
     /// Hand leadership over, then end.
     Stop,
-    /// Nothing more is to be had just now.
+    /// No more input is waiting.
     EndTurn {
         /// All requests that reached this node were given to the engine. Tokens expire only then.
         inbox_empty: bool,
     },
 }
 
-/// What a node has to do.
+/// An action that the node carries out for the engine.
 #[derive(Debug, PartialEq)]
 pub enum Output {
     /// Answer a request.
     Reply {
-        /// To whom.
         to: ReplyTo,
-        /// What.
         result: Result<Outcome, ApiError>,
     },
     /// Answer a request with what another node answered.
     RelayReply {
-        /// To whom.
         to: ReplyTo,
-        /// What, as it came.
+        /// Unchanged.
         answer: RelayedAnswer,
     },
     /// Publish an event. It may be lost: subscribers see the gap.
     Event(OutEvent),
     /// Send a frame to a peer. It may be lost: Raft repeats.
-    Frame {
-        /// To which peer.
-        to: u64,
-        /// What is in it.
-        batch: PeerBatch,
-    },
+    Frame { to: u64, batch: PeerBatch },
     /// Make these durable, then say so ([`Input::Persisted`]).
     Persist(Vec<Write>),
-    /// Entries of a shard through this index are not needed any more.
+    /// Entries of a shard through this index are no longer needed.
     Compact {
-        /// The shard.
         shard: u32,
         /// The last entry to go.
         through: u64,
     },
     /// Make a snapshot of a shard from what is on disk, then say so ([`Input::SnapshotWritten`]).
     WriteSnapshot {
-        /// The shard.
         shard: u32,
         /// The last entry in it.
         index: u64,
     },
-    /// Pass a request on to the leader of its shard, once ([`Input::Forwarded`]).
+    /// Forward a request to the leader of its shard, once ([`Input::Forwarded`]).
     Forward(ForwardTry),
-    /// Listen on a shard's subjects in this way from now on.
+    /// From now on, subscribe to a shard's subjects in this way.
     Subscribe {
-        /// The shard.
         shard: u32,
-        /// How.
         subscription: Subscription,
     },
-    /// Whether this node takes part has changed, or why it does not.
+    /// This node began or stopped taking part, or the reason why it does not has changed.
     Standing(Standing),
-    /// Whether requests are served by way of this node has changed, or why they are not.
+    /// This node began or stopped serving requests, or the reason why it does not has changed.
     Serves(Result<(), String>),
-    /// The node must end, for this reason. The last output.
+    /// The node must end. The last output.
     Exit(ExitReason),
 }
 
-/// How a node listens on a shard's subjects.
+/// A node's subscriptions to a shard's subjects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Subscription {
-    /// Not at all: another node leads.
+    /// None: another node leads.
     #[default]
     No,
-    /// As its leader, in its lease.
+    /// The leader's, in its lease.
     Leader {
-        /// Between two terms another node may have listened.
+        /// Between two terms another node may have been subscribed.
         term: u64,
     },
-    /// As one of all nodes, in a group, to pass on what comes to the next leader: nobody leads as far
-    /// as this node knows, or it does and is out of its lease (just elected and not ready, or out of
-    /// touch with its peers).
+    /// One of a group of all nodes, which forward requests to the next leader. A node that knows no leader
+    /// has it, and a leader without a lease (just elected and not ready, or out of touch with its peers).
     Leaderless,
 }
 
-/// Names an [`Output::Forward`]; unique in the life of an engine.
+/// The id of an [`Output::Forward`]; unique in the life of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ForwardId(pub u64);
 
 /// One try to have a request answered by the leader of its shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForwardTry {
-    /// Names it.
     pub id: ForwardId,
-    /// The shard.
     pub shard: u32,
-    /// The line.
     pub line: LineName,
-    /// The operation: the last word of the subject.
+    /// The last word of the subject.
     pub op: &'static str,
-    /// Whether it is an operator's.
+    /// It is an operator's.
     pub admin: bool,
-    /// The payload to send.
     pub payload: Bytes,
-    /// The leader gets this long.
+    /// The leader's time to answer.
     pub timeout_ms: u64,
-    /// Which call it belongs to, the same for each try; for a write.
+    /// A write's id, the same for each try.
     pub request_id: Option<RequestId>,
     /// When it is sent, on the leader's clock. Without it a leader takes no writes.
     pub sent_at: Option<LeaderTime>,
@@ -237,17 +202,16 @@ pub struct ForwardTry {
     pub shared: bool,
 }
 
-/// What came of a try.
+/// The result of a try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForwardResult {
-    /// An answer.
     Answered {
-        /// Its error, if it is one.
+        /// Set if it is an error.
         error: Option<Code>,
-        /// As it came.
+        /// Unchanged.
         answer: RelayedAnswer,
     },
-    /// Nobody listens there: nothing happened.
+    /// No node is subscribed there: nothing happened.
     NoResponders,
     /// No answer came in time.
     TimedOut,
@@ -255,25 +219,24 @@ pub enum ForwardResult {
     Failed,
 }
 
-/// A leader's answer, which the engine does not look into.
+/// A leader's answer, which the engine does not decode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayedAnswer {
-    /// Header by header.
+    /// Names and values.
     pub headers: Vec<(String, String)>,
-    /// The payload.
     pub payload: Bytes,
 }
 
-/// Why a node has to end.
+/// The reason why a node must end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExitReason {
-    /// It was told to, and has handed over what it could.
+    /// It was asked to stop, and has handed over the shards that it could.
     Stopped,
     /// Its log cannot be read.
     ReadFailed(ReadFailure),
     /// A committed entry that this build cannot apply. Going on would make its state differ.
     EntryUnreadable(String),
-    /// Its state is not that of the other nodes.
+    /// Its state differs from the other nodes'.
     StateDiffers(crate::agreement::StateDiffers),
 }
 

@@ -1,4 +1,4 @@
-//! One node without I/O: what it knows, and what it does about everything that reaches it.
+//! One node without I/O: its state, and its reaction to every input.
 //!
 //! ```text
 //! node: bytes ─► Input ─► Engine::step ─► Vec<Output> ─► node: bytes, files, subscriptions
@@ -8,9 +8,9 @@
 //! fn Engine::next_due(&self) -> Micros      // EndTurn is due at this time at the latest
 //! ```
 //!
-//! Requests and peers' messages are answered from state, or collected; [`Input::EndTurn`] folds what
-//! was collected into at most one log entry batch a shard, one [`Output::Persist`] and one
-//! [`Output::Frame`] a peer. The engine reads no clock, draws no random number and iterates over
+//! Requests and peers' messages are answered from state, or collected. [`Input::EndTurn`] folds the collected
+//! ones into at most one batch of log entries a shard, one [`Output::Persist`], and one [`Output::Frame`] a
+//! peer. The engine reads no clock, draws no random number and iterates over
 //! nothing in hash order: the same inputs at the same times give the same outputs.
 
 pub mod agreement;
@@ -46,7 +46,7 @@ pub use io::{
 };
 pub use request::{Ask, Effect, Outcome, Question, ReplyTo, Request};
 
-/// What prost makes of `proto/frame.proto`.
+/// Generated from `proto/frame.proto`.
 #[allow(missing_docs, clippy::all)]
 mod pb {
     include!(concat!(env!("OUT_DIR"), "/nowserving.v1.rs"));

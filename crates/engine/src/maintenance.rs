@@ -1,4 +1,4 @@
-//! What an engine does besides requests and the duties of leaders: leases, hand-overs, snapshots.
+//! Periodic work apart from requests and the duties of leaders: leases, hand-overs, snapshots.
 
 use nowserving_protocol::admin::{ClusterStatus, Mapping, NodeStatus, ShardStatus};
 use nowserving_protocol::subject::Subjects;
@@ -12,18 +12,18 @@ use crate::outbox::NodeCtx;
 use crate::peer::Peer;
 use crate::shard::Shard;
 
-/// How often deadlines and leases are looked at.
+/// The interval for deadlines and leases.
 const INTERVAL_US: Micros = 20_000;
-/// How often hand-overs, snapshots and gauges are.
+/// The interval for hand-overs, snapshots and gauges.
 const SLOW_INTERVAL_US: Micros = 250_000;
-/// A peer that this node has nothing to say to gets a sign of life this often.
+/// A peer that gets no other frame gets a sign of life this often.
 const SIGN_OF_LIFE_US: Micros = 400_000;
-/// The same for a node that no quorum has accepted yet: nothing else goes on.
+/// The same for a node that no quorum has accepted yet, which sends nothing else.
 const GREETING_US: Micros = 100_000;
 /// A node lacking more of a shard's log gets no leadership of it: the hand-over would keep writes
 /// waiting until it has caught up.
 const LAG_MAX: u64 = 64;
-/// Snapshots that are being made at once at most.
+/// Concurrent snapshots at most.
 const SNAPSHOTS_MAX: usize = 4;
 /// After a snapshot that could not be written (the disk is full?) the next try is this much later.
 const SNAPSHOT_RETRY_US: Micros = 10_000_000;
@@ -50,16 +50,16 @@ impl Engine {
         self.update_subscriptions(now);
     }
 
-    /// Whether requests reach this node, for all it knows, and will go on doing so: peers hand
-    /// shards over only to such a node.
+    /// Whether clients can reach this node and it is not about to stop. Peers hand shards over only to such
+    /// a node.
     pub(crate) fn client_reachable(&self, now: Micros) -> bool {
         self.stopping_since.is_none()
             && self.contact.is_in_touch()
             && self.ctx.reachability.unreachable_for(now) <= UNREACHABLE_MAX
     }
 
-    /// Tells the node on which shards' subjects to listen: a leader in its lease; and if nobody leads,
-    /// every node, so that somebody answers. But no node that does not take part.
+    /// Decides on the subscriptions of each shard: a leader in its lease subscribes, and while no node leads,
+    /// all nodes do, so that some node answers. A node that does not take part never subscribes.
     pub(crate) fn update_subscriptions(&mut self, now: Micros) {
         let stopping = self.stopping_since.is_some();
         let takes_part = self.contact.is_in_touch() && self.drained_at.is_none();
@@ -88,7 +88,7 @@ impl Engine {
         let unreachable_for = self.ctx.reachability.unreachable_for(now);
         let election_us = self.config.election_ms * 1_000;
         let stopping = self.stopping_since.is_some();
-        // Not one that stops too: it would only pass the shard on.
+        // Without nodes that are stopping too: they would hand the shard on.
         let fit = self.fit_peers(now);
         let mut present = fit.clone();
         present.retain(|id| {
@@ -102,8 +102,8 @@ impl Engine {
             let Some(since) = shard.leader_state.as_ref().map(|leading| leading.began_at) else {
                 continue;
             };
-            // Nothing came of an earlier offer in time. This term has no lease any more, so nobody serves
-            // the shard: somebody must begin another.
+            // After a hand-over that failed, this term has no lease, so no node serves the shard until a new
+            // term begins.
             let offered = shard.offered_since();
             let failed = offered.is_some_and(|at| now.saturating_sub(at) > election_us);
             let target = if stopping {
@@ -203,16 +203,16 @@ impl Engine {
         }
     }
 
-    /// These shards keep old log files alive: a snapshot of each is due, and what has one already
-    /// can perhaps be cut further by now.
+    /// These shards keep old log files alive: a snapshot of each is due, and the logs of those with a newer
+    /// one may be compacted further.
     pub(crate) fn files_pinned(&mut self, shards: &[u32]) {
         for id in shards {
             let Some(shard) = self.shards.get_mut(id) else {
                 continue;
             };
-            // With a member away a newer snapshot would not let go of anything.
+            // While a member is away, a newer snapshot would not free anything.
             shard.pins_files = shard.compact_floor > shard.snapshot_index;
-            // The followers learn from an entry how far all have come.
+            // Followers learn the compact floor from an entry.
             let leader_state = shard.leader_state.as_mut();
             let stamp = leader_state.and_then(LeaderState::propose_stamp);
             shard.queue_own(stamp);
@@ -221,7 +221,6 @@ impl Engine {
         }
     }
 
-    /// A snapshot is on disk, or could not be written.
     pub(crate) fn snapshot_written(&mut self, shard: u32, index: Option<u64>, now: Micros) {
         let Some(shard) = self.shards.get_mut(&shard) else {
             return;
@@ -237,7 +236,6 @@ impl Engine {
         }
     }
 
-    /// The cluster as this node sees it.
     pub(crate) fn cluster_status(&self, now: Micros) -> ClusterStatus {
         let node = |id: &u64| {
             let me = *id == self.config.id;
@@ -273,7 +271,7 @@ impl Engine {
             differs: shard.agreement.differs(),
         };
         let shards = self.config.shards;
-        // The node would not have started with a prefix that is none.
+        // An invalid prefix was refused at the start.
         let subjects = Subjects::new(self.config.prefix.clone()).ok();
         let mapping_line = subjects.filter(|_| self.mapping.is_some_and(|it| it != Mapping::Ok));
         ClusterStatus {
@@ -293,7 +291,7 @@ impl Engine {
 }
 
 impl Shard {
-    /// The log up to the snapshot on disk can go, as far as no peer needs it.
+    /// Compacts the log through the snapshot on disk, as far as no peer needs it.
     fn compact(&mut self) -> Output {
         let through = self.snapshot_index.min(self.compact_floor);
         Output::Compact {
@@ -313,14 +311,14 @@ impl Shard {
         }
     }
 
-    /// Since when leadership has been on offer in this term; there is no lease in it any more.
+    /// When leadership was offered in this term, which then has no lease any more.
     fn offered_since(&self) -> Option<Micros> {
         let (term, since) = self.offered?;
         (term == self.replica.term()).then_some(since)
     }
 
-    /// Writes the service clock down before the lead is given away, so that the next leader does
-    /// not begin behind it.
+    /// Writes the service clock to the log before a hand-over, so that the next leader does not begin
+    /// behind it.
     fn stamp_before_leaving(&mut self, ctx: &mut NodeCtx) {
         let Some(leader_state) = &mut self.leader_state else {
             return;

@@ -1,4 +1,4 @@
-//! Errors that say what a node could not do.
+//! Errors of nodes, as opposed to those of lines.
 
 use nowserving_protocol::error::{ApiError, Code};
 

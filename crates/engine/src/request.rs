@@ -1,4 +1,4 @@
-//! Checked requests, and what is answered.
+//! Checked requests and their outcomes.
 
 use bytes::Bytes;
 use nowserving_line::{LineName, Op, Status, Timestamp, Token, TokenRef};
@@ -10,16 +10,16 @@ use nowserving_protocol::user::{Consistency, InfoReply};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::requests::RequestId;
 
-/// Where an answer goes, and in which form.
+/// The destination and form of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplyTo {
-    /// The requester's inbox; `None`: it did not ask for an answer.
+    /// `None`: the requester did not ask for an answer.
     pub inbox: Option<Box<str>>,
     /// The format of the request.
     pub format: Format,
-    /// The operation, for metrics and for the subject on which it is passed on.
+    /// The operation, for metrics and for the subject on which it is forwarded.
     pub op: &'static str,
-    /// Whether it came on an operators' subject.
+    /// It came on an operators' subject.
     pub admin: bool,
     /// When it was read (monotonic).
     pub taken: Micros,
@@ -28,62 +28,51 @@ pub struct ReplyTo {
 /// A checked request about one line.
 #[derive(Debug, PartialEq)]
 pub struct Request {
-    /// The shard that holds the line.
     pub shard: u32,
-    /// The line.
     pub line: LineName,
-    /// What is asked.
     pub ask: Ask,
-    /// Who wants to know.
     pub reply: ReplyTo,
-    /// When an answer must be on its way.
+    /// The answer must leave before this time.
     pub deadline: Micros,
-    /// Which call it belongs to; `None`: no other node can have it, and its sender did not say.
+    /// The id of its call; `None`: no other node can have a copy, and the sender gave no id.
     pub id: Option<RequestId>,
-    /// When its sender says that it sent it: milliseconds since 1970 by the sender's clock.
+    /// The time of sending by the sender's clock, in milliseconds since 1970, if it gave one.
     pub sent_ms: Option<u64>,
-    /// As it came, to be passed on.
+    /// The original bytes, for a forward.
     pub payload: Bytes,
 }
 
-/// What is asked of a line.
+/// An operation on a line.
 #[derive(Debug, PartialEq)]
 pub enum Ask {
-    /// Goes through the log.
+    /// An operation that goes through the log.
     Write(Op),
     /// `status` of a token.
     Status {
-        /// Which token.
         at: TokenRef,
-        /// How fresh.
         consistency: Consistency,
         /// List the holes before it too.
         holes: bool,
     },
     /// `find` by key.
     Find(Box<[u8]>),
-    /// `info`.
     Info(Consistency),
-    /// `admin.line.show`.
     Show,
-    /// `admin.line.journal`.
     Journal(Journal),
 }
 
-/// What a request does, for the decision where it is done. Nothing else asks what an operation
-/// changes.
+/// The part of a request that decides where it is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// Reads what any node has.
+    /// Reads the state of any node.
     ReadLocal,
-    /// Reads what the leader has.
+    /// Reads the state of the leader.
     Read,
-    /// Writes. Every write may be passed on more than once: with its id it is done once.
+    /// Every write may be forwarded more than once: its id lets it be executed only once.
     Write,
 }
 
 impl Effect {
-    /// Whether it may change something.
     #[must_use]
     pub fn is_write(self) -> bool {
         self == Effect::Write
@@ -91,7 +80,6 @@ impl Effect {
 }
 
 impl Ask {
-    /// What it does.
     #[must_use]
     pub fn effect(&self) -> Effect {
         match self {
@@ -117,12 +105,10 @@ impl Ask {
     }
 }
 
-/// A question about the whole cluster, as this node sees it.
+/// An operator's question about the whole cluster, answered from this node's view.
 #[derive(Debug, PartialEq)]
 pub enum Question {
-    /// `admin.cluster.status`.
     ClusterStatus,
-    /// `admin.cluster.list_lines`.
     ListLines(ListLines),
 }
 
@@ -131,30 +117,24 @@ pub enum Question {
 pub enum Outcome {
     /// A status, with the ticket where the operation gives one.
     Status {
-        /// The status.
         status: Box<Status>,
-        /// The moment of the answer.
+        /// The time of the answer.
         now: Timestamp,
         /// Sign and add the ticket.
         with_ticket: bool,
-        /// `Some` if asked for; inside, `None` if there are too many, or they are not to be known.
+        /// `Some` if asked for; the inner `None`: too many, or not disclosed.
         holes: Option<Option<Vec<(Token, Token)>>>,
     },
-    /// `info`.
     Info(Box<InfoReply>),
     /// `show`, `create`, `configure`.
     Line(Box<LineReply>),
-    /// `journal`.
     Journal(Box<JournalReply>),
     /// `delete`.
     Deleted {
-        /// Which line.
         line: LineName,
-        /// Live tokens still to be ended.
+        /// Live tokens that have not been ended yet.
         remaining: u64,
     },
-    /// `admin.cluster.status`.
     Cluster(Box<ClusterStatus>),
-    /// `admin.cluster.list_lines`.
     Lines(Box<LineList>),
 }

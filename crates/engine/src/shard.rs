@@ -1,4 +1,4 @@
-//! One shard on this node: its Raft group, its lines, and everybody who waits for an answer.
+//! One shard on this node: its Raft group, its lines, and the requests that wait for an answer.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -29,7 +29,7 @@ struct Queued {
     waiter: Option<Waiter>,
 }
 
-/// A request without what it asks: what is needed to answer it, or to pass it on.
+/// The parts of a request that are needed to answer or forward it.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub shard: u32,
@@ -43,9 +43,8 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// Takes a request apart.
     pub fn of(request: Request, delivery: Delivery) -> (Self, Ask) {
-        // A forwarded request gets no time but what it was sent with.
+        // The time that a forwarded request spent on its way counts.
         let timeout_us = request.deadline.saturating_sub(request.reply.taken);
         let sent_with = delivery
             .forwarded_at
@@ -67,51 +66,44 @@ impl Waiter {
 /// An entry that this node proposed.
 #[derive(Debug)]
 pub(crate) struct Proposed {
-    /// Kept so that its bytes need not be decoded.
+    /// Kept to save decoding it again.
     pub entry: Entry,
-    /// For each command its waiter; empty if nobody waits here.
+    /// One for each command; empty if no request waits on this node.
     pub waiters: Vec<Option<Waiter>>,
 }
 
-/// One shard.
 pub(crate) struct Shard {
-    /// Its number.
     pub id: u32,
-    /// Its Raft group.
     pub replica: Replica,
-    /// Its state, as applied.
+    /// As applied.
     pub state: State,
     /// Set while this node leads and has applied everything of earlier terms.
     pub leader_state: Option<LeaderState>,
-    /// How this node listens on its subjects.
     pub subscription: Subscription,
-    /// Something may have to go out: ask for a `ready`.
+    /// The replica may have output: call `ready`.
     pub dirty: bool,
     /// Index of the newest snapshot on disk.
     pub snapshot_index: u64,
     /// A snapshot is being written.
     pub snapshotting: bool,
-    /// Every voter has the log through here, as the newest leader to say so saw it.
+    /// Every voter has the log through this index, according to the newest entry that says so.
     pub compact_floor: u64,
-    /// Whether the nodes have the same state.
     pub agreement: Agreement,
-    /// When the lease was last asked for.
     pub lease_asked_at: Micros,
-    /// The newest term that this node knows of, and who leads in it.
+    /// The newest known term and its leader.
     leader: (u64, Option<u64>),
-    /// Since when.
     leader_since: Micros,
-    /// In which term and when leadership was last offered to another node.
+    /// The term and time of the last hand-over that this node began.
     pub offered: Option<(u64, Micros)>,
-    /// The log names it as one that keeps old files alive.
+    /// It keeps old log files alive.
     pub pins_files: bool,
-    /// After a failed snapshot: not before this.
+    /// Set after a failed snapshot.
     pub snapshot_not_before: Micros,
     queue: VecDeque<Queued>,
-    /// Requests with an id that are queued or in the log, not yet applied, and how many copies of each.
+    /// The number of copies of each request with an id that is queued or in the log and not yet applied.
     in_log: HashMap<u128, u32>,
-    /// What this node, as the leader, refused from its state: copies are refused as well. The log has
-    /// nothing of them.
+    /// Requests that this node, as the leader, refused from its state. They are not in the log; their copies
+    /// are refused too.
     refused: Requests,
     /// By index and term. An index can be there twice: a node that lost the lead and got it again may
     /// propose at lower indexes than before, while the outcome of those is still open.
@@ -120,7 +112,6 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// Starts from what was restored.
     pub fn new(id: u32, replica: Replica, state: State, snapshot_index: u64, now: Micros) -> Self {
         Shard {
             id,
@@ -147,12 +138,12 @@ impl Shard {
         }
     }
 
-    /// Whether this node leads the shard, as far as it knows.
+    /// Whether this node believes that it leads the shard.
     pub fn leads(&self) -> bool {
         self.replica.role() == Role::Leader
     }
 
-    /// To be called whenever Raft's leader may have changed.
+    /// Must be called whenever Raft's leader may have changed.
     pub fn note_leader(&mut self, now: Micros) {
         let leader = (self.replica.term(), self.replica.leader());
         if self.leader != leader {
@@ -161,12 +152,12 @@ impl Shard {
         }
     }
 
-    /// Since when this node has known the present leader, if it knows one.
+    /// When this node learned of the present leader, if it knows one.
     pub fn leader_since(&self) -> Option<Micros> {
         self.leader.1.map(|_| self.leader_since)
     }
 
-    /// Whether reads can be answered from the applied state without asking anybody.
+    /// Whether reads can be answered from the applied state without a quorum.
     pub fn in_lease(&self, now: Micros) -> bool {
         #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S15) {
@@ -180,8 +171,8 @@ impl Shard {
         self.leads() && matches!(self.subscription, Subscription::Leader { .. })
     }
 
-    /// The time of an answer given now. Only a leader's service clock runs: on another node it is
-    /// what the log has said last.
+    /// The time of an answer given now. Only a leader's service clock runs; other nodes show the last
+    /// reading in the log.
     pub fn timestamp(&self, now: Now, reachability: &ClientReachability) -> Timestamp {
         let service_ms = match &self.leader_state {
             Some(leader_state) => leader_state.shown_ms(&self.state, now.us, reachability),
@@ -199,7 +190,7 @@ impl Shard {
         Some(leader_state.now_ms(&self.state, reachability))
     }
 
-    /// Takes a request as the leader: answers at once what needs neither log nor quorum.
+    /// Takes a request as the leader, and answers it at once if it needs neither log nor quorum.
     pub fn take(&mut self, waiter: Waiter, ask: Ask, ctx: &mut NodeCtx) {
         match ask {
             Ask::Write(op) => self.take_write(waiter, op, ctx),
@@ -223,7 +214,7 @@ impl Shard {
                 return self.answer_copy(waiter, &op, &answer, ctx);
             }
         }
-        // The first of two copies may get what the second would be refused, and the other way round.
+        // The second of two copies must get the answer of the first, which may differ from a refusal now.
         let is_copy = waiter
             .id
             .is_some_and(|id| self.in_log.contains_key(&id.key));
@@ -258,7 +249,7 @@ impl Shard {
         });
     }
 
-    /// Commands that were queued are applied, or will not be.
+    /// Queued commands were applied, or never will be.
     pub fn left_log<'a>(&mut self, commands: impl IntoIterator<Item = &'a Command>) {
         for command in commands {
             if let Command::Once(id, _) = command
@@ -272,7 +263,6 @@ impl Shard {
         }
     }
 
-    /// What this node knows of another copy of a request.
     pub fn copy_of(&self, id: RequestId) -> Copy {
         if self.in_log.contains_key(&id.key) {
             Copy::Open
@@ -283,8 +273,8 @@ impl Shard {
         }
     }
 
-    /// What the applied state refuses now needs no log entry: a crowd that hammers on a full line
-    /// costs its leader a look-up each, not a write.
+    /// Returns the refusal of an operation by the applied state, which needs no log entry: a crowd at a full
+    /// line costs its leader a look-up each, not a write.
     fn refused_already(&self, name: &LineName, op: &Op, ctx: &NodeCtx) -> Option<Refused> {
         if !self.in_lease(ctx.now.us) || matches!(op, Op::Create { .. }) {
             return None;
@@ -303,8 +293,8 @@ impl Shard {
         line.would_refuse_enter(key.as_deref(), lane.as_ref(), now_ms)
     }
 
-    /// Queues commands of the leader's own, over the users' limit if need be: there is one
-    /// bounded pass of them at a time, and a checkpoint that was dropped would be counted on.
+    /// Queues the leader's own commands. The limit for requests does not apply: there is one bounded pass at
+    /// a time, and the leader relies on its checkpoints.
     pub fn queue_own(&mut self, commands: impl IntoIterator<Item = Command>) {
         let queued = commands.into_iter().map(|command| Queued {
             command,
@@ -313,9 +303,8 @@ impl Shard {
         self.queue.extend(queued);
     }
 
-    /// Queues what a leader proposes of itself now. Tokens expire only after the inbox has been
-    /// drained, so that a poll which lies there unread counts first. Everything else must not wait
-    /// for that.
+    /// Queues a leader's background commands. Tokens expire only after the inbox has been drained, so that
+    /// unread polls count first. All other commands must not wait for that.
     pub fn propose_own(&mut self, inbox_empty: bool, ctx: &mut NodeCtx) {
         if let Some(leader_state) = &mut self.leader_state {
             let (now, reachability) = (ctx.now.us, &ctx.reachability);
@@ -324,7 +313,7 @@ impl Shard {
         }
     }
 
-    /// Publishes what a leader publishes of itself now.
+    /// Publishes a leader's periodic events.
     pub fn publish_own(&mut self, ctx: &mut NodeCtx) {
         if let Some(leader_state) = &mut self.leader_state {
             let Now { us, wall_ms } = ctx.now;
@@ -333,21 +322,19 @@ impl Shard {
         }
     }
 
-    /// When [`Shard::propose_own`] or [`Shard::publish_own`] will have something to do, if that can be
-    /// told: the node must not sleep longer.
+    /// The next time at which [`Shard::propose_own`] or [`Shard::publish_own`] has work, if it is known.
     pub fn next_duty_at(&self, reachability: &ClientReachability) -> Option<Micros> {
         let leader_state = self.leader_state.as_ref()?;
         leader_state.next_due(&self.state, reachability)
     }
 
-    /// Whether somebody still waits for an answer from here.
     pub fn owes_answers(&self) -> bool {
         let queued = self.queue.iter().any(|q| q.waiter.is_some());
         let mut proposed = self.proposed.values().flat_map(|it| &it.waiters);
         queued || !self.reads.is_empty() || proposed.any(Option::is_some)
     }
 
-    /// Folds what is queued into log entries.
+    /// Folds queued commands into log entries.
     pub fn propose(&mut self, ctx: &mut NodeCtx) {
         while !self.queue.is_empty() {
             let Some(leader_state) = &mut self.leader_state else {
@@ -377,7 +364,7 @@ impl Shard {
                     }
                 }
                 Err(error) => {
-                    // Back where it was, in order: nothing happened.
+                    // Nothing happened: back into the queue, in order.
                     for (command, waiter) in entry.commands.into_iter().zip(waiters).rev() {
                         self.queue.push_front(Queued { command, waiter });
                     }
@@ -390,7 +377,6 @@ impl Shard {
         }
     }
 
-    /// Asks for a confirmation round if reads wait for one.
     pub fn ask_for_reads(&mut self, now: Micros) {
         if self.reads.any_new() && self.leads() {
             // Not ready yet: asked again next turn, until the deadline.
@@ -401,7 +387,7 @@ impl Shard {
         }
     }
 
-    /// At most one `ready` a turn.
+    /// Called at most once a turn.
     pub fn ready(&mut self, ctx: &mut NodeCtx) -> Result<(), ExitReason> {
         let unreadable =
             |error: ReadFailed| ExitReason::ReadFailed(ReadFailure(std::sync::Arc::new(error)));
@@ -432,14 +418,13 @@ impl Shard {
         Ok(())
     }
 
-    /// A write of this shard is durable.
     pub fn persisted(&mut self, number: u64, ctx: &mut NodeCtx) {
         self.dirty = true;
         let send = self.replica.on_persisted(number);
         ctx.out.send(self.id, send);
     }
 
-    /// Looks whether this node's leadership is over.
+    /// Cleans up if this node's leadership is over.
     pub fn check_leading(&mut self, ctx: &mut NodeCtx) {
         let over = match &self.leader_state {
             Some(leader_state) => !self.leads() || self.replica.term() != leader_state.term,
@@ -450,7 +435,6 @@ impl Shard {
         }
     }
 
-    /// Leads no more, for this reason.
     pub fn step_down(&mut self, why: &str, ctx: &mut NodeCtx) {
         if self.leads() {
             tracing::warn!(shard = self.id, "leading no more: {why}");
@@ -460,8 +444,8 @@ impl Shard {
         }
     }
 
-    /// This node leads no more: what is not in the log goes to the next leader, what is keeps waiting
-    /// for its outcome.
+    /// This node lost the lead: requests that are not in the log go to the next leader, the others keep
+    /// waiting for their outcome.
     fn lose_lead(&mut self, ctx: &mut NodeCtx) {
         self.leader_state = None;
         let queued = std::mem::take(&mut self.queue);
@@ -474,7 +458,7 @@ impl Shard {
         }
     }
 
-    /// Answers everybody whose deadline has come.
+    /// Answers the requests whose deadline has come.
     pub fn expire_requests(&mut self, ctx: &mut NodeCtx) {
         let now = ctx.now.us;
         for read in self.reads.expired(now) {
@@ -507,7 +491,7 @@ impl Shard {
         }
     }
 
-    /// The node ends: everybody who still waits is told what is known, or passed on.
+    /// Forwards or refuses all waiting requests, as the node ends.
     pub fn release_waiters(&mut self, ctx: &mut NodeCtx) {
         self.lose_lead(ctx);
         self.in_log.clear();

@@ -1,5 +1,5 @@
-//! Whether this node takes part, as the engine acts on it: until it does, it greets its peers, handles
-//! no Raft message, does not tick, leads nothing, and listens to no client.
+//! Announces whether this node takes part. Until it does, the engine greets its peers, handles no Raft
+//! message, does not tick, leads no shard, and is subscribed to no requests.
 
 use nowserving_shard::clock::Micros;
 
@@ -8,14 +8,11 @@ use crate::contact::{PeerHeader, Standing};
 use crate::engine::Engine;
 use crate::io::Output;
 
-/// Coming in touch takes some milliseconds once the peers are there; said earlier than this after the
-/// start, that it has not happened yet would only be noise.
+/// A node comes in touch some milliseconds after its peers are there: an earlier warning would be noise.
 pub(crate) const FIRST_COMPLAINT_US: Micros = 2_000_000;
-/// How often it is said again.
 const COMPLAINT_INTERVAL_US: Micros = 10_000_000;
 
 impl Engine {
-    /// Takes note of what a frame says of sender and receiver.
     pub(crate) fn note_header(
         &mut self,
         from: u64,
@@ -31,7 +28,7 @@ impl Engine {
         }
     }
 
-    /// Tells the node, and its operator, how it stands.
+    /// Reports a changed standing to the node, and repeats it in the log for the operator.
     pub(crate) fn announce_standing(&mut self, now: Micros) {
         let standing = self.contact.standing(now);
         let was_in_touch = self.standing.is_in_touch();
@@ -65,7 +62,7 @@ impl Engine {
         }
     }
 
-    /// Whether requests are served by way of this node.
+    /// Whether this node serves requests, with the reason if it does not.
     fn serves(&self, now: Micros) -> Result<(), String> {
         let mut problems = Vec::new();
         if self.stopping_since.is_some() {
@@ -84,7 +81,7 @@ impl Engine {
         }
     }
 
-    /// Says so if too few nodes are alive.
+    /// The problem that too few nodes are alive, if that is so.
     fn no_quorum(&self, now: Micros) -> Option<String> {
         let peers = &self.ctx.clocks.peers;
         let silent = |id: &u64| !peers.get(id).is_some_and(|peer| peer.alive(now));

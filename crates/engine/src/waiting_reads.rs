@@ -1,7 +1,5 @@
-//! Reads that wait for a quorum: `linearizable` ones, those that found no lease, and polls that must be
-//! recorded before they are answered.
-//!
-//! However many wait, one confirmation round a turn serves them all.
+//! Reads that wait for a quorum: `linearizable` ones, those without a lease, and polls that must be recorded
+//! before they are answered. One confirmation round a turn serves all of them.
 
 use nowserving_replica::ReadId;
 use nowserving_shard::clock::Micros;
