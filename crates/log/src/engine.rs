@@ -132,7 +132,7 @@ impl EngineLog {
         published.map_err(io_failed("can't record what is synced"))
     }
 
-    /// What was last written under a key of a shard; the default if nothing was.
+    /// The last message written under a key of a shard, or the default.
     fn message<M: protobuf::Message + Default>(
         &self,
         shard: u32,

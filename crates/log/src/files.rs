@@ -1,4 +1,4 @@
-//! The engine's files. They pass on to the disk, count, and report syncs to the [`SyncedRecord`].
+//! The engine's files. They forward calls to the disk, count bytes, and report syncs to the [`SyncedRecord`].
 
 use std::io::{Result, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -36,7 +36,7 @@ pub(crate) struct Files {
 pub(crate) struct FileHandle {
     disk: Arc<DiskHandle>,
     file: Option<LogFile>,
-    /// How far this process wrote.
+    /// The end of this process's writes.
     written: AtomicU64,
     record: Arc<SyncedRecord>,
     counters: Arc<Counters>,

@@ -1,6 +1,6 @@
 //! The Raft state of a node on disk: one log for all its shards.
 //!
-//! How data flows: [`LogStore::write`] takes the [`Write`]s of all shards as one batch with one sync.
+//! [`LogStore::write`] takes the [`Write`]s of all shards as one batch with one sync.
 //! [`EngineLog`] passes the batch to `raft-engine`, which writes through `files`; after a sync, the record in
 //! `synced_record` is brought up to date. Replicas read old entries back ([`EntryReader`]).
 //! [`LogStore::compact`] drops entries that are in a snapshot, and [`LogStore::purge`] deletes files that
@@ -77,33 +77,22 @@ pub struct LogStats {
     pub used_bytes: u64,
 }
 
-/// What went wrong with a log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// Something is missing or damaged that was on disk and may have been acknowledged. The node must not
     /// run with this directory as it is.
     #[error("the log in {dir} lost data: {what}")]
-    Lost {
-        /// The directory.
-        dir: String,
-        /// What is missing or damaged.
-        what: String,
-    },
+    Lost { dir: String, what: String },
     /// A file operation failed.
     #[error("log: {what}")]
     Io {
-        /// What was tried.
         what: String,
-        /// What the system said.
         #[source]
         source: std::io::Error,
     },
-    /// The engine failed.
     #[error("log: {what}")]
     Engine {
-        /// What was tried.
         what: String,
-        /// What the system said.
         #[source]
         source: raft_engine::Error,
     },

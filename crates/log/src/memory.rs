@@ -9,12 +9,12 @@ use raft::eraftpb::{ConfState, Entry, HardState};
 
 use crate::{LogError, LogStats, LogStore, read_failed};
 
-/// What a crash leaves of the batches that were not synced: a prefix, as all are in one file.
+/// The unsynced batches that survive a crash: a prefix, as all are in one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crash {
-    /// How many of the batches survive.
+    /// The number of whole batches.
     pub keep_batches: usize,
-    /// In the batch after those, the writes of how many shards survive. The log on disk drops a torn batch
+    /// The number of shards whose writes in the next batch survive. The log on disk drops a torn batch
     /// whole, but replicas do not rely on that, as shards are independent.
     pub keep_shards: usize,
 }
@@ -42,7 +42,7 @@ struct Disk {
     seen: Shards,
     /// As the disk has it.
     durable: Shards,
-    /// What the disk does not have yet, in order.
+    /// Batches that are not on disk yet, in order.
     unsynced: Vec<Vec<Change>>,
     /// The shard, index and term of a durable entry in which a bit has flipped.
     flipped: Option<(u32, u64, u64)>,
@@ -173,7 +173,6 @@ fn change_bytes(change: &Change) -> u64 {
 }
 
 impl MemoryLog {
-    /// An empty log.
     pub fn new() -> MemoryLog {
         MemoryLog::default()
     }
@@ -193,7 +192,7 @@ impl MemoryLog {
         self.disk().sync();
     }
 
-    /// What [`LogStore::load`] would return after a crash that loses everything unsynced.
+    /// The result of [`LogStore::load`] after a crash that loses everything unsynced.
     pub fn load_durable(&self, shard: u32) -> LogState {
         self.disk()
             .durable

@@ -87,14 +87,14 @@ pub(crate) fn find(dir: &Path) -> io::Result<Vec<Found>> {
     Ok(found)
 }
 
-/// How far one queue was synced.
+/// The end of the synced data of one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Synced {
     /// Files through this one may have been deleted.
     deleted_through: u64,
     /// The newest file with synced bytes; 0 if there is none.
     seq: u64,
-    /// How many of its bytes were synced.
+    /// The number of synced bytes in it.
     len: u64,
 }
 
@@ -236,7 +236,7 @@ impl SyncedRecord {
         }
     }
 
-    /// How many bytes of a file are recorded as synced.
+    /// The number of bytes of a file that are recorded as synced.
     pub fn synced_len(&self, file: LogFile) -> u64 {
         let known = self.state().queues[file.queue as usize];
         match file.seq.cmp(&known.seq) {

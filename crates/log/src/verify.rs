@@ -66,7 +66,7 @@ pub(crate) fn find(files: &[Found], record: &SyncedRecord) -> Option<String> {
 }
 
 struct End {
-    /// Where the last whole record ends.
+    /// The end of the last whole record.
     at: usize,
     /// A torn write follows.
     torn: bool,
@@ -105,7 +105,7 @@ fn check(found: &Found, files: &[Found], record: &SyncedRecord) -> Result<End, R
     let mut what = broken.text(&found.path);
     if unsynced {
         what += &format!(
-            "; {} is damaged, too, so whether this was acknowledged can't be told",
+            "; {} is damaged, too, so it is unknown whether this was acknowledged",
             synced_record::FILE_NAME
         );
     }
@@ -113,7 +113,6 @@ fn check(found: &Found, files: &[Found], record: &SyncedRecord) -> Result<End, R
 }
 
 struct Broken {
-    /// Where the record begins.
     start: usize,
     /// The first damaged byte and the one after the last.
     bytes: (usize, usize),
@@ -127,7 +126,7 @@ impl Broken {
         let name = Path::new(path.file_name().unwrap_or_default()).display();
         let (first, end) = self.bytes;
         let affected = match &self.shards {
-            None => "which shards are affected can't be told".to_owned(),
+            None => "it is unknown which shards are affected".to_owned(),
             Some(shards) => {
                 let shards: Vec<String> = shards.iter().map(u64::to_string).collect();
                 format!("affected: shard {}", shards.join(", "))

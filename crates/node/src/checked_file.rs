@@ -13,9 +13,7 @@ const LABEL: &str = "# checksum ";
 #[derive(Debug, thiserror::Error)]
 #[error("{} is damaged: {what}", path.display())]
 pub struct Damaged {
-    /// Which file.
     pub path: PathBuf,
-    /// What is wrong.
     pub what: String,
 }
 

@@ -15,10 +15,10 @@ pub struct Config {
     pub nodes: Vec<u64>,
     /// The cluster's name, `[A-Za-z0-9_-]{1,64}`; frames of another cluster are refused.
     pub cluster: String,
-    /// How many shards (Raft groups), 1 to 256. Fixed at the cluster's birth.
+    /// The number of shards (Raft groups), 1 to 256. Fixed at the cluster's birth.
     #[serde(default = "default_shards")]
     pub shards: u32,
-    /// Where this node keeps its log, snapshots and identity; made if missing.
+    /// The directory of log, snapshots and identity; made if missing.
     pub data_dir: PathBuf,
     /// The cluster's key file, readable by its owner alone.
     pub key_file: PathBuf,
@@ -28,7 +28,7 @@ pub struct Config {
     /// always one of its own, so that neither kind of traffic can hold up the other.
     #[serde(default)]
     pub peer_nats: Option<String>,
-    /// Where Prometheus may scrape, for example `127.0.0.1:9464`; no endpoint if absent.
+    /// The address for Prometheus, for example `127.0.0.1:9464`; no endpoint if absent.
     #[serde(default)]
     pub metrics_addr: Option<SocketAddr>,
     /// First token of every subject.
@@ -71,15 +71,12 @@ pub enum ConfigError {
     /// The file could not be read.
     #[error("configuration {path}: {source}")]
     Unreadable {
-        /// Which file.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
     /// Not TOML, an unknown field, or a field of the wrong type.
     #[error("configuration {path}: {message}")]
     Malformed {
-        /// Which file.
         path: PathBuf,
         /// Line, field and expectation.
         message: String,
@@ -87,9 +84,8 @@ pub enum ConfigError {
     /// A field out of its range.
     #[error("{field} {limit}")]
     OutOfRange {
-        /// Which field.
         field: &'static str,
-        /// What it must be.
+        /// The condition that the value breaks.
         limit: String,
     },
 }

@@ -13,7 +13,7 @@ const HANGS_AFTER: Duration = Duration::from_secs(10);
 /// Written by the shard loop, read by the HTTP server.
 #[derive(Debug)]
 pub struct Health {
-    /// When the loop last came round; 0: it has not begun.
+    /// The time of the loop's last turn; 0: none yet.
     turned_at: AtomicU64,
     serves: Mutex<Result<(), String>>,
 }
@@ -33,12 +33,11 @@ impl Health {
         self.turned_at.store(now, Ordering::Relaxed);
     }
 
-    /// Whether the node serves, or why not.
     pub fn set_serves(&self, serves: Result<(), String>) {
         *self.serves.lock().unwrap_or_else(PoisonError::into_inner) = serves;
     }
 
-    /// Whether the process lives. One that reads a long log at its start does.
+    /// Whether the process is alive, as it also is while it reads a long log at its start.
     ///
     /// # Errors
     /// Why not.

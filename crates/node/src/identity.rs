@@ -12,7 +12,7 @@ use crate::config::Config;
 const IDENTITY_FILE: &str = "identity.toml";
 const LOCK_FILE: &str = "lock";
 
-/// What the directory says about itself.
+/// The content of the identity file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
@@ -36,7 +36,7 @@ pub struct Identity {
     pub starts: Vec<u64>,
 }
 
-/// How many starts a node tells its peers of: one that was away for more can't tell a copy.
+/// The number of starts that a node lists to its peers: a peer that missed more cannot detect a copy.
 pub const STARTS_KEPT: usize = 8;
 
 /// Why a data directory cannot be used.
@@ -45,9 +45,7 @@ pub enum IdentityError {
     /// The file system refused.
     #[error("data directory {path}: {source}")]
     Io {
-        /// Where.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
     /// Another process holds the lock.
@@ -61,7 +59,6 @@ pub enum IdentityError {
     /// The directory was made for something else.
     #[error("data directory {path} belongs to {what} {found}, the configuration says {configured}")]
     Mismatch {
-        /// Where.
         path: PathBuf,
         /// `cluster`, `node`, `shards` or `nodes`.
         what: &'static str,
@@ -80,9 +77,8 @@ pub enum IdentityError {
 /// A data directory that is ours while this lives.
 #[derive(Debug)]
 pub struct DataDir {
-    /// Where it is.
     pub path: PathBuf,
-    /// What it says of itself, after this start was counted.
+    /// After this start was counted.
     pub identity: Identity,
     _lock: File,
 }

@@ -18,31 +18,16 @@ pub enum KeyFileError {
     NotFound(PathBuf),
     /// The file cannot be read or written; the source says why.
     #[error("key file {}", path.display())]
-    Io {
-        /// The key file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// The path names a folder, a device or the like.
     #[error("key file {}: not a regular file", .0.display())]
     NotAFile(PathBuf),
     /// Others than the owner have rights on the file.
     #[error("key file {}: mode {mode:04o} lets others than its owner in; make it 0600 (chmod 600)", path.display())]
-    Rights {
-        /// The key file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
+    Rights { path: PathBuf, mode: u32 },
     /// Its content is no key.
     #[error("key file {}: {error}", path.display())]
-    Malformed {
-        /// The key file.
-        path: PathBuf,
-        /// What is wrong with the content.
-        error: BadKey,
-    },
+    Malformed { path: PathBuf, error: BadKey },
 }
 
 /// Makes a new random key and writes it to `path`, readable by the owner only.

@@ -1,6 +1,6 @@
-//! Which disk each peer voted from. A peer that comes back with another one has forgotten what it
-//! promised: with its vote, entries that were acknowledged could be lost. So the node
-//! writes down the first disk that it sees and refuses another one under the same id, also after restarts of all nodes.
+//! Remembers the disk from which each peer voted. A peer with another disk has lost its promises: with its
+//! vote, acknowledged entries could be lost. So the node writes down the first disk that it sees, and refuses
+//! another one under the same id, even after restarts of all nodes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -96,7 +96,7 @@ fn not_written(error: impl std::fmt::Display) -> NotTaken {
     NotTaken::Dropped(format!("{FILE}: {error}"))
 }
 
-/// Whether a frame can come after what is known of its sender.
+/// Checks a frame against the known disk and starts of its sender.
 fn check(frame: &Frame, known: &Known) -> Result<(), NotTaken> {
     let (id, boots) = (frame.from, frame.boots);
     if known.disk_id != frame.disk_id {

@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use crate::clock::monotonic_us;
 use crate::health::Health;
 
-/// How often histograms are folded; between scrapes they would only grow.
+/// The interval for folding histograms, which would grow between scrapes.
 const FOLD_INTERVAL: Duration = Duration::from_secs(5);
 /// After a connection that could not be taken (too many open files?) the next try is this much later.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);

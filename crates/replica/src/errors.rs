@@ -1,67 +1,46 @@
-//! Why a replica refuses.
+//! The errors of a replica.
 
 use raft::eraftpb::MessageType;
 
-/// Why a replica can't be made from what is on disk. The node must not run with this data under its old
-/// id.
+/// The data on disk is not that of a working replica. The node must not run with it under its old id.
 #[derive(Debug, thiserror::Error)]
 pub enum NewError {
-    /// The configuration is wrong.
     #[error("raft configuration of shard {shard}: {problem}")]
-    Config {
-        /// The shard.
-        shard: u32,
-        /// What is wrong.
-        problem: String,
-    },
+    Config { shard: u32, problem: String },
     /// The group's voters on disk do not include this node.
     #[error("shard {shard}: node {id} is not among the voters on disk, {voters:?}")]
     NotVoter {
-        /// The shard.
         shard: u32,
-        /// This node.
         id: u64,
         /// The voters found; none if the group was never started on this disk.
         voters: Vec<u64>,
     },
-    /// The log lost what was synced: entries, or the vote that goes with the last one.
+    /// The log lost synced data: entries, or the vote of the last one's term.
     #[error("shard {shard}: {what}")]
-    LogLost {
-        /// The shard.
-        shard: u32,
-        /// What contradicts what.
-        what: String,
-    },
+    LogLost { shard: u32, what: String },
     /// The snapshot is not one of this log: older, newer, or of another one.
     #[error("shard {shard}: {what}")]
-    ForeignSnapshot {
-        /// The shard.
-        shard: u32,
-        /// What contradicts what.
-        what: String,
-    },
+    ForeignSnapshot { shard: u32, what: String },
     /// The log can't be read.
     #[error(transparent)]
     Read(#[from] ReadFailed),
 }
 
-/// Entries that should be in the log can't be read. The process must end: raft no longer knows what it
-/// agreed to.
+/// Entries that should be in the log can't be read. The process must end: raft no longer knows its own
+/// promises.
 #[derive(Debug, thiserror::Error)]
 #[error("shard {shard}: entries {low}..{high} can't be read")]
 pub struct ReadFailed {
-    /// The shard.
     pub shard: u32,
     /// The first entry asked for.
     pub low: u64,
     /// The entry after the last one asked for.
     pub high: u64,
-    /// What the reader said.
     #[source]
     pub cause: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// Why a peer's message was not taken. Raft itself would panic on most of these.
+/// The reason for the refusal of a peer's message. Raft itself would panic on most of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StepRefused {
     /// It is addressed to another node.
@@ -114,13 +93,8 @@ pub enum StepRefused {
     UnaskedVote,
     /// The sender claims to lead a term that another node leads.
     #[error("node {claims} claims to lead, but node {leads} leads this term")]
-    SecondLeader {
-        /// The sender.
-        claims: u64,
-        /// The leader.
-        leads: u64,
-    },
-    /// This node has just started: a lease may depend on what it answered before. Expected.
+    SecondLeader { claims: u64, leads: u64 },
+    /// This node has just started: a lease may depend on its earlier answers. Expected.
     #[error("started less than an election timeout ago")]
     JustStarted,
     /// This node answered a leader less than an election timeout ago, and that leader may hold a lease.
@@ -142,7 +116,7 @@ impl StepRefused {
     }
 }
 
-/// Why a proposal was not taken. Nothing happened: it is safe to try again.
+/// The reason for the refusal of a proposal. Nothing happened: it is safe to try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
     /// Another node leads, or none.
@@ -159,7 +133,7 @@ pub enum ProposeError {
     Empty,
 }
 
-/// Why a read was not asked for.
+/// The reason why no read round was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// Another node leads, or none.
@@ -173,7 +147,7 @@ pub enum ReadError {
     Busy,
 }
 
-/// Why leadership is not handed over.
+/// The reason why leadership is not handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransferError {
     /// Another node leads, or none.

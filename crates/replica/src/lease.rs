@@ -119,7 +119,7 @@ impl Lease {
         self.current = None;
     }
 
-    /// Ends the rounds and the lease of all terms but the one that this node leads. Returns the rounds that fail.
+    /// Ends the rounds and the lease of all terms but the one that this node leads. Returns the failed rounds.
     pub fn only(&mut self, leads_term: Option<u64>) -> Vec<ReadId> {
         let mut failed = Vec::new();
         self.pending.retain(|pending| {

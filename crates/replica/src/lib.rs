@@ -1,16 +1,16 @@
 //! One Raft group on one node: `raft` 0.7 with the rules that its users had to learn. Synchronous, without
 //! I/O, without a clock.
 //!
-//! How data flows: the owner passes a [`Replica`] its inputs in any order: messages from peers
+//! The owner gives a [`Replica`] its inputs in any order: messages from peers
 //! ([`Replica::step`]; `message_check` refuses what would make raft panic), commands
 //! ([`Replica::propose`]), reads ([`Replica::read_index`]), time ([`Replica::tick`]) and finished writes
 //! ([`Replica::on_persisted`]). Then it calls [`Replica::ready`] once and carries out the [`Ready`]:
 //! messages to send, one [`Write`] for the disk, committed entries to apply ([`Replica::on_applied`]),
 //! reads that can be answered. The newest entries stay in memory (`store`); older ones are read
-//! through the [`EntryReader`]. At a start, [`Restored`] is what the disk has: the log, the snapshot, and
-//! who votes. [`Replica::compact`] drops entries that are in a snapshot.
+//! through the [`EntryReader`]. At a start, [`Restored`] describes the log, the snapshot and the voters on
+//! disk. [`Replica::compact`] drops entries that are in a snapshot.
 //!
-//! - Messages that promise something leave only after what they promise is on disk
+//! - Messages that promise something leave only after the promise is on disk
 //!   ([`Replica::on_persisted`]); a leader's others leave at once.
 //! - Committed entries are handed out in order, once, and only when they are on this node's own disk
 //!   too: raft 0.7 holds a leader to that although a quorum without it would do.

@@ -7,7 +7,6 @@ use crate::{Committed, ReadFailed, Ready, Replica, Role, Write};
 
 /// Messages that wait until a write is on disk.
 pub(crate) struct Held {
-    /// The write.
     pub(crate) write: u64,
     /// The newest of raft's readies that is complete with this write: some write nothing themselves.
     ready: u64,
@@ -98,7 +97,7 @@ impl Replica {
         self.raw.mut_store().append(entries);
     }
 
-    /// Holds messages until what they promise is on disk.
+    /// Holds messages until their promises are on disk.
     fn hold(&mut self, number: u64, must_sync: bool, messages: Vec<Message>, turn: &mut Ready) {
         #[cfg(feature = "bite")]
         let messages = match nowserving_bite::is(nowserving_bite::Break::S6) {
@@ -115,7 +114,7 @@ impl Replica {
                 messages,
             });
         } else if let Some(held) = self.held.back_mut() {
-            // They promise nothing new, but may repeat what a held message promises.
+            // They promise nothing new, but may repeat the promise of a held message.
             held.ready = number;
             held.messages.extend(messages);
         } else {
@@ -167,7 +166,7 @@ impl Replica {
         }
     }
 
-    /// Drops the log through `through`, or through what is applied if that is less. Returns the index
+    /// Drops the log through `through`, or through the last applied entry if that is less. Returns the index
     /// through which the storage may drop it, too. Everything up to there must be in a snapshot on disk,
     /// and on every member ([`Replica::matched_by_all`] of a leader, as replicated through the log), as
     /// peers can't receive snapshots yet.

@@ -1,4 +1,4 @@
-//! Makes a replica from what is on disk.
+//! Makes a replica from the data on disk.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Replica {
             ));
         }
         // The commit index is written without a sync now and then, so a snapshot can be ahead of it;
-        // what is in a snapshot was committed.
+        // all entries in a snapshot were committed.
         hard_state.commit = commit.max(covers);
         let fresh = last == 0 && hard_state.term == 0;
         let term = hard_state.term;

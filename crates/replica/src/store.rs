@@ -166,7 +166,7 @@ impl Store {
         self.deferred.take()
     }
 
-    /// Whether there is something here for the next turn.
+    /// Whether the next turn has sends to make.
     pub fn has_news(&self) -> bool {
         !self.deferred.borrow().is_empty() || self.failed.borrow().is_some()
     }

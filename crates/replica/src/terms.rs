@@ -67,7 +67,7 @@ impl Terms {
         }
     }
 
-    /// Drops what is before `index`, but keeps the term at `index`.
+    /// Drops the terms before `index`, but keeps that at `index`.
     pub fn compact(&mut self, index: u64) {
         while self.runs.get(1).is_some_and(|&(first, _)| first <= index) {
             self.runs.pop_front();

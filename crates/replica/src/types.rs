@@ -13,10 +13,9 @@ pub type Micros = u64;
 /// messages, and a message must fit a frame of the transport (1 MiB by default) with room to spare.
 pub const MAX_COMMAND_BYTES: usize = 512 * 1024;
 
-/// How one replica of one shard is set up.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The shard, `0..shards`. Only passed on, to [`Write`] and [`crate::EntryReader`].
+    /// Only for [`Write`] and [`crate::EntryReader`].
     pub shard: u32,
     /// This node; not 0, and one of the group's voters, which come from [`Restored`].
     pub id: u64,
@@ -24,9 +23,9 @@ pub struct Config {
     pub election_ticks: usize,
     /// Ticks between heartbeats; less than `election_ticks`.
     pub heartbeat_ticks: usize,
-    /// How much time one tick stands for.
+    /// The time between two ticks.
     pub tick: Duration,
-    /// How long a leader may answer reads on its own, counted from when it asked the quorum. At most
+    /// The time for which a leader may answer reads on its own, from the start of a read round. At most
     /// nine tenths of the election timeout; the rest allows for clocks of different speed.
     pub lease: Duration,
 }
@@ -59,21 +58,19 @@ pub struct LogState {
     pub first_members: ConfState,
 }
 
-/// What is known of a snapshot of the state.
+/// The description of a snapshot of the state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SnapshotMeta {
-    /// The last entry that is in it. 0: there is no snapshot.
+    /// The last entry in it. 0: there is no snapshot.
     pub index: u64,
-    /// That entry's term.
     pub term: u64,
     /// The members as of that entry.
     pub conf_state: ConfState,
 }
 
-/// What a replica is made from.
+/// The data on disk from which a replica is made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Restored {
-    /// The state of the log.
     pub log: LogState,
     /// The newest snapshot; the replica hands out committed entries from the one after it on.
     pub snapshot: SnapshotMeta,
@@ -86,18 +83,15 @@ pub enum Role {
     Follower,
     /// Stands for election, or asks in a pre-vote whether it would be elected.
     Candidate,
-    /// Leads.
     Leader,
 }
 
 /// A change of role, of known leader or of term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoleChange {
-    /// The role now.
     pub role: Role,
     /// The leader, if known.
     pub leader: Option<u64>,
-    /// The term now.
     pub term: u64,
 }
 
@@ -105,19 +99,17 @@ pub struct RoleChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadId(pub u64);
 
-/// A quorum confirmed that this node led when the round was asked for.
+/// A quorum confirmed that this node led when the round began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadGrant {
-    /// The round.
     pub id: ReadId,
     /// Reads of this round may be answered once this index is applied.
     pub index: u64,
 }
 
-/// What must be written to disk. Writes of a shard are made in the order of `number`.
+/// A write for the disk. Writes of a shard are made in the order of `number`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// The shard.
     pub shard: u32,
     /// The number for [`crate::Replica::on_persisted`]; grows, with gaps.
     pub number: u64,
@@ -150,10 +142,10 @@ impl Write {
     }
 }
 
-/// What an entry carries.
+/// The content of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// The entry by which a leader opens its term. Nothing to do.
+    /// The entry with which a leader opens its term.
     Empty,
     /// A command, as proposed.
     Command(Bytes),
@@ -167,11 +159,9 @@ pub enum Payload {
 /// after it is on this node's disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// Its index.
     pub index: u64,
     /// Its term: shows the outcome of a proposal, see [`crate::Replica::propose`].
     pub term: u64,
-    /// What it carries.
     pub payload: Payload,
 }
 
@@ -192,7 +182,7 @@ impl From<Entry> for Committed {
     }
 }
 
-/// What the owner of a replica must do at the end of a turn.
+/// The work of a replica's owner at the end of a turn.
 #[derive(Clone, Debug, Default)]
 pub struct Ready {
     /// Messages to send now.
@@ -203,7 +193,7 @@ pub struct Ready {
     pub committed: Vec<Committed>,
     /// Rounds of `read_index` that a quorum has confirmed.
     pub reads: Vec<ReadGrant>,
-    /// Rounds that will never be confirmed, as the leadership in which they were asked for ended.
+    /// Rounds that will never be confirmed, as the leadership in which they began has ended.
     pub reads_failed: Vec<ReadId>,
     /// Set if the role, the leader or the term changed since the last turn.
     pub role: Option<RoleChange>,

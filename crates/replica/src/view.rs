@@ -49,12 +49,10 @@ impl Replica {
         }
     }
 
-    /// The leader, if known.
     pub fn leader(&self) -> Option<u64> {
         Some(self.raw.raft.leader_id).filter(|&id| id != raft::INVALID_ID)
     }
 
-    /// The current term.
     pub fn term(&self) -> u64 {
         self.raw.raft.term
     }
@@ -82,7 +80,7 @@ impl Replica {
         self.raw.raft.raft_log.applied
     }
 
-    /// How many entries the log holds: for metrics.
+    /// The number of entries in the log: for metrics.
     pub fn log_entries(&self) -> u64 {
         self.last_index() - self.raw.store().compact_index()
     }
@@ -100,8 +98,8 @@ impl Replica {
         known.max().map(|(_, Reverse(id))| id)
     }
 
-    /// How many entries of this leader's log a voter lacks, as far as is known. `None` unless leader, or if
-    /// that node is no voter.
+    /// The number of entries of this leader's log that a voter may lack. `None` unless leader, or if that
+    /// node is no voter.
     pub fn lag(&self, voter: u64) -> Option<u64> {
         Some(self.last_index().saturating_sub(self.matched(voter)?))
     }

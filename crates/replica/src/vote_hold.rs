@@ -1,8 +1,8 @@
-//! When this node may not vote: a leader's lease may depend on its earlier answers.
+//! The time in which this node must not vote, as a leader's lease may depend on its earlier answers.
 
 use crate::Micros;
 
-/// A lease counts from when the leader asked. A node that answered must refuse every other candidate,
+/// A lease begins when the leader starts the round. A node that answered must refuse every other candidate,
 /// itself included, for an election timeout after its answer. Raft has such a rule but counts ticks, and
 /// after a stall ticks come too early. So this keeps the rule by the clock.
 pub(crate) struct VoteHold {

@@ -1,4 +1,4 @@
-//! How a node connects: named, with jittered reconnects, and half-open connections found early.
+//! A node's connections: named, with jittered reconnects and early detection of half-open connections.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -19,7 +19,7 @@ use nowserving_engine::Standing;
 
 const SERVICE: &str = "nowserving";
 
-/// What an instance says of itself.
+/// An instance's description of itself.
 #[derive(Debug)]
 pub struct Discovery {
     id: String,

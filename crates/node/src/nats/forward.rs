@@ -14,7 +14,7 @@ use nowserving_protocol::subject::Subjects;
 use nowserving_shard::requests::{Origin, RequestId};
 use tokio::sync::mpsc;
 
-/// When a node forwarded a request, on the leader's clock: `<start, hexadecimal>-<microseconds>`.
+/// The time of a forward on the leader's clock: `<start, hexadecimal>-<microseconds>`.
 pub const SENT_AT_HEADER: &str = "Nowserving-Leader-Time";
 
 /// The call that a forwarded write belongs to: `c` (named by its client) or `f` (named by the forwarding

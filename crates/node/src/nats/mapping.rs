@@ -1,4 +1,4 @@
-//! Whether NATS maps plain requests to the leader of their shard.
+//! Checks that NATS maps plain requests to the leader of their shard.
 //!
 //! This node sends itself some plain requests that nobody answers, and looks on which subjects they
 //! arrive. It sees the mappings of the server that it is connected to.
@@ -16,11 +16,11 @@ use nowserving_protocol::subject::{Subjects, shard_of};
 
 use nowserving_engine::Input;
 
-/// How often: a configuration can be loaded anew while the server runs.
+/// Repeated, as the server can reload its configuration.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// While nothing is known yet, or the server is away.
 const INTERVAL_UNKNOWN: Duration = Duration::from_millis(500);
-/// What does not come back within this time says nothing about mappings.
+/// A request that does not come back within this time says nothing about mappings.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A mapping to another number of shards agrees on some lines by chance, and not on all of these.
 const LINES: u32 = 16;
@@ -89,7 +89,6 @@ struct Probe {
     shards: u32,
     op: String,
     lines: Vec<LineName>,
-    /// Where the requests can arrive.
     arrivals: [Subscriber; 2],
     /// Comes back after the requests, as all are sent over one connection.
     fence: String,

@@ -1,5 +1,5 @@
-//! Which other clusters serve on this NATS. It decides nothing, as anybody with rights there can
-//! answer; but it tells an operator which word of the configuration is the wrong one.
+//! Reports other clusters that serve on this NATS. Nothing is decided by it, as any client with rights there
+//! can answer, but it shows an operator which setting is wrong.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -99,8 +99,8 @@ async fn ask(client: &Client) -> anyhow::Result<Vec<Metadata>> {
     Ok(found)
 }
 
-/// How many nodes answer for each cluster that is not ours. One that is in touch has no quarrel with
-/// those on another prefix.
+/// The number of nodes that answer for each other cluster. A node that is in touch ignores those on another
+/// prefix.
 fn others(found: Vec<Metadata>, origin: &Origin, in_touch: bool) -> BTreeMap<Metadata, usize> {
     let mut others = BTreeMap::new();
     for it in found {

@@ -26,12 +26,11 @@ pub const TIMEOUT_MAX_MS: u64 = 60_000;
 /// the leader has taken.
 const FORWARD_WORD: &str = "forward";
 
-/// What reading a request needs.
 #[derive(Debug)]
 pub struct Parser {
     /// The subjects of users and operators.
     pub subjects: Subjects,
-    /// The same for requests that a node passes on to the leader.
+    /// For requests that a node forwards to the leader.
     pub forward: Subjects,
     shards: u32,
     tickets: TicketKeys,
@@ -42,7 +41,6 @@ pub struct Parser {
 pub struct Refused {
     /// To whom to say so.
     pub reply: ReplyTo,
-    /// What to say.
     pub error: ApiError,
 }
 
@@ -63,7 +61,7 @@ impl Parser {
     /// Reads a message that came by the subscription `via` and was routed after this moment.
     ///
     /// # Errors
-    /// What is wrong with it, naming the part.
+    /// The message names the wrong part.
     pub fn parse(
         &self,
         message: &Message,
@@ -240,8 +238,8 @@ fn client_id(named: &header::RequestId) -> RequestId {
     }
 }
 
-/// The id of a message without one: another node may have the same message, and passes it on with the
-/// same id. Two messages of one client differ in their inboxes.
+/// The id of a message without one: another node may have the same message, and forwards it with the same
+/// id. Two messages of one client differ in their inboxes.
 fn message_id(message: &Message) -> RequestId {
     let inbox = message.reply.as_ref().map_or("", Subject::as_str);
     RequestId {
@@ -292,7 +290,7 @@ fn header<T>(
     }
 }
 
-/// When the answer must be on its way: a little before the requester gives up.
+/// The answer must leave by then, a little before the requester stops waiting.
 fn deadline(message: &Message) -> Result<Micros, ApiError> {
     let timeout_ms = header(message, TIMEOUT_HEADER, |text| {
         let ms = text.parse().ok();

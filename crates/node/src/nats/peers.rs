@@ -30,7 +30,6 @@ struct Incoming {
     cluster: String,
     /// The number that its sender put it under; `None` if that is none.
     from: Option<u64>,
-    /// The sealed bytes.
     sealed: Bytes,
 }
 
@@ -40,7 +39,6 @@ struct Incoming {
 pub struct NatsLink {
     /// That connection.
     pub client: Client,
-    /// Where frames go.
     pub subjects: Subjects,
 }
 
@@ -83,11 +81,9 @@ pub struct Origin {
     pub boots: u64,
     /// The random numbers of the last of them, the newest first.
     pub starts: Vec<u64>,
-    /// Where it serves metrics, or empty.
+    /// Empty: it serves none.
     pub metrics_addr: String,
-    /// How many shards it has.
     pub shards: u32,
-    /// The first token of its subjects.
     pub prefix: String,
     /// The nodes of its cluster, in ascending order.
     pub nodes: Vec<u64>,

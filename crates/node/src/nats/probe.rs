@@ -13,7 +13,7 @@ use nowserving_engine::Input;
 use nowserving_shard::clock::Micros;
 use tokio::sync::watch;
 
-/// How often. The service clock stands still some five of these after the last echo.
+/// The service clock stops about five intervals after the last echo.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Sends probes and reports their echoes, until the loop ends.
@@ -50,8 +50,8 @@ pub async fn run(
                 let sent_at = u64::from_le_bytes(sent_at).min(monotonic_us());
                 // Nobody listens: the node ends.
                 let _ = probed.send(sent_at);
-                // It came, but others before it were dropped or refused unread: that proves that
-                // users are not heard.
+                // The probe came back, but requests before it were dropped or refused unread: clients
+                // cannot reach this node.
                 let before = std::mem::replace(&mut turned_away, stats.turned_away());
                 if before != turned_away {
                     continue;

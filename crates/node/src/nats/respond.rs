@@ -21,7 +21,6 @@ use nowserving_shard::published::OutEvent;
 /// Sends answers and events.
 #[derive(Debug, Clone)]
 pub struct Responder {
-    /// The service connection.
     pub client: Client,
     /// For the events' subjects.
     pub subjects: Subjects,
@@ -36,7 +35,7 @@ impl Responder {
     pub async fn run(self, mut answers: mpsc::UnboundedReceiver<Vec<Output>>) {
         while let Some(turn) = answers.recv().await {
             for output in turn {
-                self.stats.done();
+                self.stats.answered();
                 match output {
                     Output::Reply { to, result } => self.answer(&to, result).await,
                     Output::RelayReply { to, answer } => self.relay(&to, answer).await,

@@ -49,7 +49,7 @@ impl Rights {
         &self.inbox
     }
 
-    /// Whether the event is about rights, and so has been reported.
+    /// Reports an event about rights; returns whether it was one.
     pub fn note(&self, event: &Event) -> bool {
         match event {
             Event::Connected => {

@@ -18,17 +18,14 @@ use super::respond::Responder;
 /// Everything that handling a request needs.
 #[derive(Debug, Clone)]
 pub struct Service {
-    /// The service connection.
     pub client: Client,
-    /// Reads and checks.
     pub parser: Arc<Parser>,
     /// Into the engine.
     pub requests: Sender<Input>,
     /// Back out.
     pub responder: Responder,
-    /// How to listen on each shard's subjects.
     pub subscriptions: watch::Receiver<BTreeMap<u32, Subscription>>,
-    /// When the newest probe that came back was sent.
+    /// The time of sending of the newest probe that came back.
     pub probed: watch::Receiver<Micros>,
 }
 
@@ -58,7 +55,7 @@ impl Service {
             match self.requests.try_send(input) {
                 Ok(()) => return,
                 Err(TrySendError::Full(input) | TrySendError::Disconnected(input)) => {
-                    self.responder.stats.done();
+                    self.responder.stats.answered();
                     input
                 }
             }

@@ -105,7 +105,7 @@ async fn too_many_requests_under_way_answer_overloaded_at_once() {
     test.refused("_INBOX.1", Format::Json, Code::Overloaded)
         .await;
     assert!(test.inbox.is_empty());
-    stats.done();
+    stats.answered();
     test.handle(info("_INBOX.1", Format::Json)).await;
     assert_eq!(test.inbox.len(), 1);
 }

@@ -19,12 +19,11 @@ pub struct Stats {
     totals: Mutex<[Totals; 2]>,
 }
 
-/// What was answered so far on one kind of subject.
+/// The answers so far on one kind of subject.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Answers.
     pub requests: u64,
-    /// How many of them were errors.
     pub errors: u64,
     /// From reading the requests to answering them, in all.
     pub processing_us: u64,
@@ -46,13 +45,13 @@ impl Stats {
         self.turned_away.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many were not looked at so far.
+    /// The number of requests refused unread.
     pub fn turned_away(&self) -> u64 {
         self.turned_away.load(Ordering::Relaxed)
     }
 
-    /// A request that was counted in is answered (or passed on).
-    pub fn done(&self) {
+    /// A counted request is answered.
+    pub fn answered(&self) {
         self.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 

@@ -1,4 +1,4 @@
-//! Which subjects this node listens on for requests. On a role change a node subscribes for its new
+//! This node's subscriptions for requests. On a role change a node subscribes for its new
 //! role before it unsubscribes the old one.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,6 @@ const QUEUE_GROUP: &str = "nowserving";
 /// the next leader has subscribed too.
 const DRAIN: Duration = Duration::from_millis(400);
 
-/// How a subscription is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Close {
     /// At once.
@@ -61,14 +60,13 @@ impl Listener {
     }
 }
 
-/// How this node listens on a shard's subjects, and with what.
 #[derive(Debug, Default)]
 struct ShardListeners {
     subscription: Subscription,
-    /// Where clients and operators ask.
+    /// For clients and operators.
     front: Vec<Listener>,
-    /// Where nodes pass requests on. Only while this node leads: they would take its "not the leader"
-    /// for the next leader's word.
+    /// For requests that nodes forward. Only while this node leads: a forwarding node would take its "not the
+    /// leader" for the next leader's answer.
     forward: Vec<Listener>,
 }
 
@@ -158,7 +156,7 @@ impl Service {
         let new = match subscription {
             Subscription::No => Vec::new(),
             Subscription::Leader { .. } => {
-                // First: a node that gets a request beside this one passes it on to there.
+                // First: a node that gets the same request as this one forwards it to this subject.
                 let forward = on(&self.parser.forward);
                 listeners.forward = self.listen_all(forward, false, Via::Forwarded).await?;
                 let via = Via::Shard(ShardDelivery::Leader);
@@ -269,7 +267,7 @@ impl Service {
 /// messages as if they were new.
 struct Messages {
     from: Subscriber,
-    /// When the newest probe that came back was sent.
+    /// The time of sending of the newest probe that came back.
     probed: watch::Receiver<Micros>,
     routed_after: Micros,
 }

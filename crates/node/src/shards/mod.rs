@@ -26,7 +26,7 @@ pub const REQUESTS_MAX: usize = 8_192;
 pub const FRAMES_MAX: usize = 4_096;
 /// Inputs of one kind taken in one turn at most, so that no kind starves another.
 const DRAIN_MAX: usize = 4_096;
-/// When the loop ends, requests that were on their way in come within this time.
+/// After the loop ends, requests on their way to it arrive within this time.
 const LAST_REQUESTS: Duration = Duration::from_millis(20);
 
 /// Everything that flows into the loop.
@@ -53,9 +53,7 @@ pub struct Outputs {
     pub peers: BTreeMap<u64, tokio::sync::mpsc::Sender<PeerBatch>>,
     /// Requests to forward. Not bounded here, like their outcomes.
     pub forwards: tokio::sync::mpsc::UnboundedSender<ForwardTry>,
-    /// How to listen on each shard's subject.
     pub subscriptions: tokio::sync::watch::Sender<BTreeMap<u32, Subscription>>,
-    /// Whether to serve at all.
     pub standing: tokio::sync::watch::Sender<Standing>,
     /// For `/healthz` and `/readyz`.
     pub health: Arc<Health>,
@@ -63,11 +61,8 @@ pub struct Outputs {
 
 /// Drives an engine.
 pub struct EngineLoop {
-    /// What decides.
     pub engine: Engine,
-    /// Where inputs come from.
     pub inputs: Inputs,
-    /// Where outputs go.
     pub outputs: Outputs,
     /// Writes the log.
     pub persister: Worker<persist::Job, Input>,
@@ -117,7 +112,7 @@ impl EngineLoop {
         select.recv(&self.inputs.control);
         select.recv(&self.persister.done);
         select.recv(&self.snapshots.done);
-        // Which one it is doesn't matter: a turn drains them all.
+        // The index does not matter: a turn drains all channels.
         let _ = select.ready_timeout(timeout);
     }
 

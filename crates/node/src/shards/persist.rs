@@ -9,14 +9,12 @@ use nowserving_replica::Write;
 
 use super::worker::{Ends, Worker};
 
-/// What the loop asks of the persister.
 #[derive(Debug)]
 pub enum Job {
     /// Make these durable, then say so.
     Write(Vec<Write>),
     /// Entries of a shard through this index are not needed any more.
     Compact {
-        /// The shard.
         shard: u32,
         /// The last entry to go.
         through: u64,

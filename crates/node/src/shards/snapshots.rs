@@ -27,23 +27,21 @@ use crate::checked_file::write_atomically;
 use crate::config::Config;
 use crate::damage;
 
-/// How much of the log is in memory at once while a snapshot is made.
+/// The part of the log in memory at once while a snapshot is made.
 const READ_BYTES_MAX: u64 = 4 << 20;
 const READ_ENTRIES_MAX: u64 = 1_024;
-/// How often old log files are looked for.
 const PURGE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A snapshot to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Job {
-    /// The shard.
     pub shard: u32,
-    /// The last index that shall be in it: applied, so it is in the log for good.
+    /// The last index in it; it is applied, so it is in the log for good.
     pub index: u64,
 }
 
-/// What the thread tells the loop. An error: the last snapshot or the log is damaged, so that the node could
-/// not start again, and must end.
+/// A result for the loop. An error: the last snapshot or the log is damaged, so the node could not start
+/// again, and must end.
 pub type Done = anyhow::Result<Input>;
 
 /// Starts the thread over `dir`: apart from the persister, so that a large snapshot doesn't hold up the log.

@@ -11,7 +11,6 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 pub struct Ends<J, D> {
     /// Its jobs; it ends when the channel closes.
     pub jobs: Receiver<J>,
-    /// Their outcomes.
     pub done: Sender<D>,
     /// The loop has ended: queued jobs may be dropped.
     pub stopping: Arc<AtomicBool>,
@@ -22,7 +21,6 @@ pub struct Ends<J, D> {
 pub struct Worker<J, D> {
     /// Its jobs, bounded.
     pub jobs: Sender<J>,
-    /// Their outcomes.
     pub done: Receiver<D>,
     stopping: Arc<AtomicBool>,
     thread: JoinHandle<()>,
