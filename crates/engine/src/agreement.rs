@@ -80,15 +80,12 @@ impl Agreement {
         while kept.len() > KEPT {
             kept.pop_first();
         }
-        let of = |node: &u64| self.hashes.get(node).and_then(|kept| kept.get(&index));
-        let Some(mine) = of(&me) else {
+        let hashes = self.hashes.iter();
+        let of_index = hashes.filter_map(|(node, kept)| Some((*node, kept.get(&index)?)));
+        let (mine, others): (Vec<_>, Vec<_>) = of_index.partition(|(node, _)| *node == me);
+        let [(_, mine)] = mine[..] else {
             return Ok(Vec::new());
         };
-        let others: Vec<_> = self.hashes.keys().filter(|node| **node != me).collect();
-        let others: Vec<_> = others
-            .into_iter()
-            .filter_map(|node| Some((*node, of(node)?)))
-            .collect();
         for (_, theirs) in &others {
             let voices = others.iter().filter(|(_, hash)| hash == theirs).count();
             if *theirs != mine && 2 * voices > nodes {
