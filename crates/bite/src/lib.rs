@@ -65,6 +65,8 @@ breaks! {
     S14Late: "S14" | "S13",
     /// A leader does not look at when a request was forwarded to it.
     S14Forwarded: "S14" | "S13",
+    /// A leader executes what an earlier one may have refused, whichever way it comes.
+    S14Refused: "S14" | "S13",
     /// A leader answers from its state also after its lease.
     S15: "S15",
     /// A leader refuses a newcomer as if the line were full, as soon as somebody waits.

@@ -212,6 +212,8 @@ fn refuse_write(case: Case) -> Option<Action> {
         (_, Age::ForAnother) => Some(Action::Ignore),
         (Role::OutOfTouch, _) | (_, Age::Over) => Some(refused(Action::RefuseUnavailable)),
         (_, Age::Late) => Some(refused(Action::RefuseLate)),
+        #[cfg(feature = "bite")]
+        _ if is(Break::S14Refused) => None,
         // An earlier leader may have refused this message, or another copy of the call, from its state.
         // The present leader does not know that.
         (_, Age::BeforeLeader) if is_shared || case.named => Some(Action::RefuseUnknown),

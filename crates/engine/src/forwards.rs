@@ -61,6 +61,10 @@ impl Forward {
     /// Whether an earlier leader may have refused this request, or another copy of the call, from its
     /// state. The next leader does not know that.
     fn may_be_refused(&self, leader: Leader) -> bool {
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::S14Refused) {
+            return false;
+        }
         let named = (self.waiter.id).is_some_and(|id| id.origin == Origin::Client);
         let copies = self.shared || (named && self.is_write());
         copies && self.waiter.delivery.routed_after < leader.since

@@ -144,19 +144,24 @@ fn bite_all(args: &Args) -> ExitCode {
     use nowserving_sim::bite::{Bite, bite};
     // What a broken rule makes panic is counted, not shown.
     std::panic::set_hook(Box::new(|_| {}));
+    let wanted = |rule: &&Break| {
+        let mut only = args.only.iter();
+        args.only.is_empty() || only.any(|only| rule.invariants().first() == Some(&only.as_str()))
+    };
+    let rules: Vec<&Break> = Break::ALL.iter().filter(wanted).collect();
     let next = AtomicU64::new(0);
     let (done, bites) = mpsc::channel();
     let mut rows: Vec<(usize, Bite)> = Vec::new();
     std::thread::scope(|scope| {
         for _ in 0..args.threads.max(1) {
-            let (done, next) = (done.clone(), &next);
+            let (done, next, rules) = (done.clone(), &next, &rules);
             scope.spawn(move || {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed) as usize;
-                    let Some(rule) = Break::ALL.get(at) else {
+                    let Some(rule) = rules.get(at) else {
                         return;
                     };
-                    if done.send((at, bite(*rule))).is_err() {
+                    if done.send((at, bite(**rule))).is_err() {
                         return;
                     }
                 }
