@@ -8,7 +8,7 @@ use std::rc::Rc;
 use nowserving_engine::{ForwardId, Output, PeerBatch};
 
 use crate::calls::{Answer, Calls, NotAnswered};
-use crate::check::{Checks, LED_US};
+use crate::check::{Checks, HAND_OVER_US, LED_US};
 use crate::clients::Clients;
 use crate::clock::Clock;
 use crate::disk::NODES;
@@ -339,7 +339,13 @@ impl World {
         let acknowledged = self.env.calls.acknowledged;
         for until in [LED_US, FAULTS_US + HEALED_US] {
             self.run_until(until);
-            self.checks.is_led(&mut self.env, self.nodes.values());
+            if self.checks.unled(self.nodes.values()).is_some() {
+                self.run_until(until + HAND_OVER_US);
+            }
+            if let Some(id) = self.checks.unled(self.nodes.values()) {
+                let what = format!("shard {id} has no leader at {until} us or soon after");
+                self.env.violated("L1", what);
+            }
         }
         self.checks.progress = self.env.calls.acknowledged - acknowledged;
         if self.env.violations.is_empty() {

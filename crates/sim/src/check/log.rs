@@ -16,7 +16,8 @@ use crate::trace::fnv1a64;
 /// What is known of one shard's logs.
 #[derive(Debug, Default)]
 pub struct LogCheck {
-    leaders: BTreeMap<u64, NodeId>,
+    /// By term: the leader, and since when.
+    leaders: BTreeMap<u64, (NodeId, Time)>,
     entries: BTreeMap<(u64, u64), Known>,
     /// When a leader put an entry into its log; the disk gets it later if it is slow.
     proposed: BTreeMap<(u64, u64), Time>,
@@ -72,6 +73,12 @@ impl LogCheck {
         proposed_at.or(appended_at).unwrap_or(0)
     }
 
+    /// Since when this term has had a leader.
+    #[must_use]
+    pub fn led_since(&self, term: u64) -> Time {
+        self.leaders.get(&term).map_or(0, |(_, since)| *since)
+    }
+
     /// S1 and S3: what a node says of itself.
     pub fn role(&mut self, env: &mut Env, node: NodeId, shard: u32, replica: &Replica) {
         if replica.role() != Role::Leader {
@@ -80,14 +87,14 @@ impl LogCheck {
         let term = replica.term();
         self.note_proposals(replica, env.timeline.now());
         match self.leaders.get(&term) {
-            Some(leader) if *leader == node => {}
-            Some(leader) => {
+            Some((leader, _)) if *leader == node => {}
+            Some((leader, _)) => {
                 let what = format!("nodes {leader} and {node} lead shard {shard} in term {term}");
                 env.violated("S1", what);
             }
             None => {
                 env.note(format_args!("n{node}: leads shard {shard} in term {term}"));
-                self.leaders.insert(term, node);
+                self.leaders.insert(term, (node, env.timeline.now()));
                 self.has_all(env, node, shard, replica);
             }
         }

@@ -25,7 +25,7 @@ use nowserving_engine::Output;
 use nowserving_replica::Committed;
 use nowserving_shard::snapshot::{self, Header};
 
-pub use self::liveness::LED_US;
+pub use self::liveness::{HAND_OVER_US, LED_US};
 
 use self::answers::Answers;
 use self::events::Events;
@@ -79,6 +79,8 @@ pub struct Place {
     pub index: u64,
     /// When it came into any node's log.
     pub appended_at: Time,
+    /// Since when its term has had a leader.
+    pub led_since: Time,
 }
 
 impl Checks {
@@ -219,6 +221,7 @@ impl Checks {
             shard: id,
             index: entry.index,
             appended_at: shard.log.appended_at(entry.index, entry.term),
+            led_since: shard.log.led_since(entry.term),
         };
         let ShardChecks {
             reference, shadow, ..
@@ -313,10 +316,10 @@ impl Checks {
         }
     }
 
-    /// L1: each shard has a leader among these nodes.
-    pub fn is_led<'a>(&self, env: &mut Env, nodes: impl Iterator<Item = &'a Node>) {
+    /// L1: the first shard that has no leader among these nodes.
+    pub fn unled<'a>(&self, nodes: impl Iterator<Item = &'a Node>) -> Option<u32> {
         let nodes: Vec<&Node> = nodes.collect();
-        liveness::is_led(env, &nodes, self.shards.len() as u32);
+        liveness::unled(&nodes, self.shards.len() as u32)
     }
 
     /// The run is over: everything once more, with all that is known now.
@@ -388,6 +391,10 @@ fn contents(state: &State) -> (Vec<u8>, String) {
     let requests = state.requests();
     let requests = (requests.len(), requests.newest());
     let whole = format!("{} {requests:?} {:?}", state.now_ms(), state.lines());
+    // What belongs to the entry that is being applied comes last, and no snapshot has it.
+    let whole = whole
+        .rsplit_once(", entry: ")
+        .map_or(whole.as_str(), |(lines, _)| lines);
     // The bitmaps of waiting tokens follow from the live tokens. One that was read from a snapshot is
     // without the empty words that tokens have left.
     let mut parts = whole.split("WaitingSet {");

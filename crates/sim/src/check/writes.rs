@@ -232,7 +232,21 @@ fn explains(call: &Call, done: &Done) -> bool {
         Some((ended, Ended::Ok(answer))) => at <= *ended && is_answer_of(done, answer),
         Some((_, Ended::Refused(_) | Ended::Unavailable)) => false,
     };
-    may_be && call.attempts.iter().any(|it| attempt_explains(it, at))
+    let mut attempts = call.attempts.iter();
+    if may_be {
+        attempts.any(|it| attempt_explains(it, at))
+    } else {
+        attempts.any(|it| attempt_explains(it, at) && was_held_back(call, it, done))
+    }
+}
+
+/// The one gap that the contract names: an attempt was still in its client's buffers when another attempt
+/// of the call was refused without the log, and reaches a leader that does not know of that.
+fn was_held_back(call: &Call, attempt: &Attempt, done: &Done) -> bool {
+    let Some((ended, Ended::Refused(_))) = &call.ended else {
+        return false;
+    };
+    *ended < attempt.sent_at + attempt.held_us && *ended < done.place.led_since
 }
 
 /// Whether what happened then may have been this attempt's doing.
