@@ -391,9 +391,9 @@ fn contents(state: &State) -> (Vec<u8>, String) {
     let requests = state.requests();
     let requests = (requests.len(), requests.newest());
     let whole = format!("{} {requests:?} {:?}", state.now_ms(), state.lines());
-    // What belongs to the entry that is being applied comes last, and no snapshot has it.
+    // What comes after the lines is in the snapshot's head, or belongs to the entry that is being applied.
     let whole = whole
-        .rsplit_once(", entry: ")
+        .rsplit_once(", head: ")
         .map_or(whole.as_str(), |(lines, _)| lines);
     // The bitmaps of waiting tokens follow from the live tokens. One that was read from a snapshot is
     // without the empty words that tokens have left.
