@@ -224,8 +224,8 @@ impl Api {
         let subject = format!("nowserving.admin.line.{line}.{op}");
         // After a hand-over the outcome may be unknown. As the contract says, the request is repeated,
         // and a `create` that then finds the line has taken effect.
-        let mut unknown = false;
-        for _ in 0..5 {
+        let (start, mut unknown) = (Instant::now(), false);
+        while start.elapsed() < PATIENCE {
             let reply = repeat(false, async || {
                 self.ask_subject(&subject, self.encode(body)?).await
             })

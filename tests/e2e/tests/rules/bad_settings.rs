@@ -157,7 +157,7 @@ fn lanes() -> Vec<Wrong> {
     }
     let long = third(json!({"name": "x".repeat(65)}));
     all.push(("lanes", long, "lanes[2].name"));
-    all.push(("lanes", third(json!({"name": "b"})), "lanes[2].name"));
+    all.push(("lanes", third(json!({"name": "b"})), "lanes[2]: name"));
     for boost_ms in [
         json!(-1),
         json!(604_800_001),
@@ -280,10 +280,9 @@ pub async fn by_cli(cli: &Cli) -> Result<()> {
         ("--position-cap 0", "position_cap"),
         ("--quota 0", "quota.total"),
         ("--quota 5 --standby-percent 1001", "quota.standby_percent"),
-        ("--admission-rate 1/0", "admission_rate.burst"),
         ("--lane a --lane b:boost=8d", "lanes[1].boost_ms"),
         ("--lane a:limit=10000001", "lanes[0].queue_limit"),
-        ("--lane a --lane a", "lanes[1].name"),
+        ("--lane a --lane a", "lanes[1]: name"),
     ] {
         let command = format!("line set {line} --token-events false {flags}");
         let error = refused(cli, &command, "bad_request").await?;
@@ -309,6 +308,7 @@ pub async fn by_cli(cli: &Cli) -> Result<()> {
         "--phase shut",
         "--admission-rate 5",
         "--admission-rate 0/5",
+        "--admission-rate 1/0",
         "--admission-rate 5/x",
         "--lane",
         "--lane a.b",
