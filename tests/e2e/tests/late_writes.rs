@@ -278,7 +278,7 @@ async fn stalled(cluster: &mut Cluster, line: &str, peers_too: bool) -> Result<(
 /// Each connection delivers late. A node that forwards a request and gets no answer in time repeats
 /// it; meanwhile the sender has found its token and left.
 pub async fn slow_links_of_all_nodes(cluster: &mut Cluster) -> Result<()> {
-    for delay_ms in [200, 500] {
+    for delay_ms in [200, 400] {
         let delay = Duration::from_millis(delay_ms);
         all_links(cluster, Link::Slow(delay))?;
         let outcome = entered_once(cluster, &format!("slow-{delay_ms}")).await;
