@@ -13,7 +13,7 @@ use nowserving_shard::state::State;
 
 use crate::balance::Balance;
 use crate::contact::{Contact, Standing};
-use crate::delivery::{Action, Age, Case, Copy, Delivery, Role, age, decide};
+use crate::delivery::{Action, Age, Case, Copy, Delivery, Role, Via, age, decide};
 use crate::forwards::{Forwards, Leader};
 use crate::frames::{OutMessage, PeerBatch, PeerFrame};
 use crate::io::{Boot, Config, ExitReason, Input, Now, Output, RestoredShard, Subscription};
@@ -251,8 +251,9 @@ impl Engine {
             age: age(&request, delivery, now, self.ctx.clocks.start, leader_since),
             effect,
             named: request.id.is_some_and(|id| id.origin == Origin::Client),
+            // Of other requests it decides nothing, and they are the most.
             copy: match (request.id, shard.as_deref()) {
-                (Some(id), Some(shard)) => shard.copy_of(id),
+                (Some(id), Some(shard)) if delivery.via == Via::Forwarded => shard.copy_of(id),
                 _ => Copy::None,
             },
         };
