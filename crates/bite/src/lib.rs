@@ -81,8 +81,14 @@ breaks! {
     L1: "L1",
     /// What a leader answers is not relayed to the client.
     L2: "L2",
+    /// Log entries are not sent to the third node.
+    L3: "L3",
     /// A seat is not taken from a token that never claims it.
     L4: "L4",
+    /// A leader answers only for what every node has in its log.
+    L5: "L5",
+    /// A leader hands its shard on as soon as another node could lead it.
+    L6: "L6",
 }
 
 thread_local! {

@@ -54,6 +54,10 @@ impl Balance {
         peers: &BTreeMap<u64, Peer>,
         caught_up: &[u64],
     ) -> Option<u64> {
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::L6) {
+            return caught_up.first().copied();
+        }
         if self.left_alone_until.get(&shard).is_some_and(|t| now < *t) {
             return None;
         }

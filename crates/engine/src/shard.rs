@@ -389,6 +389,13 @@ impl Shard {
 
     /// Called at most once a turn.
     pub fn ready(&mut self, ctx: &mut NodeCtx) -> Result<(), ExitReason> {
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::L5)
+            && self.leads()
+            && self.replica.matched_by_all() + 8 < self.replica.last_index()
+        {
+            return Ok(());
+        }
         let unreadable =
             |error: ReadFailed| ExitReason::ReadFailed(ReadFailure(std::sync::Arc::new(error)));
         let ready = self.replica.ready().map_err(unreadable)?;

@@ -55,6 +55,12 @@ impl Replica {
     fn take_ready(&mut self, mut ready: RaftReady, turn: &mut Ready) {
         let number = ready.number();
         turn.send = ready.take_messages();
+        #[cfg(feature = "bite")]
+        turn.send.retain(|message| {
+            !nowserving_bite::is(nowserving_bite::Break::L3)
+                || message.to != 3
+                || message.entries.is_empty()
+        });
         let after_write = ready.take_persisted_messages();
         let entries = ready.take_entries();
         let hard_state = ready.hs().cloned();

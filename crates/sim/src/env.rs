@@ -20,7 +20,7 @@ pub const PANIC: &str = "panic";
 /// A rule that was broken.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// Which one: S1 to S17, L1, L2, L4, or [`PANIC`].
+    /// Which one: S1 to S17, L1 to L6, or [`PANIC`].
     pub invariant: &'static str,
     /// What was seen.
     pub what: String,
@@ -46,6 +46,12 @@ pub struct Env {
     pub starts: BTreeMap<NodeId, u64>,
     /// Links between nodes that let nothing through, each with how many faults cut it.
     pub links_cut: BTreeMap<(NodeId, NodeId), u32>,
+    /// From then on each request that is sent must be answered.
+    pub answers_from: Time,
+    /// Frames that nodes sent.
+    pub frames_sent: u64,
+    /// Requests that nodes passed on, each try.
+    pub forwards_sent: u64,
     /// When the last frame on a link arrives.
     pub links_last: BTreeMap<(NodeId, NodeId), Time>,
     /// What a slow network adds to each way between two nodes.

@@ -19,6 +19,7 @@ mod clock;
 mod disk;
 mod env;
 mod faults;
+mod ill;
 mod nats;
 mod node;
 mod peers;

@@ -292,7 +292,10 @@ impl Node {
                 let delay = env.random.around(30_000);
                 self.process_event(env, delay, Process::MakeSnapshot { shard, index });
             }
-            Output::Forward(forward) => self.forward(env, forward),
+            Output::Forward(forward) => {
+                env.forwards_sent += 1;
+                self.forward(env, forward);
+            }
             Output::Subscribe {
                 shard,
                 subscription,

@@ -16,6 +16,7 @@ impl Node {
     /// Sends a frame to a peer.
     pub fn send_frame(&mut self, env: &mut Env, to: NodeId, batch: PeerBatch) {
         let (from, start) = (self.id, self.starts);
+        env.frames_sent += 1;
         if env.links_cut.get(&(from, to)).is_some_and(|cut| *cut > 0)
             || env.strikes(Fault::FrameLost)
         {

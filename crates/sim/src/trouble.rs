@@ -4,9 +4,10 @@ use nowserving_engine::Input;
 
 use crate::disk::NODES;
 use crate::faults::{Fault, Weather};
+use crate::ill::{Ill, SLOW_SYNC_US};
 use crate::nats::NodeId;
 use crate::node::Node;
-use crate::world::{Event, JUMP_MS_MAX, Lasting, World};
+use crate::world::{Event, JUMP_MS_MAX, Lasting, SETTLED_US, World};
 
 impl World {
     /// A process stands still for a while.
@@ -298,13 +299,13 @@ impl World {
         nodes.find(|it| it.disk.is_log_damaged()).map(|it| it.id)
     }
 
-    /// Everything that is broken is mended, but for a damaged log. One machine in some runs stays away for
-    /// good: the one with that log, if there is one.
+    /// Everything that is broken is mended, but for a damaged log: its node is gone for good. In other runs one
+    /// node may be ill.
     pub fn heal(&mut self) {
         self.healed = true;
-        self.lost = self.damaged().or(self.lost);
+        self.ill = self.damaged().map(|id| (id, Ill::Gone)).or(self.ill);
         self.env
-            .note(format_args!("everything heals; lost: {:?}", self.lost));
+            .note(format_args!("everything heals, but for: {:?}", self.ill));
         self.env.weather = Weather::fine();
         self.env.links_cut.clear();
         self.env.links_slow_us = 0;
@@ -317,7 +318,7 @@ impl World {
                 continue;
             };
             let start = node.starts;
-            if self.lost == Some(id) {
+            if self.ill == Some((id, Ill::Gone)) {
                 node.end(&mut self.env, true);
                 continue;
             }
@@ -325,5 +326,35 @@ impl World {
             self.env.timeline.after(0, Event::Connect { node: id });
             self.env.timeline.after(0, Event::StartNode { node: id });
         }
+        match self.ill {
+            Some((node, Ill::Restarts)) => {
+                self.env.timeline.after(0, Event::Relapse { node });
+                // What it has taken in is lost with it.
+                self.env.answers_from = SETTLED_US + 2_000_000;
+            }
+            Some((node, Ill::SlowDisk)) => {
+                self.env.slow_disks.insert(node, SLOW_SYNC_US);
+            }
+            _ => {}
+        }
+    }
+
+    /// A node that restarts again and again loses power, until everything has settled.
+    pub fn relapse(&mut self, id: NodeId) {
+        if self.env.timeline.now() >= SETTLED_US {
+            return;
+        }
+        let running = self.nodes.get(&id).is_some_and(|it| it.running.is_some());
+        if running {
+            self.crash(id);
+        }
+        let again = self.env.random.around(1_500_000);
+        let relapse = Event::Relapse { node: id };
+        self.env.timeline.after(again, relapse);
+    }
+
+    /// The node that was ill is well again, unless it is gone.
+    pub fn recover(&mut self) {
+        self.env.slow_disks.clear();
     }
 }

@@ -8,12 +8,13 @@ use std::rc::Rc;
 use nowserving_engine::{ForwardId, Output, PeerBatch};
 
 use crate::calls::{Answer, Calls, NotAnswered};
-use crate::check::{Checks, HAND_OVER_US, LED_US};
+use crate::check::{Checks, HAND_OVER_US, LED_US, liveness};
 use crate::clients::Clients;
 use crate::clock::Clock;
 use crate::disk::NODES;
 use crate::env::{Env, Violation};
 use crate::faults::{Calm, Counts, Fault, Weather};
+use crate::ill::Ill;
 use crate::nats::{NodeId, Subject, SubscriptionId};
 use crate::node::{Node, Setup, Written};
 use crate::random::Random;
@@ -118,6 +119,11 @@ pub enum Event {
         /// The client.
         client: usize,
     },
+    /// A node that goes on failing after everything was healed loses power again.
+    Relapse {
+        /// The node.
+        node: NodeId,
+    },
     /// A fault begins.
     FaultBegins(Fault),
     /// A fault ends.
@@ -189,6 +195,10 @@ pub const WARM_UP_US: Time = 2_000_000;
 const WALL_OFF_MS_MAX: i64 = 1_000;
 /// A wall clock jumps by this much.
 pub const JUMP_MS_MAX: i64 = 3_600_000;
+/// From then on nothing fails any more, and the cluster is quiet.
+pub const SETTLED_US: Time = FAULTS_US + 10_000_000;
+/// What was committed by then is on every node at the end.
+const CONVERGED_US: Time = FAULTS_US + HEALED_US - 2_000_000;
 /// Acknowledged writes that a healed majority must come to.
 const PROGRESS_MIN: u64 = 20;
 
@@ -222,8 +232,8 @@ pub struct World {
     pub(crate) setup: Setup,
     pub(crate) clients: Clients,
     checks: Checks,
-    /// A node that stays down once everything else is healed.
-    pub(crate) lost: Option<NodeId>,
+    /// A node that is not well once everything else is healed.
+    pub(crate) ill: Option<(NodeId, Ill)>,
     pub(crate) healed: bool,
 }
 
@@ -235,7 +245,10 @@ pub fn run(seed: u64, options: &Options) -> Run {
         world.env.panicked(panic.as_ref());
     }
     let stalled = world.env.violations.is_empty() && world.is_stalled();
-    if stalled {
+    if stalled && world.ill.is_some() {
+        let what = format!("nothing moves, as one node is not well: {:?}", world.ill);
+        world.env.violated("L5", what);
+    } else if stalled {
         world.env.note(format_args!("STALLED"));
     }
     let World { env, checks, .. } = world;
@@ -275,6 +288,9 @@ impl World {
             connections: BTreeMap::new(),
             starts: BTreeMap::new(),
             links_cut: BTreeMap::new(),
+            answers_from: LED_US,
+            frames_sent: 0,
+            forwards_sent: 0,
             links_last: BTreeMap::new(),
             links_slow_us: 0,
             mapped: random.below(2) == 0,
@@ -311,14 +327,14 @@ impl World {
             env.counts.add(Fault::ClockDrift);
         }
         let clients = Clients::new(&mut env, &mut random, &setup);
-        let lost = (random.below(4) == 0).then(|| random.between(1, NODES.len() as u64));
+        let ill = Ill::draw(&mut random);
         World {
             env,
             nodes,
             checks: Checks::new(&setup),
             setup,
             clients,
-            lost,
+            ill,
             healed: false,
         }
     }
@@ -337,20 +353,41 @@ impl World {
         self.run_until(FAULTS_US);
         self.heal();
         let acknowledged = self.env.calls.acknowledged;
-        for until in [LED_US, FAULTS_US + HEALED_US] {
-            self.run_until(until);
-            if self.checks.unled(self.nodes.values()).is_some() {
-                self.run_until(until + HAND_OVER_US);
-            }
-            if let Some(id) = self.checks.unled(self.nodes.values()) {
-                let what = format!("shard {id} has no leader at {until} us or soon after");
-                self.env.violated("L1", what);
-            }
-        }
+        self.run_until(LED_US);
+        self.is_led();
+        self.run_until(SETTLED_US);
+        self.recover();
+        let before = self.checks.traffic(&self.env);
+        self.run_until(CONVERGED_US);
+        let committed = self.checks.committed_through();
+        self.run_until(FAULTS_US + HEALED_US);
+        let after = self.checks.traffic(&self.env);
+        self.is_led();
         self.checks.progress = self.env.calls.acknowledged - acknowledged;
         if self.env.violations.is_empty() {
-            let nodes = self.nodes.values();
-            self.checks.at_end(&mut self.env, nodes, self.lost);
+            let env = &mut self.env;
+            let quiet_us = FAULTS_US + HEALED_US - SETTLED_US;
+            liveness::no_storm(env, &before, &after, quiet_us);
+            let gone = self.ill.and_then(|(id, ill)| (ill == Ill::Gone).then_some(id));
+            let there: Vec<&Node> = self.nodes.values().filter(|it| gone != Some(it.id)).collect();
+            liveness::all_converged(env, &there, &committed);
+            self.checks.at_end(env, &there);
+        }
+    }
+
+    /// L1: each shard has a leader, now or after a hand-over.
+    fn is_led(&mut self) {
+        // A leader that has just lost power takes longer to replace.
+        let restarts = matches!(self.ill, Some((_, Ill::Restarts)));
+        if restarts && self.env.timeline.now() < SETTLED_US {
+            return;
+        }
+        if self.checks.unled(self.nodes.values()).is_some() {
+            self.run_until(self.env.timeline.now() + HAND_OVER_US);
+        }
+        if let Some(id) = self.checks.unled(self.nodes.values()) {
+            let what = format!("shard {id} has no leader after everything was healed");
+            self.env.violated("L1", what);
         }
     }
 
@@ -411,6 +448,7 @@ impl World {
             }
             Event::CallRepeats { call } => env.attempt(call),
             Event::Client { client } => self.clients.next(env, client),
+            Event::Relapse { node } => self.relapse(node),
             Event::FaultBegins(kind) => self.fault_begins(kind),
             Event::FaultEnds(lasting) => self.fault_ends(lasting),
         }
@@ -477,7 +515,7 @@ impl World {
     }
 
     fn start_node(&mut self, id: NodeId) {
-        let lost = self.healed && self.lost == Some(id);
+        let lost = self.healed && self.ill == Some((id, Ill::Gone));
         let Some(node) = self.nodes.get_mut(&id) else {
             return;
         };

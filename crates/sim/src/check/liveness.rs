@@ -1,5 +1,8 @@
-//! L1, L2 and L4: once everything is healed, each shard has a leader, each request is answered or refused
-//! by its deadline, and each seat is free again when its time is over.
+//! L1 to L4, and L6: once everything is healed, each shard has a leader, each request is answered or refused
+//! by its deadline, replicas converge, each seat is free again when its time is over, and nodes come to rest.
+//! (L5, that one bad node does not stop the others, is what the world's progress is for.)
+
+use std::collections::BTreeMap;
 
 use super::shadow::Shadow;
 use crate::calls::{Call, NotAnswered};
@@ -13,6 +16,13 @@ pub const LED_US: Time = FAULTS_US + 5_000_000;
 
 /// A shard without a leader gets one within this time: it may just be handed over.
 pub const HAND_OVER_US: Time = 2_000_000;
+
+/// Changes of leaders of a cluster that has settled: none, but a shard may just be handed over.
+const LEADERS_MAX: u64 = 3;
+/// Frames that its nodes send in a second at most.
+const FRAMES_MAX: u64 = 2_000;
+/// Tries to pass a request on in a second at most.
+const FORWARDS_MAX: u64 = 200;
 
 /// L1: the first shard of which none of these nodes is a leader that serves.
 pub fn unled(nodes: &[&Node], shards: u32) -> Option<u32> {
@@ -34,13 +44,59 @@ pub fn is_answered(env: &mut Env, call: &Call, attempt: usize) {
     let unanswered = attempt.end.as_ref().is_some_and(|end| {
         end.at == env.timeline.now() && matches!(end.how, Err(NotAnswered::TimedOut))
     });
-    if unanswered && attempt.sent_at >= LED_US {
+    if unanswered && attempt.sent_at >= env.answers_from {
         let (query, sent_at, timeout_ms) = (&call.query, attempt.sent_at, attempt.timeout_ms);
         let what = format!(
             "call {}: {} {} was sent at {sent_at} us for {timeout_ms} ms, and nobody answered",
             query.call, query.op, query.line
         );
         env.violated("L2", what);
+    }
+}
+
+/// L3: every node has applied what was committed a while ago, by shard.
+pub fn all_converged(env: &mut Env, nodes: &[&Node], committed: &[u64]) {
+    for node in nodes {
+        let shards = node.running.iter().flat_map(|it| it.engine.shards());
+        let applied = shards.map(|it| (it.shard, it.replica.applied()));
+        let applied: BTreeMap<u32, u64> = applied.collect();
+        for (shard, committed) in (0..).zip(committed) {
+            let applied = applied.get(&shard).copied().unwrap_or(0);
+            if applied < *committed {
+                let id = node.id;
+                let what = format!(
+                    "node {id} has applied {applied} entries of shard {shard}; {committed} were committed long ago"
+                );
+                env.violated("L3", what);
+            }
+        }
+    }
+}
+
+/// What nodes do of their own accord, counted since the start.
+#[derive(Clone, Copy, Debug)]
+pub struct Traffic {
+    /// Frames sent.
+    pub frames: u64,
+    /// Tries to pass a request on.
+    pub forwards: u64,
+    /// Changes of leaders.
+    pub leaders: u64,
+}
+
+/// L6: in this time after everything has settled, leaders stay, and nodes send what they need to.
+pub fn no_storm(env: &mut Env, before: &Traffic, after: &Traffic, time_us: Time) {
+    let leaders = after.leaders - before.leaders;
+    let frames = (after.frames - before.frames) * 1_000_000 / time_us;
+    let forwards = (after.forwards - before.forwards) * 1_000_000 / time_us;
+    env.note(format_args!(
+        "settled: {leaders} changes of leaders, {frames} frames/s, {forwards} forwards/s"
+    ));
+    if leaders > LEADERS_MAX || frames > FRAMES_MAX || forwards > FORWARDS_MAX {
+        let what = format!(
+            "after everything has settled: {leaders} changes of leaders in {time_us} us, {frames} frames and {forwards} forwards a second"
+        );
+        env.violated("L6", what);
     }
 }
 

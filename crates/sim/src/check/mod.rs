@@ -1,4 +1,4 @@
-//! What must hold, checked at every step: the invariants S1 to S17, L1, L2 and L4, as far as they need no
+//! What must hold, checked at every step: the invariants S1 to S17 and L1 to L6, as far as they need no
 //! change of membership.
 //!
 //! ```text
@@ -14,7 +14,7 @@
 mod answers;
 mod events;
 mod idle;
-mod liveness;
+pub mod liveness;
 mod log;
 mod shadow;
 mod writes;
@@ -25,7 +25,7 @@ use nowserving_engine::Output;
 use nowserving_replica::Committed;
 use nowserving_shard::snapshot::{self, Header};
 
-pub use self::liveness::{HAND_OVER_US, LED_US};
+pub use self::liveness::{HAND_OVER_US, LED_US, Traffic};
 
 use self::answers::Answers;
 use self::events::Events;
@@ -110,6 +110,23 @@ impl Checks {
     pub fn leader_changes(&self) -> u64 {
         let leaders = self.shards.iter().map(|it| it.log.leaders());
         leaders.map(|count| count.saturating_sub(1)).sum()
+    }
+
+    /// By shard: the last entry that is committed.
+    #[must_use]
+    pub fn committed_through(&self) -> Vec<u64> {
+        let shards = self.shards.iter();
+        shards.map(|it| it.fingerprints.len() as u64).collect()
+    }
+
+    /// What nodes have done so far that a storm would multiply.
+    #[must_use]
+    pub fn traffic(&self, env: &Env) -> Traffic {
+        Traffic {
+            frames: env.frames_sent,
+            forwards: env.forwards_sent,
+            leaders: self.leader_changes(),
+        }
     }
 
     /// A node has started.
@@ -322,18 +339,13 @@ impl Checks {
         liveness::unled(&nodes, self.shards.len() as u32)
     }
 
-    /// The run is over: everything once more, with all that is known now.
-    pub fn at_end<'a>(
-        &mut self,
-        env: &mut Env,
-        nodes: impl Iterator<Item = &'a Node>,
-        lost: Option<NodeId>,
-    ) {
+    /// The run is over: everything once more, with all that is known now, on these nodes.
+    pub fn at_end(&mut self, env: &mut Env, nodes: &[&Node]) {
         self.writes.at_end(env);
         for (id, shard) in self.shards.iter().enumerate() {
             liveness::none_overdue(env, id, &shard.shadow);
         }
-        for node in nodes.filter(|node| lost != Some(node.id)) {
+        for node in nodes {
             let Some(running) = &node.running else {
                 continue;
             };
