@@ -85,6 +85,8 @@ breaks! {
     L3: "L3",
     /// A seat is not taken from a token that never claims it.
     L4: "L4",
+    /// A new leader gives those who wait two timeouts more.
+    L4Waiting: "L4",
     /// A leader answers only for what every node has in its log.
     L5: "L5",
     /// A leader hands its shard on as soon as another node could lead it.

@@ -335,6 +335,8 @@ fn deadline_ms(line: &Line, live: &Live, watched: &Watched) -> u64 {
     let grace_ms = if live.state() == State::Waiting {
         match watched.last_seen_ms {
             Some(last_seen_ms) => last_seen_ms.saturating_sub(live.clock_ms()),
+            #[cfg(feature = "bite")]
+            None if nowserving_bite::is(nowserving_bite::Break::L4Waiting) => 2 * timeout_ms,
             None => timeout_ms / 16 * 7,
         }
     } else if watched.inherited_deadline_ms == live.deadline_ms() {

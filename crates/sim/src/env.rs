@@ -4,7 +4,8 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use nowserving_line::LineName;
+use nowserving_engine::{Ask, Input};
+use nowserving_line::{LineName, Op, TokenRef};
 
 use crate::calls::{Answer, Calls, NotAnswered};
 use crate::faults::{Calm, Counts, Fault, Weather};
@@ -46,6 +47,8 @@ pub struct Env {
     pub starts: BTreeMap<NodeId, u64>,
     /// Links between nodes that let nothing through, each with how many faults cut it.
     pub links_cut: BTreeMap<(NodeId, NodeId), u32>,
+    /// When any node last took in a poll of a token, or an operation on it, by shard.
+    pub heard: BTreeMap<(u32, TokenRef), Time>,
     /// From then on each request that is sent must be answered.
     pub answers_from: Time,
     /// Frames that nodes sent.
@@ -83,6 +86,18 @@ pub struct Env {
 }
 
 impl Env {
+    /// A node's loop takes this in.
+    pub fn hear(&mut self, input: &Input) {
+        let Input::Request { request, .. } = input else {
+            return;
+        };
+        let of = match &request.ask {
+            Ask::Status { at, .. } | Ask::Write(Op::Claim { at, .. }) => *at,
+            _ => return,
+        };
+        self.heard.insert((request.shard, of), self.timeline.now());
+    }
+
     /// Whether a fault that befalls messages and the like does so now; counts it.
     pub fn strikes(&mut self, kind: Fault) -> bool {
         let strikes = self.random.chance(self.weather.chance(kind));

@@ -247,6 +247,7 @@ impl Node {
                 break;
             };
             env.steps += 1;
+            env.hear(&input);
             outputs.extend(running.engine.step(now, input));
         }
         if std::mem::take(&mut running.crowded) {

@@ -288,6 +288,7 @@ impl World {
             connections: BTreeMap::new(),
             starts: BTreeMap::new(),
             links_cut: BTreeMap::new(),
+            heard: BTreeMap::new(),
             answers_from: LED_US,
             frames_sent: 0,
             forwards_sent: 0,

@@ -5,6 +5,7 @@
 //! nodes' writes, messages, applied entries ─► log: S1 to S3, S6
 //!                     committed entries ─► reference (the real apply) ─► S4, S17
 //!                                              └─► shadow (a naive line): S7 to S10, S12, L4
+//!                                              └─► ghosts: L4
 //! published events ─► events: S16
 //! clients' calls ─► writes: S5, S13, S14; answers: S11, S15; idle: S12; liveness: L2
 //! ```
@@ -13,6 +14,7 @@
 
 mod answers;
 mod events;
+mod ghosts;
 mod idle;
 pub mod liveness;
 mod log;
@@ -29,6 +31,7 @@ pub use self::liveness::{HAND_OVER_US, LED_US, Traffic};
 
 use self::answers::Answers;
 use self::events::Events;
+use self::ghosts::Ghosts;
 use self::idle::LastSeen;
 use self::log::LogCheck;
 use self::shadow::Shadow;
@@ -65,6 +68,7 @@ struct ShardChecks {
     log: LogCheck,
     reference: State,
     shadow: Shadow,
+    ghosts: Ghosts,
     /// Of the reference after each entry.
     fingerprints: Vec<u64>,
     parts: BTreeMap<u64, [u8; 32]>,
@@ -91,6 +95,7 @@ impl Checks {
             log: LogCheck::default(),
             reference: State::new(),
             shadow: Shadow::default(),
+            ghosts: Ghosts::default(),
             fingerprints: Vec::new(),
             parts: BTreeMap::new(),
         });
@@ -241,7 +246,10 @@ impl Checks {
             led_since: shard.log.led_since(entry.term),
         };
         let ShardChecks {
-            reference, shadow, ..
+            reference,
+            shadow,
+            ghosts,
+            ..
         } = shard;
         let (writes, answers) = (&mut self.writes, &mut self.answers);
         let (last_seen, events) = (&mut self.last_seen, &mut self.events);
@@ -249,12 +257,14 @@ impl Checks {
             shadow.applied(env, place, &applied);
             events.happened(place, &applied);
             last_seen.applied(env, place, &applied);
+            ghosts.applied(place, &applied);
             answers.applied(place, &applied);
             writes.applied(env, place, &applied);
         });
         if let Err(why) = applied {
             env.violated("S4", format!("entry {} of shard {id}: {why}", entry.index));
         }
+        ghosts.entry(env, place, reference, shadow);
         shard.fingerprints.push(fingerprint(&shard.reference));
         if entry.index.is_multiple_of(PART_EVERY) {
             let part = snapshot::hash_part(&shard.reference, entry.index / PART_EVERY);

@@ -463,6 +463,12 @@ impl ShadowLine {
         Some(1 + before.filter(|(_, token)| waited(token)).count() as u64)
     }
 
+    /// Who waits.
+    pub fn waiting(&self) -> impl Iterator<Item = Id> {
+        let lanes = self.waiting.iter();
+        lanes.flat_map(|(lane, tokens)| tokens.iter().map(|token| (*lane, *token)))
+    }
+
     /// How many of a lane waited at a version.
     #[must_use]
     pub fn waiting_at(&self, lane: u8, version: u64) -> u64 {

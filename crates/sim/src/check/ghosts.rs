@@ -1,0 +1,87 @@
+//! L4 for those who wait: however often leaders change, nobody stays in line for more than one and a half
+//! timeouts after its last poll, by the service clock.
+
+use std::collections::BTreeMap;
+
+use nowserving_line::{Event, Op, Reply, TokenChange, TokenRef};
+
+use super::Place;
+use super::shadow::Shadow;
+use crate::env::Env;
+use crate::replay::{Applied, State};
+use crate::timeline::Time;
+
+/// Waiting tokens are looked at when the service clock has moved on by so much.
+const EVERY_MS: u64 = 250;
+/// What a leader takes beyond the due time: a pass over the index, an entry that must be proposed again, and a
+/// clock of its own that is ahead of the log's.
+const LATE_MAX_MS: u64 = 1_500;
+
+/// What is known of one shard's service clock, and of the tokens on it.
+#[derive(Debug, Default)]
+pub struct Ghosts {
+    /// When an entry came into a log, and the service clock after it; both never fall.
+    clock: Vec<(Time, u64)>,
+    looked_at_ms: u64,
+    /// When a token was issued, or moved to its number.
+    began_at: BTreeMap<TokenRef, Time>,
+}
+
+impl Ghosts {
+    /// An operation was applied.
+    pub fn applied(&mut self, place: Place, applied: &Applied<'_>) {
+        if let (Op::Enter { .. }, Ok(Reply::Token(of))) = (applied.op, applied.result) {
+            self.began_at.insert(*of, place.appended_at);
+        }
+        for event in applied.events {
+            if let Event::Token {
+                what: TokenChange::Moved { to, .. },
+                ..
+            } = event
+            {
+                self.began_at.insert(*to, place.appended_at);
+            }
+        }
+    }
+
+    /// All of an entry was applied.
+    pub fn entry(&mut self, env: &mut Env, place: Place, state: &State, shadow: &Shadow) {
+        let now_ms = state.now_ms();
+        let (last_at, last_ms) = self.clock.last().copied().unwrap_or_default();
+        let at = place.appended_at.max(last_at);
+        self.clock.push((at, now_ms.max(last_ms)));
+        if now_ms < self.looked_at_ms + EVERY_MS {
+            return;
+        }
+        self.looked_at_ms = now_ms;
+        for line in state.lines().iter() {
+            let incarnation = line.incarnation();
+            let timeout_ms = line.settings().waiting_idle_timeout_ms;
+            let waiting = shadow.lines.get(&incarnation).into_iter();
+            for (lane, token) in waiting.flat_map(|it| it.waiting()) {
+                let of = TokenRef {
+                    incarnation,
+                    lane,
+                    token,
+                };
+                let heard_ms = self.heard_ms(env, place.shard, of);
+                if now_ms > heard_ms + timeout_ms * 3 / 2 + LATE_MAX_MS {
+                    let what = format!(
+                        "{of:?} of {} waits at {now_ms} ms on the service clock; it was heard of before {heard_ms} ms, its timeout is {timeout_ms} ms",
+                        line.name()
+                    );
+                    return env.violated("L4", what);
+                }
+            }
+        }
+    }
+
+    /// A reading of the service clock after a token was last heard of by any node.
+    fn heard_ms(&self, env: &Env, shard: u32, of: TokenRef) -> u64 {
+        let heard_at = env.heard.get(&(shard, of)).copied().unwrap_or(0);
+        let began_at = self.began_at.get(&of).copied().unwrap_or(0);
+        let at = heard_at.max(began_at);
+        let after = self.clock.partition_point(|(appended_at, _)| *appended_at <= at);
+        self.clock.get(after).map_or(u64::MAX / 2, |(_, ms)| *ms)
+    }
+}
