@@ -369,8 +369,14 @@ impl World {
             let env = &mut self.env;
             let quiet_us = FAULTS_US + HEALED_US - SETTLED_US;
             liveness::no_storm(env, &before, &after, quiet_us);
-            let gone = self.ill.and_then(|(id, ill)| (ill == Ill::Gone).then_some(id));
-            let there: Vec<&Node> = self.nodes.values().filter(|it| gone != Some(it.id)).collect();
+            let gone = self
+                .ill
+                .and_then(|(id, ill)| (ill == Ill::Gone).then_some(id));
+            let there: Vec<&Node> = self
+                .nodes
+                .values()
+                .filter(|it| gone != Some(it.id))
+                .collect();
             liveness::all_converged(env, &there, &committed);
             self.checks.at_end(env, &there);
         }

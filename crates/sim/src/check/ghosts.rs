@@ -81,7 +81,9 @@ impl Ghosts {
         let heard_at = env.heard.get(&(shard, of)).copied().unwrap_or(0);
         let began_at = self.began_at.get(&of).copied().unwrap_or(0);
         let at = heard_at.max(began_at);
-        let after = self.clock.partition_point(|(appended_at, _)| *appended_at <= at);
+        let after = self
+            .clock
+            .partition_point(|(appended_at, _)| *appended_at <= at);
         self.clock.get(after).map_or(u64::MAX / 2, |(_, ms)| *ms)
     }
 }
