@@ -11,6 +11,7 @@ use nowserving_shard::clock::Micros;
 use nowserving_shard::published::OutEvent;
 use nowserving_shard::requests::RequestId;
 use nowserving_shard::state::State;
+use raft::eraftpb::ConfState;
 
 use crate::contact::Standing;
 use crate::delivery::{Delivery, LeaderTime};
@@ -145,6 +146,8 @@ pub enum Output {
         shard: u32,
         /// The last entry in it.
         index: u64,
+        /// The members as of that entry.
+        members: ConfState,
     },
     /// Forward a request to the leader of its shard, once ([`Input::Forwarded`]).
     Forward(ForwardTry),

@@ -31,6 +31,7 @@ mod peer;
 pub mod refusals;
 mod request;
 mod shard;
+pub mod snapshot_header;
 mod standing;
 #[cfg(test)]
 mod tests;

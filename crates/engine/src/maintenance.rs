@@ -199,6 +199,7 @@ impl Engine {
             self.ctx.out.outputs.push(Output::WriteSnapshot {
                 shard: shard.id,
                 index: shard.replica.applied(),
+                members: shard.replica.members(),
             });
         }
     }

@@ -5,14 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use nowserving_replica::{EntryReader, LogState, Write};
-use raft::eraftpb::{Entry, HardState};
+use nowserving_replica::{EntryReader, LogState, SnapshotMeta, Write};
+use raft::eraftpb::{ConfState, Entry, HardState};
 use raft_engine::{Config, Engine, ReadableSize, RecoveryMode};
 
 use crate::{EngineLog, EngineOptions, LogError, LogStore};
 
 pub const SHARDS: u32 = 3;
 pub const BATCHES: u64 = 6;
+/// The logs begin anew in this batch.
+const RESTART: u64 = 3;
 /// Bytes before the first record. (In the last eight of them a flipped bit makes the engine allocate
 /// without bounds.)
 pub const HEADER: usize = 69;
@@ -46,10 +48,19 @@ pub fn batch(index: u64, must_sync: bool) -> Vec<Write> {
             entries: vec![entry],
             hard_state: Some(hard_state),
             must_sync,
-            first_members: None,
+            start: (index == RESTART).then(|| start(index - 1)),
         }
     };
     (0..SHARDS).map(of).collect()
+}
+
+/// A snapshot through `index`, as the members would be then.
+fn start(index: u64) -> SnapshotMeta {
+    SnapshotMeta {
+        index,
+        term: 1,
+        conf_state: ConfState::from((vec![1, 2], vec![3])),
+    }
 }
 
 pub fn copy(from: &Path, to: &Path) {
@@ -99,10 +110,11 @@ fn contents(log: &EngineLog) -> Result<BTreeMap<u32, (LogState, Vec<Entry>)>, St
     let mut contents = BTreeMap::new();
     for shard in 0..SHARDS {
         let state = log.load(shard).map_err(|error| error.to_string())?;
-        let entries = match state.last_index {
-            0 => Vec::new(),
-            last => log
-                .entries(shard, 1, last + 1, u64::MAX)
+        let (first, last) = (state.compact_index + 1, state.last_index);
+        let entries = match first <= last {
+            false => Vec::new(),
+            true => log
+                .entries(shard, first, last + 1, u64::MAX)
                 .map_err(|error| error.to_string())?,
         };
         contents.insert(shard, (state, entries));

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nowserving_replica::{EntryReader, LogState, ReadFailed, Write};
-use raft::eraftpb::{ConfState, Entry, HardState};
+use nowserving_replica::{EntryReader, LogState, ReadFailed, SnapshotMeta, Write};
+use raft::eraftpb::{Entry, HardState, SnapshotMetadata};
 use raft_engine::{Command, Config, Engine, LogBatch, MessageExt, ReadableSize, RecoveryMode};
 
 use crate::files::{Counters, Files};
@@ -14,7 +14,7 @@ use crate::{LogError, LogStats, LogStore, Refused, verify};
 use crate::{engine_failed, io_failed, lost, read_failed};
 
 const HARD_STATE: &[u8] = b"hard_state";
-const FIRST_MEMBERS: &[u8] = b"first_members";
+const START: &[u8] = b"start";
 /// A read can fail because a purge has just deleted the file; the entry has been moved then.
 const READ_ATTEMPTS: usize = 3;
 
@@ -232,17 +232,20 @@ impl EntryReader for EngineLog {
 impl LogStore for EngineLog {
     fn load(&self, shard: u32) -> Result<LogState, LogError> {
         let region = u64::from(shard);
+        let start = SnapshotMeta::from(self.message::<SnapshotMetadata>(shard, START)?);
         let mut state = LogState {
             hard_state: self.message::<HardState>(shard, HARD_STATE)?,
-            first_members: self.message::<ConfState>(shard, FIRST_MEMBERS)?,
-            ..LogState::default()
+            compact_index: start.index,
+            compact_term: start.term,
+            last_index: start.index,
+            start,
         };
         if let (Some(first), Some(last)) = (
             self.engine.first_index(region),
             self.engine.last_index(region),
         ) {
             state.last_index = last;
-            if first > 1 {
+            if first > state.start.index + 1 {
                 // `compact` leaves the last entry it drops, for its term.
                 state.compact_index = first;
                 let dir = Path::new(self.engine.path());
@@ -258,12 +261,14 @@ impl LogStore for EngineLog {
         for write in writes {
             let region = u64::from(write.shard);
             let mut add = || {
+                if let Some(start) = &write.start {
+                    batch.add_command(region, Command::Clean);
+                    let start = SnapshotMetadata::from(start.clone());
+                    batch.put_message(region, START.to_vec(), &start)?;
+                }
                 batch.add_entries::<Entries>(region, &write.entries)?;
                 if let Some(state) = &write.hard_state {
                     batch.put_message(region, HARD_STATE.to_vec(), state)?;
-                }
-                if let Some(members) = &write.first_members {
-                    batch.put_message(region, FIRST_MEMBERS.to_vec(), members)?;
                 }
                 Ok(())
             };

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nowserving_replica::{EntryReader, LogState, ReadFailed, Write};
+use nowserving_replica::{EntryReader, LogState, ReadFailed, SnapshotMeta, Write};
 use protobuf::Message as _;
-use raft::eraftpb::{ConfState, Entry, HardState};
+use raft::eraftpb::{Entry, HardState};
 
 use crate::{LogError, LogStats, LogStore, read_failed};
 
@@ -22,15 +22,15 @@ pub struct Crash {
 #[derive(Clone, Debug, Default)]
 struct ShardLog {
     hard_state: HardState,
+    start: SnapshotMeta,
     compact_index: u64,
     compact_term: u64,
     entries: VecDeque<Entry>,
-    first_members: ConfState,
 }
 
 #[derive(Clone, Debug)]
 enum Change {
-    Write(Write),
+    Write(Box<Write>),
     Compact { shard: u32, through: u64 },
 }
 
@@ -62,7 +62,7 @@ impl ShardLog {
             compact_index: self.compact_index,
             compact_term: self.compact_term,
             last_index: self.last_index(),
-            first_members: self.first_members.clone(),
+            start: self.start.clone(),
         }
     }
 
@@ -90,6 +90,14 @@ impl ShardLog {
     }
 
     fn write(&mut self, write: &Write) {
+        if let Some(start) = &write.start {
+            *self = ShardLog {
+                compact_index: start.index,
+                compact_term: start.term,
+                start: start.clone(),
+                ..ShardLog::default()
+            };
+        }
         if let Some(first) = write.entries.first() {
             let keep = first.index.checked_sub(self.compact_index + 1);
             assert!(
@@ -101,9 +109,6 @@ impl ShardLog {
         }
         if let Some(hard_state) = &write.hard_state {
             self.hard_state = hard_state.clone();
-        }
-        if let Some(members) = &write.first_members {
-            self.first_members = members.clone();
         }
     }
 
@@ -183,8 +188,14 @@ impl MemoryLog {
 
     /// The first half of [`LogStore::write`]: the batch can be read, but a crash may lose it.
     pub fn write_unsynced(&self, writes: &[Write]) {
-        self.disk()
-            .put(writes.iter().cloned().map(Change::Write).collect())
+        self.disk().put(
+            writes
+                .iter()
+                .cloned()
+                .map(Box::new)
+                .map(Change::Write)
+                .collect(),
+        )
     }
 
     /// The second half: everything written so far survives crashes.

@@ -33,7 +33,7 @@ fn a_missing_file_is_refused() {
             entries,
             hard_state: None,
             must_sync: true,
-            first_members: None,
+            start: None,
         }]
     };
     for index in 1..=20 {

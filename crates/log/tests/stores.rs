@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use nowserving_log::{Crash, EngineLog, EngineOptions, LogStore, MemoryLog};
-use nowserving_replica::{EntryReader, LogState, Write};
-use raft::eraftpb::{Entry, HardState};
+use nowserving_replica::{EntryReader, LogState, SnapshotMeta, Write};
+use raft::eraftpb::{ConfState, Entry, HardState};
 
 fn entry(term: u64, index: u64, bytes: usize) -> Entry {
     Entry {
@@ -27,7 +27,7 @@ fn write(shard: u32, entries: Vec<Entry>, state: Option<(u64, u64, u64)>) -> Wri
         must_sync: !entries.is_empty(),
         entries,
         hard_state,
-        first_members: None,
+        start: None,
     }
 }
 
@@ -65,28 +65,91 @@ fn an_unwritten_shard_is_empty() {
 }
 
 #[test]
-fn the_first_voters_are_kept() {
-    let first = |log: &dyn LogStore, shard| log.load(shard).unwrap().first_members.voters;
+fn the_start_of_a_group_is_kept() {
+    let first = |log: &dyn LogStore, shard| log.load(shard).unwrap().start.conf_state.voters;
     both(|log| {
-        log.write(&[
-            Write::first_voters(0, &[1, 2, 3]),
-            Write::first_voters(1, &[7]),
-        ])
-        .unwrap();
-        log.write(&[write(0, vec![entry(1, 1, 10)], Some((1, 1, 1)))])
+        log.write(&[Write::bootstrap(0, &[1, 2, 3]), Write::bootstrap(1, &[7])])
+            .unwrap();
+        let started = log.load(1).unwrap();
+        assert_eq!((started.compact_index, started.compact_term), (1, 1));
+        assert_eq!((started.last_index, started.start.term), (1, 1));
+        assert_eq!((started.hard_state.term, started.hard_state.commit), (1, 1));
+        log.write(&[write(0, vec![entry(2, 2, 10)], Some((2, 1, 2)))])
             .unwrap();
         log.compact(0, 1).unwrap();
         assert_eq!(first(log, 0), [1, 2, 3]);
-        assert_eq!(
-            (first(log, 1), log.load(1).unwrap().last_index),
-            (vec![7], 0)
-        );
+        assert_eq!(first(log, 1), [7]);
         assert!(first(log, 2).is_empty());
     });
     let memory = MemoryLog::new();
-    memory.write(&[Write::first_voters(0, &[1])]).unwrap();
+    memory.write(&[Write::bootstrap(0, &[1])]).unwrap();
     memory.crash(Crash::default());
-    assert_eq!(first(&memory, 0), [1], "they are synced");
+    assert_eq!(first(&memory, 0), [1], "it is synced");
+}
+
+/// A log that begins anew behind a snapshot: among its entries, at their end, and after them.
+#[test]
+fn a_snapshot_takes_the_place_of_all_entries() {
+    for index in [3, 5, 40] {
+        // Each in a thread of its own: raft-engine keeps a block that it has read for the thread, and takes
+        // one of another log for the same.
+        let check = std::thread::spawn(move || takes_the_place_of_all_entries(index));
+        check.join().unwrap();
+    }
+}
+
+fn takes_the_place_of_all_entries(index: u64) {
+    let conf_state = ConfState::from((vec![1, 2], vec![3]));
+    let term = 2;
+    let start = SnapshotMeta {
+        index,
+        term,
+        conf_state,
+    };
+    let anew = Write {
+        start: Some(start.clone()),
+        must_sync: true,
+        ..write(0, Vec::new(), Some((2, 0, index)))
+    };
+    let expected = LogState {
+        start,
+        ..state(2, 0, index, (index, 2), index)
+    };
+    let entries = |from: u64| (from..from + 5).map(|index| entry(2, index, 10)).collect();
+    let before = [
+        write(1, entries(1), None),
+        write(0, entries(1), Some((2, 1, 4))),
+    ];
+    let after = write(0, entries(index + 1), None);
+    both(|log| {
+        log.write(&before).unwrap();
+        log.write(std::slice::from_ref(&anew)).unwrap();
+        assert_eq!(log.load(0).unwrap(), expected);
+        assert!(log.entries(0, index, index + 1, u64::MAX).is_err());
+        log.write(std::slice::from_ref(&after)).unwrap();
+        assert_eq!(log.load(0).unwrap().last_index, index + 5);
+        let read = log.entries(0, index + 1, index + 6, u64::MAX).unwrap();
+        assert_eq!(read, after.entries);
+        let with_entries = Write {
+            entries: entries(index + 1),
+            ..anew.clone()
+        };
+        log.write(&[with_entries]).unwrap();
+        assert_eq!(log.load(0).unwrap().last_index, index + 5);
+        assert_eq!(log.load(1).unwrap().last_index, 5, "another shard's stay");
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let open = || EngineLog::open(dir.path(), &EngineOptions::default()).unwrap();
+    open().write(&before).unwrap();
+    open().write(std::slice::from_ref(&anew)).unwrap();
+    assert_eq!(open().load(0).unwrap(), expected);
+    open().write(std::slice::from_ref(&after)).unwrap();
+    assert_eq!(open().load(0).unwrap().last_index, index + 5);
+    let memory = MemoryLog::new();
+    memory.write(&before).unwrap();
+    memory.write(&[anew]).unwrap();
+    memory.crash(Crash::default());
+    assert_eq!(memory.load(0).unwrap(), expected);
 }
 
 #[test]

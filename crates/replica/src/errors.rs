@@ -7,13 +7,13 @@ use raft::eraftpb::MessageType;
 pub enum NewError {
     #[error("raft configuration of shard {shard}: {problem}")]
     Config { shard: u32, problem: String },
-    /// The group's voters on disk do not include this node.
-    #[error("shard {shard}: node {id} is not among the voters on disk, {voters:?}")]
-    NotVoter {
+    /// The group's members on disk do not include this node.
+    #[error("shard {shard}: node {id} is not among the members on disk, {members:?}")]
+    NotMember {
         shard: u32,
         id: u64,
-        /// The voters found; none if the group was never started on this disk.
-        voters: Vec<u64>,
+        /// The members found: those that vote, in either half of a joint configuration, then the others.
+        members: Vec<u64>,
     },
     /// The log lost synced data: entries, or the vote of the last one's term.
     #[error("shard {shard}: {what}")]
@@ -94,6 +94,9 @@ pub enum StepRefused {
     /// The sender claims to lead a term that another node leads.
     #[error("node {claims} claims to lead, but node {leads} leads this term")]
     SecondLeader { claims: u64, leads: u64 },
+    /// This node waits for its first snapshot, and the message does not lead to one. Expected.
+    #[error("waits for its first snapshot")]
+    Uninitialized,
     /// This node has just started: a lease may depend on its earlier answers. Expected.
     #[error("started less than an election timeout ago")]
     JustStarted,
@@ -111,7 +114,10 @@ impl StepRefused {
     pub fn is_expected(&self) -> bool {
         matches!(
             self,
-            StepRefused::JustStarted | StepRefused::LeaderAlive | StepRefused::FarBehind
+            StepRefused::Uninitialized
+                | StepRefused::JustStarted
+                | StepRefused::LeaderAlive
+                | StepRefused::FarBehind
         )
     }
 }

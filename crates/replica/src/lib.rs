@@ -7,8 +7,8 @@
 //! ([`Replica::on_persisted`]). Then it calls [`Replica::ready`] once and carries out the [`Ready`]:
 //! messages to send, one [`Write`] for the disk, committed entries to apply ([`Replica::on_applied`]),
 //! reads that can be answered. The newest entries stay in memory (`store`); older ones are read
-//! through the [`EntryReader`]. At a start, [`Restored`] describes the log, the snapshot and the voters on
-//! disk. [`Replica::compact`] drops entries that are in a snapshot.
+//! through the [`EntryReader`]. At a start, [`Restored`] describes the log, the snapshot and the members on
+//! disk; a replica whose disk names none (`install`) waits for a snapshot. [`Replica::compact`] drops entries that are in a snapshot.
 //!
 //! - Messages that promise something leave only after the promise is on disk
 //!   ([`Replica::on_persisted`]); a leader's others leave at once.
@@ -23,6 +23,7 @@
 //! Both have a place in the formats: [`Payload::ConfChange`], [`SnapshotMeta`].
 
 mod errors;
+mod install;
 mod lease;
 mod message_check;
 mod ready;
@@ -38,6 +39,6 @@ pub use errors::{NewError, ProposeError, ReadError, ReadFailed, StepRefused, Tra
 pub use replica::Replica;
 pub use store::EntryReader;
 pub use types::{
-    Committed, Config, LogState, MAX_COMMAND_BYTES, Micros, Payload, ReadGrant, ReadId, Ready,
-    Restored, Role, RoleChange, SnapshotMeta, Write,
+    BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Committed, Config, LogState, MAX_COMMAND_BYTES, Micros,
+    Payload, ReadGrant, ReadId, Ready, Restored, Role, RoleChange, SnapshotMeta, Write,
 };

@@ -20,10 +20,8 @@ impl Replica {
         if message.to != raft.id {
             return Err(StepRefused::WrongTo(message.to));
         }
-        if message.from == raft.id || raft.prs().get(message.from).is_none() {
-            return Err(StepRefused::NotMember(message.from));
-        }
         check_kind(message)?;
+        self.check_sender(message)?;
         self.check_numbers(message)?;
         match message.get_msg_type() {
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
@@ -49,6 +47,23 @@ impl Replica {
             MessageType::MsgRequestVoteResponse => self.check_vote(message),
             MessageType::MsgAppendResponse => self.check_ack(message),
             _ => Ok(()),
+        }
+    }
+
+    /// A replica that waits for its first snapshot does not know the members: it takes what leaders send.
+    fn check_sender(&self, message: &Message) -> Result<(), StepRefused> {
+        let (raft, from) = (&self.raw.raft, message.from);
+        let of_leader = matches!(
+            message.get_msg_type(),
+            MessageType::MsgAppend | MessageType::MsgHeartbeat
+        );
+        if from == raft.id || from == raft::INVALID_ID {
+            Err(StepRefused::NotMember(from))
+        } else if self.is_initialized() {
+            let is_member = raft.prs().get(from).is_some();
+            is_member.then_some(()).ok_or(StepRefused::NotMember(from))
+        } else {
+            of_leader.then_some(()).ok_or(StepRefused::Uninitialized)
         }
     }
 
@@ -165,11 +180,12 @@ fn check_kind(message: &Message) -> Result<(), StepRefused> {
 }
 
 fn check_entries(message: &Message) -> Result<(), StepRefused> {
-    // Raft says that an entry past the end has term 0, so this would match any log.
-    if (message.index == 0) != (message.log_term == 0) {
+    // No log begins before its start record. And raft says that an entry past the end has term 0, so that
+    // would match any log.
+    if message.index == 0 || message.log_term == 0 {
         return Err(StepRefused::MalformedEntries(message.index));
     }
-    let (mut index, mut term) = (message.index, message.log_term.max(1));
+    let (mut index, mut term) = (message.index, message.log_term);
     for entry in &message.entries {
         index += 1;
         if entry.index != index || !(term..=message.term).contains(&entry.term) {

@@ -89,7 +89,7 @@ impl Replica {
                 entries,
                 hard_state,
                 must_sync,
-                first_members: None,
+                start: None,
             });
         }
     }

@@ -71,7 +71,8 @@ impl Replica {
         if nowserving_bite::is(nowserving_bite::Break::L1) && self.term() > 0 {
             return false;
         }
-        !self.vote_hold.just_started(now)
+        self.raw.raft.promotable()
+            && !self.vote_hold.just_started(now)
             && !self.vote_hold.leader_alive(now)
             && !self.is_far_behind()
     }

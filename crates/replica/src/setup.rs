@@ -10,7 +10,10 @@ use crate::lease::Lease;
 use crate::store::Store;
 use crate::types::micros;
 use crate::vote_hold::VoteHold;
-use crate::{Config, EntryReader, Micros, NewError, Replica, Restored, Role, RoleChange};
+use crate::{
+    BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config, EntryReader, Micros, NewError, Replica, Restored,
+    Role, RoleChange,
+};
 
 /// Entries sent to a peer in one message, in bytes (a single larger one is sent alone).
 const MESSAGE_BYTES: u64 = 64 << 10;
@@ -24,8 +27,9 @@ const UNCOMMITTED_BYTES: u64 = 4 << 20;
 const INFLIGHT_MESSAGES: usize = 64;
 
 impl Replica {
-    /// Continues from `restored`, in which a new group has only its first voters. The replica reads entries
-    /// that are no longer in memory through `reader`.
+    /// Continues from `restored`. If the group was never started on this disk, the replica is
+    /// *uninitialized*: it has no members and no log, neither votes nor campaigns, and takes from a leader
+    /// what leads to a snapshot. The replica reads entries that are no longer in memory through `reader`.
     ///
     /// # Errors
     /// [`NewError`]: the configuration is wrong, or log and snapshot contradict each other.
@@ -37,22 +41,25 @@ impl Replica {
     ) -> Result<Replica, NewError> {
         let shard = config.shard;
         let timeout_us = check_config(config)?;
-        let Restored { log, snapshot } = restored;
-        let conf_state = match snapshot.index {
-            0 => log.first_members.clone(),
-            _ => snapshot.conf_state,
-        };
-        if !conf_state.voters.contains(&config.id) {
-            return Err(NewError::NotVoter {
+        let Restored { log, mut snapshot } = restored;
+        if snapshot.index == 0 && log.start.index == BOOTSTRAP_INDEX {
+            snapshot = log.start.clone();
+        }
+        let is_initialized = snapshot.index > 0;
+        if is_initialized && !snapshot.members().any(|member| member == config.id) {
+            return Err(NewError::NotMember {
                 shard,
                 id: config.id,
-                voters: conf_state.voters,
+                members: snapshot.members().collect(),
             });
         }
         let log_lost = |what| Err(NewError::LogLost { shard, what });
         let foreign_snapshot = |what| Err(NewError::ForeignSnapshot { shard, what });
         let mut hard_state = log.hard_state.clone();
         let (last, commit, covers) = (log.last_index, hard_state.commit, snapshot.index);
+        if log.start.index == 0 && last > 0 {
+            return log_lost("the log has entries, but no start record".to_owned());
+        }
         if commit > last {
             return log_lost(format!(
                 "commit index {commit} is past the last log entry {last}: the log lost entries"
@@ -72,10 +79,10 @@ impl Replica {
         // The commit index is written without a sync now and then, so a snapshot can be ahead of it;
         // all entries in a snapshot were committed.
         hard_state.commit = commit.max(covers);
-        let fresh = last == 0 && hard_state.term == 0;
+        let fresh = hard_state.term <= BOOTSTRAP_TERM;
         let term = hard_state.term;
 
-        let store = Store::open(shard, reader, &log, hard_state, conf_state)?;
+        let store = Store::open(shard, reader, &log, hard_state, snapshot.conf_state)?;
         let log_term = store.term_at(covers).unwrap_or(0);
         if log_term != snapshot.term {
             return foreign_snapshot(format!(

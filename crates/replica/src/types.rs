@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message};
+use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, SnapshotMetadata};
 
 /// Microseconds of a monotonic clock that also counts while the machine is suspended
 /// (`CLOCK_BOOTTIME`): a lease must end in that time, too.
@@ -17,7 +17,7 @@ pub const MAX_COMMAND_BYTES: usize = 512 * 1024;
 pub struct Config {
     /// Only for [`Write`] and [`crate::EntryReader`].
     pub shard: u32,
-    /// This node; not 0, and one of the group's voters, which come from [`Restored`].
+    /// This node; not 0, and one of the group's members, which come from [`Restored`].
     pub id: u64,
     /// Ticks without a leader before this node stands for election (randomized: this to twice this).
     pub election_ticks: usize,
@@ -42,20 +42,25 @@ pub(crate) fn micros(duration: Duration) -> Micros {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// A new group's log begins after this index, as if a snapshot of the empty state had been installed
+/// there. So no node has a first entry, and a node that joins must get a snapshot with the members in it.
+pub const BOOTSTRAP_INDEX: u64 = 1;
+/// The term of [`BOOTSTRAP_INDEX`]; the first leader's is greater.
+pub const BOOTSTRAP_TERM: u64 = 1;
+
 /// The state of a shard's log. The default is that of a log that was never written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogState {
     /// Term, vote and commit index as last written.
     pub hard_state: HardState,
-    /// The last index that was compacted; the first entry is the one after it. 0: none was.
+    /// The log's start record, see [`Write::start`]. Index 0: the group was never started on this disk.
+    pub start: SnapshotMeta,
+    /// The last index that was compacted, or that of the start record; the first entry is the one after it.
     pub compact_index: u64,
-    /// The term of the entry at `compact_index`; 0 if nothing was compacted.
+    /// The term of the entry at `compact_index`.
     pub compact_term: u64,
     /// The last entry; equal to `compact_index` if there is none.
     pub last_index: u64,
-    /// The members before the first entry, as written by [`Write::first_voters`]. No voters: the group
-    /// was never started on this disk.
-    pub first_members: ConfState,
 }
 
 /// The description of a snapshot of the state.
@@ -68,11 +73,42 @@ pub struct SnapshotMeta {
     pub conf_state: ConfState,
 }
 
+impl SnapshotMeta {
+    /// The members: those that vote, in either half of a joint configuration, then the others.
+    pub fn members(&self) -> impl Iterator<Item = u64> {
+        let members = &self.conf_state;
+        let voters = members.voters.iter().chain(&members.voters_outgoing);
+        voters.chain(&members.learners).copied()
+    }
+}
+
+impl From<SnapshotMetadata> for SnapshotMeta {
+    fn from(mut message: SnapshotMetadata) -> SnapshotMeta {
+        SnapshotMeta {
+            index: message.index,
+            term: message.term,
+            conf_state: message.take_conf_state(),
+        }
+    }
+}
+
+impl From<SnapshotMeta> for SnapshotMetadata {
+    fn from(meta: SnapshotMeta) -> SnapshotMetadata {
+        SnapshotMetadata {
+            index: meta.index,
+            term: meta.term,
+            conf_state: Some(meta.conf_state).into(),
+            ..SnapshotMetadata::default()
+        }
+    }
+}
+
 /// The data on disk from which a replica is made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Restored {
     pub log: LogState,
-    /// The newest snapshot; the replica hands out committed entries from the one after it on.
+    /// The newest snapshot; the replica hands out committed entries from the one after it on. A group that
+    /// was just started has none.
     pub snapshot: SnapshotMeta,
 }
 
@@ -120,24 +156,42 @@ pub struct Write {
     /// False if only the commit index moved: such a write need not be synced (raft finds the index
     /// again), but must be reported as others.
     pub must_sync: bool,
-    /// The members before the first entry; only in the write that starts a group.
-    pub first_members: Option<ConfState>,
+    /// The log begins anew behind this snapshot: all earlier entries go, then those of this write follow.
+    /// The hard state is in the same write.
+    pub start: Option<SnapshotMeta>,
 }
 
 impl Write {
-    /// The write that starts a group on this disk: its first voters. It must be on disk before
+    /// The write that starts a group on this disk, with its first voters. It must be on disk before
     /// [`crate::Replica::new`], and is not reported to the replica.
-    pub fn first_voters(shard: u32, voters: &[u64]) -> Write {
+    pub fn bootstrap(shard: u32, voters: &[u64]) -> Write {
+        let conf_state = ConfState {
+            voters: voters.to_vec(),
+            ..ConfState::default()
+        };
+        let start = SnapshotMeta {
+            index: BOOTSTRAP_INDEX,
+            term: BOOTSTRAP_TERM,
+            conf_state,
+        };
+        Write::restart(shard, start, HardState::default())
+    }
+
+    /// The write after which the log holds nothing but `start`. A vote in an earlier term is gone with that
+    /// term.
+    pub(crate) fn restart(shard: u32, start: SnapshotMeta, mut hard_state: HardState) -> Write {
+        if start.term > hard_state.term {
+            hard_state.term = start.term;
+            hard_state.vote = raft::INVALID_ID;
+        }
+        hard_state.commit = start.index;
         Write {
             shard,
             number: 0,
             entries: Vec::new(),
-            hard_state: None,
+            hard_state: Some(hard_state),
             must_sync: true,
-            first_members: Some(ConfState {
-                voters: voters.to_vec(),
-                ..ConfState::default()
-            }),
+            start: Some(start),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use raft::StateRole;
+use raft::eraftpb::ConfState;
 
 use crate::{Micros, Replica, Role, RoleChange};
 
@@ -31,6 +32,16 @@ impl Replica {
             leader: self.leader(),
             term: self.term(),
         }
+    }
+
+    /// Whether this node knows its group; otherwise it waits for its first snapshot.
+    pub fn is_initialized(&self) -> bool {
+        self.raw.store().compact_index() > 0
+    }
+
+    /// The members as of the last applied entry.
+    pub fn members(&self) -> ConfState {
+        self.raw.raft.prs().conf().to_conf_state()
     }
 
     /// The members that vote, in ascending order.

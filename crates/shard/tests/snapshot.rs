@@ -20,6 +20,7 @@ fn header() -> Header {
         index: 1_234,
         term: 5,
         voters: vec![1, 2, 3],
+        ..Header::default()
     }
 }
 

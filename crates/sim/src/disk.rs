@@ -6,8 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowserving_engine::RestoredShard;
+use nowserving_engine::snapshot_header::{header_of, meta_of};
 use nowserving_log::{Crash, LogError, LogStore as _, MemoryLog};
-use nowserving_replica::{EntryReader as _, Restored, SnapshotMeta, Write};
+use nowserving_replica::{
+    BOOTSTRAP_INDEX, EntryReader as _, LogState, Restored, SnapshotMeta, Write,
+};
 use nowserving_shard::snapshot::{self, Header};
 use raft::eraftpb::ConfState;
 
@@ -30,7 +33,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// What a start finds. At the first one the nodes of the cluster are written down as the voters.
+    /// What a start finds. At the first one the nodes of the cluster are written down as the voters. An install
+    /// of a snapshot that a crash interrupted is completed.
     ///
     /// # Errors
     /// Something is damaged, or does not fit together: the node must not run.
@@ -39,8 +43,8 @@ impl Disk {
         let mut first = Vec::new();
         for shard in 0..shards {
             let log = self.log.load(shard).map_err(text)?;
-            if log.first_members.voters.is_empty() {
-                first.push(Write::first_voters(shard, &NODES));
+            if log == LogState::default() {
+                first.push(Write::bootstrap(shard, &NODES));
             }
         }
         if !first.is_empty() {
@@ -50,29 +54,23 @@ impl Disk {
     }
 
     fn open_shard(&self, shard: u32) -> Result<RestoredShard, String> {
-        let found = self.read_snapshot(shard)?;
-        let (meta, state) = match found {
+        let text = |error: LogError| error.to_string();
+        let (snapshot, state) = match self.read_snapshot(shard)? {
             None => (SnapshotMeta::default(), State::new()),
-            Some((header, state)) => {
-                let conf_state = ConfState {
-                    voters: header.voters,
-                    ..ConfState::default()
-                };
-                let meta = SnapshotMeta {
-                    index: header.index,
-                    term: header.term,
-                    conf_state,
-                };
-                (meta, state)
-            }
+            Some((header, state)) => (meta_of(header), state),
         };
-        let log = self.log.load(shard).map_err(|error| error.to_string())?;
+        let mut restored = Restored {
+            log: self.log.load(shard).map_err(text)?,
+            snapshot,
+        };
+        let install = restored.complete_install(shard, &*self.log);
+        if let Some(write) = install.map_err(|error| error.to_string())? {
+            self.log.write(&[write]).map_err(text)?;
+            restored.log = self.log.load(shard).map_err(text)?;
+        }
         Ok(RestoredShard {
             shard,
-            restored: Restored {
-                log,
-                snapshot: meta,
-            },
+            restored,
             state,
         })
     }
@@ -90,27 +88,41 @@ impl Disk {
             .map_err(|error| error.to_string())
     }
 
+    /// The state of the newest snapshot of a shard, or that of its start, and the last entry in it.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn newest(&self, shard: u32) -> Result<(u64, State), String> {
+        let found = self.read_snapshot(shard)?;
+        Ok(
+            found.map_or((BOOTSTRAP_INDEX, State::new()), |(header, state)| {
+                (header.index, state)
+            }),
+        )
+    }
+
     /// Makes a snapshot through `index` from what is on disk: the last one and the log after it.
     ///
     /// # Errors
     /// What is on disk is not enough, or damaged.
-    pub fn make_snapshot(&self, shard: u32, index: u64) -> Result<Bytes, String> {
-        let (from, mut state) = match self.read_snapshot(shard)? {
-            Some((header, state)) => (header.index, state),
-            None => (0, State::new()),
-        };
+    pub fn make_snapshot(
+        &self,
+        shard: u32,
+        index: u64,
+        members: ConfState,
+    ) -> Result<Bytes, String> {
+        let (from, mut state) = self.newest(shard)?;
         self.replay(shard, &mut state, from, index)?;
         let term = self
             .log
             .term(shard, index)
             .map_err(|error| error.to_string())?;
-        let header = Header {
-            cluster: CLUSTER.to_owned(),
-            shard,
+        let meta = SnapshotMeta {
             index,
             term,
-            voters: NODES.to_vec(),
+            conf_state: members,
         };
+        let header = header_of(CLUSTER, shard, meta);
         Ok(snapshot::encode(&header, &state).into())
     }
 

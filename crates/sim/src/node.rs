@@ -9,6 +9,7 @@ use nowserving_engine::{Boot, Config, Engine, ExitReason, Input, Output};
 use nowserving_log::Crash;
 use nowserving_protocol::admin::Mapping;
 use nowserving_replica::{EntryReader, Write};
+use raft::eraftpb::ConfState;
 
 use crate::clock::Clock;
 use crate::disk::{CLUSTER, Disk, NODES};
@@ -289,9 +290,18 @@ impl Node {
             Output::Frame { to, batch } => self.send_frame(env, to, batch),
             Output::Persist(writes) => self.queue_job(Job::Write(writes)),
             Output::Compact { shard, through } => self.queue_job(Job::Compact { shard, through }),
-            Output::WriteSnapshot { shard, index } => {
+            Output::WriteSnapshot {
+                shard,
+                index,
+                members,
+            } => {
                 let delay = env.random.around(30_000);
-                self.process_event(env, delay, Process::MakeSnapshot { shard, index });
+                let what = Process::MakeSnapshot {
+                    shard,
+                    index,
+                    members,
+                };
+                self.process_event(env, delay, what);
             }
             Output::Forward(forward) => {
                 env.forwards_sent += 1;
@@ -408,12 +418,12 @@ impl Node {
     }
 
     /// The maker of snapshots makes one.
-    pub fn make_snapshot(&mut self, env: &mut Env, shard: u32, index: u64) {
+    pub fn make_snapshot(&mut self, env: &mut Env, shard: u32, index: u64, members: ConfState) {
         let id = self.id;
         let made = match env.strikes(Fault::SnapshotFailed) {
             true => None,
             false => {
-                match self.disk.make_snapshot(shard, index) {
+                match self.disk.make_snapshot(shard, index, members) {
                     Ok(bytes) => {
                         self.disk.keep_snapshot(shard, bytes);
                         Some(index)

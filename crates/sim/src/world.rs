@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use nowserving_engine::{ForwardId, Output, PeerBatch};
+use raft::eraftpb::ConfState;
 
 use crate::calls::{Answer, Calls, NotAnswered};
 use crate::check::{Checks, HAND_OVER_US, LED_US, liveness};
@@ -150,6 +151,8 @@ pub enum Process {
         shard: u32,
         /// The last entry in it.
         index: u64,
+        /// The members as of that entry.
+        members: ConfState,
     },
     /// The task of a subscription takes what lies in its queue.
     TakeRequests(SubscriptionId),
@@ -500,7 +503,11 @@ impl World {
             Process::CarryOut(outputs) => node.carry_out(env, outputs),
             Process::Probe => node.probe(env),
             Process::Written(written) => node.written(env, written),
-            Process::MakeSnapshot { shard, index } => node.make_snapshot(env, shard, index),
+            Process::MakeSnapshot {
+                shard,
+                index,
+                members,
+            } => node.make_snapshot(env, shard, index, members),
             Process::TakeRequests(subscription) => node.take_requests(env, subscription),
             Process::Drained(subscription) => node.drained(env, subscription),
             Process::ForwardTimesOut(id, attempt) => node.forward_times_out(env, id, attempt),

@@ -380,6 +380,7 @@ fn snapshot_and_the_rest_of_the_log_make_the_same_state_as_the_whole_log() {
         index,
         term: rig.replica().term_at(index).unwrap(),
         voters: vec![1],
+        ..snapshot::Header::default()
     };
     let bytes = snapshot::encode(&header, rig.state());
     churn(&mut rig, 1_000);

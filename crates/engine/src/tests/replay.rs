@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use nowserving_log::{LogStore as _, MemoryLog};
-use nowserving_replica::{EntryReader, Restored, SnapshotMeta, Write};
+use nowserving_replica::{BOOTSTRAP_INDEX, EntryReader, Restored, SnapshotMeta, Write};
 use nowserving_shard::command::{Command, EntryBuilder};
 use nowserving_shard::state::State;
-use raft::eraftpb::{ConfState, Entry, HardState};
+use raft::eraftpb::{Entry, HardState};
 
 use super::rig::{START, WALL_MS, config};
 use crate::engine::{APPLIED_IN_TURN_MAX, Engine};
@@ -31,18 +31,20 @@ fn shard(log: &MemoryLog, shard: u32, entries: u64) -> RestoredShard {
         }
     };
     log.write(&[
-        Write::first_voters(shard, &[1]),
+        Write::bootstrap(shard, &[1]),
         Write {
             shard,
             number: 1,
-            entries: (1..=entries).map(entry).collect(),
+            entries: (1..=entries)
+                .map(|nth| entry(BOOTSTRAP_INDEX + nth))
+                .collect(),
             hard_state: Some(HardState {
                 term: 1,
-                commit: entries,
+                commit: BOOTSTRAP_INDEX + entries,
                 ..HardState::default()
             }),
             must_sync: true,
-            first_members: None,
+            start: None,
         },
     ])
     .unwrap();
@@ -50,10 +52,7 @@ fn shard(log: &MemoryLog, shard: u32, entries: u64) -> RestoredShard {
         shard,
         restored: Restored {
             log: log.load(shard).unwrap(),
-            snapshot: SnapshotMeta {
-                conf_state: ConfState::from((vec![1], Vec::new())),
-                ..SnapshotMeta::default()
-            },
+            snapshot: SnapshotMeta::default(),
         },
         state: State::new(),
     }
@@ -74,7 +73,8 @@ fn turn(engine: &mut Engine) {
 }
 
 fn applied(engine: &Engine) -> Vec<u64> {
-    engine.shards().map(|it| it.replica.applied()).collect()
+    let applied = engine.shards().map(|it| it.replica.applied());
+    applied.map(|index| index - BOOTSTRAP_INDEX).collect()
 }
 
 #[test]

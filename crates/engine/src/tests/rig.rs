@@ -9,7 +9,7 @@ use nowserving_line::{LaneName, LaneSettings, LineName, Lines, Op};
 use nowserving_log::{LogStore as _, MemoryLog};
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::error::{ApiError, Code};
-use nowserving_replica::{EntryReader, Replica, Restored, Role, SnapshotMeta, Write};
+use nowserving_replica::{EntryReader, LogState, Replica, Restored, Role, SnapshotMeta, Write};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::published::OutEvent;
 use nowserving_shard::state::State;
@@ -103,8 +103,8 @@ impl Rig {
     ) -> Self {
         let reader: Arc<dyn EntryReader> = log.clone();
         let (snapshot, state) = snapshot.unwrap_or_else(|| (SnapshotMeta::default(), State::new()));
-        if log.load(0).unwrap().first_members.voters.is_empty() {
-            log.write(&[Write::first_voters(0, nodes)]).unwrap();
+        if log.load(0).unwrap() == LogState::default() {
+            log.write(&[Write::bootstrap(0, nodes)]).unwrap();
         }
         let restored = RestoredShard {
             shard: 0,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use nowserving_log::MemoryLog;
+use nowserving_replica::BOOTSTRAP_TERM;
 use raft::eraftpb::MessageType;
 
 use super::rig::{Rig, message};
@@ -39,6 +40,6 @@ fn without_a_quorum_it_handles_no_message_and_does_not_tick() {
         rig.now += 1_000_000;
         rig.turn();
     }
-    assert_eq!(rig.replica().term(), 0);
+    assert_eq!(rig.replica().term(), BOOTSTRAP_TERM);
     assert!(rig.sent.is_empty());
 }

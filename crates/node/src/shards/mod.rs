@@ -163,9 +163,15 @@ impl EngineLoop {
                     let job = persist::Job::Compact { shard, through };
                     let _ = self.persister.jobs.try_send(job);
                 }
-                Output::WriteSnapshot { shard, index } => {
-                    self.snapshots.give(snapshots::Job { shard, index })?;
-                }
+                Output::WriteSnapshot {
+                    shard,
+                    index,
+                    members,
+                } => self.snapshots.give(snapshots::Job {
+                    shard,
+                    index,
+                    members,
+                })?,
                 // Closed only while the node ends.
                 Output::Forward(it) => drop(self.outputs.forwards.send(it)),
                 Output::Subscribe {

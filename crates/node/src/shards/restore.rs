@@ -4,17 +4,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use nowserving_engine::snapshot_header::meta_of;
 use nowserving_engine::{Engine, RestoredShard};
 use nowserving_log::LogStore;
 use nowserving_replica::{LogState, Restored, SnapshotMeta, Write};
 use nowserving_shard::state::State;
-use raft::eraftpb::ConfState;
 
 use super::snapshots;
 use crate::config::Config;
 
 /// Reads all shards. Those that were never started on this disk are started with the configured
-/// nodes as their voters, in one synced write; from then on the disk says who votes.
+/// nodes as their voters, in one synced write; from then on the disk says who votes. Installs of snapshots
+/// that a crash interrupted are completed.
 ///
 /// # Errors
 /// A snapshot or the log is damaged.
@@ -25,8 +26,8 @@ pub fn shards(
 ) -> anyhow::Result<Vec<RestoredShard>> {
     let mut first = Vec::new();
     for id in 0..config.shards {
-        if load(id, log)?.first_members.voters.is_empty() {
-            first.push(Write::first_voters(id, &config.nodes));
+        if load(id, log)? == LogState::default() {
+            first.push(Write::bootstrap(id, &config.nodes));
         }
     }
     log.write(&first)
@@ -44,23 +45,22 @@ fn shard(
 ) -> anyhow::Result<RestoredShard> {
     let found = snapshots::read(snapshot_dir, &config.cluster, id)?;
     let (snapshot, state) = match found {
-        Some((header, state)) => (
-            SnapshotMeta {
-                index: header.index,
-                term: header.term,
-                conf_state: ConfState {
-                    voters: header.voters,
-                    ..ConfState::default()
-                },
-            },
-            state,
-        ),
+        Some((header, state)) => (meta_of(header), state),
         None => (SnapshotMeta::default(), State::new()),
     };
-    let log = load(id, log)?;
+    let mut restored = Restored {
+        log: load(id, log)?,
+        snapshot,
+    };
+    if let Some(write) = restored.complete_install(id, log.as_ref())? {
+        tracing::info!(shard = id, "completing the install of a snapshot");
+        log.write(&[write])
+            .with_context(|| format!("shard {id}: restarting the log after a snapshot"))?;
+        restored.log = load(id, log)?;
+    }
     Ok(RestoredShard {
         shard: id,
-        restored: Restored { log, snapshot },
+        restored,
         state,
     })
 }

@@ -16,11 +16,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use crossbeam_channel::RecvTimeoutError;
 use nowserving_engine::Input;
+use nowserving_engine::snapshot_header::header_of;
 use nowserving_log::LogStore;
-use nowserving_replica::{Committed, Payload};
+use nowserving_replica::{BOOTSTRAP_INDEX, Committed, Payload, SnapshotMeta};
 use nowserving_shard::command;
 use nowserving_shard::snapshot::{self, Header};
 use nowserving_shard::state::State;
+use raft::eraftpb::ConfState;
 
 use super::worker::{Ends, Worker};
 use crate::checked_file::write_atomically;
@@ -33,11 +35,13 @@ const READ_ENTRIES_MAX: u64 = 1_024;
 const PURGE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A snapshot to make.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Job {
     pub shard: u32,
     /// The last index in it; it is applied, so it is in the log for good.
     pub index: u64,
+    /// The members as of that entry.
+    pub members: ConfState,
 }
 
 /// A result for the loop. An error: the last snapshot or the log is damaged, so the node could not start
@@ -92,8 +96,9 @@ impl Maker {
         }
     }
 
-    fn tell(&self, Job { shard, index }: Job) -> Done {
-        let made = self.make(shard, index);
+    fn tell(&self, job: Job) -> Done {
+        let Job { shard, index, .. } = job;
+        let made = self.make(job);
         let outcome = if made.is_ok() { "written" } else { "failed" };
         metrics::counter!("nowserving_snapshots_total", "outcome" => outcome).increment(1);
         let index = match made {
@@ -123,19 +128,19 @@ impl Maker {
         pinned
     }
 
-    fn make(&self, shard: u32, index: u64) -> anyhow::Result<()> {
-        let (from, voters, mut state) = match read(&self.dir, &self.cluster, shard)? {
-            Some((header, state)) => (header.index, header.voters, state),
-            None => (0, self.log.load(shard)?.first_members.voters, State::new()),
+    fn make(&self, job: Job) -> anyhow::Result<()> {
+        let Job { shard, index, .. } = job;
+        let (from, mut state) = match read(&self.dir, &self.cluster, shard)? {
+            Some((header, state)) => (header.index, state),
+            None => (BOOTSTRAP_INDEX, State::new()),
         };
         self.replay(shard, from + 1, index, &mut state)?;
-        let header = Header {
-            cluster: self.cluster.clone(),
-            shard,
+        let meta = SnapshotMeta {
             index,
             term: self.log.term(shard, index)?,
-            voters,
+            conf_state: job.members,
         };
+        let header = header_of(&self.cluster, shard, meta);
         let bytes = snapshot::encode(&header, &state);
         write_atomically(&self.dir, &file_name(shard), &bytes)?;
         Ok(())

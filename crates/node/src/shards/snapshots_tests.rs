@@ -17,12 +17,20 @@ struct World {
 
 fn world() -> World {
     let log = Arc::new(MemoryLog::new());
-    log.write(&[Write::first_voters(0, &[1])]).unwrap();
+    log.write(&[Write::bootstrap(0, &[1])]).unwrap();
     World {
         log,
         state: State::new(),
-        last: 0,
+        last: BOOTSTRAP_INDEX,
         dir: tempfile::tempdir().unwrap(),
+    }
+}
+
+fn job(index: u64) -> Job {
+    Job {
+        shard: 0,
+        index,
+        members: ConfState::from((vec![1], Vec::new())),
     }
 }
 
@@ -54,7 +62,7 @@ impl World {
                 entries: vec![raft],
                 hard_state: None,
                 must_sync: true,
-                first_members: None,
+                start: None,
             }])
             .unwrap();
     }
@@ -85,7 +93,7 @@ fn the_state_made_from_disk_is_the_one_in_memory() {
     // From nothing, then from the one before it and a log that was cut; over several reads.
     for keys in [0..10, 10..1_500] {
         world.enter(keys);
-        world.maker().make(0, world.last).unwrap();
+        world.maker().make(job(world.last)).unwrap();
         world.log.compact(0, world.last).unwrap();
         let (header, state) = read(world.dir.path(), "test", 0).unwrap().unwrap();
         assert_eq!((header.index, header.term), (world.last, 3));
@@ -100,6 +108,6 @@ fn a_log_with_a_gap_makes_none() {
     let mut world = world();
     world.enter(0..10);
     world.log.compact(0, world.last).unwrap();
-    assert!(world.maker().make(0, world.last).is_err());
+    assert!(world.maker().make(job(world.last)).is_err());
     assert!(read(world.dir.path(), "test", 0).unwrap().is_none());
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::common::{Cluster, ELECTION_US, Node, STEP_US, config};
-use nowserving_log::MemoryLog;
+use crate::common::{Cluster, ELECTION_TICKS, ELECTION_US, Node, STEP_US, TICK_US, config};
+use crate::refusals::message;
+use nowserving_log::{LogStore as _, MemoryLog};
 use nowserving_replica::{
     LogState, NewError, ProposeError, ReadError, Replica, Restored, Role, SnapshotMeta,
     StepRefused, TransferError,
@@ -48,7 +49,7 @@ fn a_group_of_one_leads_itself() {
     assert_eq!(node.view().role(), Role::Leader);
     assert_eq!(
         (node.applied_index(), node.commands()),
-        (2, vec!["a".into()])
+        (3, vec!["a".into()])
     );
 }
 
@@ -286,15 +287,13 @@ fn the_disk_says_who_votes() {
             .map(|replica| replica.voters())
     };
     assert_eq!(new(1, &log, SnapshotMeta::default()).unwrap(), [1, 2, 3]);
-    let voters_in_error = |error| match error {
-        NewError::NotVoter { voters, .. } => voters,
+    let members_in_error = |error| match error {
+        NewError::NotMember { members, .. } => members,
         error => panic!("{error}"),
     };
     let refused = new(4, &log, SnapshotMeta::default()).unwrap_err();
     assert!(refused.to_string().contains("node 4"), "{refused}");
-    assert_eq!(voters_in_error(refused), [3, 1, 2]);
-    let never_started = new(1, &LogState::default(), SnapshotMeta::default()).unwrap_err();
-    assert!(voters_in_error(never_started).is_empty());
+    assert_eq!(members_in_error(refused), [3, 1, 2]);
     // Those in a snapshot are newer than those at the group's start.
     (log.compact_index, log.compact_term, log.last_index) = (5, 1, 5);
     log.hard_state.term = 1;
@@ -308,7 +307,7 @@ fn the_disk_says_who_votes() {
     };
     assert_eq!(new(4, &log, snapshot(&[4, 2, 3])).unwrap(), [2, 3, 4]);
     let refused = new(1, &log, snapshot(&[4, 2, 3])).unwrap_err();
-    assert_eq!(voters_in_error(refused), [4, 2, 3]);
+    assert_eq!(members_in_error(refused), [4, 2, 3]);
 }
 
 #[test]
@@ -322,7 +321,7 @@ fn contradicting_disks_are_refused() {
         let snapshot = SnapshotMeta {
             index,
             term,
-            conf_state: log.first_members.clone(),
+            conf_state: log.start.conf_state.clone(),
         };
         Replica::new(
             &config(1),
@@ -345,15 +344,107 @@ fn contradicting_disks_are_refused() {
         Err(NewError::LogLost { shard: 0, what }) => what,
         other => panic!("{other:?}"),
     };
-    assert!(foreign(new(&log, 99, term)).contains("ends at 2, before the snapshot's 99"));
+    assert!(foreign(new(&log, 99, term)).contains("ends at 3, before the snapshot's 99"));
     assert!(foreign(new(&log, 2, term + 1)).contains("entry 2 has term"));
     let mut bad = log.clone();
+    bad.start = SnapshotMeta::default();
+    assert!(lost(new(&bad, 0, 0)).contains("no start record"));
+    bad = log.clone();
     bad.hard_state.commit = 9;
-    assert!(lost(new(&bad, 0, 0)).contains("commit index 9 is past the last log entry 2"));
+    assert!(lost(new(&bad, 0, 0)).contains("commit index 9 is past the last log entry 3"));
     bad = log.clone();
     bad.hard_state.term = 0;
     assert!(lost(new(&bad, 0, 0)).contains("the term on disk is 0"));
     bad = log;
-    (bad.compact_index, bad.compact_term) = (1, term);
-    assert!(foreign(new(&bad, 0, 0)).contains("compacted through 1, past the snapshot's 0"));
+    (bad.compact_index, bad.compact_term) = (2, term);
+    assert!(foreign(new(&bad, 0, 0)).contains("compacted through 2, past the snapshot's 1"));
+}
+
+#[test]
+fn an_uninitialized_replica_takes_nothing_but_from_leaders() {
+    let log = Arc::new(MemoryLog::new());
+    let mut replica = Replica::new(&config(4), Restored::default(), log, 0).unwrap();
+    assert!(!replica.is_initialized() && replica.voters().is_empty());
+    let mut now = 0;
+    for _ in 0..10 * ELECTION_TICKS {
+        now += TICK_US;
+        replica.tick(now);
+        assert!(!replica.campaign(now));
+    }
+    let later = |kind, term| Message {
+        index: 9,
+        log_term: 2,
+        ..message(kind, 1, 4, term)
+    };
+    for kind in [
+        MessageType::MsgRequestVote,
+        MessageType::MsgRequestPreVote,
+        MessageType::MsgAppendResponse,
+        MessageType::MsgTimeoutNow,
+    ] {
+        let refused = replica.step(later(kind, 3), now);
+        assert_eq!(refused, Err(StepRefused::Uninitialized));
+    }
+    assert_eq!((replica.term(), replica.has_ready()), (0, false));
+    let heartbeat = message(MessageType::MsgHeartbeat, 1, 4, 3);
+    replica.step(heartbeat, now).unwrap();
+    replica.step(later(MessageType::MsgAppend, 3), now).unwrap();
+    let ready = replica.ready().unwrap().unwrap();
+    assert_eq!(ready.write.unwrap().hard_state.unwrap().term, 3);
+    let rejects = |sent: &Message| sent.reject && sent.reject_hint == 0;
+    let sent = replica.on_persisted(1);
+    assert!(
+        sent.iter().any(rejects),
+        "so that the leader sends a snapshot: {sent:?}"
+    );
+    assert_eq!(
+        (replica.leader(), replica.role()),
+        (Some(1), Role::Follower)
+    );
+}
+
+#[test]
+fn an_interrupted_install_is_completed() {
+    let mut cluster = Cluster::led_by_1(38);
+    cluster.commit(1, "a");
+    let node = &cluster.nodes[2];
+    let restored = node.restored();
+    let (term, last) = (restored.log.hard_state.term, restored.log.last_index);
+    let with = |index, term| Restored {
+        snapshot: SnapshotMeta {
+            index,
+            term,
+            conf_state: restored.log.start.conf_state.clone(),
+        },
+        ..restored.clone()
+    };
+    let complete = |restored: &Restored| restored.complete_install(0, &*node.log).unwrap();
+    assert_eq!(complete(&restored), None);
+    assert_eq!(complete(&with(last, term)), None, "its own snapshot");
+    // Of a later term, past the end of the log; and among entries that were never committed.
+    let mut uncommitted = with(last, term + 1);
+    uncommitted.log.hard_state.commit = last - 1;
+    for restored in [with(last + 5, term + 1), uncommitted] {
+        let write = complete(&restored).unwrap();
+        assert_eq!(write.start.as_ref(), Some(&restored.snapshot));
+        let hard_state = write.hard_state.clone().unwrap();
+        assert_eq!(
+            (hard_state.term, hard_state.vote, hard_state.commit),
+            (term + 1, 0, restored.snapshot.index)
+        );
+        let log = Arc::new(MemoryLog::new());
+        log.write(&[write]).unwrap();
+        let again = Restored {
+            log: log.load(0).unwrap(),
+            ..restored.clone()
+        };
+        assert_eq!(again.complete_install(0, &*log).unwrap(), None);
+        let replica = Replica::new(&config(3), again, log, 0).unwrap();
+        assert_eq!(replica.applied(), restored.snapshot.index);
+    }
+    // A vote in a term that is not over is kept.
+    let write = complete(&with(last + 5, term)).unwrap();
+    assert_eq!(write.hard_state.unwrap().vote, restored.log.hard_state.vote);
+    // What is committed here is never given up.
+    assert_eq!(complete(&with(last, term + 1)), None);
 }

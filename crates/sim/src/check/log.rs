@@ -7,6 +7,7 @@ use nowserving_replica::{Committed, Replica, Role, Write};
 use protobuf::Message as _;
 use raft::eraftpb::{Entry, Message, MessageType};
 
+use super::FIRST_INDEX;
 use crate::env::Env;
 use crate::nats::NodeId;
 use crate::node::Node;
@@ -126,7 +127,7 @@ impl LogCheck {
     /// S2: a node has applied an entry; true if it is the first to.
     pub fn committed(&mut self, env: &mut Env, node: NodeId, shard: u32, entry: &Entry) -> bool {
         let committed = Committed::from(entry.clone());
-        let at = entry.index.saturating_sub(1) as usize;
+        let at = entry.index.saturating_sub(FIRST_INDEX) as usize;
         match self.committed.get(at) {
             Some(known) if *known == committed => false,
             Some(_) => {
@@ -151,7 +152,9 @@ impl LogCheck {
 
     /// The committed entries through this one.
     pub fn entries_through(&self, index: u64) -> impl Iterator<Item = &Committed> {
-        self.committed.iter().take(index as usize)
+        self.committed
+            .iter()
+            .take_while(move |entry| entry.index <= index)
     }
 }
 

@@ -24,7 +24,7 @@ mod writes;
 use std::collections::BTreeMap;
 
 use nowserving_engine::Output;
-use nowserving_replica::Committed;
+use nowserving_replica::{BOOTSTRAP_INDEX, Committed};
 use nowserving_shard::snapshot::{self, Header};
 
 pub use self::liveness::{HAND_OVER_US, LED_US, Traffic};
@@ -45,6 +45,8 @@ use crate::replay::{self, State};
 use crate::timeline::Time;
 use crate::trace::fnv1a64;
 
+/// The first entry of every shard's log.
+const FIRST_INDEX: u64 = BOOTSTRAP_INDEX + 1;
 /// Every so many entries a part of the whole state is compared, beside the short fingerprint.
 const PART_EVERY: u64 = 32;
 
@@ -277,7 +279,7 @@ impl Checks {
         let Some(shard) = self.shards.get(id as usize) else {
             return;
         };
-        let expected = applied.checked_sub(1);
+        let expected = applied.checked_sub(FIRST_INDEX);
         let expected = expected.and_then(|at| shard.fingerprints.get(at as usize));
         let mut same = expected == Some(&fingerprint(state));
         if let Some(part) = shard.parts.get(&applied) {
@@ -386,9 +388,7 @@ impl Checks {
             );
             env.violated("S4", what);
         }
-        let on_disk = node.disk.read_snapshot(id).and_then(|found| {
-            let (from, mut state) =
-                found.map_or((0, State::new()), |(header, state)| (header.index, state));
+        let on_disk = node.disk.newest(id).and_then(|(from, mut state)| {
             node.disk.replay(id, &mut state, from, applied)?;
             Ok(contents(&state))
         });
@@ -405,10 +405,7 @@ impl Checks {
 fn contents(state: &State) -> (Vec<u8>, String) {
     let header = Header {
         cluster: CLUSTER.to_owned(),
-        shard: 0,
-        index: 0,
-        term: 0,
-        voters: Vec::new(),
+        ..Header::default()
     };
     let requests = state.requests();
     let requests = (requests.len(), requests.newest());

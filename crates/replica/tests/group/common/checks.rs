@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use nowserving_replica::{Committed, Micros, Payload, Role};
+use nowserving_replica::{BOOTSTRAP_INDEX, Committed, Micros, Payload, Role};
 
 use super::Node;
 
+const FIRST_INDEX: u64 = BOOTSTRAP_INDEX + 1;
+
 #[derive(Default)]
 pub struct Checks {
-    /// What every node has to hand out, from index 1 on.
+    /// What every node has to hand out, from the first entry on.
     log: Vec<Committed>,
     /// Where commands were put.
     proposals: BTreeSet<(u64, u64)>,
@@ -27,16 +29,16 @@ impl Checks {
     /// Whether a proposal was committed; `None` if that is still open.
     pub fn outcome(&self, (term, index): (u64, u64)) -> Option<bool> {
         self.log
-            .get(index as usize - 1)
+            .get((index - FIRST_INDEX) as usize)
             .map(|entry| entry.term == term)
     }
 
     pub fn handed_out(&mut self, node: &Node, entries: &[Committed]) {
         for entry in entries {
-            match self.log.get(entry.index as usize - 1) {
+            match self.log.get((entry.index - FIRST_INDEX) as usize) {
                 Some(known) => assert_eq!(known, entry, "node {} disagrees", node.id),
                 None => {
-                    assert_eq!(entry.index, self.log.len() as u64 + 1);
+                    assert_eq!(entry.index, self.log.len() as u64 + FIRST_INDEX);
                     let proposed = self.proposals.contains(&(entry.term, entry.index));
                     let is_command = matches!(entry.payload, Payload::Command(_));
                     assert_eq!(is_command, proposed, "{entry:?}");

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use nowserving_log::{Crash, LogStore, MemoryLog};
 use nowserving_replica::{
-    Committed, Micros, Payload, ReadId, Ready, Replica, Restored, SnapshotMeta, Write,
+    BOOTSTRAP_INDEX, Committed, Micros, Payload, ReadId, Ready, Replica, Restored, SnapshotMeta,
+    Write,
 };
-use raft::eraftpb::{ConfState, Message};
+use raft::eraftpb::Message;
 
 use super::{ELECTION_TICKS, Random, TICK_US, config};
 
@@ -30,7 +31,7 @@ pub struct Node {
     pub writes: VecDeque<Write>,
     /// In the log, not synced.
     pub written: VecDeque<u64>,
-    /// The state: what was applied, from index 1 on.
+    /// The state: all that was applied.
     pub applied: Vec<Committed>,
     /// A snapshot on disk: the state at an earlier time.
     pub snapshot: (SnapshotMeta, Vec<Committed>),
@@ -50,7 +51,7 @@ impl Node {
 
     pub fn in_group_of(voters: &[u64], id: u64, seed: u64) -> Node {
         let log = MemoryLog::new();
-        log.write(&[Write::first_voters(0, voters)]).unwrap();
+        log.write(&[Write::bootstrap(0, voters)]).unwrap();
         Node {
             id,
             log: Arc::new(log),
@@ -88,7 +89,9 @@ impl Node {
     }
 
     pub fn applied_index(&self) -> u64 {
-        self.applied.len() as u64
+        self.applied
+            .last()
+            .map_or(BOOTSTRAP_INDEX, |entry| entry.index)
     }
 
     pub fn commands(&self) -> Vec<String> {
@@ -247,10 +250,7 @@ impl Node {
             SnapshotMeta {
                 index,
                 term,
-                conf_state: ConfState {
-                    voters: self.view().voters(),
-                    ..ConfState::default()
-                },
+                conf_state: self.view().members(),
             },
             self.applied.clone(),
         );
