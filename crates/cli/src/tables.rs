@@ -319,6 +319,7 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
     let mut nodes = Sheet::new(header, output);
     for node in &status.nodes {
         let (word, color) = match (node.alive, &node.refused) {
+            (true, _) if node.disk_full => ("disk full", Color::Red),
             (true, _) => ("alive", Color::Green),
             (false, Some(_)) => ("refused", Color::Red),
             (false, None) => ("silent", Color::Red),

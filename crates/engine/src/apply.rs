@@ -15,7 +15,7 @@ use nowserving_shard::state::{AppliedToLine, Observer, State};
 
 use crate::io::ExitReason;
 use crate::outbox::{NodeCtx, Outbox};
-use crate::refusals::{outcome_unknown, overloaded};
+use crate::refusals::{disk_full, outcome_unknown, overloaded};
 use crate::request::{Ask, Outcome};
 use crate::shard::{Proposed, Shard, Waiter};
 use crate::waiting_reads::Read;
@@ -198,6 +198,9 @@ impl Shard {
         let Some(touch) = self.touch(&waiter.line, &ask, now_ms) else {
             return self.answer_read(waiter, &ask, ctx);
         };
+        if !ctx.has_room {
+            return ctx.out.refuse(waiter.reply, disk_full());
+        }
         if self.reads.is_full() {
             return ctx.out.refuse(waiter.reply, overloaded());
         }

@@ -8,7 +8,7 @@ use nowserving_shard::clock::Micros;
 
 use crate::peer::Peer;
 
-/// A leader that clients could not reach for longer hands its shards over.
+/// A leader that clients could not reach for longer hands its shards over, as does one whose disk is full.
 pub const UNREACHABLE_MAX: Duration = Duration::from_millis(1_000);
 /// A shard is not handed over again for this long, so that two nodes with different views do not hand it
 /// back and forth.
@@ -44,13 +44,13 @@ impl Balance {
     }
 
     /// Returns the node to which this node, the leader of `shard` since `leading_since`, should hand it over
-    /// now, if any. `caught_up`: the followers that lack little of the log.
+    /// now, if any. `unfit`: it should not lead at all. `caught_up`: the followers that lack little of the log.
     pub fn hand_over(
         &mut self,
         shard: u32,
         now: Micros,
         leading_since: Micros,
-        unreachable_for: Duration,
+        unfit: bool,
         peers: &BTreeMap<u64, Peer>,
         caught_up: &[u64],
     ) -> Option<u64> {
@@ -65,11 +65,11 @@ impl Balance {
             caught_up.contains(id)
                 && peers.get(id).is_some_and(|peer| {
                     // The former leader seems alive for a while after its death.
-                    peer.alive(now) && peer.last_seen > leading_since && peer.client_reachable
+                    peer.is_fit(now) && peer.last_seen > leading_since
                 })
         };
         let home = self.home(shard);
-        let target = if unreachable_for > UNREACHABLE_MAX {
+        let target = if unfit {
             self.nodes.iter().copied().find(fit)
         } else if home != self.me && fit(&home) {
             let settled = peers.get(&home).is_some_and(|peer| {
@@ -105,28 +105,27 @@ mod tests {
     #[test]
     fn a_shard_goes_home_once_its_home_is_caught_up_and_settled() {
         let mut balance = Balance::new(1, vec![1, 2, 3], Duration::from_secs(2));
-        let none = Duration::ZERO;
         assert_eq!(
-            balance.hand_over(0, NOW, SINCE, none, &peers(true), &[2, 3]),
+            balance.hand_over(0, NOW, SINCE, false, &peers(true), &[2, 3]),
             None
         );
         assert_eq!(
-            balance.hand_over(1, NOW, SINCE, none, &peers(true), &[3]),
+            balance.hand_over(1, NOW, SINCE, false, &peers(true), &[3]),
             None
         );
         assert_eq!(
-            balance.hand_over(1, NOW, SINCE, none, &peers(true), &[2, 3]),
+            balance.hand_over(1, NOW, SINCE, false, &peers(true), &[2, 3]),
             Some(2)
         );
         // Left alone for a while after that.
         assert_eq!(
-            balance.hand_over(1, NOW, SINCE, none, &peers(true), &[2, 3]),
+            balance.hand_over(1, NOW, SINCE, false, &peers(true), &[2, 3]),
             None
         );
         let mut young = peers(true);
         young.entry(3).or_default().up_since = NOW - 1_000_000;
         assert_eq!(
-            balance.hand_over(2, NOW, SINCE, none, &young, &[2, 3]),
+            balance.hand_over(2, NOW, SINCE, false, &young, &[2, 3]),
             None
         );
     }
@@ -136,8 +135,7 @@ mod tests {
         let mut balance = Balance::new(1, vec![1, 2, 3], Duration::from_secs(2));
         let mut peers = peers(true);
         peers.entry(2).or_default().last_seen = NOW - PRESENT_MAX_US;
-        let none = Duration::ZERO;
-        let mut target = |now| balance.hand_over(1, now, SINCE, none, &peers, &[2, 3]);
+        let mut target = |now| balance.hand_over(1, now, SINCE, false, &peers, &[2, 3]);
         assert_eq!(target(NOW), None);
         assert_eq!(target(NOW - 1), Some(2));
     }
@@ -148,20 +146,19 @@ mod tests {
         let mut peers = peers(true);
         peers.entry(2).or_default().last_seen = SINCE - 800_000;
         let caught_up = [2, 3];
-        let target = balance.hand_over(1, NOW, SINCE, Duration::ZERO, &peers, &caught_up);
+        let target = balance.hand_over(1, NOW, SINCE, false, &peers, &caught_up);
         assert_eq!(target, None);
     }
 
     #[test]
     fn a_leader_out_of_reach_of_clients_hands_over_only_to_a_node_in_reach() {
         let mut balance = Balance::new(1, vec![1, 2, 3], Duration::from_secs(2));
-        let unreachable = Duration::from_secs(5);
         assert_eq!(
-            balance.hand_over(0, NOW, SINCE, unreachable, &peers(false), &[2, 3]),
+            balance.hand_over(0, NOW, SINCE, true, &peers(false), &[2, 3]),
             None
         );
         assert_eq!(
-            balance.hand_over(0, NOW, SINCE, unreachable, &peers(true), &[3]),
+            balance.hand_over(0, NOW, SINCE, true, &peers(true), &[3]),
             Some(3)
         );
     }

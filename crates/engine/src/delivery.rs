@@ -243,6 +243,11 @@ fn serve(case: Case) -> Action {
 /// the shard at this time.
 #[must_use]
 pub fn turned_away(via: Via, effect: Effect, leads: bool) -> ApiError {
+    unless_in_doubt(via, effect, leads, overloaded())
+}
+
+/// The error for a request that this node refuses unexecuted: `error`, unless another copy of it may be executed.
+pub(crate) fn unless_in_doubt(via: Via, effect: Effect, leads: bool, error: ApiError) -> ApiError {
     let in_doubt = match via {
         Via::Plain => false,
         // Another node may have the message too, and execute it; a leader's other copies are never executed.
@@ -252,7 +257,7 @@ pub fn turned_away(via: Via, effect: Effect, leads: bool) -> ApiError {
     };
     match in_doubt && effect.is_write() {
         true => outcome_unknown(),
-        false => overloaded(),
+        false => error,
     }
 }
 

@@ -61,6 +61,7 @@ pub struct Engine {
     pub(crate) drained_at: Option<Micros>,
     ended: bool,
     requests_dropped: bool,
+    pub(crate) disk_full: bool,
     writes_in_flight: usize,
     /// The shard at which the last turn stopped and the next one continues.
     resume_at: u32,
@@ -130,6 +131,7 @@ impl Engine {
                     peers: BTreeMap::new(),
                 },
                 reachability: ClientReachability::new(now.us),
+                has_room: true,
                 out: Outbox::default(),
                 forwards: Forwards::new(config.seed),
             },
@@ -141,6 +143,7 @@ impl Engine {
             drained_at: None,
             ended: false,
             requests_dropped: false,
+            disk_full: false,
             writes_in_flight: 0,
             resume_at: 0,
             more_to_apply: false,
@@ -172,11 +175,11 @@ impl Engine {
         }
         let due = self.next_tick.min(self.next_maintenance);
         let due = due.min(self.ctx.forwards.next_due().unwrap_or(Micros::MAX));
-        // A stopping node leaves the duties of its leaders to the next ones.
+        // A stopping node leaves the duties of its leaders to the next ones; one without room has to wait.
         let shards = self
             .shards
             .values()
-            .filter(|_| self.stopping_since.is_none());
+            .filter(|_| self.stopping_since.is_none() && self.ctx.has_room);
         let duties = shards.filter_map(|shard| shard.next_duty_at(&self.ctx.reachability));
         duties.min().unwrap_or(Micros::MAX).min(due)
     }
@@ -221,6 +224,7 @@ impl Engine {
             Input::FilesPinned(shards) => self.files_pinned(&shards),
             Input::ProbeEchoed { sent_at } => self.ctx.reachability.echo(sent_at),
             Input::RequestsDropped => self.requests_dropped = true,
+            Input::DiskFull(full) => self.disk_full(full),
             Input::Mapping(mapping) => self.mapping = Some(mapping),
             Input::Stop => {
                 self.stopping_since.get_or_insert(now.us);
@@ -295,6 +299,7 @@ impl Engine {
         peer.seen(now.us);
         peer.clock_us = body.clock_us;
         peer.client_reachable = body.client_reachable;
+        peer.disk_full = body.disk_full;
         peer.metrics_addr = body.metrics_addr;
         peer.version = body.version;
         if peer.start != header.start {
@@ -303,6 +308,7 @@ impl Engine {
                 shard.agreement.forget(from);
             }
         }
+        self.check_room();
         if !self.contact.is_in_touch() {
             return Ok(());
         }
@@ -343,7 +349,7 @@ impl Engine {
 
     /// Turns the collected input into log entries, writes and frames.
     fn end_turn(&mut self, now: Now, inbox_empty: bool) -> Result<(), ExitReason> {
-        if std::mem::take(&mut self.requests_dropped) {
+        if std::mem::take(&mut self.requests_dropped) || !self.ctx.has_room {
             self.ctx.reachability.skip(now.us);
         } else {
             self.ctx.reachability.advance(now.us);
@@ -366,11 +372,13 @@ impl Engine {
         let (mut applied, mut stopped_at, mut more) = (0, None, resume_at > 0);
         self.each_shard(|shard, ctx| {
             // A stopping node starts no background work.
-            if !stopping {
+            if !stopping && ctx.has_room {
                 shard.propose_own(inbox_empty, ctx);
             }
             shard.publish_own(ctx);
-            shard.propose(ctx);
+            if ctx.has_room {
+                shard.propose(ctx);
+            }
             shard.ask_for_reads(ctx.now.us);
             if may_write && shard.dirty && ready.is_ok() && shard.id >= resume_at {
                 if applied >= APPLIED_IN_TURN_MAX {
@@ -483,6 +491,7 @@ impl Engine {
             to,
             batch: PeerBatch {
                 client_reachable: self.client_reachable(now),
+                disk_full: self.disk_full,
                 clock_us: now,
                 in_touch: self.contact.is_in_touch(),
                 verdicts: self.contact.verdicts(to, now),

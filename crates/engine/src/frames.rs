@@ -23,6 +23,7 @@ pub struct PeerFrame {
 pub struct FrameBody {
     /// Clients can reach the sender.
     pub client_reachable: bool,
+    pub disk_full: bool,
     /// The sender's monotonic clock when it made the frame.
     pub clock_us: Micros,
     pub metrics_addr: String,
@@ -36,6 +37,7 @@ pub struct FrameBody {
 pub struct PeerBatch {
     /// Clients can reach this node.
     pub client_reachable: bool,
+    pub disk_full: bool,
     pub clock_us: Micros,
     /// A quorum has accepted this start of this node.
     pub in_touch: bool,

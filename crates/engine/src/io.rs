@@ -104,6 +104,8 @@ pub enum Input {
     ProbeEchoed { sent_at: Micros },
     /// Requests were refused unread: no token may expire for the time until now.
     RequestsDropped,
+    /// The disk of this node has become full, or has room again. Writes wait for room, so none fails.
+    DiskFull(bool),
     /// How NATS routes requests on plain subjects.
     Mapping(Mapping),
     /// Hand leadership over, then end.

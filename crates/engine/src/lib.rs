@@ -18,6 +18,7 @@ mod apply;
 mod balance;
 mod contact;
 mod delivery;
+mod disk_room;
 mod engine;
 pub mod envelope;
 mod forwards;

@@ -9,7 +9,6 @@ use crate::balance::UNREACHABLE_MAX;
 use crate::engine::Engine;
 use crate::io::{Output, Subscription};
 use crate::outbox::NodeCtx;
-use crate::peer::Peer;
 use crate::shard::Shard;
 
 /// The interval for deadlines and leases.
@@ -86,6 +85,7 @@ impl Engine {
 
     fn hand_over(&mut self, now: Micros) {
         let unreachable_for = self.ctx.reachability.unreachable_for(now);
+        let unfit = unreachable_for > UNREACHABLE_MAX || self.disk_full;
         let election_us = self.config.election_ms * 1_000;
         let stopping = self.stopping_since.is_some();
         // Without nodes that are stopping too: they would hand the shard on.
@@ -120,7 +120,7 @@ impl Engine {
                     shard.id,
                     now,
                     since,
-                    unreachable_for,
+                    unfit,
                     &self.ctx.clocks.peers,
                     &caught_up,
                 )
@@ -146,11 +146,11 @@ impl Engine {
         }
     }
 
-    /// Peers that could lead: alive, reachable for clients, and not about to stop.
+    /// Peers that could lead: alive, reachable for clients, not about to stop, and with room on their disks.
     fn fit_peers(&self, now: Micros) -> Vec<u64> {
-        let fit = |peer: &Peer| peer.alive(now) && peer.client_reachable;
-        let peers = self.ctx.clocks.peers.iter().filter(|(_, peer)| fit(peer));
-        peers.map(|(id, _)| *id).collect()
+        let peers = self.ctx.clocks.peers.iter();
+        let fit = peers.filter(|(_, peer)| peer.is_fit(now));
+        fit.map(|(id, _)| *id).collect()
     }
 
     /// Whether a stopping node has nothing left to hand over (or has waited long enough).
@@ -248,6 +248,10 @@ impl Engine {
                 alive: me || peer.is_some_and(|p| p.alive(now)),
                 refused: self.contact.refused(*id, now).map(str::to_owned),
                 leads: leads as u64,
+                disk_full: match me {
+                    true => self.disk_full,
+                    false => peer.is_some_and(|p| p.disk_full),
+                },
                 last_heard_ms: peer
                     .filter(|p| !me && p.last_seen != 0)
                     .map(|p| now.saturating_sub(p.last_seen) / 1_000),

@@ -91,6 +91,8 @@ pub(crate) struct NodeCtx {
     pub clocks: Clocks,
     /// The time in which clients could reach this node.
     pub reachability: ClientReachability,
+    /// Entries proposed now can be written and committed (see `disk_room`).
+    pub has_room: bool,
     pub out: Outbox,
     pub forwards: Forwards,
 }

@@ -22,6 +22,7 @@ pub struct Peer {
     pub up_since: Micros,
     /// Clients can reach it.
     pub client_reachable: bool,
+    pub disk_full: bool,
     pub metrics_addr: String,
     pub version: String,
 }
@@ -50,6 +51,12 @@ impl Peer {
     #[must_use]
     pub fn alive(&self, now: Micros) -> bool {
         self.last_seen != 0 && now.saturating_sub(self.last_seen) < ALIVE_MAX_US
+    }
+
+    /// Whether it could lead.
+    #[must_use]
+    pub fn is_fit(&self, now: Micros) -> bool {
+        self.alive(now) && self.client_reachable && !self.disk_full
     }
 
     #[must_use]

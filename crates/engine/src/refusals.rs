@@ -21,6 +21,15 @@ pub fn late() -> ApiError {
     .retry_after_ms(250)
 }
 
+/// Nothing happened, and it may be tried again.
+pub fn disk_full() -> ApiError {
+    ApiError::new(
+        Code::Unavailable,
+        "the disk of the leader is full, or those of too many nodes; nothing happened",
+    )
+    .retry_after_ms(1_000)
+}
+
 /// It may or may not have happened.
 pub fn outcome_unknown() -> ApiError {
     ApiError::new(

@@ -12,10 +12,10 @@ use nowserving_shard::requests::{Answer, RequestId, Requests};
 use nowserving_shard::state::State;
 
 use crate::agreement::Agreement;
-use crate::delivery::{Copy, Delivery, turned_away};
+use crate::delivery::{Copy, Delivery, turned_away, unless_in_doubt};
 use crate::io::{ExitReason, Now, ReadFailure, Subscription};
 use crate::outbox::NodeCtx;
-use crate::refusals::{outcome_unknown, overloaded};
+use crate::refusals::{disk_full, outcome_unknown, overloaded};
 use crate::request::{Ask, Effect, ReplyTo, Request};
 use crate::waiting_reads::{Read, WaitingReads};
 
@@ -225,14 +225,14 @@ impl Shard {
             }
             return ctx.out.refuse(waiter.reply, refused.into());
         }
-        if self.queue.len() >= QUEUE_MAX {
+        if !ctx.has_room || self.queue.len() >= QUEUE_MAX {
+            let (via, in_lease) = (waiter.delivery.via, self.in_lease(ctx.now.us));
             let error = match is_copy {
                 true => outcome_unknown(),
-                false => turned_away(
-                    waiter.delivery.via,
-                    waiter.effect,
-                    self.in_lease(ctx.now.us),
-                ),
+                false if ctx.has_room => turned_away(via, waiter.effect, in_lease),
+                // The node that forwarded it knows whether an earlier try is in doubt.
+                false if via == Via::Forwarded => disk_full(),
+                false => unless_in_doubt(via, waiter.effect, in_lease, disk_full()),
             };
             return ctx.out.refuse(waiter.reply, error);
         }

@@ -444,3 +444,50 @@ fn a_torn_write_before_a_whole_one_goes_with_all_after_it() {
     assert_eq!(last_indexes(&log), [BATCHES; SHARDS as usize]);
     contents(&log).unwrap();
 }
+
+#[test]
+fn a_write_waits_while_the_disk_is_full() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path()).unwrap();
+    log.write(&batch(1, true)).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    log.wait_for_room(Some(Box::new(move || drop(tell.send(())))));
+    log.faults.full.store(true, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| log.write(&batch(2, true)));
+        // Tried more than once.
+        told.recv().unwrap();
+        told.recv().unwrap();
+        assert!(log.waits_for_room());
+        assert_eq!(last_indexes(&log), [1; SHARDS as usize], "reads go on");
+        log.faults.full.store(false, Ordering::Relaxed);
+        writing.join().unwrap().unwrap();
+    });
+    assert!(!log.waits_for_room());
+    log.write(&batch(3, true)).unwrap();
+    drop(log);
+    assert_eq!(
+        last_indexes(&open(dir.path()).unwrap()),
+        [3; SHARDS as usize]
+    );
+}
+
+#[test]
+fn a_write_that_is_to_wait_no_more_fails_and_leaves_the_log_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path()).unwrap();
+    log.write(&batch(1, true)).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    log.wait_for_room(Some(Box::new(move || drop(tell.send(())))));
+    log.faults.full.store(true, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| log.write(&batch(2, true)));
+        told.recv().unwrap();
+        log.wait_for_room(None);
+        assert!(writing.join().unwrap().is_err());
+    });
+    drop(log);
+    let log = open(dir.path()).unwrap();
+    assert_eq!(last_indexes(&log), [1; SHARDS as usize]);
+    log.write(&batch(2, true)).unwrap();
+}

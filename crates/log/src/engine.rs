@@ -9,6 +9,7 @@ use raft::eraftpb::{Entry, HardState, SnapshotMetadata};
 use raft_engine::{Command, Config, Engine, LogBatch, MessageExt, ReadableSize, RecoveryMode};
 
 use crate::files::{Counters, Files};
+use crate::room::{OnFull, Room};
 use crate::synced_record::{self, SyncedRecord};
 use crate::{LogError, LogStats, LogStore, Refused, verify};
 use crate::{engine_failed, io_failed, lost, read_failed};
@@ -44,6 +45,7 @@ pub struct EngineLog {
     engine: Engine<Files>,
     record: Arc<SyncedRecord>,
     counters: Arc<Counters>,
+    room: Arc<Room>,
     stopped: AtomicBool,
     #[cfg(test)]
     pub(crate) faults: Arc<crate::files::Faults>,
@@ -83,10 +85,12 @@ impl EngineLog {
         record.begin().map_err(io("can't use the record in"))?;
         let record = Arc::new(record);
         let counters = Arc::<Counters>::default();
+        let room = record.room();
         #[cfg(test)]
         let faults = Arc::<crate::files::Faults>::default();
         let files = Files {
             record: record.clone(),
+            room: room.clone(),
             counters: counters.clone(),
             #[cfg(test)]
             faults: faults.clone(),
@@ -107,10 +111,22 @@ impl EngineLog {
             engine,
             record,
             counters,
+            room,
             stopped: AtomicBool::new(false),
             #[cfg(test)]
             faults,
         })
+    }
+
+    /// With `on_full`, a write that finds the disk full calls it and waits for room, and again until there is some;
+    /// without it, which is so at first, such a write fails.
+    pub fn wait_for_room(&self, on_full: Option<OnFull>) {
+        self.room.set_on_full(on_full);
+    }
+
+    /// Whether a write waits for room.
+    pub fn waits_for_room(&self) -> bool {
+        self.room.is_waited_for()
     }
 
     fn put(&self, batch: &mut LogBatch, sync: bool) -> Result<(), LogError> {

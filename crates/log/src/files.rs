@@ -1,4 +1,5 @@
-//! The engine's files. They forward calls to the disk, count bytes, and report syncs to the [`SyncedRecord`].
+//! The engine's files. They forward calls to the disk, wait while it is full, count bytes, and report syncs to
+//! the [`SyncedRecord`].
 
 use std::io::{Result, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use raft_engine::env::{DefaultFileSystem, FileSystem, Handle, Permission, WriteExt};
 
+use crate::room::Room;
 use crate::synced_record::{LogFile, SyncedRecord};
 
 type DiskHandle = <DefaultFileSystem as FileSystem>::Handle;
@@ -18,16 +20,34 @@ pub(crate) struct Counters {
     pub syncs: AtomicU64,
 }
 
-/// Switched on by tests: the next sync, or every write, fails.
+/// Switched on by tests: the next sync, or every write, fails; or every write has room for half of it.
 #[derive(Debug, Default)]
 #[cfg(test)]
 pub(crate) struct Faults {
     pub sync: std::sync::atomic::AtomicBool,
     pub write: std::sync::atomic::AtomicBool,
+    pub full: std::sync::atomic::AtomicBool,
+}
+
+#[cfg(test)]
+impl Faults {
+    fn check_write(&self, disk: &mut DiskWriter, bytes: &[u8]) -> Result<()> {
+        use std::io::{Error, ErrorKind};
+        if self.write.load(Ordering::Relaxed) {
+            return Err(Error::other("injected"));
+        }
+        if self.full.load(Ordering::Relaxed) {
+            let written = disk.write(bytes.get(..bytes.len() / 2).unwrap_or_default())?;
+            disk.seek(SeekFrom::Current(-(written as i64)))?;
+            return Err(Error::new(ErrorKind::StorageFull, "nospace"));
+        }
+        Ok(())
+    }
 }
 
 pub(crate) struct Files {
     pub record: Arc<SyncedRecord>,
+    pub room: Arc<Room>,
     pub counters: Arc<Counters>,
     #[cfg(test)]
     pub faults: Arc<Faults>,
@@ -39,6 +59,7 @@ pub(crate) struct FileHandle {
     /// The end of this process's writes.
     written: AtomicU64,
     record: Arc<SyncedRecord>,
+    room: Arc<Room>,
     counters: Arc<Counters>,
     #[cfg(test)]
     faults: Arc<Faults>,
@@ -57,6 +78,7 @@ impl Files {
             file: LogFile::parse(path),
             written: AtomicU64::new(0),
             record: self.record.clone(),
+            room: self.room.clone(),
             counters: self.counters.clone(),
             #[cfg(test)]
             faults: self.faults.clone(),
@@ -70,7 +92,8 @@ impl FileSystem for Files {
     type Writer = FileWriter;
 
     fn create<P: AsRef<Path>>(&self, path: P) -> Result<FileHandle> {
-        Ok(self.handle(path.as_ref(), DefaultFileSystem.create(path.as_ref())?))
+        let created = self.room.wait(|| DefaultFileSystem.create(path.as_ref()))?;
+        Ok(self.handle(path.as_ref(), created))
     }
 
     fn open<P: AsRef<Path>>(&self, path: P, permission: Permission) -> Result<FileHandle> {
@@ -130,11 +153,12 @@ impl Handle for FileHandle {
 
 impl Write for FileWriter {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
-        #[cfg(test)]
-        if self.handle.faults.write.load(Ordering::Relaxed) {
-            return Err(std::io::Error::other("injected"));
-        }
-        let count = self.disk.write(bytes)?;
+        // A write that fails does not move on: the next attempt is made at the same offset.
+        let count = self.handle.room.wait(|| {
+            #[cfg(test)]
+            self.handle.faults.check_write(&mut self.disk, bytes)?;
+            self.disk.write(bytes)
+        })?;
         self.offset += count as u64;
         self.handle.written.store(self.offset, Ordering::Release);
         self.handle
@@ -164,7 +188,9 @@ impl WriteExt for FileWriter {
         Ok(())
     }
 
+    /// Failures are left to the write that needs the room: this only allocates ahead.
     fn allocate(&mut self, offset: usize, size: usize) -> Result<()> {
-        self.disk.allocate(offset, size)
+        let _ = self.disk.allocate(offset, size);
+        Ok(())
     }
 }

@@ -16,6 +16,7 @@ mod damage_tests;
 mod engine;
 mod files;
 mod memory;
+mod room;
 mod synced_record;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -28,6 +29,7 @@ use nowserving_replica::{EntryReader, LogState, ReadFailed, Write};
 
 pub use engine::{EngineLog, EngineOptions};
 pub use memory::{Crash, MemoryLog};
+pub use room::OnFull;
 
 /// The log of a node's shards.
 ///

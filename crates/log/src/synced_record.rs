@@ -19,9 +19,10 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Refused;
+use crate::room::Room;
 
 /// The record's file name; raft-engine ignores files with names unlike its own.
 pub(crate) const FILE_NAME: &str = "synced";
@@ -128,6 +129,7 @@ pub(crate) struct SyncedRecord {
     state: Mutex<State>,
     /// A slot was damaged: more may have been synced than the record says.
     damaged: bool,
+    room: Arc<Room>,
 }
 
 impl SyncedRecord {
@@ -166,9 +168,15 @@ impl SyncedRecord {
             file,
             state: Mutex::new(state),
             damaged,
+            room: Arc::default(),
         };
         record.check(log_files)?;
         Ok(record)
+    }
+
+    /// The room on its disk, which is that of the log files.
+    pub fn room(&self) -> Arc<Room> {
+        self.room.clone()
     }
 
     /// Whether more may have been synced than the record says.
@@ -176,11 +184,15 @@ impl SyncedRecord {
         self.damaged
     }
 
-    /// The log files agree with the record: it is written anew (in place of a damaged slot, if there is
-    /// one) and synced, before the engine makes its first files.
+    /// The log files agree with the record: both slots are written anew, a damaged one first, and synced,
+    /// before the engine makes its first files. Then both have their place on disk: a file of a full disk can be
+    /// deleted, although that is recorded before.
     pub fn begin(&self) -> io::Result<()> {
-        self.write(&mut self.state())?;
-        self.file.sync_all()
+        for _slot in 0..2 {
+            self.write(&mut self.state())?;
+            self.file.sync_all()?;
+        }
+        Ok(())
     }
 
     /// The engine is open: the newest file of each queue has its header on disk, and its name.
@@ -289,8 +301,8 @@ impl SyncedRecord {
         record[..8].copy_from_slice(MAGIC);
         let sum = checksum(&record[..RECORD_BYTES - 8]);
         record[RECORD_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
-        self.file
-            .write_all_at(&record, state.counter % 2 * SLOT_BYTES)?;
+        let slot = state.counter % 2 * SLOT_BYTES;
+        self.room.wait(|| self.file.write_all_at(&record, slot))?;
         state.bytes_written += RECORD_BYTES as u64;
         state.dirty = false;
         Ok(())

@@ -9,6 +9,7 @@ pub mod checked_file;
 pub mod clock;
 pub mod config;
 pub mod damage;
+pub mod disk_space;
 pub mod health;
 pub mod identity;
 pub mod key_file;
@@ -107,7 +108,7 @@ struct Node {
     frame_key: Arc<FrameKey>,
     origin: Origin,
     health: Arc<Health>,
-    log: Arc<dyn LogStore>,
+    log: Arc<EngineLog>,
     // Held until the end: it keeps other processes off the directory.
     data: DataDir,
 }
@@ -167,6 +168,8 @@ impl Node {
         let origin = &self.origin;
         let senders = peers::start_senders(&link, &self.frame_key, origin);
         let (ends, inputs, outputs) = channels(senders, self.health.clone());
+        let watched = (self.data.path.clone(), self.log.clone());
+        disk_space::watch(watched.0, watched.1, ends.control.clone())?;
         let loop_ended = self.start_loop(inputs, outputs)?;
         let known = known_peers::KnownPeers::open(&self.data.path)?;
         let (key, origin) = (self.frame_key.clone(), self.origin.clone());
@@ -217,20 +220,22 @@ impl Node {
         outputs: Outputs,
     ) -> anyhow::Result<oneshot::Receiver<anyhow::Result<()>>> {
         let snapshot_dir = self.data.snapshots();
-        let restored = shards::restore::shards(&self.config, &snapshot_dir, &self.log)?;
+        let log: Arc<dyn LogStore> = self.log.clone();
+        let restored = shards::restore::shards(&self.config, &snapshot_dir, &log)?;
         let start = *self.origin.starts.first().context("no start")?;
         let reader: Arc<dyn EntryReader> = self.log.clone();
         let config = self.config.engine(identity::random_u64()?);
         let engine = Engine::new(config, Boot { start }, restored, &reader, clock::now())?;
         shards::restore::check_voters(&self.config.nodes, &engine)?;
-        let persister = shards::persist::start(self.log.clone())?;
-        let snapshots = shards::snapshots::start(snapshot_dir, &self.config, self.log.clone())?;
+        let persister = shards::persist::start(log.clone())?;
+        let snapshots = shards::snapshots::start(snapshot_dir, &self.config, log)?;
         let engine_loop = EngineLoop {
             engine,
             inputs,
             outputs,
             persister,
             snapshots,
+            log: self.log.clone(),
             answers: Vec::new(),
             events: Vec::new(),
         };

@@ -339,6 +339,9 @@ pub struct NodeStatus {
     pub last_heard_ms: Option<u64>,
     /// How many shards it leads.
     pub leads: u64,
+    /// Whether its disk is full: it takes no writes, and leads only if no other node can.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disk_full: bool,
     /// Where its metrics are scraped, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_addr: Option<String>,

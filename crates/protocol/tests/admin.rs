@@ -130,6 +130,7 @@ fn replies_go_both_ways() {
         refused: None,
         last_heard_ms: None,
         leads: 6,
+        disk_full: false,
         metrics_addr: None,
         version: None,
     };
@@ -141,6 +142,7 @@ fn replies_go_both_ways() {
                 alive: false,
                 refused: Some("node 2 came back with another disk".to_owned()),
                 last_heard_ms: Some(5),
+                disk_full: true,
                 metrics_addr: Some("x:1".to_owned()),
                 ..node
             },

@@ -27,6 +27,15 @@ pub struct Violation {
     pub what: String,
 }
 
+/// What is left on a full disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FullDisk {
+    /// Little, which its node sees.
+    Reserve,
+    /// Nothing: writes wait, and by that its node sees it.
+    Nothing,
+}
+
 /// The shared parts of a simulation.
 pub struct Env {
     /// What is to come.
@@ -81,6 +90,8 @@ pub struct Env {
     pub violations: Vec<Violation>,
     /// Nodes whose inbox is full most of the time now.
     pub full_inboxes: BTreeSet<NodeId>,
+    /// Nodes whose disks are full now; those with a reserve can still write.
+    pub full_disks: BTreeMap<NodeId, FullDisk>,
     /// Nodes whose syncs are slow now, and by how much.
     pub slow_disks: BTreeMap<NodeId, Time>,
 }

@@ -85,6 +85,10 @@ kinds! {
     SyncSlow = "sync_slow",
     /// A sync takes 300 ms or more.
     SyncTakes300Ms = "sync_takes_300_ms",
+    /// The disk of a node, or of all nodes, is full for a while.
+    DiskFull = "disk_full",
+    /// A write waits for room on a full disk.
+    WriteWaits = "write_waits",
     /// A snapshot cannot be written.
     SnapshotFailed = "snapshot_failed",
     /// The power of a machine goes.
@@ -273,6 +277,7 @@ fn interval(kind: Fault, random: &mut Random) -> Option<Time> {
         Fault::FilesPinned => (1_000, 6_000),
         Fault::MappingChanges => (4_000, 15_000),
         Fault::InboxFull => (3_000, 12_000),
+        Fault::DiskFull => (4_000, 20_000),
         _ => return None,
     };
     Some(random.between(least_ms, most_ms) * 1_000)

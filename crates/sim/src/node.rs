@@ -13,7 +13,7 @@ use raft::eraftpb::ConfState;
 
 use crate::clock::Clock;
 use crate::disk::{CLUSTER, Disk, NODES};
-use crate::env::Env;
+use crate::env::{Env, FullDisk};
 use crate::faults::Fault;
 use crate::nats::NodeId;
 use crate::service::Service;
@@ -70,6 +70,8 @@ pub struct Running {
     pub service: Service,
     to_write: VecDeque<Job>,
     writing: bool,
+    /// Its engine was told that the disk is full.
+    disk_full: bool,
     /// The loop has seen a full inbox.
     pub crowded: bool,
 }
@@ -157,6 +159,7 @@ impl Node {
             service: Service::default(),
             to_write: VecDeque::new(),
             writing: false,
+            disk_full: false,
             crowded: false,
         });
         env.starts.insert(id, start);
@@ -164,6 +167,7 @@ impl Node {
         env.timeline.after(delay, Event::Connect { node: id });
         self.process_event(env, 0, Process::Probe);
         self.learn_mapping(env);
+        self.look_at_disk(env);
         self.plan_turn(env, 0);
         true
     }
@@ -175,6 +179,30 @@ impl Node {
             false => Mapping::Missing,
         };
         self.push(env, Input::Mapping(mapping));
+    }
+
+    /// The node notices that little room is left.
+    pub fn look_at_disk(&mut self, env: &mut Env) {
+        if env.full_disks.get(&self.id) == Some(&FullDisk::Reserve) {
+            self.tell_disk_full(env, true);
+        }
+    }
+
+    /// Its disk is no longer full: the write that waits is made.
+    pub fn has_room(&mut self, env: &mut Env) {
+        self.tell_disk_full(env, false);
+        if self.is_awake() {
+            self.write_next(env);
+        }
+    }
+
+    fn tell_disk_full(&mut self, env: &mut Env, full: bool) {
+        if let Some(running) = &mut self.running
+            && running.disk_full != full
+        {
+            running.disk_full = full;
+            self.push(env, Input::DiskFull(full));
+        }
     }
 
     /// Enters an event of this start of the process.
@@ -353,6 +381,10 @@ impl Node {
         if running.writing || running.to_write.is_empty() {
             return;
         }
+        if env.full_disks.get(&id) == Some(&FullDisk::Nothing) {
+            env.counts.add(Fault::WriteWaits);
+            return self.tell_disk_full(env, true);
+        }
         let mut writes = Vec::new();
         let mut written = Written {
             numbers: Vec::new(),
@@ -420,7 +452,8 @@ impl Node {
     /// The maker of snapshots makes one.
     pub fn make_snapshot(&mut self, env: &mut Env, shard: u32, index: u64, members: ConfState) {
         let id = self.id;
-        let made = match env.strikes(Fault::SnapshotFailed) {
+        let no_room = env.full_disks.get(&id) == Some(&FullDisk::Nothing);
+        let made = match no_room || env.strikes(Fault::SnapshotFailed) {
             true => None,
             false => {
                 match self.disk.make_snapshot(shard, index, members) {

@@ -84,6 +84,7 @@ impl Node {
             },
             body: Ok(FrameBody {
                 client_reachable: batch.client_reachable,
+                disk_full: batch.disk_full,
                 clock_us: batch.clock_us,
                 metrics_addr: String::new(),
                 version: "sim".to_owned(),

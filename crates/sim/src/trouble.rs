@@ -3,6 +3,7 @@
 use nowserving_engine::Input;
 
 use crate::disk::NODES;
+use crate::env::FullDisk;
 use crate::faults::{Fault, Weather};
 use crate::ill::{Ill, SLOW_SYNC_US};
 use crate::nats::NodeId;
@@ -80,6 +81,7 @@ impl World {
                 self.env.slow_disks.insert(id, slow_us);
                 self.lasting(kind, Lasting::SlowDisk(id));
             }
+            Fault::DiskFull => self.fill_disks(id),
             Fault::NatsRestart => {
                 self.env.counts.add(kind);
                 self.env.note(format_args!("{name}"));
@@ -202,6 +204,42 @@ impl World {
             Lasting::SlowDisk(node) => {
                 self.env.slow_disks.remove(&node);
             }
+            Lasting::FullDisks(nodes) => {
+                for id in nodes {
+                    self.clear_disk(id);
+                }
+            }
+        }
+    }
+
+    /// One disk is full, or each of them.
+    fn fill_disks(&mut self, id: NodeId) {
+        if !self.env.full_disks.is_empty() {
+            return;
+        }
+        let filled = match self.env.random.below(3) {
+            0 => NODES.to_vec(),
+            _ => vec![id],
+        };
+        let left = match self.env.random.below(2) {
+            0 => FullDisk::Nothing,
+            _ => FullDisk::Reserve,
+        };
+        for id in &filled {
+            self.env.full_disks.insert(*id, left);
+            if let Some(node) = self.nodes.get_mut(id) {
+                node.look_at_disk(&mut self.env);
+            }
+        }
+        self.lasting(Fault::DiskFull, Lasting::FullDisks(filled));
+    }
+
+    fn clear_disk(&mut self, id: NodeId) {
+        if self.env.full_disks.remove(&id).is_none() {
+            return;
+        }
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.has_room(&mut self.env);
         }
     }
 
@@ -311,6 +349,9 @@ impl World {
         self.env.links_slow_us = 0;
         self.env.slow_disks.clear();
         self.env.full_inboxes.clear();
+        for id in NODES {
+            self.clear_disk(id);
+        }
         self.env.clients_stalled.clear();
         self.env.end_stalls();
         for id in NODES {

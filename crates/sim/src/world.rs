@@ -177,6 +177,8 @@ pub enum Lasting {
     FullInbox(NodeId),
     /// A disk is slow.
     SlowDisk(NodeId),
+    /// Disks are full.
+    FullDisks(Vec<NodeId>),
 }
 
 /// How a run is done.
@@ -304,6 +306,7 @@ impl World {
             violations: Vec::new(),
             full_inboxes: BTreeSet::new(),
             slow_disks: BTreeMap::new(),
+            full_disks: BTreeMap::new(),
             client_clocks: Vec::new(),
             clients_stalled: BTreeMap::new(),
             nodes_behind_ms,

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::api::Api;
+use crate::disk::SmallDisk;
 use crate::metrics::Metrics;
 use crate::nats::{Nats, PASSWORD};
 use crate::process::Process;
@@ -37,6 +38,8 @@ pub struct Options {
     /// Whether each node reaches nats-server through two proxies: one for clients' requests, one for
     /// its peers.
     pub proxied: bool,
+    /// The size of each node's own [`SmallDisk`]; none: they have folders on the machine's disk.
+    pub disk_bytes: Option<u64>,
 }
 
 impl Default for Options {
@@ -48,6 +51,7 @@ impl Default for Options {
             mapping: true,
             authorization: None,
             proxied: false,
+            disk_bytes: None,
         }
     }
 }
@@ -97,6 +101,7 @@ struct Node {
     process: Option<Process>,
     links: Option<Links>,
     metrics: SocketAddr,
+    disk: Option<SmallDisk>,
 }
 
 /// The proxies of a node's two connections.
@@ -150,12 +155,14 @@ impl Cluster {
             } else {
                 None
             };
-            let metrics = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+            let data = cluster.data_dir(id);
+            let disk = cluster.options.disk_bytes;
             cluster.nodes.push(Node {
                 id,
                 process: None,
                 links,
-                metrics,
+                metrics: SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?)),
+                disk: disk.map(|size| SmallDisk::mount(&data, size)).transpose()?,
             });
         }
         let ids: Vec<u64> = cluster.ids().collect();
@@ -232,6 +239,15 @@ impl Cluster {
     #[must_use]
     pub fn data_dir(&self, id: u64) -> PathBuf {
         self.folder().join(format!("node-{id}"))
+    }
+
+    /// The disk of node `id`.
+    ///
+    /// # Errors
+    /// It has none of its own.
+    pub fn disk(&self, id: u64) -> Result<&SmallDisk> {
+        let disk = self.node(id)?.disk.as_ref();
+        disk.context("the nodes share the machine's disk")
     }
 
     /// Starts node `id`, for the first time or again.

@@ -11,6 +11,7 @@
 mod api;
 mod cli;
 mod cluster;
+mod disk;
 mod languages;
 mod metrics;
 mod nats;
@@ -25,6 +26,7 @@ mod wait;
 pub use api::{Api, CLOCKS_APART_MS, Format, HOUR_MS, Reply, Route, number, pointers};
 pub use cli::{Cli, Output, Running};
 pub use cluster::{Cluster, NodeFlags, Options, line_in, write_key};
+pub use disk::SmallDisk;
 pub use languages::Language;
 pub use metrics::Metrics;
 pub use nats::{Nats, PASSWORD};

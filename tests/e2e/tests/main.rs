@@ -16,6 +16,7 @@ mod discovery;
 mod disks;
 mod errors;
 mod events;
+mod full_disks;
 mod harness;
 mod large_lines;
 mod late_writes;
@@ -36,7 +37,7 @@ mod unreachable_leader;
 mod watch_command;
 
 use anyhow::Result;
-use nowserving_e2e::{Cli, Format, Options, Route, Scenarios, run};
+use nowserving_e2e::{Cli, Format, Options, Route, Scenarios, SmallDisk, run};
 
 /// Without nodes: look here first when every test fails.
 #[tokio::test]
@@ -380,6 +381,25 @@ async fn an_impostor_changes_nothing() -> Result<()> {
     run(Options::default(), async |cluster| {
         config::impostor(cluster).await?;
         disks::wiped_over_a_restart(cluster).await
+    })
+    .await
+}
+
+/// The disk of one node, then those of all nodes, are full for a while.
+#[tokio::test]
+async fn full_disks_are_waited_out() -> Result<()> {
+    if !SmallDisk::is_available()? {
+        eprintln!("skipped: mounting a small tmpfs needs root");
+        return Ok(());
+    }
+    let options = Options {
+        shards: 3,
+        disk_bytes: Some(full_disks::DISK_BYTES),
+        ..Options::default()
+    };
+    run(options, async |cluster| {
+        full_disks::of_one_node(cluster).await?;
+        full_disks::of_all_nodes(cluster).await
     })
     .await
 }

@@ -242,6 +242,7 @@ impl Rig {
             },
             body: Ok(FrameBody {
                 client_reachable: true,
+                disk_full: false,
                 clock_us: self.now,
                 metrics_addr: String::new(),
                 version: String::new(),

@@ -104,6 +104,7 @@ impl Origin {
             nodes: self.nodes.clone(),
             in_touch: batch.in_touch,
             clock_us: batch.clock_us,
+            disk_full: batch.disk_full,
         }
     }
 
@@ -319,6 +320,7 @@ fn check(frame: Frame, origin: &Origin, known: &mut KnownPeers) -> Result<PeerFr
     let messages = raft_messages(frame).map_err(|error| NotOurs::Dropped(error.to_string()))?;
     let body = FrameBody {
         client_reachable: facts.client_reachable,
+        disk_full: facts.disk_full,
         clock_us: facts.clock_us,
         metrics_addr: facts.metrics_addr,
         version: facts.version,

@@ -14,6 +14,7 @@ use crossbeam_channel::{Receiver, Select};
 use nowserving_engine::{
     Engine, ExitReason, ForwardTry, Input, Output, PeerBatch, Standing, Subscription,
 };
+use nowserving_log::EngineLog;
 use nowserving_shard::published::OutEvent;
 
 use self::worker::Worker;
@@ -68,6 +69,8 @@ pub struct EngineLoop {
     pub persister: Worker<persist::Job, Input>,
     /// Writes snapshots.
     pub snapshots: Worker<snapshots::Job, snapshots::Done>,
+    /// Writes for which there is no room must not keep the node from ending.
+    pub log: Arc<EngineLog>,
     /// The turn's answers, sent at its end so that their receiver is woken once.
     pub answers: Vec<Output>,
     /// The turn's events.
@@ -97,6 +100,8 @@ impl EngineLoop {
             }
         }
         self.hand_out();
+        self.persister.stop();
+        self.log.wait_for_room(None);
         self.persister.join();
         self.snapshots.join();
         result

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use nowserving_engine::{Input, WRITES_IN_FLIGHT_MAX};
 use nowserving_log::{LogError, LogStore};
@@ -46,7 +47,9 @@ fn run(log: &dyn LogStore, ends: &Ends<Job, Input>) {
             }
         }
         if !all.is_empty() {
-            write(log, &all);
+            if let Err(error) = write(log, &all) {
+                return end(ends, &error);
+            }
             // The newest of each shard.
             let numbers: BTreeMap<_, _> = all.iter().map(|it| (it.shard, it.number)).collect();
             let numbers = numbers.into_iter().collect();
@@ -59,25 +62,30 @@ fn run(log: &dyn LogStore, ends: &Ends<Job, Input>) {
             }
         }
         for (shard, through) in compactions {
-            or_die(log.compact(shard, through));
+            if let Err(error) = log.compact(shard, through) {
+                return end(ends, &error);
+            }
         }
     }
 }
 
-fn write(log: &dyn LogStore, writes: &[Write]) {
+fn write(log: &dyn LogStore, writes: &[Write]) -> Result<(), LogError> {
     let started = std::time::Instant::now();
-    or_die(log.write(writes));
+    log.write(writes)?;
     metrics::histogram!("nowserving_log_sync_seconds").record(started.elapsed().as_secs_f64());
     let stats = log.stats();
     metrics::counter!("nowserving_log_bytes_written_total").absolute(stats.bytes_written);
     metrics::counter!("nowserving_log_syncs_total").absolute(stats.syncs);
+    Ok(())
 }
 
 /// After a failed write the content of the disk is unknown, and a later sync can succeed without it
 /// (fsync reports an error once). So the node ends, and its next start verifies the log.
-fn or_die(result: Result<(), LogError>) {
-    if let Err(error) = result {
-        tracing::error!(%error, "the log could not be written: stopping this node");
-        std::process::abort();
+fn end(ends: &Ends<Job, Input>, error: &LogError) {
+    if ends.stopping.load(Ordering::Acquire) {
+        // Nothing of it was acknowledged: as a kill would, the end drops what found no room.
+        return tracing::warn!(%error, "the last writes were not made");
     }
+    tracing::error!(%error, "the log could not be written: stopping this node");
+    std::process::abort();
 }

@@ -67,9 +67,14 @@ impl<J: Send + 'static, D: Send + 'static> Worker<J, D> {
         given.map_err(|_| anyhow::anyhow!("the {name} thread died"))
     }
 
+    /// Tells the thread that the loop has ended.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
     /// Lets the thread finish and waits for it.
     pub fn join(self) {
-        self.stopping.store(true, Ordering::Relaxed);
+        self.stop();
         drop(self.jobs);
         // Keep emptying, so that its last words don't block it.
         while self.done.recv().is_ok() {}

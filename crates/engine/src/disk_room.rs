@@ -1,0 +1,33 @@
+//! Full disks. While this node's disk is full, or those of so many nodes that no entry can be committed, a
+//! leader refuses writes and proposes nothing, and its service clock stands still: nobody expires, and polls
+//! are answered under the lease. A node with a full disk hands its shards over to one with room, if there is
+//! one.
+
+use crate::engine::Engine;
+
+impl Engine {
+    /// The disk of this node is full, or has room again.
+    pub(crate) fn disk_full(&mut self, full: bool) {
+        self.disk_full = full;
+        metrics::gauge!("nowserving_disk_full").set(f64::from(u8::from(full)));
+        match full {
+            true => tracing::error!(
+                "the disk is full: this node takes no writes and hands over what it leads, until there is room"
+            ),
+            false => tracing::info!("the disk has room again"),
+        }
+        self.check_room();
+    }
+
+    /// To be called when a disk of any node has become full, or has room again.
+    pub(crate) fn check_room(&mut self) {
+        let peers = &self.ctx.clocks.peers;
+        let full = |id: &u64| match *id == self.config.id {
+            true => self.disk_full,
+            false => peers.get(id).is_some_and(|peer| peer.disk_full),
+        };
+        let nodes = &self.config.nodes;
+        let with_room = nodes.iter().filter(|id| !full(id)).count();
+        self.ctx.has_room = !self.disk_full && with_room > nodes.len() / 2;
+    }
+}
