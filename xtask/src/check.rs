@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 
 use crate::steps::{Done, Steps};
-use crate::{languages, nats, shell, sim, tidy};
+use crate::{languages, nats, packages, shell, sim, tidy};
 
 /// Runs all steps, or those named by `only`, and prints a summary.
 pub fn run(only: &[String]) -> Result<ExitCode> {
@@ -43,6 +43,13 @@ fn set_up() -> Result<Done> {
     let nats_server = nats::ensure()?;
     eprintln!("   nats-server: {}", nats_server.display());
     languages::ensure()?;
+    if cfg!(target_os = "linux") && !packages::has("strace") {
+        // Without it, the test of failed syncs is skipped.
+        let advice = "strace is missing: install it";
+        if let Err(error) = packages::install(advice, "strace", "strace") {
+            eprintln!("   strace: {error:#}");
+        }
+    }
     for (component, command) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
         if !shell::has_cargo(command) {
             let mut add = shell::command("rustup", &format!("component add {component}"));

@@ -3,6 +3,7 @@
 mod args;
 mod bar;
 mod bench;
+mod check;
 mod cluster;
 mod demo;
 mod dev;
@@ -60,7 +61,7 @@ async fn run(cli: Cli, output: &Output) -> anyhow::Result<ExitCode> {
 
 async fn dispatch(command: Command, global: &Global, output: &Output) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Node(args) => node::run(args, global).await,
+        Command::Node(args) => node::run(args, global, output).await,
         Command::Dev(args) => dev::run(args).await,
         Command::Bench(args) => bench::run(args, output).await,
         Command::Rehearse(args) => rehearse::run(*args, output),

@@ -10,10 +10,11 @@ use nowserving_node::Config;
 use serde::Serialize;
 
 use crate::args::Global;
+use crate::check;
 use crate::duration;
 use crate::embedded::Interrupts;
 use crate::logs;
-use crate::output::WrongUsage;
+use crate::output::{Output, WrongUsage};
 
 /// Runs one node of a cluster until it is stopped.
 ///
@@ -25,6 +26,7 @@ use crate::output::WrongUsage;
 #[command(after_help = "\
 Examples:
   nowserving node --config /etc/nowserving/node.toml
+  nowserving node --config /etc/nowserving/node.toml --check
   nowserving node --id 1 --nodes 1,2,3 --cluster prod --data-dir /var/lib/nowserving \\
       --key-file /etc/nowserving/cluster.key --nats nats://10.0.0.5:4222
 
@@ -51,6 +53,14 @@ pub struct NodeArgs {
     )]
     #[serde(skip)]
     log_format: logs::Format,
+    /// Verifies the data directory instead of running the node, and changes nothing in it.
+    ///
+    /// Reads all of it: identity, known peers, log and snapshots, and whether they fit together. Needs only
+    /// --data-dir, or a file that has it. Exit code 1 if anything is wrong; the answer then says what, and what
+    /// can be done.
+    #[arg(long)]
+    #[serde(skip)]
+    check: bool,
     /// This node's number, 1 to 65535, unique in the cluster.
     #[arg(long, value_name = "N", env = "NOWSERVING_ID")]
     id: Option<u64>,
@@ -115,13 +125,26 @@ impl NodeArgs {
         self.log_format
     }
 
-    /// The file with the flags laid over it, checked. Flags are named there as their fields are here.
-    fn settle(self, global: &Global) -> anyhow::Result<Config> {
+    /// The file with the flags laid over it, and where it comes from. Flags are named there as their fields are
+    /// here.
+    fn table(&self) -> anyhow::Result<(toml::Table, PathBuf)> {
         let (mut table, origin) = match &self.config {
             Some(path) => (Config::read_table(path)?, path.clone()),
             None => (toml::Table::new(), PathBuf::from("of the flags")),
         };
-        table.extend(toml::Table::try_from(&self)?);
+        table.extend(toml::Table::try_from(self)?);
+        Ok((table, origin))
+    }
+
+    fn data_dir(&self) -> anyhow::Result<PathBuf> {
+        let (table, _) = self.table()?;
+        let data_dir = table.get("data_dir").and_then(toml::Value::as_str);
+        Ok(data_dir.context("--check needs --data-dir")?.into())
+    }
+
+    /// The checked configuration.
+    fn settle(self, global: &Global) -> anyhow::Result<Config> {
+        let (mut table, origin) = self.table()?;
         let of_all_commands = [("nats", &global.nats), ("prefix", &global.prefix)];
         for (name, value) in of_all_commands {
             if let Some(value) = value {
@@ -133,10 +156,12 @@ impl NodeArgs {
 }
 
 /// Runs until a signal comes.
-pub async fn run(args: NodeArgs, global: &Global) -> anyhow::Result<ExitCode> {
-    let config = args
-        .settle(global)
-        .map_err(|error| WrongUsage(error.to_string()))?;
+pub async fn run(args: NodeArgs, global: &Global, output: &Output) -> anyhow::Result<ExitCode> {
+    let wrong_usage = |error: anyhow::Error| WrongUsage(error.to_string());
+    if args.check {
+        return check::run(&args.data_dir().map_err(wrong_usage)?, output);
+    }
+    let config = args.settle(global).map_err(wrong_usage)?;
     let mut interrupts = Interrupts::listen().context("signals")?;
     let stop = async move {
         let signal = interrupts.next().await;

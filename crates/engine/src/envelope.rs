@@ -125,6 +125,7 @@ mod tests {
             facts: Some(NodeFacts {
                 clock_us: 7,
                 client_reachable: true,
+                disk_full: true,
                 metrics_addr: "127.0.0.1:9100".to_owned(),
                 version: "0.1.0".to_owned(),
                 shards: 16,

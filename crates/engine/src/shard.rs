@@ -12,7 +12,7 @@ use nowserving_shard::requests::{Answer, RequestId, Requests};
 use nowserving_shard::state::State;
 
 use crate::agreement::Agreement;
-use crate::delivery::{Copy, Delivery, turned_away, unless_in_doubt};
+use crate::delivery::{Copy, Delivery, Via, turned_away, unless_in_doubt};
 use crate::io::{ExitReason, Now, ReadFailure, Subscription};
 use crate::outbox::NodeCtx;
 use crate::refusals::{disk_full, outcome_unknown, overloaded};

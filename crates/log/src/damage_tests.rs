@@ -491,3 +491,43 @@ fn a_write_that_is_to_wait_no_more_fails_and_leaves_the_log_whole() {
     assert_eq!(last_indexes(&log), [1; SHARDS as usize]);
     log.write(&batch(2, true)).unwrap();
 }
+
+/// Every file of a directory with its content.
+fn bytes_of(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let files = fs::read_dir(dir).unwrap().map(|file| file.unwrap().path());
+    files
+        .map(|path| (path.clone(), fs::read(&path).unwrap()))
+        .collect()
+}
+
+#[test]
+fn to_look_at_a_log_changes_nothing_and_finds_what_opening_it_finds() {
+    let dir = tempfile::tempdir().unwrap();
+    let (killed_dir, work) = (dir.path().join("killed"), dir.path().join("work"));
+    let (synced, all) = killed(&killed_dir, true);
+    let bytes = fs::read(append_file(&killed_dir)).unwrap();
+    let states = |log: &dyn LogStore| -> Vec<LogState> {
+        (0..SHARDS).map(|shard| log.load(shard).unwrap()).collect()
+    };
+    for (at, cut) in (0..all).flat_map(|at| [(at, false), (at, true)]) {
+        copy(&killed_dir, &work);
+        let mut damaged = bytes.clone();
+        match cut {
+            true => damaged.truncate(at as usize),
+            false => damaged[at as usize] ^= 1 << (at % 8),
+        }
+        fs::write(append_file(&work), damaged).unwrap();
+        let before = bytes_of(&work);
+        let seen = EngineLog::look_at(&work).map(|log| states(&log));
+        assert!(bytes_of(&work) == before, "looking at it changed it");
+        let opened = open(&work).map(|log| states(&log));
+        assert_eq!(seen.is_err(), at < synced, "at {at}, cut: {cut}");
+        match (seen, opened) {
+            (Ok(seen), Ok(opened)) => assert_eq!(seen, opened),
+            (seen, opened) => assert_eq!(
+                seen.unwrap_err().to_string(),
+                opened.unwrap_err().to_string()
+            ),
+        }
+    }
+}

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nowserving_replica::{EntryReader, LogState, ReadFailed, SnapshotMeta, Write};
 use raft::eraftpb::{Entry, HardState, SnapshotMetadata};
+use raft_engine::env::FileSystem;
 use raft_engine::{Command, Config, Engine, LogBatch, MessageExt, ReadableSize, RecoveryMode};
 
+use crate::copies::Copies;
 use crate::files::{Counters, Files};
 use crate::room::{OnFull, Room};
 use crate::synced_record::{self, SyncedRecord};
@@ -41,8 +43,8 @@ impl Default for EngineOptions {
 }
 
 /// The log on disk: one `raft-engine` for all shards of a node.
-pub struct EngineLog {
-    engine: Engine<Files>,
+pub struct EngineLog<F: FileSystem = Files> {
+    engine: Engine<F>,
     record: Arc<SyncedRecord>,
     counters: Arc<Counters>,
     room: Arc<Room>,
@@ -71,12 +73,7 @@ impl EngineLog {
     /// [`LogError::Lost`] if something is missing that was synced; others if files can't be used.
     pub fn open(dir: &Path, options: &EngineOptions) -> Result<EngineLog, LogError> {
         let io = |what: &str| io_failed(format!("{what} {}", dir.display()));
-        let refused = |what| {
-            move |error| match error {
-                Refused::Lost(what) => lost(dir, what),
-                Refused::Io(source) => io(what)(source),
-            }
-        };
+        let refused = |what| refused(dir, what);
         std::fs::create_dir_all(dir).map_err(io("can't make"))?;
         let log_files = synced_record::find(dir).map_err(io("can't list"))?;
         let record =
@@ -129,6 +126,33 @@ impl EngineLog {
         self.room.is_waited_for()
     }
 
+    /// Opens a copy of the log in `dir` in memory, after the same checks as [`EngineLog::open`]. Nothing in `dir`
+    /// changes. No process may have it open.
+    ///
+    /// # Errors
+    /// As [`EngineLog::open`].
+    pub fn look_at(dir: &Path) -> Result<impl LogStore + use<>, LogError> {
+        let refused = |what| refused(dir, what);
+        let log_files = synced_record::find(dir).map_err(io_failed("can't list the log"))?;
+        let record = SyncedRecord::look_at(dir, &log_files).map_err(refused("can't read"))?;
+        let ends = verify::check_all(&log_files, &record).map_err(refused("can't read"))?;
+        let ends = log_files.into_iter().zip(ends);
+        let copies = ends.map(|(found, end)| (found.path, end.at)).collect();
+        let config = config(dir, &EngineOptions::default());
+        let engine = Engine::open_with_file_system(config, Arc::new(Copies(copies)));
+        Ok(EngineLog {
+            engine: engine.map_err(|error| open_error(dir, error))?,
+            room: record.room(),
+            record: Arc::new(record),
+            counters: Arc::default(),
+            stopped: AtomicBool::new(true),
+            #[cfg(test)]
+            faults: Arc::default(),
+        })
+    }
+}
+
+impl<F: FileSystem> EngineLog<F> {
     fn put(&self, batch: &mut LogBatch, sync: bool) -> Result<(), LogError> {
         if self.stopped.load(Ordering::Acquire) {
             return Err(LogError::Stopped);
@@ -213,6 +237,13 @@ fn config(dir: &Path, options: &EngineOptions) -> Config {
     }
 }
 
+fn refused(dir: &Path, what: &str) -> impl FnOnce(Refused) -> LogError {
+    move |error| match error {
+        Refused::Lost(what) => lost(dir, what),
+        Refused::Io(source) => io_failed(format!("{what} {}", dir.display()))(source),
+    }
+}
+
 /// Damage that the engine finds is a loss: what a crash leaves was cut off before.
 fn open_error(dir: &Path, error: raft_engine::Error) -> LogError {
     let what = format!("can't open {}", dir.display());
@@ -225,7 +256,7 @@ fn open_error(dir: &Path, error: raft_engine::Error) -> LogError {
     }
 }
 
-impl EntryReader for EngineLog {
+impl<F: FileSystem> EntryReader for EngineLog<F> {
     fn entries(
         &self,
         shard: u32,
@@ -245,7 +276,7 @@ impl EntryReader for EngineLog {
     }
 }
 
-impl LogStore for EngineLog {
+impl<F: FileSystem> LogStore for EngineLog<F> {
     fn load(&self, shard: u32) -> Result<LogState, LogError> {
         let region = u64::from(shard);
         let start = SnapshotMeta::from(self.message::<SnapshotMetadata>(shard, START)?);

@@ -45,15 +45,15 @@ impl Faults {
     }
 }
 
-pub(crate) struct Files {
-    pub record: Arc<SyncedRecord>,
-    pub room: Arc<Room>,
-    pub counters: Arc<Counters>,
+pub struct Files {
+    pub(crate) record: Arc<SyncedRecord>,
+    pub(crate) room: Arc<Room>,
+    pub(crate) counters: Arc<Counters>,
     #[cfg(test)]
-    pub faults: Arc<Faults>,
+    pub(crate) faults: Arc<Faults>,
 }
 
-pub(crate) struct FileHandle {
+pub struct FileHandle {
     disk: Arc<DiskHandle>,
     file: Option<LogFile>,
     /// The end of this process's writes.
@@ -65,7 +65,7 @@ pub(crate) struct FileHandle {
     faults: Arc<Faults>,
 }
 
-pub(crate) struct FileWriter {
+pub struct FileWriter {
     disk: DiskWriter,
     handle: Arc<FileHandle>,
     offset: u64,

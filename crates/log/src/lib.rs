@@ -10,6 +10,7 @@
 //!
 //! [`MemoryLog`] keeps the same in memory, where tests and simulations make it fail as a disk would.
 
+mod copies;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod damage_tests;

@@ -136,6 +136,19 @@ impl SyncedRecord {
     /// Reads the record, or begins one in a directory without log files, and looks for missing files.
     /// Nothing is written before [`SyncedRecord::begin`].
     pub fn open(dir: &Path, log_files: &[Found]) -> Result<SyncedRecord, Refused> {
+        SyncedRecord::open_with(OpenOptions::new().write(true).create(true), dir, log_files)
+    }
+
+    /// The same, of a directory that is only looked at. There must be a record.
+    pub fn look_at(dir: &Path, log_files: &[Found]) -> Result<SyncedRecord, Refused> {
+        SyncedRecord::open_with(&mut OpenOptions::new(), dir, log_files)
+    }
+
+    fn open_with(
+        options: &mut OpenOptions,
+        dir: &Path,
+        log_files: &[Found],
+    ) -> Result<SyncedRecord, Refused> {
         let path = dir.join(FILE_NAME);
         let exists = path.try_exists()?;
         if !exists && !log_files.is_empty() {
@@ -143,12 +156,7 @@ impl SyncedRecord {
                 "there are log files, but {FILE_NAME} is missing"
             )));
         }
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)?;
+        let file = options.read(true).truncate(false).open(&path)?;
         let mut state = State::default();
         let mut damaged = false;
         if file.metadata()?.len() > 0 {

@@ -29,11 +29,18 @@ const FILE_HEADER: usize = FILE_HEADER_BYTES as usize;
 const RECORD_HEADER: usize = 16;
 const SUM: usize = 4;
 
+/// Checks all files; returns where the last whole record of each ends.
+pub(crate) fn check_all(files: &[Found], record: &SyncedRecord) -> Result<Vec<End>, Refused> {
+    files
+        .iter()
+        .map(|found| check(found, files, record))
+        .collect()
+}
+
 /// Checks all files before the engine opens them. Cuts off what a crash leaves at the end of the newest
 /// file of a queue: bytes allocated ahead, and a torn write, which was never acknowledged.
 pub(crate) fn open(files: &[Found], record: &SyncedRecord) -> Result<(), Refused> {
-    for found in files {
-        let end = check(found, files, record)?;
+    for (found, end) in files.iter().zip(check_all(files, record)?) {
         if end.torn {
             let file = found.path.display().to_string();
             tracing::info!(
@@ -65,11 +72,11 @@ pub(crate) fn find(files: &[Found], record: &SyncedRecord) -> Option<String> {
         })
 }
 
-struct End {
+pub(crate) struct End {
     /// The end of the last whole record.
-    at: usize,
+    pub at: usize,
     /// A torn write follows.
-    torn: bool,
+    pub torn: bool,
 }
 
 /// Checks one file.

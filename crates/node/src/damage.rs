@@ -32,7 +32,7 @@ const PEERS: &str = "Put the file back from a copy. Or, if you are sure that no 
 /// Adds what can be done, if `error` is damage on this node's disk.
 #[must_use]
 pub fn advise(error: anyhow::Error) -> anyhow::Error {
-    match error.chain().find_map(advice) {
+    match advice_for(&error) {
         Some(advice) => anyhow::anyhow!("{error:#}. {advice}"),
         None => error,
     }
@@ -41,7 +41,13 @@ pub fn advise(error: anyhow::Error) -> anyhow::Error {
 /// Whether `error` is damage on this node's disk.
 #[must_use]
 pub fn is_damage(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| advice(cause).is_some())
+    advice_for(error).is_some()
+}
+
+/// What can be done about `error`, if it is damage on this node's disk.
+#[must_use]
+pub fn advice_for(error: &anyhow::Error) -> Option<&'static str> {
+    error.chain().find_map(advice)
 }
 
 fn advice(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {

@@ -29,7 +29,9 @@ struct Space {
 pub fn watch(data: PathBuf, log: Arc<EngineLog>, engine: Sender<Input>) -> std::io::Result<()> {
     let (wake, woken) = bounded(1);
     // Full: the thread is about to wake.
-    log.wait_for_room(Some(Box::new(move || drop(wake.try_send(())))));
+    log.wait_for_room(Some(Box::new(move || {
+        let _ = wake.try_send(());
+    })));
     let thread = std::thread::Builder::new().name("disk space".into());
     thread.spawn(move || run(&data, &log, &engine, &woken))?;
     Ok(())

@@ -87,13 +87,13 @@ impl DataDir {
     /// Folder of the Raft log.
     #[must_use]
     pub fn log(&self) -> PathBuf {
-        self.path.join("log")
+        log_dir(&self.path)
     }
 
     /// Folder of the shards' snapshots.
     #[must_use]
     pub fn snapshots(&self) -> PathBuf {
-        self.path.join("snap")
+        snapshot_dir(&self.path)
     }
 
     /// Locks the directory (made if missing), compares its identity with `config` and counts this
@@ -109,11 +109,7 @@ impl DataDir {
         };
         fs::create_dir_all(path.join("snap")).map_err(io)?;
         let lock = File::create(path.join(LOCK_FILE)).map_err(io)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => return Err(IdentityError::InUse(path)),
-            Err(fs::TryLockError::Error(error)) => return Err(io(error)),
-        }
+        take(&lock, &path)?;
         let mut identity = match read(&path)? {
             Some(identity) => compare(identity, config)?,
             None if path.join("log").exists() => return Err(IdentityError::Missing(path)),
@@ -138,6 +134,44 @@ impl DataDir {
             _lock: lock,
         })
     }
+}
+
+/// The folder of the Raft log in a data directory.
+pub(crate) fn log_dir(data_dir: &Path) -> PathBuf {
+    data_dir.join("log")
+}
+
+/// The folder of the shards' snapshots in a data directory.
+pub(crate) fn snapshot_dir(data_dir: &Path) -> PathBuf {
+    data_dir.join("snap")
+}
+
+/// Locks a data directory that a node has used, without a change to it.
+///
+/// # Errors
+/// In use, or no node has used it.
+pub(crate) fn lock_existing(data_dir: &Path) -> Result<File, IdentityError> {
+    let path = data_dir.join(LOCK_FILE);
+    let lock = File::open(&path).map_err(|source| IdentityError::Io { path, source })?;
+    take(&lock, data_dir)?;
+    Ok(lock)
+}
+
+fn take(lock: &File, data_dir: &Path) -> Result<(), IdentityError> {
+    let path = data_dir.to_owned();
+    match lock.try_lock() {
+        Ok(()) => Ok(()),
+        Err(fs::TryLockError::WouldBlock) => Err(IdentityError::InUse(path)),
+        Err(fs::TryLockError::Error(source)) => Err(IdentityError::Io { path, source }),
+    }
+}
+
+/// Reads the identity of a data directory that a node has used.
+///
+/// # Errors
+/// Missing or damaged.
+pub(crate) fn look_at(data_dir: &Path) -> Result<Identity, IdentityError> {
+    read(data_dir)?.ok_or_else(|| IdentityError::Missing(data_dir.to_owned()))
 }
 
 /// A random number from the system.

@@ -5,6 +5,7 @@
 //! log files ([`shards::snapshots`]). They pass messages over channels (all bounded but the answers',
 //! each of which belongs to a request that was counted in) and share the log and counters.
 
+pub mod check;
 pub mod checked_file;
 pub mod clock;
 pub mod config;

@@ -382,7 +382,9 @@ impl Node {
             return;
         }
         if env.full_disks.get(&id) == Some(&FullDisk::Nothing) {
-            env.counts.add(Fault::WriteWaits);
+            if !running.disk_full {
+                env.counts.add(Fault::WriteWaits);
+            }
             return self.tell_disk_full(env, true);
         }
         let mut writes = Vec::new();

@@ -255,14 +255,25 @@ impl Cluster {
     /// # Errors
     /// It runs already, or cannot be started.
     pub async fn start_node(&mut self, id: u64) -> Result<()> {
+        self.start_node_under(id, &[]).await
+    }
+
+    /// The same, as the argument of a command such as strace.
+    ///
+    /// # Errors
+    /// As [`Cluster::start_node`].
+    pub async fn start_node_under(&mut self, id: u64, command: &[&str]) -> Result<()> {
         let name = format!("node {id}");
         let log = self.folder().join(format!("node-{id}.log"));
-        let args = self.flags(id)?.args();
+        let mut words: Vec<OsString> = command.iter().map(OsString::from).collect();
+        words.push(program().await?.into());
+        words.extend(self.flags(id)?.args());
+        let (program, args) = words.split_first().context("no program")?;
         let node = self.node_mut(id)?;
         if let Some(process) = &mut node.process {
             ensure!(!process.is_alive()?, "{name} still runs");
         }
-        node.process = Some(Process::start(&name, program().await?.as_os_str(), args, &log).await?);
+        node.process = Some(Process::start(&name, program, args, &log).await?);
         Ok(())
     }
 

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nowserving_e2e::{Cluster, HOUR_MS, eventually, number};
+use nowserving_e2e::{Cli, Cluster, HOUR_MS, eventually, number};
 use nowserving_line::{Change, Op, SettingsPatch};
 use nowserving_shard::command::{Command, Entry};
 use nowserving_shard::snapshot;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::crash::insist;
 use crate::snapshots::written;
@@ -26,7 +26,15 @@ const NODE: u64 = 3;
 pub async fn flipped_bits(cluster: &mut Cluster) -> Result<()> {
     create(cluster).await?;
     prepare(cluster).await?;
+    let report = checked(cluster, NODE).await?;
+    let in_use = report["problems"][0]["what"].as_str().unwrap_or_default();
+    ensure!(in_use.contains("in use"), "{report}");
     cluster.process(NODE)?.stop(PATIENCE).await?;
+    let report = checked(cluster, NODE).await?;
+    ensure!(
+        report["ok"] == true && report["node"]["id"] == NODE,
+        "{report}"
+    );
     let data = cluster.data_dir(NODE);
     let mut refused = Vec::new();
     for (file, at) in flips(&data)? {
@@ -34,6 +42,8 @@ pub async fn flipped_bits(cluster: &mut Cluster) -> Result<()> {
         let mut flipped = whole.clone();
         flipped[at] ^= 1 << (at % 8);
         std::fs::write(&file, flipped)?;
+        let report = checked(cluster, NODE).await?;
+        let named = report["problems"].to_string();
         cluster.start_node(NODE).await?;
         let status = cluster.process(NODE)?.ended(PATIENCE).await?;
         let printed = cluster.process(NODE)?.printed()?;
@@ -41,6 +51,10 @@ pub async fn flipped_bits(cluster: &mut Cluster) -> Result<()> {
         let name = file.file_name().context("no name")?.to_string_lossy();
         let context = format!("{} at {at}: {status}: {last}", file.display());
         ensure!(!status.success() && last.contains(&*name), "{context}");
+        ensure!(
+            report["ok"] == false && named.contains(&*name),
+            "{context}: {report}"
+        );
         ensure!(
             last.contains("start again") || last.contains("Put the file back"),
             "{context}"
@@ -58,9 +72,50 @@ pub async fn flipped_bits(cluster: &mut Cluster) -> Result<()> {
     }
 
     // Every file is as it was.
+    let report = checked(cluster, NODE).await?;
+    ensure!(report["ok"] == true, "{report}");
     cluster.start_node(NODE).await?;
     cluster.wait_ready().await?;
     same_everywhere(cluster).await
+}
+
+/// The report of `node --check`, which must not change anything.
+pub async fn checked(cluster: &Cluster, id: u64) -> Result<Value> {
+    let data = cluster.data_dir(id);
+    let before = contents(&data)?;
+    let words = [
+        "node".into(),
+        "--check".into(),
+        "--data-dir".into(),
+        data.clone(),
+    ];
+    let mut output = Cli::new(cluster.nats.url()).run(&words).await?;
+    ensure!(output.lines.len() == 1, "{output:?}");
+    let report = output.lines.remove(0);
+    let code = i32::from(report["ok"] != true);
+    ensure!(output.code == code, "exit code {}: {report}", output.code);
+    // A node that runs writes.
+    let in_use = report["problems"].to_string().contains("in use");
+    ensure!(
+        in_use || contents(&data)? == before,
+        "{} has changed",
+        data.display()
+    );
+    Ok(report)
+}
+
+/// Every file of a data directory with its content.
+fn contents(data: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
+    let mut contents = BTreeMap::new();
+    for folder in [data.to_owned(), data.join("log"), data.join("snap")] {
+        for file in std::fs::read_dir(folder)? {
+            let file = file?.path();
+            if file.is_file() {
+                contents.insert(file.clone(), std::fs::read(&file)?);
+            }
+        }
+    }
+    Ok(contents)
 }
 
 /// A snapshot that is whole, and of another state: the node stops when the hashes are compared, and

@@ -158,8 +158,11 @@ async fn all(cluster: &mut Cluster, prefix: &str, left: u64) -> Result<()> {
     let api = cluster.api().clone();
     let lines = lines(cluster, prefix).await?;
     let idle = format!("{prefix}-idle");
-    let settings = json!({"seats": 0, "queue_limit": 100, "waiting_idle_timeout_ms": IDLE_MS});
+    let settings = json!({
+        "seats": 1, "queue_limit": 100, "claim_timeout_ms": HOUR_MS, "waiting_idle_timeout_ms": IDLE_MS,
+    });
     api.admin(&idle, "create", settings).await?;
+    insist(&api, &idle, "enter", &json!({"key": "holder"})).await?;
     let (entered, stop) = (RefCell::new(Vec::new()), Cell::new(false));
     let story = async {
         more(&entered).await?;
@@ -192,7 +195,7 @@ async fn refused(api: &Api, lines: &[String]) -> Result<()> {
     for line in lines {
         eventually("a write is refused", PATIENCE, async || {
             let reply = api.ask(line, "enter", &json!({"key": "refused"})).await?;
-            let message = reply.body["message"].as_str().unwrap_or_default();
+            let message = reply.body["error"]["message"].as_str().unwrap_or_default();
             let refused = reply.code.as_deref() == Some("unavailable") && message.contains("disk");
             Ok(refused.then_some(()))
         })

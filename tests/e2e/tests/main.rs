@@ -16,6 +16,7 @@ mod discovery;
 mod disks;
 mod errors;
 mod events;
+mod failed_syncs;
 mod full_disks;
 mod harness;
 mod large_lines;
@@ -383,6 +384,16 @@ async fn an_impostor_changes_nothing() -> Result<()> {
         disks::wiped_over_a_restart(cluster).await
     })
     .await
+}
+
+/// The disk reports that a sync failed.
+#[tokio::test]
+async fn a_failed_sync_ends_the_node() -> Result<()> {
+    if !failed_syncs::strace_works() {
+        eprintln!("skipped: strace is missing, or may not trace");
+        return Ok(());
+    }
+    run(Options::default(), failed_syncs::end_the_node).await
 }
 
 /// The disk of one node, then those of all nodes, are full for a while.

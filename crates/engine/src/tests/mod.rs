@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod clocks;
+mod disk_room;
 mod group;
 mod replay;
 mod rig;

@@ -1,6 +1,7 @@
 //! For tests: an engine of node 1 with one shard over a log in memory, its peers played by hand. The
 //! clock moves only when told; a turn's writes are durable at its end.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::envelope::{StateHash, Verdict};
@@ -41,6 +42,8 @@ pub struct Rig {
     pub wall_ms: u64,
     /// Whether the node finds its inbox empty at the end of a turn: tokens expire only then.
     pub inbox_empty: bool,
+    /// Peers that say that their disks are full.
+    pub full_disks: BTreeSet<u64>,
     pub replies: Vec<Result<Outcome, ApiError>>,
     pub forwards: Vec<ForwardTry>,
     pub events: Vec<OutEvent>,
@@ -130,6 +133,7 @@ impl Rig {
             now,
             wall_ms: WALL_MS,
             inbox_empty: true,
+            full_disks: BTreeSet::new(),
             replies: Vec::new(),
             forwards: Vec::new(),
             events: Vec::new(),
@@ -242,7 +246,7 @@ impl Rig {
             },
             body: Ok(FrameBody {
                 client_reachable: true,
-                disk_full: false,
+                disk_full: self.full_disks.contains(&from),
                 clock_us: self.now,
                 metrics_addr: String::new(),
                 version: String::new(),
@@ -251,6 +255,15 @@ impl Rig {
             }),
         }));
         self.turn();
+    }
+
+    /// The disk of a peer is full, or has room again.
+    pub fn peer_disk(&mut self, peer: u64, full: bool) {
+        match full {
+            true => self.full_disks.insert(peer),
+            false => self.full_disks.remove(&peer),
+        };
+        self.hears(peer, "", Vec::new());
     }
 
     /// A Raft message of peer 2.

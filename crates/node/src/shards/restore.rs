@@ -33,17 +33,21 @@ pub fn shards(
     log.write(&first)
         .context("writing the voters of new shards")?;
     (0..config.shards)
-        .map(|id| shard(id, config, snapshot_dir, log))
+        .map(|id| shard(id, &config.cluster, snapshot_dir, log))
         .collect()
 }
 
-fn shard(
+/// Reads one shard.
+///
+/// # Errors
+/// Its snapshot or the log is damaged.
+pub fn shard(
     id: u32,
-    config: &Config,
+    cluster: &str,
     snapshot_dir: &Path,
     log: &Arc<dyn LogStore>,
 ) -> anyhow::Result<RestoredShard> {
-    let found = snapshots::read(snapshot_dir, &config.cluster, id)?;
+    let found = snapshots::read(snapshot_dir, cluster, id)?;
     let (snapshot, state) = match found {
         Some((header, state)) => (meta_of(header), state),
         None => (SnapshotMeta::default(), State::new()),
