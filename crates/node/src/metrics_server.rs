@@ -12,7 +12,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 
 use crate::clock::monotonic_us;
@@ -22,6 +22,10 @@ use crate::health::Health;
 const FOLD_INTERVAL: Duration = Duration::from_secs(5);
 /// After a connection that could not be taken (too many open files?) the next try is this much later.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// The time of a turn, in buckets: quantiles would hide the few long ones.
+pub(crate) const TURN_SECONDS: &str = "nowserving_turn_seconds";
+const TURN_BUCKETS: [f64; 10] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 
 /// Serves at `addr`, or only counts if there is none.
 ///
@@ -36,7 +40,10 @@ pub fn install(addr: Option<SocketAddr>, health: &Arc<Health>) -> anyhow::Result
         TcpListener::from_std(listener)
     });
     let listener = listener.with_context(|| format!("metrics_addr {addr}"))?;
-    let metrics = PrometheusBuilder::new().install_recorder()?;
+    let turns = Matcher::Full(TURN_SECONDS.to_owned());
+    let metrics = PrometheusBuilder::new()
+        .set_buckets_for_metric(turns, &TURN_BUCKETS)?
+        .install_recorder()?;
     describe();
     tokio::spawn(fold(metrics.clone()));
     tokio::spawn(serve(listener, metrics, health.clone()));
@@ -110,6 +117,9 @@ nowserving_requests_forwarded_total counter Requests that reached this node and 
 nowserving_proposals_total counter Log entries proposed by this node as a leader.
 nowserving_log_bytes_written_total counter Bytes written to the Raft log.
 nowserving_log_syncs_total counter Synced writes to the Raft log.
+nowserving_turn_seconds histogram Time of one turn of the engine's loop: as long, nothing else is served.
+nowserving_disk_full gauge 1 while the disk of this node is full.
+nowserving_disk_free_bytes gauge Free bytes on the disk of this node.
 nowserving_log_sync_seconds histogram Time of one write to the Raft log with its sync.
 nowserving_peer_frames_sent_total counter Frames sent to other nodes.
 nowserving_peer_frames_received_total counter Frames that came from other nodes, refused ones too.

@@ -8,7 +8,7 @@ pub mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Select};
 use nowserving_engine::{
@@ -20,6 +20,7 @@ use nowserving_shard::published::OutEvent;
 use self::worker::Worker;
 use crate::clock::{monotonic_us, now};
 use crate::health::Health;
+use crate::metrics_server::TURN_SECONDS;
 
 /// Requests that wait for the loop at most.
 pub const REQUESTS_MAX: usize = 8_192;
@@ -123,6 +124,7 @@ impl EngineLoop {
 
     /// One turn; why the engine ended, if it has.
     fn turn(&mut self) -> anyhow::Result<Option<ExitReason>> {
+        let began = Instant::now();
         self.outputs.health.turned(monotonic_us());
         // A full inbox has turned polls away.
         let crowded = self.inputs.requests.is_full();
@@ -132,6 +134,7 @@ impl EngineLoop {
         }
         exit = exit.or(self.step(Input::EndTurn { inbox_empty })?);
         self.hand_out();
+        metrics::histogram!(TURN_SECONDS).record(began.elapsed());
         Ok(exit)
     }
 
