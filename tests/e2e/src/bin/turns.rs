@@ -1,0 +1,275 @@
+//! Measures how long the leader of a large line keeps others waiting: for each kind of work on very many
+//! tokens or lines, the turns of its loop (by the node's own metric) and the `status` of another line, from
+//! outside.
+//!
+//! All lines are in one shard: then one loop has all of the work.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use futures::StreamExt as _;
+use nowserving_e2e::{Api, Cluster, HOUR_MS, Metrics, Options, number};
+use serde_json::{Value, json};
+
+/// Tokens in the large lines, unless the command line says otherwise.
+const TOKENS: u64 = 1_000_000;
+/// Lines of a shard that is taken over.
+const LINES: u64 = 100_000;
+/// Requests under way while lines are made and filled.
+const IN_FLIGHT: usize = 1_024;
+/// The line that others ask about.
+const OTHER: &str = "other";
+/// Between two requests about it.
+const INTERVAL: Duration = Duration::from_millis(2);
+const PATIENCE: Duration = Duration::from_secs(600);
+/// A turn should not be longer: the metric's bucket.
+const TURN_MAX: &str = "0.02";
+const BUCKETS: [&str; 11] = [
+    "0.001", "0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5", "1", "+Inf",
+];
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let mut sizes = std::env::args().skip(1).map(|arg| {
+        arg.parse()
+            .with_context(|| format!("{arg}: expected [TOKENS] [LINES]"))
+    });
+    let tokens = sizes.next().transpose()?.unwrap_or(TOKENS);
+    let lines = sizes.next().transpose()?.unwrap_or(LINES);
+    let options = Options {
+        shards: 1,
+        ..Options::default()
+    };
+    let mut cluster = Cluster::start(options).await?;
+    let bench = Bench::prepare(&cluster).await?;
+    println!(
+        "{:<26} {:>8} {:>7} {:>10} {:>12}  status of another line, ms",
+        "", "seconds", "turns", "over 20 ms", "longest, ms"
+    );
+    bench
+        .phase(&cluster, "enter", fill(bench.api.clone(), "large", tokens))
+        .await?;
+    bench
+        .phase(
+            &cluster,
+            "close its phase",
+            close(&bench.api, "large", tokens),
+        )
+        .await?;
+    fill(bench.api.clone(), "idle", tokens).await?;
+    bench
+        .phase(&cluster, "expire", expire(&bench.api, "idle", tokens))
+        .await?;
+    fill(bench.api.clone(), "deleted", tokens).await?;
+    bench
+        .phase(&cluster, "delete", delete(&bench.api, "deleted"))
+        .await?;
+    bench
+        .phase(&cluster, "create lines", create(&bench.api, lines))
+        .await?;
+    take_over(&mut cluster, &bench).await
+}
+
+/// What all phases share.
+struct Bench {
+    api: Api,
+    ticket: Value,
+}
+
+/// A node's turns so far, by bucket.
+struct Turns(Vec<f64>);
+
+impl Turns {
+    fn of(metrics: &Metrics) -> Turns {
+        let count = |bucket: &&str| {
+            let label = format!("le=\"{bucket}\"");
+            metrics.sum("nowserving_turn_seconds_bucket", &[&label])
+        };
+        Turns(BUCKETS.iter().map(|bucket| count(bucket)).collect())
+    }
+
+    /// All since `before`, those over [`TURN_MAX`], and the bound of the longest's bucket.
+    fn since(&self, before: &Turns) -> (f64, f64, &'static str) {
+        let new: Vec<f64> = self
+            .0
+            .iter()
+            .zip(&before.0)
+            .map(|(now, then)| now - then)
+            .collect();
+        let all = new.last().copied().unwrap_or_default();
+        let short = BUCKETS
+            .iter()
+            .zip(&new)
+            .find(|(bucket, _)| **bucket == TURN_MAX);
+        let longest = BUCKETS.iter().zip(&new).find(|(_, count)| **count >= all);
+        (
+            all,
+            all - short.map_or(0.0, |(_, count)| *count),
+            longest.map_or("?", |(bucket, _)| bucket),
+        )
+    }
+}
+
+impl Bench {
+    async fn prepare(cluster: &Cluster) -> Result<Bench> {
+        let api = cluster.api().clone();
+        api.admin(OTHER, "create", settings()).await?;
+        api.enter(OTHER, "holder").await?;
+        let ticket = api.enter(OTHER, "waiting").await?["ticket"].clone();
+        Ok(Bench { api, ticket })
+    }
+
+    /// Does the work while another line is asked about, and prints what that came to.
+    async fn phase(
+        &self,
+        cluster: &Cluster,
+        name: &str,
+        work: impl Future<Output = Result<()>>,
+    ) -> Result<()> {
+        let leader = cluster.leader_of(OTHER).await?;
+        let before = Turns::of(&cluster.metrics(leader).await?);
+        let (began, done) = (Instant::now(), Cell::new(false));
+        let work = async {
+            let result = work.await;
+            done.set(true);
+            result
+        };
+        let ((), times) = tokio::try_join!(work, self.others(&done))?;
+        let seconds = began.elapsed().as_secs_f64();
+        let turns = Turns::of(&cluster.metrics(leader).await?);
+        report(name, seconds, turns.since(&before), times);
+        Ok(())
+    }
+
+    /// Asks about the other line until the work is done.
+    async fn others(&self, done: &Cell<bool>) -> Result<Vec<Duration>> {
+        let mut times = Vec::new();
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        while !done.get() {
+            ticks.tick().await;
+            let asked = Instant::now();
+            self.api.status(OTHER, &self.ticket).await?;
+            times.push(asked.elapsed());
+        }
+        Ok(times)
+    }
+}
+
+fn report(name: &str, seconds: f64, turns: (f64, f64, &str), mut times: Vec<Duration>) {
+    times.sort_unstable();
+    let at = |per_mille: usize| {
+        let nth = (times.len() * per_mille).div_ceil(1_000).max(1) - 1;
+        times.get(nth).map_or(0.0, |time| time.as_secs_f64() * 1e3)
+    };
+    let (all, long, longest) = turns;
+    let longest = longest
+        .parse()
+        .map_or(f64::INFINITY, |seconds: f64| seconds * 1e3);
+    println!(
+        "{name:<26} {seconds:>8.1} {all:>7} {long:>10} {longest:>12}  median {:.1}, 99 % {:.1}, longest {:.1}, of {}",
+        at(500),
+        at(990),
+        at(1_000),
+        times.len()
+    );
+}
+
+fn settings() -> Value {
+    json!({
+        "seats": 1, "queue_limit": 10_000_000, "claim_timeout_ms": HOUR_MS,
+        "waiting_idle_timeout_ms": HOUR_MS, "token_events": false,
+    })
+}
+
+async fn fill(api: Api, line: &str, tokens: u64) -> Result<()> {
+    api.admin(line, "create", settings()).await?;
+    let enters = futures::stream::iter(0..tokens).map(|nth| {
+        let api = api.clone();
+        async move { api.enter(line, &nth.to_string()).await.map(drop) }
+    });
+    all(enters.buffer_unordered(IN_FLIGHT)).await
+}
+
+async fn create(api: &Api, lines: u64) -> Result<()> {
+    let creates = futures::stream::iter(0..lines).map(|nth| async move {
+        api.admin(&format!("line-{nth}"), "create", settings())
+            .await
+            .map(drop)
+    });
+    all(creates.buffer_unordered(IN_FLIGHT)).await
+}
+
+async fn all(outcomes: impl futures::Stream<Item = Result<()>>) -> Result<()> {
+    let mut outcomes = std::pin::pin!(outcomes);
+    while let Some(outcome) = outcomes.next().await {
+        outcome?;
+    }
+    Ok(())
+}
+
+async fn close(api: &Api, line: &str, tokens: u64) -> Result<()> {
+    api.admin(line, "configure", json!({"phase": "closed"}))
+        .await?;
+    gone(api, line, "closed", tokens).await
+}
+
+/// All but the one with the seat expire.
+async fn expire(api: &Api, line: &str, tokens: u64) -> Result<()> {
+    api.admin(line, "configure", json!({"waiting_idle_timeout_ms": 100}))
+        .await?;
+    gone(api, line, "idle", tokens - 1).await
+}
+
+async fn gone(api: &Api, line: &str, reason: &str, tokens: u64) -> Result<()> {
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let shown = api.admin(line, "show", json!({})).await?;
+        if number(&shown["counts"]["gone"], reason)? >= tokens {
+            return Ok(());
+        }
+    }
+    bail!("{line}: not all are gone within {PATIENCE:?}")
+}
+
+async fn delete(api: &Api, line: &str) -> Result<()> {
+    api.admin(line, "delete", json!({"force": true})).await?;
+    let began = Instant::now();
+    let show = format!("nowserving.admin.line.{line}.show");
+    while began.elapsed() < PATIENCE {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let reply = api.call_subject(&show, "{}").await?;
+        if reply.code.as_deref() == Some("line_not_found") {
+            return Ok(());
+        }
+    }
+    bail!("{line}: not deleted within {PATIENCE:?}")
+}
+
+/// The leader dies; another node leads all those lines. Its turns are counted from then on.
+async fn take_over(cluster: &mut Cluster, bench: &Bench) -> Result<()> {
+    let leader = cluster.leader_of(OTHER).await?;
+    let mut before = Vec::new();
+    for id in cluster.ids().filter(|id| *id != leader) {
+        before.push((id, Turns::of(&cluster.metrics(id).await?)));
+    }
+    let began = Instant::now();
+    cluster.process(leader)?.kill().await?;
+    let served = bench.api.status(OTHER, &bench.ticket);
+    served.await?;
+    let seconds = began.elapsed().as_secs_f64();
+    let times = tokio::time::timeout(Duration::from_secs(3), bench.others(&Cell::new(false)));
+    ensure!(times.await.is_err(), "the other line is not served");
+    for (id, before) in before {
+        let turns = Turns::of(&cluster.metrics(id).await?);
+        report(
+            &format!("take-over, node {id}"),
+            seconds,
+            turns.since(&before),
+            Vec::new(),
+        );
+    }
+    Ok(())
+}
