@@ -451,7 +451,9 @@ fn a_write_waits_while_the_disk_is_full() {
     let log = open(dir.path()).unwrap();
     log.write(&batch(1, true)).unwrap();
     let (tell, told) = std::sync::mpsc::channel();
-    log.wait_for_room(Some(Box::new(move || drop(tell.send(())))));
+    log.wait_for_room(Some(Box::new(move || {
+        let _ = tell.send(());
+    })));
     log.faults.full.store(true, Ordering::Relaxed);
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| log.write(&batch(2, true)));
@@ -478,7 +480,9 @@ fn a_write_that_is_to_wait_no_more_fails_and_leaves_the_log_whole() {
     let log = open(dir.path()).unwrap();
     log.write(&batch(1, true)).unwrap();
     let (tell, told) = std::sync::mpsc::channel();
-    log.wait_for_room(Some(Box::new(move || drop(tell.send(())))));
+    log.wait_for_room(Some(Box::new(move || {
+        let _ = tell.send(());
+    })));
     log.faults.full.store(true, Ordering::Relaxed);
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| log.write(&batch(2, true)));
