@@ -127,7 +127,7 @@ impl EngineLog {
     }
 
     /// Opens a copy of the log in `dir` in memory, after the same checks as [`EngineLog::open`]. Nothing in `dir`
-    /// changes. No process may have it open.
+    /// changes, also when it is written to. No process may have it open.
     ///
     /// # Errors
     /// As [`EngineLog::open`].
@@ -145,7 +145,7 @@ impl EngineLog {
             room: record.room(),
             record: Arc::new(record),
             counters: Arc::default(),
-            stopped: AtomicBool::new(true),
+            stopped: AtomicBool::new(false),
             #[cfg(test)]
             faults: Arc::default(),
         })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use nowserving_log::{EngineLog, LogStore};
-use nowserving_replica::{Config, Replica};
+use nowserving_replica::{Config, LogState, Replica};
 use serde::Serialize;
 
 use crate::identity::{self, Identity};
@@ -128,7 +128,7 @@ fn check_shard(
         last_index: restored.log.last_index,
     };
     // A node that ended before its first write begins anew.
-    if !restored.log.first_members.voters.is_empty() {
+    if restored.log != LogState::default() {
         Replica::new(
             &replica_config(shard, identity.node),
             restored,
