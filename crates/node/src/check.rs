@@ -79,7 +79,7 @@ impl Report {
         let identity = identity::look_at(data_dir).map_err(Into::into);
         let log = EngineLog::look_at(&identity::log_dir(data_dir)).context("reading the log");
         let identity = self.unless_wrong(identity);
-        let log = self.unless_wrong(log.map_err(Into::into));
+        let log = self.unless_wrong(log);
         let Some(identity) = identity else { return };
         // Without the log each snapshot is still read.
         let log = log.map(|log| Arc::new(log) as Arc<dyn LogStore>);

@@ -138,12 +138,13 @@ pub async fn of_one_node(cluster: &mut Cluster) -> Result<()> {
     };
     tokio::try_join!(load(&api, &lines, &entered, &stop), story)?;
     alive(cluster).await?;
-    check(&api, &entered.borrow()).await?;
+    let entered = entered.into_inner();
+    check(&api, &entered).await?;
     // Its log is whole.
     cluster.process(1)?.kill().await?;
     cluster.start_node(1).await?;
     cluster.wait_ready().await?;
-    check(&api, &entered.borrow()).await
+    check(&api, &entered).await
 }
 
 /// All disks are full, whether nothing is left or only the reserve: writes are refused at once, polls are
@@ -190,7 +191,7 @@ async fn all(cluster: &mut Cluster, prefix: &str, left: u64) -> Result<()> {
     };
     tokio::try_join!(load(&api, &lines, &entered, &stop), story)?;
     alive(cluster).await?;
-    check(&api, &entered.borrow()).await
+    check(&api, &entered.into_inner()).await
 }
 
 /// A write is refused, and told why, on every line.
