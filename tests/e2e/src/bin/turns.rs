@@ -86,7 +86,7 @@ impl Turns {
             let label = format!("le=\"{bucket}\"");
             metrics.sum("nowserving_turn_seconds_bucket", &[&label])
         };
-        Turns(BUCKETS.iter().map(|bucket| count(bucket)).collect())
+        Turns(BUCKETS.iter().map(count).collect())
     }
 
     /// All since `before`, those over [`TURN_MAX`], and the bound of the longest's bucket.
@@ -260,8 +260,9 @@ async fn take_over(cluster: &mut Cluster, bench: &Bench) -> Result<()> {
     let served = bench.api.status(OTHER, &bench.ticket);
     served.await?;
     let seconds = began.elapsed().as_secs_f64();
-    let times = tokio::time::timeout(Duration::from_secs(3), bench.others(&Cell::new(false)));
-    ensure!(times.await.is_err(), "the other line is not served");
+    let never = Cell::new(false);
+    let asking = tokio::time::timeout(Duration::from_secs(3), bench.others(&never));
+    ensure!(asking.await.is_err(), "the other line is not served");
     for (id, before) in before {
         let turns = Turns::of(&cluster.metrics(id).await?);
         report(
