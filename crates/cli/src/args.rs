@@ -9,6 +9,7 @@ use nowserving_client::{Client, ClientOptions};
 
 use crate::bench::BenchArgs;
 use crate::cluster::ClusterCommand;
+use crate::crowd::CrowdArgs;
 use crate::demo::DemoArgs;
 use crate::dev::DevArgs;
 use crate::duration;
@@ -109,6 +110,7 @@ impl Global {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Bench(BenchArgs),
+    Crowd(CrowdArgs),
     Demo(DemoArgs),
     Dev(DevArgs),
     Node(NodeArgs),

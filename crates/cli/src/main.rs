@@ -5,6 +5,7 @@ mod bar;
 mod bench;
 mod check;
 mod cluster;
+mod crowd;
 mod demo;
 mod dev;
 mod duration;
@@ -65,6 +66,7 @@ async fn dispatch(command: Command, global: &Global, output: &Output) -> anyhow:
         Command::Dev(args) => dev::run(args).await,
         Command::Bench(args) => bench::run(args, output).await,
         Command::Rehearse(args) => rehearse::run(*args, output),
+        Command::Crowd(args) => crowd::run(args, global).await,
         Command::Demo(args) => demo::run(args, global.json).await,
         Command::Line(command) => line::run(command, global, output).await,
         Command::Cluster(command) => cluster::run(command, global, output).await,

@@ -5,9 +5,10 @@ use nowserving_e2e::{Cli, number};
 use serde_json::Value;
 
 /// The last line's fields, as the demo's documentation lists them.
-const FIELDS: [&str; 14] = [
+const FIELDS: [&str; 15] = [
     "nodes",
     "shoppers",
+    "acknowledged",
     "issued",
     "completed",
     "gone",

@@ -11,11 +11,11 @@ use nowserving_protocol::subject::shard_of;
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::audit::audit;
-use super::crowd::Crowd;
-use super::plan::Part;
+use crate::crowd::audit::audit;
+use crate::crowd::Crowd;
+use crate::crowd::plan::Part;
 use super::scene::{Scene, Screen};
-use super::shopper;
+use crate::crowd::shopper;
 use crate::embedded::{Cluster, NODES};
 
 const FRAME: Duration = Duration::from_millis(200);

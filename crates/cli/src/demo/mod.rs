@@ -1,32 +1,26 @@
 //! `nowserving demo`: a cluster on this machine, a crowd in front of it, and a leader that dies.
 
-mod audit;
-mod crowd;
 mod director;
-mod ledger;
-mod plan;
-mod report;
 mod scene;
-mod shopper;
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-use nowserving_client::{Change, Client, Create, Line, SettingsPatch};
+use anyhow::ensure;
+use nowserving_client::Client;
 
-use crate::embedded::{Cluster, INTERRUPTED, temporary_dir, with_cluster};
-use crowd::{Crowd, Troubles};
+use crate::crowd::ledger::Ledger;
+use crate::crowd::plan::{Plan, Size};
+use crate::crowd::{Crowd, Outcome, create_line};
+use crate::embedded::{Cluster, INTERRUPTED, NODES, temporary_dir, with_cluster};
 use director::Director;
-use ledger::Ledger;
-use plan::{Plan, Times};
-use report::Report;
 use scene::{Scene, Screen};
 
 const LINE: &str = "demo";
+/// From the first arrival until the last shopper is through, if all goes well.
+const SHOW: Duration = Duration::from_secs(60);
 
 /// Runs a three-node cluster and a crowd of shoppers for about a minute, and kills the leader half
 /// way.
@@ -96,18 +90,22 @@ async fn perform(
     seed: u64,
     mut screen: Screen,
 ) -> anyhow::Result<Outcome> {
-    let (shoppers, seats) = (args.shoppers, args.seats);
+    let size = Size {
+        shoppers: args.shoppers,
+        seats: args.seats,
+        lasts: SHOW,
+    };
     screen.say("starting nats-server and three nodes");
     cluster
         .wait_ready(&mut |waiting_for| screen.say(&waiting_for))
         .await?;
-    let Plan { parts, times } = Plan::draw(seed, shoppers, seats);
+    let Plan { parts, times } = Plan::draw(seed, size);
     let client = Client::connect(cluster.url()).await?;
     // A call is repeated until the show must be over: a shopper does not go home because the shop is
     // slow.
     let client = client.with_deadline(times.deadline);
-    let line = create_line(&client, shoppers, seats, times).await?;
-    let crowd = Arc::new(Crowd::new(line, times, Ledger::new(shoppers, seats)));
+    let line = create_line(&client, LINE, size, times).await?;
+    let crowd = Arc::new(Crowd::new(line, times, Ledger::new(NODES.len(), size)));
     let scene = Scene {
         seed,
         ..Scene::default()
@@ -115,68 +113,5 @@ async fn perform(
     Director::new(cluster, Arc::clone(&crowd), &mut screen, scene)
         .run(parts)
         .await?;
-    Ok(Outcome {
-        report: crowd.note(|book, at| book.report(at)),
-        troubles: crowd.troubles(),
-    })
-}
-
-async fn create_line(
-    client: &Client,
-    shoppers: u32,
-    seats: u32,
-    times: Times,
-) -> anyhow::Result<Line> {
-    let settings = SettingsPatch {
-        seats: Some(Change::Set(seats)),
-        // Room for all of them: a refused shopper would show nothing.
-        queue_limit: Some(Change::Set(shoppers)),
-        waiting_idle_timeout_ms: set_ms(times.waiting_idle),
-        claim_timeout_ms: set_ms(times.claim),
-        checkout_timeout_ms: set_ms(times.checkout),
-        ..SettingsPatch::default()
-    };
-    let created = client
-        .admin()
-        .line(LINE)?
-        .create(&Create { settings })
-        .await;
-    created.context("cannot create the line")?;
-    Ok(client.line(LINE)?)
-}
-
-fn set_ms(duration: Duration) -> Option<Change<u64>> {
-    u64::try_from(duration.as_millis()).ok().map(Change::Set)
-}
-
-struct Outcome {
-    report: Report,
-    troubles: Troubles,
-}
-
-impl Outcome {
-    fn tell(&self, json: bool) -> anyhow::Result<ExitCode> {
-        let Outcome { report, troubles } = self;
-        let faults = report.faults();
-        let mut out = std::io::stdout().lock();
-        if !json {
-            writeln!(out, "{}", report.table())?;
-        }
-        writeln!(out, "{}", serde_json::to_string(report)?)?;
-        for fault in &faults {
-            eprintln!("FAULT: {fault}");
-        }
-        if troubles.count > 0 {
-            eprintln!("{} shoppers could not go on, among them:", troubles.count);
-            for text in &troubles.first {
-                eprintln!("  {text}");
-            }
-        }
-        let well = faults.is_empty() && troubles.count == 0;
-        Ok(if well {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        })
-    }
+    Ok(Outcome::of(&crowd))
 }

@@ -1,6 +1,6 @@
 //! The screen while the demo runs.
 
-use super::report::Report;
+use crate::crowd::report::Report;
 use crate::bar::bar;
 use crate::progress::Progress;
 

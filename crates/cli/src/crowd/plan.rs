@@ -1,5 +1,5 @@
 //! The shoppers' arrivals and behaviour, drawn from one seed; and the times of the line, derived
-//! so that a run takes about a minute whatever the number of shoppers and seats.
+//! so that a run takes as long as asked for, whatever the number of shoppers and seats.
 
 use std::time::Duration;
 
@@ -7,8 +7,6 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
-/// From the first arrival until the last shopper is through, if all goes well.
-const SHOW: Duration = Duration::from_secs(60);
 /// Most come within this part of the show, faster than they are served: a crowd waits.
 const RUSH: f64 = 1.0 / 3.0;
 /// The share that comes in the rush; the others trickle in until [`LAST_ARRIVAL`], so that
@@ -31,6 +29,16 @@ const WATCHERS_PERCENT: usize = 60;
 const CLAIM_LAG_S: f64 = 0.35;
 const SERVICE_MIN_S: f64 = 0.02;
 const SERVICE_MAX_S: f64 = 12.0;
+
+/// The size of a crowd.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    pub shoppers: u32,
+    /// Seats of their line.
+    pub seats: u32,
+    /// From the first arrival until the last shopper is through, if all goes well.
+    pub lasts: Duration,
+}
 
 /// The behaviour of a shopper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -110,20 +118,21 @@ pub struct Plan {
 
 impl Plan {
     /// Draws the show; the same arguments give the same plan.
-    pub fn draw(seed: u64, shoppers: u32, seats: u32) -> Plan {
+    pub fn draw(seed: u64, size: Size) -> Plan {
+        let shoppers = size.shoppers;
         let mut rng = StdRng::seed_from_u64(seed);
         let mut moods = moods(shoppers as usize);
         moods.shuffle(&mut rng);
         let watchers = shoppers as usize * WATCHERS_PERCENT / 100;
         let mut watches: Vec<bool> = (0..shoppers as usize).map(|i| i < watchers).collect();
         watches.shuffle(&mut rng);
-        let times = times(shoppers, seats);
-        let service_s = mean_service_s(shoppers, seats);
+        let times = times(size);
+        let service_s = mean_service_s(size);
         let mut parts: Vec<Part> = (1..=shoppers)
             .zip(moods.into_iter().zip(watches))
             .map(|(shopper, (mood, watches))| Part {
                 shopper,
-                arrives: arrival(&mut rng),
+                arrives: arrival(&mut rng, size.lasts),
                 mood,
                 patience: Duration::from_secs_f64(rng.random_range(0.5..12.0)),
                 service: Duration::from_secs_f64(service_s * rng.random_range(0.5..1.5)),
@@ -146,24 +155,24 @@ fn moods(shoppers: usize) -> Vec<Mood> {
     moods
 }
 
-fn arrival(rng: &mut StdRng) -> Duration {
+fn arrival(rng: &mut StdRng, lasts: Duration) -> Duration {
     let share = if rng.random_bool(RUSH_SHARE) {
         rng.random_range(0.0..RUSH)
     } else {
         rng.random_range(RUSH..LAST_ARRIVAL)
     };
-    SHOW.mul_f64(share)
+    lasts.mul_f64(share)
 }
 
-/// Every seat is free for the next one this often, if all are to get through within the show.
-fn seat_turn_s(shoppers: u32, seats: u32) -> f64 {
-    SHOW.as_secs_f64() * f64::from(seats) / f64::from(shoppers.max(1))
+/// Every seat is free for the next one this often, if all are to get through in time.
+fn seat_turn_s(size: Size) -> f64 {
+    size.lasts.as_secs_f64() * f64::from(size.seats) / f64::from(size.shoppers.max(1))
 }
 
 /// The part of a seat's turn that is left for the checkout itself, after the time in which the seat is empty.
-fn mean_service_s(shoppers: u32, seats: u32) -> f64 {
-    let turn_s = seat_turn_s(shoppers, seats);
-    let times = times(shoppers, seats);
+fn mean_service_s(size: Size) -> f64 {
+    let turn_s = seat_turn_s(size);
+    let times = times(size);
     let share = |mood| {
         let percent = MOODS
             .iter()
@@ -176,12 +185,17 @@ fn mean_service_s(shoppers: u32, seats: u32) -> f64 {
     (turn_s - CLAIM_LAG_S - wasted_s).clamp(SERVICE_MIN_S, SERVICE_MAX_S)
 }
 
-fn times(shoppers: u32, seats: u32) -> Times {
+fn times(size: Size) -> Times {
+    let Size {
+        shoppers,
+        seats,
+        lasts,
+    } = size;
     // Clocks are short, as the show is; renewing is what keeps a long checkout alive.
-    let checkout = Duration::from_secs_f64((3.0 * seat_turn_s(shoppers, seats)).clamp(3.0, 6.0));
+    let checkout = Duration::from_secs_f64((3.0 * seat_turn_s(size)).clamp(3.0, 6.0));
     // A line with too few seats to finish within the demo may take longer.
     let least_s = f64::from(shoppers) * (SERVICE_MIN_S + CLAIM_LAG_S) / f64::from(seats.max(1));
-    let kill = SHOW / 2;
+    let kill = lasts / 2;
     Times {
         waiting_idle: Duration::from_secs(9),
         claim: Duration::from_secs(3),
@@ -189,7 +203,7 @@ fn times(shoppers: u32, seats: u32) -> Times {
         renew: checkout / 3,
         kill,
         restart: kill + Duration::from_secs(7),
-        deadline: SHOW * 3 + Duration::from_secs_f64(2.0 * least_s),
+        deadline: lasts * 3 + Duration::from_secs_f64(2.0 * least_s),
     }
 }
 
@@ -198,9 +212,17 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn size(shoppers: u32, seats: u32) -> Size {
+        Size {
+            shoppers,
+            seats,
+            lasts: Duration::from_secs(60),
+        }
+    }
+
     #[test]
     fn one_seed_one_plan() {
-        let plan = |seed| format!("{:?}", Plan::draw(seed, 300, 20));
+        let plan = |seed| format!("{:?}", Plan::draw(seed, size(300, 20)));
         assert_eq!(plan(1), plan(1));
         assert_ne!(plan(1), plan(2));
     }
@@ -208,13 +230,13 @@ mod tests {
     #[test]
     fn at_most_a_fifth_gives_up_or_vanishes() {
         for shoppers in [1, 10, 99, 2000] {
-            let parts = Plan::draw(3, shoppers, 5).parts;
+            let parts = Plan::draw(3, size(shoppers, 5)).parts;
             assert_eq!(parts.len(), shoppers as usize);
             let strays = parts.iter().filter(|part| part.mood != Mood::Buys).count();
             assert!(strays * 5 <= parts.len(), "{strays} of {shoppers}");
         }
         // And at the default size each kind occurs.
-        let parts = Plan::draw(3, 2000, 50).parts;
+        let parts = Plan::draw(3, size(2000, 50)).parts;
         for (mood, _) in MOODS {
             assert!(parts.iter().any(|part| part.mood == mood), "{mood:?}");
         }
@@ -222,12 +244,12 @@ mod tests {
 
     #[test]
     fn the_default_crowd_waits_when_the_leader_dies() {
-        let Plan { parts, times } = Plan::draw(4, 2000, 50);
+        let Plan { parts, times } = Plan::draw(4, size(2000, 50));
         let came = parts
             .iter()
             .filter(|part| part.arrives < times.kill)
             .count() as f64;
-        let served = times.kill.as_secs_f64() / seat_turn_s(2000, 50);
+        let served = times.kill.as_secs_f64() / seat_turn_s(size(2000, 50));
         assert!(came > served + 500.0, "{came} came, {served} seats turned");
         assert!(
             parts.iter().any(|part| part.arrives > times.kill),
@@ -237,17 +259,17 @@ mod tests {
 
     #[test]
     fn seats_are_busy_for_most_of_their_turn() {
-        let service_s = mean_service_s(2000, 50);
+        let service_s = mean_service_s(size(2000, 50));
         assert!((0.8..1.3).contains(&service_s), "{service_s}");
         // Odd sizes stay within bounds.
-        assert!(mean_service_s(10_000, 1) >= SERVICE_MIN_S);
-        assert!(mean_service_s(10, 1_000) <= SERVICE_MAX_S);
+        assert!(mean_service_s(size(10_000, 1)) >= SERVICE_MIN_S);
+        assert!(mean_service_s(size(10, 1_000)) <= SERVICE_MAX_S);
     }
 
     #[test]
     fn a_checkout_is_renewed_well_before_it_expires() {
         for (shoppers, seats) in [(2000, 50), (100, 10), (10, 50), (5000, 5)] {
-            let times = Plan::draw(5, shoppers, seats).times;
+            let times = Plan::draw(5, size(shoppers, seats)).times;
             assert!(times.renew * 2 < times.silence_seated());
             assert!(times.kill < times.restart && times.restart < times.deadline);
         }

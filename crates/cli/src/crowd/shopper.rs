@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use nowserving_client::{Code, Result as Answer, State, StatusReply};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::crowd::{Crowd, Verdict, number};
+use super::{Crowd, Verdict, number};
 use super::ledger::{At, Number};
 use super::plan::{Mood, Part};
 

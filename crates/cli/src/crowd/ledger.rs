@@ -18,8 +18,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::time::Duration;
 
+use super::plan::Size;
 use super::report::Report;
-use crate::embedded::NODES;
 
 /// Time since the crowd opened.
 pub type At = Duration;
@@ -56,12 +56,14 @@ struct Record {
 /// The crowd's book.
 #[derive(Debug, Default)]
 pub struct Ledger {
+    nodes: usize,
     shoppers: u32,
     seats: u32,
     records: HashMap<Number, Record>,
     by_shopper: HashMap<u32, Number>,
     epochs: HashMap<u64, Number>,
     highest_admitted: HashMap<String, u64>,
+    acknowledged: u64,
     refused: u64,
     overtakes: u64,
     duplicates: u64,
@@ -83,11 +85,12 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Of a crowd of so many in front of so many seats.
-    pub fn new(shoppers: u32, seats: u32) -> Ledger {
+    /// Of a crowd of this size, served by so many nodes.
+    pub fn new(nodes: usize, size: Size) -> Ledger {
         Ledger {
-            shoppers,
-            seats,
+            nodes,
+            shoppers: size.shoppers,
+            seats: size.seats,
             ..Ledger::default()
         }
     }
@@ -214,6 +217,7 @@ impl Ledger {
     /// A write sent at `sent` was acknowledged. Only those sent after the kill count for the
     /// failover: an older one may have been answered by the dead leader in its last moment.
     pub fn wrote(&mut self, sent: At, at: At) {
+        self.acknowledged += 1;
         if let Some(killed) = self.killed
             && sent >= killed
             && self.failover.is_none()
@@ -249,8 +253,9 @@ impl Ledger {
         let capacity_seat_s = self.waited.as_secs_f64() * f64::from(self.seats);
         let use_permille = self.used_seat_s / capacity_seat_s * 1_000.0;
         Report {
-            nodes: NODES.len(),
+            nodes: self.nodes,
             shoppers: self.shoppers,
+            acknowledged: self.acknowledged,
             issued: self.records.len() as u64,
             completed: gone.get("completed").copied().unwrap_or(0),
             gone,

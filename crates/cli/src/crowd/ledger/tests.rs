@@ -17,9 +17,18 @@ fn number(token: u64) -> Number {
     }
 }
 
+fn ledger(shoppers: u32, seats: u32) -> Ledger {
+    let size = Size {
+        shoppers,
+        seats,
+        lasts: s(60),
+    };
+    Ledger::new(3, size)
+}
+
 /// Shoppers 1 to `count` with the numbers 1 to `count`, entered at 0 s.
 fn crowd(count: u32) -> Ledger {
-    let mut ledger = Ledger::new(count, SEATS);
+    let mut ledger = self::ledger(count, SEATS);
     for shopper in 1..=count {
         ledger.entered(s(0), shopper, &number(u64::from(shopper)));
     }
@@ -219,7 +228,7 @@ fn seat_use_counts_only_while_anybody_waits() {
 
 #[test]
 fn seat_use_is_unknown_if_nobody_waits() {
-    let mut ledger = Ledger::new(1, SEATS);
+    let mut ledger = self::ledger(1, SEATS);
     assert_eq!(ledger.report(s(9)).seat_use_percent, None);
 }
 

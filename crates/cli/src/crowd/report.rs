@@ -1,4 +1,4 @@
-//! The result of the demo: a table for people, one line of JSON for programs.
+//! What a crowd went through: a table for people, one line of JSON for programs.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,8 @@ pub struct Report {
     /// Nodes of the cluster.
     pub nodes: usize,
     pub shoppers: u32,
+    /// Their writes that were acknowledged.
+    pub acknowledged: u64,
     /// Numbers handed out to them.
     pub issued: u64,
     /// Of these, completed.
@@ -69,6 +71,11 @@ impl Report {
             table.add_row([name, &value, meaning]);
         };
         row("shoppers", self.shoppers.to_string(), "");
+        row(
+            "acknowledged",
+            self.acknowledged.to_string(),
+            "writes that were answered",
+        );
         row("issued", self.issued.to_string(), "numbers handed out");
         row(
             "refused",
@@ -111,6 +118,7 @@ mod tests {
         let report = Report {
             nodes: 3,
             shoppers: 2,
+            acknowledged: 5,
             issued: 2,
             completed: 1,
             gone: BTreeMap::from([("completed".to_owned(), 1), ("idle".to_owned(), 1)]),
@@ -123,7 +131,7 @@ mod tests {
         };
         assert_eq!(
             serde_json::to_string(&report).unwrap(),
-            r#"{"nodes":3,"shoppers":2,"issued":2,"completed":1,"gone":{"completed":1,"idle":1},"refused":0,"seats":5,"held_max":1,"overtakes":0,"duplicates":0,"lost":0,"failover_ms":1234,"seat_use_percent":66.7,"duration_ms":60000}"#
+            r#"{"nodes":3,"shoppers":2,"acknowledged":5,"issued":2,"completed":1,"gone":{"completed":1,"idle":1},"refused":0,"seats":5,"held_max":1,"overtakes":0,"duplicates":0,"lost":0,"failover_ms":1234,"seat_use_percent":66.7,"duration_ms":60000}"#
         );
         assert!(report.table().to_string().contains("1 of 5"));
     }
@@ -134,6 +142,7 @@ mod tests {
         let report = Report {
             nodes: 3,
             shoppers: 1_000_000,
+            acknowledged: 1_000_000,
             issued: 1_000_000,
             completed: 1_000_000,
             gone: many

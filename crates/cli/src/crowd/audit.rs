@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use nowserving_client::{Consistency, Error, State, StatusReply, StatusRequest};
 
-use super::crowd::{Crowd, Verdict, Visit, number};
+use super::{Crowd, Verdict, Visit, number};
 
 /// Requests at a time.
 const IN_FLIGHT: usize = 32;

@@ -1,12 +1,26 @@
-//! The state that all shoppers share: the line, the clock, and the record of all answers.
+//! A crowd of shoppers in front of one line: what each of them does, and a record of all their answers,
+//! from which follows whether the cluster kept its promises. `nowserving demo` and `nowserving crowd`
+//! are built on it.
 
+pub mod audit;
+mod command;
+pub mod ledger;
+pub mod plan;
+pub mod report;
+pub mod shopper;
+
+use std::io::Write as _;
+use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use nowserving_client::{Code, Error, Line, StatusReply};
+use anyhow::Context as _;
+use nowserving_client::{Change, Client, Code, Create, Error, Line, SettingsPatch, StatusReply};
 
-use super::ledger::{At, Ledger, Number};
-use super::plan::Times;
+pub use self::command::{CrowdArgs, run};
+use self::ledger::{At, Ledger, Number};
+use self::plan::{Size, Times};
+use self::report::Report;
 
 /// Some shoppers may fail for one reason: these many are kept to be shown.
 const TROUBLES_SHOWN: usize = 5;
@@ -130,4 +144,82 @@ pub fn number(status: &StatusReply) -> Number {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Creates the line of a crowd: room for all of them, as a refused shopper would show nothing.
+///
+/// # Errors
+/// It exists, or the cluster cannot create it.
+pub async fn create_line(
+    client: &Client,
+    name: &str,
+    size: Size,
+    times: Times,
+) -> anyhow::Result<Line> {
+    let settings = SettingsPatch {
+        seats: Some(Change::Set(size.seats)),
+        queue_limit: Some(Change::Set(size.shoppers)),
+        waiting_idle_timeout_ms: set_ms(times.waiting_idle),
+        claim_timeout_ms: set_ms(times.claim),
+        checkout_timeout_ms: set_ms(times.checkout),
+        ..SettingsPatch::default()
+    };
+    let created = client
+        .admin()
+        .line(name)?
+        .create(&Create { settings })
+        .await;
+    created.with_context(|| format!("cannot create the line {name}"))?;
+    Ok(client.line(name)?)
+}
+
+fn set_ms(duration: Duration) -> Option<Change<u64>> {
+    u64::try_from(duration.as_millis()).ok().map(Change::Set)
+}
+
+/// What became of a crowd.
+pub struct Outcome {
+    report: Report,
+    troubles: Troubles,
+}
+
+impl Outcome {
+    /// After everybody has gone and the audit is done.
+    pub fn of(crowd: &Crowd) -> Outcome {
+        Outcome {
+            report: crowd.note(|book, at| book.report(at)),
+            troubles: crowd.troubles(),
+        }
+    }
+
+    /// No promise was broken, and every shopper got through.
+    pub fn is_well(&self) -> bool {
+        self.report.faults().is_empty() && self.troubles.count == 0
+    }
+
+    /// Prints the table (not with `json`) and the line of JSON. The exit code is 1 unless all is well.
+    ///
+    /// # Errors
+    /// stdout is closed.
+    pub fn tell(&self, json: bool) -> anyhow::Result<ExitCode> {
+        let Outcome { report, troubles } = self;
+        let mut out = std::io::stdout().lock();
+        if !json {
+            writeln!(out, "{}", report.table())?;
+        }
+        writeln!(out, "{}", serde_json::to_string(report)?)?;
+        for fault in &report.faults() {
+            eprintln!("FAULT: {fault}");
+        }
+        if troubles.count > 0 {
+            eprintln!("{} shoppers could not go on, among them:", troubles.count);
+            for text in &troubles.first {
+                eprintln!("  {text}");
+            }
+        }
+        Ok(match self.is_well() {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        })
+    }
 }
