@@ -362,6 +362,14 @@ impl Cluster {
         .await
     }
 
+    /// The leader of each shard, as one of the nodes knows it.
+    ///
+    /// # Errors
+    /// No node answers.
+    pub async fn leaders(&self) -> Result<Vec<Option<u64>>> {
+        leaders(&self.api.cluster("status", json!({})).await?)
+    }
+
     /// Waits until the leader of each shard answers, and living nodes lead the shards they are home of.
     ///
     /// # Errors

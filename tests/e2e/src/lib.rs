@@ -21,6 +21,7 @@ mod program;
 mod proxy;
 mod raw;
 mod scenario;
+pub mod soak;
 mod wait;
 
 pub use api::{Api, CLOCKS_APART_MS, Format, HOUR_MS, Reply, Route, number, pointers};

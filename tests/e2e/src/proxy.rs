@@ -22,6 +22,8 @@ pub enum Link {
     /// Passes nothing on and keeps connections open, as when packets are dropped somewhere. Data sent
     /// meanwhile comes through once the link is up again.
     Silent,
+    /// Passes on what comes from the server, and keeps back what its client sends.
+    Mute,
     /// Closes its connections and each new one at once.
     Closed,
 }
@@ -83,8 +85,8 @@ async fn pass(client: TcpStream, upstream: SocketAddr, mut link: watch::Receiver
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::select! {
-        () = pump(from_client, to_server, link.clone()) => {}
-        () = pump(from_server, to_client, link.clone()) => {}
+        () = pump(from_client, to_server, link.clone(), &[Link::Silent, Link::Mute]) => {}
+        () = pump(from_server, to_client, link.clone(), &[Link::Silent]) => {}
         // Fails only if the proxy is gone; the connection then goes too.
         _ = link.wait_for(|link| *link == Link::Closed) => {}
     }
@@ -94,6 +96,7 @@ async fn pump(
     mut from: impl AsyncReadExt + Unpin,
     mut to: impl AsyncWriteExt + Unpin,
     mut link: watch::Receiver<Link>,
+    holds_back: &[Link],
 ) {
     let (under_way, mut chunks) = mpsc::channel::<(Instant, Vec<u8>)>(CHUNKS_MAX);
     let read = async move {
@@ -108,7 +111,7 @@ async fn pump(
     let write = async move {
         while let Some((read_at, chunk)) = chunks.recv().await {
             // After reading: bytes in transit when the link went silent stay in transit.
-            let passes = link.wait_for(|link| *link != Link::Silent).await;
+            let passes = link.wait_for(|link| !holds_back.contains(link)).await;
             // Not across an await: `wait_for` returns a lock that `Proxy::set` would wait for.
             let Ok(link) = passes.map(|link| *link) else {
                 return;

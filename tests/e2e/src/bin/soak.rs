@@ -1,0 +1,79 @@
+//! Runs long soaks, one kind of trouble after the other, and prints a table and one line of JSON.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use nowserving_e2e::soak::{self, Row, Trouble};
+
+/// The command line: `[--minutes N] [TROUBLE …]`.
+struct Plan {
+    each: Duration,
+    troubles: Vec<Trouble>,
+}
+
+impl Plan {
+    fn parse(mut args: impl Iterator<Item = String>) -> Result<Plan> {
+        let (mut minutes, mut troubles) = (5.0, Vec::new());
+        while let Some(arg) = args.next() {
+            if arg == "--minutes" {
+                let given = args.next().context("--minutes needs a number")?;
+                minutes = given.parse().with_context(|| format!("--minutes {given}"))?;
+                continue;
+            }
+            match Trouble::ALL.into_iter().find(|it| it.name() == arg) {
+                Some(trouble) => troubles.push(trouble),
+                None => bail!("{arg}: expected [--minutes N] [{}]", names()),
+            }
+        }
+        if troubles.is_empty() {
+            troubles.extend(Trouble::ALL);
+        }
+        if !(0.1..=1_440.0).contains(&minutes) {
+            bail!("--minutes {minutes}: must be 0.1 to 1440");
+        }
+        Ok(Plan {
+            each: Duration::from_secs_f64(minutes * 60.0),
+            troubles,
+        })
+    }
+}
+
+fn names() -> String {
+    Trouble::ALL.map(Trouble::name).join("|")
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let Plan { each, troubles } = Plan::parse(std::env::args().skip(1))?;
+    let mut rows = Vec::new();
+    for trouble in troubles {
+        eprintln!("{} for {} s", trouble.name(), each.as_secs());
+        let row = soak::run(trouble, each).await?;
+        eprintln!("{}", line(&row));
+        rows.push(row);
+    }
+    println!(
+        "| trouble | blows | acknowledged | lost | doubled | overtaken | oversold | back after, median | at most |\n\
+         |---|---|---|---|---|---|---|---|---|"
+    );
+    for row in &rows {
+        println!("{}", line(row));
+    }
+    println!("{}", serde_json::to_string(&rows)?);
+    Ok(())
+}
+
+fn line(row: &Row) -> String {
+    format!(
+        "| {} | {} | {} | {} | {} | {} | {} | {} ms | {} ms |",
+        row.trouble,
+        row.blows,
+        row.acknowledged,
+        row.lost,
+        row.doubled,
+        row.overtaken,
+        row.oversold,
+        row.recovery_ms_median,
+        row.recovery_ms_max
+    )
+}

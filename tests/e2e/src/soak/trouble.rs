@@ -1,0 +1,130 @@
+//! The kinds of trouble: how each begins and ends.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use rustix::process::Signal;
+
+use super::recovery::first_acknowledged;
+use crate::cluster::{Cluster, Options, line_in};
+use crate::proxy::Link;
+
+/// Writes are acknowledged again within this time, whatever happened, on a slow machine too.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A node that was killed is started again after this; one that stands still or is cut off goes on.
+const AWAY: Duration = Duration::from_secs(2);
+/// A node that is asked to stop ends within this time.
+const END: Duration = Duration::from_secs(30);
+
+/// One kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// kill -9 of one node after the other.
+    Kill,
+    /// SIGTERM of one node after the other: a rolling restart.
+    Restart,
+    /// SIGSTOP, and SIGCONT later.
+    Pause,
+    /// kill -9 of nats-server.
+    NatsKill,
+    /// A node's connections pass nothing on and stay open.
+    CutOff,
+    /// What a node sends to its peers is not passed on; what they send to it is.
+    CutOneWay,
+}
+
+impl Trouble {
+    /// Every one.
+    pub const ALL: [Trouble; 6] = [
+        Trouble::Kill,
+        Trouble::Restart,
+        Trouble::Pause,
+        Trouble::NatsKill,
+        Trouble::CutOff,
+        Trouble::CutOneWay,
+    ];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Trouble::Kill => "kill",
+            Trouble::Restart => "restart",
+            Trouble::Pause => "pause",
+            Trouble::NatsKill => "nats-kill",
+            Trouble::CutOff => "cut-off",
+            Trouble::CutOneWay => "cut-one-way",
+        }
+    }
+
+    /// The cluster that it comes over.
+    #[must_use]
+    pub fn options(self) -> Options {
+        Options {
+            proxied: matches!(self, Trouble::CutOff | Trouble::CutOneWay),
+            // Every blow finds snapshots under way, and logs that were cut.
+            snapshot_entries: 500,
+            ..Options::default()
+        }
+    }
+
+    /// Strikes a node, or nats-server, and makes it good again. Returns for how long a shard that the
+    /// node led acknowledged nothing.
+    ///
+    /// # Errors
+    /// The cluster does not come back.
+    pub async fn strike(self, cluster: &mut Cluster, nth: usize) -> Result<Duration> {
+        let nodes = cluster.options().nodes;
+        let node = nth as u64 % nodes + 1;
+        let line = led_by(cluster, node).await?;
+        let api = cluster.api().within(2_000);
+        let began = Instant::now();
+        self.begin(cluster, node).await?;
+        let recovery = first_acknowledged(&api, &line, began, PATIENCE).await;
+        tokio::time::sleep(AWAY.saturating_sub(began.elapsed())).await;
+        self.end(cluster, node).await?;
+        recovery
+    }
+
+    async fn begin(self, cluster: &mut Cluster, node: u64) -> Result<()> {
+        match self {
+            Trouble::Kill => drop(cluster.process(node)?.kill().await?),
+            Trouble::Restart => cluster.process(node)?.signal(Signal::TERM)?,
+            Trouble::Pause => cluster.process(node)?.signal(Signal::STOP)?,
+            Trouble::NatsKill => {
+                let shards = cluster.options().shards;
+                cluster.nats.restart(Some(shards)).await?;
+            }
+            Trouble::CutOff => {
+                cluster.set_link(node, Link::Silent)?;
+                cluster.set_peer_link(node, Link::Silent)?;
+            }
+            Trouble::CutOneWay => cluster.set_peer_link(node, Link::Mute)?,
+        }
+        Ok(())
+    }
+
+    async fn end(self, cluster: &mut Cluster, node: u64) -> Result<()> {
+        match self {
+            Trouble::Kill => cluster.start_node(node).await,
+            Trouble::Restart => {
+                let ended = cluster.process(node)?.ended(END).await?;
+                ensure!(ended.success(), "node {node} was asked to stop: {ended}");
+                cluster.start_node(node).await
+            }
+            Trouble::Pause => cluster.process(node)?.signal(Signal::CONT),
+            Trouble::NatsKill => Ok(()),
+            Trouble::CutOff | Trouble::CutOneWay => {
+                cluster.set_link(node, Link::Up)?;
+                cluster.set_peer_link(node, Link::Up)
+            }
+        }
+    }
+}
+
+/// A probed line whose shard the node leads, or any if it leads none.
+async fn led_by(cluster: &Cluster, node: u64) -> Result<String> {
+    let shards = cluster.options().shards;
+    let leaders = cluster.leaders().await?;
+    let led = (0..shards).zip(leaders).find(|(_, leader)| *leader == Some(node));
+    Ok(line_in(led.map_or(0, |(shard, _)| shard), shards, "probe"))
+}
