@@ -1,4 +1,4 @@
-//! Set-up and checks of the workspace: `cargo xtask demo|test|bench|sim|bite|tidy`.
+//! Set-up and checks of the workspace: `cargo xtask demo|test|bench|soak|sim|bite|tidy`.
 //!
 //! Every command installs what it lacks first, so that a machine with Rust and
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
@@ -39,6 +39,9 @@ enum Command {
     /// Measures, on a release build
     #[command(disable_help_flag = true)]
     Bench(PassedOn),
+    /// Kills, stops and cuts off nodes of real clusters under an audited crowd: [--minutes N] [TROUBLE …]
+    #[command(disable_help_flag = true)]
+    Soak(PassedOn),
     /// Simulates whole clusters under faults, a seed at a time, and checks what must hold
     #[command(disable_help_flag = true)]
     Sim(PassedOn),
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
         Command::Demo(PassedOn { args }) => release::run("demo", &args),
         Command::Bench(PassedOn { args }) => release::run("bench", &args),
+        Command::Soak(PassedOn { args }) => release::measure("soak", &args),
         Command::Sim(PassedOn { args }) => sim::run(&args),
         Command::Bite(PassedOn { args }) => sim::bite(&args),
         Command::Test { only } => check::run(&only),

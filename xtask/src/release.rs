@@ -14,3 +14,10 @@ pub fn run(command: &str, args: &[String]) -> Result<ExitCode> {
         run.env(nats::ENV, nats_server).args(args)
     })
 }
+
+/// Builds and runs the measurement `program` of the end-to-end tests' package; its exit code is ours.
+pub fn measure(program: &str, args: &[String]) -> Result<ExitCode> {
+    let nats_server = nats::ensure()?;
+    let flags = format!("--release --package nowserving-e2e --bin {program}");
+    shell::build_and_run(&flags, |run| run.env(nats::ENV, nats_server).args(args))
+}

@@ -130,6 +130,48 @@ async fn the_rules_of_a_line_survive_crashes() -> Result<()> {
     run(options, rules::over_crashes).await
 }
 
+/// Short forms of `cargo xtask soak`: nothing is lost, doubled, overtaken or oversold.
+mod soaks {
+    use std::time::Duration;
+
+    use anyhow::Result;
+    use nowserving_e2e::soak::{self, Trouble};
+
+    async fn short(trouble: Trouble) -> Result<()> {
+        soak::run(trouble, Duration::from_secs(15)).await.map(drop)
+    }
+
+    #[tokio::test]
+    async fn nodes_are_killed() -> Result<()> {
+        short(Trouble::Kill).await
+    }
+
+    #[tokio::test]
+    async fn nodes_are_restarted() -> Result<()> {
+        short(Trouble::Restart).await
+    }
+
+    #[tokio::test]
+    async fn nodes_stand_still() -> Result<()> {
+        short(Trouble::Pause).await
+    }
+
+    #[tokio::test]
+    async fn nats_is_killed() -> Result<()> {
+        short(Trouble::NatsKill).await
+    }
+
+    #[tokio::test]
+    async fn nodes_are_cut_off() -> Result<()> {
+        short(Trouble::CutOff).await
+    }
+
+    #[tokio::test]
+    async fn nodes_are_heard_by_nobody() -> Result<()> {
+        short(Trouble::CutOneWay).await
+    }
+}
+
 /// Many settings at once are changed while the leader dies: all of them or none.
 #[tokio::test]
 async fn a_change_of_settings_is_all_or_nothing() -> Result<()> {
