@@ -7,9 +7,9 @@ use futures::StreamExt as _;
 use nowserving_client::{Code, Result as Answer, State, StatusReply};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{Crowd, Verdict, number};
 use super::ledger::{At, Number};
 use super::plan::{Mood, Part};
+use super::{Crowd, Verdict, number};
 
 /// A watcher also asks by itself this often: only an answer to a question of its own can prove that
 /// it was overtaken.

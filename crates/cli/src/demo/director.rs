@@ -11,10 +11,10 @@ use nowserving_protocol::subject::shard_of;
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use crate::crowd::audit::audit;
-use crate::crowd::Crowd;
-use crate::crowd::plan::Part;
 use super::scene::{Scene, Screen};
+use crate::crowd::Crowd;
+use crate::crowd::audit::audit;
+use crate::crowd::plan::Part;
 use crate::crowd::shopper;
 use crate::embedded::{Cluster, NODES};
 

@@ -1,7 +1,7 @@
 //! The screen while the demo runs.
 
-use crate::crowd::report::Report;
 use crate::bar::bar;
+use crate::crowd::report::Report;
 use crate::progress::Progress;
 
 const BAR_WIDTH: usize = 40;

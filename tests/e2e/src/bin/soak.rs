@@ -17,7 +17,9 @@ impl Plan {
         while let Some(arg) = args.next() {
             if arg == "--minutes" {
                 let given = args.next().context("--minutes needs a number")?;
-                minutes = given.parse().with_context(|| format!("--minutes {given}"))?;
+                minutes = given
+                    .parse()
+                    .with_context(|| format!("--minutes {given}"))?;
                 continue;
             }
             match Trouble::ALL.into_iter().find(|it| it.name() == arg) {

@@ -85,7 +85,10 @@ async fn soak(cluster: &mut Cluster, trouble: Trouble, lasts: Duration) -> Resul
     let report = crowd.next().await?.context("the crowd has no report")?;
     let ended = crowd.child.wait().await?;
     let row = Row::new(trouble, &report, recoveries)?;
-    ensure!(row.is_well() && ended.success(), "{ended}: {row:?}: {report}");
+    ensure!(
+        row.is_well() && ended.success(),
+        "{ended}: {row:?}: {report}"
+    );
     Ok(row)
 }
 

@@ -125,6 +125,8 @@ impl Trouble {
 async fn led_by(cluster: &Cluster, node: u64) -> Result<String> {
     let shards = cluster.options().shards;
     let leaders = cluster.leaders().await?;
-    let led = (0..shards).zip(leaders).find(|(_, leader)| *leader == Some(node));
+    let led = (0..shards)
+        .zip(leaders)
+        .find(|(_, leader)| *leader == Some(node));
     Ok(line_in(led.map_or(0, |(shard, _)| shard), shards, "probe"))
 }
