@@ -3,7 +3,12 @@
 use std::error::Error;
 use std::path::Path;
 
-const FILES: [&str; 3] = ["entry.proto", "settings.proto", "snapshot.proto"];
+const FILES: [&str; 4] = [
+    "entry.proto",
+    "members.proto",
+    "settings.proto",
+    "snapshot.proto",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../../proto");

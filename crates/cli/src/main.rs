@@ -13,6 +13,7 @@ mod embedded;
 mod journal;
 mod line;
 mod logs;
+mod members;
 mod no_such_line;
 mod node;
 mod output;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use nowserving_node::Config;
+use nowserving_node::{Config, Ended};
 use serde::Serialize;
 
 use crate::args::Global;
@@ -61,6 +61,12 @@ pub struct NodeArgs {
     #[arg(long)]
     #[serde(skip)]
     check: bool,
+    /// Joins an existing cluster, which tells the node its number and everything else that all nodes have
+    /// in common: no --id, --nodes, --cluster and --shards. It waits until `nowserving cluster add-node`
+    /// or `replace-node` adds it. Give the flag at every start.
+    #[arg(long, env = "NOWSERVING_JOIN")]
+    #[serde(skip)]
+    join: bool,
     /// This node's number, 1 to 65535, unique in the cluster.
     #[arg(long, value_name = "N", env = "NOWSERVING_ID")]
     id: Option<u64>,
@@ -143,7 +149,13 @@ impl NodeArgs {
     }
 
     /// The checked configuration.
-    fn settle(self, global: &Global) -> anyhow::Result<Config> {
+    fn settle(&self, global: &Global) -> anyhow::Result<Config> {
+        let (table, origin) = self.with_nats(global)?;
+        Ok(Config::from_table(table, &origin)?)
+    }
+
+    /// The table with the settings that all commands have.
+    fn with_nats(&self, global: &Global) -> anyhow::Result<(toml::Table, PathBuf)> {
         let (mut table, origin) = self.table()?;
         let of_all_commands = [("nats", &global.nats), ("prefix", &global.prefix)];
         for (name, value) in of_all_commands {
@@ -151,7 +163,7 @@ impl NodeArgs {
                 table.insert(name.to_owned(), value.clone().into());
             }
         }
-        Ok(Config::from_table(table, &origin)?)
+        Ok((table, origin))
     }
 }
 
@@ -161,14 +173,32 @@ pub async fn run(args: NodeArgs, global: &Global, output: &Output) -> anyhow::Re
     if args.check {
         return check::run(&args.data_dir().map_err(wrong_usage)?, output);
     }
-    let config = args.settle(global).map_err(wrong_usage)?;
     let mut interrupts = Interrupts::listen().context("signals")?;
     let stop = async move {
         let signal = interrupts.next().await;
         tracing::info!(signal, "stopping");
     };
-    nowserving_node::run(config, stop).await?;
-    Ok(ExitCode::SUCCESS)
+    let ended = if args.join {
+        let (table, _) = args.with_nats(global).map_err(wrong_usage)?;
+        nowserving_node::join::run(table, stop).await?
+    } else {
+        let config = args.settle(global).map_err(wrong_usage)?;
+        nowserving_node::run(config, stop).await?
+    };
+    match ended {
+        Ended::Stopped => Ok(ExitCode::SUCCESS),
+        Ended::Renumbered => start_again(),
+    }
+}
+
+/// Starts this program anew in this process, so that its supervisor does not notice.
+fn start_again() -> anyhow::Result<ExitCode> {
+    use std::os::unix::process::CommandExt as _;
+    let program = std::env::current_exe().context("the path of this program")?;
+    let mut command = std::process::Command::new(program);
+    // It returns only if it failed.
+    let error = command.args(std::env::args_os().skip(1)).exec();
+    Err(anyhow::Error::from(error).context("starting again under the new number"))
 }
 
 #[cfg(test)]

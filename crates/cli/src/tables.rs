@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, TableStyle, presets};
 use nowserving_client::{
     BoardReply, ClusterStatus, ForecastReply, HeldBackReply, InfoReply, LineList, LineReply,
-    Mapping, NodeStatus, State, StatusReply,
+    Mapping, MembersChangesReply, MembersStatus, NodeStatus, State, StatusReply,
 };
 use nowserving_rehearse::duration;
 
@@ -315,10 +315,13 @@ pub fn lines(list: &LineList, output: &Output) -> String {
 
 /// The problems, the nodes, then the shards by leader.
 pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
-    let header = "node, state, last heard, leads, version, metrics";
+    let header = "node, state, votes in, last heard, leads, version, metrics";
     let mut nodes = Sheet::new(header, output);
     for node in &status.nodes {
         let (word, color) = match (node.alive, &node.refused) {
+            (true, _) if node.leaving => ("leaving", Color::Yellow),
+            (true, _) if node.joining_in > 0 => ("joining", Color::Yellow),
+            (true, _) if node.drained => ("drained", Color::Yellow),
             (true, _) if node.disk_full => ("disk full", Color::Red),
             (true, _) => ("alive", Color::Green),
             (false, Some(_)) => ("refused", Color::Red),
@@ -327,6 +330,7 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
         nodes.row(vec![
             number(node.id),
             Cell::new(word).fg(color),
+            number(u64::from(node.votes_in)),
             Cell::new(last_heard(node, status.answered_by)),
             number(node.leads),
             Cell::new(node.version.as_deref().unwrap_or("-")),
@@ -372,8 +376,62 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
             status.answered_by
         ));
     }
+    text.push_str(&members(&status.members));
     text.push_str(&mapping(status));
     text + &nodes.text() + "\n" + &shards.text()
+}
+
+/// A change in progress, the nodes that ask to be added, and the command that adds them.
+fn members(members: &MembersStatus) -> String {
+    let mut text = String::new();
+    if members.shards_changing > 0 {
+        let shards = many(members.shards_changing.into(), "shard");
+        text.push_str(&format!("members are changing: {shards} to go\n"));
+    }
+    for it in &members.candidates {
+        let (was, command) = match it.node {
+            Some(id) => (
+                format!(", configured as node {id},"),
+                format!("replace-node {id} {}", it.disk),
+            ),
+            None => (String::new(), format!("add-node {}", it.disk)),
+        };
+        text.push_str(&format!(
+            "a node with disk {}{was} asks to be added: {}\n  nowserving cluster {command}\n",
+            it.disk, it.reason
+        ));
+    }
+    text
+}
+
+/// The newest changes of the members.
+pub fn members_changes(reply: &MembersChangesReply, output: &Output) -> String {
+    let mut sheet = Sheet::new("version, at, change, node, disk, by, reason", output);
+    for it in &reply.changes {
+        let text = |text: &Option<String>| Cell::new(text.as_deref().unwrap_or("-"));
+        let request = &it.request;
+        sheet.row(vec![
+            number(it.members_version),
+            Cell::new(journal::clock(it.at_ms)),
+            Cell::new(&it.op),
+            Cell::new(
+                request
+                    .node
+                    .map_or_else(|| "-".to_owned(), |id| id.to_string()),
+            ),
+            Cell::new(
+                request
+                    .disk
+                    .map_or_else(|| "-".to_owned(), |disk| disk.to_string()),
+            ),
+            text(&request.by),
+            text(&request.reason),
+        ]);
+    }
+    match reply.changes.is_empty() {
+        true => "no changes".to_owned(),
+        false => sheet.text(),
+    }
 }
 
 /// The problem with the mapping of plain requests, and the line that solves it.

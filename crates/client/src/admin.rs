@@ -2,8 +2,9 @@
 
 use nowserving_line::{LaneName, LineName};
 use nowserving_protocol::admin::{
-    ClusterStatus, ClusterStatusRequest, Configure, Create, Delete, DeleteReply, Journal,
-    JournalReply, LineList, LineReply, ListLines, Move, Show,
+    ChangeMembers, ClusterStatus, ClusterStatusRequest, Configure, Create, Delete, DeleteReply,
+    Journal, JournalReply, LineList, LineReply, ListLines, MembersChangesReply, MembersReply, Move,
+    Show,
 };
 use nowserving_protocol::user::StatusReply;
 use serde::Serialize;
@@ -56,6 +57,26 @@ impl Admin {
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn list_lines(&self, page: &ListLines) -> Result<LineList> {
         self.read("list_lines", page).await
+    }
+
+    /// Changes the members of the cluster: `add_node`, `remove_node`, `replace_node`, `drain` or `transfer`.
+    /// The answer says that it is decided; [`Admin::cluster_status`] shows when it is made. A repeated
+    /// request has one effect.
+    ///
+    /// # Errors
+    /// `node_not_found`; `members_changing` while an earlier change is not finished; `members_refused` if the
+    /// cluster cannot have such members; `version_conflict`; `bad_request`.
+    pub async fn change_members(&self, op: &str, change: &ChangeMembers) -> Result<MembersReply> {
+        let subject = self.client.subjects().admin_cluster(op);
+        self.client.admin_call(subject, Effect::Write, change).await
+    }
+
+    /// The newest changes of the members.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Unavailable`] if no node answers.
+    pub async fn members_changes(&self) -> Result<MembersChangesReply> {
+        self.read("members_changes", &ClusterStatusRequest {}).await
     }
 
     async fn read<Q: Serialize, R: DeserializeOwned>(&self, op: &str, body: &Q) -> Result<R> {

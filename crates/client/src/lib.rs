@@ -62,11 +62,12 @@ pub use nowserving_line::{
     State,
 };
 pub use nowserving_protocol::admin::{
-    AdmissionRateReply, ClusterStatus, Configure, CountsReply, Create, Delete, DeleteReply,
-    Explained, ForecastReply, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, JournalReply,
-    LIST_LINES_MAX, LaneSettingsReply, LineList, LineReply, LineSummary, ListLines, Mapping, Move,
-    NodeStatus, OvertakerReply, PerSecond, QuotaReply, SettingChangeReply, SettingsReply,
-    ShardStatus,
+    AdmissionRateReply, CandidateStatus, ChangeMembers, ClusterStatus, Configure, CountsReply,
+    Create, Delete, DeleteReply, DiskId, Explained, ForecastReply, JOURNAL_LIMIT_MAX, Journal,
+    JournalEntryReply, JournalReply, LIST_LINES_MAX, LaneSettingsReply, LineList, LineReply,
+    LineSummary, ListLines, Mapping, MembersChangeReply, MembersChangesReply, MembersReply,
+    MembersStatus, Move, NodeStatus, OvertakerReply, PerSecond, QuotaReply, SettingChangeReply,
+    SettingsReply, ShardStatus,
 };
 pub use nowserving_protocol::error::{ApiError, Code};
 pub use nowserving_protocol::user::{

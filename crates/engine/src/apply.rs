@@ -2,17 +2,19 @@
 
 use crate::envelope::StateHash;
 use nowserving_line::{Line, LineName, Lines, Op, Reply, Status, Timestamp, TokenRef};
-use nowserving_protocol::admin::{JournalReply, LineReply};
+use nowserving_protocol::admin::{JournalReply, LineReply, MembersReply};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::user::{Consistency, Home, InfoReply};
 use nowserving_replica::{Committed, Payload};
 use nowserving_shard::command::{self, Command};
 use nowserving_shard::leader_state::LeaderState;
+use nowserving_shard::members::{MembersChanged, MembersRefused};
 use nowserving_shard::published::OutEvent;
 use nowserving_shard::requests::Answer;
 use nowserving_shard::snapshot;
 use nowserving_shard::state::{AppliedToLine, Observer, State};
 
+use crate::candidates;
 use crate::io::ExitReason;
 use crate::outbox::{NodeCtx, Outbox};
 use crate::refusals::{disk_full, outcome_unknown, overloaded};
@@ -68,11 +70,9 @@ impl Shard {
                     };
                     self.apply_entry(&entry, proposed, ctx);
                 }
-                Payload::ConfChange(_) => {
-                    return Err(ExitReason::EntryUnreadable(format!(
-                        "shard {}: entry {} changes the membership, which this release cannot",
-                        self.id, entry.index
-                    )));
+                Payload::ConfChange(data) => {
+                    self.apply_members(entry.index, data)?;
+                    ctx.members_changed = true;
                 }
             }
             self.replica.on_applied(entry.index);
@@ -95,6 +95,18 @@ impl Shard {
             entry,
             waiters: Vec::new(),
         })
+    }
+
+    fn apply_members(&mut self, index: u64, data: &[u8]) -> Result<(), ExitReason> {
+        let shard = self.id;
+        self.replica.apply_members(data).map_err(|error| {
+            ExitReason::EntryUnreadable(format!(
+                "shard {shard}: entry {index} changes the members and is not readable: {error}"
+            ))
+        })?;
+        let members = self.replica.members();
+        tracing::info!(shard, ?members, "members changed");
+        Ok(())
     }
 
     /// Takes the entry at `index` if this node proposed it. If another entry took its place, its requests go
@@ -126,7 +138,8 @@ impl Shard {
 
     /// The first entry of a term is empty: once it is applied, so are all entries of earlier terms.
     fn begin_leading(&mut self, entry: &Committed, ctx: &mut NodeCtx) {
-        if self.leads() && self.replica.term() == entry.term {
+        let began = self.leader_state.as_ref().map(|it| it.term) == Some(entry.term);
+        if self.leads() && self.replica.term() == entry.term && !began {
             tracing::info!(shard = self.id, term = entry.term, "leading");
             self.leader_state = Some(LeaderState::begin(
                 entry.term,
@@ -162,8 +175,10 @@ impl Shard {
             events: Vec::new(),
             out: &mut ctx.out,
         };
+        let members_before = self.state.members().wanted().version;
         self.state.apply_entry(committed.index, &entry, &mut watch);
         let events = watch.events;
+        ctx.members_changed |= self.state.members().wanted().version != members_before;
         ctx.out.publish(events);
         if hash_due {
             ctx.out.state_hashes.push(StateHash {
@@ -284,6 +299,20 @@ impl Observer for Watch<'_> {
         }
     }
 
+    fn members(&mut self, place: usize, result: Result<MembersChanged, MembersRefused>) {
+        let waiter = self.waiters.get_mut(place).and_then(Option::take);
+        if let Some(waiter) = waiter {
+            let result = result.map_err(candidates::refusal);
+            let result = result.map(|it| {
+                Outcome::MembersChanged(MembersReply {
+                    members_version: it.version,
+                    node: it.id,
+                })
+            });
+            self.out.answer(waiter.reply, result);
+        }
+    }
+
     fn copy(&mut self, state: &State, place: usize, command: &Command, answer: &Answer) {
         let waiter = self.waiters.get_mut(place).and_then(Option::take);
         if let (Some(waiter), Command::Line(op)) = (waiter, command) {
@@ -315,7 +344,7 @@ fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, A
         }
         Ask::Journal(ask) => Ok(Outcome::Journal(Box::new(JournalReply::new(line, ask)?))),
         Ask::Show => Ok(Outcome::Line(Box::new(LineReply::new(line, now, home)))),
-        Ask::Write(_) => Err(ApiError::bad_request("not a read")),
+        Ask::Write(_) | Ask::Members(_) => Err(ApiError::bad_request("not a read")),
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use nowserving_shard::clock::Micros;
+use nowserving_shard::members::Members;
 
 use crate::peer::Peer;
 
@@ -18,7 +19,10 @@ const TRANSFER_PAUSE_US: Micros = 5_000_000;
 #[derive(Debug)]
 pub struct Balance {
     me: u64,
+    /// The nodes that may lead, in ascending order.
     nodes: Vec<u64>,
+    /// By shard, the node that an operator wants to lead it.
+    preferred: BTreeMap<u32, u64>,
     /// A peer must have been up for this long before it gets shards back.
     settle_us: Micros,
     left_alone_until: BTreeMap<u32, Micros>,
@@ -26,21 +30,44 @@ pub struct Balance {
 
 impl Balance {
     #[must_use]
-    pub fn new(me: u64, mut nodes: Vec<u64>, settle: Duration) -> Self {
-        nodes.sort_unstable();
+    pub fn new(me: u64, settle: Duration) -> Self {
         Balance {
             me,
-            nodes,
+            nodes: Vec::new(),
+            preferred: BTreeMap::new(),
             settle_us: settle.as_micros() as u64,
             left_alone_until: BTreeMap::new(),
         }
     }
 
-    /// The node that should lead a shard while all nodes are well. It depends only on the configuration, so
+    /// Sets the members. Drained ones lead nothing, unless all are drained.
+    pub fn set_members(&mut self, members: &Members) {
+        let undrained = members.nodes.iter().filter(|(_, member)| !member.drained);
+        self.nodes = undrained.map(|(id, _)| *id).collect();
+        if self.nodes.is_empty() {
+            self.nodes = members.nodes.keys().copied().collect();
+        }
+        self.preferred = members.preferred.clone();
+    }
+
+    /// Whether this node may lead shards.
+    #[must_use]
+    pub fn may_lead(&self, id: u64) -> bool {
+        self.nodes.contains(&id)
+    }
+
+    /// The node that should lead a shard while all nodes are well. It depends only on the members, so
     /// all nodes agree on it.
     #[must_use]
     pub fn home(&self, shard: u32) -> u64 {
-        self.nodes[shard as usize % self.nodes.len()]
+        let preferred = self.preferred.get(&shard).copied();
+        let balanced = || {
+            self.nodes
+                .get(shard as usize % self.nodes.len().max(1))
+                .copied()
+        };
+        let home = preferred.filter(|id| self.may_lead(*id)).or_else(balanced);
+        home.unwrap_or(self.me)
     }
 
     /// Returns the node to which this node, the leader of `shard` since `leading_since`, should hand it over
@@ -69,8 +96,10 @@ impl Balance {
                 })
         };
         let home = self.home(shard);
-        let target = if unfit {
-            self.nodes.iter().copied().find(fit)
+        let target = if unfit || !self.may_lead(self.me) {
+            Some(home)
+                .filter(fit)
+                .or_else(|| self.nodes.iter().copied().find(fit))
         } else if home != self.me && fit(&home) {
             let settled = peers.get(&home).is_some_and(|peer| {
                 peer.present(now) && now.saturating_sub(peer.up_since) > self.settle_us
@@ -92,6 +121,30 @@ mod tests {
     const NOW: Micros = 100_000_000;
     const SINCE: Micros = NOW - 500_000;
 
+    fn of_three() -> Balance {
+        let mut balance = Balance::new(1, Duration::from_secs(2));
+        balance.set_members(&Members::begin(&[3, 1, 2]));
+        balance
+    }
+
+    #[test]
+    fn a_drained_node_leads_nothing_and_a_preferred_one_what_it_is_preferred_for() {
+        let mut members = Members::begin(&[1, 2, 3]);
+        members.preferred = [(0, 2), (1, 3)].into();
+        let mut balance = of_three();
+        balance.set_members(&members);
+        assert_eq!([0, 1, 2, 3].map(|shard| balance.home(shard)), [2, 3, 3, 1]);
+        members.nodes.entry(3).or_default().drained = true;
+        balance.set_members(&members);
+        assert_eq!([0, 1, 2, 3].map(|shard| balance.home(shard)), [2, 2, 1, 2]);
+        // A drained leader does not wait for the shard's home.
+        members.nodes.entry(1).or_default().drained = true;
+        members.nodes.entry(3).or_default().drained = false;
+        balance.set_members(&members);
+        let target = balance.hand_over(0, NOW, SINCE, false, &peers(true), &[3]);
+        assert_eq!(target, Some(3));
+    }
+
     fn peers(client_reachable: bool) -> BTreeMap<u64, Peer> {
         let peer = Peer {
             last_seen: NOW,
@@ -104,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_shard_goes_home_once_its_home_is_caught_up_and_settled() {
-        let mut balance = Balance::new(1, vec![1, 2, 3], Duration::from_secs(2));
+        let mut balance = of_three();
         assert_eq!(
             balance.hand_over(0, NOW, SINCE, false, &peers(true), &[2, 3]),
             None
@@ -132,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_shard_does_not_go_home_to_a_node_that_may_have_died() {
-        let mut balance = Balance::new(1, vec![1, 2, 3], Duration::from_secs(2));
+        let mut balance = of_three();
         let mut peers = peers(true);
         peers.entry(2).or_default().last_seen = NOW - PRESENT_MAX_US;
         let mut target = |now| balance.hand_over(1, now, SINCE, false, &peers, &[2, 3]);
@@ -142,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_node_whose_death_made_us_leader_gets_nothing_back() {
-        let mut balance = Balance::new(1, vec![1, 2, 3], Duration::from_secs(2));
+        let mut balance = of_three();
         let mut peers = peers(true);
         peers.entry(2).or_default().last_seen = SINCE - 800_000;
         let caught_up = [2, 3];
@@ -152,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_leader_out_of_reach_of_clients_hands_over_only_to_a_node_in_reach() {
-        let mut balance = Balance::new(1, vec![1, 2, 3], Duration::from_secs(2));
+        let mut balance = of_three();
         assert_eq!(
             balance.hand_over(0, NOW, SINCE, true, &peers(false), &[2, 3]),
             None

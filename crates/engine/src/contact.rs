@@ -2,11 +2,12 @@
 //! cluster and has the disk that they know. Otherwise it could serve lines of its own, or vote with a disk
 //! that has lost its promises.
 
-use std::collections::BTreeMap;
-
-use crate::envelope::Verdict;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_shard::clock::Micros;
+use nowserving_shard::members::Members;
+
+use crate::envelope::Verdict;
 
 /// A refusal is repeated to its sender, and shown to operators, for this long after the last refused
 /// frame.
@@ -21,6 +22,31 @@ pub struct PeerHeader {
     pub in_touch: bool,
     /// The peer's verdicts on starts of this node.
     pub verdicts: Vec<Verdict>,
+    /// The version of the members that the peer knows.
+    pub members_version: u64,
+    /// These members, if the peer believes that this node has older ones.
+    pub members: Option<Members>,
+}
+
+/// The sets of nodes whose majorities decide whether a node takes part.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Electorates {
+    /// The wanted members.
+    pub wanted: BTreeSet<u64>,
+    /// The voters of each group on this node. While members change they differ from the wanted ones.
+    pub groups: BTreeSet<BTreeSet<u64>>,
+}
+
+impl Electorates {
+    /// Whether such nodes are a majority of the wanted members, or of every group. With the second, a node
+    /// whose groups do not have a new member yet does not wait for it.
+    fn majority(&self, such: impl Fn(u64) -> bool) -> bool {
+        let of = |nodes: &BTreeSet<u64>| {
+            let count = nodes.iter().filter(|id| such(**id)).count();
+            2 * count > nodes.len()
+        };
+        of(&self.wanted) || (!self.groups.is_empty() && self.groups.iter().all(of))
+    }
 }
 
 /// Whether a node takes part, with the reason if it does not.
@@ -44,7 +70,9 @@ impl Standing {
 /// Acceptance between this node and its peers, from which [`Standing`] follows.
 #[derive(Debug)]
 pub struct Contact {
+    me: u64,
     start: u64,
+    electorates: Electorates,
     in_touch: bool,
     peers: BTreeMap<u64, Acceptance>,
 }
@@ -68,21 +96,42 @@ struct Refused {
 #[derive(Debug, PartialEq, Eq)]
 enum Says {
     Accepted,
-    Refused { reason: String, in_touch: bool },
+    Refused {
+        reason: String,
+        in_touch: bool,
+        removed: bool,
+    },
 }
 
 impl Contact {
-    /// `start`: the random number of this start of this node.
+    /// `start`: the random number of this start of node `me`. It has no peers yet.
     #[must_use]
-    pub fn new(start: u64, peers: impl IntoIterator<Item = u64>) -> Self {
-        let peers = peers.into_iter().map(|id| (id, Acceptance::default()));
-        let mut contact = Contact {
+    pub fn new(me: u64, start: u64) -> Self {
+        Contact {
+            me,
             start,
+            electorates: Electorates::default(),
             in_touch: false,
-            peers: peers.collect(),
-        };
-        contact.decide();
-        contact
+            peers: BTreeMap::new(),
+        }
+    }
+
+    /// Sets the peers, and those whose majority decides.
+    pub fn set_members(&mut self, peers: &BTreeSet<u64>, electorates: Electorates) {
+        self.peers.retain(|id, _| peers.contains(id));
+        for id in peers {
+            self.peers.entry(*id).or_default();
+        }
+        self.electorates = electorates;
+        self.decide();
+    }
+
+    /// Whether a peer that takes part says that this node was removed from the cluster.
+    #[must_use]
+    pub fn says_removed(&self) -> bool {
+        let removed = |says: &Says| matches!(says, Says::Refused { in_touch, removed, .. } if *in_touch && *removed);
+        let mut peers = self.peers.values();
+        peers.any(|peer| peer.says.as_ref().is_some_and(removed))
     }
 
     /// Takes note of a frame that was accepted, or `refused` for this reason. Returns true if the peer does
@@ -107,6 +156,7 @@ impl Contact {
                 peer.says = Some(Says::Refused {
                     reason: verdict.refused.clone(),
                     in_touch: header.in_touch,
+                    removed: verdict.removed,
                 });
             }
             // The acceptance of a node that is refused itself counts for nothing.
@@ -128,7 +178,11 @@ impl Contact {
         let refused = refused.and_then(|it| Some((it.start?, it.reason.clone())));
         let verdicts = accepted.into_iter().chain(refused);
         verdicts
-            .map(|(start, refused)| Verdict { start, refused })
+            .map(|(start, refused)| Verdict {
+                start,
+                refused,
+                removed: false,
+            })
             .collect()
     }
 
@@ -151,7 +205,9 @@ impl Contact {
         } else if self.refusing().next().is_some() {
             Standing::Refused(self.reasons(now))
         } else {
-            let (have, all, need) = (1 + self.accepting(), self.all(), self.quorum());
+            let wanted = &self.electorates.wanted;
+            let (all, need) = (wanted.len(), wanted.len() / 2 + 1);
+            let have = wanted.iter().filter(|id| self.accepts(**id)).count();
             let reasons = self.reasons(now);
             Standing::Waiting(format!(
                 "{have} of {all} nodes agree that this one belongs to the cluster, {need} are needed: {reasons}"
@@ -163,36 +219,26 @@ impl Contact {
     /// peer must not stop it, and lost connections are left to Raft. Before that, the refusal of a single
     /// peer that is in touch keeps it out: that peer may be the only one left that knows which disk voted.
     fn decide(&mut self) {
-        let refusing = self.refusing().count();
+        let refusing: BTreeSet<u64> = self.refusing().collect();
         self.in_touch = if self.in_touch {
-            self.all() - refusing >= self.quorum()
+            self.electorates.majority(|id| !refusing.contains(&id))
         } else {
-            refusing == 0 && 1 + self.accepting() >= self.quorum()
+            refusing.is_empty() && self.electorates.majority(|id| self.accepts(id))
         };
     }
 
-    fn all(&self) -> usize {
-        self.peers.len() + 1
-    }
-
-    fn quorum(&self) -> usize {
-        self.all() / 2 + 1
-    }
-
-    fn accepting(&self) -> usize {
-        let words = self.peers.values().map(|peer| &peer.says);
-        words.filter(|says| **says == Some(Says::Accepted)).count()
+    /// Whether a node accepts this one, as it does itself.
+    fn accepts(&self, id: u64) -> bool {
+        let says = self.peers.get(&id).map(|peer| &peer.says);
+        id == self.me || says == Some(&Some(Says::Accepted))
     }
 
     /// Peers whose refusal counts. A node that no quorum has accepted may itself be the wrong one.
-    fn refusing(&self) -> impl Iterator<Item = &str> {
-        self.peers.values().filter_map(|peer| match &peer.says {
-            Some(Says::Refused {
-                reason,
-                in_touch: true,
-            }) => Some(reason.as_str()),
-            _ => None,
-        })
+    fn refusing(&self) -> impl Iterator<Item = u64> {
+        let refuses =
+            |peer: &Acceptance| matches!(&peer.says, Some(Says::Refused { in_touch: true, .. }));
+        let peers = self.peers.iter().filter(move |(_, peer)| refuses(peer));
+        peers.map(|(id, _)| *id)
     }
 
     fn reasons(&self, now: Micros) -> String {
@@ -276,18 +322,56 @@ mod tests {
         let verdicts = verdict.map(|(start, refused)| Verdict {
             start,
             refused: refused.to_owned(),
+            removed: false,
         });
         let word = PeerHeader {
             start: (!matches!(frame, Unreadable(_))).then_some(*from),
             in_touch,
             verdicts: verdicts.into_iter().collect(),
+            ..PeerHeader::default()
         };
         contact.note_header(*from, &word, refused, NOW)
     }
 
+    /// The last one of so many nodes.
+    fn of(nodes: u64) -> Contact {
+        let mut contact = Contact::new(nodes, ME);
+        let electorates = Electorates {
+            wanted: (1..=nodes).collect(),
+            groups: BTreeSet::new(),
+        };
+        contact.set_members(&(1..nodes).collect(), electorates);
+        contact
+    }
+
+    #[test]
+    fn while_members_change_the_groups_or_the_wanted_members_will_do() {
+        let set = |nodes: &[u64]| nodes.iter().copied().collect::<BTreeSet<u64>>();
+        // Node 3 of 1, 2, 3; 1 and 2 are replaced by 4 and 5, which some of its groups have.
+        let electorates = |groups: &[&[u64]]| Electorates {
+            wanted: set(&[3, 4, 5]),
+            groups: groups.iter().map(|nodes| set(nodes)).collect(),
+        };
+        for (groups, accepting, in_touch) in [
+            (&[&[1, 2, 3][..]][..], &[1][..], true),
+            (&[&[1, 2, 3]], &[4], true),
+            (&[&[1, 2, 3], &[3, 4, 5]], &[1], false),
+            (&[&[1, 2, 3], &[3, 4, 5]], &[1, 5], true),
+            (&[], &[1], false),
+            (&[], &[4], true),
+        ] {
+            let mut contact = Contact::new(3, ME);
+            contact.set_members(&set(&[1, 2, 4, 5]), electorates(groups));
+            for peer in accepting {
+                receive(&mut contact, &Accepts(*peer));
+            }
+            assert_eq!(contact.is_in_touch(), in_touch, "{groups:?} {accepting:?}");
+        }
+    }
+
     /// After these frames, in a cluster of so many nodes of which this is the last.
     fn standing(nodes: u64, frames: &[Frame]) -> Standing {
-        let mut contact = Contact::new(ME, 1..nodes);
+        let mut contact = of(nodes);
         for frame in frames {
             receive(&mut contact, frame);
         }
@@ -384,7 +468,7 @@ mod tests {
 
     #[test]
     fn each_start_of_a_peer_gets_its_own_verdict_at_once_and_while_it_sends_frames() {
-        let mut contact = Contact::new(ME, [1, 2]);
+        let mut contact = of(3);
         assert!(contact.verdicts(1, NOW).is_empty());
         assert!(receive(&mut contact, &OfOthers(1)));
         assert!(!receive(&mut contact, &OfOthers(1)));

@@ -12,15 +12,17 @@ use nowserving_shard::requests::Origin;
 use nowserving_shard::state::State;
 
 use crate::balance::Balance;
+use crate::candidates::Candidates;
 use crate::contact::{Contact, Standing};
 use crate::delivery::{Action, Age, Case, Copy, Delivery, Role, Via, age, decide};
 use crate::forwards::{Forwards, Leader};
 use crate::frames::{OutMessage, PeerBatch, PeerFrame};
 use crate::io::{Boot, Config, ExitReason, Input, Now, Output, RestoredShard, Subscription};
 use crate::listing;
+use crate::membership::Membership;
 use crate::outbox::{Clocks, NodeCtx, Outbox};
 use crate::refusals::unavailable;
-use crate::request::{Effect, Outcome, Question, ReplyTo, Request};
+use crate::request::{Ask, Effect, Outcome, Question, ReplyTo, Request};
 use crate::shard::{Shard, Waiter};
 use crate::standing::FIRST_COMPLAINT_US;
 
@@ -50,6 +52,11 @@ pub struct Engine {
     pub(crate) shards: BTreeMap<u32, Shard>,
     pub(crate) ctx: NodeCtx,
     pub(crate) contact: Contact,
+    pub(crate) membership: Membership,
+    /// Nodes that ask to be added.
+    pub(crate) candidates: Candidates,
+    /// This node was refused in this start or before it, and asks to be added under a new number.
+    pub(crate) is_candidate: bool,
     pub(crate) balance: Balance,
     pub(crate) last_sent: BTreeMap<u64, Micros>,
     /// `None` until it is known.
@@ -117,11 +124,13 @@ impl Engine {
             );
         }
         let settle = 2 * Duration::from_millis(config.election_ms);
-        let others = config.nodes.iter().copied().filter(|id| *id != config.id);
         let tick_us = tick.as_micros() as u64;
-        Ok(Engine {
-            contact: Contact::new(boot.start, others),
-            balance: Balance::new(config.id, config.nodes.clone(), settle),
+        let mut engine = Engine {
+            contact: Contact::new(config.id, boot.start),
+            balance: Balance::new(config.id, settle),
+            membership: Membership::new(config.members.clone()),
+            candidates: Candidates::default(),
+            is_candidate: boot.is_candidate,
             shards,
             ctx: NodeCtx {
                 now,
@@ -134,6 +143,7 @@ impl Engine {
                 has_room: true,
                 out: Outbox::default(),
                 forwards: Forwards::new(config.seed),
+                members_changed: false,
             },
             last_sent: BTreeMap::new(),
             mapping: None,
@@ -155,7 +165,9 @@ impl Engine {
             next_complaint: now.us + FIRST_COMPLAINT_US,
             tick_us,
             config,
-        })
+        };
+        engine.members_changed();
+        Ok(engine)
     }
 
     /// Takes one input. After an [`Output::Exit`] requests are refused, and nothing else happens.
@@ -203,8 +215,7 @@ impl Engine {
     }
 
     pub(crate) fn others(&self) -> impl Iterator<Item = u64> {
-        let nodes = self.config.nodes.iter().copied();
-        nodes.filter(|id| *id != self.config.id)
+        self.membership.peers.iter().copied()
     }
 
     fn take_in(&mut self, now: Now, input: Input) -> Result<(), ExitReason> {
@@ -226,6 +237,7 @@ impl Engine {
             Input::RequestsDropped => self.requests_dropped = true,
             Input::DiskFull(full) => self.disk_full(full),
             Input::Mapping(mapping) => self.mapping = Some(mapping),
+            Input::Candidate(candidate) => self.note_candidate(candidate, now.us),
             Input::Stop => {
                 self.stopping_since.get_or_insert(now.us);
             }
@@ -264,9 +276,16 @@ impl Engine {
         if case.age == Age::Late && effect.is_write() {
             metrics::counter!("nowserving_late_writes_total").increment(1);
         }
+        let action = decide(case);
+        if let (Action::Take, Ask::Members(members)) = (&action, &request.ask)
+            && let Err(error) = self.check_members_request(members, now.us)
+        {
+            return self.ctx.out.refuse(request.reply, error);
+        }
         let (waiter, ask) = Waiter::of(request, delivery);
+        let shard = self.shards.get_mut(&waiter.shard);
         let ctx = &mut self.ctx;
-        match (decide(case), shard) {
+        match (action, shard) {
             (Action::AnswerLocally, Some(shard)) => shard.answer_read(waiter, &ask, ctx),
             (Action::Take, Some(shard)) => shard.take(waiter, ask, ctx),
             (action, shard) => ctx.forward_or_refuse(action, waiter, shard.as_deref()),
@@ -283,6 +302,9 @@ impl Engine {
                     let lines = self.shards.values().map(|shard| shard.state.lines());
                     Outcome::Lines(Box::new(listing::page(ask, lines)))
                 }
+                Question::MembersChanges => {
+                    Outcome::MembersChanges(Box::new(self.members_changes()))
+                }
             })
         };
         self.ctx.out.answer(reply, result);
@@ -291,7 +313,13 @@ impl Engine {
     fn frame(&mut self, now: Now, frame: PeerFrame) -> Result<(), ExitReason> {
         let PeerFrame { from, header, body } = frame;
         let refused = body.as_ref().err().map(String::as_str);
+        self.note_members(&header);
+        if !self.membership.peers.contains(&from) {
+            self.bid_farewell(from, &header, now.us);
+            return Ok(());
+        }
         self.note_header(from, &header, refused, now.us);
+        self.check_removed()?;
         let Ok(body) = body else {
             return Ok(());
         };
@@ -302,6 +330,7 @@ impl Engine {
         peer.disk_full = body.disk_full;
         peer.metrics_addr = body.metrics_addr;
         peer.version = body.version;
+        peer.members_version = header.members_version;
         if peer.start != header.start {
             peer.start = header.start;
             for shard in self.shards.values_mut() {
@@ -394,6 +423,9 @@ impl Engine {
             shard.check_leading(ctx);
         });
         ready?;
+        if self.ctx.members_changed {
+            self.members_changed();
+        }
         self.more_to_apply = more || stopped_at.is_some();
         self.resume_at = stopped_at.unwrap_or(0);
         self.flush(now.us)?;
@@ -484,7 +516,7 @@ impl Engine {
         state_hashes: Vec<StateHash>,
         now: Micros,
     ) {
-        if !self.others().any(|peer| peer == to) {
+        if !self.membership.peers.contains(&to) {
             return;
         }
         let frame_of = |messages, state_hashes| Output::Frame {
@@ -497,6 +529,8 @@ impl Engine {
                 verdicts: self.contact.verdicts(to, now),
                 messages,
                 state_hashes,
+                members_version: self.membership.wanted.version,
+                members: self.members_for(to),
             },
         };
         let mut frames = Vec::with_capacity(1);
@@ -520,8 +554,11 @@ impl Engine {
         let Some(shard) = self.shards.get_mut(&hash.shard) else {
             return Ok(());
         };
-        let voters = shard.replica.voters().len();
-        let differing = shard.agreement.note(me, voters, node, hash);
+        let voters = shard.replica.voters();
+        if !voters.contains(&node) {
+            return Ok(());
+        }
+        let differing = shard.agreement.note(me, voters.len(), node, hash);
         for peer in differing.map_err(ExitReason::StateDiffers)? {
             metrics::counter!("nowserving_state_differs_total").increment(1);
             tracing::error!(

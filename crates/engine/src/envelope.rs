@@ -21,7 +21,7 @@ use bytes::Bytes;
 use nowserving_protocol::keys::ClusterKey;
 use prost::Message;
 
-pub use crate::pb::{Frame, NodeFacts, ShardMessage, StateHash, Verdict};
+pub use crate::pb::{Candidate, Frame, NodeFacts, ShardMessage, StateHash, Verdict, Welcome};
 
 /// The bytes that the envelope adds to a frame.
 pub const OVERHEAD_BYTES: usize = HEADER_BYTES + MAC_BYTES;
@@ -29,6 +29,7 @@ pub const OVERHEAD_BYTES: usize = HEADER_BYTES + MAC_BYTES;
 const HEADER_BYTES: usize = 8;
 const MAC_BYTES: usize = 32;
 const CONTEXT: &str = "nowserving cluster key v1: frames";
+const JOIN_CONTEXT: &str = "nowserving cluster key v1: joining";
 const MAGIC: &[u8; 4] = b"NSFR";
 const FORMAT: u8 = 1;
 const KEY_ID: u8 = 1;
@@ -42,6 +43,12 @@ impl FrameKey {
     /// The key of a cluster's frames.
     pub fn of(cluster: &ClusterKey) -> FrameKey {
         FrameKey(cluster.derive(CONTEXT))
+    }
+
+    /// The key of the messages between a cluster and a node that asks to be added: one is never taken for a
+    /// frame.
+    pub fn for_joining(cluster: &ClusterKey) -> FrameKey {
+        FrameKey(cluster.derive(JOIN_CONTEXT))
     }
 
     fn mac(&self, header: &[u8], payload: &[u8]) -> blake3::Hash {
@@ -76,7 +83,7 @@ pub enum FrameError {
 }
 
 /// Seals a frame for the wire.
-pub fn seal(key: &FrameKey, frame: &Frame) -> Vec<u8> {
+pub fn seal(key: &FrameKey, frame: &impl Message) -> Vec<u8> {
     let mut sealed = Vec::with_capacity(OVERHEAD_BYTES + frame.encoded_len());
     sealed.extend_from_slice(&HEADER);
     sealed.extend_from_slice(&[0; MAC_BYTES]);
@@ -91,7 +98,7 @@ pub fn seal(key: &FrameKey, frame: &Frame) -> Vec<u8> {
 ///
 /// The caller checks that `cluster`, `from`, `to`, `disk_id`, `boots` and `starts` are those
 /// expected.
-pub fn open(key: &FrameKey, sealed: Bytes) -> Result<Frame, FrameError> {
+pub fn open<M: Message + Default>(key: &FrameKey, sealed: Bytes) -> Result<M, FrameError> {
     let Some((header, rest)) = sealed.split_first_chunk::<HEADER_BYTES>() else {
         return Err(FrameError::Short(sealed.len()));
     };
@@ -105,8 +112,7 @@ pub fn open(key: &FrameKey, sealed: Bytes) -> Result<Frame, FrameError> {
     if key.mac(header, payload) != blake3::Hash::from_bytes(*mac) {
         return Err(FrameError::Seal);
     }
-    Frame::decode(sealed.slice(OVERHEAD_BYTES..))
-        .map_err(|error| FrameError::Decode(error.to_string()))
+    M::decode(sealed.slice(OVERHEAD_BYTES..)).map_err(|error| FrameError::Decode(error.to_string()))
 }
 
 #[cfg(test)]
@@ -132,6 +138,7 @@ mod tests {
                 prefix: "nowserving".to_owned(),
                 nodes: vec![1, 2, 3],
                 in_touch: true,
+                members_version: 3,
             }),
             state_hashes: vec![StateHash {
                 shard: 3,
@@ -142,7 +149,9 @@ mod tests {
             verdicts: vec![Verdict {
                 start: u64::MAX,
                 refused: "another disk".to_owned(),
+                removed: false,
             }],
+            members: Bytes::from_static(b"members"),
             messages: vec![
                 ShardMessage {
                     shard: 0,
@@ -164,6 +173,7 @@ mod tests {
         let sealed = seal(&key, &empty);
         assert_eq!(sealed.len(), OVERHEAD_BYTES);
         assert_eq!(open(&key, sealed.into()), Ok(empty));
+        assert!(open::<Welcome>(&FrameKey([8; 32]), seal(&key, &frame()).into()).is_err());
     }
 
     #[test]
@@ -178,17 +188,21 @@ mod tests {
             } else {
                 FrameError::Seal
             };
-            assert_eq!(open(&key, altered.into()), Err(expected), "bit {bit}");
+            assert_eq!(
+                open::<Frame>(&key, altered.into()),
+                Err(expected),
+                "bit {bit}"
+            );
         }
         for length in 0..sealed.len() {
             assert!(
-                open(&key, Bytes::copy_from_slice(&sealed[..length])).is_err(),
+                open::<Frame>(&key, Bytes::copy_from_slice(&sealed[..length])).is_err(),
                 "cut at {length}"
             );
         }
         let mut longer = sealed;
         longer.push(0);
-        assert_eq!(open(&key, longer.into()), Err(FrameError::Seal));
+        assert_eq!(open::<Frame>(&key, longer.into()), Err(FrameError::Seal));
     }
 
     #[test]
@@ -201,11 +215,11 @@ mod tests {
             Bytes::from(sealed)
         };
         assert_eq!(
-            open(&FrameKey([7; 32]), garbage_sealed_elsewhere.clone()),
+            open::<Frame>(&FrameKey([7; 32]), garbage_sealed_elsewhere.clone()),
             Err(FrameError::Seal)
         );
         assert!(matches!(
-            open(&FrameKey([8; 32]), garbage_sealed_elsewhere),
+            open::<Frame>(&FrameKey([8; 32]), garbage_sealed_elsewhere),
             Err(FrameError::Decode(_))
         ));
     }

@@ -1,6 +1,7 @@
 //! The frames that nodes send each other, as the engine and the transport exchange them.
 
 use nowserving_shard::clock::Micros;
+use nowserving_shard::members::Members;
 use protobuf::Message as _;
 use raft::eraftpb::Message;
 
@@ -46,6 +47,10 @@ pub struct PeerBatch {
     /// Empty in a sign of life.
     pub messages: Vec<OutMessage>,
     pub state_hashes: Vec<StateHash>,
+    /// Of the members that this node knows.
+    pub members_version: u64,
+    /// These members, if the peer knows older ones.
+    pub members: Option<Members>,
 }
 
 /// An encoded Raft message.

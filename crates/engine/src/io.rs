@@ -1,5 +1,6 @@
 //! Everything that goes into the engine and everything that comes out of it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use nowserving_protocol::admin::Mapping;
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_replica::{ReadFailed, Restored, Write};
 use nowserving_shard::clock::Micros;
+use nowserving_shard::members::Members;
 use nowserving_shard::published::OutEvent;
 use nowserving_shard::requests::RequestId;
 use nowserving_shard::state::State;
@@ -15,6 +17,7 @@ use raft::eraftpb::ConfState;
 
 use crate::contact::Standing;
 use crate::delivery::{Delivery, LeaderTime};
+use crate::envelope::{Candidate, Welcome};
 use crate::frames::{PeerBatch, PeerFrame};
 use crate::request::{Outcome, Question, ReplyTo, Request};
 
@@ -31,8 +34,10 @@ pub struct Now {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     pub id: u64,
-    /// All nodes, this one among them.
+    /// The nodes that the cluster began with.
     pub nodes: Vec<u64>,
+    /// The newest members that this node knew when it last ran.
+    pub members: Members,
     pub cluster: String,
     pub shards: u32,
     /// First token of every subject.
@@ -56,6 +61,8 @@ pub struct Config {
 pub struct Boot {
     /// Its random number, by which peers tell it from other starts.
     pub start: u64,
+    /// It has been refused before, and asks to be added under a new number.
+    pub is_candidate: bool,
 }
 
 /// One shard as it was on disk.
@@ -108,6 +115,8 @@ pub enum Input {
     DiskFull(bool),
     /// How NATS routes requests on plain subjects.
     Mapping(Mapping),
+    /// A node asks to be added.
+    Candidate(Candidate),
     /// Hand leadership over, then end.
     Stop,
     /// No more input is waiting.
@@ -158,6 +167,14 @@ pub enum Output {
         shard: u32,
         subscription: Subscription,
     },
+    /// The newest wanted members that this node knows, to be kept for its next start, and the nodes that it
+    /// exchanges frames with.
+    Members {
+        wanted: Members,
+        peers: BTreeSet<u64>,
+    },
+    /// Tell a candidate that it was added.
+    Welcome(Welcome),
     /// This node began or stopped taking part, or the reason why it does not has changed.
     Standing(Standing),
     /// This node began or stopped serving requests, or the reason why it does not has changed.
@@ -241,6 +258,8 @@ pub enum ExitReason {
     ReadFailed(ReadFailure),
     /// A committed entry that this build cannot apply. Going on would make its state differ.
     EntryUnreadable(String),
+    /// It was removed from the cluster, and no group has it any more.
+    Removed,
     /// Its state differs from the other nodes'.
     StateDiffers(crate::agreement::StateDiffers),
 }

@@ -16,6 +16,7 @@
 pub mod agreement;
 mod apply;
 mod balance;
+mod candidates;
 mod contact;
 mod delivery;
 mod disk_room;
@@ -27,13 +28,16 @@ mod gauges;
 mod io;
 mod listing;
 mod maintenance;
+mod membership;
 mod outbox;
 mod peer;
+mod reconcile;
 pub mod refusals;
 mod request;
 mod shard;
 pub mod snapshot_header;
 mod standing;
+mod status;
 #[cfg(test)]
 mod tests;
 mod waiting_reads;

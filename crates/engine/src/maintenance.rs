@@ -1,7 +1,5 @@
 //! Periodic work apart from requests and the duties of leaders: leases, hand-overs, snapshots.
 
-use nowserving_protocol::admin::{ClusterStatus, Mapping, NodeStatus, ShardStatus};
-use nowserving_protocol::subject::Subjects;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::leader_state::LeaderState;
 
@@ -40,6 +38,8 @@ impl Engine {
         });
         if now >= self.next_slow_maintenance {
             self.next_slow_maintenance = now + SLOW_INTERVAL_US;
+            self.members_changed();
+            self.reconcile(now);
             self.hand_over(now);
             self.start_snapshot(now);
             self.announce_standing(now);
@@ -134,23 +134,19 @@ impl Engine {
                 }
                 continue;
             };
-            shard.stamp_before_leaving(&mut self.ctx);
-            match shard.replica.transfer_leader(target) {
-                Ok(()) => {
-                    shard.offered = Some((shard.replica.term(), now));
-                    tracing::info!(shard = shard.id, target, "handing over");
-                    shard.dirty = true;
-                }
-                Err(error) => tracing::debug!(shard = shard.id, target, %error, "no hand-over"),
-            }
+            shard.offer(target, &mut self.ctx);
         }
     }
 
     /// Peers that could lead: alive, reachable for clients, not about to stop, and with room on their disks.
-    fn fit_peers(&self, now: Micros) -> Vec<u64> {
+    /// Drained ones only if there is no other.
+    pub(crate) fn fit_peers(&self, now: Micros) -> Vec<u64> {
         let peers = self.ctx.clocks.peers.iter();
         let fit = peers.filter(|(_, peer)| peer.is_fit(now));
-        fit.map(|(id, _)| *id).collect()
+        let (fit, drained): (Vec<u64>, Vec<u64>) = fit
+            .map(|(id, _)| *id)
+            .partition(|id| self.balance.may_lead(*id));
+        if fit.is_empty() { drained } else { fit }
     }
 
     /// Whether a stopping node has nothing left to hand over (or has waited long enough).
@@ -236,63 +232,6 @@ impl Engine {
             None => shard.snapshot_not_before = now + SNAPSHOT_RETRY_US,
         }
     }
-
-    pub(crate) fn cluster_status(&self, now: Micros) -> ClusterStatus {
-        let node = |id: &u64| {
-            let me = *id == self.config.id;
-            let peer = self.ctx.clocks.peers.get(id);
-            let leads = self.shards.values();
-            let leads = leads.filter(|s| s.replica.leader() == Some(*id)).count();
-            NodeStatus {
-                id: *id,
-                alive: me || peer.is_some_and(|p| p.alive(now)),
-                refused: self.contact.refused(*id, now).map(str::to_owned),
-                leads: leads as u64,
-                disk_full: match me {
-                    true => self.disk_full,
-                    false => peer.is_some_and(|p| p.disk_full),
-                },
-                last_heard_ms: peer
-                    .filter(|p| !me && p.last_seen != 0)
-                    .map(|p| now.saturating_sub(p.last_seen) / 1_000),
-                metrics_addr: match me {
-                    true => self.config.metrics_addr.clone(),
-                    false => peer
-                        .map(|p| p.metrics_addr.clone())
-                        .filter(|addr| !addr.is_empty()),
-                },
-                version: match me {
-                    true => Some(self.config.version.clone()),
-                    false => peer.map(|p| p.version.clone()).filter(|v| !v.is_empty()),
-                },
-            }
-        };
-        let shard = |shard: &Shard| ShardStatus {
-            shard: shard.id,
-            leader: shard.replica.leader(),
-            term: shard.replica.term(),
-            applied: shard.replica.applied(),
-            committed: shard.replica.committed(),
-            differs: shard.agreement.differs(),
-        };
-        let shards = self.config.shards;
-        // An invalid prefix was refused at the start.
-        let subjects = Subjects::new(self.config.prefix.clone()).ok();
-        let mapping_line = subjects.filter(|_| self.mapping.is_some_and(|it| it != Mapping::Ok));
-        ClusterStatus {
-            mapping: self.mapping,
-            mapping_line: mapping_line.map(|subjects| subjects.mapping_line(shards)),
-            cluster: self.config.cluster.clone(),
-            answered_by: self.config.id,
-            nodes: self.config.nodes.iter().map(node).collect(),
-            shards: self.shards.values().map(shard).collect(),
-            lines: self
-                .shards
-                .values()
-                .map(|s| s.state.lines().len() as u64)
-                .sum(),
-        }
-    }
 }
 
 impl Shard {
@@ -316,8 +255,21 @@ impl Shard {
         }
     }
 
+    /// Hands leadership over.
+    pub(crate) fn offer(&mut self, target: u64, ctx: &mut NodeCtx) {
+        self.stamp_before_leaving(ctx);
+        match self.replica.transfer_leader(target) {
+            Ok(()) => {
+                self.offered = Some((self.replica.term(), ctx.now.us));
+                tracing::info!(shard = self.id, target, "handing over");
+                self.dirty = true;
+            }
+            Err(error) => tracing::debug!(shard = self.id, target, %error, "no hand-over"),
+        }
+    }
+
     /// When leadership was offered in this term, which then has no lease any more.
-    fn offered_since(&self) -> Option<Micros> {
+    pub(crate) fn offered_since(&self) -> Option<Micros> {
         let (term, since) = self.offered?;
         (term == self.replica.term()).then_some(since)
     }

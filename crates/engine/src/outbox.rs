@@ -95,6 +95,8 @@ pub(crate) struct NodeCtx {
     pub has_room: bool,
     pub out: Outbox,
     pub forwards: Forwards,
+    /// The members in a shard's state, or a group's members, have changed.
+    pub members_changed: bool,
 }
 
 impl NodeCtx {

@@ -25,6 +25,8 @@ pub struct Peer {
     pub disk_full: bool,
     pub metrics_addr: String,
     pub version: String,
+    /// Of the members that it knows.
+    pub members_version: u64,
 }
 
 impl Peer {

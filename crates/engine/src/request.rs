@@ -3,11 +3,13 @@
 use bytes::Bytes;
 use nowserving_line::{LineName, Op, Status, Timestamp, Token, TokenRef};
 use nowserving_protocol::admin::{
-    ClusterStatus, Journal, JournalReply, LineList, LineReply, ListLines,
+    ClusterStatus, Journal, JournalReply, LineList, LineReply, ListLines, MembersChangesReply,
+    MembersReply,
 };
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::user::{Consistency, InfoReply};
 use nowserving_shard::clock::Micros;
+use nowserving_shard::members::MembersRequest;
 use nowserving_shard::requests::RequestId;
 
 /// The destination and form of an answer.
@@ -47,6 +49,8 @@ pub struct Request {
 pub enum Ask {
     /// An operation that goes through the log.
     Write(Op),
+    /// A change of the cluster's members: its request is for shard 0, and has no line.
+    Members(Box<MembersRequest>),
     /// `status` of a token.
     Status {
         at: TokenRef,
@@ -88,7 +92,7 @@ impl Ask {
                 Consistency::Leader | Consistency::Linearizable => Effect::Read,
             },
             Ask::Find(_) | Ask::Show | Ask::Journal(_) => Effect::Read,
-            Ask::Write(_) => Effect::Write,
+            Ask::Write(_) | Ask::Members(_) => Effect::Write,
         }
     }
 
@@ -110,6 +114,8 @@ impl Ask {
 pub enum Question {
     ClusterStatus,
     ListLines(ListLines),
+    /// The newest changes of the members.
+    MembersChanges,
 }
 
 /// A successful answer, not yet encoded.
@@ -137,4 +143,6 @@ pub enum Outcome {
     },
     Cluster(Box<ClusterStatus>),
     Lines(Box<LineList>),
+    MembersChanged(MembersReply),
+    MembersChanges(Box<MembersChangesReply>),
 }

@@ -8,6 +8,7 @@ use nowserving_replica::{ProposeError, ReadFailed, Ready, Replica, Role};
 use nowserving_shard::clock::{ClientReachability, Micros};
 use nowserving_shard::command::{Command, Entry, EntryBuilder};
 use nowserving_shard::leader_state::LeaderState;
+use nowserving_shard::members::MembersCommand;
 use nowserving_shard::requests::{Answer, RequestId, Requests};
 use nowserving_shard::state::State;
 
@@ -97,6 +98,8 @@ pub(crate) struct Shard {
     pub offered: Option<(u64, Micros)>,
     /// It keeps old log files alive.
     pub pins_files: bool,
+    /// The term in which members were last copied into this shard, and their version.
+    pub members_asked: (u64, u64),
     /// Set after a failed snapshot.
     pub snapshot_not_before: Micros,
     queue: VecDeque<Queued>,
@@ -129,6 +132,7 @@ impl Shard {
             replica,
             offered: None,
             pins_files: false,
+            members_asked: (0, 0),
             snapshot_not_before: 0,
             queue: VecDeque::new(),
             in_log: HashMap::new(),
@@ -194,6 +198,10 @@ impl Shard {
     pub fn take(&mut self, waiter: Waiter, ask: Ask, ctx: &mut NodeCtx) {
         match ask {
             Ask::Write(op) => self.take_write(waiter, op, ctx),
+            Ask::Members(request) => self.queue.push_back(Queued {
+                command: Command::Members(MembersCommand::Request(*request)),
+                waiter: Some(waiter),
+            }),
             ask if !ask.is_linearizable() && self.in_lease(ctx.now.us) => {
                 self.answer_leading(waiter, ask, ctx);
             }

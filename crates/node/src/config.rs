@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use nowserving_shard::members::Members;
 use serde::{Deserialize, Serialize};
 
 /// Settings of one node. Every field can stand in the TOML file under its own name.
@@ -100,12 +101,13 @@ fn explained(message: &str) -> String {
 }
 
 impl Config {
-    /// The engine's part of it. `seed`: random for each start.
+    /// The engine's part of it. `seed`: random for each start; `members`: the newest known.
     #[must_use]
-    pub fn engine(&self, seed: u64) -> nowserving_engine::Config {
+    pub fn engine(&self, seed: u64, members: Members) -> nowserving_engine::Config {
         nowserving_engine::Config {
             id: self.id,
             nodes: self.nodes.clone(),
+            members,
             cluster: self.cluster.clone(),
             shards: self.shards,
             prefix: self.prefix.clone(),
@@ -134,11 +136,27 @@ impl Config {
             })
     }
 
+    /// Makes a checked configuration of a node that joined its cluster: it is none of the first nodes.
+    pub(crate) fn joined(table: toml::Table) -> Result<Self, ConfigError> {
+        Config::read(table, Path::new("of the flags"))
+    }
+
     /// Makes a checked configuration from a table; `origin` is named in errors.
     ///
     /// # Errors
     /// A field is missing, unknown, mistyped or out of range.
     pub fn from_table(table: toml::Table, origin: &Path) -> Result<Self, ConfigError> {
+        let config = Config::read(table, origin)?;
+        if !config.nodes.contains(&config.id) {
+            return Err(ConfigError::OutOfRange {
+                field: "nodes",
+                limit: "must contain this node's own id".to_owned(),
+            });
+        }
+        Ok(config)
+    }
+
+    fn read(table: toml::Table, origin: &Path) -> Result<Self, ConfigError> {
         let config: Config =
             table
                 .try_into()
@@ -175,9 +193,6 @@ impl Config {
         sorted.dedup();
         if sorted.len() != self.nodes.len() {
             return refuse("nodes", "must not name a node twice");
-        }
-        if !self.nodes.contains(&self.id) {
-            return refuse("nodes", "must contain this node's own id");
         }
         if !is_name(&self.cluster) {
             return refuse("cluster", "must match [A-Za-z0-9_-]{1,64}");

@@ -66,7 +66,7 @@ fn advice(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     match cause.downcast_ref::<NewError>() {
         Some(NewError::LogLost { .. }) => Some(LOG),
         Some(NewError::ForeignSnapshot { .. }) => Some(SNAPSHOT),
-        Some(NewError::Config { .. } | NewError::NotMember { .. } | NewError::Read(_)) => None,
+        Some(NewError::Config { .. } | NewError::Read(_)) => None,
         None => cause.is::<SnapshotError>().then_some(SNAPSHOT),
     }
 }

@@ -4,10 +4,12 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use nowserving_engine::envelope::Welcome;
 use serde::{Deserialize, Serialize};
 
 use crate::checked_file;
 use crate::config::Config;
+use crate::{known_peers, members_file};
 
 const IDENTITY_FILE: &str = "identity.toml";
 const LOCK_FILE: &str = "lock";
@@ -20,8 +22,19 @@ pub struct Identity {
     pub format: u32,
     /// The cluster it was made for.
     pub cluster: String,
-    /// The node it was made for.
+    /// The node's number.
     pub node: u64,
+    /// The number in the node's configuration, if it has got another one since; 0: it was configured with
+    /// none.
+    #[serde(default)]
+    pub configured: u64,
+    /// It joined a cluster that existed: its groups and their members come by snapshots.
+    #[serde(default)]
+    pub joined: bool,
+    /// The node was refused, and asks to be added under a new number with this as its disk's id. 0: it does
+    /// not.
+    #[serde(default)]
+    pub candidate: u64,
     /// The shard count at the cluster's birth.
     pub shards: u32,
     /// The voters at the cluster's birth.
@@ -34,6 +47,17 @@ pub struct Identity {
     /// directory that is put back later counts on from where it was made, but draws others than
     /// those that the peers have seen.
     pub starts: Vec<u64>,
+}
+
+impl Identity {
+    /// The number in the configuration that this directory belongs to.
+    #[must_use]
+    pub fn configured(&self) -> u64 {
+        match self.configured {
+            0 => self.node,
+            configured => configured,
+        }
+    }
 }
 
 /// The number of starts that a node lists to its peers: a peer that missed more cannot detect a copy.
@@ -102,14 +126,20 @@ impl DataDir {
     /// # Errors
     /// In use, damaged, or made for another cluster, node, node list or shard count.
     pub fn open(config: &Config) -> Result<Self, IdentityError> {
+        let lock = lock(&config.data_dir)?;
+        DataDir::open_locked(config, lock)
+    }
+
+    /// The same for a directory that this process has locked.
+    ///
+    /// # Errors
+    /// Damaged, or made for another cluster, node, node list or shard count.
+    pub fn open_locked(config: &Config, lock: File) -> Result<Self, IdentityError> {
         let path = config.data_dir.clone();
         let io = |source| IdentityError::Io {
             path: path.clone(),
             source,
         };
-        fs::create_dir_all(path.join("snap")).map_err(io)?;
-        let lock = File::create(path.join(LOCK_FILE)).map_err(io)?;
-        take(&lock, &path)?;
         let mut identity = match read(&path)? {
             Some(identity) => compare(identity, config)?,
             None if path.join("log").exists() => return Err(IdentityError::Missing(path)),
@@ -117,6 +147,9 @@ impl DataDir {
                 format: 1,
                 cluster: config.cluster.clone(),
                 node: config.id,
+                configured: config.id,
+                joined: false,
+                candidate: 0,
                 shards: config.shards,
                 nodes: config.nodes.clone(),
                 disk_id: random_u64().map_err(io)?,
@@ -134,6 +167,21 @@ impl DataDir {
             _lock: lock,
         })
     }
+}
+
+/// Locks a data directory, which is made if missing, until the file is dropped.
+///
+/// # Errors
+/// It is in use.
+pub fn lock(path: &Path) -> Result<File, IdentityError> {
+    let io = |source| IdentityError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    fs::create_dir_all(path.join("snap")).map_err(io)?;
+    let lock = File::create(path.join(LOCK_FILE)).map_err(io)?;
+    take(&lock, path)?;
+    Ok(lock)
 }
 
 /// The folder of the Raft log in a data directory.
@@ -174,12 +222,60 @@ pub(crate) fn look_at(data_dir: &Path) -> Result<Identity, IdentityError> {
     read(data_dir)?.ok_or_else(|| IdentityError::Missing(data_dir.to_owned()))
 }
 
+impl DataDir {
+    /// The number under which this node asks to be added; drawn if it has none yet.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn candidate(&mut self) -> anyhow::Result<u64> {
+        if self.identity.candidate == 0 {
+            self.identity.candidate = random_u64()?.max(1);
+            write(&self.path, &self.identity)?;
+        }
+        Ok(self.identity.candidate)
+    }
+}
+
+/// Makes the directory that of the node that was added. What it held of an earlier number goes first: a
+/// crash in between leaves the earlier identity, which its peers still refuse.
+///
+/// # Errors
+/// The file system refuses.
+pub fn take_number(dir: &Path, welcome: &Welcome, configured: u64) -> anyhow::Result<()> {
+    for folder in ["log", "snap"] {
+        match fs::remove_dir_all(dir.join(folder)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+    }
+    known_peers::forget(dir)?;
+    members_file::write(dir, &welcome.members)?;
+    let identity = Identity {
+        format: 1,
+        cluster: welcome.cluster.clone(),
+        node: welcome.id,
+        configured,
+        joined: true,
+        candidate: 0,
+        shards: welcome.shards,
+        nodes: welcome.nodes.clone(),
+        disk_id: welcome.disk_id,
+        boots: 0,
+        starts: Vec::new(),
+    };
+    Ok(write(dir, &identity)?)
+}
+
 /// A random number from the system.
 pub(crate) fn random_u64() -> std::io::Result<u64> {
     getrandom::u64().map_err(std::io::Error::other)
 }
 
-fn read(dir: &Path) -> Result<Option<Identity>, IdentityError> {
+/// Reads the identity, if there is one.
+///
+/// # Errors
+/// It is damaged.
+pub fn read(dir: &Path) -> Result<Option<Identity>, IdentityError> {
     let text = checked_file::read(dir, IDENTITY_FILE).map_err(IdentityError::Unreadable)?;
     let identity = text.map(|text| {
         toml::from_str(&text).map_err(|error| {
@@ -195,7 +291,11 @@ fn compare(identity: Identity, config: &Config) -> Result<Identity, IdentityErro
     let pairs = [
         ("format", identity.format.to_string(), "1".to_owned()),
         ("cluster", identity.cluster.clone(), config.cluster.clone()),
-        ("node", identity.node.to_string(), config.id.to_string()),
+        (
+            "node",
+            identity.configured().to_string(),
+            config.id.to_string(),
+        ),
         (
             "shards",
             identity.shards.to_string(),

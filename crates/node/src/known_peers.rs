@@ -92,6 +92,17 @@ impl KnownPeers {
     }
 }
 
+/// Forgets all peers, as the node starts anew under another number.
+///
+/// # Errors
+/// The file system refuses.
+pub fn forget(dir: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(dir.join(FILE)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
 fn not_written(error: impl std::fmt::Display) -> NotTaken {
     NotTaken::Dropped(format!("{FILE}: {error}"))
 }

@@ -13,8 +13,10 @@ pub mod damage;
 pub mod disk_space;
 pub mod health;
 pub mod identity;
+pub mod join;
 pub mod key_file;
 pub mod known_peers;
+pub mod members_file;
 pub mod metrics_server;
 pub mod nats;
 pub mod shards;
@@ -26,11 +28,10 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use crossbeam_channel::{Sender, bounded, unbounded};
-use nowserving_engine::envelope::FrameKey;
-use nowserving_engine::{
-    Boot, Engine, ForwardTry, Input, Output, PeerBatch, Standing, Subscription,
-};
+use nowserving_engine::envelope::{Candidate, FrameKey, Welcome};
+use nowserving_engine::{Boot, Engine, ForwardTry, Input, Output, Standing, Subscription};
 use nowserving_log::{EngineLog, EngineOptions, LogStore};
+use nowserving_protocol::admin::DiskId;
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::subject::Subjects;
 use nowserving_replica::EntryReader;
@@ -42,15 +43,17 @@ use crate::health::Health;
 use crate::identity::DataDir;
 use crate::nats::discovery::Discovery;
 use crate::nats::parse::Parser;
-use crate::nats::peers::{self, NatsLink, Origin};
+use crate::nats::peers::{self, NatsLink, Origin, PeerList, Senders};
 use crate::nats::respond::Responder;
 use crate::nats::rights::Rights;
 use crate::nats::service::Service;
 use crate::nats::stats::Stats;
-use crate::nats::{connect, forward, mapping, neighbours, probe};
+use crate::nats::{connect, forward, join as candidates, mapping, neighbours, probe};
 use crate::shards::{EngineLoop, FRAMES_MAX, Inputs, Outputs, REQUESTS_MAX};
 use nowserving_shard::published::OutEvent;
 
+/// Answers to candidates that wait to be sent at most.
+const WELCOMES_MAX: usize = 64;
 /// Turns' events that wait to be published at most.
 const EVENT_TURNS_MAX: usize = 4_096;
 
@@ -62,14 +65,38 @@ const LAST_WORDS_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 /// # Errors
 /// The configuration, the key file or the data directory is not usable; or the node met something
 /// that it must not go on with.
-pub async fn run(config: Config, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
-    open_and_run(config, stop).await.map_err(damage::advise)
+pub async fn run(config: Config, stop: impl Future<Output = ()>) -> anyhow::Result<Ended> {
+    let lock = identity::lock(&config.data_dir)?;
+    let run = open_and_run(config, lock, stop);
+    run.await.map_err(damage::advise)
 }
 
-async fn open_and_run(config: Config, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+/// How a node ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It was asked to.
+    Stopped,
+    /// It was added under a new number, and must be started again.
+    Renumbered,
+}
+
+/// This node was removed from its cluster.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "this node was removed from the cluster, and no shard has it any more: its data directory can be \
+     deleted. To add the machine again, start it with an empty data directory and --join"
+)]
+pub struct Removed;
+
+pub(crate) async fn open_and_run(
+    mut config: Config,
+    lock: std::fs::File,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<Ended> {
     config.check()?;
     let key = key_file::load(&config.key_file)?;
-    let data = DataDir::open(&config)?;
+    let data = DataDir::open_locked(&config, lock)?;
+    config.id = data.identity.node;
     let health = Arc::new(Health::default());
     metrics_server::install(config.metrics_addr, &health)?;
     tracing::info!(
@@ -90,6 +117,7 @@ struct NatsEnds {
     events: mpsc::Receiver<Vec<OutEvent>>,
     subscriptions: watch::Receiver<BTreeMap<u32, Subscription>>,
     standing: watch::Receiver<Standing>,
+    peer_list: watch::Receiver<PeerList>,
 }
 
 /// The service's tasks, which the node waits for when it ends.
@@ -110,6 +138,7 @@ struct Node {
     origin: Origin,
     health: Arc<Health>,
     log: Arc<EngineLog>,
+    join_key: Arc<FrameKey>,
     // Held until the end: it keeps other processes off the directory.
     data: DataDir,
 }
@@ -129,6 +158,7 @@ impl Node {
             subjects: Subjects::new(config.prefix.clone())?,
             tickets: Arc::new(key.ticket_keys()),
             frame_key: Arc::new(FrameKey::of(key)),
+            join_key: Arc::new(FrameKey::for_joining(key)),
             origin: Origin {
                 cluster: config.cluster.clone(),
                 me: config.id,
@@ -150,7 +180,7 @@ impl Node {
         })
     }
 
-    async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+    async fn run(mut self, stop: impl Future<Output = ()>) -> anyhow::Result<Ended> {
         let stats = Arc::new(Stats::default());
         let (fatal, mut denied) = mpsc::channel(1);
         let connect = async |urls, kind, stats| {
@@ -166,30 +196,41 @@ impl Node {
             client: peers,
             subjects: self.subjects.clone(),
         };
-        let origin = &self.origin;
-        let senders = peers::start_senders(&link, &self.frame_key, origin);
-        let (ends, inputs, outputs) = channels(senders, self.health.clone());
+        let senders = Senders::new(link.clone(), self.frame_key.clone(), self.origin.clone());
+        let (welcomes_out, welcomes) = mpsc::channel(WELCOMES_MAX);
+        let (ends, inputs, outputs) = channels(senders, welcomes_out, self.health.clone());
         let watched = (self.data.path.clone(), self.log.clone());
         disk_space::watch(watched.0, watched.1, ends.control.clone())?;
         let loop_ended = self.start_loop(inputs, outputs)?;
         let known = known_peers::KnownPeers::open(&self.data.path)?;
         let (key, origin) = (self.frame_key.clone(), self.origin.clone());
-        let receiving = peers::receive_frames(link, key, origin, known, ends.frames.clone());
+        let (list, frames) = (ends.peer_list.clone(), ends.frames.clone());
+        let receiving = peers::receive_frames(link.clone(), key, origin, known, list, frames);
         start("peer frames", receiving);
+        let members_file = members_file::keep(self.data.path.clone(), ends.peer_list.clone());
+        start("members file", members_file);
+        let hearing = candidates::hear(link.clone(), self.join_key.clone(), ends.frames.clone());
+        start("candidates", hearing);
+        let welcoming = candidates::welcome(link.clone(), self.join_key.clone(), welcomes);
+        start("welcomes", welcoming);
+        let standing = ends.standing.clone();
         let control = ends.control.clone();
         let serving = self.start_service(&service, ends, stats)?;
+        let join_key = self.join_key.clone();
+        let renumbered = ask_when_refused(&mut self.data, standing, &link, &join_key);
         let stop = async {
             tokio::select! {
                 Some(missing) = denied.recv() => Err(missing),
-                () = stop => Ok(()),
+                () = stop => Ok(None),
+                welcome = renumbered => welcome.map(Some),
             }
         };
         tokio::pin!(loop_ended);
-        let mut allowed = Ok(());
+        let mut stopped_by = Ok(None);
         let ended = tokio::select! {
             ended = &mut loop_ended => ended,
             stopped = stop => {
-                allowed = stopped;
+                stopped_by = stopped;
                 // The other nodes take the plain requests from here on.
                 drop(serving.stop_plain);
                 let _ = serving.plain.await;
@@ -210,8 +251,16 @@ impl Node {
             tracing::warn!("ending with requests unanswered");
         }
         tracing::info!(node = self.config.id, "stopped");
-        drop(self.data);
-        allowed.and(ended.context("the engine loop ended without a word")?)
+        let welcome = stopped_by?;
+        ended.context("the engine loop ended without a word")??;
+        let Some(welcome) = welcome else {
+            return Ok(Ended::Stopped);
+        };
+        drop(self.log);
+        let configured = self.data.identity.configured();
+        identity::take_number(&self.data.path, &welcome, configured)?;
+        tracing::info!(node = welcome.id, "this node was added under a new number");
+        Ok(Ended::Renumbered)
     }
 
     /// Restores every shard and starts the loop's thread.
@@ -222,12 +271,17 @@ impl Node {
     ) -> anyhow::Result<oneshot::Receiver<anyhow::Result<()>>> {
         let snapshot_dir = self.data.snapshots();
         let log: Arc<dyn LogStore> = self.log.clone();
-        let restored = shards::restore::shards(&self.config, &snapshot_dir, &log)?;
+        let joined = self.data.identity.joined;
+        let restored = shards::restore::shards(&self.config, joined, &snapshot_dir, &log)?;
         let start = *self.origin.starts.first().context("no start")?;
         let reader: Arc<dyn EntryReader> = self.log.clone();
-        let config = self.config.engine(identity::random_u64()?);
-        let engine = Engine::new(config, Boot { start }, restored, &reader, clock::now())?;
-        shards::restore::check_voters(&self.config.nodes, &engine)?;
+        let members = members_file::read(&self.data.path)?;
+        let config = self.config.engine(identity::random_u64()?, members);
+        let boot = Boot {
+            start,
+            is_candidate: self.data.identity.candidate != 0,
+        };
+        let engine = Engine::new(config, boot, restored, &reader, clock::now())?;
         let persister = shards::persist::start(log.clone())?;
         let snapshots = shards::snapshots::start(snapshot_dir, &self.config, log)?;
         let engine_loop = EngineLoop {
@@ -313,8 +367,39 @@ impl Node {
     }
 }
 
+/// Waits until this node is refused, then asks for a new number until it gets one.
+async fn ask_when_refused(
+    data: &mut DataDir,
+    mut standing: watch::Receiver<Standing>,
+    link: &NatsLink,
+    key: &FrameKey,
+) -> anyhow::Result<Welcome> {
+    let refused = |it: &Standing| matches!(it, Standing::Refused(_));
+    if data.identity.candidate == 0 && standing.wait_for(refused).await.is_err() {
+        // The loop ends, and with it the node.
+        return std::future::pending().await;
+    }
+    let reason = match &*standing.borrow() {
+        Standing::Refused(reason) => reason.clone(),
+        _ => "it was refused in an earlier start".to_owned(),
+    };
+    let candidate = Candidate {
+        disk_id: data.candidate()?,
+        number: data.identity.configured(),
+        reason,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    tracing::warn!(
+        disk = %DiskId(candidate.disk_id),
+        "this node lost its number. To add it under a new one: nowserving cluster replace-node {}",
+        data.identity.node
+    );
+    candidates::ask(link, key, &candidate).await
+}
+
 fn channels(
-    peers: BTreeMap<u64, mpsc::Sender<PeerBatch>>,
+    peers: Senders,
+    welcomes: mpsc::Sender<Welcome>,
     health: Arc<Health>,
 ) -> (NatsEnds, Inputs, Outputs) {
     let (requests, requests_in) = bounded(REQUESTS_MAX);
@@ -324,6 +409,7 @@ fn channels(
     let (events_out, events) = mpsc::channel(EVENT_TURNS_MAX);
     let (forwards_out, forwards) = mpsc::unbounded_channel();
     let (subscriptions_out, subscriptions) = watch::channel(BTreeMap::new());
+    let (peer_list_out, peer_list) = watch::channel(PeerList::default());
     let (standing_out, standing) = watch::channel(Standing::Waiting("starting".to_owned()));
     let ends = NatsEnds {
         requests,
@@ -334,6 +420,7 @@ fn channels(
         events,
         subscriptions,
         standing,
+        peer_list,
     };
     let inputs = Inputs {
         requests: requests_in,
@@ -344,6 +431,8 @@ fn channels(
         answers: answers_out,
         events: events_out,
         peers,
+        peer_list: peer_list_out,
+        welcomes,
         forwards: forwards_out,
         subscriptions: subscriptions_out,
         standing: standing_out,

@@ -15,6 +15,10 @@ pub use crate::journal::{
     Explained, JOURNAL_LIMIT_DEFAULT, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, JournalReply,
     OvertakerReply, SettingChangeReply,
 };
+pub use crate::members::{
+    CandidateStatus, ChangeMembers, DiskId, MembersChangeReply, MembersChangesReply, MembersReply,
+    MembersStatus,
+};
 use crate::settings::{self, Body, BodyVisitor};
 pub use crate::settings::{
     AdmissionRateReply, LaneSettingsReply, PerSecond, QuotaReply, SettingsReply,
@@ -297,6 +301,9 @@ pub struct ClusterStatus {
     pub cluster: String,
     /// The nodes, by id.
     pub nodes: Vec<NodeStatus>,
+    /// The members that the operators want, and who asks to be one.
+    #[serde(default)]
+    pub members: MembersStatus,
     /// The shards, by number.
     pub shards: Vec<ShardStatus>,
     /// How many lines there are.
@@ -348,6 +355,18 @@ pub struct NodeStatus {
     /// Its build, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// In how many shards it votes.
+    #[serde(default)]
+    pub votes_in: u32,
+    /// In how many shards it has not caught up yet, and has no vote.
+    #[serde(default)]
+    pub joining_in: u32,
+    /// It is removed once no shard has it any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
+    /// It shall lead no shard.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drained: bool,
 }
 
 /// One shard, as the answering node sees it.
@@ -363,6 +382,12 @@ pub struct ShardStatus {
     pub applied: u64,
     /// The last log index known to be committed.
     pub committed: u64,
+    /// The nodes that vote.
+    #[serde(default)]
+    pub voters: Vec<u64>,
+    /// The nodes that catch up, and have no vote yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub learners: Vec<u64>,
     /// The nodes whose state of this shard differed from the answering node's when they were last
     /// compared: one of them is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -68,6 +68,8 @@ codes! {
     LineNotFound = "line_not_found", 404;
     /// No live token has this key, or the number was never given.
     TokenNotFound = "token_not_found", 404;
+    /// No member of the cluster, or no candidate, is named so.
+    NodeNotFound = "node_not_found", 404;
     /// A line with this name exists.
     LineExists = "line_exists", 409;
     /// The line still has live tokens.
@@ -82,6 +84,10 @@ codes! {
     EpochStale = "epoch_stale", 409;
     /// The settings have changed since `if_version`, or the line has another `incarnation`.
     VersionConflict = "version_conflict", 409;
+    /// An earlier change of the members is not finished.
+    MembersChanging = "members_changing", 409;
+    /// The cluster cannot have such members.
+    MembersRefused = "members_refused", 409;
     /// The token is gone; `reason` says why.
     TokenGone = "token_gone", 410;
     /// The line has no room now.
@@ -271,6 +277,7 @@ mod tests {
             ("line_closed", 403),
             ("line_not_found", 404),
             ("token_not_found", 404),
+            ("node_not_found", 404),
             ("line_exists", 409),
             ("line_not_empty", 409),
             ("not_admitted", 409),
@@ -278,6 +285,8 @@ mod tests {
             ("not_waiting", 409),
             ("epoch_stale", 409),
             ("version_conflict", 409),
+            ("members_changing", 409),
+            ("members_refused", 409),
             ("token_gone", 410),
             ("line_full", 429),
             ("sold_out", 429),

@@ -25,6 +25,7 @@ pub mod header;
 mod journal;
 mod key;
 pub mod keys;
+pub mod members;
 pub mod rights;
 pub mod servers;
 mod settings;

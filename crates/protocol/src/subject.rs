@@ -165,6 +165,16 @@ impl Subjects {
         format!("{}.raft.{cluster}.{to}.*", self.prefix)
     }
 
+    /// Where a node without a number asks the cluster for one.
+    pub fn join(&self) -> String {
+        format!("{}.raft.join", self.prefix)
+    }
+
+    /// Where the cluster answers the node with this disk.
+    pub fn welcome(&self, disk_id: u64) -> String {
+        format!("{}.raft.welcome.{disk_id:016x}", self.prefix)
+    }
+
     /// Whether answers may be sent to `reply`: not to subjects under the prefix, where an
     /// answer would be a request, a frame or a forged event in the node's name, and not to the
     /// server's own (`$SYS`, `$JS` …).

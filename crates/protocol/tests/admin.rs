@@ -119,6 +119,25 @@ fn replies_go_both_ways() {
         next: Some(shop.clone()),
     });
     both_ways(&LineList::default());
+    let request = ChangeMembers {
+        node: Some(3),
+        disk: Some(DiskId(255)),
+        by: Some("ops".to_owned()),
+        ..ChangeMembers::default()
+    };
+    both_ways(&request);
+    both_ways(&MembersReply {
+        members_version: 2,
+        node: Some(4),
+    });
+    both_ways(&MembersChangesReply {
+        changes: vec![MembersChangeReply {
+            members_version: 2,
+            at_ms: 5,
+            op: "replace_node".to_owned(),
+            request,
+        }],
+    });
     both_ways(&DeleteReply {
         line: shop.clone(),
         deleted: false,
@@ -133,6 +152,10 @@ fn replies_go_both_ways() {
         disk_full: false,
         metrics_addr: None,
         version: None,
+        votes_in: 3,
+        joining_in: 1,
+        leaving: false,
+        drained: true,
     };
     both_ways(&ClusterStatus {
         cluster: "prod".to_owned(),
@@ -153,8 +176,20 @@ fn replies_go_both_ways() {
             term: 1,
             applied: 2,
             committed: 3,
+            voters: vec![1, 2],
+            learners: vec![4],
             differs: vec![2],
         }],
+        members: MembersStatus {
+            version: 7,
+            shards_changing: 1,
+            candidates: vec![CandidateStatus {
+                disk: DiskId(u64::MAX),
+                node: None,
+                reason: "it is new".to_owned(),
+                version: "1".to_owned(),
+            }],
+        },
         lines: 1,
         answered_by: 1,
         mapping: Some(Mapping::Missing),

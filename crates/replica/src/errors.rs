@@ -7,14 +7,6 @@ use raft::eraftpb::MessageType;
 pub enum NewError {
     #[error("raft configuration of shard {shard}: {problem}")]
     Config { shard: u32, problem: String },
-    /// The group's members on disk do not include this node.
-    #[error("shard {shard}: node {id} is not among the members on disk, {members:?}")]
-    NotMember {
-        shard: u32,
-        id: u64,
-        /// The members found: those that vote, in either half of a joint configuration, then the others.
-        members: Vec<u64>,
-    },
     /// The log lost synced data: entries, or the vote of the last one's term.
     #[error("shard {shard}: {what}")]
     LogLost { shard: u32, what: String },
@@ -46,9 +38,9 @@ pub enum StepRefused {
     /// It is addressed to another node.
     #[error("addressed to node {0}")]
     WrongTo(u64),
-    /// The sender is not a member of the group.
-    #[error("node {0} is not a member")]
-    NotMember(u64),
+    /// No other node has this number.
+    #[error("not from another node, but from {0}")]
+    WrongFrom(u64),
     /// A kind that members never send each other: raft's local kinds, and requests that followers here
     /// never forward (proposals, reads, transfers).
     #[error("{0:?} does not come from peers")]
@@ -65,8 +57,8 @@ pub enum StepRefused {
     /// The entries are not consecutive, or their terms fall or exceed the sender's.
     #[error("malformed entries at index {0}")]
     MalformedEntries(u64),
-    /// An entry changes the membership, which this release can't.
-    #[error("membership change at index {0}")]
+    /// An entry changes the members in a form that this build does not read.
+    #[error("unreadable change of the members at index {0}")]
     ConfChange(u64),
     /// The leader counts on entries that are not in this log: the disk lost entries that this node had
     /// acknowledged.
@@ -137,6 +129,20 @@ pub enum ProposeError {
     /// An empty command looks like the entry that opens a term.
     #[error("empty command")]
     Empty,
+}
+
+/// The reason why a change of the members is not in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MembersError {
+    /// Another node leads, or none.
+    #[error("not the leader")]
+    NotLeader,
+    /// An earlier change is not applied yet, or a joint configuration is not over (or there is none).
+    #[error("an earlier change of the members is in progress")]
+    InProgress,
+    /// Too much is uncommitted, or leadership is being handed over.
+    #[error("busy")]
+    Busy,
 }
 
 /// The reason why no read round was begun.

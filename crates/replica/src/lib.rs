@@ -18,13 +18,12 @@
 //! - A leader's lease is our own ([`Replica::lease_until`]). Every node keeps its side of it by the
 //!   clock: it does not vote for one election timeout after it answered a leader or started
 //!   (`vote_hold`).
-//!
-//! In this release the membership of a group does not change and peers do not send each other snapshots.
-//! Both have a place in the formats: [`Payload::ConfChange`], [`SnapshotMeta`].
+//! - The members of a group change one step at a time (`members`).
 
 mod errors;
 mod install;
 mod lease;
+mod members;
 mod message_check;
 mod ready;
 mod replica;
@@ -35,7 +34,10 @@ mod types;
 mod view;
 mod vote_hold;
 
-pub use errors::{NewError, ProposeError, ReadError, ReadFailed, StepRefused, TransferError};
+pub use errors::{
+    MembersError, NewError, ProposeError, ReadError, ReadFailed, StepRefused, TransferError,
+};
+pub use members::MembersChange;
 pub use replica::Replica;
 pub use store::EntryReader;
 pub use types::{

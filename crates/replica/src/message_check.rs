@@ -4,8 +4,9 @@
 //! may run on a disk that lost something, be of another build, or have a bug. That must not end this
 //! node.
 
+use protobuf::Message as _;
 use raft::StateRole;
-use raft::eraftpb::{EntryType, Message, MessageType};
+use raft::eraftpb::{ConfChangeV2, EntryType, Message, MessageType};
 
 use crate::{Micros, Replica, StepRefused};
 
@@ -50,21 +51,19 @@ impl Replica {
         }
     }
 
-    /// A replica that waits for its first snapshot does not know the members: it takes what leaders send.
+    /// A member that this node does not know yet may lead already, or stand for election. A replica that
+    /// waits for its first snapshot takes what leaders send.
     fn check_sender(&self, message: &Message) -> Result<(), StepRefused> {
-        let (raft, from) = (&self.raw.raft, message.from);
+        let from = message.from;
+        if from == self.raw.raft.id || from == raft::INVALID_ID {
+            return Err(StepRefused::WrongFrom(from));
+        }
         let of_leader = matches!(
             message.get_msg_type(),
             MessageType::MsgAppend | MessageType::MsgHeartbeat
         );
-        if from == raft.id || from == raft::INVALID_ID {
-            Err(StepRefused::NotMember(from))
-        } else if self.is_initialized() {
-            let is_member = raft.prs().get(from).is_some();
-            is_member.then_some(()).ok_or(StepRefused::NotMember(from))
-        } else {
-            of_leader.then_some(()).ok_or(StepRefused::Uninitialized)
-        }
+        let taken = of_leader || self.is_initialized();
+        taken.then_some(()).ok_or(StepRefused::Uninitialized)
     }
 
     fn check_numbers(&self, message: &Message) -> Result<(), StepRefused> {
@@ -191,7 +190,12 @@ fn check_entries(message: &Message) -> Result<(), StepRefused> {
         if entry.index != index || !(term..=message.term).contains(&entry.term) {
             return Err(StepRefused::MalformedEntries(index));
         }
-        if entry.get_entry_type() != EntryType::EntryNormal {
+        let readable = match entry.get_entry_type() {
+            EntryType::EntryNormal => true,
+            EntryType::EntryConfChangeV2 => ConfChangeV2::parse_from_bytes(&entry.data).is_ok(),
+            EntryType::EntryConfChange => false,
+        };
+        if !readable {
             return Err(StepRefused::ConfChange(index));
         }
         term = entry.term;

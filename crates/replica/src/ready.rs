@@ -63,8 +63,8 @@ impl Replica {
         });
         let after_write = ready.take_persisted_messages();
         let entries = ready.take_entries();
-        let hard_state = ready.hs().cloned();
-        let must_sync = ready.must_sync();
+        let mut hard_state = ready.hs().cloned();
+        let mut must_sync = ready.must_sync();
         turn.committed = ready
             .take_committed_entries()
             .into_iter()
@@ -72,6 +72,11 @@ impl Replica {
             .collect();
         if let Some(last) = turn.committed.last() {
             self.handed_out = last.index;
+        }
+        if turn.committed.iter().any(Committed::changes_members) {
+            // After a restart this node must apply it again before it campaigns: its old members may be gone.
+            hard_state.get_or_insert_with(|| self.raw.raft.hard_state());
+            must_sync = true;
         }
         let applied = self.applied();
         for state in ready.take_read_states() {

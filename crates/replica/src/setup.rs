@@ -45,14 +45,6 @@ impl Replica {
         if snapshot.index == 0 && log.start.index == BOOTSTRAP_INDEX {
             snapshot = log.start.clone();
         }
-        let is_initialized = snapshot.index > 0;
-        if is_initialized && !snapshot.members().any(|member| member == config.id) {
-            return Err(NewError::NotMember {
-                shard,
-                id: config.id,
-                members: snapshot.members().collect(),
-            });
-        }
         let log_lost = |what| Err(NewError::LogLost { shard, what });
         let foreign_snapshot = |what| Err(NewError::ForeignSnapshot { shard, what });
         let mut hard_state = log.hard_state.clone();

@@ -203,9 +203,7 @@ pub enum Payload {
     Empty,
     /// A command, as proposed.
     Command(Bytes),
-    /// A change of membership (either version of raft's message, encoded). This release never proposes
-    /// one. A node that finds one in its log runs an older build than the leader and must stop, as it
-    /// would go on with the wrong members.
+    /// A change of the members, for [`crate::Replica::apply_members`].
     ConfChange(Bytes),
 }
 
@@ -217,6 +215,12 @@ pub struct Committed {
     /// Its term: shows the outcome of a proposal, see [`crate::Replica::propose`].
     pub term: u64,
     pub payload: Payload,
+}
+
+impl Committed {
+    pub(crate) fn changes_members(&self) -> bool {
+        matches!(self.payload, Payload::ConfChange(_))
+    }
 }
 
 impl From<Entry> for Committed {

@@ -8,6 +8,8 @@
 use nowserving_line::{self as line, OPS_PER_ENTRY_MAX};
 use prost::Message;
 
+use crate::members::MembersCommand;
+use crate::members_pb::{members_command_from_pb, members_command_to_pb};
 use crate::op_pb::{op_from_pb, op_to_pb};
 use crate::pb;
 use crate::pb::command::Command as Kind;
@@ -25,7 +27,7 @@ const FOLDED_BYTES_MAX: usize = 256 * 1_024;
 /// The number of `Entry.commands`.
 const COMMANDS_TAG: u32 = 4;
 /// The format that this build writes and reads.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 /// A change of a shard's replicated state, by kind of object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +36,10 @@ pub enum Command {
     Stamp,
     /// An operation on a line.
     Line(line::Op),
-    /// Done unless a request with this id was done lately. The command is not itself a [`Command::Once`].
+    /// About the members of the cluster.
+    Members(MembersCommand),
+    /// Done unless a request with this id was done lately. The command is neither a [`Command::Once`]
+    /// nor a [`Command::Members`], which has no second effect by itself.
     Once(RequestId, Box<Command>),
 }
 
@@ -183,6 +188,7 @@ fn command_to_pb(command: &Command) -> pb::Command {
     let kind = match command {
         Command::Stamp => Kind::Stamp(pb::Stamp {}),
         Command::Line(op) => Kind::Line(op_to_pb(op)),
+        Command::Members(command) => Kind::Members(members_command_to_pb(command)),
         Command::Once(id, command) => Kind::Once(Box::new(pb::Once {
             id: Some(id_to_pb(*id)),
             command: Some(Box::new(command_to_pb(command))),
@@ -197,10 +203,12 @@ fn command_from_pb(command: pb::Command) -> Result<Command, Malformed> {
     match command.command {
         Some(Kind::Stamp(pb::Stamp {})) => Ok(Command::Stamp),
         Some(Kind::Line(op)) => Ok(Command::Line(op_from_pb(op)?)),
+        Some(Kind::Members(command)) => Ok(Command::Members(members_command_from_pb(command)?)),
         Some(Kind::Once(once)) => {
             let id = id_from_pb(&once.id.ok_or("a request without an id")?)?;
             match command_from_pb(*once.command.ok_or("a request without a command")?)? {
                 Command::Once(..) => Err("a request within a request"),
+                Command::Members(_) => Err("a request with an id about the members"),
                 command => Ok(Command::Once(id, Box::new(command))),
             }
         }

@@ -19,6 +19,8 @@ pub mod clock;
 pub mod command;
 mod journal_pb;
 pub mod leader_state;
+pub mod members;
+mod members_pb;
 mod op_pb;
 mod pb;
 pub mod published;

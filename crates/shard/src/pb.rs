@@ -1,4 +1,4 @@
-//! The messages that prost makes of `proto/{entry,settings,snapshot}.proto`, and helpers that the conversions
+//! The messages that prost makes of `proto/{entry,members,settings,snapshot}.proto`, and helpers that the conversions
 //! between them and the types of the crates share.
 
 use nowserving_line as line;

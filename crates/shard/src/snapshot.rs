@@ -4,7 +4,7 @@
 //! ```text
 //! offset  bytes
 //!      0      8  magic "NSSNAP\r\n"
-//!      8      4  format, 4, little-endian
+//!      8      4  format, 5, little-endian
 //!     12      …  a `SnapshotHeader`, then every section in the order of its kind: a
 //!                `SectionHeader` and as many records as that says; each protobuf with
 //!                its length before it
@@ -15,6 +15,8 @@
 //! |---|---|
 //! | clock | one `ClockState` |
 //! | lines | a `LinesState`, then one `LineState` per line, by name |
+//! | requests | a `RememberedRequest` each, the oldest first |
+//! | members | one `Members`, then a `RecordedChange` each, the oldest first |
 //!
 //! The digest is checked before anything is decoded: a file that was cut or
 //! altered is refused, whatever it would have decoded to. It has no key, because a process that
@@ -26,6 +28,8 @@ use bytes::{Buf, Bytes};
 use nowserving_line::{BadDump, Head, Limits, Lines};
 use prost::Message;
 
+use crate::members::MembersState;
+use crate::members_pb::{members_from_pb, members_to_pb, recorded_from_pb, recorded_to_pb};
 use crate::pb;
 use crate::pb::SectionKind;
 /// The cluster and shard of a snapshot, the last log entry that is in its state, and the members of the
@@ -37,7 +41,7 @@ use crate::snapshot_pb::{line_from_pb, line_to_pb};
 use crate::state::{Clock, State};
 
 const MAGIC: &[u8; 8] = b"NSSNAP\r\n";
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 const FORMAT_BYTES: usize = 4;
 const DIGEST_BYTES: usize = 32;
 
@@ -104,6 +108,16 @@ pub fn encode(header: &Header, state: &State) -> Vec<u8> {
     for (key, remembered) in state.requests.iter_from(first) {
         put(&mut bytes, &remembered_to_pb(key, remembered));
     }
+    let members = &state.members;
+    put_section(
+        &mut bytes,
+        SectionKind::Members,
+        1 + members.changes.len() as u64,
+    );
+    put(&mut bytes, &members_to_pb(&members.wanted));
+    for change in &members.changes {
+        put(&mut bytes, &recorded_to_pb(change));
+    }
     let digest = blake3::hash(&bytes);
     bytes.extend_from_slice(digest.as_bytes());
     bytes
@@ -128,6 +142,7 @@ pub fn decode(bytes: Bytes, cluster: &str, shard: u32) -> Result<(Header, State)
     let clock = take_clock(&mut rest)?;
     let lines = take_lines(&mut rest, clock)?;
     let requests = take_requests(&mut rest)?;
+    let members = take_members(&mut rest)?;
     if rest.has_remaining() {
         return Err(SnapshotError::decode("bytes after its end"));
     }
@@ -135,6 +150,7 @@ pub fn decode(bytes: Bytes, cluster: &str, shard: u32) -> Result<(Header, State)
         clock,
         lines,
         requests,
+        members,
     };
     Ok((header, state))
 }
@@ -177,6 +193,20 @@ fn take_requests(rest: &mut Bytes) -> Result<Requests, SnapshotError> {
     Ok(requests)
 }
 
+fn take_members(rest: &mut Bytes) -> Result<MembersState, SnapshotError> {
+    let records = take_section(rest, SectionKind::Members)?;
+    let wanted = members_from_pb(take(rest)?).map_err(SnapshotError::decode)?;
+    let mut members = MembersState {
+        wanted,
+        ..MembersState::default()
+    };
+    for _ in 1..records {
+        let change = recorded_from_pb(take(rest)?).map_err(SnapshotError::decode)?;
+        members.remember(change);
+    }
+    Ok(members)
+}
+
 /// The format of [`hash_part`]: a build that gives another hash of the same state has another one.
 /// New state changes no hash if its fields are left out while they have their default.
 pub const HASH_FORMAT: u32 = 3;
@@ -204,6 +234,9 @@ pub fn hash_part(state: &State, nth: u64) -> [u8; 32] {
             let round = (first % count + at) / count + first / count;
             put(&mut part, &line_to_pb(line.dump_part(round, size)));
         }
+    }
+    if state.members.wanted.version > 0 {
+        put(&mut part, &members_to_pb(&state.members.wanted));
     }
     let count = state.requests.len() as u64;
     if let Some(parts) = count.checked_div(PART_REQUESTS) {

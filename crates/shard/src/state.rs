@@ -6,6 +6,7 @@
 use nowserving_line::{self as line, Lines, NUMBER_MAX, Stamp};
 
 use crate::command::{Command, Entry};
+use crate::members::{MembersChanged, MembersRefused, MembersState};
 use crate::requests::{Answer, Requests};
 
 /// The replicated state of one shard.
@@ -17,6 +18,7 @@ pub struct State {
     pub(crate) clock: Clock,
     pub(crate) lines: Lines,
     pub(crate) requests: Requests,
+    pub(crate) members: MembersState,
 }
 
 /// The largest reading of the service clock in any applied entry. It never falls.
@@ -56,6 +58,9 @@ pub trait Observer {
     /// An operation on a line was applied.
     fn line(&mut self, _state: &State, _applied: AppliedToLine<'_>) {}
 
+    /// An operator's request about the members was applied; it has this place in its entry.
+    fn members(&mut self, _place: usize, _result: Result<MembersChanged, MembersRefused>) {}
+
     /// The command at this place of its entry was not done, as its request was answered before.
     fn copy(&mut self, _state: &State, _place: usize, _command: &Command, _answer: &Answer) {}
 }
@@ -91,6 +96,12 @@ impl State {
         &self.requests
     }
 
+    /// The members of the cluster.
+    #[must_use]
+    pub fn members(&self) -> &MembersState {
+        &self.members
+    }
+
     /// Applies the committed entry at this index of the log. It never fails and never panics,
     /// whatever is in the entry: a refusal is an answer.
     pub fn apply_entry(&mut self, index: u64, entry: &Entry, observer: &mut impl Observer) {
@@ -107,8 +118,17 @@ impl State {
                 continue;
             }
             observer.before(self, command);
-            // Nothing else has an answer: the clock has been advanced already.
-            let Command::Line(op) = command else { continue };
+            let op = match command {
+                Command::Line(op) => op,
+                Command::Members(command) => {
+                    if let Some(result) = self.members.apply(command, entry.wall_ms) {
+                        observer.members(place, result);
+                    }
+                    continue;
+                }
+                // Nothing else has an answer: the clock has been advanced already.
+                Command::Stamp | Command::Once(..) => continue,
+            };
             let stamp = Stamp {
                 index,
                 op_no: u32::try_from(place).unwrap_or(u32::MAX),

@@ -12,6 +12,7 @@ use nowserving_line::{
 use nowserving_shard::command::{
     COMMANDS_MAX, Command, Entry, EntryBuilder, EntryError, decode, encode,
 };
+use nowserving_shard::members::{Member, Members, MembersChange, MembersCommand, MembersRequest};
 use nowserving_shard::requests::{Origin, RequestId};
 use proptest::collection::{btree_map, vec};
 use proptest::option::of;
@@ -189,6 +190,52 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+fn members() -> impl Strategy<Value = Members> {
+    let member = (any::<u64>(), any::<bool>());
+    let member = member.prop_map(|(disk_id, drained)| Member { disk_id, drained });
+    let nodes = prop::collection::btree_map(1_u64.., member, 0..4);
+    let preferred = prop::collection::btree_map(any::<u32>(), any::<u64>(), 0..3);
+    (any::<u64>(), any::<u64>(), nodes, preferred).prop_map(
+        |(version, next_id, nodes, preferred)| Members {
+            version,
+            next_id,
+            nodes,
+            preferred,
+        },
+    )
+}
+
+fn members_change() -> impl Strategy<Value = MembersChange> {
+    prop_oneof![
+        any::<u64>().prop_map(|disk_id| MembersChange::Add { disk_id }),
+        any::<u64>().prop_map(|id| MembersChange::Remove { id }),
+        any::<(u64, u64)>().prop_map(|(id, disk_id)| MembersChange::Replace { id, disk_id }),
+        any::<(u64, bool)>().prop_map(|(id, drained)| MembersChange::Drain { id, drained }),
+        (vec(any::<u32>(), 0..4), any::<Option<u64>>())
+            .prop_map(|(shards, to)| MembersChange::Prefer { shards, to }),
+    ]
+}
+
+fn members_command() -> impl Strategy<Value = MembersCommand> {
+    let request = (
+        members_change(),
+        any::<Option<u64>>(),
+        "[a-z ]{0,9}",
+        ".{0,9}",
+    );
+    let request = request.prop_map(|(change, if_version, by, reason)| MembersRequest {
+        change,
+        if_version,
+        by,
+        reason,
+    });
+    prop_oneof![
+        vec(any::<u64>(), 0..4).prop_map(|nodes| MembersCommand::Begin { nodes }),
+        members().prop_map(MembersCommand::Adopt),
+        request.prop_map(MembersCommand::Request),
+    ]
+}
+
 fn command() -> impl Strategy<Value = Command> {
     let origin = prop::sample::select(&[Origin::Client, Origin::Direct, Origin::Forwarder][..]);
     let once = (any::<u128>(), origin, op()).prop_map(|(key, origin, op)| {
@@ -198,6 +245,7 @@ fn command() -> impl Strategy<Value = Command> {
         1 => Just(Command::Stamp),
         6 => op().prop_map(Command::Line),
         6 => once,
+        2 => members_command().prop_map(Command::Members),
     ]
 }
 
@@ -279,7 +327,7 @@ fn entries_that_do_not_decode_are_errors() {
     });
     assert!(decode(&good).is_ok());
     // Field 1 is the format.
-    for other in [1, 2, 3, 5] {
+    for other in [1, 2, 3, 4, 6] {
         assert_eq!(
             decode(&[0x08, other]),
             Err(EntryError::Format(other.into()))
@@ -290,7 +338,7 @@ fn entries_that_do_not_decode_are_errors() {
     // Field 4 is a command: one without a kind, and one of kind 99.
     let command = |bytes: &[u8]| {
         let length = u8::try_from(bytes.len()).unwrap();
-        decode(&[&[0x08, 4, 0x22, length], bytes].concat())
+        decode(&[&[0x08, 5, 0x22, length], bytes].concat())
     };
     assert!(matches!(command(&[]), Err(EntryError::Malformed(_))));
     let unknown = command(&[0x9a, 0x06, 1, 0]);
@@ -317,6 +365,14 @@ fn entries_that_do_not_decode_are_errors() {
     assert_eq!(
         command(&once(&[&id, &inner])),
         Err(EntryError::Malformed("a request within a request"))
+    );
+    // A request within that is about the members: field 4.
+    let about_members = [&[0x12, 4, 0x22, 2], &[0x0a, 0][..]].concat();
+    assert_eq!(
+        command(&once(&[&id, &about_members])),
+        Err(EntryError::Malformed(
+            "a request with an id about the members"
+        ))
     );
     // Its field 2 is an operation on a line: one without a kind, and one of kind 99.
     let op = |bytes: &[u8]| {

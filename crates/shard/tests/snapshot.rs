@@ -9,6 +9,7 @@ use nowserving_line::{
     LineName, Op, Phase, Quota, Reason, Reply, Settings, SettingsPatch, TokenRef,
 };
 use nowserving_shard::command::{Command, Entry};
+use nowserving_shard::members::{MembersChange, MembersCommand, MembersRequest};
 use nowserving_shard::snapshot::{HASH_FORMAT, Header, SnapshotError, decode, encode, hash_part};
 use nowserving_shard::state::{AppliedToLine, Observer, State};
 use proptest::prelude::*;
@@ -320,25 +321,29 @@ fn a_whole_file_that_makes_no_sense_is_refused() {
         decode(sealed(&body), "prod", 7)
     };
     const REQUESTS: &[u8] = &[2, 0x08, 3];
-    assert!(read(&[CLOCK, NO_LINES, REQUESTS]).is_ok());
+    const MEMBERS: &[u8] = &[4, 0x08, 4, 0x10, 1, 0];
+    assert!(read(&[CLOCK, NO_LINES, REQUESTS, MEMBERS]).is_ok());
     for parts in [
-        &[][..],                                              // no section
-        &[CLOCK],                                             // a section is missing
-        &[CLOCK, NO_LINES],                                   // the last one
-        &[NO_LINES, CLOCK, REQUESTS],                         // in another order
-        &[CLOCK, CLOCK, NO_LINES, REQUESTS],                  // one of them twice
-        &[CLOCK, NO_LINES, REQUESTS, &[4, 0x08, 9, 0x10, 0]], // one of a later build
-        &[&[2, 0x08, 1], NO_LINES, REQUESTS],                 // no clock
-        &[&[4, 0x08, 1, 0x10, 2, 0, 0], NO_LINES, REQUESTS],  // two clocks
-        &[CLOCK, &[2, 0x08, 2], REQUESTS],                    // not even the head of lines
-        &[CLOCK, NO_LINES, REQUESTS, &[0]],                   // bytes after the end
-        &[CLOCK, A_LINE, REQUESTS],                           // a line is missing
-        &[CLOCK, A_LINE, &[0], REQUESTS],                     // a line of nothing
-        &[CLOCK, A_LINE, &[3, 0x0a, 1, b'a'], REQUESTS],      // a line of a name
-        &[CLOCK, NO_LINES, &[4, 0x08, 3, 0x10, 1]],           // a request is missing
-        &[CLOCK, NO_LINES, &[4, 0x08, 3, 0x10, 1], &[0]],     // a request of nothing
-        &[&[0xff; 12]],                                       // a length without end
-        &[&[0xff, 0xff, 0xff, 0xff, 0x0f, 0]],                // a length beyond the file
+        &[][..],                                                       // no section
+        &[CLOCK],                                                      // a section is missing
+        &[CLOCK, NO_LINES, REQUESTS],                                  // the last one
+        &[NO_LINES, CLOCK, REQUESTS, MEMBERS],                         // in another order
+        &[CLOCK, CLOCK, NO_LINES, REQUESTS, MEMBERS],                  // one of them twice
+        &[CLOCK, NO_LINES, REQUESTS, MEMBERS, &[4, 0x08, 9, 0x10, 0]], // one of a later build
+        &[&[2, 0x08, 1], NO_LINES, REQUESTS, MEMBERS],                 // no clock
+        &[&[4, 0x08, 1, 0x10, 2, 0, 0], NO_LINES, REQUESTS, MEMBERS],  // two clocks
+        &[CLOCK, &[2, 0x08, 2], REQUESTS, MEMBERS],                    // not even the head of lines
+        &[CLOCK, NO_LINES, REQUESTS, MEMBERS, &[0]],                   // bytes after the end
+        &[CLOCK, A_LINE, REQUESTS, MEMBERS],                           // a line is missing
+        &[CLOCK, A_LINE, &[0], REQUESTS, MEMBERS],                     // a line of nothing
+        &[CLOCK, A_LINE, &[3, 0x0a, 1, b'a'], REQUESTS, MEMBERS],      // a line of a name
+        &[CLOCK, NO_LINES, &[4, 0x08, 3, 0x10, 1]],                    // a request is missing
+        &[CLOCK, NO_LINES, &[4, 0x08, 3, 0x10, 1], &[0], MEMBERS],     // a request of nothing
+        &[CLOCK, NO_LINES, REQUESTS, &[2, 0x08, 4]],                   // no members
+        &[CLOCK, NO_LINES, REQUESTS, &[4, 0x08, 4, 0x10, 2, 0]],       // a change is missing
+        &[CLOCK, NO_LINES, REQUESTS, &[4, 0x08, 4, 0x10, 2, 0], &[0]], // a change of nothing
+        &[&[0xff; 12]],                                                // a length without end
+        &[&[0xff, 0xff, 0xff, 0xff, 0x0f, 0]],                         // a length beyond the file
     ] {
         let error = read(parts).unwrap_err();
         assert!(
@@ -368,6 +373,26 @@ fn unused_settings_are_not_in_the_hash() {
     let hash = blake3::Hash::from(hash_part(&shard.state, 0));
     let then = "b1fdc756a80256187eeaa1fdb5a30273bf47e31fb103ddfb8cf8bd9ae7307e2f";
     assert_eq!(hash.to_hex().as_str(), then);
+}
+
+#[test]
+fn members_come_back_and_are_in_the_hash() {
+    let mut shard = Shard::new();
+    let without = hash_part(&shard.state, 0);
+    shard.propose(Command::Members(MembersCommand::Begin {
+        nodes: vec![1, 2, 3],
+    }));
+    shard.propose(Command::Members(MembersCommand::Request(MembersRequest {
+        change: MembersChange::Replace { id: 2, disk_id: 7 },
+        if_version: Some(1),
+        by: "ops".to_owned(),
+        reason: "a dead disk".to_owned(),
+    })));
+    let bytes = encode(&header(), &shard.state);
+    let (_, restored) = decode(bytes.into(), "prod", 7).unwrap();
+    assert_eq!(restored.members(), shard.state.members());
+    assert_eq!(restored.members().changes().count(), 1);
+    assert_ne!(hash_part(&restored, 0), without);
 }
 
 /// Builds with the same format compare their hashes: another hash needs another format.

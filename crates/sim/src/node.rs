@@ -9,6 +9,7 @@ use nowserving_engine::{Boot, Config, Engine, ExitReason, Input, Output};
 use nowserving_log::Crash;
 use nowserving_protocol::admin::Mapping;
 use nowserving_replica::{EntryReader, Write};
+use nowserving_shard::members::Members;
 use raft::eraftpb::ConfState;
 
 use crate::clock::Clock;
@@ -128,6 +129,7 @@ impl Node {
         let config = Config {
             id,
             nodes: NODES.to_vec(),
+            members: Members::default(),
             cluster: CLUSTER.to_owned(),
             shards: setup.shards,
             prefix: "nowserving".to_owned(),
@@ -141,6 +143,7 @@ impl Node {
         let now = self.clock.read(env.timeline.now());
         let boot = Boot {
             start: start * 100 + id,
+            is_candidate: false,
         };
         let reader: Arc<dyn EntryReader> = self.disk.log.clone();
         let engine = match Engine::new(config, boot, restored, &reader, now) {
@@ -314,7 +317,7 @@ impl Node {
                     self.reply(env, &to, answer);
                 }
             }
-            Output::Event(_) | Output::Serves(_) => {}
+            Output::Event(_) | Output::Serves(_) | Output::Members { .. } | Output::Welcome(_) => {}
             Output::Frame { to, batch } => self.send_frame(env, to, batch),
             Output::Persist(writes) => self.queue_job(Job::Write(writes)),
             Output::Compact { shard, through } => self.queue_job(Job::Compact { shard, through }),

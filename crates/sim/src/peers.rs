@@ -81,6 +81,8 @@ impl Node {
                 start: Some(start * 100 + from),
                 in_touch: batch.in_touch,
                 verdicts: batch.verdicts.clone(),
+                members_version: batch.members_version,
+                members: batch.members.clone(),
             },
             body: Ok(FrameBody {
                 client_reachable: batch.client_reachable,

@@ -152,7 +152,7 @@ fn or_dash(value: Option<impl ToString>) -> String {
 }
 
 /// A date and time of day, UTC.
-fn clock(ms: u64) -> String {
+pub(super) fn clock(ms: u64) -> String {
     if ms > DATE_MS_MAX {
         return ms.to_string();
     }

@@ -65,7 +65,17 @@ fn engine(entries: &[u64]) -> Engine {
         .map(|(id, entries)| shard(&log, id, *entries));
     let shards = shards.collect();
     let reader: Arc<dyn EntryReader> = log;
-    Engine::new(config(&[1]), Boot { start: START }, shards, &reader, NOW).unwrap()
+    Engine::new(
+        config(&[1]),
+        Boot {
+            start: START,
+            is_candidate: false,
+        },
+        shards,
+        &reader,
+        NOW,
+    )
+    .unwrap()
 }
 
 fn turn(engine: &mut Engine) {

@@ -12,6 +12,7 @@ use nowserving_protocol::codec::Format;
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_replica::{EntryReader, LogState, Replica, Restored, Role, SnapshotMeta, Write};
 use nowserving_shard::clock::Micros;
+use nowserving_shard::members::Members;
 use nowserving_shard::published::OutEvent;
 use nowserving_shard::state::State;
 use protobuf::Message as _;
@@ -56,6 +57,7 @@ pub fn config(nodes: &[u64]) -> Config {
     Config {
         id: 1,
         nodes: nodes.to_vec(),
+        members: Members::default(),
         cluster: "test".into(),
         shards: 1,
         prefix: "nowserving".into(),
@@ -125,7 +127,10 @@ impl Rig {
             us: now,
             wall_ms: WALL_MS,
         };
-        let boot = Boot { start: START };
+        let boot = Boot {
+            start: START,
+            is_candidate: false,
+        };
         let engine = Engine::new(config(nodes), boot, vec![restored], &reader, at).unwrap();
         let mut rig = Rig {
             engine,
@@ -236,6 +241,7 @@ impl Rig {
         let verdict = Verdict {
             start: START,
             refused: refused.to_owned(),
+            removed: false,
         };
         self.input(Input::Frame(PeerFrame {
             from,
@@ -243,6 +249,7 @@ impl Rig {
                 start: Some(from),
                 in_touch: true,
                 verdicts: vec![verdict],
+                ..PeerHeader::default()
             },
             body: Ok(FrameBody {
                 client_reachable: true,

@@ -4,6 +4,7 @@
 pub mod connect;
 pub mod discovery;
 pub mod forward;
+pub mod join;
 pub mod mapping;
 pub mod neighbours;
 pub mod parse;

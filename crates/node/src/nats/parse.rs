@@ -13,7 +13,7 @@ use nowserving_protocol::ticket::TicketKeys;
 use nowserving_protocol::user;
 
 use super::forward;
-use super::parse_admin::{admin_ask, cluster_question};
+use super::parse_admin::{admin_ask, cluster_question, members_ask};
 use crate::clock::monotonic_us;
 use nowserving_engine::{Ask, Delivery, Input, ReplyTo, Request, Via};
 use nowserving_shard::clock::Micros;
@@ -95,33 +95,42 @@ impl Parser {
         let deadline = deadline(message)?;
         let sent_ms = header(message, SENT_MS_HEADER, parse_sent_ms)?;
         let named = header(message, REQUEST_ID_HEADER, header::RequestId::new)?;
-        let (line, op, shard, admin) = match target {
+        let (home, line, ask) = match target {
+            Target::Cluster { op } => {
+                reply.admin = true;
+                match members_ask(op, &message.payload, reply)? {
+                    // For the leader of shard 0, as if it were about a line there.
+                    Some(ask) => (0, no_line()?, ask),
+                    None => {
+                        let question = cluster_question(op, &message.payload, reply)?;
+                        let reply = take(reply);
+                        return Ok(Input::Cluster { question, reply });
+                    }
+                }
+            }
             Target::Line {
                 admin,
                 shard,
                 line,
                 op,
-            } => (line, op, shard, admin),
-            Target::Cluster { op } => {
-                reply.admin = true;
-                let question = cluster_question(op, &message.payload, reply)?;
-                let reply = take(reply);
-                return Ok(Input::Cluster { question, reply });
+            } => {
+                reply.admin = admin;
+                let members = match admin && via == Via::Forwarded {
+                    true => members_ask(op, &message.payload, reply)?,
+                    false => None,
+                };
+                match members {
+                    Some(ask) => (0, line, ask),
+                    None => {
+                        let home = self.home(&line, shard)?;
+                        let ask = match admin {
+                            true => admin_ask(op, &line, &message.payload, reply)?,
+                            false => self.user_ask(op, &line, &message.payload, reply)?,
+                        };
+                        (home, line, ask)
+                    }
+                }
             }
-        };
-        reply.admin = admin;
-        let home = shard_of(line.as_str(), self.shards);
-        if shard.is_some_and(|shard| shard != home) {
-            return Err(ApiError::bad_request(format!(
-                "subject: line {} is in shard {home} of {}",
-                line.as_str(),
-                self.shards
-            )));
-        }
-        let ask = if admin {
-            admin_ask(op, &line, &message.payload, reply)?
-        } else {
-            self.user_ask(op, &line, &message.payload, reply)?
         };
         // Only nodes send these, and only there.
         let (passed_on_as, forwarded_at, shared) = match via {
@@ -159,6 +168,19 @@ impl Parser {
                 shared: shared.is_some(),
             },
         })
+    }
+
+    /// The shard of a line, which must be the one in the subject.
+    fn home(&self, line: &LineName, shard: Option<u32>) -> Result<u32, ApiError> {
+        let home = shard_of(line.as_str(), self.shards);
+        match shard.is_some_and(|shard| shard != home) {
+            true => Err(ApiError::bad_request(format!(
+                "subject: line {} is in shard {home} of {}",
+                line.as_str(),
+                self.shards
+            ))),
+            false => Ok(home),
+        }
     }
 
     fn user_ask(
@@ -228,6 +250,11 @@ impl Parser {
             _ => return Err(unknown_op(op)),
         })
     }
+}
+
+/// Stands for the line in requests that have none, so that they can be forwarded like others.
+fn no_line() -> Result<LineName, ApiError> {
+    LineName::try_from("-").map_err(|_| ApiError::bad_request("line: a name is needed"))
 }
 
 /// The id of a call that its client named.

@@ -6,6 +6,8 @@ use nowserving_protocol::codec::decode_request;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::subject::unknown_op;
 
+use nowserving_shard::members::{MembersChange, MembersRequest};
+
 use nowserving_engine::{Ask, Question, ReplyTo};
 
 pub(super) fn admin_ask(
@@ -64,6 +66,47 @@ pub(super) fn admin_ask(
     })
 }
 
+/// A change of the cluster's members; `None`: this operation is none.
+pub(super) fn members_ask(
+    op: &str,
+    payload: &[u8],
+    reply: &mut ReplyTo,
+) -> Result<Option<Ask>, ApiError> {
+    reply.op = match op {
+        "add_node" => "add_node",
+        "remove_node" => "remove_node",
+        "replace_node" => "replace_node",
+        "drain" => "drain",
+        "transfer" => "transfer",
+        _ => return Ok(None),
+    };
+    let ask: admin::ChangeMembers = decode_request(payload)?;
+    ask.check(op)?;
+    let (id, disk_id) = (
+        ask.node.unwrap_or_default(),
+        ask.disk.map_or(0, |disk| disk.0),
+    );
+    let change = match op {
+        "add_node" => MembersChange::Add { disk_id },
+        "remove_node" => MembersChange::Remove { id },
+        "replace_node" => MembersChange::Replace { id, disk_id },
+        "drain" => MembersChange::Drain {
+            id,
+            drained: ask.drained.unwrap_or(true),
+        },
+        _ => MembersChange::Prefer {
+            shards: ask.shards.unwrap_or_default(),
+            to: ask.node,
+        },
+    };
+    Ok(Some(Ask::Members(Box::new(MembersRequest {
+        change,
+        if_version: ask.if_version,
+        by: ask.by.unwrap_or_default(),
+        reason: ask.reason.unwrap_or_default(),
+    }))))
+}
+
 pub(super) fn cluster_question(
     op: &str,
     payload: &[u8],
@@ -78,6 +121,11 @@ pub(super) fn cluster_question(
         "list_lines" => {
             reply.op = "list_lines";
             Ok(Question::ListLines(decode_request(payload)?))
+        }
+        "members_changes" => {
+            reply.op = "members_changes";
+            let _: admin::ClusterStatusRequest = decode_request(payload)?;
+            Ok(Question::MembersChanges)
         }
         _ => Err(unknown_op(op)),
     }

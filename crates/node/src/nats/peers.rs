@@ -1,6 +1,6 @@
 //! The link between the nodes, which may lose, double and reorder: Raft repeats.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,9 @@ use crossbeam_channel::{Sender, TrySendError};
 use futures::{Stream, StreamExt as _};
 use nowserving_engine::envelope::{self, Frame, FrameError, FrameKey, NodeFacts, ShardMessage};
 use nowserving_protocol::subject::Subjects;
+use nowserving_shard::members::Members;
 use protobuf::Message as _;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::known_peers::{KnownPeers, NotTaken};
 use crate::throttle::Throttle;
@@ -85,15 +86,32 @@ pub struct Origin {
     pub metrics_addr: String,
     pub shards: u32,
     pub prefix: String,
-    /// The nodes of its cluster, in ascending order.
+    /// The nodes that its cluster began with, in ascending order.
     pub nodes: Vec<u64>,
 }
 
-impl Origin {
-    fn is_peer(&self, id: u64) -> bool {
-        id != self.me && self.nodes.contains(&id)
-    }
+/// The nodes with which this one exchanges frames, and the disks that they may have.
+#[derive(Debug, Clone, Default)]
+pub struct PeerList {
+    pub ids: BTreeSet<u64>,
+    pub members: Members,
+}
 
+impl PeerList {
+    fn check_disk(&self, frame: &Frame) -> Result<(), String> {
+        let member = self.members.nodes.get(&frame.from);
+        let disk_id = member.map_or(0, |member| member.disk_id);
+        match disk_id == 0 || disk_id == frame.disk_id {
+            true => Ok(()),
+            false => Err(format!(
+                "node {} came with another disk than it was added with and must not vote",
+                frame.from
+            )),
+        }
+    }
+}
+
+impl Origin {
     fn facts(&self, batch: &PeerBatch) -> NodeFacts {
         NodeFacts {
             client_reachable: batch.client_reachable,
@@ -103,6 +121,7 @@ impl Origin {
             prefix: self.prefix.clone(),
             nodes: self.nodes.clone(),
             in_touch: batch.in_touch,
+            members_version: batch.members_version,
             clock_us: batch.clock_us,
             disk_full: batch.disk_full,
         }
@@ -118,7 +137,7 @@ impl Origin {
             format!("the prefix {theirs:?}, node {me} has {ours:?}")
         } else if theirs.nodes != self.nodes {
             let (theirs, ours) = (&theirs.nodes, &self.nodes);
-            format!("the list of nodes {theirs:?}, node {me} has {ours:?}")
+            format!("the list of first nodes {theirs:?}, node {me} has {ours:?}")
         } else {
             return Ok(());
         };
@@ -126,21 +145,43 @@ impl Origin {
     }
 }
 
-/// Starts one sending task per peer.
-pub fn start_senders(
-    link: &NatsLink,
-    key: &Arc<FrameKey>,
-    origin: &Origin,
-) -> BTreeMap<u64, mpsc::Sender<PeerBatch>> {
-    let peers = origin.nodes.iter().filter(|id| **id != origin.me);
-    peers
-        .map(|&to| {
+/// Sends frames, with one task for each peer.
+#[derive(Debug)]
+pub struct Senders {
+    link: NatsLink,
+    key: Arc<FrameKey>,
+    origin: Origin,
+    runtime: tokio::runtime::Handle,
+    /// A removed node keeps its task: the numbers of frames to it must grow.
+    peers: BTreeMap<u64, mpsc::Sender<PeerBatch>>,
+}
+
+impl Senders {
+    /// Must be called in the runtime in which the tasks run.
+    #[must_use]
+    pub fn new(link: NatsLink, key: Arc<FrameKey>, origin: Origin) -> Self {
+        Senders {
+            link,
+            key,
+            origin,
+            runtime: tokio::runtime::Handle::current(),
+            peers: BTreeMap::new(),
+        }
+    }
+
+    /// Sends a frame, or drops it if too many wait: Raft repeats.
+    pub fn send(&mut self, to: u64, batch: PeerBatch) {
+        let sender = self.peers.entry(to).or_insert_with(|| {
             let (batches, inbox) = mpsc::channel(OUT_MAX);
-            let (link, key, origin) = (link.clone(), key.clone(), origin.clone());
-            tokio::spawn(send_frames(link, key, origin, to, inbox));
-            (to, batches)
-        })
-        .collect()
+            let (link, key, origin) = (self.link.clone(), self.key.clone(), self.origin.clone());
+            self.runtime
+                .spawn(send_frames(link, key, origin, to, inbox));
+            batches
+        });
+        if sender.try_send(batch).is_err() {
+            metrics::counter!("nowserving_peer_frames_dropped_total").increment(1);
+        }
+    }
 }
 
 async fn send_frames(
@@ -171,6 +212,7 @@ async fn send_frames(
             state_hashes: batch.state_hashes,
             facts: Some(facts),
             verdicts: batch.verdicts,
+            members: batch.members.map_or_else(Vec::new, |it| it.encode()).into(),
         };
         let sealed = envelope::seal(&key, &frame);
         metrics::counter!("nowserving_peer_frames_sent_total").increment(1);
@@ -191,6 +233,7 @@ pub async fn receive_frames(
     key: Arc<FrameKey>,
     origin: Origin,
     mut known: KnownPeers,
+    peers: watch::Receiver<PeerList>,
     frames: Sender<Input>,
 ) -> anyhow::Result<()> {
     let mut warnings = Throttle::default();
@@ -199,19 +242,26 @@ pub async fn receive_frames(
     while let Some(it) = incoming.next().await {
         metrics::counter!("nowserving_peer_frames_received_total").increment(1);
         let opened = open(it, &key, &origin);
-        let frame = match opened.and_then(|frame| check(frame, &origin, &mut known)) {
-            Ok(frame) => frame,
-            Err(refused) => {
-                metrics::counter!("nowserving_frames_refused_total").increment(1);
-                if let Some(count) = warnings.count() {
-                    tracing::warn!(%refused, count, "frames refused");
+        let frame =
+            match opened.and_then(|frame| check(frame, &origin, &peers.borrow(), &mut known)) {
+                Ok(frame) => frame,
+                Err(refused) => {
+                    metrics::counter!("nowserving_frames_refused_total").increment(1);
+                    if let Some(count) = warnings.count() {
+                        tracing::warn!(%refused, count, "frames refused");
+                    }
+                    match refused {
+                        // A sealed frame of a node that is no peer may have newer members.
+                        NotOurs::Refused(frame)
+                            if frame.header.start.is_some()
+                                || peers.borrow().ids.contains(&frame.from) =>
+                        {
+                            *frame
+                        }
+                        _ => continue,
+                    }
                 }
-                match refused {
-                    NotOurs::Refused(frame) if origin.is_peer(frame.from) => *frame,
-                    _ => continue,
-                }
-            }
-        };
+            };
         if frame.body.is_err() {
             let now = Instant::now();
             let last = reported_at.get(&frame.from);
@@ -288,7 +338,12 @@ fn open(incoming: Incoming, key: &FrameKey, origin: &Origin) -> Result<Frame, No
 
 /// A frame that is authentic can still be of another cluster with the same key, of a node that is
 /// no member or has other facts, a replay, or of a wiped disk under an old id.
-fn check(frame: Frame, origin: &Origin, known: &mut KnownPeers) -> Result<PeerFrame, NotOurs> {
+fn check(
+    frame: Frame,
+    origin: &Origin,
+    peers: &PeerList,
+    known: &mut KnownPeers,
+) -> Result<PeerFrame, NotOurs> {
     let from = frame.from;
     if frame.cluster != origin.cluster {
         let reason = format!("of cluster {:?}", frame.cluster);
@@ -297,18 +352,26 @@ fn check(frame: Frame, origin: &Origin, known: &mut KnownPeers) -> Result<PeerFr
     if frame.to != origin.me {
         return Err(NotOurs::Dropped(format!("meant for node {}", frame.to)));
     }
-    if !origin.is_peer(from) {
-        let reason = format!("of node {from}, which is no member");
-        return Err(NotOurs::Dropped(reason));
+    if from == origin.me {
+        return Err(NotOurs::Dropped("under this node's own number".to_owned()));
     }
     let facts = frame.facts.clone().unwrap_or_default();
     let header = PeerHeader {
         start: frame.starts.first().copied(),
         in_touch: facts.in_touch,
         verdicts: frame.verdicts.clone(),
+        members_version: facts.members_version,
+        members: Members::decode(&frame.members).filter(|it| it.version > 0),
     };
     // First: the disk of a node that is not of this cluster must not be taken for its member's.
     if let Err(reason) = origin.agrees(from, &facts) {
+        return Err(NotOurs::refused(from, header, reason));
+    }
+    if !peers.ids.contains(&from) {
+        let reason = format!("node {from} is no member");
+        return Err(NotOurs::refused(from, header, reason));
+    }
+    if let Err(reason) = peers.check_disk(&frame) {
         return Err(NotOurs::refused(from, header, reason));
     }
     match known.note(&frame) {

@@ -26,6 +26,13 @@ fn facts() -> NodeFacts {
     }
 }
 
+fn peers() -> PeerList {
+    PeerList {
+        ids: [2, 3].into(),
+        members: Members::default(),
+    }
+}
+
 fn frame() -> Frame {
     Frame {
         cluster: "c".into(),
@@ -74,13 +81,13 @@ fn a_node_that_was_told_other_facts_is_refused_and_its_disk_not_remembered() {
             facts: Some(other),
             ..frame()
         };
-        let Err(NotOurs::Refused(refused)) = check(strange, &origin(), &mut known) else {
+        let Err(NotOurs::Refused(refused)) = check(strange, &origin(), &peers(), &mut known) else {
             panic!("{named}: taken or dropped");
         };
         assert_eq!(refused.header.start, Some(25));
         assert!(reason(&refused).contains(named), "{}", reason(&refused));
     }
-    let taken = check(frame(), &origin(), &mut known).unwrap();
+    let taken = check(frame(), &origin(), &peers(), &mut known).unwrap();
     assert!(taken.body.is_ok());
 }
 
@@ -117,7 +124,7 @@ fn frames_of_strangers_replays_and_wiped_disks_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let mut known = KnownPeers::open(dir.path()).unwrap();
     let mut refused = |frame: Frame| {
-        check(frame, &origin(), &mut known)
+        check(frame, &origin(), &peers(), &mut known)
             .err()
             .map(|e| e.to_string())
             .unwrap_or_default()

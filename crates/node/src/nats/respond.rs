@@ -165,6 +165,8 @@ impl Responder {
             ),
             Outcome::Cluster(status) => encode(&*status, format),
             Outcome::Lines(list) => encode(&*list, format),
+            Outcome::MembersChanged(changed) => encode(&changed, format),
+            Outcome::MembersChanges(changes) => encode(&*changes, format),
         }
     }
 
@@ -193,9 +195,13 @@ fn too_large_code(outcome: &Outcome) -> Code {
         Outcome::Journal(_)
         | Outcome::Lines(_)
         | Outcome::Cluster(_)
+        | Outcome::MembersChanges(_)
         | Outcome::Info(_)
         | Outcome::Status { holes: Some(_), .. } => Code::BadRequest,
-        Outcome::Line(_) | Outcome::Deleted { .. } | Outcome::Status { .. } => Code::OutcomeUnknown,
+        Outcome::Line(_)
+        | Outcome::Deleted { .. }
+        | Outcome::MembersChanged(_)
+        | Outcome::Status { .. } => Code::OutcomeUnknown,
     }
 }
 

@@ -11,16 +11,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Select};
-use nowserving_engine::{
-    Engine, ExitReason, ForwardTry, Input, Output, PeerBatch, Standing, Subscription,
-};
+use nowserving_engine::envelope::Welcome;
+use nowserving_engine::{Engine, ExitReason, ForwardTry, Input, Output, Standing, Subscription};
 use nowserving_log::EngineLog;
 use nowserving_shard::published::OutEvent;
 
 use self::worker::Worker;
+use crate::Removed;
 use crate::clock::{monotonic_us, now};
 use crate::health::Health;
 use crate::metrics_server::TURN_SECONDS;
+use crate::nats::peers::{PeerList, Senders};
 
 /// Requests that wait for the loop at most.
 pub const REQUESTS_MAX: usize = 8_192;
@@ -51,8 +52,11 @@ pub struct Outputs {
     pub answers: tokio::sync::mpsc::UnboundedSender<Vec<Output>>,
     /// Events, a turn's at a time; dropped when full (subscribers see the gap).
     pub events: tokio::sync::mpsc::Sender<Vec<OutEvent>>,
-    /// To each peer; dropped when full (Raft repeats).
-    pub peers: BTreeMap<u64, tokio::sync::mpsc::Sender<PeerBatch>>,
+    pub peers: Senders,
+    /// The nodes that frames are taken from.
+    pub peer_list: tokio::sync::watch::Sender<PeerList>,
+    /// Candidates that were added.
+    pub welcomes: tokio::sync::mpsc::Sender<Welcome>,
     /// Requests to forward. Not bounded here, like their outcomes.
     pub forwards: tokio::sync::mpsc::UnboundedSender<ForwardTry>,
     pub subscriptions: tokio::sync::watch::Sender<BTreeMap<u32, Subscription>>,
@@ -164,7 +168,16 @@ impl EngineLoop {
             match output {
                 Output::Reply { .. } | Output::RelayReply { .. } => self.answers.push(output),
                 Output::Event(event) => self.events.push(event),
-                Output::Frame { to, batch } => self.send(to, batch),
+                Output::Frame { to, batch } => self.outputs.peers.send(to, batch),
+                Output::Members { wanted, peers } => {
+                    let list = PeerList {
+                        ids: peers,
+                        members: wanted,
+                    };
+                    self.outputs.peer_list.send_replace(list);
+                }
+                // Full: it asks again.
+                Output::Welcome(welcome) => drop(self.outputs.welcomes.try_send(welcome)),
                 Output::Persist(writes) => self.persister.give(persist::Job::Write(writes))?,
                 Output::Compact { shard, through } => {
                     // Full: the next snapshot cuts further.
@@ -198,15 +211,6 @@ impl EngineLoop {
         Ok(exit)
     }
 
-    fn send(&self, to: u64, batch: PeerBatch) {
-        let Some(link) = self.outputs.peers.get(&to) else {
-            return;
-        };
-        if link.try_send(batch).is_err() {
-            metrics::counter!("nowserving_peer_frames_dropped_total").increment(1);
-        }
-    }
-
     fn hand_out(&mut self) {
         if !self.answers.is_empty() {
             // Closed only while the node ends.
@@ -227,6 +231,7 @@ fn ended(reason: ExitReason) -> anyhow::Result<()> {
         ExitReason::Stopped => Ok(()),
         ExitReason::ReadFailed(failure) => Err(anyhow::Error::new(failure)),
         ExitReason::EntryUnreadable(error) => Err(anyhow::anyhow!(error)),
+        ExitReason::Removed => Err(Removed.into()),
         ExitReason::StateDiffers(differs) => Err(differs.into()),
     }
 }

@@ -7,4 +7,5 @@ mod common;
 mod elections;
 mod fuzz;
 mod leases;
+mod members;
 mod refusals;

@@ -235,6 +235,9 @@ impl Node {
         self.reads_failed.extend(reads_failed);
         for entry in committed {
             assert_eq!(entry.index, self.applied_index() + 1, "in order, once");
+            if let Payload::ConfChange(data) = &entry.payload {
+                self.replica().apply_members(data).unwrap();
+            }
             self.applied.push(entry.clone());
             handed_out.push(entry);
         }

@@ -1,0 +1,260 @@
+//! The commands that change the nodes of a cluster. Each sends one request and then watches the cluster do
+//! it: to interrupt or repeat the command harms nothing.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use nowserving_client::{Admin, ChangeMembers, ClusterStatus, DiskId, MembersReply};
+use tokio::time::Instant;
+
+use crate::duration;
+use crate::output::{Output, WrongUsage};
+use crate::progress::Progress;
+
+/// The state of the cluster is asked for this often while the command waits.
+const INTERVAL: Duration = Duration::from_millis(300);
+
+/// The flags of every change.
+#[derive(Debug, Args)]
+pub struct Change {
+    /// Why; it is shown by `cluster changes`.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Who asks for it [default: the user of this shell].
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+    /// Returns as soon as the change is decided. The cluster makes it all the same.
+    #[arg(long)]
+    no_wait: bool,
+    /// How long to wait for the change to be made,.
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration::between(1..=86_400_000))]
+    within: u64,
+}
+
+/// Adds a node that was started with --join.
+#[derive(Debug, Args)]
+pub struct AddNode {
+    /// Which candidate, as `cluster status` shows them [default: the only one].
+    disk: Option<DiskId>,
+    #[command(flatten)]
+    change: Change,
+}
+
+/// Removes a node.
+#[derive(Debug, Args)]
+pub struct RemoveNode {
+    /// Its number.
+    node: u64,
+    #[command(flatten)]
+    change: Change,
+}
+
+/// Replaces a node.
+#[derive(Debug, Args)]
+pub struct ReplaceNode {
+    /// The number of the node to replace.
+    node: u64,
+    /// The candidate that takes its place, as `cluster status` shows them [default: the same node with its
+    /// new disk, or the only candidate].
+    disk: Option<DiskId>,
+    #[command(flatten)]
+    change: Change,
+}
+
+/// Drains a node.
+#[derive(Debug, Args)]
+pub struct Drain {
+    /// Its number.
+    node: u64,
+    /// Ends it: the node leads its share again.
+    #[arg(long)]
+    undo: bool,
+    #[command(flatten)]
+    change: Change,
+}
+
+/// Moves leadership.
+#[derive(Debug, Args)]
+pub struct Transfer {
+    /// The shards, for example 0,3,7, or all.
+    #[arg(value_name = "SHARDS")]
+    shards: String,
+    /// The node that shall lead them; without it they are led where they are balanced.
+    #[arg(long, value_name = "NODE")]
+    to: Option<u64>,
+    #[command(flatten)]
+    change: Change,
+}
+
+impl Change {
+    fn request(&self) -> ChangeMembers {
+        let user = || std::env::var("USER").ok();
+        ChangeMembers {
+            by: self.by.clone().or_else(user),
+            reason: self.reason.clone(),
+            ..ChangeMembers::default()
+        }
+    }
+}
+
+/// Adds a node.
+pub async fn add(admin: &Admin, args: AddNode, output: &Output) -> anyhow::Result<ExitCode> {
+    let disk = match args.disk {
+        Some(disk) => disk,
+        None => the_candidate(&admin.cluster_status().await?, None)?,
+    };
+    let request = ChangeMembers {
+        disk: Some(disk),
+        ..args.change.request()
+    };
+    make(admin, "add_node", request, &args.change, output).await
+}
+
+/// Removes a node.
+pub async fn remove(admin: &Admin, args: RemoveNode, output: &Output) -> anyhow::Result<ExitCode> {
+    let request = ChangeMembers {
+        node: Some(args.node),
+        ..args.change.request()
+    };
+    make(admin, "remove_node", request, &args.change, output).await
+}
+
+/// Replaces a node.
+pub async fn replace(
+    admin: &Admin,
+    args: ReplaceNode,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let disk = match args.disk {
+        Some(disk) => disk,
+        None => the_candidate(&admin.cluster_status().await?, Some(args.node))?,
+    };
+    let request = ChangeMembers {
+        node: Some(args.node),
+        disk: Some(disk),
+        ..args.change.request()
+    };
+    make(admin, "replace_node", request, &args.change, output).await
+}
+
+/// Drains a node, or ends that.
+pub async fn drain(admin: &Admin, args: Drain, output: &Output) -> anyhow::Result<ExitCode> {
+    let request = ChangeMembers {
+        node: Some(args.node),
+        drained: Some(!args.undo),
+        ..args.change.request()
+    };
+    make(admin, "drain", request, &args.change, output).await
+}
+
+/// Moves leadership.
+pub async fn transfer(admin: &Admin, args: Transfer, output: &Output) -> anyhow::Result<ExitCode> {
+    let shards = match args.shards.as_str() {
+        "all" => (0..admin.cluster_status().await?.shards.len() as u32).collect(),
+        list => list
+            .split(',')
+            .map(str::parse)
+            .collect::<Result<Vec<u32>, _>>()
+            .map_err(|_| WrongUsage("SHARDS: numbers joined by commas, or all".to_owned()))?,
+    };
+    let request = ChangeMembers {
+        shards: Some(shards),
+        node: args.to,
+        ..args.change.request()
+    };
+    make(admin, "transfer", request, &args.change, output).await
+}
+
+/// The candidate that was node `of`, or else the only one.
+fn the_candidate(status: &ClusterStatus, of: Option<u64>) -> anyhow::Result<DiskId> {
+    let candidates = &status.members.candidates;
+    let same = candidates.iter().filter(|it| of.is_some() && it.node == of);
+    let same: Vec<DiskId> = same.map(|it| it.disk).collect();
+    let all: Vec<DiskId> = candidates.iter().map(|it| it.disk).collect();
+    match (&same[..], &all[..]) {
+        ([disk], _) | ([], [disk]) => Ok(*disk),
+        (_, []) => bail!("no node asks to be added: start one with `nowserving node --join` first"),
+        _ => bail!(
+            "several nodes ask to be added: name the disk of one, as `cluster status` shows them"
+        ),
+    }
+}
+
+async fn make(
+    admin: &Admin,
+    op: &str,
+    request: ChangeMembers,
+    change: &Change,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let reply = admin.change_members(op, &request).await?;
+    if !change.no_wait {
+        let deadline = Instant::now() + Duration::from_millis(change.within);
+        let waited = wait(admin, &request, &reply, op);
+        let in_time = tokio::time::timeout_at(deadline, waited).await;
+        in_time.context("the change is not made yet; the cluster continues with it")??;
+    }
+    output.answer(&reply, |reply| said(op, reply, change.no_wait))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits until the change is made, and shows how far it is.
+async fn wait(
+    admin: &Admin,
+    request: &ChangeMembers,
+    reply: &MembersReply,
+    op: &str,
+) -> anyhow::Result<()> {
+    let progress = Progress::new(None, "{msg} {wide_bar} {pos} of {len} shards");
+    progress.bar.set_message(op.to_owned());
+    loop {
+        // An answer of a node that does not have the change yet says nothing.
+        if let Ok(status) = admin.cluster_status().await
+            && status.members.version >= reply.members_version
+        {
+            let all = status.shards.len() as u64;
+            let open = open_shards(op, request, &status) as u64;
+            progress.bar.set_length(all);
+            progress.bar.set_position(all.saturating_sub(open));
+            if open == 0 {
+                return Ok(());
+            }
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// The shards that do not have the change yet.
+fn open_shards(op: &str, request: &ChangeMembers, status: &ClusterStatus) -> usize {
+    let led = |such: &dyn Fn(u32, Option<u64>) -> bool| {
+        let shards = status.shards.iter();
+        shards.filter(|it| such(it.shard, it.leader)).count()
+    };
+    let asked = |shard: u32| {
+        request
+            .shards
+            .as_ref()
+            .is_some_and(|it| it.contains(&shard))
+    };
+    match op {
+        "drain" if request.drained == Some(true) => led(&|_, leader| leader == request.node),
+        "transfer" if request.node.is_some() => {
+            led(&|shard, leader| asked(shard) && leader != request.node)
+        }
+        "drain" | "transfer" => led(&|_, leader| leader.is_none()),
+        _ => status.members.shards_changing as usize + led(&|_, leader| leader.is_none()),
+    }
+}
+
+fn said(op: &str, reply: &MembersReply, decided_only: bool) -> String {
+    let node = reply
+        .node
+        .map_or_else(String::new, |id| format!(", node {id}"));
+    let state = if decided_only { "decided" } else { "done" };
+    format!(
+        "{op}{node}: {state}, members version {}",
+        reply.members_version
+    )
+}

@@ -1,0 +1,148 @@
+//! The members as this node knows them, and the nodes that it exchanges frames with.
+
+use std::collections::BTreeSet;
+
+use nowserving_shard::clock::Micros;
+use nowserving_shard::members::Members;
+use raft::eraftpb::ConfState;
+
+use crate::contact::{Electorates, PeerHeader};
+use crate::engine::Engine;
+use crate::envelope::Verdict;
+use crate::frames::PeerBatch;
+use crate::io::{ExitReason, Output};
+
+/// A removed node that still sends frames is answered this often.
+const FAREWELL_INTERVAL_US: Micros = 1_000_000;
+
+/// The newest wanted members that this node knows, and its peers.
+#[derive(Debug, Default)]
+pub(crate) struct Membership {
+    /// Decided by shard 0. From this node's own shards, from a peer's frame, or from the file of its last
+    /// start.
+    pub wanted: Members,
+    /// The other nodes that are wanted, or still in some group: this node exchanges frames with them.
+    pub peers: BTreeSet<u64>,
+    /// The version and peers of the last [`Output::Members`].
+    announced: Option<(u64, BTreeSet<u64>)>,
+    /// When a removed node was last answered.
+    farewell_at: Micros,
+}
+
+impl Membership {
+    pub fn new(wanted: Members) -> Self {
+        Membership {
+            wanted,
+            ..Membership::default()
+        }
+    }
+
+    /// Takes newer members.
+    fn learn(&mut self, members: &Members) -> bool {
+        let newer = members.version > self.wanted.version;
+        if newer {
+            self.wanted = members.clone();
+        }
+        newer
+    }
+}
+
+impl Engine {
+    /// Finds out who the members and peers are, when members or a group may have changed.
+    pub(crate) fn members_changed(&mut self) {
+        self.ctx.members_changed = false;
+        for shard in self.shards.values() {
+            self.membership.learn(shard.state.members().wanted());
+        }
+        let mut wanted = self.membership.wanted.clone();
+        if wanted.version == 0 {
+            wanted = Members::begin(&self.config.nodes);
+        }
+        self.balance.set_members(&wanted);
+        let groups = self.shards.values().map(|shard| shard.replica.members());
+        let groups: Vec<ConfState> = groups.collect();
+        let wanted: BTreeSet<u64> = wanted.nodes.into_keys().collect();
+        let mut peers: BTreeSet<u64> = groups.iter().flat_map(nodes_of).collect();
+        peers.extend(&wanted);
+        peers.remove(&self.config.id);
+        let voters = groups
+            .iter()
+            .flat_map(|it| [&it.voters, &it.voters_outgoing]);
+        let voters = voters.filter(|voters| !voters.is_empty());
+        let electorates = Electorates {
+            wanted,
+            groups: voters.map(|it| it.iter().copied().collect()).collect(),
+        };
+        self.contact.set_members(&peers, electorates);
+        self.ctx.clocks.peers.retain(|id, _| peers.contains(id));
+        self.membership.peers = peers;
+        let (wanted, peers) = (&self.membership.wanted, &self.membership.peers);
+        let now = (wanted.version, peers.clone());
+        if self.membership.announced.as_ref() != Some(&now) {
+            self.ctx.out.outputs.push(Output::Members {
+                wanted: wanted.clone(),
+                peers: peers.clone(),
+            });
+            self.membership.announced = Some(now);
+        }
+    }
+
+    /// Learns the members that a frame carries.
+    pub(crate) fn note_members(&mut self, header: &PeerHeader) {
+        if let Some(members) = &header.members
+            && self.membership.learn(members)
+        {
+            self.members_changed();
+        }
+    }
+
+    /// Ends this node if it was removed and no group has it any more. A node that asks for a new number waits
+    /// for that instead.
+    pub(crate) fn check_removed(&self) -> Result<(), ExitReason> {
+        let removed = self.membership.wanted.was_removed(self.config.id);
+        match removed && self.contact.says_removed() && !self.is_candidate {
+            true => Err(ExitReason::Removed),
+            false => Ok(()),
+        }
+    }
+
+    /// Tells a removed node that no group has it any more.
+    pub(crate) fn bid_farewell(&mut self, to: u64, header: &PeerHeader, now: Micros) {
+        let Some(start) = header.start else { return };
+        let due = now >= self.membership.farewell_at + FAREWELL_INTERVAL_US;
+        if !due || !self.contact.is_in_touch() || !self.membership.wanted.was_removed(to) {
+            return;
+        }
+        self.membership.farewell_at = now;
+        let verdict = Verdict {
+            start,
+            refused: format!("node {to} was removed from the cluster"),
+            removed: true,
+        };
+        let batch = PeerBatch {
+            client_reachable: self.client_reachable(now),
+            disk_full: self.disk_full,
+            clock_us: now,
+            in_touch: true,
+            verdicts: vec![verdict],
+            messages: Vec::new(),
+            state_hashes: Vec::new(),
+            members_version: self.membership.wanted.version,
+            members: Some(self.membership.wanted.clone()),
+        };
+        self.ctx.out.outputs.push(Output::Frame { to, batch });
+    }
+
+    /// The members for a frame to a peer, if it knows older ones.
+    pub(crate) fn members_for(&self, to: u64) -> Option<Members> {
+        let known = self.ctx.clocks.peers.get(&to)?.members_version;
+        (known < self.membership.wanted.version).then(|| self.membership.wanted.clone())
+    }
+}
+
+/// All members of a group.
+pub(crate) fn nodes_of(group: &ConfState) -> impl Iterator<Item = u64> {
+    let voters = group.voters.iter().chain(&group.voters_outgoing);
+    let learners = group.learners.iter().chain(&group.learners_next);
+    voters.chain(learners).copied()
+}

@@ -1,0 +1,116 @@
+//! A node that joins an existing cluster: it knows NATS, the key and an empty directory, and asks for the rest.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use nowserving_engine::envelope::{Candidate, FrameKey};
+use nowserving_protocol::admin::DiskId;
+use nowserving_protocol::subject::Subjects;
+use tokio::sync::mpsc;
+
+use crate::config::{Config, ConfigError};
+use crate::nats::peers::NatsLink;
+use crate::nats::rights::Rights;
+use crate::nats::{connect, join};
+use crate::{Ended, damage, identity, key_file, open_and_run};
+
+/// Runs a node that was added to its cluster, or asks for that until it is; then as [`crate::run`]. In the
+/// configuration are only the settings that do not come from the cluster.
+///
+/// # Errors
+/// As [`crate::run`].
+pub async fn run(settings: toml::Table, stop: impl Future<Output = ()>) -> anyhow::Result<Ended> {
+    tokio::pin!(stop);
+    let draft = Draft::read(settings)?;
+    let lock = identity::lock(&draft.data_dir)?;
+    let known = identity::read(&draft.data_dir)?;
+    let identity = match known.filter(|it| it.node != 0) {
+        Some(identity) => identity,
+        None => tokio::select! {
+            () = &mut stop => return Ok(Ended::Stopped),
+            asked = draft.ask() => asked?,
+        },
+    };
+    let config = draft.complete(&identity)?;
+    let run = open_and_run(config, lock, stop);
+    run.await.map_err(damage::advise)
+}
+
+/// The settings of a node that does not know its cluster yet.
+struct Draft {
+    table: toml::Table,
+    data_dir: PathBuf,
+    key_file: PathBuf,
+    peer_nats: String,
+    subjects: Subjects,
+}
+
+impl Draft {
+    fn read(table: toml::Table) -> anyhow::Result<Draft> {
+        let text = |field| table.get(field).and_then(toml::Value::as_str);
+        let needed = |field| {
+            text(field).ok_or(ConfigError::OutOfRange {
+                field,
+                limit: "is needed by a node that joins".to_owned(),
+            })
+        };
+        for field in ["id", "nodes", "cluster", "shards"] {
+            if table.contains_key(field) {
+                let limit = "comes from the cluster: leave it out with --join".to_owned();
+                return Err(ConfigError::OutOfRange { field, limit }.into());
+            }
+        }
+        Ok(Draft {
+            data_dir: needed("data_dir")?.into(),
+            key_file: needed("key_file")?.into(),
+            peer_nats: text("peer_nats")
+                .map_or_else(|| needed("nats"), Ok)?
+                .to_owned(),
+            subjects: match text("prefix") {
+                Some(prefix) => Subjects::new(prefix)?,
+                None => Subjects::default(),
+            },
+            table,
+        })
+    }
+
+    /// Asks the cluster to add this node, and writes down what it is told.
+    async fn ask(&self) -> anyhow::Result<identity::Identity> {
+        let key = FrameKey::for_joining(&key_file::load(&self.key_file)?);
+        let (fatal, mut denied) = mpsc::channel(1);
+        let rights = Rights::new("peers", self.subjects.clone(), fatal)?;
+        let name = "nowserving node that joins";
+        let client =
+            connect::connect(&self.peer_nats, name, "peers", Arc::default(), rights).await?;
+        let link = NatsLink {
+            client,
+            subjects: self.subjects.clone(),
+        };
+        let candidate = Candidate {
+            disk_id: identity::random_u64()?.max(1),
+            number: 0,
+            reason: "it is new".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        tracing::info!(
+            disk = %DiskId(candidate.disk_id),
+            "asking to be added; the operator's answer is: nowserving cluster add-node"
+        );
+        let welcome = tokio::select! {
+            Some(missing) = denied.recv() => return Err(missing),
+            welcome = join::ask(&link, &key, &candidate) => welcome?,
+        };
+        identity::take_number(&self.data_dir, &welcome, 0)?;
+        identity::read(&self.data_dir)?.ok_or_else(|| anyhow::anyhow!("the identity is gone"))
+    }
+
+    fn complete(&self, identity: &identity::Identity) -> anyhow::Result<Config> {
+        let mut table = self.table.clone();
+        let nodes: Vec<i64> = identity.nodes.iter().map(|id| *id as i64).collect();
+        table.insert("id".to_owned(), (identity.configured() as i64).into());
+        table.insert("nodes".to_owned(), nodes.into());
+        table.insert("cluster".to_owned(), identity.cluster.clone().into());
+        table.insert("shards".to_owned(), i64::from(identity.shards).into());
+        Ok(Config::joined(table)?)
+    }
+}

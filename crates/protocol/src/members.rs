@@ -1,0 +1,221 @@
+//! Requests and replies about the members of the cluster: section 8.1 of the contract.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::error::ApiError;
+
+/// The longest `by`, in bytes.
+pub const BY_MAX_BYTES: usize = 128;
+/// The longest `reason`, in bytes.
+pub const REASON_MAX_BYTES: usize = 512;
+
+/// Names a candidate and its disk: 16 hexadecimal digits, as JSON's numbers are too small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DiskId(pub u64);
+
+impl fmt::Display for DiskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for DiskId {
+    type Err = ApiError;
+
+    fn from_str(text: &str) -> Result<DiskId, ApiError> {
+        let digits = text.len() == 16 && text.bytes().all(|it| it.is_ascii_hexdigit());
+        let id = u64::from_str_radix(text, 16)
+            .ok()
+            .filter(|id| digits && *id != 0);
+        id.map(DiskId).ok_or_else(|| {
+            ApiError::bad_request(
+                "disk: must be 16 hexadecimal digits, as `cluster status` shows them",
+            )
+        })
+    }
+}
+
+impl Serialize for DiskId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for DiskId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<DiskId, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse()
+            .map_err(|error: ApiError| serde::de::Error::custom(error.message))
+    }
+}
+
+/// The request of every change of the members.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeMembers {
+    /// The node to remove, replace or drain; with `transfer`, the node that shall lead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<u64>,
+    /// The candidate to add.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskId>,
+    /// With `drain`: false ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drained: Option<bool>,
+    /// With `transfer`: which shards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shards: Option<Vec<u32>>,
+    /// Only if the members have this version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub if_version: Option<u64>,
+    /// Who asks, at most 128 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why, at most 512 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// The answer to every change of the members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MembersReply {
+    /// The version of the members that have the change.
+    pub members_version: u64,
+    /// The node that the change was about; of an added one its number.
+    #[serde(default)]
+    pub node: Option<u64>,
+}
+
+/// The state of a change of the members, in the view of the node that answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MembersStatus {
+    /// The version of the wanted members; 0 until shard 0 had its first leader.
+    pub version: u64,
+    /// How many shards do not have the wanted members yet.
+    pub shards_changing: u32,
+    /// Nodes that ask to be added, and may not vote until then.
+    #[serde(default)]
+    pub candidates: Vec<CandidateStatus>,
+}
+
+/// A node that asks to be added.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CandidateStatus {
+    /// Names it in `add_node` and `replace_node`.
+    pub disk: DiskId,
+    /// The number that it was configured with, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<u64>,
+    /// Why it may not vote under that number.
+    pub reason: String,
+    /// Its build.
+    pub version: String,
+}
+
+/// The answer to `members_changes`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MembersChangesReply {
+    /// The newest 64, the oldest first.
+    pub changes: Vec<MembersChangeReply>,
+}
+
+/// A change of the members that was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MembersChangeReply {
+    /// The version of the members that it made.
+    pub members_version: u64,
+    /// When, on the wall clock of the leader at that time.
+    pub at_ms: u64,
+    /// The operation.
+    pub op: String,
+    /// As in the request.
+    #[serde(flatten)]
+    pub request: ChangeMembers,
+}
+
+impl ChangeMembers {
+    /// Checks that exactly these fields are there, besides those of every change.
+    pub fn check(&self, op: &str) -> Result<(), ApiError> {
+        let has = [
+            ("node", self.node.is_some()),
+            ("disk", self.disk.is_some()),
+            ("drained", self.drained.is_some()),
+            ("shards", self.shards.is_some()),
+        ];
+        let (needs, may_have): (&[&str], &[&str]) = match op {
+            "add_node" => (&["disk"], &[]),
+            "remove_node" => (&["node"], &[]),
+            "replace_node" => (&["node", "disk"], &[]),
+            "drain" => (&["node"], &["drained"]),
+            _ => (&["shards"], &["node"]),
+        };
+        for (field, there) in has {
+            if needs.contains(&field) && !there {
+                return Err(ApiError::bad_request(format!("{field}: is needed by {op}")));
+            }
+            if there && !needs.contains(&field) && !may_have.contains(&field) {
+                return Err(ApiError::bad_request(format!("{field}: is not for {op}")));
+            }
+        }
+        let too_long = |text: &Option<String>, max| text.as_ref().is_some_and(|it| it.len() > max);
+        if too_long(&self.by, BY_MAX_BYTES) {
+            return Err(ApiError::bad_request(format!(
+                "by: at most {BY_MAX_BYTES} bytes"
+            )));
+        }
+        if too_long(&self.reason, REASON_MAX_BYTES) {
+            return Err(ApiError::bad_request(format!(
+                "reason: at most {REASON_MAX_BYTES} bytes"
+            )));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_disk_is_sixteen_digits() {
+        assert_eq!("00000000000000ff".parse(), Ok(DiskId(255)));
+        assert_eq!(DiskId(255).to_string(), "00000000000000ff");
+        for bad in [
+            "",
+            "ff",
+            "0000000000000000",
+            "00000000000000f",
+            "+0000000000000ff",
+        ] {
+            assert!(bad.parse::<DiskId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn each_operation_has_its_fields() {
+        let full = ChangeMembers {
+            node: Some(1),
+            disk: Some(DiskId(1)),
+            ..ChangeMembers::default()
+        };
+        full.check("replace_node").unwrap();
+        for (op, named) in [
+            ("add_node", "node"),
+            ("remove_node", "disk"),
+            ("transfer", "disk"),
+        ] {
+            let error = full.check(op).unwrap_err().message;
+            assert!(error.starts_with(named), "{op}: {error}");
+        }
+        let long = ChangeMembers {
+            by: Some("x".repeat(BY_MAX_BYTES + 1)),
+            node: Some(1),
+            ..ChangeMembers::default()
+        };
+        assert!(long.check("drain").unwrap_err().message.starts_with("by"));
+    }
+}

@@ -1,0 +1,94 @@
+//! Changes of a group's members.
+//!
+//! The owner compares [`Replica::members`] with the members that it wants, and proposes one change at a
+//! time: a new node as a learner first, which has no vote, then one [`MembersChange`] that makes voters of
+//! learners and removes others. A change of several nodes at once is a joint one: until it is over, commits
+//! and elections need a majority of both halves, and raft ends it by itself.
+
+use protobuf::Message as _;
+use raft::StateRole;
+use raft::eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2};
+
+use crate::{MembersError, Replica};
+
+/// One change of a group's members, which takes effect when it is applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MembersChange {
+    /// Adds a node that gets the log and has no vote.
+    AddLearner(u64),
+    /// Removes nodes, and makes voters of learners.
+    Set { promote: Vec<u64>, remove: Vec<u64> },
+    /// Ends a joint configuration that nobody else ends.
+    LeaveJoint,
+}
+
+impl MembersChange {
+    fn encode(&self) -> ConfChangeV2 {
+        let single = |kind, id: &u64| {
+            let mut single = ConfChangeSingle::default();
+            single.set_change_type(kind);
+            single.node_id = *id;
+            single
+        };
+        let changes: Vec<_> = match self {
+            MembersChange::AddLearner(id) => vec![single(ConfChangeType::AddLearnerNode, id)],
+            MembersChange::Set { promote, remove } => {
+                let promote = promote.iter();
+                let promote = promote.map(|id| single(ConfChangeType::AddNode, id));
+                let remove = remove.iter();
+                let remove = remove.map(|id| single(ConfChangeType::RemoveNode, id));
+                promote.chain(remove).collect()
+            }
+            MembersChange::LeaveJoint => Vec::new(),
+        };
+        ConfChangeV2 {
+            changes: changes.into(),
+            ..ConfChangeV2::default()
+        }
+    }
+}
+
+impl Replica {
+    /// Puts a change of the members into the log, as leader.
+    ///
+    /// # Errors
+    /// [`MembersError`]: nothing was put into the log. Raft itself would put an empty entry there, and
+    /// report success, while an earlier change is not applied.
+    pub fn change_members(&mut self, change: &MembersChange) -> Result<(), MembersError> {
+        let raft = &self.raw.raft;
+        if raft.state != StateRole::Leader {
+            return Err(MembersError::NotLeader);
+        }
+        let is_joint = !self.members().voters_outgoing.is_empty();
+        if raft.has_pending_conf() || is_joint != (*change == MembersChange::LeaveJoint) {
+            return Err(MembersError::InProgress);
+        }
+        let before = self.last_index();
+        let taken = self.raw.propose_conf_change(Vec::new(), change.encode());
+        if taken.is_err() || self.last_index() != before + 1 {
+            return Err(MembersError::Busy);
+        }
+        Ok(())
+    }
+
+    /// Applies a committed change of the members; then call [`Replica::on_applied`]. A change that does not
+    /// fit the members has no effect: it has none on any node.
+    ///
+    /// # Errors
+    /// The bytes are no such change, so this build cannot apply it.
+    pub fn apply_members(&mut self, data: &[u8]) -> Result<(), protobuf::ProtobufError> {
+        let change = ConfChangeV2::parse_from_bytes(data)?;
+        // An error leaves the members as they were.
+        let _ = self.raw.apply_conf_change(&change);
+        Ok(())
+    }
+
+    /// The entries of this leader's log that a member, voter or not, may lack. `None` unless leader, or if
+    /// that node is no member.
+    pub fn member_lag(&self, id: u64) -> Option<u64> {
+        let raft = &self.raw.raft;
+        let progress = raft.prs().get(id);
+        let progress = progress.filter(|_| raft.state == StateRole::Leader)?;
+        Some(self.last_index().saturating_sub(progress.matched))
+    }
+}

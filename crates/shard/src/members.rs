@@ -1,0 +1,308 @@
+//! The members of the cluster, as its operators want them.
+//!
+//! Shard 0 decides on changes. The leader of every other shard copies the newest [`Members`] into its own
+//! shard before it changes the members of its Raft group. So a later leader of that shard never works
+//! towards an older version. Nothing but the wanted members is stored: each leader compares them with its
+//! group, so every change can be interrupted at any point and continues later.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// The most nodes of a cluster.
+pub const MEMBERS_MAX: usize = 7;
+/// The newest changes that are kept.
+const CHANGES_KEPT: usize = 64;
+
+/// The wanted members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    /// Grows by one with each change. 0: the members are those that the cluster began with.
+    pub version: u64,
+    /// The number of the next node: numbers are never used again.
+    pub next_id: u64,
+    pub nodes: BTreeMap<u64, Member>,
+    /// By shard, the node that an operator wants to lead it.
+    pub preferred: BTreeMap<u32, u64>,
+}
+
+/// One node of [`Members`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Member {
+    /// The disk that may vote under this number. 0: the first one that its peers saw.
+    pub disk_id: u64,
+    /// It shall lead no shard.
+    pub drained: bool,
+}
+
+/// A command about the members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MembersCommand {
+    /// Writes down the members that the cluster began with.
+    Begin {
+        nodes: Vec<u64>,
+    },
+    Request(MembersRequest),
+    /// Copies the members from shard 0, if they are newer.
+    Adopt(Members),
+}
+
+/// An operator's request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MembersRequest {
+    pub change: MembersChange,
+    /// Only if the members have this version.
+    pub if_version: Option<u64>,
+    /// The operator's name and reason, as given in the request.
+    pub by: String,
+    pub reason: String,
+}
+
+/// A change of the members. A change that was made already has no effect and the same answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MembersChange {
+    /// Adds a node with this disk, under the next number.
+    Add {
+        disk_id: u64,
+    },
+    Remove {
+        id: u64,
+    },
+    /// Removes node `id`, and adds one with this disk under the next number.
+    Replace {
+        id: u64,
+        disk_id: u64,
+    },
+    Drain {
+        id: u64,
+        drained: bool,
+    },
+    /// Wants node `to` to lead these shards; with `None` they are led where they are balanced.
+    Prefer {
+        shards: Vec<u32>,
+        to: Option<u64>,
+    },
+}
+
+/// The answer to a [`MembersRequest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MembersChanged {
+    /// The version that has the change.
+    pub version: u64,
+    /// The node that the change was about: of an added one its number.
+    pub id: Option<u64>,
+}
+
+/// Why a [`MembersRequest`] is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MembersRefused {
+    #[error("the members have version {0}, not that of if_version")]
+    Version(u64),
+    #[error("node {0} is no member")]
+    NoMember(u64),
+    #[error("a cluster has at most {MEMBERS_MAX} nodes: remove one first")]
+    TooMany,
+    #[error("node {0} is the last member")]
+    Last(u64),
+    #[error("this disk is that of node {0} already")]
+    DiskInUse(u64),
+}
+
+/// A change that was made, with its operator and reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedChange {
+    /// The version that it made.
+    pub version: u64,
+    /// On the wall clock, to be shown.
+    pub at_ms: u64,
+    pub request: MembersRequest,
+}
+
+/// The members as a shard replicates them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct MembersState {
+    pub(crate) wanted: Members,
+    /// The oldest first.
+    pub(crate) changes: VecDeque<RecordedChange>,
+}
+
+impl MembersState {
+    #[must_use]
+    pub fn wanted(&self) -> &Members {
+        &self.wanted
+    }
+
+    /// The newest changes, the oldest first.
+    pub fn changes(&self) -> impl Iterator<Item = &RecordedChange> {
+        self.changes.iter()
+    }
+
+    /// `None`: the command was no operator's.
+    pub(crate) fn apply(
+        &mut self,
+        command: &MembersCommand,
+        wall_ms: u64,
+    ) -> Option<Result<MembersChanged, MembersRefused>> {
+        match command {
+            MembersCommand::Begin { nodes } if self.wanted.version == 0 => {
+                self.wanted = Members::begin(nodes);
+            }
+            MembersCommand::Adopt(members) if members.version > self.wanted.version => {
+                self.wanted = members.clone();
+            }
+            MembersCommand::Begin { .. } | MembersCommand::Adopt(_) => {}
+            MembersCommand::Request(request) => return Some(self.request(request, wall_ms)),
+        }
+        None
+    }
+
+    fn request(
+        &mut self,
+        request: &MembersRequest,
+        wall_ms: u64,
+    ) -> Result<MembersChanged, MembersRefused> {
+        let version = self.wanted.version;
+        if let Some(id) = self.wanted.made_already(&request.change) {
+            return Ok(MembersChanged { version, id });
+        }
+        if request.if_version.is_some_and(|it| it != version) {
+            return Err(MembersRefused::Version(version));
+        }
+        let id = self.wanted.make(&request.change)?;
+        self.wanted.version += 1;
+        let version = self.wanted.version;
+        self.remember(RecordedChange {
+            version,
+            at_ms: wall_ms,
+            request: request.clone(),
+        });
+        Ok(MembersChanged { version, id })
+    }
+
+    pub(crate) fn remember(&mut self, change: RecordedChange) {
+        self.changes.push_back(change);
+        if self.changes.len() > CHANGES_KEPT {
+            self.changes.pop_front();
+        }
+    }
+}
+
+impl Members {
+    /// The members of a cluster that begins with these nodes.
+    #[must_use]
+    pub fn begin(nodes: &[u64]) -> Members {
+        let nodes = nodes.iter().map(|id| (*id, Member::default()));
+        let nodes: BTreeMap<u64, Member> = nodes.collect();
+        Members {
+            version: 1,
+            next_id: nodes.last_key_value().map_or(1, |(id, _)| id + 1),
+            nodes,
+            preferred: BTreeMap::new(),
+        }
+    }
+
+    /// The node that this disk belongs to.
+    #[must_use]
+    pub fn with_disk(&self, disk_id: u64) -> Option<u64> {
+        let mut nodes = self.nodes.iter();
+        let found = nodes.find(|(_, member)| disk_id != 0 && member.disk_id == disk_id);
+        found.map(|(id, _)| *id)
+    }
+
+    /// Whether the node with this number was a member once.
+    #[must_use]
+    pub fn was_removed(&self, id: u64) -> bool {
+        id < self.next_id && !self.nodes.contains_key(&id)
+    }
+
+    /// `Some` if these members have the change; in it is the node that the change was about.
+    #[must_use]
+    pub fn made_already(&self, change: &MembersChange) -> Option<Option<u64>> {
+        match change {
+            MembersChange::Add { disk_id } => self.with_disk(*disk_id).map(Some),
+            MembersChange::Remove { id } => self.was_removed(*id).then_some(Some(*id)),
+            MembersChange::Replace { id, disk_id } => {
+                let added = self.with_disk(*disk_id);
+                added.filter(|_| self.was_removed(*id)).map(Some)
+            }
+            MembersChange::Drain { id, drained } => {
+                let member = self.nodes.get(id)?;
+                (member.drained == *drained).then_some(Some(*id))
+            }
+            MembersChange::Prefer { shards, to } => {
+                let as_asked = |shard: &u32| self.preferred.get(shard) == to.as_ref();
+                shards.iter().all(as_asked).then_some(*to)
+            }
+        }
+    }
+
+    /// Returns the node that the change was about.
+    fn make(&mut self, change: &MembersChange) -> Result<Option<u64>, MembersRefused> {
+        let id = match change {
+            MembersChange::Add { disk_id } => self.add(*disk_id)?,
+            MembersChange::Remove { id } => {
+                self.check_member(*id)?;
+                if self.nodes.len() == 1 {
+                    return Err(MembersRefused::Last(*id));
+                }
+                self.remove(*id);
+                *id
+            }
+            MembersChange::Replace { id, disk_id } => {
+                self.check_member(*id)?;
+                if let Some(other) = self.with_disk(*disk_id) {
+                    return Err(MembersRefused::DiskInUse(other));
+                }
+                self.remove(*id);
+                self.add(*disk_id)?
+            }
+            MembersChange::Drain { id, drained } => {
+                let member = self.nodes.get_mut(id);
+                member.ok_or(MembersRefused::NoMember(*id))?.drained = *drained;
+                *id
+            }
+            MembersChange::Prefer { shards, to } => {
+                self.prefer(shards, *to)?;
+                return Ok(*to);
+            }
+        };
+        Ok(Some(id))
+    }
+
+    fn check_member(&self, id: u64) -> Result<(), MembersRefused> {
+        let found = self.nodes.contains_key(&id);
+        found.then_some(()).ok_or(MembersRefused::NoMember(id))
+    }
+
+    fn add(&mut self, disk_id: u64) -> Result<u64, MembersRefused> {
+        if self.nodes.len() >= MEMBERS_MAX {
+            return Err(MembersRefused::TooMany);
+        }
+        let id = self.next_id;
+        let member = Member {
+            disk_id,
+            drained: false,
+        };
+        self.nodes.insert(id, member);
+        self.next_id += 1;
+        Ok(id)
+    }
+
+    fn remove(&mut self, id: u64) {
+        self.nodes.remove(&id);
+        self.preferred.retain(|_, node| *node != id);
+    }
+
+    fn prefer(&mut self, shards: &[u32], to: Option<u64>) -> Result<(), MembersRefused> {
+        let Some(to) = to else {
+            self.preferred.retain(|shard, _| !shards.contains(shard));
+            return Ok(());
+        };
+        self.check_member(to)?;
+        self.preferred
+            .extend(shards.iter().map(|shard| (*shard, to)));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "members_tests.rs"]
+mod tests;

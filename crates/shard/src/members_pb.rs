@@ -1,0 +1,143 @@
+//! Members between this crate's types and protobuf.
+
+use prost::Message as _;
+
+use crate::members::{
+    Member, Members, MembersChange, MembersCommand, MembersRequest, RecordedChange,
+};
+use crate::pb;
+use crate::pb::members_change::Change as PbChange;
+use crate::pb::members_command::Command as PbCommand;
+use crate::pb::{Malformed, all};
+
+impl Members {
+    /// For frames between nodes, and files.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        members_to_pb(self).encode_to_vec()
+    }
+
+    /// `None`: these are no [`Members`] that this build can read.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Members> {
+        members_from_pb(pb::Members::decode(bytes).ok()?).ok()
+    }
+}
+
+pub(crate) fn members_to_pb(members: &Members) -> pb::Members {
+    let nodes = members.nodes.iter().map(|(id, member)| pb::Member {
+        id: *id,
+        disk_id: member.disk_id,
+        drained: member.drained,
+    });
+    let preferred = members.preferred.iter();
+    let preferred = preferred.map(|(&shard, &node)| pb::PreferredLeader { shard, node });
+    pb::Members {
+        version: members.version,
+        next_id: members.next_id,
+        nodes: nodes.collect(),
+        preferred: preferred.collect(),
+    }
+}
+
+pub(crate) fn members_from_pb(members: pb::Members) -> Result<Members, Malformed> {
+    let nodes = all(members.nodes, |it| {
+        let (disk_id, drained) = (it.disk_id, it.drained);
+        match it.id {
+            0 => Err("a member without a number"),
+            id => Ok((id, Member { disk_id, drained })),
+        }
+    });
+    let preferred = members.preferred.into_iter();
+    Ok(Members {
+        version: members.version,
+        next_id: members.next_id,
+        nodes: nodes?,
+        preferred: preferred.map(|it| (it.shard, it.node)).collect(),
+    })
+}
+
+pub(crate) fn members_command_to_pb(command: &MembersCommand) -> pb::MembersCommand {
+    let command = match command {
+        MembersCommand::Begin { nodes } => PbCommand::Begin(pb::BeginMembers {
+            nodes: nodes.clone(),
+        }),
+        MembersCommand::Request(request) => PbCommand::Request(request_to_pb(request)),
+        MembersCommand::Adopt(members) => PbCommand::Adopt(members_to_pb(members)),
+    };
+    pb::MembersCommand {
+        command: Some(command),
+    }
+}
+
+pub(crate) fn members_command_from_pb(
+    command: pb::MembersCommand,
+) -> Result<MembersCommand, Malformed> {
+    Ok(
+        match command.command.ok_or("no command about the members")? {
+            PbCommand::Begin(pb::BeginMembers { nodes }) => MembersCommand::Begin { nodes },
+            PbCommand::Request(request) => MembersCommand::Request(request_from_pb(request)?),
+            PbCommand::Adopt(members) => MembersCommand::Adopt(members_from_pb(members)?),
+        },
+    )
+}
+
+pub(crate) fn recorded_to_pb(it: &RecordedChange) -> pb::RecordedChange {
+    pb::RecordedChange {
+        version: it.version,
+        at_ms: it.at_ms,
+        request: Some(request_to_pb(&it.request)),
+    }
+}
+
+pub(crate) fn recorded_from_pb(it: pb::RecordedChange) -> Result<RecordedChange, Malformed> {
+    let request = it.request.ok_or("a change of the members without one")?;
+    Ok(RecordedChange {
+        version: it.version,
+        at_ms: it.at_ms,
+        request: request_from_pb(request)?,
+    })
+}
+
+fn request_to_pb(request: &MembersRequest) -> pb::MembersRequest {
+    let change = match request.change.clone() {
+        MembersChange::Add { disk_id } => PbChange::Add(pb::AddMember { disk_id }),
+        MembersChange::Remove { id } => PbChange::Remove(pb::RemoveMember { id }),
+        MembersChange::Replace { id, disk_id } => {
+            PbChange::Replace(pb::ReplaceMember { id, disk_id })
+        }
+        MembersChange::Drain { id, drained } => PbChange::Drain(pb::DrainMember { id, drained }),
+        MembersChange::Prefer { shards, to } => {
+            PbChange::Prefer(pb::PreferLeader { shards, node: to })
+        }
+    };
+    pb::MembersRequest {
+        change: Some(pb::MembersChange {
+            change: Some(change),
+        }),
+        if_version: request.if_version,
+        by: request.by.clone(),
+        reason: request.reason.clone(),
+    }
+}
+
+fn request_from_pb(request: pb::MembersRequest) -> Result<MembersRequest, Malformed> {
+    let change = request.change.and_then(|it| it.change);
+    let change = match change.ok_or("a change of the members that this build does not know")? {
+        PbChange::Add(pb::AddMember { disk_id }) => MembersChange::Add { disk_id },
+        PbChange::Remove(pb::RemoveMember { id }) => MembersChange::Remove { id },
+        PbChange::Replace(pb::ReplaceMember { id, disk_id }) => {
+            MembersChange::Replace { id, disk_id }
+        }
+        PbChange::Drain(pb::DrainMember { id, drained }) => MembersChange::Drain { id, drained },
+        PbChange::Prefer(pb::PreferLeader { shards, node }) => {
+            MembersChange::Prefer { shards, to: node }
+        }
+    };
+    Ok(MembersRequest {
+        change,
+        if_version: request.if_version,
+        by: request.by,
+        reason: request.reason,
+    })
+}
