@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use async_nats::ConnectOptions;
+use async_nats::{ConnectOptions, ServerAddr};
 use futures::future::{join_all, try_join_all};
 use nowserving_protocol::subject::shard_of;
 use serde_json::{Value, json};
@@ -38,6 +38,8 @@ pub struct Options {
     /// Whether each node reaches nats-server through two proxies: one for clients' requests, one for
     /// its peers.
     pub proxied: bool,
+    /// Nodes and clients connect to all of these; [`Cluster::nats`] is the first.
+    pub nats_servers: usize,
     /// The size of each node's own [`SmallDisk`]; none: they have folders on the machine's disk.
     pub disk_bytes: Option<u64>,
 }
@@ -51,6 +53,7 @@ impl Default for Options {
             mapping: true,
             authorization: None,
             proxied: false,
+            nats_servers: 1,
             disk_bytes: None,
         }
     }
@@ -114,6 +117,8 @@ struct Links {
 pub struct Cluster {
     options: Options,
     pub nats: Nats,
+    /// The others, if there are several.
+    pub more_nats: Vec<Nats>,
     nodes: Vec<Node>,
     api: Api,
     /// Last, so that the folder goes after the processes that write to it.
@@ -132,16 +137,25 @@ impl Cluster {
         write_key(&folder.path().join("cluster.key"), 1)?;
         let mapped_shards = options.mapping.then_some(options.shards);
         let more = options.authorization.as_deref().unwrap_or_default();
-        let nats = Nats::start(folder.path(), mapped_shards, more).await?;
+        let mut servers = match options.nats_servers {
+            1 => vec![Nats::start(folder.path(), mapped_shards, more).await?],
+            several => Nats::start_cluster(folder.path(), several, mapped_shards).await?,
+        };
+        let urls: Vec<ServerAddr> = servers
+            .iter()
+            .map(|nats| Ok(nats.url().parse()?))
+            .collect::<Result<_>>()?;
+        let nats = servers.remove(0);
         let client = match options.authorization {
             Some(_) => ConnectOptions::with_user_and_password("tests".into(), PASSWORD.into()),
             None => ConnectOptions::new(),
         };
         let client = client.skip_subject_validation(true);
-        let api = Api::new(client.connect(nats.url()).await?);
+        let api = Api::new(client.connect(urls).await?);
         let mut cluster = Cluster {
             options,
             nats,
+            more_nats: servers,
             nodes: Vec::new(),
             api,
             folder,
@@ -198,6 +212,13 @@ impl Cluster {
         1..=self.options.nodes
     }
 
+    /// The URLs of all NATS servers, with commas between them.
+    #[must_use]
+    pub fn nats_urls(&self) -> String {
+        let all = std::iter::once(&self.nats).chain(&self.more_nats);
+        all.map(Nats::url).collect::<Vec<_>>().join(",")
+    }
+
     /// The file with the cluster's key.
     #[must_use]
     pub fn key_file(&self) -> PathBuf {
@@ -213,7 +234,7 @@ impl Cluster {
         let nodes: Vec<String> = self.ids().map(|id| id.to_string()).collect();
         let direct = match self.options.authorization {
             Some(_) => self.nats.url_as("nodes"),
-            None => self.nats.url(),
+            None => self.nats_urls(),
         };
         let (nats, peer_nats) = match &node.links {
             Some(links) => (links.clients.url(), links.peers.url()),

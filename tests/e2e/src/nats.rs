@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::process::Process;
 use crate::program::nats_server;
-use crate::wait::eventually;
+use crate::wait::{eventually, free_port};
 
 const START: Duration = Duration::from_secs(15);
 /// The password of every user.
@@ -19,6 +19,8 @@ pub struct Nats {
     pub process: Process,
     folder: PathBuf,
     port: u16,
+    /// Its configuration beyond the port and the mapping.
+    more: String,
 }
 
 impl Nats {
@@ -29,7 +31,39 @@ impl Nats {
     /// # Errors
     /// There is no nats-server, or it does not come up.
     pub async fn start(folder: &Path, mapped_shards: Option<u32>, more: &str) -> Result<Nats> {
-        let configuration = configuration(folder, None, mapped_shards) + more;
+        // With room for streams of any definition: only written data takes disk.
+        let store = folder.join("jetstream");
+        let jetstream = format!("jetstream {{ store_dir: {store:?}, max_file_store: 100G }}\n");
+        Nats::start_with(folder, mapped_shards, jetstream + more).await
+    }
+
+    /// Starts so many, connected by routes to one cluster, without streams.
+    ///
+    /// # Errors
+    /// There is no nats-server, or one does not come up.
+    pub async fn start_cluster(
+        folder: &Path,
+        count: usize,
+        mapped_shards: Option<u32>,
+    ) -> Result<Vec<Nats>> {
+        let ports: Vec<u16> = (0..count).map(|_| free_port()).collect::<Result<_>>()?;
+        let routes = ports.iter().map(|port| format!("nats://127.0.0.1:{port}"));
+        let routes = routes.collect::<Vec<_>>().join(", ");
+        let mut servers = Vec::new();
+        for (nth, port) in (1..).zip(&ports) {
+            let folder = folder.join(format!("nats-{nth}"));
+            std::fs::create_dir_all(&folder)?;
+            let more = format!(
+                "server_name: \"nats-{nth}\"\n\
+                 cluster {{ name: \"e2e\", listen: \"127.0.0.1:{port}\", routes: [{routes}] }}\n"
+            );
+            servers.push(Nats::start_with(&folder, mapped_shards, more).await?);
+        }
+        Ok(servers)
+    }
+
+    async fn start_with(folder: &Path, mapped_shards: Option<u32>, more: String) -> Result<Nats> {
+        let configuration = configuration(None, mapped_shards) + &more;
         let process = start(folder, &configuration).await?;
         let ports = folder.join("ports");
         let port = eventually("nats-server tells its port", START, async || {
@@ -40,6 +74,7 @@ impl Nats {
             process,
             folder: folder.to_owned(),
             port,
+            more,
         })
     }
 
@@ -49,7 +84,15 @@ impl Nats {
     /// It does not come up again.
     pub async fn restart(&mut self, mapped_shards: Option<u32>) -> Result<()> {
         self.process.kill().await?;
-        let configuration = configuration(&self.folder, Some(self.port), mapped_shards);
+        self.start_again(mapped_shards).await
+    }
+
+    /// Starts it again on the same port after it was killed.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub async fn start_again(&mut self, mapped_shards: Option<u32>) -> Result<()> {
+        let configuration = configuration(Some(self.port), mapped_shards) + &self.more;
         self.process = start(&self.folder, &configuration).await?;
         let url = self.url();
         eventually("nats-server is back", START, async || {
@@ -99,14 +142,9 @@ async fn start(folder: &Path, configuration: &str) -> Result<Process> {
     .await
 }
 
-fn configuration(folder: &Path, port: Option<u16>, mapped_shards: Option<u32>) -> String {
+fn configuration(port: Option<u16>, mapped_shards: Option<u32>) -> String {
     let port = port.map_or("-1".to_owned(), |port| port.to_string());
-    // With room for streams of any definition: only written data takes disk.
-    let mut text = format!(
-        "host: \"127.0.0.1\"\nport: {port}\n\
-         jetstream {{ store_dir: {:?}, max_file_store: 100G }}\n",
-        folder.join("jetstream"),
-    );
+    let mut text = format!("host: \"127.0.0.1\"\nport: {port}\n");
     if let Some(shards) = mapped_shards {
         let to = format!(
             "nowserving.shard.{{{{partition({shards},1)}}}}.{{{{wildcard(1)}}}}.{{{{wildcard(2)}}}}"

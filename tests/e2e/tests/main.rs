@@ -162,6 +162,11 @@ mod soaks {
     }
 
     #[tokio::test]
+    async fn one_nats_server_of_three_is_killed() -> Result<()> {
+        short(Trouble::OneNatsKill).await
+    }
+
+    #[tokio::test]
     async fn nodes_are_cut_off() -> Result<()> {
         short(Trouble::CutOff).await
     }

@@ -73,7 +73,7 @@ async fn soak(cluster: &mut Cluster, trouble: Trouble, lasts: Duration) -> Resul
         "--for".to_owned(),
         format!("{}s", lasts.as_secs()),
     ];
-    let mut crowd = Cli::new(cluster.nats.url()).start(&words).await?;
+    let mut crowd = Cli::new(cluster.nats_urls()).start(&words).await?;
     let mut recoveries = Vec::new();
     while recoveries.is_empty() || begin.elapsed() + QUIET < lasts {
         tokio::time::sleep(PAUSE).await;

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 
 use super::recovery::first_acknowledged;
 use crate::cluster::{Cluster, Options, line_in};
+use crate::nats::Nats;
 use crate::proxy::Link;
 
 /// Writes are acknowledged again within this time, whatever happened, on a slow machine too.
@@ -27,6 +28,8 @@ pub enum Trouble {
     Pause,
     /// kill -9 of nats-server.
     NatsKill,
+    /// kill -9 of one nats-server of three after the other.
+    OneNatsKill,
     /// A node's connections pass nothing on and stay open.
     CutOff,
     /// What a node sends to its peers is not passed on; what they send to it is.
@@ -35,11 +38,12 @@ pub enum Trouble {
 
 impl Trouble {
     /// Every one.
-    pub const ALL: [Trouble; 6] = [
+    pub const ALL: [Trouble; 7] = [
         Trouble::Kill,
         Trouble::Restart,
         Trouble::Pause,
         Trouble::NatsKill,
+        Trouble::OneNatsKill,
         Trouble::CutOff,
         Trouble::CutOneWay,
     ];
@@ -51,6 +55,7 @@ impl Trouble {
             Trouble::Restart => "restart",
             Trouble::Pause => "pause",
             Trouble::NatsKill => "nats-kill",
+            Trouble::OneNatsKill => "one-nats-kill",
             Trouble::CutOff => "cut-off",
             Trouble::CutOneWay => "cut-one-way",
         }
@@ -61,6 +66,7 @@ impl Trouble {
     pub fn options(self) -> Options {
         Options {
             proxied: matches!(self, Trouble::CutOff | Trouble::CutOneWay),
+            nats_servers: if self == Trouble::OneNatsKill { 3 } else { 1 },
             // Every blow finds snapshots under way, and logs that were cut.
             snapshot_entries: 500,
             ..Options::default()
@@ -94,6 +100,7 @@ impl Trouble {
                 let shards = cluster.options().shards;
                 cluster.nats.restart(Some(shards)).await?;
             }
+            Trouble::OneNatsKill => drop(nats(cluster, node).process.kill().await?),
             Trouble::CutOff => {
                 cluster.set_link(node, Link::Silent)?;
                 cluster.set_peer_link(node, Link::Silent)?;
@@ -113,12 +120,23 @@ impl Trouble {
             }
             Trouble::Pause => cluster.process(node)?.signal(Signal::CONT),
             Trouble::NatsKill => Ok(()),
+            Trouble::OneNatsKill => {
+                let shards = cluster.options().shards;
+                nats(cluster, node).start_again(Some(shards)).await
+            }
             Trouble::CutOff | Trouble::CutOneWay => {
                 cluster.set_link(node, Link::Up)?;
                 cluster.set_peer_link(node, Link::Up)
             }
         }
     }
+}
+
+/// The NATS server with the number of a node.
+fn nats(cluster: &mut Cluster, node: u64) -> &mut Nats {
+    let other = cluster.more_nats.iter_mut().zip(2..);
+    let mut other = other.filter(|(_, number)| *number == node);
+    other.next().map_or(&mut cluster.nats, |(nats, _)| nats)
 }
 
 /// A probed line whose shard the node leads, or any if it leads none.
