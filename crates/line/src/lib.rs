@@ -103,8 +103,9 @@ pub const JOURNAL_CHANGES_BYTES: usize = 96 * 1_024;
 pub const MOVES_MAX: usize = 16;
 /// How many overtakers an [`Explanation`] lists.
 pub const OVERTAKERS_MAX: usize = 256;
-/// How many tokens background work and recycling end or admit in one log entry at most.
-pub const WORK_MAX: u32 = 4_096;
+/// How many tokens background work and recycling end or admit in one log entry at most. While an entry is applied,
+/// a node serves nobody: this many take a few milliseconds.
+pub const WORK_MAX: u32 = 1_024;
 /// The most items of an [`Op::Recycle`]; more are ignored.
 pub const RECYCLE_MAX: usize = 1_024;
 /// The most items of an [`Op::Touch`]; more are ignored.

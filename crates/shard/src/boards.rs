@@ -14,7 +14,7 @@ use crate::clock::Micros;
 const BOARD_INTERVAL_US: Micros = 50_000;
 /// An unchanged board is repeated this often while anybody waits.
 const REPEAT_INTERVAL_US: Micros = 60_000_000;
-/// Boards of one pass: paces the publishing of a new leader with many lines.
+/// Lines that one pass looks at: paces the publishing of a new leader with many lines.
 const PASS_BOARDS_MAX: usize = 256;
 /// More holes than this, over all lanes, are published as a gap: the watchers ask once instead.
 const HOLES_MAX: usize = 8_192;
@@ -24,6 +24,8 @@ struct Published {
     /// Version of the last board; before the first, the version that this leader found.
     version: u64,
     at_us: Micros,
+    /// When the next board is due, if the line has changed.
+    due_us: Option<Micros>,
     /// Without the version, to tell a change.
     content: Option<Board>,
     /// By the lane's place in the line's table.
@@ -39,11 +41,11 @@ struct Published {
 #[derive(Debug, Default)]
 pub struct Boards {
     published: BTreeMap<LineName, Published>,
-    changed: BTreeSet<LineName>,
+    /// The changed lines by the time when their boards are due.
+    changed: BTreeSet<(Micros, LineName)>,
     repeat: BTreeSet<(Micros, LineName)>,
     /// A new leader's first pass over the lines goes on after this name; `None` when it is complete.
     takeover: Option<Option<LineName>>,
-    next_due_us: Micros,
 }
 
 impl Boards {
@@ -72,9 +74,12 @@ impl Boards {
 
     /// The line's board may have changed.
     pub fn changed(&mut self, name: &LineName) {
-        if !self.changed.contains(name) {
-            self.changed.insert(name.clone());
-            self.next_due_us = 0;
+        if let Some(published) = self.published.get_mut(name)
+            && published.due_us.is_none()
+        {
+            let due_us = published.at_us + BOARD_INTERVAL_US;
+            published.due_us = Some(due_us);
+            self.changed.insert((due_us, name.clone()));
         }
     }
 
@@ -124,29 +129,19 @@ impl Boards {
         self.continue_takeover(lines);
         self.list_repeats(lines, now_us);
         let mut out = Vec::new();
-        if self.changed.is_empty() || now_us < self.next_due_us {
-            return out;
-        }
-        let mut next_due_us = Micros::MAX;
-        let mut left = BTreeSet::new();
-        for name in std::mem::take(&mut self.changed) {
-            let Some(line) = lines.get(&name) else {
-                self.published.remove(&name);
-                continue;
+        for _ in 0..PASS_BOARDS_MAX {
+            let is_due = |(due_us, _): &&(Micros, LineName)| *due_us <= now_us;
+            if self.changed.first().filter(is_due).is_none() {
+                break;
+            }
+            let Some((_, name)) = self.changed.pop_first() else {
+                break;
             };
-            let due_us = self
-                .published
-                .get(&name)
-                .map_or(0, |p| p.at_us + BOARD_INTERVAL_US);
-            if due_us > now_us || out.len() >= PASS_BOARDS_MAX {
-                next_due_us = next_due_us.min(due_us);
-                left.insert(name);
-            } else {
-                out.extend(self.publish(line, now_us, now));
+            match lines.get(&name) {
+                Some(line) => out.extend(self.publish(line, now_us, now)),
+                None => drop(self.published.remove(&name)),
             }
         }
-        self.changed = left;
-        self.next_due_us = next_due_us;
         out
     }
 
@@ -155,7 +150,7 @@ impl Boards {
         if self.takeover.is_some() {
             return Some(0);
         }
-        let changed = (!self.changed.is_empty()).then_some(self.next_due_us);
+        let changed = self.changed.first().map(|(due_us, _)| *due_us);
         let repeat = self.repeat.first().map(|(due_us, _)| *due_us);
         changed.into_iter().chain(repeat).min()
     }
@@ -203,6 +198,7 @@ impl Boards {
         let name = line.name().clone();
         self.before_change(&name, board.version);
         let published = self.published.get_mut(&name)?;
+        published.due_us = None;
         if published.content.as_ref() == Some(&content) && published.holes.is_empty() {
             return None;
         }

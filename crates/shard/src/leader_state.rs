@@ -24,6 +24,8 @@ const STAMP_INTERVAL_MS_MAX: u64 = 600_000;
 const STAMP_INTERVAL_MS_MIN: u64 = 250;
 /// Passes of the recycler are at least so far apart, so that one entry expires many tokens.
 const PASS_INTERVAL_US: Micros = 20_000;
+/// After a pass that did not get to everything, the next one comes sooner.
+const FULL_PASS_INTERVAL_US: Micros = 5_000;
 /// So are looks at the boards, so that many go out together.
 const PUBLISH_INTERVAL_US: Micros = 20_000;
 /// Entries with background work are at least so far apart, so that neither a fast rate nor a long
@@ -117,8 +119,16 @@ impl LeaderState {
         if !drained || self.own_in_flight > 0 || now < self.next_pass_at {
             return Vec::new();
         }
-        self.next_pass_at = now + PASS_INTERVAL_US;
         let ops = self.recycler.pass(state.lines(), now_ms);
+        let full = self
+            .recycler
+            .next_due_ms()
+            .is_some_and(|due_ms| due_ms <= now_ms);
+        self.next_pass_at = now
+            + match full {
+                true => FULL_PASS_INTERVAL_US,
+                false => PASS_INTERVAL_US,
+            };
         let mut commands: Vec<_> = ops.into_iter().map(Command::Line).collect();
         if commands.is_empty() && self.stamp_due_ms().is_some_and(|due_ms| due_ms <= now_ms) {
             commands.push(Command::Stamp);

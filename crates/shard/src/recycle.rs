@@ -14,11 +14,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use nowserving_line::{
     Line, LineName, Lines, Live, Op, RECYCLE_MAX, RecycleItem, Settings, State, TOUCH_MAX, Token,
-    TokenRef,
+    TokenRef, WORK_MAX,
 };
 
-/// The most tokens that one pass looks at, of those still to be indexed and of the index each.
-const PASS_TOKENS_MAX: usize = 4_096;
+/// The most tokens that one pass looks at, of those still to be indexed and of the index each: as many as one
+/// log entry can end.
+const PASS_TOKENS_MAX: usize = WORK_MAX as usize;
 /// Extra time for seat holders after a change of leader: enough to repeat a claim or a renewal
 /// that the old leader did not answer.
 const SEAT_GRACE_MAX_MS: u64 = 5_000;

@@ -10,7 +10,7 @@ use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
 /// Tokens that one entry of the log ends at most.
-const PER_ENTRY: usize = 4_096;
+const PER_ENTRY: usize = 1_024;
 /// Gone tokens whose end is remembered.
 const REMEMBERED: usize = 65_536;
 const PATIENCE: Duration = Duration::from_secs(50);
@@ -33,7 +33,7 @@ async fn close_once(api: &Api, line: &str, seen: &mut Vec<Format>) -> Result<Opt
     let create = json!({"seats": 1, "queue_limit": 1_000_000});
     api.admin(line, "create", create).await?;
     let ticket = api.enter(line, "first").await?["ticket"].clone();
-    fill(api, line, 6 * PER_ENTRY).await?;
+    fill(api, line, 24 * PER_ENTRY).await?;
     let deleting = api.admin(line, "delete", json!({"force": true})).await?;
     ensure!(deleting["line"] == line, "{deleting}");
     // In turn, until the line is no more.
@@ -61,13 +61,13 @@ async fn close_once(api: &Api, line: &str, seen: &mut Vec<Format>) -> Result<Opt
 /// token overtakes during the one, and nothing changes the line during the other.
 pub async fn opened_and_closed(api: &Api) -> Result<()> {
     let line = "large-phases";
-    let crowd = 2 * PER_ENTRY as u64;
+    let crowd = 8 * PER_ENTRY as u64;
     let settings = json!({
         "seats": crowd, "queue_limit": 1_000_000, "phase": "pre_open", "token_events": false,
         "waiting_idle_timeout_ms": HOUR_MS, "claim_timeout_ms": HOUR_MS,
     });
     api.admin(line, "create", settings).await?;
-    fill(api, line, 2 * PER_ENTRY).await?;
+    fill(api, line, 8 * PER_ENTRY).await?;
     let open = json!({"phase": "open"});
     api.admin(line, "configure", open.clone()).await?;
     // Free seats are not for later entrants yet.

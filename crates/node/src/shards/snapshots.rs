@@ -32,6 +32,9 @@ use crate::damage;
 /// The part of the log in memory at once while a snapshot is made.
 const READ_BYTES_MAX: u64 = 4 << 20;
 const READ_ENTRIES_MAX: u64 = 1_024;
+/// By how much others go first.
+#[cfg(target_os = "linux")]
+const SNAPSHOT_NICENESS: i32 = 10;
 const PURGE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A snapshot to make.
@@ -73,6 +76,7 @@ struct Maker {
 
 impl Maker {
     fn run(&self, ends: &Ends<Job, Done>) {
+        yield_to_others();
         let mut last_purge = Instant::now();
         loop {
             let job = match ends.jobs.recv_timeout(PURGE_INTERVAL) {
@@ -159,6 +163,15 @@ impl Maker {
             }
         }
         Ok(())
+    }
+}
+
+/// This thread works for seconds at a time: the loop and the persister go first. Elsewhere than on Linux it
+/// would be the whole process that gives way.
+fn yield_to_others() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::nice(SNAPSHOT_NICENESS) {
+        tracing::debug!(%error, "snapshots are made at the priority of the rest");
     }
 }
 

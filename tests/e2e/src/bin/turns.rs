@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 const TOKENS: u64 = 1_000_000;
 /// Lines of a shard that is taken over.
 const LINES: u64 = 100_000;
+/// So few that snapshots are made in each phase.
+const SNAPSHOT_ENTRIES: u64 = 500;
 /// Requests under way while lines are made and filled.
 const IN_FLIGHT: usize = 1_024;
 /// The line that others ask about.
@@ -39,6 +41,7 @@ async fn main() -> Result<()> {
     let lines = sizes.next().transpose()?.unwrap_or(LINES);
     let options = Options {
         shards: 1,
+        snapshot_entries: SNAPSHOT_ENTRIES,
         ..Options::default()
     };
     let mut cluster = Cluster::start(options).await?;
@@ -179,7 +182,7 @@ fn report(name: &str, seconds: f64, turns: (f64, f64, &str), mut times: Vec<Dura
 fn settings() -> Value {
     json!({
         "seats": 1, "queue_limit": 10_000_000, "claim_timeout_ms": HOUR_MS,
-        "waiting_idle_timeout_ms": HOUR_MS, "token_events": false,
+        "waiting_idle_timeout_ms": HOUR_MS,
     })
 }
 
@@ -194,9 +197,10 @@ async fn fill(api: Api, line: &str, tokens: u64) -> Result<()> {
 
 async fn create(api: &Api, lines: u64) -> Result<()> {
     let creates = futures::stream::iter(0..lines).map(|nth| async move {
-        api.admin(&format!("line-{nth}"), "create", settings())
-            .await
-            .map(drop)
+        let line = format!("line-{nth}");
+        api.admin(&line, "create", settings()).await?;
+        api.enter(&line, "holder").await?;
+        api.enter(&line, "waiting").await.map(drop)
     });
     all(creates.buffer_unordered(IN_FLIGHT)).await
 }
