@@ -1,4 +1,4 @@
-//! Set-up and checks of the workspace: `cargo xtask demo|test|bench|soak|sim|bite|tidy`.
+//! Set-up and checks of the workspace: `cargo xtask demo|test|bench|soak|turns|sim|bite|tidy`.
 //!
 //! Every command installs what it lacks first, so that a machine with Rust and
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
@@ -42,6 +42,9 @@ enum Command {
     /// Kills, stops and cuts off nodes of real clusters under an audited crowd: [--minutes N] [TROUBLE …]
     #[command(disable_help_flag = true)]
     Soak(PassedOn),
+    /// Measures how long large lines keep others waiting: [TOKENS] [LINES]
+    #[command(disable_help_flag = true)]
+    Turns(PassedOn),
     /// Simulates whole clusters under faults, a seed at a time, and checks what must hold
     #[command(disable_help_flag = true)]
     Sim(PassedOn),
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Demo(PassedOn { args }) => release::run("demo", &args),
         Command::Bench(PassedOn { args }) => release::run("bench", &args),
         Command::Soak(PassedOn { args }) => release::measure("soak", &args),
+        Command::Turns(PassedOn { args }) => release::measure("turns", &args),
         Command::Sim(PassedOn { args }) => sim::run(&args),
         Command::Bite(PassedOn { args }) => sim::bite(&args),
         Command::Test { only } => check::run(&only),

@@ -291,6 +291,7 @@ impl LeaderState {
         {
             self.recycler.reschedule(line);
         }
+        out.reserve(events.len());
         for event in *events {
             self.follow(event, lines, now_ms);
             #[cfg(feature = "bite")]

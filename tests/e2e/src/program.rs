@@ -23,11 +23,12 @@ async fn build() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("NOWSERVING_BIN") {
         return Ok(PathBuf::from(path));
     }
-    // target/<folder of the profile>/deps/e2e-<hash>
+    // target/<folder of the profile>/deps/e2e-<hash> for a test, without `deps` for a program.
     let test = std::env::current_exe().context("where is this program?")?;
     let folder = test
         .ancestors()
-        .nth(2)
+        .skip(1)
+        .find(|folder| !folder.ends_with("deps"))
         .context("this program is not in a target folder")?;
     let profile = match folder.file_name().and_then(|name| name.to_str()) {
         Some("debug") => "dev",

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 const TOKENS: u64 = 1_000_000;
 /// Lines of a shard that is taken over.
 const LINES: u64 = 100_000;
-/// So few that snapshots are made in each phase.
-const SNAPSHOT_ENTRIES: u64 = 500;
+/// So few that a snapshot can be brought about, and so many that other phases have none.
+const SNAPSHOT_ENTRIES: u64 = 5_000;
 /// Requests under way while lines are made and filled.
 const IN_FLIGHT: usize = 1_024;
 /// The line that others ask about.
@@ -61,6 +61,9 @@ async fn main() -> Result<()> {
         )
         .await?;
     fill(bench.api.clone(), "idle", tokens).await?;
+    bench
+        .phase(&cluster, "make a snapshot", snapshot(&cluster, &bench.api))
+        .await?;
     bench
         .phase(&cluster, "expire", expire(&bench.api, "idle", tokens))
         .await?;
@@ -224,6 +227,22 @@ async fn expire(api: &Api, line: &str, tokens: u64) -> Result<()> {
     api.admin(line, "configure", json!({"waiting_idle_timeout_ms": 100}))
         .await?;
     gone(api, line, "idle", tokens - 1).await
+}
+
+/// Writes until the leader has made another snapshot.
+async fn snapshot(cluster: &Cluster, api: &Api) -> Result<()> {
+    let leader = cluster.leader_of(OTHER).await?;
+    let made = async || {
+        let metrics = cluster.metrics(leader).await?;
+        anyhow::Ok(metrics.sum("nowserving_snapshots_total", &["outcome=\"written\""]))
+    };
+    let before = made().await?;
+    while made().await? <= before {
+        for nth in 0..100 {
+            api.enter(OTHER, &format!("snapshot-{nth}")).await?;
+        }
+    }
+    Ok(())
 }
 
 async fn gone(api: &Api, line: &str, reason: &str, tokens: u64) -> Result<()> {
