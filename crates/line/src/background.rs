@@ -5,6 +5,7 @@
 //! [`Op::RunBackground`] for the rest, and for admissions that the admission rate has held back until now.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use crate::line::Line;
 use crate::transitions::ApplyCtx;
@@ -61,19 +62,26 @@ impl BackgroundWork {
         }
     }
 
-    /// First the lines that are due by the clock, the earliest first: one long piece of work can use up
-    /// the limit of an entry, and they must not wait for that.
-    pub(crate) fn due(&self, now_ms: u64) -> impl Iterator<Item = (&LineName, u64)> {
+    /// The lines that are due by the clock, the earliest first.
+    pub(crate) fn by_clock(&self, now_ms: u64) -> impl Iterator<Item = (&LineName, u64)> {
         let at = self
             .at
             .iter()
             .take_while(move |(at_ms, ..)| *at_ms <= now_ms);
-        let at = at.map(|(_, name, incarnation)| (name, *incarnation));
-        at.chain(
-            self.now
-                .iter()
-                .map(|(name, incarnation)| (name, *incarnation)),
-        )
+        at.map(|(_, name, incarnation)| (name, *incarnation))
+    }
+
+    /// The others, from the one after `after` on, round to that one.
+    pub(crate) fn pending(
+        &self,
+        after: Option<&LineName>,
+    ) -> impl Iterator<Item = (&LineName, u64)> + use<'_> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = self.now.range::<LineName, _>((from, Bound::Unbounded));
+        let until = after.map(|after| (Bound::Unbounded, Bound::Included(after)));
+        let begin = until.map(|until| self.now.range::<LineName, _>(until));
+        let all = rest.chain(begin.into_iter().flatten());
+        all.map(|(name, incarnation)| (name, *incarnation))
     }
 
     pub(crate) fn next_due_ms(&self) -> Option<u64> {

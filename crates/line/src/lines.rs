@@ -127,7 +127,24 @@ impl Lines {
     /// more. A line is listed if some work was too much for one entry, or if its first waiting token
     /// waited only for the admission rate and can be admitted by now. O(listed).
     pub fn background_work(&self, now_ms: u64) -> impl Iterator<Item = (&LineName, u64)> {
-        self.background.due(now_ms)
+        self.background_work_after(now_ms, None)
+    }
+
+    /// The same. One long piece of work can use up the limit of an entry: so lines that are due by the clock come
+    /// first, and of the others the one after `after`, round to that one.
+    pub fn background_work_after(
+        &self,
+        now_ms: u64,
+        after: Option<&LineName>,
+    ) -> impl Iterator<Item = (&LineName, u64)> + use<'_> {
+        self.background
+            .by_clock(now_ms)
+            .chain(self.background.pending(after))
+    }
+
+    /// The line that comes first of those in [`Lines::background_work_after`] that are not due by the clock.
+    pub fn next_in_background(&self, after: Option<&LineName>) -> Option<&LineName> {
+        self.background.pending(after).next().map(|(name, _)| name)
     }
 
     /// When [`Lines::background_work`] will list one more line if nothing is applied meanwhile (service

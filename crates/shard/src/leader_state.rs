@@ -50,6 +50,8 @@ pub struct LeaderState {
     /// [`Op::RunBackground`]s that were proposed and are not yet applied. They are counted apart: a
     /// paced line has one in flight most of the time, and the recycler must get its turn all the same.
     background_in_flight: usize,
+    /// The line that came first in the last of them: the next one is another's turn.
+    background_turn: Option<LineName>,
     next_pass_at: Micros,
     next_publish_at: Micros,
     next_background_at: Micros,
@@ -74,6 +76,7 @@ impl LeaderState {
             boards: Boards::new(),
             own_in_flight: 0,
             background_in_flight: 0,
+            background_turn: None,
             next_pass_at: 0,
             next_publish_at: 0,
             next_background_at: 0,
@@ -143,18 +146,19 @@ impl LeaderState {
         if self.background_in_flight > 0 || now < self.next_background_at {
             return Vec::new();
         }
-        let due = state
-            .lines()
-            .background_work(now_ms)
-            .take(BACKGROUND_LINES_MAX);
-        let due = due.map(|(line, incarnation)| Op::RunBackground {
-            line: line.clone(),
-            incarnation,
-        });
+        let (lines, after) = (state.lines(), self.background_turn.as_ref());
+        let due = lines.background_work_after(now_ms, after);
+        let due = due
+            .take(BACKGROUND_LINES_MAX)
+            .map(|(line, incarnation)| Op::RunBackground {
+                line: line.clone(),
+                incarnation,
+            });
         let commands: Vec<_> = due.map(Command::Line).collect();
         if !commands.is_empty() {
             self.next_background_at = now + BACKGROUND_INTERVAL_US;
         }
+        self.background_turn = lines.next_in_background(after).cloned();
         self.background_in_flight = commands.len();
         commands
     }

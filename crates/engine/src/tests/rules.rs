@@ -163,10 +163,10 @@ fn without_a_quorum_one_step_is_under_way_and_no_more() {
 fn opening_admits_at_once_and_a_crowd_entry_by_entry() {
     let mut rig = Rig::new(&[1]);
     rig.lead();
-    let mut settings = Settings::new(5_000, 1_000_000);
+    let mut settings = Settings::new(1_500, 1_000_000);
     settings.phase = Phase::PreOpen;
     create(&mut rig, settings);
-    enter(&mut rig, 6_000);
+    enter(&mut rig, 2_000);
     rig.pass_ms(100);
     rig.turn();
     assert!(is_idle(&rig) && admitted(&rig) == 0);
@@ -180,7 +180,7 @@ fn opening_admits_at_once_and_a_crowd_entry_by_entry() {
     );
     // What is too much for one entry is done by the next.
     assert_eq!(entries(&rig), before + 2);
-    assert_eq!(admitted(&rig), 5_000);
+    assert_eq!(admitted(&rig), 1_500);
     rig.pass_ms(100);
     rig.turn();
     assert!(is_idle(&rig));
@@ -200,7 +200,7 @@ fn a_long_job_does_not_hold_up_a_paced_line() {
     }
     settle(&mut rig);
     rig.pass_ms(100);
-    // Takes all of its entry; the rest takes all of the next.
+    // Takes all of its entry, and as much of each of the next ones as it is given.
     let (line, force) = (name("another"), true);
     rig.write(Op::Delete {
         line,
@@ -212,10 +212,12 @@ fn a_long_job_does_not_hold_up_a_paced_line() {
         let line = rig.lines().get(&name("another"));
         line.map_or(0, |line| line.counts().live())
     };
-    rig.pass_ms(5);
-    settle(&mut rig);
+    for _ in 0..2 {
+        rig.pass_ms(5);
+        settle(&mut rig);
+    }
     assert_eq!(admitted(&rig), 2);
-    assert!(left(&rig) < 4_000, "{}", left(&rig));
+    assert!((1..7_000).contains(&left(&rig)), "{}", left(&rig));
 }
 
 /// A line of one seat and two lanes, with somebody admitted and two who wait; the second one's
