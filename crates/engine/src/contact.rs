@@ -41,12 +41,14 @@ impl Electorates {
     /// Whether such nodes are a majority of the wanted members, or of every group. With the second, a node
     /// whose groups do not have a new member yet does not wait for it.
     fn majority(&self, such: impl Fn(u64) -> bool) -> bool {
-        let of = |nodes: &BTreeSet<u64>| {
-            let count = nodes.iter().filter(|id| such(**id)).count();
-            2 * count > nodes.len()
-        };
-        of(&self.wanted) || (!self.groups.is_empty() && self.groups.iter().all(of))
+        let all_groups = !self.groups.is_empty() && self.groups.iter().all(|it| most(it, &such));
+        all_groups || most(&self.wanted, &such)
     }
+}
+
+/// Whether such nodes are a majority.
+fn most(nodes: &BTreeSet<u64>, such: impl Fn(u64) -> bool) -> bool {
+    2 * nodes.iter().filter(|id| such(**id)).count() > nodes.len()
 }
 
 /// Whether a node takes part, with the reason if it does not.
@@ -114,6 +116,11 @@ impl Contact {
             in_touch: false,
             peers: BTreeMap::new(),
         }
+    }
+
+    /// Whether such nodes are a majority of every group on this node: only they can commit entries.
+    pub fn majority_of_groups(&self, such: impl Fn(u64) -> bool) -> bool {
+        self.electorates.groups.iter().all(|it| most(it, &such))
     }
 
     /// Sets the peers, and those whose majority decides.

@@ -19,15 +19,13 @@ impl Engine {
         self.check_room();
     }
 
-    /// To be called when a disk of any node has become full, or has room again.
+    /// To be called when a disk of any node has become full, or has room again, and when members have changed.
     pub(crate) fn check_room(&mut self) {
         let peers = &self.ctx.clocks.peers;
-        let full = |id: &u64| match *id == self.config.id {
-            true => self.disk_full,
-            false => peers.get(id).is_some_and(|peer| peer.disk_full),
+        let has_room = |id| match id == self.config.id {
+            true => !self.disk_full,
+            false => !peers.get(&id).is_some_and(|peer| peer.disk_full),
         };
-        let nodes = &self.config.nodes;
-        let with_room = nodes.iter().filter(|id| !full(id)).count();
-        self.ctx.has_room = !self.disk_full && with_room > nodes.len() / 2;
+        self.ctx.has_room = !self.disk_full && self.contact.majority_of_groups(has_room);
     }
 }

@@ -327,7 +327,7 @@ impl Engine {
         peer.seen(now.us);
         peer.clock_us = body.clock_us;
         peer.client_reachable = body.client_reachable;
-        peer.disk_full = body.disk_full;
+        let disk_changed = std::mem::replace(&mut peer.disk_full, body.disk_full) != body.disk_full;
         peer.metrics_addr = body.metrics_addr;
         peer.version = body.version;
         peer.members_version = header.members_version;
@@ -337,7 +337,9 @@ impl Engine {
                 shard.agreement.forget(from);
             }
         }
-        self.check_room();
+        if disk_changed {
+            self.check_room();
+        }
         if !self.contact.is_in_touch() {
             return Ok(());
         }

@@ -76,6 +76,7 @@ impl Engine {
         self.contact.set_members(&peers, electorates);
         self.ctx.clocks.peers.retain(|id, _| peers.contains(id));
         self.membership.peers = peers;
+        self.check_room();
         let (wanted, peers) = (&self.membership.wanted, &self.membership.peers);
         let now = (wanted.version, peers.clone());
         if self.membership.announced.as_ref() != Some(&now) {

@@ -95,7 +95,7 @@ impl Engine {
             .filter(silent)
             .map(|id| id.to_string())
             .collect();
-        let all = self.config.nodes.len();
+        let all = self.others().count() + 1;
         let quorum = all / 2 + 1;
         (all - silent.len() < quorum).then(|| {
             format!(

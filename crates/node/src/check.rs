@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::identity::{self, Identity};
 use crate::known_peers::KnownPeers;
-use crate::{damage, shards};
+use crate::{damage, members_file, shards};
 
 /// The state of a data directory.
 #[derive(Debug, Serialize)]
@@ -76,6 +76,7 @@ pub fn run(data_dir: &Path) -> Report {
 impl Report {
     fn check_files(&mut self, data_dir: &Path) {
         self.unless_wrong(KnownPeers::open(data_dir));
+        self.unless_wrong(members_file::read(data_dir));
         let identity = identity::look_at(data_dir).map_err(Into::into);
         let log = EngineLog::look_at(&identity::log_dir(data_dir)).context("reading the log");
         let identity = self.unless_wrong(identity);

@@ -2,6 +2,7 @@
 //! that it began with are gone.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use nowserving_shard::members::Members;
@@ -12,6 +13,7 @@ use crate::checked_file;
 use crate::nats::peers::PeerList;
 
 const FILE: &str = "members.toml";
+const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,18 +46,27 @@ pub fn write(dir: &Path, members: &[u8]) -> anyhow::Result<()> {
     Ok(checked_file::write(dir, FILE, &text)?)
 }
 
-/// Writes the newest members down whenever they change, until the loop ends.
+/// Writes the newest members down whenever they change, until the loop ends. Without them a node may not find its
+/// peers at its next start, so what cannot be written (the disk is full?) is tried again.
 ///
 /// # Errors
-/// They cannot be written. Without the file a node may not find its peers at its next start.
+/// The file is damaged.
 pub async fn keep(dir: PathBuf, mut list: watch::Receiver<PeerList>) -> anyhow::Result<()> {
     let mut written = read(&dir)?.version;
     while list.changed().await.is_ok() {
         let members = list.borrow_and_update().members.clone();
-        if members.version > written {
-            let dir = dir.clone();
-            written = members.version;
-            tokio::task::spawn_blocking(move || write(&dir, &members.encode())).await??;
+        while members.version > written {
+            let (dir, encoded) = (dir.clone(), members.encode());
+            match tokio::task::spawn_blocking(move || write(&dir, &encoded)).await? {
+                Ok(()) => written = members.version,
+                Err(error) => {
+                    tracing::warn!(
+                        error = format!("{error:#}"),
+                        "the members were not written down"
+                    );
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
         }
     }
     Ok(())
