@@ -209,7 +209,7 @@ impl Contact {
     pub fn standing(&self, now: Micros) -> Standing {
         if self.in_touch {
             Standing::InTouch
-        } else if self.refusing().next().is_some() {
+        } else if self.refusing().next().is_some() && !self.says_removed() {
             Standing::Refused(self.reasons(now))
         } else {
             let wanted = &self.electorates.wanted;
@@ -349,6 +349,27 @@ mod tests {
         };
         contact.set_members(&(1..nodes).collect(), electorates);
         contact
+    }
+
+    #[test]
+    fn a_removed_node_is_told_so_by_peers_that_take_part_and_does_not_count_as_refused() {
+        for (in_touch, told) in [(true, true), (false, false)] {
+            let mut contact = of(3);
+            let verdict = Verdict {
+                start: ME,
+                refused: "removed".to_owned(),
+                removed: true,
+            };
+            let header = PeerHeader {
+                start: Some(1),
+                in_touch,
+                verdicts: vec![verdict],
+                ..PeerHeader::default()
+            };
+            contact.note_header(1, &header, None, NOW);
+            assert_eq!(contact.says_removed(), told);
+            assert!(matches!(contact.standing(NOW), Standing::Waiting(_)));
+        }
     }
 
     #[test]

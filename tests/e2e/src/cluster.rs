@@ -307,6 +307,17 @@ impl Cluster {
         Process::start(name, program().await?.as_os_str(), flags.args(), &log).await
     }
 
+    /// Runs `nowserving node --join` with these flags and its own log.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub async fn start_joining(&self, name: &str, flags: &NodeFlags) -> Result<Process> {
+        let log = self.folder().join(format!("{name}.log"));
+        let mut args = flags.args();
+        args.push("--join".into());
+        Process::start(name, program().await?.as_os_str(), args, &log).await
+    }
+
     /// The process of node `id`.
     ///
     /// # Errors

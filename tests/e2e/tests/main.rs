@@ -23,6 +23,7 @@ mod large_lines;
 mod late_writes;
 mod limits;
 mod mapping;
+mod members;
 mod operations;
 mod operators;
 mod places;
@@ -460,6 +461,27 @@ async fn full_disks_are_waited_out() -> Result<()> {
         full_disks::of_all_nodes(cluster).await
     })
     .await
+}
+
+/// Nodes are drained, lead what they are asked to, and are removed.
+#[tokio::test]
+async fn members_are_drained_and_removed() -> Result<()> {
+    let options = Options {
+        shards: 4,
+        ..Options::default()
+    };
+    run(options, members::drained_and_removed).await
+}
+
+/// Three nodes become five and three others, and a wiped one comes back, while clients enter.
+#[tokio::test]
+async fn members_are_added_and_replaced_under_load() -> Result<()> {
+    let options = Options {
+        shards: 4,
+        snapshot_entries: 500,
+        ..Options::default()
+    };
+    run(options, members::added_and_replaced).await
 }
 
 /// Without the mapping line nats-server gives each plain request to any one node.

@@ -1,0 +1,204 @@
+//! The members of a cluster change, by the commands that operators use.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use nowserving_e2e::{Api, Cli, Cluster, HOUR_MS, NodeFlags, Process, eventually, line_in};
+use serde_json::{Value, json};
+
+use crate::crash::insist;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn status(api: &Api) -> Result<Value> {
+    api.cluster("status", json!({})).await
+}
+
+/// Runs `nowserving cluster` with these words, and returns its answer.
+async fn change(cli: &Cli, words: &[&str]) -> Result<Value> {
+    let words: Vec<&str> = std::iter::once("cluster")
+        .chain(words.iter().copied())
+        .collect();
+    cli.run(&words)
+        .await?
+        .done()
+        .with_context(|| words.join(" "))
+}
+
+/// The nodes that vote in every shard, as the node that answers sees it.
+async fn voters(api: &Api) -> Result<BTreeSet<u64>> {
+    let status = status(api).await?;
+    let shards = status["shards"].as_array().context("shards")?;
+    let mut all = BTreeSet::new();
+    for shard in shards {
+        let voters: BTreeSet<u64> = serde_json::from_value(shard["voters"].clone())?;
+        ensure!(shard["learners"].is_null(), "{shard}");
+        ensure!(all.is_empty() || all == voters, "shards differ: {status}");
+        all = voters;
+    }
+    Ok(all)
+}
+
+fn leads(status: &Value, node: u64) -> u64 {
+    let nodes = status["nodes"].as_array().into_iter().flatten();
+    let node = nodes.into_iter().find(|it| it["id"] == node);
+    node.and_then(|it| it["leads"].as_u64()).unwrap_or_default()
+}
+
+pub async fn drained_and_removed(cluster: &mut Cluster) -> Result<()> {
+    let (api, cli) = (cluster.api().clone(), Cli::new(cluster.nats.url()));
+    let shards = cluster.options().shards;
+    let line = line_in(1, shards, "stays");
+    let settings = json!({"seats": 1, "queue_limit": 10, "claim_timeout_ms": HOUR_MS});
+    api.admin(&line, "create", settings).await?;
+
+    change(
+        &cli,
+        &["drain", "2", "--reason", "new memory", "--by", "ops"],
+    )
+    .await?;
+    ensure!(leads(&status(&api).await?, 2) == 0, "a drained node leads");
+    change(&cli, &["drain", "2", "--undo"]).await?;
+    eventually("node 2 leads again", PATIENCE, async || {
+        Ok((leads(&status(&api).await?, 2) > 0).then_some(()))
+    })
+    .await?;
+    change(&cli, &["transfer", "all", "--to", "3"]).await?;
+    ensure!(leads(&status(&api).await?, 3) == u64::from(shards));
+
+    // It leads everything, and hands it over first.
+    let removed = change(&cli, &["remove-node", "3"]).await?;
+    let ended = cluster.process(3)?.ended(PATIENCE).await?;
+    ensure!(ended.code() == Some(1), "{ended}");
+    let said = cluster.process(3)?.printed()?;
+    ensure!(said.contains("was removed from the cluster"), "{said}");
+    ensure!(voters(&api).await? == BTreeSet::from([1, 2]));
+    ensure!(
+        change(&cli, &["remove-node", "3"]).await? == removed,
+        "a repetition"
+    );
+    insist(&api, &line, "enter", &json!({"key": "k"})).await?;
+    // It is told again.
+    cluster.start_node(3).await?;
+    let ended = cluster.process(3)?.ended(PATIENCE).await?;
+    ensure!(ended.code() == Some(1), "{ended}");
+
+    for (words, code) in [
+        (&["cluster", "remove-node", "9"][..], "node_not_found"),
+        (&["cluster", "drain", "3"], "node_not_found"),
+        (
+            &["cluster", "replace-node", "1", "00000000000000ff"],
+            "node_not_found",
+        ),
+    ] {
+        cli.run(words).await?.failed(1, code)?;
+    }
+    let changes = change(&cli, &["changes"]).await?;
+    let first = &changes["changes"][0];
+    ensure!(first["op"] == "drain" && first["by"] == "ops", "{changes}");
+    ensure!(first["reason"] == "new memory", "{changes}");
+    Ok(())
+}
+
+/// Starts a node that knows NATS, the key and an empty directory.
+async fn joining(cluster: &Cluster, name: &str) -> Result<Process> {
+    let flags = NodeFlags::default()
+        .with("--data-dir", cluster.folder().join(name))
+        .with("--key-file", cluster.key_file())
+        .with("--nats", cluster.nats.url());
+    cluster.start_joining(name, &flags).await
+}
+
+pub async fn added_and_replaced(cluster: &mut Cluster) -> Result<()> {
+    let shards = cluster.options().shards;
+    let lines: Vec<String> = (0..shards)
+        .map(|shard| line_in(shard, shards, "load"))
+        .collect();
+    let settings = json!({"seats": 1, "queue_limit": 1_000_000, "claim_timeout_ms": HOUR_MS});
+    for line in &lines {
+        cluster
+            .api()
+            .admin(line, "create", settings.clone())
+            .await?;
+    }
+    let stop = Cell::new(false);
+    let api = cluster.api().clone();
+    let load = async {
+        let mut entered = 0;
+        while !stop.get() {
+            for line in &lines {
+                let reply =
+                    insist(&api, line, "enter", &json!({"key": format!("k{entered}")})).await?;
+                ensure!(reply["token"] == entered + 1, "{line}: {reply}");
+            }
+            entered += 1;
+        }
+        Ok(entered)
+    };
+    let changes = async {
+        let result = changes(cluster).await;
+        stop.set(true);
+        result
+    };
+    let (changed, entered) = futures::join!(changes, load);
+    changed?;
+    let entered: u64 = entered?;
+    ensure!(entered > 50, "no load: {entered}");
+    Ok(())
+}
+
+async fn changes(cluster: &mut Cluster) -> Result<()> {
+    let (api, cli) = (cluster.api().clone(), Cli::new(cluster.nats.url()));
+    // Three to five.
+    let mut added = Vec::new();
+    for id in 4..=5 {
+        added.push(joining(cluster, &format!("added-{id}")).await?);
+        asked(&api).await?;
+        let reply = change(&cli, &["add-node"]).await?;
+        ensure!(reply["node"] == id, "{reply}");
+    }
+    ensure!(voters(&api).await? == (1..=5).collect());
+    // And back: the first two go.
+    for id in [1, 2] {
+        change(&cli, &["remove-node", &id.to_string()]).await?;
+        cluster.process(id)?.ended(PATIENCE).await?;
+    }
+    ensure!(voters(&api).await? == BTreeSet::from([3, 4, 5]));
+    // Node 3 loses its disk: it is refused, and comes back as node 6 with one command.
+    cluster.process(3)?.kill().await?;
+    std::fs::remove_dir_all(cluster.data_dir(3))?;
+    cluster.start_node(3).await?;
+    let candidate = asked(&api).await?;
+    ensure!(candidate["node"] == 3, "{candidate}");
+    let reason = candidate["reason"].as_str().unwrap_or_default();
+    ensure!(reason.contains("another disk"), "{candidate}");
+    let reply = change(&cli, &["replace-node", "3"]).await?;
+    ensure!(reply["node"] == 6, "{reply}");
+    ensure!(voters(&api).await? == BTreeSet::from([4, 5, 6]));
+    ensure!(
+        cluster.process(3)?.is_alive()?,
+        "it took its number without a restart"
+    );
+    // It keeps the number, also with the configuration of node 3.
+    cluster.process(3)?.kill().await?;
+    cluster.start_node(3).await?;
+    eventually("node 6 is there", PATIENCE, async || {
+        let status = status(&api).await?;
+        let nodes = status["nodes"].as_array().into_iter().flatten();
+        let alive = nodes.into_iter().all(|it| it["alive"] == true);
+        Ok(alive.then_some(()))
+    })
+    .await
+}
+
+/// Waits for a candidate.
+async fn asked(api: &Api) -> Result<Value> {
+    eventually("a node asks to be added", PATIENCE, async || {
+        let status = status(api).await?;
+        let candidates = status["members"]["candidates"].as_array();
+        Ok(candidates.and_then(|it| it.first()).cloned())
+    })
+    .await
+}
