@@ -1,4 +1,4 @@
-//! Set-up and checks of the workspace: `cargo xtask demo|test|bench|soak|turns|sim|bite|tidy`.
+//! Set-up and checks of the workspace: `cargo xtask demo|test|bench|failover|soak|turns|sim|bite|tidy`.
 //!
 //! Every command installs what it lacks first, so that a machine with Rust and
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
@@ -45,6 +45,9 @@ enum Command {
     /// Measures how long large lines keep others waiting: [TOKENS] [LINES]
     #[command(disable_help_flag = true)]
     Turns(PassedOn),
+    /// Measures how long a failed leader's shards are without service: [RUNS] [death|stop|cut-off …] [idle|loaded …]
+    #[command(disable_help_flag = true)]
+    Failover(PassedOn),
     /// Simulates whole clusters under faults, a seed at a time, and checks what must hold
     #[command(disable_help_flag = true)]
     Sim(PassedOn),
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Bench(PassedOn { args }) => release::run("bench", &args),
         Command::Soak(PassedOn { args }) => release::measure("soak", &args),
         Command::Turns(PassedOn { args }) => release::measure("turns", &args),
+        Command::Failover(PassedOn { args }) => release::measure("failover", &args),
         Command::Sim(PassedOn { args }) => sim::run(&args),
         Command::Bite(PassedOn { args }) => sim::bite(&args),
         Command::Test { only } => check::run(&only),

@@ -1,4 +1,5 @@
-//! `demo` and `bench`: a release build of the one binary, then a command of it.
+//! `demo` and `bench`: a release build of the one binary, then a command of it. `failover`: the same of a
+//! program that starts clusters itself.
 
 use std::process::ExitCode;
 
