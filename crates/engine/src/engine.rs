@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::envelope::StateHash;
 use nowserving_protocol::admin::Mapping;
-use nowserving_replica::{self as replica, EntryReader, NewError, Replica};
+use nowserving_replica::{self as replica, Connection, EntryReader, NewError, Replica};
 use nowserving_shard::clock::{ClientReachability, Micros};
 use nowserving_shard::requests::Origin;
 use nowserving_shard::state::State;
@@ -14,6 +14,7 @@ use nowserving_shard::state::State;
 use crate::balance::Balance;
 use crate::candidates::Candidates;
 use crate::contact::{Contact, Standing};
+use crate::elections::ClosedConnections;
 use crate::delivery::{Action, Age, Case, Copy, Delivery, Role, Via, age, decide};
 use crate::forwards::{Forwards, Leader};
 use crate::frames::{OutMessage, PeerBatch, PeerFrame};
@@ -76,6 +77,11 @@ pub struct Engine {
     more_to_apply: bool,
     refused_messages: u64,
     next_warning: Micros,
+    /// The election timeout, in ticks.
+    pub(crate) election_ticks: u64,
+    /// The number of this node's service connection.
+    pub(crate) connection: u64,
+    pub(crate) closed: ClosedConnections,
     tick_us: Micros,
     next_tick: Micros,
     pub(crate) next_maintenance: Micros,
@@ -163,6 +169,9 @@ impl Engine {
             next_maintenance: now.us,
             next_slow_maintenance: now.us,
             next_complaint: now.us + FIRST_COMPLAINT_US,
+            election_ticks: election_ticks(&config),
+            connection: 0,
+            closed: ClosedConnections::default(),
             tick_us,
             config,
         };
@@ -238,6 +247,10 @@ impl Engine {
             Input::DiskFull(full) => self.disk_full(full),
             Input::Mapping(mapping) => self.mapping = Some(mapping),
             Input::Candidate(candidate) => self.note_candidate(candidate, now.us),
+            Input::ConnectionNumber(number) => self.connection_number(number),
+            Input::ConnectionClosed { peer, connection } => {
+                self.connection_closed(peer, connection, now.us);
+            }
             Input::Stop => {
                 self.stopping_since.get_or_insert(now.us);
             }
@@ -345,6 +358,17 @@ impl Engine {
         }
         for hash in body.state_hashes {
             self.note_hash(from, hash)?;
+        }
+        for closed in body.closed {
+            let (start, number) = (closed.start, closed.number);
+            self.connection_closed(closed.node, Connection { start, number }, now.us);
+        }
+        if let Some(start) = header.start {
+            let number = body.connection;
+            for shard in self.shards.values_mut() {
+                let connection = Connection { start, number };
+                shard.replica.peer_connection(from, connection);
+            }
         }
         for (shard, message) in body.messages {
             let Some(shard) = self.shards.get_mut(&shard) else {
@@ -470,15 +494,9 @@ impl Engine {
         if !self.contact.is_in_touch() {
             return;
         }
-        let election_ticks = election_ticks(&self.config);
         for shard in self.shards.values_mut() {
             for _ in 0..due.min(TICKS_AT_ONCE_MAX) {
-                let term = shard.replica.term();
-                let draw = draw([self.config.seed, self.config.id, shard.id.into(), term]);
-                let ticks = election_ticks + draw % election_ticks.max(1);
-                shard
-                    .replica
-                    .set_randomized_election_ticks(usize::try_from(ticks).unwrap_or(usize::MAX));
+                shard.set_election_delay(self.config.id, self.election_ticks);
                 shard.replica.tick(now);
             }
             shard.note_leader(now);
@@ -527,6 +545,8 @@ impl Engine {
                 client_reachable: self.client_reachable(now),
                 disk_full: self.disk_full,
                 clock_us: now,
+                connection: self.connection,
+                closed: self.closed.to_frame(),
                 in_touch: self.contact.is_in_touch(),
                 verdicts: self.contact.verdicts(to, now),
                 messages,
@@ -609,7 +629,7 @@ fn replica_config(shard: u32, config: &Config, tick: Duration) -> replica::Confi
 }
 
 /// A pseudo-random number that depends only on these (the finalizer of SplitMix64 over each).
-fn draw(numbers: [u64; 4]) -> u64 {
+pub(crate) fn draw<const N: usize>(numbers: [u64; N]) -> u64 {
     numbers.iter().fold(0, |sum, number| {
         let mut z = (sum ^ number).wrapping_add(0x9E37_79B9_7F4A_7C15);
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

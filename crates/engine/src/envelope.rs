@@ -21,7 +21,9 @@ use bytes::Bytes;
 use nowserving_protocol::keys::ClusterKey;
 use prost::Message;
 
-pub use crate::pb::{Candidate, Frame, NodeFacts, ShardMessage, StateHash, Verdict, Welcome};
+pub use crate::pb::{
+    Candidate, ClosedConnection, Frame, NodeFacts, ShardMessage, StateHash, Verdict, Welcome,
+};
 
 /// The bytes that the envelope adds to a frame.
 pub const OVERHEAD_BYTES: usize = HEADER_BYTES + MAC_BYTES;
@@ -139,7 +141,13 @@ mod tests {
                 nodes: vec![1, 2, 3],
                 in_touch: true,
                 members_version: 3,
+                connection: 3,
             }),
+            closed: vec![ClosedConnection {
+                node: 3,
+                start: u64::MAX,
+                number: 2,
+            }],
             state_hashes: vec![StateHash {
                 shard: 3,
                 index: 4,

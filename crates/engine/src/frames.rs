@@ -6,7 +6,7 @@ use protobuf::Message as _;
 use raft::eraftpb::Message;
 
 use crate::contact::PeerHeader;
-use crate::envelope::{StateHash, Verdict};
+use crate::envelope::{ClosedConnection, StateHash, Verdict};
 
 /// A received frame.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +27,9 @@ pub struct FrameBody {
     pub disk_full: bool,
     /// The sender's monotonic clock when it made the frame.
     pub clock_us: Micros,
+    /// The number of its service connection.
+    pub connection: u64,
+    pub closed: Vec<ClosedConnection>,
     pub metrics_addr: String,
     pub version: String,
     pub messages: Vec<(u32, Message)>,
@@ -40,6 +43,10 @@ pub struct PeerBatch {
     pub client_reachable: bool,
     pub disk_full: bool,
     pub clock_us: Micros,
+    /// The number of this node's service connection.
+    pub connection: u64,
+    /// Closed service connections of peers.
+    pub closed: Vec<ClosedConnection>,
     /// A quorum has accepted this start of this node.
     pub in_touch: bool,
     /// This node's verdicts on starts of the peer.

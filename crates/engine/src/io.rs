@@ -7,7 +7,7 @@ use bytes::Bytes;
 use nowserving_line::LineName;
 use nowserving_protocol::admin::Mapping;
 use nowserving_protocol::error::{ApiError, Code};
-use nowserving_replica::{ReadFailed, Restored, Write};
+use nowserving_replica::{Connection, ReadFailed, Restored, Write};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::members::Members;
 use nowserving_shard::published::OutEvent;
@@ -43,8 +43,8 @@ pub struct Config {
     /// First token of every subject.
     pub prefix: String,
     pub heartbeat_ms: u64,
-    /// Without a leader for this long (up to twice as long, by [`Config::seed`]) a node stands for
-    /// election.
+    /// Without a leader for this long a node stands for election, or a little later: the nodes wait for each
+    /// other in turn.
     pub election_ms: u64,
     /// Log entries applied between two snapshots of a shard.
     pub snapshot_entries: u64,
@@ -117,6 +117,11 @@ pub enum Input {
     Mapping(Mapping),
     /// A node asks to be added.
     Candidate(Candidate),
+    /// The number of this node's service connection has grown. Must come before any request of that
+    /// connection.
+    ConnectionNumber(u64),
+    /// A NATS server has closed a service connection of a peer.
+    ConnectionClosed { peer: u64, connection: Connection },
     /// Hand leadership over, then end.
     Stop,
     /// No more input is waiting.

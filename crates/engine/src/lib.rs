@@ -20,6 +20,7 @@ mod candidates;
 mod contact;
 mod delivery;
 mod disk_room;
+mod elections;
 mod engine;
 pub mod envelope;
 mod forwards;

@@ -14,6 +14,7 @@ use nowserving_shard::state::State;
 
 use crate::agreement::Agreement;
 use crate::delivery::{Copy, Delivery, Via, turned_away, unless_in_doubt};
+use crate::elections::delay_ticks;
 use crate::io::{ExitReason, Now, ReadFailure, Subscription};
 use crate::outbox::NodeCtx;
 use crate::refusals::{disk_full, outcome_unknown, overloaded};
@@ -94,6 +95,8 @@ pub(crate) struct Shard {
     /// The newest known term and its leader.
     leader: (u64, Option<u64>),
     leader_since: Micros,
+    /// The newest leader of all that this node has known.
+    last_leader: Option<u64>,
     /// The term and time of the last hand-over that this node began.
     pub offered: Option<(u64, Micros)>,
     /// It keeps old log files alive.
@@ -129,6 +132,7 @@ impl Shard {
             lease_asked_at: 0,
             leader: (replica.term(), replica.leader()),
             leader_since: now,
+            last_leader: None,
             replica,
             offered: None,
             pins_files: false,
@@ -153,7 +157,16 @@ impl Shard {
         if self.leader != leader {
             self.leader = leader;
             self.leader_since = now;
+            self.last_leader = leader.1.or(self.last_leader);
         }
+    }
+
+    /// Sets for how long this node waits before it stands for election.
+    pub fn set_election_delay(&mut self, me: u64, election_ticks: u64) {
+        let (voters, term) = (self.replica.voters(), self.replica.term());
+        let delay = delay_ticks(me, &voters, self.last_leader, self.id, term);
+        let ticks = usize::try_from(election_ticks + delay).unwrap_or(usize::MAX);
+        self.replica.set_randomized_election_ticks(ticks);
     }
 
     /// When this node learned of the present leader, if it knows one.

@@ -38,8 +38,8 @@ pub struct Config {
     /// Time between Raft heartbeats in milliseconds, 10 to 10,000.
     #[serde(default = "default_heartbeat_ms")]
     pub heartbeat_ms: u64,
-    /// A follower that has no leader for this long (up to twice as long, at random) stands for
-    /// election; milliseconds, at least 4 heartbeats, up to 60,000.
+    /// A follower that has no leader for this long (or a little longer: the nodes wait for each other in turn)
+    /// stands for election; milliseconds, at least 4 heartbeats, up to 60,000.
     #[serde(default = "default_election_ms")]
     pub election_ms: u64,
     /// A shard's state is written to disk, and its log cut, each time this many entries were
@@ -57,8 +57,8 @@ fn default_prefix() -> String {
 fn default_heartbeat_ms() -> u64 {
     100
 }
-// kill -9 to the next leader is one to two of these: about 1.1 s. Half of it was tried and gave
-// elections for nothing when two cores carried a whole cluster and its crowd.
+// A leader that falls silent is replaced after this and a bit (one that dies, sooner). Half of it was tried and
+// gave elections for nothing when two cores carried a whole cluster and its crowd.
 fn default_election_ms() -> u64 {
     750
 }

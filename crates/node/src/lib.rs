@@ -33,6 +33,7 @@ use nowserving_engine::{Boot, Engine, ForwardTry, Input, Output, Standing, Subsc
 use nowserving_log::{EngineLog, EngineOptions, LogStore};
 use nowserving_protocol::admin::DiskId;
 use nowserving_protocol::keys::ClusterKey;
+use nowserving_protocol::servers::Servers;
 use nowserving_protocol::subject::Subjects;
 use nowserving_replica::EntryReader;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -48,6 +49,8 @@ use crate::nats::respond::Responder;
 use crate::nats::rights::Rights;
 use crate::nats::service::Service;
 use crate::nats::stats::Stats;
+use crate::nats::connect::ConnectionNumber;
+use crate::nats::witness::{self, Connections, Listening, Witness};
 use crate::nats::{connect, forward, join as candidates, mapping, neighbours, probe};
 use crate::shards::{EngineLoop, FRAMES_MAX, Inputs, Outputs, REQUESTS_MAX};
 use nowserving_shard::published::OutEvent;
@@ -183,15 +186,17 @@ impl Node {
     async fn run(mut self, stop: impl Future<Output = ()>) -> anyhow::Result<Ended> {
         let stats = Arc::new(Stats::default());
         let (fatal, mut denied) = mpsc::channel(1);
-        let connect = async |urls, kind, stats| {
+        let connect = async |servers: Servers, kind, stats| {
             let (cluster, id) = (&self.config.cluster, self.config.id);
             let name = format!("nowserving {cluster} node {id} {kind}");
             let rights = Rights::new(kind, self.subjects.clone(), fatal.clone())?;
-            connect::connect(urls, &name, kind, stats, rights).await
+            connect::connect(&servers, &name, kind, stats, rights).await
         };
-        let service = connect(&self.config.nats, "service", stats.clone()).await?;
+        let servers: Servers = self.config.nats.parse()?;
+        let (service, connection) = connect(servers.clone(), "service", stats.clone()).await?;
         // Frames that are dropped say nothing about users: counted apart.
-        let peers = connect(self.config.peer_nats(), "peers", Arc::default()).await?;
+        let peer_servers = self.config.peer_nats().parse()?;
+        let (peers, _) = connect(peer_servers, "peers", Arc::default()).await?;
         let link = NatsLink {
             client: peers,
             subjects: self.subjects.clone(),
@@ -201,11 +206,33 @@ impl Node {
         let (ends, inputs, outputs) = channels(senders, welcomes_out, self.health.clone());
         let watched = (self.data.path.clone(), self.log.clone());
         disk_space::watch(watched.0, watched.1, ends.control.clone())?;
-        let loop_ended = self.start_loop(inputs, outputs)?;
+        let loop_ended = self.start_loop(inputs, outputs, connection.clone())?;
+        let (named, connections) = watch::channel(Connections::new());
+        for server in servers.each() {
+            let (client, number) = connect(server, "witness", Arc::default()).await?;
+            let witness = Witness {
+                client,
+                number,
+                subjects: self.subjects.clone(),
+                cluster: self.config.cluster.clone(),
+                connections: connections.clone(),
+                control: ends.control.clone(),
+            };
+            start("witness", witness::watch(witness));
+        }
+        let listening = Listening {
+            client: service.clone(),
+            number: connection,
+            subjects: self.subjects.clone(),
+            cluster: self.config.cluster.clone(),
+            me: self.config.id,
+            start: self.start_number()?,
+        };
+        start("witnesses' questions", witness::answer(listening));
         let known = known_peers::KnownPeers::open(&self.data.path)?;
         let (key, origin) = (self.frame_key.clone(), self.origin.clone());
         let (list, frames) = (ends.peer_list.clone(), ends.frames.clone());
-        let receiving = peers::receive_frames(link.clone(), key, origin, known, list, frames);
+        let receiving = peers::receive_frames(link.clone(), key, origin, known, list, frames, named);
         start("peer frames", receiving);
         let members_file = members_file::keep(self.data.path.clone(), ends.peer_list.clone());
         start("members file", members_file);
@@ -263,17 +290,23 @@ impl Node {
         Ok(Ended::Renumbered)
     }
 
+    /// The random number of this start.
+    fn start_number(&self) -> anyhow::Result<u64> {
+        self.origin.starts.first().copied().context("no start")
+    }
+
     /// Restores every shard and starts the loop's thread.
     fn start_loop(
         &self,
         inputs: Inputs,
         outputs: Outputs,
+        connection: ConnectionNumber,
     ) -> anyhow::Result<oneshot::Receiver<anyhow::Result<()>>> {
         let snapshot_dir = self.data.snapshots();
         let log: Arc<dyn LogStore> = self.log.clone();
         let joined = self.data.identity.joined;
         let restored = shards::restore::shards(&self.config, joined, &snapshot_dir, &log)?;
-        let start = *self.origin.starts.first().context("no start")?;
+        let start = self.start_number()?;
         let reader: Arc<dyn EntryReader> = self.log.clone();
         let members = members_file::read(&self.data.path)?;
         let config = self.config.engine(identity::random_u64()?, members);
@@ -288,6 +321,8 @@ impl Node {
             engine,
             inputs,
             outputs,
+            connection,
+            known_connection: 0,
             persister,
             snapshots,
             log: self.log.clone(),

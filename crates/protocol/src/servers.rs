@@ -41,6 +41,14 @@ impl Servers {
         &self.urls
     }
 
+    /// Each server by itself, with the login.
+    pub fn each(&self) -> impl Iterator<Item = Servers> + '_ {
+        self.urls.iter().map(|url| Servers {
+            urls: vec![url.clone()],
+            login: self.login.clone(),
+        })
+    }
+
     /// Adds the login to the options of a connection, by one of the two functions: `user` takes
     /// the user and the password, `token` the token. Generic, so that this crate needs no NATS
     /// library: `log_in(options, ConnectOptions::user_and_password, ConnectOptions::token)`.

@@ -175,6 +175,12 @@ impl Subjects {
         format!("{}.raft.welcome.{disk_id:016x}", self.prefix)
     }
 
+    /// Where node `node` listens by one of its service connections: the `number`-th of its start `start`.
+    pub fn connection(&self, cluster: &str, node: u64, start: u64, number: u64) -> String {
+        let prefix = &self.prefix;
+        format!("{prefix}.raft.{cluster}.{node}.connection.{start:016x}.{number}")
+    }
+
     /// Whether answers may be sent to `reply`: not to subjects under the prefix, where an
     /// answer would be a request, a frame or a forged event in the node's name, and not to the
     /// server's own (`$SYS`, `$JS` …).

@@ -8,12 +8,16 @@ use crate::{Micros, ReadGrant, ReadId};
 /// timeouts, so this only bounds a burst.
 const MAX_PENDING: usize = 256;
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Pending {
     id: ReadId,
     term: u64,
+    /// Which of this node's connections it had.
+    connection: u64,
     asked_at: Micros,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Granted {
     term: u64,
     index: u64,
@@ -21,7 +25,9 @@ struct Granted {
 }
 
 /// A leader's lease and its read rounds. Each round carries the term in which it began, so that nothing of
-/// an earlier leadership counts in a later one.
+/// an earlier leadership counts in a later one; and the number of this node's service connection, so that a
+/// lease ends with that.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lease {
     lease_us: Micros,
     last_id: u64,
@@ -34,6 +40,8 @@ pub(crate) struct Lease {
     current: Option<(u64, Micros)>,
     /// The term in which leadership was offered to another node: no further lease in it.
     offered_term: Option<u64>,
+    /// Counts this node's service connections.
+    connection: u64,
 }
 
 impl Lease {
@@ -46,6 +54,7 @@ impl Lease {
             granted: VecDeque::new(),
             current: None,
             offered_term: None,
+            connection: 0,
         }
     }
 
@@ -64,6 +73,7 @@ impl Lease {
         self.pending.push_back(Pending {
             id,
             term,
+            connection: self.connection,
             asked_at: now,
         });
         self.this_turn = Some(id);
@@ -85,8 +95,13 @@ impl Lease {
     pub fn grant(&mut self, context: &[u8], index: u64, applied: u64) -> Option<ReadGrant> {
         let id = ReadId(u64::from_be_bytes(context.try_into().ok()?));
         let at = self.pending.iter().position(|pending| pending.id == id)?;
-        let Pending { term, asked_at, .. } = self.pending.remove(at)?;
-        if self.offered_term != Some(term) {
+        let Pending {
+            term,
+            connection,
+            asked_at,
+            ..
+        } = self.pending.remove(at)?;
+        if self.offered_term != Some(term) && connection == self.connection {
             self.granted.push_back(Granted {
                 term,
                 index,
@@ -115,6 +130,14 @@ impl Lease {
     /// Ends the lease; this term gets no further one.
     pub fn end_in_term(&mut self, term: u64) {
         self.offered_term = Some(term);
+        self.granted.clear();
+        self.current = None;
+    }
+
+    /// This node's service connection was lost: the lease ends, and rounds that are under way renew it no more.
+    /// They still confirm reads, which depends on no voter's loyalty.
+    pub fn connection_lost(&mut self) {
+        self.connection += 1;
         self.granted.clear();
         self.current = None;
     }

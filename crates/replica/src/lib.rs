@@ -17,9 +17,11 @@
 //! - A message that would make raft panic is refused with a type that says why ([`StepRefused`]).
 //! - A leader's lease is our own ([`Replica::lease_until`]). Every node keeps its side of it by the
 //!   clock: it does not vote for one election timeout after it answered a leader or started
-//!   (`vote_hold`).
+//!   (`vote_hold`), unless that leader's service connection is known to be closed ([`Connection`]).
 //! - The members of a group change one step at a time (`members`).
 
+#[cfg(test)]
+mod connection_model;
 mod errors;
 mod install;
 mod lease;
@@ -41,6 +43,6 @@ pub use members::MembersChange;
 pub use replica::Replica;
 pub use store::EntryReader;
 pub use types::{
-    BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Committed, Config, LogState, MAX_COMMAND_BYTES, Micros,
-    Payload, ReadGrant, ReadId, Ready, Restored, Role, RoleChange, SnapshotMeta, Write,
+    BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Committed, Config, Connection, LogState, MAX_COMMAND_BYTES,
+    Micros, Payload, ReadGrant, ReadId, Ready, Restored, Role, RoleChange, SnapshotMeta, Write,
 };

@@ -10,13 +10,16 @@ use crate::ready::Held;
 use crate::store::Store;
 use crate::vote_hold::VoteHold;
 use crate::{
-    MAX_COMMAND_BYTES, Micros, ProposeError, ReadError, ReadId, RoleChange, StepRefused,
+    Connection, MAX_COMMAND_BYTES, Micros, ProposeError, ReadError, ReadId, RoleChange, StepRefused,
     TransferError,
 };
 
 /// A node with more committed entries to apply than this does not stand for election: raft would read all
 /// of them at once (it looks for membership changes), and a new leader can't serve meanwhile.
 const MAX_UNAPPLIED_TO_LEAD: u64 = 1024;
+
+/// Ticks after which a pre-vote is repeated.
+const PRE_VOTE_TICKS: usize = 6;
 
 /// One member of one Raft group: no threads, no I/O, no clock of its own.
 ///
@@ -48,16 +51,26 @@ impl Replica {
     /// few missed ones: otherwise the node floods itself with elections.
     pub fn tick(&mut self, now: Micros) {
         self.vote_hold.clock(now);
+        if self.forget_cut_off_leader() {
+            // It does not know that it is cut off, and goes on asking.
+            self.campaign_in(self.election_delay() + 1);
+        }
         let raft = &self.raw.raft;
-        let campaigns = raft.election_elapsed + 1 >= raft.randomized_election_timeout();
-        if raft.state != StateRole::Leader && campaigns && !self.may_campaign(now) {
-            return;
+        let timeout = match raft.state {
+            // A pre-vote costs nothing: it is repeated sooner.
+            StateRole::PreCandidate => PRE_VOTE_TICKS + self.election_delay(),
+            _ => raft.randomized_election_timeout(),
+        };
+        if raft.state != StateRole::Leader && raft.election_elapsed + 1 >= timeout {
+            if !self.may_campaign(now) {
+                return;
+            }
+            self.campaign_in(1);
         }
         self.raw.tick();
     }
 
-    /// Stands for election at once, without waiting for the timeout: for tests and simulations. Returns
-    /// false if this node may not.
+    /// Stands for election at once, without waiting for the timeout. Returns false if this node may not.
     pub fn campaign(&mut self, now: Micros) -> bool {
         self.vote_hold.clock(now);
         self.raw.raft.state != StateRole::Leader
@@ -93,11 +106,18 @@ impl Replica {
         #[cfg(feature = "bite")]
         let message = self.misread(message);
         let (kind, from, term) = (message.get_msg_type(), message.from, message.term);
+        let asks_for_vote = matches!(
+            kind,
+            MessageType::MsgRequestVote | MessageType::MsgRequestPreVote
+        );
+        if asks_for_vote {
+            self.forget_cut_off_leader();
+        }
         // An error of raft's says that it ignored the message.
         let _ = self.raw.step(message);
         let led = self.raw.raft.term == term && self.raw.raft.leader_id == from;
         if led && matches!(kind, MessageType::MsgAppend | MessageType::MsgHeartbeat) {
-            self.vote_hold.answers(now);
+            self.vote_hold.answers(now, from);
         }
         Ok(())
     }
@@ -125,6 +145,59 @@ impl Replica {
             message.log_term = own;
         }
         message
+    }
+
+    /// A frame of this peer, whose messages come after this, was sent with this service connection.
+    pub fn peer_connection(&mut self, peer: u64, connection: Connection) {
+        self.vote_hold.peer_connection(peer, connection);
+    }
+
+    /// A server has closed this service connection of a peer. If that peer leads and asked this node with that
+    /// connection, this node may vote from now on, and stands for election after its delay
+    /// ([`Replica::set_randomized_election_ticks`]). Returns whether that is so.
+    pub fn connection_closed(&mut self, peer: u64, connection: Connection, now: Micros) -> bool {
+        let was_cut_off = self.vote_hold.cut_off_leader();
+        self.vote_hold.connection_closed(peer, connection);
+        let news = was_cut_off.is_none() && self.vote_hold.cut_off_leader().is_some();
+        if news {
+            self.forget_cut_off_leader();
+            match self.election_delay() {
+                0 => drop(self.campaign(now)),
+                ticks => self.campaign_in(ticks),
+            }
+        }
+        news
+    }
+
+    /// This node's service connection was lost, or may have been: the lease ends. Must be called before any
+    /// request of the next connection is read under a lease.
+    pub fn connection_lost(&mut self) {
+        self.lease.connection_lost();
+    }
+
+    /// Raft has a loyalty of its own to the leader that it knows. Returns whether it ended here.
+    fn forget_cut_off_leader(&mut self) -> bool {
+        let raft = &mut self.raw.raft;
+        let follows = raft.state == StateRole::Follower && raft.leader_id != raft::INVALID_ID;
+        let forgets = follows && self.vote_hold.cut_off_leader() == Some(raft.leader_id);
+        if forgets {
+            raft.become_follower(raft.term, raft::INVALID_ID);
+        }
+        forgets
+    }
+
+    /// How many ticks this node lets others stand for election before it does.
+    fn election_delay(&self) -> usize {
+        self.raw.raft.randomized_election_timeout() - self.raw.raft.election_timeout()
+    }
+
+    /// Stands for election in so many ticks, if no leader is heard of before that.
+    fn campaign_in(&mut self, ticks: usize) {
+        let raft = &mut self.raw.raft;
+        if raft.state != StateRole::Leader {
+            let timeout = raft.randomized_election_timeout();
+            raft.election_elapsed = timeout.saturating_sub(ticks);
+        }
     }
 
     /// Puts a command into the log, as leader. Returns its term and index. If the entry committed at
@@ -215,9 +288,8 @@ impl Replica {
         }
     }
 
-    /// Replaces raft's random election timeout: for simulations that must run the same way twice. Call
-    /// it before every tick, as raft draws a new one with every change of role. The value is clamped to
-    /// `election_ticks..2 * election_ticks`.
+    /// Replaces raft's random election timeout. Call it before every tick, as raft draws a new one with every
+    /// change of role. The value is clamped to `election_ticks..2 * election_ticks`.
     pub fn set_randomized_election_ticks(&mut self, ticks: usize) {
         let least = self.raw.raft.election_timeout();
         self.raw

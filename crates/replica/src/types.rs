@@ -13,6 +13,22 @@ pub type Micros = u64;
 /// messages, and a message must fit a frame of the transport (1 MiB by default) with room to spare.
 pub const MAX_COMMAND_BYTES: usize = 512 * 1024;
 
+/// One of a node's connections to NATS by which clients' requests reach it (its service connection).
+///
+/// A node counts them, and its count grows before a request of the next one can reach its engine. A node
+/// tells its peers the number of its connection in each frame. A lease is used only for requests that came
+/// by the connection with which it was asked for ([`crate::Replica::connection_lost`]). So once the server
+/// has closed that connection, every request that the leader can still answer under the lease was sent
+/// before that, and the answer may be any state of between. That is why the proof of it ends a voter's
+/// loyalty to the lease ([`crate::Replica::connection_closed`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Connection {
+    /// The random number of the node's start.
+    pub start: u64,
+    /// Counts the connections of that start.
+    pub number: u64,
+}
+
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Only for [`Write`] and [`crate::EntryReader`].

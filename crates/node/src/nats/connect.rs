@@ -1,6 +1,7 @@
 //! A node's connections: named, with jittered reconnects and early detection of half-open connections.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
@@ -9,19 +10,39 @@ use nowserving_protocol::servers::Servers;
 use super::rights::Rights;
 use super::stats::Stats;
 
-/// Connects to one of the servers of `urls` (see [`Servers`]), or keeps trying in the background. Messages
+/// The number of a client's connection, which tells it from earlier ones.
+///
+/// It grows before each attempt to connect, so before anything can be read from the new connection.
+#[derive(Debug, Clone, Default)]
+pub struct ConnectionNumber(Arc<AtomicU64>);
+
+impl ConnectionNumber {
+    /// The number of the connection of now, or of one that is being made.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// What belonged to the connection so far is over.
+    pub fn end(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// Connects to one of `servers`, or keeps trying in the background. Messages
 /// dropped by a slow consumer are counted in `stats`; events about rights go to `rights`.
 ///
 /// # Errors
 /// A URL that cannot be read.
 pub async fn connect(
-    urls: &str,
+    servers: &Servers,
     name: &str,
     kind: &'static str,
     stats: Arc<Stats>,
     rights: Rights,
-) -> anyhow::Result<Client> {
-    let servers: Servers = urls.parse()?;
+) -> anyhow::Result<(Client, ConnectionNumber)> {
+    let number = ConnectionNumber::default();
+    let attempt = number.clone();
     let options = servers
         .log_in(
             ConnectOptions::new(),
@@ -36,7 +57,10 @@ pub async fn connect(
         .subscription_capacity(65_536)
         // Frames and answers are stale after an outage; Raft and clients repeat them.
         .client_capacity(4_096)
-        .reconnect_delay_callback(reconnect_delay)
+        .reconnect_delay_callback(move |attempts| {
+            attempt.end();
+            reconnect_delay(attempts)
+        })
         .event_callback(move |event| {
             if matches!(event, Event::SlowConsumer(_)) {
                 stats.turn_away();
@@ -49,13 +73,14 @@ pub async fn connect(
             }
         });
     let connected = options.connect(servers.urls()).await;
-    connected.map_err(|error| match error.kind() {
+    let client = connected.map_err(|error| match error.kind() {
         // Without the text: a comma in a password would put half of it there.
         ConnectErrorKind::ServerParse => {
             anyhow::anyhow!("nats: not a list of server URLs: {error}")
         }
         _ => error.into(),
-    })
+    })?;
+    Ok((client, number))
 }
 
 fn tell(kind: &'static str, event: Event) {

@@ -11,10 +11,12 @@ use futures::{Stream, StreamExt as _};
 use nowserving_engine::envelope::{self, Frame, FrameError, FrameKey, NodeFacts, ShardMessage};
 use nowserving_protocol::subject::Subjects;
 use nowserving_shard::members::Members;
+use nowserving_replica::Connection;
 use protobuf::Message as _;
 use tokio::sync::{mpsc, watch};
 
 use crate::known_peers::{KnownPeers, NotTaken};
+use super::witness::Connections;
 use crate::throttle::Throttle;
 use nowserving_engine::{FrameBody, Input, PeerBatch, PeerFrame, PeerHeader};
 
@@ -124,6 +126,7 @@ impl Origin {
             members_version: batch.members_version,
             clock_us: batch.clock_us,
             disk_full: batch.disk_full,
+            connection: batch.connection,
         }
     }
 
@@ -210,6 +213,7 @@ async fn send_frames(
             seq,
             messages: messages.collect(),
             state_hashes: batch.state_hashes,
+            closed: batch.closed,
             facts: Some(facts),
             verdicts: batch.verdicts,
             members: batch.members.map_or_else(Vec::new, |it| it.encode()).into(),
@@ -235,6 +239,7 @@ pub async fn receive_frames(
     mut known: KnownPeers,
     peers: watch::Receiver<PeerList>,
     frames: Sender<Input>,
+    connections: watch::Sender<Connections>,
 ) -> anyhow::Result<()> {
     let mut warnings = Throttle::default();
     let mut reported_at: BTreeMap<u64, Instant> = BTreeMap::new();
@@ -270,6 +275,7 @@ pub async fn receive_frames(
             }
             reported_at.insert(frame.from, now);
         }
+        note_connection(&frame, &connections);
         match frames.try_send(Input::Frame(frame)) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
@@ -279,6 +285,16 @@ pub async fn receive_frames(
         }
     }
     Ok(())
+}
+
+/// Keeps the sender's newest service connection.
+fn note_connection(frame: &PeerFrame, connections: &watch::Sender<Connections>) {
+    if let (Some(start), Ok(body)) = (frame.header.start, &frame.body) {
+        let number = body.connection;
+        let connection = Connection { start, number };
+        connections
+            .send_if_modified(|all| all.insert(frame.from, connection) != Some(connection));
+    }
 }
 
 /// A frame that is not taken.
@@ -379,12 +395,14 @@ fn check(
         Err(NotTaken::Refused(reason)) => return Err(NotOurs::refused(from, header, reason)),
         Err(NotTaken::Dropped(reason)) => return Err(NotOurs::Dropped(reason)),
     }
-    let state_hashes = frame.state_hashes.clone();
+    let (state_hashes, closed) = (frame.state_hashes.clone(), frame.closed.clone());
     let messages = raft_messages(frame).map_err(|error| NotOurs::Dropped(error.to_string()))?;
     let body = FrameBody {
         client_reachable: facts.client_reachable,
         disk_full: facts.disk_full,
         clock_us: facts.clock_us,
+        connection: facts.connection,
+        closed,
         metrics_addr: facts.metrics_addr,
         version: facts.version,
         messages,

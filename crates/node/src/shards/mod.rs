@@ -22,6 +22,7 @@ use crate::clock::{monotonic_us, now};
 use crate::health::Health;
 use crate::metrics_server::TURN_SECONDS;
 use crate::nats::peers::{PeerList, Senders};
+use crate::nats::connect::ConnectionNumber;
 
 /// Requests that wait for the loop at most.
 pub const REQUESTS_MAX: usize = 8_192;
@@ -70,6 +71,10 @@ pub struct EngineLoop {
     pub engine: Engine,
     pub inputs: Inputs,
     pub outputs: Outputs,
+    /// Of the service connection.
+    pub connection: ConnectionNumber,
+    /// The number that the engine knows.
+    pub known_connection: u64,
     /// Writes the log.
     pub persister: Worker<persist::Job, Input>,
     /// Writes snapshots.
@@ -161,8 +166,20 @@ impl EngineLoop {
         Ok((requests.is_empty(), exit))
     }
 
-    /// One step of the engine. The clock is read for each: a turn may be longer than a lease.
+    /// Gives the engine an input; before that, if it came by another service connection than the engine knows,
+    /// the number of that.
     fn step(&mut self, input: Input) -> anyhow::Result<Option<ExitReason>> {
+        let number = self.connection.now();
+        if number == self.known_connection {
+            return self.step_one(input);
+        }
+        self.known_connection = number;
+        let exit = self.step_one(Input::ConnectionNumber(number))?;
+        Ok(exit.or(self.step_one(input)?))
+    }
+
+    /// One step of the engine. The clock is read for each: a turn may be longer than a lease.
+    fn step_one(&mut self, input: Input) -> anyhow::Result<Option<ExitReason>> {
         let mut exit = None;
         for output in self.engine.step(now(), input) {
             match output {

@@ -1,0 +1,127 @@
+//! When a node stands for election: at once if the leader's service connection is closed, else after the election
+//! timeout; and after those that come before it in the shard's order, so that votes are not split.
+
+use std::collections::BTreeMap;
+
+use nowserving_replica::Connection;
+use nowserving_shard::clock::Micros;
+
+use crate::engine::{Engine, draw};
+use crate::envelope::ClosedConnection;
+
+/// Each node of the order waits so many ticks longer than the one before it.
+const TURN_TICKS: u64 = 3;
+
+/// The ticks that a node waits beyond the election timeout. The order of the voters is another one for each
+/// shard and term; the leader that is gone has no place in it.
+pub(crate) fn delay_ticks(
+    me: u64,
+    voters: &[u64],
+    gone: Option<u64>,
+    shard: u32,
+    term: u64,
+) -> u64 {
+    let place = |id: u64| (draw([id, shard.into(), term]), id);
+    let before = |id: &&u64| Some(**id) != gone && place(**id) < place(me);
+    voters.iter().filter(before).count() as u64 * TURN_TICKS
+}
+
+/// The closed service connections of peers that this node knows of.
+#[derive(Debug, Default)]
+pub(crate) struct ClosedConnections(BTreeMap<u64, Connection>);
+
+impl ClosedConnections {
+    /// Returns whether it was not known yet.
+    fn note(&mut self, peer: u64, connection: Connection) -> bool {
+        let known = self.0.insert(peer, connection);
+        let older = known.filter(|it| it.start == connection.start && it.number >= connection.number);
+        if let Some(known) = older {
+            self.0.insert(peer, known);
+        }
+        older.is_none()
+    }
+
+    pub fn to_frame(&self) -> Vec<ClosedConnection> {
+        let closed = self.0.iter().map(|(node, connection)| ClosedConnection {
+            node: *node,
+            start: connection.start,
+            number: connection.number,
+        });
+        closed.collect()
+    }
+}
+
+impl Engine {
+    /// This node's service connection was lost, or may have been: no lease of before is used any more. Its
+    /// peers are told at once, so that the end of the old one does not start elections.
+    pub(crate) fn connection_number(&mut self, number: u64) {
+        self.connection = number;
+        for shard in self.shards.values_mut() {
+            shard.replica.connection_lost();
+            shard.lease_asked_at = 0;
+        }
+        self.last_sent.clear();
+        self.next_maintenance = 0;
+    }
+
+    /// A server has closed a service connection of a peer: where that peer leads with it, the shard needs
+    /// another leader. The other nodes are told at once.
+    pub(crate) fn connection_closed(&mut self, peer: u64, connection: Connection, now: Micros) {
+        if peer == self.config.id || !self.closed.note(peer, connection) {
+            return;
+        }
+        let mut cut_off = 0;
+        for shard in self.shards.values_mut() {
+            shard.set_election_delay(self.config.id, self.election_ticks);
+            if shard.replica.connection_closed(peer, connection, now) {
+                cut_off += 1;
+                shard.dirty = true;
+                shard.note_leader(now);
+            }
+        }
+        if cut_off > 0 {
+            tracing::info!(peer, cut_off, "a leader's connection to NATS is closed: electing others");
+            self.last_sent.clear();
+            self.next_maintenance = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_but_the_leader_that_is_gone_has_a_turn_of_its_own() {
+        for shard in 0..16 {
+            let delay = |me, gone| delay_ticks(me, &[1, 2, 3], gone, shard, 7);
+            let mut all = [1, 2, 3].map(|me| delay(me, None));
+            all.sort_unstable();
+            assert_eq!(all, [0, TURN_TICKS, 2 * TURN_TICKS]);
+            let mut two = [1, 3].map(|me| delay(me, Some(2)));
+            two.sort_unstable();
+            assert_eq!(two, [0, TURN_TICKS]);
+        }
+    }
+
+    #[test]
+    fn no_node_is_first_in_every_shard_or_term() {
+        for id in [1, 2, 3] {
+            let first = |shard, term| delay_ticks(id, &[1, 2, 3], None, shard, term) == 0;
+            let shards = (0..300).filter(|shard| first(*shard, 1)).count();
+            let terms = (0..300).filter(|term| first(1, *term)).count();
+            assert!((60..140).contains(&shards) && (60..140).contains(&terms));
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_a_connection_holds_for_the_earlier_ones() {
+        let connection = |start, number| Connection { start, number };
+        let mut closed = ClosedConnections::default();
+        assert!(closed.note(2, connection(7, 4)));
+        assert!(!closed.note(2, connection(7, 4)) && !closed.note(2, connection(7, 3)));
+        assert!(closed.note(2, connection(7, 5)) && closed.note(2, connection(8, 1)));
+        let [closed] = closed.to_frame()[..] else { panic!() };
+        assert_eq!((closed.node, closed.start, closed.number), (2, 8, 1));
+    }
+}
