@@ -47,6 +47,10 @@ kinds! {
     NatsRestart = "nats_restart",
     /// A node's service connection is lost; its peers' is not.
     ServiceCut = "service_cut",
+    /// The same, and the node notices it later than the server.
+    ServiceHalfOpen = "service_half_open",
+    /// The proof that a peer's service connection is closed comes late.
+    ProofLate = "proof_late",
     /// A node's service connection stands still, both ways, then goes on.
     ServiceStall = "service_stall",
     /// The server drops the connection of a node that reads too slowly.
@@ -234,7 +238,7 @@ fn chance(kind: Fault, random: &mut Random) -> u32 {
         Fault::FrameLost => percent(random, 3, 30),
         Fault::FrameDoubled => percent(random, 5, 50),
         Fault::FrameDelayed | Fault::FrameReordered => percent(random, 3, 20),
-        Fault::SubscriptionLate => percent(random, 20, 100),
+        Fault::SubscriptionLate | Fault::ProofLate => percent(random, 20, 100),
         Fault::RequestLost | Fault::ReplyLost => percent(random, 1, 10),
         Fault::SlowConsumer => percent(random, 10, 50),
         Fault::ClientSlow => percent(random, 2, 10),
@@ -262,6 +266,7 @@ fn interval(kind: Fault, random: &mut Random) -> Option<Time> {
         }
         Fault::LinksSlow | Fault::SyncSlow => (4_000, 20_000),
         Fault::NatsRestart => (6_000, 25_000),
+        Fault::ServiceHalfOpen => (2_000, 10_000),
         Fault::ServiceCut | Fault::ServiceStall => (2_000, 15_000),
         Fault::Crash => (2_000, 20_000),
         Fault::Stop => (6_000, 25_000),

@@ -29,6 +29,7 @@ mod service;
 mod timeline;
 mod trace;
 mod trouble;
+mod witness;
 mod world;
 
 pub use env::Violation;

@@ -145,8 +145,10 @@ pub enum Up {
 pub struct Connection {
     /// Connected; grows with every cut, so that what belongs to an earlier connection is known.
     pub number: u64,
-    /// Whether there is one now.
+    /// Whether there is one now, as far as the node knows.
     pub connected: bool,
+    /// Whether the server has it. If it does not, the node can still read what was sent before.
+    open: bool,
     down: VecDeque<(Time, Down)>,
     up: VecDeque<(Time, Up)>,
     /// What the node has published while it was not connected.
@@ -178,7 +180,7 @@ impl Env {
     fn send_down(&mut self, node: NodeId, what: Down) {
         let at = self.timeline.now() + self.nats_delay();
         let connection = self.connection(node);
-        if !connection.connected {
+        if !connection.connected || !connection.open {
             return;
         }
         let last = connection.down.back().map_or(0, |(at, _)| *at);
@@ -221,7 +223,7 @@ impl Env {
     pub fn read_by_server(&mut self, node: NodeId, number: u64) {
         let now = self.timeline.now();
         let connection = self.connection(node);
-        if connection.number != number {
+        if connection.number != number || !connection.open {
             return;
         }
         if now < connection.stalled_until {
@@ -323,7 +325,7 @@ impl Env {
         add: Option<(Subject, bool)>,
     ) {
         let connection = self.connection(node);
-        if connection.number != number {
+        if connection.number != number || !connection.open {
             return;
         }
         match add {
@@ -375,6 +377,7 @@ impl Env {
             return;
         }
         connection.connected = false;
+        connection.open = false;
         connection.number += 1;
         connection.down.clear();
         connection.subscriptions.clear();
@@ -394,10 +397,29 @@ impl Env {
         });
     }
 
+    /// The server closes a connection, and the node has not noticed yet.
+    pub fn close_at_server(&mut self, node: NodeId) {
+        let connection = self.connection(node);
+        connection.open = false;
+        connection.subscriptions.clear();
+    }
+
+    /// The number of a node's newest connection.
+    pub fn connection_number(&mut self, node: NodeId) -> u64 {
+        self.connection(node).number
+    }
+
+    /// Whether the server has this connection of a node.
+    pub fn is_open(&self, node: NodeId, number: u64) -> bool {
+        let connection = self.connections.get(&node);
+        connection.is_some_and(|it| it.open && it.number == number)
+    }
+
     /// A connection is made (again): first the subscriptions, then what waited.
     pub fn connect(&mut self, node: NodeId, subscriptions: Vec<Up>) {
         let connection = self.connection(node);
         connection.connected = true;
+        connection.open = true;
         let waiting = std::mem::take(&mut connection.waiting);
         for what in subscriptions.into_iter().chain(waiting) {
             self.send_up(node, what);

@@ -19,6 +19,7 @@ use crate::faults::Fault;
 use crate::nats::NodeId;
 use crate::service::Service;
 use crate::timeline::Time;
+use crate::witness::Witnessed;
 use crate::world::{Event, Process};
 
 /// Inputs that one turn takes at most.
@@ -69,6 +70,10 @@ pub struct Running {
     turn_at: Option<Time>,
     /// What it listens on.
     pub service: Service,
+    /// What it knows of its peers' service connections.
+    pub witnessed: Witnessed,
+    /// The number of its own, as the engine knows it.
+    known_connection: u64,
     to_write: VecDeque<Job>,
     writing: bool,
     /// Its engine was told that the disk is full.
@@ -160,6 +165,8 @@ impl Node {
             inbox: VecDeque::new(),
             turn_at: None,
             service: Service::default(),
+            witnessed: Witnessed::default(),
+            known_connection: 0,
             to_write: VecDeque::new(),
             writing: false,
             disk_full: false,
@@ -169,6 +176,7 @@ impl Node {
         let delay = env.nats_delay();
         env.timeline.after(delay, Event::Connect { node: id });
         self.process_event(env, 0, Process::Probe);
+        self.process_event(env, 0, Process::Witness);
         self.learn_mapping(env);
         self.look_at_disk(env);
         self.plan_turn(env, 0);
@@ -274,6 +282,11 @@ impl Node {
         }
         running.turn_at = None;
         let mut outputs = Vec::new();
+        let number = env.connection_number(self.id);
+        if std::mem::replace(&mut running.known_connection, number) != number {
+            env.steps += 1;
+            outputs.extend(running.engine.step(now, Input::ConnectionNumber(number)));
+        }
         for _ in 0..TURN_INPUTS_MAX {
             let Some(input) = running.inbox.pop_front() else {
                 break;

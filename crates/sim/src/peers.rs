@@ -4,6 +4,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use nowserving_engine::{FrameBody, Input, PeerBatch, PeerFrame, PeerHeader};
+use nowserving_replica::Connection;
 use protobuf::Message as _;
 
 use crate::env::Env;
@@ -75,6 +76,13 @@ impl Node {
                 Described(&messages)
             ));
         }
+        if let Some(running) = &mut self.running {
+            let named = Connection {
+                start: start * 100 + from,
+                number: batch.connection,
+            };
+            running.witnessed.named(from, named);
+        }
         let frame = PeerFrame {
             from,
             header: PeerHeader {
@@ -88,6 +96,8 @@ impl Node {
                 client_reachable: batch.client_reachable,
                 disk_full: batch.disk_full,
                 clock_us: batch.clock_us,
+                connection: batch.connection,
+                closed: batch.closed.clone(),
                 metrics_addr: String::new(),
                 version: "sim".to_owned(),
                 messages,

@@ -93,6 +93,14 @@ impl World {
                 self.env.counts.add(kind);
                 self.cut_service(id);
             }
+            Fault::ServiceHalfOpen if self.env.is_connected(id) => {
+                self.env.counts.add(kind);
+                self.env.note(format_args!("n{id}: the server closes its service connection"));
+                self.env.close_at_server(id);
+                let mean_us = *self.env.random.pick(&[100_000, 500_000]).unwrap_or(&0);
+                let notices = self.env.random.around(mean_us);
+                self.env.timeline.after(notices, Event::NoticesClosed { node: id });
+            }
             Fault::ServiceStall if self.env.is_connected(id) => self.stall_service(id),
             Fault::Crash if running => {
                 self.env.counts.add(kind);
@@ -243,14 +251,15 @@ impl World {
         }
     }
 
-    fn cut_service(&mut self, id: NodeId) {
+    pub fn cut_service(&mut self, id: NodeId) {
         if !self.env.is_connected(id) {
             return;
         }
         self.env
             .note(format_args!("n{id}: its service connection is lost"));
         self.env.cut(id);
-        let lasts = self.env.random.around(1_000_000);
+        let mean_us = *self.env.random.pick(&[30_000, 1_000_000]).unwrap_or(&0);
+        let lasts = self.env.random.around(mean_us);
         self.env.timeline.after(lasts, Event::Connect { node: id });
     }
 

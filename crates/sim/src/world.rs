@@ -7,6 +7,8 @@ use std::rc::Rc;
 
 use nowserving_engine::{ForwardId, Output, PeerBatch};
 use raft::eraftpb::ConfState;
+use nowserving_engine::{ForwardId, Input, Output, PeerBatch};
+use nowserving_replica::Connection as PeerConnection;
 
 use crate::calls::{Answer, Calls, NotAnswered};
 use crate::check::{Checks, HAND_OVER_US, LED_US, liveness};
@@ -72,6 +74,11 @@ pub enum Event {
     },
     /// A node connects (again) to the server.
     Connect {
+        /// The node.
+        node: NodeId,
+    },
+    /// A node notices that its connection is closed.
+    NoticesClosed {
         /// The node.
         node: NodeId,
     },
@@ -143,6 +150,10 @@ pub enum Process {
     CarryOut(Vec<Output>),
     /// A probe is due.
     Probe,
+    /// Questions to peers, whether their service connections are open, are due.
+    Witness,
+    /// A server said that this connection of a peer is closed.
+    Proof(NodeId, PeerConnection),
     /// The persister is done.
     Written(Written),
     /// The maker of snapshots makes one.
@@ -448,6 +459,12 @@ impl World {
                 add,
             } => env.change_subscription(node, number, id, add),
             Event::Connect { node } => self.connect(node),
+            Event::NoticesClosed { node } => {
+                let number = env.connection_number(node);
+                if !env.is_open(node, number) {
+                    self.cut_service(node);
+                }
+            }
             Event::StartNode { node } => self.start_node(node),
             Event::Resume { node, start } => self.resume(node, start),
             Event::RequestAtServer { call, attempt } => env.request_at_server(call, attempt),
@@ -505,6 +522,10 @@ impl World {
             }
             Process::CarryOut(outputs) => node.carry_out(env, outputs),
             Process::Probe => node.probe(env),
+            Process::Witness => node.witness(env),
+            Process::Proof(peer, connection) => {
+                node.push(env, Input::ConnectionClosed { peer, connection });
+            }
             Process::Written(written) => node.written(env, written),
             Process::MakeSnapshot {
                 shard,

@@ -255,6 +255,8 @@ impl Rig {
                 client_reachable: true,
                 disk_full: self.full_disks.contains(&from),
                 clock_us: self.now,
+                connection: 0,
+                closed: Vec::new(),
                 metrics_addr: String::new(),
                 version: String::new(),
                 messages: messages.into_iter().map(|it| (0, it)).collect(),
