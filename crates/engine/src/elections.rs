@@ -34,7 +34,8 @@ impl ClosedConnections {
     /// Returns whether it was not known yet.
     fn note(&mut self, peer: u64, connection: Connection) -> bool {
         let known = self.0.insert(peer, connection);
-        let older = known.filter(|it| it.start == connection.start && it.number >= connection.number);
+        let older =
+            known.filter(|it| it.start == connection.start && it.number >= connection.number);
         if let Some(known) = older {
             self.0.insert(peer, known);
         }
@@ -80,7 +81,11 @@ impl Engine {
             }
         }
         if cut_off > 0 {
-            tracing::info!(peer, cut_off, "a leader's connection to NATS is closed: electing others");
+            tracing::info!(
+                peer,
+                cut_off,
+                "a leader's connection to NATS is closed: electing others"
+            );
             self.last_sent.clear();
             self.next_maintenance = 0;
         }
@@ -121,7 +126,9 @@ mod tests {
         assert!(closed.note(2, connection(7, 4)));
         assert!(!closed.note(2, connection(7, 4)) && !closed.note(2, connection(7, 3)));
         assert!(closed.note(2, connection(7, 5)) && closed.note(2, connection(8, 1)));
-        let [closed] = closed.to_frame()[..] else { panic!() };
+        let [closed] = closed.to_frame()[..] else {
+            panic!()
+        };
         assert_eq!((closed.node, closed.start, closed.number), (2, 8, 1));
     }
 }

@@ -73,6 +73,20 @@ struct State {
     acknowledged: bool,
 }
 
+/// The states that can come after one.
+struct Next<'a> {
+    from: &'a State,
+    states: Vec<State>,
+}
+
+impl Next<'_> {
+    fn add(&mut self, change: impl FnOnce(&mut State)) {
+        let mut state = self.from.clone();
+        change(&mut state);
+        self.states.push(state);
+    }
+}
+
 impl State {
     fn first() -> State {
         let hold = VoteHold::new(TIMEOUT, 0, true);
@@ -110,55 +124,53 @@ impl State {
 
     /// All states that can come next.
     fn next(&self, without: Without) -> Vec<State> {
-        let mut next = Vec::new();
-        let mut add = |change: &dyn Fn(&mut State)| {
-            let mut state = self.clone();
-            change(&mut state);
-            next.push(state);
+        let mut next = Next {
+            from: self,
+            states: Vec::new(),
         };
         if self.now < STEPS {
-            add(&|s| s.now += 1);
+            next.add(|s| s.now += 1);
         }
-        self.at_the_server(&mut add);
-        self.at_node_0(without, &mut add);
+        self.at_the_server(&mut next);
+        self.at_node_0(without, &mut next);
         for follower in 0..2 {
-            self.at_follower(follower, without, &mut add);
+            self.at_follower(follower, without, &mut next);
         }
         if self.voted == [true; 2] && !self.acknowledged {
-            add(&|s| s.acknowledged = true);
+            next.add(|s| s.acknowledged = true);
         }
-        next
+        next.states
     }
 
-    fn at_the_server(&self, add: &mut dyn FnMut(&dyn Fn(&mut State))) {
+    fn at_the_server(&self, next: &mut Next<'_>) {
         for number in (1..=CONNECTIONS).filter(|it| self.open & bit(*it) != 0) {
             if self.acknowledged {
-                add(&|s| s.sent |= bit(number));
+                next.add(|s| s.sent |= bit(number));
             }
-            add(&|s| s.open &= !bit(number));
+            next.add(|s| s.open &= !bit(number));
         }
     }
 
-    fn at_node_0(&self, without: Without, add: &mut dyn FnMut(&dyn Fn(&mut State))) {
+    fn at_node_0(&self, without: Without, next: &mut Next<'_>) {
         if self.number < CONNECTIONS {
             // The client gives its connection up, or an attempt to connect.
-            add(&|s| (s.number, s.connected) = (s.number + 1, false));
+            next.add(|s| (s.number, s.connected) = (s.number + 1, false));
         }
         if !self.connected {
-            add(&|s| {
+            next.add(|s| {
                 s.connected = true;
                 s.open |= bit(s.number);
                 s.was_open |= bit(s.number);
             });
         }
         if self.noticed != self.number {
-            add(&|s| s.notice_now(without));
+            next.add(|s| s.notice_now(without));
         }
         if self.connected && self.sent & bit(self.number) != 0 {
-            add(&|s| s.read = true);
+            next.add(|s| s.read = true);
         }
         if self.rounds.len() < ROUNDS {
-            add(&|s| {
+            next.add(|s| {
                 s.notice(without);
                 let id = s.lease.ask(TERM, s.now);
                 s.lease.end_turn();
@@ -170,25 +182,25 @@ impl State {
             });
         }
         for (id, _) in confirmed(self) {
-            add(&|s| {
+            next.add(|s| {
                 s.notice(without);
                 s.lease.grant(&id.0.to_be_bytes(), 0, 0);
             });
         }
     }
 
-    fn at_follower(&self, i: usize, without: Without, add: &mut dyn FnMut(&dyn Fn(&mut State))) {
+    fn at_follower(&self, i: usize, without: Without, next: &mut Next<'_>) {
         // A node that has voted refuses the earlier term.
         if !self.voted[i] {
             for (round, &(_, number)) in self.rounds.iter().enumerate() {
-                add(&|s| {
+                next.add(|s| {
                     s.holds[i].clock(s.now);
                     s.holds[i].peer_connection(0, Connection { start: 1, number });
                     s.holds[i].answers(s.now, 0);
                     s.confirmed[round] = true;
                 });
             }
-            add(&|s| {
+            next.add(|s| {
                 s.holds[i].clock(s.now);
                 s.voted[i] = !s.holds[i].leader_alive(s.now);
             });
@@ -201,7 +213,7 @@ impl State {
                     Without::ThatConnection => u64::MAX,
                     _ => number,
                 };
-                add(&|s| s.holds[i].connection_closed(0, Connection { start: 1, number }));
+                next.add(|s| s.holds[i].connection_closed(0, Connection { start: 1, number }));
             }
         }
     }

@@ -10,8 +10,8 @@ use crate::ready::Held;
 use crate::store::Store;
 use crate::vote_hold::VoteHold;
 use crate::{
-    Connection, MAX_COMMAND_BYTES, Micros, ProposeError, ReadError, ReadId, RoleChange, StepRefused,
-    TransferError,
+    Connection, MAX_COMMAND_BYTES, Micros, ProposeError, ReadError, ReadId, RoleChange,
+    StepRefused, TransferError,
 };
 
 /// A node with more committed entries to apply than this does not stand for election: raft would read all

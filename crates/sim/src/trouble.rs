@@ -95,11 +95,15 @@ impl World {
             }
             Fault::ServiceHalfOpen if self.env.is_connected(id) => {
                 self.env.counts.add(kind);
-                self.env.note(format_args!("n{id}: the server closes its service connection"));
+                self.env.note(format_args!(
+                    "n{id}: the server closes its service connection"
+                ));
                 self.env.close_at_server(id);
                 let mean_us = *self.env.random.pick(&[100_000, 500_000]).unwrap_or(&0);
                 let notices = self.env.random.around(mean_us);
-                self.env.timeline.after(notices, Event::NoticesClosed { node: id });
+                self.env
+                    .timeline
+                    .after(notices, Event::NoticesClosed { node: id });
             }
             Fault::ServiceStall if self.env.is_connected(id) => self.stall_service(id),
             Fault::Crash if running => {

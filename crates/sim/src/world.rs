@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use nowserving_engine::{ForwardId, Output, PeerBatch};
-use raft::eraftpb::ConfState;
 use nowserving_engine::{ForwardId, Input, Output, PeerBatch};
 use nowserving_replica::Connection as PeerConnection;
+use raft::eraftpb::ConfState;
 
 use crate::calls::{Answer, Calls, NotAnswered};
 use crate::check::{Checks, HAND_OVER_US, LED_US, liveness};

@@ -16,6 +16,6 @@ pub mod rights;
 pub mod service;
 pub mod stats;
 pub mod subscriptions;
-pub mod witness;
 #[cfg(test)]
 mod testing;
+pub mod witness;

@@ -15,8 +15,8 @@ use nowserving_replica::Connection;
 use protobuf::Message as _;
 use tokio::sync::{mpsc, watch};
 
-use crate::known_peers::{KnownPeers, NotTaken};
 use super::witness::Connections;
+use crate::known_peers::{KnownPeers, NotTaken};
 use crate::throttle::Throttle;
 use nowserving_engine::{FrameBody, Input, PeerBatch, PeerFrame, PeerHeader};
 
@@ -292,8 +292,7 @@ fn note_connection(frame: &PeerFrame, connections: &watch::Sender<Connections>) 
     if let (Some(start), Ok(body)) = (frame.header.start, &frame.body) {
         let number = body.connection;
         let connection = Connection { start, number };
-        connections
-            .send_if_modified(|all| all.insert(frame.from, connection) != Some(connection));
+        connections.send_if_modified(|all| all.insert(frame.from, connection) != Some(connection));
     }
 }
 

@@ -168,9 +168,7 @@ impl Witness {
     async fn ask(&self, peer: u64, connection: Connection, inbox: String) -> Question {
         let by = self.number.now();
         let Connection { start, number } = connection;
-        let subject = self
-            .subjects
-            .connection(&self.cluster, peer, start, number);
+        let subject = self.subjects.connection(&self.cluster, peer, start, number);
         // An error means that the client is closed.
         let _ = self
             .client

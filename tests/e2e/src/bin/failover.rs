@@ -66,9 +66,7 @@ impl Plan {
                 (None, "loaded") => loads.push(true),
                 (None, number) => {
                     runs = number.parse().with_context(|| {
-                        format!(
-                            "{number}: expected [RUNS] [death|stop|cut-off …] [idle|loaded …]"
-                        )
+                        format!("{number}: expected [RUNS] [death|stop|cut-off …] [idle|loaded …]")
                     })?;
                 }
             }
