@@ -124,6 +124,8 @@ impl Engine {
             client_reachable: self.client_reachable(now),
             disk_full: self.disk_full,
             clock_us: now,
+            connection: self.connection,
+            closed: Vec::new(),
             in_touch: true,
             verdicts: vec![verdict],
             messages: Vec::new(),

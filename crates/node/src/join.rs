@@ -80,8 +80,8 @@ impl Draft {
         let (fatal, mut denied) = mpsc::channel(1);
         let rights = Rights::new("peers", self.subjects.clone(), fatal)?;
         let name = "nowserving node that joins";
-        let client =
-            connect::connect(&self.peer_nats, name, "peers", Arc::default(), rights).await?;
+        let servers = self.peer_nats.parse()?;
+        let (client, _) = connect::connect(&servers, name, "peers", Arc::default(), rights).await?;
         let link = NatsLink {
             client,
             subjects: self.subjects.clone(),

@@ -37,7 +37,7 @@ use nowserving_protocol::servers::Servers;
 use nowserving_protocol::subject::Subjects;
 use nowserving_replica::EntryReader;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 pub use crate::config::{Config, ConfigError};
 use crate::health::Health;
@@ -208,6 +208,8 @@ impl Node {
         disk_space::watch(watched.0, watched.1, ends.control.clone())?;
         let loop_ended = self.start_loop(inputs, outputs, connection.clone())?;
         let (named, connections) = watch::channel(Connections::new());
+        // They end with this function: a node that goes on under a new number has new ones.
+        let mut witnesses = JoinSet::new();
         for server in servers.each() {
             let (client, number) = connect(server, "witness", Arc::default()).await?;
             let witness = Witness {
@@ -218,7 +220,7 @@ impl Node {
                 connections: connections.clone(),
                 control: ends.control.clone(),
             };
-            start("witness", witness::watch(witness));
+            witnesses.spawn(witness::watch(witness));
         }
         let listening = Listening {
             client: service.clone(),
@@ -228,11 +230,12 @@ impl Node {
             me: self.config.id,
             start: self.start_number()?,
         };
-        start("witnesses' questions", witness::answer(listening));
+        witnesses.spawn(witness::answer(listening));
         let known = known_peers::KnownPeers::open(&self.data.path)?;
         let (key, origin) = (self.frame_key.clone(), self.origin.clone());
         let (list, frames) = (ends.peer_list.clone(), ends.frames.clone());
-        let receiving = peers::receive_frames(link.clone(), key, origin, known, list, frames, named);
+        let receiving =
+            peers::receive_frames(link.clone(), key, origin, known, list, frames, named);
         start("peer frames", receiving);
         let members_file = members_file::keep(self.data.path.clone(), ends.peer_list.clone());
         start("members file", members_file);

@@ -35,6 +35,8 @@ pub struct Replica {
     pub(crate) raw: RawNode<Store>,
     pub(crate) lease: Lease,
     pub(crate) vote_hold: VoteHold,
+    /// As set by [`Replica::set_randomized_election_ticks`].
+    pub(crate) election_ticks: usize,
     pub(crate) held: VecDeque<Held>,
     /// A write that replaced entries of earlier writes before those were on disk. None of those may be
     /// reported to raft before this one. See [`Replica::on_persisted`].
@@ -188,16 +190,23 @@ impl Replica {
 
     /// How many ticks this node lets others stand for election before it does.
     fn election_delay(&self) -> usize {
-        self.raw.raft.randomized_election_timeout() - self.raw.raft.election_timeout()
+        self.election_ticks - self.raw.raft.election_timeout()
     }
 
     /// Stands for election in so many ticks, if no leader is heard of before that.
     fn campaign_in(&mut self, ticks: usize) {
+        self.use_election_ticks();
         let raft = &mut self.raw.raft;
         if raft.state != StateRole::Leader {
-            let timeout = raft.randomized_election_timeout();
-            raft.election_elapsed = timeout.saturating_sub(ticks);
+            raft.election_elapsed = self.election_ticks.saturating_sub(ticks);
         }
+    }
+
+    /// Raft has drawn another timeout if its role changed.
+    fn use_election_ticks(&mut self) {
+        self.raw
+            .raft
+            .set_randomized_election_timeout(self.election_ticks);
     }
 
     /// Puts a command into the log, as leader. Returns its term and index. If the entry committed at
@@ -292,8 +301,7 @@ impl Replica {
     /// change of role. The value is clamped to `election_ticks..2 * election_ticks`.
     pub fn set_randomized_election_ticks(&mut self, ticks: usize) {
         let least = self.raw.raft.election_timeout();
-        self.raw
-            .raft
-            .set_randomized_election_timeout(ticks.clamp(least, 2 * least - 1));
+        self.election_ticks = ticks.clamp(least, 2 * least - 1);
+        self.use_election_ticks();
     }
 }

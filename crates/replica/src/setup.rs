@@ -98,6 +98,7 @@ impl Replica {
             raw,
             lease: Lease::new(micros(config.lease)),
             vote_hold: VoteHold::new(timeout_us, now, fresh),
+            election_ticks: config.election_ticks,
             held: VecDeque::new(),
             barrier: 0,
             handed_out: covers,

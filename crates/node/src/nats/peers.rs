@@ -10,8 +10,8 @@ use crossbeam_channel::{Sender, TrySendError};
 use futures::{Stream, StreamExt as _};
 use nowserving_engine::envelope::{self, Frame, FrameError, FrameKey, NodeFacts, ShardMessage};
 use nowserving_protocol::subject::Subjects;
-use nowserving_shard::members::Members;
 use nowserving_replica::Connection;
+use nowserving_shard::members::Members;
 use protobuf::Message as _;
 use tokio::sync::{mpsc, watch};
 

@@ -21,8 +21,8 @@ use crate::Removed;
 use crate::clock::{monotonic_us, now};
 use crate::health::Health;
 use crate::metrics_server::TURN_SECONDS;
-use crate::nats::peers::{PeerList, Senders};
 use crate::nats::connect::ConnectionNumber;
+use crate::nats::peers::{PeerList, Senders};
 
 /// Requests that wait for the loop at most.
 pub const REQUESTS_MAX: usize = 8_192;
