@@ -69,8 +69,6 @@ breaks! {
     S14Refused: "S14" | "S13",
     /// A leader answers from its state also after its lease.
     S15: "S15",
-    /// A leader keeps its lease when its service connection is lost.
-    S15Lost: "S15",
     /// A node takes a peer's service connection for closed that is open.
     S15Proof: "S15",
     /// A leader refuses a newcomer as if the line were full, as soon as somebody waits.
