@@ -21,6 +21,9 @@ pub struct Head {
     pub version_floor: u64,
     /// The largest epoch of any deleted line: new lines start above it.
     pub epoch_floor: u64,
+    /// The largest incarnation of any restored line, and of those made above it; 0 without one. New lines have
+    /// a larger one.
+    pub incarnation_floor: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,7 +179,8 @@ fn require(holds: bool, what: &'static str) -> Result<(), &'static str> {
 impl Lines {
     /// A shard without lines; [`Lines::add`] adds them one by one.
     pub fn from_head(limits: Limits, head: Head) -> Result<Self, BadDump> {
-        let largest = head.now_ms.max(head.version_floor).max(head.epoch_floor);
+        let floors = head.version_floor.max(head.epoch_floor);
+        let largest = head.now_ms.max(floors).max(head.incarnation_floor);
         require(largest <= NUMBER_MAX, "a number out of range").map_err(|what| bad("", what))?;
         let mut lines = Self::with_limits(limits);
         lines.head = head;
@@ -184,9 +188,8 @@ impl Lines {
     }
 
     pub fn add(&mut self, dump: LineDump) -> Result<(), BadDump> {
-        let name = dump.name.clone();
-        let restored = Line::restore(dump, self.limits);
-        let mut line = restored.map_err(|what| bad(name.as_str(), what))?;
+        let mut line = LineBuilder::new(dump, self.limits)?.finish()?;
+        let name = line.name.clone();
         if self.lines.contains_key(&name) {
             return Err(bad(name.as_str(), "two lines of this name"));
         }
@@ -197,8 +200,65 @@ impl Lines {
     }
 }
 
-impl Line {
-    fn restore(dump: LineDump, limits: Limits) -> Result<Self, &'static str> {
+/// A part of the long lists of a [`LineDump`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LinePart {
+    /// By lane id and number, of each lane in order of number.
+    pub live: Vec<(u8, Token, Live)>,
+    pub gone: Vec<(u8, Token, Gone)>,
+    pub journal: Vec<JournalEntry>,
+    pub settings_changes: Vec<SettingsChange>,
+}
+
+/// A line that is made from its dump, at once or in parts: live tokens first, then gone ones. Each part is
+/// checked as it comes, so that the work of [`LineBuilder::finish`] does not grow with the number of tokens.
+#[derive(Debug)]
+pub struct LineBuilder {
+    line: Line,
+    /// By lane, the last live token and the version at which the last one entered that was not moved.
+    last: Vec<(Token, u64)>,
+    journal: Vec<JournalEntry>,
+    settings_changes: Vec<SettingsChange>,
+    limits: Limits,
+}
+
+impl LineBuilder {
+    /// Begins with a dump whose lists may be empty or incomplete: [`LineBuilder::add`] adds the rest.
+    pub fn new(dump: LineDump, limits: Limits) -> Result<Self, BadDump> {
+        let name = dump.name.clone();
+        Self::begin(dump, limits).map_err(|what| bad(name.as_str(), what))
+    }
+
+    pub fn name(&self) -> &LineName {
+        &self.line.name
+    }
+
+    pub fn incarnation(&self) -> u64 {
+        self.line.incarnation
+    }
+
+    /// Adds a part. After an error the builder is of no use any more.
+    pub fn add(&mut self, part: LinePart) -> Result<(), BadDump> {
+        let added = self.add_part(part);
+        added.map_err(|what| bad(self.line.name.as_str(), what))
+    }
+
+    /// All that was added: [`LineBuilder::new`] makes an equal builder of it.
+    pub fn dump(&self) -> LineDump {
+        LineDump {
+            journal: self.journal.clone(),
+            settings_changes: self.settings_changes.clone(),
+            ..self.line.dump()
+        }
+    }
+
+    /// The line. Refused if something is missing.
+    pub fn finish(self) -> Result<Line, BadDump> {
+        let name = self.line.name.clone();
+        self.end().map_err(|what| bad(name.as_str(), what))
+    }
+
+    fn begin(dump: LineDump, limits: Limits) -> Result<Self, &'static str> {
         let set = dump.settings.validate();
         set.map_err(|_| "settings out of range")?;
         let largest = dump.incarnation.max(dump.version).max(dump.epoch);
@@ -208,16 +268,13 @@ impl Line {
         require(settled, "settings of a later version")?;
         let lanes_fit = (1..=LANE_TABLE_MAX).contains(&dump.lanes.len());
         require(lanes_fit, "needs 1 to 64 lanes")?;
-        let gone_fit = dump.gone.len() <= limits.gone_kept;
-        require(gone_fit, "too many gone tokens")?;
         let bucket_fits = match (&dump.bucket, &dump.settings.admission_rate) {
             (Some(bucket), Some(rate)) => bucket.fits(rate),
             (bucket, rate) => bucket.is_none() && rate.is_none(),
         };
         require(bucket_fits, "not a bucket of the rate")?;
         require(dump.forecast.is_plausible(), "impossible measurements")?;
-        let journal = Journal::restore(limits, dump.journal, dump.settings_changes, dump.version);
-        let mut line = Self {
+        let line = Line {
             name: dump.name,
             incarnation: dump.incarnation,
             version: dump.version,
@@ -232,16 +289,70 @@ impl Line {
             keys: BTreeMap::new(),
             moved: BTreeMap::new(),
             gone: GoneRing::new(limits.gone_kept),
-            journal: journal.ok_or("not a journal")?,
+            journal: Journal::new(limits),
             gone_counts: dump.gone_counts,
             admitted: 0,
             in_checkout: 0,
             forecast: dump.forecast,
             background: None,
         };
-        for (id, lane) in (0..).zip(dump.lanes) {
-            line.restore_lane(id, lane)?;
+        let mut builder = Self {
+            line,
+            last: vec![(0, 0); dump.lanes.len()],
+            journal: Vec::new(),
+            settings_changes: Vec::new(),
+            limits,
+        };
+        let mut live = Vec::new();
+        for (id, mut lane) in (0..).zip(dump.lanes) {
+            let of_lane = std::mem::take(&mut lane.live).into_iter();
+            live.extend(of_lane.map(|(token, it)| (id, token, it)));
+            builder.line.restore_lane(lane)?;
         }
+        builder.add_part(LinePart {
+            live,
+            gone: dump.gone,
+            journal: dump.journal,
+            settings_changes: dump.settings_changes,
+        })?;
+        Ok(builder)
+    }
+
+    fn add_part(&mut self, part: LinePart) -> Result<(), &'static str> {
+        let in_order = part.live.is_empty() || self.line.gone.len() == 0;
+        require(in_order, "live tokens after gone ones")?;
+        for (lane, token, live) in part.live {
+            self.add_live((lane, token), live)?;
+        }
+        let gone = self.line.gone.len() + part.gone.len();
+        require(gone <= self.limits.gone_kept, "too many gone tokens")?;
+        for (lane, token, gone) in part.gone {
+            self.line.restore_gone((lane, token), gone)?;
+        }
+        self.journal.extend(part.journal);
+        self.settings_changes.extend(part.settings_changes);
+        let changes = self.settings_changes.len();
+        let fits = self.journal.len().max(changes) <= self.limits.journal_kept;
+        require(fits, "not a journal")
+    }
+
+    fn add_live(&mut self, at: (u8, Token), live: Live) -> Result<(), &'static str> {
+        let last = self.last.get_mut(usize::from(at.0)).ok_or("no such lane")?;
+        require(last.0 < at.1, "live tokens out of order")?;
+        last.0 = at.1;
+        // A token that was moved into the lane may have entered before the ones in front of it.
+        if live.moved_from.is_empty() {
+            require(last.1 < live.entered.version, "entered out of order")?;
+            last.1 = live.entered.version;
+        }
+        self.line.restore_live(at, live)
+    }
+
+    fn end(self) -> Result<Line, &'static str> {
+        let mut line = self.line;
+        let (entries, changes) = (self.journal, self.settings_changes);
+        let journal = Journal::restore(self.limits, entries, changes, line.version);
+        line.journal = journal.ok_or("not a journal")?;
         line.restore_order()?;
         let lanes = line.lanes.len();
         let known = line
@@ -249,15 +360,14 @@ impl Line {
             .after(0)
             .all(|entry| entry.names_lanes_below(lanes));
         require(known, "a journal of other lanes")?;
-        line.restore_moved()?;
-        for (lane, token, gone) in dump.gone {
-            line.restore_gone((lane, token), gone)?;
-        }
         line.check_sums()?;
         Ok(line)
     }
+}
 
-    fn restore_lane(&mut self, id: u8, dump: LaneDump) -> Result<(), &'static str> {
+impl Line {
+    /// Without its live tokens.
+    fn restore_lane(&mut self, dump: LaneDump) -> Result<(), &'static str> {
         require(self.lane_id(&dump.name).is_none(), "two lanes of one name")?;
         let mut lane = Lane::new(dump.name);
         lane.next_token = dump.next_token;
@@ -268,31 +378,17 @@ impl Line {
         lane.called_through = dump.called_through;
         require(dump.arrivals.is_plausible(), "impossible arrivals")?;
         lane.arrivals = dump.arrivals;
-        let (mut last, mut last_entered) = (0, 0);
-        for (token, live) in dump.live {
-            let in_order = last < token && token < dump.next_token;
-            require(in_order, "live tokens out of order")?;
-            last = token;
-            // A token that was moved into the lane may have entered before the ones in front of it.
-            if live.moved_from.is_empty() {
-                let in_order = last_entered < live.entered.version;
-                require(in_order, "entered out of order")?;
-                last_entered = live.entered.version;
-            }
-            self.restore_live((id, token), &mut lane, live)?;
-        }
         self.lanes.push(lane);
         Ok(())
     }
 
-    fn restore_live(
-        &mut self,
-        (id, token): (u8, Token),
-        lane: &mut Lane,
-        live: Live,
-    ) -> Result<(), &'static str> {
+    fn restore_live(&mut self, at: (u8, Token), live: Live) -> Result<(), &'static str> {
+        self.restore_moved(at, &live)?;
+        let lane = self.lanes.get_mut(usize::from(at.0));
+        let lane = lane.ok_or("no such lane")?;
+        require(at.1 < lane.next_token, "live tokens out of order")?;
         match live.stage {
-            Stage::Waiting { .. } => lane.waiting.push(token, live.entered.at),
+            Stage::Waiting { .. } => lane.waiting.push(at.1, live.entered.at),
             Stage::Admitted { .. } => self.admitted += 1,
             Stage::InCheckout { epoch, .. } => {
                 require((1..=self.epoch).contains(&epoch), "an epoch never given")?;
@@ -304,10 +400,23 @@ impl Line {
         if let Some(key) = &live.key {
             let fits = (1..=KEY_BYTES_MAX).contains(&key.len());
             require(fits, "a key of no or too many bytes")?;
-            let known = self.keys.insert(key.clone(), (id, token));
+            let known = self.keys.insert(key.clone(), at);
             require(known.is_none(), "two live tokens of one key")?;
         }
-        lane.live.insert(token, live);
+        lane.live.insert(at.1, live);
+        Ok(())
+    }
+
+    /// The former numbers of a token are gone, also those that come later.
+    fn restore_moved(&mut self, at: (u8, Token), live: &Live) -> Result<(), &'static str> {
+        const LIVE: &str = "moved from a token that is not gone";
+        require(!self.moved.contains_key(&at), LIVE)?;
+        require(live.moved_from.len() <= MOVES_MAX, "moved too often")?;
+        for old in &live.moved_from {
+            require(*old != at && self.is_gone(*old), LIVE)?;
+            let new = self.moved.insert(*old, at).is_none();
+            require(new, "a token moved twice")?;
+        }
         Ok(())
     }
 
@@ -339,20 +448,6 @@ impl Line {
         let fits = self.check_lanes(&self.settings.lanes);
         fits.map_err(|_| "somebody in a lane that was removed")?;
         self.order_lanes();
-        Ok(())
-    }
-
-    fn restore_moved(&mut self) -> Result<(), &'static str> {
-        let mut moved = BTreeMap::new();
-        for (lane, token, live) in self.live_from((0, 0)) {
-            require(live.moved_from.len() <= MOVES_MAX, "moved too often")?;
-            for old in &live.moved_from {
-                require(self.is_gone(*old), "moved from a token that is not gone")?;
-                let new = moved.insert(*old, (lane, token)).is_none();
-                require(new, "a token moved twice")?;
-            }
-        }
-        self.moved = moved;
         Ok(())
     }
 

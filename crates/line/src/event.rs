@@ -58,6 +58,8 @@ pub enum LineChange {
         phase: Phase,
     },
     Deleted,
+    /// It was put back from a backup. Pointers and positions may have fallen.
+    Restored,
 }
 
 impl Event {

@@ -22,6 +22,8 @@ pub struct JournalEntry {
 pub enum Journaled {
     /// An operator changed the settings or the phase; see [`crate::Line::settings_change`].
     Configured,
+    /// An operator put the line back from a backup. What happened after the backup is not in the journal.
+    Restored,
     Token {
         lane: u8,
         token: Token,
@@ -79,7 +81,7 @@ impl SettingsChange {
 impl JournalEntry {
     fn is_later_than_entering(&self) -> bool {
         match self.what {
-            Journaled::Configured => true,
+            Journaled::Configured | Journaled::Restored => true,
             Journaled::Token { entered, .. } => (1..self.version).contains(&entered.version),
         }
     }
@@ -87,7 +89,7 @@ impl JournalEntry {
     /// For dumps: whether all its lanes are in a table of this length.
     pub(crate) fn names_lanes_below(&self, lanes: usize) -> bool {
         match self.what {
-            Journaled::Configured => true,
+            Journaled::Configured | Journaled::Restored => true,
             Journaled::Token { lane, what, .. } => {
                 let to = match what {
                     JournaledToken::Moved { to_lane, .. } => to_lane,
@@ -150,6 +152,15 @@ impl Journal {
             self.entries.pop_front();
         }
         self.forget_changes();
+    }
+
+    /// Changes the times of entering on the service clock.
+    pub(crate) fn shift(&mut self, shifted: impl Fn(u64) -> u64) {
+        for entry in &mut self.entries {
+            if let Journaled::Token { entered, .. } = &mut entry.what {
+                entered.at.service_ms = shifted(entered.at.service_ms);
+            }
+        }
     }
 
     /// Adds the settings that belong to the newest entry.
@@ -269,7 +280,8 @@ impl Line {
             own_lane_before: 0,
             overtakers: Vec::new(),
             overtakers_total: 0,
-            cut: self.journal.is_full() && !reaches_back,
+            // Numbers that a restored line skipped have no entries at all.
+            cut: entered.is_none() || (self.journal.is_full() && !reaches_back),
         };
         if let Some(entered) = entered {
             self.add_admitted_before(&mut explanation, entered);

@@ -51,6 +51,7 @@ mod name;
 mod op;
 mod operations;
 mod rate;
+mod restore;
 mod settings;
 mod status;
 mod token;
@@ -61,7 +62,7 @@ mod waiting;
 mod cost_tests;
 
 pub use capacity::HeldBackBy;
-pub use dump::{BadDump, Head, LaneDump, LineDump};
+pub use dump::{BadDump, Head, LaneDump, LineBuilder, LineDump, LinePart};
 pub use event::{Event, LineChange, TokenChange};
 pub use forecast::{
     Arrivals, EtaGiven, FORECAST_WINDOWS, Forecast, ForecastRecord, OFF_BY_PERCENT, Window,
@@ -75,6 +76,7 @@ pub use lines::{Limits, Lines};
 pub use name::{BadName, LaneName, LineName, NAME_BYTES_MAX};
 pub use op::{Op, RecycleItem, Refused, Reply, Stamp, Timestamp};
 pub use rate::{AdmissionRate, Bucket, RATE_BURST_MAX, RATE_MICRO_MAX, RATE_MICRO_MIN};
+pub use restore::{Restore, RestoreRefused};
 pub use settings::{
     BOOST_MS_MAX, BadField, CALL_AHEAD_MAX, Change, LABEL_BYTES_MAX, LABELS_MAX, Labels,
     LaneSettings, Lanes, POSITION_CAP_MAX, Phase, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota,

@@ -50,7 +50,7 @@ pub struct Lines {
     /// The log entry being applied, and the rest of its work limit.
     entry: Option<(u64, u32)>,
     /// The wall clock of that entry.
-    wall_ms: u64,
+    pub(crate) wall_ms: u64,
 }
 
 impl Lines {
@@ -75,8 +75,7 @@ impl Lines {
         op: &Op,
         events: Option<&mut Vec<Event>>,
     ) -> Result<Reply, Refused> {
-        self.head.now_ms = stamp.now_ms.min(NUMBER_MAX).max(self.head.now_ms);
-        self.wall_ms = stamp.wall_ms.min(NUMBER_MAX);
+        self.read_clocks(stamp);
         if self.entry.is_none_or(|(index, _)| index != stamp.index) {
             self.entry = Some((stamp.index, self.limits.work_max));
         }
@@ -153,6 +152,12 @@ impl Lines {
         self.background.next_due_ms()
     }
 
+    /// The time of an operation.
+    pub(crate) fn read_clocks(&mut self, stamp: Stamp) {
+        self.head.now_ms = stamp.now_ms.min(NUMBER_MAX).max(self.head.now_ms);
+        self.wall_ms = stamp.wall_ms.min(NUMBER_MAX);
+    }
+
     fn create(
         &mut self,
         stamp: Stamp,
@@ -164,9 +169,8 @@ impl Lines {
             return Err(Refused::LineExists);
         }
         settings.validate()?;
-        let first = stamp.index.saturating_mul(OPS_PER_ENTRY_MAX);
         let new = NewLine {
-            incarnation: first.saturating_add(stamp.op_no.into()).min(NUMBER_MAX),
+            incarnation: self.next_incarnation(stamp),
             version_floor: self.head.version_floor,
             epoch_floor: self.head.epoch_floor,
             limits: self.limits,
@@ -180,6 +184,17 @@ impl Lines {
         // A new line has nobody in it: nothing to add to the totals, and no background work.
         self.lines.insert(name.clone(), line);
         Ok(reply)
+    }
+
+    fn next_incarnation(&mut self, stamp: Stamp) -> u64 {
+        let incarnation = incarnation_at(stamp);
+        // A restored line has that of another log, which this one may yet come to.
+        let floor = &mut self.head.incarnation_floor;
+        if incarnation > *floor {
+            return incarnation;
+        }
+        *floor = floor.saturating_add(1).min(NUMBER_MAX);
+        *floor
     }
 
     /// Runs an operation on its line and then its consequences: background work, or the line's end. An operation
@@ -228,4 +243,10 @@ impl Lines {
         self.entry = self.entry.map(|(index, _)| (index, work_left));
         Ok(reply)
     }
+}
+
+/// The incarnation of a line that this operation creates.
+pub(crate) fn incarnation_at(stamp: Stamp) -> u64 {
+    let first = stamp.index.saturating_mul(OPS_PER_ENTRY_MAX);
+    first.saturating_add(stamp.op_no.into()).min(NUMBER_MAX)
 }

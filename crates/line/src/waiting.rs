@@ -163,6 +163,12 @@ impl WaitingSet {
         self.len += 1;
     }
 
+    /// Changes the times of entering on the service clock.
+    pub(crate) fn shift(&mut self, shifted: impl Fn(u64) -> u64) {
+        let entered = self.chunks.iter_mut().flat_map(|chunk| &mut chunk.entered);
+        entered.for_each(|at| at.service_ms = shifted(at.service_ms));
+    }
+
     /// False if the number was not there.
     pub(crate) fn remove(&mut self, token: Token) -> bool {
         let (no, bit) = split(token);

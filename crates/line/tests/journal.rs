@@ -102,7 +102,7 @@ fn a_moved_token_is_one_story() {
         assert_eq!((explanation.at.lane, explanation.at.token), (2, 1));
         let what = explanation.entries.iter().map(|entry| match entry.what {
             Journaled::Token { lane, what, .. } => (lane, what),
-            Journaled::Configured => panic!("not of a token"),
+            Journaled::Configured | Journaled::Restored => panic!("not of a token"),
         });
         let moved = |to_lane| JournaledToken::Moved { to_lane, to: 1 };
         let gone = JournaledToken::Gone(Reason::Left);
@@ -162,7 +162,7 @@ fn a_claim_is_in_it_with_its_epoch() {
     let explanation = shard.line().explain(shard.at(1)).unwrap();
     let what = explanation.entries.iter().map(|entry| match entry.what {
         Journaled::Token { what, .. } => what,
-        Journaled::Configured => panic!("not of a token"),
+        Journaled::Configured | Journaled::Restored => panic!("not of a token"),
     });
     let admitted = JournaledToken::Admitted {
         absolute: false,

@@ -23,6 +23,8 @@ mod naive;
 mod naive_moves;
 #[path = "model/naive_ops.rs"]
 mod naive_ops;
+#[path = "model/put_back.rs"]
+mod put_back;
 #[path = "model/rules.rs"]
 mod rules;
 #[path = "model/shard.rs"]
@@ -61,6 +63,7 @@ struct Run {
     /// Goes on by itself from entry to entry and jumps about: nothing must depend on it.
     wall_ms: u64,
     seen: BTreeMap<LineName, Seen>,
+    backups: BTreeMap<LineName, put_back::Backup>,
     /// Versions and epochs of a name only grow, over all its incarnations.
     newest: BTreeMap<LineName, (u64, u64)>,
 }
@@ -80,6 +83,7 @@ impl Run {
             now_ms: 10_000,
             wall_ms: 70_000,
             seen: BTreeMap::new(),
+            backups: BTreeMap::new(),
             newest: BTreeMap::new(),
         }
     }
@@ -96,11 +100,13 @@ impl Run {
             self.wall_ms = wall.map_or(self.wall_ms, u64::from);
         }
         let back = matches!(command, Command::Clock { back: true, .. });
-        let op = command.to_op(line, &self.naive);
+        let op = command.to_op(line.clone(), &self.naive);
         let mut events = Vec::new();
-        match &op {
-            Some(op) => self.apply(op, back, &mut events),
-            None => self.restart(),
+        match (&op, command) {
+            (Some(op), _) => self.apply(op, back, &mut events),
+            (None, Command::Backup) => self.back_up(&line),
+            (None, Command::PutBack { overwrite }) => self.put_back(&line, *overwrite, &mut events),
+            (None, _) => self.restart(),
         }
         if clock || op.is_none() {
             // An entry has one time, and a dump is taken between entries.

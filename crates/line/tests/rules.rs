@@ -5,8 +5,8 @@ mod common;
 
 use common::{Restart, Shard, name, shop};
 use nowserving_line::{
-    Change, Event, Limits, LineChange, Lines, Op, Reason, Refused, Reply, Settings, SettingsPatch,
-    State, TokenChange,
+    Change, Event, Limits, LineBuilder, LineChange, Lines, Op, Reason, Refused, Reply, Restore,
+    Settings, SettingsPatch, Stamp, State, TokenChange,
 };
 
 fn open(seats: u32, queue_limit: u32) -> Shard {
@@ -404,4 +404,41 @@ fn lines_are_listed_in_pages() {
     );
     assert_eq!(names(Some("c")), Vec::<String>::new());
     assert_eq!(shard.lines.len(), 4);
+}
+
+/// A restored line may come from a log that is longer than this one, which may yet come to its incarnation.
+#[test]
+fn lines_made_after_a_restored_one_have_larger_incarnations() {
+    let mut far = Shard::new(Limits::default());
+    far.index = 1_000;
+    let settings = Settings::new(1, 1);
+    let create = |line| Op::Create {
+        line,
+        settings: settings.clone(),
+    };
+    far.apply(&create(shop())).unwrap();
+    let dump = far.line().dump();
+    let mut shard = Shard::new(Limits::default());
+    let stamp = |index| Stamp {
+        index,
+        op_no: 0,
+        now_ms: 5,
+        wall_ms: 5,
+    };
+    let builder = || LineBuilder::new(dump.clone(), Limits::default()).unwrap();
+    let how = Restore {
+        clock_ms: far.now_ms,
+        overwrite: false,
+    };
+    shard.lines.put_back(stamp(1), builder(), how, None).unwrap();
+    assert_eq!(shard.line().incarnation(), dump.incarnation);
+    shard.index = 1;
+    for other in ["a", "b"] {
+        shard.apply(&create(name(other))).unwrap();
+    }
+    let made = |name| shard.lines.get(&name).unwrap().incarnation();
+    assert_eq!(made(name("a")), dump.incarnation + 1);
+    assert_eq!(made(name("b")), dump.incarnation + 2);
+    // Its numbers were issued by another log: none is skipped.
+    assert_eq!(shard.line().counts().issued, 0);
 }

@@ -136,6 +136,7 @@ impl LineEvent {
             LineChange::Configured => ("configured", None),
             LineChange::Phase { phase } => ("phase", Some(phase.as_str().to_owned())),
             LineChange::Deleted => ("deleted", None),
+            LineChange::Restored => ("restored", None),
         };
         Some(LineEvent {
             line: line.clone(),

@@ -262,7 +262,7 @@ fn lane_name(line: &line::Line, id: u8) -> LaneName {
 /// Also if it came into the lane by being moved: then it is a part of its story.
 fn is_of(entry: &JournalEntry, wanted: u8) -> bool {
     match entry.what {
-        Journaled::Configured => false,
+        Journaled::Configured | Journaled::Restored => false,
         Journaled::Token { lane, what, .. } => {
             let into = matches!(what, JournaledToken::Moved { to_lane, .. } if to_lane == wanted);
             lane == wanted || into
@@ -285,6 +285,9 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
         ..
     } = entry.what
     else {
+        if entry.what == Journaled::Restored {
+            reply.what = "restored".to_owned();
+        }
         let change = line.settings_change(entry.version);
         reply.changes = change.map(SettingChangeReply::all);
         return reply;

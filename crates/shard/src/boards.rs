@@ -113,11 +113,19 @@ impl Boards {
                 std::mem::replace(&mut published.token_version, *version)
             }
             Event::Line { what, .. } => {
-                if *what == LineChange::Created {
+                match what {
                     // The holes of an earlier incarnation are none of this one's.
-                    published.holes.clear();
-                    published.holes_dropped = false;
-                    published.content = None;
+                    LineChange::Created => {
+                        published.holes.clear();
+                        published.holes_dropped = false;
+                        published.content = None;
+                    }
+                    // Watchers of the line before have to ask anew.
+                    LineChange::Restored => {
+                        published.holes_dropped = true;
+                        published.content = None;
+                    }
+                    LineChange::Configured | LineChange::Phase { .. } | LineChange::Deleted => {}
                 }
                 std::mem::replace(&mut published.line_version, *version)
             }

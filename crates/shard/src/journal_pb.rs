@@ -15,6 +15,9 @@ pub(crate) fn journal_to_pb(entry: &JournalEntry) -> pb::JournalEntry {
         what: Some(What::Configured(pb::JournalConfigured {})),
         ..pb::JournalEntry::default()
     };
+    if entry.what == Journaled::Restored {
+        pb.what = Some(What::Restored(pb::JournalRestored {}));
+    }
     if let Journaled::Token {
         lane,
         token,
@@ -55,6 +58,7 @@ pub(crate) fn journal_from_pb(entry: pb::JournalEntry) -> Result<JournalEntry, M
     let what = match entry.what {
         None => return Err("a journal entry that this build does not know"),
         Some(What::Configured(_)) => Journaled::Configured,
+        Some(What::Restored(_)) => Journaled::Restored,
         Some(What::Admitted(pb::JournalAdmitted { absolute, boost_ms })) => {
             token(JournaledToken::Admitted { absolute, boost_ms })?
         }

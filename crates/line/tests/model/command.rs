@@ -60,6 +60,12 @@ pub enum Command {
     },
     /// Dump, restore, and go on with what was restored.
     Restart,
+    /// Keep a copy of the line.
+    Backup,
+    /// Put that copy back.
+    PutBack {
+        overwrite: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -186,6 +192,8 @@ pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
         4 => Just(Command::Step),
         6 => clock.prop_map(|(forward, back, wall)| Command::Clock { forward, back, wall }),
         2 => Just(Command::Restart),
+        2 => Just(Command::Backup),
+        2 => prop::bool::weighted(0.8).prop_map(|overwrite| Command::PutBack { overwrite }),
     ];
     // Mostly one line, so that it gets somewhere; the other sees that they don't touch.
     let line = prop_oneof![6 => Just(0), 1 => Just(1usize)];
@@ -292,7 +300,7 @@ impl Command {
                 line,
                 incarnation: 0,
             },
-            Command::Restart => return None,
+            Command::Restart | Command::Backup | Command::PutBack { .. } => return None,
         })
     }
 }

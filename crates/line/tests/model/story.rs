@@ -99,7 +99,7 @@ pub fn journal(line: &Line, model: &NaiveLine, gone_kept: usize) {
         let last = model.last(*id);
         if !answer.cut && model.resolve(*id, gone_kept) == last {
             let of = |entry: &JournalEntry| match entry.what {
-                Journaled::Configured => false,
+                Journaled::Configured | Journaled::Restored => false,
                 Journaled::Token { lane, token, .. } => model.last((lane, token)) == last,
             };
             let all = all.iter().filter(|entry| of(entry));
