@@ -16,6 +16,8 @@ use crate::pb::command::Command as Kind;
 use crate::pb::{Malformed, all};
 use crate::requests::RequestId;
 use crate::requests_pb::{id_from_pb, id_to_pb};
+use crate::restore::RestoreCommand;
+use crate::restore_pb::{restore_from_pb, restore_to_pb};
 
 /// The most commands in one entry: more would make incarnations ambiguous.
 pub const COMMANDS_MAX: usize = OPS_PER_ENTRY_MAX as usize;
@@ -38,8 +40,10 @@ pub enum Command {
     Line(line::Op),
     /// About the members of the cluster.
     Members(MembersCommand),
+    /// A step of putting a line back from a backup.
+    Restore(RestoreCommand),
     /// Done unless a request with this id was done lately. The command is neither a [`Command::Once`]
-    /// nor a [`Command::Members`], which has no second effect by itself.
+    /// nor a [`Command::Members`] or [`Command::Restore`], which have no second effect by themselves.
     Once(RequestId, Box<Command>),
 }
 
@@ -189,6 +193,7 @@ fn command_to_pb(command: &Command) -> pb::Command {
         Command::Stamp => Kind::Stamp(pb::Stamp {}),
         Command::Line(op) => Kind::Line(op_to_pb(op)),
         Command::Members(command) => Kind::Members(members_command_to_pb(command)),
+        Command::Restore(command) => Kind::Restore(restore_to_pb(command)),
         Command::Once(id, command) => Kind::Once(Box::new(pb::Once {
             id: Some(id_to_pb(*id)),
             command: Some(Box::new(command_to_pb(command))),
@@ -204,11 +209,13 @@ fn command_from_pb(command: pb::Command) -> Result<Command, Malformed> {
         Some(Kind::Stamp(pb::Stamp {})) => Ok(Command::Stamp),
         Some(Kind::Line(op)) => Ok(Command::Line(op_from_pb(op)?)),
         Some(Kind::Members(command)) => Ok(Command::Members(members_command_from_pb(command)?)),
+        Some(Kind::Restore(command)) => Ok(Command::Restore(restore_from_pb(command)?)),
         Some(Kind::Once(once)) => {
             let id = id_from_pb(&once.id.ok_or("a request without an id")?)?;
             match command_from_pb(*once.command.ok_or("a request without a command")?)? {
                 Command::Once(..) => Err("a request within a request"),
                 Command::Members(_) => Err("a request with an id about the members"),
+                Command::Restore(_) => Err("a request with an id to put a line back"),
                 command => Ok(Command::Once(id, Box::new(command))),
             }
         }

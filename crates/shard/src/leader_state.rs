@@ -16,7 +16,7 @@ use crate::clock::{ClientReachability, Micros, ServiceClock};
 use crate::command::Command;
 use crate::published::OutEvent;
 use crate::recycle::Recycler;
-use crate::state::{AppliedToLine, State};
+use crate::state::{AppliedRestore, AppliedToLine, State};
 
 /// The clock is stamped at least this often while anybody holds a token.
 const STAMP_INTERVAL_MS_MAX: u64 = 600_000;
@@ -275,10 +275,15 @@ impl LeaderState {
             *in_flight = in_flight.saturating_sub(1);
         }
         // Nothing is kept for lines that do not exist: anybody can make up names.
-        if let Command::Line(op) = command
-            && let Some(line) = state.lines().get(op.line())
+        let name = match command {
+            Command::Line(op) => Some(op.line()),
+            Command::Restore(restore) => Some(&restore.line),
+            _ => None,
+        };
+        if let Some(name) = name
+            && let Some(line) = state.lines().get(name)
         {
-            self.boards.before_change(op.line(), line.version());
+            self.boards.before_change(name, line.version());
         }
     }
 
@@ -306,6 +311,25 @@ impl LeaderState {
             out.extend(publishable(event, prev_version, lines));
         }
         self.boards.changed(op.line());
+    }
+
+    /// After a step of putting a line back was applied.
+    pub fn after_restore(
+        &mut self,
+        state: &State,
+        applied: &AppliedRestore<'_>,
+        out: &mut Vec<OutEvent>,
+    ) {
+        if applied.events.is_empty() {
+            return;
+        }
+        let line = &applied.command.line;
+        self.recycler.reschedule(line);
+        for event in applied.events {
+            let prev_version = self.boards.note(event);
+            out.extend(publishable(event, prev_version, state.lines()));
+        }
+        self.boards.changed(line);
     }
 
     fn start(&mut self, line: &LineName, at: TokenRef, lines: &Lines, now_ms: u64) {

@@ -27,6 +27,8 @@ pub mod published;
 pub mod recycle;
 pub mod requests;
 mod requests_pb;
+pub mod restore;
+mod restore_pb;
 mod settings_pb;
 pub mod snapshot;
 mod snapshot_pb;

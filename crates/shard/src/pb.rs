@@ -65,6 +65,16 @@ pub(crate) fn reason_from_pb(code: u32) -> Result<Reason, Malformed> {
     reason.ok_or("a reason that this build does not know")
 }
 
+/// The 16 bytes of an upload's id.
+pub(crate) fn upload_id_from_pb(id: &[u8]) -> Result<u128, Malformed> {
+    let id = <[u8; 16]>::try_from(id).map_err(|_| "the id of an upload that is none")?;
+    Ok(u128::from_be_bytes(id))
+}
+
+pub(crate) fn digest_from_pb(digest: &[u8]) -> Result<[u8; 32], Malformed> {
+    digest.try_into().map_err(|_| "a digest that is none")
+}
+
 pub(crate) fn token_to_pb((lane, token): (u8, Token)) -> LaneToken {
     LaneToken {
         lane: lane.into(),

@@ -17,6 +17,7 @@
 //! | lines | a `LinesState`, then one `LineState` per line, by name |
 //! | requests | a `RememberedRequest` each, the oldest first |
 //! | members | one `Members`, then a `RecordedChange` each, the oldest first |
+//! | uploads | an `Upload` each, by line |
 //!
 //! The digest is checked before anything is decoded: a file that was cut or
 //! altered is refused, whatever it would have decoded to. It has no key, because a process that
@@ -37,6 +38,7 @@ use crate::pb::SectionKind;
 pub use crate::pb::SnapshotHeader as Header;
 use crate::requests::Requests;
 use crate::requests_pb::{remembered_from_pb, remembered_to_pb};
+use crate::restore::Uploads;
 use crate::snapshot_pb::{line_from_pb, line_to_pb};
 use crate::state::{Clock, State};
 
@@ -118,6 +120,11 @@ pub fn encode(header: &Header, state: &State) -> Vec<u8> {
     for change in &members.changes {
         put(&mut bytes, &recorded_to_pb(change));
     }
+    let uploads = &state.uploads;
+    put_section(&mut bytes, SectionKind::Uploads, uploads.len() as u64);
+    for upload in uploads.to_pb(true) {
+        put(&mut bytes, &upload);
+    }
     let digest = blake3::hash(&bytes);
     bytes.extend_from_slice(digest.as_bytes());
     bytes
@@ -143,6 +150,7 @@ pub fn decode(bytes: Bytes, cluster: &str, shard: u32) -> Result<(Header, State)
     let lines = take_lines(&mut rest, clock)?;
     let requests = take_requests(&mut rest)?;
     let members = take_members(&mut rest)?;
+    let uploads = take_uploads(&mut rest)?;
     if rest.has_remaining() {
         return Err(SnapshotError::decode("bytes after its end"));
     }
@@ -151,6 +159,7 @@ pub fn decode(bytes: Bytes, cluster: &str, shard: u32) -> Result<(Header, State)
         lines,
         requests,
         members,
+        uploads,
     };
     Ok((header, state))
 }
@@ -173,6 +182,7 @@ fn take_lines(rest: &mut Bytes, clock: Clock) -> Result<Lines, SnapshotError> {
         now_ms: clock.now_ms,
         version_floor: head.version_floor,
         epoch_floor: head.epoch_floor,
+        incarnation_floor: head.incarnation_floor,
     };
     let mut lines = Lines::from_head(Limits::default(), head)?;
     for _ in 1..records {
@@ -207,6 +217,16 @@ fn take_members(rest: &mut Bytes) -> Result<MembersState, SnapshotError> {
     Ok(members)
 }
 
+fn take_uploads(rest: &mut Bytes) -> Result<Uploads, SnapshotError> {
+    let records = take_section(rest, SectionKind::Uploads)?;
+    let mut uploads = Uploads::default();
+    for _ in 0..records {
+        let added = uploads.add_pb(take(rest)?);
+        added.map_err(SnapshotError::Decode)?;
+    }
+    Ok(uploads)
+}
+
 /// The format of [`hash_part`]: a build that gives another hash of the same state has another one.
 /// New state changes no hash if its fields are left out while they have their default.
 pub const HASH_FORMAT: u32 = 3;
@@ -237,6 +257,9 @@ pub fn hash_part(state: &State, nth: u64) -> [u8; 32] {
     }
     if state.members.wanted.version > 0 {
         put(&mut part, &members_to_pb(&state.members.wanted));
+    }
+    for upload in state.uploads.to_pb(false) {
+        put(&mut part, &upload);
     }
     let count = state.requests.len() as u64;
     if let Some(parts) = count.checked_div(PART_REQUESTS) {
@@ -309,5 +332,6 @@ fn lines_to_pb(lines: &Lines) -> pb::LinesState {
     pb::LinesState {
         version_floor: head.version_floor,
         epoch_floor: head.epoch_floor,
+        incarnation_floor: head.incarnation_floor,
     }
 }

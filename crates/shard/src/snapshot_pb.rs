@@ -76,7 +76,7 @@ fn lane_dump_from_pb(lane: pb::LaneState) -> Result<LaneDump, Malformed> {
     })
 }
 
-fn live_to_pb((token, live): (Token, Live)) -> pb::LiveToken {
+pub(crate) fn live_to_pb((token, live): (Token, Live)) -> pb::LiveToken {
     let stage = match live.stage {
         Stage::Waiting { last_seen_ms } => PbStage::Waiting(pb::WaitingStage { last_seen_ms }),
         Stage::Admitted { deadline_ms } => PbStage::Admitted(pb::AdmittedStage { deadline_ms }),
@@ -102,7 +102,7 @@ fn live_to_pb((token, live): (Token, Live)) -> pb::LiveToken {
     }
 }
 
-fn live_from_pb(live: pb::LiveToken) -> Result<(Token, Live), Malformed> {
+pub(crate) fn live_from_pb(live: pb::LiveToken) -> Result<(Token, Live), Malformed> {
     let stage = live.stage;
     let stage = match stage.ok_or("a live token in a state that this build does not know")? {
         PbStage::Waiting(pb::WaitingStage { last_seen_ms }) => Stage::Waiting { last_seen_ms },
@@ -139,7 +139,7 @@ pub(crate) fn entered(service_ms: u64, wall_ms: u64, version: u64) -> Entered {
     }
 }
 
-fn gone_to_pb((lane, token, gone): (u8, Token, Gone)) -> pb::GoneToken {
+pub(crate) fn gone_to_pb((lane, token, gone): (u8, Token, Gone)) -> pb::GoneToken {
     pb::GoneToken {
         lane: lane.into(),
         token,
@@ -150,7 +150,7 @@ fn gone_to_pb((lane, token, gone): (u8, Token, Gone)) -> pb::GoneToken {
     }
 }
 
-fn gone_from_pb(it: pb::GoneToken) -> Result<(u8, Token, Gone), Malformed> {
+pub(crate) fn gone_from_pb(it: pb::GoneToken) -> Result<(u8, Token, Gone), Malformed> {
     let gone = Gone {
         reason: reason_from_pb(it.reason)?,
         epoch: it.epoch,

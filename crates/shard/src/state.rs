@@ -8,6 +8,7 @@ use nowserving_line::{self as line, Lines, NUMBER_MAX, Stamp};
 use crate::command::{Command, Entry};
 use crate::members::{MembersChanged, MembersRefused, MembersState};
 use crate::requests::{Answer, Requests};
+use crate::restore::{RestoreCommand, RestoreError, RestoreReply, Uploads};
 
 /// The replicated state of one shard.
 ///
@@ -19,6 +20,7 @@ pub struct State {
     pub(crate) lines: Lines,
     pub(crate) requests: Requests,
     pub(crate) members: MembersState,
+    pub(crate) uploads: Uploads,
 }
 
 /// The largest reading of the service clock in any applied entry. It never falls.
@@ -44,10 +46,20 @@ pub struct AppliedToLine<'a> {
     pub events: &'a [line::Event],
 }
 
+/// The outcome of a step of putting a line back.
+#[derive(Debug)]
+pub struct AppliedRestore<'a> {
+    /// The place of the command in its entry.
+    pub place: usize,
+    pub command: &'a RestoreCommand,
+    pub result: Result<RestoreReply, RestoreError>,
+    pub events: &'a [line::Event],
+}
+
 /// Watches an entry being applied. Every call comes with the state of that very moment: what an answer
 /// shows is the effect of its command and of nothing later.
 pub trait Observer {
-    /// Whether [`AppliedToLine::events`] are wanted. Otherwise none are made.
+    /// Whether [`AppliedToLine::events`] and [`AppliedRestore::events`] are wanted. Otherwise none are made.
     fn wants_events(&self) -> bool {
         true
     }
@@ -60,6 +72,9 @@ pub trait Observer {
 
     /// An operator's request about the members was applied; it has this place in its entry.
     fn members(&mut self, _place: usize, _result: Result<MembersChanged, MembersRefused>) {}
+
+    /// A step of putting a line back was applied.
+    fn restore(&mut self, _state: &State, _applied: AppliedRestore<'_>) {}
 
     /// The command at this place of its entry was not done, as its request was answered before.
     fn copy(&mut self, _state: &State, _place: usize, _command: &Command, _answer: &Answer) {}
@@ -107,6 +122,7 @@ impl State {
     pub fn apply_entry(&mut self, index: u64, entry: &Entry, observer: &mut impl Observer) {
         self.clock.advance(entry.now_ms);
         self.requests.forget(self.clock.now_ms);
+        self.uploads.forget(self.clock.now_ms);
         let mut events = Vec::new();
         for (place, command) in entry.commands.iter().enumerate() {
             let (id, command) = match command {
@@ -118,6 +134,13 @@ impl State {
                 continue;
             }
             observer.before(self, command);
+            let stamp = Stamp {
+                index,
+                op_no: u32::try_from(place).unwrap_or(u32::MAX),
+                now_ms: self.clock.now_ms,
+                wall_ms: entry.wall_ms,
+            };
+            let wanted = observer.wants_events().then_some(&mut events);
             let op = match command {
                 Command::Line(op) => op,
                 Command::Members(command) => {
@@ -126,16 +149,23 @@ impl State {
                     }
                     continue;
                 }
+                Command::Restore(command) => {
+                    let result = self
+                        .uploads
+                        .apply(&mut self.lines, stamp, command, wanted);
+                    let applied = AppliedRestore {
+                        place,
+                        command,
+                        result,
+                        events: &events,
+                    };
+                    observer.restore(self, applied);
+                    events.clear();
+                    continue;
+                }
                 // Nothing else has an answer: the clock has been advanced already.
                 Command::Stamp | Command::Once(..) => continue,
             };
-            let stamp = Stamp {
-                index,
-                op_no: u32::try_from(place).unwrap_or(u32::MAX),
-                now_ms: self.clock.now_ms,
-                wall_ms: entry.wall_ms,
-            };
-            let wanted = observer.wants_events().then_some(&mut events);
             let result = self.lines.apply(stamp, op, wanted);
             if let Some(id) = id {
                 let answer = Answer::of(&result);

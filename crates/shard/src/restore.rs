@@ -1,0 +1,358 @@
+//! Lines that are put back from a backup: they come in parts, through the log, and are put in place by a last
+//! command.
+//!
+//! | part | content |
+//! |---|---|
+//! | 0 | a `LineState` without its long lists |
+//! | 1, 2, … | a `LinePart` each: live tokens, then gone ones, then the journal |
+//!
+//! Each replica decodes and checks a part as it is applied, so that the last command has little left to do: a turn
+//! that decodes a million tokens would take seconds. The digest is a chain: BLAKE3 over the digest so far and the
+//! next part, beginning with zeros. Every command can be repeated.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use nowserving_line::{
+    Event, Limits, Line, LineBuilder, LineDump, LineName, LinePart, Lines, Restore, RestoreRefused,
+    Stamp,
+};
+use prost::Message;
+
+use crate::pb::{self, Malformed};
+use crate::restore_pb::{part_from_pb, part_to_pb};
+use crate::snapshot_pb::{line_from_pb, line_to_pb};
+
+/// The most bytes of a part. A request with one must not be larger than nodes read, in JSON too; and a turn that
+/// applies one must be short.
+pub const PART_BYTES_MAX: usize = 40 * 1_024;
+/// A part is sent once it has so many bytes; one more item makes it no larger than [`PART_BYTES_MAX`].
+const PART_BYTES: usize = 32 * 1_024;
+/// The most lines that a shard takes in at once.
+pub const UPLOADS_MAX: usize = 8;
+/// The most bytes of all their parts.
+const UPLOADS_BYTES_MAX: u64 = 2 << 30;
+/// An upload is dropped this long after its last command, on the service clock.
+pub const UPLOAD_KEPT_MS: u64 = 600_000;
+
+/// A step of putting a line back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoreCommand {
+    pub line: LineName,
+    /// Chosen at random by the client: one for each time that it sends the line.
+    pub upload: u128,
+    pub step: RestoreStep,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RestoreStep {
+    /// Number 0 begins an upload, and ends another one of this line.
+    Part {
+        number: u32,
+        data: Bytes,
+    },
+    /// Puts the line in place.
+    Finish {
+        /// How many parts there must be.
+        parts: u32,
+        digest: [u8; 32],
+        how: Restore,
+    },
+}
+
+/// The answer to a [`RestoreCommand`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RestoreReply {
+    /// So many parts are here; that is the number of the part that is wanted next.
+    Staged { parts: u32 },
+    /// The line is in place.
+    Done,
+}
+
+/// Why a [`RestoreCommand`] is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RestoreError {
+    #[error("{UPLOADS_MAX} lines are being restored in this shard already")]
+    TooMany,
+    #[error("data: the parts of all lines that are being restored in this shard have at most {UPLOADS_BYTES_MAX} bytes")]
+    TooLarge,
+    #[error("data: part {number} is none of this build's: {what}")]
+    Part { number: u32, what: String },
+    #[error("parts: {staged} are here, not {asked}: send the line anew")]
+    Parts { staged: u32, asked: u32 },
+    #[error("digest: not that of the parts that are here: send the line anew")]
+    Digest,
+    #[error(transparent)]
+    Line(#[from] RestoreRefused),
+}
+
+/// The lines of a shard that are being sent.
+#[derive(Debug, Default)]
+pub struct Uploads {
+    by_line: BTreeMap<LineName, Upload>,
+}
+
+#[derive(Debug)]
+struct Upload {
+    id: u128,
+    parts: u32,
+    digest: [u8; 32],
+    bytes: u64,
+    touched_ms: u64,
+    /// `None`: the line was put in place. That is remembered for the repetition of the last command.
+    builder: Option<Box<LineBuilder>>,
+}
+
+impl Uploads {
+    /// Drops what was not touched for long.
+    pub(crate) fn forget(&mut self, now_ms: u64) {
+        let kept = |upload: &Upload| upload.touched_ms.saturating_add(UPLOAD_KEPT_MS) > now_ms;
+        self.by_line.retain(|_, upload| kept(upload));
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_line.len()
+    }
+
+    pub(crate) fn apply(
+        &mut self,
+        lines: &mut Lines,
+        stamp: Stamp,
+        command: &RestoreCommand,
+        events: Option<&mut Vec<Event>>,
+    ) -> Result<RestoreReply, RestoreError> {
+        let RestoreCommand { line, upload, step } = command;
+        let known = self.by_line.get_mut(line).filter(|it| it.id == *upload);
+        match (known, step) {
+            (None, RestoreStep::Part { number: 0, data }) => {
+                self.begin(line, *upload, data, stamp.now_ms)
+            }
+            (None, RestoreStep::Part { .. }) => Ok(RestoreReply::Staged { parts: 0 }),
+            (None, RestoreStep::Finish { parts, .. }) => Err(RestoreError::Parts {
+                staged: 0,
+                asked: *parts,
+            }),
+            (Some(it), RestoreStep::Part { number, data }) => {
+                it.touched_ms = stamp.now_ms;
+                if *number != it.parts || it.builder.is_none() {
+                    return Ok(RestoreReply::Staged { parts: it.parts });
+                }
+                self.add(line, *number, data)
+            }
+            (Some(it), RestoreStep::Finish { .. }) if it.builder.is_none() => {
+                it.touched_ms = stamp.now_ms;
+                Ok(RestoreReply::Done)
+            }
+            (Some(it), RestoreStep::Finish { parts, digest, how }) => {
+                it.touched_ms = stamp.now_ms;
+                it.check(*parts, digest)?;
+                if let Some(builder) = &it.builder {
+                    // Refused for the line that is there: the operator can change that, and the parts stay.
+                    let refused = lines.check_restore(line, builder.incarnation(), how.overwrite);
+                    refused.map_err(RestoreRefused::Line)?;
+                }
+                if let Some(builder) = it.builder.take() {
+                    let put = lines.put_back(stamp, *builder, *how, events);
+                    put.inspect_err(|_| drop(self.by_line.remove(line)))?;
+                }
+                Ok(RestoreReply::Done)
+            }
+        }
+    }
+
+    fn begin(
+        &mut self,
+        line: &LineName,
+        id: u128,
+        data: &Bytes,
+        now_ms: u64,
+    ) -> Result<RestoreReply, RestoreError> {
+        let others = self.by_line.keys().filter(|name| *name != line).count();
+        if others >= UPLOADS_MAX {
+            return Err(RestoreError::TooMany);
+        }
+        let bad = |what: String| RestoreError::Part { number: 0, what };
+        let dump = head_from_bytes(data).map_err(bad)?;
+        if dump.name != *line {
+            let what = format!("it is of line {}, not of {line}", dump.name);
+            return Err(bad(what));
+        }
+        let builder = LineBuilder::new(dump, Limits::default());
+        let builder = builder.map_err(|it| bad(it.to_string()))?;
+        let upload = Upload {
+            id,
+            parts: 1,
+            digest: chain([0; 32], data),
+            bytes: data.len() as u64,
+            touched_ms: now_ms,
+            builder: Some(Box::new(builder)),
+        };
+        self.by_line.insert(line.clone(), upload);
+        Ok(RestoreReply::Staged { parts: 1 })
+    }
+
+    /// Adds the next part of an upload that is under way. One that makes no sense ends the upload.
+    fn add(
+        &mut self,
+        line: &LineName,
+        number: u32,
+        data: &Bytes,
+    ) -> Result<RestoreReply, RestoreError> {
+        let bytes: u64 = self.by_line.values().map(|upload| upload.bytes).sum();
+        if bytes.saturating_add(data.len() as u64) > UPLOADS_BYTES_MAX {
+            return Err(RestoreError::TooLarge);
+        }
+        let Some(upload) = self.by_line.get_mut(line) else {
+            return Ok(RestoreReply::Staged { parts: 0 });
+        };
+        let added = part_from_bytes(data).and_then(|part| match &mut upload.builder {
+            Some(builder) => builder.add(part).map_err(|bad| bad.to_string()),
+            None => Ok(()),
+        });
+        if let Err(what) = added {
+            self.by_line.remove(line);
+            return Err(RestoreError::Part { number, what });
+        }
+        upload.parts += 1;
+        upload.digest = chain(upload.digest, data);
+        upload.bytes += data.len() as u64;
+        Ok(RestoreReply::Staged {
+            parts: upload.parts,
+        })
+    }
+
+    /// The uploads as snapshots have them; without the lines as hashes do, which the digests stand for.
+    pub(crate) fn to_pb(&self, with_lines: bool) -> impl Iterator<Item = pb::Upload> {
+        self.by_line.iter().map(move |(line, it)| {
+            let builder = it.builder.as_ref().filter(|_| with_lines);
+            pb::Upload {
+                line: line.as_str().to_owned(),
+                id: Bytes::copy_from_slice(&it.id.to_be_bytes()),
+                parts: it.parts,
+                digest: Bytes::copy_from_slice(&it.digest),
+                bytes: it.bytes,
+                touched_ms: it.touched_ms,
+                done: it.builder.is_none(),
+                state: builder.map(|builder| line_to_pb(builder.dump())),
+            }
+        })
+    }
+
+    /// Adds one that [`Uploads::to_pb`] gave.
+    pub(crate) fn add_pb(&mut self, it: pb::Upload) -> Result<(), String> {
+        let line = pb::line_name_from_pb(&it.line)?;
+        let builder = match it.state {
+            Some(state) if !it.done => {
+                let dump = line_from_pb(state)?;
+                let builder = LineBuilder::new(dump, Limits::default());
+                Some(Box::new(builder.map_err(|bad| bad.to_string())?))
+            }
+            None if it.done => None,
+            _ => return Err("an upload that is neither done nor under way".to_owned()),
+        };
+        let upload = Upload {
+            id: pb::upload_id_from_pb(&it.id)?,
+            parts: it.parts,
+            digest: pb::digest_from_pb(&it.digest)?,
+            bytes: it.bytes,
+            touched_ms: it.touched_ms,
+            builder,
+        };
+        match self.by_line.insert(line, upload) {
+            None => Ok(()),
+            Some(_) => Err("two uploads of one line".to_owned()),
+        }
+    }
+}
+
+impl Upload {
+    fn check(&self, parts: u32, digest: &[u8; 32]) -> Result<(), RestoreError> {
+        if parts != self.parts {
+            return Err(RestoreError::Parts {
+                staged: self.parts,
+                asked: parts,
+            });
+        }
+        match *digest == self.digest {
+            true => Ok(()),
+            false => Err(RestoreError::Digest),
+        }
+    }
+}
+
+fn chain(digest: [u8; 32], part: &[u8]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&digest);
+    hasher.update(part);
+    hasher.finalize().into()
+}
+
+/// The parts of a line, and their digest.
+#[must_use]
+pub fn parts_of(line: &Line) -> (Vec<Bytes>, [u8; 32]) {
+    let mut head = line.dump();
+    let mut parts = Parts::default();
+    let mut live = Vec::new();
+    for (id, lane) in (0..).zip(&mut head.lanes) {
+        let of_lane = std::mem::take(&mut lane.live).into_iter();
+        live.extend(of_lane.map(|(token, it)| (id, token, it)));
+    }
+    let gone = std::mem::take(&mut head.gone);
+    let journal = std::mem::take(&mut head.journal);
+    let changes = std::mem::take(&mut head.settings_changes);
+    parts.push(line_to_pb(head).encode_to_vec());
+    parts.cut(live, |live| LinePart {
+        live,
+        ..LinePart::default()
+    });
+    parts.cut(gone, |gone| LinePart {
+        gone,
+        ..LinePart::default()
+    });
+    parts.cut(journal, |journal| LinePart {
+        journal,
+        ..LinePart::default()
+    });
+    parts.cut(changes, |settings_changes| LinePart {
+        settings_changes,
+        ..LinePart::default()
+    });
+    (parts.parts, parts.digest)
+}
+
+#[derive(Default)]
+struct Parts {
+    parts: Vec<Bytes>,
+    digest: [u8; 32],
+}
+
+impl Parts {
+    fn push(&mut self, part: Vec<u8>) {
+        self.digest = chain(self.digest, &part);
+        self.parts.push(part.into());
+    }
+
+    /// Cuts a list into parts. Each item is encoded by itself: protobuf reads lists that follow each other as one.
+    fn cut<T>(&mut self, items: Vec<T>, part: impl Fn(Vec<T>) -> LinePart) {
+        let mut bytes = Vec::new();
+        for item in items {
+            part_to_pb(part(vec![item])).encode_raw(&mut bytes);
+            if bytes.len() >= PART_BYTES {
+                self.push(std::mem::take(&mut bytes));
+            }
+        }
+        if !bytes.is_empty() {
+            self.push(bytes);
+        }
+    }
+}
+
+fn head_from_bytes(data: &Bytes) -> Result<LineDump, String> {
+    let head = pb::LineState::decode(data.clone()).map_err(|error| error.to_string())?;
+    line_from_pb(head).map_err(Malformed::to_owned)
+}
+
+fn part_from_bytes(data: &Bytes) -> Result<LinePart, String> {
+    let part = pb::LinePart::decode(data.clone()).map_err(|error| error.to_string())?;
+    part_from_pb(part).map_err(Malformed::to_owned)
+}

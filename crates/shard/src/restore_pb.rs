@@ -1,0 +1,79 @@
+//! Commands that put lines back, and the parts of lines, between this crate's types and protobuf.
+
+use bytes::Bytes;
+use nowserving_line::{LinePart, Restore};
+
+use crate::journal_pb::{change_from_pb, change_to_pb, journal_from_pb, journal_to_pb};
+use crate::pb;
+use crate::pb::restore_command::Step;
+use crate::pb::{
+    Malformed, all, digest_from_pb, lane_from_pb, line_name_from_pb, upload_id_from_pb,
+};
+use crate::restore::{RestoreCommand, RestoreStep};
+use crate::snapshot_pb::{gone_from_pb, gone_to_pb, live_from_pb, live_to_pb};
+
+pub(crate) fn restore_to_pb(command: &RestoreCommand) -> pb::RestoreCommand {
+    let step = match &command.step {
+        RestoreStep::Part { number, data } => Step::Part(pb::RestorePart {
+            number: *number,
+            data: data.clone(),
+        }),
+        RestoreStep::Finish { parts, digest, how } => Step::Finish(pb::RestoreFinish {
+            parts: *parts,
+            digest: Bytes::copy_from_slice(digest),
+            clock_ms: how.clock_ms,
+            overwrite: how.overwrite,
+        }),
+    };
+    pb::RestoreCommand {
+        line: command.line.as_str().to_owned(),
+        upload: Bytes::copy_from_slice(&command.upload.to_be_bytes()),
+        step: Some(step),
+    }
+}
+
+pub(crate) fn restore_from_pb(command: pb::RestoreCommand) -> Result<RestoreCommand, Malformed> {
+    let step = command.step;
+    Ok(RestoreCommand {
+        line: line_name_from_pb(&command.line)?,
+        upload: upload_id_from_pb(&command.upload)?,
+        step: match step.ok_or("a step of a restore that this build does not know")? {
+            Step::Part(pb::RestorePart { number, data }) => RestoreStep::Part { number, data },
+            Step::Finish(finish) => RestoreStep::Finish {
+                parts: finish.parts,
+                digest: digest_from_pb(&finish.digest)?,
+                how: Restore {
+                    clock_ms: finish.clock_ms,
+                    overwrite: finish.overwrite,
+                },
+            },
+        },
+    })
+}
+
+pub(crate) fn part_to_pb(part: LinePart) -> pb::LinePart {
+    let live = part.live.into_iter();
+    pb::LinePart {
+        live: live
+            .map(|(lane, token, live)| pb::PartToken {
+                lane: lane.into(),
+                token: Some(live_to_pb((token, live))),
+            })
+            .collect(),
+        gone: part.gone.into_iter().map(gone_to_pb).collect(),
+        journal: part.journal.iter().map(journal_to_pb).collect(),
+        settings_changes: part.settings_changes.iter().map(change_to_pb).collect(),
+    }
+}
+
+pub(crate) fn part_from_pb(part: pb::LinePart) -> Result<LinePart, Malformed> {
+    Ok(LinePart {
+        live: all(part.live, |it| {
+            let (token, live) = live_from_pb(it.token.ok_or("a live token without one")?)?;
+            Ok((lane_from_pb(it.lane)?, token, live))
+        })?,
+        gone: all(part.gone, gone_from_pb)?,
+        journal: all(part.journal, journal_from_pb)?,
+        settings_changes: all(part.settings_changes, change_from_pb)?,
+    })
+}
