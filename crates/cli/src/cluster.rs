@@ -1,15 +1,16 @@
-//! `nowserving cluster …`: how the nodes and shards do.
+//! `nowserving cluster …`: how the nodes and shards do; backups.
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
 
 use crate::args::Global;
+use crate::backup::{self, BackupArgs, RestoreArgs};
 use crate::members::{self, AddNode, Drain, RemoveNode, ReplaceNode, Transfer};
 use crate::output::{Output, is_broken_pipe};
 use crate::tables;
 
-/// Shows the state of the cluster, and changes its nodes.
+/// Shows the state of the cluster, changes its nodes, saves and restores its lines.
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {
     /// Shows the nodes, and which of them leads which shards.
@@ -33,6 +34,8 @@ Examples:
     Transfer(Transfer),
     /// Shows the newest changes of the nodes: what, when, by whom and why.
     Changes,
+    Backup(BackupArgs),
+    Restore(RestoreArgs),
 }
 
 /// Runs one of them.
@@ -57,6 +60,8 @@ pub async fn run(
             output.answer(&changes, |changes| tables::members_changes(changes, output))?;
             Ok(ExitCode::SUCCESS)
         }
+        ClusterCommand::Backup(args) => backup::back_up(&admin, &args, output).await,
+        ClusterCommand::Restore(args) => backup::restore(&admin, &args, output).await,
         ClusterCommand::AddNode(args) => members::add(&admin, args, output).await,
         ClusterCommand::RemoveNode(args) => members::remove(&admin, args, output).await,
         ClusterCommand::ReplaceNode(args) => members::replace(&admin, args, output).await,

@@ -286,7 +286,7 @@ async fn delete(line: &AdminLine, force: bool, output: &Output) -> anyhow::Resul
 }
 
 /// Follows a deletion under way. It goes on by itself: ending this command does not stop it.
-async fn until_gone(
+pub async fn until_gone(
     line: &AdminLine,
     incarnation: u64,
     tokens: u64,

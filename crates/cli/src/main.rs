@@ -1,6 +1,7 @@
 //! `nowserving`: the cluster's node, and everything an operator or developer does with a cluster.
 
 mod args;
+mod backup;
 mod bar;
 mod bench;
 mod check;

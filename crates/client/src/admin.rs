@@ -6,6 +6,9 @@ use nowserving_protocol::admin::{
     Journal, JournalReply, LineList, LineReply, ListLines, MembersChangesReply, MembersReply, Move,
     Show,
 };
+use nowserving_protocol::backup::{
+    Backup, BackupChunk, BackupChunkReply, BackupReply, RestoreLine, RestorePart, RestorePartReply,
+};
 use nowserving_protocol::user::StatusReply;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -153,6 +156,39 @@ impl AdminLine {
     /// that the line never had.
     pub async fn journal(&self, page: &Journal) -> Result<JournalReply> {
         self.call("journal", Effect::Read, page).await
+    }
+
+    /// A snapshot of the shard that the line's name belongs to; there need not be such a line.
+    ///
+    /// # Errors
+    /// `overloaded` if the node keeps too many of them.
+    pub async fn backup(&self, request: &Backup) -> Result<BackupReply> {
+        self.call("backup", Effect::Read, request).await
+    }
+
+    /// A chunk of that snapshot.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Unavailable`] if no node leads the shard.
+    pub async fn backup_chunk(&self, request: &BackupChunk) -> Result<BackupChunkReply> {
+        self.call("backup_chunk", Effect::Read, request).await
+    }
+
+    /// Sends a part of the line, which [`AdminLine::restore`] puts in place.
+    ///
+    /// # Errors
+    /// `bad_request` for a part that makes no sense; `overloaded` if the shard restores too many lines already.
+    pub async fn restore_part(&self, part: &RestorePart) -> Result<RestorePartReply> {
+        self.call("restore_part", Effect::Write, part).await
+    }
+
+    /// Puts the line in place of which all parts were sent.
+    ///
+    /// # Errors
+    /// `line_exists` without [`RestoreLine::overwrite`]; `version_conflict` if the line has another incarnation than in
+    /// the backup; `bad_request` if parts are missing.
+    pub async fn restore(&self, request: &RestoreLine) -> Result<LineReply> {
+        self.call("restore", Effect::Write, request).await
     }
 
     async fn call<Q: Serialize, R: DeserializeOwned>(

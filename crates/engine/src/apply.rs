@@ -1,9 +1,11 @@
 //! Committed entries become state, answers and events; confirmed reads become answers.
 
 use crate::envelope::StateHash;
-use nowserving_line::{Line, LineName, Lines, Op, Reply, Status, Timestamp, TokenRef};
+use nowserving_line::{
+    Line, LineName, Lines, Op, Reply, RestoreRefused, Status, Timestamp, TokenRef,
+};
 use nowserving_protocol::admin::{JournalReply, LineReply, MembersReply};
-use nowserving_protocol::error::ApiError;
+use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::user::{Consistency, Home, InfoReply};
 use nowserving_replica::{Committed, Payload};
 use nowserving_shard::command::{self, Command};
@@ -11,8 +13,9 @@ use nowserving_shard::leader_state::LeaderState;
 use nowserving_shard::members::{MembersChanged, MembersRefused};
 use nowserving_shard::published::OutEvent;
 use nowserving_shard::requests::Answer;
+use nowserving_shard::restore::{RestoreError, RestoreReply};
 use nowserving_shard::snapshot;
-use nowserving_shard::state::{AppliedToLine, Observer, State};
+use nowserving_shard::state::{AppliedRestore, AppliedToLine, Observer, State};
 
 use crate::candidates;
 use crate::io::ExitReason;
@@ -204,12 +207,36 @@ impl Shard {
         }
     }
 
+    /// A snapshot that an operator asks for has all that is applied, or the entry at the `index` of an earlier
+    /// answer: under load, the next snapshot would always be behind.
+    fn back_up(&mut self, index: Option<u64>) -> Outcome {
+        let index = index.unwrap_or_else(|| self.replica.applied());
+        let index = index.min(self.replica.applied());
+        self.backup_index = self.backup_index.max(index);
+        Outcome::Backup {
+            shard: self.id,
+            index,
+            ready: self.snapshot_index >= index,
+        }
+    }
+
     /// Answers a read as the leader, and marks its token as seen. A poll that would be lost if this node died
     /// now is recorded first.
     pub(crate) fn answer_leading(&mut self, waiter: Waiter, ask: Ask, ctx: &mut NodeCtx) {
         let Some(now_ms) = self.service_ms(&ctx.reachability) else {
             return ctx.lead_lost(waiter, self);
         };
+        match ask {
+            Ask::Backup { index } => {
+                let outcome = self.back_up(index);
+                return ctx.out.answer(waiter.reply, Ok(outcome));
+            }
+            Ask::BackupChunk { id, offset } => {
+                let outcome = Outcome::BackupChunk { id, offset };
+                return ctx.out.answer(waiter.reply, Ok(outcome));
+            }
+            _ => {}
+        }
         let Some(touch) = self.touch(&waiter.line, &ask, now_ms) else {
             return self.answer_read(waiter, &ask, ctx);
         };
@@ -313,6 +340,30 @@ impl Observer for Watch<'_> {
         }
     }
 
+    fn restore(&mut self, state: &State, applied: AppliedRestore<'_>) {
+        if let Some(leader_state) = &mut self.leader_state {
+            leader_state.after_restore(state, &applied, &mut self.events);
+        }
+        let waiter = self.waiters.get_mut(applied.place).and_then(Option::take);
+        if let Some(waiter) = waiter {
+            let line = &applied.command.line;
+            let result = applied.result.map_err(restore_refused);
+            let result = result.and_then(|reply| match reply {
+                RestoreReply::Staged { parts } => Ok(Outcome::RestorePart {
+                    line: line.clone(),
+                    parts,
+                }),
+                RestoreReply::Done => {
+                    // It was put in place, and deleted since: an error must not claim that nothing happened.
+                    let line = state.lines().get(line).ok_or_else(outcome_unknown)?;
+                    let reply = LineReply::new(line, self.now, self.home);
+                    Ok(Outcome::Line(Box::new(reply)))
+                }
+            });
+            self.out.answer(waiter.reply, result);
+        }
+    }
+
     fn copy(&mut self, state: &State, place: usize, command: &Command, answer: &Answer) {
         let waiter = self.waiters.get_mut(place).and_then(Option::take);
         if let (Some(waiter), Command::Line(op)) = (waiter, command) {
@@ -344,7 +395,11 @@ fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, A
         }
         Ask::Journal(ask) => Ok(Outcome::Journal(Box::new(JournalReply::new(line, ask)?))),
         Ask::Show => Ok(Outcome::Line(Box::new(LineReply::new(line, now, home)))),
-        Ask::Write(_) | Ask::Members(_) => Err(ApiError::bad_request("not a read")),
+        Ask::Write(_)
+        | Ask::Members(_)
+        | Ask::Restore(_)
+        | Ask::Backup { .. }
+        | Ask::BackupChunk { .. } => Err(ApiError::bad_request("not a read of a line")),
     }
 }
 
@@ -374,6 +429,21 @@ fn repeated(
         Answer::BadSettings => Err(ApiError::bad_request(
             "a setting was out of its range, as the first answer to this request said",
         )),
+    }
+}
+
+fn restore_refused(refused: RestoreError) -> ApiError {
+    match refused {
+        RestoreError::TooMany | RestoreError::TooLarge => {
+            ApiError::new(Code::Overloaded, refused.to_string())
+        }
+        RestoreError::Line(RestoreRefused::Line(refused)) => refused.into(),
+        RestoreError::Line(RestoreRefused::Bad(bad)) => {
+            ApiError::bad_request(format!("data: {bad}"))
+        }
+        RestoreError::Part { .. } | RestoreError::Parts { .. } | RestoreError::Digest => {
+            ApiError::bad_request(refused.to_string())
+        }
     }
 }
 

@@ -186,7 +186,8 @@ impl Engine {
         let entries = self.config.snapshot_entries;
         let due = self.shards.values_mut().find(|shard| {
             let since = shard.replica.applied().saturating_sub(shard.snapshot_index);
-            let wanted = since >= entries || (shard.pins_files && since > 0);
+            let for_backup = shard.backup_index > shard.snapshot_index;
+            let wanted = since >= entries || (shard.pins_files && since > 0) || for_backup;
             wanted && !shard.snapshotting && now >= shard.snapshot_not_before
         });
         if let Some(shard) = due {

@@ -11,6 +11,7 @@ use nowserving_protocol::user::{Consistency, InfoReply};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::members::MembersRequest;
 use nowserving_shard::requests::RequestId;
+use nowserving_shard::restore::RestoreCommand;
 
 /// The destination and form of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +64,17 @@ pub enum Ask {
     Info(Consistency),
     Show,
     Journal(Journal),
+    /// A snapshot of the shard through this entry of the log, or through all that are applied.
+    Backup {
+        index: Option<u64>,
+    },
+    /// A part of a snapshot that this node keeps.
+    BackupChunk {
+        id: String,
+        offset: u64,
+    },
+    /// A step of putting a line back; it goes through the log.
+    Restore(Box<RestoreCommand>),
 }
 
 /// The part of a request that decides where it is executed.
@@ -91,8 +103,12 @@ impl Ask {
                 Consistency::Local => Effect::ReadLocal,
                 Consistency::Leader | Consistency::Linearizable => Effect::Read,
             },
-            Ask::Find(_) | Ask::Show | Ask::Journal(_) => Effect::Read,
-            Ask::Write(_) | Ask::Members(_) => Effect::Write,
+            Ask::Find(_)
+            | Ask::Show
+            | Ask::Journal(_)
+            | Ask::Backup { .. }
+            | Ask::BackupChunk { .. } => Effect::Read,
+            Ask::Write(_) | Ask::Members(_) | Ask::Restore(_) => Effect::Write,
         }
     }
 
@@ -145,4 +161,20 @@ pub enum Outcome {
     Lines(Box<LineList>),
     MembersChanged(MembersReply),
     MembersChanges(Box<MembersChangesReply>),
+    /// The node keeps the newest snapshot of the shard for its download, if it is `ready`: has all entries
+    /// through `index`.
+    Backup {
+        shard: u32,
+        index: u64,
+        ready: bool,
+    },
+    /// The node reads it from the snapshot.
+    BackupChunk {
+        id: String,
+        offset: u64,
+    },
+    RestorePart {
+        line: LineName,
+        parts: u32,
+    },
 }

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bytes::Bytes;
 use nowserving_line::{LineName, Op, Refused, Timestamp};
+use nowserving_protocol::error::ApiError;
 use nowserving_replica::{ProposeError, ReadFailed, Ready, Replica, Role};
 use nowserving_shard::clock::{ClientReachability, Micros};
 use nowserving_shard::command::{Command, Entry, EntryBuilder};
 use nowserving_shard::leader_state::LeaderState;
 use nowserving_shard::members::MembersCommand;
 use nowserving_shard::requests::{Answer, RequestId, Requests};
+use nowserving_shard::restore::RestoreCommand;
 use nowserving_shard::state::State;
 
 use crate::agreement::Agreement;
@@ -105,6 +107,8 @@ pub(crate) struct Shard {
     pub members_asked: (u64, u64),
     /// Set after a failed snapshot.
     pub snapshot_not_before: Micros,
+    /// An operator wants a snapshot that has this entry.
+    pub backup_index: u64,
     queue: VecDeque<Queued>,
     /// The number of copies of each request with an id that is queued or in the log and not yet applied.
     in_log: HashMap<u128, u32>,
@@ -138,6 +142,7 @@ impl Shard {
             pins_files: false,
             members_asked: (0, 0),
             snapshot_not_before: 0,
+            backup_index: 0,
             queue: VecDeque::new(),
             in_log: HashMap::new(),
             refused: Requests::default(),
@@ -215,6 +220,7 @@ impl Shard {
                 command: Command::Members(MembersCommand::Request(*request)),
                 waiter: Some(waiter),
             }),
+            Ask::Restore(command) => self.take_restore(waiter, *command, ctx),
             ask if !ask.is_linearizable() && self.in_lease(ctx.now.us) => {
                 self.answer_leading(waiter, ask, ctx);
             }
@@ -246,15 +252,7 @@ impl Shard {
             }
             return ctx.out.refuse(waiter.reply, refused.into());
         }
-        if !ctx.has_room || self.queue.len() >= QUEUE_MAX {
-            let (via, in_lease) = (waiter.delivery.via, self.in_lease(ctx.now.us));
-            let error = match is_copy {
-                true => outcome_unknown(),
-                false if ctx.has_room => turned_away(via, waiter.effect, in_lease),
-                // The node that forwarded it knows whether an earlier try is in doubt.
-                false if via == Via::Forwarded => disk_full(),
-                false => unless_in_doubt(via, waiter.effect, in_lease, disk_full()),
-            };
+        if let Some(error) = self.no_room_for(&waiter, is_copy, ctx) {
             return ctx.out.refuse(waiter.reply, error);
         }
         let command = match waiter.id {
@@ -268,6 +266,31 @@ impl Shard {
             command,
             waiter: Some(waiter),
         });
+    }
+
+    /// The steps of a restore have no second effect, so copies of them need not be known.
+    fn take_restore(&mut self, waiter: Waiter, command: RestoreCommand, ctx: &mut NodeCtx) {
+        if let Some(error) = self.no_room_for(&waiter, false, ctx) {
+            return ctx.out.refuse(waiter.reply, error);
+        }
+        self.queue.push_back(Queued {
+            command: Command::Restore(command),
+            waiter: Some(waiter),
+        });
+    }
+
+    fn no_room_for(&self, waiter: &Waiter, is_copy: bool, ctx: &NodeCtx) -> Option<ApiError> {
+        if ctx.has_room && self.queue.len() < QUEUE_MAX {
+            return None;
+        }
+        let (via, in_lease) = (waiter.delivery.via, self.in_lease(ctx.now.us));
+        Some(match is_copy {
+            true => outcome_unknown(),
+            false if ctx.has_room => turned_away(via, waiter.effect, in_lease),
+            // The node that forwarded it knows whether an earlier try is in doubt.
+            false if via == Via::Forwarded => disk_full(),
+            false => unless_in_doubt(via, waiter.effect, in_lease, disk_full()),
+        })
     }
 
     /// Queued commands were applied, or never will be.

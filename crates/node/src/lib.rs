@@ -5,6 +5,7 @@
 //! log files ([`shards::snapshots`]). They pass messages over channels (all bounded but the answers',
 //! each of which belongs to a request that was counted in) and share the log and counters.
 
+pub mod backups;
 pub mod check;
 pub mod checked_file;
 pub mod clock;
@@ -40,6 +41,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 pub use crate::config::{Config, ConfigError};
+use crate::backups::Backups;
 use crate::health::Health;
 use crate::identity::DataDir;
 use crate::nats::connect::ConnectionNumber;
@@ -347,6 +349,20 @@ impl Node {
         Ok(wait)
     }
 
+    fn open_backups(&self) -> anyhow::Result<Arc<Backups>> {
+        let (snapshots, dir) = (self.data.snapshots(), self.data.path.join("backups"));
+        let backups = Arc::new(Backups::open(snapshots, dir)?);
+        let swept = backups.clone();
+        tokio::spawn(async move {
+            let mut interval = tokio::time::interval(backups::KEPT_FOR / 4);
+            loop {
+                interval.tick().await;
+                swept.sweep();
+            }
+        });
+        Ok(backups)
+    }
+
     /// Starts everything that serves clients.
     fn start_service(
         &self,
@@ -359,6 +375,7 @@ impl Node {
             subjects: self.subjects.clone(),
             tickets: self.tickets.clone(),
             stats: stats.clone(),
+            backups: self.open_backups()?,
         };
         let (probed, echoes) = watch::channel(0);
         let parser = Parser::new(

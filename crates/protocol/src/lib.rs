@@ -17,6 +17,7 @@
 #![warn(missing_docs)]
 
 pub mod admin;
+pub mod backup;
 pub mod codec;
 mod enter;
 pub mod error;

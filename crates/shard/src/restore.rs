@@ -19,7 +19,7 @@ use nowserving_line::{
 };
 use prost::Message;
 
-use crate::pb::{self, Malformed};
+use crate::pb;
 use crate::restore_pb::{part_from_pb, part_to_pb};
 use crate::snapshot_pb::{line_from_pb, line_to_pb};
 
@@ -349,10 +349,10 @@ impl Parts {
 
 fn head_from_bytes(data: &Bytes) -> Result<LineDump, String> {
     let head = pb::LineState::decode(data.clone()).map_err(|error| error.to_string())?;
-    line_from_pb(head).map_err(Malformed::to_owned)
+    line_from_pb(head).map_err(str::to_owned)
 }
 
 fn part_from_bytes(data: &Bytes) -> Result<LinePart, String> {
     let part = pb::LinePart::decode(data.clone()).map_err(|error| error.to_string())?;
-    part_from_pb(part).map_err(Malformed::to_owned)
+    part_from_pb(part).map_err(str::to_owned)
 }

@@ -2,6 +2,7 @@
 
 mod all_unreachable;
 mod archive;
+mod backup;
 mod bad_input;
 mod bad_luck;
 mod bad_subjects;
@@ -129,6 +130,16 @@ async fn the_rules_of_a_line_survive_crashes() -> Result<()> {
         ..Options::default()
     };
     run(options, rules::over_crashes).await
+}
+
+/// All lines in a file, and back.
+#[tokio::test]
+async fn a_backup_comes_back() -> Result<()> {
+    let options = Options {
+        shards: 4,
+        ..Options::default()
+    };
+    run(options, backup::comes_back).await
 }
 
 /// Short forms of `cargo xtask soak`: nothing is lost, doubled, overtaken or oversold.

@@ -1,7 +1,7 @@
 //! The operators' side of `parse`.
 
-use nowserving_line::{LineName, Op};
-use nowserving_protocol::admin;
+use nowserving_line::{LineName, Op, Restore};
+use nowserving_protocol::{admin, backup};
 use nowserving_protocol::codec::decode_request;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::subject::unknown_op;
@@ -9,6 +9,7 @@ use nowserving_protocol::subject::unknown_op;
 use nowserving_shard::members::{MembersChange, MembersRequest};
 
 use nowserving_engine::{Ask, Question, ReplyTo};
+use nowserving_shard::restore::{PART_BYTES_MAX, RestoreCommand, RestoreStep};
 
 pub(super) fn admin_ask(
     op: &str,
@@ -62,6 +63,47 @@ pub(super) fn admin_ask(
             reply.op = "journal";
             Ask::Journal(decode_request(payload)?)
         }
+        "backup" => {
+            reply.op = "backup";
+            let ask: backup::Backup = decode_request(payload)?;
+            Ask::Backup { index: ask.index }
+        }
+        "backup_chunk" => {
+            reply.op = "backup_chunk";
+            let ask: backup::BackupChunk = decode_request(payload)?;
+            Ask::BackupChunk {
+                id: ask.id,
+                offset: ask.offset,
+            }
+        }
+        "restore_part" => {
+            reply.op = "restore_part";
+            let ask: backup::RestorePart = decode_request(payload)?;
+            let bytes = ask.data.0.len();
+            if bytes > PART_BYTES_MAX {
+                return Err(ApiError::bad_request(format!(
+                    "data: {bytes} bytes, and a part has at most {PART_BYTES_MAX}"
+                )));
+            }
+            let step = RestoreStep::Part {
+                number: ask.part,
+                data: ask.data.0.into(),
+            };
+            restore(line, ask.upload, step)
+        }
+        "restore" => {
+            reply.op = "restore";
+            let ask: backup::RestoreLine = decode_request(payload)?;
+            let step = RestoreStep::Finish {
+                parts: ask.parts,
+                digest: ask.digest.0,
+                how: Restore {
+                    clock_ms: ask.clock_ms,
+                    overwrite: ask.overwrite,
+                },
+            };
+            restore(line, ask.upload, step)
+        }
         _ => return Err(unknown_op(op)),
     })
 }
@@ -105,6 +147,14 @@ pub(super) fn members_ask(
         by: ask.by.unwrap_or_default(),
         reason: ask.reason.unwrap_or_default(),
     }))))
+}
+
+fn restore(line: LineName, upload: backup::Hex<16>, step: RestoreStep) -> Ask {
+    Ask::Restore(Box::new(RestoreCommand {
+        line,
+        upload: u128::from_be_bytes(upload.0),
+        step,
+    }))
 }
 
 pub(super) fn cluster_question(

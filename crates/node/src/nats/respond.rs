@@ -6,6 +6,7 @@ use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::{Client, HeaderMap};
 use bytes::Bytes;
 use nowserving_protocol::admin::DeleteReply;
+use nowserving_protocol::backup::RestorePartReply;
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::header::{ERROR_CODE_HEADER, ERROR_HEADER};
@@ -15,6 +16,7 @@ use nowserving_protocol::user::StatusReply;
 use tokio::sync::mpsc;
 
 use super::stats::Stats;
+use crate::backups::Backups;
 use nowserving_engine::{Outcome, Output, RelayedAnswer, ReplyTo};
 use nowserving_shard::published::OutEvent;
 
@@ -28,6 +30,8 @@ pub struct Responder {
     pub tickets: Arc<TicketKeys>,
     /// Counts.
     pub stats: Arc<Stats>,
+    /// Snapshots that operators download.
+    pub backups: Arc<Backups>,
 }
 
 impl Responder {
@@ -37,12 +41,47 @@ impl Responder {
             for output in turn {
                 self.stats.answered();
                 match output {
+                    Output::Reply {
+                        to,
+                        result:
+                            Ok(it @ (Outcome::Backup { .. } | Outcome::BackupChunk { .. })),
+                    } => {
+                        // The others must not wait for the disk.
+                        tokio::spawn(self.clone().answer_from_disk(to, it));
+                    }
                     Output::Reply { to, result } => self.answer(&to, result).await,
                     Output::RelayReply { to, answer } => self.relay(&to, answer).await,
                     // The loop sends nothing else here.
                     _ => {}
                 }
             }
+        }
+    }
+
+    async fn answer_from_disk(self, to: ReplyTo, outcome: Outcome) {
+        let (backups, format) = (self.backups.clone(), to.format);
+        let read = tokio::task::spawn_blocking(move || match outcome {
+            Outcome::Backup {
+                shard,
+                index,
+                ready,
+            } => {
+                let reply = backups.begin(shard, index, ready)?;
+                Ok(encode(&reply, format))
+            }
+            Outcome::BackupChunk { id, offset } => Ok(encode(&backups.chunk(&id, offset), format)),
+            _ => Err(ApiError::bad_request("op: not one that reads a snapshot")),
+        });
+        let failed = |error: tokio::task::JoinError| {
+            Err(ApiError::new(Code::Unavailable, error.to_string()))
+        };
+        match read.await.unwrap_or_else(failed) {
+            Ok(payload) => {
+                self.stats.count(&to, "ok");
+                let none = HeaderMap::new();
+                self.send(to.inbox.as_deref(), none, payload.into()).await;
+            }
+            Err(error) => self.refuse(&to, error).await,
         }
     }
 
@@ -167,6 +206,11 @@ impl Responder {
             Outcome::Lines(list) => encode(&*list, format),
             Outcome::MembersChanged(changed) => encode(&changed, format),
             Outcome::MembersChanges(changes) => encode(&*changes, format),
+            Outcome::RestorePart { line, parts } => {
+                encode(&RestorePartReply { line, parts }, format)
+            }
+            // These are read from the disk.
+            Outcome::Backup { .. } | Outcome::BackupChunk { .. } => Vec::new(),
         }
     }
 
@@ -197,10 +241,13 @@ fn too_large_code(outcome: &Outcome) -> Code {
         | Outcome::Cluster(_)
         | Outcome::MembersChanges(_)
         | Outcome::Info(_)
+        | Outcome::Backup { .. }
+        | Outcome::BackupChunk { .. }
         | Outcome::Status { holes: Some(_), .. } => Code::BadRequest,
         Outcome::Line(_)
         | Outcome::Deleted { .. }
         | Outcome::MembersChanged(_)
+        | Outcome::RestorePart { .. }
         | Outcome::Status { .. } => Code::OutcomeUnknown,
     }
 }

@@ -185,7 +185,7 @@ fn replay_entry(state: &mut State, entry: &Committed) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn file_name(shard: u32) -> String {
+pub fn file_name(shard: u32) -> String {
     format!("shard-{shard}.snap")
 }
 

@@ -1,0 +1,411 @@
+//! `nowserving cluster backup` and `restore`.
+
+mod file;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use nowserving_client::{Admin, AdminLine, Code, Delete};
+use nowserving_line::Line;
+use nowserving_protocol::backup::{Backup, BackupChunk, Blob, Hex, RestoreLine, RestorePart};
+use nowserving_protocol::subject::shard_of;
+use nowserving_shard::restore::parts_of;
+use nowserving_shard::snapshot;
+use serde::Serialize;
+
+use self::file::{Header, Reader, Writer};
+use crate::line::until_gone;
+use crate::output::{Output, WrongUsage};
+use crate::progress::Progress;
+
+/// How often a snapshot that is being made is asked for.
+const SNAPSHOT_POLL: Duration = Duration::from_millis(100);
+/// A snapshot that is not made in this time will not be made.
+const SNAPSHOT_MAX: Duration = Duration::from_secs(120);
+/// A shard or line is begun anew so often, if its leader changes on the way.
+const ANEW_MAX: u32 = 20;
+
+/// Saves all lines to a file.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Each shard is saved as of one moment, under load too. The file is in its place only when it is whole. It has keys
+and settings of the lines, but not the cluster's key: keep that apart, tickets are good only with it.
+
+Examples:
+  nowserving cluster backup /backups/shop-$(date +%F).nsb")]
+pub struct BackupArgs {
+    /// The file; one that is there is replaced.
+    file: PathBuf,
+}
+
+/// Puts lines back from a file, into this or another cluster.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Lines come back as they were, with everybody in line, and with what was left of their times. Numbers, versions and
+epochs never go back: a number that was issued after the backup counts as gone (kicked). Tickets stay good if the
+cluster has the same key. The cluster may have another number of shards.
+
+A line that exists is left alone, and the exit code is then 1. With --overwrite it is replaced; if it was deleted and
+created again since the backup, it is deleted first, and its tokens end. Interrupted, the command can be repeated.
+
+Examples:
+  nowserving cluster restore backup.nsb --dry-run
+  nowserving cluster restore backup.nsb
+  nowserving cluster restore backup.nsb --line shop-1 --overwrite")]
+pub struct RestoreArgs {
+    /// The file.
+    file: PathBuf,
+    /// Only this line; may be repeated.
+    #[arg(long = "line", value_name = "NAME")]
+    lines: Vec<String>,
+    /// Replaces lines that exist.
+    #[arg(long)]
+    overwrite: bool,
+    /// Says what would be done, and does nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct BackupDone {
+    cluster: String,
+    shards: u32,
+    lines: u64,
+    bytes: u64,
+}
+
+/// Runs `backup`.
+pub async fn back_up(
+    admin: &Admin,
+    args: &BackupArgs,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let status = admin.cluster_status().await?;
+    let header = Header {
+        cluster: status.cluster,
+        created_at_ms: wall_ms(),
+        shards: u32::try_from(status.shards.len())?,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let mut writer = Writer::create(&args.file, &header)?;
+    let mut lines = 0;
+    let progress = Progress::new(None, "{spinner} shard {msg}: {bytes}");
+    for shard in 0..header.shards {
+        let at = format!("{shard} of {}", header.shards);
+        progress.bar.set_message(at);
+        let bytes = download(admin, &header, shard, &progress).await?;
+        // A whole download that makes no sense must not become a backup.
+        let read = snapshot::decode(bytes.clone().into(), &header.cluster, shard);
+        let (_, state) = read.with_context(|| format!("shard {shard}"))?;
+        lines += state.lines().len() as u64;
+        writer.shard(&bytes)?;
+    }
+    let done = BackupDone {
+        bytes: writer.finish()?,
+        cluster: header.cluster,
+        shards: header.shards,
+        lines,
+    };
+    drop(progress);
+    output.answer(&done, |done| {
+        format!(
+            "{} has {} lines in {} shards of {}, {} bytes",
+            args.file.display(),
+            done.lines,
+            done.shards,
+            done.cluster,
+            done.bytes
+        )
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A name that belongs to the shard: requests about a shard are sent as if about a line.
+fn name_in(shard: u32, shards: u32) -> String {
+    let mut names = (0_u64..).map(|n| format!("shard-{n}"));
+    let found = names.find(|name| shard_of(name, shards) == shard);
+    found.unwrap_or_default()
+}
+
+async fn download(
+    admin: &Admin,
+    header: &Header,
+    shard: u32,
+    progress: &Progress,
+) -> anyhow::Result<Vec<u8>> {
+    let line = admin.line(&name_in(shard, header.shards))?;
+    for _ in 0..ANEW_MAX {
+        if let Some(bytes) = download_once(&line, shard, progress).await? {
+            return Ok(bytes);
+        }
+    }
+    bail!("shard {shard}: its leader changed too often; nothing was saved")
+}
+
+/// `None`: another node leads now.
+async fn download_once(
+    line: &AdminLine,
+    shard: u32,
+    progress: &Progress,
+) -> anyhow::Result<Option<Vec<u8>>> {
+    let (began, mut index) = (Instant::now(), None);
+    let (id, length) = loop {
+        let reply = line.backup(&Backup { index }).await?;
+        ensure!(
+            reply.shard == shard,
+            "the number of shards changed while the backup was made"
+        );
+        if let (Some(id), Some(length)) = (reply.id, reply.bytes) {
+            break (id, length);
+        }
+        ensure!(
+            began.elapsed() < SNAPSHOT_MAX,
+            "shard {shard}: its leader made no snapshot in {SNAPSHOT_MAX:?} (is its disk full?)"
+        );
+        index = Some(reply.index);
+        tokio::time::sleep(SNAPSHOT_POLL).await;
+    };
+    let mut bytes: Vec<u8> = Vec::new();
+    loop {
+        let chunk = BackupChunk {
+            id: id.clone(),
+            offset: bytes.len() as u64,
+        };
+        // The last request, for nothing, says that it is here.
+        match line.backup_chunk(&chunk).await?.data {
+            None => return Ok(None),
+            Some(Blob(data)) if data.is_empty() => break,
+            Some(Blob(data)) => bytes.extend(data),
+        }
+        progress.bar.set_position(bytes.len() as u64);
+    }
+    ensure!(
+        bytes.len() as u64 == length,
+        "shard {shard}: {} bytes came, not {length}",
+        bytes.len()
+    );
+    Ok(Some(bytes))
+}
+
+#[derive(Debug, Serialize)]
+struct RestoreDone {
+    cluster: String,
+    created_at_ms: u64,
+    lines: Vec<RestoredLine>,
+}
+
+#[derive(Debug, Serialize)]
+struct RestoredLine {
+    line: String,
+    /// Live tokens in the backup.
+    live: u64,
+    outcome: LineOutcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum LineOutcome {
+    Restored,
+    Replaced,
+    /// It was left alone.
+    Exists,
+    /// It was being deleted when the backup was made.
+    WasDeleted,
+    WouldRestore,
+    WouldReplace,
+}
+
+impl LineOutcome {
+    fn text(self) -> &'static str {
+        match self {
+            LineOutcome::Restored => "restored",
+            LineOutcome::Replaced => "replaced",
+            LineOutcome::Exists => "exists, left alone (--overwrite replaces it)",
+            LineOutcome::WasDeleted => "left out: it was being deleted",
+            LineOutcome::WouldRestore => "would be restored",
+            LineOutcome::WouldReplace => "would be replaced",
+        }
+    }
+}
+
+/// Runs `restore`.
+pub async fn restore(
+    admin: &Admin,
+    args: &RestoreArgs,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    check_names(&args.file, &args.lines)?;
+    let mut reader = Reader::open(&args.file)?;
+    let mut done = RestoreDone {
+        cluster: reader.header.cluster.clone(),
+        created_at_ms: reader.header.created_at_ms,
+        lines: Vec::new(),
+    };
+    while let Some((_, state)) = reader.shard()? {
+        for line in state.lines().iter() {
+            let name = line.name().as_str();
+            if !args.lines.is_empty() && !args.lines.iter().any(|it| it == name) {
+                continue;
+            }
+            let outcome = put_back(admin, line, state.now_ms(), args, output).await;
+            let outcome = outcome.with_context(|| {
+                format!("line {name} is not restored, {} lines were", restored(&done))
+            })?;
+            done.lines.push(RestoredLine {
+                line: name.to_owned(),
+                live: line.counts().live(),
+                outcome,
+            });
+        }
+    }
+    output.answer(&done, table)?;
+    let left = done.lines.iter().any(|it| it.outcome == LineOutcome::Exists);
+    Ok(ExitCode::from(u8::from(left)))
+}
+
+fn restored(done: &RestoreDone) -> usize {
+    let outcomes = done.lines.iter().map(|it| it.outcome);
+    let restored = outcomes.filter(|it| matches!(it, LineOutcome::Restored | LineOutcome::Replaced));
+    restored.count()
+}
+
+fn table(done: &RestoreDone) -> String {
+    let mut text: Vec<String> = done
+        .lines
+        .iter()
+        .map(|it| format!("{}: {} ({} in line)", it.line, it.outcome.text(), it.live))
+        .collect();
+    if text.is_empty() {
+        text.push("the backup has no lines".to_owned());
+    }
+    text.join("\n")
+}
+
+/// All lines that were named are in the backup: else nothing is done.
+fn check_names(file: &Path, names: &[String]) -> anyhow::Result<()> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let mut missing: Vec<&String> = names.iter().collect();
+    let mut reader = Reader::open(file)?;
+    while let Some((_, state)) = reader.shard()? {
+        let has = |name: &str| state.lines().iter().any(|line| line.name().as_str() == name);
+        missing.retain(|name| !has(name));
+    }
+    match missing.first() {
+        Some(name) => Err(WrongUsage(format!("--line: the backup has no line {name:?}")).into()),
+        None => Ok(()),
+    }
+}
+
+async fn put_back(
+    admin: &Admin,
+    line: &Line,
+    clock_ms: u64,
+    args: &RestoreArgs,
+    output: &Output,
+) -> anyhow::Result<LineOutcome> {
+    if line.deleting().is_some() {
+        return Ok(LineOutcome::WasDeleted);
+    }
+    let target = admin.line(line.name().as_str())?;
+    let present = match target.show().await {
+        Ok(shown) => Some(shown),
+        Err(error) if error.code() == Some(Code::LineNotFound) => None,
+        Err(error) => return Err(error.into()),
+    };
+    match &present {
+        Some(_) if !args.overwrite => return Ok(LineOutcome::Exists),
+        Some(_) if args.dry_run => return Ok(LineOutcome::WouldReplace),
+        None if args.dry_run => return Ok(LineOutcome::WouldRestore),
+        _ => {}
+    }
+    let sent = send(&target, line, clock_ms, args.overwrite).await?;
+    if let Some(present) = &present
+        && present.incarnation != line.incarnation()
+    {
+        // As late as can be: all of the other one is here already.
+        let request = Delete {
+            force: true,
+            incarnation: Some(present.incarnation),
+        };
+        let reply = target.delete(&request).await?;
+        if !reply.deleted {
+            until_gone(&target, present.incarnation, reply.remaining, output).await?;
+        }
+    }
+    match target.restore(&sent).await {
+        Ok(_) => {}
+        // Somebody created it since.
+        Err(error) if error.code() == Some(Code::LineExists) => return Ok(LineOutcome::Exists),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(match present {
+        Some(_) => LineOutcome::Replaced,
+        None => LineOutcome::Restored,
+    })
+}
+
+/// Sends all parts of a line.
+async fn send(
+    target: &AdminLine,
+    line: &Line,
+    clock_ms: u64,
+    overwrite: bool,
+) -> anyhow::Result<RestoreLine> {
+    let (parts, digest) = parts_of(line);
+    let count = u32::try_from(parts.len())?;
+    let template = "{prefix} {wide_bar} part {pos} of {len}";
+    let progress = Progress::new(Some(count.into()), template);
+    progress.bar.set_prefix(line.name().as_str().to_owned());
+    for _ in 0..ANEW_MAX {
+        let upload = Hex(rand::random());
+        let mut next = 0;
+        while let Some(part) = parts.get(next as usize) {
+            let part = RestorePart {
+                upload,
+                part: next,
+                data: Blob(part.to_vec()),
+            };
+            let staged = target.restore_part(&part).await?.parts;
+            if staged == 0 {
+                break;
+            }
+            next = staged;
+            progress.bar.set_position(next.into());
+        }
+        if next >= count {
+            return Ok(RestoreLine {
+                upload,
+                parts: count,
+                digest: Hex(digest),
+                clock_ms,
+                overwrite,
+            });
+        }
+    }
+    bail!("its parts were dropped again and again; is another restore of it running?")
+}
+
+fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |it| it.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn every_shard_has_a_name() {
+        for shards in [1, 2, 7, 16, 64] {
+            for shard in 0..shards {
+                assert_eq!(shard_of(&name_in(shard, shards), shards), shard);
+            }
+        }
+    }
+}
