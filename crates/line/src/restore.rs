@@ -14,8 +14,8 @@
 use crate::line::{Lane, Line};
 use crate::lines::incarnation_at;
 use crate::{
-    BadDump, Bucket, Event, Journaled, LineBuilder, LineChange, LineName, Lines, NUMBER_MAX, Reason,
-    Refused, Reply, Stage, Stamp, Totals,
+    BadDump, Bucket, Event, Journaled, LineBuilder, LineChange, LineName, Lines, NUMBER_MAX,
+    Reason, Refused, Reply, Stage, Stamp, Totals,
 };
 
 /// How a line is put back.

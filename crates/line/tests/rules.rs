@@ -430,7 +430,10 @@ fn lines_made_after_a_restored_one_have_larger_incarnations() {
         clock_ms: far.now_ms,
         overwrite: false,
     };
-    shard.lines.put_back(stamp(1), builder(), how, None).unwrap();
+    shard
+        .lines
+        .put_back(stamp(1), builder(), how, None)
+        .unwrap();
     assert_eq!(shard.line().incarnation(), dump.incarnation);
     shard.index = 1;
     for other in ["a", "b"] {

@@ -22,7 +22,7 @@ pub const KEPT_FOR: Duration = Duration::from_secs(60);
 /// The most snapshots that are kept at once.
 const KEPT_MAX: usize = 4;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Backups {
     snapshots: PathBuf,
     dir: PathBuf,
@@ -72,7 +72,8 @@ impl Backups {
         self.sweep();
         let mut kept = self.lock();
         if kept.len() >= KEPT_MAX {
-            let error = "this node keeps as many snapshots for downloads as it may; nothing happened";
+            let error =
+                "this node keeps as many snapshots for downloads as it may; nothing happened";
             return Err(ApiError::new(Code::Overloaded, error).retry_after_ms(1_000));
         }
         let new = self.link(shard).map_err(|error| {
@@ -163,7 +164,10 @@ mod tests {
         let backups = Backups::open(dir.path().to_owned(), path.clone()).unwrap();
         let links = || fs::read_dir(&path).unwrap().count();
         assert_eq!(links(), 0);
-        assert_eq!(backups.begin(3, 9, true).unwrap_err().code, Code::Unavailable);
+        assert_eq!(
+            backups.begin(3, 9, true).unwrap_err().code,
+            Code::Unavailable
+        );
         let first = vec![7; BACKUP_CHUNK_MAX + 5];
         fs::write(dir.path().join(file_name(3)), &first).unwrap();
         assert_eq!(backups.begin(3, 9, false).unwrap().id, None);
@@ -181,7 +185,10 @@ mod tests {
         for _ in 0..KEPT_MAX {
             backups.begin(3, 9, true).unwrap();
         }
-        assert_eq!(backups.begin(3, 9, true).unwrap_err().code, Code::Overloaded);
+        assert_eq!(
+            backups.begin(3, 9, true).unwrap_err().code,
+            Code::Overloaded
+        );
         for kept in &mut *backups.lock() {
             kept.asked_at -= KEPT_FOR;
         }

@@ -40,8 +40,8 @@ use nowserving_replica::EntryReader;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-pub use crate::config::{Config, ConfigError};
 use crate::backups::Backups;
+pub use crate::config::{Config, ConfigError};
 use crate::health::Health;
 use crate::identity::DataDir;
 use crate::nats::connect::ConnectionNumber;

@@ -146,7 +146,9 @@ impl Visitor<'_> for BlobVisitor {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Blob, E> {
         let bytes = BASE64.decode(text.as_bytes());
-        bytes.map(Blob).map_err(|error| E::custom(format!("no base64: {error}")))
+        bytes
+            .map(Blob)
+            .map_err(|error| E::custom(format!("no base64: {error}")))
     }
 }
 
@@ -214,9 +216,7 @@ mod tests {
         };
         let upload = "00".repeat(16);
         let text = |digest: &str, parts: &str| {
-            format!(
-                r#"{{"upload":"{upload}","parts":{parts},"digest":"{digest}","clock_ms":5}}"#
-            )
+            format!(r#"{{"upload":"{upload}","parts":{parts},"digest":"{digest}","clock_ms":5}}"#)
         };
         let digest = "ab".repeat(32);
         assert!(decode_request::<RestoreLine>(text(&digest, "1").as_bytes()).is_ok());

@@ -47,10 +47,7 @@ pub struct RestoreCommand {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RestoreStep {
     /// Number 0 begins an upload, and ends another one of this line.
-    Part {
-        number: u32,
-        data: Bytes,
-    },
+    Part { number: u32, data: Bytes },
     /// Puts the line in place.
     Finish {
         /// How many parts there must be.
@@ -74,7 +71,9 @@ pub enum RestoreReply {
 pub enum RestoreError {
     #[error("{UPLOADS_MAX} lines are being restored in this shard already")]
     TooMany,
-    #[error("data: the parts of all lines that are being restored in this shard have at most {UPLOADS_BYTES_MAX} bytes")]
+    #[error(
+        "data: the parts of all lines that are being restored in this shard have at most {UPLOADS_BYTES_MAX} bytes"
+    )]
     TooLarge,
     #[error("data: part {number} is none of this build's: {what}")]
     Part { number: u32, what: String },

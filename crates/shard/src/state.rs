@@ -150,9 +150,7 @@ impl State {
                     continue;
                 }
                 Command::Restore(command) => {
-                    let result = self
-                        .uploads
-                        .apply(&mut self.lines, stamp, command, wanted);
+                    let result = self.uploads.apply(&mut self.lines, stamp, command, wanted);
                     let applied = AppliedRestore {
                         place,
                         command,

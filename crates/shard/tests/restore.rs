@@ -240,7 +240,10 @@ fn every_step_can_be_repeated() {
     done(repeated);
     let status = other.line().status(events, 5_000).unwrap();
     assert_eq!(status.reason, None);
-    assert_eq!(other.part(1, 0, &backup.parts[0]), Ok(backup.parts.len() as u32));
+    assert_eq!(
+        other.part(1, 0, &backup.parts[0]),
+        Ok(backup.parts.len() as u32)
+    );
 }
 
 #[test]
@@ -253,7 +256,10 @@ fn an_upload_that_was_broken_off_is_replaced_or_forgotten() {
     other.send(2, &backup);
     assert_eq!(other.part(1, 2, &backup.parts[2]), Ok(0));
     other.now_ms += UPLOAD_KEPT_MS - 1;
-    assert_eq!(other.part(2, 0, &backup.parts[0]), Ok(backup.parts.len() as u32));
+    assert_eq!(
+        other.part(2, 0, &backup.parts[0]),
+        Ok(backup.parts.len() as u32)
+    );
     other.now_ms += UPLOAD_KEPT_MS;
     let forgotten = other.finish(2, &backup, false).restore.unwrap();
     let asked = backup.parts.len() as u32;
@@ -270,7 +276,10 @@ fn what_is_not_whole_is_refused_and_changes_nothing() {
         other.part(1, number, data).unwrap();
     }
     let error = refused(other.finish(1, &backup, false));
-    assert!(matches!(error, RestoreError::Parts { staged: 2, .. }), "{error}");
+    assert!(
+        matches!(error, RestoreError::Parts { staged: 2, .. }),
+        "{error}"
+    );
     let two = Backup {
         parts: backup.parts[..2].to_vec(),
         ..backup
@@ -296,7 +305,10 @@ fn what_is_not_whole_is_refused_and_changes_nothing() {
             other.part(3, 0, &backup.parts[0]).unwrap();
         }
         let error = other.part(3, number as u32, &altered.into()).unwrap_err();
-        assert!(error.to_string().contains(&format!("part {number}")), "{error}");
+        assert!(
+            error.to_string().contains(&format!("part {number}")),
+            "{error}"
+        );
     }
     // Another line's.
     let data = backup.parts[0].clone();
@@ -334,7 +346,11 @@ fn the_same_line_is_replaced_if_asked_for_and_no_number_comes_again() {
     let late = shard.enter("shop", 9_999_999, "normal");
     shard.now_ms += 60_000;
     shard.send(1, &backup);
-    let refused = shard.finish(1, &backup, false).restore.unwrap().unwrap_err();
+    let refused = shard
+        .finish(1, &backup, false)
+        .restore
+        .unwrap()
+        .unwrap_err();
     let exists = RestoreRefused::Line(Refused::LineExists);
     assert_eq!(refused, RestoreError::Line(exists));
     let before = shard.line().version();
@@ -343,7 +359,11 @@ fn the_same_line_is_replaced_if_asked_for_and_no_number_comes_again() {
     assert!(line.version() > before && line.settings_version() > before);
     assert_eq!(line.counts().issued, issued + 1);
     assert_eq!(line.counts().gone_for(Reason::Kicked), 1);
-    assert_eq!(line.status(late, 0).unwrap().reason, Some(None), "forgotten");
+    assert_eq!(
+        line.status(late, 0).unwrap().reason,
+        Some(None),
+        "forgotten"
+    );
     let next = shard.enter("shop", 9_999_999, "normal");
     assert_eq!(next.token, late.token + 1);
 }
@@ -395,7 +415,7 @@ fn a_million_tokens() {
     let mut state = State::new();
     let mut settings = Settings::new(1_000, 1_000_000);
     settings.token_events = false;
-    let mut apply = |index, state: &mut State, op: Op| {
+    let apply = |index, state: &mut State, op: Op| {
         let entry = Entry {
             now_ms: index,
             wall_ms: index,
@@ -413,12 +433,24 @@ fn a_million_tokens() {
     for index in 2..1_000_002_u64 {
         let key = Some(format!("customer-{index}").into_bytes().into());
         let lane = None;
-        apply(index, &mut state, Op::Enter { line: line(), key, lane });
+        apply(
+            index,
+            &mut state,
+            Op::Enter {
+                line: line(),
+                key,
+                lane,
+            },
+        );
     }
     let began = Instant::now();
     let (parts, digest) = parts_of(state.lines().get(&line()).unwrap());
     let bytes: usize = parts.iter().map(Bytes::len).sum();
-    println!("{} parts, {bytes} bytes, cut in {:?}", parts.len(), began.elapsed());
+    println!(
+        "{} parts, {bytes} bytes, cut in {:?}",
+        parts.len(),
+        began.elapsed()
+    );
     let mut other = State::new();
     let mut slowest = std::time::Duration::ZERO;
     let total = Instant::now();
@@ -431,7 +463,9 @@ fn a_million_tokens() {
             overwrite: true,
         },
     };
-    let parts = (0..).zip(parts).map(|(number, data)| RestoreStep::Part { number, data });
+    let parts = (0..)
+        .zip(parts)
+        .map(|(number, data)| RestoreStep::Part { number, data });
     for (index, step) in (1..).zip(parts.chain([finish])) {
         let command = Command::Restore(RestoreCommand {
             line: line(),

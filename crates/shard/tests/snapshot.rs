@@ -327,22 +327,56 @@ fn a_whole_file_that_makes_no_sense_is_refused() {
     for parts in [
         &[][..],                                                       // no section
         &[CLOCK],                                                      // a section is missing
-        &[CLOCK, NO_LINES, REQUESTS, MEMBERS], // the last one
+        &[CLOCK, NO_LINES, REQUESTS, MEMBERS],                         // the last one
         &[CLOCK, NO_LINES, REQUESTS, MEMBERS, &[4, 0x08, 5, 0x10, 1]], // an upload is missing
-        &[CLOCK, NO_LINES, REQUESTS, MEMBERS, &[4, 0x08, 5, 0x10, 1], &[0]], // an upload of nothing
+        &[
+            CLOCK,
+            NO_LINES,
+            REQUESTS,
+            MEMBERS,
+            &[4, 0x08, 5, 0x10, 1],
+            &[0],
+        ], // an upload of nothing
         &[CLOCK, NO_LINES, REQUESTS],                                  // the last one
-        &[NO_LINES, CLOCK, REQUESTS, MEMBERS, UPLOADS],                         // in another order
-        &[CLOCK, CLOCK, NO_LINES, REQUESTS, MEMBERS, UPLOADS],                  // one of them twice
-        &[CLOCK, NO_LINES, REQUESTS, MEMBERS, UPLOADS, &[4, 0x08, 9, 0x10, 0]], // one of a later build
-        &[&[2, 0x08, 1], NO_LINES, REQUESTS, MEMBERS, UPLOADS],                 // no clock
-        &[&[4, 0x08, 1, 0x10, 2, 0, 0], NO_LINES, REQUESTS, MEMBERS, UPLOADS],  // two clocks
-        &[CLOCK, &[2, 0x08, 2], REQUESTS, MEMBERS, UPLOADS],                    // not even the head of lines
-        &[CLOCK, NO_LINES, REQUESTS, MEMBERS, UPLOADS, &[0]],                   // bytes after the end
-        &[CLOCK, A_LINE, REQUESTS, MEMBERS, UPLOADS],                           // a line is missing
-        &[CLOCK, A_LINE, &[0], REQUESTS, MEMBERS, UPLOADS],                     // a line of nothing
-        &[CLOCK, A_LINE, &[3, 0x0a, 1, b'a'], REQUESTS, MEMBERS, UPLOADS],      // a line of a name
+        &[NO_LINES, CLOCK, REQUESTS, MEMBERS, UPLOADS],                // in another order
+        &[CLOCK, CLOCK, NO_LINES, REQUESTS, MEMBERS, UPLOADS],         // one of them twice
+        &[
+            CLOCK,
+            NO_LINES,
+            REQUESTS,
+            MEMBERS,
+            UPLOADS,
+            &[4, 0x08, 9, 0x10, 0],
+        ], // one of a later build
+        &[&[2, 0x08, 1], NO_LINES, REQUESTS, MEMBERS, UPLOADS],        // no clock
+        &[
+            &[4, 0x08, 1, 0x10, 2, 0, 0],
+            NO_LINES,
+            REQUESTS,
+            MEMBERS,
+            UPLOADS,
+        ], // two clocks
+        &[CLOCK, &[2, 0x08, 2], REQUESTS, MEMBERS, UPLOADS],           // not even the head of lines
+        &[CLOCK, NO_LINES, REQUESTS, MEMBERS, UPLOADS, &[0]],          // bytes after the end
+        &[CLOCK, A_LINE, REQUESTS, MEMBERS, UPLOADS],                  // a line is missing
+        &[CLOCK, A_LINE, &[0], REQUESTS, MEMBERS, UPLOADS],            // a line of nothing
+        &[
+            CLOCK,
+            A_LINE,
+            &[3, 0x0a, 1, b'a'],
+            REQUESTS,
+            MEMBERS,
+            UPLOADS,
+        ], // a line of a name
         &[CLOCK, NO_LINES, &[4, 0x08, 3, 0x10, 1]],                    // a request is missing
-        &[CLOCK, NO_LINES, &[4, 0x08, 3, 0x10, 1], &[0], MEMBERS, UPLOADS],     // a request of nothing
+        &[
+            CLOCK,
+            NO_LINES,
+            &[4, 0x08, 3, 0x10, 1],
+            &[0],
+            MEMBERS,
+            UPLOADS,
+        ], // a request of nothing
         &[CLOCK, NO_LINES, REQUESTS, &[2, 0x08, 4]],                   // no members
         &[CLOCK, NO_LINES, REQUESTS, &[4, 0x08, 4, 0x10, 2, 0]],       // a change is missing
         &[CLOCK, NO_LINES, REQUESTS, &[4, 0x08, 4, 0x10, 2, 0], &[0]], // a change of nothing

@@ -56,8 +56,20 @@ async fn statuses(api: &Api, line: &str, tickets: &[Value]) -> Result<Vec<Value>
     let mut all = Vec::new();
     for ticket in tickets {
         let status = api.status(line, ticket).await?;
-        let fields = ["token", "state", "position", "epoch", "reason", "entered_at_ms"];
-        all.push(fields.map(|field| status[field].clone()).into_iter().collect());
+        let fields = [
+            "token",
+            "state",
+            "position",
+            "epoch",
+            "reason",
+            "entered_at_ms",
+        ];
+        all.push(
+            fields
+                .map(|field| status[field].clone())
+                .into_iter()
+                .collect(),
+        );
     }
     Ok(all)
 }
@@ -73,33 +85,45 @@ fn words(words: &[&str], file: &Path) -> Vec<OsString> {
 /// Returns the tickets of those who entered the busy line before the backup began.
 async fn back_up_under_load(api: &Api, cli: &Cli, file: &Path) -> Result<Vec<Value>> {
     let (stop, stopped) = watch::channel(false);
-    let crowd = {
-        let api = api.clone();
-        tokio::spawn(async move {
-            let mut tickets = Vec::new();
-            while !*stopped.borrow() {
-                let key = format!("busy-{}", tickets.len());
-                tickets.push(api.enter(BUSY, &key).await?["ticket"].clone());
-            }
-            anyhow::Ok(tickets)
-        })
+    let crowd = async {
+        let mut tickets = Vec::new();
+        while !*stopped.borrow() {
+            let key = format!("busy-{}", tickets.len());
+            tickets.push(api.enter(BUSY, &key).await?["ticket"].clone());
+        }
+        anyhow::Ok(tickets)
     };
+    let saved = async {
+        let early = back_up(api, cli, file).await;
+        stop.send_replace(true);
+        early
+    };
+    let (tickets, early) = tokio::join!(crowd, saved);
+    let mut tickets = tickets?;
+    tickets.truncate(usize::try_from(early?)?);
+    Ok(tickets)
+}
+
+/// Returns how many had entered the busy line before it began.
+async fn back_up(api: &Api, cli: &Cli, file: &Path) -> Result<u64> {
     let busy = async || api.admin(BUSY, "show", json!({})).await;
     while number(&busy().await?["counts"], "issued")? < 50 {}
     let early = number(&busy().await?["counts"], "issued")?;
     // Broken off, it leaves no file.
-    let mut broken = cli.start(&words(&["cluster", "backup", "FILE"], file)).await?;
+    let mut broken = cli
+        .start(&words(&["cluster", "backup", "FILE"], file))
+        .await?;
     broken.child.kill().await?;
     ensure!(!file.exists(), "half a backup");
     for _ in 0..2 {
-        let done = cli.run(&words(&["cluster", "backup", "FILE"], file)).await?.done()?;
+        let done = cli
+            .run(&words(&["cluster", "backup", "FILE"], file))
+            .await?
+            .done()?;
         ensure!(done["lines"] == 2 && done["shards"] == 4, "{done}");
         ensure!(done["bytes"] == fs::metadata(file)?.len(), "{done}");
     }
-    stop.send(true)?;
-    let mut tickets = crowd.await??;
-    tickets.truncate(usize::try_from(early)?);
-    Ok(tickets)
+    Ok(early)
 }
 
 async fn into_another(
@@ -115,7 +139,9 @@ async fn into_another(
     })
     .await?;
     let (api, cli) = (other.api().clone(), Cli::new(other.nats.url()));
-    let dry = cli.run(&words(&["cluster", "restore", "FILE", "--dry-run"], file)).await?;
+    let dry = cli
+        .run(&words(&["cluster", "restore", "FILE", "--dry-run"], file))
+        .await?;
     let dry = dry.done()?;
     ensure!(dry["lines"][0]["outcome"] == "would_restore", "{dry}");
     let restore = words(&["cluster", "restore", "FILE"], file);
@@ -168,7 +194,10 @@ async fn into_the_same(
         ensure!(number(&shown, field)? > least, "{field}: {shown}");
     }
     let gone = api.status(QUIET, &late["ticket"]).await?;
-    ensure!(gone["state"] == "gone" && gone["reason"] == "forgotten", "{gone}");
+    ensure!(
+        gone["state"] == "gone" && gone["reason"] == "forgotten",
+        "{gone}"
+    );
     ensure!(shown["counts"]["gone"]["kicked"] == 1, "{shown}");
     let next = api.enter(QUIET, "late").await?;
     ensure!(next["token"] == number(&late, "token")? + 1, "{next}");
@@ -185,7 +214,9 @@ async fn into_the_same(
     cli.run(&replace).await?.done()?;
     let after = statuses(api, QUIET, tickets).await?;
     ensure!(after == before, "{after:?} instead of {before:?}");
-    let refused = api.call(QUIET, "status", &json!({"ticket": stranger["ticket"]})).await?;
+    let refused = api
+        .call(QUIET, "status", &json!({"ticket": stranger["ticket"]}))
+        .await?;
     ensure!(refused.accepted(nowserving_e2e::Format::Json).is_err());
     // Numbers of the deleted line may have been issued: none comes again.
     let last = api.enter(QUIET, "last").await?;
@@ -207,7 +238,9 @@ async fn damaged(cli: &Cli, file: &Path) -> Result<()> {
         (&b"something else"[..], "not a backup"),
     ] {
         fs::write(&path, bytes)?;
-        let refused = cli.run(&words(&["cluster", "restore", "FILE"], &path)).await?;
+        let refused = cli
+            .run(&words(&["cluster", "restore", "FILE"], &path))
+            .await?;
         let error = refused.failed(1, "failed")?;
         ensure!(error.to_string().contains(says), "{error}");
     }

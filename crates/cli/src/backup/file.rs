@@ -114,7 +114,10 @@ impl Reader {
             return Ok(None);
         }
         let length = u64::from_le_bytes(self.take()?);
-        ensure!(length <= self.left, "the backup does not have all of its shards");
+        ensure!(
+            length <= self.left,
+            "the backup does not have all of its shards"
+        );
         let mut snapshot = vec![0; usize::try_from(length)?];
         self.file.read_exact(&mut snapshot)?;
         self.left -= length;
@@ -138,9 +141,13 @@ fn open(path: &Path) -> anyhow::Result<Reader> {
     let mut file = BufReader::new(File::open(path)?);
     let mut magic = [0; 8];
     let read = file.read_exact(&mut magic);
-    ensure!(read.is_ok() && magic == *MAGIC, "not a backup: its first bytes are not a backup's");
+    ensure!(
+        read.is_ok() && magic == *MAGIC,
+        "not a backup: its first bytes are not a backup's"
+    );
     let mut format = [0; 4];
-    file.read_exact(&mut format).context("the backup is cut off")?;
+    file.read_exact(&mut format)
+        .context("the backup is cut off")?;
     match u32::from_le_bytes(format) {
         FORMAT => {}
         other => bail!("a backup of format {other}, and this build reads {FORMAT}"),

@@ -252,7 +252,10 @@ pub async fn restore(
             }
             let outcome = put_back(admin, line, state.now_ms(), args, output).await;
             let outcome = outcome.with_context(|| {
-                format!("line {name} is not restored, {} lines were", restored(&done))
+                format!(
+                    "line {name} is not restored, {} lines were",
+                    restored(&done)
+                )
             })?;
             done.lines.push(RestoredLine {
                 line: name.to_owned(),
@@ -262,13 +265,17 @@ pub async fn restore(
         }
     }
     output.answer(&done, table)?;
-    let left = done.lines.iter().any(|it| it.outcome == LineOutcome::Exists);
+    let left = done
+        .lines
+        .iter()
+        .any(|it| it.outcome == LineOutcome::Exists);
     Ok(ExitCode::from(u8::from(left)))
 }
 
 fn restored(done: &RestoreDone) -> usize {
     let outcomes = done.lines.iter().map(|it| it.outcome);
-    let restored = outcomes.filter(|it| matches!(it, LineOutcome::Restored | LineOutcome::Replaced));
+    let restored =
+        outcomes.filter(|it| matches!(it, LineOutcome::Restored | LineOutcome::Replaced));
     restored.count()
 }
 
@@ -292,7 +299,12 @@ fn check_names(file: &Path, names: &[String]) -> anyhow::Result<()> {
     let mut missing: Vec<&String> = names.iter().collect();
     let mut reader = Reader::open(file)?;
     while let Some((_, state)) = reader.shard()? {
-        let has = |name: &str| state.lines().iter().any(|line| line.name().as_str() == name);
+        let has = |name: &str| {
+            state
+                .lines()
+                .iter()
+                .any(|line| line.name().as_str() == name)
+        };
         missing.retain(|name| !has(name));
     }
     match missing.first() {

@@ -1,10 +1,10 @@
 //! The operators' side of `parse`.
 
 use nowserving_line::{LineName, Op, Restore};
-use nowserving_protocol::{admin, backup};
 use nowserving_protocol::codec::decode_request;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::subject::unknown_op;
+use nowserving_protocol::{admin, backup};
 
 use nowserving_shard::members::{MembersChange, MembersRequest};
 

@@ -43,8 +43,7 @@ impl Responder {
                 match output {
                     Output::Reply {
                         to,
-                        result:
-                            Ok(it @ (Outcome::Backup { .. } | Outcome::BackupChunk { .. })),
+                        result: Ok(it @ (Outcome::Backup { .. } | Outcome::BackupChunk { .. })),
                     } => {
                         // The others must not wait for the disk.
                         tokio::spawn(self.clone().answer_from_disk(to, it));

@@ -21,6 +21,7 @@ impl Test {
             subjects: Subjects::default(),
             tickets: Arc::new(ClusterKey::new([7; 32]).ticket_keys()),
             stats: Arc::default(),
+            backups: Arc::default(),
         };
         Test { server, responder }
     }

@@ -241,6 +241,7 @@ impl TestService {
             subjects: Subjects::default(),
             tickets: Arc::new(tickets.clone()),
             stats: Arc::default(),
+            backups: Arc::default(),
         };
         let (requests, inbox) = bounded(inbox_max);
         let (subscriptions, wanted) = watch::channel(BTreeMap::new());
