@@ -37,7 +37,8 @@ impl Observer for Last {
     }
 }
 
-/// A shard on two replicas: the second one is written to a snapshot and read back before each entry.
+/// A shard on two replicas: the second one is written to a snapshot and read back before each step of a restore,
+/// and now and then.
 struct Shard {
     state: State,
     twin: State,
@@ -78,10 +79,13 @@ impl Shard {
         assert_eq!(decoded, entry);
         let mut last = Last::default();
         self.state.apply_entry(self.index, &entry, &mut last);
-        let bytes = encode(&header(), &self.twin);
-        self.twin = decode(bytes.into(), "prod", 0).unwrap().1;
+        let restores = matches!(entry.commands[..], [Command::Restore(_)]);
+        if restores || self.index.is_multiple_of(64) {
+            let bytes = encode(&header(), &self.twin);
+            self.twin = decode(bytes.into(), "prod", 0).unwrap().1;
+        }
         self.twin.apply_entry(self.index, &decoded, &mut ());
-        for nth in 0..3 {
+        for nth in 0..2 {
             assert_eq!(hash_part(&self.state, nth), hash_part(&self.twin, nth));
         }
         last
