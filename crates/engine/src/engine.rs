@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::envelope::StateHash;
+use crate::envelope::{SnapshotChunk, SnapshotRequest, StateHash};
 use nowserving_protocol::admin::Mapping;
 use nowserving_replica::{self as replica, Connection, EntryReader, NewError, Replica};
 use nowserving_shard::clock::{ClientReachability, Micros};
@@ -60,6 +60,8 @@ pub struct Engine {
     pub(crate) is_candidate: bool,
     pub(crate) balance: Balance,
     pub(crate) last_sent: BTreeMap<u64, Micros>,
+    /// The shard that asked last for a part of a snapshot.
+    pub(crate) asked_for_snapshot: u32,
     /// `None` until it is known.
     pub(crate) mapping: Option<Mapping>,
     pub(crate) standing: Standing,
@@ -119,15 +121,17 @@ impl Engine {
             shard,
             restored,
             state,
+            file,
         } in restored
         {
             let replica_config = replica_config(shard, &config, tick);
-            let snapshot_index = restored.snapshot.index;
+            let snapshot = restored.snapshot.clone();
             let replica = Replica::new(&replica_config, restored, reader.clone(), now.us)?;
-            shards.insert(
-                shard,
-                Shard::new(shard, replica, state, snapshot_index, now.us),
-            );
+            let mut restored = Shard::new(shard, replica, state, now.us);
+            if let Some(file) = file {
+                restored.snapshot_on_disk(snapshot, file);
+            }
+            shards.insert(shard, restored);
         }
         let settle = 2 * Duration::from_millis(config.election_ms);
         let tick_us = tick.as_micros() as u64;
@@ -152,6 +156,7 @@ impl Engine {
                 members_changed: false,
             },
             last_sent: BTreeMap::new(),
+            asked_for_snapshot: 0,
             mapping: None,
             standing: Standing::Waiting("starting".to_owned()),
             serves: None,
@@ -239,8 +244,31 @@ impl Engine {
                     .result(id, result, leaders, now.us, &mut self.ctx.out);
             }
             Input::Frame(frame) => self.frame(now, frame)?,
-            Input::Persisted { numbers, writes } => self.persisted(numbers, writes),
-            Input::SnapshotWritten { shard, index } => self.snapshot_written(shard, index, now.us),
+            Input::Persisted { numbers, writes } => self.persisted(numbers, writes)?,
+            Input::SnapshotWritten { shard, written } => {
+                self.snapshot_written(shard, written, now.us);
+            }
+            Input::SnapshotStored {
+                shard,
+                file,
+                offset,
+            } => {
+                if let Some(shard) = self.shards.get_mut(&shard) {
+                    shard.snapshot_stored(file, offset, &mut self.ctx);
+                }
+            }
+            Input::SnapshotReceived { shard, file, state } => {
+                let shard = self.shards.get_mut(&shard);
+                let refusal = shard.and_then(|it| it.snapshot_received(file, state, &mut self.ctx));
+                self.send_request(refusal, now.us);
+            }
+            Input::SnapshotRead { to, chunk } => {
+                let batch = PeerBatch {
+                    snapshot_chunk: Some(chunk),
+                    ..self.batch(to, now.us)
+                };
+                self.ctx.out.outputs.push(Output::Frame { to, batch });
+            }
             Input::FilesPinned(shards) => self.files_pinned(&shards),
             Input::ProbeEchoed { sent_at } => self.ctx.reachability.echo(sent_at),
             Input::RequestsDropped => self.requests_dropped = true,
@@ -348,6 +376,7 @@ impl Engine {
             peer.start = header.start;
             for shard in self.shards.values_mut() {
                 shard.agreement.forget(from);
+                shard.snapshot_send_failed(from);
             }
         }
         if disk_changed {
@@ -370,13 +399,14 @@ impl Engine {
                 shard.replica.peer_connection(from, connection);
             }
         }
+        self.snapshot_parts(from, body.snapshot_request, body.snapshot_chunk);
         for (shard, message) in body.messages {
             let Some(shard) = self.shards.get_mut(&shard) else {
                 metrics::counter!("nowserving_raft_refused_total").increment(1);
                 continue;
             };
             shard.dirty = true;
-            let refused = shard.replica.step(message, now.us);
+            let refused = shard.step(message, &mut self.ctx);
             shard.note_leader(now.us);
             if let Err(refused) = refused
                 && !refused.is_expected()
@@ -393,13 +423,32 @@ impl Engine {
         Ok(())
     }
 
-    fn persisted(&mut self, numbers: Vec<(u32, u64)>, writes: usize) {
+    fn snapshot_parts(
+        &mut self,
+        from: u64,
+        request: Option<SnapshotRequest>,
+        chunk: Option<SnapshotChunk>,
+    ) {
+        if let Some(request) = request
+            && let Some(shard) = self.shards.get_mut(&request.shard)
+        {
+            shard.snapshot_asked(from, request, &mut self.ctx);
+        }
+        if let Some(chunk) = chunk
+            && let Some(shard) = self.shards.get_mut(&chunk.shard)
+        {
+            shard.snapshot_part(chunk, &mut self.ctx);
+        }
+    }
+
+    fn persisted(&mut self, numbers: Vec<(u32, u64)>, writes: usize) -> Result<(), ExitReason> {
         self.writes_in_flight = self.writes_in_flight.saturating_sub(writes);
         for (id, number) in numbers {
             if let Some(shard) = self.shards.get_mut(&id) {
-                shard.persisted(number, &mut self.ctx);
+                shard.persisted(number, &mut self.ctx)?;
             }
         }
+        Ok(())
     }
 
     /// Turns the collected input into log entries, writes and frames.
@@ -542,17 +591,9 @@ impl Engine {
         let frame_of = |messages, state_hashes| Output::Frame {
             to,
             batch: PeerBatch {
-                client_reachable: self.client_reachable(now),
-                disk_full: self.disk_full,
-                clock_us: now,
-                connection: self.connection,
-                closed: self.closed.to_frame(),
-                in_touch: self.contact.is_in_touch(),
-                verdicts: self.contact.verdicts(to, now),
                 messages,
                 state_hashes,
-                members_version: self.membership.wanted.version,
-                members: self.members_for(to),
+                ..self.batch(to, now)
             },
         };
         let mut frames = Vec::with_capacity(1);
@@ -569,6 +610,36 @@ impl Engine {
         frames.push(frame_of(batch, state_hashes));
         self.ctx.out.outputs.extend(frames);
         self.last_sent.insert(to, now);
+    }
+
+    /// Asks a peer for a part of its snapshot, or refuses it.
+    pub(crate) fn send_request(&mut self, request: Option<(u64, SnapshotRequest)>, now: Micros) {
+        if let Some((to, request)) = request {
+            let batch = PeerBatch {
+                snapshot_request: Some(request),
+                ..self.batch(to, now)
+            };
+            self.ctx.out.outputs.push(Output::Frame { to, batch });
+        }
+    }
+
+    /// A frame without content.
+    pub(crate) fn batch(&self, to: u64, now: Micros) -> PeerBatch {
+        PeerBatch {
+            client_reachable: self.client_reachable(now),
+            disk_full: self.disk_full,
+            clock_us: now,
+            connection: self.connection,
+            closed: self.closed.to_frame(),
+            in_touch: self.contact.is_in_touch(),
+            verdicts: self.contact.verdicts(to, now),
+            messages: Vec::new(),
+            state_hashes: Vec::new(),
+            members_version: self.membership.wanted.version,
+            members: self.members_for(to),
+            snapshot_request: None,
+            snapshot_chunk: None,
+        }
     }
 
     fn note_hash(&mut self, node: u64, hash: StateHash) -> Result<(), ExitReason> {

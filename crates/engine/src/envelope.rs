@@ -22,7 +22,8 @@ use nowserving_protocol::keys::ClusterKey;
 use prost::Message;
 
 pub use crate::pb::{
-    Candidate, ClosedConnection, Frame, NodeFacts, ShardMessage, StateHash, Verdict, Welcome,
+    Candidate, ClosedConnection, Frame, NodeFacts, ShardMessage, SnapshotChunk, SnapshotRequest,
+    StateHash, Verdict, Welcome,
 };
 
 /// The bytes that the envelope adds to a frame.
@@ -170,6 +171,18 @@ mod tests {
                     raft: Bytes::new(),
                 },
             ],
+            snapshot_request: Some(SnapshotRequest {
+                shard: 3,
+                digest: vec![6; 32].into(),
+                offset: 1 << 40,
+                refused: true,
+            }),
+            snapshot_chunk: Some(SnapshotChunk {
+                shard: 4,
+                digest: vec![7; 32].into(),
+                offset: 8,
+                data: Bytes::from_static(b"abc"),
+            }),
         }
     }
 

@@ -6,7 +6,7 @@ use protobuf::Message as _;
 use raft::eraftpb::Message;
 
 use crate::contact::PeerHeader;
-use crate::envelope::{ClosedConnection, StateHash, Verdict};
+use crate::envelope::{ClosedConnection, SnapshotChunk, SnapshotRequest, StateHash, Verdict};
 
 /// A received frame.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,6 +34,8 @@ pub struct FrameBody {
     pub version: String,
     pub messages: Vec<(u32, Message)>,
     pub state_hashes: Vec<StateHash>,
+    pub snapshot_request: Option<SnapshotRequest>,
+    pub snapshot_chunk: Option<SnapshotChunk>,
 }
 
 /// A node's output to a peer in one turn.
@@ -58,6 +60,8 @@ pub struct PeerBatch {
     pub members_version: u64,
     /// These members, if the peer knows older ones.
     pub members: Option<Members>,
+    pub snapshot_request: Option<SnapshotRequest>,
+    pub snapshot_chunk: Option<SnapshotChunk>,
 }
 
 /// An encoded Raft message.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use nowserving_line::LineName;
 use nowserving_protocol::admin::Mapping;
 use nowserving_protocol::error::{ApiError, Code};
-use nowserving_replica::{Connection, ReadFailed, Restored, Write};
+use nowserving_replica::{Connection, ReadFailed, Restored, SnapshotMeta, Write};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::members::Members;
 use nowserving_shard::published::OutEvent;
@@ -17,9 +17,10 @@ use raft::eraftpb::ConfState;
 
 use crate::contact::Standing;
 use crate::delivery::{Delivery, LeaderTime};
-use crate::envelope::{Candidate, Welcome};
+use crate::envelope::{Candidate, SnapshotChunk, SnapshotRequest, Welcome};
 use crate::frames::{PeerBatch, PeerFrame};
 use crate::request::{Outcome, Question, ReplyTo, Request};
+use crate::snapshot_file::SnapshotFile;
 
 /// The clocks, read by the caller for each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +74,19 @@ pub struct RestoredShard {
     pub restored: Restored,
     /// The state in its snapshot.
     pub state: State,
+    /// Its snapshot's file, if there is one.
+    pub file: Option<SnapshotFile>,
+}
+
+/// The state in a received snapshot.
+#[derive(Debug)]
+pub struct ReceivedState(pub Box<State>);
+
+/// States are too large to be compared.
+impl PartialEq for ReceivedState {
+    fn eq(&self, _: &Self) -> bool {
+        false
+    }
 }
 
 /// An event that the engine reacts to.
@@ -102,9 +116,25 @@ pub enum Input {
     /// The result of an [`Output::WriteSnapshot`].
     SnapshotWritten {
         shard: u32,
-        /// The last entry in it; `None`: it could not be written.
-        index: Option<u64>,
+        /// The snapshot that is on disk now; `None`: it could not be written.
+        written: Option<(SnapshotMeta, SnapshotFile)>,
     },
+    /// The result of an [`Output::OpenIncoming`] or [`Output::StoreIncoming`].
+    SnapshotStored {
+        shard: u32,
+        file: SnapshotFile,
+        /// The stored bytes of the file; `None`: it can't be written.
+        offset: Option<u64>,
+    },
+    /// The result of an [`Output::InstallSnapshot`].
+    SnapshotReceived {
+        shard: u32,
+        file: SnapshotFile,
+        /// The state in it; `None`: it is not what was offered, or could not be written.
+        state: Option<ReceivedState>,
+    },
+    /// The result of an [`Output::ReadSnapshot`].
+    SnapshotRead { to: u64, chunk: SnapshotChunk },
     /// These shards keep old log files alive.
     FilesPinned(Vec<u32>),
     /// A probe that this node sent itself at this time, by the way of requests, has come back.
@@ -165,6 +195,24 @@ pub enum Output {
         /// The members as of that entry.
         members: ConfState,
     },
+    /// Open what is there of a peer's snapshot, or begin it ([`Input::SnapshotStored`]). The disk keeps one
+    /// such file a shard.
+    OpenIncoming { shard: u32, file: SnapshotFile },
+    /// Store the next part of it ([`Input::SnapshotStored`]).
+    StoreIncoming {
+        file: SnapshotFile,
+        chunk: SnapshotChunk,
+    },
+    /// Verify a peer's snapshot, which is whole now, make it durably this node's own unless that is newer,
+    /// and decode it ([`Input::SnapshotReceived`]).
+    InstallSnapshot {
+        shard: u32,
+        meta: SnapshotMeta,
+        file: SnapshotFile,
+    },
+    /// Read a part of this node's snapshot for a peer ([`Input::SnapshotRead`]), if that is still the file
+    /// that is asked for.
+    ReadSnapshot { to: u64, request: SnapshotRequest },
     /// Forward a request to the leader of its shard, once ([`Input::Forwarded`]).
     Forward(ForwardTry),
     /// From now on, subscribe to a shard's subjects in this way.

@@ -36,7 +36,10 @@ mod reconcile;
 pub mod refusals;
 mod request;
 mod shard;
+mod snapshot_file;
 pub mod snapshot_header;
+mod snapshot_receive;
+mod snapshot_send;
 mod standing;
 mod status;
 #[cfg(test)]
@@ -49,9 +52,10 @@ pub use engine::{Engine, ShardView, WRITES_IN_FLIGHT_MAX};
 pub use frames::{FrameBody, OutMessage, PeerBatch, PeerFrame};
 pub use io::{
     Boot, Config, ExitReason, ForwardId, ForwardResult, ForwardTry, Input, Now, Output,
-    ReadFailure, RelayedAnswer, RestoredShard, Subscription,
+    ReadFailure, ReceivedState, RelayedAnswer, RestoredShard, Subscription,
 };
 pub use request::{Ask, Effect, Outcome, Question, ReplyTo, Request};
+pub use snapshot_file::SnapshotFile;
 
 /// Generated from `proto/frame.proto`.
 #[allow(missing_docs, clippy::all)]

@@ -1,5 +1,6 @@
 //! Periodic work apart from requests and the duties of leaders: leases, hand-overs, snapshots.
 
+use nowserving_replica::SnapshotMeta;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::leader_state::LeaderState;
 
@@ -8,6 +9,7 @@ use crate::engine::Engine;
 use crate::io::{Output, Subscription};
 use crate::outbox::NodeCtx;
 use crate::shard::Shard;
+use crate::snapshot_file::SnapshotFile;
 
 /// The interval for deadlines and leases.
 const INTERVAL_US: Micros = 20_000;
@@ -36,11 +38,16 @@ impl Engine {
             shard.expire_requests(ctx);
             shard.keep_lease(now, heartbeat_us);
         });
+        self.ask_for_snapshot(now);
         if now >= self.next_slow_maintenance {
             self.next_slow_maintenance = now + SLOW_INTERVAL_US;
             self.members_changed();
             self.reconcile(now);
             self.hand_over(now);
+            self.each_shard(|shard, _| {
+                shard.check_snapshot_sends(now);
+                shard.check_snapshot_receive(now);
+            });
             self.start_snapshot(now);
             self.announce_standing(now);
             self.gauges(now);
@@ -187,12 +194,14 @@ impl Engine {
         let due = self.shards.values_mut().find(|shard| {
             let since = shard.replica.applied().saturating_sub(shard.snapshot_index);
             let for_backup = shard.backup_index > shard.snapshot_index;
-            let wanted = since >= entries || (shard.pins_files && since > 0) || for_backup;
-            wanted && !shard.snapshotting && now >= shard.snapshot_not_before
+            let early = shard.over_size || shard.snapshot_wanted;
+            let wanted = since >= entries || (early && since > 0) || for_backup;
+            let may = !shard.snapshotting && !shard.snapshot_sends.hold_file();
+            wanted && may && now >= shard.snapshot_not_before
         });
         if let Some(shard) = due {
-            shard.pins_files = false;
             shard.snapshotting = true;
+            shard.snapshot_wanted = false;
             self.ctx.out.outputs.push(Output::WriteSnapshot {
                 shard: shard.id,
                 index: shard.replica.applied(),
@@ -201,15 +210,14 @@ impl Engine {
         }
     }
 
-    /// These shards keep old log files alive: a snapshot of each is due, and the logs of those with a newer
-    /// one may be compacted further.
+    /// The log is over its size, and these shards keep its oldest files alive: a snapshot of each is due, and
+    /// their logs are compacted through it.
     pub(crate) fn files_pinned(&mut self, shards: &[u32]) {
         for id in shards {
             let Some(shard) = self.shards.get_mut(id) else {
                 continue;
             };
-            // While a member is away, a newer snapshot would not free anything.
-            shard.pins_files = shard.compact_floor > shard.snapshot_index;
+            shard.over_size = true;
             // Followers learn the compact floor from an entry.
             let leader_state = shard.leader_state.as_mut();
             let stamp = leader_state.and_then(LeaderState::propose_stamp);
@@ -219,26 +227,59 @@ impl Engine {
         }
     }
 
-    pub(crate) fn snapshot_written(&mut self, shard: u32, index: Option<u64>, now: Micros) {
+    pub(crate) fn snapshot_written(
+        &mut self,
+        shard: u32,
+        written: Option<(SnapshotMeta, SnapshotFile)>,
+        now: Micros,
+    ) {
         let Some(shard) = self.shards.get_mut(&shard) else {
             return;
         };
         shard.snapshotting = false;
-        match index {
-            Some(index) => {
-                shard.snapshot_index = index;
+        match written {
+            Some((meta, file)) => {
+                shard.snapshot_on_disk(meta, file);
                 let compact = shard.compact();
+                shard.over_size = false;
                 self.ctx.out.outputs.push(compact);
             }
             None => shard.snapshot_not_before = now + SNAPSHOT_RETRY_US,
         }
     }
+
+    /// Asks for one part of a peer's snapshot at most: that is what keeps the fetching of snapshots from
+    /// delaying everything else. The shards take turns.
+    fn ask_for_snapshot(&mut self, now: Micros) {
+        let last = self.asked_for_snapshot;
+        let mut order: Vec<u32> = self.shards.keys().copied().collect();
+        order.sort_by_key(|id| (*id <= last, *id));
+        for id in order {
+            let shard = self.shards.get_mut(&id);
+            let request = shard.and_then(|shard| shard.ask_for_snapshot(now));
+            if request.is_some() {
+                self.asked_for_snapshot = id;
+                return self.send_request(request, now);
+            }
+        }
+    }
 }
 
 impl Shard {
-    /// Compacts the log through the snapshot on disk, as far as no peer needs it.
+    /// This is the snapshot on disk now, and peers may have it.
+    pub fn snapshot_on_disk(&mut self, meta: SnapshotMeta, file: SnapshotFile) {
+        self.snapshot_index = meta.index;
+        self.snapshot_file = Some(file);
+        self.replica.offer_snapshot(meta, file.to_data());
+    }
+
+    /// Compacts the log through the snapshot on disk: as far as no peer needs it, or, if the log is over its
+    /// size, whatever a peer lacks.
     fn compact(&mut self) -> Output {
-        let through = self.snapshot_index.min(self.compact_floor);
+        let through = match self.over_size {
+            true => self.snapshot_index,
+            false => self.snapshot_index.min(self.compact_floor),
+        };
         Output::Compact {
             shard: self.id,
             through: self.replica.compact(through),

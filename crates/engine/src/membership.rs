@@ -121,17 +121,9 @@ impl Engine {
             removed: true,
         };
         let batch = PeerBatch {
-            client_reachable: self.client_reachable(now),
-            disk_full: self.disk_full,
-            clock_us: now,
-            connection: self.connection,
-            closed: Vec::new(),
-            in_touch: true,
             verdicts: vec![verdict],
-            messages: Vec::new(),
-            state_hashes: Vec::new(),
-            members_version: self.membership.wanted.version,
             members: Some(self.membership.wanted.clone()),
+            ..self.batch(to, now)
         };
         self.ctx.out.outputs.push(Output::Frame { to, batch });
     }

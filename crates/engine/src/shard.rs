@@ -13,6 +13,7 @@ use nowserving_shard::members::MembersCommand;
 use nowserving_shard::requests::{Answer, RequestId, Requests};
 use nowserving_shard::restore::RestoreCommand;
 use nowserving_shard::state::State;
+use raft::eraftpb::MessageType;
 
 use crate::agreement::Agreement;
 use crate::delivery::{Copy, Delivery, Via, turned_away, unless_in_doubt};
@@ -21,6 +22,9 @@ use crate::io::{ExitReason, Now, ReadFailure, Subscription};
 use crate::outbox::NodeCtx;
 use crate::refusals::{disk_full, outcome_unknown, overloaded};
 use crate::request::{Ask, Effect, ReplyTo, Request};
+use crate::snapshot_file::SnapshotFile;
+use crate::snapshot_receive::{Receive, Received};
+use crate::snapshot_send::SnapshotSends;
 use crate::waiting_reads::{Read, WaitingReads};
 
 /// Operations of a shard not yet in its log at most; more are refused as overloaded.
@@ -88,8 +92,15 @@ pub(crate) struct Shard {
     pub dirty: bool,
     /// Index of the newest snapshot on disk.
     pub snapshot_index: u64,
+    /// Its file.
+    pub snapshot_file: Option<SnapshotFile>,
     /// A snapshot is being written.
     pub snapshotting: bool,
+    /// A peer needed a snapshot when there was none.
+    pub snapshot_wanted: bool,
+    pub snapshot_sends: SnapshotSends,
+    pub receive: Option<Receive>,
+    pub received: Option<Received>,
     /// Every voter has the log through this index, according to the newest entry that says so.
     pub compact_floor: u64,
     pub agreement: Agreement,
@@ -101,8 +112,8 @@ pub(crate) struct Shard {
     last_leader: Option<u64>,
     /// The term and time of the last hand-over that this node began.
     pub offered: Option<(u64, Micros)>,
-    /// It keeps old log files alive.
-    pub pins_files: bool,
+    /// The log is over its size, and this shard keeps old files of it alive.
+    pub over_size: bool,
     /// The term in which members were last copied into this shard, and their version.
     pub members_asked: (u64, u64),
     /// Set after a failed snapshot.
@@ -122,15 +133,20 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    pub fn new(id: u32, replica: Replica, state: State, snapshot_index: u64, now: Micros) -> Self {
+    pub fn new(id: u32, replica: Replica, state: State, now: Micros) -> Self {
         Shard {
             id,
             state,
             leader_state: None,
             subscription: Subscription::No,
             dirty: true,
-            snapshot_index,
+            snapshot_index: 0,
+            snapshot_file: None,
             snapshotting: false,
+            snapshot_wanted: false,
+            snapshot_sends: SnapshotSends::default(),
+            receive: None,
+            received: None,
             compact_floor: 0,
             agreement: Agreement::default(),
             lease_asked_at: 0,
@@ -139,7 +155,7 @@ impl Shard {
             last_leader: None,
             replica,
             offered: None,
-            pins_files: false,
+            over_size: false,
             members_asked: (0, 0),
             snapshot_not_before: 0,
             backup_index: 0,
@@ -454,6 +470,12 @@ impl Shard {
             metrics::gauge!("nowserving_shard_leader", "shard" => self.id.to_string())
                 .set(f64::from(u8::from(self.leads())));
         }
+        for message in &ready.send {
+            if message.get_msg_type() == MessageType::MsgSnapshot {
+                self.snapshot_sends.offered(message.to, ctx.now.us);
+            }
+        }
+        self.snapshot_wanted |= self.replica.take_snapshot_wanted();
         ctx.out.send(self.id, ready.send);
         ctx.out.writes.extend(ready.write);
         for id in ready.reads_failed {
@@ -469,10 +491,14 @@ impl Shard {
         Ok(())
     }
 
-    pub fn persisted(&mut self, number: u64, ctx: &mut NodeCtx) {
+    /// # Errors
+    /// As for [`Shard::install`].
+    pub fn persisted(&mut self, number: u64, ctx: &mut NodeCtx) -> Result<(), ExitReason> {
         self.dirty = true;
         let send = self.replica.on_persisted(number);
         ctx.out.send(self.id, send);
+        let installed = self.replica.take_installed();
+        installed.map_or(Ok(()), |meta| self.install(&meta, ctx))
     }
 
     /// Cleans up if this node's leadership is over.

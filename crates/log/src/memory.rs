@@ -53,6 +53,8 @@ struct Disk {
 #[derive(Debug, Default)]
 pub struct MemoryLog {
     disk: Mutex<Disk>,
+    /// Past this many bytes of entries, [`LogStore::purge`] names shards.
+    bytes_max: Option<u64>,
 }
 
 impl ShardLog {
@@ -64,6 +66,11 @@ impl ShardLog {
             last_index: self.last_index(),
             start: self.start.clone(),
         }
+    }
+
+    fn bytes(&self) -> u64 {
+        let sizes = self.entries.iter().map(protobuf::Message::compute_size);
+        sizes.map(u64::from).sum()
     }
 
     fn last_index(&self) -> u64 {
@@ -180,6 +187,14 @@ fn change_bytes(change: &Change) -> u64 {
 impl MemoryLog {
     pub fn new() -> MemoryLog {
         MemoryLog::default()
+    }
+
+    /// One that is over its size with more bytes of entries than this.
+    pub fn with_size(bytes_max: u64) -> MemoryLog {
+        MemoryLog {
+            bytes_max: Some(bytes_max),
+            ..MemoryLog::default()
+        }
     }
 
     fn disk(&self) -> MutexGuard<'_, Disk> {
@@ -330,7 +345,13 @@ impl LogStore for MemoryLog {
     }
 
     fn purge(&self) -> Result<Vec<u32>, LogError> {
-        Ok(Vec::new())
+        let disk = self.disk();
+        let bytes = disk.seen.values().map(ShardLog::bytes).sum::<u64>();
+        let with_entries = disk.seen.iter().filter(|(_, log)| !log.entries.is_empty());
+        Ok(match self.bytes_max.is_some_and(|max| bytes > max) {
+            true => with_entries.map(|(shard, _)| *shard).collect(),
+            false => Vec::new(),
+        })
     }
 
     fn stats(&self) -> LogStats {

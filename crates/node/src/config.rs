@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use nowserving_log::EngineOptions;
 use nowserving_shard::members::Members;
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +47,10 @@ pub struct Config {
     /// applied; 100 to 10,000,000.
     #[serde(default = "default_snapshot_entries")]
     pub snapshot_entries: u64,
+    /// Once the log takes more disk than this, entries in snapshots are dropped although a node that is away
+    /// lacks them: that node gets the snapshot instead. Bytes, 1 MiB to 1 TiB.
+    #[serde(default = "default_log_bytes_max")]
+    pub log_bytes_max: u64,
 }
 
 fn default_shards() -> u32 {
@@ -64,6 +69,11 @@ fn default_election_ms() -> u64 {
 }
 fn default_snapshot_entries() -> u64 {
     20_000
+}
+
+// Each start reads all of the log, while the lines of a node fit into some hundred MiB.
+fn default_log_bytes_max() -> u64 {
+    256 << 20
 }
 
 /// Why a configuration was refused: always names the field and its limit.
@@ -117,6 +127,15 @@ impl Config {
             metrics_addr: self.metrics_addr.map(|addr| addr.to_string()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             seed,
+        }
+    }
+
+    /// The log's part of it. Space is given back file by file, and a torn write can only be in the newest.
+    #[must_use]
+    pub fn log(&self) -> EngineOptions {
+        EngineOptions {
+            file_bytes: (self.log_bytes_max / 16).min(16 << 20),
+            purge_threshold_bytes: self.log_bytes_max,
         }
     }
 
@@ -218,6 +237,9 @@ impl Config {
         if !(100..=10_000_000).contains(&self.snapshot_entries) {
             return refuse("snapshot_entries", "must be 100 to 10000000");
         }
+        if !(1 << 20..=1 << 40).contains(&self.log_bytes_max) {
+            return refuse("log_bytes_max", "must be 1048576 to 1099511627776");
+        }
         Ok(())
     }
 
@@ -252,6 +274,7 @@ pub(crate) fn for_tests(nodes: &[u64], data_dir: PathBuf) -> Config {
         heartbeat_ms: default_heartbeat_ms(),
         election_ms: default_election_ms(),
         snapshot_entries: default_snapshot_entries(),
+        log_bytes_max: default_log_bytes_max(),
     }
 }
 

@@ -14,8 +14,8 @@ const LOG: &str = "The other nodes have everything that was acknowledged, and se
     the file back from it and start again. Check the disk first.";
 
 const SNAPSHOT: &str = "Copy snap/shard-<shard>.snap from the data directory of another node of this \
-    cluster (it may be running) over this node's own and start again. One that begins before the log of this \
-    node or ends after it is refused: try the other nodes. Check the disk first.";
+    cluster (it may be running) over this node's own and start again. One that ends before the log of this \
+    node begins is refused: try the other nodes. Check the disk first.";
 
 const IDENTITY: &str = "Put the file back from a copy made since the last start of this node. \
     Without it the other nodes refuse this one. Check the disk first.";

@@ -348,6 +348,7 @@ mod tests {
             heartbeat_ms: 100,
             election_ms: 1_000,
             snapshot_entries: 100,
+            log_bytes_max: 1 << 28,
         }
     }
 

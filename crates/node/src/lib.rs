@@ -31,7 +31,7 @@ use anyhow::Context as _;
 use crossbeam_channel::{Sender, bounded, unbounded};
 use nowserving_engine::envelope::{Candidate, FrameKey, Welcome};
 use nowserving_engine::{Boot, Engine, ForwardTry, Input, Output, Standing, Subscription};
-use nowserving_log::{EngineLog, EngineOptions, LogStore};
+use nowserving_log::{EngineLog, LogStore};
 use nowserving_protocol::admin::DiskId;
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::servers::Servers;
@@ -155,8 +155,7 @@ impl Node {
         data: DataDir,
         health: Arc<Health>,
     ) -> anyhow::Result<Self> {
-        let log =
-            EngineLog::open(&data.log(), &EngineOptions::default()).context("opening the log")?;
+        let log = EngineLog::open(&data.log(), &config.log()).context("opening the log")?;
         let mut nodes = config.nodes.clone();
         nodes.sort_unstable();
         Ok(Node {
@@ -321,6 +320,7 @@ impl Node {
         };
         let engine = Engine::new(config, boot, restored, &reader, clock::now())?;
         let persister = shards::persist::start(log.clone())?;
+        let transfers = shards::transfers::start(snapshot_dir.clone())?;
         let snapshots = shards::snapshots::start(snapshot_dir, &self.config, log)?;
         let engine_loop = EngineLoop {
             engine,
@@ -330,6 +330,7 @@ impl Node {
             known_connection: 0,
             persister,
             snapshots,
+            transfers,
             log: self.log.clone(),
             answers: Vec::new(),
             events: Vec::new(),

@@ -45,9 +45,12 @@ pub enum StepRefused {
     /// never forward (proposals, reads, transfers).
     #[error("{0:?} does not come from peers")]
     Kind(MessageType),
-    /// Snapshots can't be taken from peers by this release.
-    #[error("snapshots are not taken from peers")]
+    /// A request for a snapshot, which no node makes, or a snapshot without a description of its file.
+    #[error("a malformed message about a snapshot")]
     Snapshot,
+    /// The members in a snapshot contradict each other, or this node is not among them.
+    #[error("a snapshot with members that can't be")]
+    Members,
     /// Term 0, or a term further ahead than any number of elections explains.
     #[error("absurd term {0}")]
     AbsurdTerm(u64),

@@ -19,6 +19,8 @@
 //!   clock: it does not vote for one election timeout after it answered a leader or started
 //!   (`vote_hold`), unless that leader's service connection is known to be closed ([`Connection`]).
 //! - The members of a group change one step at a time (`members`).
+//!
+//! A leader that has dropped entries which a peer lacks tells it of a snapshot instead (`install`).
 
 #[cfg(test)]
 mod connection_model;

@@ -4,9 +4,11 @@
 //! may run on a disk that lost something, be of another build, or have a bug. That must not end this
 //! node.
 
+use std::collections::BTreeSet;
+
 use protobuf::Message as _;
 use raft::StateRole;
-use raft::eraftpb::{ConfChangeV2, EntryType, Message, MessageType};
+use raft::eraftpb::{ConfChangeV2, ConfState, EntryType, Message, MessageType};
 
 use crate::{Micros, Replica, StepRefused};
 
@@ -44,6 +46,10 @@ impl Replica {
                     Ok(())
                 }
             }
+            MessageType::MsgSnapshot => {
+                self.check_leader(message)?;
+                self.check_snapshot_meta(message)
+            }
             MessageType::MsgTimeoutNow => self.check_takeover(message, now),
             MessageType::MsgRequestVoteResponse => self.check_vote(message),
             MessageType::MsgAppendResponse => self.check_ack(message),
@@ -60,7 +66,7 @@ impl Replica {
         }
         let of_leader = matches!(
             message.get_msg_type(),
-            MessageType::MsgAppend | MessageType::MsgHeartbeat
+            MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot
         );
         let taken = of_leader || self.is_initialized();
         taken.then_some(()).ok_or(StepRefused::Uninitialized)
@@ -123,6 +129,25 @@ impl Replica {
         Ok(())
     }
 
+    fn check_snapshot_meta(&self, message: &Message) -> Result<(), StepRefused> {
+        let meta = message.get_snapshot().get_metadata();
+        if !(1..MAX_INDEX).contains(&meta.index) {
+            return Err(StepRefused::AbsurdIndex(meta.index));
+        }
+        if !(1..=message.term).contains(&meta.term) {
+            return Err(StepRefused::AbsurdTerm(meta.term));
+        }
+        let known = self.raw.store().compact_index()..=self.committed();
+        if known.contains(&meta.index)
+            && self.is_initialized()
+            && self.term_at(meta.index) != Some(meta.term)
+        {
+            return Err(StepRefused::ConflictsWithCommitted(meta.index));
+        }
+        let fit = members_fit(meta.get_conf_state(), self.raw.raft.id);
+        fit.then_some(()).ok_or(StepRefused::Members)
+    }
+
     fn check_takeover(&self, message: &Message, now: Micros) -> Result<(), StepRefused> {
         self.check_leader(message)?;
         if self.vote_hold.just_started(now) {
@@ -172,8 +197,8 @@ fn check_kind(message: &Message) -> Result<(), StepRefused> {
         | MessageType::MsgRequestVoteResponse
         | MessageType::MsgRequestPreVote
         | MessageType::MsgRequestPreVoteResponse
+        | MessageType::MsgSnapshot
         | MessageType::MsgTimeoutNow => Ok(()),
-        MessageType::MsgSnapshot => Err(StepRefused::Snapshot),
         kind => Err(StepRefused::Kind(kind)),
     }
 }
@@ -201,4 +226,23 @@ fn check_entries(message: &Message) -> Result<(), StepRefused> {
         term = entry.term;
     }
     Ok(())
+}
+
+/// Whether raft can make a configuration of these members, with `me` among them.
+fn members_fit(members: &ConfState, me: u64) -> bool {
+    let (voters, learners) = (&members.voters, &members.learners);
+    let (outgoing, next) = (&members.voters_outgoing, &members.learners_next);
+    let distinct = |ids: &Vec<u64>| {
+        let set: BTreeSet<u64> = ids.iter().copied().collect();
+        set.len() == ids.len() && !set.contains(&raft::INVALID_ID)
+    };
+    let votes = |id: &u64| voters.contains(id) || outgoing.contains(id);
+    let becomes_learner =
+        |id: &u64| outgoing.contains(id) && !voters.contains(id) && !learners.contains(id);
+    [voters, learners, outgoing, next].into_iter().all(distinct)
+        && !voters.is_empty()
+        && !learners.iter().any(votes)
+        && next.iter().all(becomes_learner)
+        && (!members.auto_leave || !outgoing.is_empty())
+        && (votes(&me) || learners.contains(&me))
 }

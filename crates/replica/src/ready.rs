@@ -64,6 +64,10 @@ impl Replica {
         let after_write = ready.take_persisted_messages();
         let entries = ready.take_entries();
         let mut hard_state = ready.hs().cloned();
+        let start = self.begin_install(&ready);
+        if start.is_some() {
+            hard_state.get_or_insert_with(|| self.raw.raft.hard_state());
+        }
         let mut must_sync = ready.must_sync();
         turn.committed = ready
             .take_committed_entries()
@@ -94,7 +98,7 @@ impl Replica {
                 entries,
                 hard_state,
                 must_sync,
-                start: None,
+                start,
             });
         }
     }
@@ -135,7 +139,8 @@ impl Replica {
     }
 
     /// The write of this number is on disk, and all earlier ones are. Returns the messages that waited for
-    /// it, to be sent now. Call [`Replica::ready`] in the same turn, as entries may be committed by this.
+    /// it, to be sent now. Call [`Replica::take_installed`] right after it, and [`Replica::ready`] in the same
+    /// turn, as entries may be committed by this.
     #[must_use]
     pub fn on_persisted(&mut self, number: u64) -> Vec<Message> {
         if number < self.barrier {
@@ -152,6 +157,7 @@ impl Replica {
         }
         if let Some(ready) = ready {
             self.raw.on_persist_ready(ready);
+            self.end_install(ready);
             let persisted = self.raw.raft.raft_log.persisted;
             self.raw.mut_store().evict(persisted);
             self.note_votes(&messages);
@@ -178,9 +184,9 @@ impl Replica {
     }
 
     /// Drops the log through `through`, or through the last applied entry if that is less. Returns the index
-    /// through which the storage may drop it, too. Everything up to there must be in a snapshot on disk,
-    /// and on every member ([`Replica::matched_by_all`] of a leader, as replicated through the log), as
-    /// peers can't receive snapshots yet.
+    /// through which the storage may drop it, too. Everything up to there must be in a snapshot on disk. A
+    /// member that lacks some of it gets the snapshot ([`Replica::offer_snapshot`]); better wait, if there is
+    /// room, until all members have it ([`Replica::matched_by_all`] of a leader).
     #[must_use]
     pub fn compact(&mut self, through: u64) -> u64 {
         let through = through.min(self.applied());

@@ -11,7 +11,7 @@ use crate::store::Store;
 use crate::vote_hold::VoteHold;
 use crate::{
     Connection, MAX_COMMAND_BYTES, Micros, ProposeError, ReadError, ReadId, RoleChange,
-    StepRefused, TransferError,
+    SnapshotMeta, StepRefused, TransferError,
 };
 
 /// A node with more committed entries to apply than this does not stand for election: raft would read all
@@ -46,6 +46,10 @@ pub struct Replica {
     /// The newest term for which requests for votes were sent.
     pub(crate) votes_asked_term: u64,
     pub(crate) reported: RoleChange,
+    /// A snapshot that raft took, and the write that puts it in place of the log.
+    pub(crate) installing: Option<(u64, SnapshotMeta)>,
+    /// A snapshot that is in place of the log, and not yet of the owner's state.
+    pub(crate) installed: Option<SnapshotMeta>,
 }
 
 impl Replica {
@@ -94,10 +98,12 @@ impl Replica {
 
     pub(crate) fn is_far_behind(&self) -> bool {
         let log = &self.raw.raft.raft_log;
-        log.committed - log.applied > MAX_UNAPPLIED_TO_LEAD
+        // Raft would read the entries from the last applied one on, and a snapshot has taken their place.
+        log.committed - log.applied > MAX_UNAPPLIED_TO_LEAD || self.installing.is_some()
     }
 
-    /// Takes a peer's message, which the owner has authenticated and which is for this shard.
+    /// Takes a peer's message, which the owner has authenticated and which is for this shard. If it is a
+    /// snapshot that this node [needs](Replica::needs_snapshot), its file must be on this node's disk.
     ///
     /// # Errors
     /// [`StepRefused`]: the message was not taken, and the state is unchanged. See

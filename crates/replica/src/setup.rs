@@ -108,6 +108,8 @@ impl Replica {
                 leader: None,
                 term,
             },
+            installing: None,
+            installed: None,
         })
     }
 }

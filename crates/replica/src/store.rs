@@ -10,7 +10,7 @@ use raft::storage::GetEntriesContext;
 use raft::{RaftState, Storage, StorageError};
 
 use crate::terms::Terms;
-use crate::{LogState, ReadFailed};
+use crate::{LogState, ReadFailed, SnapshotMeta};
 
 /// Reads entries that are no longer in a replica's memory. The replica asks only for entries that were
 /// reported as persisted and are not compacted.
@@ -58,6 +58,10 @@ pub(crate) struct Store {
     tail_bytes: u64,
     disk_budget_bytes: Cell<u64>,
     deferred: RefCell<Vec<GetEntriesContext>>,
+    /// This node's newest snapshot, as peers are told of it.
+    offer: Option<Snapshot>,
+    /// A peer needed a snapshot when there was none.
+    snapshot_wanted: Cell<bool>,
     /// The first read that failed. Raft would panic on the error without saying which entries of which
     /// shard, so it is kept here and raft gets no entries instead.
     failed: RefCell<Option<ReadFailed>>,
@@ -92,6 +96,8 @@ impl Store {
             tail_bytes: 0,
             disk_budget_bytes: Cell::new(DISK_BYTES_PER_TURN),
             deferred: RefCell::default(),
+            offer: None,
+            snapshot_wanted: Cell::new(false),
             failed: RefCell::default(),
         })
     }
@@ -152,6 +158,25 @@ impl Store {
         while self.tail.front().is_some_and(|entry| entry.index <= index) {
             self.drop_first();
         }
+    }
+
+    /// Begins anew behind a snapshot.
+    pub fn restart(&mut self, index: u64, term: u64) {
+        self.compact_index = index;
+        self.last_index = index;
+        self.terms = Terms::new(index, term);
+        self.tail.clear();
+        self.tail_bytes = 0;
+    }
+
+    /// Peers that need a snapshot are told of this one from now on.
+    pub fn offer(&mut self, snapshot: Snapshot) {
+        self.offer = Some(snapshot);
+    }
+
+    /// Whether a peer needed a snapshot since the last call, and there was none.
+    pub fn take_snapshot_wanted(&mut self) -> bool {
+        self.snapshot_wanted.take()
     }
 
     fn drop_first(&mut self) {
@@ -289,9 +314,17 @@ impl Storage for Store {
         Ok(self.last_index)
     }
 
-    /// The log is never compacted past what every member has, so no peer needs a snapshot in this
-    /// release. Raft panics on any other error than this one.
-    fn snapshot(&self, _request_index: u64, _to: u64) -> raft::Result<Snapshot> {
-        Err(StorageError::SnapshotTemporarilyUnavailable.into())
+    /// Raft panics on any other error than this one, and asks again after the peer's next answer. A new
+    /// member can't use a snapshot that is older than its membership.
+    fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
+        let fits = |it: &&Snapshot| {
+            let meta = SnapshotMeta::from(it.get_metadata().clone());
+            meta.index >= request_index && meta.members().any(|member| member == to)
+        };
+        let offer = self.offer.as_ref().filter(fits);
+        offer.cloned().ok_or_else(|| {
+            self.snapshot_wanted.set(true);
+            StorageError::SnapshotTemporarilyUnavailable.into()
+        })
     }
 }

@@ -45,7 +45,8 @@ use crate::state::{Clock, State};
 const MAGIC: &[u8; 8] = b"NSSNAP\r\n";
 const FORMAT: u32 = 5;
 const FORMAT_BYTES: usize = 4;
-const DIGEST_BYTES: usize = 32;
+/// The length of a snapshot's digest.
+pub const DIGEST_BYTES: usize = 32;
 
 /// Why a snapshot is not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -225,6 +226,12 @@ fn take_uploads(rest: &mut Bytes) -> Result<Uploads, SnapshotError> {
         added.map_err(SnapshotError::Decode)?;
     }
     Ok(uploads)
+}
+
+/// The digest of everything before it at the end of a snapshot; it names a snapshot's content.
+#[must_use]
+pub fn digest_of(snapshot: &[u8]) -> Option<[u8; DIGEST_BYTES]> {
+    snapshot.last_chunk().copied()
 }
 
 /// The format of [`hash_part`]: a build that gives another hash of the same state has another one.

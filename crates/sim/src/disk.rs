@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use nowserving_engine::RestoredShard;
+use nowserving_engine::envelope::{SnapshotChunk, SnapshotRequest};
 use nowserving_engine::snapshot_header::{header_of, meta_of};
+use nowserving_engine::{RestoredShard, SnapshotFile};
 use nowserving_log::{Crash, LogError, LogStore as _, MemoryLog};
 use nowserving_replica::{
     BOOTSTRAP_INDEX, EntryReader as _, LogState, Restored, SnapshotMeta, Write,
@@ -21,6 +22,9 @@ pub const CLUSTER: &str = "sim";
 /// Its nodes.
 pub const NODES: [u64; 3] = [1, 2, 3];
 
+/// The size of parts of snapshots: a few parts each.
+const CHUNK_BYTES: usize = 8 << 10;
+
 /// What a node keeps over its starts.
 #[derive(Debug, Default)]
 pub struct Disk {
@@ -28,11 +32,22 @@ pub struct Disk {
     pub log: Arc<MemoryLog>,
     /// The newest snapshot of each shard.
     snapshots: BTreeMap<u32, Bytes>,
+    /// What is there of a peer's snapshot of each shard.
+    incoming: BTreeMap<u32, (SnapshotFile, Vec<u8>)>,
     /// A bit that has flipped: in the snapshot of a shard, at this byte.
     flipped: Option<(u32, usize)>,
 }
 
 impl Disk {
+    /// An empty one, on which the log may take so many bytes.
+    #[must_use]
+    pub fn new(log_bytes_max: u64) -> Disk {
+        Disk {
+            log: Arc::new(MemoryLog::with_size(log_bytes_max)),
+            ..Disk::default()
+        }
+    }
+
     /// What a start finds. At the first one the nodes of the cluster are written down as the voters. An install
     /// of a snapshot that a crash interrupted is completed.
     ///
@@ -59,6 +74,8 @@ impl Disk {
             None => (SnapshotMeta::default(), State::new()),
             Some((header, state)) => (meta_of(header), state),
         };
+        let file = self.snapshots.get(&shard);
+        let file = file.and_then(|bytes| SnapshotFile::of(bytes));
         let mut restored = Restored {
             log: self.log.load(shard).map_err(text)?,
             snapshot,
@@ -72,6 +89,7 @@ impl Disk {
             shard,
             restored,
             state,
+            file,
         })
     }
 
@@ -141,9 +159,92 @@ impl Disk {
         Ok(())
     }
 
-    /// A snapshot is in its place.
-    pub fn keep_snapshot(&mut self, shard: u32, bytes: Bytes) {
+    /// A snapshot is in its place, if a new one was made. Returns which one is there.
+    ///
+    /// # Errors
+    /// The one that is there is damaged.
+    pub fn keep_snapshot(
+        &mut self,
+        shard: u32,
+        bytes: Option<Bytes>,
+    ) -> Result<Option<(SnapshotMeta, SnapshotFile)>, String> {
+        self.snapshots.extend(bytes.map(|bytes| (shard, bytes)));
+        let file = self.snapshots.get(&shard);
+        let file = file.and_then(|bytes| SnapshotFile::of(bytes));
+        let meta = self
+            .read_snapshot(shard)?
+            .map(|(header, _)| meta_of(header));
+        Ok(meta.zip(file))
+    }
+
+    /// How much is there of a peer's snapshot.
+    pub fn open_incoming(&mut self, shard: u32, file: SnapshotFile) -> u64 {
+        let known = self.incoming.entry(shard).or_insert((file, Vec::new()));
+        if known.0 != file {
+            *known = (file, Vec::new());
+        }
+        known.1.len() as u64
+    }
+
+    /// Stores the next part of it.
+    pub fn store_incoming(&mut self, file: SnapshotFile, chunk: &SnapshotChunk) -> Option<u64> {
+        let (known, bytes) = self.incoming.get_mut(&chunk.shard)?;
+        if *known != file || bytes.len() as u64 != chunk.offset {
+            return None;
+        }
+        bytes.extend_from_slice(&chunk.data);
+        Some(bytes.len() as u64)
+    }
+
+    /// The part of this node's snapshot that a peer asks for.
+    pub fn read_part(&self, request: &SnapshotRequest) -> Option<SnapshotChunk> {
+        let bytes = self.snapshots.get(&request.shard)?;
+        let file = SnapshotFile::of(bytes)?;
+        let from = usize::try_from(request.offset).ok()?;
+        if file.digest[..] != request.digest[..] || from >= bytes.len() {
+            return None;
+        }
+        let to = bytes.len().min(from + CHUNK_BYTES);
+        Some(SnapshotChunk {
+            shard: request.shard,
+            digest: request.digest.clone(),
+            offset: request.offset,
+            data: bytes.slice(from..to),
+        })
+    }
+
+    /// Verifies a peer's snapshot and makes it this node's own.
+    ///
+    /// # Errors
+    /// It is not the one that was offered, or not newer.
+    pub fn install(
+        &mut self,
+        shard: u32,
+        meta: &SnapshotMeta,
+        file: SnapshotFile,
+    ) -> Result<State, String> {
+        let (_, bytes) = self.incoming.remove(&shard).ok_or("nothing is there")?;
+        let bytes = Bytes::from(bytes);
+        if SnapshotFile::of(&bytes) != Some(file) {
+            return Err("another file".to_owned());
+        }
+        let decoded = snapshot::decode(bytes.clone(), CLUSTER, shard);
+        let (header, state) = decoded.map_err(|error| error.to_string())?;
+        if meta_of(header) != *meta || self.newest(shard)?.0 >= meta.index {
+            return Err("another snapshot, or not newer".to_owned());
+        }
         self.snapshots.insert(shard, bytes);
+        Ok(state)
+    }
+
+    /// The power goes: only so much is there of a peer's snapshot, and what was to follow is garbage.
+    pub fn tear_incoming(&mut self, chance: u64) {
+        for (_, bytes) in self.incoming.values_mut() {
+            let kept = chance as usize % (bytes.len() + 1);
+            for byte in bytes.iter_mut().skip(kept) {
+                *byte = 0;
+            }
+        }
     }
 
     /// The power goes. Of what was not synced this much is there afterwards.

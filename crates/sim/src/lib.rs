@@ -28,6 +28,7 @@ mod replay;
 mod service;
 mod timeline;
 mod trace;
+mod transfers;
 mod trouble;
 mod witness;
 mod world;

@@ -50,6 +50,7 @@ struct Sum {
     stalled: u64,
     faults: Counts,
     leader_changes: u64,
+    snapshots_installed: u64,
 }
 
 impl Sum {
@@ -61,6 +62,7 @@ impl Sum {
         self.stalled += u64::from(run.stalled);
         self.faults.add_all(&run.faults);
         self.leader_changes += run.leader_changes;
+        self.snapshots_installed += run.snapshots_installed;
     }
 }
 
@@ -83,16 +85,22 @@ fn main() -> ExitCode {
             "stalled": sum.stalled,
             "faults": faults,
             "leader_changes": sum.leader_changes,
-            "snapshots_installed": 0,
+            "snapshots_installed": sum.snapshots_installed,
             "membership_changes": 0,
             "seconds": (seconds * 10.0).round() / 10.0,
         });
         println!("{line}");
     } else {
         println!(
-            "{} seeds, {} steps, {} writes acknowledged, {} changes of leader in {seconds:.1} s: \
-             {} violations, {} stalled",
-            sum.seeds, sum.steps, sum.acknowledged, sum.leader_changes, sum.violations, sum.stalled
+            "{} seeds, {} steps, {} writes acknowledged, {} changes of leader, {} snapshots installed \
+             in {seconds:.1} s: {} violations, {} stalled",
+            sum.seeds,
+            sum.steps,
+            sum.acknowledged,
+            sum.leader_changes,
+            sum.snapshots_installed,
+            sum.violations,
+            sum.stalled
         );
         for (kind, count) in faults {
             println!("  {kind:24} {count}");

@@ -22,6 +22,8 @@ use crate::timeline::Time;
 use crate::witness::Witnessed;
 use crate::world::{Event, Process};
 
+/// Between two looks at the size of the log.
+const PURGE_US: Time = 1_000_000;
 /// Inputs that one turn takes at most.
 const TURN_INPUTS_MAX: usize = 256;
 
@@ -36,6 +38,8 @@ pub struct Setup {
     pub election_ms: u64,
     /// Between snapshots.
     pub snapshot_entries: u64,
+    /// The size past which a log keeps nothing for nodes that are away.
+    pub log_bytes_max: u64,
 }
 
 /// A machine, whether or not its node runs.
@@ -100,11 +104,11 @@ pub struct Written {
 impl Node {
     /// A machine that was never started.
     #[must_use]
-    pub fn new(id: NodeId, clock: Clock) -> Node {
+    pub fn new(id: NodeId, clock: Clock, setup: &Setup) -> Node {
         Node {
             id,
             clock,
-            disk: Disk::default(),
+            disk: Disk::new(setup.log_bytes_max),
             running: None,
             starts: 0,
             paused_until: None,
@@ -178,6 +182,7 @@ impl Node {
         self.process_event(env, 0, Process::Probe);
         self.process_event(env, 0, Process::Witness);
         self.learn_mapping(env);
+        self.process_event(env, PURGE_US, Process::Purge);
         self.look_at_disk(env);
         self.plan_turn(env, 0);
         true
@@ -248,6 +253,9 @@ impl Node {
             }
         }
         self.disk.crash(crash);
+        if power_lost && env.strikes(Fault::UnsyncedLost) {
+            self.disk.tear_incoming(env.random.next());
+        }
     }
 
     /// Gives the loop something to take.
@@ -347,6 +355,10 @@ impl Node {
                 };
                 self.process_event(env, delay, what);
             }
+            Output::OpenIncoming { .. }
+            | Output::StoreIncoming { .. }
+            | Output::InstallSnapshot { .. }
+            | Output::ReadSnapshot { .. } => self.transfer_soon(env, output),
             Output::Forward(forward) => {
                 env.forwards_sent += 1;
                 self.forward(env, forward);
@@ -467,6 +479,16 @@ impl Node {
         self.write_next(env);
     }
 
+    /// The log is looked at: is it over its size?
+    pub fn purge(&mut self, env: &mut Env) {
+        let pinned = nowserving_log::LogStore::purge(&*self.disk.log);
+        match pinned {
+            Ok(shards) if !shards.is_empty() => self.push(env, Input::FilesPinned(shards)),
+            _ => {}
+        }
+        self.process_event(env, PURGE_US, Process::Purge);
+    }
+
     /// The maker of snapshots makes one.
     pub fn make_snapshot(&mut self, env: &mut Env, shard: u32, index: u64, members: ConfState) {
         let id = self.id;
@@ -474,11 +496,13 @@ impl Node {
         let made = match no_room || env.strikes(Fault::SnapshotFailed) {
             true => None,
             false => {
-                match self.disk.make_snapshot(shard, index, members) {
-                    Ok(bytes) => {
-                        self.disk.keep_snapshot(shard, bytes);
-                        Some(index)
-                    }
+                let superseded = self.disk.newest(shard).is_ok_and(|(own, _)| own >= index);
+                let made = match superseded {
+                    true => Ok(None),
+                    false => self.disk.make_snapshot(shard, index, members).map(Some),
+                };
+                match made.and_then(|bytes| self.disk.keep_snapshot(shard, bytes)) {
+                    Ok(written) => written,
                     Err(why) if self.disk.is_log_damaged() => {
                         env.note(format_args!("n{id}: ends: {why}"));
                         self.end(env, false);
@@ -494,9 +518,13 @@ impl Node {
             }
         };
         env.note(format_args!(
-            "n{id}: snapshot of shard {shard} at {index}: {made:?}"
+            "n{id}: snapshot of shard {shard} at {index}: {}",
+            made.is_some()
         ));
-        let input = Input::SnapshotWritten { shard, index: made };
+        let input = Input::SnapshotWritten {
+            shard,
+            written: made,
+        };
         self.push(env, input);
     }
 }

@@ -102,6 +102,8 @@ impl Node {
                 version: "sim".to_owned(),
                 messages,
                 state_hashes: batch.state_hashes.clone(),
+                snapshot_request: batch.snapshot_request.clone(),
+                snapshot_chunk: batch.snapshot_chunk.clone(),
             }),
         };
         self.push(env, Input::Frame(frame));

@@ -164,6 +164,10 @@ pub enum Process {
         /// The members as of that entry.
         members: ConfState,
     },
+    /// The log is looked at.
+    Purge,
+    /// A thread has done something about a snapshot from peer to peer.
+    Transfer(Box<Output>),
     /// The task of a subscription takes what lies in its queue.
     TakeRequests(SubscriptionId),
     /// A subscription went on for long enough.
@@ -234,6 +238,8 @@ pub struct Run {
     pub faults: Counts,
     /// Terms that had a leader, over all shards, but for each shard's first.
     pub leader_changes: u64,
+    /// Snapshots of peers that nodes have installed.
+    pub snapshots_installed: u64,
     /// The hash of the trace.
     pub trace_hash: u64,
     /// The trace's last lines.
@@ -275,6 +281,7 @@ pub fn run(seed: u64, options: &Options) -> Run {
         stalled,
         faults: env.counts,
         leader_changes: checks.leader_changes(),
+        snapshots_installed: checks.snapshots_installed,
         trace_hash: env.trace.hash(),
         tail: env.trace.tail().map(str::to_owned).collect(),
     }
@@ -290,6 +297,7 @@ impl World {
             heartbeat_ms: 100,
             election_ms: 750,
             snapshot_entries: random.between(100, 500),
+            log_bytes_max: random.between(4_000, 60_000),
         };
         let jumps = weather.interval(Fault::ClockJump).is_some();
         let nodes_behind_ms = if jumps { JUMP_MS_MAX } else { 0 } + WALL_OFF_MS_MAX;
@@ -337,7 +345,7 @@ impl World {
                 drift_ppm,
                 wall_ahead_ms: random.off_by(WALL_OFF_MS_MAX),
             };
-            (*id, Node::new(*id, clock))
+            (*id, Node::new(*id, clock, &setup))
         });
         let nodes = nodes.collect();
         if drifts {
@@ -531,6 +539,8 @@ impl World {
                 index,
                 members,
             } => node.make_snapshot(env, shard, index, members),
+            Process::Purge => node.purge(env),
+            Process::Transfer(job) => node.transfer(env, *job),
             Process::TakeRequests(subscription) => node.take_requests(env, subscription),
             Process::Drained(subscription) => node.drained(env, subscription),
             Process::ForwardTimesOut(id, attempt) => node.forward_times_out(env, id, attempt),

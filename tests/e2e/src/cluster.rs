@@ -30,6 +30,8 @@ pub struct Options {
     pub shards: u32,
     /// After how many entries a node makes a snapshot of a shard.
     pub snapshot_entries: u64,
+    /// Past this size a log keeps nothing for nodes that are away.
+    pub log_bytes_max: u64,
     /// Whether the nats-server maps plain subjects to shards.
     pub mapping: bool,
     /// The `authorization` block of the nats-server's configuration; `nodes` and `tests` must be among
@@ -50,6 +52,7 @@ impl Default for Options {
             nodes: 3,
             shards: 16,
             snapshot_entries: 20_000,
+            log_bytes_max: 256 << 20,
             mapping: true,
             authorization: None,
             proxied: false,
@@ -245,6 +248,7 @@ impl Cluster {
             .with("--nodes", nodes.join(","))
             .with("--cluster", "e2e")
             .with("--shards", self.options.shards.to_string())
+            .with("--log-bytes-max", self.options.log_bytes_max.to_string())
             .with(
                 "--snapshot-entries",
                 self.options.snapshot_entries.to_string(),

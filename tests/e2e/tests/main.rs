@@ -22,6 +22,7 @@ mod full_disks;
 mod harness;
 mod large_lines;
 mod late_writes;
+mod left_behind;
 mod limits;
 mod mapping;
 mod members;
@@ -298,6 +299,18 @@ async fn snapshots_let_the_log_be_cut() -> Result<()> {
         ..Options::default()
     };
     run(options, snapshots::and_a_log_that_is_cut).await
+}
+
+/// A node is away for so long that the others drop what it lacks: it catches up by snapshots, under load.
+#[tokio::test]
+async fn a_node_left_behind_gets_snapshots() -> Result<()> {
+    let options = Options {
+        shards: 2,
+        snapshot_entries: 100,
+        log_bytes_max: 1 << 20,
+        ..Options::default()
+    };
+    run(options, left_behind::catches_up_under_load).await
 }
 
 /// A bit flips in a file of a node that is down; and one whose snapshot has another content comes back.

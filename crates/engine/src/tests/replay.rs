@@ -55,6 +55,7 @@ fn shard(log: &MemoryLog, shard: u32, entries: u64) -> RestoredShard {
             snapshot: SnapshotMeta::default(),
         },
         state: State::new(),
+        file: None,
     }
 }
 

@@ -121,6 +121,7 @@ impl Rig {
                 },
             },
             state,
+            file: None,
         };
         let now = 1_000_000_000;
         let at = Now {
@@ -261,6 +262,8 @@ impl Rig {
                 version: String::new(),
                 messages: messages.into_iter().map(|it| (0, it)).collect(),
                 state_hashes: Vec::new(),
+                snapshot_request: None,
+                snapshot_chunk: None,
             }),
         }));
         self.turn();

@@ -217,6 +217,8 @@ async fn send_frames(
             facts: Some(facts),
             verdicts: batch.verdicts,
             members: batch.members.map_or_else(Vec::new, |it| it.encode()).into(),
+            snapshot_request: batch.snapshot_request,
+            snapshot_chunk: batch.snapshot_chunk,
         };
         let sealed = envelope::seal(&key, &frame);
         metrics::counter!("nowserving_peer_frames_sent_total").increment(1);
@@ -395,6 +397,8 @@ fn check(
         Err(NotTaken::Dropped(reason)) => return Err(NotOurs::Dropped(reason)),
     }
     let (state_hashes, closed) = (frame.state_hashes.clone(), frame.closed.clone());
+    let (snapshot_request, snapshot_chunk) =
+        (frame.snapshot_request.clone(), frame.snapshot_chunk.clone());
     let messages = raft_messages(frame).map_err(|error| NotOurs::Dropped(error.to_string()))?;
     let body = FrameBody {
         client_reachable: facts.client_reachable,
@@ -406,6 +410,8 @@ fn check(
         version: facts.version,
         messages,
         state_hashes,
+        snapshot_request,
+        snapshot_chunk,
     };
     Ok(PeerFrame {
         from,

@@ -1,9 +1,10 @@
-//! The thread that drives the engine, and the two that do its disk work. They read the clock, wait and
+//! The thread that drives the engine, and the three that do its disk work. They read the clock, wait and
 //! write; the [`Engine`] decides.
 
 pub mod persist;
 pub mod restore;
 pub mod snapshots;
+pub mod transfers;
 pub mod worker;
 
 use std::collections::BTreeMap;
@@ -79,6 +80,8 @@ pub struct EngineLoop {
     pub persister: Worker<persist::Job, Input>,
     /// Writes snapshots.
     pub snapshots: Worker<snapshots::Job, snapshots::Done>,
+    /// Reads and stores parts of snapshots.
+    pub transfers: Worker<transfers::Job, Input>,
     /// Writes for which there is no room must not keep the node from ending.
     pub log: Arc<EngineLog>,
     /// The turn's answers, sent at its end so that their receiver is woken once.
@@ -114,6 +117,7 @@ impl EngineLoop {
         self.log.wait_for_room(None);
         self.persister.join();
         self.snapshots.join();
+        self.transfers.join();
         result
     }
 
@@ -127,6 +131,7 @@ impl EngineLoop {
         select.recv(&self.inputs.control);
         select.recv(&self.persister.done);
         select.recv(&self.snapshots.done);
+        select.recv(&self.transfers.done);
         // The index does not matter: a turn drains all channels.
         let _ = select.ready_timeout(timeout);
     }
@@ -152,12 +157,14 @@ impl EngineLoop {
         let mut exit = None;
         let written = self.persister.done.clone();
         let snapshots = self.snapshots.done.clone();
+        let parts = self.transfers.done.clone();
         let Inputs {
             requests,
             frames,
             control,
         } = self.inputs.clone();
-        let of_disk = written.try_iter().map(Ok).chain(snapshots.try_iter());
+        let of_disk = written.try_iter().chain(parts.try_iter()).map(Ok);
+        let of_disk = of_disk.chain(snapshots.try_iter());
         let of_nodes = frames.try_iter().take(DRAIN_MAX).chain(control.try_iter());
         let of_clients = requests.try_iter().take(DRAIN_MAX);
         for input in of_disk.chain(of_nodes.chain(of_clients).map(Ok)) {
@@ -205,11 +212,29 @@ impl EngineLoop {
                     shard,
                     index,
                     members,
-                } => self.snapshots.give(snapshots::Job {
-                    shard,
-                    index,
-                    members,
-                })?,
+                } => {
+                    let make = snapshots::Make {
+                        shard,
+                        index,
+                        members,
+                    };
+                    self.snapshots.give(snapshots::Job::Make(make))?;
+                }
+                Output::InstallSnapshot { shard, meta, file } => {
+                    let install = snapshots::Job::Install { shard, meta, file };
+                    self.snapshots.give(install)?;
+                }
+                Output::OpenIncoming { shard, file } => {
+                    self.transfers.give(transfers::Job::Open { shard, file })?;
+                }
+                Output::StoreIncoming { file, chunk } => {
+                    self.transfers.give(transfers::Job::Store { file, chunk })?;
+                }
+                Output::ReadSnapshot { to, request } => {
+                    // Full: the peer asks again.
+                    let job = transfers::Job::Read { to, request };
+                    let _ = self.transfers.jobs.try_send(job);
+                }
                 // Closed only while the node ends.
                 Output::Forward(it) => drop(self.outputs.forwards.send(it)),
                 Output::Subscribe {

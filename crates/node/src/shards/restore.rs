@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use nowserving_engine::RestoredShard;
-use nowserving_engine::snapshot_header::meta_of;
 use nowserving_log::LogStore;
 use nowserving_replica::{LogState, Restored, SnapshotMeta, Write};
 use nowserving_shard::state::State;
@@ -50,9 +49,9 @@ pub fn shard(
     log: &Arc<dyn LogStore>,
 ) -> anyhow::Result<RestoredShard> {
     let found = snapshots::read(snapshot_dir, cluster, id)?;
-    let (snapshot, state) = match found {
-        Some((header, state)) => (meta_of(header), state),
-        None => (SnapshotMeta::default(), State::new()),
+    let (snapshot, state, file) = match found {
+        Some(found) => (found.meta, found.state, Some(found.file)),
+        None => (SnapshotMeta::default(), State::new(), None),
     };
     let mut restored = Restored {
         log: load(id, log)?,
@@ -68,6 +67,7 @@ pub fn shard(
         shard: id,
         restored,
         state,
+        file,
     })
 }
 

@@ -15,15 +15,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use crossbeam_channel::RecvTimeoutError;
-use nowserving_engine::Input;
-use nowserving_engine::snapshot_header::header_of;
+use nowserving_engine::snapshot_header::{header_of, meta_of};
+use nowserving_engine::{Input, ReceivedState, SnapshotFile};
 use nowserving_log::LogStore;
 use nowserving_replica::{BOOTSTRAP_INDEX, Committed, Payload, SnapshotMeta};
 use nowserving_shard::command;
-use nowserving_shard::snapshot::{self, Header};
+use nowserving_shard::snapshot;
 use nowserving_shard::state::State;
 use raft::eraftpb::ConfState;
 
+use super::transfers;
 use super::worker::{Ends, Worker};
 use crate::checked_file::write_atomically;
 use crate::config::Config;
@@ -32,14 +33,28 @@ use crate::damage;
 /// The part of the log in memory at once while a snapshot is made.
 const READ_BYTES_MAX: u64 = 4 << 20;
 const READ_ENTRIES_MAX: u64 = 1_024;
+/// The engine has at most two jobs a shard under way.
+const JOBS_MAX: usize = 512;
 /// By how much others go first.
 #[cfg(target_os = "linux")]
 const SNAPSHOT_NICENESS: i32 = 10;
 const PURGE_INTERVAL: Duration = Duration::from_secs(10);
 
+#[derive(Debug, Clone, PartialEq)]
+pub enum Job {
+    /// Make a snapshot.
+    Make(Make),
+    /// Verify a peer's snapshot, which is whole, and make it this node's own.
+    Install {
+        shard: u32,
+        meta: SnapshotMeta,
+        file: SnapshotFile,
+    },
+}
+
 /// A snapshot to make.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Job {
+pub struct Make {
     pub shard: u32,
     /// The last index in it; it is applied, so it is in the log for good.
     pub index: u64,
@@ -65,7 +80,9 @@ pub fn start(
         cluster: config.cluster.clone(),
         log,
     };
-    Worker::start("snapshots", (4, 64), move |ends| maker.run(&ends))
+    Worker::start("snapshots", (JOBS_MAX, JOBS_MAX), move |ends| {
+        maker.run(&ends)
+    })
 }
 
 struct Maker {
@@ -87,7 +104,10 @@ impl Maker {
             if ends.stopping.load(Ordering::Relaxed) {
                 return;
             }
-            let made = job.map(|job| self.tell(job));
+            let made = job.map(|job| match job {
+                Job::Make(make) => self.tell(make),
+                Job::Install { shard, meta, file } => Ok(self.install(shard, &meta, file)),
+            });
             let pinned = (last_purge.elapsed() >= PURGE_INTERVAL).then(|| {
                 last_purge = Instant::now();
                 Ok(Input::FilesPinned(self.purge()))
@@ -100,15 +120,15 @@ impl Maker {
         }
     }
 
-    fn tell(&self, job: Job) -> Done {
-        let Job { shard, index, .. } = job;
-        let made = self.make(job);
+    fn tell(&self, make: Make) -> Done {
+        let Make { shard, index, .. } = make;
+        let made = self.make(make);
         let outcome = if made.is_ok() { "written" } else { "failed" };
         metrics::counter!("nowserving_snapshots_total", "outcome" => outcome).increment(1);
-        let index = match made {
-            Ok(()) => {
+        let written = match made {
+            Ok(written) => {
                 tracing::debug!(shard, index, "snapshot written");
-                Some(index)
+                Some(written)
             }
             Err(error) => {
                 let text = format!("{error:#}");
@@ -120,7 +140,7 @@ impl Maker {
                 None
             }
         };
-        Ok(Input::SnapshotWritten { shard, index })
+        Ok(Input::SnapshotWritten { shard, written })
     }
 
     fn purge(&self) -> Vec<u32> {
@@ -132,22 +152,75 @@ impl Maker {
         pinned
     }
 
-    fn make(&self, job: Job) -> anyhow::Result<()> {
-        let Job { shard, index, .. } = job;
+    fn install(&self, shard: u32, meta: &SnapshotMeta, file: SnapshotFile) -> Input {
+        let adopted = self.verify(shard, meta, &file).and_then(|state| {
+            transfers::adopt(&self.dir, shard, &file)?;
+            Ok(state)
+        });
+        let state = adopted.inspect_err(|error| {
+            let error = format!("{error:#}");
+            tracing::warn!(
+                shard,
+                index = meta.index,
+                error,
+                "a peer's snapshot is not taken"
+            );
+            let name = transfers::incoming_name(shard, &file);
+            // Another try begins anew.
+            let _ = fs::remove_file(self.dir.join(name));
+        });
+        Input::SnapshotReceived {
+            shard,
+            file,
+            state: state.ok().map(Box::new).map(ReceivedState),
+        }
+    }
+
+    /// The state in a peer's snapshot.
+    fn verify(
+        &self,
+        shard: u32,
+        meta: &SnapshotMeta,
+        file: &SnapshotFile,
+    ) -> anyhow::Result<State> {
+        let name = transfers::incoming_name(shard, file);
+        let bytes = fs::read(self.dir.join(&name)).context(name)?;
+        let found = SnapshotFile::of(&bytes);
+        anyhow::ensure!(
+            found.as_ref() == Some(file),
+            "another file than was offered"
+        );
+        let (header, state) = snapshot::decode(bytes.into(), &self.cluster, shard)?;
+        anyhow::ensure!(
+            meta_of(header) == *meta,
+            "another snapshot than was offered"
+        );
+        let own = read(&self.dir, &self.cluster, shard);
+        let is_newer = |own: &Found| own.meta.index >= meta.index;
+        let superseded = own.is_ok_and(|own| own.is_some_and(|own| is_newer(&own)));
+        anyhow::ensure!(!superseded, "the one on disk is newer");
+        Ok(state)
+    }
+
+    fn make(&self, make: Make) -> anyhow::Result<(SnapshotMeta, SnapshotFile)> {
+        let Make { shard, index, .. } = make;
         let (from, mut state) = match read(&self.dir, &self.cluster, shard)? {
-            Some((header, state)) => (header.index, state),
+            // A peer's has come meanwhile.
+            Some(own) if own.meta.index >= index => return Ok((own.meta, own.file)),
+            Some(own) => (own.meta.index, own.state),
             None => (BOOTSTRAP_INDEX, State::new()),
         };
         self.replay(shard, from + 1, index, &mut state)?;
         let meta = SnapshotMeta {
             index,
             term: self.log.term(shard, index)?,
-            conf_state: job.members,
+            conf_state: make.members,
         };
-        let header = header_of(&self.cluster, shard, meta);
+        let header = header_of(&self.cluster, shard, meta.clone());
         let bytes = snapshot::encode(&header, &state);
         write_atomically(&self.dir, &file_name(shard), &bytes)?;
-        Ok(())
+        let file = SnapshotFile::of(&bytes).context("an empty snapshot")?;
+        Ok((meta, file))
     }
 
     /// Applies the entries from `next` through `last`.
@@ -189,20 +262,34 @@ pub fn file_name(shard: u32) -> String {
     format!("shard-{shard}.snap")
 }
 
+/// A shard's snapshot on disk.
+pub struct Found {
+    pub meta: SnapshotMeta,
+    pub state: State,
+    pub file: SnapshotFile,
+}
+
 /// Reads a shard's snapshot; `None` if there is none yet.
 ///
 /// # Errors
 /// It can't be read, is damaged, or belongs to another cluster or shard.
-pub fn read(dir: &Path, cluster: &str, shard: u32) -> anyhow::Result<Option<(Header, State)>> {
+pub fn read(dir: &Path, cluster: &str, shard: u32) -> anyhow::Result<Option<Found>> {
     let path = dir.join(file_name(shard));
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).with_context(|| path.display().to_string()),
     };
-    snapshot::decode(bytes.into(), cluster, shard)
-        .map(Some)
-        .with_context(|| path.display().to_string())
+    let file = SnapshotFile::of(&bytes);
+    let read = || {
+        let (header, state) = snapshot::decode(bytes.into(), cluster, shard)?;
+        anyhow::Ok(Found {
+            meta: meta_of(header),
+            state,
+            file: file.context("too short for a snapshot")?,
+        })
+    };
+    read().map(Some).with_context(|| path.display().to_string())
 }
 
 #[cfg(test)]

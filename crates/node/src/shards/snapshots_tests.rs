@@ -26,8 +26,8 @@ fn world() -> World {
     }
 }
 
-fn job(index: u64) -> Job {
-    Job {
+fn job(index: u64) -> Make {
+    Make {
         shard: 0,
         index,
         members: ConfState::from((vec![1], Vec::new())),
@@ -95,9 +95,10 @@ fn the_state_made_from_disk_is_the_one_in_memory() {
         world.enter(keys);
         world.maker().make(job(world.last)).unwrap();
         world.log.compact(0, world.last).unwrap();
-        let (header, state) = read(world.dir.path(), "test", 0).unwrap().unwrap();
-        assert_eq!((header.index, header.term), (world.last, 3));
-        assert_eq!(header.voters, [1]);
+        let Found { meta, state, .. } = read(world.dir.path(), "test", 0).unwrap().unwrap();
+        assert_eq!((meta.index, meta.term), (world.last, 3));
+        assert_eq!(meta.conf_state.voters, [1]);
+        let header = header_of("test", 0, meta);
         let in_memory = snapshot::encode(&header, &world.state);
         assert!(snapshot::encode(&header, &state) == in_memory);
     }
@@ -110,4 +111,37 @@ fn a_log_with_a_gap_makes_none() {
     world.log.compact(0, world.last).unwrap();
     assert!(world.maker().make(job(world.last)).is_err());
     assert!(read(world.dir.path(), "test", 0).unwrap().is_none());
+}
+
+#[test]
+fn a_peers_snapshot_is_taken_if_it_is_the_one_that_was_offered_and_newer() {
+    let (mut peer, own) = (world(), world());
+    peer.enter(0..10);
+    let (meta, file) = peer.maker().make(job(peer.last)).unwrap();
+    let bytes = fs::read(peer.dir.path().join(file_name(0))).unwrap();
+    let incoming = own.dir.path().join(transfers::incoming_name(0, &file));
+    let install = |bytes: &[u8], meta: &SnapshotMeta| {
+        fs::write(&incoming, bytes).unwrap();
+        match own.maker().install(0, meta, file) {
+            Input::SnapshotReceived { state, .. } => state.is_some(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut altered = bytes.clone();
+    altered[20] ^= 1;
+    assert!(!install(&altered, &meta));
+    assert!(!install(&bytes[..bytes.len() - 1], &meta));
+    let older = SnapshotMeta {
+        index: meta.index - 1,
+        ..meta.clone()
+    };
+    assert!(!install(&bytes, &older));
+    assert!(read(own.dir.path(), "test", 0).unwrap().is_none());
+    assert!(!incoming.exists(), "another try begins anew");
+    assert!(install(&bytes, &meta));
+    let found = read(own.dir.path(), "test", 0).unwrap().unwrap();
+    assert_eq!((&found.meta, found.file), (&meta, file));
+    assert!(!install(&bytes, &meta), "it is there");
+    // One that this node was about to make is there already.
+    assert_eq!(own.maker().make(job(meta.index)).unwrap(), (meta, file));
 }

@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use nowserving_replica::{Committed, Payload};
 use raft::eraftpb::{Message, MessageType};
 
 use crate::common::{Cluster, ELECTION_US, Random};
@@ -28,6 +29,17 @@ fn no_message_makes_it_panic() {
             let (now, true_now) = (cluster.clock(to), cluster.now);
             let node = cluster.node(to);
             let survived = catch_unwind(AssertUnwindSafe(|| {
+                let meta = message.get_snapshot().get_metadata().clone();
+                let entry = Committed {
+                    index: meta.index,
+                    term: meta.term,
+                    payload: Payload::Empty,
+                };
+                if node.replica().needs_snapshot(&message)
+                    && node.replica().check_snapshot(&message, now).is_ok()
+                {
+                    node.fetch((meta.into(), vec![entry]));
+                }
                 let _ = node.replica().step(message, now);
                 if random.below(3) == 0 {
                     node.turn(true_now);
@@ -70,6 +82,13 @@ fn any_message(random: &mut Random, cluster: &Cluster, to: u64) -> Message {
     message.commit_term = near(random, replica.term());
     message.reject = random.below(3) == 0;
     message.reject_hint = near(random, replica.last_index());
+    if kind == MessageType::MsgSnapshot {
+        let index = message.index;
+        let meta = message.mut_snapshot().mut_metadata();
+        (meta.index, meta.term) = (index, near(random, term));
+        meta.mut_conf_state().voters = (1..2 + random.below(4)).collect();
+        meta.mut_conf_state().learners = (0..random.below(3)).map(|_| random.below(7)).collect();
+    }
     if random.below(10) == 0 {
         message.context = b"CampaignTransfer".to_vec().into();
     }

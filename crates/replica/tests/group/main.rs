@@ -9,3 +9,4 @@ mod fuzz;
 mod leases;
 mod members;
 mod refusals;
+mod snapshots;

@@ -134,7 +134,7 @@ fn snapshots() {
     snapshot.mut_metadata().set_conf_state(conf);
     let mut offer = message(MessageType::MsgSnapshot, 1, 3, term);
     offer.set_snapshot(snapshot);
-    refuses(&mut cluster, 3, offer, StepRefused::Snapshot);
+    refuses(&mut cluster, 3, offer, StepRefused::Members);
     let mut request = message(MessageType::MsgAppendResponse, 3, 1, term);
     (request.reject, request.request_snapshot) = (true, 5);
     refuses(&mut cluster, 1, request, StepRefused::Snapshot);

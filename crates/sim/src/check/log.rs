@@ -150,6 +150,13 @@ impl LogCheck {
         }
     }
 
+    /// Whether this entry was committed.
+    pub fn is_committed(&self, index: u64, term: u64) -> bool {
+        let at = index.checked_sub(FIRST_INDEX);
+        let known = at.and_then(|at| self.committed.get(at as usize));
+        known.is_some_and(|known| known.term == term)
+    }
+
     /// The committed entries through this one.
     pub fn entries_through(&self, index: u64) -> impl Iterator<Item = &Committed> {
         self.committed

@@ -63,6 +63,8 @@ pub struct Checks {
     events: Events,
     /// Writes that were acknowledged after everything was healed.
     pub progress: u64,
+    /// Snapshots of peers that nodes have installed.
+    pub snapshots_installed: u64,
 }
 
 /// Those of one shard.
@@ -109,6 +111,7 @@ impl Checks {
             last_seen: LastSeen::default(),
             events: Events::default(),
             progress: 0,
+            snapshots_installed: 0,
         }
     }
 
@@ -187,6 +190,7 @@ impl Checks {
             let before = self.applied.insert((node.id, id), replica.applied());
             let before = before.unwrap_or(0);
             if replica.applied() > before {
+                let before = self.installed(env, node, id, before);
                 self.applied(env, node, id, (before, replica.applied()));
                 self.same_state(env, node.id, id, replica.applied(), shard.state);
                 if shard.leads_ready {
@@ -206,8 +210,30 @@ impl Checks {
         }
     }
 
+    /// S17: if a node has installed a snapshot, then of what is committed. Returns the last entry before those
+    /// that it has applied from its log.
+    fn installed(&mut self, env: &mut Env, node: &Node, id: u32, before: u64) -> u64 {
+        let start = node.disk.log.load_durable(id).start;
+        if start.index <= before {
+            return before;
+        }
+        self.snapshots_installed += 1;
+        let shard = self.shards.get(id as usize);
+        if !shard.is_some_and(|shard| shard.log.is_committed(start.index, start.term)) {
+            let (node, index) = (node.id, start.index);
+            let what = format!(
+                "node {node} installs a snapshot of shard {id} at {index}, which nobody has committed"
+            );
+            env.violated("S17", what);
+        }
+        start.index
+    }
+
     /// A node has applied the entries after `from`, through `to`.
     fn applied(&mut self, env: &mut Env, node: &Node, id: u32, (from, to): (u64, u64)) {
+        if from == to {
+            return;
+        }
         let entries = match node.disk.log.entries_as_written(id, from + 1, to + 1) {
             Ok(entries) => entries,
             Err(error) => {

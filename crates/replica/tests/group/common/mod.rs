@@ -7,7 +7,7 @@ mod node;
 use std::collections::BTreeSet;
 
 use nowserving_replica::{Config, Micros, ReadId, Role};
-use raft::eraftpb::Message;
+use raft::eraftpb::{Message, MessageType};
 
 pub use checks::Checks;
 pub use node::{Node, Persist};
@@ -191,9 +191,16 @@ impl Cluster {
     }
 
     fn deliver(&mut self) {
-        let due = self.flying.extract_if(.., |flying| flying.at <= self.now);
+        let due: Vec<Flying> = self
+            .flying
+            .extract_if(.., |flying| flying.at <= self.now)
+            .collect();
         for Flying { message, .. } in due {
             if !self.blocked.contains(&(message.from, message.to)) {
+                if message.get_msg_type() == MessageType::MsgSnapshot {
+                    let snapshot = self.nodes[message.from as usize - 1].snapshot.clone();
+                    self.node(message.to).fetch(snapshot);
+                }
                 self.nodes[message.to as usize - 1].inbox.push_back(message);
             }
         }

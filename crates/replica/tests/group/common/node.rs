@@ -35,6 +35,8 @@ pub struct Node {
     pub applied: Vec<Committed>,
     /// A snapshot on disk: the state at an earlier time.
     pub snapshot: (SnapshotMeta, Vec<Committed>),
+    /// Snapshots of peers.
+    fetched: Vec<(SnapshotMeta, Vec<Committed>)>,
     pub reads: BTreeMap<ReadId, u64>,
     pub reads_failed: Vec<ReadId>,
     /// The process is stopped; it resumes with the reading of the clock that it had.
@@ -62,6 +64,7 @@ impl Node {
             written: VecDeque::new(),
             applied: Vec::new(),
             snapshot: Default::default(),
+            fetched: Vec::new(),
             reads: BTreeMap::new(),
             reads_failed: Vec::new(),
             paused: None,
@@ -112,6 +115,8 @@ impl Node {
 
     pub fn start(&mut self, now: Micros) {
         let now = self.clock(now);
+        let install = self.restored().complete_install(0, &*self.log).unwrap();
+        self.log.write(&Vec::from_iter(install)).unwrap();
         let restored = self.restored();
         let replica = Replica::new(&config(self.id), restored, self.log.clone(), now).unwrap();
         assert!(replica.committed() >= replica.applied(), "S6");
@@ -153,7 +158,12 @@ impl Node {
         };
         self.written.clear();
         self.log.sync();
-        self.replica().on_persisted(number)
+        let messages = self.replica().on_persisted(number);
+        if let Some(meta) = self.replica().take_installed() {
+            let fetched = self.fetched.iter().rfind(|(it, _)| *it == meta);
+            self.applied = fetched.expect("it is on disk").1.clone();
+        }
+        messages
     }
 
     pub fn persist_all(&mut self) -> Vec<Message> {
@@ -245,6 +255,14 @@ impl Node {
         self.replica().on_applied(applied);
     }
 
+    /// A leader's snapshot is on this node's disk before raft gets the message about it.
+    pub fn fetch(&mut self, snapshot: (SnapshotMeta, Vec<Committed>)) {
+        if self.snapshot.0.index < snapshot.0.index {
+            self.snapshot = snapshot.clone();
+        }
+        self.fetched.push(snapshot);
+    }
+
     /// Writes a snapshot, and compacts the log through `floor`, which every node has.
     pub fn snapshot_and_compact(&mut self, floor: u64) {
         let index = self.applied_index();
@@ -257,6 +275,8 @@ impl Node {
             },
             self.applied.clone(),
         );
+        let meta = self.snapshot.0.clone();
+        self.replica().offer_snapshot(meta, Vec::new());
         let through = self.replica().compact(floor);
         self.log.compact(0, through).unwrap();
     }

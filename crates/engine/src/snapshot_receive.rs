@@ -1,0 +1,248 @@
+//! A leader's snapshot on its way to this node, which lacks entries that the leader has dropped.
+//!
+//! Raft's message about it is kept back while this node fetches the file, part by part: it asks for one
+//! part at a time, and asks again if that is lost. The parts are kept on disk under the file's digest, so
+//! the fetching goes on where it was after a restart of either node, and with any leader that offers the
+//! same file. The whole file is verified and decoded by another thread and becomes this node's snapshot.
+//! Only then does raft get the message, and once the log begins anew behind the snapshot, the state in it
+//! becomes the shard's.
+
+use nowserving_replica::{SnapshotMeta, StepRefused};
+use nowserving_shard::clock::Micros;
+use nowserving_shard::state::State;
+use raft::eraftpb::{Message, MessageType};
+
+use crate::envelope::{SnapshotChunk, SnapshotRequest};
+use crate::io::{ExitReason, Output, ReceivedState};
+use crate::outbox::NodeCtx;
+use crate::refusals::outcome_unknown;
+use crate::shard::Shard;
+use crate::snapshot_file::SnapshotFile;
+
+/// A part that did not come within this time is asked for again.
+const ASK_AGAIN_US: Micros = 1_000_000;
+/// Without a new part for this long, the next offer begins anew.
+const PROGRESS_US: Micros = 10_000_000;
+
+/// A snapshot that is being fetched.
+#[derive(Debug)]
+pub(crate) struct Receive {
+    /// The newest message that offers it.
+    offer: Message,
+    meta: SnapshotMeta,
+    file: SnapshotFile,
+    step: Step,
+    /// When a part was stored last.
+    progress_at: Micros,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// The next part is to be asked for, or was.
+    Fetch {
+        offset: u64,
+        asked_at: Option<Micros>,
+    },
+    /// The disk's thread opens the file or stores a part.
+    Store,
+    /// The whole file is verified and becomes this node's snapshot.
+    Install,
+}
+
+/// A snapshot that is on this node's disk and not yet in place of its log.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub meta: SnapshotMeta,
+    state: Box<State>,
+}
+
+impl Shard {
+    /// Takes a peer's Raft message.
+    ///
+    /// # Errors
+    /// [`StepRefused`]
+    pub fn step(&mut self, message: Message, ctx: &mut NodeCtx) -> Result<(), StepRefused> {
+        let now = ctx.now.us;
+        let is_offer = message.get_msg_type() == MessageType::MsgSnapshot;
+        if !is_offer || !self.replica.needs_snapshot(&message) {
+            return self.replica.step(message, now);
+        }
+        self.replica.check_snapshot(&message, now)?;
+        let meta = SnapshotMeta::from(message.get_snapshot().get_metadata().clone());
+        let file = SnapshotFile::from_data(&message.get_snapshot().data);
+        let file = file.ok_or(StepRefused::Snapshot)?;
+        let received = self.received.as_ref().map(|received| received.meta.index);
+        if received.is_some_and(|index| index >= meta.index) {
+            return self.step_received(message, now);
+        }
+        match &mut self.receive {
+            Some(known) if known.file == file => known.offer = message,
+            // A replica that installs one goes on from there first.
+            Some(known) if known.step == Step::Install => {}
+            _ if received.is_some() => {}
+            _ => {
+                tracing::info!(
+                    shard = self.id,
+                    from = message.from,
+                    index = meta.index,
+                    bytes = file.bytes,
+                    "fetching a snapshot"
+                );
+                self.receive = Some(Receive {
+                    offer: message,
+                    meta,
+                    file,
+                    step: Step::Store,
+                    progress_at: now,
+                });
+                let shard = self.id;
+                ctx.out.outputs.push(Output::OpenIncoming { shard, file });
+            }
+        }
+        Ok(())
+    }
+
+    /// The next part to ask for, and whom, if one is due.
+    pub fn ask_for_snapshot(&mut self, now: Micros) -> Option<(u64, SnapshotRequest)> {
+        let shard = self.id;
+        let receive = self.receive.as_mut()?;
+        let Step::Fetch { offset, asked_at } = &mut receive.step else {
+            return None;
+        };
+        if asked_at.is_some_and(|at| now < at + ASK_AGAIN_US) {
+            return None;
+        }
+        *asked_at = Some(now);
+        let request = SnapshotRequest {
+            shard,
+            digest: receive.file.digest.to_vec().into(),
+            offset: *offset,
+            refused: false,
+        };
+        Some((receive.offer.from, request))
+    }
+
+    /// A peer sends a part.
+    pub fn snapshot_part(&mut self, chunk: SnapshotChunk, ctx: &mut NodeCtx) {
+        let Some(receive) = &mut self.receive else {
+            return;
+        };
+        let file = receive.file;
+        let wanted = matches!(receive.step, Step::Fetch { offset, .. } if offset == chunk.offset);
+        let fits = (chunk.data.len() as u64) <= file.bytes.saturating_sub(chunk.offset);
+        if wanted && fits && !chunk.data.is_empty() && chunk.digest[..] == file.digest[..] {
+            receive.step = Step::Store;
+            ctx.out.outputs.push(Output::StoreIncoming { file, chunk });
+        }
+    }
+
+    /// The disk has a file through `offset`; `None`: it could not be written.
+    pub fn snapshot_stored(&mut self, file: SnapshotFile, offset: Option<u64>, ctx: &mut NodeCtx) {
+        let of_file = |receive: &&mut Receive| receive.file == file && receive.step == Step::Store;
+        let Some(receive) = self.receive.as_mut().filter(of_file) else {
+            return;
+        };
+        let Some(offset) = offset else {
+            return self.end_receive("not_stored");
+        };
+        receive.progress_at = ctx.now.us;
+        if offset < file.bytes {
+            receive.step = Step::Fetch {
+                offset,
+                asked_at: None,
+            };
+            return;
+        }
+        receive.step = Step::Install;
+        ctx.out.outputs.push(Output::InstallSnapshot {
+            shard: self.id,
+            meta: receive.meta.clone(),
+            file,
+        });
+    }
+
+    /// A fetched file is this node's snapshot, with this state in it; or it is not what was offered. Returns
+    /// the refusal and for whom, in that case.
+    pub fn snapshot_received(
+        &mut self,
+        file: SnapshotFile,
+        state: Option<ReceivedState>,
+        ctx: &mut NodeCtx,
+    ) -> Option<(u64, SnapshotRequest)> {
+        let receive = self.receive.take_if(|receive| receive.file == file)?;
+        let Some(ReceivedState(state)) = state else {
+            self.end_receive("refused");
+            let request = SnapshotRequest {
+                shard: self.id,
+                digest: file.digest.to_vec().into(),
+                offset: 0,
+                refused: true,
+            };
+            return Some((receive.offer.from, request));
+        };
+        self.snapshot_on_disk(receive.meta.clone(), file);
+        self.received = Some(Received {
+            meta: receive.meta,
+            state,
+        });
+        // If raft ignores it, as there is a new term, the next offer comes soon.
+        let _ = self.step_received(receive.offer, ctx.now.us);
+        None
+    }
+
+    /// Gives raft an offer, for which this node's disk has that snapshot or a newer one.
+    fn step_received(&mut self, mut offer: Message, now: Micros) -> Result<(), StepRefused> {
+        if let Some(received) = &self.received {
+            offer
+                .mut_snapshot()
+                .set_metadata(received.meta.clone().into());
+        }
+        self.dirty = true;
+        self.replica.step(offer, now)
+    }
+
+    /// The log begins anew behind the received snapshot: the state in it is the shard's now.
+    ///
+    /// # Errors
+    /// Raft installed another one, which is a bug; this node's state would be wrong.
+    pub fn install(&mut self, meta: &SnapshotMeta, ctx: &mut NodeCtx) -> Result<(), ExitReason> {
+        let received = self.received.take();
+        let Some(received) = received.filter(|received| received.meta.index == meta.index) else {
+            let (shard, index) = (self.id, meta.index);
+            let what = format!("shard {shard}: no state for the snapshot through {index}");
+            return Err(ExitReason::EntryUnreadable(what));
+        };
+        tracing::info!(shard = self.id, index = meta.index, "snapshot installed");
+        metrics::counter!("nowserving_snapshots_received_total", "outcome" => "installed")
+            .increment(1);
+        self.state = *received.state;
+        ctx.members_changed = true;
+        // Whether these were executed, this node can't tell.
+        let later = self.proposed.split_off(&(meta.index + 1, 0));
+        for proposed in std::mem::replace(&mut self.proposed, later).into_values() {
+            self.left_log(&proposed.entry.commands);
+            for waiter in proposed.waiters.into_iter().flatten() {
+                ctx.out.refuse(waiter.reply, outcome_unknown());
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends what makes no progress, or is not needed any more.
+    pub fn check_snapshot_receive(&mut self, now: Micros) {
+        let stuck = |receive: &Receive| {
+            receive.step != Step::Install && now >= receive.progress_at + PROGRESS_US
+        };
+        if self.receive.as_ref().is_some_and(stuck) {
+            self.end_receive("timed_out");
+        }
+        let applied = self.replica.applied();
+        self.received
+            .take_if(|received| received.meta.index <= applied);
+    }
+
+    fn end_receive(&mut self, outcome: &'static str) {
+        self.receive = None;
+        metrics::counter!("nowserving_snapshots_received_total", "outcome" => outcome).increment(1);
+    }
+}
