@@ -264,7 +264,7 @@ impl Engine {
             }
             Input::SnapshotRead { to, chunk } => {
                 let batch = PeerBatch {
-                    snapshot_chunk: Some(chunk),
+                    snapshot_chunk: Some(Box::new(chunk)),
                     ..self.batch(to, now.us)
                 };
                 self.ctx.out.outputs.push(Output::Frame { to, batch });
@@ -427,7 +427,7 @@ impl Engine {
         &mut self,
         from: u64,
         request: Option<SnapshotRequest>,
-        chunk: Option<SnapshotChunk>,
+        chunk: Option<Box<SnapshotChunk>>,
     ) {
         if let Some(request) = request
             && let Some(shard) = self.shards.get_mut(&request.shard)
@@ -437,7 +437,7 @@ impl Engine {
         if let Some(chunk) = chunk
             && let Some(shard) = self.shards.get_mut(&chunk.shard)
         {
-            shard.snapshot_part(chunk, &mut self.ctx);
+            shard.snapshot_part(*chunk, &mut self.ctx);
         }
     }
 

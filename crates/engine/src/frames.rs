@@ -35,7 +35,7 @@ pub struct FrameBody {
     pub messages: Vec<(u32, Message)>,
     pub state_hashes: Vec<StateHash>,
     pub snapshot_request: Option<SnapshotRequest>,
-    pub snapshot_chunk: Option<SnapshotChunk>,
+    pub snapshot_chunk: Option<Box<SnapshotChunk>>,
 }
 
 /// A node's output to a peer in one turn.
@@ -61,7 +61,7 @@ pub struct PeerBatch {
     /// These members, if the peer knows older ones.
     pub members: Option<Members>,
     pub snapshot_request: Option<SnapshotRequest>,
-    pub snapshot_chunk: Option<SnapshotChunk>,
+    pub snapshot_chunk: Option<Box<SnapshotChunk>>,
 }
 
 /// An encoded Raft message.

@@ -218,7 +218,7 @@ async fn send_frames(
             verdicts: batch.verdicts,
             members: batch.members.map_or_else(Vec::new, |it| it.encode()).into(),
             snapshot_request: batch.snapshot_request,
-            snapshot_chunk: batch.snapshot_chunk,
+            snapshot_chunk: batch.snapshot_chunk.map(|it| *it),
         };
         let sealed = envelope::seal(&key, &frame);
         metrics::counter!("nowserving_peer_frames_sent_total").increment(1);
@@ -397,8 +397,10 @@ fn check(
         Err(NotTaken::Dropped(reason)) => return Err(NotOurs::Dropped(reason)),
     }
     let (state_hashes, closed) = (frame.state_hashes.clone(), frame.closed.clone());
-    let (snapshot_request, snapshot_chunk) =
-        (frame.snapshot_request.clone(), frame.snapshot_chunk.clone());
+    let (snapshot_request, snapshot_chunk) = (
+        frame.snapshot_request.clone(),
+        frame.snapshot_chunk.clone().map(Box::new),
+    );
     let messages = raft_messages(frame).map_err(|error| NotOurs::Dropped(error.to_string()))?;
     let body = FrameBody {
         client_reachable: facts.client_reachable,
