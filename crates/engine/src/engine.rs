@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::envelope::{SnapshotChunk, SnapshotRequest, StateHash};
+use crate::envelope::StateHash;
 use nowserving_protocol::admin::Mapping;
 use nowserving_replica::{self as replica, Connection, EntryReader, NewError, Replica};
 use nowserving_shard::clock::{ClientReachability, Micros};
@@ -252,23 +252,11 @@ impl Engine {
                 shard,
                 file,
                 offset,
-            } => {
-                if let Some(shard) = self.shards.get_mut(&shard) {
-                    shard.snapshot_stored(file, offset, &mut self.ctx);
-                }
-            }
+            } => self.snapshot_stored(shard, file, offset),
             Input::SnapshotReceived { shard, file, state } => {
-                let shard = self.shards.get_mut(&shard);
-                let refusal = shard.and_then(|it| it.snapshot_received(file, state, &mut self.ctx));
-                self.send_request(refusal, now.us);
+                self.snapshot_received(shard, file, state, now.us);
             }
-            Input::SnapshotRead { to, chunk } => {
-                let batch = PeerBatch {
-                    snapshot_chunk: Some(Box::new(chunk)),
-                    ..self.batch(to, now.us)
-                };
-                self.ctx.out.outputs.push(Output::Frame { to, batch });
-            }
+            Input::SnapshotRead { to, chunk } => self.send_snapshot_part(to, chunk, now.us),
             Input::FilesPinned(shards) => self.files_pinned(&shards),
             Input::ProbeEchoed { sent_at } => self.ctx.reachability.echo(sent_at),
             Input::RequestsDropped => self.requests_dropped = true,
@@ -421,24 +409,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    fn snapshot_parts(
-        &mut self,
-        from: u64,
-        request: Option<SnapshotRequest>,
-        chunk: Option<Box<SnapshotChunk>>,
-    ) {
-        if let Some(request) = request
-            && let Some(shard) = self.shards.get_mut(&request.shard)
-        {
-            shard.snapshot_asked(from, request, &mut self.ctx);
-        }
-        if let Some(chunk) = chunk
-            && let Some(shard) = self.shards.get_mut(&chunk.shard)
-        {
-            shard.snapshot_part(*chunk, &mut self.ctx);
-        }
     }
 
     fn persisted(&mut self, numbers: Vec<(u32, u64)>, writes: usize) -> Result<(), ExitReason> {
@@ -610,17 +580,6 @@ impl Engine {
         frames.push(frame_of(batch, state_hashes));
         self.ctx.out.outputs.extend(frames);
         self.last_sent.insert(to, now);
-    }
-
-    /// Asks a peer for a part of its snapshot, or refuses it.
-    pub(crate) fn send_request(&mut self, request: Option<(u64, SnapshotRequest)>, now: Micros) {
-        if let Some((to, request)) = request {
-            let batch = PeerBatch {
-                snapshot_request: Some(request),
-                ..self.batch(to, now)
-            };
-            self.ctx.out.outputs.push(Output::Frame { to, batch });
-        }
     }
 
     /// A frame without content.

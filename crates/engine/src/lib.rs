@@ -37,6 +37,7 @@ pub mod refusals;
 mod request;
 mod shard;
 mod snapshot_file;
+mod snapshot_frames;
 pub mod snapshot_header;
 mod snapshot_receive;
 mod snapshot_send;

@@ -247,22 +247,6 @@ impl Engine {
             None => shard.snapshot_not_before = now + SNAPSHOT_RETRY_US,
         }
     }
-
-    /// Asks for one part of a peer's snapshot at most: that is what keeps the fetching of snapshots from
-    /// delaying everything else. The shards take turns.
-    fn ask_for_snapshot(&mut self, now: Micros) {
-        let last = self.asked_for_snapshot;
-        let mut order: Vec<u32> = self.shards.keys().copied().collect();
-        order.sort_by_key(|id| (*id <= last, *id));
-        for id in order {
-            let shard = self.shards.get_mut(&id);
-            let request = shard.and_then(|shard| shard.ask_for_snapshot(now));
-            if request.is_some() {
-                self.asked_for_snapshot = id;
-                return self.send_request(request, now);
-            }
-        }
-    }
 }
 
 impl Shard {
