@@ -140,6 +140,8 @@ impl DataDir {
             path: path.clone(),
             source,
         };
+        // A node that has just got its number has none.
+        fs::create_dir_all(snapshot_dir(&path)).map_err(io)?;
         let mut identity = match read(&path)? {
             Some(identity) => compare(identity, config)?,
             None if path.join("log").exists() => return Err(IdentityError::Missing(path)),

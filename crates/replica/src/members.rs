@@ -84,11 +84,13 @@ impl Replica {
     }
 
     /// The entries of this leader's log that a member, voter or not, may lack. `None` unless leader, or if
-    /// that node is no member.
+    /// that node is no member or has not acknowledged anything: of a short log a node that never came lacks
+    /// few entries, too.
     pub fn member_lag(&self, id: u64) -> Option<u64> {
         let raft = &self.raw.raft;
         let progress = raft.prs().get(id);
-        let progress = progress.filter(|_| raft.state == StateRole::Leader)?;
+        let leads = raft.state == StateRole::Leader;
+        let progress = progress.filter(|progress| leads && progress.matched > 0)?;
         Some(self.last_index().saturating_sub(progress.matched))
     }
 }

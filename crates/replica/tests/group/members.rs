@@ -70,6 +70,18 @@ fn a_member_is_removed_and_comes_back_as_a_learner_first() {
 }
 
 #[test]
+fn a_learner_that_has_acknowledged_nothing_is_not_caught_up() {
+    let mut cluster = Cluster::led_by_1(6);
+    change(&mut cluster, &set(&[], &[3]), &[1, 2], &[1, 2]);
+    cluster.isolate(3);
+    propose(&mut cluster, 1, &MembersChange::AddLearner(3));
+    cluster.run(ELECTION_US);
+    let node = cluster.node(1).view();
+    assert_eq!(node.members().learners, [3]);
+    assert_eq!(node.member_lag(3), None, "the whole log is short");
+}
+
+#[test]
 fn one_voter_is_replaced_by_another_at_once() {
     let mut cluster = Cluster::led_by_1(2);
     change(&mut cluster, &set(&[], &[3]), &[1, 2], &[1, 2]);
