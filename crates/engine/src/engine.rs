@@ -364,7 +364,7 @@ impl Engine {
             peer.start = header.start;
             for shard in self.shards.values_mut() {
                 shard.agreement.forget(from);
-                shard.snapshot_send_failed(from);
+                shard.tell_of_snapshot_again(from, now.us);
             }
         }
         if disk_changed {

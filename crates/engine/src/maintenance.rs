@@ -196,7 +196,7 @@ impl Engine {
             let for_backup = shard.backup_index > shard.snapshot_index;
             let early = shard.over_size || shard.snapshot_wanted;
             let wanted = since >= entries || (early && since > 0) || for_backup;
-            let may = !shard.snapshotting && !shard.snapshot_sends.hold_file();
+            let may = !shard.snapshotting && !shard.snapshot_sends.hold_file(now);
             wanted && may && now >= shard.snapshot_not_before
         });
         if let Some(shard) = due {

@@ -472,7 +472,8 @@ impl Shard {
         }
         for message in &ready.send {
             if message.get_msg_type() == MessageType::MsgSnapshot {
-                self.snapshot_sends.offered(message.to, ctx.now.us);
+                let index = message.get_snapshot().get_metadata().index;
+                self.snapshot_sends.told(message.to, index, ctx.now.us);
             }
         }
         self.snapshot_wanted |= self.replica.take_snapshot_wanted();

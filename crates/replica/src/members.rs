@@ -87,10 +87,16 @@ impl Replica {
     /// that node is no member or has not acknowledged anything: of a short log a node that never came lacks
     /// few entries, too.
     pub fn member_lag(&self, id: u64) -> Option<u64> {
+        let matched = self.member_matched(id).filter(|matched| *matched > 0)?;
+        Some(self.last_index().saturating_sub(matched))
+    }
+
+    /// The last index that this leader knows to be on a member's disk. `None` unless leader, or if that node
+    /// is no member.
+    pub fn member_matched(&self, id: u64) -> Option<u64> {
         let raft = &self.raw.raft;
         let progress = raft.prs().get(id);
-        let leads = raft.state == StateRole::Leader;
-        let progress = progress.filter(|progress| leads && progress.matched > 0)?;
-        Some(self.last_index().saturating_sub(progress.matched))
+        let progress = progress.filter(|_| raft.state == StateRole::Leader)?;
+        Some(progress.matched)
     }
 }
