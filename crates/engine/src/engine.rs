@@ -344,9 +344,12 @@ impl Engine {
         let refused = body.as_ref().err().map(String::as_str);
         self.note_members(&header);
         if !self.membership.peers.contains(&from) {
-            self.bid_farewell(from, &header, now.us);
+            self.answer_stranger(from, &header, now.us);
             return Ok(());
         }
+        // Also of a refused one: it is told the members, and so who its peers are.
+        let peer = self.ctx.clocks.peers.entry(from).or_default();
+        peer.members_version = header.members_version;
         self.note_header(from, &header, refused, now.us);
         self.check_removed()?;
         let Ok(body) = body else {
@@ -359,7 +362,6 @@ impl Engine {
         let disk_changed = std::mem::replace(&mut peer.disk_full, body.disk_full) != body.disk_full;
         peer.metrics_addr = body.metrics_addr;
         peer.version = body.version;
-        peer.members_version = header.members_version;
         if peer.start != header.start {
             peer.start = header.start;
             for shard in self.shards.values_mut() {

@@ -12,8 +12,8 @@ use crate::envelope::Verdict;
 use crate::frames::PeerBatch;
 use crate::io::{ExitReason, Output};
 
-/// A removed node that still sends frames is answered this often.
-const FAREWELL_INTERVAL_US: Micros = 1_000_000;
+/// Nodes that are no peers are answered this often.
+const STRANGER_INTERVAL_US: Micros = 250_000;
 
 /// The newest wanted members that this node knows, and its peers.
 #[derive(Debug, Default)]
@@ -25,8 +25,8 @@ pub(crate) struct Membership {
     pub peers: BTreeSet<u64>,
     /// The version and peers of the last [`Output::Members`].
     announced: Option<(u64, BTreeSet<u64>)>,
-    /// When a removed node was last answered.
-    farewell_at: Micros,
+    /// When a node that is no peer was last answered.
+    answered_at: Micros,
 }
 
 impl Membership {
@@ -107,14 +107,25 @@ impl Engine {
         }
     }
 
-    /// Tells a removed node that no group has it any more.
-    pub(crate) fn bid_farewell(&mut self, to: u64, header: &PeerHeader, now: Micros) {
-        let Some(start) = header.start else { return };
-        let due = now >= self.membership.farewell_at + FAREWELL_INTERVAL_US;
-        if !due || !self.contact.is_in_touch() || !self.membership.wanted.was_removed(to) {
+    /// Answers a node that is no peer: one with newer members is asked for them, and a removed one is told that
+    /// no group has it any more.
+    pub(crate) fn answer_stranger(&mut self, to: u64, header: &PeerHeader, now: Micros) {
+        if now < self.membership.answered_at + STRANGER_INTERVAL_US {
             return;
         }
-        self.membership.farewell_at = now;
+        let Some(start) = header.start else { return };
+        let newer = header.members_version > self.membership.wanted.version;
+        let removed = self.contact.is_in_touch() && self.membership.wanted.was_removed(to);
+        if !newer && !removed {
+            return;
+        }
+        self.membership.answered_at = now;
+        if newer {
+            // A frame that says how old the members here are.
+            let batch = self.batch(to, now);
+            self.ctx.out.outputs.push(Output::Frame { to, batch });
+            return;
+        }
         let verdict = Verdict {
             start,
             refused: format!("node {to} was removed from the cluster"),
@@ -130,7 +141,8 @@ impl Engine {
 
     /// The members for a frame to a peer, if it knows older ones.
     pub(crate) fn members_for(&self, to: u64) -> Option<Members> {
-        let known = self.ctx.clocks.peers.get(&to)?.members_version;
+        let peer = self.ctx.clocks.peers.get(&to);
+        let known = peer.map_or(0, |peer| peer.members_version);
         (known < self.membership.wanted.version).then(|| self.membership.wanted.clone())
     }
 }

@@ -3,6 +3,7 @@
 mod clocks;
 mod disk_room;
 mod group;
+mod members;
 mod replay;
 mod rig;
 mod rules;
