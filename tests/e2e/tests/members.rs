@@ -124,6 +124,7 @@ pub async fn added_and_replaced(cluster: &mut Cluster) -> Result<()> {
             .await?;
     }
     let stop = Cell::new(false);
+    let mut added = Vec::new();
     let api = cluster.api().clone();
     let load = async {
         let mut entered = 0;
@@ -138,7 +139,7 @@ pub async fn added_and_replaced(cluster: &mut Cluster) -> Result<()> {
         Ok(entered)
     };
     let changes = async {
-        let result = changes(cluster).await;
+        let result = changes(cluster, &mut added).await;
         stop.set(true);
         result
     };
@@ -149,10 +150,10 @@ pub async fn added_and_replaced(cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-async fn changes(cluster: &mut Cluster) -> Result<()> {
+/// The nodes that were added are put into `added`: they must outlive the load.
+async fn changes(cluster: &mut Cluster, added: &mut Vec<Process>) -> Result<()> {
     let (api, cli) = (cluster.api().clone(), Cli::new(cluster.nats.url()));
     // Three to five.
-    let mut added = Vec::new();
     for id in 4..=5 {
         added.push(joining(cluster, &format!("added-{id}")).await?);
         asked(&api).await?;
