@@ -25,6 +25,8 @@ pub struct Ghosts {
     looked_at_ms: u64,
     /// When a token was issued, or moved to its number.
     began_at: BTreeMap<TokenRef, Time>,
+    /// The number that a moved token had before: its client may go on asking by that.
+    moved_from: BTreeMap<TokenRef, TokenRef>,
 }
 
 impl Ghosts {
@@ -36,10 +38,19 @@ impl Ghosts {
         for event in applied.events {
             if let Event::Token {
                 what: TokenChange::Moved { to, .. },
+                incarnation,
+                lane_id,
+                token,
                 ..
             } = event
             {
+                let from = TokenRef {
+                    incarnation: *incarnation,
+                    lane: *lane_id,
+                    token: *token,
+                };
                 self.began_at.insert(*to, place.appended_at);
+                self.moved_from.insert(*to, from);
             }
         }
     }
@@ -78,7 +89,9 @@ impl Ghosts {
 
     /// A reading of the service clock after a token was last heard of by any node.
     fn heard_ms(&self, env: &Env, shard: u32, of: TokenRef) -> u64 {
-        let heard_at = env.heard.get(&(shard, of)).copied().unwrap_or(0);
+        let former = std::iter::successors(Some(of), |of| self.moved_from.get(of).copied());
+        let heard_at = former.filter_map(|of| env.heard.get(&(shard, of)).copied());
+        let heard_at = heard_at.max().unwrap_or(0);
         let began_at = self.began_at.get(&of).copied().unwrap_or(0);
         let at = heard_at.max(began_at);
         let after = self
