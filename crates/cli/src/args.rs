@@ -37,7 +37,7 @@ Try it:
   nowserving enter shop-1 --key order-4711            prints the ticket
   nowserving watch shop-1                             the board, live
 
-Exit codes: 0 done; 1 the cluster or NATS refused (the error says why); 2 wrong usage;
+Exit codes: 0 done; 1 refused by the cluster or NATS, or failed (the error says why); 2 wrong usage;
 3 the cluster could not be reached, or did not answer in time."
 )]
 pub struct Cli {

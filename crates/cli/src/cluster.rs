@@ -15,22 +15,55 @@ use crate::tables;
 pub enum ClusterCommand {
     /// Shows the nodes, and which of them leads which shards.
     #[command(after_help = "\
-What is shown is the view of the node that answers. A shard without a leader is said first, and the
-exit code is then 1.
+It is the view of the node that answers. Shards without a leader come first, and the exit code is then 1.
+
+States of a node: alive; silent (nothing is heard of it); refused (with the reason above the table); joining;
+leaving; drained; disk full. docs/operations.md says what to do about each.
 
 Examples:
   nowserving cluster status
   nowserving cluster status --json | jq '.shards[] | select(.leader == null)'")]
     Status,
     /// Adds a node that was started with --join.
+    #[command(after_help = "\
+The node gets the next number that was never used, catches up, and then votes. Ctrl-C ends only the display; the
+cluster continues. Keep the number of nodes odd: four tolerate one failure, like three.
+
+Examples:
+  nowserving node --join --nats nats://10.0.0.5:4222 --key-file cluster.key --data-dir /var/lib/nowserving
+  nowserving cluster add-node --reason \"from three to five\"")]
     AddNode(AddNode),
     /// Removes a node from all shards; its process ends then.
+    #[command(after_help = "\
+Look at `nowserving cluster status` first: a majority of the nodes that remain must be alive, or nothing is served
+any more. Ctrl-C ends only the display; the cluster continues.
+
+Examples:
+  nowserving cluster remove-node 5")]
     RemoveNode(RemoveNode),
     /// Replaces a node by another one, or by itself if it lost its disk.
+    #[command(after_help = "\
+Of a dead machine: start a node with --join on another one first. Of a node that lost its disk: start it with its
+old configuration first; it takes the new number by itself. Ctrl-C ends only the display; the cluster continues.
+
+Examples:
+  nowserving cluster replace-node 3
+  nowserving cluster replace-node 3 00f3a1d2c4b59687 --reason \"dead mainboard\"")]
     ReplaceNode(ReplaceNode),
     /// Makes a node lead no shard, for example before maintenance.
+    #[command(after_help = "\
+It lasts until --undo, also across restarts of the node. A node that is stopped (SIGTERM) hands its leadership over
+without this.
+
+Examples:
+  nowserving cluster drain 2 --reason \"new memory\"
+  nowserving cluster drain 2 --undo")]
     Drain(Drain),
     /// Makes a node lead shards, for as long as it can.
+    #[command(after_help = "\
+Examples:
+  nowserving cluster transfer 0,3 --to 1
+  nowserving cluster transfer all                     spread evenly again")]
     Transfer(Transfer),
     /// Shows the newest changes of the nodes: what, when, by whom and why.
     Changes,

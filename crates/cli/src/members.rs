@@ -19,16 +19,17 @@ const INTERVAL: Duration = Duration::from_millis(300);
 /// The flags of every change.
 #[derive(Debug, Args)]
 pub struct Change {
-    /// Why; it is shown by `cluster changes`.
+    /// Why the change is made; shown by `cluster changes`.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Who asks for it [default: the user of this shell].
+    /// Who makes it; shown by `cluster changes` [default: $USER].
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
-    /// Returns as soon as the change is decided. The cluster makes it all the same.
+    /// Does not wait until the change is made. The cluster makes it all the same.
     #[arg(long)]
     no_wait: bool,
-    /// How long to wait for the change to be made,.
+    /// How long to wait until the change is made. After that the command ends with exit code 1, and the
+    /// cluster continues.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration::between(1..=86_400_000))]
     within: u64,
 }
@@ -36,7 +37,7 @@ pub struct Change {
 /// Adds a node that was started with --join.
 #[derive(Debug, Args)]
 pub struct AddNode {
-    /// Which candidate, as `cluster status` shows them [default: the only one].
+    /// The disk of the node, as `cluster status` shows it [default: the only node that asks to be added].
     disk: Option<DiskId>,
     #[command(flatten)]
     change: Change,
@@ -45,7 +46,7 @@ pub struct AddNode {
 /// Removes a node.
 #[derive(Debug, Args)]
 pub struct RemoveNode {
-    /// Its number.
+    /// The number of the node.
     node: u64,
     #[command(flatten)]
     change: Change,
@@ -56,8 +57,8 @@ pub struct RemoveNode {
 pub struct ReplaceNode {
     /// The number of the node to replace.
     node: u64,
-    /// The candidate that takes its place, as `cluster status` shows them [default: the same node with its
-    /// new disk, or the only candidate].
+    /// The disk of the node that takes its place, as `cluster status` shows it [default: that of the same
+    /// node with its new disk, or of the only node that asks to be added].
     disk: Option<DiskId>,
     #[command(flatten)]
     change: Change,
@@ -66,9 +67,9 @@ pub struct ReplaceNode {
 /// Drains a node.
 #[derive(Debug, Args)]
 pub struct Drain {
-    /// Its number.
+    /// The number of the node.
     node: u64,
-    /// Ends it: the node leads its share again.
+    /// Ends the drain: the node leads its share again.
     #[arg(long)]
     undo: bool,
     #[command(flatten)]
@@ -78,10 +79,10 @@ pub struct Drain {
 /// Moves leadership.
 #[derive(Debug, Args)]
 pub struct Transfer {
-    /// The shards, for example 0,3,7, or all.
+    /// Numbers of shards, for example 0,3,7; or all.
     #[arg(value_name = "SHARDS")]
     shards: String,
-    /// The node that shall lead them; without it they are led where they are balanced.
+    /// The node to lead them, while it is alive; without it they are spread evenly again.
     #[arg(long, value_name = "NODE")]
     to: Option<u64>,
     #[command(flatten)]

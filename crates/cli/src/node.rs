@@ -27,6 +27,8 @@ use crate::output::{Output, WrongUsage};
 Examples:
   nowserving node --config /etc/nowserving/node.toml
   nowserving node --config /etc/nowserving/node.toml --check
+  nowserving node --join --data-dir /var/lib/nowserving --key-file /etc/nowserving/cluster.key \\
+      --nats nats://10.0.0.5:4222
   nowserving node --id 1 --nodes 1,2,3 --cluster prod --data-dir /var/lib/nowserving \\
       --key-file /etc/nowserving/cluster.key --nats nats://10.0.0.5:4222
 
@@ -55,22 +57,24 @@ pub struct NodeArgs {
     log_format: logs::Format,
     /// Verifies the data directory instead of running the node, and changes nothing in it.
     ///
-    /// Reads all of it: identity, known peers, log and snapshots, and whether they fit together. Needs only
-    /// --data-dir, or a file that has it. Exit code 1 if anything is wrong; the answer then says what, and what
-    /// can be done.
+    /// The node must be stopped. Reads all of it: identity, known peers, members, log and snapshots, and whether
+    /// they fit together. Needs only --data-dir, or a file that has it. Exit code 1 if anything is wrong; the
+    /// answer then says what, and what can be done. It can't notice an older copy of the directory: the other nodes
+    /// do.
     #[arg(long)]
     #[serde(skip)]
     check: bool,
-    /// Joins an existing cluster, which tells the node its number and everything else that all nodes have
-    /// in common: no --id, --nodes, --cluster and --shards. It waits until `nowserving cluster add-node`
-    /// or `replace-node` adds it. Give the flag at every start.
+    /// Joins an existing cluster, which tells the node its --id, --nodes, --cluster and --shards: give none of
+    /// them. It waits until `nowserving cluster add-node` or `replace-node` adds it. Give the flag at every
+    /// start, and the --prefix, --heartbeat and --election of the other nodes.
     #[arg(long, env = "NOWSERVING_JOIN")]
     #[serde(skip)]
     join: bool,
-    /// This node's number, 1 to 65535, unique in the cluster.
+    /// This node's number, 1 to 65535, unique in the cluster. It stays as it is if the node gets another one.
     #[arg(long, value_name = "N", env = "NOWSERVING_ID")]
     id: Option<u64>,
-    /// The numbers of all nodes, for example 1,2,3.
+    /// The numbers of the nodes that the cluster began with, for example 1,2,3: stays as it is when nodes are
+    /// added or removed.
     #[arg(
         long,
         value_name = "N,N,N",
@@ -102,7 +106,7 @@ pub struct NodeArgs {
     /// Where Prometheus may scrape; nowhere if not given.
     #[arg(long, value_name = "ADDR:PORT", env = "NOWSERVING_METRICS_ADDR")]
     metrics_addr: Option<SocketAddr>,
-    /// Time between heartbeats of leaders, 10ms to 10s [default: 100ms].
+    /// Time between heartbeats of leaders, 10ms to 10s; the same on all nodes [default: 100ms].
     #[arg(
         long = "heartbeat",
         value_name = "TIME",
@@ -111,7 +115,7 @@ pub struct NodeArgs {
     )]
     heartbeat_ms: Option<u64>,
     /// A follower that hears nothing for this long stands for election: at least four heartbeats,
-    /// at most 1m [default: 750ms].
+    /// at most 1m; the same on all nodes [default: 750ms].
     #[arg(
         long = "election",
         value_name = "TIME",
@@ -119,7 +123,7 @@ pub struct NodeArgs {
         value_parser = duration::between(40..=60_000)
     )]
     election_ms: Option<u64>,
-    /// A shard's state goes to disk, and its log is cut, each time this many entries were applied,
+    /// A shard's state goes to disk, and its log is compacted, each time this many entries were applied,
     /// 100 to 10000000 [default: 20000].
     #[arg(long, value_name = "N", env = "NOWSERVING_SNAPSHOT_ENTRIES")]
     snapshot_entries: Option<u64>,

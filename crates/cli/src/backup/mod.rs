@@ -31,13 +31,14 @@ const ANEW_MAX: u32 = 20;
 /// Saves all lines to a file.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each shard is saved as of one moment, under load too. The file is in its place only when it is whole. It has keys
-and settings of the lines, but not the cluster's key: keep that apart, tickets are good only with it.
+Each shard is saved as of one moment, under load too. The file is in its place only when it is whole; what an
+interrupted backup leaves is FILE.part. It has the keys that callers gave to enter, which may be personal data. It does
+not have the cluster's key file: keep a copy of that elsewhere, tickets are good only with it.
 
 Examples:
   nowserving cluster backup /backups/shop-$(date +%F).nsb")]
 pub struct BackupArgs {
-    /// The file; one that is there is replaced.
+    /// The file to write; an existing one is replaced.
     file: PathBuf,
 }
 
@@ -48,7 +49,8 @@ Lines come back as they were, with everybody in line, and with what was left of 
 epochs never go back: a number that was issued after the backup counts as gone (kicked). Tickets stay good if the
 cluster has the same key. The cluster may have another number of shards.
 
-A line that exists is left alone, and the exit code is then 1. With --overwrite it is replaced; if it was deleted and
+A line that exists is left alone, and the exit code is then 1. With --overwrite it is replaced, and what was claimed,
+completed or left since the backup is forgotten: lower a --quota by what was completed. If the line was deleted and
 created again since the backup, it is deleted first, and its tokens end. Interrupted, the command can be repeated.
 
 Examples:
@@ -64,7 +66,7 @@ pub struct RestoreArgs {
     /// Replaces lines that exist.
     #[arg(long)]
     overwrite: bool,
-    /// Says what would be done, and does nothing.
+    /// Shows what would be done, and does nothing.
     #[arg(long)]
     dry_run: bool,
 }
