@@ -53,8 +53,16 @@ impl Engine {
                     members: members.encode().into(),
                 }));
             }
+            // A member that was refused for a moment, and is in touch now, must not give up its data.
+            None if self.is_heard_of(candidate.number, now) => {}
             None => self.candidates.note(candidate, now),
         }
+    }
+
+    /// Whether the member with this number sends frames that are taken, or is this node.
+    fn is_heard_of(&self, number: u64, now: Micros) -> bool {
+        let peer = self.ctx.clocks.peers.get(&number);
+        number == self.config.id || peer.is_some_and(|peer| peer.alive(now))
     }
 
     pub(crate) fn candidates(&self, now: Micros) -> Vec<CandidateStatus> {
@@ -106,6 +114,7 @@ impl Engine {
         {
             return Ok(());
         }
+        self.leaves_a_majority(&request.change, now)?;
         let changing = self.shards_changing();
         if changing > 0 {
             let message = format!(
@@ -119,6 +128,31 @@ impl Engine {
             return Err(ApiError::new(Code::NodeNotFound, message));
         }
         Ok(())
+    }
+}
+
+impl Engine {
+    /// Of the nodes that remain without the one to be removed, a majority must be alive: no command could bring
+    /// a cluster back that has none.
+    fn leaves_a_majority(&self, change: &MembersChange, now: Micros) -> Result<(), ApiError> {
+        let (MembersChange::Remove { id } | MembersChange::Replace { id, .. }) = change else {
+            return Ok(());
+        };
+        let wanted = self.membership.wanted.nodes.keys();
+        let remain: Vec<u64> = wanted.copied().filter(|it| it != id).collect();
+        let alive = remain.iter().filter(|it| self.is_heard_of(**it, now));
+        // The new node of a replacement asks, so it is there.
+        let new = usize::from(matches!(change, MembersChange::Replace { .. }));
+        let (alive, all) = (alive.count() + new, remain.len() + new);
+        match 2 * alive > all {
+            true => Ok(()),
+            false => {
+                let message = format!(
+                    "without node {id} only {alive} of {all} nodes would be alive, which is no majority"
+                );
+                Err(ApiError::new(Code::MembersRefused, message))
+            }
+        }
     }
 }
 

@@ -342,9 +342,14 @@ impl Engine {
     fn frame(&mut self, now: Now, frame: PeerFrame) -> Result<(), ExitReason> {
         let PeerFrame { from, header, body } = frame;
         let refused = body.as_ref().err().map(String::as_str);
+        let was_peer = self.membership.peers.contains(&from);
         self.note_members(&header);
         if !self.membership.peers.contains(&from) {
             self.answer_stranger(from, &header, now.us);
+            return Ok(());
+        }
+        if !was_peer && refused.is_some() {
+            // It was refused as no member, which it is by the members in its own frame.
             return Ok(());
         }
         // Also of a refused one: it is told the members, and so who its peers are.

@@ -71,15 +71,14 @@ impl Shard {
         let meta = SnapshotMeta::from(message.get_snapshot().get_metadata().clone());
         let file = SnapshotFile::from_data(&message.get_snapshot().data);
         let file = file.ok_or(StepRefused::Snapshot)?;
-        let received = self.received.as_ref().map(|received| received.meta.index);
-        if received.is_some_and(|index| index >= meta.index) {
+        if self.received.is_some() {
+            // Whatever is offered: what was received is committed, and on disk. A newer one comes after it.
             return self.step_received(message, now);
         }
         match &mut self.receive {
             Some(known) if known.file == file => known.offer = message,
             // A replica that installs one goes on from there first.
             Some(known) if known.step == Step::Install => {}
-            _ if received.is_some() => {}
             _ => {
                 tracing::info!(
                     shard = self.id,
@@ -190,7 +189,7 @@ impl Shard {
         None
     }
 
-    /// Gives raft an offer, for which this node's disk has that snapshot or a newer one.
+    /// Gives raft the received snapshot in place of the one that is offered.
     fn step_received(&mut self, mut offer: Message, now: Micros) -> Result<(), StepRefused> {
         if let Some(received) = &self.received {
             offer

@@ -80,6 +80,12 @@ impl Replica {
         let change = ConfChangeV2::parse_from_bytes(data)?;
         // An error leaves the members as they were.
         let _ = self.raw.apply_conf_change(&change);
+        let raft = &self.raw.raft;
+        if raft.prs().get(raft.id).is_none() {
+            // Raft keeps its role and panics at the next acknowledgement. It happens to a leader that only the
+            // outgoing voters had: nobody else may have had the whole log.
+            self.step_down();
+        }
         Ok(())
     }
 

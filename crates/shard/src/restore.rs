@@ -152,6 +152,7 @@ impl Uploads {
                 }
                 if let Some(builder) = it.builder.take() {
                     let put = lines.put_back(stamp, *builder, *how, events);
+                    it.bytes = 0;
                     put.inspect_err(|_| drop(self.by_line.remove(line)))?;
                 }
                 Ok(RestoreReply::Done)
@@ -166,8 +167,9 @@ impl Uploads {
         data: &Bytes,
         now_ms: u64,
     ) -> Result<RestoreReply, RestoreError> {
-        let others = self.by_line.keys().filter(|name| *name != line).count();
-        if others >= UPLOADS_MAX {
+        let under_way =
+            |(name, upload): &(&LineName, &Upload)| *name != line && upload.builder.is_some();
+        if self.by_line.iter().filter(under_way).count() >= UPLOADS_MAX {
             return Err(RestoreError::TooMany);
         }
         let bad = |what: String| RestoreError::Part { number: 0, what };

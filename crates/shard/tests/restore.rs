@@ -343,6 +343,34 @@ fn so_many_at_once_and_no_more() {
 }
 
 #[test]
+fn any_number_of_lines_one_after_the_other() {
+    let mut shard = Shard::new(1_000);
+    let mut other = Shard::new(5_000);
+    for n in 0..3 * UPLOADS_MAX {
+        let line = format!("line-{n}");
+        shard.apply(Op::Create {
+            line: name(&line),
+            settings: Settings::new(1, 1),
+        });
+        let (parts, digest) = parts_of(shard.state.lines().get(&name(&line)).unwrap());
+        let last = parts.len() as u32;
+        for (number, data) in (0..).zip(parts) {
+            other.restore(&line, 1, RestoreStep::Part { number, data });
+        }
+        let step = RestoreStep::Finish {
+            parts: last,
+            digest,
+            how: Restore {
+                clock_ms: 1_000,
+                overwrite: false,
+            },
+        };
+        let done = other.restore(&line, 1, step);
+        assert_eq!(done.restore.unwrap(), Ok(RestoreReply::Done), "{line}");
+    }
+}
+
+#[test]
 fn the_same_line_is_replaced_if_asked_for_and_no_number_comes_again() {
     let mut shard = a_shop(1_000);
     let backup = shard.back_up();

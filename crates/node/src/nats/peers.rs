@@ -380,20 +380,26 @@ fn check(
         members_version: facts.members_version,
         members: Members::decode(&frame.members).filter(|it| it.version > 0),
     };
+    // Only what this node knows of the members may be outdated: then they are taken from the frame. Those of
+    // another cluster, or of a disk that is refused, must not be.
+    let refused = |mut header: PeerHeader, reason| {
+        header.members = None;
+        Err(NotOurs::refused(from, header, reason))
+    };
     // First: the disk of a node that is not of this cluster must not be taken for its member's.
     if let Err(reason) = origin.agrees(from, &facts) {
-        return Err(NotOurs::refused(from, header, reason));
+        return refused(header, reason);
     }
     if !peers.ids.contains(&from) {
         let reason = format!("node {from} is no member");
         return Err(NotOurs::refused(from, header, reason));
     }
     if let Err(reason) = peers.check_disk(&frame) {
-        return Err(NotOurs::refused(from, header, reason));
+        return refused(header, reason);
     }
     match known.note(&frame) {
         Ok(()) => {}
-        Err(NotTaken::Refused(reason)) => return Err(NotOurs::refused(from, header, reason)),
+        Err(NotTaken::Refused(reason)) => return refused(header, reason),
         Err(NotTaken::Dropped(reason)) => return Err(NotOurs::Dropped(reason)),
     }
     let (state_hashes, closed) = (frame.state_hashes.clone(), frame.closed.clone());
