@@ -35,8 +35,7 @@ Examples:
     AddNode(AddNode),
     /// Removes a node from all shards; its process ends then.
     #[command(after_help = "\
-Look at `nowserving cluster status` first: a majority of the nodes that remain must be alive, or nothing is served
-any more. Ctrl-C ends only the display; the cluster continues.
+Refused unless a majority of the nodes that remain is alive. Ctrl-C ends only the display; the cluster continues.
 
 Examples:
   nowserving cluster remove-node 5")]
