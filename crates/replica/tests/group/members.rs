@@ -167,3 +167,19 @@ fn a_second_change_waits_for_the_first_one() {
     assert_eq!(follower, Err(MembersError::NotLeader));
     assert_eq!(cluster.node(2).view().role(), Role::Follower);
 }
+
+#[test]
+fn a_leader_that_is_no_member_any_more_steps_down() {
+    let mut cluster = Cluster::led_by_1(8);
+    propose(&mut cluster, 1, &set(&[], &[1]));
+    // As under load: raft would panic when these are acknowledged.
+    for command in 0..10 {
+        assert!(cluster.propose(1, &format!("behind it: {command}")).is_some());
+    }
+    cluster.run_until("another node leads", |cluster| {
+        cluster.leader().is_some_and(|id| id != 1)
+    });
+    let leader = cluster.leader().unwrap();
+    cluster.commit_on(leader, "without 1", &[2, 3]);
+    assert_eq!(cluster.node(1).view().role(), Role::Follower);
+}
