@@ -140,6 +140,7 @@ mod tests {
                 shards: 16,
                 prefix: "nowserving".to_owned(),
                 nodes: vec![1, 2, 3],
+                election_ms: 750,
                 in_touch: true,
                 members_version: 3,
                 connection: 3,

@@ -176,6 +176,7 @@ impl Node {
                 shards: config.shards,
                 prefix: config.prefix.clone(),
                 nodes,
+                election_ms: config.election_ms,
             },
             health,
             log: Arc::new(log),

@@ -152,6 +152,7 @@ mod tests {
             shards: 16,
             prefix: "nowserving".into(),
             nodes: vec![1, 2, 3],
+            election_ms: 750,
         };
         let test = metadata("test", "nowserving", "16");
         let eight = metadata("prod", "nowserving", "8");

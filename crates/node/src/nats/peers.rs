@@ -90,6 +90,8 @@ pub struct Origin {
     pub prefix: String,
     /// The nodes that its cluster began with, in ascending order.
     pub nodes: Vec<u64>,
+    /// The election timeout.
+    pub election_ms: u64,
 }
 
 /// The nodes with which this one exchanges frames, and the disks that they may have.
@@ -122,6 +124,7 @@ impl Origin {
             shards: self.shards,
             prefix: self.prefix.clone(),
             nodes: self.nodes.clone(),
+            election_ms: self.election_ms,
             in_touch: batch.in_touch,
             members_version: batch.members_version,
             clock_us: batch.clock_us,
@@ -141,6 +144,10 @@ impl Origin {
         } else if theirs.nodes != self.nodes {
             let (theirs, ours) = (&theirs.nodes, &self.nodes);
             format!("the list of first nodes {theirs:?}, node {me} has {ours:?}")
+        } else if theirs.election_ms != self.election_ms {
+            // A lease is measured by the leader's, loyalty to it by the voter's own.
+            let (theirs, ours) = (theirs.election_ms, self.election_ms);
+            format!("the election timeout {theirs} ms, node {me} has {ours} ms")
         } else {
             return Ok(());
         };

@@ -14,6 +14,7 @@ fn origin() -> Origin {
         shards: 16,
         prefix: "nowserving".into(),
         nodes: vec![1, 2, 3],
+        election_ms: 750,
     }
 }
 
@@ -22,6 +23,7 @@ fn facts() -> NodeFacts {
         shards: 16,
         prefix: "nowserving".into(),
         nodes: vec![1, 2, 3],
+        election_ms: 750,
         ..NodeFacts::default()
     }
 }
@@ -72,6 +74,13 @@ fn a_node_that_was_told_other_facts_is_refused_and_its_disk_not_remembered() {
                 ..facts()
             },
             "[1, 2]",
+        ),
+        (
+            NodeFacts {
+                election_ms: 1_500,
+                ..facts()
+            },
+            "the election timeout 1500 ms, node 1 has 750 ms",
         ),
         (NodeFacts::default(), "0 shards"),
     ];
