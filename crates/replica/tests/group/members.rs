@@ -174,7 +174,11 @@ fn a_leader_that_is_no_member_any_more_steps_down() {
     propose(&mut cluster, 1, &set(&[], &[1]));
     // As under load: raft would panic when these are acknowledged.
     for command in 0..10 {
-        assert!(cluster.propose(1, &format!("behind it: {command}")).is_some());
+        assert!(
+            cluster
+                .propose(1, &format!("behind it: {command}"))
+                .is_some()
+        );
     }
     cluster.run_until("another node leads", |cluster| {
         cluster.leader().is_some_and(|id| id != 1)
