@@ -38,6 +38,19 @@ fn change(cluster: &mut Cluster, change: &MembersChange, on: &[u64], voters: &[u
     });
 }
 
+/// Nodes 1 and 2 vote, node 1 leads, node 3 is a learner.
+fn with_learner_3(seed: u64) -> Cluster {
+    let mut cluster = Cluster::led_by_1(seed);
+    change(&mut cluster, &set(&[], &[3]), &[1, 2], &[1, 2]);
+    change(
+        &mut cluster,
+        &MembersChange::AddLearner(3),
+        &[1, 2, 3],
+        &[1, 2],
+    );
+    cluster
+}
+
 #[test]
 fn a_member_is_removed_and_comes_back_as_a_learner_first() {
     let mut cluster = Cluster::led_by_1(1);
@@ -83,14 +96,7 @@ fn a_learner_that_has_acknowledged_nothing_is_not_caught_up() {
 
 #[test]
 fn one_voter_is_replaced_by_another_at_once() {
-    let mut cluster = Cluster::led_by_1(2);
-    change(&mut cluster, &set(&[], &[3]), &[1, 2], &[1, 2]);
-    change(
-        &mut cluster,
-        &MembersChange::AddLearner(3),
-        &[1, 2, 3],
-        &[1, 2],
-    );
+    let mut cluster = with_learner_3(2);
     change(&mut cluster, &set(&[3], &[2]), &[1, 3], &[1, 3]);
     cluster.commit_on(1, "without 2", &[1, 3]);
     assert_eq!(cluster.node(1).view().members().voters_outgoing, []);
@@ -98,14 +104,7 @@ fn one_voter_is_replaced_by_another_at_once() {
 
 #[test]
 fn a_joint_configuration_ends_under_the_next_leader() {
-    let mut cluster = Cluster::led_by_1(3);
-    change(&mut cluster, &set(&[], &[3]), &[1, 2], &[1, 2]);
-    change(
-        &mut cluster,
-        &MembersChange::AddLearner(3),
-        &[1, 2, 3],
-        &[1, 2],
-    );
+    let mut cluster = with_learner_3(3);
     // Nobody gets the entry that leaves the joint configuration, and then its leader dies.
     let joint = set(&[3], &[2]);
     propose(&mut cluster, 1, &joint);

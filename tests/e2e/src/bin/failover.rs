@@ -8,15 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use futures::StreamExt as _;
-use futures::stream::FuturesUnordered;
-use nowserving_e2e::{Api, Cluster, HOUR_MS, Link, Options, line_in};
+use anyhow::{Context, Result};
+use nowserving_e2e::{Api, Cluster, HOUR_MS, Link, Options, first_acknowledged, line_in};
 use rustix::process::Signal;
 use serde_json::json;
 
-/// Between two requests of the client that measures.
-const INTERVAL: Duration = Duration::from_millis(10);
 /// A failover that takes longer is an error.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The cluster rests for this long before each fault: hand-overs end, nodes that came back may vote.
@@ -125,7 +121,7 @@ fn report(fault: Fault, loaded: bool, mut times: Vec<Duration>) {
 async fn measure(cluster: &mut Cluster, fault: Fault, runs: usize) -> Result<Vec<Duration>> {
     let mut times = Vec::with_capacity(runs);
     let shards = cluster.options().shards;
-    for (run, shard) in (0..runs).zip((0..shards).cycle()) {
+    for shard in (0..shards).cycle().take(runs) {
         let line = line_in(shard, shards, "failover");
         let api = cluster.api().clone();
         let settings = json!({
@@ -137,7 +133,7 @@ async fn measure(cluster: &mut Cluster, fault: Fault, runs: usize) -> Result<Vec
         tokio::time::sleep(REST).await;
         let leader = cluster.leader_of(&line).await?;
         let began = begin(cluster, fault, leader).await?;
-        let time = first_acknowledged(&api, &line, run, began).await;
+        let time = first_acknowledged(&api, &line, began, PATIENCE).await;
         end(cluster, fault, leader).await?;
         let time = time?;
         eprintln!("{} of node {leader}: {} ms", fault.name(), time.as_millis());
@@ -171,31 +167,6 @@ async fn end(cluster: &mut Cluster, fault: Fault, node: u64) -> Result<()> {
             cluster.set_peer_link(node, Link::Up)
         }
     }
-}
-
-/// The time from `began` to the first acknowledgement.
-async fn first_acknowledged(api: &Api, line: &str, run: usize, began: Instant) -> Result<Duration> {
-    let mut pending = FuturesUnordered::new();
-    let mut ticks = tokio::time::interval(INTERVAL);
-    for number in 0.. {
-        loop {
-            tokio::select! {
-                _ = ticks.tick() => break,
-                Some(reply) = pending.next() => {
-                    let reply: Result<nowserving_e2e::Reply> = reply;
-                    if reply.is_ok_and(|reply| reply.code.is_none()) {
-                        return Ok(began.elapsed());
-                    }
-                }
-            }
-        }
-        if began.elapsed() > PATIENCE {
-            bail!("{line}: no enter was acknowledged within {PATIENCE:?}");
-        }
-        let body = json!({"key": format!("{run}-{number}")});
-        pending.push(async move { api.ask(line, "enter", &body).await });
-    }
-    bail!("unreachable: the loop above does not end")
 }
 
 /// Clients on a thread of their own, until it is dropped.

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
 
-use super::recovery::first_acknowledged;
 use crate::cluster::{Cluster, Options, line_in};
 use crate::nats::Nats;
 use crate::proxy::Link;
+use crate::recovery::first_acknowledged;
 
 /// Writes are acknowledged again within this time, whatever happened, on a slow machine too.
 const PATIENCE: Duration = Duration::from_secs(60);
