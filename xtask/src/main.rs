@@ -46,6 +46,7 @@ enum Command {
     #[command(disable_help_flag = true)]
     Turns(PassedOn),
     /// Measures how long a failed leader's shards are without service: [RUNS] [death|stop|cut-off …] [idle|loaded …]
+    /// [nowserving|etcd|jetstream …]
     #[command(disable_help_flag = true)]
     Failover(PassedOn),
     /// Simulates whole clusters under faults, a seed at a time, and checks what must hold

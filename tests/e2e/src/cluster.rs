@@ -142,7 +142,7 @@ impl Cluster {
         let more = options.authorization.as_deref().unwrap_or_default();
         let mut servers = match options.nats_servers {
             1 => vec![Nats::start(folder.path(), mapped_shards, more).await?],
-            several => Nats::start_cluster(folder.path(), several, mapped_shards).await?,
+            several => Nats::start_cluster(folder.path(), several, mapped_shards, false).await?,
         };
         let urls: Vec<ServerAddr> = servers
             .iter()
@@ -371,7 +371,7 @@ impl Cluster {
     /// # Errors
     /// It does not answer.
     pub async fn http(&self, id: u64, path: &str) -> Result<(u16, String)> {
-        crate::metrics::get(self.node(id)?.metrics, path)
+        crate::http::get(self.node(id)?.metrics, path)
             .await
             .with_context(|| format!("node {id}"))
     }

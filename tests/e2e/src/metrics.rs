@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+
+use crate::http::get;
 
 #[derive(Debug)]
 pub struct Metrics {
@@ -15,7 +14,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Scrapes once. HTTP by hand: one GET is no reason for an HTTP client.
+    /// Scrapes once.
     ///
     /// # Errors
     /// No answer within five seconds, or not one in Prometheus's text form.
@@ -64,30 +63,6 @@ impl Metrics {
             .keys()
             .any(|key| key.split('{').next() == Some(name))
     }
-}
-
-/// The answer on a path of a node's metrics address: status and text.
-///
-/// # Errors
-/// No answer within five seconds, or not one of HTTP.
-pub async fn get(addr: SocketAddr, path: &str) -> Result<(u16, String)> {
-    tokio::time::timeout(Duration::from_secs(5), ask(addr, path))
-        .await
-        .with_context(|| format!("{path} does not answer"))?
-}
-
-async fn ask(addr: SocketAddr, path: &str) -> Result<(u16, String)> {
-    let mut stream = TcpStream::connect(addr).await?;
-    let request = format!("GET {path} HTTP/1.0\r\nHost: {addr}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    let (head, body) = answer
-        .split_once("\r\n\r\n")
-        .context("not an HTTP answer")?;
-    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
-    let status = status.with_context(|| format!("no status: {head}"))?;
-    Ok((status, body.to_owned()))
 }
 
 #[cfg(test)]

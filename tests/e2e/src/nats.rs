@@ -32,12 +32,10 @@ impl Nats {
     /// There is no nats-server, or it does not come up.
     pub async fn start(folder: &Path, mapped_shards: Option<u32>, more: &str) -> Result<Nats> {
         // With room for streams of any definition: only written data takes disk.
-        let store = folder.join("jetstream");
-        let jetstream = format!("jetstream {{ store_dir: {store:?}, max_file_store: 100G }}\n");
-        Nats::start_with(folder, mapped_shards, jetstream + more).await
+        Nats::start_with(folder, mapped_shards, streams_in(folder) + more).await
     }
 
-    /// Starts so many, connected by routes to one cluster, without streams.
+    /// Starts so many, connected by routes to one cluster; the servers are named `nats-1` and so on.
     ///
     /// # Errors
     /// There is no nats-server, or one does not come up.
@@ -45,6 +43,7 @@ impl Nats {
         folder: &Path,
         count: usize,
         mapped_shards: Option<u32>,
+        streams: bool,
     ) -> Result<Vec<Nats>> {
         let ports: Vec<u16> = (0..count).map(|_| free_port()).collect::<Result<_>>()?;
         let routes = ports.iter().map(|port| format!("nats://127.0.0.1:{port}"));
@@ -53,10 +52,13 @@ impl Nats {
         for (nth, port) in (1..).zip(&ports) {
             let folder = folder.join(format!("nats-{nth}"));
             std::fs::create_dir_all(&folder)?;
-            let more = format!(
+            let mut more = format!(
                 "server_name: \"nats-{nth}\"\n\
                  cluster {{ name: \"e2e\", listen: \"127.0.0.1:{port}\", routes: [{routes}] }}\n"
             );
+            if streams {
+                more += &streams_in(&folder);
+            }
             servers.push(Nats::start_with(&folder, mapped_shards, more).await?);
         }
         Ok(servers)
@@ -121,6 +123,11 @@ impl Nats {
         let password = PASSWORD.replace(' ', "%20");
         format!("nats://{user}:{password}@127.0.0.1:{}", self.port)
     }
+}
+
+fn streams_in(folder: &Path) -> String {
+    let store = folder.join("jetstream");
+    format!("jetstream {{ store_dir: {store:?}, max_file_store: 100G }}\n")
 }
 
 async fn start(folder: &Path, configuration: &str) -> Result<Process> {

@@ -1,0 +1,151 @@
+//! Measures from outside how long a shard is without service when its leader fails: from the fault to the
+//! first acknowledged write that was sent after it. Of other systems too, where they are named.
+//!
+//! A client sends an `enter` every ten milliseconds and waits for each, so what is measured is neither a
+//! client's pause between repetitions nor its patience.
+
+mod load;
+mod plan;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use nowserving_e2e::peers::{Etcd, JetStream, Peer};
+use nowserving_e2e::{Cluster, HOUR_MS, Link, Options, first_acknowledged, first_written, line_in};
+use rustix::process::Signal;
+use serde_json::json;
+
+use load::Load;
+use plan::{Fault, Plan, System};
+
+/// A failover that takes longer is an error.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The cluster rests for this long before each fault: hand-overs end, nodes that came back may vote.
+const REST: Duration = Duration::from_millis(2_500);
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let plan = Plan::parse(std::env::args().skip(1))?;
+    println!("system      fault    load     runs  median ms  90 % ms  max ms");
+    for &system in &plan.systems {
+        for &fault in &plan.faults {
+            match system {
+                System::Nowserving => measure_ours(fault, &plan).await?,
+                System::Etcd => measure_peer::<Etcd>(system, fault, &plan).await?,
+                System::JetStream => measure_peer::<JetStream>(system, fault, &plan).await?,
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn measure_ours(fault: Fault, plan: &Plan) -> Result<()> {
+    let mut cluster = Cluster::start(Options {
+        proxied: fault == Fault::CutOff,
+        ..Options::default()
+    })
+    .await?;
+    for &loaded in &plan.loads {
+        let load = loaded.then(|| Load::start(cluster.nats.url()));
+        let times = measure(&mut cluster, fault, plan.runs).await?;
+        drop(load);
+        report(System::Nowserving, fault, loaded, times);
+    }
+    Ok(())
+}
+
+/// Idle, whatever the plan says: a load that is the same for all does not exist.
+async fn measure_peer<P: Peer>(system: System, fault: Fault, plan: &Plan) -> Result<()> {
+    if fault == Fault::CutOff {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let mut peer = P::start(folder.path()).await?;
+    let mut times = Vec::with_capacity(plan.runs);
+    for _ in 0..plan.runs {
+        tokio::time::sleep(REST).await;
+        let leader = peer.leader().await?;
+        let began = Instant::now();
+        match fault {
+            Fault::Death => drop(peer.process(leader).kill().await?),
+            _ => peer.process(leader).signal(Signal::STOP)?,
+        }
+        let time = first_written(began, PATIENCE, async || peer.write(leader).await).await;
+        match fault {
+            Fault::Death => peer.start_again(leader).await?,
+            _ => peer.process(leader).signal(Signal::CONT)?,
+        }
+        times.push(time?);
+    }
+    report(system, fault, false, times);
+    Ok(())
+}
+
+fn report(system: System, fault: Fault, loaded: bool, mut times: Vec<Duration>) {
+    times.sort_unstable();
+    let at = |percent: usize| {
+        let nth = (times.len() * percent).div_ceil(100).max(1) - 1;
+        times.get(nth).map_or(0, Duration::as_millis)
+    };
+    let load = if loaded { "loaded" } else { "idle" };
+    println!(
+        "{:<11} {:<8} {load:<8} {:>4}  {:>9}  {:>7}  {:>6}",
+        system.name(),
+        fault.name(),
+        times.len(),
+        at(50),
+        at(90),
+        at(100)
+    );
+}
+
+async fn measure(cluster: &mut Cluster, fault: Fault, runs: usize) -> Result<Vec<Duration>> {
+    let mut times = Vec::with_capacity(runs);
+    let shards = cluster.options().shards;
+    for shard in (0..shards).cycle().take(runs) {
+        let line = line_in(shard, shards, "failover");
+        let api = cluster.api().clone();
+        let settings = json!({
+            "seats": 1_000_000, "queue_limit": 1_000, "claim_timeout_ms": HOUR_MS
+        });
+        if api.admin(&line, "show", json!({})).await.is_err() {
+            api.admin(&line, "create", settings).await?;
+        }
+        tokio::time::sleep(REST).await;
+        let leader = cluster.leader_of(&line).await?;
+        let began = begin(cluster, fault, leader).await?;
+        let time = first_acknowledged(&api, &line, began, PATIENCE).await;
+        end(cluster, fault, leader).await?;
+        let time = time?;
+        eprintln!("{} of node {leader}: {} ms", fault.name(), time.as_millis());
+        times.push(time);
+        cluster.wait_served().await?;
+    }
+    Ok(times)
+}
+
+async fn begin(cluster: &mut Cluster, fault: Fault, node: u64) -> Result<Instant> {
+    let began = Instant::now();
+    match fault {
+        Fault::Death => {
+            cluster.process(node)?.kill().await?;
+        }
+        Fault::Stop => cluster.process(node)?.signal(Signal::STOP)?,
+        Fault::CutOff => {
+            cluster.set_link(node, Link::Silent)?;
+            cluster.set_peer_link(node, Link::Silent)?;
+        }
+    }
+    Ok(began)
+}
+
+async fn end(cluster: &mut Cluster, fault: Fault, node: u64) -> Result<()> {
+    match fault {
+        Fault::Death => cluster.start_node(node).await,
+        Fault::Stop => cluster.process(node)?.signal(Signal::CONT),
+        Fault::CutOff => {
+            cluster.set_link(node, Link::Up)?;
+            cluster.set_peer_link(node, Link::Up)
+        }
+    }
+}
