@@ -128,7 +128,7 @@ pub struct NodeArgs {
     #[arg(long, value_name = "N", env = "NOWSERVING_SNAPSHOT_ENTRIES")]
     snapshot_entries: Option<u64>,
     /// Once the log takes more disk than this, a node that is away no longer keeps the others from dropping
-    /// entries; bytes, 1 MiB to 1 TiB [default: 256 MiB].
+    /// entries. One that catches up by snapshot does, up to twice as much. Bytes, 1 MiB to 1 TiB [default: 256 MiB].
     #[arg(long, value_name = "BYTES", env = "NOWSERVING_LOG_BYTES_MAX")]
     log_bytes_max: Option<u64>,
 }

@@ -323,6 +323,7 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
             (true, _) if node.joining_in > 0 => ("joining", Color::Yellow),
             (true, _) if node.drained => ("drained", Color::Yellow),
             (true, _) if node.disk_full => ("disk full", Color::Red),
+            (true, _) if node.refuses_snapshots > 0 => ("refuses a snapshot", Color::Red),
             (true, _) => ("alive", Color::Green),
             (false, Some(_)) => ("refused", Color::Red),
             (false, None) => ("silent", Color::Red),

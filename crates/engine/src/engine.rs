@@ -257,7 +257,7 @@ impl Engine {
                 self.snapshot_received(shard, file, state, now.us);
             }
             Input::SnapshotRead { to, chunk } => self.send_snapshot_part(to, chunk, now.us),
-            Input::FilesPinned(shards) => self.files_pinned(&shards),
+            Input::FilesPinned { shards, log_bytes } => self.files_pinned(&shards, log_bytes),
             Input::ProbeEchoed { sent_at } => self.ctx.reachability.echo(sent_at),
             Input::RequestsDropped => self.requests_dropped = true,
             Input::DiskFull(full) => self.disk_full(full),
@@ -364,6 +364,7 @@ impl Engine {
         peer.seen(now.us);
         peer.clock_us = body.clock_us;
         peer.client_reachable = body.client_reachable;
+        peer.refuses_snapshots = body.refuses_snapshots;
         let disk_changed = std::mem::replace(&mut peer.disk_full, body.disk_full) != body.disk_full;
         peer.metrics_addr = body.metrics_addr;
         peer.version = body.version;
@@ -371,7 +372,7 @@ impl Engine {
             peer.start = header.start;
             for shard in self.shards.values_mut() {
                 shard.agreement.forget(from);
-                shard.tell_of_snapshot_again(from, now.us);
+                shard.offer_snapshot_again(from, now.us);
             }
         }
         if disk_changed {
@@ -594,6 +595,7 @@ impl Engine {
         PeerBatch {
             client_reachable: self.client_reachable(now),
             disk_full: self.disk_full,
+            refuses_snapshots: self.refuses_snapshots(now),
             clock_us: now,
             connection: self.connection,
             closed: self.closed.to_frame(),

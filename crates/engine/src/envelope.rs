@@ -135,6 +135,7 @@ mod tests {
                 clock_us: 7,
                 client_reachable: true,
                 disk_full: true,
+                refuses_snapshots: 2,
                 metrics_addr: "127.0.0.1:9100".to_owned(),
                 version: "0.1.0".to_owned(),
                 shards: 16,

@@ -25,6 +25,8 @@ pub struct FrameBody {
     /// Clients can reach the sender.
     pub client_reachable: bool,
     pub disk_full: bool,
+    /// In how many shards the sender lacks entries and has just refused the snapshot with them.
+    pub refuses_snapshots: u32,
     /// The sender's monotonic clock when it made the frame.
     pub clock_us: Micros,
     /// The number of its service connection.
@@ -44,6 +46,8 @@ pub struct PeerBatch {
     /// Clients can reach this node.
     pub client_reachable: bool,
     pub disk_full: bool,
+    /// In how many shards this node lacks entries and has just refused the snapshot with them.
+    pub refuses_snapshots: u32,
     pub clock_us: Micros,
     /// The number of this node's service connection.
     pub connection: u64,

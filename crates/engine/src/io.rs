@@ -49,6 +49,8 @@ pub struct Config {
     pub election_ms: u64,
     /// Log entries applied between two snapshots of a shard.
     pub snapshot_entries: u64,
+    /// The log's bound.
+    pub log_bytes_max: u64,
     /// Where this node serves metrics, to be shown.
     pub metrics_addr: Option<String>,
     /// This build, to be shown.
@@ -81,6 +83,15 @@ pub struct RestoredShard {
 /// The state in a received snapshot.
 #[derive(Debug)]
 pub struct ReceivedState(pub Box<State>);
+
+/// Why a peer's snapshot, of which all parts are here, is not this node's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotInstalled {
+    /// It is not what was offered, or this build can't read it.
+    Refused,
+    /// It could not be read from this node's disk or written to it.
+    NotStored,
+}
 
 /// States are too large to be compared.
 impl PartialEq for ReceivedState {
@@ -130,13 +141,18 @@ pub enum Input {
     SnapshotReceived {
         shard: u32,
         file: SnapshotFile,
-        /// The state in it; `None`: it is not what was offered, or could not be written.
-        state: Option<ReceivedState>,
+        /// The state in it.
+        state: Result<ReceivedState, NotInstalled>,
     },
     /// The result of an [`Output::ReadSnapshot`].
     SnapshotRead { to: u64, chunk: SnapshotChunk },
-    /// These shards keep old log files alive.
-    FilesPinned(Vec<u32>),
+    /// The log is over its bound.
+    FilesPinned {
+        /// They keep old files of it alive.
+        shards: Vec<u32>,
+        /// Its size.
+        log_bytes: u64,
+    },
     /// A probe that this node sent itself at this time, by the way of requests, has come back.
     ProbeEchoed { sent_at: Micros },
     /// Requests were refused unread: no token may expire for the time until now.
@@ -203,8 +219,9 @@ pub enum Output {
         file: SnapshotFile,
         chunk: SnapshotChunk,
     },
-    /// Verify a peer's snapshot, which is whole now, make it durably this node's own unless that is newer,
-    /// and decode it ([`Input::SnapshotReceived`]).
+    /// Verify a peer's snapshot, which is whole now, decode it, and make it durably this node's own
+    /// ([`Input::SnapshotReceived`]). It is newer than any [`Output::WriteSnapshot`] before it, and none follows
+    /// before the answer.
     InstallSnapshot {
         shard: u32,
         meta: SnapshotMeta,

@@ -17,6 +17,7 @@ pub mod agreement;
 mod apply;
 mod balance;
 mod candidates;
+mod compaction;
 mod contact;
 mod delivery;
 mod disk_room;
@@ -52,8 +53,8 @@ pub use delivery::{Delivery, LeaderTime, ShardDelivery, Via, turned_away};
 pub use engine::{Engine, ShardView, WRITES_IN_FLIGHT_MAX};
 pub use frames::{FrameBody, OutMessage, PeerBatch, PeerFrame};
 pub use io::{
-    Boot, Config, ExitReason, ForwardId, ForwardResult, ForwardTry, Input, Now, Output,
-    ReadFailure, ReceivedState, RelayedAnswer, RestoredShard, Subscription,
+    Boot, Config, ExitReason, ForwardId, ForwardResult, ForwardTry, Input, NotInstalled, Now,
+    Output, ReadFailure, ReceivedState, RelayedAnswer, RestoredShard, Subscription,
 };
 pub use request::{Ask, Effect, Outcome, Question, ReplyTo, Request};
 pub use snapshot_file::SnapshotFile;

@@ -1,15 +1,12 @@
-//! Periodic work apart from requests and the duties of leaders: leases, hand-overs, snapshots.
+//! Periodic work apart from requests and the duties of leaders: leases, subscriptions, hand-overs.
 
-use nowserving_replica::SnapshotMeta;
 use nowserving_shard::clock::Micros;
-use nowserving_shard::leader_state::LeaderState;
 
 use crate::balance::UNREACHABLE_MAX;
 use crate::engine::Engine;
 use crate::io::{Output, Subscription};
 use crate::outbox::NodeCtx;
 use crate::shard::Shard;
-use crate::snapshot_file::SnapshotFile;
 
 /// The interval for deadlines and leases.
 const INTERVAL_US: Micros = 20_000;
@@ -21,11 +18,7 @@ const SIGN_OF_LIFE_US: Micros = 400_000;
 const GREETING_US: Micros = 100_000;
 /// A node lacking more of a shard's log gets no leadership of it: the hand-over would keep writes
 /// waiting until it has caught up.
-const LAG_MAX: u64 = 64;
-/// Concurrent snapshots at most.
-const SNAPSHOTS_MAX: usize = 4;
-/// After a snapshot that could not be written (the disk is full?) the next try is this much later.
-const SNAPSHOT_RETRY_US: Micros = 10_000_000;
+pub(crate) const LAG_MAX: u64 = 64;
 /// A stopping node waits this long for its shards to find other leaders.
 const STOP_MAX_US: Micros = 5_000_000;
 
@@ -44,9 +37,10 @@ impl Engine {
             self.members_changed();
             self.reconcile(now);
             self.hand_over(now);
+            let disk_full = self.disk_full;
             self.each_shard(|shard, _| {
                 shard.check_snapshot_sends(now);
-                shard.check_snapshot_receive(now);
+                shard.check_snapshot_receive(now, disk_full);
             });
             self.start_snapshot(now);
             self.announce_standing(now);
@@ -183,93 +177,9 @@ impl Engine {
             self.send_to(peer, Vec::new(), Vec::new(), now);
         }
     }
-
-    /// Starts one snapshot at most.
-    fn start_snapshot(&mut self, now: Micros) {
-        let under_way = self.shards.values().filter(|shard| shard.snapshotting);
-        if under_way.count() >= SNAPSHOTS_MAX {
-            return;
-        }
-        let entries = self.config.snapshot_entries;
-        let due = self.shards.values_mut().find(|shard| {
-            let since = shard.replica.applied().saturating_sub(shard.snapshot_index);
-            let for_backup = shard.backup_index > shard.snapshot_index;
-            let early = shard.over_size || shard.snapshot_wanted;
-            let wanted = since >= entries || (early && since > 0) || for_backup;
-            let may = !shard.snapshotting && !shard.snapshot_sends.hold_file(now);
-            wanted && may && now >= shard.snapshot_not_before
-        });
-        if let Some(shard) = due {
-            shard.snapshotting = true;
-            shard.snapshot_wanted = false;
-            self.ctx.out.outputs.push(Output::WriteSnapshot {
-                shard: shard.id,
-                index: shard.replica.applied(),
-                members: shard.replica.members(),
-            });
-        }
-    }
-
-    /// The log is over its size, and these shards keep its oldest files alive: a snapshot of each is due, and
-    /// their logs are compacted through it.
-    pub(crate) fn files_pinned(&mut self, shards: &[u32]) {
-        for id in shards {
-            let Some(shard) = self.shards.get_mut(id) else {
-                continue;
-            };
-            shard.over_size = true;
-            // Followers learn the compact floor from an entry.
-            let leader_state = shard.leader_state.as_mut();
-            let stamp = leader_state.and_then(LeaderState::propose_stamp);
-            shard.queue_own(stamp);
-            let compact = shard.compact();
-            self.ctx.out.outputs.push(compact);
-        }
-    }
-
-    pub(crate) fn snapshot_written(
-        &mut self,
-        shard: u32,
-        written: Option<(SnapshotMeta, SnapshotFile)>,
-        now: Micros,
-    ) {
-        let Some(shard) = self.shards.get_mut(&shard) else {
-            return;
-        };
-        shard.snapshotting = false;
-        match written {
-            Some((meta, file)) => {
-                shard.snapshot_on_disk(meta, file);
-                let compact = shard.compact();
-                shard.over_size = false;
-                self.ctx.out.outputs.push(compact);
-            }
-            None => shard.snapshot_not_before = now + SNAPSHOT_RETRY_US,
-        }
-    }
 }
 
 impl Shard {
-    /// This is the snapshot on disk now, and peers may have it.
-    pub fn snapshot_on_disk(&mut self, meta: SnapshotMeta, file: SnapshotFile) {
-        self.snapshot_index = meta.index;
-        self.snapshot_file = Some(file);
-        self.replica.offer_snapshot(meta, file.to_data());
-    }
-
-    /// Compacts the log through the snapshot on disk: as far as no peer needs it, or, if the log is over its
-    /// size, whatever a peer lacks.
-    fn compact(&mut self) -> Output {
-        let through = match self.over_size {
-            true => self.snapshot_index,
-            false => self.snapshot_index.min(self.compact_floor),
-        };
-        Output::Compact {
-            shard: self.id,
-            through: self.replica.compact(through),
-        }
-    }
-
     /// Renews the lease once a heartbeat interval.
     fn keep_lease(&mut self, now: Micros, interval_us: Micros) {
         if self.leader_state.is_some() && now >= self.lease_asked_at + interval_us {

@@ -23,6 +23,8 @@ pub struct Peer {
     /// Clients can reach it.
     pub client_reachable: bool,
     pub disk_full: bool,
+    /// In how many shards it lacks entries and has just refused the snapshot with them.
+    pub refuses_snapshots: u32,
     pub metrics_addr: String,
     pub version: String,
     /// Of the members that it knows.

@@ -16,6 +16,7 @@ use nowserving_shard::state::State;
 use raft::eraftpb::MessageType;
 
 use crate::agreement::Agreement;
+use crate::compaction::LogSize;
 use crate::delivery::{Copy, Delivery, Via, turned_away, unless_in_doubt};
 use crate::elections::delay_ticks;
 use crate::io::{ExitReason, Now, ReadFailure, Subscription};
@@ -101,6 +102,8 @@ pub(crate) struct Shard {
     pub snapshot_sends: SnapshotSends,
     pub receive: Option<Receive>,
     pub received: Option<Received>,
+    /// A peer's snapshot that this node did not take, and when.
+    pub refused_snapshot: Option<(SnapshotFile, Micros)>,
     /// Every voter has the log through this index, according to the newest entry that says so.
     pub compact_floor: u64,
     pub agreement: Agreement,
@@ -112,8 +115,7 @@ pub(crate) struct Shard {
     last_leader: Option<u64>,
     /// The term and time of the last hand-over that this node began.
     pub offered: Option<(u64, Micros)>,
-    /// The log is over its size, and this shard keeps old files of it alive.
-    pub over_size: bool,
+    pub log_size: LogSize,
     /// The term in which members were last copied into this shard, and their version.
     pub members_asked: (u64, u64),
     /// Set after a failed snapshot.
@@ -147,6 +149,7 @@ impl Shard {
             snapshot_sends: SnapshotSends::default(),
             receive: None,
             received: None,
+            refused_snapshot: None,
             compact_floor: 0,
             agreement: Agreement::default(),
             lease_asked_at: 0,
@@ -155,7 +158,7 @@ impl Shard {
             last_leader: None,
             replica,
             offered: None,
-            over_size: false,
+            log_size: LogSize::default(),
             members_asked: (0, 0),
             snapshot_not_before: 0,
             backup_index: 0,
@@ -473,7 +476,7 @@ impl Shard {
         for message in &ready.send {
             if message.get_msg_type() == MessageType::MsgSnapshot {
                 let index = message.get_snapshot().get_metadata().index;
-                self.snapshot_sends.told(message.to, index, ctx.now.us);
+                self.snapshot_sends.offered(message.to, index, ctx.now.us);
             }
         }
         self.snapshot_wanted |= self.replica.take_snapshot_wanted();

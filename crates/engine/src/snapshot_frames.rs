@@ -5,7 +5,7 @@ use nowserving_shard::clock::Micros;
 use crate::engine::Engine;
 use crate::envelope::{SnapshotChunk, SnapshotRequest};
 use crate::frames::PeerBatch;
-use crate::io::{Output, ReceivedState};
+use crate::io::{NotInstalled, Output, ReceivedState};
 use crate::snapshot_file::SnapshotFile;
 
 impl Engine {
@@ -31,6 +31,10 @@ impl Engine {
     /// Asks for one part of a peer's snapshot at most: that is what keeps the fetching of snapshots from
     /// delaying everything else. The shards take turns.
     pub(crate) fn ask_for_snapshot(&mut self, now: Micros) {
+        // What room is left is for votes, for entries, and for the log's purge, which makes some.
+        if self.disk_full {
+            return;
+        }
         let last = self.asked_for_snapshot;
         let mut order: Vec<u32> = self.shards.keys().copied().collect();
         order.sort_by_key(|id| (*id <= last, *id));
@@ -44,6 +48,12 @@ impl Engine {
         }
     }
 
+    /// In how many shards this node has just refused a snapshot.
+    pub(crate) fn refuses_snapshots(&self, now: Micros) -> u32 {
+        let shards = self.shards.values();
+        shards.filter(|shard| shard.refuses_snapshot(now)).count() as u32
+    }
+
     pub(crate) fn snapshot_stored(&mut self, shard: u32, file: SnapshotFile, offset: Option<u64>) {
         if let Some(shard) = self.shards.get_mut(&shard) {
             shard.snapshot_stored(file, offset, &mut self.ctx);
@@ -54,7 +64,7 @@ impl Engine {
         &mut self,
         shard: u32,
         file: SnapshotFile,
-        state: Option<ReceivedState>,
+        state: Result<ReceivedState, NotInstalled>,
         now: Micros,
     ) {
         let shard = self.shards.get_mut(&shard);
@@ -63,6 +73,9 @@ impl Engine {
     }
 
     pub(crate) fn send_snapshot_part(&mut self, to: u64, chunk: SnapshotChunk, now: Micros) {
+        if let Some(shard) = self.shards.get_mut(&chunk.shard) {
+            shard.snapshot_part_sent(to, &chunk, now);
+        }
         let batch = PeerBatch {
             snapshot_chunk: Some(Box::new(chunk)),
             ..self.batch(to, now)

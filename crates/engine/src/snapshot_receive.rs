@@ -13,7 +13,7 @@ use nowserving_shard::state::State;
 use raft::eraftpb::{Message, MessageType};
 
 use crate::envelope::{SnapshotChunk, SnapshotRequest};
-use crate::io::{ExitReason, Output, ReceivedState};
+use crate::io::{ExitReason, NotInstalled, Output, ReceivedState};
 use crate::outbox::NodeCtx;
 use crate::refusals::outcome_unknown;
 use crate::shard::Shard;
@@ -23,6 +23,9 @@ use crate::snapshot_file::SnapshotFile;
 const ASK_AGAIN_US: Micros = 1_000_000;
 /// Without a new part for this long, the next offer begins anew.
 const PROGRESS_US: Micros = 10_000_000;
+/// A file that was refused is not fetched again for this long: another try costs as much and ends the same way, unless
+/// this node is upgraded or the other one's disk mended.
+const REFUSED_US: Micros = 60_000_000;
 
 /// A snapshot that is being fetched.
 #[derive(Debug)]
@@ -32,6 +35,8 @@ pub(crate) struct Receive {
     meta: SnapshotMeta,
     file: SnapshotFile,
     step: Step,
+    /// Parts of it were there when it was opened.
+    resumed: bool,
     /// When a part was stored last.
     progress_at: Micros,
 }
@@ -43,9 +48,12 @@ enum Step {
         offset: u64,
         asked_at: Option<Micros>,
     },
-    /// The disk's thread opens the file or stores a part.
-    Store,
-    /// The whole file is verified and becomes this node's snapshot.
+    /// The disk's thread opens the file.
+    Open,
+    /// It stores a part, which ends at this offset.
+    Store { through: u64 },
+    /// The whole file is verified and becomes this node's snapshot. No limit of time: another try would wait for the
+    /// same thread.
     Install,
 }
 
@@ -75,6 +83,9 @@ impl Shard {
             // Whatever is offered: what was received is committed, and on disk. A newer one comes after it.
             return self.step_received(message, now);
         }
+        if self.refuses(file, now) {
+            return Ok(());
+        }
         match &mut self.receive {
             Some(known) if known.file == file => known.offer = message,
             // A replica that installs one goes on from there first.
@@ -91,7 +102,8 @@ impl Shard {
                     offer: message,
                     meta,
                     file,
-                    step: Step::Store,
+                    step: Step::Open,
+                    resumed: false,
                     progress_at: now,
                 });
                 let shard = self.id;
@@ -130,20 +142,28 @@ impl Shard {
         let wanted = matches!(receive.step, Step::Fetch { offset, .. } if offset == chunk.offset);
         let fits = (chunk.data.len() as u64) <= file.bytes.saturating_sub(chunk.offset);
         if wanted && fits && !chunk.data.is_empty() && chunk.digest[..] == file.digest[..] {
-            receive.step = Step::Store;
+            let through = chunk.offset + chunk.data.len() as u64;
+            receive.step = Step::Store { through };
             ctx.out.outputs.push(Output::StoreIncoming { file, chunk });
         }
     }
 
     /// The disk has a file through `offset`; `None`: it could not be written.
     pub fn snapshot_stored(&mut self, file: SnapshotFile, offset: Option<u64>, ctx: &mut NodeCtx) {
-        let of_file = |receive: &&mut Receive| receive.file == file && receive.step == Step::Store;
-        let Some(receive) = self.receive.as_mut().filter(of_file) else {
+        // The answer to a job of an earlier fetch of the same file may still come.
+        let awaited = |step: &Step| match step {
+            Step::Open => true,
+            Step::Store { through } => offset.is_none_or(|offset| offset == *through),
+            Step::Fetch { .. } | Step::Install => false,
+        };
+        let receive = self.receive.as_mut();
+        let Some(receive) = receive.filter(|it| it.file == file && awaited(&it.step)) else {
             return;
         };
         let Some(offset) = offset else {
             return self.end_receive("not_stored");
         };
+        receive.resumed |= receive.step == Step::Open && offset > 0;
         receive.progress_at = ctx.now.us;
         if offset < file.bytes {
             receive.step = Step::Fetch {
@@ -160,24 +180,35 @@ impl Shard {
         });
     }
 
-    /// A fetched file is this node's snapshot, with this state in it; or it is not what was offered. Returns
-    /// the refusal and for whom, in that case.
+    /// A fetched file is this node's snapshot, with this state in it; or it is not. Returns the refusal and for whom,
+    /// if it is not what was offered.
     pub fn snapshot_received(
         &mut self,
         file: SnapshotFile,
-        state: Option<ReceivedState>,
+        state: Result<ReceivedState, NotInstalled>,
         ctx: &mut NodeCtx,
     ) -> Option<(u64, SnapshotRequest)> {
         let receive = self.receive.take_if(|receive| receive.file == file)?;
-        let Some(ReceivedState(state)) = state else {
-            self.end_receive("refused");
-            let request = SnapshotRequest {
-                shard: self.id,
-                digest: file.digest.to_vec().into(),
-                offset: 0,
-                refused: true,
-            };
-            return Some((receive.offer.from, request));
+        let state = match state {
+            Ok(ReceivedState(state)) => state,
+            Err(NotInstalled::NotStored) => {
+                self.end_receive("not_stored");
+                return None;
+            }
+            Err(NotInstalled::Refused) => {
+                self.end_receive("refused");
+                // A crash may have torn what an earlier start fetched of it.
+                if !receive.resumed {
+                    self.refused_snapshot = Some((file, ctx.now.us));
+                }
+                let request = SnapshotRequest {
+                    shard: self.id,
+                    digest: file.digest.to_vec().into(),
+                    offset: 0,
+                    refused: true,
+                };
+                return Some((receive.offer.from, request));
+            }
         };
         self.snapshot_on_disk(receive.meta.clone(), file);
         self.received = Some(Received {
@@ -214,6 +245,7 @@ impl Shard {
         tracing::info!(shard = self.id, index = meta.index, "snapshot installed");
         metrics::counter!("nowserving_snapshots_received_total", "outcome" => "installed")
             .increment(1);
+        self.refused_snapshot = None;
         self.state = *received.state;
         ctx.members_changed = true;
         // Whether these were executed, this node can't tell.
@@ -227,8 +259,22 @@ impl Shard {
         Ok(())
     }
 
-    /// Ends what makes no progress, or is not needed any more.
-    pub fn check_snapshot_receive(&mut self, now: Micros) {
+    /// Whether this node has just refused this file.
+    fn refuses(&self, file: SnapshotFile, now: Micros) -> bool {
+        self.refuses_snapshot(now) && self.refused_snapshot.is_some_and(|(it, _)| it == file)
+    }
+
+    /// Whether this node lacks entries that are in a snapshot which it has just refused.
+    pub fn refuses_snapshot(&self, now: Micros) -> bool {
+        self.refused_snapshot
+            .is_some_and(|(_, at)| now < at + REFUSED_US)
+    }
+
+    /// Ends what makes no progress, or is not needed any more. Without room on the disk no progress is expected.
+    pub fn check_snapshot_receive(&mut self, now: Micros, disk_full: bool) {
+        if let Some(receive) = self.receive.as_mut().filter(|_| disk_full) {
+            receive.progress_at = now;
+        }
         let stuck = |receive: &Receive| {
             receive.step != Step::Install && now >= receive.progress_at + PROGRESS_US
         };

@@ -2,18 +2,21 @@
 //!
 //! ```text
 //!            raft sends MsgSnapshot             the peer asks for a part
-//! (nothing) ───────────────────────► told ─────────────────────────────► fetches ─┐ asks again
-//!     ▲                              ▲ │ ▲                                 │  ▲───┘
-//!     │                              └─┘ └─────────────────────────────────┘
-//!     │                       nothing from the peer for TELL_AGAIN_US, refused, restarted:
-//!     │                       raft is told that it failed, and tells the peer of the newest one
-//!     └──── raft has the peer's acknowledgement, or this node leads no more
+//! (nothing) ───────────────────────► offered ──────────────────────────► fetches ─┐ asks again
+//!     ▲                              ▲ │ ▲                                 │  │ ▲──┘
+//!     │                              └─┘ └─────────────────────────────────┘  │
+//!     │                       nothing from the peer for OFFER_AGAIN_US,       │ raft has the
+//!     │                       refused, restarted: raft is told that it        │ acknowledgement
+//!     │                       failed, and offers the newest one               ▼
+//!     └────────────────────────────────────────────────────────────────── catches up
+//!       the peer lacks few entries or comes no further; or this node leads no more
 //! ```
 //!
-//! While a peer fetches the file and makes progress, this node makes no newer one in its place. So it also
-//! drops no entries behind it, and the peer can go on from the log.
+//! While a peer comes further, this node makes no newer file in place of the one that the peer fetches or has. So
+//! it also drops no entries behind it, and the peer can go on from the log. That keeps at most twice
+//! `log_bytes_max` of log (`compaction.rs`).
 //!
-//! Telling a peer again costs one message, and it goes on with the same file. Raft sends nothing else
+//! Offering again costs one message, and the peer goes on with the same file. Raft sends nothing else
 //! to the peer meanwhile, and with another node down nothing commits without it: its acknowledgement, or the
 //! message about the snapshot, must not be lost for long.
 
@@ -21,64 +24,119 @@ use std::collections::BTreeMap;
 
 use nowserving_shard::clock::Micros;
 
-use crate::envelope::SnapshotRequest;
+use crate::envelope::{SnapshotChunk, SnapshotRequest};
 use crate::io::Output;
+use crate::maintenance::LAG_MAX;
 use crate::outbox::NodeCtx;
 use crate::shard::Shard;
+use crate::snapshot_file::SnapshotFile;
 
-/// A peer that is silent about a snapshot for this long is told of it again.
-const TELL_AGAIN_US: Micros = 1_000_000;
-/// The file stays in place while the peer comes further within this time; also for its last step, between the
-/// last part and the acknowledgement.
+/// A peer that is silent about a snapshot for this long is offered it again.
+const OFFER_AGAIN_US: Micros = 1_000_000;
+/// The file stays in place while the peer comes further within this time.
 const PROGRESS_US: Micros = 10_000_000;
+/// So long if the peer has all of the file, which it must verify and decode.
+const INSTALL_US: Micros = 60_000_000;
 
-/// The snapshots of one shard that peers were told of, by peer.
+/// The snapshots of one shard that peers were offered, by peer.
 #[derive(Debug, Default)]
-pub(crate) struct SnapshotSends(BTreeMap<u64, Send>);
+pub(crate) struct SnapshotSends(BTreeMap<u64, Transfer>);
 
 #[derive(Debug)]
-struct Send {
+struct Transfer {
     /// The last entry in it.
     index: u64,
-    /// When the peer was told of it, or asked for a part.
+    /// When the peer was offered it, or asked for a part.
     active_at: Micros,
-    /// The largest offset that the peer asked for, and when first.
-    progress: Option<(u64, Micros)>,
+    /// How far the peer has come, and when it came there.
+    progress: Option<(Progress, Micros)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Progress {
+    /// It was sent the file through this offset.
+    Sent(u64),
+    /// It was sent the last part, and installs the file.
+    Whole,
+    /// It has installed the file, and has the log through this index.
+    Matched(u64),
+}
+
+impl Transfer {
+    fn come_to(&mut self, new: Progress, now: Micros) {
+        if self.progress.is_none_or(|(before, _)| new > before) {
+            self.progress = Some((new, now));
+        }
+    }
+
+    /// Whether the peer has come further lately, so that the file must stay.
+    fn holds_file(&self, now: Micros) -> bool {
+        self.progress.is_some_and(|(progress, at)| {
+            let patience = match progress {
+                Progress::Whole => INSTALL_US,
+                Progress::Sent(_) | Progress::Matched(_) => PROGRESS_US,
+            };
+            now < at + patience
+        })
+    }
+
+    fn is_installed(&self) -> bool {
+        matches!(self.progress, Some((Progress::Matched(_), _)))
+    }
 }
 
 impl SnapshotSends {
     /// Raft sends a peer a message about a snapshot through `index`.
-    pub fn told(&mut self, to: u64, index: u64, now: Micros) {
-        let send = self.0.entry(to).or_insert(Send {
+    pub fn offered(&mut self, to: u64, index: u64, now: Micros) {
+        let transfer = self.0.entry(to).or_insert(Transfer {
             index,
             active_at: now,
             progress: None,
         });
-        send.active_at = now;
-        if send.index != index {
-            (send.index, send.progress) = (index, None);
+        transfer.active_at = now;
+        if transfer.index != index {
+            (transfer.index, transfer.progress) = (index, None);
         }
     }
 
-    fn asked(&mut self, by: u64, offset: u64, now: Micros) {
-        let Some(send) = self.0.get_mut(&by) else {
-            return;
-        };
-        send.active_at = now;
-        if send.progress.is_none_or(|(before, _)| offset > before) {
-            send.progress = Some((offset, now));
+    fn asked(&mut self, by: u64, now: Micros) {
+        if let Some(transfer) = self.0.get_mut(&by) {
+            transfer.active_at = now;
         }
     }
 
-    /// Whether a peer is fetching the file, so that it must stay.
+    fn come_to(&mut self, peer: u64, progress: Progress, now: Micros) {
+        if let Some(transfer) = self.0.get_mut(&peer) {
+            transfer.come_to(progress, now);
+        }
+    }
+
+    /// Whether a peer fetches the file or catches up behind it, so that it must stay.
     pub fn hold_file(&self, now: Micros) -> bool {
-        let mut progress = self.0.values().filter_map(|send| send.progress);
-        progress.any(|(_, at)| now < at + PROGRESS_US)
+        self.0.values().any(|transfer| transfer.holds_file(now))
+    }
+
+    /// Ends what a peer no longer needs, given the last index of the log and what of it each member has. Returns how
+    /// many have installed it just now.
+    fn check(&mut self, last: u64, matched: impl Fn(u64) -> Option<u64>, now: Micros) -> u64 {
+        let mut installed = 0;
+        self.0.retain(|peer, transfer| {
+            let Some(matched) = matched(*peer) else {
+                return false;
+            };
+            if matched < transfer.index {
+                return true;
+            }
+            installed += u64::from(!transfer.is_installed());
+            transfer.come_to(Progress::Matched(matched), now);
+            last.saturating_sub(matched) > LAG_MAX && transfer.holds_file(now)
+        });
+        installed
     }
 
     fn silent(&self, now: Micros) -> Vec<u64> {
-        let silent = |send: &Send| now >= send.active_at + TELL_AGAIN_US;
-        let silent = self.0.iter().filter(|(_, send)| silent(send));
+        let silent = |it: &Transfer| now >= it.active_at + OFFER_AGAIN_US && !it.is_installed();
+        let silent = self.0.iter().filter(|(_, transfer)| silent(transfer));
         silent.map(|(peer, _)| *peer).collect()
     }
 }
@@ -90,44 +148,53 @@ impl Shard {
             .snapshot_file
             .is_some_and(|file| file.digest[..] == request.digest[..]);
         if request.refused || !same {
-            return self.tell_of_snapshot_again(from, ctx.now.us);
+            return self.offer_snapshot_again(from, ctx.now.us);
         }
-        self.snapshot_sends.asked(from, request.offset, ctx.now.us);
+        self.snapshot_sends.asked(from, ctx.now.us);
         ctx.out
             .outputs
             .push(Output::ReadSnapshot { to: from, request });
     }
 
-    /// Ends what raft has seen the end of, and has silent peers told again.
+    /// A part of a snapshot goes to a peer.
+    pub fn snapshot_part_sent(&mut self, to: u64, chunk: &SnapshotChunk, now: Micros) {
+        let same = |file: &SnapshotFile| file.digest[..] == chunk.digest[..];
+        if let Some(file) = self.snapshot_file.filter(same) {
+            let through = chunk.offset + chunk.data.len() as u64;
+            let progress = match through < file.bytes {
+                true => Progress::Sent(through),
+                false => Progress::Whole,
+            };
+            self.snapshot_sends.come_to(to, progress, now);
+        }
+    }
+
     pub fn check_snapshot_sends(&mut self, now: Micros) {
         let replica = &self.replica;
-        self.snapshot_sends.0.retain(|peer, send| {
-            let matched = replica.member_matched(*peer);
-            if matched.is_some_and(|matched| matched >= send.index) {
-                count("acknowledged");
-            }
-            matched.is_some_and(|matched| matched < send.index)
-        });
+        let matched = |peer| replica.member_matched(peer);
+        let sends = &mut self.snapshot_sends;
+        let installed = sends.check(replica.last_index(), matched, now);
+        count("acknowledged", installed);
         for peer in self.snapshot_sends.silent(now) {
-            self.tell_of_snapshot_again(peer, now);
+            self.offer_snapshot_again(peer, now);
         }
     }
 
     /// A peer refuses a snapshot, asks for another one, is silent, or has been started again.
-    pub fn tell_of_snapshot_again(&mut self, peer: u64, now: Micros) {
-        if let Some(send) = self.snapshot_sends.0.get_mut(&peer)
+    pub fn offer_snapshot_again(&mut self, peer: u64, now: Micros) {
+        if let Some(transfer) = self.snapshot_sends.0.get_mut(&peer)
             && self.replica.awaits_install(peer)
         {
-            count("told_again");
-            send.active_at = now;
+            count("offered_again", 1);
+            transfer.active_at = now;
             self.replica.report_snapshot_failed(peer);
             self.dirty = true;
         }
     }
 }
 
-fn count(outcome: &'static str) {
-    metrics::counter!("nowserving_snapshots_sent_total", "outcome" => outcome).increment(1);
+fn count(outcome: &'static str, by: u64) {
+    metrics::counter!("nowserving_snapshots_sent_total", "outcome" => outcome).increment(by);
 }
 
 #[cfg(test)]
@@ -137,33 +204,57 @@ mod tests {
     #[test]
     fn a_file_is_held_while_its_fetching_makes_progress() {
         let mut sends = SnapshotSends::default();
-        sends.asked(2, 0, 5);
+        sends.come_to(2, Progress::Sent(1), 5);
         assert!(!sends.hold_file(5), "nothing was offered");
-        sends.told(2, 100, 10);
+        sends.offered(2, 100, 10);
         assert!(!sends.hold_file(10));
-        sends.asked(2, 0, 20);
-        sends.asked(2, 7, 30);
-        // The same again, and an earlier one, are no progress; nor is being told again.
-        sends.asked(2, 7, 40);
-        sends.asked(2, 0, 50);
-        sends.told(2, 100, 60);
+        sends.come_to(2, Progress::Sent(1), 20);
+        sends.come_to(2, Progress::Sent(7), 30);
+        // The same again, and an earlier one, are no progress; nor is being offered it again.
+        sends.come_to(2, Progress::Sent(7), 40);
+        sends.come_to(2, Progress::Sent(1), 50);
+        sends.offered(2, 100, 60);
         assert!(sends.hold_file(PROGRESS_US + 29));
         assert!(!sends.hold_file(PROGRESS_US + 30));
+        sends.come_to(2, Progress::Whole, 70);
+        assert!(sends.hold_file(INSTALL_US + 69), "it is being verified");
         // Another one begins anew.
-        sends.told(2, 200, 70);
-        assert!(!sends.hold_file(70));
+        sends.offered(2, 200, 80);
+        assert!(!sends.hold_file(80));
     }
 
     #[test]
-    fn a_silent_peer_is_told_again() {
+    fn a_file_is_held_until_its_receiver_has_caught_up() {
         let mut sends = SnapshotSends::default();
-        sends.told(2, 100, 10);
-        assert!(sends.silent(TELL_AGAIN_US + 9).is_empty());
-        assert_eq!(sends.silent(TELL_AGAIN_US + 10), [2]);
-        sends.asked(2, 0, 20);
-        assert!(sends.silent(TELL_AGAIN_US + 19).is_empty());
-        sends.told(2, 100, 30);
-        assert!(sends.silent(TELL_AGAIN_US + 29).is_empty());
-        assert_eq!(sends.silent(TELL_AGAIN_US + 30), [2]);
+        sends.offered(2, 100, 0);
+        sends.come_to(2, Progress::Whole, 0);
+        assert_eq!(sends.check(500, |_| Some(99), 10), 0);
+        assert_eq!(sends.check(500, |_| Some(100), 20), 1);
+        assert!(sends.hold_file(20));
+        assert_eq!(sends.check(900, |_| Some(700), PROGRESS_US), 0);
+        assert!(sends.hold_file(2 * PROGRESS_US - 1));
+        // Nothing came since.
+        sends.check(999, |_| Some(700), 2 * PROGRESS_US);
+        assert!(!sends.hold_file(2 * PROGRESS_US));
+        assert!(sends.0.is_empty());
+        // Or it lacks few entries.
+        sends.offered(3, 100, 0);
+        sends.check(164, |_| Some(100), 1);
+        assert!(sends.0.is_empty());
+    }
+
+    #[test]
+    fn a_silent_peer_is_offered_it_again() {
+        let mut sends = SnapshotSends::default();
+        sends.offered(2, 100, 10);
+        assert!(sends.silent(OFFER_AGAIN_US + 9).is_empty());
+        assert_eq!(sends.silent(OFFER_AGAIN_US + 10), [2]);
+        sends.asked(2, 20);
+        assert!(sends.silent(OFFER_AGAIN_US + 19).is_empty());
+        sends.offered(2, 100, 30);
+        assert!(sends.silent(OFFER_AGAIN_US + 29).is_empty());
+        assert_eq!(sends.silent(OFFER_AGAIN_US + 30), [2]);
+        sends.check(500, |_| Some(100), 40);
+        assert!(sends.silent(3 * OFFER_AGAIN_US).is_empty(), "it has it");
     }
 }

@@ -56,6 +56,10 @@ impl Engine {
                 true => self.disk_full,
                 false => peer.is_some_and(|p| p.disk_full),
             },
+            refuses_snapshots: match me {
+                true => self.refuses_snapshots(now),
+                false => peer.map_or(0, |p| p.refuses_snapshots),
+            },
             last_heard_ms: peer
                 .filter(|p| !me && p.last_seen != 0)
                 .map(|p| now.saturating_sub(p.last_seen) / 1_000),

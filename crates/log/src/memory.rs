@@ -164,6 +164,10 @@ impl Disk {
         }
     }
 
+    fn used_bytes(&self) -> u64 {
+        self.seen.values().map(ShardLog::bytes).sum()
+    }
+
     fn sync(&mut self) {
         for change in self.unsynced.drain(..).flatten() {
             apply(&mut self.durable, &change);
@@ -346,7 +350,7 @@ impl LogStore for MemoryLog {
 
     fn purge(&self) -> Result<Vec<u32>, LogError> {
         let disk = self.disk();
-        let bytes = disk.seen.values().map(ShardLog::bytes).sum::<u64>();
+        let bytes = disk.used_bytes();
         let with_entries = disk.seen.iter().filter(|(_, log)| !log.entries.is_empty());
         Ok(match self.bytes_max.is_some_and(|max| bytes > max) {
             true => with_entries.map(|(shard, _)| *shard).collect(),
@@ -355,6 +359,10 @@ impl LogStore for MemoryLog {
     }
 
     fn stats(&self) -> LogStats {
-        self.disk().stats
+        let disk = self.disk();
+        LogStats {
+            used_bytes: disk.used_bytes(),
+            ..disk.stats
+        }
     }
 }

@@ -48,7 +48,8 @@ pub struct Config {
     #[serde(default = "default_snapshot_entries")]
     pub snapshot_entries: u64,
     /// Once the log takes more disk than this, entries in snapshots are dropped although a node that is away
-    /// lacks them: that node gets the snapshot instead. Bytes, 1 MiB to 1 TiB.
+    /// lacks them: that node gets the snapshot instead, and while it catches up, up to twice as much is kept.
+    /// Bytes, 1 MiB to 1 TiB.
     #[serde(default = "default_log_bytes_max")]
     pub log_bytes_max: u64,
 }
@@ -124,6 +125,7 @@ impl Config {
             heartbeat_ms: self.heartbeat_ms,
             election_ms: self.election_ms,
             snapshot_entries: self.snapshot_entries,
+            log_bytes_max: self.log_bytes_max,
             metrics_addr: self.metrics_addr.map(|addr| addr.to_string()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             seed,

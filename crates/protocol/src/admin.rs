@@ -349,6 +349,10 @@ pub struct NodeStatus {
     /// Whether its disk is full: it takes no writes, and leads only if no other node can.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disk_full: bool,
+    /// In how many shards it lacks entries and has refused the snapshot that has them within the last minute. Its log
+    /// says why.
+    #[serde(default)]
+    pub refuses_snapshots: u32,
     /// Where its metrics are scraped, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_addr: Option<String>,

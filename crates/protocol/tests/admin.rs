@@ -150,6 +150,7 @@ fn replies_go_both_ways() {
         last_heard_ms: None,
         leads: 6,
         disk_full: false,
+        refuses_snapshots: 0,
         metrics_addr: None,
         version: None,
         votes_in: 3,
@@ -166,6 +167,7 @@ fn replies_go_both_ways() {
                 refused: Some("node 2 came back with another disk".to_owned()),
                 last_heard_ms: Some(5),
                 disk_full: true,
+                refuses_snapshots: 2,
                 metrics_addr: Some("x:1".to_owned()),
                 ..node
             },

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowserving_engine::envelope::{SnapshotChunk, SnapshotRequest};
 use nowserving_engine::snapshot_header::{header_of, meta_of};
-use nowserving_engine::{RestoredShard, SnapshotFile};
+use nowserving_engine::{NotInstalled, RestoredShard, SnapshotFile};
 use nowserving_log::{Crash, LogError, LogStore as _, MemoryLog};
 use nowserving_replica::{
     BOOTSTRAP_INDEX, EntryReader as _, LogState, Restored, SnapshotMeta, Write,
@@ -222,16 +222,17 @@ impl Disk {
         shard: u32,
         meta: &SnapshotMeta,
         file: SnapshotFile,
-    ) -> Result<State, String> {
-        let (_, bytes) = self.incoming.remove(&shard).ok_or("nothing is there")?;
+    ) -> Result<State, NotInstalled> {
+        let incoming = self.incoming.remove(&shard);
+        let (_, bytes) = incoming.ok_or(NotInstalled::NotStored)?;
         let bytes = Bytes::from(bytes);
         if SnapshotFile::of(&bytes) != Some(file) {
-            return Err("another file".to_owned());
+            return Err(NotInstalled::Refused);
         }
         let decoded = snapshot::decode(bytes.clone(), CLUSTER, shard);
-        let (header, state) = decoded.map_err(|error| error.to_string())?;
-        if meta_of(header) != *meta || self.newest(shard)?.0 >= meta.index {
-            return Err("another snapshot, or not newer".to_owned());
+        let (header, state) = decoded.map_err(|_| NotInstalled::Refused)?;
+        if meta_of(header) != *meta {
+            return Err(NotInstalled::Refused);
         }
         self.snapshots.insert(shard, bytes);
         Ok(state)

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use nowserving_engine::{Boot, Config, Engine, ExitReason, Input, Output};
-use nowserving_log::Crash;
+use nowserving_log::{Crash, LogStore as _};
 use nowserving_protocol::admin::Mapping;
 use nowserving_replica::{EntryReader, Write};
 use nowserving_shard::members::Members;
@@ -145,6 +145,7 @@ impl Node {
             heartbeat_ms: setup.heartbeat_ms,
             election_ms: setup.election_ms,
             snapshot_entries: setup.snapshot_entries,
+            log_bytes_max: setup.log_bytes_max,
             metrics_addr: None,
             version: "sim".to_owned(),
             seed: env.random.next(),
@@ -481,10 +482,11 @@ impl Node {
 
     /// The log is looked at: is it over its size?
     pub fn purge(&mut self, env: &mut Env) {
-        let pinned = nowserving_log::LogStore::purge(&*self.disk.log);
-        match pinned {
-            Ok(shards) if !shards.is_empty() => self.push(env, Input::FilesPinned(shards)),
-            _ => {}
+        if let Ok(shards) = self.disk.log.purge()
+            && !shards.is_empty()
+        {
+            let log_bytes = self.disk.log.stats().used_bytes;
+            self.push(env, Input::FilesPinned { shards, log_bytes });
         }
         self.process_event(env, PURGE_US, Process::Purge);
     }

@@ -95,6 +95,7 @@ impl Node {
             body: Ok(FrameBody {
                 client_reachable: batch.client_reachable,
                 disk_full: batch.disk_full,
+                refuses_snapshots: batch.refuses_snapshots,
                 clock_us: batch.clock_us,
                 connection: batch.connection,
                 closed: batch.closed.clone(),

@@ -1,7 +1,7 @@
 //! Snapshots from peer to peer: the thread of a node that stores and reads parts of them, and that which
 //! verifies whole ones.
 
-use nowserving_engine::{Input, Output, ReceivedState};
+use nowserving_engine::{Input, NotInstalled, Output, ReceivedState};
 
 use crate::env::{Env, FullDisk};
 use crate::faults::Fault;
@@ -40,7 +40,7 @@ impl Node {
             },
             Output::InstallSnapshot { shard, meta, file } => {
                 let state = match fails {
-                    true => Err("a fault".to_owned()),
+                    true => Err(NotInstalled::NotStored),
                     false => self.disk.install(shard, &meta, file),
                 };
                 env.note(format_args!(
@@ -51,7 +51,7 @@ impl Node {
                 Input::SnapshotReceived {
                     shard,
                     file,
-                    state: state.ok().map(Box::new).map(ReceivedState),
+                    state: state.map(Box::new).map(ReceivedState),
                 }
             }
             _ => return,

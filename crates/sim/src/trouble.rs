@@ -142,7 +142,9 @@ impl World {
                 if let Some(node) = self.nodes.get_mut(&id) {
                     self.env.counts.add(kind);
                     let shards = (0..self.setup.shards).filter(|_| self.env.random.below(2) == 0);
-                    let pinned = Input::FilesPinned(shards.collect());
+                    let shards = shards.collect();
+                    let log_bytes = self.env.random.below(3 * self.setup.log_bytes_max);
+                    let pinned = Input::FilesPinned { shards, log_bytes };
                     self.env.note(format_args!("n{id}: {pinned:?}"));
                     node.push(&mut self.env, pinned);
                 }

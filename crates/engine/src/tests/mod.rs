@@ -7,4 +7,5 @@ mod members;
 mod replay;
 mod rig;
 mod rules;
+mod snapshots;
 mod standing;

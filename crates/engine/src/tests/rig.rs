@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::envelope::{StateHash, Verdict};
+use crate::envelope::{SnapshotChunk, SnapshotRequest, StateHash, Verdict};
 use bytes::Bytes;
 use nowserving_line::{LaneName, LaneSettings, LineName, Lines, Op};
 use nowserving_log::{LogStore as _, MemoryLog};
@@ -50,6 +50,10 @@ pub struct Rig {
     pub events: Vec<OutEvent>,
     pub sent: Vec<(u64, OutMessage)>,
     pub state_hashes: Vec<StateHash>,
+    /// What was asked of peers about snapshots.
+    pub asked: Vec<SnapshotRequest>,
+    /// Jobs for the threads that make and move snapshots.
+    pub jobs: Vec<Output>,
     pub exit: Option<ExitReason>,
 }
 
@@ -64,6 +68,7 @@ pub fn config(nodes: &[u64]) -> Config {
         heartbeat_ms: HEARTBEAT_MS,
         election_ms: ELECTION_MS,
         snapshot_entries: 1_000_000,
+        log_bytes_max: 1 << 28,
         metrics_addr: None,
         version: "test".into(),
         seed: 7,
@@ -145,6 +150,8 @@ impl Rig {
             events: Vec::new(),
             sent: Vec::new(),
             state_hashes: Vec::new(),
+            asked: Vec::new(),
+            jobs: Vec::new(),
             exit: None,
         };
         rig.input(Input::ProbeEchoed { sent_at: now });
@@ -183,6 +190,7 @@ impl Rig {
                     if to == 2 {
                         self.state_hashes.extend(batch.state_hashes);
                     }
+                    self.asked.extend(batch.snapshot_request);
                     self.sent
                         .extend(batch.messages.into_iter().map(|it| (to, it)));
                 }
@@ -192,6 +200,11 @@ impl Rig {
                 }
                 Output::Forward(it) => self.forwards.push(it),
                 Output::Exit(reason) => self.exit = Some(reason),
+                job @ (Output::WriteSnapshot { .. }
+                | Output::OpenIncoming { .. }
+                | Output::StoreIncoming { .. }
+                | Output::InstallSnapshot { .. }
+                | Output::ReadSnapshot { .. }) => self.jobs.push(job),
                 _ => {}
             }
         }
@@ -239,6 +252,27 @@ impl Rig {
 
     /// Peer `from` says this of node 1 (empty: it accepts it), and these Raft messages.
     pub fn hears(&mut self, from: u64, refused: &str, messages: Vec<Message>) {
+        self.hears_all(from, refused, messages, None, None);
+    }
+
+    /// A peer asks for a part of this node's snapshot.
+    pub fn is_asked(&mut self, from: u64, request: SnapshotRequest) {
+        self.hears_all(from, "", Vec::new(), Some(request), None);
+    }
+
+    /// Peer 2 sends a part of its snapshot.
+    pub fn gets(&mut self, chunk: SnapshotChunk) {
+        self.hears_all(2, "", Vec::new(), None, Some(Box::new(chunk)));
+    }
+
+    fn hears_all(
+        &mut self,
+        from: u64,
+        refused: &str,
+        messages: Vec<Message>,
+        snapshot_request: Option<SnapshotRequest>,
+        snapshot_chunk: Option<Box<SnapshotChunk>>,
+    ) {
         let verdict = Verdict {
             start: START,
             refused: refused.to_owned(),
@@ -255,6 +289,7 @@ impl Rig {
             body: Ok(FrameBody {
                 client_reachable: true,
                 disk_full: self.full_disks.contains(&from),
+                refuses_snapshots: 0,
                 clock_us: self.now,
                 connection: 0,
                 closed: Vec::new(),
@@ -262,8 +297,8 @@ impl Rig {
                 version: String::new(),
                 messages: messages.into_iter().map(|it| (0, it)).collect(),
                 state_hashes: Vec::new(),
-                snapshot_request: None,
-                snapshot_chunk: None,
+                snapshot_request,
+                snapshot_chunk,
             }),
         }));
         self.turn();

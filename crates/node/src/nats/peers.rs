@@ -129,6 +129,7 @@ impl Origin {
             members_version: batch.members_version,
             clock_us: batch.clock_us,
             disk_full: batch.disk_full,
+            refuses_snapshots: batch.refuses_snapshots,
             connection: batch.connection,
         }
     }
@@ -418,6 +419,7 @@ fn check(
     let body = FrameBody {
         client_reachable: facts.client_reachable,
         disk_full: facts.disk_full,
+        refuses_snapshots: facts.refuses_snapshots,
         clock_us: facts.clock_us,
         connection: facts.connection,
         closed,

@@ -1,13 +1,14 @@
 //! A shard's state on disk, so that a restart reads it and the rest of the log, and the log can be
 //! cut. One file a shard, replaced as a whole.
 //!
-//! A thread makes a new one from the disk: the last one and the log after it, as a restart would. Encoding the loop's own state was simpler, and kept every poll of every shard
-//! waiting while a large shard was walked (some tenths of a second for a million tokens).
+//! A thread makes a new one from the disk: the last one and the log after it, as a restart would. Encoding the
+//! loop's own state was simpler, and kept every poll of every shard waiting while a large shard was walked (some
+//! tenths of a second for a million tokens).
 //!
 //! The same thread deletes old log files, which can mean rewriting the entries left in them: the
 //! persister must not keep everybody's writes waiting for that.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use crossbeam_channel::RecvTimeoutError;
 use nowserving_engine::snapshot_header::{header_of, meta_of};
-use nowserving_engine::{Input, ReceivedState, SnapshotFile};
+use nowserving_engine::{Input, NotInstalled, ReceivedState, SnapshotFile};
 use nowserving_log::LogStore;
 use nowserving_replica::{BOOTSTRAP_INDEX, Committed, Payload, SnapshotMeta};
 use nowserving_shard::command;
@@ -106,11 +107,11 @@ impl Maker {
             }
             let made = job.map(|job| match job {
                 Job::Make(make) => self.tell(make),
-                Job::Install { shard, meta, file } => Ok(self.install(shard, &meta, file)),
+                Job::Install { shard, meta, file } => self.install(shard, &meta, file),
             });
             let pinned = (last_purge.elapsed() >= PURGE_INTERVAL).then(|| {
                 last_purge = Instant::now();
-                Ok(Input::FilesPinned(self.purge()))
+                Ok(self.purge())
             });
             for done in made.into_iter().chain(pinned) {
                 if ends.done.send(done).is_err() {
@@ -143,37 +144,53 @@ impl Maker {
         Ok(Input::SnapshotWritten { shard, written })
     }
 
-    fn purge(&self) -> Vec<u32> {
-        let pinned = self.log.purge().unwrap_or_else(|error| {
+    fn purge(&self) -> Input {
+        let shards = self.log.purge().unwrap_or_else(|error| {
             tracing::warn!(%error, "old log files were not purged");
             Vec::new()
         });
-        metrics::gauge!("nowserving_log_disk_bytes").set(self.log.stats().used_bytes as f64);
-        pinned
+        let log_bytes = self.log.stats().used_bytes;
+        metrics::gauge!("nowserving_log_disk_bytes").set(log_bytes as f64);
+        Input::FilesPinned { shards, log_bytes }
     }
 
-    fn install(&self, shard: u32, meta: &SnapshotMeta, file: SnapshotFile) -> Input {
-        let adopted = self.verify(shard, meta, &file).and_then(|state| {
-            transfers::adopt(&self.dir, shard, &file)?;
-            Ok(state)
-        });
-        let state = adopted.inspect_err(|error| {
-            let error = format!("{error:#}");
-            tracing::warn!(
-                shard,
-                index = meta.index,
-                error,
-                "a peer's snapshot is not taken"
-            );
-            let name = transfers::incoming_name(shard, &file);
-            // Another try begins anew.
-            let _ = fs::remove_file(self.dir.join(name));
-        });
-        Input::SnapshotReceived {
-            shard,
-            file,
-            state: state.ok().map(Box::new).map(ReceivedState),
-        }
+    /// An error: nobody knows whether the folder on disk has the file.
+    fn install(&self, shard: u32, meta: &SnapshotMeta, file: SnapshotFile) -> Done {
+        let state = match self.adopt(shard, meta, &file) {
+            Ok(state) => {
+                File::open(&self.dir)
+                    .and_then(|dir| dir.sync_all())
+                    .context("syncing the folder of snapshots")?;
+                Ok(ReceivedState(Box::new(state)))
+            }
+            Err((not_installed, error)) => {
+                let (index, error) = (meta.index, format!("{error:#}"));
+                tracing::warn!(shard, index, error, "a peer's snapshot is not taken");
+                // Another try begins anew.
+                let _ = fs::remove_file(self.dir.join(transfers::incoming_name(shard, &file)));
+                Err(not_installed)
+            }
+        };
+        Ok(Input::SnapshotReceived { shard, file, state })
+    }
+
+    /// Makes a whole snapshot of a peer this node's own, and returns the state in it.
+    fn adopt(
+        &self,
+        shard: u32,
+        meta: &SnapshotMeta,
+        file: &SnapshotFile,
+    ) -> Result<State, (NotInstalled, anyhow::Error)> {
+        let path = self.dir.join(transfers::incoming_name(shard, file));
+        let not_stored = |error| (NotInstalled::NotStored, anyhow::Error::new(error));
+        let bytes = fs::read(&path).map_err(not_stored)?;
+        let state = self.verify(shard, meta, file, bytes);
+        let state = state.map_err(|error| (NotInstalled::Refused, error))?;
+        File::open(&path)
+            .and_then(|incoming| incoming.sync_all())
+            .and_then(|()| fs::rename(&path, self.dir.join(file_name(shard))))
+            .map_err(not_stored)?;
+        Ok(state)
     }
 
     /// The state in a peer's snapshot.
@@ -182,9 +199,8 @@ impl Maker {
         shard: u32,
         meta: &SnapshotMeta,
         file: &SnapshotFile,
+        bytes: Vec<u8>,
     ) -> anyhow::Result<State> {
-        let name = transfers::incoming_name(shard, file);
-        let bytes = fs::read(self.dir.join(&name)).context(name)?;
         let found = SnapshotFile::of(&bytes);
         anyhow::ensure!(
             found.as_ref() == Some(file),
@@ -195,10 +211,6 @@ impl Maker {
             meta_of(header) == *meta,
             "another snapshot than was offered"
         );
-        let own = read(&self.dir, &self.cluster, shard);
-        let is_newer = |own: &Found| own.meta.index >= meta.index;
-        let superseded = own.is_ok_and(|own| own.is_some_and(|own| is_newer(&own)));
-        anyhow::ensure!(!superseded, "the one on disk is newer");
         Ok(state)
     }
 

@@ -7,7 +7,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use nowserving_engine::envelope::{SnapshotChunk, SnapshotRequest};
@@ -152,14 +152,6 @@ impl Transfers {
             data: data.into(),
         }))
     }
-}
-
-/// Makes a whole, verified snapshot of a peer this node's own.
-pub fn adopt(dir: &Path, shard: u32, file: &SnapshotFile) -> io::Result<()> {
-    let incoming = dir.join(incoming_name(shard, file));
-    File::open(&incoming)?.sync_all()?;
-    fs::rename(incoming, dir.join(file_name(shard)))?;
-    File::open(dir)?.sync_all()
 }
 
 #[cfg(test)]

@@ -57,8 +57,8 @@ fn a_file_is_copied_part_by_part_and_goes_on_after_a_restart() {
         parts += 1;
     }
     assert_eq!(parts, 3);
-    adopt(to.path(), SHARD, &file).unwrap();
-    assert_eq!(fs::read(to.path().join(file_name(SHARD))).unwrap(), content);
+    let whole = to.path().join(incoming_name(SHARD, &file));
+    assert_eq!(fs::read(whole).unwrap(), content);
     assert_eq!(fs::read_dir(to.path()).unwrap().count(), 1);
 }
 

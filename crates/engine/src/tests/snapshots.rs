@@ -1,0 +1,250 @@
+//! Snapshots on their way to and from peers played by hand.
+
+use nowserving_line::{Op, Settings};
+use nowserving_replica::SnapshotMeta;
+use nowserving_shard::snapshot::DIGEST_BYTES;
+use nowserving_shard::state::State;
+use raft::eraftpb::{ConfState, Message, MessageType, Snapshot};
+
+use super::rig::{Rig, config, message, name};
+use crate::envelope::{SnapshotChunk, SnapshotRequest};
+use crate::io::{Input, NotInstalled, Output, ReceivedState};
+use crate::snapshot_file::SnapshotFile;
+
+const FILE: SnapshotFile = SnapshotFile {
+    bytes: 10,
+    digest: [7; DIGEST_BYTES],
+};
+
+fn meta(index: u64, term: u64) -> SnapshotMeta {
+    SnapshotMeta {
+        index,
+        term,
+        conf_state: ConfState::from((vec![1, 2, 3], Vec::new())),
+    }
+}
+
+fn request(offset: u64) -> SnapshotRequest {
+    SnapshotRequest {
+        shard: 0,
+        digest: FILE.digest.to_vec().into(),
+        offset,
+        refused: false,
+    }
+}
+
+fn part(offset: u64, bytes: usize) -> SnapshotChunk {
+    SnapshotChunk {
+        shard: 0,
+        digest: FILE.digest.to_vec().into(),
+        offset,
+        data: vec![1; bytes].into(),
+    }
+}
+
+fn pass_ms(rig: &mut Rig, ms: u64) {
+    rig.now += ms * 1_000;
+    rig.input(Input::ProbeEchoed { sent_at: rig.now });
+    rig.turn();
+}
+
+fn log_has(rig: &mut Rig, log_bytes: u64) {
+    let shards = vec![0];
+    rig.input(Input::FilesPinned { shards, log_bytes });
+    pass_ms(rig, 300);
+}
+
+/// Peer 3 has the log through `index`, and nothing behind it.
+fn third_has(rig: &mut Rig, index: u64) {
+    let mut have = message(MessageType::MsgAppendResponse, 3, rig.replica().term());
+    have.index = index;
+    rig.hears(3, "", vec![have]);
+    pass_ms(rig, 300);
+}
+
+/// How many snapshots were begun since the last call.
+fn made(rig: &mut Rig) -> usize {
+    let made = |job: &Output| matches!(job, Output::WriteSnapshot { .. });
+    let jobs = std::mem::take(&mut rig.jobs);
+    jobs.iter().filter(|job| made(job)).count()
+}
+
+/// A leader with a snapshot, and the log compacted through it, which peer 3 fetches. The index in it.
+fn leader_with_a_slow_peer() -> (Rig, u64) {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    rig.lead();
+    let (line, settings) = (name("shop"), Settings::new(1, 1_000));
+    rig.write(Op::Create { line, settings });
+    rig.turn();
+    rig.acknowledge();
+    let (index, term) = (rig.replica().applied(), rig.replica().term());
+    log_has(&mut rig, config(&[]).log_bytes_max + 1);
+    assert_eq!(made(&mut rig), 1);
+    let written = Some((meta(index, term), FILE));
+    rig.input(Input::SnapshotWritten { shard: 0, written });
+    log_has(&mut rig, config(&[]).log_bytes_max + 1);
+    let heard = message(MessageType::MsgHeartbeatResponse, 3, term);
+    rig.hears(3, "", vec![heard]);
+    assert!(rig.replica().awaits_install(3), "it was offered the snapshot");
+    rig.is_asked(3, request(0));
+    assert!(matches!(
+        rig.jobs.pop(),
+        Some(Output::ReadSnapshot { to: 3, .. })
+    ));
+    rig.jobs.clear();
+    (rig, index)
+}
+
+fn enter(rig: &mut Rig, count: u64) {
+    for nth in 0..count {
+        rig.enter(&nth.to_string());
+        rig.turn();
+    }
+    rig.acknowledge();
+}
+
+#[test]
+fn a_transfer_that_comes_further_keeps_the_log_up_to_twice_its_bound() {
+    let (mut rig, _) = leader_with_a_slow_peer();
+    let max = config(&[]).log_bytes_max;
+    for offset in 1..5 {
+        let chunk = part(offset, 1);
+        rig.input(Input::SnapshotRead { to: 3, chunk });
+        enter(&mut rig, 1);
+        log_has(&mut rig, 2 * max);
+        assert_eq!(made(&mut rig), 0, "peer 3 fetches the one that is there");
+    }
+    log_has(&mut rig, 2 * max + 1);
+    assert_eq!(made(&mut rig), 1);
+}
+
+#[test]
+fn a_peer_that_has_installed_a_snapshot_finds_the_log_behind_it() {
+    let (mut rig, index) = leader_with_a_slow_peer();
+    let max = config(&[]).log_bytes_max;
+    let chunk = part(0, 10);
+    rig.input(Input::SnapshotRead { to: 3, chunk });
+    enter(&mut rig, 200);
+    let last = rig.replica().last_index();
+    for matched in [index, index + 50, index + 100] {
+        third_has(&mut rig, matched);
+        enter(&mut rig, 1);
+        log_has(&mut rig, max + 1);
+        assert_eq!(made(&mut rig), 0, "it lacks many entries");
+    }
+    third_has(&mut rig, last);
+    log_has(&mut rig, max + 1);
+    assert_eq!(made(&mut rig), 1);
+}
+
+/// A follower that is offered a snapshot by peer 2.
+fn offered(rig: &mut Rig) {
+    let mut offer: Message = message(MessageType::MsgSnapshot, 2, 5);
+    let mut snapshot = Snapshot::default();
+    snapshot.set_metadata(meta(100, 4).into());
+    snapshot.set_data(FILE.to_data().into());
+    offer.set_snapshot(snapshot);
+    rig.step(offer);
+}
+
+fn stored(rig: &mut Rig, offset: u64) {
+    rig.input(Input::SnapshotStored {
+        shard: 0,
+        file: FILE,
+        offset: Some(offset),
+    });
+    pass_ms(rig, 20);
+}
+
+fn received(rig: &mut Rig, state: Result<ReceivedState, NotInstalled>) {
+    rig.input(Input::SnapshotReceived {
+        shard: 0,
+        file: FILE,
+        state,
+    });
+    rig.turn();
+}
+
+fn follower_with_the_file(there: u64) -> Rig {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    offered(&mut rig);
+    assert!(matches!(
+        rig.jobs.pop(),
+        Some(Output::OpenIncoming { shard: 0, .. })
+    ));
+    stored(&mut rig, there);
+    assert_eq!(rig.asked.pop(), Some(request(there)));
+    rig.gets(part(there, 10 - there as usize));
+    assert!(matches!(rig.jobs.pop(), Some(Output::StoreIncoming { .. })));
+    stored(&mut rig, 10);
+    assert!(matches!(
+        rig.jobs.pop(),
+        Some(Output::InstallSnapshot { .. })
+    ));
+    rig
+}
+
+#[test]
+fn a_snapshot_is_fetched_and_installed() {
+    let mut rig = follower_with_the_file(0);
+    let state = ReceivedState(Box::new(State::new()));
+    received(&mut rig, Ok(state));
+    assert_eq!(rig.replica().applied(), 100);
+}
+
+#[test]
+fn a_file_that_was_refused_is_not_fetched_again_for_a_minute() {
+    let mut rig = follower_with_the_file(0);
+    received(&mut rig, Err(NotInstalled::Refused));
+    assert!(rig.asked.pop().unwrap().refused);
+    assert_eq!(rig.engine.refuses_snapshots(rig.now), 1);
+    offered(&mut rig);
+    pass_ms(&mut rig, 59_000);
+    offered(&mut rig);
+    assert_eq!(rig.jobs, []);
+    pass_ms(&mut rig, 2_000);
+    assert_eq!(rig.engine.refuses_snapshots(rig.now), 0);
+    offered(&mut rig);
+    assert_eq!(rig.jobs.len(), 1);
+}
+
+/// A crash may have torn what an earlier start fetched.
+#[test]
+fn a_refused_file_that_was_there_in_part_is_fetched_again_at_once() {
+    let mut rig = follower_with_the_file(4);
+    received(&mut rig, Err(NotInstalled::Refused));
+    offered(&mut rig);
+    assert_eq!(rig.jobs.len(), 1);
+}
+
+#[test]
+fn a_full_disk_gets_no_snapshot_until_there_is_room() {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    rig.input(Input::DiskFull(true));
+    offered(&mut rig);
+    stored(&mut rig, 0);
+    for _ in 0..100 {
+        pass_ms(&mut rig, 300);
+    }
+    assert_eq!(rig.asked, []);
+    rig.input(Input::DiskFull(false));
+    pass_ms(&mut rig, 300);
+    assert_eq!(rig.asked, [request(0)]);
+}
+
+#[test]
+fn the_answer_to_an_earlier_job_is_not_taken_for_that_of_a_later_one() {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    offered(&mut rig);
+    stored(&mut rig, 4);
+    rig.gets(part(4, 6));
+    rig.asked.clear();
+    // Of an earlier fetch of the same file.
+    stored(&mut rig, 4);
+    assert_eq!(rig.asked, [], "the part is being stored");
+    stored(&mut rig, 10);
+    assert!(matches!(
+        rig.jobs.pop(),
+        Some(Output::InstallSnapshot { .. })
+    ));
+}
