@@ -85,7 +85,10 @@ fn leader_with_a_slow_peer() -> (Rig, u64) {
     log_has(&mut rig, config(&[]).log_bytes_max + 1);
     let heard = message(MessageType::MsgHeartbeatResponse, 3, term);
     rig.hears(3, "", vec![heard]);
-    assert!(rig.replica().awaits_install(3), "it was offered the snapshot");
+    assert!(
+        rig.replica().awaits_install(3),
+        "it was offered the snapshot"
+    );
     rig.is_asked(3, request(0));
     assert!(matches!(
         rig.jobs.pop(),
