@@ -39,6 +39,8 @@ breaks! {
     S4: "S4",
     /// A follower does not remember how requests were answered.
     S4Requests: "S4",
+    /// A leader writes entries of a format that a member does not read yet.
+    S4Builds: "S4",
     /// An entry that took the place of a leader's own is taken for it.
     S5: "S5",
     /// What promises that something is on disk is sent before it is.

@@ -62,14 +62,14 @@ impl Shard {
                         Some(proposed) if nowserving_bite::is(nowserving_bite::Break::S5) => {
                             Proposed {
                                 waiters: proposed.waiters,
-                                ..self.decode(entry.index, data)?
+                                ..self.decode(entry.index, data, ctx)?
                             }
                         }
                         Some(proposed) => {
                             self.left_log(&proposed.entry.commands);
                             proposed
                         }
-                        None => self.decode(entry.index, data)?,
+                        None => self.decode(entry.index, data, ctx)?,
                     };
                     self.apply_entry(&entry, proposed, ctx);
                 }
@@ -84,8 +84,8 @@ impl Shard {
     }
 
     /// Decodes an entry for which no request waits on this node.
-    fn decode(&self, index: u64, data: &[u8]) -> Result<Proposed, ExitReason> {
-        let decoded = command::decode(data);
+    fn decode(&self, index: u64, data: &[u8], ctx: &NodeCtx) -> Result<Proposed, ExitReason> {
+        let decoded = command::decode(data, ctx.entry_format);
         #[cfg(feature = "bite")]
         let decoded = decoded.map(misread);
         let entry = decoded.map_err(|error| {

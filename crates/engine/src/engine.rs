@@ -151,6 +151,7 @@ impl Engine {
                 },
                 reachability: ClientReachability::new(now.us),
                 has_room: true,
+                entry_format: config.entry_format,
                 out: Outbox::default(),
                 forwards: Forwards::new(config.seed),
                 members_changed: false,
@@ -368,6 +369,7 @@ impl Engine {
         let disk_changed = std::mem::replace(&mut peer.disk_full, body.disk_full) != body.disk_full;
         peer.metrics_addr = body.metrics_addr;
         peer.version = body.version;
+        peer.entry_format = body.entry_format;
         if peer.start != header.start {
             peer.start = header.start;
             for shard in self.shards.values_mut() {
@@ -599,6 +601,7 @@ impl Engine {
             clock_us: now,
             connection: self.connection,
             closed: self.closed.to_frame(),
+            entry_format: self.ctx.entry_format,
             in_touch: self.contact.is_in_touch(),
             verdicts: self.contact.verdicts(to, now),
             messages: Vec::new(),

@@ -74,9 +74,15 @@ pub enum FrameError {
     /// Shorter than an envelope can be.
     #[error("a frame of {0} bytes is shorter than its envelope")]
     Short(usize),
-    /// Not one of our frames, or of a format or key that this build does not know.
-    #[error("not a frame of a format and key known here")]
-    Header,
+    /// Its first bytes are not a frame's.
+    #[error("not a frame: its first bytes are not a frame's")]
+    Magic,
+    /// Of a build with another format.
+    #[error("a frame of format {0}, and this build reads {FORMAT}")]
+    Format(u8),
+    /// Sealed with a key that this build does not know, or with bytes set that it does not know.
+    #[error("a frame with the key id and flags {0:?}, and this build reads [{KEY_ID}, 0, 0]")]
+    Key([u8; 3]),
     /// Another cluster's key, or altered on the way.
     #[error("the frame's seal does not hold: another cluster's key, or it was altered")]
     Seal,
@@ -108,14 +114,26 @@ pub fn open<M: Message + Default>(key: &FrameKey, sealed: Bytes) -> Result<M, Fr
     let Some((mac, payload)) = rest.split_first_chunk::<MAC_BYTES>() else {
         return Err(FrameError::Short(sealed.len()));
     };
-    if *header != HEADER {
-        return Err(FrameError::Header);
-    }
+    check_header(header)?;
     // blake3::Hash compares in constant time.
     if key.mac(header, payload) != blake3::Hash::from_bytes(*mac) {
         return Err(FrameError::Seal);
     }
     M::decode(sealed.slice(OVERHEAD_BYTES..)).map_err(|error| FrameError::Decode(error.to_string()))
+}
+
+fn check_header(header: &[u8; HEADER_BYTES]) -> Result<(), FrameError> {
+    let [m1, m2, m3, m4, format, key @ ..] = *header;
+    if [m1, m2, m3, m4] != *MAGIC {
+        return Err(FrameError::Magic);
+    }
+    if format != FORMAT {
+        return Err(FrameError::Format(format));
+    }
+    match key {
+        [KEY_ID, 0, 0] => Ok(()),
+        other => Err(FrameError::Key(other)),
+    }
 }
 
 #[cfg(test)]
@@ -145,6 +163,7 @@ mod tests {
                 in_touch: true,
                 members_version: 3,
                 connection: 3,
+                entry_format: 5,
             }),
             closed: vec![ClosedConnection {
                 node: 3,
@@ -206,10 +225,11 @@ mod tests {
         for bit in 0..sealed.len() * 8 {
             let mut altered = sealed.clone();
             altered[bit / 8] ^= 1 << (bit % 8);
-            let expected = if bit / 8 < HEADER_BYTES {
-                FrameError::Header
-            } else {
-                FrameError::Seal
+            let expected = match bit / 8 {
+                0..4 => FrameError::Magic,
+                4 => FrameError::Format(altered[4]),
+                5..8 => FrameError::Key([altered[5], altered[6], altered[7]]),
+                _ => FrameError::Seal,
             };
             assert_eq!(
                 open::<Frame>(&key, altered.into()),
@@ -226,6 +246,109 @@ mod tests {
         let mut longer = sealed;
         longer.push(0);
         assert_eq!(open::<Frame>(&key, longer.into()), Err(FrameError::Seal));
+    }
+
+    /// A frame with the fields that frames of format 1 had first; later ones have their defaults.
+    fn first_frame() -> Frame {
+        Frame {
+            cluster: "prod".to_owned(),
+            from: 1,
+            to: 2,
+            disk_id: 9,
+            boots: 77,
+            starts: vec![u64::MAX, 1],
+            seq: 9,
+            facts: Some(NodeFacts {
+                client_reachable: true,
+                metrics_addr: "127.0.0.1:9100".to_owned(),
+                version: "0.1.0".to_owned(),
+                shards: 16,
+                prefix: "nowserving".to_owned(),
+                nodes: vec![1, 2, 3],
+                in_touch: true,
+                clock_us: 7,
+                disk_full: true,
+                members_version: 3,
+                election_ms: 750,
+                connection: 3,
+                ..NodeFacts::default()
+            }),
+            verdicts: vec![Verdict {
+                start: 5,
+                refused: "another disk".to_owned(),
+                removed: true,
+            }],
+            state_hashes: vec![StateHash {
+                shard: 3,
+                index: 4,
+                hash: vec![5; 32].into(),
+                format: 3,
+            }],
+            members: Bytes::from_static(b"members"),
+            closed: vec![ClosedConnection {
+                node: 3,
+                start: 8,
+                number: 2,
+            }],
+            messages: vec![ShardMessage {
+                shard: 15,
+                raft: Bytes::from_static(b"abc"),
+            }],
+            snapshot_request: Some(SnapshotRequest {
+                shard: 3,
+                digest: vec![6; 32].into(),
+                offset: 1 << 40,
+                refused: true,
+            }),
+            snapshot_chunk: Some(SnapshotChunk {
+                shard: 4,
+                digest: vec![7; 32].into(),
+                offset: 8,
+                data: Bytes::from_static(b"part"),
+            }),
+        }
+    }
+
+    #[test]
+    fn frames_of_format_1() {
+        let golden = |name, written: &[u8]| {
+            nowserving_golden::bytes(env!("CARGO_MANIFEST_DIR"), name, written)
+        };
+        let key = FrameKey::of(&ClusterKey::new([7; 32]));
+        let kept = golden("frame-1.bin", &seal(&key, &first_frame()));
+        assert_eq!(open(&key, kept.into()), Ok(first_frame()));
+
+        let key = FrameKey::for_joining(&ClusterKey::new([7; 32]));
+        let candidate = Candidate {
+            disk_id: 5,
+            number: 3,
+            reason: "another disk".to_owned(),
+            version: "0.1.0".to_owned(),
+        };
+        let kept = golden("candidate-1.bin", &seal(&key, &candidate));
+        assert_eq!(open(&key, kept.into()), Ok(candidate));
+        let welcome = Welcome {
+            disk_id: 5,
+            id: 4,
+            cluster: "prod".to_owned(),
+            shards: 16,
+            nodes: vec![1, 2, 3],
+            members: Bytes::from_static(b"members"),
+        };
+        let kept = golden("welcome-1.bin", &seal(&key, &welcome));
+        assert_eq!(open(&key, kept.into()), Ok(welcome));
+    }
+
+    #[test]
+    fn a_frame_of_another_format_is_refused_by_its_number() {
+        let key = FrameKey([7; 32]);
+        let mut sealed = seal(&key, &frame());
+        sealed[4] = 2;
+        let error = open::<Frame>(&key, sealed.into()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a frame of format 2, and this build reads 1"
+        );
     }
 
     #[test]

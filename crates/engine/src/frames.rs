@@ -34,6 +34,8 @@ pub struct FrameBody {
     pub closed: Vec<ClosedConnection>,
     pub metrics_addr: String,
     pub version: String,
+    /// The newest format of log entries that the sender reads; 0: it does not say.
+    pub entry_format: u32,
     pub messages: Vec<(u32, Message)>,
     pub state_hashes: Vec<StateHash>,
     pub snapshot_request: Option<SnapshotRequest>,
@@ -53,6 +55,8 @@ pub struct PeerBatch {
     pub connection: u64,
     /// Closed service connections of peers.
     pub closed: Vec<ClosedConnection>,
+    /// The newest format of log entries that this node reads.
+    pub entry_format: u32,
     /// A quorum has accepted this start of this node.
     pub in_touch: bool,
     /// This node's verdicts on starts of the peer.

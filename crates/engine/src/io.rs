@@ -55,6 +55,8 @@ pub struct Config {
     pub metrics_addr: Option<String>,
     /// This build, to be shown.
     pub version: String,
+    /// The newest format of log entries that this node reads: that of its build.
+    pub entry_format: u32,
     /// Every draw of the engine is a hash of this: random for each start in production.
     pub seed: u64,
 }

@@ -6,13 +6,15 @@ use crate::envelope::StateHash;
 use nowserving_protocol::error::ApiError;
 use nowserving_replica::Write;
 use nowserving_shard::clock::{ClientReachability, Micros};
+use nowserving_shard::command;
 use nowserving_shard::published::OutEvent;
-use raft::eraftpb::Message;
+use raft::eraftpb::{ConfState, Message};
 
 use crate::delivery::{Action, Age, LeaderTime, Role, decide_unexecuted};
 use crate::forwards::{Forwards, Leader};
 use crate::frames::OutMessage;
 use crate::io::{Now, Output};
+use crate::membership::nodes_of;
 use crate::peer::Peer;
 use crate::refusals::{late, outcome_unknown, unavailable};
 use crate::request::{Outcome, ReplyTo};
@@ -93,6 +95,8 @@ pub(crate) struct NodeCtx {
     pub reachability: ClientReachability,
     /// Entries proposed now can be written and committed (see `disk_room`).
     pub has_room: bool,
+    /// The newest format of log entries that this node reads.
+    pub entry_format: u32,
     pub out: Outbox,
     pub forwards: Forwards,
     /// The members in a shard's state, or a group's members, have changed.
@@ -100,6 +104,19 @@ pub(crate) struct NodeCtx {
 }
 
 impl NodeCtx {
+    /// The newest format of log entries that all members of a group read, according to their newest frames. Of a
+    /// member that has sent none since this node's start, nothing is assumed.
+    pub fn entry_format(&self, group: &ConfState) -> u32 {
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::S4Builds) {
+            return self.entry_format;
+        }
+        let others = nodes_of(group).filter(|id| *id != self.clocks.me);
+        let formats = others.map(|id| self.clocks.peers.get(&id).map_or(0, |it| it.entry_format));
+        let least = formats.fold(self.entry_format, u32::min);
+        least.max(command::FORMAT_MIN)
+    }
+
     /// Forwards or refuses a request that this node took as the leader of `shard` and did not execute
     /// before it lost the lead.
     pub fn lead_lost(&mut self, waiter: Waiter, shard: &Shard) {

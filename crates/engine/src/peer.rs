@@ -27,6 +27,8 @@ pub struct Peer {
     pub refuses_snapshots: u32,
     pub metrics_addr: String,
     pub version: String,
+    /// The newest format of log entries that it reads; 0: it has not said.
+    pub entry_format: u32,
     /// Of the members that it knows.
     pub members_version: u64,
 }

@@ -404,7 +404,7 @@ impl Shard {
                 return; // An earlier term's entries are still being applied; or we lead no more.
             };
             let now_ms = leader_state.now_ms(&self.state, &ctx.reachability);
-            let mut builder = EntryBuilder::default();
+            let mut builder = EntryBuilder::new(ctx.entry_format(&self.replica.members()));
             let mut waiters = Vec::new();
             while let Some(Queued { command, waiter }) = self.queue.pop_front() {
                 if let Some(command) = builder.push(command) {

@@ -2,10 +2,20 @@
 //!
 //! A flipped bit in a number leaves valid TOML: a node with another disk id or start count than its
 //! peers know is refused by them for good, and one that misremembers its peers refuses theirs.
+//!
+//! Their `format` is read before anything else in them, as the fields of another one are not known. A file without
+//! it has format 1: `peers.toml` and `members.toml` are written without it, for builds that do not know it.
 
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+/// The format of these files that this build writes and reads.
+pub const FORMAT: u32 = 1;
 
 const LABEL: &str = "# checksum ";
 
@@ -17,11 +27,42 @@ pub struct Damaged {
     pub what: String,
 }
 
-/// Reads `name` in `dir`; `None` if there is no such file. Without the checksum's line.
+/// A file of a build that writes it in another way.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} has format {found}, and this build reads {FORMAT}: start the build that wrote it",
+    path.display()
+)]
+pub struct OtherFormat {
+    pub path: PathBuf,
+    pub found: u32,
+}
+
+/// What a file of any format has.
+#[derive(Deserialize)]
+struct Head {
+    format: Option<u32>,
+}
+
+/// Reads `name` in `dir`; `None` if there is no such file.
 ///
 /// # Errors
-/// [`Damaged`], or the file can't be read.
-pub fn read(dir: &Path, name: &str) -> anyhow::Result<Option<String>> {
+/// [`Damaged`], [`OtherFormat`], the file can't be read, or is not such a file.
+pub fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> anyhow::Result<Option<T>> {
+    let Some(text) = read_text(dir, name)? else {
+        return Ok(None);
+    };
+    let path = dir.join(name);
+    let context = || path.display().to_string();
+    let head: Head = toml::from_str(&text).with_context(context)?;
+    match head.format {
+        Some(found) if found != FORMAT => Err(OtherFormat { path, found }.into()),
+        _ => Ok(Some(toml::from_str(&text).with_context(context)?)),
+    }
+}
+
+/// The content without the checksum's line.
+fn read_text(dir: &Path, name: &str) -> anyhow::Result<Option<String>> {
     let path = dir.join(name);
     let damaged = |what: String| Damaged {
         path: path.clone(),
@@ -72,13 +113,37 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_format_is_read_first() {
+        #[derive(Debug, PartialEq, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Content {
+            #[serde(default)]
+            format: u32,
+            boots: u64,
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let boots = u64::MAX;
+        for (format, content) in [(1, "format = 1\n"), (0, "")] {
+            let content = format!("{content}boots = {boots}\n");
+            write(dir.path(), "file.toml", &content).unwrap();
+            let read = read::<Content>(dir.path(), "file.toml").unwrap();
+            assert_eq!(read, Some(Content { format, boots }));
+        }
+        write(dir.path(), "file.toml", "format = 2\nnew = true\n").unwrap();
+        let error = read::<Content>(dir.path(), "file.toml").unwrap_err();
+        assert!(error.is::<OtherFormat>(), "{error}");
+        let clear = "file.toml has format 2, and this build reads 1: start the build that wrote it";
+        assert!(error.to_string().ends_with(clear), "{error}");
+    }
+
+    #[test]
     fn every_flipped_bit_and_every_cut_is_damage() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file.toml");
-        assert!(read(dir.path(), "file.toml").unwrap().is_none());
+        let read = || read_text(dir.path(), "file.toml");
+        assert!(read().unwrap().is_none());
         let content = "boots = 12\nstarts = [1, 2]\n";
         write(dir.path(), "file.toml", content).unwrap();
-        let read = || read(dir.path(), "file.toml");
         assert_eq!(read().unwrap().unwrap(), content);
         let whole = fs::read(&path).unwrap();
         let refused = |bytes: &[u8], what: &str| {

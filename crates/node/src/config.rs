@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use nowserving_log::EngineOptions;
+use nowserving_shard::command;
 use nowserving_shard::members::Members;
 use serde::{Deserialize, Serialize};
 
@@ -128,6 +129,7 @@ impl Config {
             log_bytes_max: self.log_bytes_max,
             metrics_addr: self.metrics_addr.map(|addr| addr.to_string()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            entry_format: command::FORMAT,
             seed,
         }
     }

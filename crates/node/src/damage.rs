@@ -6,19 +6,44 @@ use nowserving_shard::snapshot::SnapshotError;
 
 use crate::checked_file::Damaged;
 use crate::identity::IdentityError;
+use crate::members_file;
 use nowserving_engine::agreement::StateDiffers;
 
-const LOG: &str = "The other nodes have everything that was acknowledged, and serve without this \
+/// The way out without any copy; `$advice` is the other one.
+macro_rules! or_replace {
+    ($advice:literal) => {
+        concat!(
+            $advice,
+            " Or move the directory away, start the node with an empty one, and run `nowserving \
+             cluster replace-node <node>`, while a majority of the other nodes is well."
+        )
+    };
+}
+
+const LOG: &str = or_replace!(
+    "The other nodes have everything that was acknowledged, and serve without this \
     one. Keep this directory: the others refuse a node that comes back without it, or with a copy \
     made before its last start. If you have a copy made since then while the node was stopped, put \
-    the file back from it and start again. Check the disk first.";
+    the file back from it and start again. Check the disk first."
+);
 
-const SNAPSHOT: &str = "Copy snap/shard-<shard>.snap from the data directory of another node of this \
+const SNAPSHOT: &str = or_replace!(
+    "Copy snap/shard-<shard>.snap from the data directory of another node of this \
     cluster (it may be running) over this node's own and start again. One that ends before the log of this \
-    node begins is refused: try the other nodes. Check the disk first.";
+    node begins is refused: try the other nodes. Check the disk first."
+);
 
-const IDENTITY: &str = "Put the file back from a copy made since the last start of this node. \
-    Without it the other nodes refuse this one. Check the disk first.";
+const SNAPSHOT_FORMAT: &str = "Start the build that wrote it.";
+
+const IDENTITY: &str = or_replace!(
+    "Put the file back from a copy made since the last start of this node. \
+    Without it the other nodes refuse this one. Check the disk first."
+);
+
+const MEMBERS: &str = or_replace!(
+    "Copy members.toml from the data directory of another node of this cluster (it may be \
+    running) over this node's own and start again. Check the disk first."
+);
 
 const STATE: &str = "This node has stopped, the others serve. Start it again: it reads its state anew \
     from its disk. If that ends here again, its snapshot is wrong: copy snap/shard-<shard>.snap from \
@@ -60,13 +85,41 @@ fn advice(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     if let Some(IdentityError::Unreadable(error)) = cause.downcast_ref() {
         return error.is::<Damaged>().then_some(IDENTITY);
     }
-    if cause.is::<Damaged>() {
-        return Some(PEERS);
+    if let Some(damaged) = cause.downcast_ref::<Damaged>() {
+        let of_members = damaged.path.ends_with(members_file::FILE);
+        return Some(if of_members { MEMBERS } else { PEERS });
+    }
+    if let Some(SnapshotError::Format(_)) = cause.downcast_ref() {
+        return Some(SNAPSHOT_FORMAT);
     }
     match cause.downcast_ref::<NewError>() {
         Some(NewError::LogLost { .. }) => Some(LOG),
         Some(NewError::ForeignSnapshot { .. }) => Some(SNAPSHOT),
         Some(NewError::Config { .. } | NewError::Read(_)) => None,
         None => cause.is::<SnapshotError>().then_some(SNAPSHOT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_goes_by_what_is_damaged() {
+        let damaged = |file: &str| Damaged {
+            path: file.into(),
+            what: "its checksum does not hold".to_owned(),
+        };
+        let identity = IdentityError::Unreadable(damaged("identity.toml").into());
+        for (error, advice) in [
+            (SnapshotError::Digest.into(), SNAPSHOT),
+            (SnapshotError::Format(99).into(), SNAPSHOT_FORMAT),
+            (identity.into(), IDENTITY),
+            (damaged("data/peers.toml").into(), PEERS),
+            (damaged("data/members.toml").into(), MEMBERS),
+        ] {
+            let error: anyhow::Error = error;
+            assert_eq!(advice_for(&error), Some(advice), "{error}");
+        }
     }
 }

@@ -7,18 +7,19 @@ use std::path::{Path, PathBuf};
 use nowserving_engine::envelope::Welcome;
 use serde::{Deserialize, Serialize};
 
-use crate::checked_file;
+use crate::checked_file::{self, FORMAT};
 use crate::config::Config;
 use crate::{known_peers, members_file};
 
 const IDENTITY_FILE: &str = "identity.toml";
 const LOCK_FILE: &str = "lock";
+const FIRST_NODES: &str = "; `nodes` stays the list that the cluster began with";
 
 /// The content of the identity file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
-    /// Layout of this directory.
+    /// [`FORMAT`].
     pub format: u32,
     /// The cluster it was made for.
     pub cluster: String,
@@ -81,7 +82,10 @@ pub enum IdentityError {
     #[error(transparent)]
     Unreadable(anyhow::Error),
     /// The directory was made for something else.
-    #[error("data directory {path} belongs to {what} {found}, the configuration says {configured}")]
+    #[error(
+        "data directory {path} belongs to {what} {found}, the configuration says {configured}{}",
+        if *what == "nodes" { FIRST_NODES } else { "" }
+    )]
     Mismatch {
         path: PathBuf,
         /// `cluster`, `node`, `shards` or `nodes`.
@@ -93,7 +97,8 @@ pub enum IdentityError {
     },
     /// A log without the identity that belongs to it.
     #[error(
-        "data directory {0} has a log but no {IDENTITY_FILE}: restore it, or start empty as a new node"
+        "data directory {0} has a log but no {IDENTITY_FILE}: put it back, or move the directory away, start with an \
+         empty one and run `nowserving cluster replace-node <node>`"
     )]
     Missing(PathBuf),
 }
@@ -146,7 +151,7 @@ impl DataDir {
             Some(identity) => compare(identity, config)?,
             None if path.join("log").exists() => return Err(IdentityError::Missing(path)),
             None => Identity {
-                format: 1,
+                format: FORMAT,
                 cluster: config.cluster.clone(),
                 node: config.id,
                 configured: config.id,
@@ -253,7 +258,7 @@ pub fn take_number(dir: &Path, welcome: &Welcome, configured: u64) -> anyhow::Re
     known_peers::forget(dir)?;
     members_file::write(dir, &welcome.members)?;
     let identity = Identity {
-        format: 1,
+        format: FORMAT,
         cluster: welcome.cluster.clone(),
         node: welcome.id,
         configured,
@@ -278,20 +283,11 @@ pub(crate) fn random_u64() -> std::io::Result<u64> {
 /// # Errors
 /// It is damaged.
 pub fn read(dir: &Path) -> Result<Option<Identity>, IdentityError> {
-    let text = checked_file::read(dir, IDENTITY_FILE).map_err(IdentityError::Unreadable)?;
-    let identity = text.map(|text| {
-        toml::from_str(&text).map_err(|error| {
-            let error =
-                anyhow::Error::from(error).context(dir.join(IDENTITY_FILE).display().to_string());
-            IdentityError::Unreadable(error)
-        })
-    });
-    identity.transpose()
+    checked_file::read(dir, IDENTITY_FILE).map_err(IdentityError::Unreadable)
 }
 
 fn compare(identity: Identity, config: &Config) -> Result<Identity, IdentityError> {
     let pairs = [
-        ("format", identity.format.to_string(), "1".to_owned()),
         ("cluster", identity.cluster.clone(), config.cluster.clone()),
         (
             "node",
@@ -352,6 +348,29 @@ mod tests {
             snapshot_entries: 100,
             log_bytes_max: 1 << 28,
         }
+    }
+
+    #[test]
+    fn the_file_of_format_1() {
+        let kept = Identity {
+            format: FORMAT,
+            cluster: "prod".to_owned(),
+            node: 4,
+            configured: 3,
+            joined: true,
+            candidate: 5,
+            shards: 16,
+            nodes: vec![1, 2, 3],
+            disk_id: 7,
+            boots: 2,
+            starts: vec![u64::MAX, 12],
+        };
+        let path = nowserving_golden::path(
+            env!("CARGO_MANIFEST_DIR"),
+            "files-1/identity.toml",
+            |path| write(path.parent().unwrap(), &kept).unwrap(),
+        );
+        assert_eq!(read(path.parent().unwrap()).unwrap(), Some(kept));
     }
 
     #[test]
@@ -418,6 +437,13 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let config = config(temp.path());
         drop(DataDir::open(&config).unwrap());
+        let other = "format = 2\nnew = true\n";
+        checked_file::write(&config.data_dir, IDENTITY_FILE, other).unwrap();
+        let error = DataDir::open(&config).unwrap_err().to_string();
+        assert!(
+            error.contains("has format 2, and this build reads 1"),
+            "{error}"
+        );
         fs::write(config.data_dir.join(IDENTITY_FILE), "format = ").unwrap();
         assert!(matches!(
             DataDir::open(&config),

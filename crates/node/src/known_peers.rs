@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use nowserving_engine::envelope::Frame;
 use serde::{Deserialize, Serialize};
 
@@ -51,15 +50,9 @@ impl KnownPeers {
     /// # Errors
     /// The file cannot be read or is damaged.
     pub fn open(dir: &Path) -> anyhow::Result<Self> {
-        let peers = match checked_file::read(dir, FILE)? {
-            Some(text) => {
-                toml::from_str(&text).with_context(|| dir.join(FILE).display().to_string())?
-            }
-            None => BTreeMap::new(),
-        };
         Ok(KnownPeers {
             dir: dir.to_owned(),
-            peers,
+            peers: checked_file::read(dir, FILE)?.unwrap_or_default(),
         })
     }
 
@@ -152,6 +145,23 @@ mod tests {
             seq,
             ..Frame::default()
         }
+    }
+
+    #[test]
+    fn the_file_of_format_1() {
+        let path =
+            nowserving_golden::path(env!("CARGO_MANIFEST_DIR"), "files-1/peers.toml", |path| {
+                let mut peers = KnownPeers::open(path.parent().unwrap()).unwrap();
+                peers.note(&frame(20, 5, &[15], 7)).unwrap();
+            });
+        let peers = KnownPeers::open(path.parent().unwrap()).unwrap().peers;
+        let known = Known {
+            disk_id: 20,
+            boots: 5,
+            start: 15,
+            seq: 0,
+        };
+        assert_eq!(peers, [("2".to_owned(), known)].into());
     }
 
     #[test]

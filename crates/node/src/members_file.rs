@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::checked_file;
 use crate::nats::peers::PeerList;
 
-const FILE: &str = "members.toml";
+pub(crate) const FILE: &str = "members.toml";
 const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -27,12 +27,11 @@ struct Content {
 /// # Errors
 /// The file is damaged.
 pub fn read(dir: &Path) -> anyhow::Result<Members> {
-    let Some(text) = checked_file::read(dir, FILE)? else {
+    let Some(content) = checked_file::read::<Content>(dir, FILE)? else {
         return Ok(Members::default());
     };
-    let path = || dir.join(FILE).display().to_string();
-    let content: Content = toml::from_str(&text).with_context(path)?;
     let members = from_hex(&content.members).and_then(|bytes| Members::decode(&bytes));
+    let path = || dir.join(FILE).display().to_string();
     members.context("no members").with_context(path)
 }
 
@@ -83,6 +82,19 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn the_file_of_format_1() {
+        let mut members = Members::begin(&[1, 2, 5]);
+        let fifth = members.nodes.entry(5).or_default();
+        (fifth.disk_id, fifth.drained) = (7, true);
+        members.preferred.insert(3, 5);
+        let path =
+            nowserving_golden::path(env!("CARGO_MANIFEST_DIR"), "files-1/members.toml", |path| {
+                write(path.parent().unwrap(), &members.encode()).unwrap()
+            });
+        assert_eq!(read(path.parent().unwrap()).unwrap(), members);
+    }
 
     #[test]
     fn members_come_back_and_damage_is_refused() {

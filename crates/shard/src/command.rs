@@ -3,7 +3,8 @@
 //! An entry that is committed must mean the same to every node. So everything that a
 //! reader does not understand is an error, on which a node has to stop; nothing
 //! is skipped. Protobuf itself skips fields that it does not know, so entries have a
-//! format, which changes with every addition: a build stops on any but its own.
+//! format, which changes with every addition. Nodes tell each other the newest format that they read, and a
+//! leader writes the newest that every member of its group reads: builds of two formats run side by side.
 
 use nowserving_line::{self as line, OPS_PER_ENTRY_MAX};
 use prost::Message;
@@ -28,8 +29,10 @@ const FOLDED_MAX: usize = 1_024;
 const FOLDED_BYTES_MAX: usize = 256 * 1_024;
 /// The number of `Entry.commands`.
 const COMMANDS_TAG: u32 = 4;
-/// The format that this build writes and reads.
-const FORMAT: u32 = 5;
+/// The oldest format that this build reads.
+pub const FORMAT_MIN: u32 = 5;
+/// The newest format that this build reads. A command that it adds may be proposed only in entries of it.
+pub const FORMAT: u32 = 5;
 
 /// A change of a shard's replicated state, by kind of object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,9 +74,14 @@ pub enum EntryError {
     /// Not protobuf, or not an entry.
     #[error("a log entry does not decode: {0}")]
     Decode(String),
-    /// Written by a build with another format.
-    #[error("a log entry has format {0}, and this build reads {FORMAT}")]
-    Format(u32),
+    /// Written by an earlier build, whose entries are no longer read.
+    #[error("a log entry has format {0}, and this build reads {FORMAT_MIN} and later")]
+    TooOld(u32),
+    /// Written by a later build.
+    #[error(
+        "a log entry has format {format}, and this build reads up to {newest}: start a newer build"
+    )]
+    TooNew { format: u32, newest: u32 },
     /// An entry, and something in it makes no sense.
     #[error("a log entry contains {0}")]
     Malformed(&'static str),
@@ -90,7 +98,7 @@ pub fn encode(entry: &Entry) -> Vec<u8> {
         entry.commands.len() <= COMMANDS_MAX,
         "more commands than an entry can have"
     );
-    let mut bytes = begin();
+    let mut bytes = begin(FORMAT);
     for command in &entry.commands {
         put(&mut bytes, command);
     }
@@ -98,9 +106,9 @@ pub fn encode(entry: &Entry) -> Vec<u8> {
     bytes
 }
 
-fn begin() -> Vec<u8> {
+fn begin(format: u32) -> Vec<u8> {
     let head = pb::Entry {
-        format: FORMAT,
+        format,
         ..pb::Entry::default()
     };
     head.encode_to_vec()
@@ -128,16 +136,16 @@ pub struct EntryBuilder {
     commands: Vec<Command>,
 }
 
-impl Default for EntryBuilder {
-    fn default() -> Self {
+impl EntryBuilder {
+    /// An entry of this format, without commands.
+    #[must_use]
+    pub fn new(format: u32) -> Self {
         EntryBuilder {
-            bytes: begin(),
+            bytes: begin(format),
             commands: Vec::new(),
         }
     }
-}
 
-impl EntryBuilder {
     /// Adds a command, or gives it back if the entry is full. The first one always fits.
     #[must_use]
     pub fn push(&mut self, command: Command) -> Option<Command> {
@@ -168,12 +176,14 @@ impl EntryBuilder {
     }
 }
 
-pub fn decode(bytes: &[u8]) -> Result<Entry, EntryError> {
+/// Reads an entry of a format up to `newest`: [`FORMAT`], except where a simulation has the next build, too.
+pub fn decode(bytes: &[u8], newest: u32) -> Result<Entry, EntryError> {
     let entry = pb::Entry::decode(bytes).map_err(|error| EntryError::Decode(error.to_string()))?;
     match entry.format {
-        FORMAT => {}
         0 => return Err(EntryError::Malformed("no format")),
-        other => return Err(EntryError::Format(other)),
+        format if format < FORMAT_MIN => return Err(EntryError::TooOld(format)),
+        format if format > newest => return Err(EntryError::TooNew { format, newest }),
+        _ => {}
     }
     if entry.commands.len() > COMMANDS_MAX {
         return Err(EntryError::Malformed(

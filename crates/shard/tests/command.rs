@@ -10,7 +10,7 @@ use nowserving_line::{
     Settings, SettingsPatch, State, TokenRef,
 };
 use nowserving_shard::command::{
-    COMMANDS_MAX, Command, Entry, EntryBuilder, EntryError, decode, encode,
+    self, COMMANDS_MAX, Command, Entry, EntryBuilder, EntryError, FORMAT, encode,
 };
 use nowserving_shard::members::{Member, Members, MembersChange, MembersCommand, MembersRequest};
 use nowserving_shard::requests::{Origin, RequestId};
@@ -249,12 +249,16 @@ fn command() -> impl Strategy<Value = Command> {
     ]
 }
 
+fn decode(bytes: &[u8]) -> Result<Entry, EntryError> {
+    command::decode(bytes, FORMAT)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
     fn every_command_comes_back(now_ms: u64, wall_ms: u64, compact_floor: u64, commands in vec(command(), 0..6)) {
-        let mut builder = EntryBuilder::default();
+        let mut builder = EntryBuilder::new(FORMAT);
         for command in &commands {
             prop_assert_eq!(builder.push(command.clone()), None);
         }
@@ -281,7 +285,7 @@ proptest! {
 
 #[test]
 fn an_entry_is_full_by_commands_or_by_bytes_and_the_first_one_always_fits() {
-    let mut builder = EntryBuilder::default();
+    let mut builder = EntryBuilder::new(FORMAT);
     let mut stamps = 0;
     while builder.push(Command::Stamp).is_none() {
         stamps += 1;
@@ -300,7 +304,7 @@ fn an_entry_is_full_by_commands_or_by_bytes_and_the_first_one_always_fits() {
             tokens: vec![item; count],
         })
     };
-    let mut builder = EntryBuilder::default();
+    let mut builder = EntryBuilder::new(FORMAT);
     assert_eq!(builder.push(recycle(20_000)), None);
     assert_eq!(builder.push(Command::Stamp), Some(Command::Stamp));
     let (entry, bytes) = builder.finish(1, 2, 3);
@@ -310,7 +314,7 @@ fn an_entry_is_full_by_commands_or_by_bytes_and_the_first_one_always_fits() {
         "what was refused left nothing behind"
     );
 
-    let mut builder = EntryBuilder::default();
+    let mut builder = EntryBuilder::new(FORMAT);
     while builder.push(recycle(100)).is_none() {}
     let (entry, bytes) = builder.finish(u64::MAX, u64::MAX, u64::MAX);
     assert_eq!(decode(&bytes).unwrap(), entry);
@@ -327,12 +331,15 @@ fn entries_that_do_not_decode_are_errors() {
     });
     assert!(decode(&good).is_ok());
     // Field 1 is the format.
-    for other in [1, 2, 3, 4, 6] {
-        assert_eq!(
-            decode(&[0x08, other]),
-            Err(EntryError::Format(other.into()))
-        );
+    for older in [1, 2, 3, 4] {
+        let error = decode(&[0x08, older]).unwrap_err();
+        assert_eq!(error, EntryError::TooOld(older.into()));
     }
+    let newer = decode(&[0x08, 6]).unwrap_err().to_string();
+    assert_eq!(
+        newer,
+        "a log entry has format 6, and this build reads up to 5: start a newer build"
+    );
     assert!(matches!(decode(&[]), Err(EntryError::Malformed(_))));
     assert!(matches!(decode(&[0xff; 3]), Err(EntryError::Decode(_))));
     // Field 4 is a command: one without a kind, and one of kind 99.

@@ -75,7 +75,7 @@ impl Shard {
             compact_floor: 0,
             commands: vec![command],
         };
-        let decoded = command::decode(&command::encode(&entry)).unwrap();
+        let decoded = command::decode(&command::encode(&entry), command::FORMAT).unwrap();
         assert_eq!(decoded, entry);
         let mut last = Last::default();
         self.state.apply_entry(self.index, &entry, &mut last);

@@ -13,6 +13,7 @@ use crate::nats::{Connection, NodeId};
 use crate::random::Random;
 use crate::timeline::{Time, Timeline};
 use crate::trace::Trace;
+use crate::upgrade::Builds;
 use crate::world::Event;
 
 /// In place of an invariant: the code panicked.
@@ -94,6 +95,8 @@ pub struct Env {
     pub full_disks: BTreeMap<NodeId, FullDisk>,
     /// Nodes whose syncs are slow now, and by how much.
     pub slow_disks: BTreeMap<NodeId, Time>,
+    /// The nodes' builds.
+    pub builds: Builds,
 }
 
 impl Env {

@@ -133,6 +133,8 @@ kinds! {
     IncarnationStale = "incarnation_stale",
     /// An operator looks at the cluster.
     OperatorLooks = "operator_looks",
+    /// A node is started with the next build, or with this one again.
+    BuildChanges = "build_changes",
 }
 
 /// How often each kind of fault occurred.
@@ -283,6 +285,7 @@ fn interval(kind: Fault, random: &mut Random) -> Option<Time> {
         Fault::MappingChanges => (4_000, 15_000),
         Fault::InboxFull => (3_000, 12_000),
         Fault::DiskFull => (4_000, 20_000),
+        Fault::BuildChanges => (2_000, 8_000),
         _ => return None,
     };
     Some(random.between(least_ms, most_ms) * 1_000)

@@ -30,6 +30,7 @@ mod timeline;
 mod trace;
 mod transfers;
 mod trouble;
+mod upgrade;
 mod witness;
 mod world;
 

@@ -148,6 +148,7 @@ impl Node {
             log_bytes_max: setup.log_bytes_max,
             metrics_addr: None,
             version: "sim".to_owned(),
+            entry_format: env.builds.entry_format(id),
             seed: env.random.next(),
         };
         let now = self.clock.read(env.timeline.now());
@@ -385,7 +386,7 @@ impl Node {
         match reason {
             ExitReason::Stopped => {}
             ExitReason::ReadFailed(_) if self.disk.is_log_damaged() => {}
-            ExitReason::StateDiffers(_) => {
+            ExitReason::StateDiffers(_) | ExitReason::EntryUnreadable(_) => {
                 env.violated("S4", format!("node {id} ends: {reason:?}"));
             }
             _ => env.violated("S6", format!("node {id} ends: {reason:?}")),

@@ -101,6 +101,7 @@ impl Node {
                 closed: batch.closed.clone(),
                 metrics_addr: String::new(),
                 version: "sim".to_owned(),
+                entry_format: batch.entry_format,
                 messages,
                 state_hashes: batch.state_hashes.clone(),
                 snapshot_request: batch.snapshot_request.clone(),

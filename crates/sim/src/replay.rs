@@ -6,6 +6,8 @@ use nowserving_shard::command::{self, Command};
 pub use nowserving_shard::state::State;
 use nowserving_shard::state::{AppliedToLine, Observer};
 
+use crate::upgrade::NEXT_FORMAT;
+
 /// One operation of an entry, right after it was applied.
 pub struct Applied<'a> {
     /// The operation.
@@ -66,7 +68,7 @@ pub fn apply(
     let Payload::Command(data) = &entry.payload else {
         return Ok(());
     };
-    let read = command::decode(data).map_err(|error| error.to_string())?;
+    let read = command::decode(data, NEXT_FORMAT).map_err(|error| error.to_string())?;
     let mut watch = Watch {
         version_before: 0,
         after,

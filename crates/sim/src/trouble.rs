@@ -161,6 +161,7 @@ impl World {
             Fault::InboxFull if self.env.full_inboxes.insert(id) => {
                 self.lasting(kind, Lasting::FullInbox(id));
             }
+            Fault::BuildChanges => self.change_build(),
             Fault::OperatorConfigures
             | Fault::OperatorDeletes
             | Fault::OperatorMoves
@@ -303,7 +304,7 @@ impl World {
         }
     }
 
-    fn crash(&mut self, id: NodeId) {
+    pub fn crash(&mut self, id: NodeId) {
         self.env.note(format_args!("n{id}: loses power"));
         let Some(node) = self.nodes.get_mut(&id) else {
             return;

@@ -22,6 +22,7 @@ use crate::node::{Node, Setup, Written};
 use crate::random::Random;
 use crate::timeline::{Time, Timeline};
 use crate::trace::Trace;
+use crate::upgrade::Builds;
 
 /// Something that happens.
 #[derive(Debug)]
@@ -324,6 +325,7 @@ impl World {
             violations: Vec::new(),
             full_inboxes: BTreeSet::new(),
             slow_disks: BTreeMap::new(),
+            builds: Builds::default(),
             full_disks: BTreeMap::new(),
             client_clocks: Vec::new(),
             clients_stalled: BTreeMap::new(),

@@ -14,6 +14,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Read, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
@@ -26,6 +27,7 @@ const MAGIC: &[u8; 8] = b"NSBACKUP";
 const FORMAT: u32 = 1;
 const DIGEST_BYTES: u64 = 32;
 const HEADER_BYTES_MAX: u32 = 65_536;
+const PRIVATE: u32 = 0o600;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
@@ -51,7 +53,7 @@ impl Writer {
         let mut part = path.as_os_str().to_owned();
         part.push(".part");
         let part = PathBuf::from(part);
-        let file = File::create(&part).with_context(|| part.display().to_string())?;
+        let file = create_private(&part).with_context(|| part.display().to_string())?;
         let mut writer = Writer {
             path: path.to_owned(),
             part,
@@ -91,6 +93,20 @@ impl Writer {
         let written = self.file.write_all(bytes);
         written.with_context(|| self.part.display().to_string())
     }
+}
+
+/// A file for its owner alone: everybody's keys are in it.
+fn create_private(path: &Path) -> std::io::Result<File> {
+    let mut options = File::options();
+    let file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(PRIVATE)
+        .open(path)?;
+    // Left behind by an interrupted backup, it may have another mode.
+    file.set_permissions(fs::Permissions::from_mode(PRIVATE))?;
+    Ok(file)
 }
 
 /// Reads a backup whose digest holds.
@@ -218,7 +234,20 @@ mod tests {
         }
         assert!(!path.exists(), "it is there when it is whole");
         let bytes = writer.finish().unwrap();
-        assert_eq!(fs::metadata(path).unwrap().len(), bytes);
+        let metadata = fs::metadata(path).unwrap();
+        assert_eq!(metadata.len(), bytes);
+        assert_eq!(metadata.permissions().mode() & 0o777, PRIVATE);
+    }
+
+    #[test]
+    fn a_backup_of_format_1() {
+        let of = env!("CARGO_MANIFEST_DIR");
+        let path = nowserving_golden::path(of, "backup-1.bin", written);
+        let mut reader = Reader::open(&path).unwrap();
+        assert_eq!(reader.header, header());
+        for shard in 0..2 {
+            assert_eq!(reader.shard().unwrap().unwrap().0, shard);
+        }
     }
 
     #[test]

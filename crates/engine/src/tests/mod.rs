@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod builds;
 mod clocks;
 mod disk_room;
 mod group;

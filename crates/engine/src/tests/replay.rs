@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nowserving_log::{LogStore as _, MemoryLog};
 use nowserving_replica::{BOOTSTRAP_INDEX, EntryReader, Restored, SnapshotMeta, Write};
-use nowserving_shard::command::{Command, EntryBuilder};
+use nowserving_shard::command::{self, Command, EntryBuilder};
 use nowserving_shard::state::State;
 use raft::eraftpb::{Entry, HardState};
 
@@ -20,7 +20,7 @@ const NOW: Now = Now {
 /// A shard with so many committed entries in its log and no snapshot.
 fn shard(log: &MemoryLog, shard: u32, entries: u64) -> RestoredShard {
     let entry = |index| {
-        let mut builder = EntryBuilder::default();
+        let mut builder = EntryBuilder::new(command::FORMAT);
         assert!(builder.push(Command::Stamp).is_none());
         let (_, bytes) = builder.finish(index, WALL_MS, 0);
         Entry {

@@ -1,7 +1,7 @@
 //! For tests: an engine of node 1 with one shard over a log in memory, its peers played by hand. The
 //! clock moves only when told; a turn's writes are durable at its end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::envelope::{SnapshotChunk, SnapshotRequest, StateHash, Verdict};
@@ -12,6 +12,7 @@ use nowserving_protocol::codec::Format;
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_replica::{EntryReader, LogState, Replica, Restored, Role, SnapshotMeta, Write};
 use nowserving_shard::clock::Micros;
+use nowserving_shard::command;
 use nowserving_shard::members::Members;
 use nowserving_shard::published::OutEvent;
 use nowserving_shard::state::State;
@@ -45,6 +46,8 @@ pub struct Rig {
     pub inbox_empty: bool,
     /// Peers that say that their disks are full.
     pub full_disks: BTreeSet<u64>,
+    /// The newest formats of log entries that peers say they read.
+    pub entry_formats: BTreeMap<u64, u32>,
     pub replies: Vec<Result<Outcome, ApiError>>,
     pub forwards: Vec<ForwardTry>,
     pub events: Vec<OutEvent>,
@@ -71,6 +74,7 @@ pub fn config(nodes: &[u64]) -> Config {
         log_bytes_max: 1 << 28,
         metrics_addr: None,
         version: "test".into(),
+        entry_format: command::FORMAT,
         seed: 7,
     }
 }
@@ -145,6 +149,7 @@ impl Rig {
             wall_ms: WALL_MS,
             inbox_empty: true,
             full_disks: BTreeSet::new(),
+            entry_formats: BTreeMap::new(),
             replies: Vec::new(),
             forwards: Vec::new(),
             events: Vec::new(),
@@ -295,6 +300,7 @@ impl Rig {
                 closed: Vec::new(),
                 metrics_addr: String::new(),
                 version: String::new(),
+                entry_format: self.entry_formats.get(&from).copied().unwrap_or_default(),
                 messages: messages.into_iter().map(|it| (0, it)).collect(),
                 state_hashes: Vec::new(),
                 snapshot_request,

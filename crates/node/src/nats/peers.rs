@@ -131,6 +131,7 @@ impl Origin {
             disk_full: batch.disk_full,
             refuses_snapshots: batch.refuses_snapshots,
             connection: batch.connection,
+            entry_format: batch.entry_format,
         }
     }
 
@@ -347,6 +348,7 @@ fn open(incoming: Incoming, key: &FrameKey, origin: &Origin) -> Result<Frame, No
                 "frames under the number of node {number} fail authentication: its key file and that of node {} differ",
                 origin.me
             ),
+            Err(error @ FrameError::Format(_)) => format!("node {number} sends {error}"),
             Err(error) => return Err(NotOurs::Dropped(error.to_string())),
         }
     } else {
@@ -425,6 +427,7 @@ fn check(
         closed,
         metrics_addr: facts.metrics_addr,
         version: facts.version,
+        entry_format: facts.entry_format,
         messages,
         state_hashes,
         snapshot_request,

@@ -263,7 +263,7 @@ fn yield_to_others() {
 fn replay_entry(state: &mut State, entry: &Committed) -> anyhow::Result<()> {
     if let Payload::Command(data) = &entry.payload {
         let index = entry.index;
-        let decoded = command::decode(data);
+        let decoded = command::decode(data, command::FORMAT);
         let decoded = decoded.with_context(|| format!("entry {index} is not readable"))?;
         state.apply_entry(index, &decoded, &mut ());
     }

@@ -1,0 +1,81 @@
+//! The log of an earlier build is read.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+
+use nowserving_log::{EngineLog, EngineOptions, LogStore as _};
+use nowserving_replica::{EntryReader as _, SnapshotMeta, Write};
+use raft::eraftpb::{ConfState, Entry, EntryType, HardState};
+
+fn entry(index: u64) -> Entry {
+    let mut entry = Entry {
+        term: 3,
+        index,
+        data: format!("entry {index}").into_bytes().into(),
+        ..Entry::default()
+    };
+    if index == 9 {
+        entry.set_entry_type(EntryType::EntryConfChangeV2);
+    }
+    entry
+}
+
+fn hard_state() -> HardState {
+    HardState {
+        term: 4,
+        vote: 2,
+        commit: 8,
+        ..HardState::default()
+    }
+}
+
+/// As after the install of a snapshot, in the middle of a change of members.
+fn start() -> SnapshotMeta {
+    SnapshotMeta {
+        index: 6,
+        term: 3,
+        conf_state: ConfState {
+            voters: vec![1, 2, 4],
+            learners: vec![5],
+            voters_outgoing: vec![1, 2, 3],
+            learners_next: vec![3],
+            auto_leave: true,
+            ..ConfState::default()
+        },
+    }
+}
+
+fn write(dir: &Path) {
+    let log = EngineLog::open(dir, &EngineOptions::default()).unwrap();
+    log.write(&[Write::bootstrap(0, &[1, 2, 3])]).unwrap();
+    log.write(&[Write {
+        shard: 1,
+        number: 1,
+        entries: (7..=9).map(entry).collect(),
+        hard_state: Some(hard_state()),
+        must_sync: true,
+        start: Some(start()),
+    }])
+    .unwrap();
+    drop(log);
+    fs::remove_file(dir.join("LOCK")).unwrap();
+}
+
+#[test]
+fn a_log_of_format_2() {
+    let golden = nowserving_golden::path(env!("CARGO_MANIFEST_DIR"), "log-2", write);
+    let copy = tempfile::tempdir().unwrap();
+    for file in fs::read_dir(golden).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+    }
+    let log = EngineLog::open(copy.path(), &EngineOptions::default()).unwrap();
+    assert_eq!(log.load(0).unwrap().start.conf_state.voters, [1, 2, 3]);
+    let found = log.load(1).unwrap();
+    assert_eq!((found.start, found.hard_state), (start(), hard_state()));
+    assert_eq!(found.last_index, 9);
+    let entries = log.entries(1, 7, 10, u64::MAX).unwrap();
+    assert_eq!(entries, [entry(7), entry(8), entry(9)]);
+}
