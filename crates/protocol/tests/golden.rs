@@ -101,6 +101,7 @@ fn replies_to_operators() {
         last_heard_ms: Some(5),
         leads: 6,
         disk_full: true,
+        refuses_snapshots: 0,
         metrics_addr: Some("127.0.0.1:9100".to_owned()),
         version: Some("0.1.0".to_owned()),
         votes_in: 3,
