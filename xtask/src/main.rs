@@ -1,4 +1,4 @@
-//! Set-up and checks of the workspace: `cargo xtask demo|test|bench|failover|soak|turns|sim|bite|tidy`.
+//! Set-up and checks of the workspace: `cargo xtask demo|test|bench|failover|soak|upgrade|turns|sim|bite|tidy`.
 //!
 //! Every command installs what it lacks first, so that a machine with Rust and
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
@@ -13,6 +13,7 @@ mod shell;
 mod sim;
 mod steps;
 mod tidy;
+mod upgrade;
 
 use std::process::ExitCode;
 
@@ -42,6 +43,14 @@ enum Command {
     /// Kills, stops and cuts off nodes of real clusters under an audited crowd: [--minutes N] [TROUBLE …]
     #[command(disable_help_flag = true)]
     Soak(PassedOn),
+    /// Rolls a cluster from the build of a revision to this one, under an audited crowd: REVISION [--minutes N]
+    Upgrade {
+        /// A commit, tag or branch
+        revision: String,
+        /// Passed on to the soak
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Measures how long large lines keep others waiting: [TOKENS] [LINES]
     #[command(disable_help_flag = true)]
     Turns(PassedOn),
@@ -71,6 +80,7 @@ fn main() -> ExitCode {
         Command::Demo(PassedOn { args }) => release::run("demo", &args),
         Command::Bench(PassedOn { args }) => release::run("bench", &args),
         Command::Soak(PassedOn { args }) => release::measure("soak", &args),
+        Command::Upgrade { revision, args } => upgrade::run(&revision, &args),
         Command::Turns(PassedOn { args }) => release::measure("turns", &args),
         Command::Failover(PassedOn { args }) => release::measure("failover", &args),
         Command::Sim(PassedOn { args }) => sim::run(&args),

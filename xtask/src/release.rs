@@ -1,7 +1,7 @@
 //! `demo` and `bench`: a release build of the one binary, then a command of it. `failover`: the same of a
 //! program that starts clusters itself.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
@@ -18,7 +18,18 @@ pub fn run(command: &str, args: &[String]) -> Result<ExitCode> {
 
 /// Builds and runs the measurement `program` of the end-to-end tests' package; its exit code is ours.
 pub fn measure(program: &str, args: &[String]) -> Result<ExitCode> {
+    measure_with(program, args, |run| run)
+}
+
+/// The same with what `more` adds.
+pub fn measure_with(
+    program: &str,
+    args: &[String],
+    more: impl FnOnce(&mut Command) -> &mut Command,
+) -> Result<ExitCode> {
     let nats_server = nats::ensure()?;
     let flags = format!("--release --package nowserving-e2e --bin {program}");
-    shell::build_and_run(&flags, |run| run.env(nats::ENV, nats_server).args(args))
+    shell::build_and_run(&flags, |run| {
+        more(run).env(nats::ENV, nats_server).args(args)
+    })
 }

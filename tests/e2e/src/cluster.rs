@@ -42,6 +42,8 @@ pub struct Options {
     pub proxied: bool,
     /// Nodes and clients connect to all of these; [`Cluster::nats`] is the first.
     pub nats_servers: usize,
+    /// The binary of another build, with which all nodes begin.
+    pub other_build: Option<OsString>,
     /// The size of each node's own [`SmallDisk`]; none: they have folders on the machine's disk.
     pub disk_bytes: Option<u64>,
 }
@@ -57,6 +59,7 @@ impl Default for Options {
             authorization: None,
             proxied: false,
             nats_servers: 1,
+            other_build: None,
             disk_bytes: None,
         }
     }
@@ -108,6 +111,8 @@ struct Node {
     links: Option<Links>,
     metrics: SocketAddr,
     disk: Option<SmallDisk>,
+    /// Its binary, if it is that of another build.
+    other_build: Option<OsString>,
 }
 
 /// The proxies of a node's two connections.
@@ -180,6 +185,7 @@ impl Cluster {
                 links,
                 metrics: SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?)),
                 disk: disk.map(|size| SmallDisk::mount(&data, size)).transpose()?,
+                other_build: cluster.options.other_build.clone(),
             });
         }
         let ids: Vec<u64> = cluster.ids().collect();
@@ -291,7 +297,10 @@ impl Cluster {
         let name = format!("node {id}");
         let log = self.folder().join(format!("node-{id}.log"));
         let mut words: Vec<OsString> = command.iter().map(OsString::from).collect();
-        words.push(program().await?.into());
+        words.push(match &self.node(id)?.other_build {
+            Some(other) => other.clone(),
+            None => program().await?.into(),
+        });
         words.extend(self.flags(id)?.args());
         let (program, args) = words.split_first().context("no program")?;
         let node = self.node_mut(id)?;
@@ -299,6 +308,16 @@ impl Cluster {
             ensure!(!process.is_alive()?, "{name} still runs");
         }
         node.process = Some(Process::start(&name, program, args, &log).await?);
+        Ok(())
+    }
+
+    /// From its next start on, node `id` has this build, or the other one.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub fn set_build(&mut self, id: u64, this: bool) -> Result<()> {
+        let other = self.options.other_build.clone();
+        self.node_mut(id)?.other_build = other.filter(|_| !this);
         Ok(())
     }
 

@@ -22,7 +22,7 @@ impl Plan {
                     .with_context(|| format!("--minutes {given}"))?;
                 continue;
             }
-            match Trouble::ALL.into_iter().find(|it| it.name() == arg) {
+            match named(&arg) {
                 Some(trouble) => troubles.push(trouble),
                 None => bail!("{arg}: expected [--minutes N] [{}]", names()),
             }
@@ -38,6 +38,12 @@ impl Plan {
             troubles,
         })
     }
+}
+
+/// [`Trouble::Upgrade`] needs another build, which `cargo xtask upgrade` makes.
+fn named(name: &str) -> Option<Trouble> {
+    let mut all = Trouble::ALL.into_iter().chain([Trouble::Upgrade]);
+    all.find(|it| it.name() == name)
 }
 
 fn names() -> String {

@@ -5,6 +5,7 @@
 //! seconds is a test; `cargo xtask soak` runs long ones and prints a table.
 
 mod trouble;
+mod upgrade;
 
 use std::time::{Duration, Instant};
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
 
+use super::upgrade;
 use crate::cluster::{Cluster, Options, line_in};
 use crate::nats::Nats;
 use crate::proxy::Link;
@@ -32,6 +33,8 @@ pub enum Trouble {
     OneNatsKill,
     /// A node's connections pass nothing on and stay open.
     CutOff,
+    /// SIGTERM of one node after the other, on the way from another build to this one.
+    Upgrade,
     /// What a node sends to its peers is not passed on; what they send to it is.
     CutOneWay,
 }
@@ -56,6 +59,7 @@ impl Trouble {
             Trouble::Pause => "pause",
             Trouble::NatsKill => "nats-kill",
             Trouble::OneNatsKill => "one-nats-kill",
+            Trouble::Upgrade => "upgrade",
             Trouble::CutOff => "cut-off",
             Trouble::CutOneWay => "cut-one-way",
         }
@@ -66,6 +70,10 @@ impl Trouble {
     pub fn options(self) -> Options {
         Options {
             proxied: matches!(self, Trouble::CutOff | Trouble::CutOneWay),
+            other_build: match self {
+                Trouble::Upgrade => upgrade::other_build(),
+                _ => None,
+            },
             nats_servers: if self == Trouble::OneNatsKill { 3 } else { 1 },
             // Every blow finds snapshots under way, and logs that were cut.
             snapshot_entries: 500,
@@ -80,7 +88,10 @@ impl Trouble {
     /// The cluster does not come back.
     pub async fn strike(self, cluster: &mut Cluster, nth: usize) -> Result<Duration> {
         let nodes = cluster.options().nodes;
-        let node = nth as u64 % nodes + 1;
+        let node = match self {
+            Trouble::Upgrade => upgrade::step(cluster, nth).await?,
+            _ => nth as u64 % nodes + 1,
+        };
         let line = led_by(cluster, node).await?;
         let api = cluster.api().within(2_000);
         let began = Instant::now();
@@ -94,7 +105,9 @@ impl Trouble {
     async fn begin(self, cluster: &mut Cluster, node: u64) -> Result<()> {
         match self {
             Trouble::Kill => drop(cluster.process(node)?.kill().await?),
-            Trouble::Restart => cluster.process(node)?.signal(Signal::TERM)?,
+            Trouble::Restart | Trouble::Upgrade => {
+                cluster.process(node)?.signal(Signal::TERM)?;
+            }
             Trouble::Pause => cluster.process(node)?.signal(Signal::STOP)?,
             Trouble::NatsKill => {
                 let shards = cluster.options().shards;
@@ -113,7 +126,7 @@ impl Trouble {
     async fn end(self, cluster: &mut Cluster, node: u64) -> Result<()> {
         match self {
             Trouble::Kill => cluster.start_node(node).await,
-            Trouble::Restart => {
+            Trouble::Restart | Trouble::Upgrade => {
                 let ended = cluster.process(node)?.ended(END).await?;
                 ensure!(ended.success(), "node {node} was asked to stop: {ended}");
                 cluster.start_node(node).await
