@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use nowserving_e2e::soak::{self, Row, Trouble};
+use nowserving_e2e::soak::{self, OTHER_BUILD, Row, Trouble};
 
 /// The command line: `[--minutes N] [TROUBLE …]`.
 struct Plan {
@@ -42,7 +42,8 @@ impl Plan {
 
 /// [`Trouble::Upgrade`] needs another build, which `cargo xtask upgrade` makes.
 fn named(name: &str) -> Option<Trouble> {
-    let mut all = Trouble::ALL.into_iter().chain([Trouble::Upgrade]);
+    let upgrade = std::env::var_os(OTHER_BUILD).map(|_| Trouble::Upgrade);
+    let mut all = Trouble::ALL.into_iter().chain(upgrade);
     all.find(|it| it.name() == name)
 }
 

@@ -18,6 +18,7 @@ use crate::cluster::{Cluster, line_in};
 use crate::{number, scenario};
 
 pub use trouble::Trouble;
+pub use upgrade::OTHER_BUILD;
 
 /// Shoppers a second: enough that each blow hits writes under way, and little enough for two cores.
 const SHOPPERS_A_SECOND: u64 = 25;
