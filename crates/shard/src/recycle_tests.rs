@@ -34,9 +34,8 @@ fn waiting() -> (World, TokenRef) {
 impl Recycler {
     fn check(&self) {
         assert_eq!(self.by_due.len(), self.watched.len());
-        for (at, watched) in &self.watched {
-            assert!(self.by_due.contains(&(watched.due_ms, *at)));
-        }
+        let mut watched = self.watched.iter();
+        assert!(watched.all(|(at, watched)| self.by_due.contains(&(watched.due_ms, *at))));
     }
 }
 
