@@ -33,6 +33,7 @@ mod settings_pb;
 pub mod snapshot;
 mod snapshot_pb;
 pub mod state;
+mod token_map;
 
 #[cfg(test)]
 mod test_world;

@@ -10,12 +10,14 @@
 //! stamped only so often: in all, one and a half timeouts. The grace depends on the checkpoint and not
 //! on the election, so no chain of elections can keep dead tokens in line.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use nowserving_line::{
     Line, LineName, Lines, Live, Op, RECYCLE_MAX, RecycleItem, Settings, State, TOUCH_MAX, Token,
     TokenRef, WORK_MAX,
 };
+
+use crate::token_map::TokenMap;
 
 /// The most tokens that one pass looks at, of those still to be indexed and of the index each: as many as one
 /// log entry can end.
@@ -42,7 +44,7 @@ struct Watched {
 /// The index of one leadership over one shard. All times are of the shard's service clock.
 #[derive(Debug, Default)]
 pub struct Recycler {
-    watched: HashMap<TokenRef, Watched>,
+    watched: TokenMap<Watched>,
     by_due: BTreeSet<(u64, TokenRef)>,
     /// Lines whose live tokens are still to be indexed, each with the next token.
     to_index: VecDeque<(LineName, (u8, Token))>,
@@ -80,7 +82,7 @@ impl Recycler {
 
     /// The token is gone.
     pub fn forget(&mut self, at: TokenRef) {
-        if let Some(watched) = self.watched.remove(&at) {
+        if let Some(watched) = self.watched.remove(at) {
             self.by_due.remove(&(watched.due_ms, at));
         }
     }
@@ -89,7 +91,7 @@ impl Recycler {
     /// when it was.
     pub fn moved(&mut self, line: &Line, from: TokenRef, to: TokenRef, live: &Live) {
         let mut inherited_deadline_ms = None;
-        if let Some(old) = self.watched.remove(&from) {
+        if let Some(old) = self.watched.remove(from) {
             self.by_due.remove(&(old.due_ms, from));
             inherited_deadline_ms = old.inherited_deadline_ms;
             if old.checkpointing {
@@ -118,10 +120,10 @@ impl Recycler {
         if live.state() != State::Waiting {
             return None;
         }
-        if !self.watched.contains_key(&at) {
+        if self.watched.get(at).is_none() {
             self.watch(line, at, live, None, None);
         }
-        let watched = self.watched.get_mut(&at)?;
+        let watched = self.watched.get_mut(at)?;
         watched.last_seen_ms = Some(now_ms);
         let timeout_ms = line.settings().waiting_idle_timeout_ms;
         let known_ms = live.clock_ms();
@@ -175,7 +177,7 @@ impl Recycler {
         last_seen_ms: Option<u64>,
         inherited_deadline_ms: Option<u64>,
     ) {
-        let old = self.watched.remove(&at);
+        let old = self.watched.remove(at);
         if let Some(old) = &old {
             self.by_due.remove(&(old.due_ms, at));
         }
@@ -216,7 +218,7 @@ impl Recycler {
                     lane,
                     token,
                 };
-                let inherited = match self.watched.get(&at) {
+                let inherited = match self.watched.get(at) {
                     Some(known) => known.inherited_deadline_ms,
                     None => live.deadline_ms(),
                 };
@@ -235,7 +237,7 @@ impl Recycler {
                 break;
             }
             self.by_due.pop_first();
-            let Some(watched) = self.watched.get_mut(&at) else {
+            let Some(watched) = self.watched.get_mut(at) else {
                 continue;
             };
             let line = lines
@@ -243,7 +245,7 @@ impl Recycler {
                 .filter(|l| l.incarnation() == at.incarnation);
             let Some((line, live)) = line.and_then(|l| Some((l, l.live(at.lane, at.token)?)))
             else {
-                self.watched.remove(&at);
+                self.watched.remove(at);
                 continue;
             };
             let deadline_ms = deadline_ms(line, live, watched);
@@ -289,7 +291,7 @@ impl Recycler {
             };
             let mut tokens = Vec::with_capacity(listed.len());
             for at in listed {
-                if let Some(watched) = self.watched.get_mut(&at) {
+                if let Some(watched) = self.watched.get_mut(at) {
                     watched.checkpointing = false;
                     if let (Some(last_seen_ms), true) =
                         (watched.last_seen_ms, at.incarnation == line.incarnation())

@@ -1,13 +1,15 @@
 //! Measures how long the leader of a large line keeps others waiting: for each kind of work on very many
 //! tokens or lines, the turns of its loop (by the node's own metric) and the `status` of another line, from
-//! outside.
+//! outside, by a thread and a connection of their own.
 //!
 //! All lines are in one shard: then one loop has all of the work.
 
-use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use futures::StreamExt as _;
 use nowserving_e2e::{Api, Cluster, HOUR_MS, Metrics, Options, number};
 use serde_json::{Value, json};
@@ -18,6 +20,8 @@ const TOKENS: u64 = 1_000_000;
 const LINES: u64 = 100_000;
 /// So few that a snapshot can be brought about, and so many that other phases have none.
 const SNAPSHOT_ENTRIES: u64 = 5_000;
+/// Past this size the leader's log keeps nothing for a node that is away. Two hundred thousand tokens take more.
+const LOG_BYTES_MAX: u64 = 8 << 20;
 /// Requests under way while lines are made and filled.
 const IN_FLIGHT: usize = 1_024;
 /// The line that others ask about.
@@ -42,6 +46,7 @@ async fn main() -> Result<()> {
     let options = Options {
         shards: 1,
         snapshot_entries: SNAPSHOT_ENTRIES,
+        log_bytes_max: LOG_BYTES_MAX,
         ..Options::default()
     };
     let mut cluster = Cluster::start(options).await?;
@@ -61,6 +66,7 @@ async fn main() -> Result<()> {
         )
         .await?;
     fill(bench.api.clone(), "idle", tokens).await?;
+    send_snapshot(&mut cluster, &bench).await?;
     bench
         .phase(&cluster, "make a snapshot", snapshot(&cluster, &bench.api))
         .await?;
@@ -80,7 +86,48 @@ async fn main() -> Result<()> {
 /// What all phases share.
 struct Bench {
     api: Api,
+    nats_url: String,
     ticket: Value,
+}
+
+/// Clients of another line, on a thread of their own: they shall not wait for the clients that do the work.
+struct Others {
+    done: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Vec<Duration>>>,
+}
+
+impl Others {
+    fn ask(bench: &Bench) -> Result<Others> {
+        let done = Arc::new(AtomicBool::new(false));
+        let until = done.clone();
+        let (url, ticket) = (bench.nats_url.clone(), bench.ticket.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async {
+                let api = Api::new(async_nats::connect(url).await?);
+                let mut times = Vec::new();
+                let mut ticks = tokio::time::interval(INTERVAL);
+                ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+                while !until.load(Ordering::Relaxed) {
+                    ticks.tick().await;
+                    let asked = Instant::now();
+                    api.status(OTHER, &ticket).await?;
+                    times.push(asked.elapsed());
+                }
+                Ok(times)
+            })
+        });
+        Ok(Others { done, thread })
+    }
+
+    /// How long their answers took.
+    async fn end(self) -> Result<Vec<Duration>> {
+        self.done.store(true, Ordering::Relaxed);
+        let joined = tokio::task::spawn_blocking(|| self.thread.join()).await?;
+        joined.map_err(|_| anyhow!("the other clients panicked"))?
+    }
 }
 
 /// A node's turns so far, by bucket.
@@ -93,6 +140,10 @@ impl Turns {
             metrics.sum("nowserving_turn_seconds_bucket", &[&label])
         };
         Turns(BUCKETS.iter().map(count).collect())
+    }
+
+    fn none() -> Turns {
+        Turns(vec![0.0; BUCKETS.len()])
     }
 
     /// All since `before`, those over [`TURN_MAX`], and the bound of the longest's bucket.
@@ -123,7 +174,12 @@ impl Bench {
         api.admin(OTHER, "create", settings()).await?;
         api.enter(OTHER, "holder").await?;
         let ticket = api.enter(OTHER, "waiting").await?["ticket"].clone();
-        Ok(Bench { api, ticket })
+        let nats_url = cluster.nats_urls();
+        Ok(Bench {
+            api,
+            nats_url,
+            ticket,
+        })
     }
 
     /// Does the work while another line is asked about, and prints what that came to.
@@ -135,31 +191,13 @@ impl Bench {
     ) -> Result<()> {
         let leader = cluster.leader_of(OTHER).await?;
         let before = Turns::of(&cluster.metrics(leader).await?);
-        let (began, done) = (Instant::now(), Cell::new(false));
-        let work = async {
-            let result = work.await;
-            done.set(true);
-            result
-        };
-        let ((), times) = tokio::try_join!(work, self.others(&done))?;
+        let (began, others) = (Instant::now(), Others::ask(self)?);
+        work.await?;
         let seconds = began.elapsed().as_secs_f64();
+        let times = others.end().await?;
         let turns = Turns::of(&cluster.metrics(leader).await?);
         report(name, seconds, turns.since(&before), times);
         Ok(())
-    }
-
-    /// Asks about the other line until the work is done.
-    async fn others(&self, done: &Cell<bool>) -> Result<Vec<Duration>> {
-        let mut times = Vec::new();
-        let mut ticks = tokio::time::interval(INTERVAL);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        while !done.get() {
-            ticks.tick().await;
-            let asked = Instant::now();
-            self.api.status(OTHER, &self.ticket).await?;
-            times.push(asked.elapsed());
-        }
-        Ok(times)
     }
 }
 
@@ -245,6 +283,52 @@ async fn snapshot(cluster: &Cluster, api: &Api) -> Result<()> {
     Ok(())
 }
 
+/// A node is away while more is written than the others' logs keep for it. It comes back and gets a snapshot.
+async fn send_snapshot(cluster: &mut Cluster, bench: &Bench) -> Result<()> {
+    let leader = cluster.leader_of(OTHER).await?;
+    let away = cluster.ids().find(|id| *id != leader).context("one node")?;
+    cluster.process(away)?.kill().await?;
+    fill(bench.api.clone(), "missed", 200_000).await?;
+    let entries = async || {
+        let metrics = cluster.metrics(leader).await?;
+        anyhow::Ok(metrics.sum("nowserving_log_entries", &[]))
+    };
+    // Until the leader drops what that node lacks.
+    let mut most: f64 = 0.0;
+    let began = Instant::now();
+    while entries().await? > most / 2.0 {
+        most = most.max(entries().await?);
+        ensure!(began.elapsed() < PATIENCE, "the log is not compacted");
+        bench.api.enter(OTHER, &format!("compact-{most}")).await?;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    cluster.start_node(away).await?;
+    let cluster = &*cluster;
+    bench
+        .phase(cluster, "send a snapshot", installed(cluster, away))
+        .await?;
+    let turns = Turns::of(&cluster.metrics(away).await?);
+    report("its receiver", 0.0, turns.since(&Turns::none()), Vec::new());
+    Ok(())
+}
+
+async fn installed(cluster: &Cluster, id: u64) -> Result<()> {
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        // Not there yet, at first.
+        if let Ok(metrics) = cluster.metrics(id).await
+            && metrics.sum(
+                "nowserving_snapshots_received_total",
+                &["outcome=\"installed\""],
+            ) > 0.0
+        {
+            return Ok(());
+        }
+    }
+    bail!("node {id} has no snapshot within {PATIENCE:?}")
+}
+
 async fn gone(api: &Api, line: &str, reason: &str, tokens: u64) -> Result<()> {
     let began = Instant::now();
     while began.elapsed() < PATIENCE {
@@ -283,16 +367,16 @@ async fn take_over(cluster: &mut Cluster, bench: &Bench) -> Result<()> {
     let served = bench.api.status(OTHER, &bench.ticket);
     served.await?;
     let seconds = began.elapsed().as_secs_f64();
-    let never = Cell::new(false);
-    let asking = tokio::time::timeout(Duration::from_secs(3), bench.others(&never));
-    ensure!(asking.await.is_err(), "the other line is not served");
+    let others = Others::ask(bench)?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let times = others.end().await?;
     for (id, before) in before {
         let turns = Turns::of(&cluster.metrics(id).await?);
         report(
             &format!("take-over, node {id}"),
             seconds,
             turns.since(&before),
-            Vec::new(),
+            times.clone(),
         );
     }
     Ok(())

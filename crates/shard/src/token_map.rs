@@ -1,0 +1,125 @@
+//! A map by token whose every operation is short. A hash table moves all of its entries at once when it grows:
+//! with a million tokens that kept a whole shard waiting for a tenth of a second.
+
+use std::collections::BTreeMap;
+
+use nowserving_line::{Token, TokenRef};
+
+/// The numbers of a page.
+const PAGE: u64 = 64;
+
+/// Incarnation of the line, lane, and number divided by [`PAGE`].
+type PageKey = (u64, u8, u64);
+
+/// Pages of neighbouring numbers, which are few enough to be found quickly in a tree.
+#[derive(Debug)]
+pub(crate) struct TokenMap<T> {
+    /// Each in ascending order; none is empty.
+    pages: BTreeMap<PageKey, Vec<(Token, T)>>,
+    len: usize,
+}
+
+impl<T> Default for TokenMap<T> {
+    fn default() -> Self {
+        TokenMap {
+            pages: BTreeMap::new(),
+            len: 0,
+        }
+    }
+}
+
+impl<T> TokenMap<T> {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn get(&self, at: TokenRef) -> Option<&T> {
+        let page = self.pages.get(&page_of(at))?;
+        let place = find(page, at.token).ok()?;
+        Some(&page[place].1)
+    }
+
+    pub fn get_mut(&mut self, at: TokenRef) -> Option<&mut T> {
+        let page = self.pages.get_mut(&page_of(at))?;
+        let place = find(page, at.token).ok()?;
+        Some(&mut page[place].1)
+    }
+
+    #[cfg(test)]
+    pub fn iter(&self) -> impl Iterator<Item = (TokenRef, &T)> {
+        let pages = self.pages.iter();
+        pages.flat_map(|((incarnation, lane, _), page)| {
+            page.iter().map(|(token, value)| {
+                let at = TokenRef {
+                    incarnation: *incarnation,
+                    lane: *lane,
+                    token: *token,
+                };
+                (at, value)
+            })
+        })
+    }
+
+    /// Returns what it replaces.
+    pub fn insert(&mut self, at: TokenRef, value: T) -> Option<T> {
+        let page = self.pages.entry(page_of(at)).or_default();
+        match find(page, at.token) {
+            Ok(place) => Some(std::mem::replace(&mut page[place].1, value)),
+            Err(place) => {
+                page.insert(place, (at.token, value));
+                self.len += 1;
+                None
+            }
+        }
+    }
+
+    pub fn remove(&mut self, at: TokenRef) -> Option<T> {
+        let key = page_of(at);
+        let page = self.pages.get_mut(&key)?;
+        let place = find(page, at.token).ok()?;
+        let (_, removed) = page.remove(place);
+        if page.is_empty() {
+            self.pages.remove(&key);
+        }
+        self.len -= 1;
+        Some(removed)
+    }
+}
+
+fn page_of(at: TokenRef) -> PageKey {
+    (at.incarnation, at.lane, at.token / PAGE)
+}
+
+fn find<T>(page: &[(Token, T)], token: Token) -> Result<usize, usize> {
+    page.binary_search_by_key(&token, |(token, _)| *token)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn as_a_plain_map_has_it(
+            steps in prop::collection::vec((any::<bool>(), 1_u64..3, 0_u8..2, 0_u64..200), 1..500),
+        ) {
+            let (mut map, mut plain) = (TokenMap::default(), BTreeMap::new());
+            for (nth, (insert, incarnation, lane, token)) in steps.into_iter().enumerate() {
+                let at = TokenRef { incarnation, lane, token };
+                match insert {
+                    true => prop_assert_eq!(map.insert(at, nth), plain.insert(at, nth)),
+                    false => prop_assert_eq!(map.remove(at), plain.remove(&at)),
+                }
+                prop_assert_eq!(map.get(at), plain.get(&at));
+                prop_assert_eq!(map.get_mut(at), plain.get_mut(&at));
+                prop_assert_eq!(map.len(), plain.len());
+            }
+            prop_assert!(map.iter().eq(plain.iter().map(|(at, value)| (*at, value))));
+            prop_assert!(map.pages.values().all(|page| !page.is_empty()));
+        }
+    }
+}
