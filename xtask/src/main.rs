@@ -40,7 +40,7 @@ enum Command {
     /// Measures, on a release build
     #[command(disable_help_flag = true)]
     Bench(PassedOn),
-    /// Kills, stops and cuts off nodes of real clusters under an audited crowd: [--minutes N] [TROUBLE …]
+    /// Kills, stops and cuts off nodes of real clusters under an audited crowd: [--minutes N] [--json] [TROUBLE …]
     #[command(disable_help_flag = true)]
     Soak(PassedOn),
     /// Rolls a cluster from the build of a revision to this one, under an audited crowd: REVISION [--minutes N]
@@ -54,7 +54,7 @@ enum Command {
     /// Measures how long large lines keep others waiting: [TOKENS] [LINES]
     #[command(disable_help_flag = true)]
     Turns(PassedOn),
-    /// Measures how long a failed leader's shards are without service: [RUNS] [death|stop|cut-off …] [idle|loaded …]
+    /// Measures how long a failed leader's shards are without service: [RUNS] [--json] [death|stop|cut-off …] [idle|loaded …]
     /// [nowserving|etcd|jetstream …]
     #[command(disable_help_flag = true)]
     Failover(PassedOn),

@@ -90,6 +90,13 @@ impl NodeFlags {
         self
     }
 
+    /// Leaves flags out.
+    #[must_use]
+    pub fn without(mut self, flags: &[&str]) -> NodeFlags {
+        self.0.retain(|(name, _)| !flags.contains(&name.as_str()));
+        self
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (&str, &OsString)> {
         self.0.iter().map(|(flag, value)| (flag.as_str(), value))
     }
@@ -102,6 +109,14 @@ impl NodeFlags {
             .iter()
             .flat_map(|(flag, value)| [flag.into(), value.clone()]);
         std::iter::once("node".into()).chain(flags).collect()
+    }
+
+    /// The command line with `--join`.
+    #[must_use]
+    pub fn joining(&self) -> Vec<OsString> {
+        let mut args = self.args();
+        args.push("--join".into());
+        args
     }
 }
 
@@ -294,6 +309,21 @@ impl Cluster {
     /// # Errors
     /// As [`Cluster::start_node`].
     pub async fn start_node_under(&mut self, id: u64, command: &[&str]) -> Result<()> {
+        let args = self.flags(id)?.args();
+        self.start_with(id, command, args).await
+    }
+
+    /// Starts node `id` with `--join`: it knows neither its number nor the cluster, and asks to be added.
+    ///
+    /// # Errors
+    /// As [`Cluster::start_node`].
+    pub async fn start_node_joining(&mut self, id: u64) -> Result<()> {
+        let flags = self.flags(id)?;
+        let args = flags.without(&["--id", "--nodes", "--cluster", "--shards"]);
+        self.start_with(id, &[], args.joining()).await
+    }
+
+    async fn start_with(&mut self, id: u64, command: &[&str], args: Vec<OsString>) -> Result<()> {
         let name = format!("node {id}");
         let log = self.folder().join(format!("node-{id}.log"));
         let mut words: Vec<OsString> = command.iter().map(OsString::from).collect();
@@ -301,7 +331,7 @@ impl Cluster {
             Some(other) => other.clone(),
             None => program().await?.into(),
         });
-        words.extend(self.flags(id)?.args());
+        words.extend(args);
         let (program, args) = words.split_first().context("no program")?;
         let node = self.node_mut(id)?;
         if let Some(process) = &mut node.process {
@@ -336,9 +366,7 @@ impl Cluster {
     /// It cannot be started.
     pub async fn start_joining(&self, name: &str, flags: &NodeFlags) -> Result<Process> {
         let log = self.folder().join(format!("{name}.log"));
-        let mut args = flags.args();
-        args.push("--join".into());
-        Process::start(name, program().await?.as_os_str(), args, &log).await
+        Process::start(name, program().await?.as_os_str(), flags.joining(), &log).await
     }
 
     /// The process of node `id`.
@@ -375,12 +403,20 @@ impl Cluster {
         links.context("the cluster is not proxied")
     }
 
+    /// Where node `id` shows its metrics.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub fn metrics_addr(&self, id: u64) -> Result<SocketAddr> {
+        Ok(self.node(id)?.metrics)
+    }
+
     /// Scrapes node `id`.
     ///
     /// # Errors
     /// It does not answer.
     pub async fn metrics(&self, id: u64) -> Result<Metrics> {
-        Metrics::scrape(self.node(id)?.metrics)
+        Metrics::scrape(self.metrics_addr(id)?)
             .await
             .with_context(|| format!("node {id}"))
     }
@@ -390,7 +426,7 @@ impl Cluster {
     /// # Errors
     /// It does not answer.
     pub async fn http(&self, id: u64, path: &str) -> Result<(u16, String)> {
-        crate::http::get(self.node(id)?.metrics, path)
+        crate::http::get(self.metrics_addr(id)?, path)
             .await
             .with_context(|| format!("node {id}"))
     }

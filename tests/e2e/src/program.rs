@@ -16,10 +16,10 @@ use tokio::sync::OnceCell;
 /// It cannot be built.
 pub async fn program() -> Result<PathBuf> {
     static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
-    PROGRAM.get_or_try_init(build).await.cloned()
+    PROGRAM.get_or_try_init(by_cargo).await.cloned()
 }
 
-async fn build() -> Result<PathBuf> {
+async fn by_cargo() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("NOWSERVING_BIN") {
         return Ok(PathBuf::from(path));
     }
@@ -76,6 +76,19 @@ async fn build() -> Result<PathBuf> {
         bail!("nowserving cannot be built: {status}");
     }
     Ok(folder.join(format!("nowserving{}", std::env::consts::EXE_SUFFIX)))
+}
+
+/// What it is: its version, and the profile with which it was built.
+///
+/// # Errors
+/// It cannot be built or run.
+pub async fn build() -> Result<String> {
+    let path = program().await?;
+    let ran = Command::new(&path).arg("--version").output().await?;
+    let version = String::from_utf8_lossy(&ran.stdout).trim().to_owned();
+    let folder = path.parent().and_then(|folder| folder.file_name());
+    let profile = folder.unwrap_or_default().to_string_lossy();
+    Ok(format!("{version}, {profile} build"))
 }
 
 /// A nats-server: `NATS_SERVER`, or else one in PATH or where packages put it.

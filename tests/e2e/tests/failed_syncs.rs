@@ -1,6 +1,5 @@
 //! A sync that fails: what is on disk is unknown then, so the process ends, and its next start verifies the log.
 
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -15,20 +14,6 @@ const NODE: u64 = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Of a node's syncs, which one fails. The earliest are those of its start.
 const FAILING: [u32; 4] = [1, 3, 8, 20];
-
-/// Whether syncs can be made to fail.
-pub fn strace_works() -> bool {
-    let mut strace = Command::new("strace");
-    strace.args([
-        "-f",
-        "-qq",
-        "-e",
-        "inject=fdatasync:error=EIO:when=1",
-        "true",
-    ]);
-    let ran = strace.stdout(Stdio::null()).stderr(Stdio::null()).status();
-    ran.is_ok_and(|status| status.success())
-}
 
 /// One of a node's syncs fails: the node ends, nothing acknowledged is lost, and its directory is whole.
 pub async fn end_the_node(cluster: &mut Cluster) -> Result<()> {

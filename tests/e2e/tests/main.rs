@@ -41,7 +41,7 @@ mod unreachable_leader;
 mod watch_command;
 
 use anyhow::Result;
-use nowserving_e2e::{Cli, Format, Options, Route, Scenarios, SmallDisk, run};
+use nowserving_e2e::{Cli, Format, Options, Route, Scenarios, SmallDisk, run, strace_works};
 
 /// Without nodes: look here first when every test fails.
 #[tokio::test]
@@ -151,6 +151,10 @@ mod soaks {
     use nowserving_e2e::soak::{self, Trouble};
 
     async fn short(trouble: Trouble) -> Result<()> {
+        if let Some(lack) = trouble.lacks().await? {
+            eprintln!("skipped: this machine lacks {lack}");
+            return Ok(());
+        }
         soak::run(trouble, Duration::from_secs(15)).await.map(drop)
     }
 
@@ -187,6 +191,31 @@ mod soaks {
     #[tokio::test]
     async fn nodes_are_heard_by_nobody() -> Result<()> {
         short(Trouble::CutOneWay).await
+    }
+
+    #[tokio::test]
+    async fn nodes_are_replaced() -> Result<()> {
+        short(Trouble::Replace).await
+    }
+
+    #[tokio::test]
+    async fn disks_are_full() -> Result<()> {
+        short(Trouble::DiskFull).await
+    }
+
+    #[tokio::test]
+    async fn all_disks_are_full() -> Result<()> {
+        short(Trouble::AllDisksFull).await
+    }
+
+    #[tokio::test]
+    async fn syncs_fail() -> Result<()> {
+        short(Trouble::SyncError).await
+    }
+
+    #[tokio::test]
+    async fn nodes_are_rolled_back() -> Result<()> {
+        short(Trouble::RolledBack).await
     }
 }
 
@@ -461,7 +490,7 @@ async fn an_impostor_changes_nothing() -> Result<()> {
 /// The disk reports that a sync failed.
 #[tokio::test]
 async fn a_failed_sync_ends_the_node() -> Result<()> {
-    if !failed_syncs::strace_works() {
+    if !strace_works().await {
         eprintln!("skipped: strace is missing, or may not trace");
         return Ok(());
     }

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use nowserving_e2e::{Api, Cli, Cluster, HOUR_MS, NodeFlags, Process, eventually, line_in};
+use nowserving_e2e::{
+    Api, Cli, Cluster, HOUR_MS, NodeFlags, Process, candidate, eventually, line_in,
+};
 use serde_json::{Value, json};
 
 use crate::crash::insist;
@@ -156,7 +158,7 @@ async fn changes(cluster: &mut Cluster, added: &mut Vec<Process>) -> Result<()> 
     // Three to five.
     for id in 4..=5 {
         added.push(joining(cluster, &format!("added-{id}")).await?);
-        asked(&api).await?;
+        candidate(&api).await?;
         let reply = change(&cli, &["add-node"]).await?;
         ensure!(reply["node"] == id, "{reply}");
     }
@@ -171,10 +173,10 @@ async fn changes(cluster: &mut Cluster, added: &mut Vec<Process>) -> Result<()> 
     cluster.process(3)?.kill().await?;
     std::fs::remove_dir_all(cluster.data_dir(3))?;
     cluster.start_node(3).await?;
-    let candidate = asked(&api).await?;
-    ensure!(candidate["node"] == 3, "{candidate}");
-    let reason = candidate["reason"].as_str().unwrap_or_default();
-    ensure!(reason.contains("another disk"), "{candidate}");
+    let asks = candidate(&api).await?;
+    ensure!(asks["node"] == 3, "{asks}");
+    let reason = asks["reason"].as_str().unwrap_or_default();
+    ensure!(reason.contains("another disk"), "{asks}");
     let reply = change(&cli, &["replace-node", "3"]).await?;
     ensure!(reply["node"] == 6, "{reply}");
     ensure!(voters(&api).await? == BTreeSet::from([4, 5, 6]));
@@ -190,16 +192,6 @@ async fn changes(cluster: &mut Cluster, added: &mut Vec<Process>) -> Result<()> 
         let nodes = status["nodes"].as_array().into_iter().flatten();
         let alive = nodes.into_iter().all(|it| it["alive"] == true);
         Ok(alive.then_some(()))
-    })
-    .await
-}
-
-/// Waits for a candidate.
-async fn asked(api: &Api) -> Result<Value> {
-    eventually("a node asks to be added", PATIENCE, async || {
-        let status = status(api).await?;
-        let candidates = status["members"]["candidates"].as_array();
-        Ok(candidates.and_then(|it| it.first()).cloned())
     })
     .await
 }

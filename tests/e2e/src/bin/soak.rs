@@ -1,20 +1,27 @@
-//! Runs long soaks, one kind of trouble after the other, and prints a table and one line of JSON.
+//! Runs long soaks, one kind of trouble after the other, and prints a table, or with `--json` one line of JSON.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use nowserving_e2e::build;
 use nowserving_e2e::soak::{self, OTHER_BUILD, Row, Trouble};
+use serde_json::json;
 
-/// The command line: `[--minutes N] [TROUBLE …]`.
+/// The command line: `[--minutes N] [--json] [TROUBLE …]`.
 struct Plan {
     each: Duration,
+    json: bool,
     troubles: Vec<Trouble>,
 }
 
 impl Plan {
     fn parse(mut args: impl Iterator<Item = String>) -> Result<Plan> {
-        let (mut minutes, mut troubles) = (5.0, Vec::new());
+        let (mut minutes, mut json, mut troubles) = (5.0, false, Vec::new());
         while let Some(arg) = args.next() {
+            if arg == "--json" {
+                json = true;
+                continue;
+            }
             if arg == "--minutes" {
                 let given = args.next().context("--minutes needs a number")?;
                 minutes = given
@@ -24,7 +31,7 @@ impl Plan {
             }
             match named(&arg) {
                 Some(trouble) => troubles.push(trouble),
-                None => bail!("{arg}: expected [--minutes N] [{}]", names()),
+                None => bail!("{arg}: expected [--minutes N] [--json] [{}]", names()),
             }
         }
         if troubles.is_empty() {
@@ -35,6 +42,7 @@ impl Plan {
         }
         Ok(Plan {
             each: Duration::from_secs_f64(minutes * 60.0),
+            json,
             troubles,
         })
     }
@@ -53,28 +61,41 @@ fn names() -> String {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let Plan { each, troubles } = Plan::parse(std::env::args().skip(1))?;
+    let plan = Plan::parse(std::env::args().skip(1))?;
+    let build = build().await?;
     let mut rows = Vec::new();
-    for trouble in troubles {
-        eprintln!("{} for {} s", trouble.name(), each.as_secs());
-        let row = soak::run(trouble, each).await?;
+    for trouble in plan.troubles {
+        if let Some(lack) = trouble.lacks().await? {
+            eprintln!("{}: left out, as this machine lacks {lack}", trouble.name());
+            continue;
+        }
+        eprintln!("{} for {} s", trouble.name(), plan.each.as_secs());
+        let row = soak::run(trouble, plan.each).await?;
         eprintln!("{}", line(&row));
         rows.push(row);
     }
+    let seconds = plan.each.as_secs();
+    if plan.json {
+        println!(
+            "{}",
+            json!({"build": build, "seconds": seconds, "rows": rows})
+        );
+        return Ok(());
+    }
+    println!("{build}, {seconds} s each\n");
     println!(
-        "| trouble | blows | acknowledged | lost | doubled | overtaken | oversold | back after, median | at most |\n\
-         |---|---|---|---|---|---|---|---|---|"
+        "| trouble | blows | acknowledged | lost | doubled | overtaken | oversold | back after, median | at most | whole after, at most |\n\
+         |---|---|---|---|---|---|---|---|---|---|"
     );
     for row in &rows {
         println!("{}", line(row));
     }
-    println!("{}", serde_json::to_string(&rows)?);
     Ok(())
 }
 
 fn line(row: &Row) -> String {
     format!(
-        "| {} | {} | {} | {} | {} | {} | {} | {} ms | {} ms |",
+        "| {} | {} | {} | {} | {} | {} | {} | {} ms | {} ms | {} ms |",
         row.trouble,
         row.blows,
         row.acknowledged,
@@ -83,6 +104,7 @@ fn line(row: &Row) -> String {
         row.overtaken,
         row.oversold,
         row.recovery_ms_median,
-        row.recovery_ms_max
+        row.recovery_ms_max,
+        row.whole_ms_max
     )
 }

@@ -4,6 +4,7 @@
 //! end. Beside it a prober measures after each blow how long writes are not acknowledged. A soak of a few
 //! seconds is a test; `cargo xtask soak` runs long ones and prints a table.
 
+mod disks;
 mod trouble;
 mod upgrade;
 
@@ -17,7 +18,7 @@ use crate::cli::Cli;
 use crate::cluster::{Cluster, line_in};
 use crate::{number, scenario};
 
-pub use trouble::Trouble;
+pub use trouble::{Blow, Trouble};
 pub use upgrade::OTHER_BUILD;
 
 /// Shoppers a second: enough that each blow hits writes under way, and little enough for two cores.
@@ -45,6 +46,8 @@ pub struct Row {
     /// From a blow to the first acknowledged write that was sent after it, in milliseconds.
     pub recovery_ms_median: u64,
     pub recovery_ms_max: u64,
+    /// From a blow until all nodes took part again: also how long a node was kept away.
+    pub whole_ms_max: u64,
 }
 
 /// Runs one, for about so long.
@@ -75,17 +78,20 @@ async fn soak(cluster: &mut Cluster, trouble: Trouble, lasts: Duration) -> Resul
         format!("{}s", lasts.as_secs()),
     ];
     let mut crowd = Cli::new(cluster.nats_urls()).start(&words).await?;
-    let mut recoveries = Vec::new();
-    while recoveries.is_empty() || begin.elapsed() + QUIET < lasts {
+    let mut blows = Vec::new();
+    while blows.is_empty() || begin.elapsed() + QUIET < lasts {
         tokio::time::sleep(PAUSE).await;
-        let recovery = trouble.strike(cluster, recoveries.len()).await?;
-        eprintln!("{}: back after {} ms", trouble.name(), recovery.as_millis());
-        recoveries.push(recovery);
-        cluster.wait_served().await?;
+        let blow = trouble.strike(cluster, blows.len()).await?;
+        let (back, whole) = (blow.recovery.as_millis(), blow.whole.as_millis());
+        eprintln!(
+            "{}: back after {back} ms, whole after {whole} ms",
+            trouble.name()
+        );
+        blows.push(blow);
     }
     let report = crowd.next().await?.context("the crowd has no report")?;
     let ended = crowd.child.wait().await?;
-    let row = Row::new(trouble, &report, recoveries)?;
+    let row = Row::new(trouble, &report, &blows)?;
     ensure!(
         row.is_well() && ended.success(),
         "{ended}: {row:?}: {report}"
@@ -105,24 +111,25 @@ async fn create_probed_lines(cluster: &Cluster) -> Result<()> {
 }
 
 impl Row {
-    fn new(
-        trouble: Trouble,
-        report: &serde_json::Value,
-        mut recoveries: Vec<Duration>,
-    ) -> Result<Row> {
+    fn new(trouble: Trouble, report: &serde_json::Value, blows: &[Blow]) -> Result<Row> {
+        let mut recoveries: Vec<Duration> = blows.iter().map(|blow| blow.recovery).collect();
         recoveries.sort_unstable();
-        let ms = |at: usize| recoveries.get(at).map_or(0, |it| it.as_millis() as u64);
+        let longest = recoveries.last().copied();
+        let median = recoveries.get(recoveries.len() / 2).copied();
+        let whole = blows.iter().map(|blow| blow.whole).max();
+        let ms = |time: Option<Duration>| time.map_or(0, |it| it.as_millis() as u64);
         let held_max = number(report, "held_max")?;
         Ok(Row {
             trouble: trouble.name(),
-            blows: recoveries.len(),
+            blows: blows.len(),
             acknowledged: number(report, "acknowledged")?,
             lost: number(report, "lost")?,
             doubled: number(report, "duplicates")?,
             overtaken: number(report, "overtakes")?,
             oversold: held_max.saturating_sub(number(report, "seats")?),
-            recovery_ms_median: ms(recoveries.len() / 2),
-            recovery_ms_max: ms(recoveries.len().saturating_sub(1)),
+            recovery_ms_median: ms(median),
+            recovery_ms_max: ms(longest),
+            whole_ms_max: ms(whole),
         })
     }
 

@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
 
-use super::upgrade;
+use super::{disks, upgrade};
 use crate::cluster::{Cluster, Options, line_in};
+use crate::disk::SmallDisk;
 use crate::nats::Nats;
 use crate::proxy::Link;
 use crate::recovery::first_acknowledged;
+use crate::strace::strace_works;
 
 /// Writes are acknowledged again within this time, whatever happened, on a slow machine too.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,11 +39,30 @@ pub enum Trouble {
     Upgrade,
     /// What a node sends to its peers is not passed on; what they send to it is.
     CutOneWay,
+    /// kill -9 of a node, whose disk is lost: a new one takes its place.
+    Replace,
+    /// The disk of one node after the other is full for a while.
+    DiskFull,
+    /// The disks of all nodes are full for a while.
+    AllDisksFull,
+    /// A sync fails, which ends the node.
+    SyncError,
+    /// A node comes back with an older copy of its data directory, and is replaced.
+    RolledBack,
+}
+
+/// What came of one blow.
+#[derive(Clone, Copy, Debug)]
+pub struct Blow {
+    /// For how long a shard that the node led acknowledged nothing.
+    pub recovery: Duration,
+    /// After how long all nodes took part again.
+    pub whole: Duration,
 }
 
 impl Trouble {
     /// Every one.
-    pub const ALL: [Trouble; 7] = [
+    pub const ALL: [Trouble; 12] = [
         Trouble::Kill,
         Trouble::Restart,
         Trouble::Pause,
@@ -49,6 +70,11 @@ impl Trouble {
         Trouble::OneNatsKill,
         Trouble::CutOff,
         Trouble::CutOneWay,
+        Trouble::Replace,
+        Trouble::DiskFull,
+        Trouble::AllDisksFull,
+        Trouble::SyncError,
+        Trouble::RolledBack,
     ];
 
     #[must_use]
@@ -62,13 +88,34 @@ impl Trouble {
             Trouble::Upgrade => "upgrade",
             Trouble::CutOff => "cut-off",
             Trouble::CutOneWay => "cut-one-way",
+            Trouble::Replace => "replace",
+            Trouble::DiskFull => "disk-full",
+            Trouble::AllDisksFull => "all-disks-full",
+            Trouble::SyncError => "sync-error",
+            Trouble::RolledBack => "rolled-back",
         }
+    }
+
+    /// What this machine lacks for it.
+    ///
+    /// # Errors
+    /// There is no temporary folder.
+    pub async fn lacks(self) -> Result<Option<&'static str>> {
+        Ok(match self {
+            Trouble::DiskFull | Trouble::AllDisksFull => {
+                (!SmallDisk::is_available()?).then_some("the right to mount a tmpfs")
+            }
+            Trouble::SyncError => (!strace_works().await).then_some("strace that may trace"),
+            _ => None,
+        })
     }
 
     /// The cluster that it comes over.
     #[must_use]
     pub fn options(self) -> Options {
+        let fills_disks = matches!(self, Trouble::DiskFull | Trouble::AllDisksFull);
         Options {
+            disk_bytes: fills_disks.then_some(disks::DISK_BYTES),
             proxied: matches!(self, Trouble::CutOff | Trouble::CutOneWay),
             other_build: match self {
                 Trouble::Upgrade => upgrade::other_build(),
@@ -81,30 +128,37 @@ impl Trouble {
         }
     }
 
-    /// Strikes a node, or nats-server, and makes it good again. Returns for how long a shard that the
-    /// node led acknowledged nothing.
+    /// Strikes a node, or nats-server, and makes it good again.
     ///
     /// # Errors
     /// The cluster does not come back.
-    pub async fn strike(self, cluster: &mut Cluster, nth: usize) -> Result<Duration> {
-        let nodes = cluster.options().nodes;
+    pub async fn strike(self, cluster: &mut Cluster, nth: usize) -> Result<Blow> {
         let node = match self {
             Trouble::Upgrade => upgrade::step(cluster, nth).await?,
-            _ => nth as u64 % nodes + 1,
+            _ => nth as u64 % cluster.options().nodes + 1,
         };
-        let line = led_by(cluster, node).await?;
+        if self == Trouble::RolledBack {
+            disks::copy(cluster, node).await?;
+        }
+        let number = cluster.number_of(node).await?;
+        let line = led_by(cluster, number).await?;
         let api = cluster.api().within(2_000);
-        let began = Instant::now();
-        self.begin(cluster, node).await?;
-        let recovery = first_acknowledged(&api, &line, began, PATIENCE).await;
+        let began = self.begin(cluster, node).await?;
+        let recovery = first_acknowledged(&api, &line, began, PATIENCE).await?;
         tokio::time::sleep(AWAY.saturating_sub(began.elapsed())).await;
-        self.end(cluster, node).await?;
-        recovery
+        self.end(cluster, node, number).await?;
+        cluster.wait_served().await?;
+        let whole = began.elapsed();
+        Ok(Blow { recovery, whole })
     }
 
-    async fn begin(self, cluster: &mut Cluster, node: u64) -> Result<()> {
+    /// Returns since when it can be expected that nothing is acknowledged.
+    async fn begin(self, cluster: &mut Cluster, node: u64) -> Result<Instant> {
+        let began = Instant::now();
         match self {
-            Trouble::Kill => drop(cluster.process(node)?.kill().await?),
+            Trouble::Kill | Trouble::Replace | Trouble::RolledBack => {
+                cluster.process(node)?.kill().await?;
+            }
             Trouble::Restart | Trouble::Upgrade => {
                 cluster.process(node)?.signal(Signal::TERM)?;
             }
@@ -119,29 +173,45 @@ impl Trouble {
                 cluster.set_peer_link(node, Link::Silent)?;
             }
             Trouble::CutOneWay => cluster.set_peer_link(node, Link::Mute)?,
+            Trouble::DiskFull => cluster.disk(node)?.fill(0)?,
+            Trouble::AllDisksFull => return disks::fill_all(cluster, AWAY).await,
+            Trouble::SyncError => return disks::fail_sync(cluster, node).await,
         }
-        Ok(())
+        Ok(began)
     }
 
-    async fn end(self, cluster: &mut Cluster, node: u64) -> Result<()> {
+    /// `number`: the one that the node had.
+    async fn end(self, cluster: &mut Cluster, node: u64, number: u64) -> Result<()> {
         match self {
-            Trouble::Kill => cluster.start_node(node).await,
+            Trouble::Kill | Trouble::SyncError => cluster.start_node(node).await?,
             Trouble::Restart | Trouble::Upgrade => {
                 let ended = cluster.process(node)?.ended(END).await?;
                 ensure!(ended.success(), "node {node} was asked to stop: {ended}");
-                cluster.start_node(node).await
+                cluster.start_node(node).await?;
             }
-            Trouble::Pause => cluster.process(node)?.signal(Signal::CONT),
-            Trouble::NatsKill => Ok(()),
+            Trouble::Pause => cluster.process(node)?.signal(Signal::CONT)?,
+            Trouble::NatsKill => {}
             Trouble::OneNatsKill => {
                 let shards = cluster.options().shards;
-                nats(cluster, node).start_again(Some(shards)).await
+                nats(cluster, node).start_again(Some(shards)).await?;
             }
             Trouble::CutOff | Trouble::CutOneWay => {
                 cluster.set_link(node, Link::Up)?;
-                cluster.set_peer_link(node, Link::Up)
+                cluster.set_peer_link(node, Link::Up)?;
+            }
+            Trouble::Replace => disks::replace(cluster, node, number).await?,
+            Trouble::RolledBack => disks::roll_back(cluster, node, number).await?,
+            Trouble::DiskFull => {
+                cluster.disk(node)?.clear()?;
+                disks::has_room(cluster, node).await?;
+            }
+            Trouble::AllDisksFull => {
+                for id in cluster.ids() {
+                    disks::has_room(cluster, id).await?;
+                }
             }
         }
+        cluster.number_of(node).await.map(drop)
     }
 }
 

@@ -11,8 +11,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use nowserving_e2e::peers::{Etcd, JetStream, Peer};
-use nowserving_e2e::{Cluster, HOUR_MS, Link, Options, first_acknowledged, first_written, line_in};
+use nowserving_e2e::{
+    Cluster, HOUR_MS, Link, Options, build, first_acknowledged, first_written, line_in,
+};
 use rustix::process::Signal;
+use serde::Serialize;
 use serde_json::json;
 
 use load::Load;
@@ -26,38 +29,48 @@ const REST: Duration = Duration::from_millis(2_500);
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let plan = Plan::parse(std::env::args().skip(1))?;
-    println!("system      fault    load     runs  median ms  90 % ms  max ms");
+    let build = build().await?;
+    if !plan.json {
+        println!("{build}\n");
+        println!("| system | fault | load | runs | median | 90 % | at most |");
+        println!("|---|---|---|---|---|---|---|");
+    }
+    let mut rows = Vec::new();
     for &system in &plan.systems {
         for &fault in &plan.faults {
-            match system {
+            rows.extend(match system {
                 System::Nowserving => measure_ours(fault, &plan).await?,
                 System::Etcd => measure_peer::<Etcd>(system, fault, &plan).await?,
                 System::JetStream => measure_peer::<JetStream>(system, fault, &plan).await?,
-            }
+            });
         }
+    }
+    if plan.json {
+        println!("{}", json!({"build": build, "rows": rows}));
     }
     Ok(())
 }
 
-async fn measure_ours(fault: Fault, plan: &Plan) -> Result<()> {
+async fn measure_ours(fault: Fault, plan: &Plan) -> Result<Vec<Row>> {
     let mut cluster = Cluster::start(Options {
         proxied: fault == Fault::CutOff,
         ..Options::default()
     })
     .await?;
+    let mut rows = Vec::new();
     for &loaded in &plan.loads {
         let load = loaded.then(|| Load::start(cluster.nats.url()));
         let times = measure(&mut cluster, fault, plan.runs).await?;
         drop(load);
-        report(System::Nowserving, fault, loaded, times);
+        rows.push(Row::new(System::Nowserving, fault, loaded, times).shown(plan));
     }
-    Ok(())
+    Ok(rows)
 }
 
 /// Idle, whatever the plan says: a load that is the same for all does not exist.
-async fn measure_peer<P: Peer>(system: System, fault: Fault, plan: &Plan) -> Result<()> {
+async fn measure_peer<P: Peer>(system: System, fault: Fault, plan: &Plan) -> Result<Vec<Row>> {
     if fault == Fault::CutOff {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let folder = tempfile::tempdir()?;
     let mut peer = P::start(folder.path()).await?;
@@ -77,26 +90,57 @@ async fn measure_peer<P: Peer>(system: System, fault: Fault, plan: &Plan) -> Res
         }
         times.push(time?);
     }
-    report(system, fault, false, times);
-    Ok(())
+    Ok(vec![Row::new(system, fault, false, times).shown(plan)])
 }
 
-fn report(system: System, fault: Fault, loaded: bool, mut times: Vec<Duration>) {
-    times.sort_unstable();
-    let at = |percent: usize| {
-        let nth = (times.len() * percent).div_ceil(100).max(1) - 1;
-        times.get(nth).map_or(0, Duration::as_millis)
-    };
-    let load = if loaded { "loaded" } else { "idle" };
-    println!(
-        "{:<11} {:<8} {load:<8} {:>4}  {:>9}  {:>7}  {:>6}",
-        system.name(),
-        fault.name(),
-        times.len(),
-        at(50),
-        at(90),
-        at(100)
-    );
+/// The times of one fault under one load.
+#[derive(Debug, Serialize)]
+struct Row {
+    system: &'static str,
+    fault: &'static str,
+    load: &'static str,
+    runs: usize,
+    median_ms: u64,
+    p90_ms: u64,
+    max_ms: u64,
+}
+
+impl Row {
+    fn new(system: System, fault: Fault, loaded: bool, mut times: Vec<Duration>) -> Row {
+        times.sort_unstable();
+        let at = |percent: usize| {
+            let nth = (times.len() * percent).div_ceil(100).max(1) - 1;
+            times.get(nth).map_or(0, |time| time.as_millis() as u64)
+        };
+        Row {
+            system: system.name(),
+            fault: fault.name(),
+            load: if loaded { "loaded" } else { "idle" },
+            runs: times.len(),
+            median_ms: at(50),
+            p90_ms: at(90),
+            max_ms: at(100),
+        }
+    }
+
+    /// Prints it, if there is a table.
+    fn shown(self, plan: &Plan) -> Row {
+        let Row {
+            system,
+            fault,
+            load,
+            runs,
+            median_ms,
+            p90_ms,
+            max_ms,
+        } = &self;
+        if !plan.json {
+            println!(
+                "| {system} | {fault} | {load} | {runs} | {median_ms} ms | {p90_ms} ms | {max_ms} ms |"
+            );
+        }
+        self
+    }
 }
 
 async fn measure(cluster: &mut Cluster, fault: Fault, runs: usize) -> Result<Vec<Duration>> {

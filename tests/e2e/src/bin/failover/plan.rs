@@ -1,8 +1,9 @@
-//! The command line: `[RUNS] [FAULT …] [idle|loaded …] [SYSTEM …]`.
+//! The command line: `[RUNS] [--json] [FAULT …] [idle|loaded …] [SYSTEM …]`.
 
 use anyhow::{Context as _, Result};
 
-const USAGE: &str = "[RUNS] [death|stop|cut-off …] [idle|loaded …] [nowserving|etcd|jetstream …]";
+const USAGE: &str =
+    "[RUNS] [--json] [death|stop|cut-off …] [idle|loaded …] [nowserving|etcd|jetstream …]";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -48,6 +49,8 @@ impl System {
 /// What is named is measured; of a kind of which nothing is named, all. Other systems only if they are named.
 pub struct Plan {
     pub runs: usize,
+    /// One line of JSON instead of the table.
+    pub json: bool,
     pub faults: Vec<Fault>,
     pub loads: Vec<bool>,
     pub systems: Vec<System>,
@@ -57,6 +60,7 @@ impl Plan {
     pub fn parse(args: impl Iterator<Item = String>) -> Result<Plan> {
         let mut plan = Plan {
             runs: 30,
+            json: false,
             faults: Vec::new(),
             loads: Vec::new(),
             systems: Vec::new(),
@@ -83,6 +87,8 @@ impl Plan {
             self.systems.push(system);
         } else if let Some(loaded) = ["idle", "loaded"].iter().position(|it| *it == arg) {
             self.loads.push(loaded == 1);
+        } else if arg == "--json" {
+            self.json = true;
         } else {
             let number = arg.parse();
             self.runs = number.with_context(|| format!("{arg}: expected {USAGE}"))?;
