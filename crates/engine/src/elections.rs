@@ -26,20 +26,26 @@ pub(crate) fn delay_ticks(
     voters.iter().filter(before).count() as u64 * TURN_TICKS
 }
 
-/// The closed service connections of peers that this node knows of.
+/// The closed service connections of peers that this node knows of, each of the peer's present start: no vote hold
+/// names another.
 #[derive(Debug, Default)]
 pub(crate) struct ClosedConnections(BTreeMap<u64, Connection>);
 
 impl ClosedConnections {
     /// Returns whether it was not known yet.
     fn note(&mut self, peer: u64, connection: Connection) -> bool {
-        let known = self.0.insert(peer, connection);
-        let older =
-            known.filter(|it| it.start == connection.start && it.number >= connection.number);
-        if let Some(known) = older {
-            self.0.insert(peer, known);
+        let known = self.0.get(&peer).is_some_and(|known| {
+            known.start == connection.start && known.number >= connection.number
+        });
+        if !known {
+            self.0.insert(peer, connection);
         }
-        older.is_none()
+        !known
+    }
+
+    /// The peer has started again.
+    pub fn forget(&mut self, peer: u64) {
+        self.0.remove(&peer);
     }
 
     pub fn to_frame(&self) -> Vec<ClosedConnection> {
@@ -66,9 +72,11 @@ impl Engine {
     }
 
     /// A server has closed a service connection of a peer: where that peer leads with it, the shard needs
-    /// another leader. The other nodes are told at once.
+    /// another leader. The other nodes are told at once. Word of an earlier start of the peer must not replace that of
+    /// the present one, and is of no use.
     pub(crate) fn connection_closed(&mut self, peer: u64, connection: Connection, now: Micros) {
-        if peer == self.config.id || !self.closed.note(peer, connection) {
+        let known = self.ctx.clocks.peers.get(&peer).and_then(|it| it.start);
+        if known != Some(connection.start) || !self.closed.note(peer, connection) {
             return;
         }
         let mut cut_off = 0;

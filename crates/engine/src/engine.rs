@@ -372,6 +372,7 @@ impl Engine {
         peer.entry_format = body.entry_format;
         if peer.start != header.start {
             peer.start = header.start;
+            self.closed.forget(from);
             for shard in self.shards.values_mut() {
                 shard.agreement.forget(from);
                 shard.offer_snapshot_again(from, now.us);

@@ -3,6 +3,7 @@
 mod builds;
 mod clocks;
 mod disk_room;
+mod elections;
 mod group;
 mod members;
 mod replay;

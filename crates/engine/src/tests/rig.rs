@@ -257,33 +257,37 @@ impl Rig {
 
     /// Peer `from` says this of node 1 (empty: it accepts it), and these Raft messages.
     pub fn hears(&mut self, from: u64, refused: &str, messages: Vec<Message>) {
-        self.hears_all(from, refused, messages, None, None);
+        let frame = self.frame(from, refused, messages);
+        self.receive(frame);
     }
 
     /// A peer asks for a part of this node's snapshot.
     pub fn is_asked(&mut self, from: u64, request: SnapshotRequest) {
-        self.hears_all(from, "", Vec::new(), Some(request), None);
+        let mut frame = self.frame(from, "", Vec::new());
+        frame.body.as_mut().unwrap().snapshot_request = Some(request);
+        self.receive(frame);
     }
 
     /// Peer 2 sends a part of its snapshot.
     pub fn gets(&mut self, chunk: SnapshotChunk) {
-        self.hears_all(2, "", Vec::new(), None, Some(Box::new(chunk)));
+        let mut frame = self.frame(2, "", Vec::new());
+        frame.body.as_mut().unwrap().snapshot_chunk = Some(Box::new(chunk));
+        self.receive(frame);
     }
 
-    fn hears_all(
-        &mut self,
-        from: u64,
-        refused: &str,
-        messages: Vec<Message>,
-        snapshot_request: Option<SnapshotRequest>,
-        snapshot_chunk: Option<Box<SnapshotChunk>>,
-    ) {
+    pub fn receive(&mut self, frame: PeerFrame) {
+        self.input(Input::Frame(frame));
+        self.turn();
+    }
+
+    /// A frame of peer `from`.
+    pub fn frame(&self, from: u64, refused: &str, messages: Vec<Message>) -> PeerFrame {
         let verdict = Verdict {
             start: START,
             refused: refused.to_owned(),
             removed: false,
         };
-        self.input(Input::Frame(PeerFrame {
+        PeerFrame {
             from,
             header: PeerHeader {
                 start: Some(from),
@@ -303,11 +307,10 @@ impl Rig {
                 entry_format: self.entry_formats.get(&from).copied().unwrap_or_default(),
                 messages: messages.into_iter().map(|it| (0, it)).collect(),
                 state_hashes: Vec::new(),
-                snapshot_request,
-                snapshot_chunk,
+                snapshot_request: None,
+                snapshot_chunk: None,
             }),
-        }));
-        self.turn();
+        }
     }
 
     /// The disk of a peer is full, or has room again.
