@@ -107,7 +107,7 @@ pub struct Witness {
     pub control: Sender<Input>,
 }
 
-/// A question under way.
+/// A question to a peer.
 #[derive(Debug, Clone, Copy)]
 struct Question {
     peer: u64,
@@ -115,6 +115,64 @@ struct Question {
     asked_at: Instant,
     /// The witness's own connection.
     by: u64,
+}
+
+/// A reply to a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reply {
+    /// The peer's, which is connected to the same server.
+    Answer,
+    /// The server's: it has nobody to give the question to.
+    NobodyThere,
+    /// The peer's, from another server.
+    OtherServer,
+}
+
+/// The questions under way, and those that were answered.
+#[derive(Debug, Default)]
+struct Questions {
+    open: BTreeMap<u64, Question>,
+    /// The newest that was answered, by peer.
+    answered: BTreeMap<u64, Question>,
+    last: u64,
+}
+
+impl Questions {
+    /// Returns the question's number.
+    fn ask(&mut self, question: Question) -> u64 {
+        self.last += 1;
+        self.open.insert(self.last, question);
+        self.last
+    }
+
+    /// Stops waiting for answers that are too late.
+    fn expire(&mut self, now: Instant) {
+        self.open
+            .retain(|_, it| now.duration_since(it.asked_at) < ANSWER_MAX_AGE);
+    }
+
+    /// Takes the reply to a question, which came by this connection of the witness. Returns a peer and its connection
+    /// if it is proof that this is closed: the peer answered by it a moment ago.
+    fn reply(&mut self, number: u64, reply: Reply, by: u64) -> Option<(u64, Connection)> {
+        let question = self.open.remove(&number).filter(|it| it.by == by)?;
+        let Question {
+            peer, connection, ..
+        } = question;
+        match reply {
+            Reply::OtherServer => None,
+            Reply::Answer => {
+                self.answered.insert(peer, question);
+                None
+            }
+            Reply::NobodyThere => {
+                let answered = self.answered.get(&peer)?;
+                let a_moment_ago =
+                    question.asked_at.duration_since(answered.asked_at) < ANSWER_MAX_AGE;
+                let same = answered.connection == connection && answered.by == by;
+                (same && a_moment_ago).then_some((peer, connection))
+            }
+        }
+    }
 }
 
 /// Asks for all peers until the loop ends, and tells it of closed connections.
@@ -126,33 +184,28 @@ pub async fn watch(witness: Witness) -> anyhow::Result<()> {
     let mut replies = witness.client.subscribe(format!("{inbox}.*")).await?;
     let mut ticks = tokio::time::interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut questions: BTreeMap<u64, Question> = BTreeMap::new();
-    let mut answered: BTreeMap<u64, Question> = BTreeMap::new();
-    let mut next = 0;
+    let mut questions = Questions::default();
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                questions.retain(|_, it| it.asked_at.elapsed() < ANSWER_MAX_AGE);
+                questions.expire(Instant::now());
                 let peers = witness.connections.borrow().clone();
                 for (peer, connection) in peers {
-                    next += 1;
-                    questions.insert(next, witness.ask(peer, connection, format!("{inbox}.{next}")).await);
+                    witness.ask(peer, connection, &inbox, &mut questions).await;
                 }
             }
             reply = replies.next() => {
                 let Some(reply) = reply else {
                     return Ok(());
                 };
-                let Some(question) = question_of(&reply).and_then(|id| questions.remove(&id)) else {
+                let Some(number) = question_of(&reply) else {
                     continue;
                 };
-                if witness.is_answer(&reply, &question) {
-                    answered.insert(question.peer, question);
-                } else if witness.is_proof(&reply, &question, answered.get(&question.peer)) {
-                    let Question { peer, connection, .. } = question;
-                    if witness.control.send(Input::ConnectionClosed { peer, connection }).is_err() {
-                        return Ok(());
-                    }
+                let closed = questions.reply(number, witness.read(&reply), witness.number.now());
+                if let Some((peer, connection)) = closed
+                    && witness.control.send(Input::ConnectionClosed { peer, connection }).is_err()
+                {
+                    return Ok(());
                 }
             }
         }
@@ -165,39 +218,134 @@ fn question_of(reply: &Message) -> Option<u64> {
 }
 
 impl Witness {
-    async fn ask(&self, peer: u64, connection: Connection, inbox: String) -> Question {
-        let by = self.number.now();
-        let Connection { start, number } = connection;
-        let subject = self.subjects.connection(&self.cluster, peer, start, number);
-        // An error means that the client is closed.
-        let _ = self
-            .client
-            .publish_with_reply(subject, inbox, "".into())
-            .await;
-        Question {
+    async fn ask(&self, peer: u64, connection: Connection, inbox: &str, open: &mut Questions) {
+        let number = open.ask(Question {
             peer,
             connection,
             asked_at: Instant::now(),
+            by: self.number.now(),
+        });
+        let Connection {
+            start,
+            number: theirs,
+        } = connection;
+        let subject = self.subjects.connection(&self.cluster, peer, start, theirs);
+        let reply = format!("{inbox}.{number}");
+        // An error means that the client is closed.
+        let _ = self
+            .client
+            .publish_with_reply(subject, reply, "".into())
+            .await;
+    }
+
+    fn read(&self, reply: &Message) -> Reply {
+        match reply.status {
+            Some(StatusCode::NO_RESPONDERS) => Reply::NobodyThere,
+            None if reply.payload == self.client.server_info().server_id.as_bytes() => {
+                Reply::Answer
+            }
+            _ => Reply::OtherServer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPEN: Connection = Connection {
+        start: 7,
+        number: 4,
+    };
+    /// The witness's own connection.
+    const OWN: u64 = 1;
+
+    /// Asks peer 2 by `by` for `connection`, at this time, and returns what follows from the reply.
+    fn asked(
+        questions: &mut Questions,
+        (connection, by): (Connection, u64),
+        asked_at: Instant,
+        reply: Reply,
+    ) -> Option<(u64, Connection)> {
+        let number = questions.ask(Question {
+            peer: 2,
+            connection,
+            asked_at,
             by,
+        });
+        questions.reply(number, reply, by)
+    }
+
+    /// Peer 2 has answered at this time.
+    fn answered(at: Instant) -> Questions {
+        let mut questions = Questions::default();
+        assert_eq!(asked(&mut questions, (OPEN, OWN), at, Reply::Answer), None);
+        questions
+    }
+
+    #[test]
+    fn nobody_there_is_proof_a_moment_after_an_answer_by_the_same_connections() {
+        let now = Instant::now();
+        let (soon, late) = (now + INTERVAL, now + ANSWER_MAX_AGE);
+        let next = Connection { number: 5, ..OPEN };
+        let other_start = Connection { start: 8, ..OPEN };
+        for (connection, by, at, proof) in [
+            (OPEN, OWN, soon, true),
+            (OPEN, OWN, late, false),
+            (OPEN, OWN + 1, soon, false),
+            (next, OWN, soon, false),
+            (other_start, OWN, soon, false),
+        ] {
+            let mut questions = answered(now);
+            let closed = asked(&mut questions, (connection, by), at, Reply::NobodyThere);
+            assert_eq!(
+                closed,
+                proof.then_some((2, connection)),
+                "{connection:?} {by}"
+            );
         }
     }
 
-    /// The peer answers, from the server to which this witness is connected.
-    fn is_answer(&self, reply: &Message, question: &Question) -> bool {
-        reply.status.is_none()
-            && reply.payload == self.client.server_info().server_id.as_bytes()
-            && self.number.now() == question.by
+    #[test]
+    fn without_an_answer_of_the_same_server_nothing_is_proof() {
+        let now = Instant::now();
+        let mut questions = Questions::default();
+        for reply in [Reply::NobodyThere, Reply::OtherServer, Reply::NobodyThere] {
+            assert_eq!(asked(&mut questions, (OPEN, OWN), now, reply), None);
+        }
     }
 
-    /// The server says that nobody is there, by the connection by which the peer answered a moment ago.
-    fn is_proof(&self, reply: &Message, question: &Question, answered: Option<&Question>) -> bool {
-        let answered = answered.is_some_and(|it| {
-            it.connection == question.connection
-                && it.by == question.by
-                && question.asked_at.duration_since(it.asked_at) < ANSWER_MAX_AGE
+    #[test]
+    fn replies_by_another_connection_of_the_witness_do_not_count() {
+        let now = Instant::now();
+        let question = Question {
+            peer: 2,
+            connection: OPEN,
+            asked_at: now,
+            by: OWN,
+        };
+        let mut questions = answered(now);
+        let number = questions.ask(question);
+        assert_eq!(questions.reply(number, Reply::NobodyThere, OWN + 1), None);
+        let mut questions = Questions::default();
+        let number = questions.ask(question);
+        assert_eq!(questions.reply(number, Reply::Answer, OWN + 1), None);
+        let closed = asked(&mut questions, (OPEN, OWN), now, Reply::NobodyThere);
+        assert_eq!(closed, None);
+    }
+
+    #[test]
+    fn a_reply_counts_once_and_not_when_it_is_late() {
+        let now = Instant::now();
+        let mut questions = answered(now);
+        let number = questions.ask(Question {
+            peer: 2,
+            connection: OPEN,
+            asked_at: now,
+            by: OWN,
         });
-        reply.status == Some(StatusCode::NO_RESPONDERS)
-            && answered
-            && self.number.now() == question.by
+        questions.expire(now + ANSWER_MAX_AGE);
+        assert_eq!(questions.reply(number, Reply::NobodyThere, OWN), None);
+        assert_eq!(questions.reply(number, Reply::NobodyThere, OWN), None);
     }
 }
