@@ -73,6 +73,8 @@ breaks! {
     S15: "S15",
     /// A node takes a peer's service connection for closed that is open.
     S15Proof: "S15",
+    /// A lease outlasts the service connection that it was got with.
+    S15Connection: "S15",
     /// A leader refuses a newcomer as if the line were full, as soon as somebody waits.
     S15Refused: "S15",
     /// Boards leave holes out.
@@ -93,6 +95,8 @@ breaks! {
     L4Waiting: "L4",
     /// A leader answers only for what every node has in its log.
     L5: "L5",
+    /// A node whose disk was full does not take writes again.
+    L5Room: "L5" | "L4",
     /// A leader hands its shard on as soon as another node could lead it.
     L6: "L6",
 }

@@ -8,6 +8,8 @@ use crate::engine::Engine;
 impl Engine {
     /// The disk of this node is full, or has room again.
     pub(crate) fn disk_full(&mut self, full: bool) {
+        #[cfg(feature = "bite")]
+        let full = full || nowserving_bite::is(nowserving_bite::Break::L5Room);
         self.disk_full = full;
         metrics::gauge!("nowserving_disk_full").set(f64::from(u8::from(full)));
         match full {

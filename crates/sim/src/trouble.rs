@@ -104,6 +104,10 @@ impl World {
                 self.env
                     .timeline
                     .after(notices, Event::NoticesClosed { node: id });
+                // The same trouble cuts it off from its peers: it learns of its successor late.
+                if self.env.random.below(3) == 0 {
+                    self.partition(Fault::Partition, id);
+                }
             }
             Fault::ServiceStall if self.env.is_connected(id) => self.stall_service(id),
             Fault::Crash if running => {
