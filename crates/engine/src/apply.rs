@@ -151,6 +151,8 @@ impl Shard {
                 ctx.now.us,
                 ctx.now.wall_ms,
             ));
+            // Its clients wait.
+            self.keep_lease(ctx.now.us, 0);
         }
     }
 

@@ -455,7 +455,9 @@ impl Engine {
         let mut ready = Ok(());
         let resume_at = std::mem::take(&mut self.resume_at);
         let (mut applied, mut stopped_at, mut more) = (0, None, resume_at > 0);
+        let mut begins_to_serve = false;
         self.each_shard(|shard, ctx| {
+            shard.replica.clock(ctx.now.us);
             // A stopping node starts no background work.
             if !stopping && ctx.has_room {
                 shard.propose_own(inbox_empty, ctx);
@@ -477,8 +479,12 @@ impl Engine {
                 }
             }
             shard.check_leading(ctx);
+            begins_to_serve |= shard.begins_to_serve(ctx.now.us);
         });
         ready?;
+        if begins_to_serve {
+            self.update_subscriptions(now.us);
+        }
         if self.ctx.members_changed {
             self.members_changed();
         }

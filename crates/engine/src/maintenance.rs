@@ -180,8 +180,8 @@ impl Engine {
 }
 
 impl Shard {
-    /// Renews the lease once a heartbeat interval.
-    fn keep_lease(&mut self, now: Micros, interval_us: Micros) {
+    /// Renews the lease once in this interval.
+    pub(crate) fn keep_lease(&mut self, now: Micros, interval_us: Micros) {
         if self.leader_state.is_some() && now >= self.lease_asked_at + interval_us {
             self.lease_asked_at = now;
             // Without a quorum or before the term's first commit there is no lease to be had.
@@ -208,6 +208,11 @@ impl Shard {
     pub(crate) fn offered_since(&self) -> Option<Micros> {
         let (term, since) = self.offered?;
         (term == self.replica.term()).then_some(since)
+    }
+
+    /// Whether this node may take the shard's requests as its leader, and does not yet.
+    pub(crate) fn begins_to_serve(&self, now: Micros) -> bool {
+        self.in_lease(now) && !self.serves_as_leader()
     }
 
     /// Writes the service clock to the log before a hand-over, so that the next leader does not begin

@@ -18,8 +18,9 @@ use crate::{
 /// of them at once (it looks for membership changes), and a new leader can't serve meanwhile.
 const MAX_UNAPPLIED_TO_LEAD: u64 = 1024;
 
-/// Ticks after which a pre-vote is repeated.
-const PRE_VOTE_TICKS: usize = 6;
+/// Ticks after which a pre-vote is repeated: before the next in turn stands for election, as the hold of the others
+/// ends a moment later than that of the first.
+const PRE_VOTE_TICKS: usize = 2;
 
 /// One member of one Raft group: no threads, no I/O, no clock of its own.
 ///
@@ -74,6 +75,11 @@ impl Replica {
             self.campaign_in(1);
         }
         self.raw.tick();
+    }
+
+    /// Takes a reading of the clock at the end of a turn: what was answered in it was answered by then.
+    pub fn clock(&mut self, now: Micros) {
+        self.vote_hold.clock(now);
     }
 
     /// Stands for election at once, without waiting for the timeout. Returns false if this node may not.

@@ -327,15 +327,16 @@ impl Rig {
         self.hears(2, "", vec![message]);
     }
 
-    /// Lets time pass until this node leads in its lease; peer 2 votes for it and acknowledges.
+    /// Lets time pass until this node has led in its lease for a tick; peer 2 votes for it and acknowledges.
     pub fn lead(&mut self) {
         for _ in 0..400 {
+            let serves = self.shard().serves_as_leader();
             self.now += TICK_US;
             self.engine.ctx.reachability.skip(self.now);
             self.input(Input::ProbeEchoed { sent_at: self.now });
             self.turn();
             self.answer_for_peer_2();
-            if self.shard().serves_as_leader() {
+            if serves {
                 self.acknowledge();
                 self.sent.clear();
                 return;
