@@ -315,7 +315,12 @@ fn a_snapshot_of_format_5() {
     let kept = golden("snapshot-5.snap", &snapshot::encode(&header, &state));
     let (found, restored) = snapshot::decode(kept.clone().into(), "prod", 7).unwrap();
     assert_eq!(found, header);
-    assert_eq!(snapshot::encode(&header, &restored), kept);
+    assert!(snapshot::encode(&header, &restored) == kept);
+    let mut other = kept;
+    other[8] = 99;
+    let error = snapshot::decode(other.into(), "prod", 7).unwrap_err();
+    let named = "a snapshot of format 99, and this build reads 5";
+    assert_eq!(error.to_string(), named);
     let line = restored.lines().get(&name("shop")).unwrap();
     assert_eq!(line.counts().waiting, 3);
 }

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use nowserving_engine::ShardView;
 use nowserving_shard::command;
 
+use crate::disk::NODES;
 use crate::faults::Fault;
 use crate::nats::NodeId;
 use crate::random::Random;
@@ -12,6 +14,9 @@ use crate::world::World;
 
 /// The newest format of log entries that the next build reads.
 pub const NEXT_FORMAT: u32 = command::FORMAT + 1;
+
+/// A node that lacks so many entries has caught up.
+const LAG_MAX: u64 = 64;
 
 /// The build of each node.
 #[derive(Clone, Debug, Default)]
@@ -23,16 +28,20 @@ pub struct Builds {
 }
 
 impl Builds {
-    /// The newest format of log entries that a node reads.
+    /// The newest format of log entries that a node reads. One that joined later has the newest build that any has.
     #[must_use]
     pub fn entry_format(&self, id: NodeId) -> u32 {
-        self.formats.get(&id).copied().unwrap_or(command::FORMAT)
+        let changed = match NODES.contains(&id) {
+            true => self.formats.get(&id),
+            false => self.formats.values().max(),
+        };
+        changed.copied().unwrap_or(command::FORMAT)
     }
 
-    /// Changes the build of one of all the nodes, if that is allowed. Once all of them have had the next, there may be
-    /// entries that only the next build reads: then there is no way back.
-    fn change_one(&mut self, nodes: &[NodeId], random: &mut Random) -> Option<(NodeId, u32)> {
-        let (next, this): (Vec<NodeId>, Vec<NodeId>) = nodes
+    /// Changes the build of a node, if that is allowed. Once all of them have had the next, there may be entries that
+    /// only the next build reads: then there is no way back.
+    fn change_one(&mut self, random: &mut Random) -> Option<(NodeId, u32)> {
+        let (next, this): (Vec<NodeId>, Vec<NodeId>) = NODES
             .iter()
             .partition(|id| self.entry_format(**id) == NEXT_FORMAT);
         if this.is_empty() {
@@ -50,13 +59,22 @@ impl Builds {
 }
 
 impl World {
-    /// An operator changes the build of a node, while all of them run.
+    /// An operator changes the build of a node, while all of them run and have caught up, and none has joined or left.
     pub fn change_build(&mut self) {
-        if self.nodes.values().any(|node| node.running.is_none()) {
+        let running = self.nodes.values().filter_map(|node| node.running.as_ref());
+        let shards: Vec<ShardView<'_>> = running.flat_map(|it| it.engine.shards()).collect();
+        let newest = |shard| {
+            let applied = shards.iter().filter(|it| it.shard == shard);
+            applied.map(|it| it.replica.applied()).max().unwrap_or(0)
+        };
+        let is_well = |it: &ShardView<'_>| {
+            it.replica.voters() == NODES && it.replica.applied() + LAG_MAX >= newest(it.shard)
+        };
+        let all_run = self.nodes.values().all(|node| node.running.is_some());
+        if !all_run || !self.nodes.keys().eq(&NODES) || !shards.iter().all(is_well) {
             return;
         }
-        let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
-        let changed = self.env.builds.change_one(&nodes, &mut self.env.random);
+        let changed = self.env.builds.change_one(&mut self.env.random);
         let Some((id, format)) = changed else {
             return;
         };
