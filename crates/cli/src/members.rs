@@ -10,7 +10,7 @@ use nowserving_client::{Admin, ChangeMembers, ClusterStatus, DiskId, MembersRepl
 use tokio::time::Instant;
 
 use crate::duration;
-use crate::output::{Output, WrongUsage};
+use crate::output::{NotInTime, Output, WrongUsage};
 use crate::progress::Progress;
 
 /// The state of the cluster is asked for this often while the command waits.
@@ -28,7 +28,7 @@ pub struct Change {
     /// Does not wait until the change is made. The cluster makes it all the same.
     #[arg(long)]
     no_wait: bool,
-    /// How long to wait until the change is made. After that the command ends with exit code 1, and the
+    /// How long to wait until the change is made. After that the command ends with exit code 3, and the
     /// cluster continues.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration::between(1..=86_400_000))]
     within: u64,
@@ -104,7 +104,7 @@ impl Change {
 pub async fn add(admin: &Admin, args: AddNode, output: &Output) -> anyhow::Result<ExitCode> {
     let disk = match args.disk {
         Some(disk) => disk,
-        None => the_candidate(&admin.cluster_status().await?, None)?,
+        None => disk_of(admin, "add_node", None).await?,
     };
     let request = ChangeMembers {
         disk: Some(disk),
@@ -130,7 +130,7 @@ pub async fn replace(
 ) -> anyhow::Result<ExitCode> {
     let disk = match args.disk {
         Some(disk) => disk,
-        None => the_candidate(&admin.cluster_status().await?, Some(args.node))?,
+        None => disk_of(admin, "replace_node", Some(args.node)).await?,
     };
     let request = ChangeMembers {
         node: Some(args.node),
@@ -168,15 +168,33 @@ pub async fn transfer(admin: &Admin, args: Transfer, output: &Output) -> anyhow:
     make(admin, "transfer", request, &args.change, output).await
 }
 
+/// The disk of the node to be added: of the candidate that fits, or of the same change if it is decided already.
+async fn disk_of(admin: &Admin, op: &str, replaced: Option<u64>) -> anyhow::Result<DiskId> {
+    let status = admin.cluster_status().await?;
+    if let Some(disk) = the_candidate(&status, replaced)? {
+        return Ok(disk);
+    }
+    let mut changes = admin.members_changes().await?.changes.into_iter().rev();
+    let decided = match replaced {
+        // A number is replaced only once.
+        Some(_) => changes.find(|it| it.op == op && it.request.node == replaced),
+        None => changes
+            .next()
+            .filter(|it| it.op == op && status.members.shards_changing > 0),
+    };
+    let disk = decided.and_then(|it| it.request.disk);
+    disk.context("no node asks to be added: start one with `nowserving node --join` first")
+}
+
 /// The candidate that was node `of`, or else the only one.
-fn the_candidate(status: &ClusterStatus, of: Option<u64>) -> anyhow::Result<DiskId> {
+fn the_candidate(status: &ClusterStatus, of: Option<u64>) -> anyhow::Result<Option<DiskId>> {
     let candidates = &status.members.candidates;
     let same = candidates.iter().filter(|it| of.is_some() && it.node == of);
     let same: Vec<DiskId> = same.map(|it| it.disk).collect();
     let all: Vec<DiskId> = candidates.iter().map(|it| it.disk).collect();
     match (&same[..], &all[..]) {
-        ([disk], _) | ([], [disk]) => Ok(*disk),
-        (_, []) => bail!("no node asks to be added: start one with `nowserving node --join` first"),
+        ([disk], _) | ([], [disk]) => Ok(Some(*disk)),
+        (_, []) => Ok(None),
         _ => bail!(
             "several nodes ask to be added: name the disk of one, as `cluster status` shows them"
         ),
@@ -195,7 +213,9 @@ async fn make(
         let deadline = Instant::now() + Duration::from_millis(change.within);
         let waited = wait(admin, &request, &reply, op);
         let in_time = tokio::time::timeout_at(deadline, waited).await;
-        in_time.context("the change is not made yet; the cluster continues with it")??;
+        in_time.map_err(|_| {
+            NotInTime("the change is not made yet; the cluster continues with it")
+        })??;
     }
     output.answer(&reply, |reply| said(op, reply, change.no_wait))?;
     Ok(ExitCode::SUCCESS)

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use nowserving_node::{Config, Ended};
+use nowserving_node::{Config, ConfigError, Ended};
 use serde::Serialize;
 
 use crate::args::Global;
@@ -188,7 +188,11 @@ pub async fn run(args: NodeArgs, global: &Global, output: &Output) -> anyhow::Re
     };
     let ended = if args.join {
         let (table, _) = args.with_nats(global).map_err(wrong_usage)?;
-        nowserving_node::join::run(table, stop).await?
+        let ended = nowserving_node::join::run(table, stop).await;
+        ended.map_err(|error| match error.downcast_ref::<ConfigError>() {
+            Some(config) => WrongUsage(config.to_string()).into(),
+            None => error,
+        })?
     } else {
         let config = args.settle(global).map_err(wrong_usage)?;
         nowserving_node::run(config, stop).await?

@@ -22,6 +22,11 @@ pub const UNREACHABLE: u8 = 3;
 #[error("{0} (see --help)")]
 pub struct WrongUsage(pub String);
 
+/// What was asked for has begun, and did not end in time.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotInTime(pub &'static str);
+
 /// Where answers go, and in which form.
 #[derive(Debug, Clone, Copy)]
 pub struct Output {
@@ -132,6 +137,9 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
 fn exit_code(error: &anyhow::Error) -> u8 {
     if error.is::<WrongUsage>() {
         return USAGE;
+    }
+    if error.is::<NotInTime>() {
+        return UNREACHABLE;
     }
     match client_error(error).map(Error::kind) {
         Some(Kind::BadArgument) => USAGE,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, TableStyle, presets};
 use nowserving_client::{
     BoardReply, ClusterStatus, ForecastReply, HeldBackReply, InfoReply, LineList, LineReply,
-    Mapping, MembersChangesReply, MembersStatus, NodeStatus, State, StatusReply,
+    Mapping, MembersChangesReply, NodeStatus, State, StatusReply,
 };
 use nowserving_rehearse::duration;
 
@@ -319,10 +319,10 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
     let mut nodes = Sheet::new(header, output);
     for node in &status.nodes {
         let (word, color) = match (node.alive, &node.refused) {
+            (true, _) if node.disk_full => ("disk full", Color::Red),
             (true, _) if node.leaving => ("leaving", Color::Yellow),
             (true, _) if node.joining_in > 0 => ("joining", Color::Yellow),
             (true, _) if node.drained => ("drained", Color::Yellow),
-            (true, _) if node.disk_full => ("disk full", Color::Red),
             (true, _) if node.refuses_snapshots > 0 => ("refuses a snapshot", Color::Red),
             (true, _) => ("alive", Color::Green),
             (false, Some(_)) => ("refused", Color::Red),
@@ -377,30 +377,42 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
             status.answered_by
         ));
     }
-    text.push_str(&members(&status.members));
+    text.push_str(&members(status));
     text.push_str(&mapping(status));
     text + &nodes.text() + "\n" + &shards.text()
 }
 
 /// A change in progress, the nodes that ask to be added, and the command that adds them.
-fn members(members: &MembersStatus) -> String {
+fn members(status: &ClusterStatus) -> String {
+    let members = &status.members;
+    let silent = status
+        .nodes
+        .iter()
+        .filter(|node| !node.alive && !node.leaving);
+    let silent: Vec<u64> = silent.map(|node| node.id).collect();
     let mut text = String::new();
     if members.shards_changing > 0 {
         let shards = many(members.shards_changing.into(), "shard");
         text.push_str(&format!("members are changing: {shards} to go\n"));
     }
     for it in &members.candidates {
-        let (was, command) = match it.node {
-            Some(id) => (
-                format!(", configured as node {id},"),
-                format!("replace-node {id} {}", it.disk),
-            ),
-            None => (String::new(), format!("add-node {}", it.disk)),
-        };
+        let was = it.node.map(|id| format!(", configured as node {id},"));
         text.push_str(&format!(
-            "a node with disk {}{was} asks to be added: {}\n  nowserving cluster {command}\n",
-            it.disk, it.reason
+            "a node with disk {}{} asks to be added: {}\n",
+            it.disk,
+            was.unwrap_or_default(),
+            it.reason
         ));
+        let replaced = it.node.map_or_else(|| silent.clone(), |id| vec![id]);
+        for id in replaced {
+            text.push_str(&format!(
+                "  nowserving cluster replace-node {id} {}\n",
+                it.disk
+            ));
+        }
+        if it.node.is_none() {
+            text.push_str(&format!("  nowserving cluster add-node {}\n", it.disk));
+        }
     }
     text
 }

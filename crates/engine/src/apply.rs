@@ -268,9 +268,15 @@ impl Shard {
     }
 
     /// Answers a copy of an answered request.
-    pub(crate) fn answer_copy(&self, waiter: Waiter, op: &Op, answer: &Answer, ctx: &mut NodeCtx) {
+    pub(crate) fn answer_copy(
+        &self,
+        waiter: Waiter,
+        command: &Command,
+        answer: &Answer,
+        ctx: &mut NodeCtx,
+    ) {
         let now = self.timestamp(ctx.now, &ctx.reachability);
-        let result = repeated(op, answer, self.state.lines(), now, self.home());
+        let result = repeated(command, answer, self.state.lines(), now, self.home());
         ctx.out.answer(waiter.reply, result);
     }
 
@@ -331,14 +337,7 @@ impl Observer for Watch<'_> {
     fn members(&mut self, place: usize, result: Result<MembersChanged, MembersRefused>) {
         let waiter = self.waiters.get_mut(place).and_then(Option::take);
         if let Some(waiter) = waiter {
-            let result = result.map_err(candidates::refusal);
-            let result = result.map(|it| {
-                Outcome::MembersChanged(MembersReply {
-                    members_version: it.version,
-                    node: it.id,
-                })
-            });
-            self.out.answer(waiter.reply, result);
+            self.out.answer(waiter.reply, members_outcome(&result));
         }
     }
 
@@ -368,8 +367,8 @@ impl Observer for Watch<'_> {
 
     fn copy(&mut self, state: &State, place: usize, command: &Command, answer: &Answer) {
         let waiter = self.waiters.get_mut(place).and_then(Option::take);
-        if let (Some(waiter), Command::Line(op)) = (waiter, command) {
-            let result = repeated(op, answer, state.lines(), self.now, self.home);
+        if let Some(waiter) = waiter {
+            let result = repeated(command, answer, state.lines(), self.now, self.home);
             self.out.answer(waiter.reply, result);
         }
     }
@@ -405,32 +404,47 @@ fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, A
     }
 }
 
-/// The answer to a copy of an operation: the same token, line or refusal, in its present state.
+fn members_outcome(result: &Result<MembersChanged, MembersRefused>) -> Result<Outcome, ApiError> {
+    let changed = result.as_ref().map_err(candidates::refusal)?;
+    Ok(Outcome::MembersChanged(MembersReply {
+        members_version: changed.version,
+        node: changed.id,
+    }))
+}
+
+/// The answer to a copy of a command: the same token, line or refusal, in its present state.
 fn repeated(
-    op: &Op,
+    command: &Command,
     answer: &Answer,
     lines: &Lines,
     now: Timestamp,
     home: Home,
 ) -> Result<Outcome, ApiError> {
     // It was executed, and the line was deleted since: an error must not claim that nothing happened.
-    let line = || lines.get(op.line()).ok_or_else(outcome_unknown);
-    match answer {
-        Answer::Token(at) => {
-            let status = line()?.status(*at, now.service_ms);
+    let line = |op: &Op| lines.get(op.line()).ok_or_else(outcome_unknown);
+    match (command, answer) {
+        (Command::Line(op), Answer::Token(at)) => {
+            let status = line(op)?.status(*at, now.service_ms);
             let status = status.map_err(|_| outcome_unknown())?;
             let with_ticket = needs_ticket(op, status.at);
             Ok(of_token(status, now, with_ticket))
         }
-        Answer::Line => Ok(Outcome::Line(Box::new(LineReply::new(line()?, now, home)))),
-        Answer::Deleted { remaining } => Ok(Outcome::Deleted {
+        (Command::Line(op), Answer::Line) => Ok(Outcome::Line(Box::new(LineReply::new(
+            line(op)?,
+            now,
+            home,
+        )))),
+        (Command::Line(op), Answer::Deleted { remaining }) => Ok(Outcome::Deleted {
             line: op.line().clone(),
             remaining: *remaining,
         }),
-        Answer::Refused(refused) => Err(refused.clone().into()),
-        Answer::BadSettings => Err(ApiError::bad_request(
+        (Command::Line(_), Answer::Refused(refused)) => Err(refused.clone().into()),
+        (Command::Line(_), Answer::BadSettings) => Err(ApiError::bad_request(
             "a setting was out of its range, as the first answer to this request said",
         )),
+        (Command::Members(_), Answer::Members(result)) => members_outcome(result),
+        // Another request had this id.
+        _ => Err(outcome_unknown()),
     }
 }
 

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use nowserving_protocol::admin::{CandidateStatus, DiskId};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_shard::clock::Micros;
-use nowserving_shard::members::{MembersChange, MembersRefused, MembersRequest};
+use nowserving_shard::members::{MembersRefused, MembersRequest};
+use nowserving_shard::requests::RequestId;
 
+use crate::delivery::Copy;
 use crate::engine::Engine;
 use crate::envelope::{Candidate, Welcome};
 use crate::io::Output;
@@ -92,78 +94,83 @@ impl Engine {
             .count()
     }
 
-    /// Checks what the replicated state does not know. One change of nodes is finished before the next, and
-    /// nodes are added while they run.
+    /// Checks what the replicated state does not know: one change of nodes is finished before the next, and
+    /// nodes are added while they run. The log takes the change only if no other one came first.
     pub(crate) fn check_members_request(
         &self,
-        request: &MembersRequest,
+        request: &mut MembersRequest,
+        id: Option<RequestId>,
         now: Micros,
-    ) -> Result<(), ApiError> {
-        let added = match &request.change {
-            MembersChange::Add { disk_id } | MembersChange::Replace { disk_id, .. } => {
-                Some(disk_id)
-            }
-            MembersChange::Remove { .. } => None,
-            MembersChange::Drain { .. } | MembersChange::Prefer { .. } => return Ok(()),
-        };
-        if self
-            .membership
-            .wanted
-            .made_already(&request.change)
-            .is_some()
-        {
+    ) -> Result<(), MembersRefused> {
+        let (added, removed) = (request.change.added_disk(), request.change.removed());
+        if added.is_none() && removed.is_none() {
             return Ok(());
         }
-        self.leaves_a_majority(&request.change, now)?;
-        let changing = self.shards_changing();
-        if changing > 0 {
-            let message = format!(
-                "an earlier change of the members is in progress: {changing} shards have it to come"
-            );
-            return Err(ApiError::new(Code::MembersChanging, message).retry_after_ms(1_000));
+        let wanted = &self.membership.wanted;
+        request.if_version.get_or_insert(wanted.version);
+        let first = self.shards.get(&0);
+        let is_copy = |id| first.is_some_and(|shard| shard.copy_of(id) != Copy::None);
+        if id.is_some_and(is_copy) || wanted.made_already(&request.change).is_some() {
+            return Ok(());
         }
-        let asks = |disk: &&u64| self.candidates.lately(now).any(|it| it.disk_id == **disk);
-        if let Some(disk) = added.filter(|disk| !asks(disk)) {
-            let message = format!("no node with disk {} asks to be added", DiskId(*disk));
-            return Err(ApiError::new(Code::NodeNotFound, message));
+        if let Some(id) = removed {
+            self.leaves_a_majority(id, added.is_some(), now)?;
         }
-        Ok(())
+        // One that never came holds its change up for ever; it is taken back without harm.
+        let may_interrupt = removed.is_some_and(|id| self.votes_nowhere(id));
+        let changing = self.shards_changing() as u64;
+        if changing > 0 && !may_interrupt {
+            return Err(MembersRefused::InProgress(changing));
+        }
+        let asks = |disk: &u64| self.candidates.lately(now).any(|it| it.disk_id == *disk);
+        match added.filter(|disk| !asks(disk)) {
+            Some(disk) => Err(MembersRefused::NotAsking(disk)),
+            None => Ok(()),
+        }
     }
-}
 
-impl Engine {
-    /// Of the nodes that remain without the one to be removed, a majority must be alive: no command could bring
-    /// a cluster back that has none.
-    fn leaves_a_majority(&self, change: &MembersChange, now: Micros) -> Result<(), ApiError> {
-        let (MembersChange::Remove { id } | MembersChange::Replace { id, .. }) = change else {
-            return Ok(());
-        };
+    /// Of the nodes that remain without `removed`, a majority must be alive: no command could bring a cluster
+    /// back that has none.
+    fn leaves_a_majority(
+        &self,
+        removed: u64,
+        replaced: bool,
+        now: Micros,
+    ) -> Result<(), MembersRefused> {
         let wanted = self.membership.wanted.nodes.keys();
-        let remain: Vec<u64> = wanted.copied().filter(|it| it != id).collect();
-        let alive = remain.iter().filter(|it| self.is_heard_of(**it, now));
+        let remain: Vec<u64> = wanted.copied().filter(|id| *id != removed).collect();
+        let alive = remain.iter().filter(|id| self.is_heard_of(**id, now));
         // The new node of a replacement asks, so it is there.
-        let new = usize::from(matches!(change, MembersChange::Replace { .. }));
+        let new = usize::from(replaced);
         let (alive, all) = (alive.count() + new, remain.len() + new);
-        match 2 * alive > all {
-            true => Ok(()),
-            false => {
-                let message = format!(
-                    "without node {id} only {alive} of {all} nodes would be alive, which is no majority"
-                );
-                Err(ApiError::new(Code::MembersRefused, message))
-            }
-        }
+        let (enough, alive, all) = (2 * alive > all, alive as u64, all as u64);
+        enough
+            .then_some(())
+            .ok_or(MembersRefused::NoMajority { alive, all })
+    }
+
+    /// Whether no group on this node has this voter.
+    fn votes_nowhere(&self, id: u64) -> bool {
+        let mut shards = self.shards.values();
+        shards.all(|shard| !shard.replica.voters().contains(&id))
     }
 }
 
 /// The contract's code for a refused change of the members.
-pub(crate) fn refusal(refused: MembersRefused) -> ApiError {
+pub(crate) fn refusal(refused: &MembersRefused) -> ApiError {
     let code = match refused {
         MembersRefused::Version(_) => Code::VersionConflict,
-        MembersRefused::NoMember(_) => Code::NodeNotFound,
-        MembersRefused::TooMany | MembersRefused::Last(_) | MembersRefused::DiskInUse(_) => {
-            Code::MembersRefused
-        }
+        MembersRefused::NoMember(_) | MembersRefused::NotAsking(_) => Code::NodeNotFound,
+        MembersRefused::InProgress(_) => Code::MembersChanging,
+        MembersRefused::TooMany
+        | MembersRefused::Last(_)
+        | MembersRefused::DiskInUse(_)
+        | MembersRefused::Drained(_)
+        | MembersRefused::NoMajority { .. } => Code::MembersRefused,
     };
-    ApiError::new(code, refused.to_string())
+    let error = ApiError::new(code, refused.to_string());
+    match refused {
+        MembersRefused::InProgress(_) => error.retry_after_ms(1_000),
+        _ => error,
+    }
 }

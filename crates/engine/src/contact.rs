@@ -209,7 +209,7 @@ impl Contact {
     pub fn standing(&self, now: Micros) -> Standing {
         if self.in_touch {
             Standing::InTouch
-        } else if self.refusing().next().is_some() && !self.says_removed() {
+        } else if self.refusing().next().is_some() {
             Standing::Refused(self.reasons(now))
         } else {
             let wanted = &self.electorates.wanted;
@@ -352,8 +352,8 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_node_is_told_so_by_peers_that_take_part_and_does_not_count_as_refused() {
-        for (in_touch, told) in [(true, true), (false, false)] {
+    fn that_a_node_was_removed_counts_from_peers_that_take_part() {
+        for in_touch in [true, false] {
             let mut contact = of(3);
             let verdict = Verdict {
                 start: ME,
@@ -367,8 +367,9 @@ mod tests {
                 ..PeerHeader::default()
             };
             contact.note_header(1, &header, None, NOW);
-            assert_eq!(contact.says_removed(), told);
-            assert!(matches!(contact.standing(NOW), Standing::Waiting(_)));
+            assert_eq!(contact.says_removed(), in_touch);
+            let refused = matches!(contact.standing(NOW), Standing::Refused(_));
+            assert_eq!(refused, in_touch);
         }
     }
 

@@ -8,11 +8,11 @@ use crate::envelope::StateHash;
 use nowserving_protocol::admin::Mapping;
 use nowserving_replica::{self as replica, Connection, EntryReader, NewError, Replica};
 use nowserving_shard::clock::{ClientReachability, Micros};
-use nowserving_shard::requests::Origin;
+use nowserving_shard::requests::{Answer, Origin};
 use nowserving_shard::state::State;
 
 use crate::balance::Balance;
-use crate::candidates::Candidates;
+use crate::candidates::{self, Candidates};
 use crate::contact::{Contact, Standing};
 use crate::delivery::{Action, Age, Case, Copy, Delivery, Role, Via, age, decide};
 use crate::elections::ClosedConnections;
@@ -56,7 +56,7 @@ pub struct Engine {
     pub(crate) membership: Membership,
     /// Nodes that ask to be added.
     pub(crate) candidates: Candidates,
-    /// This node was refused in this start or before it, and asks to be added under a new number.
+    /// This node was refused since it was last in touch, and may ask to be added under a new number.
     pub(crate) is_candidate: bool,
     pub(crate) balance: Balance,
     pub(crate) last_sent: BTreeMap<u64, Micros>,
@@ -307,17 +307,22 @@ impl Engine {
             metrics::counter!("nowserving_late_writes_total").increment(1);
         }
         let action = decide(case);
-        if let (Action::Take, Ask::Members(members)) = (&action, &request.ask)
-            && let Err(error) = self.check_members_request(members, now.us)
-        {
-            return self.ctx.out.refuse(request.reply, error);
+        let (waiter, mut ask) = Waiter::of(request, delivery);
+        let mut refused = None;
+        if let (Action::Take, Ask::Members(members)) = (&action, &mut ask) {
+            refused = self.check_members_request(members, waiter.id, now.us).err();
         }
-        let (waiter, ask) = Waiter::of(request, delivery);
         let shard = self.shards.get_mut(&waiter.shard);
         let ctx = &mut self.ctx;
         match (action, shard) {
             (Action::AnswerLocally, Some(shard)) => shard.answer_read(waiter, &ask, ctx),
-            (Action::Take, Some(shard)) => shard.take(waiter, ask, ctx),
+            (Action::Take, Some(shard)) => match refused {
+                Some(refused) => {
+                    let error = candidates::refusal(&refused);
+                    shard.refuse_unlogged(waiter, Answer::Members(Err(refused)), error, ctx);
+                }
+                None => shard.take(waiter, ask, ctx),
+            },
             (action, shard) => ctx.forward_or_refuse(action, waiter, shard.as_deref()),
         }
     }

@@ -37,11 +37,18 @@ impl Membership {
         }
     }
 
-    /// Takes newer members.
+    /// Takes newer members of the same cluster.
     fn learn(&mut self, members: &Members) -> bool {
-        let newer = members.version > self.wanted.version;
+        let newer = members.supersede(&self.wanted);
         if newer {
             self.wanted = members.clone();
+        } else if members.version > self.wanted.version {
+            metrics::counter!("nowserving_foreign_members_total").increment(1);
+            let version = members.version;
+            tracing::warn!(
+                version,
+                "members of another cluster of the same name are not taken"
+            );
         }
         newer
     }

@@ -11,7 +11,7 @@ use nowserving_shard::command::Command;
 use nowserving_shard::members::{Members, MembersCommand};
 use raft::eraftpb::ConfState;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, draw};
 use crate::shard::Shard;
 
 /// A learner that lacks more of the log gets no vote yet: commits would wait for it.
@@ -75,7 +75,10 @@ impl Engine {
     pub(crate) fn reconcile(&mut self, now: Micros) {
         let fit = self.fit_peers(now);
         let newest = &self.membership.wanted;
-        let begin_with = &self.config.nodes;
+        let begin_with = MembersCommand::Begin {
+            nodes: self.config.nodes.clone(),
+            cluster_id: draw([self.config.seed, self.config.id, now]).max(1),
+        };
         let me = self.config.id;
         if self.stopping_since.is_some() {
             return;
@@ -84,7 +87,7 @@ impl Engine {
             if shard.leader_state.is_none() || shard.offered_since().is_some() {
                 continue;
             }
-            if let Some(command) = shard.members_to_copy(newest, begin_with) {
+            if let Some(command) = shard.members_to_copy(newest, &begin_with) {
                 shard.queue_own([Command::Members(command)]);
                 continue;
             }
@@ -111,22 +114,24 @@ impl Engine {
 
 impl Shard {
     /// The command that brings the newest known members into this shard's state, if they are not there.
-    fn members_to_copy(&mut self, newest: &Members, begin_with: &[u64]) -> Option<MembersCommand> {
-        let version = self.state.members().wanted().version;
-        let (copy, command) = match self.id {
-            0 => (
-                1,
-                MembersCommand::Begin {
-                    nodes: begin_with.to_vec(),
-                },
-            ),
-            _ => (newest.version, MembersCommand::Adopt(newest.clone())),
+    fn members_to_copy(
+        &mut self,
+        newest: &Members,
+        begin_with: &MembersCommand,
+    ) -> Option<MembersCommand> {
+        let known = self.state.members().wanted();
+        let (due, version) = match self.id {
+            0 => (known.version == 0, 1),
+            _ => (newest.supersede(known), newest.version),
         };
-        let asked = (self.replica.term(), copy);
-        let due = version < copy && self.members_asked != asked;
-        due.then(|| {
-            self.members_asked = asked;
-            command
+        let asked = (self.replica.term(), version);
+        if !due || self.members_asked == asked {
+            return None;
+        }
+        self.members_asked = asked;
+        Some(match self.id {
+            0 => begin_with.clone(),
+            _ => MembersCommand::Adopt(newest.clone()),
         })
     }
 

@@ -234,11 +234,11 @@ impl Shard {
     /// Takes a request as the leader, and answers it at once if it needs neither log nor quorum.
     pub fn take(&mut self, waiter: Waiter, ask: Ask, ctx: &mut NodeCtx) {
         match ask {
-            Ask::Write(op) => self.take_write(waiter, op, ctx),
-            Ask::Members(request) => self.queue.push_back(Queued {
-                command: Command::Members(MembersCommand::Request(*request)),
-                waiter: Some(waiter),
-            }),
+            Ask::Write(op) => self.take_write(waiter, Command::Line(op), ctx),
+            Ask::Members(request) => {
+                let command = Command::Members(MembersCommand::Request(*request));
+                self.take_write(waiter, command, ctx);
+            }
             Ask::Restore(command) => self.take_restore(waiter, *command, ctx),
             ask if !ask.is_linearizable() && self.in_lease(ctx.now.us) => {
                 self.answer_leading(waiter, ask, ctx);
@@ -252,24 +252,24 @@ impl Shard {
         }
     }
 
-    fn take_write(&mut self, waiter: Waiter, op: Op, ctx: &mut NodeCtx) {
+    fn take_write(&mut self, waiter: Waiter, command: Command, ctx: &mut NodeCtx) {
         if let Some(id) = waiter.id {
             let in_lease = self.in_lease(ctx.now.us);
             let answered = self.state.requests().answer(id).filter(|_| in_lease);
             if let Some(answer) = self.refused.answer(id).or(answered).cloned() {
-                return self.answer_copy(waiter, &op, &answer, ctx);
+                return self.answer_copy(waiter, &command, &answer, ctx);
             }
         }
         // The second of two copies must get the answer of the first, which may differ from a refusal now.
         let is_copy = waiter
             .id
             .is_some_and(|id| self.in_log.contains_key(&id.key));
-        if !is_copy && let Some(refused) = self.refused_already(&waiter.line, &op, ctx) {
-            if let (Some(id), Some(now_ms)) = (waiter.id, self.service_ms(&ctx.reachability)) {
-                self.refused
-                    .remember(id, Answer::Refused(refused.clone()), now_ms);
-            }
-            return ctx.out.refuse(waiter.reply, refused.into());
+        if !is_copy
+            && let Command::Line(op) = &command
+            && let Some(refused) = self.refused_already(&waiter.line, op, ctx)
+        {
+            let answer = Answer::Refused(refused.clone());
+            return self.refuse_unlogged(waiter, answer, refused.into(), ctx);
         }
         if let Some(error) = self.no_room_for(&waiter, is_copy, ctx) {
             return ctx.out.refuse(waiter.reply, error);
@@ -277,14 +277,28 @@ impl Shard {
         let command = match waiter.id {
             Some(id) => {
                 *self.in_log.entry(id.key).or_default() += 1;
-                Command::Once(id, Box::new(Command::Line(op)))
+                Command::Once(id, Box::new(command))
             }
-            None => Command::Line(op),
+            None => command,
         };
         self.queue.push_back(Queued {
             command,
             waiter: Some(waiter),
         });
+    }
+
+    /// Refuses a write without the log, and its copies, too.
+    pub fn refuse_unlogged(
+        &mut self,
+        waiter: Waiter,
+        answer: Answer,
+        error: ApiError,
+        ctx: &mut NodeCtx,
+    ) {
+        if let (Some(id), Some(now_ms)) = (waiter.id, self.service_ms(&ctx.reachability)) {
+            self.refused.remember(id, answer, now_ms);
+        }
+        ctx.out.refuse(waiter.reply, error);
     }
 
     /// The steps of a restore have no second effect, so copies of them need not be known.

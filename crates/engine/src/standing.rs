@@ -50,7 +50,11 @@ impl Engine {
             self.next_complaint = now + COMPLAINT_INTERVAL_US;
         }
         metrics::gauge!("nowserving_in_touch").set(f64::from(u8::from(standing.is_in_touch())));
-        self.is_candidate |= matches!(standing, Standing::Refused(_));
+        match standing {
+            Standing::InTouch => self.is_candidate = false,
+            Standing::Refused(_) if !self.contact.says_removed() => self.is_candidate = true,
+            Standing::Refused(_) | Standing::Waiting(_) => {}
+        }
         if self.standing != standing {
             self.standing = standing.clone();
             self.ctx.out.outputs.push(Output::Standing(standing));

@@ -80,6 +80,10 @@ impl Report {
         let identity = identity::look_at(data_dir).map_err(Into::into);
         let log = EngineLog::look_at(&identity::log_dir(data_dir)).context("reading the log");
         let identity = self.unless_wrong(identity);
+        if identity.as_ref().is_some_and(|it| it.node == 0) {
+            // It waits to be added, and has nothing yet.
+            return;
+        }
         let log = self.unless_wrong(log);
         let Some(identity) = identity else { return };
         // Without the log each snapshot is still read.

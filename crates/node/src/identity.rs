@@ -16,14 +16,14 @@ const LOCK_FILE: &str = "lock";
 const FIRST_NODES: &str = "; `nodes` stays the list that the cluster began with";
 
 /// The content of the identity file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
     /// [`FORMAT`].
     pub format: u32,
     /// The cluster it was made for.
     pub cluster: String,
-    /// The node's number.
+    /// The node's number; 0: it waits to be added.
     pub node: u64,
     /// The number in the node's configuration, if it has got another one since; 0: it was configured with
     /// none.
@@ -32,8 +32,8 @@ pub struct Identity {
     /// It joined a cluster that existed: its groups and their members come by snapshots.
     #[serde(default)]
     pub joined: bool,
-    /// The node was refused, and asks to be added under a new number with this as its disk's id. 0: it does
-    /// not.
+    /// The node is new or was refused, and asks to be added under a new number with this as its disk's id. 0: it
+    /// does not.
     #[serde(default)]
     pub candidate: u64,
     /// The shard count at the cluster's birth.
@@ -147,7 +147,9 @@ impl DataDir {
         };
         // A node that has just got its number has none.
         fs::create_dir_all(snapshot_dir(&path)).map_err(io)?;
-        let mut identity = match read(&path)? {
+        // One without a number waited to be added, and is the node of its configuration now.
+        let known = read(&path)?.filter(|it| it.node != 0);
+        let mut identity = match known {
             Some(identity) => compare(identity, config)?,
             None if path.join("log").exists() => return Err(IdentityError::Missing(path)),
             None => Identity {
@@ -155,13 +157,10 @@ impl DataDir {
                 cluster: config.cluster.clone(),
                 node: config.id,
                 configured: config.id,
-                joined: false,
-                candidate: 0,
                 shards: config.shards,
                 nodes: config.nodes.clone(),
                 disk_id: random_u64().map_err(io)?,
-                boots: 0,
-                starts: Vec::new(),
+                ..Identity::default()
             },
         };
         identity.boots += 1;
@@ -230,7 +229,7 @@ pub(crate) fn look_at(data_dir: &Path) -> Result<Identity, IdentityError> {
 }
 
 impl DataDir {
-    /// The number under which this node asks to be added; drawn if it has none yet.
+    /// The id of its disk under which this node asks to be added; drawn if it has none yet.
     ///
     /// # Errors
     /// It cannot be written down.
@@ -240,6 +239,18 @@ impl DataDir {
             write(&self.path, &self.identity)?;
         }
         Ok(self.identity.candidate)
+    }
+
+    /// This node does not ask to be added.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn forget_candidate(&mut self) -> std::io::Result<()> {
+        if self.identity.candidate == 0 {
+            return Ok(());
+        }
+        self.identity.candidate = 0;
+        write(&self.path, &self.identity)
     }
 }
 
@@ -263,12 +274,10 @@ pub fn take_number(dir: &Path, welcome: &Welcome, configured: u64) -> anyhow::Re
         node: welcome.id,
         configured,
         joined: true,
-        candidate: 0,
         shards: welcome.shards,
         nodes: welcome.nodes.clone(),
         disk_id: welcome.disk_id,
-        boots: 0,
-        starts: Vec::new(),
+        ..Identity::default()
     };
     Ok(write(dir, &identity)?)
 }
@@ -276,6 +285,23 @@ pub fn take_number(dir: &Path, welcome: &Welcome, configured: u64) -> anyhow::Re
 /// A random number from the system.
 pub(crate) fn random_u64() -> std::io::Result<u64> {
     getrandom::u64().map_err(std::io::Error::other)
+}
+
+/// Reads the identity. That of a new node has only the id with which it asks to be added.
+///
+/// # Errors
+/// It is damaged, or a new one cannot be written down.
+pub fn read_or_draw(dir: &Path) -> anyhow::Result<Identity> {
+    if let Some(identity) = read(dir)? {
+        return Ok(identity);
+    }
+    let identity = Identity {
+        format: 1,
+        candidate: random_u64()?.max(1),
+        ..Identity::default()
+    };
+    write(dir, &identity)?;
+    Ok(identity)
 }
 
 /// Reads the identity, if there is one.
@@ -389,6 +415,18 @@ mod tests {
         let last = DataDir::open(&config).unwrap().identity;
         assert_eq!(last.starts.len(), STARTS_KEPT);
         assert_eq!(first.disk_id, second.disk_id);
+    }
+
+    #[test]
+    fn a_node_that_waits_to_be_added_keeps_its_disk_id() {
+        let temp = tempfile::tempdir().unwrap();
+        let config = config(temp.path());
+        drop(lock(&config.data_dir).unwrap());
+        let first = read_or_draw(&config.data_dir).unwrap();
+        assert_eq!(read_or_draw(&config.data_dir).unwrap(), first);
+        assert_eq!(first.node, 0);
+        let founder = DataDir::open(&config).unwrap().identity;
+        assert_eq!((founder.node, founder.candidate), (1, 0));
     }
 
     #[test]

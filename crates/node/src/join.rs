@@ -23,13 +23,14 @@ pub async fn run(settings: toml::Table, stop: impl Future<Output = ()>) -> anyho
     tokio::pin!(stop);
     let draft = Draft::read(settings)?;
     let lock = identity::lock(&draft.data_dir)?;
-    let known = identity::read(&draft.data_dir)?;
-    let identity = match known.filter(|it| it.node != 0) {
-        Some(identity) => identity,
-        None => tokio::select! {
+    // Written down before the first question: it may have been added when it was started last.
+    let known = identity::read_or_draw(&draft.data_dir)?;
+    let identity = match known.node {
+        0 => tokio::select! {
             () = &mut stop => return Ok(Ended::Stopped),
-            asked = draft.ask() => asked?,
+            asked = draft.ask(known.candidate) => asked?,
         },
+        _ => known,
     };
     let config = draft.complete(&identity)?;
     let run = open_and_run(config, lock, stop);
@@ -51,12 +52,15 @@ impl Draft {
         let needed = |field| {
             text(field).ok_or(ConfigError::OutOfRange {
                 field,
-                limit: "is needed by a node that joins".to_owned(),
+                limit: format!(
+                    "is needed by a node that joins (flag --{})",
+                    field.replace('_', "-")
+                ),
             })
         };
         for field in ["id", "nodes", "cluster", "shards"] {
             if table.contains_key(field) {
-                let limit = "comes from the cluster: leave it out with --join".to_owned();
+                let limit = format!("is given by the cluster: leave out --{field} with --join");
                 return Err(ConfigError::OutOfRange { field, limit }.into());
             }
         }
@@ -75,7 +79,7 @@ impl Draft {
     }
 
     /// Asks the cluster to add this node, and writes down what it is told.
-    async fn ask(&self) -> anyhow::Result<identity::Identity> {
+    async fn ask(&self, disk_id: u64) -> anyhow::Result<identity::Identity> {
         let key = FrameKey::for_joining(&key_file::load(&self.key_file)?);
         let (fatal, mut denied) = mpsc::channel(1);
         let rights = Rights::new("peers", self.subjects.clone(), fatal)?;
@@ -87,7 +91,7 @@ impl Draft {
             subjects: self.subjects.clone(),
         };
         let candidate = Candidate {
-            disk_id: identity::random_u64()?.max(1),
+            disk_id,
             number: 0,
             reason: "it is new".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -62,6 +62,8 @@ const WELCOMES_MAX: usize = 64;
 /// Turns' events that wait to be published at most.
 const EVENT_TURNS_MAX: usize = 4_096;
 
+/// A node that is refused for so long asks for a new number.
+const REFUSED_BEFORE_ASKING: std::time::Duration = std::time::Duration::from_secs(3);
 /// A node that ends waits this long for answers that are still on their way.
 const LAST_WORDS_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 
@@ -89,7 +91,9 @@ pub enum Ended {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "this node was removed from the cluster, and no shard has it any more: its data directory can be \
-     deleted. To add the machine again, start it with an empty data directory and --join"
+     deleted. To add the machine again, start it with an empty data directory and --join, without id, nodes, \
+     cluster and shards in its configuration; then run `nowserving cluster add-node`, or `replace-node` with the \
+     number that it had last"
 )]
 pub struct Removed;
 
@@ -249,7 +253,7 @@ impl Node {
         let control = ends.control.clone();
         let serving = self.start_service(&service, ends, stats)?;
         let join_key = self.join_key.clone();
-        let renumbered = ask_when_refused(&mut self.data, standing, &link, &join_key);
+        let renumbered = ask_while_refused(&mut self.data, standing, &link, &join_key);
         let stop = async {
             tokio::select! {
                 Some(missing) = denied.recv() => Err(missing),
@@ -424,22 +428,45 @@ impl Node {
     }
 }
 
-/// Waits until this node is refused, then asks for a new number until it gets one.
-async fn ask_when_refused(
+/// Asks for a new number while this node is refused, until it gets one. A refusal that passes does not count: with
+/// the number, the node deletes what its disk holds.
+async fn ask_while_refused(
     data: &mut DataDir,
     mut standing: watch::Receiver<Standing>,
     link: &NatsLink,
     key: &FrameKey,
 ) -> anyhow::Result<Welcome> {
-    let refused = |it: &Standing| matches!(it, Standing::Refused(_));
-    if data.identity.candidate == 0 && standing.wait_for(refused).await.is_err() {
-        // The loop ends, and with it the node.
-        return std::future::pending().await;
+    let mut others = standing.clone();
+    loop {
+        let present = standing.borrow_and_update().clone();
+        let alive = match present {
+            Standing::Refused(reason) => tokio::select! {
+                // If both are ready: it is refused no longer.
+                biased;
+                other = others.wait_for(|it| !matches!(it, Standing::Refused(_))) => other.is_ok(),
+                welcome = ask_for_number(data, reason, link, key) => return welcome,
+            },
+            Standing::InTouch => {
+                data.forget_candidate()?;
+                standing.changed().await.is_ok()
+            }
+            Standing::Waiting(_) => standing.changed().await.is_ok(),
+        };
+        if !alive {
+            // The loop ends, and with it the node.
+            return std::future::pending().await;
+        }
     }
-    let reason = match &*standing.borrow() {
-        Standing::Refused(reason) => reason.clone(),
-        _ => "it was refused in an earlier start".to_owned(),
-    };
+}
+
+/// Asks for a new number after a while.
+async fn ask_for_number(
+    data: &mut DataDir,
+    reason: String,
+    link: &NatsLink,
+    key: &FrameKey,
+) -> anyhow::Result<Welcome> {
+    tokio::time::sleep(REFUSED_BEFORE_ASKING).await;
     let candidate = Candidate {
         disk_id: data.candidate()?,
         number: data.identity.configured(),

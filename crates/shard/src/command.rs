@@ -45,8 +45,8 @@ pub enum Command {
     Members(MembersCommand),
     /// A step of putting a line back from a backup.
     Restore(RestoreCommand),
-    /// Done unless a request with this id was done lately. The command is neither a [`Command::Once`]
-    /// nor a [`Command::Members`] or [`Command::Restore`], which have no second effect by themselves.
+    /// Done unless a request with this id was done lately: a [`Command::Line`], or a [`Command::Members`] of an
+    /// operator.
     Once(RequestId, Box<Command>),
 }
 
@@ -224,7 +224,6 @@ fn command_from_pb(command: pb::Command) -> Result<Command, Malformed> {
             let id = id_from_pb(&once.id.ok_or("a request without an id")?)?;
             match command_from_pb(*once.command.ok_or("a request without a command")?)? {
                 Command::Once(..) => Err("a request within a request"),
-                Command::Members(_) => Err("a request with an id about the members"),
                 Command::Restore(_) => Err("a request with an id to put a line back"),
                 command => Ok(Command::Once(id, Box::new(command))),
             }

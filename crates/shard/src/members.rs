@@ -5,7 +5,7 @@
 //! towards an older version. Nothing but the wanted members is stored: each leader compares them with its
 //! group, so every change can be interrupted at any point and continues later.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The most nodes of a cluster.
 pub const MEMBERS_MAX: usize = 7;
@@ -22,6 +22,10 @@ pub struct Members {
     pub nodes: BTreeMap<u64, Member>,
     /// By shard, the node that an operator wants to lead it.
     pub preferred: BTreeMap<u32, u64>,
+    /// The nodes that the cluster began with. Empty in a cluster without an id.
+    pub first: BTreeSet<u64>,
+    /// Random: tells these members from those of another cluster that has the same name. 0: it was drawn for none.
+    pub cluster_id: u64,
 }
 
 /// One node of [`Members`].
@@ -39,6 +43,8 @@ pub enum MembersCommand {
     /// Writes down the members that the cluster began with.
     Begin {
         nodes: Vec<u64>,
+        /// Drawn by the leader.
+        cluster_id: u64,
     },
     Request(MembersRequest),
     /// Copies the members from shard 0, if they are newer.
@@ -82,6 +88,28 @@ pub enum MembersChange {
     },
 }
 
+impl MembersChange {
+    /// The disk of the node that is added.
+    #[must_use]
+    pub fn added_disk(&self) -> Option<u64> {
+        match self {
+            MembersChange::Add { disk_id } | MembersChange::Replace { disk_id, .. } => {
+                Some(*disk_id)
+            }
+            _ => None,
+        }
+    }
+
+    /// The node that is removed.
+    #[must_use]
+    pub fn removed(&self) -> Option<u64> {
+        match self {
+            MembersChange::Remove { id } | MembersChange::Replace { id, .. } => Some(*id),
+            _ => None,
+        }
+    }
+}
+
 /// The answer to a [`MembersRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MembersChanged {
@@ -94,7 +122,7 @@ pub struct MembersChanged {
 /// Why a [`MembersRequest`] is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MembersRefused {
-    #[error("the members have version {0}, not that of if_version")]
+    #[error("the members have changed meanwhile: they have version {0}")]
     Version(u64),
     #[error("node {0} is no member")]
     NoMember(u64),
@@ -104,6 +132,15 @@ pub enum MembersRefused {
     Last(u64),
     #[error("this disk is that of node {0} already")]
     DiskInUse(u64),
+    #[error("node {0} is drained: end that first with `cluster drain {0} --undo`")]
+    Drained(u64),
+    /// Decided by the leader before it proposes the change, like those that follow.
+    #[error("an earlier change of the members is in progress: {0} shards have it to come")]
+    InProgress(u64),
+    #[error("no node with disk {0:016x} asks to be added")]
+    NotAsking(u64),
+    #[error("only {alive} of {all} nodes would be alive afterwards, which is no majority")]
+    NoMajority { alive: u64, all: u64 },
 }
 
 /// A change that was made, with its operator and reason.
@@ -142,10 +179,15 @@ impl MembersState {
         wall_ms: u64,
     ) -> Option<Result<MembersChanged, MembersRefused>> {
         match command {
-            MembersCommand::Begin { nodes } if self.wanted.version == 0 => {
+            MembersCommand::Begin { nodes, cluster_id } if self.wanted.version == 0 => {
                 self.wanted = Members::begin(nodes);
+                // An entry without an id means what it meant when there was none.
+                if *cluster_id != 0 {
+                    self.wanted.cluster_id = *cluster_id;
+                    self.wanted.first = nodes.iter().copied().collect();
+                }
             }
-            MembersCommand::Adopt(members) if members.version > self.wanted.version => {
+            MembersCommand::Adopt(members) if members.supersede(&self.wanted) => {
                 self.wanted = members.clone();
             }
             MembersCommand::Begin { .. } | MembersCommand::Adopt(_) => {}
@@ -195,8 +237,15 @@ impl Members {
             version: 1,
             next_id: nodes.last_key_value().map_or(1, |(id, _)| id + 1),
             nodes,
-            preferred: BTreeMap::new(),
+            ..Members::default()
         }
+    }
+
+    /// Whether these are newer members of the same cluster. Nothing is known about the cluster of version 0.
+    #[must_use]
+    pub fn supersede(&self, known: &Members) -> bool {
+        let same_cluster = known.version == 0 || self.cluster_id == known.cluster_id;
+        same_cluster && self.version > known.version
     }
 
     /// The node that this disk belongs to.
@@ -210,7 +259,8 @@ impl Members {
     /// Whether the node with this number was a member once.
     #[must_use]
     pub fn was_removed(&self, id: u64) -> bool {
-        id < self.next_id && !self.nodes.contains_key(&id)
+        let added = self.first.last().is_none_or(|last| id > *last) && id < self.next_id;
+        (added || self.first.contains(&id)) && !self.nodes.contains_key(&id)
     }
 
     /// `Some` if these members have the change; in it is the node that the change was about.
@@ -296,7 +346,10 @@ impl Members {
             self.preferred.retain(|shard, _| !shards.contains(shard));
             return Ok(());
         };
-        self.check_member(to)?;
+        let member = self.nodes.get(&to).ok_or(MembersRefused::NoMember(to))?;
+        if member.drained {
+            return Err(MembersRefused::Drained(to));
+        }
         self.preferred
             .extend(shards.iter().map(|shard| (*shard, to)));
         Ok(())

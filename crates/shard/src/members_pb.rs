@@ -3,7 +3,8 @@
 use prost::Message as _;
 
 use crate::members::{
-    Member, Members, MembersChange, MembersCommand, MembersRequest, RecordedChange,
+    Member, Members, MembersChange, MembersChanged, MembersCommand, MembersRefused, MembersRequest,
+    RecordedChange,
 };
 use crate::pb;
 use crate::pb::members_change::Change as PbChange;
@@ -37,6 +38,8 @@ pub(crate) fn members_to_pb(members: &Members) -> pb::Members {
         next_id: members.next_id,
         nodes: nodes.collect(),
         preferred: preferred.collect(),
+        first: members.first.iter().copied().collect(),
+        cluster_id: members.cluster_id,
     }
 }
 
@@ -54,13 +57,16 @@ pub(crate) fn members_from_pb(members: pb::Members) -> Result<Members, Malformed
         next_id: members.next_id,
         nodes: nodes?,
         preferred: preferred.map(|it| (it.shard, it.node)).collect(),
+        first: members.first.into_iter().collect(),
+        cluster_id: members.cluster_id,
     })
 }
 
 pub(crate) fn members_command_to_pb(command: &MembersCommand) -> pb::MembersCommand {
     let command = match command {
-        MembersCommand::Begin { nodes } => PbCommand::Begin(pb::BeginMembers {
+        MembersCommand::Begin { nodes, cluster_id } => PbCommand::Begin(pb::BeginMembers {
             nodes: nodes.clone(),
+            cluster_id: *cluster_id,
         }),
         MembersCommand::Request(request) => PbCommand::Request(request_to_pb(request)),
         MembersCommand::Adopt(members) => PbCommand::Adopt(members_to_pb(members)),
@@ -75,7 +81,9 @@ pub(crate) fn members_command_from_pb(
 ) -> Result<MembersCommand, Malformed> {
     Ok(
         match command.command.ok_or("no command about the members")? {
-            PbCommand::Begin(pb::BeginMembers { nodes }) => MembersCommand::Begin { nodes },
+            PbCommand::Begin(pb::BeginMembers { nodes, cluster_id }) => {
+                MembersCommand::Begin { nodes, cluster_id }
+            }
             PbCommand::Request(request) => MembersCommand::Request(request_from_pb(request)?),
             PbCommand::Adopt(members) => MembersCommand::Adopt(members_from_pb(members)?),
         },
@@ -139,5 +147,66 @@ fn request_from_pb(request: pb::MembersRequest) -> Result<MembersRequest, Malfor
         if_version: request.if_version,
         by: request.by,
         reason: request.reason,
+    })
+}
+
+pub(crate) fn answer_to_pb(answer: &Result<MembersChanged, MembersRefused>) -> pb::MembersAnswer {
+    match answer {
+        Ok(changed) => pb::MembersAnswer {
+            version: changed.version,
+            node: changed.id,
+            refusal: None,
+        },
+        Err(refused) => pb::MembersAnswer {
+            refusal: Some(refusal_to_pb(refused)),
+            ..pb::MembersAnswer::default()
+        },
+    }
+}
+
+pub(crate) fn answer_from_pb(
+    answer: pb::MembersAnswer,
+) -> Result<Result<MembersChanged, MembersRefused>, Malformed> {
+    let refused = answer.refusal.as_ref().map(refusal_from_pb).transpose()?;
+    Ok(refused.map_or(
+        Ok(MembersChanged {
+            version: answer.version,
+            id: answer.node,
+        }),
+        Err,
+    ))
+}
+
+fn refusal_to_pb(refused: &MembersRefused) -> pb::MembersRefusal {
+    let (kind, number, of) = match *refused {
+        MembersRefused::Version(version) => (1, version, 0),
+        MembersRefused::NoMember(id) => (2, id, 0),
+        MembersRefused::TooMany => (3, 0, 0),
+        MembersRefused::Last(id) => (4, id, 0),
+        MembersRefused::DiskInUse(id) => (5, id, 0),
+        MembersRefused::Drained(id) => (6, id, 0),
+        MembersRefused::InProgress(shards) => (7, shards, 0),
+        MembersRefused::NotAsking(disk_id) => (8, disk_id, 0),
+        MembersRefused::NoMajority { alive, all } => (9, alive, all),
+    };
+    pb::MembersRefusal { kind, number, of }
+}
+
+fn refusal_from_pb(refusal: &pb::MembersRefusal) -> Result<MembersRefused, Malformed> {
+    let pb::MembersRefusal { kind, number, of } = *refusal;
+    Ok(match kind {
+        1 => MembersRefused::Version(number),
+        2 => MembersRefused::NoMember(number),
+        3 => MembersRefused::TooMany,
+        4 => MembersRefused::Last(number),
+        5 => MembersRefused::DiskInUse(number),
+        6 => MembersRefused::Drained(number),
+        7 => MembersRefused::InProgress(number),
+        8 => MembersRefused::NotAsking(number),
+        9 => MembersRefused::NoMajority {
+            alive: number,
+            all: of,
+        },
+        _ => return Err("a refusal about the members that this build does not know"),
     })
 }

@@ -17,6 +17,7 @@ fn of_three() -> MembersState {
     state.apply(
         &MembersCommand::Begin {
             nodes: vec![3, 1, 2],
+            cluster_id: 8,
         },
         0,
     );
@@ -84,11 +85,18 @@ fn refusals_change_nothing() {
     of_seven.apply(
         &MembersCommand::Begin {
             nodes: (1..=7).collect(),
+            cluster_id: 8,
         },
         0,
     );
     let mut of_one = MembersState::default();
-    of_one.apply(&MembersCommand::Begin { nodes: vec![1] }, 0);
+    of_one.apply(
+        &MembersCommand::Begin {
+            nodes: vec![1],
+            cluster_id: 8,
+        },
+        0,
+    );
     let mut with_disk = of_three();
     make(&mut with_disk, MembersChange::Add { disk_id: 40 }).unwrap();
     for (state, change, refused) in [
@@ -146,8 +154,46 @@ fn a_copy_is_taken_only_if_it_is_newer() {
         };
         state.apply(&MembersCommand::Adopt(older), 0);
     }
-    state.apply(&MembersCommand::Begin { nodes: vec![9] }, 0);
+    let begin = MembersCommand::Begin {
+        nodes: vec![9],
+        cluster_id: 1,
+    };
+    state.apply(&begin, 0);
+    let of_another_cluster = Members {
+        version: 9,
+        cluster_id: 9,
+        ..newer.clone()
+    };
+    state.apply(&MembersCommand::Adopt(of_another_cluster), 0);
     assert_eq!(state.wanted, newer);
+}
+
+#[test]
+fn a_number_that_no_member_had_was_not_removed() {
+    let mut members = Members {
+        first: [1, 3].into(),
+        next_id: 6,
+        ..Members::begin(&[1, 3])
+    };
+    let removed: Vec<u64> = (0..8).filter(|id| members.was_removed(*id)).collect();
+    assert_eq!(removed, [4, 5]);
+    members.nodes.remove(&3);
+    assert!(members.was_removed(3) && !members.was_removed(2));
+}
+
+#[test]
+fn a_drained_node_is_preferred_for_nothing() {
+    let mut state = of_three();
+    let drain = MembersChange::Drain {
+        id: 2,
+        drained: true,
+    };
+    make(&mut state, drain).unwrap();
+    let prefer = MembersChange::Prefer {
+        shards: vec![0],
+        to: Some(2),
+    };
+    assert_eq!(make(&mut state, prefer), Err(MembersRefused::Drained(2)));
 }
 
 fn change() -> impl Strategy<Value = MembersChange> {

@@ -8,6 +8,8 @@ use std::collections::{HashMap, VecDeque};
 
 use nowserving_line::{Refused, Reply, TokenRef};
 
+use crate::members::{MembersChanged, MembersRefused};
+
 /// An answer is remembered for this long, on the service clock.
 pub const MEMORY_MS: u64 = 120_000;
 /// Answers of a shard that are remembered at most; the oldest go first. At 100 bytes each that is
@@ -47,6 +49,8 @@ pub enum Answer {
     Refused(Refused),
     /// Refused, as a setting was out of its range.
     BadSettings,
+    /// To a request about the members.
+    Members(Result<MembersChanged, MembersRefused>),
 }
 
 impl Answer {

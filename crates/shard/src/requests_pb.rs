@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use nowserving_line::Refused;
 
+use crate::members_pb::{answer_from_pb, answer_to_pb};
 use crate::op_pb::{at_from_pb, at_to_pb};
 use crate::pb;
 use crate::pb::remembered_request::Answer as PbAnswer;
@@ -33,6 +34,7 @@ pub(crate) fn remembered_to_pb(key: u128, it: &Remembered) -> pb::RememberedRequ
         Answer::Deleted { remaining } => PbAnswer::DeletedRemaining(*remaining),
         Answer::Refused(refused) => PbAnswer::Refusal(refusal_to_pb(refused)),
         Answer::BadSettings => PbAnswer::BadSettings(pb::Nothing {}),
+        Answer::Members(answer) => PbAnswer::Members(answer_to_pb(answer)),
     };
     pb::RememberedRequest {
         id: Some(id_to_pb(RequestId { key, origin })),
@@ -51,6 +53,7 @@ pub(crate) fn remembered_from_pb(
         Some(PbAnswer::DeletedRemaining(remaining)) => Answer::Deleted { remaining },
         Some(PbAnswer::Refusal(refusal)) => Answer::Refused(refusal_from_pb(refusal)?),
         Some(PbAnswer::BadSettings(_)) => Answer::BadSettings,
+        Some(PbAnswer::Members(answer)) => Answer::Members(answer_from_pb(answer)?),
         None => return Err("a remembered request without an answer"),
     };
     let remembered = Remembered {
@@ -117,6 +120,7 @@ mod tests {
     use nowserving_line::{LaneName, Reason, TokenRef};
 
     use super::*;
+    use crate::members::{MembersChanged, MembersRefused};
 
     #[test]
     fn every_answer_comes_back() {
@@ -131,6 +135,12 @@ mod tests {
             Answer::Line,
             Answer::Deleted { remaining: 5 },
             Answer::BadSettings,
+            Answer::Members(Ok(MembersChanged {
+                version: 7,
+                id: None,
+            })),
+            Answer::Members(Err(MembersRefused::NoMajority { alive: 1, all: 2 })),
+            Answer::Members(Err(MembersRefused::TooMany)),
             Answer::Refused(Refused::LaneFull { lane, limit: 8 }),
             Answer::Refused(Refused::TokenGone(Some(Reason::Idle))),
         ];

@@ -145,6 +145,10 @@ impl State {
                 Command::Line(op) => op,
                 Command::Members(command) => {
                     if let Some(result) = self.members.apply(command, entry.wall_ms) {
+                        if let Some(id) = id {
+                            let answer = Answer::Members(result.clone());
+                            self.requests.remember(id, answer, self.clock.now_ms);
+                        }
                         observer.members(place, result);
                     }
                     continue;

@@ -195,12 +195,15 @@ fn members() -> impl Strategy<Value = Members> {
     let member = member.prop_map(|(disk_id, drained)| Member { disk_id, drained });
     let nodes = prop::collection::btree_map(1_u64.., member, 0..4);
     let preferred = prop::collection::btree_map(any::<u32>(), any::<u64>(), 0..3);
-    (any::<u64>(), any::<u64>(), nodes, preferred).prop_map(
-        |(version, next_id, nodes, preferred)| Members {
+    let first = prop::collection::btree_set(1_u64.., 0..4);
+    (any::<[u64; 3]>(), nodes, preferred, first).prop_map(
+        |([version, next_id, cluster_id], nodes, preferred, first)| Members {
             version,
             next_id,
             nodes,
             preferred,
+            first,
+            cluster_id,
         },
     )
 }
@@ -230,7 +233,8 @@ fn members_command() -> impl Strategy<Value = MembersCommand> {
         reason,
     });
     prop_oneof![
-        vec(any::<u64>(), 0..4).prop_map(|nodes| MembersCommand::Begin { nodes }),
+        (vec(any::<u64>(), 0..4), any::<u64>())
+            .prop_map(|(nodes, cluster_id)| MembersCommand::Begin { nodes, cluster_id }),
         members().prop_map(MembersCommand::Adopt),
         request.prop_map(MembersCommand::Request),
     ]

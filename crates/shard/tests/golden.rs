@@ -202,10 +202,12 @@ fn members_commands() -> Vec<Command> {
         )]
         .into(),
         preferred: [(2, 7)].into(),
+        ..Members::default()
     };
     let commands = [
         MembersCommand::Begin {
             nodes: vec![1, 2, 3],
+            cluster_id: 0,
         },
         request(MembersChange::Add { disk_id: 5 }),
         request(MembersChange::Replace { id: 2, disk_id: 6 }),

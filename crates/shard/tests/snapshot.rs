@@ -419,6 +419,7 @@ fn members_come_back_and_are_in_the_hash() {
     let without = hash_part(&shard.state, 0);
     shard.propose(Command::Members(MembersCommand::Begin {
         nodes: vec![1, 2, 3],
+        cluster_id: 5,
     }));
     shard.propose(Command::Members(MembersCommand::Request(MembersRequest {
         change: MembersChange::Replace { id: 2, disk_id: 7 },

@@ -1,16 +1,21 @@
-//! A node that does not know its peers.
+//! Changes of the members, and a node that does not know its peers.
 
 use std::sync::Arc;
 
 use nowserving_log::MemoryLog;
 
-use nowserving_shard::members::Members;
+use nowserving_protocol::error::{ApiError, Code};
+use nowserving_shard::members::{Members, MembersChange, MembersRequest};
+use nowserving_shard::requests::{Origin, RequestId};
 
 use super::rig::{Rig, START};
 use crate::contact::{PeerHeader, Standing};
+use crate::delivery::Via;
+use crate::envelope::Candidate;
 use crate::envelope::Verdict;
 use crate::frames::{PeerBatch, PeerFrame};
 use crate::io::{Input, Now, Output};
+use crate::request::{Ask, Outcome};
 
 /// A frame of node 4 that is not taken; returns the frames that node 1 sends to it.
 fn frame(rig: &mut Rig, members: Option<Members>, refused: &str) -> Vec<PeerBatch> {
@@ -61,4 +66,115 @@ fn a_node_learns_of_its_peers_from_nodes_that_it_does_not_know() {
         rig.engine.contact.standing(rig.now),
         Standing::Refused(_)
     ));
+}
+
+/// The leader of three nodes, which have written down their members.
+fn of_three() -> Rig {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    rig.lead();
+    while rig.state().members().wanted().version == 0 {
+        rig.now += 1_000_000;
+        rig.hears(3, "", Vec::new());
+        commit(&mut rig);
+    }
+    for peer in [2, 3] {
+        rig.hears(peer, "", Vec::new());
+    }
+    rig
+}
+
+fn commit(rig: &mut Rig) {
+    rig.turn();
+    rig.acknowledge();
+}
+
+/// A node with another id for each message passes it on.
+fn ask(rig: &mut Rig, change: MembersChange, id: u128) {
+    let ask = Ask::Members(Box::new(MembersRequest {
+        change,
+        if_version: None,
+        by: String::new(),
+        reason: String::new(),
+    }));
+    let (mut request, delivery) = rig.message(ask, rig.now + 1_000_000_000, Via::Forwarded);
+    request.id = Some(RequestId {
+        key: id,
+        origin: Origin::Forwarder,
+    });
+    rig.input(Input::Request { request, delivery });
+}
+
+/// For each answer the version that has the change, or the code of its error.
+fn answers(rig: &mut Rig) -> Vec<Result<u64, Code>> {
+    let version = |result: Result<Outcome, ApiError>| match result {
+        Ok(Outcome::MembersChanged(reply)) => Ok(reply.members_version),
+        other => Err(other.unwrap_err().code),
+    };
+    rig.answers().into_iter().map(version).collect()
+}
+
+fn drain(drained: bool) -> MembersChange {
+    MembersChange::Drain { id: 2, drained }
+}
+
+#[test]
+fn of_two_changes_in_one_turn_the_log_takes_one() {
+    let mut rig = of_three();
+    ask(&mut rig, MembersChange::Remove { id: 2 }, 1);
+    ask(&mut rig, MembersChange::Remove { id: 3 }, 2);
+    commit(&mut rig);
+    assert_eq!(answers(&mut rig), [Ok(2), Err(Code::VersionConflict)]);
+    let wanted = rig.state().members().wanted();
+    assert_eq!(wanted.nodes.keys().collect::<Vec<_>>(), [&1, &3]);
+}
+
+#[test]
+fn a_late_copy_of_a_change_has_no_effect() {
+    let mut rig = of_three();
+    for (drained, id) in [(true, 1), (false, 2), (true, 1)] {
+        ask(&mut rig, drain(drained), id);
+        commit(&mut rig);
+    }
+    assert_eq!(answers(&mut rig), [Ok(2), Ok(3), Ok(2)]);
+    assert!(!rig.state().members().wanted().nodes[&2].drained);
+}
+
+fn asks(rig: &mut Rig, disk_id: u64) {
+    rig.input(Input::Candidate(Candidate {
+        disk_id,
+        ..Candidate::default()
+    }));
+}
+
+#[test]
+fn a_copy_of_a_refused_change_is_refused() {
+    let mut rig = of_three();
+    let add = MembersChange::Add { disk_id: 40 };
+    ask(&mut rig, add.clone(), 1);
+    asks(&mut rig, 40);
+    ask(&mut rig, add.clone(), 1);
+    ask(&mut rig, add, 2);
+    commit(&mut rig);
+    let refused = Err(Code::NodeNotFound);
+    assert_eq!(answers(&mut rig), [refused, refused, Ok(2)]);
+}
+
+#[test]
+fn a_node_that_was_added_and_never_came_is_taken_back() {
+    let mut rig = of_three();
+    asks(&mut rig, 40);
+    ask(&mut rig, MembersChange::Add { disk_id: 40 }, 1);
+    commit(&mut rig);
+    asks(&mut rig, 50);
+    for (change, id) in [
+        (MembersChange::Remove { id: 3 }, 2),
+        (MembersChange::Add { disk_id: 50 }, 3),
+        (MembersChange::Replace { id: 4, disk_id: 50 }, 4),
+        (MembersChange::Remove { id: 5 }, 5),
+    ] {
+        ask(&mut rig, change, id);
+        commit(&mut rig);
+    }
+    let changing = Err(Code::MembersChanging);
+    assert_eq!(answers(&mut rig), [Ok(2), changing, changing, Ok(3), Ok(4)]);
 }

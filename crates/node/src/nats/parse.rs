@@ -98,7 +98,7 @@ impl Parser {
         let (home, line, ask) = match target {
             Target::Cluster { op } => {
                 reply.admin = true;
-                match members_ask(op, &message.payload, reply)? {
+                match members_ask(op, &message.payload, self.shards, reply)? {
                     // For the leader of shard 0, as if it were about a line there.
                     Some(ask) => (0, no_line()?, ask),
                     None => {
@@ -116,7 +116,7 @@ impl Parser {
             } => {
                 reply.admin = admin;
                 let members = match admin && via == Via::Forwarded {
-                    true => members_ask(op, &message.payload, reply)?,
+                    true => members_ask(op, &message.payload, self.shards, reply)?,
                     false => None,
                 };
                 match members {

@@ -1,5 +1,7 @@
 //! The operators' side of `parse`.
 
+use std::collections::BTreeSet;
+
 use nowserving_line::{LineName, Op, Restore};
 use nowserving_protocol::codec::decode_request;
 use nowserving_protocol::error::ApiError;
@@ -112,6 +114,7 @@ pub(super) fn admin_ask(
 pub(super) fn members_ask(
     op: &str,
     payload: &[u8],
+    shards: u32,
     reply: &mut ReplyTo,
 ) -> Result<Option<Ask>, ApiError> {
     reply.op = match op {
@@ -137,7 +140,7 @@ pub(super) fn members_ask(
             drained: ask.drained.unwrap_or(true),
         },
         _ => MembersChange::Prefer {
-            shards: ask.shards.unwrap_or_default(),
+            shards: some_of(shards, ask.shards.unwrap_or_default())?,
             to: ask.node,
         },
     };
@@ -147,6 +150,18 @@ pub(super) fn members_ask(
         by: ask.by.unwrap_or_default(),
         reason: ask.reason.unwrap_or_default(),
     }))))
+}
+
+/// The shards that are asked for, each once, of a cluster that has so many.
+fn some_of(shards: u32, asked: Vec<u32>) -> Result<Vec<u32>, ApiError> {
+    let asked: BTreeSet<u32> = asked.into_iter().collect();
+    match asked.last() {
+        Some(last) if *last < shards => Ok(asked.into_iter().collect()),
+        _ => Err(ApiError::bad_request(format!(
+            "shards: at least one number from 0 to {}",
+            shards - 1
+        ))),
+    }
 }
 
 fn restore(line: LineName, upload: backup::Hex<16>, step: RestoreStep) -> Ask {
