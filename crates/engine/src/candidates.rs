@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nowserving_protocol::admin::{CandidateStatus, DiskId};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_shard::clock::Micros;
-use nowserving_shard::members::{MembersRefused, MembersRequest};
+use nowserving_shard::members::{MembersChange, MembersRefused, MembersRequest};
 use nowserving_shard::requests::RequestId;
 
 use crate::delivery::Copy;
@@ -102,11 +102,16 @@ impl Engine {
         id: Option<RequestId>,
         now: Micros,
     ) -> Result<(), MembersRefused> {
+        let wanted = &self.membership.wanted;
+        if let MembersChange::Prefer { to: Some(id), .. } = request.change
+            && wanted.nodes.get(&id).is_some_and(|node| node.drained)
+        {
+            return Err(MembersRefused::Drained(id));
+        }
         let (added, removed) = (request.change.added_disk(), request.change.removed());
         if added.is_none() && removed.is_none() {
             return Ok(());
         }
-        let wanted = &self.membership.wanted;
         request.if_version.get_or_insert(wanted.version);
         let first = self.shards.get(&0);
         let is_copy = |id| first.is_some_and(|shard| shard.copy_of(id) != Copy::None);

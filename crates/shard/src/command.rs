@@ -224,6 +224,9 @@ fn command_from_pb(command: pb::Command) -> Result<Command, Malformed> {
             let id = id_from_pb(&once.id.ok_or("a request without an id")?)?;
             match command_from_pb(*once.command.ok_or("a request without a command")?)? {
                 Command::Once(..) => Err("a request within a request"),
+                Command::Members(MembersCommand::Begin { .. } | MembersCommand::Adopt(_)) => {
+                    Err("a request with an id that is no operator's")
+                }
                 Command::Restore(_) => Err("a request with an id to put a line back"),
                 command => Ok(Command::Once(id, Box::new(command))),
             }

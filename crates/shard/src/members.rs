@@ -132,9 +132,9 @@ pub enum MembersRefused {
     Last(u64),
     #[error("this disk is that of node {0} already")]
     DiskInUse(u64),
+    /// Decided by the leader before it proposes the change, like those that follow.
     #[error("node {0} is drained: end that first with `cluster drain {0} --undo`")]
     Drained(u64),
-    /// Decided by the leader before it proposes the change, like those that follow.
     #[error("an earlier change of the members is in progress: {0} shards have it to come")]
     InProgress(u64),
     #[error("no node with disk {0:016x} asks to be added")]
@@ -346,10 +346,7 @@ impl Members {
             self.preferred.retain(|shard, _| !shards.contains(shard));
             return Ok(());
         };
-        let member = self.nodes.get(&to).ok_or(MembersRefused::NoMember(to))?;
-        if member.drained {
-            return Err(MembersRefused::Drained(to));
-        }
+        self.check_member(to)?;
         self.preferred
             .extend(shards.iter().map(|shard| (*shard, to)));
         Ok(())

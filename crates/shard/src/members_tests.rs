@@ -181,21 +181,6 @@ fn a_number_that_no_member_had_was_not_removed() {
     assert!(members.was_removed(3) && !members.was_removed(2));
 }
 
-#[test]
-fn a_drained_node_is_preferred_for_nothing() {
-    let mut state = of_three();
-    let drain = MembersChange::Drain {
-        id: 2,
-        drained: true,
-    };
-    make(&mut state, drain).unwrap();
-    let prefer = MembersChange::Prefer {
-        shards: vec![0],
-        to: Some(2),
-    };
-    assert_eq!(make(&mut state, prefer), Err(MembersRefused::Drained(2)));
-}
-
 fn change() -> impl Strategy<Value = MembersChange> {
     let id = || 1_u64..12;
     let disk = || 1_u64..20;

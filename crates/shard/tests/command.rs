@@ -382,7 +382,7 @@ fn entries_that_do_not_decode_are_errors() {
     assert_eq!(
         command(&once(&[&id, &about_members])),
         Err(EntryError::Malformed(
-            "a request with an id about the members"
+            "a request with an id that is no operator's"
         ))
     );
     // Its field 2 is an operation on a line: one without a kind, and one of kind 99.

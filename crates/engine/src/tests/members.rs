@@ -139,6 +139,19 @@ fn a_late_copy_of_a_change_has_no_effect() {
     assert!(!rig.state().members().wanted().nodes[&2].drained);
 }
 
+#[test]
+fn a_drained_node_is_preferred_for_nothing() {
+    let mut rig = of_three();
+    ask(&mut rig, drain(true), 1);
+    commit(&mut rig);
+    let prefer = MembersChange::Prefer {
+        shards: vec![0],
+        to: Some(2),
+    };
+    ask(&mut rig, prefer, 2);
+    assert_eq!(answers(&mut rig), [Ok(2), Err(Code::MembersRefused)]);
+}
+
 fn asks(rig: &mut Rig, disk_id: u64) {
     rig.input(Input::Candidate(Candidate {
         disk_id,
