@@ -22,8 +22,8 @@ use nowserving_protocol::keys::ClusterKey;
 use prost::Message;
 
 pub use crate::pb::{
-    Candidate, ClosedConnection, Frame, NodeFacts, ShardMessage, SnapshotChunk, SnapshotRequest,
-    StateHash, Verdict, Welcome,
+    Candidate, ClosedConnection, Existing, Founder, Frame, NodeFacts, ShardMessage, SnapshotChunk,
+    SnapshotRequest, StateHash, Verdict, Welcome,
 };
 
 /// The bytes that the envelope adds to a frame.

@@ -241,6 +241,18 @@ impl DataDir {
         Ok(self.identity.candidate)
     }
 
+    /// This node has lost its disk: what it gets of the cluster comes by snapshots, under another number.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn lose_number(&mut self, members: &[u8]) -> anyhow::Result<()> {
+        members_file::write(&self.path, members)?;
+        self.identity.joined = true;
+        self.candidate()?;
+        write(&self.path, &self.identity)?;
+        Ok(())
+    }
+
     /// This node does not ask to be added.
     ///
     /// # Errors

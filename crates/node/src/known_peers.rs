@@ -56,6 +56,12 @@ impl KnownPeers {
         })
     }
 
+    /// Whether this peer has been here.
+    #[must_use]
+    pub fn knows(&self, id: u64) -> bool {
+        self.peers.contains_key(&id.to_string())
+    }
+
     /// Takes note of an authentic frame. A start that was not known yet is on disk when this returns.
     ///
     /// # Errors

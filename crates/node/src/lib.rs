@@ -12,6 +12,7 @@ pub mod clock;
 pub mod config;
 pub mod damage;
 pub mod disk_space;
+pub mod founding;
 pub mod health;
 pub mod identity;
 pub mod join;
@@ -29,14 +30,14 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use crossbeam_channel::{Sender, bounded, unbounded};
-use nowserving_engine::envelope::{Candidate, FrameKey, Welcome};
+use nowserving_engine::envelope::{Candidate, Founder, FrameKey, Welcome};
 use nowserving_engine::{Boot, Engine, ForwardTry, Input, Output, Standing, Subscription};
 use nowserving_log::{EngineLog, LogStore};
 use nowserving_protocol::admin::DiskId;
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::servers::Servers;
 use nowserving_protocol::subject::Subjects;
-use nowserving_replica::EntryReader;
+use nowserving_replica::{EntryReader, LogState};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -190,6 +191,7 @@ impl Node {
     }
 
     async fn run(mut self, stop: impl Future<Output = ()>) -> anyhow::Result<Ended> {
+        tokio::pin!(stop);
         let stats = Arc::new(Stats::default());
         let (fatal, mut denied) = mpsc::channel(1);
         let connect = async |servers: Servers, kind, stats| {
@@ -207,6 +209,19 @@ impl Node {
             client: peers,
             subjects: self.subjects.clone(),
         };
+        if self.is_empty()? {
+            let founder = Founder {
+                disk_id: self.origin.disk_id,
+                id: self.config.id,
+                cluster: self.config.cluster.clone(),
+                nodes: self.origin.nodes.clone(),
+            };
+            tokio::select! {
+                Some(missing) = denied.recv() => return Err(missing),
+                () = &mut stop => return Ok(Ended::Stopped),
+                asked = ask_before_founding(&mut self.data, &link, &self.join_key, founder) => asked?,
+            }
+        }
         let senders = Senders::new(link.clone(), self.frame_key.clone(), self.origin.clone());
         let (welcomes_out, welcomes) = mpsc::channel(WELCOMES_MAX);
         let (ends, inputs, outputs) = channels(senders, welcomes_out, self.health.clone());
@@ -249,6 +264,15 @@ impl Node {
         start("candidates", hearing);
         let welcoming = candidates::welcome(link.clone(), self.join_key.clone(), welcomes);
         start("welcomes", welcoming);
+        let member = founding::Member {
+            id: self.config.id,
+            cluster: self.config.cluster.clone(),
+            data_dir: self.data.path.clone(),
+            first: self.config.nodes.clone(),
+            list: ends.peer_list.clone(),
+        };
+        let answering = founding::answer(link.clone(), self.join_key.as_ref().clone(), member);
+        start("answers to founders", answering);
         let standing = ends.standing.clone();
         let control = ends.control.clone();
         let serving = self.start_service(&service, ends, stats)?;
@@ -257,7 +281,7 @@ impl Node {
         let stop = async {
             tokio::select! {
                 Some(missing) = denied.recv() => Err(missing),
-                () = stop => Ok(None),
+                () = &mut stop => Ok(None),
                 welcome = renumbered => welcome.map(Some),
             }
         };
@@ -297,6 +321,12 @@ impl Node {
         identity::take_number(&self.data.path, &welcome, configured)?;
         tracing::info!(node = welcome.id, "this node was added under a new number");
         Ok(Ended::Renumbered)
+    }
+
+    /// Whether no shard was ever started on this disk, and none comes by a snapshot.
+    fn is_empty(&self) -> anyhow::Result<bool> {
+        let joined = self.data.identity.joined;
+        Ok(!joined && self.log.load(0).context("reading the log")? == LogState::default())
     }
 
     /// The random number of this start.
@@ -425,6 +455,22 @@ impl Node {
             plain: start("plain subjects", plain),
             responding: tokio::spawn(responder.run(ends.answers)),
         })
+    }
+}
+
+/// Waits until this node may start its shards with the nodes of its configuration, or knows that it may not.
+async fn ask_before_founding(
+    data: &mut DataDir,
+    link: &NatsLink,
+    key: &FrameKey,
+    founder: Founder,
+) -> anyhow::Result<()> {
+    match founding::ask(link, key, &founder).await? {
+        founding::Outcome::Begin => Ok(()),
+        founding::Outcome::Refused { members, reason } => {
+            tracing::warn!(reason, "the cluster exists, and this disk is empty");
+            data.lose_number(&members)
+        }
     }
 }
 

@@ -175,6 +175,16 @@ impl Subjects {
         format!("{}.raft.welcome.{disk_id:016x}", self.prefix)
     }
 
+    /// Where a node with an empty disk asks whether its cluster exists.
+    pub fn found(&self) -> String {
+        format!("{}.raft.found", self.prefix)
+    }
+
+    /// Where the cluster answers the node with this disk.
+    pub fn found_answer(&self, disk_id: u64) -> String {
+        format!("{}.raft.found.{disk_id:016x}", self.prefix)
+    }
+
     /// Where node `node` listens by one of its service connections: the `number`-th of its start `start`.
     pub fn connection(&self, cluster: &str, node: u64, start: u64, number: u64) -> String {
         let prefix = &self.prefix;
