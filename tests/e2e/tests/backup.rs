@@ -3,12 +3,17 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nowserving_e2e::{Api, Cli, Cluster, HOUR_MS, Options, number};
+use futures::future::try_join_all;
+use nowserving_e2e::{Api, Cli, Cluster, HOUR_MS, Options, eventually, line_in, number};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+/// So many that a restore can be broken off between any two.
+const LINES: u32 = 120;
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Nobody changes this line while it is saved.
 const QUIET: &str = "quiet";
 /// A crowd enters this one.
@@ -248,4 +253,107 @@ async fn damaged(cli: &Cli, file: &Path) -> Result<()> {
     let refused = cli.run(&words(&unknown, file)).await?;
     refused.failed(2, "bad_request")?;
     Ok(())
+}
+
+/// A restore is killed half way and repeated. Then a leader dies in the middle, and a backup is made: every line is there
+/// once, as it was.
+pub async fn broken_off(cluster: &mut Cluster) -> Result<()> {
+    let (api, cli) = (cluster.api().clone(), Cli::new(cluster.nats.url()));
+    let shards = cluster.options().shards;
+    let lines: Vec<String> = (0..LINES)
+        .map(|nth| line_in(nth % shards, shards, &format!("l{nth}")))
+        .collect();
+    let tickets = try_join_all(lines.iter().map(|line| one_inside(&api, line))).await?;
+    let before = each_status(&api, &lines, &tickets).await?;
+    let file = cluster.folder().join("all.nsb");
+    cli.run(&words(&["cluster", "backup", "FILE"], &file))
+        .await?
+        .done()?;
+    let restore = words(&["cluster", "restore", "FILE"], &file);
+
+    let present = eventually("a restore is broken off half way", PATIENCE, async || {
+        for line in &lines {
+            api.admin(line, "delete", json!({"force": true})).await.ok();
+        }
+        let mut broken = cli.start(&restore).await?;
+        some_are_back(&api, 0).await?;
+        broken.child.kill().await?;
+        let present = count(&api).await?;
+        Ok((present < u64::from(LINES)).then_some(present))
+    })
+    .await?;
+
+    let mut again = cli.start(&restore).await?;
+    some_are_back(&api, present).await?;
+    let dies = cluster.leader_of(&lines[lines.len() - 1]).await?;
+    cluster.process(dies)?.kill().await?;
+    let under_it = file.with_extension("under-it");
+    let saved = cli
+        .run(&words(&["cluster", "backup", "FILE"], &under_it))
+        .await?;
+    let saved = number(&saved.done()?, "lines")?;
+    ensure!(saved >= present, "{saved} lines of {present}");
+    let done = again.next().await?.context("no outcome")?;
+    let outcomes = done["lines"].as_array().context("no list")?;
+    let restored = outcomes.iter().filter(|it| it["outcome"] == "restored");
+    let restored = restored.count() as u64;
+    let exist = outcomes.iter().filter(|it| it["outcome"] == "exists");
+    let exist = exist.count() as u64;
+    // The one that was under way when the first was killed may have come after the count.
+    let all = u64::from(LINES);
+    ensure!(
+        restored + exist == all && exist <= present + 1,
+        "{present}: {done}"
+    );
+
+    cluster.start_node(dies).await?;
+    cluster.wait_ready().await?;
+    let after = each_status(&api, &lines, &tickets).await?;
+    ensure!(after == before, "{after:?} instead of {before:?}");
+    for line in &lines {
+        let next = api.enter(line, "next").await?;
+        // Numbers of the deleted line may have been issued: none comes again.
+        ensure!(
+            number(&next, "token")? > 2 && next["position"] == 2,
+            "{line}: {next}"
+        );
+    }
+    let dry = words(&["cluster", "restore", "FILE", "--dry-run"], &under_it);
+    let dry = cli.run(&dry).await?;
+    let listed = dry.lines[0]["lines"].as_array().context("no list")?.len() as u64;
+    ensure!(listed == saved, "{listed} of {saved}");
+    Ok(())
+}
+
+/// A line with one in checkout and one that waits, whose ticket this returns.
+async fn one_inside(api: &Api, line: &str) -> Result<Value> {
+    let settings = json!({
+        "seats": 1, "queue_limit": 10, "claim_timeout_ms": HOUR_MS,
+        "checkout_timeout_ms": HOUR_MS, "waiting_idle_timeout_ms": HOUR_MS,
+    });
+    api.admin(line, "create", settings).await?;
+    let first = api.enter(line, "first").await?;
+    api.ok(line, "claim", json!({"ticket": first["ticket"]}))
+        .await?;
+    Ok(api.enter(line, "second").await?["ticket"].clone())
+}
+
+async fn each_status(api: &Api, lines: &[String], tickets: &[Value]) -> Result<Vec<Value>> {
+    let mut all = Vec::new();
+    for (line, ticket) in lines.iter().zip(tickets) {
+        all.extend(statuses(api, line, std::slice::from_ref(ticket)).await?);
+    }
+    Ok(all)
+}
+
+/// How many lines there are.
+async fn count(api: &Api) -> Result<u64> {
+    number(&api.cluster("status", json!({})).await?, "lines")
+}
+
+async fn some_are_back(api: &Api, present: u64) -> Result<()> {
+    eventually("some lines are back", PATIENCE, async || {
+        Ok((count(api).await? > present + 5).then_some(()))
+    })
+    .await
 }

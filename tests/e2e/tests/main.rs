@@ -143,6 +143,16 @@ async fn a_backup_comes_back() -> Result<()> {
     run(options, backup::comes_back).await
 }
 
+/// A restore is killed and repeated, and its leaders die.
+#[tokio::test]
+async fn a_restore_can_be_broken_off() -> Result<()> {
+    let options = Options {
+        shards: 4,
+        ..Options::default()
+    };
+    run(options, backup::broken_off).await
+}
+
 /// Short forms of `cargo xtask soak`: nothing is lost, doubled, overtaken or oversold.
 mod soaks {
     use std::time::Duration;
