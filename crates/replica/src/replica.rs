@@ -18,9 +18,9 @@ use crate::{
 /// of them at once (it looks for membership changes), and a new leader can't serve meanwhile.
 const MAX_UNAPPLIED_TO_LEAD: u64 = 1024;
 
-/// Ticks after which a pre-vote is repeated: before the next in turn stands for election, as the hold of the others
-/// ends a moment later than that of the first.
-const PRE_VOTE_TICKS: usize = 2;
+/// Ticks after which a pre-vote is repeated: later than the next in turn stands for election, as pre-votes that cross
+/// on a slow machine split the votes, and that costs an election timeout.
+const PRE_VOTE_TICKS: usize = 6;
 
 /// One member of one Raft group: no threads, no I/O, no clock of its own.
 ///
