@@ -13,12 +13,12 @@ use nowserving_shard::leader_state::LeaderState;
 use nowserving_shard::members::{MembersChanged, MembersRefused};
 use nowserving_shard::published::OutEvent;
 use nowserving_shard::requests::Answer;
-use nowserving_shard::restore::{RestoreError, RestoreReply};
+use nowserving_shard::restore::{Discarded, RestoreError, RestoreReply};
 use nowserving_shard::snapshot;
 use nowserving_shard::state::{AppliedRestore, AppliedToLine, Observer, State};
 
 use crate::candidates;
-use crate::io::ExitReason;
+use crate::io::{Dropped, ExitReason, Output};
 use crate::outbox::{NodeCtx, Outbox};
 use crate::refusals::{disk_full, outcome_unknown, overloaded};
 use crate::request::{Ask, Outcome};
@@ -365,6 +365,10 @@ impl Observer for Watch<'_> {
         }
     }
 
+    fn discard(&mut self, discarded: Discarded) {
+        self.out.outputs.push(Output::Drop(Dropped(discarded)));
+    }
+
     fn copy(&mut self, state: &State, place: usize, command: &Command, answer: &Answer) {
         let waiter = self.waiters.get_mut(place).and_then(Option::take);
         if let Some(waiter) = waiter {
@@ -450,6 +454,9 @@ fn repeated(
 
 fn restore_refused(refused: RestoreError) -> ApiError {
     match refused {
+        RestoreError::Unfinished => {
+            ApiError::new(Code::Overloaded, refused.to_string()).retry_after_ms(1)
+        }
         RestoreError::TooMany | RestoreError::TooLarge => {
             ApiError::new(Code::Overloaded, refused.to_string())
         }

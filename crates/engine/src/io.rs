@@ -1,5 +1,6 @@
 //! Everything that goes into the engine and everything that comes out of it.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -85,6 +86,17 @@ pub struct RestoredShard {
 /// The state in a received snapshot.
 #[derive(Debug)]
 pub struct ReceivedState(pub Box<State>);
+
+/// Something large that is no part of any state any more.
+#[derive(Debug)]
+pub struct Dropped(pub Box<dyn Any + Send>);
+
+/// They are too large to be compared.
+impl PartialEq for Dropped {
+    fn eq(&self, _: &Self) -> bool {
+        false
+    }
+}
 
 /// Why a peer's snapshot, of which all parts are here, is not this node's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,6 +257,8 @@ pub enum Output {
         wanted: Members,
         peers: BTreeSet<u64>,
     },
+    /// Drop this on another thread: that can take a tenth of a second.
+    Drop(Dropped),
     /// Tell a candidate that it was added.
     Welcome(Welcome),
     /// This node began or stopped taking part, or the reason why it does not has changed.

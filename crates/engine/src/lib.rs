@@ -53,8 +53,8 @@ pub use delivery::{Delivery, LeaderTime, ShardDelivery, Via, turned_away};
 pub use engine::{Engine, ShardView, WRITES_IN_FLIGHT_MAX};
 pub use frames::{FrameBody, OutMessage, PeerBatch, PeerFrame};
 pub use io::{
-    Boot, Config, ExitReason, ForwardId, ForwardResult, ForwardTry, Input, NotInstalled, Now,
-    Output, ReadFailure, ReceivedState, RelayedAnswer, RestoredShard, Subscription,
+    Boot, Config, Dropped, ExitReason, ForwardId, ForwardResult, ForwardTry, Input, NotInstalled,
+    Now, Output, ReadFailure, ReceivedState, RelayedAnswer, RestoredShard, Subscription,
 };
 pub use request::{Ask, Effect, Outcome, Question, ReplyTo, Request};
 pub use snapshot_file::SnapshotFile;

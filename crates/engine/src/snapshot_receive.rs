@@ -13,7 +13,7 @@ use nowserving_shard::state::State;
 use raft::eraftpb::{Message, MessageType};
 
 use crate::envelope::{SnapshotChunk, SnapshotRequest};
-use crate::io::{ExitReason, NotInstalled, Output, ReceivedState};
+use crate::io::{Dropped, ExitReason, NotInstalled, Output, ReceivedState};
 use crate::outbox::NodeCtx;
 use crate::refusals::outcome_unknown;
 use crate::shard::Shard;
@@ -246,7 +246,8 @@ impl Shard {
         metrics::counter!("nowserving_snapshots_received_total", "outcome" => "installed")
             .increment(1);
         self.refused_snapshot = None;
-        self.state = *received.state;
+        let old = std::mem::replace(&mut self.state, *received.state);
+        ctx.out.outputs.push(Output::Drop(Dropped(Box::new(old))));
         ctx.members_changed = true;
         // Whether these were executed, this node can't tell.
         let later = self.proposed.split_off(&(meta.index + 1, 0));

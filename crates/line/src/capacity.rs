@@ -54,8 +54,9 @@ impl Line {
         limit.saturating_sub(self.live_count())
     }
 
-    fn completed(&self) -> u64 {
-        self.gone_counts[usize::from(Reason::Completed.code())]
+    pub(crate) fn completed(&self) -> u64 {
+        let counted = self.gone_counts[usize::from(Reason::Completed.code())];
+        counted.saturating_add(self.completed_before)
     }
 
     /// How many more tokens the quota lets be admitted.

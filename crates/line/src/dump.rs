@@ -8,9 +8,9 @@ use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::line::{Found, Lane};
 use crate::{
-    Arrivals, Bucket, Forecast, JournalEntry, KEY_BYTES_MAX, LANE_TABLE_MAX, LaneName, Limits,
-    Line, LineName, Lines, Live, MOVES_MAX, NUMBER_MAX, Reason, Settings, SettingsChange, Stage,
-    Token, Totals,
+    Arrivals, Bucket, ClockShift, Forecast, JournalEntry, KEY_BYTES_MAX, LANE_TABLE_MAX, LaneName,
+    Limits, Line, LineName, Lines, Live, MOVES_MAX, NUMBER_MAX, Reason, Settings, SettingsChange,
+    Stage, Token, Totals,
 };
 
 /// The state of a shard beside its lines.
@@ -41,6 +41,8 @@ pub struct LineDump {
     pub deleting: bool,
     /// Tokens gone, by [`Reason::code`].
     pub gone_counts: [u64; Reason::ALL.len()],
+    /// Units of the quota that were completed, and not by tokens of `gone_counts`: a restore has undone those.
+    pub completed_before: u64,
     /// `Some` exactly if the settings have an admission rate.
     pub bucket: Option<Bucket>,
     /// By id: 1 to [`crate::LANE_TABLE_MAX`], including all lanes of the settings. The others have no live
@@ -129,6 +131,7 @@ impl Line {
             created_at_ms: self.created_at_ms,
             deleting: self.deleting,
             gone_counts: self.gone_counts,
+            completed_before: self.completed_before,
             bucket: self.bucket,
             lanes,
             gone: self.gone.range(gone).collect(),
@@ -214,7 +217,8 @@ pub struct LinePart {
 /// checked as it comes, so that the work of [`LineBuilder::finish`] does not grow with the number of tokens.
 #[derive(Debug)]
 pub struct LineBuilder {
-    line: Line,
+    pub(crate) line: Line,
+    pub(crate) shift: Option<ClockShift>,
     /// By lane, the last live token and the version at which the last one entered that was not moved.
     last: Vec<(Token, u64)>,
     journal: Vec<JournalEntry>,
@@ -262,7 +266,7 @@ impl LineBuilder {
         let set = dump.settings.validate();
         set.map_err(|_| "settings out of range")?;
         let largest = dump.incarnation.max(dump.version).max(dump.epoch);
-        let largest = largest.max(dump.created_at_ms);
+        let largest = largest.max(dump.created_at_ms).max(dump.completed_before);
         require(largest <= NUMBER_MAX, "a number out of range")?;
         let settled = dump.settings_version <= dump.version;
         require(settled, "settings of a later version")?;
@@ -291,6 +295,7 @@ impl LineBuilder {
             gone: GoneRing::new(limits.gone_kept),
             journal: Journal::new(limits),
             gone_counts: dump.gone_counts,
+            completed_before: dump.completed_before,
             admitted: 0,
             in_checkout: 0,
             forecast: dump.forecast,
@@ -298,6 +303,7 @@ impl LineBuilder {
         };
         let mut builder = Self {
             line,
+            shift: None,
             last: vec![(0, 0); dump.lanes.len()],
             journal: Vec::new(),
             settings_changes: Vec::new(),

@@ -76,7 +76,7 @@ pub use lines::{Limits, Lines};
 pub use name::{BadName, LaneName, LineName, NAME_BYTES_MAX};
 pub use op::{Op, RecycleItem, Refused, Reply, Stamp, Timestamp};
 pub use rate::{AdmissionRate, Bucket, RATE_BURST_MAX, RATE_MICRO_MAX, RATE_MICRO_MIN};
-pub use restore::{Restore, RestoreRefused};
+pub use restore::{ClockShift, Restore, RestoreRefused};
 pub use settings::{
     BOOST_MS_MAX, BadField, CALL_AHEAD_MAX, Change, LABEL_BYTES_MAX, LABELS_MAX, Labels,
     LaneSettings, Lanes, POSITION_CAP_MAX, Phase, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota,

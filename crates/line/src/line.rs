@@ -42,6 +42,8 @@ pub struct Line {
     pub(crate) gone: GoneRing,
     pub(crate) journal: Journal,
     pub(crate) gone_counts: [u64; Reason::ALL.len()],
+    /// Units of the quota that were completed by tokens which a restore has brought back.
+    pub(crate) completed_before: u64,
     pub(crate) admitted: u64,
     pub(crate) in_checkout: u64,
     /// The measurements behind the ETAs.
@@ -108,6 +110,7 @@ impl Line {
             gone: GoneRing::new(new.limits.gone_kept),
             journal: Journal::new(new.limits),
             gone_counts: [0; Reason::ALL.len()],
+            completed_before: 0,
             admitted: 0,
             in_checkout: 0,
             forecast: Forecast::new(new.now.service_ms),

@@ -10,13 +10,18 @@
 //! | epoch | at least each of these |
 //! | incarnation | that of the backup, so that tickets stay good |
 //! | times of the service clock | shifted by the difference of the two clocks: what was left of a deadline is left |
+//! | completed units of a quota | as many as in the backup or in the line that is replaced, whichever has more |
 
 use crate::line::{Lane, Line};
 use crate::lines::incarnation_at;
+use crate::waiting::WaitingSet;
 use crate::{
-    BadDump, Bucket, Event, Journaled, LineBuilder, LineChange, LineName, Lines, NUMBER_MAX,
-    Reason, Refused, Reply, Stage, Stamp, Totals,
+    BadDump, Bucket, Event, Journaled, LineBuilder, LineChange, LineName, Lines, Live, NUMBER_MAX,
+    Reason, Refused, Stage, Stamp, Token, Totals,
 };
+
+/// Tokens whose times are shifted in one [`LineBuilder::shift_page`], about: some fifty nanoseconds each.
+const SHIFT_TOKENS: usize = 32_768;
 
 /// How a line is put back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +30,26 @@ pub struct Restore {
     pub clock_ms: u64,
     /// Replaces a line of the same name, if it has the same incarnation.
     pub overwrite: bool,
+}
+
+/// How far the times of a builder's tokens were shifted from one service clock to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockShift {
+    pub from_ms: u64,
+    pub to_ms: u64,
+    /// The tokens from this one on (lane id and number) are still to be shifted.
+    pub next: (u8, Token),
+}
+
+impl ClockShift {
+    fn shift(self, ms: &mut u64) {
+        *ms = self.shifted(*ms);
+    }
+
+    fn shifted(self, ms: u64) -> u64 {
+        let shifted = ms.saturating_add(self.to_ms).saturating_sub(self.from_ms);
+        shifted.min(NUMBER_MAX)
+    }
 }
 
 /// Why a line is not put back.
@@ -53,16 +78,22 @@ impl Lines {
         }
     }
 
-    /// Puts a line back at once. The work grows with its live tokens, by some fifty nanoseconds each.
+    /// Puts a line back, and returns the one that it replaces. The work does not grow with its tokens if
+    /// their times were shifted before ([`LineBuilder::shift_page`]).
     pub fn put_back(
         &mut self,
         stamp: Stamp,
-        builder: LineBuilder,
+        mut builder: LineBuilder,
         how: Restore,
         events: Option<&mut Vec<Event>>,
-    ) -> Result<Reply, RestoreRefused> {
+    ) -> Result<Option<Line>, RestoreRefused> {
         self.read_clocks(stamp);
         self.check_restore(builder.name(), builder.incarnation(), how.overwrite)?;
+        let shift = loop {
+            if let Some(shift) = builder.shift_page(how.clock_ms, self.head.now_ms) {
+                break shift;
+            }
+        };
         let mut line = builder.finish()?;
         let name = line.name.clone();
         let present = self.lines.get(&name);
@@ -78,22 +109,57 @@ impl Lines {
         }
         line.version = line.version.max(head.version_floor);
         line.epoch = line.epoch.max(head.epoch_floor);
-        line.shift_clock(how.clock_ms, head.now_ms);
+        line.shift_clock(shift);
         line.settings_version = line.line_event(LineChange::Restored, self.wall_ms, events);
         line.journal_entry(Journaled::Restored, self.wall_ms);
         self.head.incarnation_floor = line.incarnation.max(head.incarnation_floor);
-        let before = match self.lines.remove(&name) {
+        let replaced = self.lines.remove(&name);
+        let before = match &replaced {
             Some(old) => {
-                self.background.remove(&old);
+                self.background.remove(old);
                 old.totals()
             }
             None => Totals::default(),
         };
         self.totals.replace(&before, &line.totals());
         self.background.update(&mut line, self.head.now_ms);
-        let reply = line.as_reply();
         self.lines.insert(name, line);
-        Ok(reply)
+        Ok(replaced)
+    }
+}
+
+impl LineBuilder {
+    /// Shifts times of the next tokens from the service clock of the backup to that of this shard. The first call
+    /// decides on the readings of both. Returns them once nothing is left to shift.
+    pub fn shift_page(&mut self, from_ms: u64, to_ms: u64) -> Option<ClockShift> {
+        let mut shift = self.shift.unwrap_or(ClockShift {
+            from_ms,
+            to_ms,
+            next: (0, 0),
+        });
+        let mut left = SHIFT_TOKENS;
+        let mut done = false;
+        while left > 0 && !done {
+            match self.line.shift_tokens(shift) {
+                Some((tokens, next)) => {
+                    shift.next = next;
+                    left = left.saturating_sub(tokens);
+                }
+                None => done = true,
+            }
+        }
+        self.shift = Some(shift);
+        done.then_some(shift)
+    }
+
+    /// How far [`LineBuilder::shift_page`] has come.
+    pub fn clock_shift(&self) -> Option<ClockShift> {
+        self.shift
+    }
+
+    /// Takes up the shifting of the builder from whose dump this one was made.
+    pub fn resume_shift(&mut self, shift: ClockShift) {
+        self.shift = Some(shift);
     }
 }
 
@@ -112,6 +178,8 @@ impl Line {
             let issued = lane.next_token.saturating_sub(self.lanes[id].next_token);
             self.skip_in(id, issued);
         }
+        let completed_since = present.completed().saturating_sub(self.completed());
+        self.completed_before = self.completed_before.saturating_add(completed_since);
         self.version = self.version.max(present.version);
         self.epoch = self.epoch.max(present.epoch);
         Ok(())
@@ -131,36 +199,54 @@ impl Line {
         self.gone_counts[usize::from(Reason::Kicked.code())] += count;
     }
 
-    /// Shifts all times of the service clock from one that read `from_ms` to one that reads `to_ms`.
-    fn shift_clock(&mut self, from_ms: u64, to_ms: u64) {
-        let shifted = |ms: u64| (ms.saturating_add(to_ms).saturating_sub(from_ms)).min(NUMBER_MAX);
-        let shift = |ms: &mut u64| *ms = shifted(*ms);
+    /// Shifts the times of a page of tokens. Returns how many these are, and where the next ones begin; `None` if
+    /// there are no more.
+    fn shift_tokens(&mut self, shift: ClockShift) -> Option<(usize, (u8, Token))> {
+        let (id, from) = shift.next;
+        let lane = self.lanes.get_mut(usize::from(id))?;
+        let Some((first, _)) = lane.live.range(from..).next() else {
+            return Some((0, (id + 1, 0)));
+        };
+        let page = WaitingSet::page_at(*first);
+        lane.waiting.shift(page.clone(), |ms| shift.shifted(ms));
+        let mut tokens = 0;
+        for (_, live) in lane.live.range_mut(page.clone()) {
+            live.shift(shift);
+            tokens += 1;
+        }
+        Some((tokens, (id, page.end)))
+    }
+
+    /// Shifts all other times.
+    fn shift_clock(&mut self, shift: ClockShift) {
         for lane in &mut self.lanes {
-            lane.waiting.shift(shifted);
-            for live in lane.live.values_mut() {
-                shift(&mut live.entered.at.service_ms);
-                match &mut live.stage {
-                    Stage::Waiting { last_seen_ms } => shift(last_seen_ms),
-                    Stage::Admitted { deadline_ms } => shift(deadline_ms),
-                    Stage::InCheckout {
-                        deadline_ms,
-                        claimed_at_ms,
-                        ..
-                    } => {
-                        shift(deadline_ms);
-                        shift(claimed_at_ms);
-                    }
-                }
-            }
             let arrivals = &mut lane.arrivals;
-            shift(&mut arrivals.since_ms);
-            shift(&mut arrivals.began_ms);
-            shift(&mut arrivals.last_ms);
+            shift.shift(&mut arrivals.since_ms);
+            shift.shift(&mut arrivals.began_ms);
+            shift.shift(&mut arrivals.last_ms);
         }
         if let Some(Bucket { at_ms, .. }) = &mut self.bucket {
-            shift(at_ms);
+            shift.shift(at_ms);
         }
-        shift(&mut self.forecast.measured_ms);
-        self.journal.shift(shifted);
+        shift.shift(&mut self.forecast.measured_ms);
+        self.journal.shift(|ms| shift.shifted(ms));
+    }
+}
+
+impl Live {
+    fn shift(&mut self, shift: ClockShift) {
+        shift.shift(&mut self.entered.at.service_ms);
+        match &mut self.stage {
+            Stage::Waiting { last_seen_ms } => shift.shift(last_seen_ms),
+            Stage::Admitted { deadline_ms } => shift.shift(deadline_ms),
+            Stage::InCheckout {
+                deadline_ms,
+                claimed_at_ms,
+                ..
+            } => {
+                shift.shift(deadline_ms);
+                shift.shift(claimed_at_ms);
+            }
+        }
     }
 }

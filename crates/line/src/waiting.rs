@@ -8,12 +8,14 @@
 //! same with thirty more bytes a token; the bitmap takes one or two bits.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::{Timestamp, Token};
 
 const WORDS: usize = 8;
 const WORD_BITS: u64 = 64;
 const CHUNK_BITS: u64 = WORDS as u64 * WORD_BITS;
+const PAGE_CHUNKS: u64 = 8;
 /// Fewer empty chunks are not worth compacting.
 const EMPTY_SLOTS_MIN: usize = 8;
 /// A smaller capacity for times is not worth shrinking.
@@ -163,9 +165,20 @@ impl WaitingSet {
         self.len += 1;
     }
 
-    /// Changes the times of entering on the service clock.
-    pub(crate) fn shift(&mut self, shifted: impl Fn(u64) -> u64) {
-        let entered = self.chunks.iter_mut().flat_map(|chunk| &mut chunk.entered);
+    /// Numbers from a little before this one on, of whole chunks.
+    pub(crate) fn page_at(token: Token) -> Range<Token> {
+        let first = token / CHUNK_BITS * CHUNK_BITS;
+        first..first + PAGE_CHUNKS * CHUNK_BITS
+    }
+
+    /// Changes the times at which the tokens of a page entered, on the service clock.
+    pub(crate) fn shift(&mut self, page: Range<Token>, shifted: impl Fn(u64) -> u64) {
+        let slot = |token| {
+            let no = token / CHUNK_BITS;
+            self.chunks.partition_point(|chunk| chunk.no < no)
+        };
+        let slots = slot(page.start)..slot(page.end);
+        let entered = self.chunks[slots].iter_mut().flat_map(|it| &mut it.entered);
         entered.for_each(|at| at.service_ms = shifted(at.service_ms));
     }
 

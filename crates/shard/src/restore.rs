@@ -7,20 +7,22 @@
 //! | 1, 2, … | a `LinePart` each: live tokens, then gone ones, then the journal |
 //!
 //! Each replica decodes and checks a part as it is applied, so that the last command has little left to do: a turn
-//! that decodes a million tokens would take seconds. The digest is a chain: BLAKE3 over the digest so far and the
+//! that decodes a million tokens would take seconds. What grows with the tokens even so, the shifting of their
+//! times, is done in pages: the last command is refused as unfinished, and repeated, until that is done. The digest is a chain: BLAKE3 over the digest so far and the
 //! next part, beginning with zeros. Every command can be repeated.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use nowserving_line::{
-    Event, Limits, Line, LineBuilder, LineDump, LineName, LinePart, Lines, Restore, RestoreRefused,
-    Stamp,
+    ClockShift, Event, Limits, Line, LineBuilder, LineDump, LineName, LinePart, Lines, Restore,
+    RestoreRefused, Stamp,
 };
 use prost::Message;
 
 use crate::pb;
-use crate::restore_pb::{part_from_pb, part_to_pb};
+use crate::restore_pb::{part_from_pb, part_to_pb, shift_from_pb, shift_to_pb};
 use crate::snapshot_pb::{line_from_pb, line_to_pb};
 
 /// The most bytes of a part. A request with one must not be larger than nodes read, in JSON too; and a turn that
@@ -79,6 +81,8 @@ pub enum RestoreError {
     Part { number: u32, what: String },
     #[error("parts: {staged} are here, not {asked}: send the line anew")]
     Parts { staged: u32, asked: u32 },
+    #[error("the times of its tokens are being shifted: repeat the request")]
+    Unfinished,
     #[error("digest: not that of the parts that are here: send the line anew")]
     Digest,
     #[error(transparent)]
@@ -89,7 +93,12 @@ pub enum RestoreError {
 #[derive(Debug, Default)]
 pub struct Uploads {
     by_line: BTreeMap<LineName, Upload>,
+    /// What an entry has dropped.
+    discarded: Vec<Discarded>,
 }
+
+/// No part of the state any more. To drop a line of a million tokens takes long: a tenth of a second.
+pub type Discarded = Box<dyn Any + Send>;
 
 #[derive(Debug)]
 struct Upload {
@@ -106,7 +115,18 @@ impl Uploads {
     /// Drops what was not touched for long.
     pub(crate) fn forget(&mut self, now_ms: u64) {
         let kept = |upload: &Upload| upload.touched_ms.saturating_add(UPLOAD_KEPT_MS) > now_ms;
-        self.by_line.retain(|_, upload| kept(upload));
+        let old = self.by_line.extract_if(.., |_, upload| !kept(upload));
+        let old = old.filter_map(|(_, upload)| Some(upload.builder? as Discarded));
+        self.discarded.extend(old);
+    }
+
+    pub(crate) fn take_discarded(&mut self) -> Vec<Discarded> {
+        std::mem::take(&mut self.discarded)
+    }
+
+    /// The bytes of all parts that are here.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.by_line.values().map(|upload| upload.bytes).sum()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -133,7 +153,7 @@ impl Uploads {
             }),
             (Some(it), RestoreStep::Part { number, data }) => {
                 it.touched_ms = stamp.now_ms;
-                if *number != it.parts || it.builder.is_none() {
+                if *number != it.parts || !it.takes_parts() {
                     return Ok(RestoreReply::Staged { parts: it.parts });
                 }
                 self.add(line, *number, data)
@@ -145,15 +165,19 @@ impl Uploads {
             (Some(it), RestoreStep::Finish { parts, digest, how }) => {
                 it.touched_ms = stamp.now_ms;
                 it.check(*parts, digest)?;
-                if let Some(builder) = &it.builder {
+                if let Some(builder) = &mut it.builder {
                     // Refused for the line that is there: the operator can change that, and the parts stay.
                     let refused = lines.check_restore(line, builder.incarnation(), how.overwrite);
                     refused.map_err(RestoreRefused::Line)?;
+                    let shifted = builder.shift_page(how.clock_ms, stamp.now_ms);
+                    shifted.ok_or(RestoreError::Unfinished)?;
                 }
                 if let Some(builder) = it.builder.take() {
-                    let put = lines.put_back(stamp, *builder, *how, events);
                     it.bytes = 0;
-                    put.inspect_err(|_| drop(self.by_line.remove(line)))?;
+                    let put = lines.put_back(stamp, *builder, *how, events);
+                    let replaced = put.inspect_err(|_| drop(self.by_line.remove(line)))?;
+                    self.discarded
+                        .extend(replaced.map(|it| Box::new(it) as Discarded));
                 }
                 Ok(RestoreReply::Done)
             }
@@ -188,7 +212,9 @@ impl Uploads {
             touched_ms: now_ms,
             builder: Some(Box::new(builder)),
         };
-        self.by_line.insert(line.clone(), upload);
+        let old = self.by_line.insert(line.clone(), upload);
+        let old = old.and_then(|old| Some(old.builder? as Discarded));
+        self.discarded.extend(old);
         Ok(RestoreReply::Staged { parts: 1 })
     }
 
@@ -199,8 +225,7 @@ impl Uploads {
         number: u32,
         data: &Bytes,
     ) -> Result<RestoreReply, RestoreError> {
-        let bytes: u64 = self.by_line.values().map(|upload| upload.bytes).sum();
-        if bytes.saturating_add(data.len() as u64) > UPLOADS_BYTES_MAX {
+        if self.bytes().saturating_add(data.len() as u64) > UPLOADS_BYTES_MAX {
             return Err(RestoreError::TooLarge);
         }
         let Some(upload) = self.by_line.get_mut(line) else {
@@ -235,6 +260,7 @@ impl Uploads {
                 touched_ms: it.touched_ms,
                 done: it.builder.is_none(),
                 state: builder.map(|builder| line_to_pb(builder.dump())),
+                shift: it.shift().map(shift_to_pb),
             }
         })
     }
@@ -246,7 +272,11 @@ impl Uploads {
             Some(state) if !it.done => {
                 let dump = line_from_pb(state)?;
                 let builder = LineBuilder::new(dump, Limits::default());
-                Some(Box::new(builder.map_err(|bad| bad.to_string())?))
+                let mut builder = builder.map_err(|bad| bad.to_string())?;
+                if let Some(shift) = it.shift {
+                    builder.resume_shift(shift_from_pb(shift)?);
+                }
+                Some(Box::new(builder))
             }
             None if it.done => None,
             _ => return Err("an upload that is neither done nor under way".to_owned()),
@@ -267,6 +297,15 @@ impl Uploads {
 }
 
 impl Upload {
+    fn shift(&self) -> Option<ClockShift> {
+        self.builder.as_ref()?.clock_shift()
+    }
+
+    /// Whether the line is not complete yet.
+    fn takes_parts(&self) -> bool {
+        self.builder.is_some() && self.shift().is_none()
+    }
+
     fn check(&self, parts: u32, digest: &[u8; 32]) -> Result<(), RestoreError> {
         if parts != self.parts {
             return Err(RestoreError::Parts {

@@ -1,7 +1,7 @@
 //! Commands that put lines back, and the parts of lines, between this crate's types and protobuf.
 
 use bytes::Bytes;
-use nowserving_line::{LinePart, Restore};
+use nowserving_line::{ClockShift, LinePart, Restore};
 
 use crate::journal_pb::{change_from_pb, change_to_pb, journal_from_pb, journal_to_pb};
 use crate::pb;
@@ -48,6 +48,23 @@ pub(crate) fn restore_from_pb(command: pb::RestoreCommand) -> Result<RestoreComm
                 },
             },
         },
+    })
+}
+
+pub(crate) fn shift_to_pb(shift: ClockShift) -> pb::ClockShift {
+    pb::ClockShift {
+        from_ms: shift.from_ms,
+        to_ms: shift.to_ms,
+        lane: shift.next.0.into(),
+        token: shift.next.1,
+    }
+}
+
+pub(crate) fn shift_from_pb(shift: pb::ClockShift) -> Result<ClockShift, Malformed> {
+    Ok(ClockShift {
+        from_ms: shift.from_ms,
+        to_ms: shift.to_ms,
+        next: (lane_from_pb(shift.lane)?, shift.token),
     })
 }
 

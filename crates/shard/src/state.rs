@@ -8,7 +8,7 @@ use nowserving_line::{self as line, Lines, NUMBER_MAX, Stamp};
 use crate::command::{Command, Entry};
 use crate::members::{MembersChanged, MembersRefused, MembersState};
 use crate::requests::{Answer, Requests};
-use crate::restore::{RestoreCommand, RestoreError, RestoreReply, Uploads};
+use crate::restore::{Discarded, RestoreCommand, RestoreError, RestoreReply, Uploads};
 
 /// The replicated state of one shard.
 ///
@@ -76,6 +76,9 @@ pub trait Observer {
     /// A step of putting a line back was applied.
     fn restore(&mut self, _state: &State, _applied: AppliedRestore<'_>) {}
 
+    /// This is no part of the state any more, and may take long to drop.
+    fn discard(&mut self, _discarded: Discarded) {}
+
     /// The command at this place of its entry was not done, as its request was answered before.
     fn copy(&mut self, _state: &State, _place: usize, _command: &Command, _answer: &Answer) {}
 }
@@ -115,6 +118,12 @@ impl State {
     #[must_use]
     pub fn members(&self) -> &MembersState {
         &self.members
+    }
+
+    /// The bytes of the parts of lines that are being restored.
+    #[must_use]
+    pub fn staged_bytes(&self) -> u64 {
+        self.uploads.bytes()
     }
 
     /// Applies the committed entry at this index of the log. It never fails and never panics,
@@ -181,6 +190,9 @@ impl State {
             };
             observer.line(self, applied);
             events.clear();
+        }
+        for discarded in self.uploads.take_discarded() {
+            observer.discard(discarded);
         }
     }
 }

@@ -5,13 +5,13 @@
 
 use bytes::Bytes;
 use nowserving_line::{
-    Change, LaneName, LaneSettings, Line, LineName, Op, Phase, Reason, Refused, Reply, Restore,
-    RestoreRefused, Settings, SettingsPatch, TokenRef,
+    Change, LaneName, LaneSettings, Line, LineName, Op, Phase, Quota, Reason, Refused, Reply,
+    Restore, RestoreRefused, Settings, SettingsPatch, TokenRef,
 };
 use nowserving_shard::command::{self, Command, Entry};
 use nowserving_shard::restore::{
-    PART_BYTES_MAX, RestoreCommand, RestoreError, RestoreReply, RestoreStep, UPLOAD_KEPT_MS,
-    UPLOADS_MAX, parts_of,
+    Discarded, PART_BYTES_MAX, RestoreCommand, RestoreError, RestoreReply, RestoreStep,
+    UPLOAD_KEPT_MS, UPLOADS_MAX, parts_of,
 };
 use nowserving_shard::snapshot::{Header, decode, encode, hash_part};
 use nowserving_shard::state::{AppliedRestore, AppliedToLine, Observer, State};
@@ -22,6 +22,7 @@ struct Last {
     token: Option<TokenRef>,
     restore: Option<Result<RestoreReply, RestoreError>>,
     events: usize,
+    discarded: Vec<Discarded>,
 }
 
 impl Observer for Last {
@@ -34,6 +35,10 @@ impl Observer for Last {
     fn restore(&mut self, _state: &State, applied: AppliedRestore<'_>) {
         self.events = applied.events.len();
         self.restore = Some(applied.result);
+    }
+
+    fn discard(&mut self, discarded: Discarded) {
+        self.discarded.push(discarded);
     }
 }
 
@@ -400,6 +405,50 @@ fn the_same_line_is_replaced_if_asked_for_and_no_number_comes_again() {
     assert_eq!(next.token, late.token + 1);
 }
 
+/// Those who completed after the backup are in line again. If they complete once more, so much the less is sold.
+#[test]
+fn what_was_completed_after_the_backup_is_not_sold_again() {
+    let mut shard = Shard::new(1_000_000);
+    let mut settings = Settings::new(3, 10);
+    settings.quota = Some(Quota {
+        total: 3,
+        standby_percent: 200,
+    });
+    let line = || name("shop");
+    shard.apply(Op::Create {
+        line: line(),
+        settings,
+    });
+    let tokens = [1, 2, 3, 4].map(|key| shard.enter("shop", key, "normal"));
+    let complete = |shard: &mut Shard, at: TokenRef| {
+        shard.apply(Op::Claim { line: line(), at });
+        shard.apply(Op::Complete {
+            line: line(),
+            at,
+            epoch: None,
+        });
+    };
+    let backup = shard.back_up();
+    complete(&mut shard, tokens[0]);
+    complete(&mut shard, tokens[1]);
+    for upload in [1, 2] {
+        // The second time, the backup is older than a restore.
+        shard.send(upload, &backup);
+        let last = shard.finish(upload, &backup, true);
+        assert_eq!(last.discarded.len(), 1, "the line that was there");
+        done(last);
+        assert_eq!(shard.line().counts().gone_for(Reason::Completed), 0);
+    }
+    complete(&mut shard, tokens[2]);
+    let counts = shard.line().counts();
+    assert_eq!(counts.gone_for(Reason::Completed), 1);
+    assert_eq!(
+        counts.gone_for(Reason::SoldOut),
+        1,
+        "three units are sold in all"
+    );
+}
+
 #[test]
 fn a_line_of_another_incarnation_is_left_alone() {
     let mut shard = a_shop(1_000);
@@ -442,9 +491,9 @@ fn a_line_of_another_incarnation_is_left_alone() {
 /// With `NOWSERVING_RESTORE_TOKENS=1000000` and `--no-capture` it prints how long the steps of such a line take.
 #[test]
 fn a_large_line_comes_back() {
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
     let count = std::env::var("NOWSERVING_RESTORE_TOKENS").ok();
-    let count = count.map_or(20_000, |count| count.parse().unwrap());
+    let count: u64 = count.map_or(80_000, |count| count.parse().unwrap());
     let mut state = State::new();
     let mut settings = Settings::new(1_000, 1_000_000);
     settings.token_events = false;
@@ -484,29 +533,26 @@ fn a_large_line_comes_back() {
         parts.len(),
         began.elapsed()
     );
-    let mut other = State::new();
-    let mut slowest = std::time::Duration::ZERO;
-    let total = Instant::now();
-    let steps = parts.len() as u64;
+    let (parts_count, clock_ms) = (parts.len() as u32, state.now_ms());
     let finish = RestoreStep::Finish {
-        parts: parts.len() as u32,
+        parts: parts_count,
         digest,
         how: Restore {
-            clock_ms: state.now_ms(),
+            clock_ms,
             overwrite: true,
         },
     };
-    let parts = (0..)
-        .zip(parts)
-        .map(|(number, data)| RestoreStep::Part { number, data });
-    for (index, step) in (1..).zip(parts.chain([finish])) {
+    let mut other = State::new();
+    let mut index = 0;
+    let mut apply = |other: &mut State, upload, step| {
+        index += 1;
         let command = Command::Restore(RestoreCommand {
             line: line(),
-            upload: 1,
+            upload,
             step,
         });
         let entry = Entry {
-            now_ms: 7_000,
+            now_ms: 1_000_000,
             wall_ms: index,
             compact_floor: 0,
             commands: vec![command],
@@ -514,13 +560,51 @@ fn a_large_line_comes_back() {
         let began = Instant::now();
         let mut last = Last::default();
         other.apply_entry(index, &entry, &mut last);
-        let took = began.elapsed();
-        last.restore.unwrap().unwrap();
-        match index <= steps {
-            true => slowest = slowest.max(took),
-            false => println!("the last command: {took:?}"),
+        (began.elapsed(), last.restore.unwrap())
+    };
+    // The second time, it replaces the first one.
+    for upload in [1, 2] {
+        let (mut slowest, total) = (Duration::ZERO, Instant::now());
+        for (number, data) in (0..).zip(parts.clone()) {
+            let (took, reply) = apply(&mut other, upload, RestoreStep::Part { number, data });
+            reply.unwrap();
+            slowest = slowest.max(took);
         }
+        println!("slowest part {slowest:?}, all in {:?}", total.elapsed());
+        let (mut slowest, mut unfinished) = (Duration::ZERO, 0);
+        loop {
+            let (took, reply) = apply(&mut other, upload, finish.clone());
+            slowest = slowest.max(took);
+            if reply == Ok(RestoreReply::Done) {
+                break;
+            }
+            assert_eq!(reply, Err(RestoreError::Unfinished));
+            unfinished += 1;
+            // What was begun is in snapshots, and takes no more parts.
+            if unfinished == 1 {
+                let bytes = encode(&header(), &other);
+                other = decode(bytes.into(), "prod", 0).unwrap().1;
+                let data = parts[0].clone();
+                let number = parts_count;
+                let step = RestoreStep::Part { number, data };
+                let staged = RestoreReply::Staged { parts: number };
+                assert_eq!(apply(&mut other, upload, step).1, Ok(staged));
+            }
+        }
+        println!("{unfinished} last commands before the last, slowest {slowest:?}");
+        assert!(unfinished > 0);
+        assert_eq!(other.lines().totals().waiting, count - 1_000);
     }
-    println!("slowest part {slowest:?}, all in {:?}", total.elapsed());
-    assert_eq!(other.lines().totals().waiting, count - 1_000);
+    let (old, new) = (state.lines().get(&line()), other.lines().get(&line()));
+    for ((_, token, old), (_, _, new)) in old
+        .unwrap()
+        .live_from((0, 0))
+        .zip(new.unwrap().live_from((0, 0)))
+    {
+        assert_eq!(
+            new.clock_ms() + clock_ms,
+            old.clock_ms() + 1_000_000,
+            "{token}"
+        );
+    }
 }

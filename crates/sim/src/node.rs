@@ -340,7 +340,11 @@ impl Node {
                     self.reply(env, &to, answer);
                 }
             }
-            Output::Event(_) | Output::Serves(_) | Output::Members { .. } | Output::Welcome(_) => {}
+            Output::Event(_)
+            | Output::Serves(_)
+            | Output::Members { .. }
+            | Output::Drop(_)
+            | Output::Welcome(_) => {}
             Output::Frame { to, batch } => self.send_frame(env, to, batch),
             Output::Persist(writes) => self.queue_job(Job::Write(writes)),
             Output::Compact { shard, through } => self.queue_job(Job::Compact { shard, through }),

@@ -27,6 +27,8 @@ const SNAPSHOT_POLL: Duration = Duration::from_millis(100);
 const SNAPSHOT_MAX: Duration = Duration::from_secs(120);
 /// A shard or line is begun anew so often, if its leader changes on the way.
 const ANEW_MAX: u32 = 20;
+/// The last command is repeated so often at most, if it does not end within its timeout.
+const FINISH_MAX: u32 = 100;
 
 /// Saves all lines to a file.
 #[derive(Debug, Args)]
@@ -50,7 +52,7 @@ epochs never go back: a number that was issued after the backup counts as gone (
 cluster has the same key. The cluster may have another number of shards.
 
 A line that exists is left alone, and the exit code is then 1. With --overwrite it is replaced, and what was claimed,
-completed or left since the backup is forgotten: lower a --quota by what was completed. If the line was deleted and
+completed or left since the backup is forgotten, except how many units of a --quota were completed. If the line was deleted and
 created again since the backup, it is deleted first, and its tokens end. Interrupted, the command can be repeated.
 
 Examples:
@@ -351,7 +353,17 @@ async fn put_back(
             until_gone(&target, present.incarnation, reply.remaining, output).await?;
         }
     }
-    match target.restore(&sent).await {
+    let mut put = target.restore(&sent).await;
+    for _ in 0..FINISH_MAX {
+        match &put {
+            // The times of its tokens are shifted page by page.
+            Err(error) if error.code() == Some(Code::Overloaded) => {
+                put = target.restore(&sent).await;
+            }
+            _ => break,
+        }
+    }
+    match put {
         Ok(_) => {}
         // Somebody created it since.
         Err(error) if error.code() == Some(Code::LineExists) => return Ok(LineOutcome::Exists),

@@ -72,6 +72,8 @@ pub struct NaiveLine {
     /// All lanes that ever were.
     pub table: Vec<LaneName>,
     pub tokens: BTreeMap<Id, Tok>,
+    /// Completed units that a restore has undone.
+    pub completed_before: u64,
     pub gone: usize,
     pub entered: usize,
     /// Billionths of an admission that are saved up.
@@ -105,6 +107,11 @@ impl NaiveLine {
     pub fn gone_for(&self, reason: Reason) -> u64 {
         let gone = self.tokens.values().filter(|t| t.reason == Some(reason));
         gone.count() as u64
+    }
+
+    /// Units of the quota, also those that a restore has undone.
+    pub fn completed(&self) -> u64 {
+        self.gone_for(Reason::Completed) + self.completed_before
     }
 
     pub fn held(&self) -> u64 {
@@ -153,18 +160,18 @@ impl NaiveLine {
     }
 
     fn units(&self) -> u64 {
-        let taken = self.gone_for(Reason::Completed) + self.held();
+        let taken = self.completed() + self.held();
         let quota = self.settings.quota;
         quota.map_or(u64::MAX, |q| q.total.saturating_sub(taken))
     }
 
     pub fn sold_out(&self) -> bool {
         let quota = self.settings.quota;
-        quota.is_some_and(|q| self.gone_for(Reason::Completed) >= q.total)
+        quota.is_some_and(|q| self.completed() >= q.total)
     }
 
     pub fn hopeless(&self) -> bool {
-        let in_all = self.gone_for(Reason::Completed) + self.live();
+        let in_all = self.completed() + self.live();
         let most = |q: nowserving_line::Quota| q.total * u64::from(100 + q.standby_percent) / 100;
         self.sold_out() || self.settings.quota.is_some_and(|q| in_all >= most(q))
     }
@@ -221,7 +228,7 @@ impl NaiveLine {
         let mut room = limit.saturating_sub(self.live());
         if let Some(q) = self.settings.quota {
             let most = q.total * u64::from(100 + q.standby_percent) / 100;
-            room = room.min(most - self.gone_for(Reason::Completed) - self.live());
+            room = room.min(most - self.completed() - self.live());
         }
         if let Some(own) = set.queue_limit {
             let nobody = self.count(State::Waiting) == 0;

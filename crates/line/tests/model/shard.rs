@@ -107,6 +107,7 @@ impl Naive {
             wall_ms,
             table: settings.lanes.iter().map(|set| set.name.clone()).collect(),
             tokens: BTreeMap::new(),
+            completed_before: 0,
             gone: 0,
             entered: 0,
             saved: u128::from(full) * UNIT,

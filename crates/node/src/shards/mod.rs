@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Select};
 use nowserving_engine::envelope::Welcome;
-use nowserving_engine::{Engine, ExitReason, ForwardTry, Input, Output, Standing, Subscription};
+use nowserving_engine::{
+    Dropped, Engine, ExitReason, ForwardTry, Input, Output, Standing, Subscription,
+};
 use nowserving_log::EngineLog;
 use nowserving_shard::published::OutEvent;
 
@@ -200,6 +202,7 @@ impl EngineLoop {
                     };
                     self.outputs.peer_list.send_replace(list);
                 }
+                Output::Drop(dropped) => drop_elsewhere(dropped),
                 // Full: it asks again.
                 Output::Welcome(welcome) => drop(self.outputs.welcomes.try_send(welcome)),
                 Output::Persist(writes) => self.persister.give(persist::Job::Write(writes))?,
@@ -266,6 +269,12 @@ impl EngineLoop {
             }
         }
     }
+}
+
+/// If there is no thread to be had, it is dropped here.
+fn drop_elsewhere(dropped: Dropped) {
+    let thread = std::thread::Builder::new().name("drop".to_owned());
+    let _ = thread.spawn(move || drop(dropped));
 }
 
 fn ended(reason: ExitReason) -> anyhow::Result<()> {
