@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use crate::envelope::StateHash;
 use nowserving_protocol::admin::Mapping;
-use nowserving_protocol::error::{ApiError, Code};
 use nowserving_replica::{self as replica, Connection, EntryReader, NewError, Replica};
 use nowserving_shard::clock::{ClientReachability, Micros};
 use nowserving_shard::requests::{Answer, Origin};
-use nowserving_shard::restore::{RestoreCommand, RestoreStep};
 use nowserving_shard::state::State;
 
 use crate::balance::Balance;
@@ -46,9 +44,6 @@ const FRAME_BYTES_MAX: usize = 640 * 1_024;
 /// A stopping node forwards requests for this long after it has unsubscribed. Subscriptions drain in less
 /// time.
 const DRAIN_US: Micros = 500_000;
-/// The most bytes of parts of lines that are being restored, in all shards: a node has them in memory, and in its
-/// snapshots.
-const STAGED_BYTES_MAX: u64 = 2 << 30;
 /// Refused Raft messages are warned about this often at most.
 const WARNING_INTERVAL_US: Micros = 1_000_000;
 
@@ -334,22 +329,6 @@ impl Engine {
                 None => shard.take(waiter, ask, ctx),
             },
             (action, shard) => ctx.forward_or_refuse(action, waiter, shard.as_deref()),
-        }
-    }
-
-    /// Parts of lines are kept in memory, in each shard up to a bound of its own that must be the same on all nodes.
-    fn check_staging(&self, command: &RestoreCommand) -> Result<(), ApiError> {
-        let shards = self.shards.values();
-        let staged: u64 = shards.map(|shard| shard.state.staged_bytes()).sum();
-        let is_part = matches!(command.step, RestoreStep::Part { .. });
-        match is_part && staged >= STAGED_BYTES_MAX {
-            true => Err(ApiError::new(
-                Code::Overloaded,
-                format!(
-                    "the parts of all lines that are being restored have {STAGED_BYTES_MAX} bytes already"
-                ),
-            )),
-            false => Ok(()),
         }
     }
 

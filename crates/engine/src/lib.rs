@@ -42,6 +42,7 @@ mod snapshot_frames;
 pub mod snapshot_header;
 mod snapshot_receive;
 mod snapshot_send;
+mod staging;
 mod standing;
 mod status;
 #[cfg(test)]
