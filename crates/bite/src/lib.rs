@@ -43,6 +43,10 @@ breaks! {
     S4Builds: "S4",
     /// An entry that took the place of a leader's own is taken for it.
     S5: "S5",
+    /// A disk that was wiped is taken for the one that voted.
+    S5Wiped: "S5",
+    /// An older copy of a disk is taken for the disk.
+    S5RolledBack: "S5",
     /// What promises that something is on disk is sent before it is.
     S6: "S6",
     /// Now and then a number is left out.

@@ -355,6 +355,7 @@ impl Engine {
         let refused = body.as_ref().err().map(String::as_str);
         let was_peer = self.membership.peers.contains(&from);
         self.note_members(&header);
+        self.note_former(from);
         if !self.membership.peers.contains(&from) {
             self.answer_stranger(from, &header, now.us);
             return Ok(());

@@ -28,6 +28,7 @@ mod forwards;
 mod frames;
 mod gauges;
 mod io;
+mod known_disk;
 mod listing;
 mod maintenance;
 mod membership;
@@ -57,6 +58,7 @@ pub use io::{
     Boot, Config, Dropped, ExitReason, ForwardId, ForwardResult, ForwardTry, Input, NotInstalled,
     Now, Output, ReadFailure, ReceivedState, RelayedAnswer, RestoredShard, Subscription,
 };
+pub use known_disk::{KnownDisk, NotTaken};
 pub use request::{Ask, Effect, Outcome, Question, ReplyTo, Request};
 pub use snapshot_file::SnapshotFile;
 

@@ -1,5 +1,8 @@
 //! Periodic work apart from requests and the duties of leaders: leases, subscriptions, hand-overs.
 
+use std::collections::BTreeSet;
+
+use nowserving_replica::Replica;
 use nowserving_shard::clock::Micros;
 
 use crate::balance::UNREACHABLE_MAX;
@@ -21,6 +24,28 @@ const GREETING_US: Micros = 100_000;
 pub(crate) const LAG_MAX: u64 = 64;
 /// A stopping node waits this long for its shards to find other leaders.
 const STOP_MAX_US: Micros = 5_000_000;
+
+/// Peers that could lead.
+pub(crate) struct FitPeers {
+    fit: Vec<u64>,
+    /// Only if there is no other.
+    drained: Vec<u64>,
+}
+
+impl FitPeers {
+    /// Those for which `such` holds; drained ones only if it holds for no other.
+    fn such(&self, such: impl Fn(u64) -> bool) -> Vec<u64> {
+        let of = |ids: &[u64]| -> Vec<u64> { ids.iter().copied().filter(|id| such(*id)).collect() };
+        let fit = of(&self.fit);
+        if fit.is_empty() { of(&self.drained) } else { fit }
+    }
+
+    /// The voter among them that has most of a leader's log.
+    pub fn best_for(&self, leader: &Replica, such: impl Fn(u64) -> bool) -> Option<u64> {
+        let votes = |id| such(id) && leader.lag(id).is_some();
+        leader.most_caught_up(&self.such(votes))
+    }
+}
 
 impl Engine {
     /// Everything that is due, except Raft's own ticks and the duties of leaders.
@@ -91,14 +116,9 @@ impl Engine {
         let stopping = self.stopping_since.is_some();
         // Without nodes that are stopping too: they would hand the shard on.
         let fit = self.fit_peers(now);
-        let mut present = fit.clone();
-        present.retain(|id| {
-            self.ctx
-                .clocks
-                .peers
-                .get(id)
-                .is_some_and(|peer| peer.present(now))
-        });
+        let peers = self.ctx.clocks.peers.iter();
+        let present = peers.filter(|(_, peer)| peer.present(now));
+        let present: BTreeSet<u64> = present.map(|(id, _)| *id).collect();
         for shard in self.shards.values_mut() {
             let Some(since) = shard.leader_state.as_ref().map(|leading| leading.began_at) else {
                 continue;
@@ -107,23 +127,20 @@ impl Engine {
             // term begins.
             let offered = shard.offered_since();
             let failed = offered.is_some_and(|at| now.saturating_sub(at) > election_us);
+            let replica = &shard.replica;
             let target = if stopping {
-                shard.replica.most_caught_up(&present)
+                fit.best_for(replica, |id| present.contains(&id))
             } else if offered.is_some() {
-                failed.then(|| shard.replica.most_caught_up(&fit)).flatten()
+                failed.then(|| fit.best_for(replica, |_| true)).flatten()
             } else {
-                let caught_up: Vec<u64> = fit
-                    .iter()
-                    .copied()
-                    .filter(|id| shard.replica.lag(*id).is_some_and(|lag| lag <= LAG_MAX))
-                    .collect();
+                let caught_up = |id| replica.lag(id).is_some_and(|lag| lag <= LAG_MAX);
                 self.balance.hand_over(
                     shard.id,
                     now,
                     since,
                     unfit,
                     &self.ctx.clocks.peers,
-                    &caught_up,
+                    &fit.such(caught_up),
                 )
             };
             let Some(target) = target else {
@@ -140,14 +157,13 @@ impl Engine {
     }
 
     /// Peers that could lead: alive, reachable for clients, not about to stop, and with room on their disks.
-    /// Drained ones only if there is no other.
-    pub(crate) fn fit_peers(&self, now: Micros) -> Vec<u64> {
+    pub(crate) fn fit_peers(&self, now: Micros) -> FitPeers {
         let peers = self.ctx.clocks.peers.iter();
         let fit = peers.filter(|(_, peer)| peer.is_fit(now));
-        let (fit, drained): (Vec<u64>, Vec<u64>) = fit
+        let (fit, drained) = fit
             .map(|(id, _)| *id)
             .partition(|id| self.balance.may_lead(*id));
-        if fit.is_empty() { drained } else { fit }
+        FitPeers { fit, drained }
     }
 
     /// Whether a stopping node has nothing left to hand over (or has waited long enough).
@@ -157,7 +173,7 @@ impl Engine {
         };
         let leads = self.shards.values().any(Shard::leads);
         let owes = self.shards.values().any(Shard::owes_answers);
-        let alone = self.fit_peers(now).is_empty();
+        let alone = self.fit_peers(now).such(|_| true).is_empty();
         ((!leads || alone) && !owes) || now.saturating_sub(since) > STOP_MAX_US
     }
 

@@ -23,6 +23,9 @@ pub(crate) struct Membership {
     pub wanted: Members,
     /// The other nodes that are wanted, or still in some group: this node exchanges frames with them.
     pub peers: BTreeSet<u64>,
+    /// Nodes that were removed and still send frames, while this node lacks a part of some group's log: they may
+    /// lead that group, and have to send it.
+    former: BTreeSet<u64>,
     /// The version and peers of the last [`Output::Members`].
     announced: Option<(u64, BTreeSet<u64>)>,
     /// When a node that is no peer was last answered.
@@ -71,6 +74,10 @@ impl Engine {
         let wanted: BTreeSet<u64> = wanted.nodes.into_keys().collect();
         let mut peers: BTreeSet<u64> = groups.iter().flat_map(nodes_of).collect();
         peers.extend(&wanted);
+        let mut former = std::mem::take(&mut self.membership.former);
+        former.retain(|id| self.may_be_in_a_group(*id));
+        peers.extend(&former);
+        self.membership.former = former;
         peers.remove(&self.config.id);
         let voters = groups
             .iter()
@@ -122,7 +129,7 @@ impl Engine {
         }
         let Some(start) = header.start else { return };
         let newer = header.members_version > self.membership.wanted.version;
-        let removed = self.contact.is_in_touch() && self.membership.wanted.was_removed(to);
+        let removed = self.contact.is_in_touch() && !self.may_be_in_a_group(to);
         if !newer && !removed {
             return;
         }
@@ -144,6 +151,23 @@ impl Engine {
             ..self.batch(to, now)
         };
         self.ctx.out.outputs.push(Output::Frame { to, batch });
+    }
+
+    /// A node that is no peer sends a frame: it becomes one if it was removed, but may still be in a group.
+    pub(crate) fn note_former(&mut self, from: u64) {
+        let is_peer = self.membership.peers.contains(&from);
+        let former = self.membership.wanted.was_removed(from) && self.may_be_in_a_group(from);
+        if !is_peer && former && from != self.config.id {
+            self.membership.former.insert(from);
+            self.members_changed();
+        }
+    }
+
+    /// Whether a group may have a removed node, as far as this node can tell: of a group that it has not caught up
+    /// with it knows nothing.
+    fn may_be_in_a_group(&self, id: u64) -> bool {
+        let mut shards = self.shards.values();
+        !shards.all(|shard| shard.state.members().wanted().was_removed(id))
     }
 
     /// The members for a frame to a peer, if it knows older ones.

@@ -101,9 +101,9 @@ impl Engine {
             match next_step(me, &shard.replica.members(), &wanted, caught_up) {
                 Step::Done | Step::Wait => {}
                 Step::Change(change) => shard.change_members(&change),
-                Step::HandOver(mut to) => {
-                    to.retain(|id| fit.contains(id));
-                    if let Some(target) = shard.replica.most_caught_up(&to) {
+                Step::HandOver(to) => {
+                    let target = fit.best_for(&shard.replica, |id| to.contains(&id));
+                    if let Some(target) = target {
                         shard.offer(target, &mut self.ctx);
                     }
                 }

@@ -230,6 +230,20 @@ impl MemoryLog {
             .map_or_else(LogState::default, ShardLog::state)
     }
 
+    /// A copy of what would survive a crash that loses everything unsynced.
+    #[must_use]
+    pub fn durable_copy(&self) -> MemoryLog {
+        let durable = self.disk().durable.clone();
+        MemoryLog {
+            disk: Mutex::new(Disk {
+                seen: durable.clone(),
+                durable,
+                ..Disk::default()
+            }),
+            bytes_max: self.bytes_max,
+        }
+    }
+
     /// Batches that a crash may lose.
     pub fn unsynced(&self) -> usize {
         self.disk().unsynced.len()

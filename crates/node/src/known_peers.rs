@@ -6,42 +6,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use nowserving_engine::envelope::Frame;
-use serde::{Deserialize, Serialize};
+use nowserving_engine::{KnownDisk, NotTaken};
 
 use crate::checked_file;
 
 const FILE: &str = "peers.toml";
-
-/// A peer as it was last seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Known {
-    disk_id: u64,
-    boots: u64,
-    /// The random number of that start.
-    start: u64,
-    /// Of the newest frame; only within this process.
-    #[serde(skip)]
-    seq: u64,
-}
-
-/// Why a frame is not taken.
-#[derive(Debug, thiserror::Error)]
-pub enum NotTaken {
-    /// Its sender must not vote.
-    #[error("{0}")]
-    Refused(String),
-    /// This frame is dropped: that says nothing about its sender.
-    #[error("{0}")]
-    Dropped(String),
-}
 
 /// The peers seen so far, in memory and on disk.
 #[derive(Debug)]
 pub struct KnownPeers {
     dir: PathBuf,
     // By id, as text: TOML's keys are strings.
-    peers: BTreeMap<String, Known>,
+    peers: BTreeMap<String, KnownDisk>,
 }
 
 impl KnownPeers {
@@ -71,14 +47,9 @@ impl KnownPeers {
         let id = frame.from.to_string();
         let known = self.peers.get(&id).copied();
         if let Some(known) = known {
-            check(frame, &known)?;
+            known.check(frame)?;
         }
-        let now = Known {
-            disk_id: frame.disk_id,
-            boots: frame.boots,
-            start: frame.starts.first().copied().unwrap_or_default(),
-            seq: frame.seq,
-        };
+        let now = KnownDisk::of(frame);
         if known.is_none_or(|known| known.boots != now.boots) {
             let mut peers = self.peers.clone();
             peers.insert(id.clone(), now);
@@ -104,34 +75,6 @@ pub fn forget(dir: &Path) -> std::io::Result<()> {
 
 fn not_written(error: impl std::fmt::Display) -> NotTaken {
     NotTaken::Dropped(format!("{FILE}: {error}"))
-}
-
-/// Checks a frame against the known disk and starts of its sender.
-fn check(frame: &Frame, known: &Known) -> Result<(), NotTaken> {
-    let (id, boots) = (frame.from, frame.boots);
-    if known.disk_id != frame.disk_id {
-        return Err(NotTaken::Refused(format!(
-            "node {id} came back with another disk and must not vote: give it its old one back"
-        )));
-    }
-    // A copy of the disk counts its starts on from where it was made, and may get as far as the
-    // disk itself had come; but it draws other numbers. A node that missed more starts than a frame lists cannot notice it.
-    let since = boots.checked_sub(known.boots);
-    let same = since.and_then(|since| frame.starts.get(usize::try_from(since).ok()?));
-    if since.is_none() || same.is_some_and(|start| *start != known.start) {
-        return Err(NotTaken::Refused(format!(
-            "node {id} came back with an older copy of its disk and must not vote: start {boots}, \
-             after start {}",
-            known.boots
-        )));
-    }
-    if (boots, frame.seq) <= (known.boots, known.seq) {
-        return Err(NotTaken::Dropped(format!(
-            "a late or doubled frame of node {id}: frame {}, after frame {} of that start",
-            frame.seq, known.seq
-        )));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use nowserving_line::{LineName, Op, TokenRef};
 use nowserving_protocol::admin::ListLines;
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::user::Consistency;
+use nowserving_shard::members::{MembersChange, MembersRequest};
 use nowserving_shard::requests::{Origin, RequestId};
 
 use crate::clock::wall_ms;
@@ -54,6 +55,8 @@ pub enum What {
     },
     /// Who has this key?
     Find(Box<[u8]>),
+    /// A change of the cluster's members.
+    Members(Rc<MembersRequest>),
     /// What the cluster is like.
     Cluster,
     /// Which lines there are.
@@ -135,6 +138,7 @@ impl What {
                 holes: false,
             },
             What::Find(key) => Ask::Find(key.clone()),
+            What::Members(request) => Ask::Members(Box::new(request.as_ref().clone())),
             What::Cluster => return Asked::Cluster(Question::ClusterStatus),
             What::Lines => {
                 return Asked::Cluster(Question::ListLines(ListLines::default()));
@@ -151,8 +155,20 @@ impl What {
         *consistency == Consistency::Local
     }
 
+    /// Whether it may have an effect.
+    fn is_change(&self) -> bool {
+        matches!(self, What::Write(_) | What::Members(_))
+    }
+
     fn name(&self) -> (&'static str, bool) {
         match self {
+            What::Members(request) => match request.change {
+                MembersChange::Add { .. } => ("add_node", true),
+                MembersChange::Remove { .. } => ("remove_node", true),
+                MembersChange::Replace { .. } => ("replace_node", true),
+                MembersChange::Drain { .. } => ("drain", true),
+                MembersChange::Prefer { .. } => ("transfer", true),
+            },
             What::Status { .. } => ("status", false),
             What::Find(_) => ("find", false),
             What::Cluster => ("status", true),
@@ -329,7 +345,7 @@ impl Env {
         let Some(call) = self.calls.all.get_mut(number) else {
             return;
         };
-        if !matches!(call.query.what, What::Write(_)) {
+        if !call.query.what.is_change() {
             return;
         }
         let attempt = Attempt {
@@ -372,7 +388,7 @@ impl Env {
         let own_subject = call.manner.own_subject && attempt.is_multiple_of(2);
         // An operators' subject is not mapped.
         let subject = match &call.query.what {
-            What::Cluster | What::Lines => Subject::Plain,
+            What::Cluster | What::Lines | What::Members(_) => Subject::Plain,
             _ if own_subject || (mapped && !call.query.admin) => Subject::Shard(call.query.shard),
             _ => Subject::Plain,
         };
@@ -536,7 +552,7 @@ impl Env {
         let now = self.timeline.now();
         let jitter = self.random.below(20_000);
         let call = self.calls.all.get_mut(number)?;
-        call.uncertain |= uncertain && matches!(call.query.what, What::Write(_));
+        call.uncertain |= uncertain && call.query.what.is_change();
         let wait_us = wait_us.max(call.backoff_us + jitter);
         call.backoff_us = (call.backoff_us * 2).min(250_000);
         if call.manner.repeats && now + wait_us + ATTEMPT_MIN_US < call.deadline {

@@ -2,7 +2,11 @@
 
 use nowserving_engine::Now;
 
+use crate::random::Random;
 use crate::timeline::Time;
+
+/// Wall clocks of nodes that are set right differ from the truth by this much.
+pub const WALL_OFF_MS_MAX: i64 = 1_000;
 
 /// The clocks of one machine.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +23,20 @@ pub struct Clock {
 const EPOCH_MS: i64 = 1_800_000_000_000;
 
 impl Clock {
+    /// Those of some machine, whose speed may differ from others'.
+    pub fn draw(random: &mut Random, drifts: bool) -> Clock {
+        // Two nodes may differ by a sixth in speed: a lease of 0.8 election timeouts bears that.
+        let drift_ppm = match drifts {
+            true => random.below(150_000) as i64 - 75_000,
+            false => 0,
+        };
+        Clock {
+            offset_us: random.between(1_000_000, 1 << 40),
+            drift_ppm,
+            wall_ahead_ms: random.off_by(WALL_OFF_MS_MAX),
+        }
+    }
+
     /// The monotonic clock at this time.
     #[must_use]
     pub fn monotonic(&self, time: Time) -> u64 {

@@ -15,12 +15,13 @@ use nowserving_replica::{
 use nowserving_shard::snapshot::{self, Header};
 use raft::eraftpb::ConfState;
 
+use crate::identity::Identity;
 use crate::replay::{self, State};
 
 /// The name of the simulated cluster.
 pub const CLUSTER: &str = "sim";
-/// Its nodes.
-pub const NODES: [u64; 3] = [1, 2, 3];
+/// The nodes that it begins with.
+pub const FIRST_NODES: [u64; 3] = [1, 2, 3];
 
 /// The size of parts of snapshots: a few parts each.
 const CHUNK_BYTES: usize = 8 << 10;
@@ -28,6 +29,8 @@ const CHUNK_BYTES: usize = 8 << 10;
 /// What a node keeps over its starts.
 #[derive(Debug, Default)]
 pub struct Disk {
+    /// Who it belongs to, and what it knows of its peers.
+    pub identity: Identity,
     /// The log of all its shards.
     pub log: Arc<MemoryLog>,
     /// The newest snapshot of each shard.
@@ -41,15 +44,28 @@ pub struct Disk {
 impl Disk {
     /// An empty one, on which the log may take so many bytes.
     #[must_use]
-    pub fn new(log_bytes_max: u64) -> Disk {
+    pub fn new(identity: Identity, log_bytes_max: u64) -> Disk {
         Disk {
+            identity,
             log: Arc::new(MemoryLog::with_size(log_bytes_max)),
             ..Disk::default()
         }
     }
 
-    /// What a start finds. At the first one the nodes of the cluster are written down as the voters. An install
-    /// of a snapshot that a crash interrupted is completed.
+    /// A copy of what would survive a crash.
+    #[must_use]
+    pub fn copy(&self) -> Disk {
+        Disk {
+            identity: self.identity.clone(),
+            log: Arc::new(self.log.durable_copy()),
+            snapshots: self.snapshots.clone(),
+            incoming: self.incoming.clone(),
+            flipped: None,
+        }
+    }
+
+    /// What a start finds. At the first one the nodes that the cluster begins with are written down as the
+    /// voters, unless the node joined later. An install of a snapshot that a crash interrupted is completed.
     ///
     /// # Errors
     /// Something is damaged, or does not fit together: the node must not run.
@@ -58,8 +74,8 @@ impl Disk {
         let mut first = Vec::new();
         for shard in 0..shards {
             let log = self.log.load(shard).map_err(text)?;
-            if log == LogState::default() {
-                first.push(Write::bootstrap(shard, &NODES));
+            if !self.identity.joined && log == LogState::default() {
+                first.push(Write::bootstrap(shard, &FIRST_NODES));
             }
         }
         if !first.is_empty() {

@@ -22,7 +22,7 @@ pub const PANIC: &str = "panic";
 /// A rule that was broken.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// Which one: S1 to S17, L1 to L6, or [`PANIC`].
+    /// Which one: S1 to S18, L1 to L6, or [`PANIC`].
     pub invariant: &'static str,
     /// What was seen.
     pub what: String,
@@ -51,6 +51,8 @@ pub struct Env {
     pub counts: Counts,
     /// What happened.
     pub trace: Trace,
+    /// The disks of machines that ask to be added.
+    pub asking: BTreeSet<u64>,
     /// The nodes' service connections.
     pub connections: BTreeMap<NodeId, Connection>,
     /// The newest start of each node that runs.

@@ -93,6 +93,10 @@ kinds! {
     DiskFull = "disk_full",
     /// A write waits for room on a full disk.
     WriteWaits = "write_waits",
+    /// A disk is wiped.
+    DiskWiped = "disk_wiped",
+    /// An older copy of a disk is put back.
+    DiskRolledBack = "disk_rolled_back",
     /// A snapshot cannot be written.
     SnapshotFailed = "snapshot_failed",
     /// The power of a machine goes.
@@ -135,6 +139,16 @@ kinds! {
     OperatorLooks = "operator_looks",
     /// A node is started with the next build, or with this one again.
     BuildChanges = "build_changes",
+    /// The operator of the cluster adds a node.
+    OperatorAddsNode = "operator_adds_node",
+    /// The operator removes a node.
+    OperatorRemovesNode = "operator_removes_node",
+    /// The operator replaces a node by another machine.
+    OperatorReplacesNode = "operator_replaces_node",
+    /// The operator drains a node, or ends that.
+    OperatorDrains = "operator_drains",
+    /// The operator says which node shall lead shards.
+    OperatorTransfers = "operator_transfers",
 }
 
 /// How often each kind of fault occurred.
@@ -280,12 +294,16 @@ fn interval(kind: Fault, random: &mut Random) -> Option<Time> {
         Fault::OperatorDeletes => (4_000, 20_000),
         Fault::OperatorMoves => (1_000, 8_000),
         Fault::OperatorLooks => (500, 4_000),
+        Fault::OperatorAddsNode | Fault::OperatorReplacesNode => (3_000, 10_000),
+        Fault::OperatorRemovesNode => (4_000, 12_000),
+        Fault::OperatorDrains | Fault::OperatorTransfers => (3_000, 12_000),
         Fault::LogBitFlip => (10_000, 60_000),
         Fault::FilesPinned => (1_000, 6_000),
         Fault::MappingChanges => (4_000, 15_000),
         Fault::InboxFull => (3_000, 12_000),
         Fault::DiskFull => (4_000, 20_000),
         Fault::BuildChanges => (2_000, 8_000),
+        Fault::DiskWiped | Fault::DiskRolledBack => (4_000, 25_000),
         _ => return None,
     };
     Some(random.between(least_ms, most_ms) * 1_000)

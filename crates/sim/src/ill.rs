@@ -1,6 +1,6 @@
 //! One node that is not well after everything else was healed: the others must go on without it.
 
-use crate::disk::NODES;
+use crate::disk::FIRST_NODES;
 use crate::nats::NodeId;
 use crate::random::Random;
 use crate::timeline::Time;
@@ -28,6 +28,6 @@ impl Ill {
             3 => Ill::SlowDisk,
             _ => return None,
         };
-        Some((random.between(1, NODES.len() as u64), ill))
+        random.pick(&FIRST_NODES).map(|id| (*id, ill))
     }
 }

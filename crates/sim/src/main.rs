@@ -51,6 +51,7 @@ struct Sum {
     faults: Counts,
     leader_changes: u64,
     snapshots_installed: u64,
+    membership_changes: u64,
 }
 
 impl Sum {
@@ -63,6 +64,7 @@ impl Sum {
         self.faults.add_all(&run.faults);
         self.leader_changes += run.leader_changes;
         self.snapshots_installed += run.snapshots_installed;
+        self.membership_changes += run.membership_changes;
     }
 }
 
@@ -86,19 +88,20 @@ fn main() -> ExitCode {
             "faults": faults,
             "leader_changes": sum.leader_changes,
             "snapshots_installed": sum.snapshots_installed,
-            "membership_changes": 0,
+            "membership_changes": sum.membership_changes,
             "seconds": (seconds * 10.0).round() / 10.0,
         });
         println!("{line}");
     } else {
         println!(
-            "{} seeds, {} steps, {} writes acknowledged, {} changes of leader, {} snapshots installed \
-             in {seconds:.1} s: {} violations, {} stalled",
+            "{} seeds, {} steps, {} writes acknowledged, {} changes of leader, {} snapshots installed, \
+             {} changes of members in {seconds:.1} s: {} violations, {} stalled",
             sum.seeds,
             sum.steps,
             sum.acknowledged,
             sum.leader_changes,
             sum.snapshots_installed,
+            sum.membership_changes,
             sum.violations,
             sum.stalled
         );

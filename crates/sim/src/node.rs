@@ -1,19 +1,19 @@
 //! A node: the real engine, and around it what the daemon does, in the simulation's time. A persister
 //! and a maker of snapshots work beside the loop, as its threads do.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use nowserving_engine::envelope::Welcome;
 use nowserving_engine::{Boot, Config, Engine, ExitReason, Input, Output};
 use nowserving_log::{Crash, LogStore as _};
 use nowserving_protocol::admin::Mapping;
 use nowserving_replica::{EntryReader, Write};
-use nowserving_shard::members::Members;
 use raft::eraftpb::ConfState;
 
 use crate::clock::Clock;
-use crate::disk::{CLUSTER, Disk, NODES};
+use crate::disk::{CLUSTER, Disk, FIRST_NODES};
 use crate::env::{Env, FullDisk};
 use crate::faults::Fault;
 use crate::nats::NodeId;
@@ -46,6 +46,8 @@ pub struct Setup {
 pub struct Node {
     /// Its number.
     pub id: NodeId,
+    /// The number in its configuration; `None`: it joined later.
+    pub configured: Option<NodeId>,
     /// Its clocks.
     pub clock: Clock,
     /// Its disk.
@@ -58,8 +60,10 @@ pub struct Node {
     pub paused_until: Option<Time>,
     /// What happened to the process while it stood still.
     pub deferred: VecDeque<Event>,
-    /// The newest start of each peer that it has heard of.
-    pub(crate) known_starts: BTreeMap<NodeId, u64>,
+    /// It was removed from the cluster, and has ended.
+    pub removed: bool,
+    /// The cluster's answer to a node that asked to be added: it ended to start anew under this number.
+    pub welcome: Option<Welcome>,
 }
 
 /// A node's process.
@@ -74,6 +78,8 @@ pub struct Running {
     turn_at: Option<Time>,
     /// What it listens on.
     pub service: Service,
+    /// The nodes that it exchanges frames with.
+    pub peers: BTreeSet<NodeId>,
     /// What it knows of its peers' service connections.
     pub witnessed: Witnessed,
     /// The number of its own, as the engine knows it.
@@ -104,16 +110,18 @@ pub struct Written {
 impl Node {
     /// A machine that was never started.
     #[must_use]
-    pub fn new(id: NodeId, clock: Clock, setup: &Setup) -> Node {
+    pub fn new(id: NodeId, configured: Option<NodeId>, clock: Clock, disk: Disk) -> Node {
         Node {
             id,
+            configured,
             clock,
-            disk: Disk::new(setup.log_bytes_max),
+            disk,
             running: None,
             starts: 0,
             paused_until: None,
             deferred: VecDeque::new(),
-            known_starts: BTreeMap::new(),
+            removed: false,
+            welcome: None,
         }
     }
 
@@ -128,6 +136,7 @@ impl Node {
         let id = self.id;
         self.starts += 1;
         let start = self.starts;
+        self.disk.identity.count_start(&mut env.random);
         let restored = match self.disk.open(setup.shards) {
             Ok(restored) => restored,
             Err(why) => {
@@ -137,8 +146,8 @@ impl Node {
         };
         let config = Config {
             id,
-            nodes: NODES.to_vec(),
-            members: Members::default(),
+            nodes: FIRST_NODES.to_vec(),
+            members: self.disk.identity.members.clone(),
             cluster: CLUSTER.to_owned(),
             shards: setup.shards,
             prefix: "nowserving".to_owned(),
@@ -152,9 +161,10 @@ impl Node {
             seed: env.random.next(),
         };
         let now = self.clock.read(env.timeline.now());
+        let identity = &self.disk.identity;
         let boot = Boot {
-            start: start * 100 + id,
-            is_candidate: false,
+            start: identity.starts.first().copied().unwrap_or_default(),
+            is_candidate: identity.candidate != 0,
         };
         let reader: Arc<dyn EntryReader> = self.disk.log.clone();
         let engine = match Engine::new(config, boot, restored, &reader, now) {
@@ -171,6 +181,7 @@ impl Node {
             inbox: VecDeque::new(),
             turn_at: None,
             service: Service::default(),
+            peers: BTreeSet::new(),
             witnessed: Witnessed::default(),
             known_connection: 0,
             to_write: VecDeque::new(),
@@ -340,11 +351,15 @@ impl Node {
                     self.reply(env, &to, answer);
                 }
             }
-            Output::Event(_)
-            | Output::Serves(_)
-            | Output::Members { .. }
-            | Output::Drop(_)
-            | Output::Welcome(_) => {}
+            Output::Event(_) | Output::Serves(_) | Output::Drop(_) => {}
+            Output::Members { wanted, peers } => {
+                env.note(format_args!("n{id}: {wanted:?}, peers {peers:?}"));
+                self.disk.identity.members = wanted;
+                if let Some(running) = &mut self.running {
+                    running.peers = peers;
+                }
+            }
+            Output::Welcome(welcome) => env.welcome(welcome),
             Output::Frame { to, batch } => self.send_frame(env, to, batch),
             Output::Persist(writes) => self.queue_job(Job::Write(writes)),
             Output::Compact { shard, through } => self.queue_job(Job::Compact { shard, through }),
@@ -379,6 +394,7 @@ impl Node {
             Output::Standing(standing) => {
                 env.note(format_args!("n{id}: {standing:?}"));
                 self.listen_plain(env, standing.is_in_touch());
+                self.ask_if_refused(env, &standing);
             }
             Output::Exit(reason) => self.exit(env, &reason),
         }
@@ -389,6 +405,10 @@ impl Node {
         env.note(format_args!("n{id}: ends: {reason:?}"));
         match reason {
             ExitReason::Stopped => {}
+            ExitReason::Removed => {
+                self.removed = true;
+                return self.end(env, false);
+            }
             ExitReason::ReadFailed(_) if self.disk.is_log_damaged() => {}
             ExitReason::StateDiffers(_) | ExitReason::EntryUnreadable(_) => {
                 env.violated("S4", format!("node {id} ends: {reason:?}"));

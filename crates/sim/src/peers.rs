@@ -3,7 +3,8 @@
 use std::fmt;
 use std::rc::Rc;
 
-use nowserving_engine::{FrameBody, Input, PeerBatch, PeerFrame, PeerHeader};
+use nowserving_engine::envelope::Frame;
+use nowserving_engine::{FrameBody, Input, NotTaken, PeerBatch, PeerFrame, PeerHeader};
 use nowserving_replica::Connection;
 use protobuf::Message as _;
 
@@ -13,10 +14,18 @@ use crate::nats::NodeId;
 use crate::node::Node;
 use crate::world::Event;
 
+/// A frame on its way.
+#[derive(Debug)]
+pub struct Sent {
+    /// Which node sent it, from which disk and in which start; nothing else is in it.
+    stamp: Frame,
+    batch: PeerBatch,
+}
+
 impl Node {
     /// Sends a frame to a peer.
     pub fn send_frame(&mut self, env: &mut Env, to: NodeId, batch: PeerBatch) {
-        let (from, start) = (self.id, self.starts);
+        let from = self.id;
         env.frames_sent += 1;
         if env.links_cut.get(&(from, to)).is_some_and(|cut| *cut > 0)
             || env.strikes(Fault::FrameLost)
@@ -36,27 +45,47 @@ impl Node {
             at = at.max(*last);
             *last = at;
         }
-        let batch = Rc::new(batch);
+        let sent = Rc::new(Sent {
+            stamp: self.disk.identity.stamp(from),
+            batch,
+        });
         let copies = 1 + u64::from(env.strikes(Fault::FrameDoubled));
         for copy in 0..copies {
             let late = copy * env.random.around(20_000);
             let frame = Event::Frame {
                 to,
-                from,
-                start,
-                batch: batch.clone(),
+                sent: sent.clone(),
             };
             env.timeline.at(at + late, frame);
         }
     }
 
-    /// A frame of a peer comes.
-    pub fn frame(&mut self, env: &mut Env, from: NodeId, start: u64, batch: &PeerBatch) {
-        let known = self.known_starts.entry(from).or_insert(0);
-        if start < *known {
-            return;
+    /// A frame comes.
+    pub fn frame(&mut self, env: &mut Env, sent: &Sent) {
+        let Sent { stamp, batch } = sent;
+        let from = stamp.from;
+        let mut header = PeerHeader {
+            start: stamp.starts.first().copied(),
+            in_touch: batch.in_touch,
+            verdicts: batch.verdicts.clone(),
+            members_version: batch.members_version,
+            members: batch.members.clone(),
+        };
+        let checked = match self.is_peer(from) {
+            true => self.check_disk(stamp),
+            false => Err(NotTaken::Refused(format!("node {from} is no member"))),
+        };
+        match checked {
+            Ok(()) => {}
+            Err(NotTaken::Dropped(_)) => return,
+            Err(NotTaken::Refused(reason)) => {
+                if self.is_peer(from) {
+                    header.members = None;
+                }
+                let body = Err(reason);
+                return self.push(env, Input::Frame(PeerFrame { from, header, body }));
+            }
         }
-        *known = start;
         let mut messages = Vec::with_capacity(batch.messages.len());
         for message in &batch.messages {
             match raft::eraftpb::Message::parse_from_bytes(&message.raft) {
@@ -76,22 +105,13 @@ impl Node {
                 Described(&messages)
             ));
         }
-        if let Some(running) = &mut self.running {
-            let named = Connection {
-                start: start * 100 + from,
-                number: batch.connection,
-            };
-            running.witnessed.named(from, named);
+        if let (Some(running), Some(start)) = (&mut self.running, header.start) {
+            let number = batch.connection;
+            running.witnessed.named(from, Connection { start, number });
         }
         let frame = PeerFrame {
             from,
-            header: PeerHeader {
-                start: Some(start * 100 + from),
-                in_touch: batch.in_touch,
-                verdicts: batch.verdicts.clone(),
-                members_version: batch.members_version,
-                members: batch.members.clone(),
-            },
+            header,
             body: Ok(FrameBody {
                 client_reachable: batch.client_reachable,
                 disk_full: batch.disk_full,
@@ -109,6 +129,22 @@ impl Node {
             }),
         };
         self.push(env, Input::Frame(frame));
+    }
+
+    fn is_peer(&self, id: NodeId) -> bool {
+        let running = self.running.as_ref();
+        running.is_some_and(|it| it.peers.contains(&id))
+    }
+
+    /// Whether a peer has the disk that it was added with, and that this node knows.
+    fn check_disk(&mut self, stamp: &Frame) -> Result<(), NotTaken> {
+        let identity = &mut self.disk.identity;
+        let member = identity.members.nodes.get(&stamp.from);
+        let added_with = member.map_or(0, |member| member.disk_id);
+        if added_with != 0 && added_with != stamp.disk_id {
+            return Err(NotTaken::Refused("another disk than it was added with".to_owned()));
+        }
+        identity.note(stamp)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use nowserving_engine::Input;
 
-use crate::disk::NODES;
 use crate::env::FullDisk;
 use crate::faults::{Fault, Weather};
 use crate::ill::{Ill, SLOW_SYNC_US};
@@ -52,8 +51,15 @@ impl World {
         }
     }
 
+    /// The nodes that were not removed.
+    pub fn node_ids(&self) -> Vec<NodeId> {
+        let nodes = self.nodes.values().filter(|node| !node.removed);
+        nodes.map(|node| node.id).collect()
+    }
+
     fn any_node(&mut self) -> NodeId {
-        self.env.random.between(1, NODES.len() as u64)
+        let ids = self.node_ids();
+        self.env.random.pick(&ids).copied().unwrap_or(0)
     }
 
     pub fn fault_begins(&mut self, kind: Fault) {
@@ -85,7 +91,7 @@ impl World {
             Fault::NatsRestart => {
                 self.env.counts.add(kind);
                 self.env.note(format_args!("{name}"));
-                for node in NODES {
+                for node in self.node_ids() {
                     self.cut_service(node);
                 }
             }
@@ -142,6 +148,13 @@ impl World {
             }
             Fault::ClientStall => self.stall_clients(),
             Fault::LogBitFlip => self.flip_bit_of_log(id),
+            Fault::DiskWiped => self.wipe_disk(id),
+            Fault::DiskRolledBack => self.copy_disk(id),
+            Fault::OperatorAddsNode
+            | Fault::OperatorRemovesNode
+            | Fault::OperatorReplacesNode
+            | Fault::OperatorDrains
+            | Fault::OperatorTransfers => self.operate(kind),
             Fault::FilesPinned if awake => {
                 if let Some(node) = self.nodes.get_mut(&id) {
                     self.env.counts.add(kind);
@@ -183,7 +196,8 @@ impl World {
     }
 
     fn partition(&mut self, kind: Fault, id: NodeId) {
-        let others: Vec<NodeId> = NODES.iter().copied().filter(|it| *it != id).collect();
+        let mut others = self.node_ids();
+        others.retain(|it| *it != id);
         let Some(other) = self.env.random.pick(&others).copied() else {
             return;
         };
@@ -237,7 +251,7 @@ impl World {
             return;
         }
         let filled = match self.env.random.below(3) {
-            0 => NODES.to_vec(),
+            0 => self.node_ids(),
             _ => vec![id],
         };
         let left = match self.env.random.below(2) {
@@ -337,9 +351,9 @@ impl World {
             .after(delay, Event::StartNode { node: id });
     }
 
-    /// A bit of a node's log flips, unless another node's log is damaged: a minority may be.
+    /// A bit of a node's log flips, unless the others have no majority: a minority may be damaged.
     fn flip_bit_of_log(&mut self, id: NodeId) {
-        if self.damaged().is_some_and(|damaged| damaged != id) {
+        if !self.can_lose(id) {
             return;
         }
         let chance = self.env.random.next();
@@ -352,16 +366,23 @@ impl World {
     }
 
     /// The node with a damaged log.
-    fn damaged(&self) -> Option<NodeId> {
+    pub fn damaged(&self) -> Option<NodeId> {
         let mut nodes = self.nodes.values();
         nodes.find(|it| it.disk.is_log_damaged()).map(|it| it.id)
     }
 
-    /// Everything that is broken is mended, but for a damaged log: its node is gone for good. In other runs one
-    /// node may be ill.
+    /// Everything that is broken is mended. A node with a damaged log is gone for good, or its operator wipes the
+    /// disk. In other runs one node may be ill.
     pub fn heal(&mut self) {
+        if let Some(id) = self.damaged()
+            && self.env.random.below(2) == 0
+        {
+            self.wipe_disk(id);
+        }
         self.healed = true;
-        self.ill = self.damaged().map(|id| (id, Ill::Gone)).or(self.ill);
+        let damaged = self.damaged().map(|id| (id, Ill::Gone));
+        let ill = self.ill.filter(|(id, _)| self.can_lose(*id));
+        self.ill = damaged.or(ill);
         self.env
             .note(format_args!("everything heals, but for: {:?}", self.ill));
         self.env.weather = Weather::fine();
@@ -369,12 +390,12 @@ impl World {
         self.env.links_slow_us = 0;
         self.env.slow_disks.clear();
         self.env.full_inboxes.clear();
-        for id in NODES {
+        for id in self.node_ids() {
             self.clear_disk(id);
         }
         self.env.clients_stalled.clear();
         self.env.end_stalls();
-        for id in NODES {
+        for id in self.node_ids() {
             let Some(node) = self.nodes.get_mut(&id) else {
                 continue;
             };

@@ -5,20 +5,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use nowserving_engine::{ForwardId, Input, Output, PeerBatch};
+use nowserving_engine::envelope::{Candidate, Welcome};
+use nowserving_engine::{ForwardId, Input, Output};
 use nowserving_replica::Connection as PeerConnection;
 use raft::eraftpb::ConfState;
 
 use crate::calls::{Answer, Calls, NotAnswered};
 use crate::check::{Checks, HAND_OVER_US, LED_US, liveness};
 use crate::clients::Clients;
-use crate::clock::Clock;
-use crate::disk::NODES;
+use crate::clock::{Clock, WALL_OFF_MS_MAX};
+use crate::disk::{Disk, FIRST_NODES};
 use crate::env::{Env, Violation};
 use crate::faults::{Calm, Counts, Fault, Weather};
+use crate::identity::Identity;
 use crate::ill::Ill;
+use crate::lost_disks::Lost;
 use crate::nats::{NodeId, Subject, SubscriptionId};
 use crate::node::{Node, Setup, Written};
+use crate::operator::{OPERATOR, Operator};
+use crate::peers::Sent;
 use crate::random::Random;
 use crate::timeline::{Time, Timeline};
 use crate::trace::Trace;
@@ -40,12 +45,8 @@ pub enum Event {
     Frame {
         /// The receiver.
         to: NodeId,
-        /// The sender.
-        from: NodeId,
-        /// Its start.
-        start: u64,
-        /// What it sent.
-        batch: Rc<PeerBatch>,
+        /// The frame.
+        sent: Rc<Sent>,
     },
     /// Something in a connection's buffer may be read by its node.
     ReadByNode {
@@ -86,6 +87,22 @@ pub enum Event {
     StartNode {
         /// The node.
         node: NodeId,
+    },
+    /// A machine asks to be added with this disk.
+    Asks {
+        /// The disk.
+        disk_id: u64,
+    },
+    /// The cluster answers a machine that it has added.
+    Welcomed(Box<Welcome>),
+    /// The cluster's operator does the next thing.
+    OperatorActs,
+    /// An older copy of a node's disk is put back.
+    RollBack {
+        /// The node.
+        node: NodeId,
+        /// The copy.
+        copy: Box<Disk>,
     },
     /// A process goes on.
     Resume {
@@ -154,6 +171,8 @@ pub enum Process {
     Witness,
     /// A server said that this connection of a peer is closed.
     Proof(NodeId, PeerConnection),
+    /// A machine asks to be added.
+    Candidate(Candidate),
     /// The persister is done.
     Written(Written),
     /// The maker of snapshots makes one.
@@ -211,8 +230,6 @@ pub const FAULTS_US: Time = 30_000_000;
 pub const HEALED_US: Time = 15_000_000;
 /// The first fault comes after this.
 pub const WARM_UP_US: Time = 2_000_000;
-/// Wall clocks of nodes that are set right differ from the truth by this much.
-const WALL_OFF_MS_MAX: i64 = 1_000;
 /// A wall clock jumps by this much.
 pub const JUMP_MS_MAX: i64 = 3_600_000;
 /// From then on nothing fails any more, and the cluster is quiet.
@@ -241,6 +258,8 @@ pub struct Run {
     pub leader_changes: u64,
     /// Snapshots of peers that nodes have installed.
     pub snapshots_installed: u64,
+    /// Changes of the cluster's nodes that all shards completed.
+    pub membership_changes: u64,
     /// The hash of the trace.
     pub trace_hash: u64,
     /// The trace's last lines.
@@ -253,7 +272,14 @@ pub struct World {
     pub(crate) nodes: BTreeMap<NodeId, Node>,
     pub(crate) setup: Setup,
     pub(crate) clients: Clients,
-    checks: Checks,
+    pub(crate) operator: Operator,
+    /// Machines that are no nodes yet, and ask to be added: by their disks.
+    pub(crate) machines: BTreeMap<u64, Clock>,
+    /// A member whose disk lost what it had promised.
+    pub(crate) lost: Option<Lost>,
+    /// Whether machines' clocks run at different speeds.
+    pub(crate) drifts: bool,
+    pub(crate) checks: Checks,
     /// A node that is not well once everything else is healed.
     pub(crate) ill: Option<(NodeId, Ill)>,
     pub(crate) healed: bool,
@@ -283,6 +309,7 @@ pub fn run(seed: u64, options: &Options) -> Run {
         faults: env.counts,
         leader_changes: checks.leader_changes(),
         snapshots_installed: checks.snapshots_installed,
+        membership_changes: checks.membership_changes(),
         trace_hash: env.trace.hash(),
         tail: env.trace.tail().map(str::to_owned).collect(),
     }
@@ -309,6 +336,7 @@ impl World {
             calm,
             counts: Counts::default(),
             trace: Trace::new(options.trace),
+            asking: BTreeSet::new(),
             connections: BTreeMap::new(),
             starts: BTreeMap::new(),
             links_cut: BTreeMap::new(),
@@ -335,19 +363,10 @@ impl World {
         };
         env.note(format_args!("seed {seed}: {setup:?}, {calm:?}"));
         let drifts = random.below(2) == 0;
-        let nodes = NODES.iter().map(|id| {
-            // Two nodes may differ by a sixth in speed: a lease of 0.8 election timeouts bears that.
-            let drift_ppm = if drifts {
-                random.below(150_000) as i64 - 75_000
-            } else {
-                0
-            };
-            let clock = Clock {
-                offset_us: random.between(1_000_000, 1 << 40),
-                drift_ppm,
-                wall_ahead_ms: random.off_by(WALL_OFF_MS_MAX),
-            };
-            (*id, Node::new(*id, clock, &setup))
+        let nodes = FIRST_NODES.iter().map(|id| {
+            let clock = Clock::draw(&mut random, drifts);
+            let disk = Disk::new(Identity::new(&mut random), setup.log_bytes_max);
+            (*id, Node::new(*id, Some(*id), clock, disk))
         });
         let nodes = nodes.collect();
         if drifts {
@@ -361,13 +380,17 @@ impl World {
             checks: Checks::new(&setup),
             setup,
             clients,
+            operator: Operator::new(),
+            machines: BTreeMap::new(),
+            lost: None,
+            drifts,
             ill,
             healed: false,
         }
     }
 
     fn run(&mut self) {
-        for node in NODES {
+        for node in FIRST_NODES {
             let delay = self.env.random.below(300_000);
             self.env.timeline.after(delay, Event::StartNode { node });
         }
@@ -377,6 +400,7 @@ impl World {
                 self.env.timeline.at(first, Event::FaultBegins(*kind));
             }
         }
+        self.env.timeline.at(WARM_UP_US, Event::OperatorActs);
         self.run_until(FAULTS_US);
         self.heal();
         let acknowledged = self.env.calls.acknowledged;
@@ -395,14 +419,15 @@ impl World {
             let env = &mut self.env;
             let quiet_us = FAULTS_US + HEALED_US - SETTLED_US;
             liveness::no_storm(env, &before, &after, quiet_us);
-            let gone = self
-                .ill
-                .and_then(|(id, ill)| (ill == Ill::Gone).then_some(id));
-            let there: Vec<&Node> = self
-                .nodes
-                .values()
-                .filter(|it| gone != Some(it.id))
-                .collect();
+            let gone = self.ill.filter(|(_, ill)| *ill == Ill::Gone);
+            let gone = gone.map(|(id, _)| id);
+            let members = self.checks.members();
+            let there = members.nodes.keys().filter(|id| gone != Some(**id));
+            let there: Vec<&Node> = there.filter_map(|id| self.nodes.get(id)).collect();
+            if let Some(lost) = self.lost.filter(|lost| members.nodes.contains_key(&lost.id)) {
+                let what = format!("the operator could not replace the node with a lost disk: {lost:?}");
+                env.violated("L3", what);
+            }
             liveness::all_converged(env, &there, &committed);
             self.checks.at_end(env, &there);
         }
@@ -444,14 +469,9 @@ impl World {
         let env = &mut self.env;
         match event {
             Event::Process { node, start, what } => self.process(node, start, what),
-            Event::Frame {
-                to,
-                from,
-                start,
-                batch,
-            } => {
+            Event::Frame { to, sent } => {
                 if let Some(node) = self.nodes.get_mut(&to) {
-                    node.frame(env, from, start, &batch);
+                    node.frame(env, &sent);
                 }
             }
             Event::ReadByNode { node, number } => {
@@ -475,6 +495,10 @@ impl World {
                 }
             }
             Event::StartNode { node } => self.start_node(node),
+            Event::Asks { disk_id } => self.asks(disk_id),
+            Event::Welcomed(welcome) => self.welcomed(*welcome),
+            Event::OperatorActs => self.operator_acts(),
+            Event::RollBack { node, copy } => self.roll_back(node, *copy),
             Event::Resume { node, start } => self.resume(node, start),
             Event::RequestAtServer { call, attempt } => env.request_at_server(call, attempt),
             Event::ReadByClient {
@@ -528,10 +552,12 @@ impl World {
                 } else {
                     node.carry_out(env, outputs);
                 }
+                self.lost_takes_no_part(id);
             }
             Process::CarryOut(outputs) => node.carry_out(env, outputs),
             Process::Probe => node.probe(env),
             Process::Witness => node.witness(env),
+            Process::Candidate(candidate) => node.push(env, Input::Candidate(candidate)),
             Process::Proof(peer, connection) => {
                 node.push(env, Input::ConnectionClosed { peer, connection });
             }
@@ -564,11 +590,14 @@ impl World {
     }
 
     fn start_node(&mut self, id: NodeId) {
-        let lost = self.healed && self.ill == Some((id, Ill::Gone));
+        if self.renumber(id) {
+            return;
+        }
+        let gone = self.healed && self.ill == Some((id, Ill::Gone));
         let Some(node) = self.nodes.get_mut(&id) else {
             return;
         };
-        if node.running.is_some() || lost {
+        if node.running.is_some() || node.removed || gone {
             return;
         }
         self.env.counts.add(Fault::Start);
@@ -586,9 +615,14 @@ impl World {
     fn attempt_ends(&mut self, call: usize, attempt: usize, how: Result<Answer, NotAnswered>) {
         let call_ended = self.env.attempt_ends(call, attempt, how);
         self.checks.attempt_ended(&mut self.env, call, attempt);
-        if call_ended {
-            self.checks.call_ended(&mut self.env, call);
-            self.clients.call_ended(&mut self.env, call);
+        if !call_ended {
+            return;
+        }
+        self.checks.call_ended(&mut self.env, call);
+        let call_of = self.env.calls.all.get(call);
+        match call_of.and_then(|it| Some((it.client, it.ended.clone()?.1))) {
+            Some((OPERATOR, ended)) => self.operator_called(&ended),
+            _ => self.clients.call_ended(&mut self.env, call),
         }
     }
 }

@@ -16,9 +16,9 @@ use protobuf::Message as _;
 use tokio::sync::{mpsc, watch};
 
 use super::witness::Connections;
-use crate::known_peers::{KnownPeers, NotTaken};
+use crate::known_peers::KnownPeers;
 use crate::throttle::Throttle;
-use nowserving_engine::{FrameBody, Input, PeerBatch, PeerFrame, PeerHeader};
+use nowserving_engine::{FrameBody, Input, NotTaken, PeerBatch, PeerFrame, PeerHeader};
 
 /// Frames to one peer that wait to be sent at most; more are dropped, Raft repeats them.
 const OUT_MAX: usize = 1_024;

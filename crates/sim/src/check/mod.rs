@@ -1,5 +1,4 @@
-//! What must hold, checked at every step: the invariants S1 to S17 and L1 to L6, as far as they need no
-//! change of membership.
+//! What must hold, checked at every step: the invariants S1 to S18 and L1 to L6.
 //!
 //! ```text
 //! nodes' writes, messages, applied entries ─► log: S1 to S3, S6
@@ -7,6 +6,7 @@
 //!                                              └─► shadow (a naive line): S7 to S10, S12, L4
 //!                                              └─► ghosts: L4
 //! published events ─► events: S16
+//! members, groups ─► operators: S18
 //! clients' calls ─► writes: S5, S13, S14; answers: S11, S15; idle: S12; liveness: L2
 //! ```
 //!
@@ -18,13 +18,15 @@ mod ghosts;
 mod idle;
 pub mod liveness;
 mod log;
+mod operators;
 mod shadow;
 mod writes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_engine::Output;
 use nowserving_replica::{BOOTSTRAP_INDEX, Committed};
+use nowserving_shard::members::Members;
 use nowserving_shard::snapshot::{self, Header};
 
 pub use self::liveness::{HAND_OVER_US, LED_US, Traffic};
@@ -34,6 +36,7 @@ use self::events::Events;
 use self::ghosts::Ghosts;
 use self::idle::LastSeen;
 use self::log::LogCheck;
+use self::operators::Operators;
 use self::shadow::Shadow;
 use self::writes::Writes;
 use crate::calls::{Answer, Call, Ended, What, version_of};
@@ -61,6 +64,7 @@ pub struct Checks {
     answers: Answers,
     last_seen: LastSeen,
     events: Events,
+    operators: Operators,
     /// Writes that were acknowledged after everything was healed.
     pub progress: u64,
     /// Snapshots of peers that nodes have installed.
@@ -110,6 +114,7 @@ impl Checks {
             answers: Answers::default(),
             last_seen: LastSeen::default(),
             events: Events::default(),
+            operators: Operators::new(setup.shards),
             progress: 0,
             snapshots_installed: 0,
         }
@@ -120,6 +125,30 @@ impl Checks {
     pub fn leader_changes(&self) -> u64 {
         let leaders = self.shards.iter().map(|it| it.log.leaders());
         leaders.map(|count| count.saturating_sub(1)).sum()
+    }
+
+    /// The newest members that shard 0 has decided on.
+    #[must_use]
+    pub fn members(&self) -> Members {
+        self.operators.members()
+    }
+
+    /// The sets of voters of which each needs a majority.
+    #[must_use]
+    pub fn electorates(&self) -> Vec<BTreeSet<NodeId>> {
+        self.operators.electorates()
+    }
+
+    /// Whether every group has the newest members.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.operators.is_complete()
+    }
+
+    /// Changes of the nodes that all shards completed.
+    #[must_use]
+    pub fn membership_changes(&self) -> u64 {
+        self.operators.changes
     }
 
     /// By shard: the last entry that is committed.
@@ -193,6 +222,8 @@ impl Checks {
                 let before = self.installed(env, node, id, before);
                 self.applied(env, node, id, (before, replica.applied()));
                 self.same_state(env, node.id, id, replica.applied(), shard.state);
+                let group = replica.members();
+                self.operators.group(env, id, replica.applied(), group);
                 if shard.leads_ready {
                     let (from, to) = (before + 1, replica.applied());
                     let own = |index: &u64| replica.term_at(*index) == Some(replica.term());
@@ -293,6 +324,7 @@ impl Checks {
             env.violated("S4", format!("entry {} of shard {id}: {why}", entry.index));
         }
         ghosts.entry(env, place, reference, shadow);
+        self.operators.applied(env, id, reference.members());
         shard.fingerprints.push(fingerprint(&shard.reference));
         if entry.index.is_multiple_of(PART_EVERY) {
             let part = snapshot::hash_part(&shard.reference, entry.index / PART_EVERY);
@@ -338,6 +370,7 @@ impl Checks {
         }
         match ended {
             Ended::Ok(answer) => self.answered(env, &call, answer, *now),
+            Ended::Refused(_) if matches!(call.query.what, What::Members(_)) => {}
             Ended::Refused(code) if !call.query.what.is_local() => {
                 let shadow = self.shards.get(call.query.shard as usize);
                 let shadow = shadow.map(|it| &it.shadow);
@@ -358,6 +391,9 @@ impl Checks {
             return;
         }
         answers::misses_nothing(env, call, answer);
+        if let What::Members(request) = &query.what {
+            self.operators.answered(env, request, answer);
+        }
         if let What::Status { .. } = query.what {
             self.last_seen.polled(call, answer, now);
         }
@@ -380,6 +416,7 @@ impl Checks {
     /// The run is over: everything once more, with all that is known now, on these nodes.
     pub fn at_end(&mut self, env: &mut Env, nodes: &[&Node]) {
         self.writes.at_end(env);
+        self.operators.all_completed(env);
         for (id, shard) in self.shards.iter().enumerate() {
             liveness::none_overdue(env, id, &shard.shadow);
         }

@@ -1,0 +1,146 @@
+//! Disks that lose what their nodes have promised: wiped ones, and older copies that are put back.
+//!
+//! The peers must refuse such a node until the operator replaces it. That is allowed only if
+//! - no other member's disk is lost or damaged, and without this one the voters of every group still have a
+//!   majority, also after the change of members that is under way: else acknowledged data may be gone for good;
+//! - every other member has written down the disk, and of a copy a start after it was made: one that has not
+//!   cannot know it;
+//! - no node is being replaced meanwhile: the new one could not know the disk either.
+
+use std::collections::BTreeSet;
+
+use crate::disk::Disk;
+use crate::faults::Fault;
+use crate::identity::Identity;
+use crate::nats::NodeId;
+use crate::node::Node;
+use crate::world::{Event, World};
+
+/// A member whose disk lost what it had promised.
+#[derive(Clone, Copy, Debug)]
+pub struct Lost {
+    /// Its number.
+    pub id: NodeId,
+    /// With which disk its machine asks to be added, if it does so as a new one.
+    pub asks_as: Option<u64>,
+}
+
+impl World {
+    /// Whether the others of every group have a majority without this member, and no other is lost.
+    pub fn can_lose(&mut self, id: NodeId) -> bool {
+        self.lost_is_mended();
+        if self.lost.is_some() || self.damaged().is_some_and(|damaged| damaged != id) {
+            return false;
+        }
+        let wanted = self.checks.members();
+        let after = self.operator.after(&wanted);
+        let mut sets: Vec<BTreeSet<NodeId>> = self.checks.electorates();
+        sets.push(wanted.nodes.into_keys().collect());
+        sets.push(after.nodes.into_keys().collect());
+        let mut with_it = sets.iter().filter(|set| set.contains(&id));
+        with_it.all(|set| 2 * (set.len() - 1) > set.len())
+    }
+
+    /// Whether every other member could tell that this one lost its disk, or has a copy of it from an earlier
+    /// start than they know.
+    fn is_known(&self, id: NodeId, boots: Option<u64>) -> bool {
+        let members = self.checks.members();
+        let others = members.nodes.keys().filter(|it| **it != id);
+        let knows = |node: &Node| node.disk.identity.knows_later(id, boots);
+        members.nodes.contains_key(&id)
+            // A node that votes nowhere yet could not be replaced before it has joined.
+            && self.checks.electorates().iter().all(|set| set.contains(&id))
+            && !self.operator.replaces()
+            && others.clone().all(|it| self.nodes.get(it).is_some_and(knows))
+    }
+
+    /// A disk is wiped: that with a damaged log, if there is one.
+    pub fn wipe_disk(&mut self, id: NodeId) {
+        let id = self.damaged().unwrap_or(id);
+        if !self.can_lose(id) || !self.is_known(id, None) {
+            return;
+        }
+        self.env.counts.add(Fault::DiskWiped);
+        self.env.note(format_args!("n{id}: its disk is wiped"));
+        let identity = Identity::new(&mut self.env.random);
+        let disk = Disk::new(identity, self.setup.log_bytes_max);
+        self.lose_disk(id, disk);
+    }
+
+    /// A copy of a disk is made; it is put back later.
+    pub fn copy_disk(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
+        if !node.is_awake() || self.lost.is_some() {
+            return;
+        }
+        let copy = Box::new(node.disk.copy());
+        self.env.note(format_args!("n{id}: a copy of its disk is made"));
+        self.crash(id);
+        let delay = 1_000_000 + self.env.random.around(3_000_000);
+        self.env
+            .timeline
+            .after(delay, Event::RollBack { node: id, copy });
+    }
+
+    pub fn roll_back(&mut self, id: NodeId, copy: Disk) {
+        let boots = copy.identity.boots;
+        let same = |node: &Node| node.disk.identity.disk_id == copy.identity.disk_id;
+        if self.healed
+            || !self.nodes.get(&id).is_some_and(same)
+            || !self.can_lose(id)
+            || self.damaged().is_some()
+            || !self.is_known(id, Some(boots))
+        {
+            return;
+        }
+        self.env.counts.add(Fault::DiskRolledBack);
+        self.env
+            .note(format_args!("n{id}: the copy of its disk is put back"));
+        self.lose_disk(id, copy);
+    }
+
+    /// The machine starts again with this disk. One that joined begins as a new machine if there is nothing on it.
+    fn lose_disk(&mut self, id: NodeId, disk: Disk) {
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
+        node.end(&mut self.env, true);
+        let is_new = node.configured.is_none() && disk.identity.boots == 0;
+        let asks_as = match is_new {
+            true => {
+                self.nodes.remove(&id);
+                Some(self.new_machine())
+            }
+            false => {
+                node.disk = disk;
+                let delay = self.env.random.around(500_000);
+                let start = Event::StartNode { node: id };
+                self.env.timeline.after(delay, start);
+                None
+            }
+        };
+        self.lost = Some(Lost { id, asks_as });
+    }
+
+    /// A node whose disk is lost must be refused.
+    pub fn lost_takes_no_part(&mut self, id: NodeId) {
+        if self.lost.is_none_or(|lost| lost.id != id) {
+            return;
+        }
+        let running = self.nodes.get(&id).and_then(|node| node.running.as_ref());
+        if running.is_some_and(|it| it.engine.standing().is_in_touch()) {
+            let what = format!("node {id} takes part with a disk that lost what it had promised");
+            self.env.violated("S5", what);
+        }
+    }
+
+    /// The lost node counts as lost until no group has it any more.
+    pub fn lost_is_mended(&mut self) {
+        let members = self.checks.members();
+        let complete = self.checks.is_complete();
+        self.lost
+            .take_if(|lost| complete && !members.nodes.contains_key(&lost.id));
+    }
+}
