@@ -56,15 +56,16 @@ impl Engine {
                 }));
             }
             // A member that was refused for a moment, and is in touch now, must not give up its data.
-            None if self.is_heard_of(candidate.number, now) => {}
+            None if self.takes_part(candidate.number, now) => {}
             None => self.candidates.note(candidate, now),
         }
     }
 
-    /// Whether the member with this number sends frames that are taken, or is this node.
-    fn is_heard_of(&self, number: u64, now: Micros) -> bool {
+    /// Whether the member with this number takes part, or is this node. That its frames are taken here is not
+    /// enough: a node that was just added does not know which disk it should have.
+    fn takes_part(&self, number: u64, now: Micros) -> bool {
         let peer = self.ctx.clocks.peers.get(&number);
-        number == self.config.id || peer.is_some_and(|peer| peer.alive(now))
+        number == self.config.id || peer.is_some_and(|peer| peer.alive(now) && peer.in_touch)
     }
 
     pub(crate) fn candidates(&self, now: Micros) -> Vec<CandidateStatus> {
@@ -144,7 +145,7 @@ impl Engine {
     ) -> Result<(), MembersRefused> {
         let wanted = self.membership.wanted.nodes.keys();
         let remain: Vec<u64> = wanted.copied().filter(|id| *id != removed).collect();
-        let alive = remain.iter().filter(|id| self.is_heard_of(**id, now));
+        let alive = remain.iter().filter(|id| self.takes_part(**id, now));
         // The new node of a replacement asks, so it is there.
         let new = usize::from(replaced);
         let (alive, all) = (alive.count() + new, remain.len() + new);

@@ -374,6 +374,7 @@ impl Engine {
         };
         let peer = self.ctx.clocks.peers.entry(from).or_default();
         peer.seen(now.us);
+        peer.in_touch = header.in_touch;
         peer.clock_us = body.clock_us;
         peer.client_reachable = body.client_reachable;
         peer.refuses_snapshots = body.refuses_snapshots;

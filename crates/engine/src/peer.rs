@@ -20,6 +20,8 @@ pub struct Peer {
     pub clock_us: Micros,
     /// When the present run of frames without a longer gap began.
     pub up_since: Micros,
+    /// A quorum has accepted it.
+    pub in_touch: bool,
     /// Clients can reach it.
     pub client_reachable: bool,
     pub disk_full: bool,

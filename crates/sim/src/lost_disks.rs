@@ -35,10 +35,13 @@ impl World {
         let wanted = self.checks.members();
         let after = self.operator.after(&wanted);
         let mut sets: Vec<BTreeSet<NodeId>> = self.checks.electorates();
+        let groups = sets.len();
         sets.push(wanted.nodes.into_keys().collect());
         sets.push(after.nodes.into_keys().collect());
+        // A change that adds it would wait for it: it votes everywhere already.
+        let votes = sets.iter().take(groups).all(|set| set.contains(&id));
         let mut with_it = sets.iter().filter(|set| set.contains(&id));
-        with_it.all(|set| 2 * (set.len() - 1) > set.len())
+        votes && with_it.all(|set| 2 * (set.len() - 1) > set.len())
     }
 
     /// Whether every other member could tell that this one lost its disk, or has a copy of it from an earlier
@@ -48,8 +51,6 @@ impl World {
         let others = members.nodes.keys().filter(|it| **it != id);
         let knows = |node: &Node| node.disk.identity.knows_later(id, boots);
         members.nodes.contains_key(&id)
-            // A node that votes nowhere yet could not be replaced before it has joined.
-            && self.checks.electorates().iter().all(|set| set.contains(&id))
             && !self.operator.replaces()
             && others.clone().all(|it| self.nodes.get(it).is_some_and(knows))
     }

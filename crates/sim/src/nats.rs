@@ -426,6 +426,18 @@ impl Env {
         }
     }
 
+    /// What a process that ends has sent last reaches the server, if its connection is open.
+    pub fn flush(&mut self, node: NodeId) {
+        let connection = self.connection(node);
+        let (number, open) = (connection.number, connection.open && connection.connected);
+        if !open {
+            return;
+        }
+        while let Some((_, what)) = self.connection(node).up.pop_front() {
+            self.handle_up(node, number, what);
+        }
+    }
+
     /// The process is gone, and its connection with it.
     pub fn disconnect(&mut self, node: NodeId) {
         self.cut(node);

@@ -403,6 +403,7 @@ impl Node {
     fn exit(&mut self, env: &mut Env, reason: &ExitReason) {
         let id = self.id;
         env.note(format_args!("n{id}: ends: {reason:?}"));
+        env.flush(id);
         match reason {
             ExitReason::Stopped => {}
             ExitReason::Removed => {

@@ -62,11 +62,9 @@ impl Operator {
     #[must_use]
     pub fn after(&self, members: &Members) -> Members {
         let mut after = members.clone();
-        match self.goal.as_ref().map(|goal| &goal.change) {
-            Some(MembersChange::Remove { id } | MembersChange::Replace { id, .. }) => {
-                after.nodes.remove(id);
-            }
-            _ => {}
+        let change = self.goal.as_ref().map(|goal| &goal.change);
+        if let Some(MembersChange::Remove { id } | MembersChange::Replace { id, .. }) = change {
+            after.nodes.remove(id);
         }
         after
     }

@@ -418,7 +418,8 @@ impl World {
         if self.env.violations.is_empty() {
             let env = &mut self.env;
             let quiet_us = FAULTS_US + HEALED_US - SETTLED_US;
-            liveness::no_storm(env, &before, &after, quiet_us);
+            let nodes = self.checks.members().nodes.len() as u64;
+            liveness::no_storm(env, &before, &after, nodes, quiet_us);
             let gone = self.ill.filter(|(_, ill)| *ill == Ill::Gone);
             let gone = gone.map(|(id, _)| id);
             let members = self.checks.members();

@@ -190,6 +190,8 @@ fn a_node_that_was_added_and_never_came_is_taken_back() {
     }
     let changing = Err(Code::MembersChanging);
     assert_eq!(answers(&mut rig), [Ok(2), changing, changing, Ok(3), Ok(4)]);
+}
+
 /// It may lead a group of which this node has nothing yet, and count there.
 #[test]
 fn a_removed_node_stays_a_peer_until_every_group_is_known_to_be_without_it() {

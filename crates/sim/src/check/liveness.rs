@@ -19,8 +19,8 @@ pub const HAND_OVER_US: Time = 2_000_000;
 
 /// Changes of leaders of a cluster that has settled: none, but a shard may just be handed over.
 const LEADERS_MAX: u64 = 3;
-/// Frames that its nodes send in a second at most.
-const FRAMES_MAX: u64 = 2_000;
+/// Frames that one node sends to another in a second at most.
+const FRAMES_MAX: u64 = 333;
 /// Tries to pass a request on in a second at most: a shard that is handed over makes some hundred.
 const FORWARDS_MAX: u64 = 1_000;
 
@@ -84,15 +84,16 @@ pub struct Traffic {
     pub leaders: u64,
 }
 
-/// L6: in this time after everything has settled, leaders stay, and nodes send what they need to.
-pub fn no_storm(env: &mut Env, before: &Traffic, after: &Traffic, time_us: Time) {
+/// L6: in this time after everything has settled, leaders stay, and the nodes send what they need to.
+pub fn no_storm(env: &mut Env, before: &Traffic, after: &Traffic, nodes: u64, time_us: Time) {
     let leaders = after.leaders - before.leaders;
     let frames = (after.frames - before.frames) * 1_000_000 / time_us;
     let forwards = (after.forwards - before.forwards) * 1_000_000 / time_us;
     env.note(format_args!(
         "settled: {leaders} changes of leaders, {frames} frames/s, {forwards} forwards/s"
     ));
-    if leaders > LEADERS_MAX || frames > FRAMES_MAX || forwards > FORWARDS_MAX {
+    let frames_max = FRAMES_MAX * nodes * (nodes - 1);
+    if leaders > LEADERS_MAX || frames > frames_max || forwards > FORWARDS_MAX {
         let what = format!(
             "after everything has settled: {leaders} changes of leaders in {time_us} us, {frames} frames and {forwards} forwards a second"
         );
