@@ -37,7 +37,11 @@ impl FitPeers {
     fn such(&self, such: impl Fn(u64) -> bool) -> Vec<u64> {
         let of = |ids: &[u64]| -> Vec<u64> { ids.iter().copied().filter(|id| such(*id)).collect() };
         let fit = of(&self.fit);
-        if fit.is_empty() { of(&self.drained) } else { fit }
+        if fit.is_empty() {
+            of(&self.drained)
+        } else {
+            fit
+        }
     }
 
     /// The voter among them that has most of a leader's log.

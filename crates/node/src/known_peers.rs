@@ -104,7 +104,7 @@ mod tests {
                 peers.note(&frame(20, 5, &[15], 7)).unwrap();
             });
         let peers = KnownPeers::open(path.parent().unwrap()).unwrap().peers;
-        let known = Known {
+        let known = KnownDisk {
             disk_id: 20,
             boots: 5,
             start: 15,

@@ -95,15 +95,14 @@ impl World {
     pub fn welcomed(&mut self, welcome: Welcome) {
         let (disk_id, id) = (welcome.disk_id, welcome.id);
         if let Some(node) = self.nodes.values_mut().find(|node| node.asks(disk_id)) {
-            self.env
-                .note(format_args!("n{}: will be n{id}", node.id));
+            self.env.note(format_args!("n{}: will be n{id}", node.id));
             node.welcome = Some(welcome);
             node.push(&mut self.env, Input::Stop);
         } else if let Some(clock) = self.machines.remove(&disk_id) {
             self.env.note(format_args!("a new machine is n{id}"));
             let disk = self.joined_disk(&welcome);
-            let node = Node::new(id, None, clock, disk);
-            self.add_node(node);
+            self.env.builds.joins(id, None);
+            self.add_node(Node::new(id, None, clock, disk));
         }
     }
 
@@ -120,6 +119,7 @@ impl World {
         let disk = self.joined_disk(&welcome);
         let mut node = Node::new(welcome.id, configured, clock, disk);
         node.starts = starts;
+        self.env.builds.joins(node.id, Some(id));
         self.add_node(node);
         true
     }
@@ -127,7 +127,10 @@ impl World {
     /// With which disk the machine asks to be added whose own lost what it had promised.
     pub fn lost_asks_as(&self) -> Option<u64> {
         let lost = self.lost?;
-        let candidate = self.nodes.get(&lost.id).map(|it| it.disk.identity.candidate);
+        let candidate = self
+            .nodes
+            .get(&lost.id)
+            .map(|it| it.disk.identity.candidate);
         lost.asks_as.or(candidate.filter(|it| *it != 0))
     }
 

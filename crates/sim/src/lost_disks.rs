@@ -52,7 +52,9 @@ impl World {
         let knows = |node: &Node| node.disk.identity.knows_later(id, boots);
         members.nodes.contains_key(&id)
             && !self.operator.replaces()
-            && others.clone().all(|it| self.nodes.get(it).is_some_and(knows))
+            && others
+                .clone()
+                .all(|it| self.nodes.get(it).is_some_and(knows))
     }
 
     /// A disk is wiped: that with a damaged log, if there is one.
@@ -77,7 +79,8 @@ impl World {
             return;
         }
         let copy = Box::new(node.disk.copy());
-        self.env.note(format_args!("n{id}: a copy of its disk is made"));
+        self.env
+            .note(format_args!("n{id}: a copy of its disk is made"));
         self.crash(id);
         let delay = 1_000_000 + self.env.random.around(3_000_000);
         self.env

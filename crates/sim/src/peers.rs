@@ -142,7 +142,9 @@ impl Node {
         let member = identity.members.nodes.get(&stamp.from);
         let added_with = member.map_or(0, |member| member.disk_id);
         if added_with != 0 && added_with != stamp.disk_id {
-            return Err(NotTaken::Refused("another disk than it was added with".to_owned()));
+            return Err(NotTaken::Refused(
+                "another disk than it was added with".to_owned(),
+            ));
         }
         identity.note(stamp)
     }

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use nowserving_engine::ShardView;
 use nowserving_shard::command;
 
-use crate::disk::NODES;
 use crate::faults::Fault;
 use crate::nats::NodeId;
 use crate::random::Random;
@@ -28,20 +27,26 @@ pub struct Builds {
 }
 
 impl Builds {
-    /// The newest format of log entries that a node reads. One that joined later has the newest build that any has.
+    /// The newest format of log entries that a node reads.
     #[must_use]
     pub fn entry_format(&self, id: NodeId) -> u32 {
-        let changed = match NODES.contains(&id) {
-            true => self.formats.get(&id),
-            false => self.formats.values().max(),
-        };
-        changed.copied().unwrap_or(command::FORMAT)
+        self.formats.get(&id).copied().unwrap_or(command::FORMAT)
     }
 
-    /// Changes the build of a node, if that is allowed. Once all of them have had the next, there may be entries that
-    /// only the next build reads: then there is no way back.
-    fn change_one(&mut self, random: &mut Random) -> Option<(NodeId, u32)> {
-        let (next, this): (Vec<NodeId>, Vec<NodeId>) = NODES
+    /// A machine gets this number: one that had another keeps its build, a new one has the newest build that any has.
+    pub fn joins(&mut self, id: NodeId, before: Option<NodeId>) {
+        let newest = self.formats.values().copied().max();
+        let format = match before {
+            Some(before) => self.entry_format(before),
+            None => newest.unwrap_or(command::FORMAT),
+        };
+        self.formats.insert(id, format);
+    }
+
+    /// Changes the build of one of all the nodes, if that is allowed. Once all of them have had the next, there may be
+    /// entries that only the next build reads: then there is no way back.
+    fn change_one(&mut self, nodes: &[NodeId], random: &mut Random) -> Option<(NodeId, u32)> {
+        let (next, this): (Vec<NodeId>, Vec<NodeId>) = nodes
             .iter()
             .partition(|id| self.entry_format(**id) == NEXT_FORMAT);
         if this.is_empty() {
@@ -61,20 +66,21 @@ impl Builds {
 impl World {
     /// An operator changes the build of a node, while all of them run and have caught up, and none has joined or left.
     pub fn change_build(&mut self) {
+        let nodes = self.node_ids();
         let running = self.nodes.values().filter_map(|node| node.running.as_ref());
         let shards: Vec<ShardView<'_>> = running.flat_map(|it| it.engine.shards()).collect();
         let newest = |shard| {
             let applied = shards.iter().filter(|it| it.shard == shard);
             applied.map(|it| it.replica.applied()).max().unwrap_or(0)
         };
-        let is_well = |it: &ShardView<'_>| {
-            it.replica.voters() == NODES && it.replica.applied() + LAG_MAX >= newest(it.shard)
-        };
-        let all_run = self.nodes.values().all(|node| node.running.is_some());
-        if !all_run || !self.nodes.keys().eq(&NODES) || !shards.iter().all(is_well) {
+        let lags = |it: &ShardView<'_>| it.replica.applied() + LAG_MAX < newest(it.shard);
+        let runs = |id: &NodeId| self.nodes.get(id).is_some_and(|it| it.running.is_some());
+        let are_members = self.checks.members().nodes.into_keys().eq(nodes.iter().copied());
+        let complete = are_members && self.checks.is_complete() && !self.operator.is_at_work();
+        if !complete || !nodes.iter().all(runs) || shards.iter().any(lags) {
             return;
         }
-        let changed = self.env.builds.change_one(&mut self.env.random);
+        let changed = self.env.builds.change_one(&nodes, &mut self.env.random);
         let Some((id, format)) = changed else {
             return;
         };

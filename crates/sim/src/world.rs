@@ -425,8 +425,12 @@ impl World {
             let members = self.checks.members();
             let there = members.nodes.keys().filter(|id| gone != Some(**id));
             let there: Vec<&Node> = there.filter_map(|id| self.nodes.get(id)).collect();
-            if let Some(lost) = self.lost.filter(|lost| members.nodes.contains_key(&lost.id)) {
-                let what = format!("the operator could not replace the node with a lost disk: {lost:?}");
+            if let Some(lost) = self
+                .lost
+                .filter(|lost| members.nodes.contains_key(&lost.id))
+            {
+                let what =
+                    format!("the operator could not replace the node with a lost disk: {lost:?}");
                 env.violated("L3", what);
             }
             liveness::all_converged(env, &there, &committed);

@@ -63,7 +63,8 @@ impl Operators {
     #[must_use]
     pub fn electorates(&self) -> Vec<BTreeSet<NodeId>> {
         let groups = self.groups.values();
-        let halves = groups.flat_map(|(_, group)| [set(&group.voters), set(&group.voters_outgoing)]);
+        let halves =
+            groups.flat_map(|(_, group)| [set(&group.voters), set(&group.voters_outgoing)]);
         halves.filter(|voters| !voters.is_empty()).collect()
     }
 
@@ -84,7 +85,12 @@ impl Operators {
     }
 
     /// Shard 0 has newer members.
-    fn decided(&mut self, calls: &Calls, before: u64, members: &MembersState) -> Result<(), String> {
+    fn decided(
+        &mut self,
+        calls: &Calls,
+        before: u64,
+        members: &MembersState,
+    ) -> Result<(), String> {
         let wanted = members.wanted();
         let changes: Vec<_> = members.changes().filter(|it| it.version > before).collect();
         // The first version is written down by the first leader.
@@ -104,12 +110,17 @@ impl Operators {
             }
         }
         if let Some(last) = self.versions.last() {
-            let removed = last.nodes.keys().filter(|id| !wanted.nodes.contains_key(id));
+            let removed = last
+                .nodes
+                .keys()
+                .filter(|id| !wanted.nodes.contains_key(id));
             self.removed.extend(removed);
         }
         if wanted.nodes.keys().any(|id| self.removed.contains(id)) {
             let removed = &self.removed;
-            return Err(format!("a number is used again: {wanted:?}, removed {removed:?}"));
+            return Err(format!(
+                "a number is used again: {wanted:?}, removed {removed:?}"
+            ));
         }
         self.versions.push(wanted.clone());
         Ok(())
