@@ -75,7 +75,12 @@ impl World {
         };
         let lags = |it: &ShardView<'_>| it.replica.applied() + LAG_MAX < newest(it.shard);
         let runs = |id: &NodeId| self.nodes.get(id).is_some_and(|it| it.running.is_some());
-        let are_members = self.checks.members().nodes.into_keys().eq(nodes.iter().copied());
+        let are_members = self
+            .checks
+            .members()
+            .nodes
+            .into_keys()
+            .eq(nodes.iter().copied());
         let complete = are_members && self.checks.is_complete() && !self.operator.is_at_work();
         if !complete || !nodes.iter().all(runs) || shards.iter().any(lags) {
             return;
