@@ -123,13 +123,13 @@ mod tests {
 
     fn of_three() -> Balance {
         let mut balance = Balance::new(1, Duration::from_secs(2));
-        balance.set_members(&Members::begin(&[3, 1, 2]));
+        balance.set_members(&Members::begin(&[3, 1, 2], 0));
         balance
     }
 
     #[test]
     fn a_drained_node_leads_nothing_and_a_preferred_one_what_it_is_preferred_for() {
-        let mut members = Members::begin(&[1, 2, 3]);
+        let mut members = Members::begin(&[1, 2, 3], 0);
         members.preferred = [(0, 2), (1, 3)].into();
         let mut balance = of_three();
         balance.set_members(&members);

@@ -163,7 +163,7 @@ mod tests {
                 in_touch: true,
                 members_version: 3,
                 connection: 3,
-                entry_format: 5,
+                entry_format: 6,
             }),
             closed: vec![ClosedConnection {
                 node: 3,
@@ -337,6 +337,21 @@ mod tests {
         };
         let kept = golden("welcome-1.bin", &seal(&key, &welcome));
         assert_eq!(open(&key, kept.into()), Ok(welcome));
+        let founder = Founder {
+            disk_id: 5,
+            id: 2,
+            cluster: "prod".to_owned(),
+            nodes: vec![1, 2, 3],
+        };
+        let kept = golden("founder-1.bin", &seal(&key, &founder));
+        assert_eq!(open(&key, kept.into()), Ok(founder));
+        let existing = Existing {
+            cluster: "prod".to_owned(),
+            refused: "node 2 was here before, with another disk".to_owned(),
+            members: Bytes::from_static(b"members"),
+        };
+        let kept = golden("existing-1.bin", &seal(&key, &existing));
+        assert_eq!(open(&key, kept.into()), Ok(existing));
     }
 
     #[test]

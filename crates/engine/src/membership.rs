@@ -66,7 +66,7 @@ impl Engine {
         }
         let mut wanted = self.membership.wanted.clone();
         if wanted.version == 0 {
-            wanted = Members::begin(&self.config.nodes);
+            wanted = Members::begin(&self.config.nodes, 0);
         }
         self.balance.set_members(&wanted);
         let groups = self.shards.values().map(|shard| shard.replica.members());

@@ -115,7 +115,7 @@ impl Member {
     fn answer(&self, founder: &Founder) -> anyhow::Result<Existing> {
         let mut members = self.list.borrow().members.clone();
         if members.version == 0 {
-            members = Members::begin(&self.first);
+            members = Members::begin(&self.first, 0);
         }
         let id = founder.id;
         let was_here = id == self.id || KnownPeers::open(&self.data_dir)?.knows(id);
@@ -220,6 +220,6 @@ mod tests {
             [1, 2, 3].map(|id| member.answer(&founder(id)).unwrap().refused.is_empty())
         };
         assert_eq!(answers(Members::default()), [false, false, true]);
-        assert_eq!(answers(Members::begin(&[1, 4, 5])), [false; 3]);
+        assert_eq!(answers(Members::begin(&[1, 4, 5], 0)), [false; 3]);
     }
 }

@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn the_file_of_format_1() {
-        let mut members = Members::begin(&[1, 2, 5]);
+        let mut members = Members::begin(&[1, 2, 5], 9);
         let fifth = members.nodes.entry(5).or_default();
         (fifth.disk_id, fifth.drained) = (7, true);
         members.preferred.insert(3, 5);
@@ -100,7 +100,7 @@ mod tests {
     fn members_come_back_and_damage_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(dir.path()).unwrap(), Members::default());
-        let mut members = Members::begin(&[1, 2, 5]);
+        let mut members = Members::begin(&[1, 2, 5], 9);
         members.nodes.entry(5).or_default().disk_id = u64::MAX;
         write(dir.path(), &members.encode()).unwrap();
         assert_eq!(read(dir.path()).unwrap(), members);

@@ -30,9 +30,9 @@ const FOLDED_BYTES_MAX: usize = 256 * 1_024;
 /// The number of `Entry.commands`.
 const COMMANDS_TAG: u32 = 4;
 /// The oldest format that this build reads.
-pub const FORMAT_MIN: u32 = 5;
+pub const FORMAT_MIN: u32 = 6;
 /// The newest format that this build reads. A command that it adds may be proposed only in entries of it.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 
 /// A change of a shard's replicated state, by kind of object.
 #[derive(Clone, Debug, PartialEq, Eq)]

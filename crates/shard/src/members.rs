@@ -22,9 +22,9 @@ pub struct Members {
     pub nodes: BTreeMap<u64, Member>,
     /// By shard, the node that an operator wants to lead it.
     pub preferred: BTreeMap<u32, u64>,
-    /// The nodes that the cluster began with. Empty in a cluster without an id.
+    /// The nodes that the cluster began with.
     pub first: BTreeSet<u64>,
-    /// Random: tells these members from those of another cluster that has the same name. 0: it was drawn for none.
+    /// Random: tells these members from those of another cluster that has the same name. 0 in version 0.
     pub cluster_id: u64,
 }
 
@@ -180,12 +180,7 @@ impl MembersState {
     ) -> Option<Result<MembersChanged, MembersRefused>> {
         match command {
             MembersCommand::Begin { nodes, cluster_id } if self.wanted.version == 0 => {
-                self.wanted = Members::begin(nodes);
-                // An entry without an id means what it meant when there was none.
-                if *cluster_id != 0 {
-                    self.wanted.cluster_id = *cluster_id;
-                    self.wanted.first = nodes.iter().copied().collect();
-                }
+                self.wanted = Members::begin(nodes, *cluster_id);
             }
             MembersCommand::Adopt(members) if members.supersede(&self.wanted) => {
                 self.wanted = members.clone();
@@ -230,14 +225,15 @@ impl MembersState {
 impl Members {
     /// The members of a cluster that begins with these nodes.
     #[must_use]
-    pub fn begin(nodes: &[u64]) -> Members {
-        let nodes = nodes.iter().map(|id| (*id, Member::default()));
-        let nodes: BTreeMap<u64, Member> = nodes.collect();
+    pub fn begin(nodes: &[u64], cluster_id: u64) -> Members {
+        let first: BTreeSet<u64> = nodes.iter().copied().collect();
         Members {
             version: 1,
-            next_id: nodes.last_key_value().map_or(1, |(id, _)| id + 1),
-            nodes,
-            ..Members::default()
+            next_id: first.last().map_or(1, |id| id + 1),
+            nodes: first.iter().map(|id| (*id, Member::default())).collect(),
+            preferred: BTreeMap::new(),
+            first,
+            cluster_id,
         }
     }
 

@@ -144,13 +144,13 @@ fn a_copy_is_taken_only_if_it_is_newer() {
     let mut state = MembersState::default();
     let newer = Members {
         version: 4,
-        ..Members::begin(&[1, 5])
+        ..Members::begin(&[1, 5], 0)
     };
     state.apply(&MembersCommand::Adopt(newer.clone()), 0);
     for older in [1, 4] {
         let older = Members {
             version: older,
-            ..Members::begin(&[1, 2])
+            ..Members::begin(&[1, 2], 0)
         };
         state.apply(&MembersCommand::Adopt(older), 0);
     }
@@ -171,9 +171,8 @@ fn a_copy_is_taken_only_if_it_is_newer() {
 #[test]
 fn a_number_that_no_member_had_was_not_removed() {
     let mut members = Members {
-        first: [1, 3].into(),
         next_id: 6,
-        ..Members::begin(&[1, 3])
+        ..Members::begin(&[1, 3], 0)
     };
     let removed: Vec<u64> = (0..8).filter(|id| members.was_removed(*id)).collect();
     assert_eq!(removed, [4, 5]);

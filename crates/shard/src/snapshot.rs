@@ -43,7 +43,7 @@ use crate::snapshot_pb::{line_from_pb, line_to_pb};
 use crate::state::{Clock, State};
 
 const MAGIC: &[u8; 8] = b"NSSNAP\r\n";
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 const FORMAT_BYTES: usize = 4;
 /// The length of a snapshot's digest.
 pub const DIGEST_BYTES: usize = 32;

@@ -335,21 +335,21 @@ fn entries_that_do_not_decode_are_errors() {
     });
     assert!(decode(&good).is_ok());
     // Field 1 is the format.
-    for older in [1, 2, 3, 4] {
+    for older in 1..6 {
         let error = decode(&[0x08, older]).unwrap_err();
         assert_eq!(error, EntryError::TooOld(older.into()));
     }
-    let newer = decode(&[0x08, 6]).unwrap_err().to_string();
+    let newer = decode(&[0x08, 7]).unwrap_err().to_string();
     assert_eq!(
         newer,
-        "a log entry has format 6, and this build reads up to 5: start a newer build"
+        "a log entry has format 7, and this build reads up to 6: start a newer build"
     );
     assert!(matches!(decode(&[]), Err(EntryError::Malformed(_))));
     assert!(matches!(decode(&[0xff; 3]), Err(EntryError::Decode(_))));
     // Field 4 is a command: one without a kind, and one of kind 99.
     let command = |bytes: &[u8]| {
         let length = u8::try_from(bytes.len()).unwrap();
-        decode(&[&[0x08, 5, 0x22, length], bytes].concat())
+        decode(&[&[0x08, 6, 0x22, length], bytes].concat())
     };
     assert!(matches!(command(&[]), Err(EntryError::Malformed(_))));
     let unknown = command(&[0x9a, 0x06, 1, 0]);

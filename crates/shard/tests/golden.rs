@@ -202,12 +202,13 @@ fn members_commands() -> Vec<Command> {
         )]
         .into(),
         preferred: [(2, 7)].into(),
-        ..Members::default()
+        first: [1, 2, 3].into(),
+        cluster_id: 9,
     };
     let commands = [
         MembersCommand::Begin {
             nodes: vec![1, 2, 3],
-            cluster_id: 0,
+            cluster_id: 9,
         },
         request(MembersChange::Add { disk_id: 5 }),
         request(MembersChange::Replace { id: 2, disk_id: 6 }),
@@ -222,7 +223,14 @@ fn members_commands() -> Vec<Command> {
         request(MembersChange::Remove { id: 1 }),
         MembersCommand::Adopt(adopted),
     ];
-    commands.map(Command::Members).into()
+    let mut commands: Vec<Command> = commands.map(Command::Members).into();
+    let again = Command::Members(request(MembersChange::Remove { id: 2 }));
+    let id = RequestId {
+        key: 3,
+        origin: Origin::Client,
+    };
+    commands.push(Command::Once(id, Box::new(again)));
+    commands
 }
 
 /// One line whose last command is still to come, and one that is put in place.
@@ -287,18 +295,18 @@ fn entries() -> Vec<Entry> {
 }
 
 #[test]
-fn entries_of_format_5() {
+fn entries_of_format_6() {
     for (entry, kind) in entries()
         .iter()
         .zip(["stamp", "line", "members", "restore"])
     {
-        let kept = golden(&format!("entry-5-{kind}.bin"), &encode(entry));
+        let kept = golden(&format!("entry-6-{kind}.bin"), &encode(entry));
         assert_eq!(decode(&kept, FORMAT).unwrap(), *entry, "{kind}");
     }
 }
 
 #[test]
-fn a_snapshot_of_format_5() {
+fn a_snapshot_of_format_6() {
     let mut state = State::new();
     for (entry, index) in entries().iter().zip(1..) {
         state.apply_entry(index, entry, &mut ());
@@ -314,14 +322,14 @@ fn a_snapshot_of_format_5() {
         learners_next: vec![3],
         auto_leave: true,
     };
-    let kept = golden("snapshot-5.snap", &snapshot::encode(&header, &state));
+    let kept = golden("snapshot-6.snap", &snapshot::encode(&header, &state));
     let (found, restored) = snapshot::decode(kept.clone().into(), "prod", 7).unwrap();
     assert_eq!(found, header);
     assert!(snapshot::encode(&header, &restored) == kept);
     let mut other = kept;
     other[8] = 99;
     let error = snapshot::decode(other.into(), "prod", 7).unwrap_err();
-    let named = "a snapshot of format 99, and this build reads 5";
+    let named = "a snapshot of format 99, and this build reads 6";
     assert_eq!(error.to_string(), named);
     let line = restored.lines().get(&name("shop")).unwrap();
     assert_eq!(line.counts().waiting, 3);

@@ -57,7 +57,7 @@ fn a_node_learns_of_its_peers_from_nodes_that_it_does_not_know() {
     assert_eq!(versions, [0], "it says how old its members are");
     let members = Members {
         version: 5,
-        ..Members::begin(&[1, 4, 5])
+        ..Members::begin(&[1, 4, 5], 0)
     };
     frame(&mut rig, Some(members), "another disk");
     assert!(rig.engine.membership.peers.contains(&4));
