@@ -56,7 +56,7 @@ impl Operators {
     #[must_use]
     pub fn members(&self) -> Members {
         let newest = self.versions.last().cloned();
-        newest.unwrap_or_else(|| Members::begin(&FIRST_NODES))
+        newest.unwrap_or_else(|| Members::begin(&FIRST_NODES, 0))
     }
 
     /// The voters of all groups: each of these sets needs a majority.
