@@ -198,7 +198,7 @@ fn a_removed_node_stays_a_peer_until_every_group_is_known_to_be_without_it() {
     let mut rig = Rig::waiting(&[1, 2, 3], None, Arc::new(MemoryLog::new()));
     let members = Members {
         version: 5,
-        ..Members::begin(&[1, 5, 6])
+        ..Members::begin(&[1, 5, 6], 0)
     };
     let answers = frame(&mut rig, Some(members), "");
     let farewell = |batch: &PeerBatch| batch.verdicts.iter().any(|verdict| verdict.removed);
