@@ -87,12 +87,20 @@ breaks! {
     S16Events: "S16",
     /// What a snapshot says of answered requests is not read.
     S17: "S17",
+    /// The state in a peer's snapshot does not become the shard's.
+    S17Install: "S17",
+    /// A change of the members is not recorded.
+    S18: "S18",
+    /// A change of the members that was made already is made again.
+    S18Again: "S18",
     /// Nobody stands for election again, once there was a leader.
     L1: "L1",
     /// What a leader answers is not relayed to the client.
     L2: "L2",
     /// Log entries are not sent to the third node.
     L3: "L3",
+    /// A node takes no snapshot of a peer.
+    L3Snapshot: "L3",
     /// A seat is not taken from a token that never claims it.
     L4: "L4",
     /// A new leader gives those who wait two timeouts more.

@@ -72,6 +72,10 @@ impl Shard {
     pub fn step(&mut self, message: Message, ctx: &mut NodeCtx) -> Result<(), StepRefused> {
         let now = ctx.now.us;
         let is_offer = message.get_msg_type() == MessageType::MsgSnapshot;
+        #[cfg(feature = "bite")]
+        if is_offer && nowserving_bite::is(nowserving_bite::Break::L3Snapshot) {
+            return Ok(());
+        }
         if !is_offer || !self.replica.needs_snapshot(&message) {
             return self.replica.step(message, now);
         }
@@ -247,6 +251,11 @@ impl Shard {
             .increment(1);
         self.refused_snapshot = None;
         let old = std::mem::replace(&mut self.state, *received.state);
+        #[cfg(feature = "bite")]
+        let old = match nowserving_bite::is(nowserving_bite::Break::S17Install) {
+            true => std::mem::replace(&mut self.state, old),
+            false => old,
+        };
         ctx.out.outputs.push(Output::Drop(Dropped(Box::new(old))));
         ctx.members_changed = true;
         // Whether these were executed, this node can't tell.

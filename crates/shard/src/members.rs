@@ -197,7 +197,10 @@ impl MembersState {
         wall_ms: u64,
     ) -> Result<MembersChanged, MembersRefused> {
         let version = self.wanted.version;
-        if let Some(id) = self.wanted.made_already(&request.change) {
+        let made = self.wanted.made_already(&request.change);
+        #[cfg(feature = "bite")]
+        let made = made.filter(|_| !nowserving_bite::is(nowserving_bite::Break::S18Again));
+        if let Some(id) = made {
             return Ok(MembersChanged { version, id });
         }
         if request.if_version.is_some_and(|it| it != version) {
@@ -215,6 +218,10 @@ impl MembersState {
     }
 
     pub(crate) fn remember(&mut self, change: RecordedChange) {
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::S18) {
+            return;
+        }
         self.changes.push_back(change);
         if self.changes.len() > CHANGES_KEPT {
             self.changes.pop_front();

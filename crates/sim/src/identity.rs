@@ -78,14 +78,11 @@ impl Identity {
     /// # Errors
     /// It must not vote, or the frame is dropped.
     pub fn note(&mut self, frame: &Frame) -> Result<(), NotTaken> {
-        #[cfg(feature = "bite")]
-        if nowserving_bite::is(nowserving_bite::Break::S5Wiped)
-            || nowserving_bite::is(nowserving_bite::Break::S5RolledBack)
-        {
-            return Ok(());
-        }
         if let Some(known) = self.known.get(&frame.from) {
-            known.check(frame)?;
+            let checked = known.check(frame);
+            #[cfg(feature = "bite")]
+            let checked = checked.or_else(|refused| taken_for_the_known(known, frame, refused));
+            checked?;
         }
         let known = KnownDisk {
             seq: 0,
@@ -100,5 +97,22 @@ impl Identity {
     pub fn knows_later(&self, peer: NodeId, boots: Option<u64>) -> bool {
         let known = self.known.get(&peer);
         known.is_some_and(|known| boots.is_none_or(|boots| known.boots > boots))
+    }
+}
+
+/// Takes the wrong disk for the known one.
+#[cfg(feature = "bite")]
+fn taken_for_the_known(
+    known: &KnownDisk,
+    frame: &Frame,
+    refused: NotTaken,
+) -> Result<(), NotTaken> {
+    let rule = match known.disk_id == frame.disk_id {
+        true => nowserving_bite::Break::S5RolledBack,
+        false => nowserving_bite::Break::S5Wiped,
+    };
+    match nowserving_bite::is(rule) {
+        true => Ok(()),
+        false => Err(refused),
     }
 }

@@ -154,6 +154,8 @@ pub struct Connection {
     /// What the node has published while it was not connected.
     waiting: Vec<Up>,
     stalled_until: Time,
+    /// When the last change of a subscription takes effect.
+    effects: BTreeMap<SubscriptionId, Time>,
     subscriptions: BTreeMap<SubscriptionId, (Subject, bool)>,
 }
 
@@ -308,12 +310,16 @@ impl Env {
             id,
             add,
         };
-        if self.strikes(Fault::SubscriptionLate) {
-            let delay = self.random.around(150_000);
-            self.timeline.after(delay, change);
-        } else {
-            self.timeline.after(0, change);
-        }
+        let late = match self.strikes(Fault::SubscriptionLate) {
+            true => self.random.around(150_000),
+            false => 0,
+        };
+        let at = self.timeline.now() + late;
+        // A subscription does not end before it has taken effect.
+        let effect_at = self.connection(node).effects.entry(id).or_insert(at);
+        *effect_at = at.max(*effect_at);
+        let at = *effect_at;
+        self.timeline.at(at, change);
     }
 
     /// A subscription takes effect, or ends.
@@ -380,6 +386,7 @@ impl Env {
         connection.open = false;
         connection.number += 1;
         connection.down.clear();
+        connection.effects.clear();
         connection.subscriptions.clear();
         connection.stalled_until = 0;
         let unsent = connection.up.drain(..).map(|(_, what)| what);

@@ -219,13 +219,15 @@ impl Checks {
             let before = self.applied.insert((node.id, id), replica.applied());
             let before = before.unwrap_or(0);
             if replica.applied() > before {
-                let before = self.installed(env, node, id, before);
-                self.applied(env, node, id, (before, replica.applied()));
-                self.same_state(env, node.id, id, replica.applied(), shard.state);
+                let from = self.installed(env, node, id, before);
+                self.applied(env, node, id, (from, replica.applied()));
+                let invariant = if from > before { "S17" } else { "S4" };
+                let applied = replica.applied();
+                self.same_state(env, invariant, (node.id, id), applied, shard.state);
                 let group = replica.members();
                 self.operators.group(env, id, replica.applied(), group);
                 if shard.leads_ready {
-                    let (from, to) = (before + 1, replica.applied());
+                    let (from, to) = (from + 1, replica.applied());
                     let own = |index: &u64| replica.term_at(*index) == Some(replica.term());
                     let applied = (from..=to).filter(own);
                     self.events.none_left_out(env, node, id, applied, outputs);
@@ -332,8 +334,15 @@ impl Checks {
         }
     }
 
-    /// S4: a node's state is that of the reference at the same entry.
-    fn same_state(&self, env: &mut Env, node: NodeId, id: u32, applied: u64, state: &State) {
+    /// S4, and S17 after a snapshot was installed: a node's state is that of the reference at the same entry.
+    fn same_state(
+        &self,
+        env: &mut Env,
+        invariant: &'static str,
+        (node, id): (NodeId, u32),
+        applied: u64,
+        state: &State,
+    ) {
         let Some(shard) = self.shards.get(id as usize) else {
             return;
         };
@@ -346,7 +355,7 @@ impl Checks {
         if !same {
             let what =
                 format!("the state of shard {id} on node {node} at {applied} is another one");
-            env.violated("S4", what);
+            env.violated(invariant, what);
         }
     }
 
