@@ -91,8 +91,6 @@ breaks! {
     S17Install: "S17",
     /// A change of the members is not recorded.
     S18: "S18",
-    /// A change of the members that was made already is made again.
-    S18Again: "S18",
     /// Nobody stands for election again, once there was a leader.
     L1: "L1",
     /// What a leader answers is not relayed to the client.

@@ -197,10 +197,7 @@ impl MembersState {
         wall_ms: u64,
     ) -> Result<MembersChanged, MembersRefused> {
         let version = self.wanted.version;
-        let made = self.wanted.made_already(&request.change);
-        #[cfg(feature = "bite")]
-        let made = made.filter(|_| !nowserving_bite::is(nowserving_bite::Break::S18Again));
-        if let Some(id) = made {
+        if let Some(id) = self.wanted.made_already(&request.change) {
             return Ok(MembersChanged { version, id });
         }
         if request.if_version.is_some_and(|it| it != version) {
