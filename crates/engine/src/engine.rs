@@ -41,9 +41,6 @@ pub(crate) const APPLIED_IN_TURN_MAX: u64 = 4_096;
 /// Raft messages in one frame at most this many bytes; a frame must stay below the transport's
 /// payload limit (1 MiB by default). Hashes of the state, one a shard at most, come on top.
 const FRAME_BYTES_MAX: usize = 640 * 1_024;
-/// A stopping node forwards requests for this long after it has unsubscribed. Subscriptions drain in less
-/// time.
-const DRAIN_US: Micros = 500_000;
 /// Refused Raft messages are warned about this often at most.
 const WARNING_INTERVAL_US: Micros = 1_000_000;
 
@@ -67,6 +64,7 @@ pub struct Engine {
     pub(crate) standing: Standing,
     pub(crate) serves: Option<Result<(), String>>,
     pub(crate) stopping_since: Option<Micros>,
+    pub(crate) stop_reason: ExitReason,
     /// When a stopping node had nothing left to hand over.
     pub(crate) drained_at: Option<Micros>,
     ended: bool,
@@ -162,6 +160,7 @@ impl Engine {
             standing: Standing::Waiting("starting".to_owned()),
             serves: None,
             stopping_since: None,
+            stop_reason: ExitReason::Stopped,
             drained_at: None,
             ended: false,
             requests_dropped: false,
@@ -368,7 +367,7 @@ impl Engine {
         let peer = self.ctx.clocks.peers.entry(from).or_default();
         peer.members_version = header.members_version;
         self.note_header(from, &header, refused, now.us);
-        self.check_removed()?;
+        self.stop_if_removed(now.us);
         let Ok(body) = body else {
             return Ok(());
         };
@@ -504,23 +503,6 @@ impl Engine {
         self.resume_at = stopped_at.unwrap_or(0);
         self.flush(now.us)?;
         self.stop(now.us)
-    }
-
-    /// A stopping node that has handed its shards over unsubscribes, forwards the requests that still
-    /// arrive, waits for the answers to its forwards, and ends.
-    fn stop(&mut self, now: Micros) -> Result<(), ExitReason> {
-        if self.drained_at.is_none() && self.has_handed_over(now) {
-            self.drained_at = Some(now);
-            self.each_shard(Shard::release_waiters);
-            self.update_subscriptions(now);
-        }
-        let drained = self.drained_at.is_some_and(|at| {
-            now >= at + DRAIN_US && (self.ctx.forwards.is_empty() || now >= at + 4 * DRAIN_US)
-        });
-        match drained {
-            true => Err(ExitReason::Stopped),
-            false => Ok(()),
-        }
     }
 
     fn exit(&mut self, now: Micros, reason: ExitReason) {

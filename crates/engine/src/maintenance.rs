@@ -7,7 +7,7 @@ use nowserving_shard::clock::Micros;
 
 use crate::balance::UNREACHABLE_MAX;
 use crate::engine::Engine;
-use crate::io::{Output, Subscription};
+use crate::io::{ExitReason, Output, Subscription};
 use crate::outbox::NodeCtx;
 use crate::shard::Shard;
 
@@ -24,6 +24,9 @@ const GREETING_US: Micros = 100_000;
 pub(crate) const LAG_MAX: u64 = 64;
 /// A stopping node waits this long for its shards to find other leaders.
 const STOP_MAX_US: Micros = 5_000_000;
+/// A stopping node forwards requests for this long after it has unsubscribed. Subscriptions drain in less
+/// time.
+const DRAIN_US: Micros = 500_000;
 
 /// Peers that could lead.
 pub(crate) struct FitPeers {
@@ -170,8 +173,25 @@ impl Engine {
         FitPeers { fit, drained }
     }
 
+    /// A stopping node that has handed its shards over unsubscribes, forwards the requests that still
+    /// arrive, waits for the answers to its forwards, and ends.
+    pub(crate) fn stop(&mut self, now: Micros) -> Result<(), ExitReason> {
+        if self.drained_at.is_none() && self.has_handed_over(now) {
+            self.drained_at = Some(now);
+            self.each_shard(Shard::release_waiters);
+            self.update_subscriptions(now);
+        }
+        let drained = self.drained_at.is_some_and(|at| {
+            now >= at + DRAIN_US && (self.ctx.forwards.is_empty() || now >= at + 4 * DRAIN_US)
+        });
+        match drained {
+            true => Err(self.stop_reason.clone()),
+            false => Ok(()),
+        }
+    }
+
     /// Whether a stopping node has nothing left to hand over (or has waited long enough).
-    pub(crate) fn has_handed_over(&self, now: Micros) -> bool {
+    fn has_handed_over(&self, now: Micros) -> bool {
         let Some(since) = self.stopping_since else {
             return false;
         };

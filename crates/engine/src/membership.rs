@@ -111,13 +111,13 @@ impl Engine {
         }
     }
 
-    /// Ends this node if it was removed and no group has it any more. A node that asks for a new number waits
-    /// for that instead.
-    pub(crate) fn check_removed(&self) -> Result<(), ExitReason> {
+    /// Stops this node if it was removed and no group has it any more: requests may be on their way to it, so it
+    /// drains first. A node that asks for a new number waits for that instead.
+    pub(crate) fn stop_if_removed(&mut self, now: Micros) {
         let removed = self.membership.wanted.was_removed(self.config.id);
-        match removed && self.contact.says_removed() && !self.is_candidate {
-            true => Err(ExitReason::Removed),
-            false => Ok(()),
+        if removed && self.contact.says_removed() && !self.is_candidate {
+            self.stopping_since.get_or_insert(now);
+            self.stop_reason = ExitReason::Removed;
         }
     }
 

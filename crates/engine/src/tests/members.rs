@@ -7,14 +7,15 @@ use nowserving_log::MemoryLog;
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_shard::members::{Members, MembersChange, MembersRequest};
 use nowserving_shard::requests::{Origin, RequestId};
+use raft::eraftpb::MessageType;
 
-use super::rig::{Rig, START};
+use super::rig::{Rig, START, enter, message};
 use crate::contact::{PeerHeader, Standing};
-use crate::delivery::Via;
+use crate::delivery::{ShardDelivery, Via};
 use crate::envelope::Candidate;
 use crate::envelope::Verdict;
 use crate::frames::{PeerBatch, PeerFrame};
-use crate::io::{Input, Now, Output};
+use crate::io::{ExitReason, ForwardResult, Input, Now, Output, RelayedAnswer};
 use crate::request::{Ask, Outcome};
 
 /// A frame of node 4 that is not taken; returns the frames that node 1 sends to it.
@@ -196,12 +197,43 @@ fn a_node_that_was_added_and_never_came_is_taken_back() {
 #[test]
 fn a_removed_node_stays_a_peer_until_every_group_is_known_to_be_without_it() {
     let mut rig = Rig::waiting(&[1, 2, 3], None, Arc::new(MemoryLog::new()));
-    let members = Members {
-        version: 5,
-        ..Members::begin(&[1, 5, 6], 0)
-    };
+    let mut members = Members::begin(&[1, 4, 5, 6], 0);
+    members.version = 5;
+    members.nodes.remove(&4);
     let answers = frame(&mut rig, Some(members), "");
     let farewell = |batch: &PeerBatch| batch.verdicts.iter().any(|verdict| verdict.removed);
     assert!(!answers.iter().any(farewell));
     assert!(rig.engine.membership.peers.contains(&4));
+}
+
+/// Requests that were routed to it before it unsubscribed are still answered.
+#[test]
+fn a_removed_node_drains_before_it_ends() {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    rig.step(message(MessageType::MsgHeartbeat, 2, 5));
+    let mut farewell = rig.frame(2, "node 1 was removed from the cluster", Vec::new());
+    farewell.header.verdicts[0].removed = true;
+    let mut members = Members::begin(&[1, 2, 3], 0);
+    members.version = 5;
+    members.nodes.remove(&1);
+    farewell.header.members = Some(members);
+    rig.receive(farewell);
+    assert_eq!(rig.exit, None);
+    let far = rig.now + 10_000_000;
+    let draining = Via::Shard(ShardDelivery::Draining);
+    rig.request(Ask::Write(enter("late")), far, draining);
+    let id = rig.forwards.pop().unwrap().id;
+    rig.now += 600_000;
+    rig.turn();
+    assert_eq!(rig.exit, None, "it waits for the leader's answer");
+    let result = ForwardResult::Answered {
+        error: None,
+        answer: RelayedAnswer {
+            headers: Vec::new(),
+            payload: Vec::new().into(),
+        },
+    };
+    rig.input(Input::Forwarded { id, result });
+    rig.turn();
+    assert_eq!(rig.exit, Some(ExitReason::Removed));
 }
