@@ -122,8 +122,10 @@ impl Engine {
         if let Some(id) = removed {
             self.leaves_a_majority(id, added.is_some(), now)?;
         }
-        // One that never came holds its change up for ever; it is taken back without harm.
-        let may_interrupt = removed.is_some_and(|id| self.votes_nowhere(id));
+        // One that never came holds its change up for ever. If it was to replace a node, that node still votes:
+        // without both, the cluster would be smaller than before.
+        let shrinks = added.is_none() && self.someone_leaves();
+        let may_interrupt = removed.is_some_and(|id| self.votes_nowhere(id)) && !shrinks;
         let changing = self.shards_changing() as u64;
         if changing > 0 && !may_interrupt {
             return Err(MembersRefused::InProgress(changing));
@@ -153,6 +155,16 @@ impl Engine {
         enough
             .then_some(())
             .ok_or(MembersRefused::NoMajority { alive, all })
+    }
+
+    /// Whether a node votes in a group on this node, and is no member any more.
+    fn someone_leaves(&self) -> bool {
+        let wanted = &self.membership.wanted.nodes;
+        let mut shards = self.shards.values();
+        shards.any(|shard| {
+            let voters = shard.replica.voters();
+            voters.iter().any(|id| !wanted.contains_key(id))
+        })
     }
 
     /// Whether no group on this node has this voter.

@@ -12,6 +12,8 @@ use crate::envelope::Verdict;
 /// A refusal is repeated to its sender, and shown to operators, for this long after the last refused
 /// frame.
 const REFUSAL_KEPT_US: Micros = 5_000_000;
+const OTHER_CLUSTER: &str = "the cluster existed before, and nodes that had lost their disks founded it a second \
+     time: this node is of the second one";
 
 /// A frame's statements about its sender and its receiver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -76,6 +78,8 @@ pub struct Contact {
     start: u64,
     electorates: Electorates,
     in_touch: bool,
+    /// This node's cluster gives way to an older one of the same name.
+    other_cluster: bool,
     peers: BTreeMap<u64, Acceptance>,
 }
 
@@ -114,6 +118,7 @@ impl Contact {
             start,
             electorates: Electorates::default(),
             in_touch: false,
+            other_cluster: false,
             peers: BTreeMap::new(),
         }
     }
@@ -130,6 +135,12 @@ impl Contact {
             self.peers.entry(*id).or_default();
         }
         self.electorates = electorates;
+        self.decide();
+    }
+
+    /// An older cluster of the same name has a quorum: this node takes no part any more.
+    pub fn note_other_cluster(&mut self) {
+        self.other_cluster = true;
         self.decide();
     }
 
@@ -209,6 +220,8 @@ impl Contact {
     pub fn standing(&self, now: Micros) -> Standing {
         if self.in_touch {
             Standing::InTouch
+        } else if self.other_cluster {
+            Standing::Refused(OTHER_CLUSTER.to_owned())
         } else if self.refusing().next().is_some() {
             Standing::Refused(self.reasons(now))
         } else {
@@ -232,6 +245,7 @@ impl Contact {
         } else {
             refusing.is_empty() && self.electorates.majority(|id| self.accepts(id))
         };
+        self.in_touch &= !self.other_cluster;
     }
 
     /// Whether a node accepts this one, as it does itself.

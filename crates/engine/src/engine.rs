@@ -8,6 +8,7 @@ use crate::envelope::StateHash;
 use nowserving_protocol::admin::Mapping;
 use nowserving_replica::{self as replica, Connection, EntryReader, NewError, Replica};
 use nowserving_shard::clock::{ClientReachability, Micros};
+use nowserving_shard::members::MembersRefused;
 use nowserving_shard::requests::{Answer, Origin};
 use nowserving_shard::state::State;
 
@@ -263,6 +264,7 @@ impl Engine {
             Input::DiskFull(full) => self.disk_full(full),
             Input::Mapping(mapping) => self.mapping = Some(mapping),
             Input::Candidate(candidate) => self.note_candidate(candidate, now.us),
+            Input::OtherCluster(members) => self.note_other_cluster(&members, true, now.us),
             Input::ConnectionNumber(number) => self.connection_number(number),
             Input::ConnectionClosed { peer, connection } => {
                 self.connection_closed(peer, connection, now.us);
@@ -321,6 +323,10 @@ impl Engine {
         match (action, shard) {
             (Action::AnswerLocally, Some(shard)) => shard.answer_read(waiter, &ask, ctx),
             (Action::Take, Some(shard)) => match refused {
+                // It passes: the copies that follow shall find out.
+                Some(refused @ MembersRefused::InProgress(_)) => {
+                    ctx.out.refuse(waiter.reply, candidates::refusal(&refused));
+                }
                 Some(refused) => {
                     let error = candidates::refusal(&refused);
                     shard.refuse_unlogged(waiter, Answer::Members(Err(refused)), error, ctx);
@@ -353,7 +359,7 @@ impl Engine {
         let PeerFrame { from, header, body } = frame;
         let refused = body.as_ref().err().map(String::as_str);
         let was_peer = self.membership.peers.contains(&from);
-        self.note_members(&header);
+        self.note_members(&header, now.us);
         self.note_former(from);
         if !self.membership.peers.contains(&from) {
             self.answer_stranger(from, &header, now.us);

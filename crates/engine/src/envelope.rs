@@ -342,6 +342,7 @@ mod tests {
             id: 2,
             cluster: "prod".to_owned(),
             nodes: vec![1, 2, 3],
+            cluster_id: 0,
         };
         let kept = golden("founder-1.bin", &seal(&key, &founder));
         assert_eq!(open(&key, kept.into()), Ok(founder));
@@ -349,6 +350,8 @@ mod tests {
             cluster: "prod".to_owned(),
             refused: "node 2 was here before, with another disk".to_owned(),
             members: Bytes::from_static(b"members"),
+            disk_id: 5,
+            from: 1,
         };
         let kept = golden("existing-1.bin", &seal(&key, &existing));
         assert_eq!(open(&key, kept.into()), Ok(existing));

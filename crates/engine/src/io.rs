@@ -177,6 +177,8 @@ pub enum Input {
     Mapping(Mapping),
     /// A node asks to be added.
     Candidate(Candidate),
+    /// A member of another cluster of the same name that takes part answers a founder with its members.
+    OtherCluster(Box<Members>),
     /// The number of this node's service connection has grown. Must come before any request of that
     /// connection.
     ConnectionNumber(u64),

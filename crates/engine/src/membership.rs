@@ -14,6 +14,7 @@ use crate::io::{ExitReason, Output};
 
 /// Nodes that are no peers are answered this often.
 const STRANGER_INTERVAL_US: Micros = 250_000;
+const OTHER_CLUSTER_INTERVAL_US: Micros = 10_000_000;
 
 /// The newest wanted members that this node knows, and its peers.
 #[derive(Debug, Default)]
@@ -30,6 +31,8 @@ pub(crate) struct Membership {
     announced: Option<(u64, BTreeSet<u64>)>,
     /// When a node that is no peer was last answered.
     answered_at: Micros,
+    /// When members of another cluster are next reported.
+    next_warning: Micros,
 }
 
 impl Membership {
@@ -45,13 +48,6 @@ impl Membership {
         let newer = members.supersede(&self.wanted);
         if newer {
             self.wanted = members.clone();
-        } else if members.version > self.wanted.version {
-            metrics::counter!("nowserving_foreign_members_total").increment(1);
-            let version = members.version;
-            tracing::warn!(
-                version,
-                "members of another cluster of the same name are not taken"
-            );
         }
         newer
     }
@@ -62,7 +58,12 @@ impl Engine {
     pub(crate) fn members_changed(&mut self) {
         self.ctx.members_changed = false;
         for shard in self.shards.values() {
-            self.membership.learn(shard.state.members().wanted());
+            let own = shard.state.members().wanted();
+            self.membership.learn(own);
+            // Learned before this node's own groups wrote down theirs.
+            if self.membership.wanted.contradict(own) {
+                self.contact.note_other_cluster();
+            }
         }
         let mut wanted = self.membership.wanted.clone();
         if wanted.version == 0 {
@@ -103,11 +104,35 @@ impl Engine {
     }
 
     /// Learns the members that a frame carries.
-    pub(crate) fn note_members(&mut self, header: &PeerHeader) {
-        if let Some(members) = &header.members
-            && self.membership.learn(members)
-        {
+    pub(crate) fn note_members(&mut self, header: &PeerHeader, now: Micros) {
+        let Some(members) = &header.members else {
+            return;
+        };
+        if self.membership.learn(members) {
             self.members_changed();
+        } else {
+            self.note_other_cluster(members, header.in_touch, now);
+        }
+    }
+
+    /// Newer members of another cluster of this name: this one was founded by nodes that had lost their disks. It
+    /// gives way if the other has a quorum.
+    pub(crate) fn note_other_cluster(&mut self, members: &Members, in_touch: bool, now: Micros) {
+        let known = &self.membership.wanted;
+        if members.version <= known.version || members.cluster_id == known.cluster_id {
+            return;
+        }
+        metrics::counter!("nowserving_foreign_members_total").increment(1);
+        if now >= self.membership.next_warning {
+            self.membership.next_warning = now + OTHER_CLUSTER_INTERVAL_US;
+            let version = members.version;
+            tracing::warn!(version, "there is another cluster of the same name");
+        }
+        if in_touch && members.contradict(known) {
+            self.contact.note_other_cluster();
+            if self.standing.is_in_touch() {
+                self.announce_standing(now);
+            }
         }
     }
 

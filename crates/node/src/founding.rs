@@ -4,11 +4,16 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use async_nats::Subscriber;
+use async_nats::connection::State;
+use crossbeam_channel::Sender;
 use futures::StreamExt as _;
 use nowserving_engine::envelope::{self, Existing, Founder, FrameKey};
+use nowserving_engine::{Input, Standing};
 use nowserving_shard::members::Members;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -17,7 +22,9 @@ use crate::known_peers::KnownPeers;
 use crate::nats::peers::{NatsLink, PeerList};
 
 const ASK_INTERVAL: Duration = Duration::from_millis(100);
-/// All nodes ask, so none of them knows of a cluster. Others get this long to contradict.
+/// A node that has begun asks this often.
+const ASK_AGAIN_INTERVAL: Duration = Duration::from_secs(1);
+/// All nodes ask or agree, so none of them knows of a cluster. Others get this long to contradict.
 const WAIT_FOR_OTHERS: Duration = Duration::from_millis(200);
 /// Some nodes do not ask: they may know of the cluster, and be on their way.
 const WAIT_FOR_ALL: Duration = Duration::from_secs(5);
@@ -28,31 +35,32 @@ pub enum Outcome {
     /// It takes part in the cluster that its configuration describes, new or not.
     Begin,
     /// The cluster exists, and the node has lost its disk.
-    Refused { members: Vec<u8>, reason: String },
+    Refused { members: Members, reason: String },
 }
 
-/// The founders that this node knows of.
+/// What a node with an empty disk has heard.
 struct Founders<'a> {
     me: &'a Founder,
-    asking: BTreeSet<u64>,
+    /// The nodes that ask too, or say that this one may begin.
+    agree: BTreeSet<u64>,
 }
 
 impl Founders<'_> {
     /// Whether this is another one.
     fn note(&mut self, other: &Founder) -> bool {
         let same = other.cluster == self.me.cluster && other.nodes == self.me.nodes;
-        same && self.me.nodes.contains(&other.id) && self.asking.insert(other.id)
+        same && self.me.nodes.contains(&other.id) && self.agree.insert(other.id)
     }
 
     fn wait(&self) -> Duration {
-        match self.me.nodes.iter().all(|id| self.asking.contains(id)) {
+        match self.me.nodes.iter().all(|id| self.agree.contains(id)) {
             true => WAIT_FOR_OTHERS,
             false => WAIT_FOR_ALL,
         }
     }
 }
 
-/// Asks whether the cluster exists.
+/// Asks whether the cluster exists. One refusal outweighs any number of permissions.
 ///
 /// # Errors
 /// The connection is closed.
@@ -60,39 +68,39 @@ pub async fn ask(link: &NatsLink, key: &FrameKey, me: &Founder) -> anyhow::Resul
     let subjects = &link.subjects;
     let mut founders = Founders {
         me,
-        asking: [me.id].into(),
+        agree: [me.id].into(),
     };
     let mut others = link.client.subscribe(subjects.found()).await?;
-    let answers = subjects.found_answer(me.disk_id);
-    let mut answers = link.client.subscribe(answers).await?;
+    let mut answers = Answers::to(link, key, me).await?;
     // A node that hears this one must be heard by it.
     link.client.flush().await?;
-    let since = Instant::now();
+    let mut since = Instant::now();
     let mut ticks = tokio::time::interval(ASK_INTERVAL);
     loop {
         let found_one = tokio::select! {
-            () = tokio::time::sleep_until(since + founders.wait()) => return Ok(Outcome::Begin),
-            _ = ticks.tick() => true,
+            // Answers that are there come first.
+            biased;
+            answer = answers.next() => {
+                let (members, answer) = answer?;
+                if !answer.refused.is_empty() {
+                    return Ok(Outcome::Refused { members, reason: answer.refused });
+                }
+                founders.agree.insert(answer.from);
+                false
+            }
             other = others.next() => {
                 let other = other.context("the connection to NATS is closed")?;
                 let other = envelope::open(key, other.payload);
                 other.is_ok_and(|other| founders.note(&other))
             }
-            answer = answers.next() => {
-                let answer = answer.context("the connection to NATS is closed")?;
-                match envelope::open::<Existing>(key, answer.payload) {
-                    Ok(existing) if existing.cluster != me.cluster => false,
-                    Ok(existing) if existing.refused.is_empty() => return Ok(Outcome::Begin),
-                    Ok(existing) => return Ok(Outcome::Refused {
-                        members: existing.members.into(),
-                        reason: existing.refused,
-                    }),
-                    Err(error) => {
-                        tracing::warn!(%error, "an answer of the cluster is not taken");
-                        false
-                    }
+            _ = ticks.tick() => {
+                if link.client.connection_state() != State::Connected {
+                    // Nobody could answer.
+                    since = Instant::now();
                 }
+                true
             }
+            () = tokio::time::sleep_until(since + founders.wait()) => return Ok(Outcome::Begin),
         };
         if found_one {
             let sealed = envelope::seal(key, me);
@@ -101,35 +109,120 @@ pub async fn ask(link: &NatsLink, key: &FrameKey, me: &Founder) -> anyhow::Resul
     }
 }
 
+/// Goes on asking, as all who knew of the cluster may have been away. Members of another cluster of the same name
+/// go to the engine.
+///
+/// # Errors
+/// The connection is closed.
+pub async fn go_on_asking(
+    link: NatsLink,
+    key: Arc<FrameKey>,
+    mut me: Founder,
+    list: watch::Receiver<PeerList>,
+    engine: Sender<Input>,
+) -> anyhow::Result<()> {
+    let mut answers = Answers::to(&link, &key, &me).await?;
+    let mut ticks = tokio::time::interval(ASK_AGAIN_INTERVAL);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {
+                me.cluster_id = list.borrow().members.cluster_id;
+                if me.cluster_id != 0 {
+                    let sealed = envelope::seal(&key, &me);
+                    link.client.publish(link.subjects.found(), sealed.into()).await?;
+                }
+            }
+            answer = answers.next() => {
+                let (members, _) = answer?;
+                if engine.send(Input::OtherCluster(Box::new(members))).is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// The answers to one node.
+struct Answers<'a> {
+    incoming: Subscriber,
+    key: &'a FrameKey,
+    me: Founder,
+}
+
+impl Answers<'_> {
+    async fn to<'a>(
+        link: &NatsLink,
+        key: &'a FrameKey,
+        me: &Founder,
+    ) -> anyhow::Result<Answers<'a>> {
+        let subject = link.subjects.found_answer(me.disk_id);
+        Ok(Answers {
+            incoming: link.client.subscribe(subject).await?,
+            key,
+            me: me.clone(),
+        })
+    }
+
+    async fn next(&mut self) -> anyhow::Result<(Members, Existing)> {
+        loop {
+            let answer = self.incoming.next().await;
+            let answer = answer.context("the connection to NATS is closed")?;
+            let existing = envelope::open::<Existing>(self.key, answer.payload);
+            let existing = existing.inspect_err(|error| {
+                tracing::warn!(%error, "an answer of the cluster is not taken");
+            });
+            let Ok(existing) = existing else { continue };
+            let to_me = existing.disk_id == self.me.disk_id && existing.cluster == self.me.cluster;
+            if let Some(members) = Members::decode(&existing.members).filter(|_| to_me) {
+                return Ok((members, existing));
+            }
+        }
+    }
+}
+
 /// The node that answers.
 pub struct Member {
     pub id: u64,
     pub cluster: String,
+    pub disk_id: u64,
     pub data_dir: PathBuf,
-    /// The nodes that the cluster began with.
-    pub first: Vec<u64>,
     pub list: watch::Receiver<PeerList>,
+    pub standing: watch::Receiver<Standing>,
 }
 
 impl Member {
-    fn answer(&self, founder: &Founder) -> anyhow::Result<Existing> {
-        let mut members = self.list.borrow().members.clone();
-        if members.version == 0 {
-            members = Members::begin(&self.first, 0);
+    /// `None`: this node cannot tell.
+    fn answer(&self, founder: &Founder) -> anyhow::Result<Option<Existing>> {
+        let members = self.list.borrow().members.clone();
+        if members.version == 0 || founder.disk_id == self.disk_id {
+            return Ok(None);
         }
-        let id = founder.id;
+        let in_touch = self.standing.borrow().is_in_touch();
+        let refused = match founder.cluster_id {
+            0 => self.refused(founder.id, &members)?,
+            id if id == members.cluster_id => return Ok(None),
+            _ => "the cluster existed before it was founded by this node".to_owned(),
+        };
+        // A node that waits knows of earlier members, but not of all later ones.
+        let may_say = in_touch || (founder.cluster_id == 0 && !refused.is_empty());
+        Ok(may_say.then(|| Existing {
+            cluster: self.cluster.clone(),
+            refused,
+            members: members.encode().into(),
+            disk_id: founder.disk_id,
+            from: self.id,
+        }))
+    }
+
+    /// Why node `id` may not begin with an empty disk. Empty: it may.
+    fn refused(&self, id: u64, members: &Members) -> anyhow::Result<String> {
         let was_here = id == self.id || KnownPeers::open(&self.data_dir)?.knows(id);
-        let refused = if !members.nodes.contains_key(&id) {
+        Ok(if !members.nodes.contains_key(&id) {
             format!("node {id} is no member of the cluster any more")
         } else if was_here {
             format!("node {id} was here before, with another disk")
         } else {
             String::new()
-        };
-        Ok(Existing {
-            cluster: self.cluster.clone(),
-            refused,
-            members: members.encode().into(),
         })
     }
 }
@@ -137,19 +230,35 @@ impl Member {
 /// Answers nodes that ask whether this node's cluster exists.
 ///
 /// # Errors
-/// The connection is closed, or the known peers cannot be read.
-pub async fn answer(link: NatsLink, key: FrameKey, member: Member) -> anyhow::Result<()> {
+/// The connection is closed.
+pub async fn answer(link: NatsLink, key: Arc<FrameKey>, member: Member) -> anyhow::Result<()> {
     let mut asking = link.client.subscribe(link.subjects.found()).await?;
     while let Some(message) = asking.next().await {
         match envelope::open::<Founder>(&key, message.payload) {
             Ok(founder) if founder.cluster == member.cluster => {
-                let sealed = envelope::seal(&key, &member.answer(&founder)?);
-                let subject = link.subjects.found_answer(founder.disk_id);
-                link.client.publish(subject, sealed.into()).await?;
+                // It asks again.
+                if let Err(error) = answer_one(&link, &key, &member, &founder).await {
+                    let error = format!("{error:#}");
+                    tracing::warn!(error, "a node that would found a cluster is not answered");
+                }
             }
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "a node that would found a cluster is not heard"),
         }
+    }
+    Ok(())
+}
+
+async fn answer_one(
+    link: &NatsLink,
+    key: &FrameKey,
+    member: &Member,
+    founder: &Founder,
+) -> anyhow::Result<()> {
+    if let Some(existing) = member.answer(founder)? {
+        let sealed = envelope::seal(key, &existing);
+        let subject = link.subjects.found_answer(founder.disk_id);
+        link.client.publish(subject, sealed.into()).await?;
     }
     Ok(())
 }
@@ -165,6 +274,7 @@ mod tests {
             id,
             cluster: "c".to_owned(),
             nodes: vec![1, 2, 3],
+            cluster_id: 0,
         }
     }
 
@@ -173,7 +283,7 @@ mod tests {
         let me = founder(1);
         let mut founders = Founders {
             me: &me,
-            asking: [1].into(),
+            agree: [1].into(),
         };
         assert!(founders.note(&founder(2)) && !founders.note(&founder(2)));
         let of_another = Founder {
@@ -192,8 +302,8 @@ mod tests {
         assert_eq!(founders.wait(), WAIT_FOR_OTHERS);
     }
 
-    #[test]
-    fn a_member_that_was_never_here_may_begin_and_no_other_node() {
+    /// Node 1's answers to nodes 1, 2, 3: whether each may begin. Node 2 was here.
+    fn answers(members: Members, standing: Standing, cluster_id: u64) -> [Option<bool>; 3] {
         let dir = tempfile::tempdir().unwrap();
         let mut known = KnownPeers::open(dir.path()).unwrap();
         let frame = envelope::Frame {
@@ -204,22 +314,50 @@ mod tests {
             ..envelope::Frame::default()
         };
         known.note(&frame).unwrap();
-        let answers = |members: Members| {
-            let list = PeerList {
-                members,
-                ..PeerList::default()
-            };
-            let (_sender, list) = watch::channel(list);
-            let member = Member {
-                id: 1,
-                cluster: "c".to_owned(),
-                data_dir: dir.path().to_owned(),
-                first: vec![1, 2, 3],
-                list,
-            };
-            [1, 2, 3].map(|id| member.answer(&founder(id)).unwrap().refused.is_empty())
+        let list = PeerList {
+            members,
+            ..PeerList::default()
         };
-        assert_eq!(answers(Members::default()), [false, false, true]);
-        assert_eq!(answers(Members::begin(&[1, 4, 5], 0)), [false; 3]);
+        let member = Member {
+            id: 1,
+            cluster: "c".to_owned(),
+            disk_id: 10,
+            data_dir: dir.path().to_owned(),
+            list: watch::channel(list).1,
+            standing: watch::channel(standing).1,
+        };
+        [1, 2, 3].map(|id| {
+            let founder = Founder {
+                cluster_id,
+                ..founder(id)
+            };
+            let answer = member.answer(&founder).unwrap()?;
+            assert_eq!(answer.disk_id, founder.disk_id);
+            Some(answer.refused.is_empty())
+        })
+    }
+
+    #[test]
+    fn a_member_that_was_never_here_may_begin_and_no_other_node() {
+        let waiting = || Standing::Waiting(String::new());
+        let of_three = || Members::begin(&[1, 2, 3], 9);
+        let no = Some(false);
+        for (members, standing, expected) in [
+            (of_three(), Standing::InTouch, [no, no, Some(true)]),
+            (of_three(), waiting(), [no, no, None]),
+            (Members::begin(&[1, 4, 5], 9), waiting(), [no; 3]),
+            (Members::default(), Standing::InTouch, [None; 3]),
+        ] {
+            assert_eq!(answers(members, standing, 0), expected);
+        }
+    }
+
+    #[test]
+    fn a_node_that_has_begun_is_told_of_another_cluster_by_nodes_that_take_part() {
+        let members = || Members::begin(&[1, 2, 3], 9);
+        let waiting = Standing::Waiting(String::new());
+        assert_eq!(answers(members(), Standing::InTouch, 8), [Some(false); 3]);
+        assert_eq!(answers(members(), Standing::InTouch, 9), [None; 3]);
+        assert_eq!(answers(members(), waiting, 8), [None; 3]);
     }
 }

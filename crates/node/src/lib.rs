@@ -209,17 +209,18 @@ impl Node {
             client: peers,
             subjects: self.subjects.clone(),
         };
+        let founder = Founder {
+            disk_id: self.origin.disk_id,
+            id: self.config.id,
+            cluster: self.config.cluster.clone(),
+            nodes: self.origin.nodes.clone(),
+            cluster_id: 0,
+        };
         if self.is_empty()? {
-            let founder = Founder {
-                disk_id: self.origin.disk_id,
-                id: self.config.id,
-                cluster: self.config.cluster.clone(),
-                nodes: self.origin.nodes.clone(),
-            };
             tokio::select! {
                 Some(missing) = denied.recv() => return Err(missing),
                 () = &mut stop => return Ok(Ended::Stopped),
-                asked = ask_before_founding(&mut self.data, &link, &self.join_key, founder) => asked?,
+                asked = ask_before_founding(&mut self.data, &link, &self.join_key, &founder) => asked?,
             }
         }
         let senders = Senders::new(link.clone(), self.frame_key.clone(), self.origin.clone());
@@ -267,17 +268,25 @@ impl Node {
         let member = founding::Member {
             id: self.config.id,
             cluster: self.config.cluster.clone(),
+            disk_id: self.origin.disk_id,
             data_dir: self.data.path.clone(),
-            first: self.config.nodes.clone(),
             list: ends.peer_list.clone(),
+            standing: ends.standing.clone(),
         };
-        let answering = founding::answer(link.clone(), self.join_key.as_ref().clone(), member);
+        let answering = founding::answer(link.clone(), self.join_key.clone(), member);
         start("answers to founders", answering);
+        if !self.data.identity.joined {
+            let (key, list) = (self.join_key.clone(), ends.peer_list.clone());
+            let control = ends.control.clone();
+            let asking = founding::go_on_asking(link.clone(), key, founder, list, control);
+            start("questions of a founder", asking);
+        }
         let standing = ends.standing.clone();
+        let list = ends.peer_list.clone();
         let control = ends.control.clone();
         let serving = self.start_service(&service, ends, stats)?;
         let join_key = self.join_key.clone();
-        let renumbered = ask_while_refused(&mut self.data, standing, &link, &join_key);
+        let renumbered = ask_while_refused(&mut self.data, standing, list, &link, &join_key);
         let stop = async {
             tokio::select! {
                 Some(missing) = denied.recv() => Err(missing),
@@ -463,13 +472,13 @@ async fn ask_before_founding(
     data: &mut DataDir,
     link: &NatsLink,
     key: &FrameKey,
-    founder: Founder,
+    founder: &Founder,
 ) -> anyhow::Result<()> {
-    match founding::ask(link, key, &founder).await? {
+    match founding::ask(link, key, founder).await? {
         founding::Outcome::Begin => Ok(()),
         founding::Outcome::Refused { members, reason } => {
             tracing::warn!(reason, "the cluster exists, and this disk is empty");
-            data.lose_number(&members)
+            data.lose_number(&members.encode())
         }
     }
 }
@@ -479,6 +488,7 @@ async fn ask_before_founding(
 async fn ask_while_refused(
     data: &mut DataDir,
     mut standing: watch::Receiver<Standing>,
+    list: watch::Receiver<PeerList>,
     link: &NatsLink,
     key: &FrameKey,
 ) -> anyhow::Result<Welcome> {
@@ -493,7 +503,11 @@ async fn ask_while_refused(
                 welcome = ask_for_number(data, reason, link, key) => return welcome,
             },
             Standing::InTouch => {
-                data.forget_candidate()?;
+                // The disk of a member was added under a new number, which this node has not heard yet.
+                let disk = data.identity.candidate;
+                if list.borrow().members.with_disk(disk).is_none() {
+                    data.forget_candidate()?;
+                }
                 standing.changed().await.is_ok()
             }
             Standing::Waiting(_) => standing.changed().await.is_ok(),
@@ -515,7 +529,7 @@ async fn ask_for_number(
     tokio::time::sleep(REFUSED_BEFORE_ASKING).await;
     let candidate = Candidate {
         disk_id: data.candidate()?,
-        number: data.identity.configured(),
+        number: data.identity.node,
         reason,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };

@@ -248,6 +248,13 @@ impl Members {
         same_cluster && self.version > known.version
     }
 
+    /// Whether these are of another cluster of the same name, which is older: its members have changed more often.
+    #[must_use]
+    pub fn contradict(&self, known: &Members) -> bool {
+        let ids = [self.cluster_id, known.cluster_id];
+        ids[0] != ids[1] && !ids.contains(&0) && self.version > known.version
+    }
+
     /// The node that this disk belongs to.
     #[must_use]
     pub fn with_disk(&self, disk_id: u64) -> Option<u64> {

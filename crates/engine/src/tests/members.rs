@@ -174,6 +174,90 @@ fn a_copy_of_a_refused_change_is_refused() {
 }
 
 #[test]
+fn a_change_that_came_too_early_is_made_when_it_is_repeated() {
+    let mut rig = of_three();
+    asks(&mut rig, 40);
+    ask(&mut rig, MembersChange::Add { disk_id: 40 }, 1);
+    commit(&mut rig);
+    asks(&mut rig, 50);
+    let add = MembersChange::Add { disk_id: 50 };
+    ask(&mut rig, add.clone(), 2);
+    ask(&mut rig, MembersChange::Remove { id: 4 }, 3);
+    commit(&mut rig);
+    ask(&mut rig, add, 2);
+    commit(&mut rig);
+    let changing = Err(Code::MembersChanging);
+    assert_eq!(answers(&mut rig), [Ok(2), changing, Ok(3), Ok(4)]);
+}
+
+#[test]
+fn a_replacement_that_never_came_is_replaced_and_not_removed() {
+    let mut rig = of_three();
+    asks(&mut rig, 40);
+    ask(&mut rig, MembersChange::Replace { id: 3, disk_id: 40 }, 1);
+    commit(&mut rig);
+    ask(&mut rig, MembersChange::Remove { id: 4 }, 2);
+    asks(&mut rig, 50);
+    ask(&mut rig, MembersChange::Replace { id: 4, disk_id: 50 }, 3);
+    commit(&mut rig);
+    let changing = Err(Code::MembersChanging);
+    assert_eq!(answers(&mut rig), [Ok(2), changing, Ok(3)]);
+}
+
+/// A frame of a cluster with these nodes and this id, from node 2, which is no member here.
+fn other_cluster(rig: &mut Rig, version: u64, cluster_id: u64, in_touch: bool) -> bool {
+    let members = Members {
+        version,
+        ..Members::begin(&[1, 2, 3], cluster_id)
+    };
+    let frame = PeerFrame {
+        from: 2,
+        header: PeerHeader {
+            start: Some(2),
+            in_touch,
+            members_version: version,
+            members: Some(members),
+            ..PeerHeader::default()
+        },
+        body: Err("node 2 is no member".to_owned()),
+    };
+    rig.input(Input::Frame(frame));
+    rig.engine.contact.is_in_touch()
+}
+
+/// The only node that the cluster began with lost its disk while all others were away.
+#[test]
+fn a_cluster_that_was_founded_twice_gives_way() {
+    let mut rig = Rig::new(&[1]);
+    rig.lead();
+    while rig.state().members().wanted().version == 0 {
+        rig.now += 1_000_000;
+        commit(&mut rig);
+    }
+    let own = rig.state().members().wanted().cluster_id;
+    assert!(other_cluster(&mut rig, 1, own ^ 1, true), "it is not older");
+    assert!(other_cluster(&mut rig, 5, 0, true), "of an old build");
+    assert!(other_cluster(&mut rig, 5, own ^ 1, false), "no quorum");
+    assert!(!other_cluster(&mut rig, 5, own ^ 1, true));
+    let standing = rig.engine.contact.standing(rig.now);
+    assert!(matches!(standing, Standing::Refused(_)));
+    commit(&mut rig);
+    assert!(!rig.engine.contact.is_in_touch());
+}
+
+/// It hears of the other cluster before its own has an id.
+#[test]
+fn a_cluster_gives_way_also_if_it_learned_of_the_other_first() {
+    let mut rig = Rig::new(&[1]);
+    other_cluster(&mut rig, 5, 9, true);
+    for _ in 0..20 {
+        rig.now += 1_000_000;
+        commit(&mut rig);
+    }
+    assert!(!rig.engine.contact.is_in_touch());
+}
+
+#[test]
 fn a_node_that_was_added_and_never_came_is_taken_back() {
     let mut rig = of_three();
     asks(&mut rig, 40);
