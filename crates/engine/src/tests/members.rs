@@ -249,6 +249,7 @@ fn a_cluster_that_was_founded_twice_gives_way() {
 #[test]
 fn a_cluster_gives_way_also_if_it_learned_of_the_other_first() {
     let mut rig = Rig::new(&[1]);
+    rig.lead();
     other_cluster(&mut rig, 5, 9, true);
     for _ in 0..20 {
         rig.now += 1_000_000;
