@@ -51,6 +51,8 @@ breaks! {
     S6: "S6",
     /// Now and then a number is left out.
     S7: "S7",
+    /// A line that is put back forgets the numbers that were issued since its backup.
+    S7Restored: "S7",
     /// The second in a lane is admitted before the first.
     S8: "S8",
     /// A claim gets the fencing number of the one before it.

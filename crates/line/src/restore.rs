@@ -176,6 +176,11 @@ impl Line {
         }
         for (id, lane) in present.lanes.iter().enumerate() {
             let issued = lane.next_token.saturating_sub(self.lanes[id].next_token);
+            #[cfg(feature = "bite")]
+            let issued = match nowserving_bite::is(nowserving_bite::Break::S7Restored) {
+                true => 0,
+                false => issued,
+            };
             self.skip_in(id, issued);
         }
         let completed_since = present.completed().saturating_sub(self.completed());

@@ -13,6 +13,7 @@ use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::user::Consistency;
 use nowserving_shard::members::{MembersChange, MembersRequest};
 use nowserving_shard::requests::{Origin, RequestId};
+use nowserving_shard::restore::{RestoreCommand, RestoreStep};
 
 use crate::clock::wall_ms;
 use crate::env::Env;
@@ -61,6 +62,20 @@ pub enum What {
     Cluster,
     /// Which lines there are.
     Lines,
+    /// A snapshot of a shard.
+    Backup {
+        /// With all entries through this one.
+        index: Option<u64>,
+    },
+    /// A part of it.
+    BackupChunk {
+        /// The name under which the node keeps it.
+        id: String,
+        /// Where the part begins.
+        offset: u64,
+    },
+    /// A step of putting a line back.
+    Restore(Rc<RestoreCommand>),
 }
 
 /// What is asked, as the engine has it.
@@ -139,6 +154,12 @@ impl What {
             },
             What::Find(key) => Ask::Find(key.clone()),
             What::Members(request) => Ask::Members(Box::new(request.as_ref().clone())),
+            What::Backup { index } => Ask::Backup { index: *index },
+            What::BackupChunk { id, offset } => Ask::BackupChunk {
+                id: id.clone(),
+                offset: *offset,
+            },
+            What::Restore(command) => Ask::Restore(Box::new(command.as_ref().clone())),
             What::Cluster => return Asked::Cluster(Question::ClusterStatus),
             What::Lines => {
                 return Asked::Cluster(Question::ListLines(ListLines::default()));
@@ -155,9 +176,18 @@ impl What {
         *consistency == Consistency::Local
     }
 
+    /// Whether what it is refused for is said of a line.
+    #[must_use]
+    pub fn is_of_a_line(&self) -> bool {
+        !matches!(
+            self,
+            What::Members(_) | What::Backup { .. } | What::BackupChunk { .. } | What::Restore(_)
+        )
+    }
+
     /// Whether it may have an effect.
     fn is_change(&self) -> bool {
-        matches!(self, What::Write(_) | What::Members(_))
+        matches!(self, What::Write(_) | What::Members(_) | What::Restore(_))
     }
 
     fn name(&self) -> (&'static str, bool) {
@@ -173,6 +203,12 @@ impl What {
             What::Find(_) => ("find", false),
             What::Cluster => ("status", true),
             What::Lines => ("list_lines", true),
+            What::Backup { .. } => ("backup", true),
+            What::BackupChunk { .. } => ("backup_chunk", true),
+            What::Restore(command) => match command.step {
+                RestoreStep::Part { .. } => ("restore_part", true),
+                RestoreStep::Finish { .. } => ("restore", true),
+            },
             What::Write(op) => match op {
                 Op::Enter { .. } => ("enter", false),
                 Op::Claim { .. } => ("claim", false),

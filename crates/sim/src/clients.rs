@@ -359,6 +359,24 @@ impl Clients {
         env.timeline.after(delay, Event::Client { client: number });
     }
 
+    /// A line is put back: the incarnation that its operator deleted may be there again.
+    pub fn restored(&mut self, line: &LineName, restored: u64) {
+        for client in &mut self.clients {
+            if let Role::Operator {
+                shop,
+                deleted,
+                is_stale,
+                ..
+            } = &mut client.role
+                && self.shops.get(*shop).is_some_and(|it| it.name == *line)
+                && *deleted == Some(restored)
+            {
+                *deleted = None;
+                *is_stale = false;
+            }
+        }
+    }
+
     /// An operator does what an operator does, if one can now.
     pub fn operate(&mut self, env: &mut Env, kind: Fault) {
         let shop = self.random.below(self.shops.len() as u64) as usize;

@@ -109,6 +109,12 @@ impl Disk {
         })
     }
 
+    /// The file of the newest snapshot of a shard.
+    #[must_use]
+    pub fn snapshot_bytes(&self, shard: u32) -> Bytes {
+        self.snapshots.get(&shard).cloned().unwrap_or_default()
+    }
+
     /// The newest snapshot of a shard.
     ///
     /// # Errors

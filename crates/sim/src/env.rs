@@ -4,6 +4,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use bytes::Bytes;
 use nowserving_engine::{Ask, Input};
 use nowserving_line::{LineName, Op, TokenRef};
 
@@ -99,6 +100,8 @@ pub struct Env {
     pub slow_disks: BTreeMap<NodeId, Time>,
     /// The nodes' builds.
     pub builds: Builds,
+    /// Snapshots that nodes keep, or kept, for downloads.
+    pub downloads: BTreeMap<String, Bytes>,
 }
 
 impl Env {

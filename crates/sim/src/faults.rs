@@ -149,6 +149,10 @@ kinds! {
     OperatorDrains = "operator_drains",
     /// The operator says which node shall lead shards.
     OperatorTransfers = "operator_transfers",
+    /// An operator makes a backup, and puts a line back from it.
+    OperatorRestores = "operator_restores",
+    /// A line was put back.
+    LineRestored = "line_restored",
 }
 
 /// How often each kind of fault occurred.
@@ -297,6 +301,7 @@ fn interval(kind: Fault, random: &mut Random) -> Option<Time> {
         Fault::OperatorAddsNode | Fault::OperatorReplacesNode => (3_000, 10_000),
         Fault::OperatorRemovesNode => (4_000, 12_000),
         Fault::OperatorDrains | Fault::OperatorTransfers => (3_000, 12_000),
+        Fault::OperatorRestores => (2_000, 8_000),
         Fault::LogBitFlip => (10_000, 60_000),
         Fault::FilesPinned => (1_000, 6_000),
         Fault::MappingChanges => (4_000, 15_000),

@@ -90,6 +90,8 @@ pub struct Running {
     disk_full: bool,
     /// The loop has seen a full inbox.
     pub crowded: bool,
+    /// Snapshots that it keeps for downloads.
+    pub downloads: BTreeSet<String>,
 }
 
 /// Work for the persister.
@@ -188,6 +190,7 @@ impl Node {
             writing: false,
             disk_full: false,
             crowded: false,
+            downloads: BTreeSet::new(),
         });
         env.starts.insert(id, start);
         let delay = env.nats_delay();
@@ -345,7 +348,10 @@ impl Node {
     fn carry_out_one(&mut self, env: &mut Env, output: Output) {
         let id = self.id;
         match output {
-            Output::Reply { to, result } => self.reply(env, &to, Rc::new(result)),
+            Output::Reply { to, result } => {
+                let result = result.map(|outcome| self.backup_outcome(env, outcome));
+                self.reply(env, &to, Rc::new(result));
+            }
             Output::RelayReply { to, answer } => {
                 if let Some(answer) = env.calls.relayed(&answer.payload) {
                     self.reply(env, &to, answer);

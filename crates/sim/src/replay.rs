@@ -3,8 +3,9 @@
 use nowserving_line::{Event, Line, Op, Refused, Reply, Status};
 use nowserving_replica::{Committed, Payload};
 use nowserving_shard::command::{self, Command};
+use nowserving_shard::restore::RestoreCommand;
 pub use nowserving_shard::state::State;
-use nowserving_shard::state::{AppliedToLine, Observer};
+use nowserving_shard::state::{AppliedRestore, AppliedToLine, Observer};
 
 use crate::upgrade::NEXT_FORMAT;
 
@@ -24,9 +25,27 @@ pub struct Applied<'a> {
     pub version_before: u64,
 }
 
+/// A line that was put back, right after that.
+pub struct PutBack<'a> {
+    /// The step that did it.
+    pub command: &'a RestoreCommand,
+    /// What happened.
+    pub events: &'a [Event],
+    /// The state after it.
+    pub state: &'a State,
+}
+
+/// What an entry did to a line.
+pub enum Change<'a> {
+    /// An operation.
+    Operation(Applied<'a>),
+    /// A restore.
+    PutBack(PutBack<'a>),
+}
+
 struct Watch<'a> {
     version_before: u64,
-    after: &'a mut dyn FnMut(Applied<'_>),
+    after: &'a mut dyn FnMut(Change<'_>),
 }
 
 impl Observer for Watch<'_> {
@@ -45,25 +64,35 @@ impl Observer for Watch<'_> {
                 .and_then(|line| line.status(at, lines.now_ms()).ok()),
             _ => None,
         };
-        (self.after)(Applied {
+        (self.after)(Change::Operation(Applied {
             op: applied.op,
             result: &applied.result,
             status,
             events: applied.events,
             state,
             version_before: self.version_before,
-        });
+        }));
+    }
+
+    fn restore(&mut self, state: &State, applied: AppliedRestore<'_>) {
+        if !applied.events.is_empty() {
+            (self.after)(Change::PutBack(PutBack {
+                command: applied.command,
+                events: applied.events,
+                state,
+            }));
+        }
     }
 }
 
-/// Applies an entry; tells `after` of each operation on a line.
+/// Applies an entry; tells `after` of each change of a line.
 ///
 /// # Errors
 /// This build cannot read it.
 pub fn apply(
     state: &mut State,
     entry: &Committed,
-    after: &mut dyn FnMut(Applied<'_>),
+    after: &mut dyn FnMut(Change<'_>),
 ) -> Result<(), String> {
     let Payload::Command(data) = &entry.payload else {
         return Ok(());

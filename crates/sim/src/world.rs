@@ -10,6 +10,7 @@ use nowserving_engine::{ForwardId, Input, Output};
 use nowserving_replica::Connection as PeerConnection;
 use raft::eraftpb::ConfState;
 
+use crate::backups::{RESTORER, Restorer};
 use crate::calls::{Answer, Calls, NotAnswered};
 use crate::check::{Checks, HAND_OVER_US, LED_US, liveness};
 use crate::clients::Clients;
@@ -97,6 +98,8 @@ pub enum Event {
     Welcomed(Box<Welcome>),
     /// The cluster's operator does the next thing.
     OperatorActs,
+    /// A backup or restore goes on.
+    RestorerActs,
     /// An older copy of a node's disk is put back.
     RollBack {
         /// The node.
@@ -273,6 +276,7 @@ pub struct World {
     pub(crate) setup: Setup,
     pub(crate) clients: Clients,
     pub(crate) operator: Operator,
+    pub(crate) restorer: Restorer,
     /// Machines that are no nodes yet, and ask to be added: by their disks.
     pub(crate) machines: BTreeMap<u64, Clock>,
     /// A member whose disk lost what it had promised.
@@ -354,6 +358,7 @@ impl World {
             full_inboxes: BTreeSet::new(),
             slow_disks: BTreeMap::new(),
             builds: Builds::default(),
+            downloads: BTreeMap::new(),
             full_disks: BTreeMap::new(),
             client_clocks: Vec::new(),
             clients_stalled: BTreeMap::new(),
@@ -381,6 +386,7 @@ impl World {
             setup,
             clients,
             operator: Operator::new(),
+            restorer: Restorer::default(),
             machines: BTreeMap::new(),
             lost: None,
             drifts,
@@ -503,6 +509,7 @@ impl World {
             Event::Asks { disk_id } => self.asks(disk_id),
             Event::Welcomed(welcome) => self.welcomed(*welcome),
             Event::OperatorActs => self.operator_acts(),
+            Event::RestorerActs => self.restorer_acts(),
             Event::RollBack { node, copy } => self.roll_back(node, *copy),
             Event::Resume { node, start } => self.resume(node, start),
             Event::RequestAtServer { call, attempt } => env.request_at_server(call, attempt),
@@ -627,6 +634,7 @@ impl World {
         let call_of = self.env.calls.all.get(call);
         match call_of.and_then(|it| Some((it.client, it.ended.clone()?.1))) {
             Some((OPERATOR, ended)) => self.operator_called(&ended),
+            Some((RESTORER, ended)) => self.restorer_called(&ended),
             _ => self.clients.call_ended(&mut self.env, call),
         }
     }

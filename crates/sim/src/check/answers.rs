@@ -14,7 +14,7 @@ use super::shadow::Shadow;
 use super::writes::Writes;
 use crate::calls::{Answer, Call, Query, What, describe_answer, version_of};
 use crate::env::Env;
-use crate::replay::Applied;
+use crate::replay;
 use crate::timeline::Time;
 
 /// What lines were like, and what clients know of it.
@@ -73,9 +73,8 @@ impl LineState {
 }
 
 impl Answers {
-    /// An operation was applied.
-    pub fn applied(&mut self, place: Place, applied: &Applied<'_>) {
-        let (name, state) = (applied.op.line(), applied.state);
+    /// A line has changed.
+    pub fn applied(&mut self, place: Place, name: &LineName, state: &replay::State) {
         let states = self.states.entry(name.clone());
         let states = states.or_insert_with(|| vec![LineState::none()]);
         let Some(last) = states.last_mut() else {
@@ -177,7 +176,7 @@ pub fn position_is_true(env: &mut Env, query: &Query, answer: &Answer, shadow: &
     let Ok(Outcome::Status { status, .. }) = answer.as_ref() else {
         return;
     };
-    let Some(line) = shadow.line(status.at.incarnation) else {
+    let Some(line) = shadow.line_at(status.at.incarnation, status.version) else {
         let what = format!("{:?} of {} was never issued", status.at, query.line);
         return env.violated("S11", what);
     };

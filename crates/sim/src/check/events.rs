@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_engine::Output;
-use nowserving_line::{Event, LineName};
+use nowserving_line::{Event, LineChange, LineName};
 use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};
 use nowserving_protocol::subject::shard_of;
 use nowserving_shard::published::OutEvent;
@@ -12,7 +12,7 @@ use super::Place;
 use super::shadow::Shadow;
 use crate::env::Env;
 use crate::node::Node;
-use crate::replay::Applied;
+use crate::replay::State;
 
 /// What was published, and what happened.
 #[derive(Debug, Default)]
@@ -22,6 +22,8 @@ pub struct Events {
     happened: BTreeMap<(LineName, u64), Event>,
     /// What the leader that applies an entry publishes: by shard and index, lines and versions.
     to_publish: BTreeMap<(u32, u64), Vec<(LineName, u64)>>,
+    /// The versions with which lines were put back: the next board comes after a gap.
+    put_back: BTreeMap<LineName, Vec<u64>>,
 }
 
 /// Where an event stands in the order of its kind.
@@ -61,11 +63,19 @@ impl<'a> Link<'a> {
 }
 
 impl Events {
-    /// An operation was applied.
-    pub fn happened(&mut self, place: Place, applied: &Applied<'_>) {
-        for event in applied.events {
+    /// A line has changed, after which this is the state.
+    pub fn happened(&mut self, place: Place, events: &[Event], state: &State) {
+        for event in events {
             let key = (event.line().clone(), event.version());
-            let line = applied.state.lines().get(event.line());
+            if let Event::Line {
+                what: LineChange::Restored,
+                ..
+            } = event
+            {
+                let versions = self.put_back.entry(event.line().clone()).or_default();
+                versions.push(event.version());
+            }
+            let line = state.lines().get(event.line());
             let is_published = matches!(event, Event::Line { .. })
                 || line.is_none_or(|line| line.settings().token_events);
             if is_published {
@@ -157,7 +167,13 @@ impl Events {
         let (line, prev, version) = (link.line.clone(), link.prev, link.version);
         let key = (node, start, term, line, link.incarnation, link.kind);
         let last = self.last.insert(key, version);
+        let gap = |last: u64| {
+            let mut put_back = self.put_back.get(link.line).into_iter().flatten();
+            put_back.any(|new| last < *new && *new <= version)
+        };
         let in_order = match last {
+            // Watchers of the line before ask anew.
+            Some(last) if link.kind == "board" && gap(last) => prev == version,
             // A board that has not changed is repeated.
             Some(last) => {
                 prev == last && (version > last || (link.kind == "board" && version == last))
@@ -189,7 +205,7 @@ impl Events {
 /// S11 and S16: with the holes of all boards a watcher keeps its exact place.
 fn board_differs(event: &BoardEvent, shadow: &Shadow) -> Option<String> {
     let board = &event.board;
-    let line = shadow.line(board.incarnation)?;
+    let line = shadow.line_at(board.incarnation, board.version)?;
     for (lane_id, lane) in (0..).zip(&board.lanes) {
         let waiting = line.waiting_at(lane_id, board.version);
         if waiting != lane.waiting {

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_line::{Event, Op, Reply, TokenChange, TokenRef};
+use nowserving_line::{Event, Line, Op, Reply, TokenChange, TokenRef};
 
 use super::Place;
+use super::idle::tokens;
 use super::shadow::Shadow;
 use crate::env::Env;
 use crate::replay::{Applied, State};
@@ -52,6 +53,13 @@ impl Ghosts {
                 self.began_at.insert(*to, place.appended_at);
                 self.moved_from.insert(*to, from);
             }
+        }
+    }
+
+    /// A line was put back: everybody waits anew.
+    pub fn put_back(&mut self, place: Place, line: &Line) {
+        for of in tokens(line) {
+            self.began_at.insert(of, place.appended_at);
         }
     }
 

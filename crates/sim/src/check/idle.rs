@@ -18,6 +18,8 @@ const POLLS_KEPT: usize = 8;
 #[derive(Debug, Default)]
 pub struct LastSeen {
     by_token: BTreeMap<(LineName, TokenRef), Seen>,
+    /// When a line was last put back: polls that were sent before are forgotten.
+    put_back_at: BTreeMap<LineName, Time>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -30,8 +32,9 @@ struct Seen {
 
 impl Seen {
     /// When it was last seen, as far as a leader must know then.
-    fn last(&self, at: Time) -> Time {
-        let answered = self.polls.iter().filter(|(_, there)| *there <= at);
+    fn last(&self, at: Time, from: Time) -> Time {
+        let known = |(sent, there): &&(Time, Time)| *sent >= from && *there <= at;
+        let answered = self.polls.iter().filter(known);
         let polled_at = answered.map(|(sent, _)| *sent).max();
         self.entered_at.max(polled_at.unwrap_or(0))
     }
@@ -97,13 +100,36 @@ impl LastSeen {
         }
     }
 
+    /// A line was put back: of its tokens no leader knows more than what the backup says.
+    pub fn put_back(&mut self, now: Time, line: &Line) {
+        let name = line.name();
+        self.put_back_at.insert(name.clone(), now);
+        for of in tokens(line) {
+            self.by_token.insert((name.clone(), of), Seen::default());
+        }
+    }
+
     fn too_soon(&self, line: &Line, of: TokenRef, at: Time) -> Option<String> {
         let Some(seen) = self.by_token.get(&(line.name().clone(), of)) else {
             return Some("recycled, and never entered".to_owned());
         };
-        let last = seen.last(at);
+        let from = self.put_back_at.get(line.name()).copied().unwrap_or(0);
+        let last = seen.last(at, from);
         let least_us = line.settings().waiting_idle_timeout_ms * 100_000 / SLOW_CLOCK_PERCENT;
         (at < last + least_us)
             .then(|| format!("recycled at {at} us, and was seen at {last} us or later"))
     }
+}
+
+/// The live tokens of a line.
+pub fn tokens(line: &Line) -> Vec<TokenRef> {
+    let incarnation = line.incarnation();
+    let lanes = (0..).zip(line.dump().lanes);
+    let tokens = lanes.flat_map(|(id, lane)| lane.live.into_iter().map(move |it| (id, it.0)));
+    let refs = tokens.map(|(lane, token)| TokenRef {
+        incarnation,
+        lane,
+        token,
+    });
+    refs.collect()
 }

@@ -19,11 +19,14 @@ mod idle;
 pub mod liveness;
 mod log;
 mod operators;
+mod put_back;
 mod shadow;
 mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
+use bytes::Bytes;
 use nowserving_engine::Output;
 use nowserving_replica::{BOOTSTRAP_INDEX, Committed};
 use nowserving_shard::members::Members;
@@ -37,6 +40,7 @@ use self::ghosts::Ghosts;
 use self::idle::LastSeen;
 use self::log::LogCheck;
 use self::operators::Operators;
+use self::put_back::BackedUp;
 use self::shadow::Shadow;
 use self::writes::Writes;
 use crate::calls::{Answer, Call, Ended, What, version_of};
@@ -44,7 +48,7 @@ use crate::disk::CLUSTER;
 use crate::env::Env;
 use crate::nats::NodeId;
 use crate::node::{Node, Setup};
-use crate::replay::{self, State};
+use crate::replay::{self, Change, State};
 use crate::timeline::Time;
 use crate::trace::fnv1a64;
 
@@ -80,6 +84,8 @@ struct ShardChecks {
     /// Of the reference after each entry.
     fingerprints: Vec<u64>,
     parts: BTreeMap<u64, [u8; 32]>,
+    /// Downloads, by the number under which a line of them is put back.
+    backups: BTreeMap<u128, Rc<BackedUp>>,
 }
 
 /// Where an entry stands.
@@ -106,6 +112,7 @@ impl Checks {
             ghosts: Ghosts::default(),
             fingerprints: Vec::new(),
             parts: BTreeMap::new(),
+            backups: BTreeMap::new(),
         });
         Checks {
             shards: shards.collect(),
@@ -300,27 +307,37 @@ impl Checks {
         let Some(shard) = self.shards.get_mut(id as usize) else {
             return;
         };
-        let place = Place {
-            shard: id,
-            index: entry.index,
-            appended_at: shard.log.appended_at(entry.index, entry.term),
-            led_since: shard.log.led_since(entry.term),
-        };
+        let place = place(&shard.log, id, entry);
+        let now = env.timeline.now();
         let ShardChecks {
             reference,
             shadow,
             ghosts,
+            backups,
             ..
         } = shard;
         let (writes, answers) = (&mut self.writes, &mut self.answers);
         let (last_seen, events) = (&mut self.last_seen, &mut self.events);
-        let applied = replay::apply(reference, entry, &mut |applied| {
-            shadow.applied(env, place, &applied);
-            events.happened(place, &applied);
-            last_seen.applied(env, place, &applied);
-            ghosts.applied(place, &applied);
-            answers.applied(place, &applied);
-            writes.applied(env, place, &applied);
+        let applied = replay::apply(reference, entry, &mut |change| match change {
+            Change::Operation(applied) => {
+                shadow.applied(env, place, &applied);
+                events.happened(place, applied.events, applied.state);
+                last_seen.applied(env, place, &applied);
+                ghosts.applied(place, &applied);
+                answers.applied(place, applied.op.line(), applied.state);
+                writes.applied(env, place, &applied);
+            }
+            Change::PutBack(put_back) => {
+                let (name, state) = (&put_back.command.line, put_back.state);
+                let backup = backups.get(&put_back.command.upload);
+                shadow.put_back(env, place, &put_back, backup.map(Rc::as_ref));
+                events.happened(place, put_back.events, state);
+                if let Some(line) = state.lines().get(name) {
+                    last_seen.put_back(now, line);
+                    ghosts.put_back(place, line);
+                }
+                answers.applied(place, name, state);
+            }
         });
         if let Err(why) = applied {
             env.violated("S4", format!("entry {} of shard {id}: {why}", entry.index));
@@ -379,7 +396,7 @@ impl Checks {
         }
         match ended {
             Ended::Ok(answer) => self.answered(env, &call, answer, *now),
-            Ended::Refused(_) if matches!(call.query.what, What::Members(_)) => {}
+            Ended::Refused(_) if !call.query.what.is_of_a_line() => {}
             Ended::Refused(code) if !call.query.what.is_local() => {
                 let shadow = self.shards.get(call.query.shard as usize);
                 let shadow = shadow.map(|it| &it.shadow);
@@ -414,6 +431,48 @@ impl Checks {
         if let Some(version) = version_of(answer) {
             self.answers.told_version(&query.line, version, now);
         }
+    }
+
+    /// S17: a shard was downloaded, and is what was committed. Of its lines one is put back as this upload.
+    pub fn backed_up(
+        &mut self,
+        env: &mut Env,
+        id: u32,
+        bytes: Bytes,
+        upload: u128,
+    ) -> Option<Rc<BackedUp>> {
+        let shard = self.shards.get_mut(id as usize)?;
+        let (header, state) = match snapshot::decode(bytes, CLUSTER, id) {
+            Ok(read) => read,
+            Err(error) => {
+                env.violated("S17", format!("a backup of shard {id}: {error}"));
+                return None;
+            }
+        };
+        let (mut whole, mut shadow, mut at) = (State::new(), Shadow::default(), 0);
+        for entry in shard.log.entries_through(header.index) {
+            let place = place(&shard.log, id, entry);
+            at = place.appended_at;
+            let backups = &shard.backups;
+            let applied = replay::apply(&mut whole, entry, &mut |change| match change {
+                Change::Operation(applied) => shadow.applied(env, place, &applied),
+                Change::PutBack(put_back) => {
+                    let backup = backups.get(&put_back.command.upload);
+                    shadow.put_back(env, place, &put_back, backup.map(Rc::as_ref));
+                }
+            });
+            if let Err(why) = applied {
+                env.violated("S4", format!("shard {id}: {why}"));
+            }
+        }
+        if contents(&state) != contents(&whole) {
+            let index = header.index;
+            let what = format!("a backup of shard {id} at {index} is not what its log gives");
+            env.violated("S17", what);
+        }
+        let backup = Rc::new(BackedUp { state, shadow, at });
+        shard.backups.insert(upload, backup.clone());
+        Some(backup)
     }
 
     /// L1: the first shard that has no leader among these nodes.
@@ -469,6 +528,15 @@ impl Checks {
             let what = format!("node {}: shard {id}: snapshot and log give {why}", node.id);
             env.violated("S17", what);
         }
+    }
+}
+
+fn place(log: &LogCheck, shard: u32, entry: &Committed) -> Place {
+    Place {
+        shard,
+        index: entry.index,
+        appended_at: log.appended_at(entry.index, entry.term),
+        led_since: log.led_since(entry.term),
     }
 }
 

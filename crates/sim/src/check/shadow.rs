@@ -25,10 +25,13 @@ pub struct Shadow {
     /// By incarnation.
     pub lines: BTreeMap<u64, ShadowLine>,
     epochs: BTreeMap<LineName, u64>,
+    versions: BTreeMap<LineName, u64>,
+    /// Lines that were replaced by those of a backup: by incarnation, each with the version of the new one.
+    replaced: BTreeMap<u64, Vec<(u64, ShadowLine)>>,
 }
 
 /// One line.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ShadowLine {
     /// Every token it gave.
     pub tokens: BTreeMap<Id, Kept>,
@@ -90,6 +93,9 @@ impl Shadow {
         }
         let name = op.line();
         let now = applied.state.lines().get(name);
+        if let Some(line) = now {
+            self.versions.insert(name.clone(), line.version());
+        }
         let incarnation = match (now, events.first()) {
             (Some(line), _) => line.incarnation(),
             // It ended with this operation.
@@ -126,6 +132,57 @@ impl Shadow {
         now.map_or(Ok(()), |now| line.counts_are(now))
     }
 
+    /// The newest version that a line of this name had.
+    #[must_use]
+    pub fn last_version(&self, name: &LineName) -> u64 {
+        self.versions.get(name).copied().unwrap_or(0)
+    }
+
+    /// A line is that of a backup now, made so long ago. S7: the numbers that were issued since are gone.
+    pub fn replace(&mut self, line: &Line, backup: &Shadow, since_us: Time) -> Result<(), Broken> {
+        let (incarnation, version) = (line.incarnation(), line.version());
+        let Some(saved) = backup.lines.get(&incarnation) else {
+            let what = format!("incarnation {incarnation} was not in the backup");
+            return Err(("S10", what));
+        };
+        self.versions.insert(line.name().clone(), version);
+        let mut saved = saved.clone();
+        saved.set(line.settings());
+        let present = self.lines.remove(&incarnation).unwrap_or_default();
+        let lanes = (0..).zip(line.dump().lanes);
+        for (id, lane) in lanes {
+            if lane.next_token < present.next_token(id) {
+                let what = format!("number {} of lane {id} is issued again", lane.next_token);
+                return Err(("S7", what));
+            }
+            saved.skip(id, lane.next_token);
+        }
+        for token in saved.tokens.values_mut() {
+            token.entered_at = version;
+            token.since += since_us;
+        }
+        let replaced = self.replaced.entry(incarnation).or_default();
+        replaced.push((version, present));
+        let last = self.epochs.get(line.name()).copied().unwrap_or(0);
+        let counts = saved.counts_are(line);
+        self.lines.insert(incarnation, saved);
+        match line.dump().epoch < last {
+            true => Err(("S9", format!("epochs go on below {last}"))),
+            false => counts,
+        }
+    }
+
+    /// The line of an incarnation, as it was at one of its versions.
+    #[must_use]
+    pub fn line_at(&self, incarnation: u64, version: u64) -> Option<&ShadowLine> {
+        let replaced = self.replaced.get(&incarnation).into_iter().flatten();
+        let mut later = replaced.filter(|(new, _)| version < *new);
+        match later.next() {
+            Some((_, line)) => Some(line),
+            None => self.line(incarnation),
+        }
+    }
+
     /// The line of an incarnation.
     #[must_use]
     pub fn line(&self, incarnation: u64) -> Option<&ShadowLine> {
@@ -133,7 +190,8 @@ impl Shadow {
     }
 }
 
-type Broken = (&'static str, String);
+/// The invariant that is broken, and how.
+pub type Broken = (&'static str, String);
 
 impl ShadowLine {
     fn set(&mut self, settings: &Settings) {
@@ -150,9 +208,31 @@ impl ShadowLine {
         id
     }
 
+    /// The next number of a lane.
+    fn next_token(&self, lane: u8) -> Token {
+        let last = self.tokens.range((lane, 0)..=(lane, u64::MAX)).next_back();
+        last.map_or(1, |((_, token), _)| token + 1)
+    }
+
+    /// The numbers of a lane before this one are issued: those that are not known are gone.
+    fn skip(&mut self, lane: u8, next: Token) {
+        for token in self.next_token(lane)..next {
+            let gone = Kept {
+                key: None,
+                left_at: Some(0),
+                issued_at: 0,
+                entered_at: 0,
+                epoch: None,
+                moved_to: None,
+                since: 0,
+            };
+            self.tokens.insert((lane, token), gone);
+            *self.gone.entry(Reason::Kicked).or_insert(0) += 1;
+        }
+    }
+
     fn issue(&mut self, id: Id, token: Kept) -> Result<(), Broken> {
-        let last = self.tokens.range((id.0, 0)..=(id.0, u64::MAX)).next_back();
-        let next = last.map_or(1, |((_, token), _)| token + 1);
+        let next = self.next_token(id.0);
         if id.1 != next {
             return Err((
                 "S7",
