@@ -88,6 +88,7 @@ impl World {
         if self.restorer.step.is_none() {
             let shard = self.env.random.below(self.setup.shards.into()) as u32;
             let index = None;
+            self.env.counts.add(Fault::OperatorRestores);
             self.restorer.failures = 0;
             self.restorer_goes_on(Step::Snapshot { shard, index }, 0);
         }

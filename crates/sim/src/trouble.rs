@@ -179,10 +179,7 @@ impl World {
                 self.lasting(kind, Lasting::FullInbox(id));
             }
             Fault::BuildChanges => self.change_build(),
-            Fault::OperatorRestores => {
-                self.env.counts.add(kind);
-                self.back_up();
-            }
+            Fault::OperatorRestores => self.back_up(),
             Fault::OperatorConfigures
             | Fault::OperatorDeletes
             | Fault::OperatorMoves

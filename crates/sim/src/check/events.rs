@@ -174,6 +174,8 @@ impl Events {
         let in_order = match last {
             // Watchers of the line before ask anew.
             Some(last) if link.kind == "board" && gap(last) => prev == version,
+            // Between, the line was deleted: the leader knows of nothing before it was put back.
+            Some(last) if gap(last) => last <= prev && prev < version,
             // A board that has not changed is repeated.
             Some(last) => {
                 prev == last && (version > last || (link.kind == "board" && version == last))
