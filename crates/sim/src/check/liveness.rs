@@ -24,6 +24,9 @@ const FRAMES_MAX: u64 = 333;
 /// Tries to pass a request on in a second at most: a shard that is handed over makes some hundred.
 const FORWARDS_MAX: u64 = 1_000;
 
+/// Nodes count a request's time from its arrival, so an answer in time may reach a client too late that waits for less.
+const JUDGED_MS_MIN: u64 = 100;
+
 /// L1: the first shard of which none of these nodes is a leader that serves.
 pub fn unled(nodes: &[&Node], shards: u32) -> Option<u32> {
     (0..shards).find(|id| {
@@ -44,7 +47,8 @@ pub fn is_answered(env: &mut Env, call: &Call, attempt: usize) {
     let unanswered = attempt.end.as_ref().is_some_and(|end| {
         end.at == env.timeline.now() && matches!(end.how, Err(NotAnswered::TimedOut))
     });
-    if unanswered && attempt.sent_at >= env.answers_from {
+    let judged = attempt.sent_at >= env.answers_from && attempt.timeout_ms >= JUDGED_MS_MIN;
+    if unanswered && judged {
         let (query, sent_at, timeout_ms) = (&call.query, attempt.sent_at, attempt.timeout_ms);
         let what = format!(
             "call {}: {} {} was sent at {sent_at} us for {timeout_ms} ms, and nobody answered",
