@@ -38,7 +38,7 @@ pub struct PutBack<'a> {
 /// What an entry did to a line.
 pub enum Change<'a> {
     /// An operation.
-    Operation(Applied<'a>),
+    Operation(&'a Applied<'a>),
     /// A restore.
     PutBack(PutBack<'a>),
 }
@@ -64,7 +64,7 @@ impl Observer for Watch<'_> {
                 .and_then(|line| line.status(at, lines.now_ms()).ok()),
             _ => None,
         };
-        (self.after)(Change::Operation(Applied {
+        (self.after)(Change::Operation(&Applied {
             op: applied.op,
             result: &applied.result,
             status,

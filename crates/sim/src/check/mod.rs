@@ -320,12 +320,12 @@ impl Checks {
         let (last_seen, events) = (&mut self.last_seen, &mut self.events);
         let applied = replay::apply(reference, entry, &mut |change| match change {
             Change::Operation(applied) => {
-                shadow.applied(env, place, &applied);
+                shadow.applied(env, place, applied);
                 events.happened(place, applied.events, applied.state);
-                last_seen.applied(env, place, &applied);
-                ghosts.applied(place, &applied);
+                last_seen.applied(env, place, applied);
+                ghosts.applied(place, applied);
                 answers.applied(place, applied.op.line(), applied.state);
-                writes.applied(env, place, &applied);
+                writes.applied(env, place, applied);
             }
             Change::PutBack(put_back) => {
                 let (name, state) = (&put_back.command.line, put_back.state);
@@ -455,7 +455,7 @@ impl Checks {
             at = place.appended_at;
             let backups = &shard.backups;
             let applied = replay::apply(&mut whole, entry, &mut |change| match change {
-                Change::Operation(applied) => shadow.applied(env, place, &applied),
+                Change::Operation(applied) => shadow.applied(env, place, applied),
                 Change::PutBack(put_back) => {
                     let backup = backups.get(&put_back.command.upload);
                     shadow.put_back(env, place, &put_back, backup.map(Rc::as_ref));
