@@ -41,6 +41,18 @@ impl Cluster {
         found.with_context(|| format!("node {id} is not there: {status}"))
     }
 
+    /// Waits until node `id` itself says that it serves: what others say of it may be of its last start.
+    ///
+    /// # Errors
+    /// It does not.
+    pub async fn wait_serving(&self, id: u64) -> Result<()> {
+        eventually("the node serves", PATIENCE, async || {
+            let (code, _) = self.http(id, "/readyz").await?;
+            Ok((code == 200).then_some(()))
+        })
+        .await
+    }
+
     /// The number that node `id` has now.
     ///
     /// # Errors

@@ -72,7 +72,7 @@ pub async fn copy(cluster: &mut Cluster, id: u64) -> Result<()> {
     ensure!(copied.success(), "cp: {copied}");
     cluster.start_node(id).await?;
     // From here on its peers know that the copy is old.
-    cluster.number_of(id).await?;
+    cluster.wait_serving(id).await?;
     cluster.wait_served().await
 }
 
