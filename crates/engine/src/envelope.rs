@@ -140,71 +140,13 @@ fn check_header(header: &[u8; HEADER_BYTES]) -> Result<(), FrameError> {
 mod tests {
     use super::*;
 
+    /// A frame with every field set.
     fn frame() -> Frame {
-        Frame {
-            cluster: "prod".to_owned(),
-            from: 1,
-            to: 2,
-            disk_id: u64::MAX,
-            boots: 77,
-            starts: vec![u64::MAX, 1],
-            seq: 9,
-            facts: Some(NodeFacts {
-                clock_us: 7,
-                client_reachable: true,
-                disk_full: true,
-                refuses_snapshots: 2,
-                metrics_addr: "127.0.0.1:9100".to_owned(),
-                version: "0.1.0".to_owned(),
-                shards: 16,
-                prefix: "nowserving".to_owned(),
-                nodes: vec![1, 2, 3],
-                election_ms: 750,
-                in_touch: true,
-                members_version: 3,
-                connection: 3,
-                entry_format: 6,
-            }),
-            closed: vec![ClosedConnection {
-                node: 3,
-                start: u64::MAX,
-                number: 2,
-            }],
-            state_hashes: vec![StateHash {
-                shard: 3,
-                index: 4,
-                hash: vec![5; 32].into(),
-                format: 1,
-            }],
-            verdicts: vec![Verdict {
-                start: u64::MAX,
-                refused: "another disk".to_owned(),
-                removed: false,
-            }],
-            members: Bytes::from_static(b"members"),
-            messages: vec![
-                ShardMessage {
-                    shard: 0,
-                    raft: Bytes::from_static(b"abc"),
-                },
-                ShardMessage {
-                    shard: 15,
-                    raft: Bytes::new(),
-                },
-            ],
-            snapshot_request: Some(SnapshotRequest {
-                shard: 3,
-                digest: vec![6; 32].into(),
-                offset: 1 << 40,
-                refused: true,
-            }),
-            snapshot_chunk: Some(SnapshotChunk {
-                shard: 4,
-                digest: vec![7; 32].into(),
-                offset: 8,
-                data: Bytes::from_static(b"abc"),
-            }),
-        }
+        let mut frame = first_frame();
+        let facts = frame.facts.get_or_insert_default();
+        facts.refuses_snapshots = 2;
+        facts.entry_format = 6;
+        frame
     }
 
     #[test]
