@@ -2,79 +2,60 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, ensure};
+use clap::{Parser, ValueEnum as _};
 use nowserving_e2e::build;
-use nowserving_e2e::soak::{self, OTHER_BUILD, Row, Trouble};
+use nowserving_e2e::soak::{self, Row, Trouble};
 use serde_json::json;
 
-/// The command line: `[--minutes N] [--json] [TROUBLE …]`.
+/// Runs soaks, one kind of trouble after the other
+#[derive(Debug, Parser)]
+#[command(name = "soak")]
 struct Plan {
-    each: Duration,
+    /// Of each kind
+    #[arg(long, default_value_t = 5.0, value_parser = minutes)]
+    minutes: f64,
+    /// One line of JSON instead of the table
+    #[arg(long)]
     json: bool,
+    /// [default: all but upgrade]
+    #[arg(value_name = "TROUBLE")]
     troubles: Vec<Trouble>,
 }
 
 impl Plan {
-    fn parse(mut args: impl Iterator<Item = String>) -> Result<Plan> {
-        let (mut minutes, mut json, mut troubles) = (5.0, false, Vec::new());
-        while let Some(arg) = args.next() {
-            if arg == "--json" {
-                json = true;
-                continue;
-            }
-            if arg == "--minutes" {
-                let given = args.next().context("--minutes needs a number")?;
-                minutes = given
-                    .parse()
-                    .with_context(|| format!("--minutes {given}"))?;
-                continue;
-            }
-            match named(&arg) {
-                Some(trouble) => troubles.push(trouble),
-                None => bail!("{arg}: expected [--minutes N] [--json] [{}]", names()),
-            }
+    fn troubles(&self) -> Vec<Trouble> {
+        if !self.troubles.is_empty() {
+            return self.troubles.clone();
         }
-        if troubles.is_empty() {
-            troubles.extend(Trouble::ALL);
-        }
-        if !(0.1..=1_440.0).contains(&minutes) {
-            bail!("--minutes {minutes}: must be 0.1 to 1440");
-        }
-        Ok(Plan {
-            each: Duration::from_secs_f64(minutes * 60.0),
-            json,
-            troubles,
-        })
+        let all = Trouble::value_variants().iter().copied();
+        all.filter(|it| *it != Trouble::Upgrade).collect()
     }
 }
 
-/// [`Trouble::Upgrade`] needs another build, which `cargo xtask upgrade` makes.
-fn named(name: &str) -> Option<Trouble> {
-    let upgrade = std::env::var_os(OTHER_BUILD).map(|_| Trouble::Upgrade);
-    let mut all = Trouble::ALL.into_iter().chain(upgrade);
-    all.find(|it| it.name() == name)
-}
-
-fn names() -> String {
-    Trouble::ALL.map(Trouble::name).join("|")
+fn minutes(given: &str) -> Result<f64> {
+    let minutes = given.parse()?;
+    ensure!((0.1..=1_440.0).contains(&minutes), "must be 0.1 to 1440");
+    Ok(minutes)
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let plan = Plan::parse(std::env::args().skip(1))?;
+    let plan = Plan::parse();
+    let each = Duration::from_secs_f64(plan.minutes * 60.0);
     let build = build().await?;
     let mut rows = Vec::new();
-    for trouble in plan.troubles {
+    for trouble in plan.troubles() {
         if let Some(lack) = trouble.lacks().await? {
             eprintln!("{}: left out, as this machine lacks {lack}", trouble.name());
             continue;
         }
-        eprintln!("{} for {} s", trouble.name(), plan.each.as_secs());
-        let row = soak::run(trouble, plan.each).await?;
+        eprintln!("{} for {} s", trouble.name(), each.as_secs());
+        let row = soak::run(trouble, each).await?;
         eprintln!("{}", line(&row));
         rows.push(row);
     }
-    let seconds = plan.each.as_secs();
+    let seconds = each.as_secs();
     if plan.json {
         println!(
             "{}",

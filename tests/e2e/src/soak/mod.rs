@@ -19,7 +19,6 @@ use crate::cluster::{Cluster, line_in};
 use crate::{number, scenario};
 
 pub use trouble::{Blow, Trouble};
-pub use upgrade::OTHER_BUILD;
 
 /// Shoppers a second: enough that each blow hits writes under way, and little enough for two cores.
 const SHOPPERS_A_SECOND: u64 = 25;
@@ -32,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(1_500);
 /// What came of one soak.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
-    pub trouble: &'static str,
+    pub trouble: String,
     /// How often it came.
     pub blows: usize,
     /// Writes of the crowd that were acknowledged.

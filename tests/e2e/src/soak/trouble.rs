@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use clap::ValueEnum;
 use rustix::process::Signal;
 
 use super::{disks, upgrade};
@@ -21,7 +22,7 @@ const AWAY: Duration = Duration::from_secs(2);
 const END: Duration = Duration::from_secs(30);
 
 /// One kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Trouble {
     /// kill -9 of one node after the other.
     Kill,
@@ -62,38 +63,11 @@ pub struct Blow {
 
 impl Trouble {
     /// Every one.
-    pub const ALL: [Trouble; 12] = [
-        Trouble::Kill,
-        Trouble::Restart,
-        Trouble::Pause,
-        Trouble::NatsKill,
-        Trouble::OneNatsKill,
-        Trouble::CutOff,
-        Trouble::CutOneWay,
-        Trouble::Replace,
-        Trouble::DiskFull,
-        Trouble::AllDisksFull,
-        Trouble::SyncError,
-        Trouble::RolledBack,
-    ];
-
+    /// Its name on the command line.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Trouble::Kill => "kill",
-            Trouble::Restart => "restart",
-            Trouble::Pause => "pause",
-            Trouble::NatsKill => "nats-kill",
-            Trouble::OneNatsKill => "one-nats-kill",
-            Trouble::Upgrade => "upgrade",
-            Trouble::CutOff => "cut-off",
-            Trouble::CutOneWay => "cut-one-way",
-            Trouble::Replace => "replace",
-            Trouble::DiskFull => "disk-full",
-            Trouble::AllDisksFull => "all-disks-full",
-            Trouble::SyncError => "sync-error",
-            Trouble::RolledBack => "rolled-back",
-        }
+    pub fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     /// What this machine lacks for it.
@@ -106,6 +80,8 @@ impl Trouble {
                 (!SmallDisk::is_available()?).then_some("the right to mount a tmpfs")
             }
             Trouble::SyncError => (!strace_works().await).then_some("strace that may trace"),
+            Trouble::Upgrade => (upgrade::other_build().is_none())
+                .then_some("another build (`cargo xtask upgrade` makes one)"),
             _ => None,
         })
     }

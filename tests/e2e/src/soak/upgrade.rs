@@ -9,7 +9,7 @@ use crate::cluster::Cluster;
 use crate::wait::eventually;
 
 /// Names the binary of the other build.
-pub const OTHER_BUILD: &str = "NOWSERVING_OTHER_BIN";
+const OTHER_BUILD: &str = "NOWSERVING_OTHER_BIN";
 
 /// Shards come back to a node that was restarted.
 const LEADS_WITHIN: Duration = Duration::from_secs(30);

@@ -13,13 +13,13 @@ const LOAD_CLIENTS: usize = 16;
 const POLLS: usize = 9;
 
 /// Clients on a thread of their own, until it is dropped.
-pub struct Load {
+pub struct Clients {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Load {
-    pub fn start(url: String) -> Load {
+impl Clients {
+    pub fn start(url: String) -> Clients {
         let stop = Arc::new(AtomicBool::new(false));
         let until = stop.clone();
         let thread = std::thread::spawn(move || {
@@ -27,14 +27,14 @@ impl Load {
                 eprintln!("the load ended: {error:#}");
             }
         });
-        Load {
+        Clients {
             stop,
             thread: Some(thread),
         }
     }
 }
 
-impl Drop for Load {
+impl Drop for Clients {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

@@ -10,6 +10,7 @@ mod plan;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use clap::Parser as _;
 use nowserving_e2e::peers::{Etcd, JetStream, Peer};
 use nowserving_e2e::{
     Cluster, HOUR_MS, Link, Options, build, first_acknowledged, first_written, line_in,
@@ -18,8 +19,8 @@ use rustix::process::Signal;
 use serde::Serialize;
 use serde_json::json;
 
-use load::Load;
-use plan::{Fault, Plan, System};
+use load::Clients;
+use plan::{Fault, Load, Plan, System, name};
 
 /// A failover that takes longer is an error.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -28,7 +29,7 @@ const REST: Duration = Duration::from_millis(2_500);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let plan = Plan::parse(std::env::args().skip(1))?;
+    let plan = Plan::parse();
     let build = build().await?;
     if !plan.json {
         println!("{build}\n");
@@ -58,11 +59,11 @@ async fn measure_ours(fault: Fault, plan: &Plan) -> Result<Vec<Row>> {
     })
     .await?;
     let mut rows = Vec::new();
-    for &loaded in &plan.loads {
-        let load = loaded.then(|| Load::start(cluster.nats.url()));
+    for &load in &plan.loads {
+        let clients = (load == Load::Loaded).then(|| Clients::start(cluster.nats.url()));
         let times = measure(&mut cluster, fault, plan.runs).await?;
-        drop(load);
-        rows.push(Row::new(System::Nowserving, fault, loaded, times).shown(plan));
+        drop(clients);
+        rows.push(Row::new(System::Nowserving, fault, load, times).shown(plan));
     }
     Ok(rows)
 }
@@ -74,7 +75,7 @@ async fn measure_peer<P: Peer>(system: System, fault: Fault, plan: &Plan) -> Res
     }
     let folder = tempfile::tempdir()?;
     let mut peer = P::start(folder.path()).await?;
-    let mut times = Vec::with_capacity(plan.runs);
+    let mut times = Vec::new();
     for _ in 0..plan.runs {
         tokio::time::sleep(REST).await;
         let leader = peer.leader().await?;
@@ -90,15 +91,15 @@ async fn measure_peer<P: Peer>(system: System, fault: Fault, plan: &Plan) -> Res
         }
         times.push(time?);
     }
-    Ok(vec![Row::new(system, fault, false, times).shown(plan)])
+    Ok(vec![Row::new(system, fault, Load::Idle, times).shown(plan)])
 }
 
 /// The times of one fault under one load.
 #[derive(Debug, Serialize)]
 struct Row {
-    system: &'static str,
-    fault: &'static str,
-    load: &'static str,
+    system: System,
+    fault: Fault,
+    load: Load,
     runs: usize,
     median_ms: u64,
     p90_ms: u64,
@@ -106,16 +107,16 @@ struct Row {
 }
 
 impl Row {
-    fn new(system: System, fault: Fault, loaded: bool, mut times: Vec<Duration>) -> Row {
+    fn new(system: System, fault: Fault, load: Load, mut times: Vec<Duration>) -> Row {
         times.sort_unstable();
         let at = |percent: usize| {
             let nth = (times.len() * percent).div_ceil(100).max(1) - 1;
             times.get(nth).map_or(0, |time| time.as_millis() as u64)
         };
         Row {
-            system: system.name(),
-            fault: fault.name(),
-            load: if loaded { "loaded" } else { "idle" },
+            system,
+            fault,
+            load,
             runs: times.len(),
             median_ms: at(50),
             p90_ms: at(90),
@@ -125,28 +126,26 @@ impl Row {
 
     /// Prints it, if there is a table.
     fn shown(self, plan: &Plan) -> Row {
-        let Row {
-            system,
-            fault,
-            load,
-            runs,
-            median_ms,
-            p90_ms,
-            max_ms,
-        } = &self;
         if !plan.json {
             println!(
-                "| {system} | {fault} | {load} | {runs} | {median_ms} ms | {p90_ms} ms | {max_ms} ms |"
+                "| {} | {} | {} | {} | {} ms | {} ms | {} ms |",
+                name(self.system),
+                name(self.fault),
+                name(self.load),
+                self.runs,
+                self.median_ms,
+                self.p90_ms,
+                self.max_ms
             );
         }
         self
     }
 }
 
-async fn measure(cluster: &mut Cluster, fault: Fault, runs: usize) -> Result<Vec<Duration>> {
-    let mut times = Vec::with_capacity(runs);
+async fn measure(cluster: &mut Cluster, fault: Fault, runs: u32) -> Result<Vec<Duration>> {
+    let mut times = Vec::new();
     let shards = cluster.options().shards;
-    for shard in (0..shards).cycle().take(runs) {
+    for shard in (0..shards).cycle().take(runs as usize) {
         let line = line_in(shard, shards, "failover");
         let api = cluster.api().clone();
         let settings = json!({
@@ -161,7 +160,7 @@ async fn measure(cluster: &mut Cluster, fault: Fault, runs: usize) -> Result<Vec
         let time = first_acknowledged(&api, &line, began, PATIENCE).await;
         end(cluster, fault, leader).await?;
         let time = time?;
-        eprintln!("{} of node {leader}: {} ms", fault.name(), time.as_millis());
+        eprintln!("{} of node {leader}: {} ms", name(fault), time.as_millis());
         times.push(time);
         cluster.wait_served().await?;
     }

@@ -1,98 +1,56 @@
-//! The command line: `[RUNS] [--json] [FAULT …] [idle|loaded …] [SYSTEM …]`.
+//! The command line.
 
-use anyhow::{Context as _, Result};
+use clap::{Parser, ValueEnum};
+use serde::Serialize;
 
-const USAGE: &str =
-    "[RUNS] [--json] [death|stop|cut-off …] [idle|loaded …] [nowserving|etcd|jetstream …]";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Fault {
-    /// kill -9.
+    /// kill -9
     Death,
-    /// SIGSTOP.
+    /// SIGSTOP
     Stop,
-    /// The node's connections pass nothing on and stay open. Of our own nodes alone.
+    /// The node's connections pass nothing on and stay open; of our own nodes alone
     CutOff,
 }
 
-impl Fault {
-    pub const ALL: [Fault; 3] = [Fault::Death, Fault::Stop, Fault::CutOff];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Fault::Death => "death",
-            Fault::Stop => "stop",
-            Fault::CutOff => "cut-off",
-        }
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Load {
+    Idle,
+    /// Clients that enter and poll without a pause; of our own nodes alone
+    Loaded,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[value(rename_all = "lowercase")]
 pub enum System {
     Nowserving,
     Etcd,
     JetStream,
 }
 
-impl System {
-    const ALL: [System; 3] = [System::Nowserving, System::Etcd, System::JetStream];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            System::Nowserving => "nowserving",
-            System::Etcd => "etcd",
-            System::JetStream => "jetstream",
-        }
-    }
-}
-
-/// What is named is measured; of a kind of which nothing is named, all. Other systems only if they are named.
+/// Measures how long a cluster acknowledges no write when its leader fails
+#[derive(Debug, Parser)]
+#[command(name = "failover")]
 pub struct Plan {
-    pub runs: usize,
-    /// One line of JSON instead of the table.
+    /// Failures of each kind
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub runs: u32,
+    /// One line of JSON instead of the table
+    #[arg(long)]
     pub json: bool,
+    #[arg(long = "fault", value_name = "FAULT", value_delimiter = ',', default_values = ["death", "stop", "cut-off"])]
     pub faults: Vec<Fault>,
-    pub loads: Vec<bool>,
+    #[arg(long = "load", value_name = "LOAD", value_delimiter = ',', default_values = ["idle", "loaded"])]
+    pub loads: Vec<Load>,
+    #[arg(long = "system", value_name = "SYSTEM", value_delimiter = ',', default_values = ["nowserving"])]
     pub systems: Vec<System>,
 }
 
-impl Plan {
-    pub fn parse(args: impl Iterator<Item = String>) -> Result<Plan> {
-        let mut plan = Plan {
-            runs: 30,
-            json: false,
-            faults: Vec::new(),
-            loads: Vec::new(),
-            systems: Vec::new(),
-        };
-        for arg in args {
-            plan.take(&arg)?;
-        }
-        if plan.faults.is_empty() {
-            plan.faults.extend(Fault::ALL);
-        }
-        if plan.loads.is_empty() {
-            plan.loads.extend([false, true]);
-        }
-        if plan.systems.is_empty() {
-            plan.systems.push(System::Nowserving);
-        }
-        Ok(plan)
-    }
-
-    fn take(&mut self, arg: &str) -> Result<()> {
-        if let Some(fault) = Fault::ALL.into_iter().find(|it| it.name() == arg) {
-            self.faults.push(fault);
-        } else if let Some(system) = System::ALL.into_iter().find(|it| it.name() == arg) {
-            self.systems.push(system);
-        } else if let Some(loaded) = ["idle", "loaded"].iter().position(|it| *it == arg) {
-            self.loads.push(loaded == 1);
-        } else if arg == "--json" {
-            self.json = true;
-        } else {
-            let number = arg.parse();
-            self.runs = number.with_context(|| format!("{arg}: expected {USAGE}"))?;
-        }
-        Ok(())
-    }
+/// The name of a value on the command line.
+pub fn name(value: impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
