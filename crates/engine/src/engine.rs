@@ -456,6 +456,8 @@ impl Engine {
         } else {
             self.ctx.reachability.advance(now.us);
         }
+        let stall_ms = self.config.election_ms;
+        self.each_shard(|shard, ctx| shard.hold_clock(stall_ms, &ctx.reachability));
         if !self.contact.is_in_touch() {
             self.each_shard(|shard, ctx| shard.step_down("out of touch", ctx));
         }

@@ -411,6 +411,16 @@ impl Shard {
         queued || !self.reads.is_empty() || proposed.any(Option::is_some)
     }
 
+    /// Stops the service clock if nothing has been committed for so long; to be called when time has been counted.
+    pub fn hold_clock(&mut self, stall_ms: u64, reachability: &ClientReachability) {
+        if let Some(leader_state) = &mut self.leader_state {
+            let of_term = |((_, term), _): &(&(u64, u64), &Proposed)| *term == leader_state.term;
+            let oldest = self.proposed.iter().find(of_term);
+            let oldest_ms = oldest.map(|(_, proposed)| proposed.entry.now_ms);
+            leader_state.hold_clock(oldest_ms, stall_ms, reachability);
+        }
+    }
+
     /// Folds queued commands into log entries.
     pub fn propose(&mut self, ctx: &mut NodeCtx) {
         while !self.queue.is_empty() {

@@ -92,6 +92,8 @@ impl ClientReachability {
 pub struct ServiceClock {
     base_ms: u64,
     reachable_at_base_us: u64,
+    /// It stands still when it reads this.
+    until_ms: u64,
 }
 
 impl ServiceClock {
@@ -107,7 +109,16 @@ impl ServiceClock {
         ServiceClock {
             base_ms,
             reachable_at_base_us: reachability.reachable_us(),
+            until_ms: u64::MAX,
         }
+    }
+
+    /// Lets the clock run until it reads this. Time that was counted beyond is left out for good.
+    pub fn run_until(&mut self, until_ms: u64, reachability: &ClientReachability) {
+        self.until_ms = until_ms.max(self.base_ms);
+        let counted_ms = self.counted_ms(reachability.reachable_us());
+        let beyond_ms = counted_ms.saturating_sub(self.until_ms);
+        self.reachable_at_base_us += beyond_ms * 1_000;
     }
 
     /// Milliseconds on the service clock.
@@ -124,12 +135,19 @@ impl ServiceClock {
     }
 
     fn reading_ms(&self, reachable_us: u64) -> u64 {
+        self.counted_ms(reachable_us).min(self.until_ms)
+    }
+
+    fn counted_ms(&self, reachable_us: u64) -> u64 {
         self.base_ms + (reachable_us - self.reachable_at_base_us) / 1_000
     }
 
     /// When it will read `at_ms`, on the monotonic clock; see [`ClientReachability::when`].
     #[must_use]
     pub fn when(&self, at_ms: u64, reachability: &ClientReachability) -> Option<Micros> {
+        if at_ms > self.until_ms {
+            return None;
+        }
         let ahead_us = at_ms.saturating_sub(self.base_ms).saturating_mul(1_000);
         reachability.when(self.reachable_at_base_us.saturating_add(ahead_us))
     }
@@ -191,6 +209,23 @@ mod tests {
         reachability.advance(2_000_000);
         assert_eq!(clock.when(5_260, &reachability), None);
         assert_eq!(clock.when(u64::MAX, &reachability), None);
+    }
+
+    #[test]
+    fn a_clock_that_was_stopped_goes_on_where_it_stood() {
+        let mut reachability = ClientReachability::new(1_000_000);
+        reachability.echo(1_000_000);
+        let mut clock = ServiceClock::take_over(5_000, 0, &reachability);
+        clock.run_until(5_100, &reachability);
+        assert!(clock.when(5_100, &reachability).is_some());
+        assert_eq!(clock.when(5_101, &reachability), None);
+        reachability.advance(1_230_000);
+        assert_eq!(clock.now_ms(&reachability), 5_100);
+        clock.run_until(5_100, &reachability);
+        clock.run_until(u64::MAX, &reachability);
+        assert_eq!(clock.now_ms(&reachability), 5_100);
+        reachability.advance(1_240_000);
+        assert_eq!(clock.now_ms(&reachability), 5_110);
     }
 
     #[test]

@@ -89,6 +89,19 @@ impl LeaderState {
         (self.next_pass_at, self.next_background_at) = (0, 0);
     }
 
+    /// The oldest entry of this term that is not yet applied has this reading (`None`: there is none). The service
+    /// clock runs `stall_ms` beyond it at most: while nothing can be committed, polls that must be recorded are not
+    /// answered, and expired tokens cannot go.
+    pub fn hold_clock(
+        &mut self,
+        oldest_ms: Option<u64>,
+        stall_ms: u64,
+        reachability: &ClientReachability,
+    ) {
+        let until_ms = oldest_ms.map_or(u64::MAX, |ms| ms.saturating_add(stall_ms));
+        self.clock.run_until(until_ms, reachability);
+    }
+
     /// The service clock's reading, never behind the replicated one.
     #[must_use]
     pub fn now_ms(&self, state: &State, reachability: &ClientReachability) -> u64 {

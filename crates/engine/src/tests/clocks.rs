@@ -8,7 +8,7 @@ use nowserving_protocol::user::{Consistency, StatusReply};
 use proptest::prelude::*;
 
 use super::rig::name;
-use super::rig::{Rig, WALL_MS, enter};
+use super::rig::{Rig, WALL_MS, config, enter};
 use crate::request::{Ask, Outcome};
 use nowserving_shard::published::OutEvent;
 
@@ -93,6 +93,43 @@ fn an_answer_that_took_long_tells_what_remains_by_then() {
     check(&rig, &told);
     assert_eq!(told.entered_at_ms, Some(WALL_MS));
     assert_eq!(told.expires_in_ms, Some(CLAIM_MS - 700));
+}
+
+/// A leader keeps its lease from peers that answer heartbeats and cannot append: they lack a snapshot, say.
+#[test]
+fn while_nothing_is_committed_the_service_clock_stands_still() {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    rig.lead();
+    let (line, settings) = (name("shop"), Settings::new(1, 10));
+    rig.write(Op::Create { line, settings });
+    rig.turn();
+    rig.acknowledge();
+    let clock = |rig: &Rig| {
+        rig.shard()
+            .service_ms(&rig.engine.ctx.reachability)
+            .unwrap()
+    };
+    let began_ms = clock(&rig);
+    rig.enter("a");
+    rig.turn();
+    for _ in 0..12 {
+        rig.pass_ms(10_000);
+        rig.turn();
+        rig.confirm();
+    }
+    rig.turn();
+    assert!(rig.is_leader());
+    let stood_ms = clock(&rig);
+    assert_eq!(stood_ms, began_ms + config(&[]).election_ms);
+    rig.acknowledge();
+    rig.turn();
+    assert_eq!(
+        clock(&rig),
+        stood_ms,
+        "the time that it stood is not made up for"
+    );
+    rig.pass_ms(10_000);
+    assert_eq!(clock(&rig), stood_ms + 10_000);
 }
 
 #[test]
