@@ -70,7 +70,6 @@ pub struct Engine {
     pub(crate) drained_at: Option<Micros>,
     ended: bool,
     requests_dropped: bool,
-    pub(crate) disk_full: bool,
     writes_in_flight: usize,
     /// The shard at which the last turn stopped and the next one continues.
     resume_at: u32,
@@ -149,6 +148,7 @@ impl Engine {
                     peers: BTreeMap::new(),
                 },
                 reachability: ClientReachability::new(now.us),
+                disk_full: false,
                 has_room: true,
                 entry_format: config.entry_format,
                 out: Outbox::default(),
@@ -165,7 +165,6 @@ impl Engine {
             drained_at: None,
             ended: false,
             requests_dropped: false,
-            disk_full: false,
             writes_in_flight: 0,
             resume_at: 0,
             more_to_apply: false,
@@ -605,7 +604,7 @@ impl Engine {
     pub(crate) fn batch(&self, to: u64, now: Micros) -> PeerBatch {
         PeerBatch {
             client_reachable: self.client_reachable(now),
-            disk_full: self.disk_full,
+            disk_full: self.ctx.disk_full,
             refuses_snapshots: self.refuses_snapshots(now),
             clock_us: now,
             connection: self.connection,

@@ -235,6 +235,8 @@ pub enum Output {
         file: SnapshotFile,
         chunk: SnapshotChunk,
     },
+    /// Delete what is there of a peer's snapshot.
+    DropIncoming { shard: u32 },
     /// Verify a peer's snapshot, which is whole now, decode it, and make it durably this node's own
     /// ([`Input::SnapshotReceived`]). It is newer than any [`Output::WriteSnapshot`] before it, and none follows
     /// before the answer.

@@ -69,10 +69,9 @@ impl Engine {
             self.members_changed();
             self.reconcile(now);
             self.hand_over(now);
-            let disk_full = self.disk_full;
             self.each_shard(|shard, _| {
                 shard.check_snapshot_sends(now);
-                shard.check_snapshot_receive(now, disk_full);
+                shard.check_snapshot_receive(now);
             });
             self.start_snapshot(now);
             self.announce_standing(now);
@@ -118,7 +117,7 @@ impl Engine {
 
     fn hand_over(&mut self, now: Micros) {
         let unreachable_for = self.ctx.reachability.unreachable_for(now);
-        let unfit = unreachable_for > UNREACHABLE_MAX || self.disk_full;
+        let unfit = unreachable_for > UNREACHABLE_MAX || self.ctx.disk_full;
         let election_us = self.config.election_ms * 1_000;
         let stopping = self.stopping_since.is_some();
         // Without nodes that are stopping too: they would hand the shard on.

@@ -93,6 +93,8 @@ pub(crate) struct NodeCtx {
     pub clocks: Clocks,
     /// The time in which clients could reach this node.
     pub reachability: ClientReachability,
+    /// Of this node.
+    pub disk_full: bool,
     /// Entries proposed now can be written and committed (see `disk_room`).
     pub has_room: bool,
     /// The newest format of log entries that this node reads.

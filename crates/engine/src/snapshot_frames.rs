@@ -31,10 +31,6 @@ impl Engine {
     /// Asks for one part of a peer's snapshot at most: that is what keeps the fetching of snapshots from
     /// delaying everything else. The shards take turns.
     pub(crate) fn ask_for_snapshot(&mut self, now: Micros) {
-        // What room is left is for votes, for entries, and for the log's purge, which makes some.
-        if self.disk_full {
-            return;
-        }
         let last = self.asked_for_snapshot;
         let mut order: Vec<u32> = self.shards.keys().copied().collect();
         order.sort_by_key(|id| (*id <= last, *id));

@@ -87,7 +87,7 @@ impl Shard {
             // Whatever is offered: what was received is committed, and on disk. A newer one comes after it.
             return self.step_received(message, now);
         }
-        if self.refuses(file, now) {
+        if ctx.disk_full || self.refuses(file, now) {
             return Ok(());
         }
         match &mut self.receive {
@@ -280,11 +280,8 @@ impl Shard {
             .is_some_and(|(_, at)| now < at + REFUSED_US)
     }
 
-    /// Ends what makes no progress, or is not needed any more. Without room on the disk no progress is expected.
-    pub fn check_snapshot_receive(&mut self, now: Micros, disk_full: bool) {
-        if let Some(receive) = self.receive.as_mut().filter(|_| disk_full) {
-            receive.progress_at = now;
-        }
+    /// Ends what makes no progress, or is not needed any more.
+    pub fn check_snapshot_receive(&mut self, now: Micros) {
         let stuck = |receive: &Receive| {
             receive.step != Step::Install && now >= receive.progress_at + PROGRESS_US
         };
@@ -294,6 +291,16 @@ impl Shard {
         let applied = self.replica.applied();
         self.received
             .take_if(|received| received.meta.index <= applied);
+    }
+
+    /// The disk is full: what was fetched makes room, unless it is whole. The leader offers it again until then.
+    pub fn drop_incoming(&mut self, ctx: &mut NodeCtx) {
+        let under_way = |receive: &Receive| receive.step != Step::Install;
+        if self.receive.as_ref().is_some_and(under_way) {
+            self.end_receive("disk_full");
+            let shard = self.id;
+            ctx.out.outputs.push(Output::DropIncoming { shard });
+        }
     }
 
     fn end_receive(&mut self, outcome: &'static str) {

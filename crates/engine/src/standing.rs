@@ -76,7 +76,7 @@ impl Engine {
         if self.ctx.reachability.unreachable_for(now) > UNREACHABLE_MAX {
             problems.push("requests do not reach this node: is NATS there?".to_owned());
         }
-        if self.disk_full {
+        if self.ctx.disk_full {
             problems.push("the disk is full".to_owned());
         }
         match self.contact.standing(now) {

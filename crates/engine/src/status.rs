@@ -53,7 +53,7 @@ impl Engine {
             refused: self.contact.refused(id, now).map(str::to_owned),
             leads: count(&|it| it.replica.leader() == Some(id)) as u64,
             disk_full: match me {
-                true => self.disk_full,
+                true => self.ctx.disk_full,
                 false => peer.is_some_and(|p| p.disk_full),
             },
             refuses_snapshots: match me {

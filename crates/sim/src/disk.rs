@@ -218,6 +218,11 @@ impl Disk {
         Some(bytes.len() as u64)
     }
 
+    /// Deletes what is there of it.
+    pub fn drop_incoming(&mut self, shard: u32) {
+        self.incoming.remove(&shard);
+    }
+
     /// The part of this node's snapshot that a peer asks for.
     pub fn read_part(&self, request: &SnapshotRequest) -> Option<SnapshotChunk> {
         let bytes = self.snapshots.get(&request.shard)?;

@@ -384,6 +384,7 @@ impl Node {
             }
             Output::OpenIncoming { .. }
             | Output::StoreIncoming { .. }
+            | Output::DropIncoming { .. }
             | Output::InstallSnapshot { .. }
             | Output::ReadSnapshot { .. } => self.transfer_soon(env, output),
             Output::Forward(forward) => {

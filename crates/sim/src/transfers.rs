@@ -34,6 +34,7 @@ impl Node {
                 file,
                 offset: self.disk.store_incoming(file, &chunk).filter(|_| !fails),
             },
+            Output::DropIncoming { shard } => return self.disk.drop_incoming(shard),
             Output::ReadSnapshot { to, request } => match self.disk.read_part(&request) {
                 Some(chunk) => Input::SnapshotRead { to, chunk },
                 None => return,

@@ -208,6 +208,7 @@ impl Rig {
                 job @ (Output::WriteSnapshot { .. }
                 | Output::OpenIncoming { .. }
                 | Output::StoreIncoming { .. }
+                | Output::DropIncoming { .. }
                 | Output::InstallSnapshot { .. }
                 | Output::ReadSnapshot { .. }) => self.jobs.push(job),
                 _ => {}

@@ -223,16 +223,35 @@ fn a_refused_file_that_was_there_in_part_is_fetched_again_at_once() {
 #[test]
 fn a_full_disk_gets_no_snapshot_until_there_is_room() {
     let mut rig = Rig::new(&[1, 2, 3]);
-    rig.input(Input::DiskFull(true));
     offered(&mut rig);
-    stored(&mut rig, 0);
-    for _ in 0..100 {
-        pass_ms(&mut rig, 300);
-    }
-    assert_eq!(rig.asked, []);
+    stored(&mut rig, 4);
+    rig.jobs.clear();
+    rig.input(Input::DiskFull(true));
+    assert_eq!(rig.jobs, [Output::DropIncoming { shard: 0 }]);
+    rig.jobs.clear();
+    offered(&mut rig);
+    // The part that was on its way, and the answer to a job that the disk's thread had.
+    rig.gets(part(4, 6));
+    stored(&mut rig, 10);
+    assert_eq!(rig.jobs, []);
     rig.input(Input::DiskFull(false));
-    pass_ms(&mut rig, 300);
+    offered(&mut rig);
+    assert_eq!(rig.jobs.len(), 1);
+    rig.asked.clear();
+    stored(&mut rig, 0);
     assert_eq!(rig.asked, [request(0)]);
+}
+
+/// That is what makes room.
+#[test]
+fn a_node_with_a_full_disk_that_was_fetching_a_snapshot_makes_its_own() {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    offered(&mut rig);
+    stored(&mut rig, 4);
+    rig.input(Input::DiskFull(true));
+    rig.overwrite(5, 2, 2);
+    log_has(&mut rig, config(&[]).log_bytes_max + 1);
+    assert_eq!(made(&mut rig), 1);
 }
 
 #[test]

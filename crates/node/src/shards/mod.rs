@@ -233,6 +233,9 @@ impl EngineLoop {
                 Output::StoreIncoming { file, chunk } => {
                     self.transfers.give(transfers::Job::Store { file, chunk })?;
                 }
+                Output::DropIncoming { shard } => {
+                    self.transfers.give(transfers::Job::Drop { shard })?;
+                }
                 Output::ReadSnapshot { to, request } => {
                     // Full: the peer asks again.
                     let job = transfers::Job::Read { to, request };

@@ -32,6 +32,8 @@ pub enum Job {
         file: SnapshotFile,
         chunk: SnapshotChunk,
     },
+    /// Delete what is there of a peer's snapshot.
+    Drop { shard: u32 },
     /// Read a part of this node's own for a peer.
     Read { to: u64, request: SnapshotRequest },
 }
@@ -78,6 +80,12 @@ impl Transfers {
         let (shard, file, stored) = match job {
             Job::Open { shard, file } => (shard, file, self.open(shard, &file)),
             Job::Store { file, chunk } => (chunk.shard, file, self.store(&file, &chunk)),
+            Job::Drop { shard } => {
+                if let Err(error) = self.remove_incoming(shard, "") {
+                    tracing::warn!(shard, %error, "a part of a peer's snapshot is not deleted");
+                }
+                return None;
+            }
             Job::Read { to, request } => {
                 let read = self.read(&request);
                 // The peer asks again, or is offered another one.
@@ -102,13 +110,8 @@ impl Transfers {
 
     /// The length of what is there. What is there of other snapshots of the shard goes.
     fn open(&self, shard: u32, file: &SnapshotFile) -> io::Result<u64> {
-        let (prefix, own) = (incoming_prefix(shard), incoming_name(shard, file));
-        for entry in fs::read_dir(&self.dir)? {
-            let name = entry?.file_name().to_string_lossy().into_owned();
-            if name.starts_with(&prefix) && name.ends_with(SUFFIX) && name != own {
-                fs::remove_file(self.dir.join(name))?;
-            }
-        }
+        let own = incoming_name(shard, file);
+        self.remove_incoming(shard, &own)?;
         let mut options = OpenOptions::new();
         let opened = options.create(true).append(true).open(self.dir.join(own))?;
         let len = opened.metadata()?.len();
@@ -117,6 +120,18 @@ impl Transfers {
         }
         opened.set_len(0)?;
         Ok(0)
+    }
+
+    /// Deletes what is there of peers' snapshots of a shard, but for the file of this name.
+    fn remove_incoming(&self, shard: u32, but: &str) -> io::Result<()> {
+        let prefix = incoming_prefix(shard);
+        for entry in fs::read_dir(&self.dir)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name.starts_with(&prefix) && name.ends_with(SUFFIX) && name != but {
+                fs::remove_file(self.dir.join(name))?;
+            }
+        }
+        Ok(())
     }
 
     /// The length with this part.

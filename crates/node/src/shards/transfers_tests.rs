@@ -95,4 +95,7 @@ fn another_file_is_begun_anew() {
         file: other,
     };
     assert_eq!(stored(&transfers, open), Some(0));
+    assert!(transfers.carry_out(Job::Drop { shard: SHARD }).is_none());
+    let kept = fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(kept, 1, "the node's own");
 }
