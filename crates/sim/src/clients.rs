@@ -9,6 +9,7 @@ use nowserving_line::{
     Change, LANE_DEFAULT, LaneName, LaneSettings, LineName, Op, Phase, Settings, SettingsPatch,
     State, TokenRef,
 };
+use nowserving_protocol::error::Code;
 use nowserving_protocol::subject::shard_of;
 use nowserving_protocol::user::Consistency;
 
@@ -63,6 +64,8 @@ enum Role {
         deleted: Option<u64>,
         /// Asked with that.
         is_stale: bool,
+        /// Wants the line open, whatever it was made before.
+        opens: bool,
     },
 }
 
@@ -103,6 +106,7 @@ impl Clients {
             incarnation: None,
             deleted: None,
             is_stale: false,
+            opens: false,
         });
         let shoppers = (0..SHOPPERS).map(|_| Role::Shopper { visit: None });
         let clients = operators.chain(shoppers).enumerate();
@@ -141,10 +145,17 @@ impl Clients {
             return;
         }
         match &mut client.role {
-            Role::Operator { shop, exists, .. } => {
-                let shop = *shop;
-                if !*exists {
+            Role::Operator {
+                shop,
+                exists,
+                opens,
+                ..
+            } => {
+                let (shop, exists, opens) = (*shop, *exists, *opens);
+                if !exists {
                     self.create(env, number, shop);
+                } else if opens {
+                    self.open(env, number, shop);
                 }
             }
             Role::Shopper { visit } => {
@@ -163,6 +174,33 @@ impl Clients {
             settings: settings.clone(),
         };
         self.ask(env, number, shop, What::Write(op), 4_000_000);
+    }
+
+    /// Every line is opened: a closed one is no sign that nothing moves.
+    pub fn open_all(&mut self, env: &mut Env) {
+        for (client, it) in self.clients.iter_mut().enumerate() {
+            if let Role::Operator { opens, .. } = &mut it.role {
+                *opens = true;
+                env.timeline.after(0, Event::Client { client });
+            }
+        }
+    }
+
+    fn open(&mut self, env: &mut Env, number: usize, shop: usize) {
+        let Some(Shop { name, .. }) = self.shops.get(shop) else {
+            return;
+        };
+        let patch = SettingsPatch {
+            phase: Some(Change::Set(Phase::Open)),
+            ..unique_patch(env.calls.all.len())
+        };
+        let op = Op::Configure {
+            line: name.clone(),
+            patch: Box::new(patch),
+            if_version: None,
+            incarnation: None,
+        };
+        self.ask(env, number, shop, What::Write(op), 2_000_000);
     }
 
     fn ask(&mut self, env: &mut Env, number: usize, shop: usize, what: What, time_us: Time) {
@@ -303,6 +341,7 @@ impl Clients {
                 incarnation,
                 deleted,
                 is_stale,
+                opens,
             } => {
                 let is_stale = std::mem::take(is_stale);
                 if is_stale && matches!(ended, Ended::Ok(_)) {
@@ -316,6 +355,13 @@ impl Clients {
                     *incarnation = Some(line.incarnation);
                 }
                 match (&query.what, &ended) {
+                    (What::Write(Op::Configure { patch, .. }), Ended::Ok(_)) => {
+                        *opens &= patch.phase != Some(Change::Set(Phase::Open));
+                    }
+                    (
+                        What::Write(Op::Configure { .. }),
+                        Ended::Refused(Code::LineNotFound | Code::LineClosed),
+                    ) if *opens => *exists = false,
                     (What::Write(Op::Create { .. }), Ended::Ok(_) | Ended::Refused(_)) => {
                         *exists = true;
                     }
@@ -559,14 +605,17 @@ fn settings(random: &mut Random) -> Settings {
 }
 
 /// A change that no other is like: its call's number is in it.
+fn unique_patch(call: usize) -> SettingsPatch {
+    let labels = [("change".to_owned(), call.to_string())];
+    SettingsPatch {
+        labels: Some(Change::Set(labels.into())),
+        ..SettingsPatch::default()
+    }
+}
+
 fn patch(settings: &Settings, call: usize, random: &mut Random) -> SettingsPatch {
     let seats = u64::from(settings.seats);
-    let mut patch = SettingsPatch {
-        labels: Some(Change::Set(
-            [("change".to_owned(), call.to_string())].into(),
-        )),
-        ..SettingsPatch::default()
-    };
+    let mut patch = unique_patch(call);
     match random.below(6) {
         0 => patch.phase = Some(Change::Set(Phase::Paused)),
         1 => patch.phase = Some(Change::Set(Phase::Draining)),

@@ -396,6 +396,7 @@ impl World {
         }
         self.env.clients_stalled.clear();
         self.env.end_stalls();
+        self.clients.open_all(&mut self.env);
         for id in self.node_ids() {
             let Some(node) = self.nodes.get_mut(&id) else {
                 continue;
