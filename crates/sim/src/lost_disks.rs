@@ -2,7 +2,8 @@
 //!
 //! The peers must refuse such a node until the operator replaces it. That is allowed only if
 //! - no other member's disk is lost or damaged, and without this one the voters of every group still have a
-//!   majority, also after the change of members that is under way: else acknowledged data may be gone for good;
+//!   majority, also after the change of members that is under way, and every member knows these voters: else
+//!   acknowledged data may be gone for good, or no node can lead;
 //! - every other member has written down the disk, and of a copy a start after it was made: one that has not
 //!   cannot know it;
 //! - no node is being replaced meanwhile: the new one could not know the disk either.
@@ -29,7 +30,10 @@ impl World {
     /// Whether the others of every group have a majority without this member, and no other is lost.
     pub fn can_lose(&mut self, id: NodeId) -> bool {
         self.lost_is_mended();
-        if self.lost.is_some() || self.damaged().is_some_and(|damaged| damaged != id) {
+        if self.lost.is_some()
+            || !self.checks.voters_are_known()
+            || self.damaged().is_some_and(|damaged| damaged != id)
+        {
             return false;
         }
         let wanted = self.checks.members();
@@ -143,7 +147,7 @@ impl World {
     /// The lost node counts as lost until no group has it any more.
     pub fn lost_is_mended(&mut self) {
         let members = self.checks.members();
-        let complete = self.checks.is_complete();
+        let complete = self.checks.is_complete() && self.checks.voters_are_known();
         self.lost
             .take_if(|lost| complete && !members.nodes.contains_key(&lost.id));
     }

@@ -146,6 +146,12 @@ impl Checks {
         self.operators.electorates()
     }
 
+    /// Whether every member knows the newest voters of its groups.
+    #[must_use]
+    pub fn voters_are_known(&self) -> bool {
+        self.operators.are_known()
+    }
+
     /// Whether every group has the newest members.
     #[must_use]
     pub fn is_complete(&self) -> bool {
@@ -232,7 +238,8 @@ impl Checks {
                 let applied = replica.applied();
                 self.same_state(env, invariant, (node.id, id), applied, shard.state);
                 let group = replica.members();
-                self.operators.group(env, id, replica.applied(), group);
+                self.operators
+                    .group(env, (node.id, id), replica.applied(), group);
                 if shard.leads_ready {
                     let (from, to) = (from + 1, replica.applied());
                     let own = |index: &u64| replica.term_at(*index) == Some(replica.term());

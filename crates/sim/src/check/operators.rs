@@ -25,6 +25,8 @@ pub struct Operators {
     known: BTreeMap<u32, u64>,
     /// By shard: the newest group that a node has applied, and the entry through which.
     groups: BTreeMap<u32, (u64, ConfState)>,
+    /// By node and shard: the voters that this node has applied last.
+    known_voters: BTreeMap<(NodeId, u32), [BTreeSet<NodeId>; 2]>,
     shards: u32,
     /// The nodes of the last change that all groups completed.
     completed: BTreeSet<NodeId>,
@@ -34,6 +36,11 @@ pub struct Operators {
 
 fn set(nodes: &[u64]) -> BTreeSet<NodeId> {
     nodes.iter().copied().collect()
+}
+
+/// Each half needs a majority, unless it is empty.
+fn halves(group: &ConfState) -> [BTreeSet<NodeId>; 2] {
+    [set(&group.voters), set(&group.voters_outgoing)]
 }
 
 impl Operators {
@@ -46,6 +53,7 @@ impl Operators {
             reasons: BTreeSet::new(),
             known: BTreeMap::new(),
             groups: BTreeMap::new(),
+            known_voters: BTreeMap::new(),
             shards,
             completed: set(&FIRST_NODES),
             changes: 0,
@@ -63,9 +71,21 @@ impl Operators {
     #[must_use]
     pub fn electorates(&self) -> Vec<BTreeSet<NodeId>> {
         let groups = self.groups.values();
-        let halves =
-            groups.flat_map(|(_, group)| [set(&group.voters), set(&group.voters_outgoing)]);
+        let halves = groups.flat_map(|(_, group)| halves(group));
         halves.filter(|voters| !voters.is_empty()).collect()
+    }
+
+    /// Whether every member has applied the newest voters of its groups. One that has not may need the votes of nodes
+    /// that were removed since; if only a node that is then lost has, none of the others can lead.
+    #[must_use]
+    pub fn are_known(&self) -> bool {
+        let members = self.members();
+        let knows = |id: &NodeId, shard: u32, group: &ConfState| {
+            let known = self.known_voters.get(&(*id, shard));
+            known.is_none_or(|known| *known == halves(group))
+        };
+        let mut groups = self.groups.iter();
+        groups.all(|(shard, (_, group))| members.nodes.keys().all(|id| knows(id, *shard, group)))
     }
 
     /// An entry of a shard was applied, after which it has these members.
@@ -136,7 +156,14 @@ impl Operators {
     }
 
     /// A node has applied a shard through an entry, after which its group is this one.
-    pub fn group(&mut self, env: &mut Env, shard: u32, applied: u64, group: ConfState) {
+    pub fn group(
+        &mut self,
+        env: &mut Env,
+        (id, shard): (NodeId, u32),
+        applied: u64,
+        group: ConfState,
+    ) {
+        self.known_voters.insert((id, shard), halves(&group));
         let known = self.groups.get(&shard);
         if known.is_some_and(|(through, _)| *through >= applied) {
             return;
