@@ -49,6 +49,8 @@ breaks! {
     S5RolledBack: "S5",
     /// What promises that something is on disk is sent before it is.
     S6: "S6",
+    /// A write that finds no room on the disk is reported as written.
+    S6Room: "S6",
     /// Now and then a number is left out.
     S7: "S7",
     /// A line that is put back forgets the numbers that were issued since its backup.
@@ -107,6 +109,8 @@ breaks! {
     L4Waiting: "L4",
     /// A leader answers only for what every node has in its log.
     L5: "L5",
+    /// A new node gets its vote before it has caught up.
+    L5Promoted: "L5",
     /// A node whose disk was full does not take writes again.
     L5Room: "L5" | "L4",
     /// A leader hands its shard on as soon as another node could lead it.
@@ -126,4 +130,41 @@ pub fn set(broken: Option<Break>) {
 #[must_use]
 pub fn is(rule: Break) -> bool {
     BROKEN.get() == Some(rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table in `docs/reliability.md`: by invariant the rules in its last column.
+    fn documented() -> Vec<(&'static str, String)> {
+        let text = include_str!("../../../docs/reliability.md");
+        let rows = text.lines().filter_map(|line| {
+            let mut cells = line.strip_prefix("| ")?.split(" | ");
+            let (invariant, rules) = (cells.next()?, cells.nth(2)?);
+            let is_invariant = invariant.starts_with(['S', 'L']) && invariant.len() <= 3;
+            is_invariant.then_some((invariant, rules))
+        });
+        let names = |rules: &str| -> Vec<String> {
+            let names = rules.split('`').skip(1).step_by(2);
+            names.map(str::to_owned).collect()
+        };
+        rows.flat_map(|(invariant, rules)| names(rules).into_iter().map(move |it| (invariant, it)))
+            .collect()
+    }
+
+    #[test]
+    fn each_invariant_is_documented_with_its_rules() {
+        let counts_for = |rule: &Break| rule.invariants().first().copied().unwrap_or_default();
+        let rules = Break::ALL.iter();
+        let broken: Vec<_> = rules
+            .map(|rule| (counts_for(rule), format!("{rule:?}")))
+            .collect();
+        assert_eq!(documented(), broken);
+        let mut invariants: Vec<_> = broken.iter().map(|(invariant, _)| *invariant).collect();
+        invariants.dedup();
+        let all = (1..=18).map(|it| format!("S{it}"));
+        let all: Vec<_> = all.chain((1..=6).map(|it| format!("L{it}"))).collect();
+        assert_eq!(invariants, all);
+    }
 }

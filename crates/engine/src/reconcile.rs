@@ -98,6 +98,9 @@ impl Engine {
             let wanted = wanted.nodes.keys().copied().collect();
             let lag = |id| shard.replica.member_lag(id);
             let caught_up = |id| lag(id).is_some_and(|lag| lag <= PROMOTED_LAG_MAX);
+            #[cfg(feature = "bite")]
+            let caught_up =
+                |id| caught_up(id) || nowserving_bite::is(nowserving_bite::Break::L5Promoted);
             match next_step(me, &shard.replica.members(), &wanted, caught_up) {
                 Step::Done | Step::Wait => {}
                 Step::Change(change) => shard.change_members(&change),

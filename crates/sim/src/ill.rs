@@ -17,6 +17,8 @@ pub enum Ill {
     Restarts,
     /// Its disk is slow for a while.
     SlowDisk,
+    /// Its disk is full for a while, from one write to the next.
+    FullDisk,
 }
 
 impl Ill {
@@ -26,6 +28,7 @@ impl Ill {
             0 | 1 => Ill::Gone,
             2 => Ill::Restarts,
             3 => Ill::SlowDisk,
+            4 => Ill::FullDisk,
             _ => return None,
         };
         random.pick(&FIRST_NODES).map(|id| (*id, ill))

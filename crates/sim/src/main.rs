@@ -50,6 +50,7 @@ struct Sum {
     stalled: u64,
     faults: Counts,
     leader_changes: u64,
+    elections_without_cause: u64,
     snapshots_installed: u64,
     membership_changes: u64,
 }
@@ -63,6 +64,7 @@ impl Sum {
         self.stalled += u64::from(run.stalled);
         self.faults.add_all(&run.faults);
         self.leader_changes += run.leader_changes;
+        self.elections_without_cause += run.elections_without_cause;
         self.snapshots_installed += run.snapshots_installed;
         self.membership_changes += run.membership_changes;
     }
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
             "stalled": sum.stalled,
             "faults": faults,
             "leader_changes": sum.leader_changes,
+            "elections_without_cause": sum.elections_without_cause,
             "snapshots_installed": sum.snapshots_installed,
             "membership_changes": sum.membership_changes,
             "seconds": (seconds * 10.0).round() / 10.0,
@@ -94,12 +97,13 @@ fn main() -> ExitCode {
         println!("{line}");
     } else {
         println!(
-            "{} seeds, {} steps, {} writes acknowledged, {} changes of leader, {} snapshots installed, \
+            "{} seeds, {} steps, {} writes acknowledged, {} changes of leader ({} without cause), {} snapshots installed, \
              {} changes of members in {seconds:.1} s: {} violations, {} stalled",
             sum.seeds,
             sum.steps,
             sum.acknowledged,
             sum.leader_changes,
+            sum.elections_without_cause,
             sum.snapshots_installed,
             sum.membership_changes,
             sum.violations,

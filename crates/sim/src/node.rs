@@ -443,7 +443,13 @@ impl Node {
         if running.writing || running.to_write.is_empty() {
             return;
         }
-        if env.full_disks.get(&id) == Some(&FullDisk::Nothing) {
+        let no_room = env.full_disks.get(&id) == Some(&FullDisk::Nothing);
+        #[cfg(feature = "bite")]
+        let (no_room, forgets) = match nowserving_bite::is(nowserving_bite::Break::S6Room) {
+            true => (false, no_room),
+            false => (no_room, false),
+        };
+        if no_room {
             if !running.disk_full {
                 env.counts.add(Fault::WriteWaits);
             }
@@ -471,6 +477,10 @@ impl Node {
             written.sync |= write.must_sync;
         }
         written.numbers = numbers.into_iter().collect();
+        #[cfg(feature = "bite")]
+        if forgets {
+            writes.clear();
+        }
         let failed = (written.sync && env.strikes(Fault::SyncFailed)) || {
             self.disk.write(&writes);
             compact.into_iter().any(|(shard, through)| {

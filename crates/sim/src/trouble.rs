@@ -419,6 +419,9 @@ impl World {
             Some((node, Ill::SlowDisk)) => {
                 self.env.slow_disks.insert(node, SLOW_SYNC_US);
             }
+            Some((node, Ill::FullDisk)) => {
+                self.env.full_disks.insert(node, FullDisk::Nothing);
+            }
             _ => {}
         }
     }
@@ -440,5 +443,8 @@ impl World {
     /// The node that was ill is well again, unless it is gone.
     pub fn recover(&mut self) {
         self.env.slow_disks.clear();
+        for id in self.node_ids() {
+            self.clear_disk(id);
+        }
     }
 }

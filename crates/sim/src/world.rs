@@ -259,6 +259,8 @@ pub struct Run {
     pub faults: Counts,
     /// Terms that had a leader, over all shards, but for each shard's first.
     pub leader_changes: u64,
+    /// Elections after everything was healed, but for those after a hand-over.
+    pub elections_without_cause: u64,
     /// Snapshots of peers that nodes have installed.
     pub snapshots_installed: u64,
     /// Changes of the cluster's nodes that all shards completed.
@@ -312,6 +314,7 @@ pub fn run(seed: u64, options: &Options) -> Run {
         stalled,
         faults: env.counts,
         leader_changes: checks.leader_changes(),
+        elections_without_cause: checks.elections_without_cause(),
         snapshots_installed: checks.snapshots_installed,
         membership_changes: checks.membership_changes(),
         trace_hash: env.trace.hash(),

@@ -1,10 +1,8 @@
 //! S1 to S3 and S6: who leads, what the logs hold, and what is promised before it is on disk.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use nowserving_engine::PeerBatch;
 use nowserving_replica::{Committed, Replica, Role, Write};
-use protobuf::Message as _;
 use raft::eraftpb::{Entry, Message, MessageType};
 
 use super::FIRST_INDEX;
@@ -24,6 +22,12 @@ pub struct LogCheck {
     proposed: BTreeMap<(u64, u64), Time>,
     /// The last of them by term.
     last_proposed: BTreeMap<u64, u64>,
+    /// By node: the last entry that its log has had, or that was in a snapshot of a peer.
+    held: BTreeMap<NodeId, u64>,
+    /// Terms whose leaders have told another node to take over.
+    handed_over: BTreeSet<u64>,
+    /// Elections of a cluster in which nothing fails, but for those after a hand-over.
+    pub elections_without_cause: u64,
     committed: Vec<Committed>,
 }
 
@@ -48,6 +52,10 @@ impl LogCheck {
 
     /// S2: a node puts entries into its log.
     pub fn appended(&mut self, env: &mut Env, node: &Node, write: &Write, now: Time) {
+        let started_at = write.start.as_ref().map(|it| it.index);
+        let last = write.entries.last().map(|it| it.index).or(started_at);
+        let held = self.held.entry(node.id).or_insert(0);
+        *held = last.unwrap_or(0).max(*held);
         for entry in &write.entries {
             let new = Known {
                 hash: hash(entry),
@@ -62,6 +70,19 @@ impl LogCheck {
                 );
                 env.violated("S2", what);
             }
+        }
+    }
+
+    /// The last entry that a node has had in its log.
+    #[must_use]
+    pub fn held(&self, node: NodeId) -> u64 {
+        self.held.get(&node).copied().unwrap_or(0)
+    }
+
+    /// A node sends this Raft message.
+    pub fn sent(&mut self, message: &Message) {
+        if message.get_msg_type() == MessageType::MsgTimeoutNow {
+            self.handed_over.insert(message.term);
         }
     }
 
@@ -95,6 +116,12 @@ impl LogCheck {
             }
             None => {
                 env.note(format_args!("n{node}: leads shard {shard} in term {term}"));
+                if let Some((before, _)) = self.leaders.last_key_value()
+                    && env.timeline.now() >= env.answers_from
+                    && !self.handed_over.contains(before)
+                {
+                    self.elections_without_cause += 1;
+                }
                 self.leaders.insert(term, (node, env.timeline.now()));
                 self.has_all(env, node, shard, replica);
             }
@@ -165,21 +192,16 @@ impl LogCheck {
     }
 }
 
-/// S6: what a frame's messages promise is on disk.
-pub fn promises(env: &mut Env, node: &Node, batch: &PeerBatch) {
-    for message in &batch.messages {
-        let Ok(raft) = Message::parse_from_bytes(&message.raft) else {
-            continue;
-        };
-        if !is_kept(node, message.shard, &raft) {
-            let (node, shard) = (node.id, message.shard);
-            let kind = raft.get_msg_type();
-            let what = format!(
-                "node {node} sends {kind:?} of term {} for entry {} of shard {shard} before it is synced",
-                raft.term, raft.index
-            );
-            env.violated("S6", what);
-        }
+/// S6: what a message promises is on disk.
+pub fn promises(env: &mut Env, node: &Node, shard: u32, message: &Message) {
+    if !is_kept(node, shard, message) {
+        let node = node.id;
+        let kind = message.get_msg_type();
+        let what = format!(
+            "node {node} sends {kind:?} of term {} for entry {} of shard {shard} before it is synced",
+            message.term, message.index
+        );
+        env.violated("S6", what);
     }
 }
 

@@ -27,10 +27,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowserving_engine::Output;
+use nowserving_engine::{Output, PeerBatch};
 use nowserving_replica::{BOOTSTRAP_INDEX, Committed};
 use nowserving_shard::members::Members;
 use nowserving_shard::snapshot::{self, Header};
+use protobuf::Message as _;
+use raft::eraftpb::Message;
 
 pub use self::liveness::{HAND_OVER_US, LED_US, Traffic};
 
@@ -134,6 +136,13 @@ impl Checks {
         leaders.map(|count| count.saturating_sub(1)).sum()
     }
 
+    /// Elections of a cluster in which nothing failed, without a hand-over.
+    #[must_use]
+    pub fn elections_without_cause(&self) -> u64 {
+        let shards = self.shards.iter();
+        shards.map(|it| it.log.elections_without_cause).sum()
+    }
+
     /// The newest members that shard 0 has decided on.
     #[must_use]
     pub fn members(&self) -> Members {
@@ -220,7 +229,7 @@ impl Checks {
                         }
                     }
                 }
-                Output::Frame { batch, .. } => log::promises(env, node, batch),
+                Output::Frame { batch, .. } => self.sends(env, node, batch),
                 _ => {}
             }
         }
@@ -238,8 +247,10 @@ impl Checks {
                 let applied = replica.applied();
                 self.same_state(env, invariant, (node.id, id), applied, shard.state);
                 let group = replica.members();
+                let checks = self.shards.get(id as usize);
+                let held = |of| checks.map_or(0, |checks| checks.log.held(of));
                 self.operators
-                    .group(env, (node.id, id), replica.applied(), group);
+                    .group(env, (node.id, id), replica.applied(), group, held);
                 if shard.leads_ready {
                     let (from, to) = (from + 1, replica.applied());
                     let own = |index: &u64| replica.term_at(*index) == Some(replica.term());
@@ -253,6 +264,19 @@ impl Checks {
                 let shards = &self.shards;
                 let shadow = |shard: u32| shards.get(shard as usize).map(|it| &it.shadow);
                 self.events.published(env, node, event, &shadow);
+            }
+        }
+    }
+
+    fn sends(&mut self, env: &mut Env, node: &Node, batch: &PeerBatch) {
+        for message in &batch.messages {
+            let shard = message.shard;
+            let Ok(raft) = Message::parse_from_bytes(&message.raft) else {
+                continue;
+            };
+            log::promises(env, node, shard, &raft);
+            if let Some(shard) = self.shards.get_mut(shard as usize) {
+                shard.log.sent(&raft);
             }
         }
     }

@@ -1,5 +1,5 @@
 //! S18: the cluster's members change only as an operator asked, once a call, and each change is recorded with
-//! who asked and why. And how far the groups have come with that.
+//! who asked and why. And how far the groups have come with that; L5: a node that must catch up has no vote yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +11,9 @@ use crate::calls::{Answer, Calls, What};
 use crate::disk::FIRST_NODES;
 use crate::env::Env;
 use crate::nats::NodeId;
+
+/// A node that gets its vote has all but so many entries.
+const LACKS_MAX: u64 = 64;
 
 /// The members, as the shards have them.
 #[derive(Debug)]
@@ -155,13 +158,15 @@ impl Operators {
         }
     }
 
-    /// A node has applied a shard through an entry, after which its group is this one.
+    /// A node has applied a shard through an entry, after which its group is this one. `held`: the last entry that
+    /// a node has had in its log.
     pub fn group(
         &mut self,
         env: &mut Env,
         (id, shard): (NodeId, u32),
         applied: u64,
         group: ConfState,
+        held: impl Fn(NodeId) -> u64,
     ) {
         self.known_voters.insert((id, shard), halves(&group));
         let known = self.groups.get(&shard);
@@ -180,6 +185,17 @@ impl Operators {
         if let Some(id) = nodes.copied().find(|id| !member(id)) {
             let what = format!("node {id} is in the group of shard {shard}, and nobody added it");
             env.violated("S18", what);
+        }
+        if let Some((before, known)) = self.groups.get(&shard) {
+            // The entry that gives the vote comes after those that were applied before it.
+            let late = |id: &&u64| !known.voters.contains(id) && held(**id) + LACKS_MAX < *before;
+            if let Some(id) = group.voters.iter().find(late) {
+                let what = format!(
+                    "node {id} got its vote in shard {shard} behind entry {before}, and its log ended at {}",
+                    held(*id)
+                );
+                env.violated("L5", what);
+            }
         }
         self.groups.insert(shard, (applied, group));
         self.note_completed(env);
