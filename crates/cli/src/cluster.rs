@@ -1,14 +1,15 @@
 //! `nowserving cluster …`: how the nodes and shards do; backups.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 use crate::args::Global;
 use crate::backup::{self, BackupArgs, RestoreArgs};
 use crate::members::{self, AddNode, Drain, RemoveNode, ReplaceNode, Transfer};
 use crate::output::{Output, is_broken_pipe};
-use crate::tables;
+use crate::{duration, tables, wait};
 
 /// Shows the state of the cluster, changes its nodes, saves and restores its lines.
 #[derive(Debug, Subcommand)]
@@ -17,13 +18,14 @@ pub enum ClusterCommand {
     #[command(after_help = "\
 It is the view of the node that answers. Shards without a leader come first, and the exit code is then 1.
 
-States of a node: alive; silent (nothing is heard of it); refused (with the reason above the table); joining;
-leaving; drained; disk full. docs/operations.md says what to do about each.
+States of a node: alive; catching up; silent (nothing is heard of it); refused (with the reason above the table);
+joining; leaving; drained; disk full. docs/operations.md says what to do about each.
 
 Examples:
   nowserving cluster status
+  nowserving cluster status --wait              before the next node is restarted
   nowserving cluster status --json | jq '.shards[] | select(.leader == null)'")]
-    Status,
+    Status(Status),
     /// Adds a node that was started with --join.
     #[command(after_help = "\
 The node gets the next number that was never used, catches up, and then votes. Ctrl-C ends only the display; the
@@ -70,6 +72,18 @@ Examples:
     Restore(RestoreArgs),
 }
 
+/// Shows the nodes and shards.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Waits until the cluster is well: every node is alive and has caught up in all shards, each shard has a leader,
+    /// and no change of the members is under way.
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait. After that the command ends with exit code 3, and says what is missing.
+    #[arg(long, requires = "wait", value_name = "TIME", default_value = "10m", value_parser = duration::between(1..=86_400_000))]
+    within: u64,
+}
+
 /// Runs one of them.
 pub async fn run(
     command: ClusterCommand,
@@ -78,8 +92,11 @@ pub async fn run(
 ) -> anyhow::Result<ExitCode> {
     let admin = global.connect().await?.admin();
     match command {
-        ClusterCommand::Status => {
-            let status = admin.cluster_status().await?;
+        ClusterCommand::Status(args) => {
+            let status = match args.wait {
+                true => wait::until_well(&admin, Duration::from_millis(args.within)).await?,
+                false => admin.cluster_status().await?,
+            };
             let leaderless = status.shards.iter().any(|shard| shard.leader.is_none());
             match output.answer(&status, |status| tables::cluster(status, output)) {
                 // A reader that wants the first line only (`| head -1`) gets the same exit code.

@@ -24,6 +24,7 @@ mod settings;
 mod shell;
 mod tables;
 mod user;
+mod wait;
 mod watch;
 
 use std::process::ExitCode;

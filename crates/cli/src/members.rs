@@ -6,15 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use nowserving_client::{Admin, ChangeMembers, ClusterStatus, DiskId, MembersReply};
-use tokio::time::Instant;
+use nowserving_client::{Admin, ChangeMembers, ClusterStatus, DiskId, MembersReply, NodeStatus};
 
-use crate::duration;
-use crate::output::{NotInTime, Output, WrongUsage};
-use crate::progress::Progress;
-
-/// The state of the cluster is asked for this often while the command waits.
-const INTERVAL: Duration = Duration::from_millis(300);
+use crate::output::{Output, WrongUsage};
+use crate::wait::{self, Left};
+use crate::{duration, tables};
 
 /// The flags of every change.
 #[derive(Debug, Args)]
@@ -210,41 +206,37 @@ async fn make(
 ) -> anyhow::Result<ExitCode> {
     let reply = admin.change_members(op, &request).await?;
     if !change.no_wait {
-        let deadline = Instant::now() + Duration::from_millis(change.within);
-        let waited = wait(admin, &request, &reply, op);
-        let in_time = tokio::time::timeout_at(deadline, waited).await;
-        in_time.map_err(|_| {
-            NotInTime("the change is not made yet; the cluster continues with it")
-        })??;
+        let within = Duration::from_millis(change.within);
+        let what = "the change is not made yet, and the cluster continues with it";
+        let left = |status: &ClusterStatus| left(op, &request, &reply, status);
+        wait::until(admin, (within, Duration::ZERO), what, left).await?;
     }
     output.answer(&reply, |reply| said(op, reply, change.no_wait))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits until the change is made, and shows how far it is.
-async fn wait(
-    admin: &Admin,
+/// What is left of a change.
+fn left(
+    op: &str,
     request: &ChangeMembers,
     reply: &MembersReply,
-    op: &str,
-) -> anyhow::Result<()> {
-    let progress = Progress::new(None, "{msg} {wide_bar} {pos} of {len} shards");
-    progress.bar.set_message(op.to_owned());
-    loop {
-        // An answer of a node that does not have the change yet says nothing.
-        if let Ok(status) = admin.cluster_status().await
-            && status.members.version >= reply.members_version
-        {
-            let all = status.shards.len() as u64;
-            let open = open_shards(op, request, &status) as u64;
-            progress.bar.set_length(all);
-            progress.bar.set_position(all.saturating_sub(open));
-            if open == 0 {
-                return Ok(());
-            }
-        }
-        tokio::time::sleep(INTERVAL).await;
+    status: &ClusterStatus,
+) -> Option<Left> {
+    if status.members.version < reply.members_version {
+        return Some(Left {
+            shards: 0,
+            text: format!("node {} has not heard of it yet", status.answered_by),
+        });
     }
+    let open = open_shards(op, request, status);
+    let lags = |it: &&NodeStatus| it.alive && tables::lags(it, status);
+    let lagging = status.nodes.iter().filter(lags);
+    let lagging = lagging.map(|it| format!("; node {}: {}", it.id, tables::caught_up(it, status)));
+    (open > 0).then(|| Left {
+        shards: status.shards.len().saturating_sub(open),
+        text: format!("{op}: {} to go", tables::many(open as u64, "shard"))
+            + &lagging.collect::<String>(),
+    })
 }
 
 /// The shards that do not have the change yet.

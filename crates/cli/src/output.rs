@@ -25,7 +25,7 @@ pub struct WrongUsage(pub String);
 /// What was asked for has begun, and did not end in time.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct NotInTime(pub &'static str);
+pub struct NotInTime(pub String);
 
 /// Where answers go, and in which form.
 #[derive(Debug, Clone, Copy)]

@@ -1,17 +1,16 @@
 //! Answers as text for people.
 
+mod cluster;
 mod journal;
 mod settings;
 
-use std::collections::BTreeMap;
-
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, TableStyle, presets};
 use nowserving_client::{
-    BoardReply, ClusterStatus, ForecastReply, HeldBackReply, InfoReply, LineList, LineReply,
-    Mapping, MembersChangesReply, NodeStatus, State, StatusReply,
+    BoardReply, ForecastReply, HeldBackReply, InfoReply, LineList, LineReply, State, StatusReply,
 };
 use nowserving_rehearse::duration;
 
+pub use self::cluster::{caught_up, cluster, lags, members_changes};
 pub use self::journal::journal;
 use self::settings::settings_table;
 use crate::output::Output;
@@ -313,184 +312,8 @@ pub fn lines(list: &LineList, output: &Output) -> String {
     text
 }
 
-/// The problems, the nodes, then the shards by leader.
-pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
-    let header = "node, state, votes in, last heard, leads, version, metrics";
-    let mut nodes = Sheet::new(header, output);
-    for node in &status.nodes {
-        let (word, color) = match (node.alive, &node.refused) {
-            (true, _) if node.disk_full => ("disk full", Color::Red),
-            (true, _) if node.leaving => ("leaving", Color::Yellow),
-            (true, _) if node.joining_in > 0 => ("joining", Color::Yellow),
-            (true, _) if node.drained => ("drained", Color::Yellow),
-            (true, _) if node.refuses_snapshots > 0 => ("refuses a snapshot", Color::Red),
-            (true, _) => ("alive", Color::Green),
-            (false, Some(_)) => ("refused", Color::Red),
-            (false, None) => ("silent", Color::Red),
-        };
-        nodes.row(vec![
-            number(node.id),
-            Cell::new(word).fg(color),
-            number(u64::from(node.votes_in)),
-            Cell::new(last_heard(node, status.answered_by)),
-            number(node.leads),
-            Cell::new(node.version.as_deref().unwrap_or("-")),
-            Cell::new(node.metrics_addr.as_deref().unwrap_or("-")),
-        ]);
-    }
-    let mut leaders: BTreeMap<Option<u64>, Vec<u32>> = BTreeMap::new();
-    for shard in &status.shards {
-        leaders.entry(shard.leader).or_default().push(shard.shard);
-    }
-    let mut shards = Sheet::new("leader, shards", output);
-    for (leader, numbers) in &leaders {
-        let leader = match leader {
-            Some(id) => Cell::new(format!("node {id}")),
-            None => Cell::new("none").fg(Color::Red),
-        };
-        shards.row(vec![leader, Cell::new(ranges(numbers))]);
-    }
-    let mut text = String::new();
-    if let Some(numbers) = leaders.get(&None) {
-        let ranges = ranges(numbers);
-        text.push_str(&format!(
-            "without a leader, so that their lines are not served: shards {ranges}\n"
-        ));
-    }
-    text.push_str(&format!(
-        "cluster {}, {}, as node {} sees it\n",
-        status.cluster,
-        many(status.lines, "line"),
-        status.answered_by,
-    ));
-    for node in &status.nodes {
-        if let Some(reason) = &node.refused {
-            text.push_str(&format!("node {} is refused: {reason}\n", node.id));
-        }
-    }
-    for shard in status.shards.iter().filter(|s| !s.differs.is_empty()) {
-        let nodes: Vec<String> = shard.differs.iter().map(u64::to_string).collect();
-        text.push_str(&format!(
-            "shard {}: the state of node {} differs from that of node {}; see the logs of both\n",
-            shard.shard,
-            nodes.join(", "),
-            status.answered_by
-        ));
-    }
-    text.push_str(&members(status));
-    text.push_str(&mapping(status));
-    text + &nodes.text() + "\n" + &shards.text()
-}
-
-/// A change in progress, the nodes that ask to be added, and the command that adds them.
-fn members(status: &ClusterStatus) -> String {
-    let members = &status.members;
-    let silent = status
-        .nodes
-        .iter()
-        .filter(|node| !node.alive && !node.leaving);
-    let silent: Vec<u64> = silent.map(|node| node.id).collect();
-    let mut text = String::new();
-    if members.shards_changing > 0 {
-        let shards = many(members.shards_changing.into(), "shard");
-        text.push_str(&format!("members are changing: {shards} to go\n"));
-    }
-    for it in &members.candidates {
-        let was = it.node.map(|id| format!(", configured as node {id},"));
-        text.push_str(&format!(
-            "a node with disk {}{} asks to be added: {}\n",
-            it.disk,
-            was.unwrap_or_default(),
-            it.reason
-        ));
-        let replaced = it.node.map_or_else(|| silent.clone(), |id| vec![id]);
-        for id in replaced {
-            text.push_str(&format!(
-                "  nowserving cluster replace-node {id} {}\n",
-                it.disk
-            ));
-        }
-        if it.node.is_none() {
-            text.push_str(&format!("  nowserving cluster add-node {}\n", it.disk));
-        }
-    }
-    text
-}
-
-/// The newest changes of the members.
-pub fn members_changes(reply: &MembersChangesReply, output: &Output) -> String {
-    let mut sheet = Sheet::new("version, at, change, node, disk, by, reason", output);
-    for it in &reply.changes {
-        let text = |text: &Option<String>| Cell::new(text.as_deref().unwrap_or("-"));
-        let request = &it.request;
-        sheet.row(vec![
-            number(it.members_version),
-            Cell::new(journal::clock(it.at_ms)),
-            Cell::new(&it.op),
-            Cell::new(
-                request
-                    .node
-                    .map_or_else(|| "-".to_owned(), |id| id.to_string()),
-            ),
-            Cell::new(
-                request
-                    .disk
-                    .map_or_else(|| "-".to_owned(), |disk| disk.to_string()),
-            ),
-            text(&request.by),
-            text(&request.reason),
-        ]);
-    }
-    match reply.changes.is_empty() {
-        true => "no changes".to_owned(),
-        false => sheet.text(),
-    }
-}
-
-/// The problem with the mapping of plain requests, and the line that solves it.
-fn mapping(status: &ClusterStatus) -> String {
-    let what = match status.mapping {
-        Some(Mapping::Missing) => {
-            "has no mapping: while a node stands still, plain requests that NATS gives to it are lost"
-        }
-        Some(Mapping::Wrong) => "has a wrong mapping: plain requests are refused or lost",
-        Some(Mapping::Ok) | None => return String::new(),
-    };
-    let line = status.mapping_line.as_deref().unwrap_or_default();
-    format!(
-        "the NATS server of node {} {what}; its configuration should have\n  {line}\n",
-        status.answered_by
-    )
-}
-
-fn last_heard(node: &NodeStatus, answered_by: u64) -> String {
-    match node.last_heard_ms {
-        Some(ms) => format!("{} ago", duration(ms)),
-        None if node.id == answered_by => "this one".to_owned(),
-        None => "never".to_owned(),
-    }
-}
-
-/// `0-3, 7`
-fn ranges(numbers: &[u32]) -> String {
-    let mut sorted = numbers.to_vec();
-    sorted.sort_unstable();
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for number in sorted {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == number => *last = number,
-            _ => ranges.push((number, number)),
-        }
-    }
-    let words = ranges.iter().map(|&(first, last)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    });
-    words.collect::<Vec<_>>().join(", ")
-}
-
 /// `1 line`, `2 lines`
-fn many(count: u64, what: &str) -> String {
+pub fn many(count: u64, what: &str) -> String {
     let s = if count == 1 { "" } else { "s" };
     format!("{count} {what}{s}")
 }

@@ -67,7 +67,7 @@ pub use nowserving_protocol::admin::{
     JournalEntryReply, JournalReply, LIST_LINES_MAX, LaneSettingsReply, LineList, LineReply,
     LineSummary, ListLines, Mapping, MembersChangeReply, MembersChangesReply, MembersReply,
     MembersStatus, Move, NodeStatus, OvertakerReply, PerSecond, QuotaReply, SettingChangeReply,
-    SettingsReply, ShardStatus,
+    SettingsReply, ShardStatus, SnapshotsSent,
 };
 pub use nowserving_protocol::error::{ApiError, Code};
 pub use nowserving_protocol::user::{

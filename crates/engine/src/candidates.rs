@@ -63,7 +63,7 @@ impl Engine {
 
     /// Whether the member with this number takes part, or is this node. That its frames are taken here is not
     /// enough: a node that was just added does not know which disk it should have.
-    fn takes_part(&self, number: u64, now: Micros) -> bool {
+    pub(crate) fn takes_part(&self, number: u64, now: Micros) -> bool {
         let peer = self.ctx.clocks.peers.get(&number);
         number == self.config.id || peer.is_some_and(|peer| peer.alive(now) && peer.in_touch)
     }
@@ -104,19 +104,21 @@ impl Engine {
         now: Micros,
     ) -> Result<(), MembersRefused> {
         let wanted = &self.membership.wanted;
-        if let MembersChange::Prefer { to: Some(id), .. } = request.change
-            && wanted.nodes.get(&id).is_some_and(|node| node.drained)
-        {
-            return Err(MembersRefused::Drained(id));
+        let first = self.shards.get(&0);
+        let is_copy = |id| first.is_some_and(|shard| shard.copy_of(id) != Copy::None);
+        let is_copy = id.is_some_and(is_copy);
+        if let MembersChange::Prefer { shards, to } = &request.change {
+            return match *to {
+                Some(to) if !is_copy => self.can_lead(to, shards, now),
+                _ => Ok(()),
+            };
         }
         let (added, removed) = (request.change.added_disk(), request.change.removed());
         if added.is_none() && removed.is_none() {
             return Ok(());
         }
         request.if_version.get_or_insert(wanted.version);
-        let first = self.shards.get(&0);
-        let is_copy = |id| first.is_some_and(|shard| shard.copy_of(id) != Copy::None);
-        if id.is_some_and(is_copy) || wanted.made_already(&request.change).is_some() {
+        if is_copy || wanted.made_already(&request.change).is_some() {
             return Ok(());
         }
         if let Some(id) = removed {
@@ -134,6 +136,32 @@ impl Engine {
         match added.filter(|disk| !asks(disk)) {
             Some(disk) => Err(MembersRefused::NotAsking(disk)),
             None => Ok(()),
+        }
+    }
+
+    /// A node is preferred as the leader of shards only if it can take them over now.
+    fn can_lead(&self, id: u64, shards: &[u32], now: Micros) -> Result<(), MembersRefused> {
+        let Some(member) = self.membership.wanted.nodes.get(&id) else {
+            return Err(MembersRefused::NoMember(id));
+        };
+        if member.drained {
+            return Err(MembersRefused::Drained(id));
+        }
+        let peer = self.ctx.clocks.peers.get(&id);
+        let is_fit = match id == self.config.id {
+            true => self.client_reachable(now) && !self.ctx.disk_full,
+            false => peer.is_some_and(|peer| peer.is_fit(now)),
+        };
+        if !is_fit || !self.takes_part(id, now) {
+            return Err(MembersRefused::Unfit(id));
+        }
+        let caught_up = self.caught_up_in(id, now);
+        match shards.iter().filter(|it| !caught_up.contains(it)).count() {
+            0 => Ok(()),
+            lags => Err(MembersRefused::Lags {
+                id,
+                shards: lags as u64,
+            }),
         }
     }
 
@@ -184,6 +212,8 @@ pub(crate) fn refusal(refused: &MembersRefused) -> ApiError {
         | MembersRefused::Last(_)
         | MembersRefused::DiskInUse(_)
         | MembersRefused::Drained(_)
+        | MembersRefused::Unfit(_)
+        | MembersRefused::Lags { .. }
         | MembersRefused::NoMajority { .. } => Code::MembersRefused,
     };
     let error = ApiError::new(code, refused.to_string());

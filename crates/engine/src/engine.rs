@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::envelope::StateHash;
+use crate::envelope::{LaggingMember, StateHash};
 use nowserving_protocol::admin::Mapping;
 use nowserving_replica::{self as replica, Connection, EntryReader, NewError, Replica};
 use nowserving_shard::clock::{ClientReachability, Micros};
@@ -82,6 +82,8 @@ pub struct Engine {
     /// The number of this node's service connection.
     pub(crate) connection: u64,
     pub(crate) closed: ClosedConnections,
+    /// Members that lag in shards which this node leads.
+    pub(crate) lagging: Vec<LaggingMember>,
     tick_us: Micros,
     next_tick: Micros,
     pub(crate) next_maintenance: Micros,
@@ -177,6 +179,7 @@ impl Engine {
             election_ticks: election_ticks(&config),
             connection: 0,
             closed: ClosedConnections::default(),
+            lagging: Vec::new(),
             tick_us,
             config,
         };
@@ -243,7 +246,7 @@ impl Engine {
                     .forwards
                     .result(id, result, leaders, now.us, &mut self.ctx.out);
             }
-            Input::Frame(frame) => self.frame(now, frame)?,
+            Input::Frame(frame) => self.frame(now, *frame)?,
             Input::Persisted { numbers, writes } => self.persisted(numbers, writes)?,
             Input::SnapshotWritten { shard, written } => {
                 self.snapshot_written(shard, written, now.us);
@@ -347,7 +350,7 @@ impl Engine {
                     Outcome::Lines(Box::new(listing::page(ask, lines)))
                 }
                 Question::MembersChanges => {
-                    Outcome::MembersChanges(Box::new(self.members_changes()))
+                    Outcome::MembersChanges(Box::new(self.members_changes(now)))
                 }
             })
         };
@@ -382,6 +385,7 @@ impl Engine {
         peer.clock_us = body.clock_us;
         peer.client_reachable = body.client_reachable;
         peer.refuses_snapshots = body.refuses_snapshots;
+        peer.lagging = body.lagging;
         let disk_changed = std::mem::replace(&mut peer.disk_full, body.disk_full) != body.disk_full;
         peer.metrics_addr = body.metrics_addr;
         peer.version = body.version;
@@ -609,6 +613,7 @@ impl Engine {
             clock_us: now,
             connection: self.connection,
             closed: self.closed.to_frame(),
+            lagging: self.lagging.clone(),
             entry_format: self.ctx.entry_format,
             in_touch: self.contact.is_in_touch(),
             verdicts: self.contact.verdicts(to, now),

@@ -22,8 +22,8 @@ use nowserving_protocol::keys::ClusterKey;
 use prost::Message;
 
 pub use crate::pb::{
-    Candidate, ClosedConnection, Existing, Founder, Frame, NodeFacts, ShardMessage, SnapshotChunk,
-    SnapshotRequest, StateHash, Verdict, Welcome,
+    Candidate, ClosedConnection, Existing, Founder, Frame, LaggingMember, NodeFacts, ShardMessage,
+    SnapshotChunk, SnapshotRequest, StateHash, Verdict, Welcome,
 };
 
 /// The bytes that the envelope adds to a frame.
@@ -146,6 +146,12 @@ mod tests {
         let facts = frame.facts.get_or_insert_default();
         facts.refuses_snapshots = 2;
         facts.entry_format = 6;
+        frame.lagging = vec![LaggingMember {
+            node: 3,
+            shards: vec![0, 15],
+            snapshot_sent: 5,
+            snapshot_bytes: 1 << 40,
+        }];
         frame
     }
 
@@ -248,6 +254,7 @@ mod tests {
                 offset: 8,
                 data: Bytes::from_static(b"part"),
             }),
+            lagging: Vec::new(),
         }
     }
 

@@ -6,7 +6,9 @@ use protobuf::Message as _;
 use raft::eraftpb::Message;
 
 use crate::contact::PeerHeader;
-use crate::envelope::{ClosedConnection, SnapshotChunk, SnapshotRequest, StateHash, Verdict};
+use crate::envelope::{
+    ClosedConnection, LaggingMember, SnapshotChunk, SnapshotRequest, StateHash, Verdict,
+};
 
 /// A received frame.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +34,8 @@ pub struct FrameBody {
     /// The number of its service connection.
     pub connection: u64,
     pub closed: Vec<ClosedConnection>,
+    /// Members that lag in shards which the sender leads.
+    pub lagging: Vec<LaggingMember>,
     pub metrics_addr: String,
     pub version: String,
     /// The newest format of log entries that the sender reads; 0: it does not say.
@@ -55,6 +59,8 @@ pub struct PeerBatch {
     pub connection: u64,
     /// Closed service connections of peers.
     pub closed: Vec<ClosedConnection>,
+    /// Members that lag in shards which this node leads.
+    pub lagging: Vec<LaggingMember>,
     /// The newest format of log entries that this node reads.
     pub entry_format: u32,
     /// A quorum has accepted this start of this node.

@@ -130,7 +130,7 @@ pub enum Input {
         result: ForwardResult,
     },
     /// A frame of a peer, authenticated and decoded, or refused with a reason.
-    Frame(PeerFrame),
+    Frame(Box<PeerFrame>),
     /// Writes are durable.
     Persisted {
         /// Per shard the number of the newest write.

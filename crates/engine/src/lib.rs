@@ -29,6 +29,7 @@ mod frames;
 mod gauges;
 mod io;
 mod known_disk;
+mod lagging;
 mod listing;
 mod maintenance;
 mod membership;

@@ -49,7 +49,7 @@ impl FitPeers {
 
     /// The voter among them that has most of a leader's log.
     pub fn best_for(&self, leader: &Replica, such: impl Fn(u64) -> bool) -> Option<u64> {
-        let votes = |id| such(id) && leader.lag(id).is_some();
+        let votes = |id| such(id) && leader.progress_of(id).is_some_and(|it| it.votes);
         leader.most_caught_up(&self.such(votes))
     }
 }
@@ -73,6 +73,7 @@ impl Engine {
                 shard.check_snapshot_sends(now);
                 shard.check_snapshot_receive(now);
             });
+            self.find_lagging();
             self.start_snapshot(now);
             self.announce_standing(now);
             self.gauges(now);
@@ -139,7 +140,10 @@ impl Engine {
             } else if offered.is_some() {
                 failed.then(|| fit.best_for(replica, |_| true)).flatten()
             } else {
-                let caught_up = |id| replica.lag(id).is_some_and(|lag| lag <= LAG_MAX);
+                let caught_up = |id| {
+                    let progress = replica.progress_of(id);
+                    progress.is_some_and(|it| it.votes && it.lag <= LAG_MAX)
+                };
                 self.balance.hand_over(
                     shard.id,
                     now,

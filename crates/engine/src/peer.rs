@@ -3,6 +3,7 @@
 use nowserving_shard::clock::Micros;
 
 use crate::delivery::LeaderTime;
+use crate::envelope::LaggingMember;
 
 /// A peer that sent nothing for longer is taken for dead.
 pub const ALIVE_MAX_US: Micros = 1_500_000;
@@ -27,6 +28,8 @@ pub struct Peer {
     pub disk_full: bool,
     /// In how many shards it lacks entries and has just refused the snapshot with them.
     pub refuses_snapshots: u32,
+    /// Members that lag in shards which it leads.
+    pub lagging: Vec<LaggingMember>,
     pub metrics_addr: String,
     pub version: String,
     /// The newest format of log entries that it reads; 0: it has not said.

@@ -96,8 +96,11 @@ impl Engine {
                 continue;
             }
             let wanted = wanted.nodes.keys().copied().collect();
-            let lag = |id| shard.replica.member_lag(id);
-            let caught_up = |id| lag(id).is_some_and(|lag| lag <= PROMOTED_LAG_MAX);
+            // Of a short log a node that never came lacks few entries, too.
+            let caught_up = |id| {
+                let progress = shard.replica.progress_of(id);
+                progress.is_some_and(|it| it.matched > 0 && it.lag <= PROMOTED_LAG_MAX)
+            };
             #[cfg(feature = "bite")]
             let caught_up =
                 |id| caught_up(id) || nowserving_bite::is(nowserving_bite::Break::L5Promoted);

@@ -100,6 +100,8 @@ pub(crate) struct Shard {
     /// A peer needed a snapshot when there was none.
     pub snapshot_wanted: bool,
     pub snapshot_sends: SnapshotSends,
+    /// The last entry of the log when members were last checked for lag.
+    pub last_look: u64,
     pub receive: Option<Receive>,
     pub received: Option<Received>,
     /// A peer's snapshot that this node did not take, and when.
@@ -147,6 +149,7 @@ impl Shard {
             snapshotting: false,
             snapshot_wanted: false,
             snapshot_sends: SnapshotSends::default(),
+            last_look: 0,
             receive: None,
             received: None,
             refused_snapshot: None,

@@ -134,6 +134,17 @@ impl SnapshotSends {
         installed
     }
 
+    /// How many of its `bytes` a peer was sent of the snapshot through `index`, until it has installed it.
+    fn sent_of(&self, peer: u64, index: u64, bytes: u64) -> Option<u64> {
+        let transfer = self.0.get(&peer).filter(|it| it.index == index)?;
+        match transfer.progress {
+            None => Some(0),
+            Some((Progress::Sent(through), _)) => Some(through),
+            Some((Progress::Whole, _)) => Some(bytes),
+            Some((Progress::Matched(_), _)) => None,
+        }
+    }
+
     fn silent(&self, now: Micros) -> Vec<u64> {
         let silent = |it: &Transfer| now >= it.active_at + OFFER_AGAIN_US && !it.is_installed();
         let silent = self.0.iter().filter(|(_, transfer)| silent(transfer));
@@ -169,9 +180,18 @@ impl Shard {
         }
     }
 
+    /// Of the snapshot that a peer is sent: the bytes that it was sent, and its size.
+    pub fn snapshot_sent_to(&self, peer: u64) -> Option<(u64, u64)> {
+        let bytes = self.snapshot_file?.bytes;
+        let sent = self
+            .snapshot_sends
+            .sent_of(peer, self.snapshot_index, bytes)?;
+        Some((sent, bytes))
+    }
+
     pub fn check_snapshot_sends(&mut self, now: Micros) {
         let replica = &self.replica;
-        let matched = |peer| replica.member_matched(peer);
+        let matched = |peer| replica.progress_of(peer).map(|it| it.matched);
         let sends = &mut self.snapshot_sends;
         let installed = sends.check(replica.last_index(), matched, now);
         count("acknowledged", installed);

@@ -74,19 +74,23 @@ impl Engine {
                 false => peer.map(|p| p.version.clone()).filter(|v| !v.is_empty()),
             },
             votes_in: count(&votes) as u32,
+            caught_up_in: self.caught_up_in(id, now).len() as u32,
+            snapshots: self.snapshots_sent(|to| to == id, now),
             joining_in: count(&learns) as u32,
             leaving: wanted.version > 0 && !wanted.nodes.contains_key(&id),
             drained: wanted.nodes.get(&id).is_some_and(|it| it.drained),
         }
     }
 
-    pub(crate) fn members_changes(&self) -> MembersChangesReply {
+    pub(crate) fn members_changes(&self, now: Micros) -> MembersChangesReply {
         let first = self.shards.get(&0);
         let changes = first
             .into_iter()
             .flat_map(|shard| shard.state.members().changes());
         MembersChangesReply {
             changes: changes.map(change_reply).collect(),
+            shards_changing: self.shards_changing() as u32,
+            snapshots: self.snapshots_sent(|_| true, now),
         }
     }
 }

@@ -17,7 +17,7 @@ pub use crate::journal::{
 };
 pub use crate::members::{
     CandidateStatus, ChangeMembers, DiskId, MembersChangeReply, MembersChangesReply, MembersReply,
-    MembersStatus,
+    MembersStatus, SnapshotsSent,
 };
 use crate::settings::{self, Body, BodyVisitor};
 pub use crate::settings::{
@@ -362,6 +362,12 @@ pub struct NodeStatus {
     /// In how many shards it votes.
     #[serde(default)]
     pub votes_in: u32,
+    /// In how many shards it has caught up: it lacks only what its leader wrote a moment ago. 0 while it takes no part.
+    #[serde(default)]
+    pub caught_up_in: u32,
+    /// The snapshots that leaders are sending it, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshots: Option<SnapshotsSent>,
     /// In how many shards it has not caught up yet, and has no vote.
     #[serde(default)]
     pub joining_in: u32,

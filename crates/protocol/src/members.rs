@@ -101,6 +101,15 @@ pub struct MembersStatus {
     pub candidates: Vec<CandidateStatus>,
 }
 
+/// Snapshots on their way to nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotsSent {
+    /// How many bytes were sent.
+    pub sent_bytes: u64,
+    /// Their size.
+    pub total_bytes: u64,
+}
+
 /// A node that asks to be added.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CandidateStatus {
@@ -120,6 +129,12 @@ pub struct CandidateStatus {
 pub struct MembersChangesReply {
     /// The newest 64, the oldest first.
     pub changes: Vec<MembersChangeReply>,
+    /// How many shards do not have the wanted members yet.
+    #[serde(default)]
+    pub shards_changing: u32,
+    /// The snapshots that leaders are sending, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshots: Option<SnapshotsSent>,
 }
 
 /// A change of the members that was made.

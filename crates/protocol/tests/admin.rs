@@ -137,6 +137,11 @@ fn replies_go_both_ways() {
             op: "replace_node".to_owned(),
             request,
         }],
+        shards_changing: 3,
+        snapshots: Some(SnapshotsSent {
+            sent_bytes: 1,
+            total_bytes: 2,
+        }),
     });
     both_ways(&DeleteReply {
         line: shop.clone(),
@@ -154,6 +159,8 @@ fn replies_go_both_ways() {
         metrics_addr: None,
         version: None,
         votes_in: 3,
+        caught_up_in: 2,
+        snapshots: None,
         joining_in: 1,
         leaving: false,
         drained: true,
@@ -168,6 +175,10 @@ fn replies_go_both_ways() {
                 last_heard_ms: Some(5),
                 disk_full: true,
                 refuses_snapshots: 2,
+                snapshots: Some(SnapshotsSent {
+                    sent_bytes: 1,
+                    total_bytes: 2,
+                }),
                 metrics_addr: Some("x:1".to_owned()),
                 ..node
             },

@@ -105,6 +105,8 @@ fn replies_to_operators() {
         metrics_addr: Some("127.0.0.1:9100".to_owned()),
         version: Some("0.1.0".to_owned()),
         votes_in: 3,
+        caught_up_in: 0,
+        snapshots: None,
         joining_in: 1,
         leaving: true,
         drained: true,

@@ -41,7 +41,7 @@ mod vote_hold;
 pub use errors::{
     MembersError, NewError, ProposeError, ReadError, ReadFailed, StepRefused, TransferError,
 };
-pub use members::MembersChange;
+pub use members::{MembersChange, Progress};
 pub use replica::Replica;
 pub use store::EntryReader;
 pub use types::{

@@ -22,6 +22,16 @@ pub enum MembersChange {
     LeaveJoint,
 }
 
+/// How far a member of a group is, as its leader knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The last index that is on its disk. 0: it has not acknowledged anything.
+    pub matched: u64,
+    /// The entries of the leader's log that it may lack.
+    pub lag: u64,
+    pub votes: bool,
+}
+
 impl MembersChange {
     fn encode(&self) -> ConfChangeV2 {
         let single = |kind, id: &u64| {
@@ -89,20 +99,15 @@ impl Replica {
         Ok(())
     }
 
-    /// The entries of this leader's log that a member, voter or not, may lack. `None` unless leader, or if
-    /// that node is no member or has not acknowledged anything: of a short log a node that never came lacks
-    /// few entries, too.
-    pub fn member_lag(&self, id: u64) -> Option<u64> {
-        let matched = self.member_matched(id).filter(|matched| *matched > 0)?;
-        Some(self.last_index().saturating_sub(matched))
-    }
-
-    /// The last index that this leader knows to be on a member's disk. `None` unless leader, or if that node
-    /// is no member.
-    pub fn member_matched(&self, id: u64) -> Option<u64> {
+    /// How far this leader knows a member to be. `None` unless leader, or if that node is no member.
+    pub fn progress_of(&self, id: u64) -> Option<Progress> {
         let raft = &self.raw.raft;
         let progress = raft.prs().get(id);
         let progress = progress.filter(|_| raft.state == StateRole::Leader)?;
-        Some(progress.matched)
+        Some(Progress {
+            matched: progress.matched,
+            lag: self.last_index().saturating_sub(progress.matched),
+            votes: raft.prs().conf().voters().contains(id),
+        })
     }
 }

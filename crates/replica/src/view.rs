@@ -105,22 +105,8 @@ impl Replica {
     /// leader.
     pub fn most_caught_up(&self, live: &[u64]) -> Option<u64> {
         let others = live.iter().filter(|&&id| id != self.raw.raft.id);
-        let known = others.filter_map(|&id| Some((self.matched(id)?, Reverse(id))));
+        let votes = |id| self.progress_of(id).filter(|it| it.votes);
+        let known = others.filter_map(|&id| Some((votes(id)?.matched, Reverse(id))));
         known.max().map(|(_, Reverse(id))| id)
-    }
-
-    /// The number of entries of this leader's log that a voter may lack. `None` unless leader, or if that
-    /// node is no voter.
-    pub fn lag(&self, voter: u64) -> Option<u64> {
-        Some(self.last_index().saturating_sub(self.matched(voter)?))
-    }
-
-    /// The last index that this leader knows to be on a voter's disk.
-    fn matched(&self, voter: u64) -> Option<u64> {
-        let (raft, prs) = (&self.raw.raft, self.raw.raft.prs());
-        let counts = raft.state == StateRole::Leader && prs.conf().voters().contains(voter);
-        prs.get(voter)
-            .filter(|_| counts)
-            .map(|progress| progress.matched)
     }
 }

@@ -135,6 +135,14 @@ pub enum MembersRefused {
     /// Decided by the leader before it proposes the change, like those that follow.
     #[error("node {0} is drained: end that first with `cluster drain {0} --undo`")]
     Drained(u64),
+    #[error(
+        "node {0} cannot lead now: it is silent, out of the clients' reach, or its disk is full"
+    )]
+    Unfit(u64),
+    #[error(
+        "node {id} has not caught up in {shards} of these shards: `cluster status --wait` waits until it has"
+    )]
+    Lags { id: u64, shards: u64 },
     #[error("an earlier change of the members is in progress: {0} shards have it to come")]
     InProgress(u64),
     #[error("no node with disk {0:016x} asks to be added")]

@@ -188,6 +188,8 @@ fn refusal_to_pb(refused: &MembersRefused) -> pb::MembersRefusal {
         MembersRefused::InProgress(shards) => (7, shards, 0),
         MembersRefused::NotAsking(disk_id) => (8, disk_id, 0),
         MembersRefused::NoMajority { alive, all } => (9, alive, all),
+        MembersRefused::Unfit(id) => (10, id, 0),
+        MembersRefused::Lags { id, shards } => (11, id, shards),
     };
     pb::MembersRefusal { kind, number, of }
 }
@@ -206,6 +208,11 @@ fn refusal_from_pb(refusal: &pb::MembersRefusal) -> Result<MembersRefused, Malfo
         9 => MembersRefused::NoMajority {
             alive: number,
             all: of,
+        },
+        10 => MembersRefused::Unfit(number),
+        11 => MembersRefused::Lags {
+            id: number,
+            shards: of,
         },
         _ => return Err("a refusal about the members that this build does not know"),
     })

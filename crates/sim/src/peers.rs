@@ -83,7 +83,10 @@ impl Node {
                     header.members = None;
                 }
                 let body = Err(reason);
-                return self.push(env, Input::Frame(PeerFrame { from, header, body }));
+                return self.push(
+                    env,
+                    Input::Frame(Box::new(PeerFrame { from, header, body })),
+                );
             }
         }
         let mut messages = Vec::with_capacity(batch.messages.len());
@@ -119,6 +122,7 @@ impl Node {
                 clock_us: batch.clock_us,
                 connection: batch.connection,
                 closed: batch.closed.clone(),
+                lagging: batch.lagging.clone(),
                 metrics_addr: String::new(),
                 version: "sim".to_owned(),
                 entry_format: batch.entry_format,
@@ -128,7 +132,7 @@ impl Node {
                 snapshot_chunk: batch.snapshot_chunk.clone(),
             }),
         };
-        self.push(env, Input::Frame(frame));
+        self.push(env, Input::Frame(Box::new(frame)));
     }
 
     fn is_peer(&self, id: NodeId) -> bool {

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-const PLAIN: Output = Output {
+pub const PLAIN: Output = Output {
     json: false,
     colour: false,
     live: false,
@@ -32,27 +32,6 @@ fn a_board() -> BoardReply {
             "lane": "normal", "next_token": 26, "done_through": 3, "admitted_through": 10,
             "accepts_through": 25, "waiting": 15
         }]
-    }))
-    .unwrap()
-}
-
-fn a_cluster() -> ClusterStatus {
-    serde_json::from_value(json!({
-        "cluster": "dev", "lines": 3, "answered_by": 2,
-        "nodes": [
-            {"id": 1, "alive": true, "last_heard_ms": 40, "leads": 3, "metrics_addr": "127.0.0.1:9464"},
-            {"id": 2, "alive": true, "leads": 2},
-            {"id": 3, "alive": false, "leads": 0},
-            {"id": 4, "alive": false, "refused": "node 4 came back with another disk", "leads": 0}
-        ],
-        "shards": [
-            {"shard": 0, "leader": 1, "term": 2, "applied": 5, "committed": 5},
-            {"shard": 1, "leader": 1, "term": 2, "applied": 5, "committed": 5},
-            {"shard": 2, "leader": 2, "term": 2, "applied": 5, "committed": 5},
-            {"shard": 3, "leader": 1, "term": 2, "applied": 5, "committed": 5},
-            {"shard": 4, "leader": 2, "term": 2, "applied": 5, "committed": 5, "differs": [1, 3]},
-            {"shard": 5, "leader": null, "term": 3, "applied": 5, "committed": 5}
-        ]
     }))
     .unwrap()
 }
@@ -99,54 +78,6 @@ fn places_and_boards_in_one_line() {
         "shop-1 open: 7 of 7 seats held (5 in checkout, 2 admitted), version 4711; normal: \
          15 waiting, next 26, done through 3, admitted through 10, accepts through 25"
     );
-}
-
-#[test]
-fn a_cluster_groups_shards_by_leader() {
-    let text = cluster(&a_cluster(), &PLAIN);
-    for words in [
-        "node 1",
-        "0-1, 3",
-        "node 2",
-        "2, 4",
-        "none",
-        "5",
-        "this one",
-        "40 ms ago",
-        "never",
-        "silent",
-        "refused",
-    ] {
-        assert!(text.contains(words), "{words}:\n{text}");
-    }
-}
-
-#[test]
-fn faults_of_a_cluster_stand_above_its_tables() {
-    let mut status = a_cluster();
-    let lines = |status: &ClusterStatus| -> Vec<String> {
-        let text = cluster(status, &PLAIN);
-        text.lines().take(3).map(str::to_owned).collect()
-    };
-    let [first, second, third] = &lines(&status)[..] else {
-        panic!("three lines at least");
-    };
-    assert!(
-        first.contains("without a leader") && first.ends_with("shards 5"),
-        "{first}"
-    );
-    assert!(second.starts_with("cluster dev"), "{second}");
-    assert_eq!(
-        third,
-        "node 4 is refused: node 4 came back with another disk"
-    );
-    status.shards[5].leader = Some(1);
-    status.nodes[3].refused = None;
-    let [first, second, _] = &lines(&status)[..] else {
-        panic!("three lines at least");
-    };
-    assert!(first.starts_with("cluster dev"), "{first}");
-    assert!(!second.starts_with("node 4"), "{second}");
 }
 
 #[test]
@@ -229,12 +160,6 @@ fn lists_name_their_next_page() {
         next: Some("shop-5".parse().unwrap()),
     };
     assert_eq!(lines(&list, &PLAIN), "no lines\nmore with --after shop-5");
-}
-
-#[test]
-fn ranges_merge() {
-    assert_eq!(ranges(&[7, 0, 1, 2, 3]), "0-3, 7");
-    assert_eq!(ranges(&[]), "");
 }
 
 #[test]
@@ -342,20 +267,4 @@ fn a_journal_explains_earlier_admissions() {
     }));
     assert!(text.contains("nothing is in the journal"), "{text}");
     assert!(text.contains("its entries are no longer kept"), "{text}");
-}
-
-#[test]
-fn a_missing_mapping_is_shown_with_the_line_that_fixes_it() {
-    let mut status = a_cluster();
-    assert!(!cluster(&status, &PLAIN).contains("mapping"));
-    status.mapping_line = Some("mappings = { x }".to_owned());
-    for (mapping, words) in [
-        (Mapping::Missing, "node 2 has no mapping"),
-        (Mapping::Wrong, "node 2 has a wrong mapping"),
-    ] {
-        status.mapping = Some(mapping);
-        let text = cluster(&status, &PLAIN);
-        assert!(text.contains(words), "{text}");
-        assert!(text.contains("\n  mappings = { x }\n"), "{text}");
-    }
 }

@@ -41,7 +41,10 @@ fn frame(rig: &mut Rig, members: Option<Members>, refused: &str) -> Vec<PeerBatc
         us: rig.now,
         wall_ms: 0,
     };
-    let outputs = rig.engine.step(now, Input::Frame(frame)).into_iter();
+    let outputs = rig
+        .engine
+        .step(now, Input::Frame(Box::new(frame)))
+        .into_iter();
     let to_4 = |output| match output {
         Output::Frame { to: 4, batch } => Some(batch),
         _ => None,
@@ -140,6 +143,43 @@ fn a_late_copy_of_a_change_has_no_effect() {
     assert!(!rig.state().members().wanted().nodes[&2].drained);
 }
 
+/// Leads for so long, with frames of these peers.
+fn lead_for(rig: &mut Rig, us: u64, peers: &[u64]) {
+    let until = rig.now + us;
+    while rig.now < until {
+        for peer in peers {
+            rig.hears(*peer, "", Vec::new());
+        }
+        rig.lead();
+    }
+}
+
+#[test]
+fn a_node_is_preferred_for_shards_that_it_can_take_over_now() {
+    let prefer = |to| MembersChange::Prefer {
+        shards: vec![0],
+        to: Some(to),
+    };
+    let mut rig = of_three();
+    lead_for(&mut rig, 1_500_000, &[2, 3]);
+    ask(&mut rig, prefer(2), 1);
+    commit(&mut rig);
+    rig.peer_disk(2, true);
+    ask(&mut rig, prefer(2), 2);
+    // Repeated, it has the answer of the first.
+    ask(&mut rig, prefer(2), 1);
+    commit(&mut rig);
+    rig.peer_disk(2, false);
+    ask(&mut rig, prefer(9), 3);
+    let refused = Err(Code::MembersRefused);
+    let unknown = Err(Code::NodeNotFound);
+    assert_eq!(answers(&mut rig), [Ok(2), refused, Ok(2), unknown]);
+    // Silent.
+    lead_for(&mut rig, 2_000_000, &[2]);
+    ask(&mut rig, prefer(3), 4);
+    assert_eq!(answers(&mut rig), [refused]);
+}
+
 #[test]
 fn a_drained_node_is_preferred_for_nothing() {
     let mut rig = of_three();
@@ -221,7 +261,7 @@ fn other_cluster(rig: &mut Rig, version: u64, cluster_id: u64, in_touch: bool) -
         },
         body: Err("node 2 is no member".to_owned()),
     };
-    rig.input(Input::Frame(frame));
+    rig.input(Input::Frame(Box::new(frame)));
     rig.engine.contact.is_in_touch()
 }
 

@@ -277,7 +277,7 @@ impl Rig {
     }
 
     pub fn receive(&mut self, frame: PeerFrame) {
-        self.input(Input::Frame(frame));
+        self.input(Input::Frame(Box::new(frame)));
         self.turn();
     }
 
@@ -303,6 +303,7 @@ impl Rig {
                 clock_us: self.now,
                 connection: 0,
                 closed: Vec::new(),
+                lagging: Vec::new(),
                 metrics_addr: String::new(),
                 version: String::new(),
                 entry_format: self.entry_formats.get(&from).copied().unwrap_or_default(),

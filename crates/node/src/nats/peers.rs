@@ -223,6 +223,7 @@ async fn send_frames(
             messages: messages.collect(),
             state_hashes: batch.state_hashes,
             closed: batch.closed,
+            lagging: batch.lagging,
             facts: Some(facts),
             verdicts: batch.verdicts,
             members: batch.members.map_or_else(Vec::new, |it| it.encode()).into(),
@@ -287,7 +288,7 @@ pub async fn receive_frames(
             reported_at.insert(frame.from, now);
         }
         note_connection(&frame, &connections);
-        match frames.try_send(Input::Frame(frame)) {
+        match frames.try_send(Input::Frame(Box::new(frame))) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
                 metrics::counter!("nowserving_peer_frames_dropped_total").increment(1);
@@ -413,6 +414,7 @@ fn check(
         Err(NotTaken::Dropped(reason)) => return Err(NotOurs::Dropped(reason)),
     }
     let (state_hashes, closed) = (frame.state_hashes.clone(), frame.closed.clone());
+    let lagging = frame.lagging.clone();
     let (snapshot_request, snapshot_chunk) = (
         frame.snapshot_request.clone(),
         frame.snapshot_chunk.clone().map(Box::new),
@@ -425,6 +427,7 @@ fn check(
         clock_us: facts.clock_us,
         connection: facts.connection,
         closed,
+        lagging,
         metrics_addr: facts.metrics_addr,
         version: facts.version,
         entry_format: facts.entry_format,

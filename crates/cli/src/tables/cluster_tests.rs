@@ -1,0 +1,118 @@
+#![allow(clippy::unwrap_used)]
+
+use serde_json::json;
+
+use super::*;
+use crate::tables::tests::PLAIN;
+
+fn a_cluster() -> ClusterStatus {
+    serde_json::from_value(json!({
+        "cluster": "dev", "lines": 3, "answered_by": 2,
+        "nodes": [
+            {"id": 1, "alive": true, "last_heard_ms": 40, "leads": 3, "metrics_addr": "127.0.0.1:9464"},
+            {"id": 2, "alive": true, "leads": 2},
+            {"id": 3, "alive": false, "leads": 0},
+            {"id": 4, "alive": false, "refused": "node 4 came back with another disk", "leads": 0}
+        ],
+        "shards": [
+            {"shard": 0, "leader": 1, "term": 2, "applied": 5, "committed": 5},
+            {"shard": 1, "leader": 1, "term": 2, "applied": 5, "committed": 5},
+            {"shard": 2, "leader": 2, "term": 2, "applied": 5, "committed": 5},
+            {"shard": 3, "leader": 1, "term": 2, "applied": 5, "committed": 5},
+            {"shard": 4, "leader": 2, "term": 2, "applied": 5, "committed": 5, "differs": [1, 3]},
+            {"shard": 5, "leader": null, "term": 3, "applied": 5, "committed": 5}
+        ]
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_cluster_groups_shards_by_leader() {
+    let text = cluster(&a_cluster(), &PLAIN);
+    for words in [
+        "node 1",
+        "0-1, 3",
+        "node 2",
+        "2, 4",
+        "none",
+        "5",
+        "this one",
+        "40 ms ago",
+        "never",
+        "silent",
+        "refused",
+    ] {
+        assert!(text.contains(words), "{words}:\n{text}");
+    }
+}
+
+#[test]
+fn faults_of_a_cluster_stand_above_its_tables() {
+    let mut status = a_cluster();
+    let lines = |status: &ClusterStatus| -> Vec<String> {
+        let text = cluster(status, &PLAIN);
+        text.lines().take(3).map(str::to_owned).collect()
+    };
+    let [first, second, third] = &lines(&status)[..] else {
+        panic!("three lines at least");
+    };
+    assert!(
+        first.contains("without a leader") && first.ends_with("shards 5"),
+        "{first}"
+    );
+    assert!(second.starts_with("cluster dev"), "{second}");
+    assert_eq!(
+        third,
+        "node 4 is refused: node 4 came back with another disk"
+    );
+    status.shards[5].leader = Some(1);
+    status.nodes[3].refused = None;
+    let [first, second, _] = &lines(&status)[..] else {
+        panic!("three lines at least");
+    };
+    assert!(first.starts_with("cluster dev"), "{first}");
+    assert!(!second.starts_with("node 4"), "{second}");
+}
+
+#[test]
+fn ranges_merge() {
+    assert_eq!(ranges(&[7, 0, 1, 2, 3]), "0-3, 7");
+    assert_eq!(ranges(&[]), "");
+}
+
+#[test]
+fn a_missing_mapping_is_shown_with_the_line_that_fixes_it() {
+    let mut status = a_cluster();
+    assert!(!cluster(&status, &PLAIN).contains("mapping"));
+    status.mapping_line = Some("mappings = { x }".to_owned());
+    for (mapping, words) in [
+        (Mapping::Missing, "node 2 has no mapping"),
+        (Mapping::Wrong, "node 2 has a wrong mapping"),
+    ] {
+        status.mapping = Some(mapping);
+        let text = cluster(&status, &PLAIN);
+        assert!(text.contains(words), "{text}");
+        assert!(text.contains("\n  mappings = { x }\n"), "{text}");
+    }
+}
+
+#[test]
+fn a_node_that_catches_up_shows_how_far_it_is() {
+    let mut status = a_cluster();
+    status.nodes[0].caught_up_in = 6;
+    status.nodes[1].caught_up_in = 4;
+    status.nodes[1].snapshots = Some(SnapshotsSent {
+        sent_bytes: 3 << 20,
+        total_bytes: 40 << 20,
+    });
+    let shown = |id: usize| caught_up(&status.nodes[id - 1], &status);
+    assert_eq!(shown(1), "yes");
+    assert_eq!(shown(2), "4 of 6 shards, 3.00 MiB of 40.00 MiB sent");
+    assert_eq!(shown(3), "-", "it is silent");
+    let text = cluster(&status, &PLAIN);
+    assert!(text.contains("catching up"), "{text}");
+    status.members.shards_changing = 2;
+    let text = cluster(&status, &PLAIN);
+    let line = "members are changing: 2 shards to go; snapshots: 3.00 MiB of 40.00 MiB sent\n";
+    assert!(text.contains(line), "{text}");
+}

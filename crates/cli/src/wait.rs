@@ -1,0 +1,153 @@
+//! Waits for the cluster to come into a state, and shows how far it is.
+
+use std::time::Duration;
+
+use nowserving_client::{Admin, ClusterStatus};
+use tokio::time::{Instant, timeout_at};
+
+use crate::output::NotInTime;
+use crate::progress::Progress;
+use crate::tables;
+
+/// The state of the cluster is asked for this often.
+const INTERVAL: Duration = Duration::from_millis(300);
+/// Without a terminal, a changed state is printed this often.
+const PRINT_INTERVAL: Duration = Duration::from_secs(5);
+/// A node that has died seems alive for less than this.
+const WELL_FOR: Duration = Duration::from_secs(2);
+
+/// What is left until the state is there.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The shards that have it.
+    pub shards: usize,
+    /// What the others lack.
+    pub text: String,
+}
+
+/// Returns the state once nothing was `left` for as long as `steady`. `what`: what is waited for, in the error after
+/// `within`.
+pub async fn until(
+    admin: &Admin,
+    (within, steady): (Duration, Duration),
+    what: &str,
+    left: impl Fn(&ClusterStatus) -> Option<Left>,
+) -> anyhow::Result<ClusterStatus> {
+    let progress = Progress::new(None, "{bar:30} {pos} of {len} shards  {wide_msg}");
+    let deadline = Instant::now() + within;
+    let (mut well_since, mut printed_at) = (None, Instant::now());
+    let (mut text, mut printed) = (String::new(), String::new());
+    loop {
+        match timeout_at(deadline, admin.cluster_status()).await {
+            Ok(Ok(status)) => {
+                progress.bar.set_length(status.shards.len() as u64);
+                let left = left(&status);
+                let shards = left.as_ref().map_or(status.shards.len(), |it| it.shards);
+                progress.bar.set_position(shards as u64);
+                if let Some(left) = left {
+                    (well_since, text) = (None, left.text);
+                } else {
+                    let since = *well_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= steady {
+                        return Ok(status);
+                    }
+                    text.clear();
+                }
+            }
+            Ok(Err(error)) => (well_since, text) = (None, error.to_string()),
+            Err(_) => {}
+        }
+        progress.bar.set_message(text.clone());
+        if progress.bar.is_hidden() && text != printed && printed_at.elapsed() > PRINT_INTERVAL {
+            eprintln!("{text}");
+            (printed, printed_at) = (text.clone(), Instant::now());
+        }
+        if Instant::now() >= deadline {
+            return Err(NotInTime(format!("{what}: {text}")).into());
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// Waits until the cluster is well: all nodes are there and have caught up, so that one of them can be stopped.
+pub async fn until_well(admin: &Admin, within: Duration) -> anyhow::Result<ClusterStatus> {
+    let what = "the cluster is not well yet";
+    until(admin, (within, WELL_FOR), what, ills).await
+}
+
+/// Everything that is wrong with the cluster.
+fn ills(status: &ClusterStatus) -> Option<Left> {
+    let leaderless = status.shards.iter().filter(|it| it.leader.is_none());
+    let leaderless = leaderless.count();
+    let differ = status.shards.iter().filter(|it| !it.differs.is_empty());
+    let changing = status.members.shards_changing;
+    let mut ills = Vec::new();
+    let shards = |count: usize| tables::many(count as u64, "shard");
+    if leaderless > 0 {
+        ills.push(format!("{} without a leader", shards(leaderless)));
+    }
+    if changing > 0 {
+        ills.push(format!(
+            "members are changing in {}",
+            shards(changing as usize)
+        ));
+    }
+    for node in &status.nodes {
+        let id = node.id;
+        if let Some(reason) = &node.refused {
+            ills.push(format!("node {id} is refused: {reason}"));
+        } else if !node.alive {
+            ills.push(format!("node {id} is silent"));
+        } else if node.leaving {
+            ills.push(format!("node {id} is leaving"));
+        } else if tables::lags(node, status) {
+            let caught_up = tables::caught_up(node, status);
+            ills.push(format!("node {id} has caught up in {caught_up}"));
+        }
+        if node.disk_full {
+            ills.push(format!("the disk of node {id} is full"));
+        }
+    }
+    ills.extend(differ.map(|it| format!("the states of shard {} differ", it.shard)));
+    let caught_up = status.nodes.iter().map(|it| it.caught_up_in as usize);
+    (!ills.is_empty()).then(|| Left {
+        shards: caught_up.min().unwrap_or_default(),
+        text: ills.join("; "),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn status(node: Value, leader: Option<u64>) -> ClusterStatus {
+        let shard = json!({"shard": 0, "leader": leader, "term": 2, "applied": 5, "committed": 5});
+        serde_json::from_value(json!({
+            "cluster": "dev", "lines": 3, "answered_by": 2, "nodes": [node], "shards": [shard, shard]
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_cluster_is_well_once_every_node_could_take_over() {
+        let node = json!({"id": 1, "alive": true, "leads": 2, "caught_up_in": 2});
+        assert_eq!(ills(&status(node.clone(), Some(1))), None);
+        for (field, value, word) in [
+            ("alive", json!(false), "node 1 is silent"),
+            ("refused", json!("another disk"), "refused: another disk"),
+            ("leaving", json!(true), "leaving"),
+            ("caught_up_in", json!(1), "caught up in 1 of 2 shards"),
+            ("disk_full", json!(true), "full"),
+        ] {
+            let mut node = node.clone();
+            node[field] = value;
+            let left = ills(&status(node, Some(1))).unwrap();
+            assert!(left.text.contains(word), "{word}: {}", left.text);
+        }
+        let left = ills(&status(node, None)).unwrap();
+        assert_eq!(left.text, "2 shards without a leader");
+    }
+}

@@ -1,0 +1,107 @@
+//! Members that lack a part of the log of some shards. Only a shard's leader knows that: it says so in its frames,
+//! and so every node can show it.
+
+use std::collections::BTreeMap;
+
+use nowserving_protocol::admin::SnapshotsSent;
+use nowserving_shard::clock::Micros;
+
+use crate::engine::Engine;
+use crate::envelope::LaggingMember;
+use crate::maintenance::LAG_MAX;
+use crate::membership::nodes_of;
+use crate::shard::Shard;
+
+/// A leader's frames say nothing about a shard that it has just begun to lead. After this long they do.
+const LEADS_LONG_US: Micros = 1_000_000;
+
+impl Engine {
+    /// Looks which members lag in the shards that this node leads.
+    pub(crate) fn find_lagging(&mut self) {
+        let mut found = BTreeMap::new();
+        for shard in self.shards.values_mut() {
+            shard.find_lagging(&mut found);
+        }
+        self.lagging = found.into_values().collect();
+    }
+
+    /// The shards in which a node has caught up. None if it does not take part: what it lacks by now is not known.
+    pub(crate) fn caught_up_in(&self, id: u64, now: Micros) -> Vec<u32> {
+        let caught_up = |shard: &&Shard| {
+            let Some(leader) = shard.replica.leader() else {
+                return false;
+            };
+            let lags = |it: &LaggingMember| it.node == id && it.shards.contains(&shard.id);
+            leader == id
+                || nodes_of(&shard.replica.members()).any(|it| it == id)
+                    && self.leads_long(shard, now)
+                    && self
+                        .said_by(leader, now)
+                        .is_some_and(|it| !it.iter().any(lags))
+        };
+        let shards = self.shards.values().filter(|_| self.takes_part(id, now));
+        shards.filter(caught_up).map(|shard| shard.id).collect()
+    }
+
+    /// The snapshots that leaders send such nodes now.
+    pub(crate) fn snapshots_sent(
+        &self,
+        to: impl Fn(u64) -> bool,
+        now: Micros,
+    ) -> Option<SnapshotsSent> {
+        let nodes = self.membership.peers.iter().chain([&self.config.id]);
+        let said = nodes
+            .filter_map(|leader| self.said_by(*leader, now))
+            .flatten();
+        let about = said.filter(|it| to(it.node) && it.snapshot_bytes > 0);
+        let sent = about.map(|it| (it.snapshot_sent, it.snapshot_bytes));
+        let (sent_bytes, total_bytes) = sent.reduce(|a, b| (a.0 + b.0, a.1 + b.1))?;
+        Some(SnapshotsSent {
+            sent_bytes,
+            total_bytes,
+        })
+    }
+
+    fn leads_long(&self, shard: &Shard, now: Micros) -> bool {
+        let since = shard.leader_since();
+        since.is_some_and(|since| now.saturating_sub(since) > LEADS_LONG_US)
+    }
+
+    /// What a node says about the members of the shards that it leads.
+    fn said_by(&self, leader: u64, now: Micros) -> Option<&[LaggingMember]> {
+        if leader == self.config.id {
+            return Some(&self.lagging);
+        }
+        let peer = self.ctx.clocks.peers.get(&leader)?;
+        peer.alive(now).then_some(&peer.lagging)
+    }
+}
+
+impl Shard {
+    /// A member lags that lacks more than a few entries and does not have what the log had at the last look: under
+    /// load a member that keeps up always lacks the newest entries.
+    fn find_lagging(&mut self, found: &mut BTreeMap<u64, LaggingMember>) {
+        let last_look = std::mem::replace(&mut self.last_look, self.replica.last_index());
+        if !self.leads() {
+            return;
+        }
+        for node in nodes_of(&self.replica.members()) {
+            let Some(progress) = self.replica.progress_of(node) else {
+                continue;
+            };
+            let keeps_up = progress.lag <= LAG_MAX || progress.matched >= last_look;
+            if progress.matched > 0 && keeps_up {
+                continue;
+            }
+            let lagging = found.entry(node).or_insert_with(|| LaggingMember {
+                node,
+                ..LaggingMember::default()
+            });
+            lagging.shards.push(self.id);
+            if let Some((sent, bytes)) = self.snapshot_sent_to(node) {
+                lagging.snapshot_sent += sent;
+                lagging.snapshot_bytes += bytes;
+            }
+        }
+    }
+}
