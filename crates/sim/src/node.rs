@@ -24,6 +24,8 @@ use crate::world::{Event, Process};
 
 /// Between two looks at the size of the log.
 const PURGE_US: Time = 1_000_000;
+/// A slow sync takes so long at most: a disk that is well again must show it before its run ends.
+const SLOW_SYNC_US_MAX: Time = 3_000_000;
 /// Inputs that one turn takes at most.
 const TURN_INPUTS_MAX: usize = 256;
 
@@ -496,7 +498,10 @@ impl Node {
         running.writing = true;
         let slow_us = env.slow_disks.get(&id).copied().unwrap_or(0);
         let delay = match written.sync {
-            true => env.random.around(env.calm.sync_us) + env.random.around(slow_us),
+            true => {
+                let slow_us = env.random.around(slow_us).min(SLOW_SYNC_US_MAX);
+                env.random.around(env.calm.sync_us) + slow_us
+            }
             false => env.random.around(100),
         };
         if delay >= 300_000 {

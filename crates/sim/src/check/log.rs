@@ -118,6 +118,8 @@ impl LogCheck {
                 env.note(format_args!("n{node}: leads shard {shard} in term {term}"));
                 if let Some((before, _)) = self.leaders.last_key_value()
                     && env.timeline.now() >= env.answers_from
+                    && env.slow_disks.is_empty()
+                    && env.full_disks.is_empty()
                     && !self.handed_over.contains(before)
                 {
                     self.elections_without_cause += 1;
