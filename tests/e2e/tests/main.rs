@@ -19,6 +19,7 @@ mod errors;
 mod events;
 mod failed_syncs;
 mod full_disks;
+mod grown;
 mod harness;
 mod large_lines;
 mod late_writes;
@@ -534,6 +535,17 @@ async fn members_are_drained_and_removed() -> Result<()> {
         ..Options::default()
     };
     run(options, members::drained_and_removed).await
+}
+
+/// A cluster that was founded by one node survives that the founder loses its disk, and does so again.
+#[tokio::test]
+async fn a_founder_without_its_disk_founds_nothing() -> Result<()> {
+    let options = Options {
+        nodes: 1,
+        shards: 2,
+        ..Options::default()
+    };
+    run(options, grown::founder_without_its_disk).await
 }
 
 /// Three nodes become five and three others, and a wiped one comes back, while clients enter.

@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 
 use crate::crash::insist;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn status(api: &Api) -> Result<Value> {
     api.cluster("status", json!({})).await
 }
 
 /// Runs `nowserving cluster` with these words, and returns its answer.
-async fn change(cli: &Cli, words: &[&str]) -> Result<Value> {
+pub async fn change(cli: &Cli, words: &[&str]) -> Result<Value> {
     let words: Vec<&str> = std::iter::once("cluster")
         .chain(words.iter().copied())
         .collect();
@@ -30,7 +30,7 @@ async fn change(cli: &Cli, words: &[&str]) -> Result<Value> {
 }
 
 /// The nodes that vote in every shard, as the node that answers sees it.
-async fn voters(api: &Api) -> Result<BTreeSet<u64>> {
+pub async fn voters(api: &Api) -> Result<BTreeSet<u64>> {
     let status = status(api).await?;
     let shards = status["shards"].as_array().context("shards")?;
     let mut all = BTreeSet::new();
@@ -62,11 +62,13 @@ pub async fn drained_and_removed(cluster: &mut Cluster) -> Result<()> {
     )
     .await?;
     ensure!(leads(&status(&api).await?, 2) == 0, "a drained node leads");
+    refuses_transfer(&api, &cli, 2).await?;
     change(&cli, &["drain", "2", "--undo"]).await?;
     eventually("node 2 leads again", PATIENCE, async || {
         Ok((leads(&status(&api).await?, 2) > 0).then_some(()))
     })
     .await?;
+    stopped_and_caught_up(cluster, &cli).await?;
     change(&cli, &["transfer", "all", "--to", "3"]).await?;
     ensure!(leads(&status(&api).await?, 3) == u64::from(shards));
 
@@ -104,8 +106,39 @@ pub async fn drained_and_removed(cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
+/// Leadership is not given to a node that cannot take it, and nothing changes.
+async fn refuses_transfer(api: &Api, cli: &Cli, to: u64) -> Result<()> {
+    let version = status(api).await?["members"]["version"].clone();
+    let words = ["cluster", "transfer", "all", "--to", &to.to_string()];
+    cli.run(&words).await?.failed(1, "members_refused")?;
+    let after = status(api).await?;
+    ensure!(after["members"]["version"] == version, "{after}");
+    Ok(())
+}
+
+/// Node 2 is away for a while; `status --wait` says when it has caught up.
+async fn stopped_and_caught_up(cluster: &mut Cluster, cli: &Cli) -> Result<()> {
+    let (api, shards) = (cluster.api().clone(), cluster.options().shards);
+    cluster.process(2)?.kill().await?;
+    eventually("node 2 is silent", PATIENCE, async || {
+        let nodes = status(&api).await?["nodes"].clone();
+        Ok((nodes[1]["alive"] == false).then_some(()))
+    })
+    .await?;
+    refuses_transfer(&api, cli, 2).await?;
+    let words = ["cluster", "status", "--wait", "--within", "1s"];
+    let error = cli.run(&words).await?.failed(3, "failed")?;
+    ensure!(error.to_string().contains("node 2 is silent"), "{error}");
+    cluster.start_node(2).await?;
+    let well = change(cli, &["status", "--wait"]).await?;
+    for node in well["nodes"].as_array().into_iter().flatten() {
+        ensure!(node["caught_up_in"] == shards, "{well}");
+    }
+    Ok(())
+}
+
 /// Starts a node that knows NATS, the key and an empty directory.
-async fn joining(cluster: &Cluster, name: &str) -> Result<Process> {
+pub async fn joining(cluster: &Cluster, name: &str) -> Result<Process> {
     let flags = NodeFlags::default()
         .with("--data-dir", cluster.folder().join(name))
         .with("--key-file", cluster.key_file())

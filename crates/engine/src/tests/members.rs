@@ -162,6 +162,12 @@ fn a_node_is_preferred_for_shards_that_it_can_take_over_now() {
     };
     let mut rig = of_three();
     lead_for(&mut rig, 1_500_000, &[2, 3]);
+    // Node 3 sends frames, and acknowledges no entry.
+    let caught_up = |rig: &Rig, id| rig.engine.caught_up_in(id, rig.now);
+    assert_eq!(
+        [1, 2, 3].map(|id| caught_up(&rig, id)),
+        [vec![0], vec![0], vec![]]
+    );
     ask(&mut rig, prefer(2), 1);
     commit(&mut rig);
     rig.peer_disk(2, true);
