@@ -155,8 +155,7 @@ impl Engine {
         if !is_fit || !self.takes_part(id, now) {
             return Err(MembersRefused::Unfit(id));
         }
-        let caught_up = self.caught_up_in(id, now);
-        match shards.iter().filter(|it| !caught_up.contains(it)).count() {
+        match self.lags_in(id, shards, now) {
             0 => Ok(()),
             lags => Err(MembersRefused::Lags {
                 id,

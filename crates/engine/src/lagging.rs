@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use nowserving_protocol::admin::SnapshotsSent;
+use nowserving_replica::nodes_of;
 use nowserving_shard::clock::Micros;
 
 use crate::engine::Engine;
 use crate::envelope::LaggingMember;
 use crate::maintenance::LAG_MAX;
-use crate::membership::nodes_of;
 use crate::shard::Shard;
 
 /// A leader's frames say nothing about a shard that it has just begun to lead. After this long they do.
@@ -25,22 +25,37 @@ impl Engine {
         self.lagging = found.into_values().collect();
     }
 
-    /// The shards in which a node has caught up. None if it does not take part: what it lacks by now is not known.
-    pub(crate) fn caught_up_in(&self, id: u64, now: Micros) -> Vec<u32> {
-        let caught_up = |shard: &&Shard| {
-            let Some(leader) = shard.replica.leader() else {
-                return false;
-            };
-            let lags = |it: &LaggingMember| it.node == id && it.shards.contains(&shard.id);
-            leader == id
-                || nodes_of(&shard.replica.members()).any(|it| it == id)
-                    && self.leads_long(shard, now)
-                    && self
-                        .said_by(leader, now)
-                        .is_some_and(|it| !it.iter().any(lags))
-        };
+    /// In how many shards a node has caught up. None if it does not take part: what it lacks by now is not known.
+    pub(crate) fn caught_up_in(&self, id: u64, now: Micros) -> usize {
         let shards = self.shards.values().filter(|_| self.takes_part(id, now));
-        shards.filter(caught_up).map(|shard| shard.id).collect()
+        shards
+            .filter(|it| self.lags(it, id, now) == Some(false))
+            .count()
+    }
+
+    /// In how many of these shards a node is known to lag.
+    pub(crate) fn lags_in(&self, id: u64, shards: &[u32], now: Micros) -> usize {
+        let shards = shards.iter().filter_map(|it| self.shards.get(it));
+        shards
+            .filter(|it| self.lags(it, id, now) == Some(true))
+            .count()
+    }
+
+    /// Whether a node lags in a shard, if that is known.
+    fn lags(&self, shard: &Shard, id: u64, now: Micros) -> Option<bool> {
+        let leader = shard.replica.leader()?;
+        if leader == id {
+            return Some(false);
+        }
+        let said = self.said_by(leader, now)?;
+        let lags = said
+            .iter()
+            .any(|it| it.node == id && it.shards.contains(&shard.id));
+        let is_member = nodes_of(&shard.replica.members()).any(|it| it == id);
+        match lags || !is_member {
+            true => Some(true),
+            false => self.leads_long(shard, now).then_some(false),
+        }
     }
 
     /// The snapshots that leaders send such nodes now.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use nowserving_replica::nodes_of;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::members::Members;
 use raft::eraftpb::ConfState;
@@ -201,11 +202,4 @@ impl Engine {
         let known = peer.map_or(0, |peer| peer.members_version);
         (known < self.membership.wanted.version).then(|| self.membership.wanted.clone())
     }
-}
-
-/// All members of a group.
-pub(crate) fn nodes_of(group: &ConfState) -> impl Iterator<Item = u64> {
-    let voters = group.voters.iter().chain(&group.voters_outgoing);
-    let learners = group.learners.iter().chain(&group.learners_next);
-    voters.chain(learners).copied()
 }

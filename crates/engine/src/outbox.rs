@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::envelope::StateHash;
 use nowserving_protocol::error::ApiError;
-use nowserving_replica::Write;
+use nowserving_replica::{Write, nodes_of};
 use nowserving_shard::clock::{ClientReachability, Micros};
 use nowserving_shard::command;
 use nowserving_shard::published::OutEvent;
@@ -14,7 +14,6 @@ use crate::delivery::{Action, Age, LeaderTime, Role, decide_unexecuted};
 use crate::forwards::{Forwards, Leader};
 use crate::frames::OutMessage;
 use crate::io::{Now, Output};
-use crate::membership::nodes_of;
 use crate::peer::Peer;
 use crate::refusals::{late, outcome_unknown, unavailable};
 use crate::request::{Outcome, ReplyTo};

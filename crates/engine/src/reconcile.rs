@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use nowserving_replica::MembersChange;
+use nowserving_replica::ConfChange;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::command::Command;
 use nowserving_shard::members::{Members, MembersCommand};
@@ -24,7 +24,7 @@ enum Step {
     Done,
     /// A node has to catch up, or a node that can lead must come back.
     Wait,
-    Change(MembersChange),
+    Change(ConfChange),
     /// The leader is to be removed: one of these takes over.
     HandOver(Vec<u64>),
 }
@@ -38,14 +38,14 @@ fn next_step(
 ) -> Step {
     if !group.voters_outgoing.is_empty() {
         // Raft ends it by itself, unless the leader changed at the wrong moment.
-        return Step::Change(MembersChange::LeaveJoint);
+        return Step::Change(ConfChange::LeaveJoint);
     }
     let voters: BTreeSet<u64> = group.voters.iter().copied().collect();
     let learners: BTreeSet<u64> = group.learners.iter().copied().collect();
     let missing = wanted.iter().copied();
     let missing = missing.filter(|id| !voters.contains(id) && !learners.contains(id));
     if let Some(id) = missing.min() {
-        return Step::Change(MembersChange::AddLearner(id));
+        return Step::Change(ConfChange::AddLearner(id));
     }
     let promote: Vec<u64> = wanted.difference(&voters).copied().collect();
     let members = voters.union(&learners).copied();
@@ -57,12 +57,12 @@ fn next_step(
         return Step::Wait;
     }
     if wanted.contains(&me) {
-        return Step::Change(MembersChange::Set { promote, remove });
+        return Step::Change(ConfChange::Set { promote, remove });
     }
     let successors: Vec<u64> = wanted.intersection(&voters).copied().collect();
     match successors.is_empty() {
         // Nobody could take over: first the new nodes get their votes.
-        true => Step::Change(MembersChange::Set {
+        true => Step::Change(ConfChange::Set {
             promote,
             remove: Vec::new(),
         }),
@@ -141,7 +141,7 @@ impl Shard {
         })
     }
 
-    fn change_members(&mut self, change: &MembersChange) {
+    fn change_members(&mut self, change: &ConfChange) {
         match self.replica.change_members(change) {
             Ok(()) => {
                 tracing::info!(shard = self.id, ?change, "changing members");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     fn set(promote: &[u64], remove: &[u64]) -> Step {
-        Step::Change(MembersChange::Set {
+        Step::Change(ConfChange::Set {
             promote: promote.to_vec(),
             remove: remove.to_vec(),
         })
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn new_nodes_learn_first_and_then_all_changes_are_one() {
-        let learner = |id| Step::Change(MembersChange::AddLearner(id));
+        let learner = |id| Step::Change(ConfChange::AddLearner(id));
         for (group, wanted, behind, expected) in [
             (group(&[1, 2, 3], &[]), &[1, 2, 3][..], &[][..], Step::Done),
             (group(&[1, 2, 3], &[]), &[1, 2, 3, 4, 5], &[], learner(4)),
@@ -232,7 +232,7 @@ mod tests {
     fn a_joint_configuration_ends_before_anything_else() {
         let mut joint = group(&[1, 2, 4], &[]);
         joint.voters_outgoing = vec![1, 2, 3];
-        let leave = Step::Change(MembersChange::LeaveJoint);
+        let leave = Step::Change(ConfChange::LeaveJoint);
         assert_eq!(step(&joint, &[1, 2], &[]), leave);
     }
 }

@@ -74,7 +74,7 @@ impl Engine {
                 false => peer.map(|p| p.version.clone()).filter(|v| !v.is_empty()),
             },
             votes_in: count(&votes) as u32,
-            caught_up_in: self.caught_up_in(id, now).len() as u32,
+            caught_up_in: self.caught_up_in(id, now) as u32,
             snapshots: self.snapshots_sent(|to| to == id, now),
             joining_in: count(&learns) as u32,
             leaving: wanted.version > 0 && !wanted.nodes.contains_key(&id),

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use crate::config::{Config, ConfigError};
 use crate::nats::peers::NatsLink;
 use crate::nats::rights::Rights;
-use crate::nats::{connect, join};
+use crate::nats::{candidates, connect};
 use crate::{Ended, damage, identity, key_file, open_and_run};
 
 /// Runs a node that was added to its cluster, or asks for that until it is; then as [`crate::run`]. In the
@@ -102,7 +102,7 @@ impl Draft {
         );
         let welcome = tokio::select! {
             Some(missing) = denied.recv() => return Err(missing),
-            welcome = join::ask(&link, &key, &candidate) => welcome?,
+            welcome = candidates::ask(&link, &key, &candidate) => welcome?,
         };
         identity::take_number(&self.data_dir, &welcome, 0)?;
         identity::read(&self.data_dir)?.ok_or_else(|| anyhow::anyhow!("the identity is gone"))

@@ -54,7 +54,7 @@ use crate::nats::rights::Rights;
 use crate::nats::service::Service;
 use crate::nats::stats::Stats;
 use crate::nats::witness::{self, Connections, Listening, Witness};
-use crate::nats::{connect, forward, join as candidates, mapping, neighbours, probe};
+use crate::nats::{candidates, connect, forward, mapping, neighbours, probe};
 use crate::shards::{EngineLoop, FRAMES_MAX, Inputs, Outputs, REQUESTS_MAX};
 use nowserving_shard::published::OutEvent;
 

@@ -18,16 +18,16 @@
 //! - A leader's lease is our own ([`Replica::lease_until`]). Every node keeps its side of it by the
 //!   clock: it does not vote for one election timeout after it answered a leader or started
 //!   (`vote_hold`), unless that leader's service connection is known to be closed ([`Connection`]).
-//! - The members of a group change one step at a time (`members`).
+//! - The members of a group change one step at a time (`conf_change`).
 //!
 //! A leader that has dropped entries which a peer lacks tells it of a snapshot instead (`install`).
 
+mod conf_change;
 #[cfg(test)]
 mod connection_model;
 mod errors;
 mod install;
 mod lease;
-mod members;
 mod message_check;
 mod ready;
 mod replica;
@@ -38,13 +38,14 @@ mod types;
 mod view;
 mod vote_hold;
 
+pub use conf_change::{ConfChange, Progress};
 pub use errors::{
     MembersError, NewError, ProposeError, ReadError, ReadFailed, StepRefused, TransferError,
 };
-pub use members::{MembersChange, Progress};
 pub use replica::Replica;
 pub use store::EntryReader;
 pub use types::{
     BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Committed, Config, Connection, LogState, MAX_COMMAND_BYTES,
     Micros, Payload, ReadGrant, ReadId, Ready, Restored, Role, RoleChange, SnapshotMeta, Write,
+    nodes_of,
 };

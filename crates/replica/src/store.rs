@@ -10,6 +10,7 @@ use raft::storage::GetEntriesContext;
 use raft::{RaftState, Storage, StorageError};
 
 use crate::terms::Terms;
+use crate::types::nodes_of;
 use crate::{LogState, ReadFailed, SnapshotMeta};
 
 /// Reads entries that are no longer in a replica's memory. The replica asks only for entries that were
@@ -319,7 +320,7 @@ impl Storage for Store {
     fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
         let fits = |it: &&Snapshot| {
             let meta = SnapshotMeta::from(it.get_metadata().clone());
-            meta.index >= request_index && meta.members().any(|member| member == to)
+            meta.index >= request_index && nodes_of(&meta.conf_state).any(|member| member == to)
         };
         let offer = self.offer.as_ref().filter(fits);
         offer.cloned().ok_or_else(|| {

@@ -89,13 +89,11 @@ pub struct SnapshotMeta {
     pub conf_state: ConfState,
 }
 
-impl SnapshotMeta {
-    /// The members: those that vote, in either half of a joint configuration, then the others.
-    pub fn members(&self) -> impl Iterator<Item = u64> {
-        let members = &self.conf_state;
-        let voters = members.voters.iter().chain(&members.voters_outgoing);
-        voters.chain(&members.learners).copied()
-    }
+/// All members of a group: those that vote, in either half of a joint configuration, then the others.
+pub fn nodes_of(group: &ConfState) -> impl Iterator<Item = u64> {
+    let voters = group.voters.iter().chain(&group.voters_outgoing);
+    let learners = group.learners.iter().chain(&group.learners_next);
+    voters.chain(learners).copied()
 }
 
 impl From<SnapshotMetadata> for SnapshotMeta {

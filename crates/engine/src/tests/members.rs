@@ -164,10 +164,7 @@ fn a_node_is_preferred_for_shards_that_it_can_take_over_now() {
     lead_for(&mut rig, 1_500_000, &[2, 3]);
     // Node 3 sends frames, and acknowledges no entry.
     let caught_up = |rig: &Rig, id| rig.engine.caught_up_in(id, rig.now);
-    assert_eq!(
-        [1, 2, 3].map(|id| caught_up(&rig, id)),
-        [vec![0], vec![0], vec![]]
-    );
+    assert_eq!([1, 2, 3].map(|id| caught_up(&rig, id)), [1, 1, 0]);
     ask(&mut rig, prefer(2), 1);
     commit(&mut rig);
     rig.peer_disk(2, true);
@@ -180,6 +177,8 @@ fn a_node_is_preferred_for_shards_that_it_can_take_over_now() {
     let refused = Err(Code::MembersRefused);
     let unknown = Err(Code::NodeNotFound);
     assert_eq!(answers(&mut rig), [Ok(2), refused, Ok(2), unknown]);
+    ask(&mut rig, prefer(3), 5);
+    assert_eq!(answers(&mut rig), [refused]);
     // Silent.
     lead_for(&mut rig, 2_000_000, &[2]);
     ask(&mut rig, prefer(3), 4);

@@ -1,10 +1,10 @@
 //! This node's side of NATS: connections, requests in, answers and events out, frames between the
 //! nodes, discovery.
 
+pub mod candidates;
 pub mod connect;
 pub mod discovery;
 pub mod forward;
-pub mod join;
 pub mod mapping;
 pub mod neighbours;
 pub mod parse;

@@ -4,9 +4,9 @@
 
 mod appends;
 mod common;
+mod conf_change;
 mod elections;
 mod fuzz;
 mod leases;
-mod members;
 mod refusals;
 mod snapshots;

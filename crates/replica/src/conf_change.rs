@@ -1,7 +1,7 @@
 //! Changes of a group's members.
 //!
 //! The owner compares [`Replica::members`] with the members that it wants, and proposes one change at a
-//! time: a new node as a learner first, which has no vote, then one [`MembersChange`] that makes voters of
+//! time: a new node as a learner first, which has no vote, then one [`ConfChange`] that makes voters of
 //! learners and removes others. A change of several nodes at once is a joint one: until it is over, commits
 //! and elections need a majority of both halves, and raft ends it by itself.
 
@@ -13,7 +13,7 @@ use crate::{MembersError, Replica};
 
 /// One change of a group's members, which takes effect when it is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MembersChange {
+pub enum ConfChange {
     /// Adds a node that gets the log and has no vote.
     AddLearner(u64),
     /// Removes nodes, and makes voters of learners.
@@ -32,7 +32,7 @@ pub struct Progress {
     pub votes: bool,
 }
 
-impl MembersChange {
+impl ConfChange {
     fn encode(&self) -> ConfChangeV2 {
         let single = |kind, id: &u64| {
             let mut single = ConfChangeSingle::default();
@@ -41,15 +41,15 @@ impl MembersChange {
             single
         };
         let changes: Vec<_> = match self {
-            MembersChange::AddLearner(id) => vec![single(ConfChangeType::AddLearnerNode, id)],
-            MembersChange::Set { promote, remove } => {
+            ConfChange::AddLearner(id) => vec![single(ConfChangeType::AddLearnerNode, id)],
+            ConfChange::Set { promote, remove } => {
                 let promote = promote.iter();
                 let promote = promote.map(|id| single(ConfChangeType::AddNode, id));
                 let remove = remove.iter();
                 let remove = remove.map(|id| single(ConfChangeType::RemoveNode, id));
                 promote.chain(remove).collect()
             }
-            MembersChange::LeaveJoint => Vec::new(),
+            ConfChange::LeaveJoint => Vec::new(),
         };
         ConfChangeV2 {
             changes: changes.into(),
@@ -64,13 +64,13 @@ impl Replica {
     /// # Errors
     /// [`MembersError`]: nothing was put into the log. Raft itself would put an empty entry there, and
     /// report success, while an earlier change is not applied.
-    pub fn change_members(&mut self, change: &MembersChange) -> Result<(), MembersError> {
+    pub fn change_members(&mut self, change: &ConfChange) -> Result<(), MembersError> {
         let raft = &self.raw.raft;
         if raft.state != StateRole::Leader {
             return Err(MembersError::NotLeader);
         }
         let is_joint = !self.members().voters_outgoing.is_empty();
-        if raft.has_pending_conf() || is_joint != (*change == MembersChange::LeaveJoint) {
+        if raft.has_pending_conf() || is_joint != (*change == ConfChange::LeaveJoint) {
             return Err(MembersError::InProgress);
         }
         let before = self.last_index();

@@ -1,23 +1,23 @@
 //! Members are removed, added as learners, and made voters; a leader that is removed; changes that nobody may make.
 
 use nowserving_log::Crash;
-use nowserving_replica::{MembersChange, MembersError, Role};
+use nowserving_replica::{ConfChange, MembersError, Role};
 
 use crate::common::{Cluster, ELECTION_US};
 
-fn promote(id: u64) -> MembersChange {
+fn promote(id: u64) -> ConfChange {
     set(&[id], &[])
 }
 
-fn set(promote: &[u64], remove: &[u64]) -> MembersChange {
-    MembersChange::Set {
+fn set(promote: &[u64], remove: &[u64]) -> ConfChange {
+    ConfChange::Set {
         promote: promote.to_vec(),
         remove: remove.to_vec(),
     }
 }
 
 /// Proposes the change through this node once the one before it is applied.
-fn propose(cluster: &mut Cluster, leader: u64, change: &MembersChange) {
+fn propose(cluster: &mut Cluster, leader: u64, change: &ConfChange) {
     cluster.run_until("the change is taken", |cluster| {
         cluster
             .node(leader)
@@ -28,7 +28,7 @@ fn propose(cluster: &mut Cluster, leader: u64, change: &MembersChange) {
 }
 
 /// Makes the change through node 1, and waits until these nodes have these voters.
-fn change(cluster: &mut Cluster, change: &MembersChange, on: &[u64], voters: &[u64]) {
+fn change(cluster: &mut Cluster, change: &ConfChange, on: &[u64], voters: &[u64]) {
     propose(cluster, 1, change);
     cluster.run_until("the members change", |cluster| {
         on.iter().all(|&id| {
@@ -44,7 +44,7 @@ fn with_learner_3(seed: u64) -> Cluster {
     change(&mut cluster, &set(&[], &[3]), &[1, 2], &[1, 2]);
     change(
         &mut cluster,
-        &MembersChange::AddLearner(3),
+        &ConfChange::AddLearner(3),
         &[1, 2, 3],
         &[1, 2],
     );
@@ -58,7 +58,7 @@ fn a_member_is_removed_and_comes_back_as_a_learner_first() {
     let removed_at = cluster.node(3).view().last_index();
     cluster.commit_on(1, "without 3", &[1, 2]);
     assert_eq!(cluster.node(3).view().last_index(), removed_at);
-    let learner = MembersChange::AddLearner(3);
+    let learner = ConfChange::AddLearner(3);
     propose(&mut cluster, 1, &learner);
     cluster.run_until("the learner has the log", |cluster| {
         cluster
@@ -92,7 +92,7 @@ fn a_learner_that_has_acknowledged_nothing_is_not_caught_up() {
     let mut cluster = Cluster::led_by_1(6);
     change(&mut cluster, &set(&[], &[3]), &[1, 2], &[1, 2]);
     cluster.isolate(3);
-    propose(&mut cluster, 1, &MembersChange::AddLearner(3));
+    propose(&mut cluster, 1, &ConfChange::AddLearner(3));
     cluster.run(ELECTION_US);
     let node = cluster.node(1).view();
     assert_eq!(node.members().learners, [3]);
@@ -162,7 +162,7 @@ fn members_survive_a_restart_of_all() {
 fn a_second_change_waits_for_the_first_one() {
     let mut cluster = Cluster::led_by_1(5);
     let replica = cluster.node(1).replica();
-    let leave = replica.change_members(&MembersChange::LeaveJoint);
+    let leave = replica.change_members(&ConfChange::LeaveJoint);
     assert_eq!(leave, Err(MembersError::InProgress));
     replica.change_members(&set(&[], &[3])).unwrap();
     let second = replica.change_members(&set(&[], &[2]));
