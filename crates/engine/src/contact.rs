@@ -15,6 +15,30 @@ const REFUSAL_KEPT_US: Micros = 5_000_000;
 const OTHER_CLUSTER: &str = "the cluster existed before, and nodes that had lost their disks founded it a second \
      time: this node is of the second one";
 
+/// Why the frames of a node are not taken.
+#[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Refusal {
+    pub reason: String,
+    /// Its disk is another one than the known one, or an older copy: it has lost its promises, and must never take
+    /// part under its number again. Other refusals may pass.
+    pub disk: bool,
+}
+
+impl Refusal {
+    #[must_use]
+    pub fn passing(reason: String) -> Refusal {
+        let disk = false;
+        Refusal { reason, disk }
+    }
+
+    #[must_use]
+    pub fn of_disk(reason: String) -> Refusal {
+        let disk = true;
+        Refusal { reason, disk }
+    }
+}
+
 /// A frame's statements about its sender and its receiver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PeerHeader {
@@ -61,13 +85,19 @@ pub enum Standing {
     /// No quorum has yet.
     Waiting(String),
     /// Peers that are in touch with a quorum refuse this start.
-    Refused(String),
+    Refused(Refusal),
 }
 
 impl Standing {
     #[must_use]
     pub fn is_in_touch(&self) -> bool {
         *self == Standing::InTouch
+    }
+
+    /// Whether the disk of this node is refused, for good.
+    #[must_use]
+    pub fn is_disk_refused(&self) -> bool {
+        matches!(self, Standing::Refused(refusal) if refusal.disk)
     }
 }
 
@@ -78,6 +108,10 @@ pub struct Contact {
     start: u64,
     electorates: Electorates,
     in_touch: bool,
+    /// A quorum has accepted this start once.
+    was_in_touch: bool,
+    /// Why its peers refuse the disk of this node, if they do: then it never takes part.
+    disk_refused: Option<String>,
     /// This node's cluster gives way to an older one of the same name.
     other_cluster: bool,
     peers: BTreeMap<u64, Acceptance>,
@@ -94,7 +128,7 @@ struct Acceptance {
 #[derive(Debug)]
 struct Refused {
     start: Option<u64>,
-    reason: String,
+    refusal: Refusal,
     at: Micros,
 }
 
@@ -103,21 +137,24 @@ struct Refused {
 enum Says {
     Accepted,
     Refused {
-        reason: String,
+        refusal: Refusal,
         in_touch: bool,
         removed: bool,
     },
 }
 
 impl Contact {
-    /// `start`: the random number of this start of node `me`. It has no peers yet.
+    /// `start`: the random number of this start of node `me`. `disk_refused`: why its peers refused its disk in an
+    /// earlier start. It has no peers yet.
     #[must_use]
-    pub fn new(me: u64, start: u64) -> Self {
+    pub fn new(me: u64, start: u64, disk_refused: Option<String>) -> Self {
         Contact {
             me,
             start,
             electorates: Electorates::default(),
             in_touch: false,
+            was_in_touch: false,
+            disk_refused,
             other_cluster: false,
             peers: BTreeMap::new(),
         }
@@ -158,7 +195,7 @@ impl Contact {
         &mut self,
         from: u64,
         header: &PeerHeader,
-        refused: Option<&str>,
+        refused: Option<&Refusal>,
         now: Micros,
     ) -> bool {
         let Some(peer) = self.peers.get_mut(&from) else {
@@ -166,13 +203,16 @@ impl Contact {
         };
         let news = match refused {
             None => peer.accept(header.start),
-            Some(reason) => peer.refuse(header.start, reason, now),
+            Some(refusal) => peer.refuse(header.start, refusal, now),
         };
         let verdict = header.verdicts.iter().find(|v| v.start == self.start);
         match verdict {
             Some(verdict) if !verdict.refused.is_empty() => {
                 peer.says = Some(Says::Refused {
-                    reason: verdict.refused.clone(),
+                    refusal: Refusal {
+                        reason: verdict.refused.clone(),
+                        disk: verdict.disk,
+                    },
                     in_touch: header.in_touch,
                     removed: verdict.removed,
                 });
@@ -185,21 +225,24 @@ impl Contact {
         news
     }
 
-    /// This node's verdicts on starts of the peer `to`.
+    /// This node's verdicts on starts of the peer `to`. What a refused disk knows of the peer's may be old: it accepts
+    /// nobody.
     #[must_use]
     pub fn verdicts(&self, to: u64, now: Micros) -> Vec<Verdict> {
         let Some(peer) = self.peers.get(&to) else {
             return Vec::new();
         };
-        let accepted = peer.accepted.map(|start| (start, String::new()));
+        let accepted = peer.accepted.filter(|_| self.disk_refused.is_none());
+        let accepted = accepted.map(|start| (start, Refusal::default()));
         let refused = peer.refused_lately(now);
-        let refused = refused.and_then(|it| Some((it.start?, it.reason.clone())));
+        let refused = refused.and_then(|it| Some((it.start?, it.refusal.clone())));
         let verdicts = accepted.into_iter().chain(refused);
         verdicts
-            .map(|(start, refused)| Verdict {
+            .map(|(start, refusal)| Verdict {
                 start,
-                refused,
+                refused: refusal.reason,
                 removed: false,
+                disk: refusal.disk,
             })
             .collect()
     }
@@ -208,7 +251,7 @@ impl Contact {
     #[must_use]
     pub fn refused(&self, id: u64, now: Micros) -> Option<&str> {
         let refused = self.peers.get(&id)?.refused_lately(now)?;
-        Some(&refused.reason)
+        Some(&refused.refusal.reason)
     }
 
     #[must_use]
@@ -216,14 +259,22 @@ impl Contact {
         self.in_touch
     }
 
+    /// Whether the disk of this node is refused, for good.
+    #[must_use]
+    pub fn is_disk_refused(&self) -> bool {
+        self.disk_refused.is_some()
+    }
+
     #[must_use]
     pub fn standing(&self, now: Micros) -> Standing {
         if self.in_touch {
             Standing::InTouch
+        } else if let Some(reason) = &self.disk_refused {
+            Standing::Refused(Refusal::of_disk(reason.clone()))
         } else if self.other_cluster {
-            Standing::Refused(OTHER_CLUSTER.to_owned())
+            Standing::Refused(Refusal::passing(OTHER_CLUSTER.to_owned()))
         } else if self.refusing().next().is_some() {
-            Standing::Refused(self.reasons(now))
+            Standing::Refused(Refusal::passing(self.reasons(now)))
         } else {
             let wanted = &self.electorates.wanted;
             let (all, need) = (wanted.len(), wanted.len() / 2 + 1);
@@ -239,13 +290,32 @@ impl Contact {
     /// peer must not stop it, and lost connections are left to Raft. Before that, the refusal of a single
     /// peer that is in touch keeps it out: that peer may be the only one left that knows which disk voted.
     fn decide(&mut self) {
-        let refusing: BTreeSet<u64> = self.refusing().collect();
-        self.in_touch = if self.in_touch {
-            self.electorates.majority(|id| !refusing.contains(&id))
-        } else {
-            refusing.is_empty() && self.electorates.majority(|id| self.accepts(id))
+        let refusing: BTreeSet<u64> = self.refusing().map(|(id, _)| id).collect();
+        let accepted = self.in_touch || self.electorates.majority(|id| self.accepts(id));
+        let refused = match self.in_touch {
+            true => self.no_quorum_without(&refusing),
+            false => !refusing.is_empty(),
         };
-        self.in_touch &= !self.other_cluster;
+        self.note_refused_disk();
+        self.in_touch = accepted && !refused && self.disk_refused.is_none() && !self.other_cluster;
+        self.was_in_touch |= self.in_touch;
+    }
+
+    /// A refusal of the disk is for good, if it is to count: once a quorum has accepted this start, only those of so
+    /// many peers that the others are no quorum.
+    fn note_refused_disk(&mut self) {
+        let of_disk = self.refusing().filter(|(_, refusal)| refusal.disk);
+        let (ids, reasons): (BTreeSet<u64>, Vec<String>) = of_disk
+            .map(|(id, refusal)| (id, refused_by(id, refusal)))
+            .unzip();
+        let counts = !self.was_in_touch || self.no_quorum_without(&ids);
+        if !ids.is_empty() && counts {
+            self.disk_refused.get_or_insert(reasons.join("; "));
+        }
+    }
+
+    fn no_quorum_without(&self, refusing: &BTreeSet<u64>) -> bool {
+        !self.electorates.majority(|id| !refusing.contains(&id))
     }
 
     /// Whether a node accepts this one, as it does itself.
@@ -255,21 +325,24 @@ impl Contact {
     }
 
     /// Peers whose refusal counts. A node that no quorum has accepted may itself be the wrong one.
-    fn refusing(&self) -> impl Iterator<Item = u64> {
-        let refuses =
-            |peer: &Acceptance| matches!(&peer.says, Some(Says::Refused { in_touch: true, .. }));
-        let peers = self.peers.iter().filter(move |(_, peer)| refuses(peer));
-        peers.map(|(id, _)| *id)
+    fn refusing(&self) -> impl Iterator<Item = (u64, &Refusal)> {
+        let peers = self.peers.iter();
+        peers.filter_map(|(id, peer)| match &peer.says {
+            Some(Says::Refused {
+                refusal,
+                in_touch: true,
+                ..
+            }) => Some((*id, refusal)),
+            _ => None,
+        })
     }
 
     fn reasons(&self, now: Micros) -> String {
         let notes = self.peers.iter().filter_map(|(id, peer)| {
             let note = match (&peer.says, peer.refused_lately(now)) {
                 (Some(Says::Accepted), _) => return None,
-                (Some(Says::Refused { reason, .. }), _) => {
-                    format!("node {id} refuses this node: {reason}")
-                }
-                (None, Some(refused)) => refused.reason.clone(),
+                (Some(Says::Refused { refusal, .. }), _) => refused_by(*id, refusal),
+                (None, Some(refused)) => refused.refusal.reason.clone(),
                 (None, None) if peer.accepted.is_some() => {
                     format!("node {id} has not said yet whether it accepts this node")
                 }
@@ -281,6 +354,10 @@ impl Contact {
     }
 }
 
+fn refused_by(id: u64, refusal: &Refusal) -> String {
+    format!("node {id} refuses this node: {refusal}")
+}
+
 impl Acceptance {
     fn accept(&mut self, start: Option<u64>) -> bool {
         if self.refused.as_ref().is_some_and(|it| it.start == start) {
@@ -290,11 +367,11 @@ impl Acceptance {
         before != start
     }
 
-    fn refuse(&mut self, start: Option<u64>, reason: &str, at: Micros) -> bool {
+    fn refuse(&mut self, start: Option<u64>, refusal: &Refusal, at: Micros) -> bool {
         let known = self.refused_lately(at).is_some_and(|it| it.start == start);
         self.refused = Some(Refused {
             start,
-            reason: reason.to_owned(),
+            refusal: refusal.clone(),
             at,
         });
         !known
@@ -322,6 +399,8 @@ mod tests {
         OfOthers(u64),
         /// Taken; its sender refuses this start, and is in touch itself or not.
         Refuses(u64, bool),
+        /// Taken; its sender, in touch or not, refuses the disk of this start.
+        RefusesDisk(u64, bool),
         /// Not taken, of another disk or with other facts; its sender accepts this start.
         BadAccepts(u64),
         /// Not taken; its sender refuses this start, and is in touch itself or not.
@@ -332,18 +411,24 @@ mod tests {
     use Frame::*;
 
     fn receive(contact: &mut Contact, frame: &Frame) -> bool {
+        let bad = Refusal::passing("bad".to_owned());
+        let unreadable = Refusal::passing("unreadable".to_owned());
+        let disk = matches!(frame, RefusesDisk(..));
         let (from, verdict, in_touch, refused) = match frame {
             Accepts(from) => (from, Some((ME, "")), true, None),
             OfOthers(from) => (from, Some((ME - 1, "an impostor")), true, None),
-            Refuses(from, in_touch) => (from, Some((ME, "another disk")), *in_touch, None),
-            BadAccepts(from) => (from, Some((ME, "")), false, Some("bad")),
-            BadRefuses(from, in_touch) => (from, Some((ME, "8 shards")), *in_touch, Some("bad")),
-            Unreadable(from) => (from, None, false, Some("unreadable")),
+            Refuses(from, in_touch) | RefusesDisk(from, in_touch) => {
+                (from, Some((ME, "another disk")), *in_touch, None)
+            }
+            BadAccepts(from) => (from, Some((ME, "")), false, Some(&bad)),
+            BadRefuses(from, in_touch) => (from, Some((ME, "8 shards")), *in_touch, Some(&bad)),
+            Unreadable(from) => (from, None, false, Some(&unreadable)),
         };
         let verdicts = verdict.map(|(start, refused)| Verdict {
             start,
             refused: refused.to_owned(),
             removed: false,
+            disk,
         });
         let word = PeerHeader {
             start: (!matches!(frame, Unreadable(_))).then_some(*from),
@@ -356,7 +441,7 @@ mod tests {
 
     /// The last one of so many nodes.
     fn of(nodes: u64) -> Contact {
-        let mut contact = Contact::new(nodes, ME);
+        let mut contact = Contact::new(nodes, ME, None);
         let electorates = Electorates {
             wanted: (1..=nodes).collect(),
             groups: BTreeSet::new(),
@@ -373,6 +458,7 @@ mod tests {
                 start: ME,
                 refused: "removed".to_owned(),
                 removed: true,
+                disk: false,
             };
             let header = PeerHeader {
                 start: Some(1),
@@ -403,7 +489,7 @@ mod tests {
             (&[], &[1], false),
             (&[], &[4], true),
         ] {
-            let mut contact = Contact::new(3, ME);
+            let mut contact = Contact::new(3, ME, None);
             contact.set_members(&set(&[1, 2, 4, 5]), electorates(groups));
             for peer in accepting {
                 receive(&mut contact, &Accepts(*peer));
@@ -505,7 +591,74 @@ mod tests {
             let Standing::Refused(reason) = standing(nodes, &frames) else {
                 panic!("{word}: {:?}", standing(nodes, &frames));
             };
-            assert!(reason.contains(word), "{word}: {reason}");
+            assert!(reason.reason.contains(word), "{word}: {reason}");
+        }
+    }
+
+    #[test]
+    fn a_disk_that_is_refused_before_a_quorum_has_accepted_it_never_takes_part() {
+        for frames in [
+            &[RefusesDisk(1, true), Accepts(1), Accepts(2)][..],
+            &[Accepts(4), RefusesDisk(1, true), Accepts(1), Accepts(2)],
+            // Once it was accepted, one misled peer cannot revoke that, and so many can.
+            &[
+                Accepts(1),
+                Accepts(2),
+                RefusesDisk(1, true),
+                RefusesDisk(2, true),
+                RefusesDisk(3, true),
+                Accepts(1),
+                Accepts(2),
+                Accepts(3),
+            ],
+        ] {
+            let mut contact = of(5);
+            for frame in frames {
+                receive(&mut contact, frame);
+            }
+            let standing = contact.standing(NOW);
+            assert!(standing.is_disk_refused(), "{standing:?}");
+            let verdicts = contact.verdicts(1, NOW);
+            assert!(verdicts.is_empty(), "what it knows of others may be old");
+        }
+    }
+
+    #[test]
+    fn a_disk_that_was_refused_in_an_earlier_start_never_takes_part() {
+        let mut contact = Contact::new(3, ME, Some("an older copy".to_owned()));
+        let electorates = Electorates {
+            wanted: [1, 2, 3].into(),
+            groups: BTreeSet::new(),
+        };
+        contact.set_members(&[1, 2].into(), electorates);
+        receive(&mut contact, &Accepts(1));
+        receive(&mut contact, &Accepts(2));
+        let older = Refusal::of_disk("an older copy".to_owned());
+        assert_eq!(contact.standing(NOW), Standing::Refused(older));
+    }
+
+    #[test]
+    fn of_a_disk_that_was_accepted_no_single_peer_decides_nor_do_passing_refusals() {
+        for frames in [
+            &[RefusesDisk(1, false), Accepts(2), Accepts(3)][..],
+            &[Accepts(1), Accepts(2), RefusesDisk(3, true)],
+            // Out of touch for another reason meanwhile.
+            &[
+                Accepts(1),
+                Accepts(2),
+                RefusesDisk(1, true),
+                Refuses(2, true),
+                Refuses(3, true),
+                Accepts(1),
+                Accepts(2),
+                Accepts(3),
+            ],
+        ] {
+            let mut contact = of(5);
+            for frame in frames {
+                receive(&mut contact, frame);
+            }
+            assert_eq!(contact.standing(NOW), Standing::InTouch);
         }
     }
 
@@ -519,8 +672,10 @@ mod tests {
             start: Some(7),
             ..PeerHeader::default()
         };
-        assert!(contact.note_header(1, &impostor, Some("another disk"), NOW));
-        assert!(!contact.note_header(1, &impostor, Some("another disk"), NOW + 1));
+        let another_disk = Refusal::of_disk("another disk".to_owned());
+        assert!(contact.note_header(1, &impostor, Some(&another_disk), NOW));
+        assert!(!contact.note_header(1, &impostor, Some(&another_disk), NOW + 1));
+        assert!(contact.verdicts(1, NOW + 1)[1].disk);
         let verdicts = |contact: &Contact, now| -> Vec<(u64, String)> {
             let of_peer = contact.verdicts(1, now).into_iter();
             of_peer.map(|v| (v.start, v.refused)).collect()
@@ -531,7 +686,7 @@ mod tests {
         let later = NOW + 1 + REFUSAL_KEPT_US;
         assert_eq!(verdicts(&contact, later), [good]);
         assert_eq!(contact.refused(1, later), None);
-        assert!(contact.note_header(1, &impostor, Some("another disk"), later));
+        assert!(contact.note_header(1, &impostor, Some(&another_disk), later));
         // It has its old disk again, or the files agree.
         assert!(contact.note_header(1, &impostor, None, later));
         assert_eq!(verdicts(&contact, later), [(7, String::new())]);

@@ -136,7 +136,7 @@ impl Engine {
         let settle = 2 * Duration::from_millis(config.election_ms);
         let tick_us = tick.as_micros() as u64;
         let mut engine = Engine {
-            contact: Contact::new(config.id, boot.start),
+            contact: Contact::new(config.id, boot.start, boot.disk_refused),
             balance: Balance::new(config.id, settle),
             membership: Membership::new(config.members.clone()),
             candidates: Candidates::default(),
@@ -359,7 +359,7 @@ impl Engine {
 
     fn frame(&mut self, now: Now, frame: PeerFrame) -> Result<(), ExitReason> {
         let PeerFrame { from, header, body } = frame;
-        let refused = body.as_ref().err().map(String::as_str);
+        let refused = body.as_ref().err();
         let was_peer = self.membership.peers.contains(&from);
         self.note_members(&header, now.us);
         self.note_former(from);
@@ -374,6 +374,9 @@ impl Engine {
         // Also of a refused one: it is told the members, and so who its peers are.
         let peer = self.ctx.clocks.peers.entry(from).or_default();
         peer.members_version = header.members_version;
+        if refused.is_none() {
+            peer.in_touch = header.in_touch;
+        }
         self.note_header(from, &header, refused, now.us);
         self.stop_if_removed(now.us);
         let Ok(body) = body else {
@@ -381,7 +384,6 @@ impl Engine {
         };
         let peer = self.ctx.clocks.peers.entry(from).or_default();
         peer.seen(now.us);
-        peer.in_touch = header.in_touch;
         peer.clock_us = body.clock_us;
         peer.client_reachable = body.client_reachable;
         peer.refuses_snapshots = body.refuses_snapshots;
@@ -617,6 +619,12 @@ impl Engine {
             entry_format: self.ctx.entry_format,
             in_touch: self.contact.is_in_touch(),
             verdicts: self.contact.verdicts(to, now),
+            tells_disks: !self
+                .ctx
+                .clocks
+                .peers
+                .get(&to)
+                .is_some_and(|peer| peer.in_touch),
             messages: Vec::new(),
             state_hashes: Vec::new(),
             members_version: self.membership.wanted.version,

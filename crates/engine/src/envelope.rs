@@ -22,8 +22,8 @@ use nowserving_protocol::keys::ClusterKey;
 use prost::Message;
 
 pub use crate::pb::{
-    Candidate, ClosedConnection, Existing, Founder, Frame, LaggingMember, NodeFacts, ShardMessage,
-    SnapshotChunk, SnapshotRequest, StateHash, Verdict, Welcome,
+    Candidate, ClosedConnection, Existing, Founder, Frame, LaggingMember, NodeFacts, PeerDisk,
+    ShardMessage, SnapshotChunk, SnapshotRequest, StateHash, Verdict, Welcome,
 };
 
 /// The bytes that the envelope adds to a frame.
@@ -152,6 +152,13 @@ mod tests {
             snapshot_sent: 5,
             snapshot_bytes: 1 << 40,
         }];
+        frame.verdicts[0].disk = true;
+        frame.disks.push(PeerDisk {
+            node: 3,
+            disk_id: u64::MAX,
+            boots: 4,
+            start: 1,
+        });
         frame
     }
 
@@ -225,6 +232,7 @@ mod tests {
                 start: 5,
                 refused: "another disk".to_owned(),
                 removed: true,
+                ..Verdict::default()
             }],
             state_hashes: vec![StateHash {
                 shard: 3,
@@ -238,6 +246,7 @@ mod tests {
                 start: 8,
                 number: 2,
             }],
+            disks: Vec::new(),
             messages: vec![ShardMessage {
                 shard: 15,
                 raft: Bytes::from_static(b"abc"),

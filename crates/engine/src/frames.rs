@@ -5,7 +5,7 @@ use nowserving_shard::members::Members;
 use protobuf::Message as _;
 use raft::eraftpb::Message;
 
-use crate::contact::PeerHeader;
+use crate::contact::{PeerHeader, Refusal};
 use crate::envelope::{
     ClosedConnection, LaggingMember, SnapshotChunk, SnapshotRequest, StateHash, Verdict,
 };
@@ -17,8 +17,7 @@ pub struct PeerFrame {
     pub from: u64,
     /// Present also in a refused frame.
     pub header: PeerHeader,
-    /// An error is the reason for a refusal.
-    pub body: Result<FrameBody, String>,
+    pub body: Result<FrameBody, Refusal>,
 }
 
 /// The content of a frame that was checked and decoded.
@@ -67,6 +66,8 @@ pub struct PeerBatch {
     pub in_touch: bool,
     /// This node's verdicts on starts of the peer.
     pub verdicts: Vec<Verdict>,
+    /// The peer does not take part yet: the frame tells it the disks that this node knows.
+    pub tells_disks: bool,
     /// Empty in a sign of life.
     pub messages: Vec<OutMessage>,
     pub state_hashes: Vec<StateHash>,

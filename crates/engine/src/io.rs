@@ -63,12 +63,14 @@ pub struct Config {
 }
 
 /// This start of the node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Boot {
     /// Its random number, by which peers tell it from other starts.
     pub start: u64,
     /// It has been refused before, and asks to be added under a new number.
     pub is_candidate: bool,
+    /// Why its peers have refused its disk in an earlier start, if they have.
+    pub disk_refused: Option<String>,
 }
 
 /// One shard as it was on disk.

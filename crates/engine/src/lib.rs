@@ -51,7 +51,7 @@ mod status;
 mod tests;
 mod waiting_reads;
 
-pub use contact::{PeerHeader, Standing};
+pub use contact::{PeerHeader, Refusal, Standing};
 pub use delivery::{Delivery, LeaderTime, ShardDelivery, Via, turned_away};
 pub use engine::{Engine, ShardView, WRITES_IN_FLIGHT_MAX};
 pub use frames::{FrameBody, OutMessage, PeerBatch, PeerFrame};
@@ -59,7 +59,7 @@ pub use io::{
     Boot, Config, Dropped, ExitReason, ForwardId, ForwardResult, ForwardTry, Input, NotInstalled,
     Now, Output, ReadFailure, ReceivedState, RelayedAnswer, RestoredShard, Subscription,
 };
-pub use known_disk::{KnownDisk, NotTaken};
+pub use known_disk::{KnownDisk, KnownDisks, NotTaken};
 pub use request::{Ask, Effect, Outcome, Question, ReplyTo, Request};
 pub use snapshot_file::SnapshotFile;
 

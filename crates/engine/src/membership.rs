@@ -170,6 +170,7 @@ impl Engine {
             start,
             refused: format!("node {to} was removed from the cluster"),
             removed: true,
+            disk: false,
         };
         let batch = PeerBatch {
             verdicts: vec![verdict],

@@ -4,7 +4,7 @@
 use nowserving_shard::clock::Micros;
 
 use crate::balance::UNREACHABLE_MAX;
-use crate::contact::{PeerHeader, Standing};
+use crate::contact::{PeerHeader, Refusal, Standing};
 use crate::engine::Engine;
 use crate::io::Output;
 
@@ -17,13 +17,15 @@ impl Engine {
         &mut self,
         from: u64,
         header: &PeerHeader,
-        refused: Option<&str>,
+        refused: Option<&Refusal>,
         now: Micros,
     ) {
         if self.contact.note_header(from, header, refused, now) {
             self.send_to(from, Vec::new(), Vec::new(), now);
         }
-        if self.contact.is_in_touch() != self.standing.is_in_touch() {
+        let in_touch = self.contact.is_in_touch() != self.standing.is_in_touch();
+        // A refused disk is written down before anything else.
+        if in_touch || self.contact.is_disk_refused() != self.standing.is_disk_refused() {
             self.announce_standing(now);
         }
     }
@@ -41,7 +43,7 @@ impl Engine {
             Standing::Waiting(reason) if due => {
                 tracing::warn!(reason, "this node does not take part and serves nobody yet");
             }
-            Standing::Refused(reason) if due => {
+            Standing::Refused(Refusal { reason, .. }) if due => {
                 tracing::warn!(reason, "this node is refused and serves nobody");
             }
             Standing::Waiting(_) | Standing::Refused(_) => {}
@@ -81,7 +83,9 @@ impl Engine {
         }
         match self.contact.standing(now) {
             Standing::InTouch => problems.extend(self.no_quorum(now)),
-            Standing::Waiting(reason) | Standing::Refused(reason) => problems.push(reason),
+            Standing::Waiting(reason) | Standing::Refused(Refusal { reason, .. }) => {
+                problems.push(reason);
+            }
         }
         match problems.is_empty() {
             true => Ok(()),

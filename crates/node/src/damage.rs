@@ -50,9 +50,8 @@ const STATE: &str = "This node has stopped, the others serve. Start it again: it
     another node over its own and start again. (A snapshot that does not fit this node's log is refused: try the \
     other nodes.) Check its memory and disk.";
 
-const PEERS: &str = "Put the file back from a copy. Or, if you are sure that no other node of this \
-    cluster has lost its disk, delete it: it is made anew from what the others send. Check the disk \
-    first.";
+const PEERS: &str = "Delete the file, on no more than one node at a time: it is made anew from what the others send. Check \
+    the disk first.";
 
 /// Adds what can be done, if `error` is damage on this node's disk.
 #[must_use]

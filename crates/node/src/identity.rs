@@ -36,6 +36,9 @@ pub struct Identity {
     /// does not.
     #[serde(default)]
     pub candidate: u64,
+    /// Why its peers refuse its disk, which then never takes part under this number again. Empty: they do not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub refused: String,
     /// The shard count at the cluster's birth.
     pub shards: u32,
     /// The voters at the cluster's birth.
@@ -245,12 +248,25 @@ impl DataDir {
     ///
     /// # Errors
     /// It cannot be written down.
-    pub fn lose_number(&mut self, members: &[u8]) -> anyhow::Result<()> {
+    pub fn lose_number(&mut self, members: &[u8], reason: String) -> anyhow::Result<()> {
         members_file::write(&self.path, members)?;
         self.identity.joined = true;
+        self.identity.refused = reason;
         self.candidate()?;
         write(&self.path, &self.identity)?;
         Ok(())
+    }
+
+    /// The peers of this node refuse its disk: it never takes part again, whatever others say after its next start.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn note_refused(&mut self, reason: &str) -> std::io::Result<()> {
+        if !self.identity.refused.is_empty() {
+            return Ok(());
+        }
+        reason.clone_into(&mut self.identity.refused);
+        write(&self.path, &self.identity)
     }
 
     /// This node does not ask to be added.
@@ -397,6 +413,7 @@ mod tests {
             configured: 3,
             joined: true,
             candidate: 5,
+            refused: String::new(),
             shards: 16,
             nodes: vec![1, 2, 3],
             disk_id: 7,
@@ -409,6 +426,24 @@ mod tests {
             |path| write(path.parent().unwrap(), &kept).unwrap(),
         );
         assert_eq!(read(path.parent().unwrap()).unwrap(), Some(kept));
+    }
+
+    #[test]
+    fn that_a_disk_is_refused_is_kept_until_the_node_gets_another_number() {
+        let temp = tempfile::tempdir().unwrap();
+        let config = config(temp.path());
+        let mut data = DataDir::open(&config).unwrap();
+        data.note_refused("an older copy").unwrap();
+        data.note_refused("again").unwrap();
+        drop(data);
+        let kept = DataDir::open(&config).unwrap().identity;
+        assert_eq!(kept.refused, "an older copy");
+        let welcome = Welcome {
+            id: 4,
+            ..Welcome::default()
+        };
+        take_number(&config.data_dir, &welcome, 1).unwrap();
+        assert_eq!(look_at(&config.data_dir).unwrap().refused, "");
     }
 
     #[test]

@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use nowserving_engine::envelope::Frame;
-use nowserving_engine::{KnownDisk, NotTaken};
+use anyhow::Context as _;
+use nowserving_engine::envelope::{Frame, PeerDisk};
+use nowserving_engine::{KnownDisk, KnownDisks, NotTaken, Standing};
+use tokio::sync::watch;
 
 use crate::checked_file;
 
@@ -16,8 +18,10 @@ const FILE: &str = "peers.toml";
 #[derive(Debug)]
 pub struct KnownPeers {
     dir: PathBuf,
-    // By id, as text: TOML's keys are strings.
-    peers: BTreeMap<String, KnownDisk>,
+    disks: KnownDisks,
+    /// This node came later than its peers: whether it takes part by now.
+    came_later: Option<watch::Receiver<Standing>>,
+    told: watch::Sender<Vec<PeerDisk>>,
 }
 
 impl KnownPeers {
@@ -26,39 +30,70 @@ impl KnownPeers {
     /// # Errors
     /// The file cannot be read or is damaged.
     pub fn open(dir: &Path) -> anyhow::Result<Self> {
+        // By id, as text: TOML's keys are strings.
+        let peers: Option<BTreeMap<String, KnownDisk>> = checked_file::read(dir, FILE)?;
+        let peers = peers.unwrap_or_default().into_iter();
+        let disks = peers.map(|(id, disk)| anyhow::Ok((id.parse()?, disk)));
+        let disks = disks.collect::<anyhow::Result<_>>().context(FILE)?;
+        let disks = KnownDisks(disks);
         Ok(KnownPeers {
             dir: dir.to_owned(),
-            peers: checked_file::read(dir, FILE)?.unwrap_or_default(),
+            told: watch::Sender::new(disks.tell()),
+            disks,
+            came_later: None,
         })
+    }
+
+    /// The same for a node that came later than its peers, or has lost this file: they may know disks that it does
+    /// not.
+    #[must_use]
+    pub fn came_later(self, standing: watch::Receiver<Standing>) -> Self {
+        KnownPeers {
+            came_later: Some(standing),
+            ..self
+        }
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.disks.0.is_empty()
     }
 
     /// Whether this peer has been here.
     #[must_use]
     pub fn knows(&self, id: u64) -> bool {
-        self.peers.contains_key(&id.to_string())
+        self.disks.0.contains_key(&id)
+    }
+
+    /// The known disks, for peers that do not know them.
+    #[must_use]
+    pub fn told(&self) -> watch::Receiver<Vec<PeerDisk>> {
+        self.told.subscribe()
     }
 
     /// Takes note of an authentic frame. A start that was not known yet is on disk when this returns.
     ///
     /// # Errors
-    /// [`NotTaken`]: another disk, an older copy of it, an older start, or a frame that is not newer
-    /// than the last.
+    /// [`NotTaken`]: see [`KnownDisks::note`].
     pub fn note(&mut self, frame: &Frame) -> Result<(), NotTaken> {
-        let id = frame.from.to_string();
-        let known = self.peers.get(&id).copied();
-        if let Some(known) = known {
-            known.check(frame)?;
-        }
-        let now = KnownDisk::of(frame);
-        if known.is_none_or(|known| known.boots != now.boots) {
-            let mut peers = self.peers.clone();
-            peers.insert(id.clone(), now);
-            let text = toml::to_string(&peers).map_err(not_written)?;
-            checked_file::write(&self.dir, FILE, &text).map_err(not_written)?;
+        let standing = self.came_later.as_ref();
+        let came_later = standing.is_some_and(|standing| !standing.borrow().is_in_touch());
+        let mut disks = self.disks.clone();
+        if disks.note(frame, came_later)? {
+            self.write(&disks).map_err(not_written)?;
+            self.told.send_replace(disks.tell());
         }
         // Only now: what could not be written must not be taken from the next frame either.
-        self.peers.insert(id, now);
+        self.disks = disks;
         Ok(())
+    }
+
+    fn write(&self, disks: &KnownDisks) -> anyhow::Result<()> {
+        let disks = disks.0.iter();
+        let disks: BTreeMap<String, &KnownDisk> =
+            disks.map(|(id, disk)| (id.to_string(), disk)).collect();
+        let text = toml::to_string(&disks)?;
+        Ok(checked_file::write(&self.dir, FILE, &text)?)
     }
 }
 
@@ -103,14 +138,14 @@ mod tests {
                 let mut peers = KnownPeers::open(path.parent().unwrap()).unwrap();
                 peers.note(&frame(20, 5, &[15], 7)).unwrap();
             });
-        let peers = KnownPeers::open(path.parent().unwrap()).unwrap().peers;
+        let peers = KnownPeers::open(path.parent().unwrap()).unwrap().disks;
         let known = KnownDisk {
             disk_id: 20,
             boots: 5,
             start: 15,
             seq: 0,
         };
-        assert_eq!(peers, [("2".to_owned(), known)].into());
+        assert_eq!(peers, KnownDisks([(2, known)].into()));
     }
 
     #[test]

@@ -223,7 +223,9 @@ impl Node {
                 asked = ask_before_founding(&mut self.data, &link, &self.join_key, &founder) => asked?,
             }
         }
-        let senders = Senders::new(link.clone(), self.frame_key.clone(), self.origin.clone());
+        let known = known_peers::KnownPeers::open(&self.data.path)?;
+        let (key, origin) = (self.frame_key.clone(), self.origin.clone());
+        let senders = Senders::new(link.clone(), key, origin, known.told());
         let (welcomes_out, welcomes) = mpsc::channel(WELCOMES_MAX);
         let (ends, inputs, outputs) = channels(senders, welcomes_out, self.health.clone());
         let watched = (self.data.path.clone(), self.log.clone());
@@ -253,7 +255,10 @@ impl Node {
             start: self.start_number()?,
         };
         witnesses.spawn(witness::answer(listening));
-        let known = known_peers::KnownPeers::open(&self.data.path)?;
+        let known = match self.came_later(&known)? {
+            true => known.came_later(ends.standing.clone()),
+            false => known,
+        };
         let (key, origin) = (self.frame_key.clone(), self.origin.clone());
         let (list, frames) = (ends.peer_list.clone(), ends.frames.clone());
         let receiving =
@@ -338,6 +343,13 @@ impl Node {
         Ok(!joined && self.log.load(0).context("reading the log")? == LogState::default())
     }
 
+    /// Whether other nodes may know disks of members that this one does not: it joined later, or its file of them is
+    /// gone.
+    fn came_later(&self, known: &known_peers::KnownPeers) -> anyhow::Result<bool> {
+        let existed = members_file::read(&self.data.path)?.version > 0;
+        Ok(self.data.identity.joined || (existed && known.is_empty()))
+    }
+
     /// The random number of this start.
     fn start_number(&self) -> anyhow::Result<u64> {
         self.origin.starts.first().copied().context("no start")
@@ -361,6 +373,7 @@ impl Node {
         let boot = Boot {
             start,
             is_candidate: self.data.identity.candidate != 0,
+            disk_refused: Some(self.data.identity.refused.clone()).filter(|it| !it.is_empty()),
         };
         let engine = Engine::new(config, boot, restored, &reader, clock::now())?;
         let persister = shards::persist::start(log.clone())?;
@@ -477,8 +490,8 @@ async fn ask_before_founding(
     match founding::ask(link, key, founder).await? {
         founding::Outcome::Begin => Ok(()),
         founding::Outcome::Refused { members, reason } => {
-            tracing::warn!(reason, "the cluster exists, and this disk is empty");
-            data.lose_number(&members.encode())
+            tracing::warn!(%reason, "the cluster exists, and this disk is empty");
+            data.lose_number(&members.encode(), reason)
         }
     }
 }
@@ -496,12 +509,20 @@ async fn ask_while_refused(
     loop {
         let present = standing.borrow_and_update().clone();
         let alive = match present {
-            Standing::Refused(reason) => tokio::select! {
-                // If both are ready: it is refused no longer.
-                biased;
-                other = others.wait_for(|it| !matches!(it, Standing::Refused(_))) => other.is_ok(),
-                welcome = ask_for_number(data, reason, link, key) => return welcome,
-            },
+            Standing::Refused(refusal) => {
+                if refusal.disk {
+                    data.note_refused(&refusal.reason)?;
+                }
+                // It may come to be its disk that is refused.
+                let changed =
+                    |it: &Standing| !matches!(it, Standing::Refused(it) if it.disk == refusal.disk);
+                tokio::select! {
+                    // If both are ready: it is refused no longer.
+                    biased;
+                    other = others.wait_for(changed) => other.is_ok(),
+                    welcome = ask_for_number(data, refusal.reason.clone(), link, key) => return welcome,
+                }
+            }
             Standing::InTouch => {
                 // The disk of a member was added under a new number, which this node has not heard yet.
                 let disk = data.identity.candidate;

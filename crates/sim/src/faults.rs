@@ -97,6 +97,8 @@ kinds! {
     DiskWiped = "disk_wiped",
     /// An older copy of a disk is put back.
     DiskRolledBack = "disk_rolled_back",
+    /// A node's file with the disks of its peers is put back from an older copy.
+    PeersRolledBack = "peers_rolled_back",
     /// A snapshot cannot be written.
     SnapshotFailed = "snapshot_failed",
     /// The power of a machine goes.
@@ -309,6 +311,7 @@ fn interval(kind: Fault, random: &mut Random) -> Option<Time> {
         Fault::DiskFull => (4_000, 20_000),
         Fault::BuildChanges => (2_000, 8_000),
         Fault::DiskWiped | Fault::DiskRolledBack => (4_000, 25_000),
+        Fault::PeersRolledBack => (1_000, 6_000),
         _ => return None,
     };
     Some(random.between(least_ms, most_ms) * 1_000)

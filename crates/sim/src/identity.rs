@@ -1,10 +1,8 @@
 //! Who a disk belongs to, as the files of a data directory say, and which disks its node has seen under the
 //! numbers of its peers.
 
-use std::collections::BTreeMap;
-
-use nowserving_engine::envelope::Frame;
-use nowserving_engine::{KnownDisk, NotTaken};
+use nowserving_engine::envelope::{Frame, PeerDisk};
+use nowserving_engine::{KnownDisks, NotTaken};
 use nowserving_shard::members::Members;
 
 use crate::nats::NodeId;
@@ -28,8 +26,14 @@ pub struct Identity {
     pub candidate: u64,
     /// The newest members that it knew.
     pub members: Members,
+    /// Why its peers refuse the disk.
+    pub refused: Option<String>,
     /// The disks of its peers.
-    known: BTreeMap<NodeId, KnownDisk>,
+    known: KnownDisks,
+    /// A copy of these.
+    copied: Option<KnownDisks>,
+    /// The frames that came so far.
+    frames: u64,
 }
 
 impl Identity {
@@ -59,8 +63,7 @@ impl Identity {
         self.starts.truncate(STARTS_KEPT);
     }
 
-    /// What each frame says of the disk. Its number says nothing: late frames of one start are taken here, as
-    /// Raft must bear them.
+    /// What each frame says of the disk.
     #[must_use]
     pub fn stamp(&self, from: NodeId) -> Frame {
         Frame {
@@ -68,51 +71,77 @@ impl Identity {
             disk_id: self.disk_id,
             boots: self.boots,
             starts: self.starts.clone(),
-            seq: 1,
             ..Frame::default()
         }
     }
 
-    /// Takes note of the sender of a frame.
+    /// The disks of its peers that it knows.
+    #[must_use]
+    pub fn disks(&self) -> Vec<PeerDisk> {
+        self.known.tell()
+    }
+
+    /// Takes note of the sender of a frame. Late frames of one start are taken, as Raft must bear them.
     ///
     /// # Errors
     /// It must not vote, or the frame is dropped.
-    pub fn note(&mut self, frame: &Frame) -> Result<(), NotTaken> {
-        if let Some(known) = self.known.get(&frame.from) {
-            let checked = known.check(frame);
-            #[cfg(feature = "bite")]
-            let checked = checked.or_else(|refused| taken_for_the_known(known, frame, refused));
-            checked?;
-        }
-        let known = KnownDisk {
-            seq: 0,
-            ..KnownDisk::of(frame)
+    pub fn note(&mut self, frame: &Frame, in_touch: bool) -> Result<(), NotTaken> {
+        self.frames += 1;
+        let frame = Frame {
+            seq: self.frames,
+            ..frame.clone()
         };
-        self.known.insert(frame.from, known);
-        Ok(())
+        let came_later = self.came_later() && !in_touch;
+        let noted = self.known.note(&frame, came_later);
+        #[cfg(feature = "bite")]
+        let noted = noted.or_else(
+            |refused| match is_taken_for_the_known(&self.known, &frame) {
+                true => {
+                    self.known.0.remove(&frame.from);
+                    self.known.note(&frame, false)
+                }
+                false => Err(refused),
+            },
+        );
+        noted.map(drop)
+    }
+
+    /// Whether other nodes may know disks that this one does not.
+    fn came_later(&self) -> bool {
+        self.joined || (self.members.version > 0 && self.known.0.is_empty())
+    }
+
+    /// The file with the disks of its peers is copied, or put back as it was when it was copied. Returns true for the
+    /// second.
+    pub fn copy_peers(&mut self) -> bool {
+        match self.copied.take() {
+            Some(earlier) => {
+                self.known = earlier;
+                true
+            }
+            None => {
+                self.copied = Some(self.known.clone());
+                false
+            }
+        }
     }
 
     /// Whether the node knows of this peer's disk a later start than `boots`, or any.
     #[must_use]
     pub fn knows_later(&self, peer: NodeId, boots: Option<u64>) -> bool {
-        let known = self.known.get(&peer);
+        let known = self.known.0.get(&peer);
         known.is_some_and(|known| boots.is_none_or(|boots| known.boots > boots))
     }
 }
 
-/// Takes the wrong disk for the known one.
+/// Whether the wrong disk is to be taken for the known one.
 #[cfg(feature = "bite")]
-fn taken_for_the_known(
-    known: &KnownDisk,
-    frame: &Frame,
-    refused: NotTaken,
-) -> Result<(), NotTaken> {
-    let rule = match known.disk_id == frame.disk_id {
-        true => nowserving_bite::Break::S5RolledBack,
-        false => nowserving_bite::Break::S5Wiped,
-    };
-    match nowserving_bite::is(rule) {
-        true => Ok(()),
-        false => Err(refused),
-    }
+fn is_taken_for_the_known(known: &KnownDisks, frame: &Frame) -> bool {
+    let known = known.0.get(&frame.from);
+    known.is_some_and(|known| {
+        nowserving_bite::is(match known.disk_id == frame.disk_id {
+            true => nowserving_bite::Break::S5RolledBack,
+            false => nowserving_bite::Break::S5Wiped,
+        })
+    })
 }

@@ -39,10 +39,13 @@ impl Env {
 impl Node {
     /// A node that is refused begins to ask; the id of its disk under its new number is drawn only once.
     pub fn ask_if_refused(&mut self, env: &mut Env, standing: &Standing) {
-        if !matches!(standing, Standing::Refused(_)) {
+        let Standing::Refused(refusal) = standing else {
             return;
-        }
+        };
         let identity = &mut self.disk.identity;
+        if refusal.disk {
+            identity.refused.get_or_insert(refusal.reason.clone());
+        }
         if identity.candidate == 0 {
             identity.candidate = env.random.next();
         }

@@ -4,7 +4,7 @@
 //! - no other member's disk is lost or damaged, and without this one the voters of every group still have a
 //!   majority, also after the change of members that is under way, and every member knows these voters: else
 //!   acknowledged data may be gone for good, or no node can lead;
-//! - every other member has written down the disk, and of a copy a start after it was made: one that has not
+//! - every other node that votes has written down the disk, and of a copy a start after it was made: one that has not
 //!   cannot know it;
 //! - no node is being replaced meanwhile: the new one could not know the disk either.
 
@@ -48,17 +48,16 @@ impl World {
         votes && with_it.all(|set| 2 * (set.len() - 1) > set.len())
     }
 
-    /// Whether every other member could tell that this one lost its disk, or has a copy of it from an earlier
-    /// start than they know.
+    /// Whether every other member and voter could tell that this one lost its disk, or has a copy of it from an
+    /// earlier start than they know.
     fn is_known(&self, id: NodeId, boots: Option<u64>) -> bool {
         let members = self.checks.members();
-        let others = members.nodes.keys().filter(|it| **it != id);
+        let voters = self.checks.electorates().into_iter().flatten();
+        let mut others = voters.chain(members.nodes.keys().copied());
         let knows = |node: &Node| node.disk.identity.knows_later(id, boots);
         members.nodes.contains_key(&id)
             && !self.operator.replaces()
-            && others
-                .clone()
-                .all(|it| self.nodes.get(it).is_some_and(knows))
+            && others.all(|it| it == id || self.nodes.get(&it).is_some_and(knows))
     }
 
     /// A disk is wiped: that with a damaged log, if there is one.
@@ -107,6 +106,30 @@ impl World {
         self.env
             .note(format_args!("n{id}: the copy of its disk is put back"));
         self.lose_disk(id, copy);
+    }
+
+    /// A node forgets later starts of its peers, and restarts. If a disk is lost, that disk has its refusal on it by
+    /// then: its node restarts too, and must heed that.
+    pub fn roll_back_peers(&mut self, id: NodeId) {
+        let lost = self.lost.map(|lost| lost.id);
+        let refused = |id| {
+            let node = self.nodes.get(&id);
+            node.is_some_and(|node| node.disk.identity.refused.is_some())
+        };
+        if lost.is_some_and(|lost| lost == id || !refused(lost)) {
+            return;
+        }
+        let node = self.nodes.get_mut(&id);
+        if !node.is_some_and(|node| node.disk.identity.copy_peers()) {
+            return;
+        }
+        self.env.counts.add(Fault::PeersRolledBack);
+        self.env
+            .note(format_args!("n{id}: its file of peers is put back"));
+        self.crash(id);
+        if let Some(lost) = lost {
+            self.crash(lost);
+        }
     }
 
     /// The machine starts again with this disk. One that joined begins as a new machine if there is nothing on it.

@@ -175,7 +175,13 @@ impl World {
     /// The operator's call is over.
     pub fn operator_called(&mut self, ended: &Ended) {
         self.operator.busy = false;
-        if matches!(ended, Ended::Refused(Code::MembersRefused)) && self.lost.is_none() {
+        let removed = self
+            .operator
+            .goal
+            .as_ref()
+            .and_then(|it| it.change.removed());
+        let mends = self.lost.is_some_and(|lost| removed == Some(lost.id));
+        if matches!(ended, Ended::Refused(Code::MembersRefused)) && !mends {
             self.give_up();
         }
     }

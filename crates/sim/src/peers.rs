@@ -3,8 +3,10 @@
 use std::fmt;
 use std::rc::Rc;
 
-use nowserving_engine::envelope::Frame;
-use nowserving_engine::{FrameBody, Input, NotTaken, PeerBatch, PeerFrame, PeerHeader};
+use nowserving_engine::envelope::{Frame, NodeFacts};
+use nowserving_engine::{
+    FrameBody, Input, NotTaken, PeerBatch, PeerFrame, PeerHeader, Refusal, Standing,
+};
 use nowserving_replica::Connection;
 use protobuf::Message as _;
 
@@ -17,7 +19,7 @@ use crate::world::Event;
 /// A frame on its way.
 #[derive(Debug)]
 pub struct Sent {
-    /// Which node sent it, from which disk and in which start; nothing else is in it.
+    /// Which node sent it, from which disk and in which start, and the disks that it tells of; nothing else is in it.
     stamp: Frame,
     batch: PeerBatch,
 }
@@ -45,10 +47,21 @@ impl Node {
             at = at.max(*last);
             *last = at;
         }
-        let sent = Rc::new(Sent {
-            stamp: self.disk.identity.stamp(from),
-            batch,
-        });
+        let identity = &self.disk.identity;
+        let facts = NodeFacts {
+            in_touch: batch.in_touch,
+            ..NodeFacts::default()
+        };
+        let stamp = Frame {
+            to,
+            facts: Some(facts),
+            disks: match batch.tells_disks {
+                true => identity.disks(),
+                false => Vec::new(),
+            },
+            ..identity.stamp(from)
+        };
+        let sent = Rc::new(Sent { stamp, batch });
         let copies = 1 + u64::from(env.strikes(Fault::FrameDoubled));
         for copy in 0..copies {
             let late = copy * env.random.around(20_000);
@@ -73,16 +86,20 @@ impl Node {
         };
         let checked = match self.is_peer(from) {
             true => self.check_disk(stamp),
-            false => Err(NotTaken::Refused(format!("node {from} is no member"))),
+            false => {
+                let body = Err(Refusal::passing(format!("node {from} is no member")));
+                return self.push(
+                    env,
+                    Input::Frame(Box::new(PeerFrame { from, header, body })),
+                );
+            }
         };
         match checked {
             Ok(()) => {}
             Err(NotTaken::Dropped(_)) => return,
             Err(NotTaken::Refused(reason)) => {
-                if self.is_peer(from) {
-                    header.members = None;
-                }
-                let body = Err(reason);
+                header.members = None;
+                let body = Err(Refusal::of_disk(reason));
                 return self.push(
                     env,
                     Input::Frame(Box::new(PeerFrame { from, header, body })),
@@ -142,6 +159,8 @@ impl Node {
 
     /// Whether a peer has the disk that it was added with, and that this node knows.
     fn check_disk(&mut self, stamp: &Frame) -> Result<(), NotTaken> {
+        let standing = self.running.as_ref().map(|it| it.engine.standing());
+        let in_touch = standing.is_some_and(Standing::is_in_touch);
         let identity = &mut self.disk.identity;
         let member = identity.members.nodes.get(&stamp.from);
         let added_with = member.map_or(0, |member| member.disk_id);
@@ -150,7 +169,7 @@ impl Node {
                 "another disk than it was added with".to_owned(),
             ));
         }
-        identity.note(stamp)
+        identity.note(stamp, in_touch)
     }
 }
 

@@ -150,6 +150,7 @@ impl World {
             Fault::LogBitFlip => self.flip_bit_of_log(id),
             Fault::DiskWiped => self.wipe_disk(id),
             Fault::DiskRolledBack => self.copy_disk(id),
+            Fault::PeersRolledBack if running => self.roll_back_peers(id),
             Fault::OperatorAddsNode
             | Fault::OperatorRemovesNode
             | Fault::OperatorReplacesNode

@@ -9,8 +9,8 @@ use nowserving_shard::members::{Members, MembersChange, MembersRequest};
 use nowserving_shard::requests::{Origin, RequestId};
 use raft::eraftpb::MessageType;
 
-use super::rig::{Rig, START, enter, message};
-use crate::contact::{PeerHeader, Standing};
+use super::rig::{BOOT, Rig, START, enter, message};
+use crate::contact::{PeerHeader, Refusal, Standing};
 use crate::delivery::{ShardDelivery, Via};
 use crate::envelope::Candidate;
 use crate::envelope::Verdict;
@@ -24,7 +24,7 @@ fn frame(rig: &mut Rig, members: Option<Members>, refused: &str) -> Vec<PeerBatc
     let verdict = Verdict {
         start: START,
         refused: refused.to_owned(),
-        removed: false,
+        ..Verdict::default()
     };
     let frame = PeerFrame {
         from: 4,
@@ -35,7 +35,7 @@ fn frame(rig: &mut Rig, members: Option<Members>, refused: &str) -> Vec<PeerBatc
             members_version: 5,
             members,
         },
-        body: Err("node 4 is no member".to_owned()),
+        body: Err(Refusal::passing("node 4 is no member".to_owned())),
     };
     let now = Now {
         us: rig.now,
@@ -55,7 +55,7 @@ fn frame(rig: &mut Rig, members: Option<Members>, refused: &str) -> Vec<PeerBatc
 /// Its disk is empty, and the nodes in its configuration are gone.
 #[test]
 fn a_node_learns_of_its_peers_from_nodes_that_it_does_not_know() {
-    let mut rig = Rig::waiting(&[1, 2, 3], None, Arc::new(MemoryLog::new()));
+    let mut rig = Rig::waiting(&[1, 2, 3], None, Arc::new(MemoryLog::new()), BOOT);
     let asked = frame(&mut rig, None, "another disk");
     let versions: Vec<u64> = asked.iter().map(|it| it.members_version).collect();
     assert_eq!(versions, [0], "it says how old its members are");
@@ -264,7 +264,7 @@ fn other_cluster(rig: &mut Rig, version: u64, cluster_id: u64, in_touch: bool) -
             members: Some(members),
             ..PeerHeader::default()
         },
-        body: Err("node 2 is no member".to_owned()),
+        body: Err(Refusal::passing("node 2 is no member".to_owned())),
     };
     rig.input(Input::Frame(Box::new(frame)));
     rig.engine.contact.is_in_touch()
@@ -326,7 +326,7 @@ fn a_node_that_was_added_and_never_came_is_taken_back() {
 /// It may lead a group of which this node has nothing yet, and count there.
 #[test]
 fn a_removed_node_stays_a_peer_until_every_group_is_known_to_be_without_it() {
-    let mut rig = Rig::waiting(&[1, 2, 3], None, Arc::new(MemoryLog::new()));
+    let mut rig = Rig::waiting(&[1, 2, 3], None, Arc::new(MemoryLog::new()), BOOT);
     let mut members = Members::begin(&[1, 4, 5, 6], 0);
     members.version = 5;
     members.nodes.remove(&4);

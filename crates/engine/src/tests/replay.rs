@@ -8,9 +8,9 @@ use nowserving_shard::command::{self, Command, EntryBuilder};
 use nowserving_shard::state::State;
 use raft::eraftpb::{Entry, HardState};
 
-use super::rig::{START, WALL_MS, config};
+use super::rig::{BOOT, WALL_MS, config};
 use crate::engine::{APPLIED_IN_TURN_MAX, Engine};
-use crate::io::{Boot, Input, Now, RestoredShard};
+use crate::io::{Input, Now, RestoredShard};
 
 const NOW: Now = Now {
     us: 1_000_000_000,
@@ -66,17 +66,7 @@ fn engine(entries: &[u64]) -> Engine {
         .map(|(id, entries)| shard(&log, id, *entries));
     let shards = shards.collect();
     let reader: Arc<dyn EntryReader> = log;
-    Engine::new(
-        config(&[1]),
-        Boot {
-            start: START,
-            is_candidate: false,
-        },
-        shards,
-        &reader,
-        NOW,
-    )
-    .unwrap()
+    Engine::new(config(&[1]), BOOT, shards, &reader, NOW).unwrap()
 }
 
 fn turn(engine: &mut Engine) {

@@ -60,6 +60,13 @@ pub struct Rig {
     pub exit: Option<ExitReason>,
 }
 
+/// A start that was never refused.
+pub const BOOT: Boot = Boot {
+    start: START,
+    is_candidate: false,
+    disk_refused: None,
+};
+
 pub fn config(nodes: &[u64]) -> Config {
     Config {
         id: 1,
@@ -102,7 +109,7 @@ impl Rig {
         snapshot: Option<(SnapshotMeta, State)>,
         log: Arc<MemoryLog>,
     ) -> Self {
-        let mut rig = Rig::waiting(nodes, snapshot, log);
+        let mut rig = Rig::waiting(nodes, snapshot, log, BOOT);
         for peer in nodes.iter().filter(|id| **id != 1) {
             rig.hears(*peer, "", Vec::new());
         }
@@ -114,6 +121,7 @@ impl Rig {
         nodes: &[u64],
         snapshot: Option<(SnapshotMeta, State)>,
         log: Arc<MemoryLog>,
+        boot: Boot,
     ) -> Self {
         let reader: Arc<dyn EntryReader> = log.clone();
         let (snapshot, state) = snapshot.unwrap_or_else(|| (SnapshotMeta::default(), State::new()));
@@ -136,10 +144,6 @@ impl Rig {
         let at = Now {
             us: now,
             wall_ms: WALL_MS,
-        };
-        let boot = Boot {
-            start: START,
-            is_candidate: false,
         };
         let engine = Engine::new(config(nodes), boot, vec![restored], &reader, at).unwrap();
         let mut rig = Rig {
@@ -286,7 +290,7 @@ impl Rig {
         let verdict = Verdict {
             start: START,
             refused: refused.to_owned(),
-            removed: false,
+            ..Verdict::default()
         };
         PeerFrame {
             from,

@@ -6,7 +6,10 @@ use nowserving_log::MemoryLog;
 use nowserving_replica::BOOTSTRAP_TERM;
 use raft::eraftpb::MessageType;
 
-use super::rig::{Rig, message};
+use crate::contact::Standing;
+use crate::io::Boot;
+
+use super::rig::{BOOT, Rig, message};
 
 /// As when a copy of its data directory was started elsewhere.
 #[test]
@@ -30,7 +33,7 @@ fn a_leader_that_is_refused_leads_no_more() {
 
 #[test]
 fn without_a_quorum_it_handles_no_message_and_does_not_tick() {
-    let mut rig = Rig::waiting(&[1, 2, 3], None, Arc::new(MemoryLog::new()));
+    let mut rig = Rig::waiting(&[1, 2, 3], None, Arc::new(MemoryLog::new()), BOOT);
     rig.hears(
         2,
         "another disk",
@@ -42,4 +45,32 @@ fn without_a_quorum_it_handles_no_message_and_does_not_tick() {
     }
     assert_eq!(rig.replica().term(), BOOTSTRAP_TERM);
     assert!(rig.sent.is_empty());
+}
+
+/// A new member, which never saw the disk before, accepts an older copy of it; another peer knows better, and is
+/// heard first or last.
+#[test]
+fn a_disk_that_a_peer_refuses_never_takes_part_again_whatever_others_say() {
+    let log = Arc::new(MemoryLog::new());
+    let mut rig = Rig::waiting(&[1, 2, 3], None, log.clone(), BOOT);
+    let mut refusal = rig.frame(2, "an older copy", Vec::new());
+    refusal.header.verdicts[0].disk = true;
+    rig.receive(refusal);
+    let standing = rig.engine.standing().clone();
+    let Standing::Refused(refusal) = standing else {
+        panic!("{standing:?}");
+    };
+    assert!(refusal.disk);
+    let restarted = Boot {
+        disk_refused: Some(refusal.reason),
+        ..BOOT
+    };
+    for mut rig in [rig, Rig::waiting(&[1, 2, 3], None, log, restarted)] {
+        rig.hears(3, "", vec![message(MessageType::MsgAppend, 3, 5)]);
+        rig.hears(2, "", Vec::new());
+        rig.pass_ms(10_000);
+        rig.turn();
+        assert!(rig.engine.standing().is_disk_refused());
+        assert_eq!(rig.replica().term(), BOOTSTRAP_TERM);
+    }
 }

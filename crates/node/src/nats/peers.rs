@@ -8,7 +8,9 @@ use async_nats::Client;
 use bytes::Bytes;
 use crossbeam_channel::{Sender, TrySendError};
 use futures::{Stream, StreamExt as _};
-use nowserving_engine::envelope::{self, Frame, FrameError, FrameKey, NodeFacts, ShardMessage};
+use nowserving_engine::envelope::{
+    self, Frame, FrameError, FrameKey, NodeFacts, PeerDisk, ShardMessage,
+};
 use nowserving_protocol::subject::Subjects;
 use nowserving_replica::Connection;
 use nowserving_shard::members::Members;
@@ -18,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 use super::witness::Connections;
 use crate::known_peers::KnownPeers;
 use crate::throttle::Throttle;
-use nowserving_engine::{FrameBody, Input, NotTaken, PeerBatch, PeerFrame, PeerHeader};
+use nowserving_engine::{FrameBody, Input, NotTaken, PeerBatch, PeerFrame, PeerHeader, Refusal};
 
 /// Frames to one peer that wait to be sent at most; more are dropped, Raft repeats them.
 const OUT_MAX: usize = 1_024;
@@ -102,15 +104,15 @@ pub struct PeerList {
 }
 
 impl PeerList {
-    fn check_disk(&self, frame: &Frame) -> Result<(), String> {
+    fn check_disk(&self, frame: &Frame) -> Result<(), NotTaken> {
         let member = self.members.nodes.get(&frame.from);
         let disk_id = member.map_or(0, |member| member.disk_id);
         match disk_id == 0 || disk_id == frame.disk_id {
             true => Ok(()),
-            false => Err(format!(
+            false => Err(NotTaken::Refused(format!(
                 "node {} came with another disk than it was added with and must not vote",
                 frame.from
-            )),
+            ))),
         }
     }
 }
@@ -163,6 +165,8 @@ pub struct Senders {
     link: NatsLink,
     key: Arc<FrameKey>,
     origin: Origin,
+    /// What this node knows of its peers.
+    disks: watch::Receiver<Vec<PeerDisk>>,
     runtime: tokio::runtime::Handle,
     /// A removed node keeps its task: the numbers of frames to it must grow.
     peers: BTreeMap<u64, mpsc::Sender<PeerBatch>>,
@@ -171,11 +175,17 @@ pub struct Senders {
 impl Senders {
     /// Must be called in the runtime in which the tasks run.
     #[must_use]
-    pub fn new(link: NatsLink, key: Arc<FrameKey>, origin: Origin) -> Self {
+    pub fn new(
+        link: NatsLink,
+        key: Arc<FrameKey>,
+        origin: Origin,
+        disks: watch::Receiver<Vec<PeerDisk>>,
+    ) -> Self {
         Senders {
             link,
             key,
             origin,
+            disks,
             runtime: tokio::runtime::Handle::current(),
             peers: BTreeMap::new(),
         }
@@ -186,8 +196,9 @@ impl Senders {
         let sender = self.peers.entry(to).or_insert_with(|| {
             let (batches, inbox) = mpsc::channel(OUT_MAX);
             let (link, key, origin) = (self.link.clone(), self.key.clone(), self.origin.clone());
+            let disks = self.disks.clone();
             self.runtime
-                .spawn(send_frames(link, key, origin, to, inbox));
+                .spawn(send_frames(link, key, origin, disks, to, inbox));
             batches
         });
         if sender.try_send(batch).is_err() {
@@ -200,6 +211,7 @@ async fn send_frames(
     link: NatsLink,
     key: Arc<FrameKey>,
     origin: Origin,
+    disks: watch::Receiver<Vec<PeerDisk>>,
     to: u64,
     mut inbox: mpsc::Receiver<PeerBatch>,
 ) {
@@ -208,6 +220,10 @@ async fn send_frames(
         seq += 1;
         let appends = batch.messages.iter().filter(|m| m.append).count() as u64;
         let facts = origin.facts(&batch);
+        let disks = match batch.tells_disks {
+            true => disks.borrow().clone(),
+            false => Vec::new(),
+        };
         let messages = batch.messages.into_iter().map(|message| ShardMessage {
             shard: message.shard,
             raft: message.raft.into(),
@@ -224,6 +240,7 @@ async fn send_frames(
             state_hashes: batch.state_hashes,
             closed: batch.closed,
             lagging: batch.lagging,
+            disks,
             facts: Some(facts),
             verdicts: batch.verdicts,
             members: batch.members.map_or_else(Vec::new, |it| it.encode()).into(),
@@ -320,15 +337,15 @@ enum NotOurs {
 }
 
 fn reason(refused: &PeerFrame) -> &str {
-    refused.body.as_ref().err().map_or("", String::as_str)
+    refused.body.as_ref().err().map_or("", |it| &it.reason)
 }
 
 impl NotOurs {
-    fn refused(from: u64, header: PeerHeader, reason: String) -> NotOurs {
+    fn refused(from: u64, header: PeerHeader, refusal: Refusal) -> NotOurs {
         NotOurs::Refused(Box::new(PeerFrame {
             from,
             header,
-            body: Err(reason),
+            body: Err(refusal),
         }))
     }
 }
@@ -359,7 +376,7 @@ fn open(incoming: Incoming, key: &FrameKey, origin: &Origin) -> Result<Frame, No
         )
     };
     Err(match from {
-        Some(from) => NotOurs::refused(from, PeerHeader::default(), reason),
+        Some(from) => NotOurs::refused(from, PeerHeader::default(), Refusal::passing(reason)),
         None => NotOurs::Dropped(reason),
     })
 }
@@ -393,24 +410,21 @@ fn check(
     };
     // Only what this node knows of the members may be outdated: then they are taken from the frame. Those of
     // another cluster, or of a disk that is refused, must not be.
-    let refused = |mut header: PeerHeader, reason| {
+    let refused = |mut header: PeerHeader, refusal| {
         header.members = None;
-        Err(NotOurs::refused(from, header, reason))
+        Err(NotOurs::refused(from, header, refusal))
     };
     // First: the disk of a node that is not of this cluster must not be taken for its member's.
     if let Err(reason) = origin.agrees(from, &facts) {
-        return refused(header, reason);
+        return refused(header, Refusal::passing(reason));
     }
     if !peers.ids.contains(&from) {
-        let reason = format!("node {from} is no member");
-        return Err(NotOurs::refused(from, header, reason));
+        let refusal = Refusal::passing(format!("node {from} is no member"));
+        return Err(NotOurs::refused(from, header, refusal));
     }
-    if let Err(reason) = peers.check_disk(&frame) {
-        return refused(header, reason);
-    }
-    match known.note(&frame) {
+    match peers.check_disk(&frame).and_then(|()| known.note(&frame)) {
         Ok(()) => {}
-        Err(NotTaken::Refused(reason)) => return refused(header, reason),
+        Err(NotTaken::Refused(reason)) => return refused(header, Refusal::of_disk(reason)),
         Err(NotTaken::Dropped(reason)) => return Err(NotOurs::Dropped(reason)),
     }
     let (state_hashes, closed) = (frame.state_hashes.clone(), frame.closed.clone());

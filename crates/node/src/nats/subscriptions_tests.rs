@@ -2,7 +2,7 @@
 use std::task::Poll;
 
 use futures::poll;
-use nowserving_engine::{Delivery, Input, LeaderTime};
+use nowserving_engine::{Delivery, Input, LeaderTime, Refusal};
 use nowserving_protocol::subject::shard_of;
 
 use super::super::testing::{SHARDS, Sent, TestServer, TestService};
@@ -165,7 +165,7 @@ async fn plain_subjects_are_subscribed_to_while_the_node_takes_part() {
         test.server.deliver(sids[0], subject, "_INBOX.1", b"{}");
         let taken = test.next_input().await;
         assert!(matches!(taken, Input::Request { delivery, .. } if delivery.via == Via::Plain));
-        told.send_replace(Standing::Refused("another disk".into()));
+        told.send_replace(Standing::Refused(Refusal::of_disk("another disk".into())));
         assert_eq!(test.server.next_unsubscribed(3).await, sids);
     }
     told.send_replace(Standing::InTouch);

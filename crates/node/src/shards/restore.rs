@@ -102,6 +102,7 @@ mod tests {
                 Boot {
                     start: 1,
                     is_candidate: false,
+                    disk_refused: None,
                 },
                 Now { us: 0, wall_ms: 0 },
             );
