@@ -108,15 +108,22 @@ impl World {
         self.lose_disk(id, copy);
     }
 
-    /// A node forgets later starts of its peers, and restarts. If a disk is lost, that disk has its refusal on it by
-    /// then: its node restarts too, and must heed that.
+    /// A node forgets later starts of its peers, and restarts. The others know all, so that they can tell it. If a disk
+    /// is lost, that disk has its refusal on it by then: its node restarts too, and must heed that.
     pub fn roll_back_peers(&mut self, id: NodeId) {
         let lost = self.lost.map(|lost| lost.id);
         let refused = |id| {
             let node = self.nodes.get(&id);
             node.is_some_and(|node| node.disk.identity.refused.is_some())
         };
-        if lost.is_some_and(|lost| lost == id || !refused(lost)) {
+        let members = self.checks.members();
+        let knows_all = |other: &NodeId| {
+            let identity = self.nodes.get(other).map(|node| &node.disk.identity);
+            let mut all = members.nodes.keys().filter(|it| *it != other);
+            identity.is_some_and(|identity| all.all(|it| identity.knows_later(*it, None)))
+        };
+        let mut others = members.nodes.keys().filter(|it| **it != id);
+        if lost.is_some_and(|lost| lost == id || !refused(lost)) || !others.all(knows_all) {
             return;
         }
         let node = self.nodes.get_mut(&id);
