@@ -47,8 +47,6 @@ breaks! {
     S5Wiped: "S5",
     /// An older copy of a disk is taken for the disk.
     S5RolledBack: "S5",
-    /// A node whose disk was refused takes part after its next start, if its peers have forgotten it.
-    S5Again: "S5",
     /// What promises that something is on disk is sent before it is.
     S6: "S6",
     /// A write that finds no room on the disk is reported as written.

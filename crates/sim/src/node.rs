@@ -166,14 +166,10 @@ impl Node {
         };
         let now = self.clock.read(env.timeline.now());
         let identity = &self.disk.identity;
-        let disk_refused = identity.refused.clone();
-        #[cfg(feature = "bite")]
-        let disk_refused =
-            disk_refused.filter(|_| !nowserving_bite::is(nowserving_bite::Break::S5Again));
         let boot = Boot {
             start: identity.starts.first().copied().unwrap_or_default(),
             is_candidate: identity.candidate != 0,
-            disk_refused,
+            disk_refused: identity.refused.clone(),
         };
         let reader: Arc<dyn EntryReader> = self.disk.log.clone();
         let engine = match Engine::new(config, boot, restored, &reader, now) {
