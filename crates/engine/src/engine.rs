@@ -619,12 +619,7 @@ impl Engine {
             entry_format: self.ctx.entry_format,
             in_touch: self.contact.is_in_touch(),
             verdicts: self.contact.verdicts(to, now),
-            tells_disks: !self
-                .ctx
-                .clocks
-                .peers
-                .get(&to)
-                .is_some_and(|peer| peer.in_touch),
+            tells_disks: self.is_out_of_touch(to),
             messages: Vec::new(),
             state_hashes: Vec::new(),
             members_version: self.membership.wanted.version,

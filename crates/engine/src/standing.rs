@@ -69,6 +69,12 @@ impl Engine {
         }
     }
 
+    /// Whether a peer does not take part, as far as this node knows.
+    pub(crate) fn is_out_of_touch(&self, id: u64) -> bool {
+        let peer = self.ctx.clocks.peers.get(&id);
+        !peer.is_some_and(|peer| peer.in_touch)
+    }
+
     /// Whether this node serves requests, with the reason if it does not.
     fn serves(&self, now: Micros) -> Result<(), String> {
         let mut problems = Vec::new();
