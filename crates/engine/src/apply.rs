@@ -46,13 +46,16 @@ fn misread(mut entry: command::Entry) -> command::Entry {
 const STATE_HASH_MS: u64 = 1_000;
 
 impl Shard {
-    /// Applies committed entries, in order.
+    /// Applies committed entries, in order, as far as the turn's work goes.
     ///
     /// # Errors
     /// An entry that this build cannot read. Going on would make this node's state differ from its
     /// peers', so the caller must stop the node.
-    pub fn apply(&mut self, entries: Vec<Committed>, ctx: &mut NodeCtx) -> Result<(), ExitReason> {
-        for entry in entries {
+    pub fn apply(&mut self, ctx: &mut NodeCtx) -> Result<(), ExitReason> {
+        while ctx.work_left > 0
+            && let Some(entry) = self.committed.pop_front()
+        {
+            ctx.work_left -= 1;
             let ours = self.take_proposed(entry.index, entry.term, ctx);
             match &entry.payload {
                 Payload::Empty => self.begin_leading(&entry, ctx),
@@ -181,10 +184,11 @@ impl Shard {
             out: &mut ctx.out,
         };
         let members_before = self.state.members().wanted().version;
-        self.state.apply_entry(committed.index, &entry, &mut watch);
+        let work = self.state.apply_entry(committed.index, &entry, &mut watch);
         let events = watch.events;
         ctx.members_changed |= self.state.members().wanted().version != members_before;
         ctx.out.publish(events);
+        ctx.work_left = ctx.work_left.saturating_sub(work);
         if hash_due {
             ctx.out.state_hashes.push(StateHash {
                 shard: self.id,

@@ -36,9 +36,10 @@ const LEASE_PERCENT: u64 = 80;
 const TICKS_AT_ONCE_MAX: u64 = 2;
 /// Turns' writes that may wait for the disk; with more, nothing new is written.
 pub const WRITES_IN_FLIGHT_MAX: usize = 32;
-/// After this many applied log entries in a turn, the remaining shards wait for the next turn: after a start
-/// a turn must not take seconds, during which the node would read no request and no frame.
-pub(crate) const APPLIED_IN_TURN_MAX: u64 = 4_096;
+/// A turn applies log entries until they were so much work: one for each, and as [`State::apply_entry`] counts.
+/// The rest waits for the next turn. A node that is behind, after its start or an absence, must read requests and
+/// frames meanwhile. One entry alone can be twice as much.
+pub(crate) const WORK_IN_TURN_MAX: usize = 2_048;
 /// Raft messages in one frame at most this many bytes; a frame must stay below the transport's
 /// payload limit (1 MiB by default). Hashes of the state, one a shard at most, come on top.
 const FRAME_BYTES_MAX: usize = 640 * 1_024;
@@ -156,6 +157,7 @@ impl Engine {
                 out: Outbox::default(),
                 forwards: Forwards::new(config.seed),
                 members_changed: false,
+                work_left: WORK_IN_TURN_MAX,
             },
             last_sent: BTreeMap::new(),
             asked_for_snapshot: 0,
@@ -478,7 +480,8 @@ impl Engine {
         let may_write = self.writes_in_flight < WRITES_IN_FLIGHT_MAX;
         let mut ready = Ok(());
         let resume_at = std::mem::take(&mut self.resume_at);
-        let (mut applied, mut stopped_at, mut more) = (0, None, resume_at > 0);
+        let (mut stopped_at, mut more) = (None, resume_at > 0);
+        self.ctx.work_left = WORK_IN_TURN_MAX;
         let mut begins_to_serve = false;
         self.each_shard(|shard, ctx| {
             shard.replica.clock(ctx.now.us);
@@ -492,13 +495,12 @@ impl Engine {
             }
             shard.ask_for_reads(ctx.now.us);
             if may_write && shard.dirty && ready.is_ok() && shard.id >= resume_at {
-                if applied >= APPLIED_IN_TURN_MAX {
+                if ctx.work_left == 0 {
                     stopped_at.get_or_insert(shard.id);
                 } else {
                     let before = shard.replica.applied();
                     ready = shard.ready(ctx);
                     let new = shard.replica.applied() - before;
-                    applied += new;
                     more |= new > 0 && shard.dirty;
                 }
             }

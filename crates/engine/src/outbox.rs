@@ -102,6 +102,8 @@ pub(crate) struct NodeCtx {
     pub forwards: Forwards,
     /// The members in a shard's state, or a group's members, have changed.
     pub members_changed: bool,
+    /// How much work on log entries is left for this turn.
+    pub work_left: usize,
 }
 
 impl NodeCtx {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use bytes::Bytes;
 use nowserving_line::{LineName, Op, Refused, Timestamp};
 use nowserving_protocol::error::ApiError;
-use nowserving_replica::{ProposeError, ReadFailed, Ready, Replica, Role};
+use nowserving_replica::{Committed, ProposeError, ReadFailed, Ready, Replica, Role};
 use nowserving_shard::clock::{ClientReachability, Micros};
 use nowserving_shard::command::{Command, Entry, EntryBuilder};
 use nowserving_shard::leader_state::LeaderState;
@@ -19,7 +19,7 @@ use crate::agreement::Agreement;
 use crate::compaction::LogSize;
 use crate::delivery::{Copy, Delivery, Via, turned_away, unless_in_doubt};
 use crate::elections::delay_ticks;
-use crate::io::{ExitReason, Now, ReadFailure, Subscription};
+use crate::io::{Dropped, ExitReason, Now, Output, ReadFailure, Subscription};
 use crate::outbox::NodeCtx;
 use crate::refusals::{disk_full, outcome_unknown, overloaded};
 use crate::request::{Ask, Effect, ReplyTo, Request};
@@ -134,6 +134,8 @@ pub(crate) struct Shard {
     /// propose at lower indexes than before, while the outcome of those is still open.
     pub proposed: BTreeMap<(u64, u64), Proposed>,
     pub reads: WaitingReads,
+    /// Still to be applied.
+    pub committed: VecDeque<Committed>,
 }
 
 impl Shard {
@@ -170,6 +172,7 @@ impl Shard {
             refused: Requests::default(),
             proposed: BTreeMap::new(),
             reads: WaitingReads::default(),
+            committed: VecDeque::new(),
         }
     }
 
@@ -489,12 +492,18 @@ impl Shard {
         let unreadable =
             |error: ReadFailed| ExitReason::ReadFailed(ReadFailure(std::sync::Arc::new(error)));
         let ready = self.replica.ready().map_err(unreadable)?;
-        self.dirty = self.replica.has_ready();
         self.note_leader(ctx.now.us);
-        ready.map_or(Ok(()), |ready| self.carry_out(ready, ctx))
+        if let Some(ready) = ready {
+            self.carry_out(ready, ctx);
+        }
+        self.apply(ctx)?;
+        self.answer_confirmed(ctx);
+        // Applying may have made room for more.
+        self.dirty = self.replica.has_ready() || !self.committed.is_empty();
+        Ok(())
     }
 
-    fn carry_out(&mut self, ready: Ready, ctx: &mut NodeCtx) -> Result<(), ExitReason> {
+    fn carry_out(&mut self, ready: Ready, ctx: &mut NodeCtx) {
         if let Some(change) = ready.role {
             tracing::debug!(shard = self.id, ?change, "role");
             metrics::gauge!("nowserving_shard_leader", "shard" => self.id.to_string())
@@ -515,11 +524,7 @@ impl Shard {
         for grant in ready.reads {
             self.reads.granted(grant.id, grant.index);
         }
-        self.apply(ready.committed, ctx)?;
-        self.answer_confirmed(ctx);
-        // Applying may have made room for more.
-        self.dirty |= self.replica.has_ready();
-        Ok(())
+        self.committed.extend(ready.committed);
     }
 
     /// # Errors
@@ -555,7 +560,11 @@ impl Shard {
     /// This node lost the lead: requests that are not in the log go to the next leader, the others keep
     /// waiting for their outcome.
     fn lose_lead(&mut self, ctx: &mut NodeCtx) {
-        self.leader_state = None;
+        if let Some(leader_state) = self.leader_state.take() {
+            // Its index of a million tokens takes long to free.
+            let dropped = Dropped(Box::new(leader_state));
+            ctx.out.outputs.push(Output::Drop(dropped));
+        }
         let queued = std::mem::take(&mut self.queue);
         self.left_log(queued.iter().map(|queued| &queued.command));
         for waiter in queued.into_iter().filter_map(|queued| queued.waiter) {

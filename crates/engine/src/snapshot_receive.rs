@@ -257,6 +257,8 @@ impl Shard {
             false => old,
         };
         ctx.out.outputs.push(Output::Drop(Dropped(Box::new(old))));
+        // They are in it.
+        self.committed.clear();
         ctx.members_changed = true;
         // Whether these were executed, this node can't tell.
         let later = self.proposed.split_off(&(meta.index + 1, 0));

@@ -152,6 +152,12 @@ impl Lines {
         self.background.next_due_ms()
     }
 
+    /// How much of its work limit the log entry at this index has used.
+    pub fn work_done(&self, index: u64) -> u32 {
+        let entry = self.entry.filter(|(of, _)| *of == index);
+        entry.map_or(0, |(_, left)| self.limits.work_max - left)
+    }
+
     /// The time of an operation.
     pub(crate) fn read_clocks(&mut self, stamp: Stamp) {
         self.head.now_ms = stamp.now_ms.min(NUMBER_MAX).max(self.head.now_ms);

@@ -5,6 +5,10 @@ use raft::eraftpb::{Entry, Message, MessageType};
 
 use crate::{Committed, ReadFailed, Ready, Replica, Role, Write};
 
+/// Committed entries handed out in one turn, in bytes (a single larger one is handed out alone), while none wait to
+/// be applied.
+const COMMITTED_BYTES: u64 = 256 << 10;
+
 /// Messages that wait until a write is on disk.
 pub(crate) struct Held {
     pub(crate) write: u64,
@@ -33,6 +37,10 @@ impl Replica {
         self.report_role(&mut turn);
         let has_ready = self.raw.has_ready() || turn.role.is_some();
         if self.raw.has_ready() {
+            // Raft hands out one entry at least. An owner that applies one at least keeps no more than it has.
+            let backlog = self.handed_out > self.applied();
+            let bytes = if backlog { 0 } else { COMMITTED_BYTES };
+            self.raw.raft.set_max_committed_size_per_ready(bytes);
             let ready = self.raw.ready();
             self.take_ready(ready, &mut turn);
         }

@@ -17,9 +17,6 @@ use crate::{
 
 /// Entries sent to a peer in one message, in bytes (a single larger one is sent alone).
 const MESSAGE_BYTES: u64 = 64 << 10;
-/// Committed entries handed out in one turn, in bytes (a single larger one is handed out alone): a turn
-/// that replays a long log must stay short.
-const COMMITTED_BYTES: u64 = 256 << 10;
 /// Entries that may wait for their commit, in bytes.
 const UNCOMMITTED_BYTES: u64 = 4 << 20;
 /// Unacknowledged messages to a peer: with [`MESSAGE_BYTES`] at most 4 MiB per shard and peer. Raft's
@@ -144,7 +141,6 @@ fn raft_config(config: &Config, applied: u64) -> raft::Config {
         check_quorum: true,
         pre_vote: true,
         max_uncommitted_size: UNCOMMITTED_BYTES,
-        max_committed_size_per_ready: COMMITTED_BYTES,
         ..raft::Config::default()
     }
 }

@@ -10,6 +10,9 @@ use crate::members::{MembersChanged, MembersRefused, MembersState};
 use crate::requests::{Answer, Requests};
 use crate::restore::{Discarded, RestoreCommand, RestoreError, RestoreReply, Uploads};
 
+/// What a step of putting a line back counts as: its part of 32 KiB has about so many tokens.
+const RESTORE_WORK: usize = 1_024;
+
 /// The replicated state of one shard.
 ///
 /// Another kind of object is one more field here, one more [`Command`] and one more section of a
@@ -127,12 +130,19 @@ impl State {
     }
 
     /// Applies the committed entry at this index of the log. It never fails and never panics,
-    /// whatever is in the entry: a refusal is an answer.
-    pub fn apply_entry(&mut self, index: u64, entry: &Entry, observer: &mut impl Observer) {
+    /// whatever is in the entry: a refusal is an answer. Returns how much work it was: about one for each command
+    /// and each token that it touched.
+    pub fn apply_entry(
+        &mut self,
+        index: u64,
+        entry: &Entry,
+        observer: &mut impl Observer,
+    ) -> usize {
         self.clock.advance(entry.now_ms);
         self.requests.forget(self.clock.now_ms);
         self.uploads.forget(self.clock.now_ms);
         let mut events = Vec::new();
+        let mut work = entry.commands.len();
         for (place, command) in entry.commands.iter().enumerate() {
             let (id, command) = match command {
                 Command::Once(id, command) => (Some(*id), command.as_ref()),
@@ -163,6 +173,7 @@ impl State {
                     continue;
                 }
                 Command::Restore(command) => {
+                    work += RESTORE_WORK;
                     let result = self.uploads.apply(&mut self.lines, stamp, command, wanted);
                     let applied = AppliedRestore {
                         place,
@@ -177,6 +188,9 @@ impl State {
                 // Nothing else has an answer: the clock has been advanced already.
                 Command::Stamp | Command::Once(..) => continue,
             };
+            if let line::Op::Touch { tokens, .. } = op {
+                work += tokens.len();
+            }
             let result = self.lines.apply(stamp, op, wanted);
             if let Some(id) = id {
                 let answer = Answer::of(&result);
@@ -194,5 +208,6 @@ impl State {
         for discarded in self.uploads.take_discarded() {
             observer.discard(discarded);
         }
+        work + self.lines.work_done(index) as usize
     }
 }

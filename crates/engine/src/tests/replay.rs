@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use nowserving_line::Op;
 use nowserving_log::{LogStore as _, MemoryLog};
 use nowserving_replica::{BOOTSTRAP_INDEX, EntryReader, Restored, SnapshotMeta, Write};
 use nowserving_shard::command::{self, Command, EntryBuilder};
@@ -9,7 +10,7 @@ use nowserving_shard::state::State;
 use raft::eraftpb::{Entry, HardState};
 
 use super::rig::{BOOT, WALL_MS, config};
-use crate::engine::{APPLIED_IN_TURN_MAX, Engine};
+use crate::engine::{Engine, WORK_IN_TURN_MAX};
 use crate::io::{Input, Now, RestoredShard};
 
 const NOW: Now = Now {
@@ -17,11 +18,11 @@ const NOW: Now = Now {
     wall_ms: WALL_MS,
 };
 
-/// A shard with so many committed entries in its log and no snapshot.
-fn shard(log: &MemoryLog, shard: u32, entries: u64) -> RestoredShard {
+/// A shard with so many committed entries of this command in its log and no snapshot.
+fn shard(log: &MemoryLog, shard: u32, entries: u64, command: &Command) -> RestoredShard {
     let entry = |index| {
         let mut builder = EntryBuilder::new(command::FORMAT);
-        assert!(builder.push(Command::Stamp).is_none());
+        assert!(builder.push(command.clone()).is_none());
         let (_, bytes) = builder.finish(index, WALL_MS, 0);
         Entry {
             term: 1,
@@ -59,11 +60,11 @@ fn shard(log: &MemoryLog, shard: u32, entries: u64) -> RestoredShard {
     }
 }
 
-fn engine(entries: &[u64]) -> Engine {
+fn engine(entries: &[u64], command: &Command) -> Engine {
     let log = Arc::new(MemoryLog::new());
     let shards = (0..)
         .zip(entries)
-        .map(|(id, entries)| shard(&log, id, *entries));
+        .map(|(id, entries)| shard(&log, id, *entries, command));
     let shards = shards.collect();
     let reader: Arc<dyn EntryReader> = log;
     Engine::new(config(&[1]), BOOT, shards, &reader, NOW).unwrap()
@@ -81,7 +82,7 @@ fn applied(engine: &Engine) -> Vec<u64> {
 #[test]
 fn a_turn_applies_a_part_of_a_long_log_and_the_next_is_due_at_once() {
     const ENTRIES: u64 = 30_000;
-    let mut engine = engine(&[ENTRIES]);
+    let mut engine = engine(&[ENTRIES], &Command::Stamp);
     let mut turns = 0;
     while applied(&engine) != [ENTRIES] {
         let before = applied(&engine)[0];
@@ -96,18 +97,35 @@ fn a_turn_applies_a_part_of_a_long_log_and_the_next_is_due_at_once() {
 
 #[test]
 fn shards_take_turns_when_all_have_much_to_apply() {
-    // Few enough to be read in one turn.
-    const EACH: u64 = 1_000;
-    let at_once = APPLIED_IN_TURN_MAX.div_ceil(EACH) as usize;
-    let mut engine = engine(&vec![EACH; at_once + 2]);
-    let first = [vec![EACH; at_once], vec![0; 2]].concat();
-    turn(&mut engine);
-    assert_eq!(applied(&engine), first);
-    assert!(engine.next_due() <= NOW.us);
-    turn(&mut engine);
-    assert_eq!(applied(&engine), vec![EACH; at_once + 2]);
-    // The shards before the one with which this turn began may have something new.
-    assert!(engine.next_due() <= NOW.us);
+    // An entry counts, and so does its command: as much as one turn applies.
+    const EACH: u64 = WORK_IN_TURN_MAX as u64 / 2;
+    let mut engine = engine(&[EACH; 3], &Command::Stamp);
+    for expected in [[EACH, 0, 0], [EACH, EACH, 0], [EACH; 3]] {
+        turn(&mut engine);
+        assert_eq!(applied(&engine), expected);
+        // The shards before the one with which this turn began may have something new.
+        assert!(engine.next_due() <= NOW.us);
+    }
     turn(&mut engine);
     assert!(engine.next_due() > NOW.us);
+}
+
+#[test]
+fn a_turn_is_bounded_by_the_work_in_its_entries() {
+    const TOKENS: usize = 1_000;
+    let touch = Op::Touch {
+        line: "shop".parse().unwrap(),
+        incarnation: 1,
+        tokens: vec![(0, 1, 1); TOKENS],
+    };
+    // Few enough bytes for raft to hand them out at once.
+    const ENTRIES: u64 = 20;
+    let mut engine = engine(&[ENTRIES], &touch.into());
+    let at_once = WORK_IN_TURN_MAX.div_ceil(TOKENS + 2) as u64;
+    for nth in 1..=ENTRIES.div_ceil(at_once) {
+        turn(&mut engine);
+        let expected = ENTRIES.min(nth * at_once);
+        assert_eq!(applied(&engine), [expected]);
+        assert_eq!(engine.next_due() <= NOW.us, expected < ENTRIES);
+    }
 }

@@ -232,9 +232,14 @@ impl Rig {
     /// A turn of the node, and what follows from it at once.
     pub fn turn(&mut self) {
         self.end_turn();
-        while self.replica().has_ready() && self.exit.is_none() {
+        while (self.replica().has_ready() || self.has_more_to_apply()) && self.exit.is_none() {
             self.end_turn();
         }
+    }
+
+    fn has_more_to_apply(&self) -> bool {
+        let mut shards = self.engine.shards.values();
+        shards.any(|shard| !shard.committed.is_empty())
     }
 
     /// Time passes in which clients can reach this node, a millisecond at a time.
