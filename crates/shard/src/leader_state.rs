@@ -72,7 +72,7 @@ impl LeaderState {
             began_at: now,
             clock: ServiceClock::take_over(state.now_ms(), wall_ms, reachability),
             last_stamp_ms: state.now_ms(),
-            recycler: Recycler::new(state.lines()),
+            recycler: Recycler::new(),
             boards: Boards::new(),
             own_in_flight: 0,
             background_in_flight: 0,
@@ -313,6 +313,9 @@ impl LeaderState {
         {
             self.recycler.reschedule(line);
         }
+        if let Op::Recycle { .. } = op {
+            count_recycled(events);
+        }
         out.reserve(events.len());
         for event in *events {
             self.follow(event, lines, now_ms);
@@ -371,16 +374,7 @@ impl LeaderState {
             token: *token,
         };
         match what {
-            TokenChange::Gone { reason, .. } => {
-                if matches!(
-                    reason,
-                    Reason::Idle | Reason::NoShow | Reason::CheckoutExpired
-                ) {
-                    metrics::counter!("nowserving_recycled_total", "reason" => reason.as_str())
-                        .increment(1);
-                }
-                self.recycler.forget(at);
-            }
+            TokenChange::Gone { .. } => self.recycler.forget(at),
             TokenChange::Moved { to, .. } => {
                 let line = lines.get(line);
                 match line.and_then(|line| Some((line, line.live(to.lane, to.token)?))) {
@@ -409,6 +403,23 @@ impl LeaderState {
 /// may bring those at any time.
 fn is_of_a_pass(command: &Command) -> bool {
     matches!(command, Command::Stamp | Command::Line(Op::Recycle { .. }))
+}
+
+/// Looks the metric up once for each reason, not for each token.
+fn count_recycled(events: &[Event]) {
+    for expired in [Reason::Idle, Reason::NoShow, Reason::CheckoutExpired] {
+        let is_such = |event: &&Event| match event {
+            Event::Token { what, .. } => {
+                matches!(what, TokenChange::Gone { reason, .. } if *reason == expired)
+            }
+            Event::Line { .. } => false,
+        };
+        let count = events.iter().filter(is_such).count();
+        if count > 0 {
+            metrics::counter!("nowserving_recycled_total", "reason" => expired.as_str())
+                .increment(count as u64);
+        }
+    }
 }
 
 #[cfg(feature = "bite")]

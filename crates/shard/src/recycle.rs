@@ -48,17 +48,19 @@ pub struct Recycler {
     by_due: BTreeSet<(u64, TokenRef)>,
     /// Lines whose live tokens are still to be indexed, each with the next token.
     to_index: VecDeque<(LineName, (u8, Token))>,
+    /// A new leader's first pass over the lines goes on after this name; `None` when it is complete.
+    takeover: Option<Option<LineName>>,
     to_checkpoint: BTreeMap<LineName, Vec<TokenRef>>,
     checkpoint_due_ms: Option<u64>,
     shortest_timeout_ms: Option<u64>,
 }
 
 impl Recycler {
-    /// Starts over the state that an earlier leader left.
+    /// A new leader's: will index the state that an earlier leader left.
     #[must_use]
-    pub fn new(lines: &Lines) -> Self {
+    pub fn new() -> Self {
         Recycler {
-            to_index: lines.iter().map(|l| (l.name().clone(), (0, 0))).collect(),
+            takeover: Some(None),
             ..Recycler::default()
         }
     }
@@ -152,7 +154,7 @@ impl Recycler {
     /// When [`Recycler::pass`] will have something to do if nothing happens meanwhile; it can be past.
     #[must_use]
     pub fn next_due_ms(&self) -> Option<u64> {
-        if !self.to_index.is_empty() {
+        if self.takeover.is_some() || !self.to_index.is_empty() {
             return Some(0);
         }
         let expiry_ms = self.by_due.first().map(|(due_ms, _)| *due_ms);
@@ -201,7 +203,7 @@ impl Recycler {
     fn index_lines(&mut self, lines: &Lines) {
         let mut budget = PASS_TOKENS_MAX;
         while budget > 0
-            && let Some((name, cursor)) = self.to_index.pop_front()
+            && let Some((name, cursor)) = self.next_to_index(lines)
         {
             let Some(line) = lines.get(&name) else {
                 continue;
@@ -225,6 +227,16 @@ impl Recycler {
                 self.watch(line, at, live, None, inherited);
             }
         }
+    }
+
+    fn next_to_index(&mut self, lines: &Lines) -> Option<(LineName, (u8, Token))> {
+        let begun = self.to_index.pop_front();
+        begun.or_else(|| {
+            let after = self.takeover.take()?;
+            let name = lines.range_after(after.as_ref()).next()?.name();
+            self.takeover = Some(Some(name.clone()));
+            Some((name.clone(), (0, 0)))
+        })
     }
 
     fn find_idle(&mut self, lines: &Lines, now_ms: u64) -> Vec<Op> {

@@ -1,7 +1,7 @@
 //! A map by token whose every operation is short. A hash table moves all of its entries at once when it grows:
 //! with a million tokens that kept a whole shard waiting for a tenth of a second.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use nowserving_line::{Token, TokenRef};
 
@@ -14,8 +14,8 @@ type PageKey = (u64, u8, u64);
 /// Pages of neighbouring numbers, which are few enough to be found quickly in a tree.
 #[derive(Debug)]
 pub(crate) struct TokenMap<T> {
-    /// Each in ascending order; none is empty.
-    pages: BTreeMap<PageKey, Vec<(Token, T)>>,
+    /// Each in ascending order; none is empty. Most tokens are the first of their page when they are removed.
+    pages: BTreeMap<PageKey, VecDeque<(Token, T)>>,
     len: usize,
 }
 
@@ -77,7 +77,7 @@ impl<T> TokenMap<T> {
         let key = page_of(at);
         let page = self.pages.get_mut(&key)?;
         let place = find(page, at.token).ok()?;
-        let (_, removed) = page.remove(place);
+        let (_, removed) = page.remove(place)?;
         if page.is_empty() {
             self.pages.remove(&key);
         }
@@ -90,7 +90,7 @@ fn page_of(at: TokenRef) -> PageKey {
     (at.incarnation, at.lane, at.token / PAGE)
 }
 
-fn find<T>(page: &[(Token, T)], token: Token) -> Result<usize, usize> {
+fn find<T>(page: &VecDeque<(Token, T)>, token: Token) -> Result<usize, usize> {
     page.binary_search_by_key(&token, |(token, _)| *token)
 }
 
