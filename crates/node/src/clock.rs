@@ -1,6 +1,6 @@
 //! The machine's clocks.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nowserving_engine::Now;
 use nowserving_shard::clock::Micros;
@@ -25,6 +25,13 @@ pub fn monotonic_us() -> Micros {
     let now = rustix::time::clock_gettime(ID);
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000
         + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000
+}
+
+/// The CPU time that the calling thread has used.
+#[must_use]
+pub fn thread_cpu_time() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(used).unwrap_or_default()
 }
 
 /// Milliseconds since 1970, for the birth of a shard's service clock and for display only.

@@ -25,6 +25,8 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// The time of a turn, in buckets: quantiles would hide the few long ones.
 pub(crate) const TURN_SECONDS: &str = "nowserving_turn_seconds";
+/// The CPU time of a turn, in the same buckets.
+pub(crate) const TURN_CPU_SECONDS: &str = "nowserving_turn_cpu_seconds";
 const TURN_BUCKETS: [f64; 10] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 
 /// Serves at `addr`, or only counts if there is none.
@@ -40,10 +42,12 @@ pub fn install(addr: Option<SocketAddr>, health: &Arc<Health>) -> anyhow::Result
         TcpListener::from_std(listener)
     });
     let listener = listener.with_context(|| format!("metrics_addr {addr}"))?;
-    let turns = Matcher::Full(TURN_SECONDS.to_owned());
-    let metrics = PrometheusBuilder::new()
-        .set_buckets_for_metric(turns, &TURN_BUCKETS)?
-        .install_recorder()?;
+    let mut metrics = PrometheusBuilder::new();
+    for turns in [TURN_SECONDS, TURN_CPU_SECONDS] {
+        let turns = Matcher::Full(turns.to_owned());
+        metrics = metrics.set_buckets_for_metric(turns, &TURN_BUCKETS)?;
+    }
+    let metrics = metrics.install_recorder()?;
     describe();
     tokio::spawn(fold(metrics.clone()));
     tokio::spawn(serve(listener, metrics, health.clone()));
@@ -118,6 +122,7 @@ nowserving_proposals_total counter Log entries proposed by this node as a leader
 nowserving_log_bytes_written_total counter Bytes written to the Raft log.
 nowserving_log_syncs_total counter Synced writes to the Raft log.
 nowserving_turn_seconds histogram Time of one turn of the engine's loop: as long, nothing else is served.
+nowserving_turn_cpu_seconds histogram CPU time of one turn of the engine's loop. A turn that took much longer waited for a CPU.
 nowserving_disk_full gauge 1 while the disk of this node is full.
 nowserving_disk_free_bytes gauge Free bytes on the disk of this node.
 nowserving_log_sync_seconds histogram Time of one write to the Raft log with its sync.

@@ -20,6 +20,9 @@ use crate::backups::Backups;
 use nowserving_engine::{Outcome, Output, RelayedAnswer, ReplyTo};
 use nowserving_shard::published::OutEvent;
 
+/// Answers leave by the same connection as events, and wait for so many of them at most.
+const EVENTS_AT_ONCE: usize = 64;
+
 /// Sends answers and events.
 #[derive(Debug, Clone)]
 pub struct Responder {
@@ -99,7 +102,11 @@ impl Responder {
     /// Publishes events until the loop ends.
     pub async fn run_events(self, mut events: mpsc::Receiver<Vec<OutEvent>>) {
         while let Some(turn) = events.recv().await {
-            for event in turn {
+            for (nth, event) in turn.into_iter().enumerate() {
+                if nth % EVENTS_AT_ONCE == EVENTS_AT_ONCE - 1 {
+                    // Fails while the connection is lost; so does what follows.
+                    let _ = self.client.flush().await;
+                }
                 let (subject, payload) = self.encode_event(&event);
                 let mut headers = HeaderMap::new();
                 headers.insert(NATS_MESSAGE_ID, event.id().as_str());

@@ -21,9 +21,9 @@ use nowserving_shard::published::OutEvent;
 
 use self::worker::Worker;
 use crate::Removed;
-use crate::clock::{monotonic_us, now};
+use crate::clock::{monotonic_us, now, thread_cpu_time};
 use crate::health::Health;
-use crate::metrics_server::TURN_SECONDS;
+use crate::metrics_server::{TURN_CPU_SECONDS, TURN_SECONDS};
 use crate::nats::connect::ConnectionNumber;
 use crate::nats::peers::{PeerList, Senders};
 
@@ -140,7 +140,7 @@ impl EngineLoop {
 
     /// One turn; why the engine ended, if it has.
     fn turn(&mut self) -> anyhow::Result<Option<ExitReason>> {
-        let began = Instant::now();
+        let (began, cpu_before) = (Instant::now(), thread_cpu_time());
         self.outputs.health.turned(monotonic_us());
         // A full inbox has turned polls away.
         let crowded = self.inputs.requests.is_full();
@@ -151,6 +151,8 @@ impl EngineLoop {
         exit = exit.or(self.step(Input::EndTurn { inbox_empty })?);
         self.hand_out();
         metrics::histogram!(TURN_SECONDS).record(began.elapsed());
+        let cpu_time = thread_cpu_time().saturating_sub(cpu_before);
+        metrics::histogram!(TURN_CPU_SECONDS).record(cpu_time);
         Ok(exit)
     }
 
