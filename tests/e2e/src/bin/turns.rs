@@ -1,6 +1,9 @@
 //! Measures how long the leader of a large line keeps others waiting: for each kind of work on very many
-//! tokens or lines, the turns of its loop (by the node's own metric) and the `status` of another line, from
-//! outside, by a thread and a connection of their own.
+//! tokens or lines, the turns of its loop (by the node's own metrics, as time and as CPU time) and the `status` of
+//! another line, from outside, by a thread and a connection of their own.
+//!
+//! Three nodes, nats-server and all clients share the machine. So the same thread also asks a client that answers at
+//! once: what that takes, any answer through NATS takes on this machine at that moment.
 //!
 //! All lines are in one shard: then one loop has all of the work.
 
@@ -10,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use bytes::Bytes;
 use futures::StreamExt as _;
 use nowserving_e2e::{Api, Cluster, HOUR_MS, Metrics, Options, number};
 use serde_json::{Value, json};
@@ -18,14 +22,16 @@ use serde_json::{Value, json};
 const TOKENS: u64 = 1_000_000;
 /// Lines of a shard that is taken over.
 const LINES: u64 = 100_000;
-/// So few that a snapshot can be brought about, and so many that other phases have none.
-const SNAPSHOT_ENTRIES: u64 = 5_000;
-/// Past this size the leader's log keeps nothing for a node that is away. Two hundred thousand tokens take more.
-const LOG_BYTES_MAX: u64 = 8 << 20;
+/// Past this size the leader's log keeps nothing for a node that is away.
+const LOG_BYTES_MAX: u64 = 32 << 20;
+/// So many that enter take more of the log, and some seconds.
+const MISSED: u64 = 500_000;
 /// Requests under way while lines are made and filled.
 const IN_FLIGHT: usize = 1_024;
 /// The line that others ask about.
 const OTHER: &str = "other";
+/// The subject of the client that answers at once.
+const ECHO: &str = "turns.echo";
 /// Between two requests about it.
 const INTERVAL: Duration = Duration::from_millis(2);
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -45,15 +51,38 @@ async fn main() -> Result<()> {
     let lines = sizes.next().transpose()?.unwrap_or(LINES);
     let options = Options {
         shards: 1,
-        snapshot_entries: SNAPSHOT_ENTRIES,
         log_bytes_max: LOG_BYTES_MAX,
         ..Options::default()
     };
     let mut cluster = Cluster::start(options).await?;
     let bench = Bench::prepare(&cluster).await?;
     println!(
-        "{:<26} {:>8} {:>7} {:>10} {:>12}  status of another line, ms",
-        "", "seconds", "turns", "over 20 ms", "longest, ms"
+        "{:<20} {:>7} {:>7} {:>10} {:>12} {:>7} {:>12}  {:^22}  {:^22}",
+        "",
+        "",
+        "",
+        "turns over",
+        "longest",
+        "by CPU",
+        "longest",
+        "status of another, ms",
+        "echo, ms"
+    );
+    println!(
+        "{:<20} {:>7} {:>7} {:>10} {:>12} {:>7} {:>12}  {:>6} {:>7} {:>7}  {:>6} {:>7} {:>7}",
+        "",
+        "seconds",
+        "turns",
+        "20 ms",
+        "turn, ms",
+        "time",
+        "by that, ms",
+        "median",
+        "99 %",
+        "longest",
+        "median",
+        "99 %",
+        "longest"
     );
     bench
         .phase(&cluster, "enter", fill(bench.api.clone(), "large", tokens))
@@ -68,7 +97,7 @@ async fn main() -> Result<()> {
     fill(bench.api.clone(), "idle", tokens).await?;
     send_snapshot(&mut cluster, &bench).await?;
     bench
-        .phase(&cluster, "make a snapshot", snapshot(&cluster, &bench.api))
+        .phase(&cluster, "make a snapshot", snapshot(&bench.api))
         .await?;
     bench
         .phase(&cluster, "expire", expire(&bench.api, "idle", tokens))
@@ -90,10 +119,17 @@ struct Bench {
     ticket: Value,
 }
 
+/// How long answers took.
+#[derive(Default)]
+struct Times {
+    status: Vec<Duration>,
+    echo: Vec<Duration>,
+}
+
 /// Clients of another line, on a thread of their own: they shall not wait for the clients that do the work.
 struct Others {
     done: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Vec<Duration>>>,
+    thread: JoinHandle<Result<Times>>,
 }
 
 impl Others {
@@ -106,15 +142,19 @@ impl Others {
             .build()?;
         let thread = std::thread::spawn(move || {
             runtime.block_on(async {
-                let api = Api::new(async_nats::connect(url).await?);
-                let mut times = Vec::new();
+                let client = async_nats::connect(url).await?;
+                let api = Api::new(client.clone());
+                let mut times = Times::default();
                 let mut ticks = tokio::time::interval(INTERVAL);
                 ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
                 while !until.load(Ordering::Relaxed) {
                     ticks.tick().await;
                     let asked = Instant::now();
                     api.status(OTHER, &ticket).await?;
-                    times.push(asked.elapsed());
+                    times.status.push(asked.elapsed());
+                    let asked = Instant::now();
+                    client.request(ECHO, Bytes::new()).await?;
+                    times.echo.push(asked.elapsed());
                 }
                 Ok(times)
             })
@@ -122,50 +162,53 @@ impl Others {
         Ok(Others { done, thread })
     }
 
-    /// How long their answers took.
-    async fn end(self) -> Result<Vec<Duration>> {
+    async fn end(self) -> Result<Times> {
         self.done.store(true, Ordering::Relaxed);
         let joined = tokio::task::spawn_blocking(|| self.thread.join()).await?;
         joined.map_err(|_| anyhow!("the other clients panicked"))?
     }
 }
 
-/// A node's turns so far, by bucket.
-struct Turns(Vec<f64>);
+/// A node's turns, by bucket: of their time, and of their CPU time.
+struct Turns {
+    time: Vec<f64>,
+    cpu: Vec<f64>,
+}
 
 impl Turns {
+    /// So far.
     fn of(metrics: &Metrics) -> Turns {
-        let count = |bucket: &&str| {
-            let label = format!("le=\"{bucket}\"");
-            metrics.sum("nowserving_turn_seconds_bucket", &[&label])
+        let buckets = |name: &str| {
+            let count = |bucket: &&str| metrics.sum(name, &[&format!("le=\"{bucket}\"")]);
+            BUCKETS.iter().map(count).collect()
         };
-        Turns(BUCKETS.iter().map(count).collect())
+        Turns {
+            time: buckets("nowserving_turn_seconds_bucket"),
+            cpu: buckets("nowserving_turn_cpu_seconds_bucket"),
+        }
     }
 
-    fn none() -> Turns {
-        Turns(vec![0.0; BUCKETS.len()])
+    fn since(&self, before: &Turns) -> Turns {
+        let new = |now: &[f64], before: &[f64]| {
+            let pairs = now.iter().zip(before);
+            pairs.map(|(now, before)| now - before).collect()
+        };
+        Turns {
+            time: new(&self.time, &before.time),
+            cpu: new(&self.cpu, &before.cpu),
+        }
     }
+}
 
-    /// All since `before`, those over [`TURN_MAX`], and the bound of the longest's bucket.
-    fn since(&self, before: &Turns) -> (f64, f64, &'static str) {
-        let new: Vec<f64> = self
-            .0
-            .iter()
-            .zip(&before.0)
-            .map(|(now, then)| now - then)
-            .collect();
-        let all = new.last().copied().unwrap_or_default();
-        let short = BUCKETS
-            .iter()
-            .zip(&new)
-            .find(|(bucket, _)| **bucket == TURN_MAX);
-        let longest = BUCKETS.iter().zip(&new).find(|(_, count)| **count >= all);
-        (
-            all,
-            all - short.map_or(0.0, |(_, count)| *count),
-            longest.map_or("?", |(bucket, _)| bucket),
-        )
-    }
+/// How many turns took more than [`TURN_MAX`], and the bound of the longest's bucket in milliseconds.
+fn longest(buckets: &[f64]) -> (f64, f64) {
+    let all = buckets.last().copied().unwrap_or_default();
+    let named = || BUCKETS.iter().zip(buckets);
+    let short = named().find(|(bucket, _)| **bucket == TURN_MAX);
+    let longest = named().find(|(_, count)| **count >= all);
+    let bound = longest.and_then(|(bucket, _)| bucket.parse().ok());
+    let bound = bound.map_or(f64::INFINITY, |seconds: f64| seconds * 1e3);
+    (all - short.map_or(0.0, |(_, count)| *count), bound)
 }
 
 impl Bench {
@@ -175,6 +218,7 @@ impl Bench {
         api.enter(OTHER, "holder").await?;
         let ticket = api.enter(OTHER, "waiting").await?["ticket"].clone();
         let nats_url = cluster.nats_urls();
+        answer_echoes(nats_url.clone())?;
         Ok(Bench {
             api,
             nats_url,
@@ -196,28 +240,53 @@ impl Bench {
         let seconds = began.elapsed().as_secs_f64();
         let times = others.end().await?;
         let turns = Turns::of(&cluster.metrics(leader).await?);
-        report(name, seconds, turns.since(&before), times);
+        report(name, seconds, &turns.since(&before), times);
         Ok(())
     }
 }
 
-fn report(name: &str, seconds: f64, turns: (f64, f64, &str), mut times: Vec<Duration>) {
+/// Answers [`ECHO`] on a thread of its own until the process ends.
+fn answer_echoes(nats_url: String) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (ready, subscribed) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            let client = async_nats::connect(nats_url).await?;
+            let mut asked = client.subscribe(ECHO).await?;
+            client.flush().await?;
+            ready.send(())?;
+            while let Some(message) = asked.next().await {
+                if let Some(inbox) = message.reply {
+                    client.publish(inbox, Bytes::new()).await?;
+                }
+            }
+            anyhow::Ok(())
+        })
+    });
+    subscribed.recv().context("no echo")
+}
+
+fn report(name: &str, seconds: f64, turns: &Turns, times: Times) {
+    let all = turns.time.last().copied().unwrap_or_default();
+    let ((long, longest_turn), (long_cpu, longest_cpu)) =
+        (longest(&turns.time), longest(&turns.cpu));
+    println!(
+        "{name:<20} {seconds:>7.1} {all:>7} {long:>10} {longest_turn:>12} {long_cpu:>7} {longest_cpu:>12}  {}  {}",
+        percentiles(times.status),
+        percentiles(times.echo),
+    );
+}
+
+/// Median, 99 % and longest, in milliseconds.
+fn percentiles(mut times: Vec<Duration>) -> String {
     times.sort_unstable();
     let at = |per_mille: usize| {
         let nth = (times.len() * per_mille).div_ceil(1_000).max(1) - 1;
         times.get(nth).map_or(0.0, |time| time.as_secs_f64() * 1e3)
     };
-    let (all, long, longest) = turns;
-    let longest = longest
-        .parse()
-        .map_or(f64::INFINITY, |seconds: f64| seconds * 1e3);
-    println!(
-        "{name:<26} {seconds:>8.1} {all:>7} {long:>10} {longest:>12}  median {:.1}, 99 % {:.1}, longest {:.1}, of {}",
-        at(500),
-        at(990),
-        at(1_000),
-        times.len()
-    );
+    format!("{:>6.1} {:>7.1} {:>7.1}", at(500), at(990), at(1_000))
 }
 
 fn settings() -> Value {
@@ -267,20 +336,19 @@ async fn expire(api: &Api, line: &str, tokens: u64) -> Result<()> {
     gone(api, line, "idle", tokens - 1).await
 }
 
-/// Writes until the leader has made another snapshot.
-async fn snapshot(cluster: &Cluster, api: &Api) -> Result<()> {
-    let leader = cluster.leader_of(OTHER).await?;
-    let made = async || {
-        let metrics = cluster.metrics(leader).await?;
-        anyhow::Ok(metrics.sum("nowserving_snapshots_total", &["outcome=\"written\""]))
-    };
-    let before = made().await?;
-    while made().await? <= before {
-        for nth in 0..100 {
-            api.enter(OTHER, &format!("snapshot-{nth}")).await?;
+/// The leader makes a snapshot, as for a backup.
+async fn snapshot(api: &Api) -> Result<()> {
+    let began = Instant::now();
+    let mut asked = json!({});
+    while began.elapsed() < PATIENCE {
+        let reply = api.admin(OTHER, "backup", asked).await?;
+        if reply.get("id").is_some() {
+            return Ok(());
         }
+        asked = json!({ "index": reply["index"] });
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    Ok(())
+    bail!("no snapshot within {PATIENCE:?}")
 }
 
 /// A node is away while more is written than the others' logs keep for it. It comes back and gets a snapshot.
@@ -288,18 +356,17 @@ async fn send_snapshot(cluster: &mut Cluster, bench: &Bench) -> Result<()> {
     let leader = cluster.leader_of(OTHER).await?;
     let away = cluster.ids().find(|id| *id != leader).context("one node")?;
     cluster.process(away)?.kill().await?;
-    fill(bench.api.clone(), "missed", 200_000).await?;
-    let entries = async || {
-        let metrics = cluster.metrics(leader).await?;
-        anyhow::Ok(metrics.sum("nowserving_log_entries", &[]))
-    };
-    // Until the leader drops what that node lacks.
-    let mut most: f64 = 0.0;
+    let proposed = |metrics: &Metrics| metrics.sum("nowserving_proposals_total", &[]);
+    let before = proposed(&cluster.metrics(leader).await?);
+    fill(bench.api.clone(), "missed", MISSED).await?;
+    // Until the leader keeps fewer entries than it has made since then.
     let began = Instant::now();
-    while entries().await? > most / 2.0 {
-        most = most.max(entries().await?);
+    loop {
+        let metrics = cluster.metrics(leader).await?;
+        if metrics.sum("nowserving_log_entries", &[]) < proposed(&metrics) - before {
+            break;
+        }
         ensure!(began.elapsed() < PATIENCE, "the log is not compacted");
-        bench.api.enter(OTHER, &format!("compact-{most}")).await?;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     cluster.start_node(away).await?;
@@ -308,7 +375,7 @@ async fn send_snapshot(cluster: &mut Cluster, bench: &Bench) -> Result<()> {
         .phase(cluster, "send a snapshot", installed(cluster, away))
         .await?;
     let turns = Turns::of(&cluster.metrics(away).await?);
-    report("its receiver", 0.0, turns.since(&Turns::none()), Vec::new());
+    report("its receiver", 0.0, &turns, Times::default());
     Ok(())
 }
 
@@ -371,13 +438,11 @@ async fn take_over(cluster: &mut Cluster, bench: &Bench) -> Result<()> {
     tokio::time::sleep(Duration::from_secs(3)).await;
     let times = others.end().await?;
     for (id, before) in before {
-        let turns = Turns::of(&cluster.metrics(id).await?);
-        report(
-            &format!("take-over, node {id}"),
-            seconds,
-            turns.since(&before),
-            times.clone(),
-        );
+        if cluster.leader_of(OTHER).await? == id {
+            let turns = Turns::of(&cluster.metrics(id).await?).since(&before);
+            report("take-over", seconds, &turns, times);
+            return Ok(());
+        }
     }
-    Ok(())
+    bail!("no other node leads")
 }
