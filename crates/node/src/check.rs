@@ -125,7 +125,7 @@ fn check_shard(
     let Some(log) = log else {
         return shards::snapshots::read(&snapshots, &identity.cluster, shard).map(|_| None);
     };
-    let restored = shards::restore::shard(shard, &identity.cluster, &snapshots, log)?.restored;
+    let restored = shards::recover::shard(shard, &identity.cluster, &snapshots, log)?.restored;
     let report = ShardReport {
         shard,
         term: restored.log.hard_state.term,

@@ -365,7 +365,7 @@ impl Node {
         let snapshot_dir = self.data.snapshots();
         let log: Arc<dyn LogStore> = self.log.clone();
         let joined = self.data.identity.joined;
-        let restored = shards::restore::shards(&self.config, joined, &snapshot_dir, &log)?;
+        let restored = shards::recover::shards(&self.config, joined, &snapshot_dir, &log)?;
         let start = self.start_number()?;
         let reader: Arc<dyn EntryReader> = self.log.clone();
         let members = members_file::read(&self.data.path)?;

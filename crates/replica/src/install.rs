@@ -72,7 +72,7 @@ impl Replica {
         if !self.held.is_empty() {
             self.barrier = ready.number();
         }
-        self.raw.mut_store().restart(meta.index, meta.term);
+        self.raw.mut_store().reset(meta.index, meta.term);
         self.handed_out = meta.index;
         self.installing = Some((ready.number(), meta.clone()));
         Some(meta)
@@ -116,6 +116,6 @@ impl Restored {
             return Ok(None);
         }
         let hard_state = log.hard_state.clone();
-        Ok(Some(Write::restart(shard, snapshot.clone(), hard_state)))
+        Ok(Some(Write::reset(shard, snapshot.clone(), hard_state)))
     }
 }

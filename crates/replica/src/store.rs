@@ -162,7 +162,7 @@ impl Store {
     }
 
     /// Begins anew behind a snapshot.
-    pub fn restart(&mut self, index: u64, term: u64) {
+    pub fn reset(&mut self, index: u64, term: u64) {
         self.compact_index = index;
         self.last_index = index;
         self.terms = Terms::new(index, term);

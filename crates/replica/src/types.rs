@@ -188,12 +188,12 @@ impl Write {
             term: BOOTSTRAP_TERM,
             conf_state,
         };
-        Write::restart(shard, start, HardState::default())
+        Write::reset(shard, start, HardState::default())
     }
 
     /// The write after which the log holds nothing but `start`. A vote in an earlier term is gone with that
     /// term.
-    pub(crate) fn restart(shard: u32, start: SnapshotMeta, mut hard_state: HardState) -> Write {
+    pub(crate) fn reset(shard: u32, start: SnapshotMeta, mut hard_state: HardState) -> Write {
         if start.term > hard_state.term {
             hard_state.term = start.term;
             hard_state.vote = raft::INVALID_ID;

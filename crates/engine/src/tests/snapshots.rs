@@ -117,6 +117,9 @@ fn a_transfer_that_comes_further_keeps_the_log_up_to_twice_its_bound() {
         log_has(&mut rig, 2 * max);
         assert_eq!(made(&mut rig), 0, "peer 3 fetches the one that is there");
     }
+    let sent = rig.engine.snapshots_sent(|to| to == 3, rig.now);
+    let sent = sent.map(|it| (it.sent_bytes, it.total_bytes));
+    assert_eq!(sent, Some((5, FILE.bytes)), "operators see it");
     log_has(&mut rig, 2 * max + 1);
     assert_eq!(made(&mut rig), 1);
 }

@@ -2,7 +2,7 @@
 //! write; the [`Engine`] decides.
 
 pub mod persist;
-pub mod restore;
+pub mod recover;
 pub mod snapshots;
 pub mod transfers;
 pub mod worker;
