@@ -70,6 +70,8 @@ impl Replica {
         };
         if raft.state != StateRole::Leader && raft.election_elapsed + 1 >= timeout {
             if !self.may_campaign(now) {
+                // Raft lets it vote for others only once the timeout is over.
+                self.raw.raft.election_elapsed += 1;
                 return;
             }
             self.campaign_in(1);

@@ -99,6 +99,26 @@ fn a_learner_that_has_acknowledged_nothing_is_not_caught_up() {
     assert_eq!(node.progress_of(3).map(|it| it.matched), Some(0));
 }
 
+/// The others know that it votes, and need it.
+#[test]
+fn a_learner_votes_before_it_knows_that_it_does() {
+    for is_first in [false, true] {
+        let mut cluster = with_learner_3(7);
+        cluster.node(3).is_first = is_first;
+        cluster.run(ELECTION_US);
+        cluster.isolate(3);
+        propose(&mut cluster, 1, &set(&[3], &[2]));
+        cluster.run_until("node 1 needs it", |cluster| {
+            cluster.node(1).view().members().voters == [1, 3]
+        });
+        cluster.run_until("node 1 leads no more", |it| it.leader().is_none());
+        cluster.run(2 * ELECTION_US);
+        assert_eq!(cluster.node(3).view().members().learners, [3]);
+        cluster.heal();
+        cluster.run_until("another leads", |it| it.leader().is_some());
+    }
+}
+
 #[test]
 fn one_voter_is_replaced_by_another_at_once() {
     let mut cluster = with_learner_3(2);

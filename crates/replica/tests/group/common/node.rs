@@ -44,6 +44,8 @@ pub struct Node {
     next_tick: Micros,
     seed: u64,
     pub starts: u64,
+    /// It stands for election before all others.
+    pub is_first: bool,
 }
 
 impl Node {
@@ -71,6 +73,7 @@ impl Node {
             next_tick: 0,
             seed,
             starts: 0,
+            is_first: false,
         }
     }
 
@@ -209,7 +212,8 @@ impl Node {
                 self.next_tick += TICK_US;
                 let term = self.view().term();
                 let draw = Random(self.seed ^ self.id << 40 ^ term << 8 ^ self.starts).next();
-                let ticks = ELECTION_TICKS + draw as usize % ELECTION_TICKS;
+                let delay = draw as usize % ELECTION_TICKS;
+                let ticks = ELECTION_TICKS + if self.is_first { 0 } else { delay };
                 self.replica().set_randomized_election_ticks(ticks);
                 self.replica().tick(now);
             }
