@@ -491,6 +491,7 @@ async fn ask_before_founding(
         founding::Outcome::Begin => Ok(()),
         founding::Outcome::Refused { members, reason } => {
             tracing::warn!(%reason, "the cluster exists, and this disk is empty");
+            let reason = format!("the cluster refuses this node: {reason}");
             data.lose_number(&members.encode(), reason)
         }
     }
