@@ -428,7 +428,8 @@ impl World {
             let env = &mut self.env;
             let quiet_us = FAULTS_US + HEALED_US - SETTLED_US;
             let nodes = self.checks.members().nodes.len() as u64;
-            liveness::no_storm(env, &before, &after, nodes, quiet_us);
+            let size = (nodes, u64::from(self.setup.shards));
+            liveness::no_storm(env, &before, &after, size, quiet_us);
             let gone = self.ill.filter(|(_, ill)| *ill == Ill::Gone);
             let gone = gone.map(|(id, _)| id);
             let members = self.checks.members();
