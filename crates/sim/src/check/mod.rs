@@ -13,6 +13,7 @@
 //! The log's order is known, so the clients' history is checked in linear time, without a search.
 
 mod answers;
+mod contents;
 mod events;
 mod ghosts;
 mod idle;
@@ -30,13 +31,14 @@ use bytes::Bytes;
 use nowserving_engine::{Output, PeerBatch};
 use nowserving_replica::{BOOTSTRAP_INDEX, Committed};
 use nowserving_shard::members::Members;
-use nowserving_shard::snapshot::{self, Header};
+use nowserving_shard::snapshot;
 use protobuf::Message as _;
 use raft::eraftpb::Message;
 
 pub use self::liveness::{HAND_OVER_US, LED_US, Traffic};
 
 use self::answers::Answers;
+use self::contents::{contents, fingerprint};
 use self::events::Events;
 use self::ghosts::Ghosts;
 use self::idle::LastSeen;
@@ -52,7 +54,6 @@ use crate::nats::NodeId;
 use crate::node::{Node, Setup};
 use crate::replay::{self, Change, State};
 use crate::timeline::Time;
-use crate::trace::fnv1a64;
 
 /// The first entry of every shard's log.
 const FIRST_INDEX: u64 = BOOTSTRAP_INDEX + 1;
@@ -569,55 +570,4 @@ fn place(log: &LogCheck, shard: u32, entry: &Committed) -> Place {
         appended_at: log.appended_at(entry.index, entry.term),
         led_since: log.led_since(entry.term),
     }
-}
-
-/// All that two equal states have in common: a snapshot, and what would be in the next one if snapshots
-/// left nothing out.
-fn contents(state: &State) -> (Vec<u8>, String) {
-    let header = Header {
-        cluster: CLUSTER.to_owned(),
-        ..Header::default()
-    };
-    let requests = state.requests();
-    let requests = (requests.len(), requests.newest());
-    let whole = format!("{} {requests:?} {:?}", state.now_ms(), state.lines());
-    // What comes after the lines is in the snapshot's head, or belongs to the entry that is being applied.
-    let whole = whole
-        .rsplit_once(", head: ")
-        .map_or(whole.as_str(), |(lines, _)| lines);
-    // The bitmaps of waiting tokens follow from the live tokens. One that was read from a snapshot is
-    // without the empty words that tokens have left.
-    let mut parts = whole.split("WaitingSet {");
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        text.push_str(part.split_once(", len: ").map_or(part, |(_, rest)| rest));
-    }
-    (snapshot::encode(&header, state), text)
-}
-
-/// What differs soonest if two states do, in a few numbers.
-fn fingerprint(state: &State) -> u64 {
-    let mut hash = fnv1a64(0, &state.now_ms().to_le_bytes());
-    let requests = state.requests();
-    hash = fnv1a64(hash, &requests.len().to_le_bytes());
-    if let Some((key, answer)) = requests.newest() {
-        hash = fnv1a64(hash, &key.to_le_bytes());
-        hash = fnv1a64(hash, format!("{answer:?}").as_bytes());
-    }
-    for line in state.lines().iter() {
-        let counts = line.counts();
-        let numbers = [
-            line.incarnation(),
-            line.version(),
-            line.settings_version(),
-            counts.issued,
-            counts.waiting,
-            counts.admitted,
-            counts.in_checkout,
-        ];
-        for number in numbers.iter().chain(&counts.gone) {
-            hash = fnv1a64(hash, &number.to_le_bytes());
-        }
-    }
-    hash
 }
