@@ -516,6 +516,11 @@ impl Shard {
             }
         }
         self.snapshot_wanted |= self.replica.take_snapshot_wanted();
+        let snapshot_taken = ready.write.as_ref().is_some_and(|it| it.start.is_some());
+        if snapshot_taken {
+            // They are in the snapshot. Raft has its members already, to which no older change may be made.
+            self.committed.clear();
+        }
         ctx.out.send(self.id, ready.send);
         ctx.out.writes.extend(ready.write);
         for id in ready.reads_failed {

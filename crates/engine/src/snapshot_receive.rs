@@ -257,8 +257,6 @@ impl Shard {
             false => old,
         };
         ctx.out.outputs.push(Output::Drop(Dropped(Box::new(old))));
-        // They are in it.
-        self.committed.clear();
         ctx.members_changed = true;
         // Whether these were executed, this node can't tell.
         let later = self.proposed.split_off(&(meta.index + 1, 0));
@@ -295,14 +293,16 @@ impl Shard {
             .take_if(|received| received.meta.index <= applied);
     }
 
-    /// The disk is full: what was fetched makes room, unless it is whole. The leader offers it again until then.
+    /// The disk is full: what was fetched makes room, also by a fetch that has ended or in an earlier start, unless it
+    /// is whole. The leader offers it again until then.
     pub fn drop_incoming(&mut self, ctx: &mut NodeCtx) {
-        let under_way = |receive: &Receive| receive.step != Step::Install;
-        if self.receive.as_ref().is_some_and(under_way) {
-            self.end_receive("disk_full");
-            let shard = self.id;
-            ctx.out.outputs.push(Output::DropIncoming { shard });
+        match &self.receive {
+            Some(receive) if receive.step == Step::Install => return,
+            Some(_) => self.end_receive("disk_full"),
+            None => {}
         }
+        let shard = self.id;
+        ctx.out.outputs.push(Output::DropIncoming { shard });
     }
 
     fn end_receive(&mut self, outcome: &'static str) {

@@ -4,7 +4,11 @@ use nowserving_line::{Op, Settings};
 use nowserving_replica::SnapshotMeta;
 use nowserving_shard::snapshot::DIGEST_BYTES;
 use nowserving_shard::state::State;
-use raft::eraftpb::{ConfState, Message, MessageType, Snapshot};
+use protobuf::Message as _;
+use raft::eraftpb::{
+    ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType, Message,
+    MessageType, Snapshot,
+};
 
 use super::rig::{Rig, config, message, name};
 use crate::envelope::{SnapshotChunk, SnapshotRequest};
@@ -145,9 +149,13 @@ fn a_peer_that_has_installed_a_snapshot_finds_the_log_behind_it() {
 
 /// A follower that is offered a snapshot by peer 2.
 fn offered(rig: &mut Rig) {
+    offer(rig, meta(100, 4));
+}
+
+fn offer(rig: &mut Rig, meta: SnapshotMeta) {
     let mut offer: Message = message(MessageType::MsgSnapshot, 2, 5);
     let mut snapshot = Snapshot::default();
-    snapshot.set_metadata(meta(100, 4).into());
+    snapshot.set_metadata(meta.into());
     snapshot.set_data(FILE.to_data().into());
     offer.set_snapshot(snapshot);
     rig.step(offer);
@@ -198,6 +206,52 @@ fn a_snapshot_is_fetched_and_installed() {
     assert_eq!(rig.replica().applied(), 100);
 }
 
+/// Peer 2 sends committed entries, the last of which makes node 4 a learner. They are more than two turns apply.
+fn has_unapplied_change_of_members(rig: &mut Rig) {
+    let (last, term) = (rig.replica().last_index(), 3);
+    let mut append = message(MessageType::MsgAppend, 2, 5);
+    append.index = last;
+    append.log_term = rig.replica().term_at(last).unwrap();
+    append.entries = (last + 1..last + 5_000)
+        .map(|index| Entry {
+            term,
+            index,
+            ..Entry::default()
+        })
+        .collect();
+    let mut learner = ConfChangeSingle::default();
+    learner.set_change_type(ConfChangeType::AddLearnerNode);
+    learner.node_id = 4;
+    let mut change = ConfChangeV2::default();
+    change.set_changes(vec![learner].into());
+    let entry = append.entries.last_mut().unwrap();
+    entry.set_entry_type(EntryType::EntryConfChangeV2);
+    entry.data = change.write_to_bytes().unwrap().into();
+    append.commit = entry.index;
+    let frame = rig.frame(2, "", vec![append]);
+    rig.input(Input::Frame(Box::new(frame)));
+    rig.input(Input::EndTurn { inbox_empty: true });
+    assert!(!rig.shard().committed.is_empty());
+    assert_eq!(rig.replica().voters(), [1, 2, 3]);
+}
+
+#[test]
+fn no_older_change_of_members_is_applied_to_those_of_a_snapshot() {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    let later = SnapshotMeta {
+        conf_state: ConfState::from((vec![1, 2, 3, 4, 5], Vec::new())),
+        ..meta(10_000, 4)
+    };
+    offer(&mut rig, later.clone());
+    stored(&mut rig, 10);
+    has_unapplied_change_of_members(&mut rig);
+    let state = ReceivedState(Box::new(State::new()));
+    received(&mut rig, Ok(state));
+    assert_eq!(rig.replica().applied(), later.index);
+    assert_eq!(rig.replica().voters(), [1, 2, 3, 4, 5]);
+    assert_eq!(rig.replica().members().learners, [0; 0]);
+}
+
 #[test]
 fn a_file_that_was_refused_is_not_fetched_again_for_a_minute() {
     let mut rig = follower_with_the_file(0);
@@ -243,6 +297,24 @@ fn a_full_disk_gets_no_snapshot_until_there_is_room() {
     rig.asked.clear();
     stored(&mut rig, 0);
     assert_eq!(rig.asked, [request(0)]);
+}
+
+#[test]
+fn what_an_earlier_start_or_an_ended_fetch_left_makes_room_on_a_full_disk() {
+    let full = |mut rig: Rig| {
+        rig.jobs.clear();
+        rig.input(Input::DiskFull(true));
+        rig.jobs
+    };
+    let drop = || Output::DropIncoming { shard: 0 };
+    let mut ended = Rig::new(&[1, 2, 3]);
+    offered(&mut ended);
+    stored(&mut ended, 4);
+    pass_ms(&mut ended, 11_000);
+    assert_eq!(full(ended), [drop()]);
+    assert_eq!(full(Rig::new(&[1, 2, 3])), [drop()]);
+    let whole = follower_with_the_file(4);
+    assert_eq!(full(whole), [], "it becomes this node's snapshot");
 }
 
 /// That is what makes room.
