@@ -155,7 +155,7 @@ impl Engine {
         if !is_fit || !self.takes_part(id, now) {
             return Err(MembersRefused::Unfit(id));
         }
-        match self.lags_in(id, shards, now) {
+        match self.cannot_lead_in(id, shards, now) {
             0 => Ok(()),
             lags => Err(MembersRefused::Lags {
                 id,

@@ -33,11 +33,12 @@ impl Engine {
             .count()
     }
 
-    /// In how many of these shards a node is known to lag.
-    pub(crate) fn lags_in(&self, id: u64, shards: &[u32], now: Micros) -> usize {
+    /// In how many of these shards a node is known to lag, or has no vote.
+    pub(crate) fn cannot_lead_in(&self, id: u64, shards: &[u32], now: Micros) -> usize {
+        let votes = |shard: &Shard| shard.replica.members().voters.contains(&id);
         let shards = shards.iter().filter_map(|it| self.shards.get(it));
         shards
-            .filter(|it| self.lags(it, id, now) == Some(true))
+            .filter(|it| !votes(it) || self.lags(it, id, now) == Some(true))
             .count()
     }
 

@@ -206,6 +206,28 @@ fn asks(rig: &mut Rig, disk_id: u64) {
 }
 
 #[test]
+fn a_node_without_a_vote_is_preferred_for_nothing() {
+    let mut rig = of_three();
+    asks(&mut rig, 40);
+    ask(&mut rig, MembersChange::Add { disk_id: 40 }, 1);
+    while rig.replica().members().learners.is_empty() {
+        lead_for(&mut rig, 1_000_000, &[3]);
+    }
+    answers(&mut rig);
+    let term = rig.replica().term();
+    let mut has_all = message(MessageType::MsgAppendResponse, 4, term);
+    has_all.index = rig.replica().last_index();
+    rig.hears(4, "", vec![has_all]);
+    assert_eq!(rig.replica().members().learners, [4]);
+    let prefer = MembersChange::Prefer {
+        shards: vec![0],
+        to: Some(4),
+    };
+    ask(&mut rig, prefer, 2);
+    assert_eq!(answers(&mut rig), [Err(Code::MembersRefused)]);
+}
+
+#[test]
 fn a_copy_of_a_refused_change_is_refused() {
     let mut rig = of_three();
     let add = MembersChange::Add { disk_id: 40 };
