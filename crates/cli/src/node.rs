@@ -131,6 +131,15 @@ pub struct NodeArgs {
     /// entries. One that catches up by snapshot does, up to twice as much. Bytes, 1 MiB to 1 TiB [default: 256 MiB].
     #[arg(long, value_name = "BYTES", env = "NOWSERVING_LOG_BYTES_MAX")]
     log_bytes_max: Option<u64>,
+    /// For one start, if too few nodes are left that know each other: accepts peers that this node has never seen.
+    ///
+    /// A node that joined, or whose peers.toml is gone, waits until a quorum has accepted such a peer: another node
+    /// may know that its disk is an old copy. With this flag it does not wait, and with an old copy's vote
+    /// acknowledged operations could be lost. Only if you are sure that none of the running nodes has an old copy
+    /// of its disk. Take the flag away again at the next start.
+    #[arg(long, env = "NOWSERVING_ACCEPT_UNSEEN_PEERS")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    accept_unseen_peers: bool,
 }
 
 impl NodeArgs {
@@ -253,6 +262,22 @@ mod tests {
         assert_eq!(config.metrics_addr.unwrap().port(), 9464);
         assert_eq!((config.heartbeat_ms, config.election_ms), (50, 500));
         assert_eq!(config.snapshot_entries, 1000);
+    }
+
+    #[test]
+    fn unseen_peers_are_accepted_only_if_the_flag_or_the_file_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("node.toml");
+        std::fs::write(&file, "accept_unseen_peers = true\n").unwrap();
+        let of_file = format!("{FLAGS} --config {}", file.display());
+        let of_flag = format!("{FLAGS} --accept-unseen-peers");
+        for (words, accepts) in [(FLAGS, false), (&of_flag, true), (&of_file, true)] {
+            assert_eq!(
+                settle(words).unwrap().accept_unseen_peers,
+                accepts,
+                "{words}"
+            );
+        }
     }
 
     #[test]

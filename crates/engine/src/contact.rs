@@ -211,7 +211,8 @@ impl Contact {
                 peer.says = Some(Says::Refused {
                     refusal: Refusal {
                         reason: verdict.refused.clone(),
-                        disk: verdict.disk,
+                        // Who has another disk itself may be the wrong one: its refusal is not for good.
+                        disk: verdict.disk && !refused.is_some_and(|it| it.disk),
                     },
                     in_touch: header.in_touch,
                     removed: verdict.removed,

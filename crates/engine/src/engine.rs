@@ -621,7 +621,7 @@ impl Engine {
             entry_format: self.ctx.entry_format,
             in_touch: self.contact.is_in_touch(),
             verdicts: self.contact.verdicts(to, now),
-            tells_disks: self.is_out_of_touch(to),
+            reports_disks: self.is_out_of_touch(to),
             messages: Vec::new(),
             state_hashes: Vec::new(),
             members_version: self.membership.wanted.version,

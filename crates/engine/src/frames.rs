@@ -66,8 +66,8 @@ pub struct PeerBatch {
     pub in_touch: bool,
     /// This node's verdicts on starts of the peer.
     pub verdicts: Vec<Verdict>,
-    /// The peer does not take part yet: the frame tells it the disks that this node knows.
-    pub tells_disks: bool,
+    /// The peer does not take part yet: the frame reports the disks that this node knows.
+    pub reports_disks: bool,
     /// Empty in a sign of life.
     pub messages: Vec<OutMessage>,
     pub state_hashes: Vec<StateHash>,

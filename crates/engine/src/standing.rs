@@ -24,7 +24,7 @@ impl Engine {
             self.send_to(from, Vec::new(), Vec::new(), now);
         }
         let in_touch = self.contact.is_in_touch() != self.standing.is_in_touch();
-        // A refused disk is written down before anything else.
+        // At once: the node writes down that its disk is refused.
         if in_touch || self.contact.is_disk_refused() != self.standing.is_disk_refused() {
             self.announce_standing(now);
         }

@@ -53,6 +53,10 @@ pub struct Config {
     /// Bytes, 1 MiB to 1 TiB.
     #[serde(default = "default_log_bytes_max")]
     pub log_bytes_max: u64,
+    /// For a start with which a node that joined, or has lost `peers.toml`, accepts peers that it has never seen, though
+    /// no quorum has accepted them. An old copy of a disk, which it does not know to be one, can then vote.
+    #[serde(default)]
+    pub accept_unseen_peers: bool,
 }
 
 fn default_shards() -> u32 {
@@ -279,6 +283,7 @@ pub(crate) fn for_tests(nodes: &[u64], data_dir: PathBuf) -> Config {
         election_ms: default_election_ms(),
         snapshot_entries: default_snapshot_entries(),
         log_bytes_max: default_log_bytes_max(),
+        accept_unseen_peers: false,
     }
 }
 
@@ -305,6 +310,7 @@ mod tests {
         let config = load(GOOD).unwrap();
         assert_eq!(config.shards, 16);
         assert_eq!(config.peer_nats(), config.nats);
+        assert!(!config.accept_unseen_peers);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use nowserving_engine::{KnownDisk, KnownDisks, NotTaken, Standing};
 use tokio::sync::watch;
 
 use crate::checked_file;
+use crate::identity::Identity;
 
 const FILE: &str = "peers.toml";
 
@@ -19,9 +20,9 @@ const FILE: &str = "peers.toml";
 pub struct KnownPeers {
     dir: PathBuf,
     disks: KnownDisks,
-    /// This node came later than its peers: whether it takes part by now.
-    came_later: Option<watch::Receiver<Standing>>,
-    told: watch::Sender<Vec<PeerDisk>>,
+    /// If its peers may know disks that this node does not: whether it takes part by now.
+    lacks_disks: Option<watch::Receiver<Standing>>,
+    report: watch::Sender<Vec<PeerDisk>>,
 }
 
 impl KnownPeers {
@@ -38,25 +39,27 @@ impl KnownPeers {
         let disks = KnownDisks(disks);
         Ok(KnownPeers {
             dir: dir.to_owned(),
-            told: watch::Sender::new(disks.tell()),
+            report: watch::Sender::new(disks.report()),
             disks,
-            came_later: None,
+            lacks_disks: None,
         })
     }
 
-    /// The same for a node that came later than its peers, or has lost this file: they may know disks that it does
-    /// not.
+    /// Takes no peer that was never here until a quorum has accepted it, or this node, if other nodes may know disks
+    /// that this one does not. The operator can do without.
     #[must_use]
-    pub fn came_later(self, standing: watch::Receiver<Standing>) -> Self {
+    pub fn wary(
+        self,
+        identity: &Identity,
+        members_version: u64,
+        accept_unseen: bool,
+        standing: watch::Receiver<Standing>,
+    ) -> Self {
+        let lacks_disks = self.disks.may_lack_some(identity.joined, members_version);
         KnownPeers {
-            came_later: Some(standing),
+            lacks_disks: (lacks_disks && !accept_unseen).then_some(standing),
             ..self
         }
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.disks.0.is_empty()
     }
 
     /// Whether this peer has been here.
@@ -67,8 +70,8 @@ impl KnownPeers {
 
     /// The known disks, for peers that do not know them.
     #[must_use]
-    pub fn told(&self) -> watch::Receiver<Vec<PeerDisk>> {
-        self.told.subscribe()
+    pub fn report(&self) -> watch::Receiver<Vec<PeerDisk>> {
+        self.report.subscribe()
     }
 
     /// Takes note of an authentic frame. A start that was not known yet is on disk when this returns.
@@ -76,12 +79,12 @@ impl KnownPeers {
     /// # Errors
     /// [`NotTaken`]: see [`KnownDisks::note`].
     pub fn note(&mut self, frame: &Frame) -> Result<(), NotTaken> {
-        let standing = self.came_later.as_ref();
-        let came_later = standing.is_some_and(|standing| !standing.borrow().is_in_touch());
+        let standing = self.lacks_disks.as_ref();
+        let lacks_disks = standing.is_some_and(|standing| !standing.borrow().is_in_touch());
         let mut disks = self.disks.clone();
-        if disks.note(frame, came_later)? {
+        if disks.note(frame, lacks_disks)? {
             self.write(&disks).map_err(not_written)?;
-            self.told.send_replace(disks.tell());
+            self.report.send_replace(disks.report());
         }
         // Only now: what could not be written must not be taken from the next frame either.
         self.disks = disks;
@@ -144,6 +147,7 @@ mod tests {
             boots: 5,
             start: 15,
             seq: 0,
+            reported: None,
         };
         assert_eq!(peers, KnownDisks([(2, known)].into()));
     }
@@ -196,6 +200,24 @@ mod tests {
         // The disk itself may come back, also after starts that nobody saw.
         peers.note(&frame(20, 8, &[18, 17, 16, 15], 1)).unwrap();
         peers.note(&frame(20, 20, &[40, 39, 38], 1)).unwrap();
+    }
+
+    #[test]
+    fn a_node_that_joined_takes_no_peer_that_was_never_here_unless_the_operator_says_so() {
+        let joined = Identity {
+            joined: true,
+            ..Identity::default()
+        };
+        for accept_unseen in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let standing = watch::Sender::new(Standing::Waiting("starting".to_owned()));
+            let peers = KnownPeers::open(dir.path()).unwrap();
+            let mut peers = peers.wary(&joined, 1, accept_unseen, standing.subscribe());
+            let noted = peers.note(&frame(20, 1, &[11], 1));
+            assert_eq!(noted.is_ok(), accept_unseen, "{noted:?}");
+            standing.send_replace(Standing::InTouch);
+            peers.note(&frame(20, 1, &[11], 2)).unwrap();
+        }
     }
 
     #[test]

@@ -225,7 +225,7 @@ impl Node {
         }
         let known = known_peers::KnownPeers::open(&self.data.path)?;
         let (key, origin) = (self.frame_key.clone(), self.origin.clone());
-        let senders = Senders::new(link.clone(), key, origin, known.told());
+        let senders = Senders::new(link.clone(), key, origin, known.report());
         let (welcomes_out, welcomes) = mpsc::channel(WELCOMES_MAX);
         let (ends, inputs, outputs) = channels(senders, welcomes_out, self.health.clone());
         let watched = (self.data.path.clone(), self.log.clone());
@@ -255,10 +255,15 @@ impl Node {
             start: self.start_number()?,
         };
         witnesses.spawn(witness::answer(listening));
-        let known = match self.came_later(&known)? {
-            true => known.came_later(ends.standing.clone()),
-            false => known,
-        };
+        let members_version = members_file::read(&self.data.path)?.version;
+        let accept_unseen = self.config.accept_unseen_peers;
+        let standing = ends.standing.clone();
+        let known = known.wary(
+            &self.data.identity,
+            members_version,
+            accept_unseen,
+            standing,
+        );
         let (key, origin) = (self.frame_key.clone(), self.origin.clone());
         let (list, frames) = (ends.peer_list.clone(), ends.frames.clone());
         let receiving =
@@ -341,13 +346,6 @@ impl Node {
     fn is_empty(&self) -> anyhow::Result<bool> {
         let joined = self.data.identity.joined;
         Ok(!joined && self.log.load(0).context("reading the log")? == LogState::default())
-    }
-
-    /// Whether other nodes may know disks of members that this one does not: it joined later, or its file of them is
-    /// gone.
-    fn came_later(&self, known: &known_peers::KnownPeers) -> anyhow::Result<bool> {
-        let existed = members_file::read(&self.data.path)?.version > 0;
-        Ok(self.data.identity.joined || (existed && known.is_empty()))
     }
 
     /// The random number of this start.

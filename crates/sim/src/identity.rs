@@ -78,7 +78,7 @@ impl Identity {
     /// The disks of its peers that it knows.
     #[must_use]
     pub fn disks(&self) -> Vec<PeerDisk> {
-        self.known.tell()
+        self.known.report()
     }
 
     /// Takes note of the sender of a frame. Late frames of one start are taken, as Raft must bear them.
@@ -91,8 +91,9 @@ impl Identity {
             seq: self.frames,
             ..frame.clone()
         };
-        let came_later = self.came_later() && !in_touch;
-        let noted = self.known.note(&frame, came_later);
+        let version = self.members.version;
+        let lacks_disks = self.known.may_lack_some(self.joined, version) && !in_touch;
+        let noted = self.known.note(&frame, lacks_disks);
         #[cfg(feature = "bite")]
         let noted = noted.or_else(
             |refused| match is_taken_for_the_known(&self.known, &frame) {
@@ -104,11 +105,6 @@ impl Identity {
             },
         );
         noted.map(drop)
-    }
-
-    /// Whether other nodes may know disks that this one does not.
-    fn came_later(&self) -> bool {
-        self.joined || (self.members.version > 0 && self.known.0.is_empty())
     }
 
     /// The file with the disks of its peers is copied, or put back as it was when it was copied. Returns true for the
@@ -130,7 +126,7 @@ impl Identity {
     #[must_use]
     pub fn knows_later(&self, peer: NodeId, boots: Option<u64>) -> bool {
         let known = self.known.0.get(&peer);
-        known.is_some_and(|known| boots.is_none_or(|boots| known.boots > boots))
+        known.is_some_and(|known| boots.is_none_or(|boots| known.newest().boots > boots))
     }
 }
 

@@ -55,7 +55,7 @@ impl Node {
         let stamp = Frame {
             to,
             facts: Some(facts),
-            disks: match batch.tells_disks {
+            disks: match batch.reports_disks {
                 true => identity.disks(),
                 false => Vec::new(),
             },

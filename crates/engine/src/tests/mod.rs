@@ -6,6 +6,7 @@ mod disk_room;
 mod elections;
 mod group;
 mod members;
+mod refused_disks;
 mod replay;
 mod rig;
 mod rules;

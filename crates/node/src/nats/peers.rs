@@ -220,7 +220,7 @@ async fn send_frames(
         seq += 1;
         let appends = batch.messages.iter().filter(|m| m.append).count() as u64;
         let facts = origin.facts(&batch);
-        let disks = match batch.tells_disks {
+        let disks = match batch.reports_disks {
             true => disks.borrow().clone(),
             false => Vec::new(),
         };
