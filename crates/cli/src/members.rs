@@ -34,6 +34,7 @@ pub struct Change {
 #[derive(Debug, Args)]
 pub struct AddNode {
     /// The disk of the node, as `cluster status` shows it [default: the only node that asks to be added].
+    #[arg(value_parser = disk_id)]
     disk: Option<DiskId>,
     #[command(flatten)]
     change: Change,
@@ -55,6 +56,7 @@ pub struct ReplaceNode {
     node: u64,
     /// The disk of the node that takes its place, as `cluster status` shows it [default: that of the same
     /// node with its new disk, or of the only node that asks to be added].
+    #[arg(value_parser = disk_id)]
     disk: Option<DiskId>,
     #[command(flatten)]
     change: Change,
@@ -94,6 +96,12 @@ impl Change {
             ..ChangeMembers::default()
         }
     }
+}
+
+fn disk_id(text: &str) -> Result<DiskId, &'static str> {
+    text.parse().map_err(|_| {
+        "a disk id has 16 hexadecimal digits, as `cluster status` shows them; the node gets its number from the cluster"
+    })
 }
 
 /// Adds a node.
@@ -232,10 +240,30 @@ fn left(
     let lags = |it: &&NodeStatus| it.alive && tables::lags(it, status);
     let lagging = status.nodes.iter().filter(lags);
     let lagging = lagging.map(|it| format!("; node {}: {}", it.id, tables::caught_up(it, status)));
+    let absent = absent(op, status);
+    let absent = absent.map(|it| format!("; {it}"));
     (open > 0).then(|| Left {
         shards: status.shards.len().saturating_sub(open),
         text: format!("{op}: {} to go", tables::many(open as u64, "shard"))
-            + &lagging.collect::<String>(),
+            + &lagging.chain(absent).collect::<String>(),
+    })
+}
+
+/// The nodes that take no part, of those that a change waits for: the ones without a vote everywhere, and all
+/// while a shard has no leader.
+fn absent<'a>(op: &str, status: &'a ClusterStatus) -> impl Iterator<Item = String> + 'a {
+    // A node that has taken the place of another can only be replaced.
+    let instead = match op {
+        "add_node" => "remove-node",
+        _ => "replace-node",
+    };
+    let is_leaderless = status.shards.iter().any(|it| it.leader.is_none());
+    let nodes = status.nodes.iter().filter(|it| !it.leaving);
+    nodes.filter_map(move |it| {
+        let joins = (it.votes_in as usize) < status.shards.len();
+        // One that votes in a shard already cannot be taken back before the change is made.
+        let absence = wait::absence(it, (it.votes_in == 0).then_some(instead));
+        absence.filter(|_| joins || is_leaderless)
     })
 }
 
@@ -270,4 +298,55 @@ fn said(op: &str, reply: &MembersReply, decided_only: bool) -> String {
         "{op}{node}: {state}, members version {}",
         reply.members_version
     )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_change_names_the_silent_nodes_that_it_waits_for() {
+        let shard = json!({"shard": 0, "leader": 1, "term": 2, "applied": 5, "committed": 5});
+        let node = |id, alive, votes_in| json!({"id": id, "alive": alive, "leads": 0, "votes_in": votes_in, "caught_up_in": 2});
+        let mut status: ClusterStatus = serde_json::from_value(json!({
+            "cluster": "dev", "lines": 3, "answered_by": 1,
+            "nodes": [node(1, true, 2), node(2, false, 2), node(6, false, 0)],
+            "shards": [shard, shard],
+            "members": {"version": 3, "shards_changing": 1}
+        }))
+        .unwrap();
+        let reply = serde_json::from_value(json!({"members_version": 3, "node": 6})).unwrap();
+        let text = |op, status: &ClusterStatus| {
+            let left = left(op, &ChangeMembers::default(), &reply, status);
+            left.unwrap().text
+        };
+        let silent = "node 6 is silent: start it, or `nowserving cluster";
+        assert_eq!(
+            text("add_node", &status),
+            format!("add_node: 1 shard to go; {silent} remove-node 6`")
+        );
+        let replaced = text("replace_node", &status);
+        assert!(
+            replaced.ends_with(&format!("{silent} replace-node 6`")),
+            "{replaced}"
+        );
+        status.nodes[2].votes_in = 1;
+        let begun = text("add_node", &status);
+        assert!(begun.ends_with("; node 6 is silent: start it"), "{begun}");
+        status.shards[1].leader = None;
+        let leaderless = text("add_node", &status);
+        assert!(
+            leaderless.contains("; node 2 is silent: start it;"),
+            "{leaderless}"
+        );
+    }
+
+    #[test]
+    fn a_number_is_no_disk_id() {
+        assert!(disk_id("6").unwrap_err().starts_with("a disk id has 16"));
+        assert!(disk_id("00f3a1d2c4b59687").is_ok());
+    }
 }

@@ -204,6 +204,9 @@ fn hint(error: &Error) -> &'static str {
         Kind::Connection => {
             "; is a cluster running? --nats or NOWSERVING_NATS says where its NATS server is"
         }
+        Kind::Refused(Code::LineNotEmpty) => {
+            "; `nowserving line delete --force` ends them with reason `closed`"
+        }
         _ => "",
     }
 }

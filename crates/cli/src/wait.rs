@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nowserving_client::{Admin, ClusterStatus};
+use nowserving_client::{Admin, ClusterStatus, NodeStatus};
 use tokio::time::{Instant, timeout_at};
 
 use crate::output::NotInTime;
@@ -13,6 +13,8 @@ use crate::tables;
 const INTERVAL: Duration = Duration::from_millis(300);
 /// Without a terminal, a changed state is printed this often.
 const PRINT_INTERVAL: Duration = Duration::from_secs(5);
+/// Without a terminal, an unchanged state is printed again this often: the command is seen to live.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
 /// A node that has died seems alive for less than this.
 const WELL_FOR: Duration = Duration::from_secs(2);
 
@@ -25,6 +27,27 @@ pub struct Left {
     pub text: String,
 }
 
+/// What is printed without a terminal.
+struct Printed {
+    text: String,
+    at: Instant,
+}
+
+impl Printed {
+    /// Whether `text` is printed now.
+    fn is_due(&mut self, text: &str, now: Instant) -> bool {
+        let interval = match text == self.text {
+            true => REPEAT_INTERVAL,
+            false => PRINT_INTERVAL,
+        };
+        let is_due = now.duration_since(self.at) >= interval;
+        if is_due {
+            (self.text, self.at) = (text.to_owned(), now);
+        }
+        is_due
+    }
+}
+
 /// Returns the state once nothing was `left` for as long as `steady`. `what`: what is waited for, in the error after
 /// `within`.
 pub async fn until(
@@ -35,8 +58,12 @@ pub async fn until(
 ) -> anyhow::Result<ClusterStatus> {
     let progress = Progress::new(None, "{bar:30} {pos} of {len} shards  {wide_msg}");
     let deadline = Instant::now() + within;
-    let (mut well_since, mut printed_at) = (None, Instant::now());
-    let (mut text, mut printed) = (String::new(), String::new());
+    let mut well_since = None;
+    let mut text = "no node has answered yet".to_owned();
+    let mut printed = Printed {
+        text: String::new(),
+        at: Instant::now(),
+    };
     loop {
         match timeout_at(deadline, admin.cluster_status()).await {
             Ok(Ok(status)) => {
@@ -51,16 +78,18 @@ pub async fn until(
                     if since.elapsed() >= steady {
                         return Ok(status);
                     }
-                    text.clear();
+                    text = format!(
+                        "nothing is missing, but not for {} seconds yet",
+                        steady.as_secs()
+                    );
                 }
             }
             Ok(Err(error)) => (well_since, text) = (None, error.to_string()),
             Err(_) => {}
         }
         progress.bar.set_message(text.clone());
-        if progress.bar.is_hidden() && text != printed && printed_at.elapsed() > PRINT_INTERVAL {
+        if progress.bar.is_hidden() && printed.is_due(&text, Instant::now()) {
             eprintln!("{text}");
-            (printed, printed_at) = (text.clone(), Instant::now());
         }
         if Instant::now() >= deadline {
             return Err(NotInTime(format!("{what}: {text}")).into());
@@ -73,6 +102,17 @@ pub async fn until(
 pub async fn until_well(admin: &Admin, within: Duration) -> anyhow::Result<ClusterStatus> {
     let what = "the cluster is not well yet";
     until(admin, (within, WELL_FOR), what, ills).await
+}
+
+/// Why a node does not take part, and what the operator can do: start it, or the command `instead`.
+pub fn absence(node: &NodeStatus, instead: Option<&str>) -> Option<String> {
+    let id = node.id;
+    if let Some(reason) = &node.refused {
+        return Some(format!("node {id} is refused: {reason}"));
+    }
+    let instead = instead.map(|it| format!(", or `nowserving cluster {it} {id}`"));
+    let instead = instead.unwrap_or_default();
+    (!node.alive).then(|| format!("node {id} is silent: start it{instead}"))
 }
 
 /// Everything that is wrong with the cluster.
@@ -94,10 +134,8 @@ fn ills(status: &ClusterStatus) -> Option<Left> {
     }
     for node in &status.nodes {
         let id = node.id;
-        if let Some(reason) = &node.refused {
-            ills.push(format!("node {id} is refused: {reason}"));
-        } else if !node.alive {
-            ills.push(format!("node {id} is silent"));
+        if let Some(absence) = absence(node, None) {
+            ills.push(absence);
         } else if node.leaving {
             ills.push(format!("node {id} is leaving"));
         } else if tables::lags(node, status) {
@@ -123,6 +161,22 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn without_a_terminal_something_is_printed_at_least_every_30_seconds() {
+        let start = Instant::now();
+        let mut printed = Printed {
+            text: String::new(),
+            at: start,
+        };
+        let at = |secs| start + Duration::from_secs(secs);
+        assert!(!printed.is_due("a", at(4)));
+        assert!(printed.is_due("a", at(5)));
+        assert!(!printed.is_due("a", at(34)), "nothing new");
+        assert!(printed.is_due("a", at(35)));
+        assert!(!printed.is_due("b", at(39)));
+        assert!(printed.is_due("b", at(40)));
+    }
+
     fn status(node: Value, leader: Option<u64>) -> ClusterStatus {
         let shard = json!({"shard": 0, "leader": leader, "term": 2, "applied": 5, "committed": 5});
         serde_json::from_value(json!({
@@ -136,7 +190,7 @@ mod tests {
         let node = json!({"id": 1, "alive": true, "leads": 2, "caught_up_in": 2});
         assert_eq!(ills(&status(node.clone(), Some(1))), None);
         for (field, value, word) in [
-            ("alive", json!(false), "node 1 is silent"),
+            ("alive", json!(false), "node 1 is silent: start it"),
             ("refused", json!("another disk"), "refused: another disk"),
             ("leaving", json!(true), "leaving"),
             ("caught_up_in", json!(1), "caught up in 1 of 2 shards"),

@@ -223,8 +223,11 @@ enum LineOutcome {
 }
 
 impl LineOutcome {
-    fn text(self) -> &'static str {
+    fn text(self, dry_run: bool) -> &'static str {
         match self {
+            LineOutcome::Exists if dry_run => {
+                "exists, would be left alone (--overwrite replaces it)"
+            }
             LineOutcome::Restored => "restored",
             LineOutcome::Replaced => "replaced",
             LineOutcome::Exists => "exists, left alone (--overwrite replaces it)",
@@ -268,7 +271,7 @@ pub async fn restore(
             });
         }
     }
-    output.answer(&done, table)?;
+    output.answer(&done, |done| table(done, args.dry_run))?;
     let left = done
         .lines
         .iter()
@@ -283,11 +286,14 @@ fn restored(done: &RestoreDone) -> usize {
     restored.count()
 }
 
-fn table(done: &RestoreDone) -> String {
+fn table(done: &RestoreDone, dry_run: bool) -> String {
     let mut text: Vec<String> = done
         .lines
         .iter()
-        .map(|it| format!("{}: {} ({} in line)", it.line, it.outcome.text(), it.live))
+        .map(|it| {
+            let outcome = it.outcome.text(dry_run);
+            format!("{}: {outcome} ({} in line)", it.line, it.live)
+        })
         .collect();
     if text.is_empty() {
         text.push("the backup has no lines".to_owned());

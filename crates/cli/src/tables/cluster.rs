@@ -147,14 +147,17 @@ fn members(status: &ClusterStatus) -> String {
             was.unwrap_or_default(),
             it.reason
         ));
-        let replaced = it.node.map_or_else(|| silent.clone(), |id| vec![id]);
+        // A node that was removed may come back under the number of its configuration: nothing has that any more.
+        let is_member = |id: &u64| status.nodes.iter().any(|node| node.id == *id);
+        let own = it.node.filter(is_member);
+        let replaced = own.map_or_else(|| silent.clone(), |id| vec![id]);
         for id in replaced {
             text.push_str(&format!(
                 "  nowserving cluster replace-node {id} {}\n",
                 it.disk
             ));
         }
-        if it.node.is_none() {
+        if own.is_none() {
             text.push_str(&format!("  nowserving cluster add-node {}\n", it.disk));
         }
     }

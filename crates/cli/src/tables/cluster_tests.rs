@@ -116,3 +116,29 @@ fn a_node_that_catches_up_shows_how_far_it_is() {
     let line = "members are changing: 2 shards to go; snapshots: 3.00 MiB of 40.00 MiB sent\n";
     assert!(text.contains(line), "{text}");
 }
+
+#[test]
+fn each_candidate_comes_with_the_commands_that_fit() {
+    for (node, commands) in [
+        (json!(2), &["replace-node 2"][..]),
+        (
+            json!(null),
+            &["replace-node 3", "replace-node 4", "add-node"],
+        ),
+        // It was removed.
+        (json!(9), &["replace-node 3", "replace-node 4", "add-node"]),
+    ] {
+        let mut status = a_cluster();
+        let disk = "00000000000000ab";
+        let candidate = json!({"disk": disk, "node": node, "reason": "it asks", "version": "1"});
+        status
+            .members
+            .candidates
+            .push(serde_json::from_value(candidate).unwrap());
+        let text = members(&status);
+        let shown: Vec<&str> = text.lines().skip(1).collect();
+        let expected = commands.iter();
+        let expected = expected.map(|it| format!("  nowserving cluster {it} {disk}"));
+        assert_eq!(shown, expected.collect::<Vec<_>>(), "{text}");
+    }
+}
