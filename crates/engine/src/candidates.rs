@@ -69,11 +69,12 @@ impl Engine {
     }
 
     pub(crate) fn candidates(&self, now: Micros) -> Vec<CandidateStatus> {
-        let added = |it: &&Candidate| self.membership.wanted.with_disk(it.disk_id).is_some();
+        let members = &self.membership.wanted;
+        let added = |it: &&Candidate| members.with_disk(it.disk_id).is_some();
         let waiting = self.candidates.lately(now).filter(|it| !added(it));
         let status = waiting.map(|it| CandidateStatus {
             disk: DiskId(it.disk_id),
-            node: Some(it.number).filter(|number| *number != 0),
+            node: Some(it.number).filter(|number| members.nodes.contains_key(number)),
             reason: it.reason.clone(),
             version: it.version.clone(),
         });

@@ -23,19 +23,41 @@ pub struct Refusal {
     /// Its disk is another one than the known one, or an older copy: it has lost its promises, and must never take
     /// part under its number again. Other refusals may pass.
     pub disk: bool,
+    /// Its cluster gives way to an older one of the same name.
+    pub other_cluster: bool,
 }
 
 impl Refusal {
     #[must_use]
     pub fn passing(reason: String) -> Refusal {
-        let disk = false;
-        Refusal { reason, disk }
+        Refusal {
+            reason,
+            ..Refusal::default()
+        }
     }
 
     #[must_use]
     pub fn of_disk(reason: String) -> Refusal {
-        let disk = true;
-        Refusal { reason, disk }
+        Refusal {
+            reason,
+            disk: true,
+            ..Refusal::default()
+        }
+    }
+
+    fn of_cluster(reason: String) -> Refusal {
+        Refusal {
+            reason,
+            other_cluster: true,
+            ..Refusal::default()
+        }
+    }
+
+    /// Whether the node takes part again only under a new number, and without what its disk holds. A node that is
+    /// refused for its configuration needs that corrected, and must keep its disk.
+    #[must_use]
+    pub fn needs_number(&self) -> bool {
+        self.disk || self.other_cluster
     }
 }
 
@@ -213,6 +235,7 @@ impl Contact {
                         reason: verdict.refused.clone(),
                         // Who has another disk itself may be the wrong one: its refusal is not for good.
                         disk: verdict.disk && !refused.is_some_and(|it| it.disk),
+                        other_cluster: false,
                     },
                     in_touch: header.in_touch,
                     removed: verdict.removed,
@@ -273,7 +296,7 @@ impl Contact {
         } else if let Some(reason) = &self.disk_refused {
             Standing::Refused(Refusal::of_disk(reason.clone()))
         } else if self.other_cluster {
-            Standing::Refused(Refusal::passing(OTHER_CLUSTER.to_owned()))
+            Standing::Refused(Refusal::of_cluster(OTHER_CLUSTER.to_owned()))
         } else if self.refusing().next().is_some() {
             Standing::Refused(Refusal::passing(self.reasons(now)))
         } else {

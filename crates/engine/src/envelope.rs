@@ -146,6 +146,7 @@ mod tests {
         let facts = frame.facts.get_or_insert_default();
         facts.refuses_snapshots = 2;
         facts.entry_format = 6;
+        facts.key_id = Some(0);
         frame.lagging = vec![LaggingMember {
             node: 3,
             shards: vec![0, 15],

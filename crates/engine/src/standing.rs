@@ -43,9 +43,7 @@ impl Engine {
             Standing::Waiting(reason) if due => {
                 tracing::warn!(reason, "this node does not take part and serves nobody yet");
             }
-            Standing::Refused(Refusal { reason, .. }) if due => {
-                tracing::warn!(reason, "this node is refused and serves nobody");
-            }
+            Standing::Refused(refusal) if due => self.complain_of(refusal),
             Standing::Waiting(_) | Standing::Refused(_) => {}
         }
         if due {
@@ -54,7 +52,9 @@ impl Engine {
         metrics::gauge!("nowserving_in_touch").set(f64::from(u8::from(standing.is_in_touch())));
         match standing {
             Standing::InTouch => self.is_candidate = false,
-            Standing::Refused(_) if !self.contact.says_removed() => self.is_candidate = true,
+            Standing::Refused(ref refusal) if refusal.needs_number() => {
+                self.is_candidate |= !self.contact.says_removed();
+            }
             Standing::Refused(_) | Standing::Waiting(_) => {}
         }
         if self.standing != standing {
@@ -66,6 +66,18 @@ impl Engine {
         if self.serves.as_ref() != Some(&serves) {
             self.serves = Some(serves.clone());
             self.ctx.out.outputs.push(Output::Serves(serves));
+        }
+    }
+
+    fn complain_of(&self, refusal: &Refusal) {
+        let reason = &refusal.reason;
+        if refusal.needs_number() || self.contact.says_removed() {
+            tracing::warn!(reason, "this node is refused and serves nobody");
+        } else {
+            tracing::warn!(
+                reason,
+                "this node is refused and serves nobody: correct its configuration"
+            );
         }
     }
 

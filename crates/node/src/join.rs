@@ -96,9 +96,10 @@ impl Draft {
             reason: "it is new".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
+        let disk = DiskId(disk_id);
         tracing::info!(
-            disk = %DiskId(candidate.disk_id),
-            "asking to be added; the operator's answer is: nowserving cluster add-node"
+            "asking to be added. To add this node: nowserving cluster add-node {disk}; to give it the place of a dead \
+             one: nowserving cluster replace-node <dead node> {disk}"
         );
         let welcome = tokio::select! {
             Some(missing) = denied.recv() => return Err(missing),

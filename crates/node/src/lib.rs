@@ -56,6 +56,7 @@ use crate::nats::stats::Stats;
 use crate::nats::witness::{self, Connections, Listening, Witness};
 use crate::nats::{candidates, connect, forward, mapping, neighbours, probe};
 use crate::shards::{EngineLoop, FRAMES_MAX, Inputs, Outputs, REQUESTS_MAX};
+use nowserving_shard::members::Members;
 use nowserving_shard::published::OutEvent;
 
 /// Answers to candidates that wait to be sent at most.
@@ -182,6 +183,7 @@ impl Node {
                 prefix: config.prefix.clone(),
                 nodes,
                 election_ms: config.election_ms,
+                key_id: u32::from(key.id()),
             },
             health,
             log: Arc::new(log),
@@ -467,7 +469,12 @@ impl Node {
         let standing = ends.standing.clone();
         let discovery = discovery.run(client.clone(), responder.clone(), standing);
         start("discovery", discovery);
-        let neighbours = neighbours::run(client.clone(), self.origin.clone(), ends.standing);
+        let neighbours = neighbours::run(
+            client.clone(),
+            self.origin.clone(),
+            self.data.identity.joined,
+            ends.standing,
+        );
         start("neighbours", neighbours);
         tokio::spawn(responder.clone().run_events(ends.events));
         Ok(Serving {
@@ -495,8 +502,8 @@ async fn ask_before_founding(
     }
 }
 
-/// Asks for a new number while this node is refused, until it gets one. A refusal that passes does not count: with
-/// the number, the node deletes what its disk holds.
+/// Asks for a new number while this node needs one, until it gets it. A refusal that passes does not count: with the
+/// number, the node deletes what its disk holds.
 async fn ask_while_refused(
     data: &mut DataDir,
     mut standing: watch::Receiver<Standing>,
@@ -508,18 +515,17 @@ async fn ask_while_refused(
     loop {
         let present = standing.borrow_and_update().clone();
         let alive = match present {
-            Standing::Refused(refusal) => {
+            Standing::Refused(refusal) if refusal.needs_number() => {
                 if refusal.disk {
                     data.note_refused(&refusal.reason)?;
                 }
                 // It may come to be its disk that is refused.
-                let changed =
-                    |it: &Standing| !matches!(it, Standing::Refused(it) if it.disk == refusal.disk);
+                let changed = |it: &Standing| !matches!(it, Standing::Refused(it) if it.needs_number() && it.disk == refusal.disk);
                 tokio::select! {
                     // If both are ready: it is refused no longer.
                     biased;
                     other = others.wait_for(changed) => other.is_ok(),
-                    welcome = ask_for_number(data, refusal.reason.clone(), link, key) => return welcome,
+                    welcome = ask_for_number(data, refusal.reason.clone(), &list, link, key) => return welcome,
                 }
             }
             Standing::InTouch => {
@@ -530,7 +536,7 @@ async fn ask_while_refused(
                 }
                 standing.changed().await.is_ok()
             }
-            Standing::Waiting(_) => standing.changed().await.is_ok(),
+            Standing::Refused(_) | Standing::Waiting(_) => standing.changed().await.is_ok(),
         };
         if !alive {
             // The loop ends, and with it the node.
@@ -543,6 +549,7 @@ async fn ask_while_refused(
 async fn ask_for_number(
     data: &mut DataDir,
     reason: String,
+    list: &watch::Receiver<PeerList>,
     link: &NatsLink,
     key: &FrameKey,
 ) -> anyhow::Result<Welcome> {
@@ -554,11 +561,19 @@ async fn ask_for_number(
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     tracing::warn!(
-        disk = %DiskId(candidate.disk_id),
-        "this node lost its number. To add it under a new one: nowserving cluster replace-node {}",
-        data.identity.node
+        "this node lost its number. To add it under a new one: {}",
+        command_for(&candidate, &list.borrow().members)
     );
     candidates::ask(link, key, &candidate).await
+}
+
+/// The operator's command that gives a candidate its new number. One that was removed cannot be replaced.
+fn command_for(candidate: &Candidate, members: &Members) -> String {
+    let (number, disk) = (candidate.number, DiskId(candidate.disk_id));
+    match members.was_removed(number) {
+        true => format!("nowserving cluster add-node {disk}"),
+        false => format!("nowserving cluster replace-node {number} {disk}"),
+    }
 }
 
 fn channels(
@@ -623,4 +638,30 @@ fn start(
             Err(error) => tracing::error!(what, error = format!("{error:#}"), "failed"),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_names_a_number_only_if_it_can_be_replaced() {
+        let members = Members::begin(&[1, 2, 4], 9);
+        let removed = Members {
+            first: [1, 2, 3, 4].into(),
+            ..members.clone()
+        };
+        let candidate = Candidate {
+            disk_id: 0x9204_9069_54ad_98bb,
+            number: 3,
+            ..Candidate::default()
+        };
+        for (members, command) in [
+            (&members, "replace-node 3 9204906954ad98bb"),
+            (&removed, "add-node 9204906954ad98bb"),
+        ] {
+            let command = format!("nowserving cluster {command}");
+            assert_eq!(command_for(&candidate, members), command);
+        }
+    }
 }

@@ -60,6 +60,11 @@ impl ClusterKey {
         format!("{MAGIC}\n{} {digits}\n", self.id)
     }
 
+    /// The key's id, which stands in every ticket.
+    pub fn id(&self) -> u8 {
+        self.id
+    }
+
     /// The keys that sign and check tickets.
     pub fn ticket_keys(&self) -> TicketKeys {
         TicketKeys::new(self.id, self.derive(TICKET_CONTEXT))

@@ -115,7 +115,7 @@ pub struct SnapshotsSent {
 pub struct CandidateStatus {
     /// Names it in `add_node` and `replace_node`.
     pub disk: DiskId,
-    /// The number that it was configured with, if any.
+    /// Its number so far, if a member has that: it can be replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<u64>,
     /// Why it may not vote under that number.

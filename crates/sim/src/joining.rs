@@ -37,11 +37,14 @@ impl Env {
 }
 
 impl Node {
-    /// A node that is refused begins to ask; the id of its disk under its new number is drawn only once.
+    /// A node that needs a new number begins to ask; the id of its disk under its new number is drawn only once.
     pub fn ask_if_refused(&mut self, env: &mut Env, standing: &Standing) {
         let Standing::Refused(refusal) = standing else {
             return;
         };
+        if !refusal.needs_number() {
+            return;
+        }
         let identity = &mut self.disk.identity;
         if refusal.disk {
             identity.refused.get_or_insert(refusal.reason.clone());
@@ -55,8 +58,8 @@ impl Node {
 
     fn asks(&self, disk_id: u64) -> bool {
         let standing = self.running.as_ref().map(|it| it.engine.standing());
-        let refused = matches!(standing, Some(Standing::Refused(_)));
-        refused && self.disk.identity.candidate == disk_id
+        let needs = matches!(standing, Some(Standing::Refused(it)) if it.needs_number());
+        needs && self.disk.identity.candidate == disk_id
     }
 }
 
@@ -77,7 +80,7 @@ impl World {
             self.env.asking.remove(&disk_id);
             return;
         }
-        let number = refused.and_then(|node| node.configured).unwrap_or(0);
+        let number = refused.map_or(0, |node| node.id);
         for node in self.nodes.values() {
             let candidate = Candidate {
                 disk_id,

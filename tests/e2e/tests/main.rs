@@ -472,6 +472,7 @@ async fn a_node_outside_the_cluster_serves_no_requests() -> Result<()> {
         strangers::wiped(cluster).await?;
         strangers::of_another_key(cluster).await?;
         strangers::of_another_name(cluster).await?;
+        strangers::misconfigured(cluster).await?;
         strangers::back_as_itself(cluster).await?;
         strangers::without_a_quorum(cluster).await
     })

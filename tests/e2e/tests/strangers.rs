@@ -61,6 +61,34 @@ pub async fn of_another_name(cluster: &mut Cluster) -> Result<()> {
         .await
 }
 
+/// The member with its disk, and a mistake in its configuration: it is told to correct that, and does not ask for
+/// another number.
+pub async fn misconfigured(cluster: &mut Cluster) -> Result<()> {
+    let key = cluster.folder().join("another-id.key");
+    std::fs::copy(cluster.key_file(), &key)?;
+    let text = std::fs::read_to_string(&key)?;
+    std::fs::write(&key, text.replace("\n1 ", "\n0 "))?;
+    let mistakes = [
+        ("--key-file", key.into_os_string(), "the key id 0"),
+        ("--election", "2s".into(), "the election timeout 2000 ms"),
+    ];
+    for (flag, value, reason) in mistakes {
+        let change = |flags: NodeFlags| flags.with(flag, value);
+        let mut stranger = stands_in(cluster, "misconfigured", change).await?;
+        eventually("it says what to correct", PATIENCE, async || {
+            let log = stranger.process.printed()?;
+            ensure!(!log.contains("lost its number"), "{log}");
+            Ok(log.contains("correct its configuration").then_some(()))
+        })
+        .await?;
+        let words = [reason, "refuses this node"];
+        stranger.serves_nobody(cluster, &words, reason).await?;
+        let status = cluster.api().cluster("status", json!({})).await?;
+        ensure!(status["members"]["candidates"] == json!([]), "{status}");
+    }
+    Ok(())
+}
+
 /// The member itself is accepted again after all that.
 pub async fn back_as_itself(cluster: &mut Cluster) -> Result<()> {
     cluster.start_node(ID).await?;

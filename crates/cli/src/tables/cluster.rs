@@ -140,7 +140,7 @@ fn members(status: &ClusterStatus) -> String {
         text.push_str(&changing(members.shards_changing, snapshots));
     }
     for it in &members.candidates {
-        let was = it.node.map(|id| format!(", configured as node {id},"));
+        let was = it.node.map(|id| format!(", which was node {id},"));
         text.push_str(&format!(
             "a node with disk {}{} asks to be added: {}\n",
             it.disk,

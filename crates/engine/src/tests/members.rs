@@ -205,6 +205,22 @@ fn asks(rig: &mut Rig, disk_id: u64) {
     }));
 }
 
+/// With an empty disk a machine knows only the number in its configuration, which may have been removed.
+#[test]
+fn of_a_candidate_only_the_number_of_a_member_is_shown() {
+    let mut rig = of_three();
+    for (disk_id, number) in [(40, 3), (50, 9), (60, 0)] {
+        rig.input(Input::Candidate(Candidate {
+            disk_id,
+            number,
+            ..Candidate::default()
+        }));
+    }
+    let shown = rig.engine.candidates(rig.now + 3_000_000).into_iter();
+    let shown: Vec<_> = shown.map(|it| (it.disk.0, it.node)).collect();
+    assert_eq!(shown, [(40, Some(3)), (50, None), (60, None)]);
+}
+
 #[test]
 fn a_node_without_a_vote_is_preferred_for_nothing() {
     let mut rig = of_three();
@@ -306,6 +322,7 @@ fn a_cluster_that_was_founded_twice_gives_way() {
     assert!(other_cluster(&mut rig, 5, 0, true), "of an old build");
     assert!(other_cluster(&mut rig, 5, own ^ 1, false), "no quorum");
     assert!(!other_cluster(&mut rig, 5, own ^ 1, true));
+    assert!(rig.engine.is_candidate);
     let standing = rig.engine.contact.standing(rig.now);
     assert!(matches!(standing, Standing::Refused(_)));
     commit(&mut rig);

@@ -47,6 +47,24 @@ fn without_a_quorum_it_handles_no_message_and_does_not_tick() {
     assert!(rig.sent.is_empty());
 }
 
+/// It would give up a disk that is well.
+#[test]
+fn a_node_that_is_refused_for_its_configuration_does_not_ask_for_another_number() {
+    let mut rig = Rig::waiting(&[1, 2, 3], None, Arc::new(MemoryLog::new()), BOOT);
+    for (disk, asks) in [(false, false), (true, true)] {
+        let mut refusal = rig.frame(2, "refused", Vec::new());
+        refusal.header.verdicts[0].disk = disk;
+        rig.receive(refusal);
+        let Standing::Refused(refusal) = rig.engine.standing() else {
+            panic!("{:?}", rig.engine.standing());
+        };
+        assert_eq!(
+            (refusal.needs_number(), rig.engine.is_candidate),
+            (asks, asks)
+        );
+    }
+}
+
 /// A new member, which never saw the disk before, accepts an older copy of it; another peer knows better, and is
 /// heard first or last.
 #[test]

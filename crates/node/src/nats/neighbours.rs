@@ -45,13 +45,14 @@ impl Metadata {
 }
 
 /// Names in the log the other clusters that answer discovery, and its own if that serves without this node: while this node is not in touch, and
-/// once when it has come in touch if one of them has its prefix. Ends with the loop.
+/// once when it has come in touch if one of them has its prefix. `joined`: as in the node's identity. Ends with the loop.
 ///
 /// # Errors
 /// The connection is closed.
 pub async fn run(
     client: Client,
     origin: Origin,
+    joined: bool,
     mut standing: watch::Receiver<Standing>,
 ) -> anyhow::Result<()> {
     let mut pause = FIRST;
@@ -65,7 +66,7 @@ pub async fn run(
         }
         let found = ask(&client).await?;
         let members = found.iter().filter(|it| it.is_like(&origin)).count();
-        if members > 0 && !was_in_touch {
+        if members > 0 && !joined && hears_of_none(&standing.borrow()) {
             tracing::warn!(
                 nodes = ?origin.nodes,
                 "{members} nodes of this cluster serve without this one: their list of nodes (--nodes) may be \
@@ -84,6 +85,12 @@ pub async fn run(
             }
         }
     }
+}
+
+/// Whether the list of nodes may be why this node takes no part. Peers that refuse it say why, and a node that joined
+/// has the list from its cluster.
+fn hears_of_none(standing: &Standing) -> bool {
+    matches!(standing, Standing::Waiting(_))
 }
 
 async fn ask(client: &Client) -> anyhow::Result<Vec<Metadata>> {
@@ -130,6 +137,8 @@ fn warn(others: &BTreeMap<Metadata, usize>, origin: &Origin) {
 
 #[cfg(test)]
 mod tests {
+    use nowserving_engine::Refusal;
+
     use super::*;
 
     fn metadata(cluster: &str, prefix: &str, shards: &str) -> Metadata {
@@ -153,6 +162,7 @@ mod tests {
             prefix: "nowserving".into(),
             nodes: vec![1, 2, 3],
             election_ms: 750,
+            key_id: 1,
         };
         let test = metadata("test", "nowserving", "16");
         let eight = metadata("prod", "nowserving", "8");
@@ -170,5 +180,15 @@ mod tests {
         let mut all = expected;
         all.insert(elsewhere, 1);
         assert_eq!(others(found, &origin, false), all);
+    }
+
+    #[test]
+    fn a_node_that_its_peers_refuse_is_not_told_to_look_at_its_list() {
+        let refused = Refusal::passing("the key id 0".to_owned());
+        assert!(!hears_of_none(&Standing::Refused(refused)));
+        assert!(!hears_of_none(&Standing::InTouch));
+        assert!(hears_of_none(&Standing::Waiting(
+            "nothing heard".to_owned()
+        )));
     }
 }

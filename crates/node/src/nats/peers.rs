@@ -94,6 +94,8 @@ pub struct Origin {
     pub nodes: Vec<u64>,
     /// The election timeout.
     pub election_ms: u64,
+    /// Of the cluster's key.
+    pub key_id: u32,
 }
 
 /// The nodes with which this one exchanges frames, and the disks that they may have.
@@ -134,6 +136,7 @@ impl Origin {
             refuses_snapshots: batch.refuses_snapshots,
             connection: batch.connection,
             entry_format: batch.entry_format,
+            key_id: Some(self.key_id),
         }
     }
 
@@ -152,6 +155,10 @@ impl Origin {
             // A lease is measured by the leader's, loyalty to it by the voter's own.
             let (theirs, ours) = (theirs.election_ms, self.election_ms);
             format!("the election timeout {theirs} ms, node {me} has {ours} ms")
+        } else if let Some(theirs) = theirs.key_id.filter(|id| *id != self.key_id) {
+            // The id is in every ticket, and not in the seal.
+            let ours = self.key_id;
+            format!("a key file with the key id {theirs}, that of node {me} has {ours}")
         } else {
             return Ok(());
         };

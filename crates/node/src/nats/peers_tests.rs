@@ -15,6 +15,7 @@ fn origin() -> Origin {
         prefix: "nowserving".into(),
         nodes: vec![1, 2, 3],
         election_ms: 750,
+        key_id: 1,
     }
 }
 
@@ -82,6 +83,13 @@ fn a_node_that_was_told_other_facts_is_refused_and_its_disk_not_remembered() {
             },
             "the election timeout 1500 ms, node 1 has 750 ms",
         ),
+        (
+            NodeFacts {
+                key_id: Some(0),
+                ..facts()
+            },
+            "node 2 has a key file with the key id 0, that of node 1 has 1",
+        ),
         (NodeFacts::default(), "0 shards"),
     ];
     for (other, named) in others {
@@ -96,8 +104,20 @@ fn a_node_that_was_told_other_facts_is_refused_and_its_disk_not_remembered() {
         assert_eq!(refused.header.start, Some(25));
         assert!(reason(&refused).contains(named), "{}", reason(&refused));
     }
-    let taken = check(frame(), &origin(), &peers(), &mut known).unwrap();
-    assert!(taken.body.is_ok());
+    // An older build does not say its key's id.
+    let same_key = NodeFacts {
+        key_id: Some(1),
+        ..facts()
+    };
+    for (seq, facts) in [(1, facts()), (2, same_key)] {
+        let frame = Frame {
+            seq,
+            facts: Some(facts),
+            ..frame()
+        };
+        let taken = check(frame, &origin(), &peers(), &mut known).unwrap();
+        assert!(taken.body.is_ok());
+    }
 }
 
 #[test]
