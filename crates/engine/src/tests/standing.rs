@@ -55,6 +55,7 @@ fn a_node_that_is_refused_for_its_configuration_does_not_ask_for_another_number(
         let mut refusal = rig.frame(2, "refused", Vec::new());
         refusal.header.verdicts[0].disk = disk;
         rig.receive(refusal);
+        rig.engine.announce_standing(rig.now);
         let Standing::Refused(refusal) = rig.engine.standing() else {
             panic!("{:?}", rig.engine.standing());
         };
