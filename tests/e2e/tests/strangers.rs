@@ -74,7 +74,7 @@ pub async fn misconfigured(cluster: &mut Cluster) -> Result<()> {
     ];
     for (flag, value, reason) in mistakes {
         let change = |flags: NodeFlags| flags.with(flag, value);
-        let mut stranger = stands_in(cluster, "misconfigured", change).await?;
+        let stranger = stands_in(cluster, "misconfigured", change).await?;
         eventually("it says what to correct", PATIENCE, async || {
             let log = stranger.process.printed()?;
             ensure!(!log.contains("lost its number"), "{log}");
