@@ -35,6 +35,7 @@ mod maintenance;
 mod membership;
 mod outbox;
 mod peer;
+mod peer_refusal;
 mod reconcile;
 pub mod refusals;
 mod request;
