@@ -40,7 +40,7 @@ enum Command {
     /// Measures, on a release build
     #[command(disable_help_flag = true)]
     Bench(PassedOn),
-    /// Kills, stops and cuts off nodes of real clusters under an audited crowd: [--minutes N] [--json] [TROUBLE …]
+    /// Kills, stops and cuts off nodes of real clusters under an audited crowd
     #[command(disable_help_flag = true)]
     Soak(PassedOn),
     /// Rolls a cluster from the build of a revision to this one, under an audited crowd: REVISION [--minutes N]
@@ -54,8 +54,7 @@ enum Command {
     /// Measures how long large lines keep others waiting: [TOKENS] [LINES]
     #[command(disable_help_flag = true)]
     Turns(PassedOn),
-    /// Measures how long a failed leader's shards are without service: [RUNS] [--json] [death|stop|cut-off …] [idle|loaded …]
-    /// [nowserving|etcd|jetstream …]
+    /// Measures how long a failed leader's shards are without service
     #[command(disable_help_flag = true)]
     Failover(PassedOn),
     /// Simulates whole clusters under faults, a seed at a time, and checks what must hold

@@ -47,8 +47,12 @@ impl Peer for JetStream {
         Ok(stream)
     }
 
+    /// Once no replica is behind: a stream that heals after the last failure is no fair beginning of the next.
     async fn leader(&self) -> Result<usize> {
-        self.leader_told_to(0).await
+        eventually("JetStream's replicas are current", START, async || {
+            self.leader_told_to(0).await.map(Some)
+        })
+        .await
     }
 
     async fn write(&self, not_by: usize) -> Result<()> {
