@@ -156,27 +156,21 @@ impl Operation {
     /// S13 and S14: an effect is that of a call which was sent, in time, was not answered before, and has
     /// no other effect.
     fn find_cause(&mut self, env: &mut Env, effect: usize) {
-        let Some(done) = self.done.get(effect).filter(|it| it.has_effect) else {
-            return;
-        };
-        let at = done.place.appended_at;
-        // A call begins before its effect, and the newest ones are in their order.
-        let begun = |call: &usize| env.calls.all.get(*call).is_some_and(|it| it.began_at <= at);
-        let candidates = self.calls.partition_point(begun);
-        if !self.assign(&env.calls, effect, candidates, &mut BTreeSet::new()) {
+        let has_effect = self.done.get(effect).is_some_and(|it| it.has_effect);
+        if has_effect && !self.assign(&env.calls, effect, &mut BTreeSet::new()) {
             let (invariant, what) = self.unexplained(&env.calls, effect);
             env.violated(invariant, what);
         }
     }
 
     /// Gives an effect a call of its own, if need be by giving another effect another call.
-    fn assign(
-        &mut self,
-        all: &Calls,
-        effect: usize,
-        candidates: usize,
-        tried: &mut BTreeSet<usize>,
-    ) -> bool {
+    fn assign(&mut self, all: &Calls, effect: usize, tried: &mut BTreeSet<usize>) -> bool {
+        let Some(at) = self.done.get(effect).map(|it| it.place.appended_at) else {
+            return false;
+        };
+        // A call begins before its effect, and the newest ones are in their order.
+        let begun = |call: &usize| all.all.get(*call).is_some_and(|it| it.began_at <= at);
+        let candidates = self.calls.partition_point(begun);
         for at in (0..candidates).rev() {
             let Some(call) = self.calls.get(at).and_then(|call| all.all.get(*call)) else {
                 continue;
@@ -187,7 +181,7 @@ impl Operation {
                 continue;
             }
             let other = self.effects.get(&number).copied();
-            if other.is_none_or(|other| self.assign(all, other, candidates, tried)) {
+            if other.is_none_or(|other| self.assign(all, other, tried)) {
                 self.effects.insert(number, effect);
                 return true;
             }
