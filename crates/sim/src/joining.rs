@@ -68,9 +68,14 @@ impl World {
     pub fn new_machine(&mut self) -> u64 {
         let disk_id = self.env.random.next();
         let clock = Clock::draw(&mut self.env.random, self.drifts);
+        self.switch_on(disk_id, clock);
+        disk_id
+    }
+
+    /// A machine with an empty disk is switched on, and asks to be added.
+    pub fn switch_on(&mut self, disk_id: u64, clock: Clock) {
         self.machines.insert(disk_id, clock);
         self.env.ask(disk_id);
-        disk_id
     }
 
     /// A machine asks each node, and again later.

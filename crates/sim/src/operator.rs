@@ -1,6 +1,7 @@
 //! The cluster's operator: adds, removes, replaces and drains nodes, and says who shall lead. One change at a
 //! time; a request without a clear answer is repeated, as a person would.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use nowserving_line::LineName;
@@ -8,6 +9,7 @@ use nowserving_protocol::error::Code;
 use nowserving_shard::members::{Members, MembersChange, MembersRequest};
 
 use crate::calls::{Ended, Manner, What};
+use crate::clock::Clock;
 use crate::faults::Fault;
 use crate::nats::NodeId;
 use crate::random::Random;
@@ -28,6 +30,8 @@ pub struct Operator {
     goal: Option<Goal>,
     /// Waits for an answer.
     busy: bool,
+    /// Machines that are switched off, as their change was given up: by their disks.
+    switched_off: BTreeMap<u64, Clock>,
 }
 
 #[derive(Debug)]
@@ -42,6 +46,7 @@ impl Operator {
         Operator {
             goal: None,
             busy: false,
+            switched_off: BTreeMap::new(),
         }
     }
 
@@ -126,6 +131,9 @@ impl World {
     pub fn operator_acts(&mut self) {
         let again = self.env.random.around(400_000);
         self.env.timeline.after(again, Event::OperatorActs);
+        if self.healed {
+            self.switch_on_added();
+        }
         if self.operator.busy {
             return;
         }
@@ -167,8 +175,23 @@ impl World {
         if let Some(MembersChange::Add { disk_id } | MembersChange::Replace { disk_id, .. }) =
             goal.map(|goal| goal.change)
             && self.lost_asks_as() != Some(disk_id)
+            && let Some(clock) = self.machines.remove(&disk_id)
         {
-            self.machines.remove(&disk_id);
+            self.operator.switched_off.insert(disk_id, clock);
+        }
+    }
+
+    /// A change that was given up may be made later: an entry with it can wait in a log for long. The cluster then
+    /// waits for the machine.
+    fn switch_on_added(&mut self) {
+        let added = self.checks.members().nodes.into_values();
+        for disk_id in added.map(|member| member.disk_id) {
+            if let Some(clock) = self.operator.switched_off.remove(&disk_id) {
+                self.env.note(format_args!(
+                    "operator: it was done, and its machine is needed"
+                ));
+                self.switch_on(disk_id, clock);
+            }
         }
     }
 
