@@ -477,13 +477,17 @@ mod tests {
         }
     }
 
-    /// After these frames, in a cluster of so many nodes of which this is the last.
-    fn standing(nodes: u64, frames: &[Frame]) -> Standing {
+    /// The last one of so many nodes, after it has received these.
+    fn after(nodes: u64, frames: &[Frame]) -> Contact {
         let mut contact = of(nodes);
         for frame in frames {
             receive(&mut contact, frame);
         }
-        contact.standing(NOW)
+        contact
+    }
+
+    fn standing(nodes: u64, frames: &[Frame]) -> Standing {
+        after(nodes, frames).standing(NOW)
     }
 
     #[test]
@@ -591,10 +595,7 @@ mod tests {
                 Accepts(3),
             ],
         ] {
-            let mut contact = of(5);
-            for frame in frames {
-                receive(&mut contact, frame);
-            }
+            let contact = after(5, frames);
             let standing = contact.standing(NOW);
             assert!(standing.is_disk_refused(), "{standing:?}");
             let verdicts = contact.verdicts(1, NOW);
@@ -633,11 +634,7 @@ mod tests {
                 Accepts(3),
             ],
         ] {
-            let mut contact = of(5);
-            for frame in frames {
-                receive(&mut contact, frame);
-            }
-            assert_eq!(contact.standing(NOW), Standing::InTouch);
+            assert_eq!(standing(5, frames), Standing::InTouch);
         }
     }
 

@@ -4,7 +4,7 @@
 //! ```text
 //! offset  bytes
 //!      0      8  magic "NSSNAP\r\n"
-//!      8      4  format, 5, little-endian
+//!      8      4  format, little-endian
 //!     12      …  a `SnapshotHeader`, then every section in the order of its kind: a
 //!                `SectionHeader` and as many records as that says; each protobuf with
 //!                its length before it

@@ -50,6 +50,17 @@ fn restart(rig: Rig, away_ms: u64) -> Rig {
     next
 }
 
+/// Node 1 leads, and has a line.
+fn with_line() -> Rig {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    rig.lead();
+    let (line, settings) = (name("shop"), Settings::new(1, 10));
+    rig.write(Op::Create { line, settings });
+    rig.turn();
+    rig.acknowledge();
+    rig
+}
+
 #[test]
 fn after_the_service_clock_stood_still_a_deadline_is_still_told_in_full() {
     let mut first = rig(2);
@@ -77,12 +88,7 @@ fn after_the_service_clock_stood_still_a_deadline_is_still_told_in_full() {
 
 #[test]
 fn an_answer_that_took_long_tells_what_remains_by_then() {
-    let mut rig = Rig::new(&[1, 2, 3]);
-    rig.lead();
-    let (line, settings) = (name("shop"), Settings::new(1, 10));
-    rig.write(Op::Create { line, settings });
-    rig.turn();
-    rig.acknowledge();
+    let mut rig = with_line();
     rig.answers();
     rig.enter("a");
     rig.turn();
@@ -98,12 +104,7 @@ fn an_answer_that_took_long_tells_what_remains_by_then() {
 /// A leader keeps its lease from peers that answer heartbeats and cannot append: they lack a snapshot, say.
 #[test]
 fn while_nothing_is_committed_the_service_clock_stands_still() {
-    let mut rig = Rig::new(&[1, 2, 3]);
-    rig.lead();
-    let (line, settings) = (name("shop"), Settings::new(1, 10));
-    rig.write(Op::Create { line, settings });
-    rig.turn();
-    rig.acknowledge();
+    let mut rig = with_line();
     let clock = |rig: &Rig| {
         rig.shard()
             .service_ms(&rig.engine.ctx.reachability)
