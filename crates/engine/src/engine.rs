@@ -206,7 +206,7 @@ impl Engine {
         }
         let due = self.next_tick.min(self.next_maintenance);
         let due = due.min(self.ctx.forwards.next_due().unwrap_or(Micros::MAX));
-        // A stopping node leaves the duties of its leaders to the next ones; one without room has to wait.
+        // A stopping node looks after the duties of its leaders at each maintenance; one without room has to wait.
         let shards = self
             .shards
             .values()
@@ -476,7 +476,7 @@ impl Engine {
         self.ctx
             .forwards
             .run_due(leaders, now.us, &mut self.ctx.out);
-        let stopping = self.stopping_since.is_some();
+        let (stopping, drained) = (self.stopping_since.is_some(), self.drained_at.is_some());
         let may_write = self.writes_in_flight < WRITES_IN_FLIGHT_MAX;
         let mut ready = Ok(());
         let resume_at = std::mem::take(&mut self.resume_at);
@@ -485,8 +485,10 @@ impl Engine {
         let mut begins_to_serve = false;
         self.each_shard(|shard, ctx| {
             shard.replica.clock(ctx.now.us);
-            // A stopping node starts no background work.
-            if !stopping && ctx.has_room {
+            // A stopping node starts no background work in a shard that it has offered to another one, nor once
+            // polls reach it no more. Until then its service clock runs, and tokens expire by it.
+            let leaves = drained || (stopping && shard.offered_since().is_some());
+            if !leaves && ctx.has_room {
                 shard.propose_own(inbox_empty, ctx);
             }
             shard.publish_own(ctx);

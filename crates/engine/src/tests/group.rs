@@ -246,6 +246,34 @@ fn a_node_that_ends_answers_everybody() {
     assert_eq!(rig.numbers(), [Err(Code::Unavailable)]);
 }
 
+/// L4: no peer may be able to take its shards for seconds, and its service clock runs on meanwhile.
+#[test]
+fn a_node_that_is_to_stop_and_still_leads_ends_expired_tokens() {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    rig.lead();
+    let mut settings = Settings::new(1, 10);
+    settings.waiting_idle_timeout_ms = 3_000;
+    let line = name("shop");
+    rig.write(Op::Create { line, settings });
+    rig.turn();
+    rig.acknowledge();
+    rig.enter("a");
+    rig.enter("b");
+    rig.turn();
+    rig.acknowledge();
+    rig.answers();
+    rig.pass_ms(3_100);
+    // It waits for this answer.
+    rig.enter("c");
+    rig.input(Input::Stop);
+    rig.turn();
+    rig.acknowledge();
+    assert_eq!(rig.numbers(), [Ok(3)]);
+    let line = rig.lines().get(&name("shop")).unwrap();
+    assert!(line.live(0, 2).is_none());
+    assert!(line.live(0, 3).is_some());
+}
+
 #[test]
 fn a_full_line_costs_no_entry_once_there_is_a_lease() {
     let mut rig = Rig::new(&[1]);

@@ -101,10 +101,19 @@ impl Ghosts {
         let heard_at = former.filter_map(|of| env.heard.get(&(shard, of)).copied());
         let heard_at = heard_at.max().unwrap_or(0);
         let began_at = self.began_at.get(&of).copied().unwrap_or(0);
-        let at = heard_at.max(began_at);
+        self.after_ms(heard_at.max(began_at))
+    }
+
+    /// A reading of the service clock after this time.
+    pub fn after_ms(&self, at: Time) -> u64 {
         let after = self
             .clock
             .partition_point(|(appended_at, _)| *appended_at <= at);
         self.clock.get(after).map_or(u64::MAX / 2, |(_, ms)| *ms)
+    }
+
+    /// The last reading of the service clock.
+    pub fn last_ms(&self) -> u64 {
+        self.clock.last().map_or(0, |(_, ms)| *ms)
     }
 }

@@ -518,7 +518,7 @@ impl Checks {
         self.writes.at_end(env);
         self.operators.all_completed(env);
         for (id, shard) in self.shards.iter().enumerate() {
-            liveness::none_overdue(env, id, &shard.shadow);
+            liveness::none_overdue(env, id, &shard.shadow, &shard.ghosts);
         }
         for node in nodes {
             let Some(running) = &node.running else {

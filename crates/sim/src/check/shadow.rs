@@ -14,7 +14,7 @@ use crate::replay::Applied;
 use crate::timeline::Time;
 
 /// A seat whose time is over is free again after this, and half its time for a change of leader.
-const OVERDUE_US: Time = 2_000_000;
+const OVERDUE_MS: u64 = 2_000;
 
 /// A token's lane and number.
 pub type Id = (u8, Token);
@@ -389,15 +389,15 @@ impl ShadowLine {
         }
     }
 
-    /// L4: seats whose time was over long before now, each with when its clock began.
-    pub fn overdue(&self, now: Time) -> impl Iterator<Item = (Id, Time)> {
-        let timeout_ms = self.claim_timeout_ms.max(self.checkout_timeout_ms);
-        let most_us = timeout_ms * 1_000 * 3 / 2 * SLOW_CLOCK_PERCENT / 100 + OVERDUE_US;
-        let held = self.held.iter().filter_map(|id| {
-            let since = self.tokens.get(id)?.since;
-            Some((*id, since))
-        });
-        held.filter(move |(_, since)| since + most_us < now)
+    /// Who has a seat, each with when its clock began.
+    pub fn seats(&self) -> impl Iterator<Item = (Id, Time)> {
+        let held = self.held.iter();
+        held.filter_map(|id| Some((*id, self.tokens.get(id)?.since)))
+    }
+
+    /// L4: how long a seat is held at most after its clock began, by the service clock.
+    pub fn seat_ms_max(&self) -> u64 {
+        self.claim_timeout_ms.max(self.checkout_timeout_ms) * 3 / 2 + OVERDUE_MS
     }
 
     fn stops_waiting_if(&mut self, id: Id, version: u64) -> bool {
