@@ -224,7 +224,7 @@ impl Forecast {
     /// A waiting token ended. Only tokens that gave up predict how many more will; ends by an operator
     /// happen once.
     pub(crate) fn left(&mut self, reason: Reason) {
-        if !matches!(reason, Reason::Left | Reason::Idle) {
+        if !matches!(reason, Reason::Left | Reason::Idle | Reason::WaitExpired) {
             return;
         }
         self.leaves += 1;

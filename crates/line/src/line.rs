@@ -289,8 +289,8 @@ impl Line {
         })
     }
 
-    /// When a live token expires: from then on [`crate::Op::Recycle`] ends it. For a waiting token that is
-    /// 1 ms past the timeout, as it must not have been seen for *longer* than the timeout.
+    /// When a live token expires by its clock: a waiting one as its client was not seen for longer than the
+    /// timeout, which is 1 ms past it. From then on [`crate::Op::Recycle`] ends it.
     pub fn due_at_ms(&self, live: &Live) -> u64 {
         match live.deadline_ms() {
             Some(deadline_ms) => deadline_ms,
@@ -303,6 +303,13 @@ impl Line {
                 .saturating_add(self.settings.waiting_idle_timeout_ms)
                 .saturating_add(1),
         }
+    }
+
+    /// When a waiting token has waited for longer than `max_wait_ms`, 1 ms past it. A move does not change that.
+    pub fn wait_expires_at_ms(&self, live: &Live) -> Option<u64> {
+        let most_ms = self.settings.max_wait_ms.filter(|_| !live.holds_seat())?;
+        let entered_ms = live.entered.at.service_ms;
+        Some(entered_ms.saturating_add(most_ms).saturating_add(1))
     }
 
     /// The holes before a waiting token: the ranges of numbers, both ends included, between its lane's

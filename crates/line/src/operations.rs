@@ -6,7 +6,7 @@ use crate::transitions::{ApplyCtx, Ended};
 use crate::{
     BadField, Entered, Journaled, JournaledToken, KEY_BYTES_MAX, LaneName, LineChange, Live,
     MOVES_MAX, Op, Phase, RECYCLE_MAX, Reason, RecycleItem, Refused, Reply, Settings,
-    SettingsChange, SettingsPatch, Stage, TOUCH_MAX, Token, TokenChange, TokenRef,
+    SettingsChange, SettingsPatch, Stage, State, TOUCH_MAX, Token, TokenChange, TokenRef,
 };
 
 impl Line {
@@ -341,24 +341,32 @@ impl Line {
             let Some(live) = self.live(item.lane, item.token) else {
                 continue;
             };
-            let unchanged = (live.state(), live.clock_ms()) == (item.state, item.clock_ms);
-            #[cfg(feature = "bite")]
-            let unchanged = unchanged
-                && !(matches!(live.stage, Stage::Admitted { .. })
-                    && nowserving_bite::is(nowserving_bite::Break::L4));
-            if !unchanged || ctx.now_ms < self.due_at_ms(live) {
-                continue;
+            if let Some(reason) = self.expired_for(live, item, ctx.now_ms) {
+                ended.add(self.end(item.lane, item.token, reason, ctx));
             }
-            let reason = match live.stage {
-                Stage::Waiting { .. } => Reason::Idle,
-                Stage::Admitted { .. } => Reason::NoShow,
-                Stage::InCheckout { .. } => Reason::CheckoutExpired,
-            };
-            ended.add(self.end(item.lane, item.token, reason, ctx));
         }
         // Not before the end of the list: a token later in the list must not be admitted first.
         self.fill_freed_seats(&ended, ctx);
         ended.count()
+    }
+
+    /// The reason for which a token has expired. It must not have changed since the proposer looked, but to be
+    /// seen meanwhile does not let a client wait for longer.
+    fn expired_for(&self, live: &Live, item: &RecycleItem, now_ms: u64) -> Option<Reason> {
+        let is_past = |at_ms: u64| at_ms <= now_ms;
+        if self.wait_expires_at_ms(live).is_some_and(is_past) && item.state == State::Waiting {
+            return Some(Reason::WaitExpired);
+        }
+        let unchanged = (live.state(), live.clock_ms()) == (item.state, item.clock_ms);
+        #[cfg(feature = "bite")]
+        let unchanged = unchanged
+            && !(matches!(live.stage, Stage::Admitted { .. })
+                && nowserving_bite::is(nowserving_bite::Break::L4));
+        (unchanged && is_past(self.due_at_ms(live))).then_some(match live.stage {
+            Stage::Waiting { .. } => Reason::Idle,
+            Stage::Admitted { .. } => Reason::NoShow,
+            Stage::InCheckout { .. } => Reason::CheckoutExpired,
+        })
     }
 
     fn touch_all(&mut self, tokens: &[(u8, Token, u64)], now_ms: u64) {

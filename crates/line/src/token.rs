@@ -61,11 +61,13 @@ pub enum Reason {
     Moved,
     /// The line was closed or deleted.
     Closed,
+    /// It waited for longer than `max_wait_ms`.
+    WaitExpired,
 }
 
 impl Reason {
     /// In the order of [`Reason::code`].
-    pub const ALL: [Reason; 9] = [
+    pub const ALL: [Reason; 10] = [
         Reason::Completed,
         Reason::Left,
         Reason::Idle,
@@ -75,9 +77,10 @@ impl Reason {
         Reason::SoldOut,
         Reason::Moved,
         Reason::Closed,
+        Reason::WaitExpired,
     ];
 
-    /// 0 to 8, for storage: it never changes between releases.
+    /// 0 to 9, for storage: it never changes between releases.
     pub fn code(self) -> u8 {
         self as u8
     }
@@ -98,6 +101,7 @@ impl Reason {
             Reason::SoldOut => "sold_out",
             Reason::Moved => "moved",
             Reason::Closed => "closed",
+            Reason::WaitExpired => "wait_expired",
         }
     }
 
@@ -214,7 +218,7 @@ mod tests {
             assert_eq!(Reason::from_code(code), Some(reason));
             assert_eq!(Reason::parse(reason.as_str()), Some(reason));
         }
-        assert_eq!(Reason::from_code(9), None);
+        assert_eq!(Reason::from_code(10), None);
         assert_eq!(Reason::parse("forgotten"), None);
     }
 }

@@ -279,7 +279,7 @@ fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage,
             lane.next_token = NUMBER_MAX - n % 4;
             let lanes = line.lanes.iter();
             let gone = lanes.map(|lane| lane.next_token - 1 - lane.live.len() as u64);
-            line.gone_counts = [0; 9];
+            line.gone_counts = [0; Reason::ALL.len()];
             line.gone_counts[1] = gone.sum();
         }
     }
@@ -363,7 +363,7 @@ fn a_dump_that_contradicts_itself_is_refused() {
     assert_eq!(refused(|l| l.lanes.clear()), "needs 1 to 64 lanes");
     assert_eq!(refused(|l| l.gone_counts[2] = 1), "tokens don't add up");
     assert_eq!(
-        refused(|l| l.gone_counts = [u64::MAX; 9]),
+        refused(|l| l.gone_counts = [u64::MAX; Reason::ALL.len()]),
         "tokens don't add up"
     );
     assert_eq!(refused(|l| l.epoch = 1), "an epoch never given");

@@ -309,7 +309,7 @@ impl LeaderState {
             self.start(line, *at, lines, now_ms);
         }
         if let Op::Configure { line, patch, .. } = op
-            && patch.waiting_idle_timeout_ms.is_some()
+            && (patch.waiting_idle_timeout_ms.is_some() || patch.max_wait_ms.is_some())
         {
             self.recycler.reschedule(line);
         }
@@ -407,7 +407,12 @@ fn is_of_a_pass(command: &Command) -> bool {
 
 /// Looks the metric up once for each reason, not for each token.
 fn count_recycled(events: &[Event]) {
-    for expired in [Reason::Idle, Reason::NoShow, Reason::CheckoutExpired] {
+    for expired in [
+        Reason::Idle,
+        Reason::WaitExpired,
+        Reason::NoShow,
+        Reason::CheckoutExpired,
+    ] {
         let is_such = |event: &&Event| match event {
             Event::Token { what, .. } => {
                 matches!(what, TokenChange::Gone { reason, .. } if *reason == expired)

@@ -106,7 +106,7 @@ impl Recycler {
         self.watch(line, to, live, None, inherited_deadline_ms);
     }
 
-    /// The idle timeout of a line was changed: all its waiting tokens are scheduled anew, page by
+    /// A time limit of a line's waiting tokens was changed: all its waiting tokens are scheduled anew, page by
     /// page.
     pub fn reschedule(&mut self, line: &LineName) {
         // Once is enough: it begins anew if it was under way.
@@ -193,11 +193,16 @@ impl Recycler {
         watched.due_ms = deadline_ms(line, live, &watched);
         self.by_due.insert((watched.due_ms, at));
         self.watched.insert(at, watched);
-        let timeout_ms = timeout_ms(live, line.settings());
-        self.shortest_timeout_ms = Some(
-            self.shortest_timeout_ms
-                .map_or(timeout_ms, |t| t.min(timeout_ms)),
-        );
+        let settings = line.settings();
+        let most_ms = settings
+            .max_wait_ms
+            .filter(|_| live.state() == State::Waiting);
+        let timeouts_ms = [
+            Some(timeout_ms(live, settings)),
+            most_ms,
+            self.shortest_timeout_ms,
+        ];
+        self.shortest_timeout_ms = timeouts_ms.into_iter().flatten().min();
     }
 
     fn index_lines(&mut self, lines: &Lines) {
@@ -359,7 +364,9 @@ fn deadline_ms(line: &Line, live: &Live, watched: &Watched) -> u64 {
     } else {
         0
     };
-    due_ms.saturating_add(grace_ms)
+    // Whether a client was seen does not matter for how long it may wait.
+    let wait_expires_ms = line.wait_expires_at_ms(live).unwrap_or(u64::MAX);
+    due_ms.saturating_add(grace_ms).min(wait_expires_ms)
 }
 
 #[cfg(test)]

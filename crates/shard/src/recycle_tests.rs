@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use nowserving_line::Reason;
+
 use crate::command::Command;
 use crate::test_world::{World, lanes, name};
 
@@ -21,9 +23,14 @@ fn world() -> World {
 
 /// One in checkout for good (renewed by nobody, but its deadline is far), one waiting.
 fn waiting() -> (World, TokenRef) {
+    waiting_at_most(None)
+}
+
+fn waiting_at_most(max_wait_ms: Option<u64>) -> (World, TokenRef) {
     let mut settings = Settings::new(1, 1_000);
     settings.waiting_idle_timeout_ms = IDLE_MS;
     settings.claim_timeout_ms = 100_000_000;
+    settings.max_wait_ms = max_wait_ms;
     settings.lanes = lanes(&["normal", "vip"]);
     let mut world = World::new(settings);
     world.enter().unwrap();
@@ -60,6 +67,46 @@ fn a_polled_token_stays() {
     assert!(world.lives(at));
     world.step(1);
     assert!(!world.lives(at));
+}
+
+#[test]
+fn who_waits_for_too_long_goes_although_its_client_is_seen_and_a_leader_is_new() {
+    let (mut world, at) = waiting_at_most(Some(60_000));
+    world.step(30_000);
+    let at = world.move_to(at, "vip").unwrap();
+    world.step(29_000);
+    world.poll(at);
+    world.change_leader();
+    world.pass();
+    world.step(1_000);
+    world.poll(at);
+    assert!(world.lives(at));
+    world.step(1);
+    assert!(!world.lives(at));
+    assert_eq!(world.line().counts().gone_for(Reason::WaitExpired), 1);
+    world.leader_state.recycler.check();
+}
+
+#[test]
+fn a_limit_on_the_wait_holds_at_once_for_those_who_wait() {
+    let (mut world, at) = waiting();
+    world.step(50_000);
+    world.poll(at);
+    let patch = nowserving_line::SettingsPatch {
+        max_wait_ms: Some(nowserving_line::Change::Set(40_000)),
+        ..Default::default()
+    };
+    let line = name("shop");
+    let op = Op::Configure {
+        line,
+        patch: patch.into(),
+        if_version: None,
+        incarnation: None,
+    };
+    world.apply(&op).unwrap();
+    world.pass();
+    assert!(!world.lives(at));
+    assert_eq!(world.line().counts().gone_for(Reason::WaitExpired), 1);
 }
 
 #[test]

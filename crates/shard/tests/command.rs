@@ -67,22 +67,6 @@ fn phase() -> impl Strategy<Value = Phase> {
     proptest::sample::select(&Phase::ALL[..])
 }
 
-prop_compose! {
-    fn settings()(
-        (seats, queue_limit) in any::<(u32, u32)>(), timeouts in any::<[u64; 4]>(),
-        admission_rate in of(rate()), lanes in lanes(), quota in of(quota()), phase in phase(),
-        (call_ahead, position_cap) in any::<(u32, Option<u32>)>(),
-        release_on_claim: bool, token_events: bool, labels in labels(), default_lane in of(lane()),
-    ) -> Settings {
-        let [waiting_idle_timeout_ms, claim_timeout_ms, checkout_timeout_ms, checkout_max_ms] = timeouts;
-        Settings {
-            seats, queue_limit, waiting_idle_timeout_ms, claim_timeout_ms, checkout_timeout_ms, checkout_max_ms,
-            admission_rate, lanes, call_ahead, quota, phase, position_cap, release_on_claim,
-            token_events, labels, default_lane,
-        }
-    }
-}
-
 fn change<T: std::fmt::Debug + Clone>(
     value: impl Strategy<Value = T>,
 ) -> impl Strategy<Value = Option<Change<T>>> {
@@ -94,11 +78,12 @@ prop_compose! {
         seats in change(any::<u32>()), queue_limit in change(any::<u32>()),
         idle in change(any::<u64>()), claim in change(any::<u64>()),
         checkout in change(any::<u64>()), max in change(any::<u64>()),
+        max_wait_ms in change(any::<u64>()),
         token_events in change(any::<bool>()), labels in change(labels()),
     ) -> SettingsPatch {
         SettingsPatch {
             seats, queue_limit, waiting_idle_timeout_ms: idle, claim_timeout_ms: claim,
-            checkout_timeout_ms: checkout, checkout_max_ms: max, token_events, labels,
+            checkout_timeout_ms: checkout, checkout_max_ms: max, max_wait_ms, token_events, labels,
             ..SettingsPatch::default()
         }
     }
@@ -116,6 +101,20 @@ prop_compose! {
             ..first
         }
     }
+}
+
+fn settings() -> impl Strategy<Value = Settings> {
+    let required = any::<(u32, u32)>();
+    (required, patch()).prop_map(|((seats, queue_limit), patch)| {
+        let patch = SettingsPatch {
+            seats: None,
+            queue_limit: None,
+            ..patch
+        };
+        Settings::new(seats, queue_limit)
+            .with_unchecked(&patch)
+            .unwrap()
+    })
 }
 
 fn item() -> impl Strategy<Value = RecycleItem> {

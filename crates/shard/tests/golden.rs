@@ -75,6 +75,7 @@ fn patch() -> SettingsPatch {
         seats: Some(Change::Set(4)),
         queue_limit: Some(Change::Set(90)),
         waiting_idle_timeout_ms: Some(Change::Unset),
+        max_wait_ms: None,
         claim_timeout_ms: Some(Change::Set(61_000)),
         checkout_timeout_ms: Some(Change::Set(71_000)),
         checkout_max_ms: Some(Change::Unset),

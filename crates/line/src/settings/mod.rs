@@ -33,6 +33,10 @@ pub const POSITION_CAP_MAX: u32 = 10_000_000;
 pub const TIMEOUT_MS_MIN: u64 = 100;
 /// The longest of any timeout, in milliseconds: seven days.
 pub const TIMEOUT_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;
+/// The shortest `max_wait_ms`, in milliseconds.
+pub const MAX_WAIT_MS_MIN: u64 = 1_000;
+/// The longest `max_wait_ms`, in milliseconds: thirty days.
+pub const MAX_WAIT_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1_000;
 /// How many labels a line can have.
 pub const LABELS_MAX: usize = 16;
 /// The longest name, and the longest value, of a label, in bytes.

@@ -13,6 +13,7 @@
 use super::{BadField, LaneSettings, Phase, Quota, lanes};
 use super::{CALL_AHEAD_MAX, POSITION_CAP_MAX, QUEUE_LIMIT_MAX, SEATS_MAX};
 use super::{Change, LABEL_BYTES_MAX, LABELS_MAX, Labels, Lanes, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
+use super::{MAX_WAIT_MS_MAX, MAX_WAIT_MS_MIN};
 use crate::{AdmissionRate, LaneName};
 
 /// Calls the macro `$then` with all settings, in the order in which they are shown.
@@ -35,6 +36,10 @@ macro_rules! for_each_setting {
             /// A waiting token that has not been seen for longer is recycled
             3 waiting_idle_timeout_ms: u64 = value(300_000),
                 TimeMs { least: TIMEOUT_MS_MIN, most: TIMEOUT_MS_MAX };
+
+            /// A token that has waited longer goes, whether its client is seen or not
+            17 max_wait_ms: u64 = unset("no limit"),
+                TimeMs { least: MAX_WAIT_MS_MIN, most: MAX_WAIT_MS_MAX };
 
             /// How long an admitted token has to claim its seat
             4 claim_timeout_ms: u64 = value(120_000),

@@ -384,8 +384,13 @@ fn items(line: &NaiveLine, now_ms: u64, picks: &Option<Vec<u16>>, truly: bool) -
         None => {
             let idle_ms = line.settings.waiting_idle_timeout_ms;
             let all = line.tokens.keys().copied().filter_map(item);
+            let most_ms = line.settings.max_wait_ms.unwrap_or(u64::MAX);
+            let entered_ms =
+                |item: &RecycleItem| line.tokens[&(item.lane, item.token)].entered.service_ms;
             let due = all.filter(|item| match item.state {
-                State::Waiting => item.clock_ms + idle_ms < now_ms,
+                State::Waiting => {
+                    item.clock_ms + idle_ms < now_ms || now_ms - entered_ms(item) > most_ms
+                }
                 State::Admitted | State::InCheckout => item.clock_ms <= now_ms,
                 State::Gone => false,
             });

@@ -209,7 +209,15 @@ impl NaiveLine {
                 }
                 State::Gone => continue,
             };
-            if due && (tok.state, clock_ms) == (item.state, item.clock_ms) {
+            let waited_ms = now_ms.saturating_sub(tok.entered.service_ms);
+            let too_long = self.settings.max_wait_ms.is_some_and(|ms| waited_ms > ms);
+            let end = if too_long && (tok.state, item.state) == (State::Waiting, State::Waiting) {
+                Some(Reason::WaitExpired)
+            } else {
+                let same = (tok.state, clock_ms) == (item.state, item.clock_ms);
+                (due && same).then_some(reason)
+            };
+            if let Some(reason) = end {
                 ended += 1;
                 seats += u64::from(tok.state != State::Waiting);
                 self.end(id, reason, entry.events);
@@ -339,6 +347,6 @@ fn patched(old: &Settings, patch: &SettingsPatch) -> Settings {
             })*
         };
     }
-    option!(admission_rate quota position_cap default_lane);
+    option!(max_wait_ms admission_rate quota position_cap default_lane);
     new
 }

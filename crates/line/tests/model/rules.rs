@@ -13,6 +13,7 @@ pub enum Rule {
     Quota(Option<Quota>),
     Phase(Phase),
     Cap(Option<u32>),
+    MaxWait(Option<u64>),
     Release(bool),
 }
 
@@ -79,6 +80,7 @@ pub fn rule() -> impl Strategy<Value = Rule> {
         3 => phase.prop_map(Rule::Phase),
         1 => prop::option::of(1..6u32).prop_map(Rule::Cap),
         1 => any::<bool>().prop_map(Rule::Release),
+        2 => prop::option::weighted(0.7, 1_000..3_000u64).prop_map(Rule::MaxWait),
     ]
 }
 
@@ -96,6 +98,7 @@ pub fn patch(rules: &[Rule], mut patch: SettingsPatch) -> SettingsPatch {
             Rule::CallAhead(n) => patch.call_ahead = Some(Change::Set(*n)),
             Rule::Quota(quota) => patch.quota = change(quota),
             Rule::Phase(phase) => patch.phase = Some(Change::Set(*phase)),
+            Rule::MaxWait(ms) => patch.max_wait_ms = change(ms),
             Rule::Cap(cap) => patch.position_cap = change(cap),
             Rule::Release(release) => patch.release_on_claim = Some(Change::Set(*release)),
         }
