@@ -30,6 +30,15 @@ pub fn disk_full() -> ApiError {
     .retry_after_ms(1_000)
 }
 
+/// A member of the group does not read such a command.
+pub fn older_member() -> ApiError {
+    ApiError::new(
+        Code::Unavailable,
+        "a node still runs an older release, which does not know this; nothing happened",
+    )
+    .retry_after_ms(1_000)
+}
+
 /// It may or may not have happened.
 pub fn outcome_unknown() -> ApiError {
     ApiError::new(

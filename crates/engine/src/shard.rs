@@ -21,7 +21,7 @@ use crate::delivery::{Copy, Delivery, Via, turned_away, unless_in_doubt};
 use crate::elections::delay_ticks;
 use crate::io::{Dropped, ExitReason, Now, Output, ReadFailure, Subscription};
 use crate::outbox::NodeCtx;
-use crate::refusals::{disk_full, outcome_unknown, overloaded};
+use crate::refusals::{disk_full, older_member, outcome_unknown, overloaded};
 use crate::request::{Ask, Effect, ReplyTo, Request};
 use crate::snapshot_file::SnapshotFile;
 use crate::snapshot_receive::{Receive, Received};
@@ -435,20 +435,18 @@ impl Shard {
             };
             let now_ms = leader_state.now_ms(&self.state, &ctx.reachability);
             let mut builder = EntryBuilder::new(ctx.entry_format(&self.replica.members()));
-            let mut waiters = Vec::new();
-            while let Some(Queued { command, waiter }) = self.queue.pop_front() {
-                if let Some(command) = builder.push(command) {
-                    self.queue.push_front(Queued { command, waiter });
-                    break;
-                }
-                waiters.push(waiter);
+            let waiters = self.fold(&mut builder, ctx);
+            if waiters.is_empty() {
+                return; // All were refused.
             }
             let matched = self.replica.matched_by_all();
             let (entry, bytes) = builder.finish(now_ms, ctx.now.wall_ms, matched);
             match self.replica.propose(bytes) {
                 Ok((term, index)) => {
                     metrics::counter!("nowserving_proposals_total").increment(1);
-                    leader_state.stamped(now_ms);
+                    if let Some(leader_state) = &mut self.leader_state {
+                        leader_state.stamped(now_ms);
+                    }
                     self.dirty = true;
                     let proposed = Proposed { entry, waiters };
                     self.proposed.insert((index, term), proposed);
@@ -468,6 +466,27 @@ impl Shard {
                 }
             }
         }
+    }
+
+    /// Puts as many queued commands into an entry as it takes, and returns who waits for each. Commands that a
+    /// member of the group does not know are refused.
+    fn fold(&mut self, builder: &mut EntryBuilder, ctx: &mut NodeCtx) -> Vec<Option<Waiter>> {
+        let mut waiters = Vec::new();
+        while let Some(Queued { command, waiter }) = self.queue.pop_front() {
+            if command.format() > builder.format() {
+                self.left_log([&command]);
+                if let Some(waiter) = waiter {
+                    ctx.out.refuse(waiter.reply, older_member());
+                }
+                continue;
+            }
+            if let Some(command) = builder.push(command) {
+                self.queue.push_front(Queued { command, waiter });
+                break;
+            }
+            waiters.push(waiter);
+        }
+        waiters
     }
 
     pub fn ask_for_reads(&mut self, now: Micros) {

@@ -124,6 +124,7 @@ impl Real {
     fn apply(&mut self, now_ms: u64, commands: Vec<Command>) -> Option<Answer> {
         self.index += 1;
         let entry = Entry {
+            format: nowserving_shard::command::FORMAT,
             now_ms: self.leader_state.now_ms(&self.state, &self.reachability),
             // Here time is virtual, and there is only one.
             wall_ms: now_ms,

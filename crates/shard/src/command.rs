@@ -11,7 +11,7 @@ use prost::Message;
 
 use crate::members::MembersCommand;
 use crate::members_pb::{members_command_from_pb, members_command_to_pb};
-use crate::op_pb::{op_from_pb, op_to_pb};
+use crate::op_pb::{op_format, op_from_pb, op_to_pb};
 use crate::pb;
 use crate::pb::command::Command as Kind;
 use crate::pb::{Malformed, all};
@@ -32,7 +32,7 @@ const COMMANDS_TAG: u32 = 4;
 /// The oldest format that this build reads.
 pub const FORMAT_MIN: u32 = 6;
 /// The newest format that this build reads. A command that it adds may be proposed only in entries of it.
-pub const FORMAT: u32 = 6;
+pub const FORMAT: u32 = 7;
 
 /// A change of a shard's replicated state, by kind of object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +56,22 @@ impl From<line::Op> for Command {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+impl Command {
+    /// The first format of entries that has this command with all its fields. It may not be proposed in others.
+    #[must_use]
+    pub fn format(&self) -> u32 {
+        match self {
+            Command::Line(op) => op_format(op),
+            Command::Once(_, command) => command.format(),
+            Command::Stamp | Command::Members(_) | Command::Restore(_) => FORMAT_MIN,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
+    /// [`FORMAT_MIN`] to [`FORMAT`].
+    pub format: u32,
     /// The leader's reading of the shard's service clock.
     pub now_ms: u64,
     /// The leader's wall clock, in milliseconds since 1970, to be shown.
@@ -66,6 +80,18 @@ pub struct Entry {
     pub compact_floor: u64,
     /// The commands, in order; at most [`COMMANDS_MAX`].
     pub commands: Vec<Command>,
+}
+
+impl Default for Entry {
+    fn default() -> Self {
+        Entry {
+            format: FORMAT,
+            now_ms: 0,
+            wall_ms: 0,
+            compact_floor: 0,
+            commands: Vec::new(),
+        }
+    }
 }
 
 /// Why an entry cannot be applied by this build.
@@ -98,7 +124,7 @@ pub fn encode(entry: &Entry) -> Vec<u8> {
         entry.commands.len() <= COMMANDS_MAX,
         "more commands than an entry can have"
     );
-    let mut bytes = begin(FORMAT);
+    let mut bytes = begin(entry.format);
     for command in &entry.commands {
         put(&mut bytes, command);
     }
@@ -132,6 +158,7 @@ fn end(bytes: &mut Vec<u8>, entry: &Entry) {
 /// there is still a choice.
 #[derive(Debug)]
 pub struct EntryBuilder {
+    format: u32,
     bytes: Vec<u8>,
     commands: Vec<Command>,
 }
@@ -141,9 +168,16 @@ impl EntryBuilder {
     #[must_use]
     pub fn new(format: u32) -> Self {
         EntryBuilder {
+            format,
             bytes: begin(format),
             commands: Vec::new(),
         }
+    }
+
+    /// The format of the entry.
+    #[must_use]
+    pub fn format(&self) -> u32 {
+        self.format
     }
 
     /// Adds a command, or gives it back if the entry is full. The first one always fits.
@@ -166,6 +200,7 @@ impl EntryBuilder {
     #[must_use]
     pub fn finish(mut self, now_ms: u64, wall_ms: u64, compact_floor: u64) -> (Entry, Vec<u8>) {
         let entry = Entry {
+            format: self.format,
             now_ms,
             wall_ms,
             compact_floor,
@@ -191,6 +226,7 @@ pub fn decode(bytes: &[u8], newest: u32) -> Result<Entry, EntryError> {
         ));
     }
     Ok(Entry {
+        format: entry.format,
         now_ms: entry.now_ms,
         wall_ms: entry.wall_ms,
         compact_floor: entry.compact_floor,

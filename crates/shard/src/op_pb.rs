@@ -3,10 +3,21 @@
 use bytes::Bytes;
 use nowserving_line::{Op, RecycleItem, State, TokenRef};
 
+use crate::command::FORMAT_MIN;
 use crate::pb;
 use crate::pb::line_op::Op as Kind;
 use crate::pb::{Malformed, all, lane_from_pb, lane_name_from_pb, line_name_from_pb};
+use crate::settings_pb::{patch_format, settings_format};
 use crate::settings_pb::{patch_from_pb, patch_to_pb, settings_from_pb, settings_to_pb};
+
+/// The first format of entries that has this operation with all its fields.
+pub(crate) fn op_format(op: &Op) -> u32 {
+    match op {
+        Op::Create { settings, .. } => settings_format(settings),
+        Op::Configure { patch, .. } => patch_format(patch),
+        _ => FORMAT_MIN,
+    }
+}
 
 pub(crate) fn op_to_pb(op: &Op) -> pb::LineOp {
     let at_pb = |at: &TokenRef| Some(at_to_pb(at));

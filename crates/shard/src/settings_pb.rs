@@ -15,6 +15,7 @@ use nowserving_line::{
 use prost::encoding::{self, DecodeContext, WireType};
 use prost::{DecodeError, Message};
 
+use crate::command::{FORMAT, FORMAT_MIN};
 use crate::pb;
 use crate::pb::{Malformed, all, lane_name_from_pb};
 
@@ -23,6 +24,9 @@ use crate::pb::{Malformed, all, lane_name_from_pb};
 const ZERO_LEFT_OUT: u32 = 7;
 /// Labels have always been written, also if there are none.
 const ALWAYS_WRITTEN: u32 = 8;
+
+/// The first setting that entries of the format before [`crate::command::FORMAT`] do not have.
+const NEW: u32 = 17;
 
 /// In the order in which protobuf writes fields: equal states must be equal bytes.
 static BY_NUMBER: LazyLock<BTreeMap<u32, &Setting>> = LazyLock::new(|| {
@@ -60,6 +64,24 @@ pub(crate) fn settings_from_pb(bytes: Bytes) -> Result<Settings, Malformed> {
     }
     let settings = Settings::new(1, 0).with_unchecked(&patch);
     settings.map_err(|_| "a required setting is unset")
+}
+
+/// The first format of entries that has these settings.
+pub(crate) fn settings_format(settings: &Settings) -> u32 {
+    format_if(|setting| setting.value(settings) != left_out(setting))
+}
+
+/// The first format of entries that has the settings which the patch names.
+pub(crate) fn patch_format(patch: &SettingsPatch) -> u32 {
+    format_if(|setting| setting.change(patch).is_some())
+}
+
+fn format_if(has: impl Fn(&Setting) -> bool) -> u32 {
+    let mut new = BY_NUMBER.range(NEW..);
+    match new.any(|(_, setting)| has(setting)) {
+        true => FORMAT,
+        false => FORMAT_MIN,
+    }
 }
 
 pub(crate) fn patch_to_pb(patch: &SettingsPatch) -> Bytes {

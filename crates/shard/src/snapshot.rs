@@ -4,7 +4,7 @@
 //! ```text
 //! offset  bytes
 //!      0      8  magic "NSSNAP\r\n"
-//!      8      4  format, little-endian
+//!      8      4  format: the newest one of an entry in the state, little-endian
 //!     12      …  a `SnapshotHeader`, then every section in the order of its kind: a
 //!                `SectionHeader` and as many records as that says; each protobuf with
 //!                its length before it
@@ -29,6 +29,7 @@ use bytes::{Buf, Bytes};
 use nowserving_line::{BadDump, Head, Limits, Lines};
 use prost::Message;
 
+use crate::command::{FORMAT, FORMAT_MIN};
 use crate::members::MembersState;
 use crate::members_pb::{members_from_pb, members_to_pb, recorded_from_pb, recorded_to_pb};
 use crate::pb;
@@ -43,7 +44,6 @@ use crate::snapshot_pb::{line_from_pb, line_to_pb};
 use crate::state::{Clock, State};
 
 const MAGIC: &[u8; 8] = b"NSSNAP\r\n";
-const FORMAT: u32 = 6;
 const FORMAT_BYTES: usize = 4;
 /// The length of a snapshot's digest.
 pub const DIGEST_BYTES: usize = 32;
@@ -54,7 +54,7 @@ pub enum SnapshotError {
     #[error("not a snapshot: its first bytes are not a snapshot's")]
     Magic,
     /// Written by a build with another format.
-    #[error("a snapshot of format {0}, and this build reads {FORMAT}")]
+    #[error("a snapshot of format {0}, and this build reads {FORMAT_MIN} to {FORMAT}")]
     Format(u32),
     /// Cut off before its digest.
     #[error("a snapshot of {0} bytes is cut off")]
@@ -94,7 +94,7 @@ impl SnapshotError {
 pub fn encode(header: &Header, state: &State) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&FORMAT.to_le_bytes());
+    bytes.extend_from_slice(&state.format.to_le_bytes());
     put(&mut bytes, header);
     put_section(&mut bytes, SectionKind::Clock, 1);
     put(&mut bytes, &clock_to_pb(state.clock));
@@ -133,7 +133,7 @@ pub fn encode(header: &Header, state: &State) -> Vec<u8> {
 
 /// Reads the snapshot of `shard` of `cluster`.
 pub fn decode(bytes: Bytes, cluster: &str, shard: u32) -> Result<(Header, State), SnapshotError> {
-    let mut rest = open(bytes)?;
+    let (format, mut rest) = open(bytes)?;
     let header = take::<Header>(&mut rest)?;
     if header.cluster != cluster {
         return Err(SnapshotError::Cluster {
@@ -156,6 +156,7 @@ pub fn decode(bytes: Bytes, cluster: &str, shard: u32) -> Result<(Header, State)
         return Err(SnapshotError::decode("bytes after its end"));
     }
     let state = State {
+        format,
         clock,
         lines,
         requests,
@@ -281,8 +282,8 @@ pub fn hash_part(state: &State, nth: u64) -> [u8; 32] {
     blake3::hash(&part).into()
 }
 
-/// The bytes between the format and the digest, after a check of both.
-fn open(mut bytes: Bytes) -> Result<Bytes, SnapshotError> {
+/// The format, and the bytes between it and the digest, after a check of both.
+fn open(mut bytes: Bytes) -> Result<(u32, Bytes), SnapshotError> {
     if !bytes.starts_with(MAGIC) {
         return Err(SnapshotError::Magic);
     }
@@ -293,14 +294,14 @@ fn open(mut bytes: Bytes) -> Result<Bytes, SnapshotError> {
     }
     let digest = bytes.split_off(length - DIGEST_BYTES);
     let mut format = bytes.slice(MAGIC.len()..body);
-    match format.get_u32_le() {
-        FORMAT => {}
-        other => return Err(SnapshotError::Format(other)),
+    let format = format.get_u32_le();
+    if !(FORMAT_MIN..=FORMAT).contains(&format) {
+        return Err(SnapshotError::Format(format));
     }
     if blake3::hash(&bytes).as_bytes()[..] != digest[..] {
         return Err(SnapshotError::Digest);
     }
-    Ok(bytes.slice(body..))
+    Ok((format, bytes.slice(body..)))
 }
 
 fn put(bytes: &mut Vec<u8>, part: &impl Message) {

@@ -25,7 +25,7 @@ pub(crate) fn line_to_pb(line: LineDump) -> pb::LineState {
         settings_version: line.settings_version,
         created_at_ms: line.created_at_ms,
         deleting: line.deleting,
-        gone_counts: line.gone_counts.to_vec(),
+        gone_counts: counts_to_pb(&line.gone_counts),
         completed_before: line.completed_before,
         lanes: line.lanes.into_iter().map(lane_to_pb).collect(),
         gone: line.gone.into_iter().map(gone_to_pb).collect(),
@@ -36,8 +36,27 @@ pub(crate) fn line_to_pb(line: LineDump) -> pb::LineState {
     }
 }
 
+/// The reasons of the first format always have a count; later ones if it is not 0.
+const REASONS: usize = 9;
+
+fn counts_to_pb(counts: &[u64]) -> Vec<u64> {
+    let used = counts
+        .iter()
+        .rposition(|count| *count > 0)
+        .map_or(0, |last| last + 1);
+    counts.iter().take(used.max(REASONS)).copied().collect()
+}
+
+fn counts_from_pb<const N: usize>(stored: &[u64]) -> Result<[u64; N], Malformed> {
+    if !(REASONS..=N).contains(&stored.len()) {
+        return Err("not one count per reason");
+    }
+    let mut counts = [0; N];
+    counts[..stored.len()].copy_from_slice(stored);
+    Ok(counts)
+}
+
 pub(crate) fn line_from_pb(line: pb::LineState) -> Result<LineDump, Malformed> {
-    let counts = line.gone_counts.try_into();
     Ok(LineDump {
         name: line_name_from_pb(&line.name)?,
         incarnation: line.incarnation,
@@ -47,7 +66,7 @@ pub(crate) fn line_from_pb(line: pb::LineState) -> Result<LineDump, Malformed> {
         settings_version: line.settings_version,
         created_at_ms: line.created_at_ms,
         deleting: line.deleting,
-        gone_counts: counts.map_err(|_| "not one count per reason")?,
+        gone_counts: counts_from_pb(&line.gone_counts)?,
         completed_before: line.completed_before,
         bucket: line.bucket.map(Into::into),
         lanes: all(line.lanes, lane_dump_from_pb)?,

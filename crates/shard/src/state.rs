@@ -5,7 +5,7 @@
 
 use nowserving_line::{self as line, Lines, NUMBER_MAX, Stamp};
 
-use crate::command::{Command, Entry};
+use crate::command::{Command, Entry, FORMAT_MIN};
 use crate::members::{MembersChanged, MembersRefused, MembersState};
 use crate::requests::{Answer, Requests};
 use crate::restore::{Discarded, RestoreCommand, RestoreError, RestoreReply, Uploads};
@@ -17,8 +17,10 @@ const RESTORE_WORK: usize = 1_024;
 ///
 /// Another kind of object is one more field here, one more [`Command`] and one more section of a
 /// snapshot.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct State {
+    /// The newest format of an applied entry: what later formats add is not in this state.
+    pub(crate) format: u32,
     pub(crate) clock: Clock,
     pub(crate) lines: Lines,
     pub(crate) requests: Requests,
@@ -97,7 +99,14 @@ impl State {
     /// No objects, the clock at 0.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        State {
+            format: FORMAT_MIN,
+            clock: Clock::default(),
+            lines: Lines::default(),
+            requests: Requests::default(),
+            members: MembersState::default(),
+            uploads: Uploads::default(),
+        }
     }
 
     /// The service clock as replicated. A leader's own reading may be ahead of it.
@@ -138,6 +147,7 @@ impl State {
         entry: &Entry,
         observer: &mut impl Observer,
     ) -> usize {
+        self.format = self.format.max(entry.format);
         self.clock.advance(entry.now_ms);
         self.requests.forget(self.clock.now_ms);
         self.uploads.forget(self.clock.now_ms);

@@ -98,6 +98,7 @@ impl World {
         self.index += 1;
         let now_ms = self.now_ms();
         let entry = Entry {
+            format: crate::command::FORMAT,
             now_ms,
             wall_ms: now_ms,
             compact_floor: 0,

@@ -265,7 +265,7 @@ proptest! {
         for command in &commands {
             prop_assert_eq!(builder.push(command.clone()), None);
         }
-        let entry = Entry { now_ms, wall_ms, compact_floor, commands };
+        let entry = Entry { format: FORMAT, now_ms, wall_ms, compact_floor, commands };
         let bytes = encode(&entry);
         prop_assert_eq!(decode(&bytes).unwrap(), entry.clone());
         prop_assert_eq!(builder.finish(now_ms, wall_ms, compact_floor), (entry, bytes));
@@ -278,7 +278,7 @@ proptest! {
 
     #[test]
     fn an_altered_entry_is_answered(commands in vec(command(), 1..3), at: usize, bit in 0_u8..8) {
-        let mut bytes = encode(&Entry { now_ms: 1, wall_ms: 1, compact_floor: 1, commands });
+        let mut bytes = encode(&Entry { now_ms: 1, commands, ..Entry::default() });
         let at = at % bytes.len();
         bytes[at] ^= 1_u8 << bit;
         let _ = decode(&bytes);
@@ -329,8 +329,8 @@ fn entries_that_do_not_decode_are_errors() {
     let good = encode(&Entry {
         now_ms: 1,
         wall_ms: 2,
-        compact_floor: 0,
         commands: vec![Command::Stamp],
+        ..Entry::default()
     });
     assert!(decode(&good).is_ok());
     // Field 1 is the format.
@@ -338,10 +338,10 @@ fn entries_that_do_not_decode_are_errors() {
         let error = decode(&[0x08, older]).unwrap_err();
         assert_eq!(error, EntryError::TooOld(older.into()));
     }
-    let newer = decode(&[0x08, 7]).unwrap_err().to_string();
+    let newer = decode(&[0x08, 8]).unwrap_err().to_string();
     assert_eq!(
         newer,
-        "a log entry has format 7, and this build reads up to 6: start a newer build"
+        "a log entry has format 8, and this build reads up to 7: start a newer build"
     );
     assert!(matches!(decode(&[]), Err(EntryError::Malformed(_))));
     assert!(matches!(decode(&[0xff; 3]), Err(EntryError::Decode(_))));
@@ -408,8 +408,8 @@ fn an_entry_has_a_bounded_number_of_commands() {
     let full = Entry {
         now_ms: 1,
         wall_ms: 2,
-        compact_floor: 0,
         commands: vec![Command::Stamp; COMMANDS_MAX],
+        ..Entry::default()
     };
     let mut bytes = encode(&full);
     assert_eq!(decode(&bytes).unwrap(), full);
@@ -424,7 +424,7 @@ fn too_many_commands_are_not_written() {
     encode(&Entry {
         now_ms: 1,
         wall_ms: 2,
-        compact_floor: 0,
         commands: vec![Command::Stamp; COMMANDS_MAX + 1],
+        ..Entry::default()
     });
 }

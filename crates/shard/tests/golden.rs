@@ -287,6 +287,7 @@ fn entries() -> Vec<Entry> {
         restore_commands(),
     ];
     let entries = groups.into_iter().zip(1..).map(|(commands, nth)| Entry {
+        format: 6,
         now_ms: nth * 1_000,
         wall_ms: 1_766_222_333_444 + nth,
         compact_floor: nth,
@@ -330,7 +331,7 @@ fn a_snapshot_of_format_6() {
     let mut other = kept;
     other[8] = 99;
     let error = snapshot::decode(other.into(), "prod", 7).unwrap_err();
-    let named = "a snapshot of format 99, and this build reads 6";
+    let named = "a snapshot of format 99, and this build reads 6 to 7";
     assert_eq!(error.to_string(), named);
     let line = restored.lines().get(&name("shop")).unwrap();
     assert_eq!(line.counts().waiting, 3);

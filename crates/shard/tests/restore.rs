@@ -75,6 +75,7 @@ impl Shard {
     fn propose(&mut self, command: Command) -> Last {
         self.index += 1;
         let entry = Entry {
+            format: nowserving_shard::command::FORMAT,
             now_ms: self.now_ms,
             wall_ms: self.index,
             compact_floor: 0,
@@ -499,6 +500,7 @@ fn a_large_line_comes_back() {
     settings.token_events = false;
     let apply = |index, state: &mut State, op: Op| {
         let entry = Entry {
+            format: nowserving_shard::command::FORMAT,
             now_ms: index,
             wall_ms: index,
             compact_floor: 0,
@@ -552,6 +554,7 @@ fn a_large_line_comes_back() {
             step,
         });
         let entry = Entry {
+            format: nowserving_shard::command::FORMAT,
             now_ms: 1_000_000,
             wall_ms: index,
             compact_floor: 0,

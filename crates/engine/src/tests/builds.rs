@@ -1,6 +1,7 @@
 //! Builds that read different formats of log entries, in one group.
 
-use nowserving_line::{Op, Settings};
+use nowserving_line::{Change, Op, Settings, SettingsPatch};
+use nowserving_protocol::error::Code;
 use nowserving_replica::EntryReader as _;
 use nowserving_shard::command::{Command, EntryBuilder, EntryError, FORMAT, decode};
 use raft::eraftpb::{Entry, MessageType};
@@ -50,6 +51,53 @@ fn a_leader_writes_the_newest_format_that_all_members_read() {
         );
     }
     assert_eq!(rig.exit, None);
+}
+
+#[test]
+fn what_a_member_does_not_know_is_refused_until_it_runs_the_newer_release() {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    rig.lead();
+    rig.write(Op::Create {
+        line: name("shop"),
+        settings: Settings::new(1, 1_000),
+    });
+    rig.turn();
+    rig.acknowledge();
+    rig.answers();
+    let wait_limited = || Op::Configure {
+        line: name("shop"),
+        patch: Box::new(SettingsPatch {
+            max_wait_ms: Some(Change::Set(60_000)),
+            ..SettingsPatch::default()
+        }),
+        if_version: None,
+        incarnation: None,
+    };
+    for (peer, format, taken) in [
+        (2, FORMAT, false),
+        (3, FORMAT - 1, false),
+        (3, FORMAT, true),
+        (2, FORMAT - 1, false),
+    ] {
+        rig.entry_formats.insert(peer, format);
+        rig.hears(peer, "", Vec::new());
+        let last = rig.replica().last_index();
+        rig.write(wait_limited());
+        rig.turn();
+        assert_eq!(rig.replica().last_index() > last, taken);
+        rig.acknowledge();
+        let answers = rig.answers();
+        let codes: Vec<_> = answers
+            .into_iter()
+            .map(|it| it.map(|_| ()).map_err(|error| error.code))
+            .collect();
+        let expected = if taken {
+            Ok(())
+        } else {
+            Err(Code::Unavailable)
+        };
+        assert_eq!(codes, [expected], "{:?}", rig.entry_formats);
+    }
 }
 
 #[test]

@@ -46,6 +46,7 @@ impl World {
     fn append(&mut self, op: Op) {
         self.last += 1;
         let entry = Entry {
+            format: nowserving_shard::command::FORMAT,
             now_ms: 1_000 + self.last,
             wall_ms: 2_000 + self.last,
             compact_floor: 0,
