@@ -63,7 +63,9 @@ impl Command {
         match self {
             Command::Line(op) => op_format(op),
             Command::Once(_, command) => command.format(),
-            Command::Stamp | Command::Members(_) | Command::Restore(_) => FORMAT_MIN,
+            Command::Stamp | Command::Members(_) => FORMAT_MIN,
+            // Its parts are those of a snapshot of any format.
+            Command::Restore(_) => FORMAT,
         }
     }
 }
