@@ -485,8 +485,7 @@ impl Engine {
         let mut begins_to_serve = false;
         self.each_shard(|shard, ctx| {
             shard.replica.clock(ctx.now.us);
-            // A stopping node starts no background work in a shard that it has offered to another one, nor once
-            // polls reach it no more. Until then its service clock runs, and tokens expire by it.
+            // Tokens expire until a stopping node has offered the shard to another, or polls reach it no more.
             let leaves = drained || (stopping && shard.offered_since().is_some());
             if !leaves && ctx.has_room {
                 shard.propose_own(inbox_empty, ctx);

@@ -85,7 +85,7 @@ impl Real {
     pub(crate) fn new(settings: &Settings) -> Result<Self, BadConfig> {
         let name = LineName::try_from("rehearsal");
         let name = name.map_err(|bad| BadConfig::Line(bad.to_string()))?;
-        let (state, reachability) = (State::new(), ClientReachability::new(0));
+        let (state, reachability) = (State::default(), ClientReachability::new(0));
         let mut real = Self {
             leader_state: LeaderState::begin(1, &state, &reachability, 0, 0),
             state,

@@ -95,10 +95,9 @@ impl Observer for () {
     }
 }
 
-impl State {
+impl Default for State {
     /// No objects, the clock at 0.
-    #[must_use]
-    pub fn new() -> Self {
+    fn default() -> Self {
         State {
             format: FORMAT_MIN,
             clock: Clock::default(),
@@ -108,7 +107,9 @@ impl State {
             uploads: Uploads::default(),
         }
     }
+}
 
+impl State {
     /// The service clock as replicated. A leader's own reading may be ahead of it.
     #[must_use]
     pub fn now_ms(&self) -> u64 {

@@ -55,7 +55,7 @@ pub fn lanes(names: &[&str]) -> Vec<LaneSettings> {
 impl World {
     /// Begins at a clock of 1,000,000 ms with one line, `shop`.
     pub fn new(settings: Settings) -> Self {
-        let (state, reachability) = (State::new(), ClientReachability::new(0));
+        let (state, reachability) = (State::default(), ClientReachability::new(0));
         let mut world = World {
             leader_state: LeaderState::begin(1, &state, &reachability, 0, 1_000_000),
             state,

@@ -309,7 +309,7 @@ fn entries_of_format_6() {
 
 #[test]
 fn a_snapshot_of_format_6() {
-    let mut state = State::new();
+    let mut state = State::default();
     for (entry, index) in entries().iter().zip(1..) {
         state.apply_entry(index, entry, &mut ());
     }

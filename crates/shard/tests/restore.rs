@@ -65,8 +65,8 @@ fn name(text: &str) -> LineName {
 impl Shard {
     fn new(now_ms: u64) -> Shard {
         Shard {
-            state: State::new(),
-            twin: State::new(),
+            state: State::default(),
+            twin: State::default(),
             index: 0,
             now_ms,
         }
@@ -495,7 +495,7 @@ fn a_large_line_comes_back() {
     use std::time::{Duration, Instant};
     let count = std::env::var("NOWSERVING_RESTORE_TOKENS").ok();
     let count: u64 = count.map_or(80_000, |count| count.parse().unwrap());
-    let mut state = State::new();
+    let mut state = State::default();
     let mut settings = Settings::new(1_000, 1_000_000);
     settings.token_events = false;
     let apply = |index, state: &mut State, op: Op| {
@@ -544,7 +544,7 @@ fn a_large_line_comes_back() {
             overwrite: true,
         },
     };
-    let mut other = State::new();
+    let mut other = State::default();
     let mut index = 0;
     let mut apply = |other: &mut State, upload, step| {
         index += 1;

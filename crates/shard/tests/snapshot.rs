@@ -48,7 +48,7 @@ struct Shard {
 impl Shard {
     fn new() -> Shard {
         Shard {
-            state: State::new(),
+            state: State::default(),
             index: 0,
         }
     }
@@ -230,7 +230,7 @@ fn a_shard_with_everything() -> State {
 
 #[test]
 fn a_shard_comes_back_as_it_was() {
-    for state in [State::new(), a_shard(), a_shard_with_everything()] {
+    for state in [State::default(), a_shard(), a_shard_with_everything()] {
         let bytes = encode(&header(), &state);
         let (found, restored) = decode(bytes.clone().into(), "prod", 7).unwrap();
         assert_eq!(found, header());
@@ -304,7 +304,7 @@ fn another_cluster_shard_or_file_is_refused() {
 
 /// A file with this body, and a digest that holds.
 fn sealed(body: &[u8]) -> Bytes {
-    let mut bytes = encode(&header(), &State::new());
+    let mut bytes = encode(&header(), &State::default());
     bytes.truncate(12);
     bytes.extend_from_slice(body);
     bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
@@ -552,7 +552,10 @@ fn the_parts_of_equal_states_are_equal_and_one_token_shows_in_one_part_of_a_roun
         }
     }
     assert_eq!(differing, [5, 14]);
-    assert_eq!(hash_part(&State::new(), 0), hash_part(&State::new(), 1));
+    assert_eq!(
+        hash_part(&State::default(), 0),
+        hash_part(&State::default(), 1)
+    );
 }
 
 #[test]

@@ -87,7 +87,7 @@ impl Disk {
     fn open_shard(&self, shard: u32) -> Result<RestoredShard, String> {
         let text = |error: LogError| error.to_string();
         let (snapshot, state) = match self.read_snapshot(shard)? {
-            None => (SnapshotMeta::default(), State::new()),
+            None => (SnapshotMeta::default(), State::default()),
             Some((header, state)) => (meta_of(header), state),
         };
         let file = self.snapshots.get(&shard);
@@ -135,7 +135,7 @@ impl Disk {
     pub fn newest(&self, shard: u32) -> Result<(u64, State), String> {
         let found = self.read_snapshot(shard)?;
         Ok(
-            found.map_or((BOOTSTRAP_INDEX, State::new()), |(header, state)| {
+            found.map_or((BOOTSTRAP_INDEX, State::default()), |(header, state)| {
                 (header.index, state)
             }),
         )

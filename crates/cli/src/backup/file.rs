@@ -224,7 +224,7 @@ mod tests {
             shard,
             ..snapshot::Header::default()
         };
-        snapshot::encode(&header, &State::new())
+        snapshot::encode(&header, &State::default())
     }
 
     fn written(path: &Path) {

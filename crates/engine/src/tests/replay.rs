@@ -55,7 +55,7 @@ fn shard(log: &MemoryLog, shard: u32, entries: u64, command: &Command) -> Restor
             log: log.load(shard).unwrap(),
             snapshot: SnapshotMeta::default(),
         },
-        state: State::new(),
+        state: State::default(),
         file: None,
     }
 }

@@ -124,7 +124,8 @@ impl Rig {
         boot: Boot,
     ) -> Self {
         let reader: Arc<dyn EntryReader> = log.clone();
-        let (snapshot, state) = snapshot.unwrap_or_else(|| (SnapshotMeta::default(), State::new()));
+        let (snapshot, state) =
+            snapshot.unwrap_or_else(|| (SnapshotMeta::default(), State::default()));
         if log.load(0).unwrap() == LogState::default() {
             log.write(&[Write::bootstrap(0, nodes)]).unwrap();
         }

@@ -3,7 +3,6 @@
 use nowserving_line::{Op, Settings};
 use nowserving_replica::SnapshotMeta;
 use nowserving_shard::snapshot::DIGEST_BYTES;
-use nowserving_shard::state::State;
 use protobuf::Message as _;
 use raft::eraftpb::{
     ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType, Message,
@@ -201,7 +200,7 @@ fn follower_with_the_file(there: u64) -> Rig {
 #[test]
 fn a_snapshot_is_fetched_and_installed() {
     let mut rig = follower_with_the_file(0);
-    let state = ReceivedState(Box::new(State::new()));
+    let state = ReceivedState(Box::default());
     received(&mut rig, Ok(state));
     assert_eq!(rig.replica().applied(), 100);
 }
@@ -245,7 +244,7 @@ fn no_older_change_of_members_is_applied_to_those_of_a_snapshot() {
     offer(&mut rig, later.clone());
     stored(&mut rig, 10);
     has_unapplied_change_of_members(&mut rig);
-    let state = ReceivedState(Box::new(State::new()));
+    let state = ReceivedState(Box::default());
     received(&mut rig, Ok(state));
     assert_eq!(rig.replica().applied(), later.index);
     assert_eq!(rig.replica().voters(), [1, 2, 3, 4, 5]);

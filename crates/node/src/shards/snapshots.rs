@@ -220,7 +220,7 @@ impl Maker {
             // A peer's has come meanwhile.
             Some(own) if own.meta.index >= index => return Ok((own.meta, own.file)),
             Some(own) => (own.meta.index, own.state),
-            None => (BOOTSTRAP_INDEX, State::new()),
+            None => (BOOTSTRAP_INDEX, State::default()),
         };
         self.replay(shard, from + 1, index, &mut state)?;
         let meta = SnapshotMeta {

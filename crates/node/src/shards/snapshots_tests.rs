@@ -20,7 +20,7 @@ fn world() -> World {
     log.write(&[Write::bootstrap(0, &[1])]).unwrap();
     World {
         log,
-        state: State::new(),
+        state: State::default(),
         last: BOOTSTRAP_INDEX,
         dir: tempfile::tempdir().unwrap(),
     }

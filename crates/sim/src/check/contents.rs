@@ -92,7 +92,7 @@ mod tests {
             key: None,
             lane: None,
         };
-        let mut state = State::new();
+        let mut state = State::default();
         let ops = [create, enter.clone(), enter];
         apply(&mut state, 2, 1_000, ops.map(Command::Line).to_vec());
         state

@@ -110,7 +110,7 @@ impl Checks {
     pub fn new(setup: &Setup) -> Checks {
         let shards = (0..setup.shards).map(|_| ShardChecks {
             log: LogCheck::default(),
-            reference: State::new(),
+            reference: State::default(),
             shadow: Shadow::default(),
             ghosts: Ghosts::default(),
             fingerprints: Vec::new(),
@@ -481,7 +481,7 @@ impl Checks {
                 return None;
             }
         };
-        let (mut whole, mut shadow, mut at) = (State::new(), Shadow::default(), 0);
+        let (mut whole, mut shadow, mut at) = (State::default(), Shadow::default(), 0);
         for entry in shard.log.entries_through(header.index) {
             let place = place(&shard.log, id, entry);
             at = place.appended_at;
@@ -537,7 +537,7 @@ impl Checks {
         let Some(shard) = self.shards.get(id as usize) else {
             return;
         };
-        let mut whole = State::new();
+        let mut whole = State::default();
         for entry in shard.log.entries_through(applied) {
             if let Err(why) = replay::apply(&mut whole, entry, &mut |_| {}) {
                 return env.violated("S17", format!("shard {id}: {why}"));
