@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
-use nowserving_client::{Consistency, Key, LaneName, StatusRequest};
+use nowserving_client::{Consistency, Key, LaneName, StatusRequest, TokenBy};
 
 use crate::args::Global;
 use crate::output::{Output, WrongUsage};
@@ -46,13 +46,24 @@ Examples:
         key: String,
     },
     /// Shows the status of a token, and marks it as seen.
-    #[command(after_help = "\
+    #[command(
+        group = ArgGroup::new("token").args(["ticket", "key"]).required(true),
+        after_help = "\
 Examples:
   nowserving status shop-1 $TICKET
-  nowserving status shop-1 $TICKET --consistency local")]
+  nowserving status shop-1 --key order-4711
+  nowserving status shop-1 $TICKET --consistency local"
+    )]
     Status {
-        #[command(flatten)]
-        token: TokenArgs,
+        /// The line.
+        line: String,
+        /// What `enter` printed.
+        // Base64url: may begin with a dash.
+        #[arg(allow_hyphen_values = true)]
+        ticket: Option<String>,
+        /// Instead of the ticket: the key it entered with.
+        #[arg(long)]
+        key: Option<String>,
         /// How fresh the answer must be. `local` does not mark the token as seen.
         #[arg(long, value_enum, default_value_t)]
         consistency: Freshness,
@@ -98,9 +109,9 @@ impl UserCommand {
         match self {
             UserCommand::Enter { line, .. }
             | UserCommand::Find { line, .. }
+            | UserCommand::Status { line, .. }
             | UserCommand::Info { line, .. } => line,
-            UserCommand::Status { token, .. }
-            | UserCommand::Renew { token, .. }
+            UserCommand::Renew { token, .. }
             | UserCommand::Complete { token, .. }
             | UserCommand::Claim(token)
             | UserCommand::Leave(token) => &token.line,
@@ -140,6 +151,11 @@ impl From<Freshness> for Consistency {
     }
 }
 
+fn checked_key(key: String) -> Result<Key, WrongUsage> {
+    // The message begins with the field, which is named like the flag.
+    Key::new(key.into_bytes()).map_err(|error| WrongUsage(format!("--{}", error.message)))
+}
+
 /// Runs one of them.
 pub async fn run(
     command: UserCommand,
@@ -156,22 +172,27 @@ pub async fn run(
             lane,
         } => {
             let key = key.filter(|_| !anonymous);
-            let key = key.map(|key| Key::new(key.into_bytes())).transpose();
-            // The message begins with the field, which is named like the flag.
-            let key = key.map_err(|error| WrongUsage(format!("--{}", error.message)))?;
+            let key = key.map(checked_key).transpose()?;
             let lane = lane.as_deref().map(LaneName::try_from).transpose();
             let lane = lane.map_err(|error| WrongUsage(format!("--lane: {error}")))?;
             open(&line).await?.enter_with(key, lane).await?
         }
         UserCommand::Find { line, key } => open(&line).await?.find(key).await?,
-        UserCommand::Status { token, consistency } => {
-            let (line, ticket) = of_token(token).await?;
-            let request = StatusRequest {
-                ticket,
-                consistency: Some(consistency.into()),
-                holes: false,
+        UserCommand::Status {
+            line,
+            ticket,
+            key,
+            consistency,
+        } => {
+            let token = match key {
+                Some(key) => TokenBy::Key(checked_key(key)?),
+                None => TokenBy::Ticket(ticket.unwrap_or_default()),
             };
-            line.status_with(request).await?
+            let request = StatusRequest {
+                consistency: Some(consistency.into()),
+                ..StatusRequest::new(token)
+            };
+            open(&line).await?.status_with(request).await?
         }
         UserCommand::Claim(token) => {
             let (line, ticket) = of_token(token).await?;

@@ -72,5 +72,5 @@ pub use nowserving_protocol::admin::{
 pub use nowserving_protocol::error::{ApiError, Code};
 pub use nowserving_protocol::user::{
     BoardReply, Consistency, HeldBackReply, InfoReply, Key, LaneReply, StatusReply, StatusRequest,
-    UserQuota, UserSettings,
+    TokenBy, UserQuota, UserSettings,
 };

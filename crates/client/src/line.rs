@@ -3,7 +3,7 @@
 use nowserving_line::{LaneName, LineName};
 use nowserving_protocol::user::{
     Claim, Complete, Consistency, Enter, Find, Info, InfoReply, Key, Leave, Renew, StatusReply,
-    StatusRequest,
+    StatusRequest, TokenBy,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -84,18 +84,23 @@ impl Line {
     /// # Errors
     /// `ticket_invalid`, `line_not_found`.
     pub async fn status(&self, ticket: &str) -> Result<StatusReply> {
-        self.status_with(StatusRequest {
-            ticket: ticket.to_owned(),
-            consistency: None,
-            holes: false,
-        })
-        .await
+        let token = TokenBy::Ticket(ticket.to_owned());
+        self.status_with(StatusRequest::new(token)).await
     }
 
-    /// [`Line::status`] with another consistency, or with the holes before the token.
+    /// [`Line::status`] by key, for a backend that keeps no tickets. The reply has none; [`Line::find`] returns it.
     ///
     /// # Errors
-    /// As [`Line::status`].
+    /// `token_not_found` if the key has no live token, `line_not_found`.
+    pub async fn status_by_key(&self, key: impl Into<Vec<u8>>) -> Result<StatusReply> {
+        let token = TokenBy::Key(self::key(key)?);
+        self.status_with(StatusRequest::new(token)).await
+    }
+
+    /// [`Line::status`] or [`Line::status_by_key`] with another consistency, or with the holes before the token.
+    ///
+    /// # Errors
+    /// As theirs.
     pub async fn status_with(&self, request: StatusRequest) -> Result<StatusReply> {
         self.read("status", &request).await
     }

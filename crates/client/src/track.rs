@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::stream::{self, BoxStream, StreamExt};
 use nowserving_line::State;
 use nowserving_protocol::event::BoardEvent;
-use nowserving_protocol::user::{StatusReply, StatusRequest};
+use nowserving_protocol::user::{StatusReply, StatusRequest, TokenBy};
 use rand::RngExt;
 use tokio::time::Instant;
 
@@ -87,7 +87,7 @@ impl Track {
     /// Boards that arrive meanwhile wait in the feed.
     async fn poll(&mut self) -> Result<Option<StatusReply>> {
         let request = StatusRequest {
-            ticket: self.ticket.clone(),
+            token: TokenBy::Ticket(self.ticket.clone()),
             consistency: None,
             holes: self.view.wants_holes(),
         };

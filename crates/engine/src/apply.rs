@@ -261,14 +261,15 @@ impl Shard {
     }
 
     fn touch(&mut self, name: &LineName, ask: &Ask, now_ms: u64) -> Option<Command> {
-        let Ask::Status { at, .. } = ask else {
+        let Ask::Status { token, .. } = ask else {
             return None;
         };
         let line = self.state.lines().get(name)?;
+        let at = token.find(line).ok()?;
         if line.incarnation() != at.incarnation {
             return None;
         }
-        self.leader_state.as_mut()?.touch(line, *at, now_ms)
+        self.leader_state.as_mut()?.touch(line, at, now_ms)
     }
 
     /// Answers a copy of an answered request.
@@ -384,10 +385,11 @@ impl Observer for Watch<'_> {
 
 fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, ApiError> {
     match ask {
-        Ask::Status { at, holes, .. } => {
-            let poll = line.poll(*at, now.service_ms, *holes)?;
+        Ask::Status { token, holes, .. } => {
+            let at = token.find(line)?;
+            let poll = line.poll(at, now.service_ms, *holes)?;
             Ok(Outcome::Status {
-                with_ticket: poll.status.at != *at,
+                with_ticket: poll.status.at != at,
                 status: Box::new(poll.status),
                 now,
                 holes: poll.holes,

@@ -1,7 +1,7 @@
 //! Checked requests and their outcomes.
 
 use bytes::Bytes;
-use nowserving_line::{LineName, Op, Status, Timestamp, Token, TokenRef};
+use nowserving_line::{Line, LineName, Op, Refused, Status, Timestamp, Token, TokenRef};
 use nowserving_protocol::admin::{
     ClusterStatus, Journal, JournalReply, LineList, LineReply, ListLines, MembersChangesReply,
     MembersReply,
@@ -54,7 +54,7 @@ pub enum Ask {
     Members(Box<MembersRequest>),
     /// `status` of a token.
     Status {
-        at: TokenRef,
+        token: TokenBy,
         consistency: Consistency,
         /// List the holes before it too.
         holes: bool,
@@ -75,6 +75,23 @@ pub enum Ask {
     },
     /// A step of putting a line back; it goes through the log.
     Restore(Box<RestoreCommand>),
+}
+
+/// How a request names a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenBy {
+    At(TokenRef),
+    /// The live token of this key.
+    Key(Box<[u8]>),
+}
+
+impl TokenBy {
+    pub(crate) fn find(&self, line: &Line) -> Result<TokenRef, Refused> {
+        match self {
+            TokenBy::At(at) => Ok(*at),
+            TokenBy::Key(key) => line.find(key).ok_or(Refused::TokenNotFound),
+        }
+    }
 }
 
 /// The part of a request that decides where it is executed.

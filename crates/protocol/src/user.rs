@@ -20,21 +20,98 @@ pub struct Find {
     pub key: Key,
 }
 
+/// How a request names a token: exactly one of the fields `ticket` and `key`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenBy {
+    /// From the answer to `enter`.
+    Ticket(String),
+    /// The key of a live token.
+    Key(Key),
+}
+
+impl TokenBy {
+    /// # Errors
+    /// `bad_request` without exactly one of them.
+    fn new(ticket: Option<String>, key: Option<Key>) -> Result<TokenBy, &'static str> {
+        match (ticket, key) {
+            (Some(ticket), None) => Ok(TokenBy::Ticket(ticket)),
+            (None, Some(key)) => Ok(TokenBy::Key(key)),
+            (None, None) => Err("ticket: required, or `key` instead of it"),
+            (Some(_), Some(_)) => Err("key: not together with a `ticket`"),
+        }
+    }
+
+    fn fields(self) -> (Option<String>, Option<Key>) {
+        match self {
+            TokenBy::Ticket(ticket) => (Some(ticket), None),
+            TokenBy::Key(key) => (None, Some(key)),
+        }
+    }
+}
+
 /// `status`: where a token stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "StatusFields", into = "StatusFields")]
 pub struct StatusRequest {
-    /// From the answer to `enter`.
-    pub ticket: String,
+    /// Which token.
+    pub token: TokenBy,
     /// The consistency of the answer; by default [`Consistency::Leader`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consistency: Option<Consistency>,
     /// Whether the reply lists [`StatusReply::holes`].
+    pub holes: bool,
+}
+
+impl StatusRequest {
+    /// With the default consistency and without holes.
+    #[must_use]
+    pub fn new(token: TokenBy) -> StatusRequest {
+        StatusRequest {
+            token,
+            consistency: None,
+            holes: false,
+        }
+    }
+}
+
+/// The fields of a [`StatusRequest`].
+#[derive(Serialize, Deserialize)]
+struct StatusFields {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ticket: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<Key>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    consistency: Option<Consistency>,
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "wire::flag"
     )]
-    pub holes: bool,
+    holes: bool,
+}
+
+impl TryFrom<StatusFields> for StatusRequest {
+    type Error = &'static str;
+
+    fn try_from(fields: StatusFields) -> Result<StatusRequest, &'static str> {
+        Ok(StatusRequest {
+            token: TokenBy::new(fields.ticket, fields.key)?,
+            consistency: fields.consistency,
+            holes: fields.holes,
+        })
+    }
+}
+
+impl From<StatusRequest> for StatusFields {
+    fn from(request: StatusRequest) -> StatusFields {
+        let (ticket, key) = request.token.fields();
+        StatusFields {
+            ticket,
+            key,
+            consistency: request.consistency,
+            holes: request.holes,
+        }
+    }
 }
 
 /// `claim`: goes into checkout with the seat that the token was given.

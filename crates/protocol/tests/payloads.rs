@@ -68,11 +68,7 @@ fn requests_look_as_in_the_contract() {
     let ticket = "t".to_owned();
     taken(
         json!({"ticket": "t"}),
-        StatusRequest {
-            ticket: ticket.clone(),
-            consistency: None,
-            holes: false,
-        },
+        StatusRequest::new(TokenBy::Ticket(ticket.clone())),
     );
     for (word, consistency) in [
         ("leader", Consistency::Leader),
@@ -81,9 +77,9 @@ fn requests_look_as_in_the_contract() {
     ] {
         let consistency = Some(consistency);
         taken(
-            json!({"ticket": "t", "consistency": word, "holes": true}),
+            json!({"key": "k", "consistency": word, "holes": true}),
             StatusRequest {
-                ticket: ticket.clone(),
+                token: TokenBy::Key(Key::new(*b"k").unwrap()),
                 consistency,
                 holes: true,
             },
@@ -131,11 +127,7 @@ fn requests_omit_unset_fields() {
     };
     assert_eq!(encode(&enter, Format::Json), br#"{"key":"k","lane":"vip"}"#);
     both_ways(&enter);
-    let status = StatusRequest {
-        ticket: "t".to_owned(),
-        consistency: None,
-        holes: false,
-    };
+    let status = StatusRequest::new(TokenBy::Ticket("t".to_owned()));
     assert_eq!(encode(&status, Format::Json), br#"{"ticket":"t"}"#);
     both_ways(&StatusRequest {
         holes: true,
@@ -245,6 +237,9 @@ fn missing_and_mistyped_fields_are_named() {
         refused::<Enter>(json!({ "lane": wrong }), "1 to 64");
     }
     refused::<StatusRequest>(json!({"ticket": "t", "holes": 1}), "true or false");
+    refused::<StatusRequest>(json!({}), "ticket: required, or `key`");
+    refused::<StatusRequest>(json!({"ticket": "t", "key": "k"}), "key: not together");
+    refused::<StatusRequest>(json!({"key": ""}), "1 to 128 bytes");
 }
 
 #[test]
@@ -455,7 +450,7 @@ proptest! {
     #[test]
     fn an_altered_payload_is_answered(at in 0_usize..40, byte: u8) {
         let request = StatusRequest {
-            ticket: "ticket".to_owned(), consistency: Some(Consistency::Leader), holes: true,
+            token: TokenBy::Ticket("ticket".to_owned()), consistency: Some(Consistency::Leader), holes: true,
         };
         for format in [Format::Json, Format::MsgPack] {
             let mut payload = encode(&request, format);

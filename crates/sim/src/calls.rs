@@ -6,8 +6,8 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowserving_engine::{Ask, Outcome, Question};
-use nowserving_line::{LineName, Op, TokenRef};
+use nowserving_engine::{Ask, Outcome, Question, TokenBy};
+use nowserving_line::{LineName, Op};
 use nowserving_protocol::admin::ListLines;
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::user::Consistency;
@@ -50,7 +50,7 @@ pub enum What {
     /// The status of a token.
     Status {
         /// Which token.
-        at: TokenRef,
+        token: TokenBy,
         /// How fresh.
         consistency: Consistency,
     },
@@ -147,8 +147,8 @@ impl What {
     pub fn ask(&self) -> Asked {
         Asked::Line(match self {
             What::Write(op) => Ask::Write(op.clone()),
-            What::Status { at, consistency } => Ask::Status {
-                at: *at,
+            What::Status { token, consistency } => Ask::Status {
+                token: token.clone(),
                 consistency: *consistency,
                 holes: false,
             },

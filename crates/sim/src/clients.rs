@@ -3,7 +3,7 @@
 //! Half of the shoppers ask through the SDK, which names each call and repeats it; the others send what they
 //! have to say once, some with an id, and when no answer comes, some say it again, and some go away.
 
-use nowserving_engine::Outcome;
+use nowserving_engine::{Outcome, TokenBy};
 use nowserving_line::{AdmissionRate, Quota};
 use nowserving_line::{
     Change, LANE_DEFAULT, LaneName, LaneSettings, LineName, Op, Phase, Settings, SettingsPatch,
@@ -282,6 +282,10 @@ impl Clients {
             }
             (Some(at), _) => match (&visit.key, random.below(20)) {
                 (Some(key), 0) => What::Find(key.clone()),
+                (Some(key), 5..9) => What::Status {
+                    token: TokenBy::Key(key.clone()),
+                    consistency: Consistency::Leader,
+                },
                 (_, 0..3) => status(at, Consistency::Linearizable),
                 (_, 3..5) => status(at, Consistency::Local),
                 _ => status(at, Consistency::Leader),
@@ -562,7 +566,8 @@ fn clock_off_ms(random: &mut Random) -> i64 {
 }
 
 fn status(at: TokenRef, consistency: Consistency) -> What {
-    What::Status { at, consistency }
+    let token = TokenBy::At(at);
+    What::Status { token, consistency }
 }
 
 fn settings(random: &mut Random) -> Settings {

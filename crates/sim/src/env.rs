@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use bytes::Bytes;
-use nowserving_engine::{Ask, Input};
+use nowserving_engine::{Ask, Input, TokenBy};
 use nowserving_line::{LineName, Op, TokenRef};
 
 use crate::calls::{Answer, Calls, NotAnswered};
@@ -62,6 +62,8 @@ pub struct Env {
     pub links_cut: BTreeMap<(NodeId, NodeId), u32>,
     /// When any node last took in a poll of a token, or an operation on it, by shard.
     pub heard: BTreeMap<(u32, TokenRef), Time>,
+    /// The same of polls by key, by line.
+    pub heard_by_key: BTreeMap<(LineName, Box<[u8]>), Time>,
     /// From then on each request that is sent must be answered.
     pub answers_from: Time,
     /// Frames that nodes sent.
@@ -110,11 +112,16 @@ impl Env {
         let Input::Request { request, .. } = input else {
             return;
         };
-        let of = match &request.ask {
-            Ask::Status { at, .. } | Ask::Write(Op::Claim { at, .. }) => *at,
+        let token = match &request.ask {
+            Ask::Status { token, .. } => token.clone(),
+            Ask::Write(Op::Claim { at, .. }) => TokenBy::At(*at),
             _ => return,
         };
-        self.heard.insert((request.shard, of), self.timeline.now());
+        let now = self.timeline.now();
+        match token {
+            TokenBy::At(at) => self.heard.insert((request.shard, at), now),
+            TokenBy::Key(key) => self.heard_by_key.insert((request.line.clone(), key), now),
+        };
     }
 
     /// Whether a fault that befalls messages and the like does so now; counts it.

@@ -348,6 +348,7 @@ impl World {
             starts: BTreeMap::new(),
             links_cut: BTreeMap::new(),
             heard: BTreeMap::new(),
+            heard_by_key: BTreeMap::new(),
             answers_from: LED_US,
             frames_sent: 0,
             forwards_sent: 0,

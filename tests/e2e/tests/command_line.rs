@@ -143,6 +143,9 @@ pub async fn users(cli: &Cli) -> Result<()> {
 
     let ticket = first["ticket"].as_str().context("ticket")?;
     let waiting = second["ticket"].as_str().context("ticket")?;
+    let by_key = done(cli, "status cli-use --key a").await?;
+    ensure!(by_key["token"] == first["token"], "{by_key}");
+    refused(cli, "status cli-use --key nobody", "token_not_found").await?;
     for consistency in ["leader", "linearizable", "local"] {
         let words = format!("status cli-use {waiting} --consistency {consistency}");
         let status = done(cli, &words).await?;

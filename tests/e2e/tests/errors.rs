@@ -41,6 +41,22 @@ async fn nothing_there(api: &Api, line: &str, ticket: &Value) -> Result<()> {
         api.admin_refused(nowhere, op, json!({}), Code::LineNotFound)
             .await?;
     }
+    api.refused(
+        line,
+        "status",
+        json!({"key": "nobody"}),
+        Code::TokenNotFound,
+    )
+    .await?;
+    for (body, names) in [
+        (json!({}), "ticket"),
+        (json!({"ticket": ticket, "key": "a"}), "key"),
+        (json!({"key": "x".repeat(129)}), "key"),
+    ] {
+        let error = api.refused(line, "status", body, Code::BadRequest).await?;
+        let message = error["message"].as_str().unwrap_or_default();
+        ensure!(message.starts_with(names), "{error}");
+    }
     api.refused(line, "find", json!({"key": "nobody"}), Code::TokenNotFound)
         .await?;
     // The ticket is checked first: it names its line.

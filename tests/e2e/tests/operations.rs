@@ -51,9 +51,16 @@ async fn enters_and_polls(api: &Api, line: &str, tickets: &[Value]) -> Result<()
         );
     }
 
-    for consistency in ["leader", "linearizable", "local"] {
-        let body = json!({"ticket": tickets[3], "consistency": consistency});
+    for (token, consistency) in [
+        (json!({"ticket": tickets[3]}), "leader"),
+        (json!({"ticket": tickets[3]}), "linearizable"),
+        (json!({"ticket": tickets[3]}), "local"),
+        (json!({"key": "d"}), "leader"),
+    ] {
+        let mut body = token;
+        body["consistency"] = consistency.into();
         let waiting = api.ok(line, "status", body).await?;
+        ensure!(waiting.get("ticket").is_none(), "{waiting}");
         ensure!(waiting["state"] == "waiting", "{waiting}");
         ensure!(
             waiting["position"] == 2 && waiting["ahead"] == 1,

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use nowserving_client::{
     Change, Client, Code, Create, Delete, Key, LineName, SettingsPatch, State, StatusRequest,
+    TokenBy,
 };
 use nowserving_protocol::codec::{self, Format};
 use nowserving_protocol::subject::{Subjects, shard_of};
@@ -235,11 +236,7 @@ impl Polled {
 }
 
 fn status_request(ticket: String) -> Vec<u8> {
-    let body = StatusRequest {
-        ticket,
-        consistency: None,
-        holes: false,
-    };
+    let body = StatusRequest::new(TokenBy::Ticket(ticket));
     codec::encode(&body, Format::MsgPack)
 }
 

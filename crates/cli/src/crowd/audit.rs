@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use nowserving_client::{Consistency, Error, State, StatusReply, StatusRequest};
+use nowserving_client::{Consistency, Error, State, StatusReply, StatusRequest, TokenBy};
 
 use super::{Crowd, Verdict, Visit, number};
 
@@ -66,7 +66,7 @@ async fn wait_for_vanished(crowd: &Crowd) {
 
 async fn ask(crowd: &Crowd, visit: &Visit, consistency: Consistency) -> Result<StatusReply, Error> {
     let request = StatusRequest {
-        ticket: visit.ticket.clone(),
+        token: TokenBy::Ticket(visit.ticket.clone()),
         consistency: Some(consistency),
         holes: false,
     };

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::rig::name;
 use super::rig::{Rig, WALL_MS, config, enter};
-use crate::request::{Ask, Outcome};
+use crate::request::{Ask, Outcome, TokenBy};
 use nowserving_shard::published::OutEvent;
 
 const CLAIM_MS: u64 = 120_000;
@@ -222,7 +222,7 @@ impl Run {
                 let far = self.rig.now + 1_000_000_000_000;
                 self.rig.ask(
                     Ask::Status {
-                        at,
+                        token: TokenBy::At(at),
                         consistency,
                         holes: false,
                     },

@@ -15,7 +15,7 @@ use super::rig::name;
 use super::rig::{Rig, SHARD, START, enter, message};
 use crate::delivery::{LeaderTime, ShardDelivery, Via};
 use crate::io::{ExitReason, ForwardResult, Input, RelayedAnswer};
-use crate::request::{Ask, Outcome};
+use crate::request::{Ask, Outcome, TokenBy};
 
 fn create(rig: &mut Rig, seats: u32, queue_limit: u32) {
     let (line, settings) = (name("shop"), Settings::new(seats, queue_limit));
@@ -304,7 +304,7 @@ fn a_read_without_lease_waits_for_a_quorum_and_with_one_asks_nobody() {
         token: 1,
     };
     let status = |consistency| Ask::Status {
-        at,
+        token: TokenBy::At(at),
         consistency,
         holes: false,
     };
@@ -355,15 +355,16 @@ fn a_poll_after_a_long_pause_is_answered_once_a_quorum_has_it() {
         lane: 0,
         token: 2,
     };
-    let status = || Ask::Status {
-        at,
+    let status_of = |token| Ask::Status {
+        token,
         consistency: Consistency::Leader,
         holes: false,
     };
+    let status = || status_of(TokenBy::At(at));
     let far = rig.now + 1_000_000_000_000;
     rig.pass_ms(3_100);
     let before = rig.replica().last_index();
-    rig.ask(status(), far);
+    rig.ask(status_of(TokenBy::Key(b"b"[..].into())), far);
     rig.ask(status(), far);
     rig.turn();
     assert_eq!(rig.numbers(), []);

@@ -11,7 +11,7 @@ use nowserving_protocol::user::Consistency;
 
 use super::rig::Rig;
 use super::rig::{lane, lanes, name};
-use crate::request::{Ask, Outcome};
+use crate::request::{Ask, Outcome, TokenBy};
 
 /// A line of which a seat is to be had each 100 ms of the service clock.
 fn paced() -> Settings {
@@ -255,7 +255,7 @@ fn ask(rig: &mut Rig, at: TokenRef) -> (Status, bool, Option<Vec<(u64, u64)>>) {
     let holes = true;
     rig.ask(
         Ask::Status {
-            at,
+            token: TokenBy::At(at),
             consistency,
             holes,
         },

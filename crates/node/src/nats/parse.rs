@@ -15,7 +15,7 @@ use nowserving_protocol::user;
 use super::forward;
 use super::parse_admin::{admin_ask, cluster_question, members_ask};
 use crate::clock::monotonic_us;
-use nowserving_engine::{Ask, Delivery, Input, ReplyTo, Request, Via};
+use nowserving_engine::{Ask, Delivery, Input, ReplyTo, Request, TokenBy, Via};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::requests::{Origin, RequestId};
 
@@ -197,7 +197,10 @@ impl Parser {
                 reply.op = "status";
                 let ask: user::StatusRequest = decode_request(payload)?;
                 Ask::Status {
-                    at: at(&ask.ticket)?,
+                    token: match ask.token {
+                        user::TokenBy::Ticket(ticket) => TokenBy::At(at(&ticket)?),
+                        user::TokenBy::Key(key) => TokenBy::Key(key.into_bytes()),
+                    },
                     consistency: ask.consistency.unwrap_or_default(),
                     holes: ask.holes,
                 }

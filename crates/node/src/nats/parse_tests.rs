@@ -92,6 +92,7 @@ fn every_operation_of_users_is_read() {
         ("enter", json!({"key": "k"})),
         ("find", json!({"key": "k"})),
         ("status", json!({"ticket": ticket, "consistency": "local"})),
+        ("status", json!({"key": "k", "consistency": "local"})),
         ("claim", json!({"ticket": ticket})),
         ("renew", json!({"ticket": ticket, "epoch": 3})),
         (
@@ -116,15 +117,16 @@ fn every_operation_of_users_is_read() {
             (
                 "status",
                 Ask::Status {
-                    at,
+                    token,
                     consistency,
                     holes,
                 },
             ) => {
-                assert_eq!(
-                    (at.token, consistency, holes),
-                    (9, Consistency::Local, false)
-                );
+                match token {
+                    TokenBy::At(at) => assert_eq!(at.token, 9),
+                    TokenBy::Key(key) => assert_eq!(&*key, b"k"),
+                }
+                assert_eq!((consistency, holes), (Consistency::Local, false));
             }
             ("claim", Ask::Write(Op::Claim { at, .. }))
             | ("leave", Ask::Write(Op::Leave { at, .. }))

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_engine::Outcome;
+use nowserving_engine::{Outcome, TokenBy};
 use nowserving_line::{LaneName, Line, LineName, Op, State, Status};
 use nowserving_protocol::error::{ApiError, Code};
 
@@ -135,10 +135,23 @@ impl Answers {
             (What::Write(Op::Enter { lane, .. }), _) => {
                 since.iter().any(|it| it.refusals.get(lane) == Some(&code))
             }
-            (What::Status { at, .. }, Code::TicketInvalid) => since
+            (
+                What::Status {
+                    token: TokenBy::At(at),
+                    ..
+                },
+                Code::TicketInvalid,
+            ) => since
                 .iter()
                 .any(|it| it.incarnation != Some(at.incarnation)),
-            (What::Find(key), Code::TokenNotFound) => {
+            (
+                What::Find(key)
+                | What::Status {
+                    token: TokenBy::Key(key),
+                    ..
+                },
+                Code::TokenNotFound,
+            ) => {
                 let first = since.first().map_or(0, |it| it.version);
                 let newest = since.last().and_then(|it| it.incarnation);
                 let line = newest.and_then(|it| shadow?.line(it));

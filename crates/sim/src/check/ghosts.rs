@@ -83,7 +83,7 @@ impl Ghosts {
                     lane,
                     token,
                 };
-                let heard_ms = self.heard_ms(env, place.shard, of);
+                let heard_ms = self.heard_ms(env, place.shard, line, of);
                 if now_ms > heard_ms + timeout_ms * 3 / 2 + LATE_MAX_MS {
                     let what = format!(
                         "{of:?} of {} waits at {now_ms} ms on the service clock; it was heard of before {heard_ms} ms, its timeout is {timeout_ms} ms",
@@ -96,10 +96,13 @@ impl Ghosts {
     }
 
     /// A reading of the service clock after a token was last heard of by any node.
-    fn heard_ms(&self, env: &Env, shard: u32, of: TokenRef) -> u64 {
+    fn heard_ms(&self, env: &Env, shard: u32, line: &Line, of: TokenRef) -> u64 {
         let former = std::iter::successors(Some(of), |of| self.moved_from.get(of).copied());
         let heard_at = former.filter_map(|of| env.heard.get(&(shard, of)).copied());
-        let heard_at = heard_at.max().unwrap_or(0);
+        let live = line.live(of.lane, of.token);
+        let key = live.and_then(|live| live.key.as_deref());
+        let by_key = key.and_then(|key| env.heard_by_key.get(&(line.name().clone(), key.into())));
+        let heard_at = heard_at.chain(by_key.copied()).max().unwrap_or(0);
         let began_at = self.began_at.get(&of).copied().unwrap_or(0);
         self.after_ms(heard_at.max(began_at))
     }
