@@ -68,7 +68,7 @@ fn files_are_written_where_asked_and_it_says_where() {
         "SN,SEED,SINCE,UNTIL,LIMIT,ITEMS,CHECKIN,ORDER,ABORTCHECKIN,ABORTQUEUE,NOENTRY,THREAD";
     assert!(table.starts_with(article), "{}", &table[..200]);
     let page = std::fs::read_to_string(&html).expect("the page");
-    assert_eq!(page.matches("<figure>").count(), 6);
+    assert_eq!(page.matches("<figure>").count(), 7);
     let command = "nowserving rehearse --preset steady --shoppers 500 --compare naive --csv ";
     assert!(page.contains(command), "{page}");
     let shown = String::from_utf8_lossy(&output.stdout);
@@ -152,6 +152,7 @@ fn invalid_arguments_are_wrong_usage() {
         ["--watch-percent", "101"],
         ["--lane-mix", "1,1"],
         ["--open-at", "27h"],
+        ["--transaction-rate", "0"],
         ["--preset", "none"],
     ] {
         let output = rehearse(&[&words[..], &["--json"]].concat());

@@ -25,7 +25,8 @@ struct Seat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) shopper: u32,
-    pub(crate) was_waiting: bool,
+    /// The state that it left from.
+    pub(crate) from: State,
 }
 
 /// The books, and the three checks that must never find anything.
@@ -102,7 +103,7 @@ impl Books {
         if let Some(waiter) = waiting.and_then(|w| w.remove(&place.1)) {
             return Some(Ended {
                 shopper: waiter.shopper,
-                was_waiting: true,
+                from: State::Waiting,
             });
         }
         let Some(seat) = self.seated.remove(&place) else {
@@ -112,7 +113,10 @@ impl Books {
         self.in_checkout -= u64::from(seat.claimed);
         Some(Ended {
             shopper: seat.shopper,
-            was_waiting: false,
+            from: match seat.claimed {
+                true => State::InCheckout,
+                false => State::Admitted,
+            },
         })
     }
 

@@ -110,6 +110,9 @@ pub struct Config {
     pub until_ms: u64,
     /// When the line is put in phase `open`; `None`: it stays in the phase of its settings.
     pub open_at_ms: Option<u64>,
+    /// How many transactions a second the backend behind the checkout makes: a checkout queues for
+    /// its own and holds its seat meanwhile. `None`: no limit.
+    pub transaction_rate: Option<f64>,
     /// Also run the seed article's algorithm on the same crowd.
     pub compare_naive: bool,
 }
@@ -150,6 +153,7 @@ impl Config {
             net_delay_ms: 20,
             until_ms: 3_600_000,
             open_at_ms: None,
+            transaction_rate: None,
             compare_naive: false,
         }
     }
@@ -184,6 +188,7 @@ impl Config {
             net_delay_ms: 20,
             until_ms: 4 * 3_600_000,
             open_at_ms: None,
+            transaction_rate: None,
             compare_naive: false,
         }
     }
@@ -205,6 +210,11 @@ impl Config {
             if self.settings.phase == Phase::Open {
                 return Err(BadField::new("phase", "not open, with open_at_ms").into());
             }
+        }
+        if let Some(rate) = self.transaction_rate
+            && !(0.001..=1e6).contains(&rate)
+        {
+            return Err(BadField::new("transaction_rate", "0.001 to 1,000,000").into());
         }
         within("within_ms", crowd.arrival.within_ms(), 0, DURATION_MS_MAX)?;
         if let Arrival::Burst { waves, .. } = crowd.arrival {
@@ -312,6 +322,8 @@ mod tests {
         assert!(refused(|c| c.crowd.lane_mix = vec![1.0; 9]));
         assert!(refused(|c| c.crowd.lane_mix = vec![f64::INFINITY]));
         assert!(refused(|c| c.crowd.polls = Polls::Random { max_ms: 0 }));
+        assert!(refused(|c| c.transaction_rate = Some(0.0)));
+        assert!(refused(|c| c.transaction_rate = Some(f64::NAN)));
         assert!(refused(|c| c.open_at_ms = Some(1)), "it is open");
         assert!(refused(|c| {
             c.settings.phase = Phase::PreOpen;

@@ -7,7 +7,7 @@ use nowserving_line::LaneSettings;
 use crate::palette::{BLUE, Colour, GREEN, GREY, GRID, INK, LANES, ORANGE, PURPLE, RED};
 use crate::plots::{Axis, Mark, Points, Shape};
 use crate::queue::Pointers;
-use crate::report::{Report, Row, Run, Visit};
+use crate::report::{Report, Row, Run, Stages, Visit};
 use crate::text::{count, duration, many, whole_percent};
 
 /// More dots cannot be distinguished in a picture, and make the page large.
@@ -44,6 +44,7 @@ pub(crate) fn all(report: &Report) -> Vec<Figure> {
     let clock = Clock::of(report);
     let mut figures = vec![people(report, &clock), seats(report, &clock)];
     figures.extend(report.naive.as_ref().map(|naive| excess(naive, &clock)));
+    figures.push(losses(&report.real, &clock));
     figures.push(waits(report));
     let lanes = 0..report.config.settings.lanes.len();
     figures.extend(lanes.map(|no| pointers(report, &clock, no)));
@@ -236,6 +237,41 @@ fn excess(naive: &Run, clock: &Clock) -> Figure {
         run,
         x: clock.axis(),
         y: counts("seats too many", &marks),
+        marks,
+    }
+}
+
+/// Those who were not served, by the stage at which they were lost.
+fn losses(run: &Run, clock: &Clock) -> Figure {
+    let of = |name, colour, value: fn(&Row) -> u64| clock.curve(name, colour, &run.rows, value);
+    let marks = vec![
+        of("turned away without a number", INK, |row| row.turned_away),
+        of("gone while waiting", BLUE, |row| row.gone.waiting),
+        of("gone before checkout", GREEN, |row| row.gone.admitted),
+        of("gone from checkout", PURPLE, |row| row.gone.in_checkout),
+    ];
+    let gone = run.summary.gone_from.values();
+    let gone = gone.fold(Stages::default(), Stages::plus);
+    let words = match gone.sum() + run.summary.turned_away {
+        0 => "all who came were served, or are still in the line.".to_owned(),
+        _ => format!(
+            "{} turned away; {} gone while they waited, {} with a seat that they never claimed, \
+             {} from checkout.",
+            count(run.summary.turned_away),
+            count(gone.waiting),
+            count(gone.admitted),
+            count(gone.in_checkout)
+        ),
+    };
+    Figure {
+        title: "Not served".to_owned(),
+        look: "How many were lost so far, by the stage at which they were. People turned away ask \
+               for a longer queue, people gone while waiting for shorter waits or better news; a \
+               seat that is not claimed or left in checkout stands empty until its timeout."
+            .to_owned(),
+        run: words,
+        x: clock.axis(),
+        y: counts("people", &marks),
         marks,
     }
 }

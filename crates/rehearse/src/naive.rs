@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use nowserving_line::{Reason, Settings, State};
+use nowserving_protocol::error::Code;
 
 use crate::queue::{Answer, Ask, Happened, Place, Pointers, Queue};
 
@@ -48,9 +49,9 @@ impl Naive {
         }
     }
 
-    fn enter(&mut self, now_ms: u64) -> Option<Answer> {
+    fn enter(&mut self, now_ms: u64) -> Result<Answer, Code> {
         if self.seed > self.limit {
-            return None;
+            return Err(Code::LineFull);
         }
         let token = self.seed;
         self.seed += 1;
@@ -62,7 +63,7 @@ impl Naive {
         if token <= self.until {
             self.happened.push(Happened::Admitted((0, token)));
         }
-        Some(self.answer((0, token)))
+        Ok(self.answer((0, token)))
     }
 
     fn answer(&self, place: Place) -> Answer {
@@ -114,7 +115,7 @@ impl Naive {
 }
 
 impl Queue for Naive {
-    fn ask(&mut self, now_ms: u64, _shopper: u32, ask: Ask) -> Option<Answer> {
+    fn ask(&mut self, now_ms: u64, _shopper: u32, ask: Ask) -> Result<Answer, Code> {
         let place = match ask {
             Ask::Enter { .. } => return self.enter(now_ms),
             Ask::Poll(place) => {
@@ -143,7 +144,7 @@ impl Queue for Naive {
                 place
             }
         };
-        Some(self.answer(place))
+        Ok(self.answer(place))
     }
 
     fn upkeep(&mut self, now_ms: u64) {
@@ -190,7 +191,7 @@ mod tests {
     fn line(entered: u32) -> Naive {
         let mut line = Naive::new(&Settings::new(7, 15));
         for shopper in 0..entered {
-            line.ask(0, shopper, Ask::Enter { lane: 0 });
+            assert!(line.ask(0, shopper, Ask::Enter { lane: 0 }).is_ok());
         }
         line
     }
@@ -203,10 +204,10 @@ mod tests {
     fn the_articles_own_example() {
         let mut line = line(9);
         assert_eq!(pointers(&line), [0, 7, 22, 10]);
-        line.ask(0, 2, Ask::Complete((0, 3), None));
+        assert!(line.ask(0, 2, Ask::Complete((0, 3), None)).is_ok());
         assert_eq!(pointers(&line), [0, 8, 23, 10]);
-        line.ask(0, 1, Ask::Complete((0, 2), None));
-        line.ask(0, 0, Ask::Complete((0, 1), None));
+        assert!(line.ask(0, 1, Ask::Complete((0, 2), None)).is_ok());
+        assert!(line.ask(0, 0, Ask::Complete((0, 1), None)).is_ok());
         assert_eq!(pointers(&line), [3, 10, 25, 10]);
     }
 
@@ -214,7 +215,7 @@ mod tests {
     fn a_departure_while_waiting_admits_a_token_without_a_seat() {
         let mut line = line(10);
         line.happened();
-        line.ask(0, 9, Ask::Leave((0, 10)));
+        assert!(line.ask(0, 9, Ask::Leave((0, 10))).is_ok());
         let happened = line.happened();
         let admitted = matches!(
             happened[..],
@@ -226,7 +227,7 @@ mod tests {
     #[test]
     fn a_token_in_checkout_is_recycled_too() {
         let mut line = line(1);
-        line.ask(0, 0, Ask::Claim((0, 1)));
+        assert!(line.ask(0, 0, Ask::Claim((0, 1))).is_ok());
         let state = |line: &Naive| line.answer((0, 1)).state;
         assert_eq!(state(&line), State::InCheckout);
         line.upkeep(400_000);

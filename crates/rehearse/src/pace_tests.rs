@@ -36,7 +36,7 @@ fn warm_after(seats: u32) -> u64 {
 
 /// How long seats are held when it goes quickest: the mean over so many releases.
 fn quickest_hold_s(rows: &[Row], releases: u64) -> f64 {
-    let released = |row: &Row| row.completed + row.gone_seated;
+    let released = |row: &Row| row.completed + row.gone.seated();
     let mut held_ms = vec![0];
     for row in rows {
         let more_ms = (row.admitted + row.in_checkout) * SAMPLE_EVERY_MS;
@@ -80,7 +80,7 @@ impl<'a> Known<'a> {
     fn bound(&self, rows: &[Row], waiting: f64) -> f64 {
         let settings = &self.config.settings;
         let seats = f64::from(settings.seats);
-        let released = rows[0].completed + rows[0].gone_seated;
+        let released = rows[0].completed + rows[0].gone.seated();
         let is_warm = released >= warm_after(settings.seats);
         let guess_s = if is_warm {
             f64::INFINITY

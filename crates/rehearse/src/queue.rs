@@ -1,6 +1,7 @@
 //! The interface between shoppers and a queue, for every algorithm.
 
 use nowserving_line::{Reason, State, Token};
+use nowserving_protocol::error::Code;
 
 /// Which number, in which lane (by its place in the line's table).
 pub(crate) type Place = (u8, Token);
@@ -46,8 +47,11 @@ pub(crate) struct Pointers {
 
 /// A queue under rehearsal, with all that its server does of itself.
 pub(crate) trait Queue {
-    /// Handles a shopper's message when it reaches the server. `None`: turned away.
-    fn ask(&mut self, now_ms: u64, shopper: u32, ask: Ask) -> Option<Answer>;
+    /// Handles a shopper's message when it reaches the server.
+    ///
+    /// # Errors
+    /// Only to `Enter`: turned away, with this code.
+    fn ask(&mut self, now_ms: u64, shopper: u32, ask: Ask) -> Result<Answer, Code>;
 
     /// The server's own work: expires tokens and continues background work.
     fn upkeep(&mut self, now_ms: u64);

@@ -1,9 +1,10 @@
 //! The real line under a real leader, without a log: proposals are applied at once.
 
 use nowserving_line::{
-    Change, Event, Line, LineName, Op, Phase, Reply, Settings, SettingsPatch, Status, TokenChange,
-    TokenRef,
+    Change, Event, Line, LineName, Op, Phase, Refused, Reply, Settings, SettingsPatch, Status,
+    TokenChange, TokenRef,
 };
+use nowserving_protocol::error::{ApiError, Code};
 use nowserving_shard::clock::ClientReachability;
 use nowserving_shard::command::{Command, Entry};
 use nowserving_shard::leader_state::LeaderState;
@@ -36,8 +37,8 @@ pub(crate) struct Real {
 struct Watch<'a> {
     leader_state: &'a mut LeaderState,
     happened: &'a mut Vec<Happened>,
-    /// The last answer about a token.
-    answer: Option<Answer>,
+    /// The answer to the last command: about its token, or a refusal.
+    answer: Option<Result<Answer, Code>>,
     /// Events for subscribers. Watching shoppers get `happened` instead.
     published: Vec<OutEvent>,
 }
@@ -56,8 +57,9 @@ impl Observer for Watch<'_> {
         self.answer = match (applied.result, line) {
             (Ok(Reply::Token(at)), Some(line)) => {
                 let status = line.status(at, state.now_ms());
-                status.ok().map(|status| answer(&status))
+                Some(status.map(|status| answer(&status)).map_err(code))
             }
+            (Err(refused), _) => Some(Err(code(refused))),
             _ => None,
         };
     }
@@ -120,8 +122,8 @@ impl Real {
         }
     }
 
-    /// One log entry. Gives the answer of its last command, if that is about a token and not refused.
-    fn apply(&mut self, now_ms: u64, commands: Vec<Command>) -> Option<Answer> {
+    /// One log entry. Gives the answer to its last command, if that is about a token or refused.
+    fn apply(&mut self, now_ms: u64, commands: Vec<Command>) -> Option<Result<Answer, Code>> {
         self.index += 1;
         let entry = Entry {
             format: nowserving_shard::command::FORMAT,
@@ -154,7 +156,7 @@ impl Real {
         }
     }
 
-    fn change(&mut self, now_ms: u64, op: Op) -> Option<Answer> {
+    fn change(&mut self, now_ms: u64, op: Op) -> Option<Result<Answer, Code>> {
         let answer = self.apply(now_ms, vec![op.into()]);
         self.lead(now_ms);
         answer
@@ -168,14 +170,15 @@ impl Real {
         }
     }
 
-    fn poll(&mut self, now_ms: u64, place: Place) -> Option<Answer> {
+    fn poll(&mut self, now_ms: u64, place: Place) -> Result<Answer, Code> {
         let at = self.at(place);
-        let line = self.state.lines().get(&self.name)?;
-        let status = line.status(at, now_ms).ok()?;
+        let line = self.state.lines().get(&self.name);
+        let line = line.ok_or(Code::LineNotFound)?;
+        let status = line.status(at, now_ms).map_err(code)?;
         if let Some(touch) = self.leader_state.touch(line, at, now_ms) {
             self.apply(now_ms, vec![touch]);
         }
-        Some(answer(&status))
+        Ok(answer(&status))
     }
 
     fn ask_of(
@@ -183,11 +186,17 @@ impl Real {
         now_ms: u64,
         place: Place,
         op: impl FnOnce(TokenRef) -> Op,
-    ) -> Option<Answer> {
-        let answer = self.change(now_ms, op(self.at(place)));
-        // Refused: the token is in another state than its holder thought. A backend polls then.
-        answer.or_else(|| self.poll(now_ms, place))
+    ) -> Result<Answer, Code> {
+        match self.change(now_ms, op(self.at(place))) {
+            Some(Ok(answer)) => Ok(answer),
+            // The token is in another state than its holder thought. A backend polls then.
+            _ => self.poll(now_ms, place),
+        }
     }
+}
+
+fn code(refused: Refused) -> Code {
+    ApiError::from(refused).code
 }
 
 fn answer(status: &Status) -> Answer {
@@ -202,20 +211,22 @@ fn answer(status: &Status) -> Answer {
 }
 
 impl Queue for Real {
-    fn ask(&mut self, now_ms: u64, shopper: u32, ask: Ask) -> Option<Answer> {
+    fn ask(&mut self, now_ms: u64, shopper: u32, ask: Ask) -> Result<Answer, Code> {
         self.advance(now_ms);
         let line = self.name.clone();
         match ask {
             Ask::Enter { lane } => {
                 let key = Some(shopper.to_le_bytes().into());
-                let lane = self.line()?.settings().lanes.get(usize::from(lane));
+                let lanes = self.line().map(|line| line.settings().lanes.as_slice());
+                let lane = lanes.and_then(|lanes| lanes.get(usize::from(lane)));
                 let lane = lane.map(|lane| lane.name.clone());
-                self.change(now_ms, Op::Enter { line, key, lane })
+                let entered = self.change(now_ms, Op::Enter { line, key, lane });
+                entered.unwrap_or(Err(Code::Unavailable))
             }
             Ask::Poll(place) => self.poll(now_ms, place),
             Ask::Claim(place) => self.ask_of(now_ms, place, |at| Op::Claim { line, at }),
             Ask::Renew(place, epoch) => {
-                let epoch = epoch?;
+                let epoch = epoch.ok_or(Code::EpochStale)?;
                 self.ask_of(now_ms, place, |at| Op::Renew { line, at, epoch })
             }
             Ask::Complete(place, epoch) => {

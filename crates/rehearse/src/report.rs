@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use nowserving_line::State;
 use serde::Serialize;
 
 use crate::config::Config;
@@ -51,8 +52,12 @@ pub struct Summary {
     pub completed: u64,
     /// Shoppers that entered and did not complete, by reason.
     pub gone: BTreeMap<String, u64>,
+    /// The same by the stage that they left from.
+    pub gone_from: BTreeMap<String, Stages>,
     /// Shoppers that got no number.
     pub turned_away: u64,
+    /// The same by the code of the refusal.
+    pub refused: BTreeMap<String, u64>,
     /// Shoppers that got a number.
     pub entered: u64,
     /// Still in the line when the rehearsal ended.
@@ -63,6 +68,12 @@ pub struct Summary {
     pub contended_ms: u64,
     /// Duration of the run, in virtual time.
     pub virtual_ms: u64,
+    /// The most checkouts that queued for their transaction at once.
+    pub transactions_queued_max: u64,
+    /// The median time that a checkout queued for its transaction; `None` without a limiter.
+    pub transaction_wait_p50_ms: Option<u64>,
+    /// The 99th percentile of these times.
+    pub transaction_wait_p99_ms: Option<u64>,
     /// Requests for a status.
     pub polls: u64,
     /// Mean polls per second.
@@ -75,6 +86,50 @@ impl Summary {
     /// Whether the run broke no rule.
     pub fn is_sound(&self) -> bool {
         self.overtakes + self.over_limit_max + self.contradictions == 0
+    }
+}
+
+/// Shoppers by the stage of their visit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Stages {
+    #[serde(skip_serializing_if = "is_zero")]
+    pub waiting: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub admitted: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub in_checkout: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde wants it
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+impl Stages {
+    pub(crate) fn add(&mut self, state: State) {
+        match state {
+            State::Waiting => self.waiting += 1,
+            State::Admitted => self.admitted += 1,
+            State::InCheckout => self.in_checkout += 1,
+            State::Gone => {}
+        }
+    }
+
+    pub(crate) fn plus(self, other: &Self) -> Self {
+        Self {
+            waiting: self.waiting + other.waiting,
+            admitted: self.admitted + other.admitted,
+            in_checkout: self.in_checkout + other.in_checkout,
+        }
+    }
+
+    /// Gone from a seat.
+    pub(crate) fn seated(self) -> u64 {
+        self.admitted + self.in_checkout
+    }
+
+    pub(crate) fn sum(self) -> u64 {
+        self.waiting + self.seated()
     }
 }
 
@@ -106,11 +161,12 @@ pub(crate) struct Row {
     pub(crate) admitted: u64,
     pub(crate) seats: u64,
     pub(crate) completed: u64,
-    /// Gone without being served, from a seat.
-    pub(crate) gone_seated: u64,
-    pub(crate) gone_waiting: u64,
+    /// Gone without being served.
+    pub(crate) gone: Stages,
     pub(crate) turned_away: u64,
     pub(crate) present: u64,
+    /// Checkouts that queue for their transaction.
+    pub(crate) transacting: u64,
     pub(crate) polls: u64,
     pub(crate) overtakes: u64,
     pub(crate) over_limit: u64,
@@ -175,7 +231,7 @@ pub struct Report {
 
 /// The seed article's columns, in its order, then those of our own.
 const HEADER: &str = "SN,SEED,SINCE,UNTIL,LIMIT,ITEMS,CHECKIN,ORDER,ABORTCHECKIN,ABORTQUEUE,\
-NOENTRY,THREAD,ADMITTED,SEATS,OVERLIMIT,OVERTAKES,POLLS,ETA_MS";
+NOENTRY,THREAD,ADMITTED,SEATS,OVERLIMIT,OVERTAKES,POLLS,ETA_MS,ABORTADMITTED,TRANSACTING";
 
 impl Report {
     /// The summary of the real line's run; with a comparison, that one's under `naive`. One line
@@ -255,8 +311,8 @@ fn write_row(text: &mut String, at_ms: u64, row: &Row, lanes: usize) {
         row.waiting,
         row.in_checkout,
         row.completed,
-        row.gone_seated,
-        row.gone_waiting,
+        row.gone.seated(),
+        row.gone.waiting,
         row.turned_away,
         row.present,
         row.admitted,
@@ -272,6 +328,7 @@ fn write_row(text: &mut String, at_ms: u64, row: &Row, lanes: usize) {
     if let Some(eta_ms) = row.eta_ms {
         let _ = write!(text, "{eta_ms}");
     }
+    let _ = write!(text, ",{},{}", row.gone.admitted, row.transacting);
     for lane in 0..lanes {
         let _ = write!(text, ",{}", row.lane(lane).waiting);
     }

@@ -98,3 +98,64 @@ fn each_lane_is_summed_up() {
     let lanes = &report.real.summary.lanes;
     assert!(lanes[1].wait_p99_ms < lanes[0].wait_p50_ms, "{lanes:?}");
 }
+
+#[test]
+fn checkouts_queue_for_their_transactions_and_hold_their_seats() {
+    let mut config = small_poc();
+    config.crowd.shoppers = 300;
+    config.crowd.give_up_percent = 0.0;
+    config.settings.checkout_timeout_ms = 2_000;
+    config.transaction_rate = Some(2.0);
+    config.compare_naive = true;
+    let report = crate::run(&config, |_| {}).unwrap();
+    let naive = report.naive.as_ref().unwrap();
+    assert_eq!(naive.summary.transaction_wait_p50_ms, None);
+    let summary = &report.real.summary;
+    assert!(summary.is_sound());
+    assert_eq!(summary.completed, 300, "they renew while they queue");
+    assert!((149_000..160_000).contains(&summary.virtual_ms));
+    assert!(summary.seat_busy_percent >= Some(90.0));
+    assert!((40..=50).contains(&summary.transactions_queued_max));
+    assert!(summary.transaction_wait_p50_ms >= Some(15_000));
+    let queued = report.real.rows.iter().map(|row| row.transacting).max();
+    assert!(queued >= Some(40) && queued <= Some(50), "{queued:?}");
+    let findings = report.findings();
+    let caution = findings.iter().find(|f| f.text.contains("transactions"));
+    assert!(caution.is_some(), "{findings:?}");
+    config.transaction_rate = Some(1_000.0);
+    let fast = rehearsed(&config).summary;
+    assert!(fast.transaction_wait_p99_ms < Some(10));
+    config.transaction_rate = None;
+    assert_eq!(rehearsed(&config).summary.transaction_wait_p50_ms, None);
+}
+
+#[test]
+fn who_is_not_served_is_counted_by_stage_and_by_code() {
+    let mut config = small_poc();
+    config.settings.queue_limit = 300;
+    config.crowd.give_up_percent = 2.0;
+    config.crowd.vanish_percent = 50.0;
+    config.crowd.no_show_percent = 10.0;
+    config.crowd.abandon_percent = 10.0;
+    let report = crate::run(&config, |_| {}).unwrap();
+    let summary = &report.real.summary;
+    let at = |reason: &str| summary.gone_from[reason];
+    assert_eq!(at("left").waiting, summary.gone["left"]);
+    assert_eq!(at("idle").waiting, summary.gone["idle"]);
+    assert_eq!(at("no_show").admitted, summary.gone["no_show"]);
+    assert_eq!(
+        at("checkout_expired").seated(),
+        at("checkout_expired").in_checkout
+    );
+    assert_eq!(summary.refused.len(), 1);
+    assert_eq!(summary.refused["line_full"], summary.turned_away);
+    let last = report.real.rows.last().unwrap();
+    assert_eq!(last.gone.sum(), summary.gone.values().sum::<u64>());
+    assert_eq!(last.gone.waiting, at("left").waiting + at("idle").waiting);
+    let rows = report.rows();
+    let row = |name: &str| rows.iter().find(|row| row[0] == name).unwrap()[1].clone();
+    let refused = format!("{0}: line_full {0}", summary.turned_away);
+    assert_eq!(row("turned away without a number"), refused);
+    assert!(row("gone before checkout").contains("no_show"));
+    assert!(row("gone from checkout").contains("checkout_expired"));
+}

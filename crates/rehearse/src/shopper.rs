@@ -28,6 +28,8 @@ pub(crate) enum Act {
     Shop {
         for_ms: u64,
     },
+    /// It has what it wants: its transaction is to be made.
+    Pay,
     Renew(Ask),
     /// It goes, with a last request if it does not just vanish.
     GoHome(Option<Ask>),
@@ -39,6 +41,7 @@ enum Mood {
     Waiting,
     Claiming,
     Shopping,
+    Paying,
     Home,
 }
 
@@ -112,11 +115,15 @@ impl Shopper {
         match (timer, self.mood) {
             (Timer::Poll, Mood::Waiting) => Act::Send(Ask::Poll(self.place)),
             (Timer::Patience, Mood::Waiting) => self.give_up(),
+            (Timer::Done, Mood::Shopping) if self.nature.abandons => self.go_home(None),
             (Timer::Done, Mood::Shopping) => {
-                let word = Ask::Complete(self.place, self.epoch);
-                self.go_home((!self.nature.abandons).then_some(word))
+                self.mood = Mood::Paying;
+                Act::Pay
             }
-            (Timer::Renew, Mood::Shopping) => Act::Renew(Ask::Renew(self.place, self.epoch)),
+            (Timer::Done, Mood::Paying) => self.paid(),
+            (Timer::Renew, Mood::Shopping | Mood::Paying) => {
+                Act::Renew(Ask::Renew(self.place, self.epoch))
+            }
             _ => Act::Nothing,
         }
     }
@@ -146,6 +153,11 @@ impl Shopper {
         Act::Shop {
             for_ms: self.nature.service_ms / part,
         }
+    }
+
+    /// Its transaction is made.
+    pub(crate) fn paid(&mut self) -> Act {
+        self.go_home(Some(Ask::Complete(self.place, self.epoch)))
     }
 
     fn give_up(&mut self) -> Act {

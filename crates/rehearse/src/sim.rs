@@ -7,6 +7,7 @@ use crate::report::{Row, SAMPLE_EVERY_MS};
 use crate::shopper::{Act, Shopper, Timer};
 use crate::tally::Tally;
 use crate::timeline::Timeline;
+use crate::transactions::Transactions;
 use crate::{Progress, Run};
 
 /// Progress is reported after so many events.
@@ -37,6 +38,7 @@ struct Sim<'a, Q> {
     now_ms: u64,
     timeline: Timeline<(u32, Event)>,
     shoppers: Vec<Shopper>,
+    transactions: Option<Transactions>,
     /// Shoppers that have come and not gone home.
     present: u64,
     gone_home: u64,
@@ -55,6 +57,7 @@ pub(crate) fn run<Q: Queue>(config: &Config, queue: Q, progress: &mut dyn FnMut(
         now_ms: 0,
         timeline: Timeline::new(),
         shoppers: Vec::with_capacity(crowd.len()),
+        transactions: config.transaction_rate.map(Transactions::new),
         present: 0,
         gone_home: 0,
         tally: Tally::new(config),
@@ -80,7 +83,9 @@ pub(crate) fn run<Q: Queue>(config: &Config, queue: Q, progress: &mut dyn FnMut(
         }
     }
     sim.sample();
-    sim.tally.finish(sim.rows, &config.settings.lanes)
+    let transactions = sim.transactions.take();
+    sim.tally
+        .finish(sim.rows, &config.settings.lanes, transactions)
 }
 
 impl<Q: Queue> Sim<'_, Q> {
@@ -155,14 +160,15 @@ impl<Q: Queue> Sim<'_, Q> {
         let answer = self.queue.ask(self.now_ms, shopper, ask);
         self.plan_upkeep();
         match (ask, answer) {
-            (Ask::Enter { lane }, Some(answer)) => {
+            (Ask::Enter { lane }, Ok(answer)) => {
                 self.tally.entered(shopper, lane, &answer, self.now_ms);
             }
-            (Ask::Enter { .. }, None) => self.tally.turned_away(),
+            (Ask::Enter { .. }, Err(code)) => self.tally.turned_away(code),
             (Ask::Poll(_), _) => self.tally.polled(self.now_ms),
             _ => {}
         }
         self.spread();
+        let answer = answer.ok();
         if let Some(answer) = answer {
             self.tally.books.answered(ask, &answer);
         }
@@ -219,6 +225,7 @@ impl<Q: Queue> Sim<'_, Q> {
                 self.set_timer(shopper, now_ms + for_ms, Timer::Done);
                 self.plan_renewal(shopper);
             }
+            Act::Pay => self.pay(shopper),
             Act::Renew(ask) => {
                 self.send(shopper, ask);
                 self.plan_renewal(shopper);
@@ -230,6 +237,15 @@ impl<Q: Queue> Sim<'_, Q> {
                 self.present -= 1;
                 self.gone_home += 1;
             }
+        }
+    }
+
+    fn pay(&mut self, shopper: u32) {
+        let now_ms = self.now_ms;
+        let at_ms = self.transactions.as_mut().map(|them| them.ask(now_ms));
+        match at_ms.filter(|at_ms| *at_ms > now_ms) {
+            Some(at_ms) => self.set_timer(shopper, at_ms, Timer::Done),
+            None => self.react(shopper, Shopper::paid),
         }
     }
 
@@ -269,7 +285,9 @@ impl<Q: Queue> Sim<'_, Q> {
     fn sample(&mut self) {
         let pointers = self.queue.pointers(self.now_ms);
         let eta_ms = self.queue.newcomer_eta_ms(self.now_ms);
-        self.rows
-            .push(self.tally.row(&pointers, self.present, eta_ms));
+        let (now_ms, transactions) = (self.now_ms, self.transactions.as_mut());
+        let transacting = transactions.map_or(0, |them| them.queued(now_ms));
+        let row = self.tally.row(&pointers, self.present, eta_ms);
+        self.rows.push(Row { transacting, ..row });
     }
 }

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use nowserving_line::{LaneSettings, Reason, State};
+use nowserving_protocol::error::Code;
 
 use crate::books::{Books, Ended};
 use crate::config::Config;
 use crate::forecasts::Forecasts;
 use crate::queue::{Answer, Place, Pointers, Queue};
-use crate::report::{LaneRow, LaneSummary, Row, Run, Summary, Visit};
+use crate::report::{LaneRow, LaneSummary, Row, Run, Stages, Summary, Visit};
+use crate::transactions::Transactions;
 
 /// Counts while the run goes on.
 #[derive(Debug, Default)]
@@ -24,8 +26,9 @@ pub(crate) struct Tally {
     polls_second: (u64, u64),
     /// Those of its fields that are plain counts; the others are made at the end.
     summary: Summary,
-    gone_waiting: BTreeMap<&'static str, u64>,
-    gone_seated: BTreeMap<&'static str, u64>,
+    /// By reason, without those who completed.
+    gone: BTreeMap<&'static str, Stages>,
+    refused: BTreeMap<&'static str, u64>,
 }
 
 impl Tally {
@@ -67,8 +70,9 @@ impl Tally {
         });
     }
 
-    pub(crate) fn turned_away(&mut self) {
+    pub(crate) fn turned_away(&mut self, code: Code) {
         self.summary.turned_away += 1;
+        *self.refused.entry(code.as_str()).or_default() += 1;
     }
 
     pub(crate) fn polled(&mut self, now_ms: u64) {
@@ -97,28 +101,19 @@ impl Tally {
     }
 
     pub(crate) fn gone(&mut self, place: Place, reason: Reason, now_ms: u64) {
-        let Some(Ended {
-            shopper,
-            was_waiting,
-        }) = self.books.gone(place)
-        else {
+        let Some(Ended { shopper, from }) = self.books.gone(place) else {
             return;
         };
-        let gone = if was_waiting {
-            &mut self.gone_waiting
+        let completed = reason == Reason::Completed;
+        if completed {
+            self.summary.completed += 1;
         } else {
-            &mut self.gone_seated
-        };
-        *gone.entry(reason.as_str()).or_default() += 1;
-        if let Some(visit) = &mut self.visits[shopper as usize] {
-            visit.left_ms = was_waiting.then_some(now_ms);
-            visit.completed = reason == Reason::Completed;
+            self.gone.entry(reason.as_str()).or_default().add(from);
         }
-    }
-
-    fn completed(&self) -> u64 {
-        let completed = self.gone_seated.get(Reason::Completed.as_str());
-        completed.copied().unwrap_or(0)
+        if let Some(visit) = &mut self.visits[shopper as usize] {
+            visit.left_ms = (from == State::Waiting).then_some(now_ms);
+            visit.completed = completed;
+        }
     }
 
     pub(crate) fn row(&self, pointers: &[Pointers], present: u64, eta_ms: Option<u64>) -> Row {
@@ -134,11 +129,11 @@ impl Tally {
             in_checkout: books.in_checkout(),
             admitted: books.held() - books.in_checkout(),
             seats: books.seats(),
-            completed: self.completed(),
-            gone_seated: self.gone_seated.values().sum::<u64>() - self.completed(),
-            gone_waiting: self.gone_waiting.values().sum(),
+            completed: self.summary.completed,
+            gone: self.gone.values().fold(Stages::default(), Stages::plus),
             turned_away: self.summary.turned_away,
             present,
+            transacting: 0,
             polls: self.summary.polls,
             overtakes: books.overtakes,
             over_limit: books.over_limit(),
@@ -146,13 +141,22 @@ impl Tally {
         }
     }
 
-    pub(crate) fn finish(self, rows: Vec<Row>, lanes: &[LaneSettings]) -> Run {
+    pub(crate) fn finish(
+        self,
+        rows: Vec<Row>,
+        lanes: &[LaneSettings],
+        transactions: Option<Transactions>,
+    ) -> Run {
         let visits: Vec<Visit> = self.visits.iter().flatten().copied().collect();
-        let mut gone = BTreeMap::new();
-        for (reason, count) in self.gone_waiting.iter().chain(&self.gone_seated) {
-            *gone.entry((*reason).to_owned()).or_default() += count;
-        }
-        gone.remove(Reason::Completed.as_str());
+        let gone = self.gone.iter();
+        let gone = gone.map(|(reason, stages)| ((*reason).to_owned(), stages.sum()));
+        let gone_from = self.gone.iter();
+        let gone_from = gone_from.map(|(reason, stages)| ((*reason).to_owned(), *stages));
+        let refused = self.refused.iter();
+        let refused = refused.map(|(code, count)| ((*code).to_owned(), *count));
+        let transactions_queued_max = transactions.as_ref().map_or(0, |them| them.queued_max);
+        let mut transaction_waits = transactions.map_or(Vec::new(), |them| them.waits_ms);
+        transaction_waits.sort_unstable();
         let waits = sorted_waits(visits.iter());
         let forecasts = Forecasts::of(&visits, self.at_ms);
         let seat_ms = self.summary.contended_ms as f64 * self.books.seats() as f64;
@@ -172,8 +176,12 @@ impl Tally {
             eta_told: forecasts.given as u64,
             eta_known: forecasts.known as u64,
             eta_p90_known: forecasts.p90_known as u64,
-            completed: self.completed(),
-            gone,
+            gone: gone.collect(),
+            gone_from: gone_from.collect(),
+            refused: refused.collect(),
+            transactions_queued_max,
+            transaction_wait_p50_ms: rank(&transaction_waits, 50),
+            transaction_wait_p99_ms: rank(&transaction_waits, 99),
             entered: visits.len() as u64,
             still_live: self.books.live(),
             lanes: (0..)

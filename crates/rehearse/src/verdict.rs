@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use nowserving_line::{Phase, Reason, Settings};
+use nowserving_protocol::error::Code;
 
 use crate::figures::ARTICLE;
 use crate::report::{LaneSummary, Report, Run, Summary};
@@ -12,6 +13,8 @@ use crate::text::{count, duration, many, round_above, whole_percent};
 /// wait, and free if so many are not even held.
 const IDLE_PERCENT: f64 = 5.0;
 const FREE_PERCENT: f64 = 1.0;
+/// Transactions are called slow if half of the checkouts queue for so long.
+const SLOW_TRANSACTION_MS: u64 = 1_000;
 /// Forecasts are called off if for fewer of them the truth was within 15 %, or within the 90 %.
 const WITHIN_15_PERCENT: f64 = 50.0;
 const P90_COVERAGE_PERCENT: f64 = 85.0;
@@ -88,6 +91,7 @@ impl Report {
             never_full(settings, summary),
             free_seats(settings, summary),
             idle_seats(summary),
+            slow_transactions(summary),
             turned_away(shoppers, summary),
             not_served(summary),
             rare_forecasts(summary),
@@ -202,9 +206,38 @@ fn idle_seats(summary: &Summary) -> Option<String> {
 fn turned_away(shoppers: u64, summary: &Summary) -> Option<String> {
     (summary.turned_away > 0).then(|| {
         format!(
-            "{} of {} were turned away without a number: the queue was full, sold out or closed.",
+            "{} of {} were turned away without a number: {}.",
             count(summary.turned_away),
-            many(shoppers, "shopper")
+            many(shoppers, "shopper"),
+            refusals(summary).join(", ")
+        )
+    })
+}
+
+fn refusals(summary: &Summary) -> Vec<String> {
+    let refused = summary.refused.iter();
+    let refused = refused.map(|(code, people)| {
+        let words = match Code::parse(code) {
+            Some(Code::LineFull) => "as the queue was full",
+            Some(Code::SoldOut) => "as it was sold out",
+            Some(Code::LineClosed) => "as it was closed",
+            _ => code.as_str(),
+        };
+        format!("{} {words}", count(*people))
+    });
+    refused.collect()
+}
+
+/// If checkouts queue for the backend, more seats serve nobody sooner.
+fn slow_transactions(summary: &Summary) -> Option<String> {
+    let p50_ms = summary.transaction_wait_p50_ms?;
+    let p99_ms = summary.transaction_wait_p99_ms?;
+    (p50_ms >= SLOW_TRANSACTION_MS).then(|| {
+        format!(
+            "Checkouts queued for their transactions, half of them for {} and longer, 99 % under \
+             {}: more seats would serve nobody sooner.",
+            duration(p50_ms),
+            duration(round_above(p99_ms))
         )
     })
 }

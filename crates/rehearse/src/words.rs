@@ -3,7 +3,7 @@
 use nowserving_line::{LaneSettings, Settings};
 
 use crate::config::{Arrival, Config, Crowd, Polls, Service};
-use crate::report::{Report, Summary};
+use crate::report::{Report, Stages, Summary};
 use crate::text::{count, duration, many};
 
 /// The rows of a table: names and values.
@@ -19,10 +19,6 @@ impl Rows {
 impl Summary {
     /// Names and values, in order, for a table.
     fn rows(&self) -> Vec<(String, String)> {
-        let gone = self.gone.iter();
-        let gone: Vec<String> = gone
-            .map(|(reason, n)| format!("{reason} {}", count(*n)))
-            .collect();
         let mut rows = Rows::default();
         let held = percent(self.seat_held_percent);
         rows.add("seats held while anybody waits", held);
@@ -48,13 +44,46 @@ impl Summary {
         let covered = judged(self.eta_p90_coverage_percent);
         rows.add("wait within the 90 % forecast", covered);
         rows.add("completed", count(self.completed));
-        rows.add("gone otherwise", gone.join(", "));
-        rows.add("turned away", count(self.turned_away));
+        rows.add("gone while waiting", self.gone_at(|at| at.waiting));
+        rows.add("gone before checkout", self.gone_at(|at| at.admitted));
+        rows.add("gone from checkout", self.gone_at(|at| at.in_checkout));
+        let refused = self.refused.iter();
+        let refused = refused.map(|(code, count)| (code.as_str(), *count));
+        rows.add("turned away without a number", itemised(refused));
+        if let Some(median_ms) = self.transaction_wait_p50_ms {
+            rows.add("queued for a transaction, median", duration(median_ms));
+            rows.add(
+                "queued for a transaction, 99 %",
+                wait(self.transaction_wait_p99_ms),
+            );
+            let most = count(self.transactions_queued_max);
+            rows.add("queued for a transaction, most", most);
+        }
         rows.add("still in the line at the end", count(self.still_live));
         rows.add("polls a second, mean", self.polls_per_second.to_string());
         rows.add("polls a second, most", count(self.polls_per_second_max));
         rows.add("virtual time", duration(self.virtual_ms));
         rows.0
+    }
+
+    /// Those who left from a stage, by reason.
+    fn gone_at(&self, stage: fn(&Stages) -> u64) -> String {
+        let gone = self.gone_from.iter();
+        itemised(gone.map(|(reason, stages)| (reason.as_str(), stage(stages))))
+    }
+}
+
+/// `12: idle 4, left 8`
+fn itemised<'a>(items: impl Iterator<Item = (&'a str, u64)>) -> String {
+    let items: Vec<(&str, u64)> = items.filter(|(_, many)| *many > 0).collect();
+    let sum = count(items.iter().map(|(_, many)| many).sum());
+    let items = items.iter();
+    let items: Vec<String> = items
+        .map(|(name, many)| format!("{name} {}", count(*many)))
+        .collect();
+    match items.is_empty() {
+        true => sum,
+        false => format!("{sum}: {}", items.join(", ")),
     }
 }
 
@@ -79,6 +108,9 @@ impl Config {
         let shoppers = many(crowd.shoppers.into(), "shopper");
         rows.add("crowd", format!("{shoppers}, {}", arrivals(crowd)));
         rows.add("checkout", service(crowd.service));
+        if let Some(rate) = self.transaction_rate {
+            rows.add("transactions", format!("{rate} a second at most"));
+        }
         rows.add("asking again", polls(crowd));
         rows.add("going home", going_home(crowd));
         rows.add("line", line(settings));

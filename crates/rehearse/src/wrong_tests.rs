@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use nowserving_line::{Reason, State, Token};
+use nowserving_protocol::error::Code;
 
 use crate::config::{Config, Crowd};
 use crate::queue::{Answer, Ask, Happened, Place, Pointers, Queue};
@@ -92,7 +93,7 @@ impl Wrong {
 }
 
 impl Queue for Wrong {
-    fn ask(&mut self, _now_ms: u64, _shopper: u32, ask: Ask) -> Option<Answer> {
+    fn ask(&mut self, _now_ms: u64, _shopper: u32, ask: Ask) -> Result<Answer, Code> {
         let place = match ask {
             Ask::Enter { .. } => {
                 let token = self.next;
@@ -124,7 +125,7 @@ impl Queue for Wrong {
         if self.fault == Fault::SaysAdmitted && answer.state == State::Waiting {
             answer.state = State::Admitted;
         }
-        Some(answer)
+        Ok(answer)
     }
 
     fn upkeep(&mut self, _now_ms: u64) {}

@@ -201,6 +201,7 @@ fn the_verdict_is_on_top_of_the_page_and_every_figure_has_its_caption() {
         "People waiting",
         "Seats",
         "Seats too many: the article's algorithm",
+        "Not served",
         "Mean wait, by when people came",
         "Numbers of lane normal",
         "Numbers of lane member",

@@ -49,6 +49,10 @@ pub struct RehearseArgs {
     /// pre_open: numbers are given, no seats).
     #[arg(long = "open-at", value_name = "TIME", value_parser = time(0))]
     open_at_ms: Option<u64>,
+    /// The backend behind the checkout makes so many transactions a second (such as 5 or 0.5): a
+    /// checkout queues for its own, in order, and holds its seat meanwhile.
+    #[arg(long, value_name = "PER_SECOND")]
+    transaction_rate: Option<f64>,
     #[command(flatten)]
     pub files: Files,
     #[command(flatten)]
@@ -190,6 +194,7 @@ impl RehearseArgs {
         set(&mut config.net_delay_ms, self.net_delay_ms);
         set(&mut config.until_ms, self.until_ms);
         config.open_at_ms = self.open_at_ms;
+        config.transaction_rate = self.transaction_rate;
         if self.open_at_ms.is_some_and(|at_ms| at_ms > config.until_ms) {
             let until = duration::typed(config.until_ms);
             return Err(WrongUsage(format!("--open-at: at most --until, {until}")));
@@ -296,7 +301,7 @@ mod tests {
     fn flags_change_the_preset() {
         let config = config(
             "--preset poc --seats 7 --poll told --arrival ramp --service-median 900ms \
-             --watch-percent 12.5 --compare naive --seed 9 --lane-mix 1,2",
+             --watch-percent 12.5 --compare naive --seed 9 --lane-mix 1,2 --transaction-rate 2.5",
         );
         assert_eq!((config.settings.seats, config.seed), (7, 9));
         assert_eq!(config.crowd.polls, Polls::AsAnswered);
@@ -307,6 +312,7 @@ mod tests {
         };
         assert_eq!(config.crowd.service, service);
         assert_eq!(config.crowd.lane_mix, [1.0, 2.0]);
+        assert_eq!(config.transaction_rate, Some(2.5));
         assert!(config.compare_naive && config.crowd.watch_percent == 12.5);
     }
 
