@@ -23,6 +23,7 @@ impl Shop {
             op_no: 0,
             now_ms: self.index,
             wall_ms: 0,
+            format: crate::HISTORY_FORMAT,
         };
         self.lines.apply(stamp, op, None).unwrap();
     }
@@ -114,6 +115,7 @@ fn crowd(position_cap: Option<u32>) -> Lines {
             op_no: 0,
             now_ms: index,
             wall_ms: 0,
+            format: crate::HISTORY_FORMAT,
         };
         let op = if index == 0 { &create } else { &enter };
         lines.apply(stamp, op, None).unwrap();

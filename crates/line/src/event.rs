@@ -32,6 +32,11 @@ pub enum Event {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenChange {
+    /// It was issued to a newcomer, who may be admitted at once. Not for the new number of a moved token.
+    Entered {
+        /// 1 + the number of tokens that waited before it in its lane.
+        position: u64,
+    },
     Admitted,
     Claimed,
     Gone {

@@ -34,6 +34,12 @@ pub enum Journaled {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JournaledToken {
+    /// It entered: the oldest entry about it. Lines that are older than [`crate::HISTORY_FORMAT`] have none of the
+    /// tokens that entered before.
+    Entered {
+        /// 1 + the number of tokens that waited before it in its lane.
+        position: u64,
+    },
     /// It was admitted. The settings of its lane at that time are kept with it.
     Admitted {
         absolute: bool,
@@ -79,9 +85,16 @@ impl SettingsChange {
 }
 
 impl JournalEntry {
-    fn is_later_than_entering(&self) -> bool {
+    /// For dumps: whether it fits the time at which its token entered.
+    fn fits_entering(&self) -> bool {
         match self.what {
             Journaled::Configured | Journaled::Restored => true,
+            Journaled::Token {
+                token,
+                entered,
+                what: JournaledToken::Entered { position },
+                ..
+            } => entered.version == self.version && (1..=token).contains(&position),
             Journaled::Token { entered, .. } => (1..self.version).contains(&entered.version),
         }
     }
@@ -129,7 +142,7 @@ impl Journal {
         let in_order = entries.is_sorted_by(|a, b| a.version < b.version)
             && changes.is_sorted_by(|a, b| a.version < b.version);
         let past = entries.last().is_none_or(|last| last.version <= version);
-        let entered = entries.iter().all(JournalEntry::is_later_than_entering);
+        let entered = entries.iter().all(JournalEntry::fits_entering);
         let configured = |change: &SettingsChange| {
             let found = entries.binary_search_by_key(&change.version, |entry| entry.version);
             found.is_ok_and(|i| entries[i].what == Journaled::Configured)

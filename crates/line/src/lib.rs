@@ -114,5 +114,8 @@ pub const RECYCLE_MAX: usize = 1_024;
 pub const TOUCH_MAX: usize = 4_096;
 /// The most operations of a log entry. Incarnations are unique because of this limit.
 pub const OPS_PER_ENTRY_MAX: u64 = 4_096;
+/// The format of log entries since which entering is in the journal, and departures are counted by the state that
+/// they leave: see [`Stamp::format`].
+pub const HISTORY_FORMAT: u32 = 7;
 /// The largest number that is ever shown: JSON readers keep it exact.
 pub const NUMBER_MAX: u64 = (1 << 53) - 1;

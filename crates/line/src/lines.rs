@@ -82,7 +82,7 @@ impl Lines {
         if let Op::Create { line, settings } = op {
             return self.create(stamp, line, settings, events);
         }
-        self.change(op, events)
+        self.change(stamp.format, op, events)
     }
 
     /// The service clock: the largest applied stamp. It never falls.
@@ -206,7 +206,12 @@ impl Lines {
     /// Runs an operation on its line and then its consequences: background work, or the line's end. An operation
     /// that names another incarnation was meant for an earlier or later line of the same name: an operator's is
     /// refused, and one that a leader proposed of its own does nothing.
-    fn change(&mut self, op: &Op, events: Option<&mut Vec<Event>>) -> Result<Reply, Refused> {
+    fn change(
+        &mut self,
+        format: u32,
+        op: &Op,
+        events: Option<&mut Vec<Event>>,
+    ) -> Result<Reply, Refused> {
         let name = op.line();
         let found = self.lines.get_mut(name);
         let known = found.as_deref().map(|line| line.incarnation);
@@ -231,6 +236,7 @@ impl Lines {
         let mut ctx = ApplyCtx {
             now_ms: self.head.now_ms,
             wall_ms: self.wall_ms,
+            format,
             work_left: &mut work_left,
             events,
         };

@@ -38,6 +38,9 @@ pub struct Stamp {
     /// The leader's wall clock, in milliseconds since 1970, only kept to be shown. More than
     /// [`crate::NUMBER_MAX`] counts as that.
     pub wall_ms: u64,
+    /// The newest format of a log entry in the state, this one's included. Builds that know only earlier formats
+    /// may apply the same log: what a later format adds to the effect of operations that they know does not happen.
+    pub format: u32,
 }
 
 /// One operation, as it stands in the log.

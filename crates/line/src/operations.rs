@@ -145,6 +145,7 @@ impl Line {
             version: self.version.saturating_add(1),
         };
         let token = self.issue(lane, Live::newcomer(key, entered), ctx.now_ms)?;
+        self.entered_event((lane, token), entered, ctx);
         // Every token starts out waiting, and may be admitted at once only if no other one waits. Seats
         // can be free while others wait, if background work has yet to admit those.
         if self.waiting() == 1 {

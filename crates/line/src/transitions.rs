@@ -5,8 +5,8 @@
 use crate::gone::Gone;
 use crate::line::Line;
 use crate::{
-    AdmissionRate, Bucket, Entered, Event, JournalEntry, Journaled, JournaledToken, LineChange,
-    Live, Reason, Refused, Stage, State, Timestamp, Token, TokenChange, TokenRef,
+    AdmissionRate, Bucket, Entered, Event, HISTORY_FORMAT, JournalEntry, Journaled, JournaledToken,
+    LineChange, Live, Reason, Refused, Stage, State, Timestamp, Token, TokenChange, TokenRef,
 };
 
 /// The context in which an operation is applied to a line.
@@ -15,6 +15,8 @@ pub(crate) struct ApplyCtx<'a> {
     pub(crate) now_ms: u64,
     /// The leader's wall clock, only to be shown.
     pub(crate) wall_ms: u64,
+    /// [`crate::Stamp::format`]
+    pub(crate) format: u32,
     /// The rest of the log entry's work limit.
     pub(crate) work_left: &'a mut u32,
     /// `None` if the caller wants no events: then none are made.
@@ -27,6 +29,11 @@ impl ApplyCtx<'_> {
             service_ms: self.now_ms,
             wall_ms: self.wall_ms,
         }
+    }
+
+    /// Whether the state has what [`HISTORY_FORMAT`] adds to it.
+    pub(crate) fn keeps_history(&self) -> bool {
+        self.format >= HISTORY_FORMAT
     }
 }
 
@@ -222,12 +229,38 @@ impl Line {
         what: TokenChange,
         ctx: &mut ApplyCtx<'_>,
     ) {
-        let version = self.next_version();
+        self.next_version();
+        self.newest_token_event(lane_id, token, what, ctx);
+    }
+
+    /// A newcomer got its number, with a version of its own: that is the event's. It is the last in its lane.
+    pub(crate) fn entered_event(
+        &mut self,
+        (lane_id, token): (u8, Token),
+        entered: Entered,
+        ctx: &mut ApplyCtx<'_>,
+    ) {
+        let position = self.lanes[usize::from(lane_id)].waiting.len();
+        self.newest_token_event(lane_id, token, TokenChange::Entered { position }, ctx);
+        if ctx.keeps_history() {
+            let what = JournaledToken::Entered { position };
+            self.journal_token((lane_id, token), entered, what, ctx.wall_ms);
+        }
+    }
+
+    /// The event of the change that made the line's version what it is.
+    fn newest_token_event(
+        &self,
+        lane_id: u8,
+        token: Token,
+        what: TokenChange,
+        ctx: &mut ApplyCtx<'_>,
+    ) {
         if let Some(events) = &mut ctx.events {
             events.push(Event::Token {
                 line: self.name.clone(),
                 incarnation: self.incarnation,
-                version,
+                version: self.version,
                 at_ms: ctx.wall_ms,
                 lane: self.lanes[usize::from(lane_id)].name.clone(),
                 lane_id,

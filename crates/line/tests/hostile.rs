@@ -200,6 +200,7 @@ fn run(lines: &mut Lines, steps: Vec<(u64, u32, u64, Op, TokenRef)>) {
             op_no,
             now_ms,
             wall_ms: now_ms,
+            format: nowserving_line::HISTORY_FORMAT,
         };
         let _ = lines.apply(stamp, &op, Some(&mut events));
         ask_everything(lines, at);
@@ -332,7 +333,7 @@ proptest! {
         let mut lines = Lines::new();
         let settings = Settings::new(2, 3);
         let create = Op::Create { line: shop(), settings };
-        let stamp = Stamp { index: 1, op_no: 0, now_ms: 0, wall_ms: 0 };
+        let stamp = Stamp { index: 1, op_no: 0, now_ms: 0, wall_ms: 0, format: nowserving_line::HISTORY_FORMAT };
         lines.apply(stamp, &create, None).unwrap();
         run(&mut lines, steps);
         let dump = lines.dump();
@@ -396,7 +397,7 @@ fn a_dump_that_contradicts_itself_is_refused() {
     assert_eq!(refused(later), "entered at no version of the line");
     let swapped = |l: &mut LineDump| l.lanes[0].live[1].1.entered.version = 1;
     assert_eq!(refused(swapped), "entered out of order");
-    let itself = |l: &mut LineDump| match &mut l.journal[0] {
+    let itself = |l: &mut LineDump| match &mut l.journal[1] {
         JournalEntry {
             version,
             what: Journaled::Token { entered, .. },
@@ -405,6 +406,15 @@ fn a_dump_that_contradicts_itself_is_refused() {
         other => panic!("{other:?}"),
     };
     assert_eq!(refused(itself), "not a journal");
+    for position in [0, 2] {
+        let behind = |l: &mut LineDump| match &mut l.journal[0].what {
+            Journaled::Token { token: 1, what, .. } => *what = JournaledToken::Entered { position },
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refused(behind), "not a journal");
+    }
+    let earlier = |l: &mut LineDump| l.journal[0].version -= 1;
+    assert_eq!(refused(earlier), "not a journal");
     let key = |l: &mut LineDump| l.lanes[0].live[1].1.key = Some((*b"b").into());
     assert_eq!(refused(key), "two live tokens of one key");
     let live = Gone {

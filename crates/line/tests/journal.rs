@@ -66,20 +66,27 @@ fn explains_earlier_admissions() {
     let mine = explanation.entries.iter().map(|entry| entry.what);
     assert!(matches!(
         &mine.collect::<Vec<_>>()[..],
-        [Journaled::Token {
-            token: 3,
-            what: JournaledToken::Admitted {
-                boost_ms: 1_000,
+        [
+            Journaled::Token {
+                token: 3,
+                what: JournaledToken::Entered { position: 2 },
                 ..
             },
-            ..
-        }]
+            Journaled::Token {
+                token: 3,
+                what: JournaledToken::Admitted {
+                    boost_ms: 1_000,
+                    ..
+                },
+                ..
+            }
+        ]
     ));
-    // Of the last one nothing has happened yet, but those before it have had their turn.
+    // Of the last one nothing has happened but that it entered, and those before it have had their turn.
     let explanation = shard.line().explain(shard.at(4)).unwrap();
     assert_eq!(
         (explanation.entries.len(), explanation.overtakers_total),
-        (0, 0)
+        (1, 0)
     );
     let unknown = shard.line().explain(shard.at(5));
     assert_eq!(unknown, Err(Refused::TicketInvalid));
@@ -107,7 +114,11 @@ fn a_moved_token_is_one_story() {
         let moved = |to_lane| JournaledToken::Moved { to_lane, to: 1 };
         let gone = JournaledToken::Gone(Reason::Left);
         let what: Vec<_> = what.collect();
-        assert_eq!(what, [(0, moved(1)), (1, moved(2)), (2, gone)]);
+        let entered = JournaledToken::Entered { position: 1 };
+        assert_eq!(
+            what,
+            [(0, entered), (0, moved(1)), (1, moved(2)), (2, gone)]
+        );
     }
 }
 
@@ -146,7 +157,11 @@ fn it_is_bounded_and_read_in_pages() {
     let explanation = line.explain(first).unwrap();
     assert!(explanation.cut, "what was before is not known any more");
     assert_eq!(explanation.overtakers.len(), OVERTAKERS_MAX);
-    assert_eq!(explanation.overtakers_total, JOURNAL_KEPT as u64 / 2);
+    // Each of them entered, was admitted, and left.
+    assert_eq!(
+        explanation.overtakers_total,
+        JOURNAL_KEPT.div_ceil(3) as u64
+    );
     let restored = Lines::restore(shard.lines.dump()).unwrap();
     assert_eq!(restored.dump(), shard.lines.dump());
 }
@@ -170,7 +185,9 @@ fn a_claim_is_in_it_with_its_epoch() {
     };
     let claimed = JournaledToken::Claimed { epoch };
     let gone = JournaledToken::Gone(Reason::Completed);
-    assert_eq!(what.collect::<Vec<_>>(), [admitted, claimed, gone], "once");
+    let entered = JournaledToken::Entered { position: 1 };
+    let expected = [entered, admitted, claimed, gone];
+    assert_eq!(what.collect::<Vec<_>>(), expected, "once");
 }
 
 #[test]
@@ -380,9 +397,9 @@ fn a_chain_of_moves_is_one_story_behind_a_full_memory() {
         });
         (moves.count(), explanation.entries.len(), explanation.cut)
     };
-    assert_eq!(story(&shard), (MOVES_MAX, MOVES_MAX + 1, false), "it lives");
+    assert_eq!(story(&shard), (MOVES_MAX, MOVES_MAX + 2, false), "it lives");
     shard.leave(first.token).unwrap();
-    assert_eq!(story(&shard), (MOVES_MAX, MOVES_MAX + 2, false), "gone");
+    assert_eq!(story(&shard), (MOVES_MAX, MOVES_MAX + 3, false), "gone");
     shard.lines = Lines::restore(shard.lines.dump()).unwrap();
-    assert_eq!(story(&shard), (MOVES_MAX, MOVES_MAX + 2, false), "restored");
+    assert_eq!(story(&shard), (MOVES_MAX, MOVES_MAX + 3, false), "restored");
 }

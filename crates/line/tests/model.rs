@@ -38,7 +38,9 @@ use command::{Command, LINES, command};
 use common::Restart;
 use movement::Seen;
 use naive::Answer;
-use nowserving_line::{BadField, Event, Limits, LineName, Lines, Op, Refused, Reply, Stamp};
+use nowserving_line::{
+    BadField, Event, HISTORY_FORMAT, Limits, LineName, Lines, Op, Refused, Reply, Stamp,
+};
 use proptest::prelude::*;
 use proptest::test_runner::{FailurePersistence, FileFailurePersistence};
 use shard::Naive;
@@ -76,6 +78,7 @@ impl Run {
             naive: Naive {
                 work_max: LIMITS.work_max,
                 gone_kept: LIMITS.gone_kept,
+                format: HISTORY_FORMAT - 1,
                 ..Naive::default()
             },
             index: 0,
@@ -136,6 +139,7 @@ impl Run {
             op_no,
             now_ms,
             wall_ms: self.wall_ms,
+            format: self.naive.format,
         };
         let (mut expected_events, incarnation) =
             (Vec::new(), self.index * 4_096 + u64::from(op_no));
@@ -202,6 +206,12 @@ impl Run {
             refused => refused,
         });
         assert_eq!(reply, expected);
+    }
+
+    /// From the next entry on all members read the newest format.
+    fn upgrade(&mut self) {
+        self.naive.format = HISTORY_FORMAT;
+        self.op_no = None;
     }
 
     fn restart(&mut self) {
@@ -277,13 +287,17 @@ proptest! {
     #[test]
     fn agrees_with_a_recount(
         (seats, queue_limit) in (1..5u8, 0..12u8),
+        upgraded_at in 0..60usize,
         commands in prop::collection::vec(command(), 1..120),
     ) {
         let mut run = Run::new();
         for line in 0..LINES.len() {
             run.step(line, &Command::Create { seats, queue_limit }, false);
         }
-        for (line, command, joins) in &commands {
+        for (n, (line, command, joins)) in commands.iter().enumerate() {
+            if n == upgraded_at {
+                run.upgrade();
+            }
             run.step(*line, command, *joins);
         }
         run.finish();

@@ -326,21 +326,8 @@ fn versions_and_epochs_grow_over_incarnations() {
     assert_eq!(shard.claim(1).unwrap().epoch, Some(4));
 }
 
-#[test]
-fn every_event_has_a_version_of_its_own() {
-    let mut shard = open(1, 9);
-    let created = shard.events[0].version();
-    assert_eq!(created, 1);
-    shard.enter().unwrap();
-    assert_eq!(
-        shard.events[0].version(),
-        created + 2,
-        "issued, then admitted"
-    );
-    shard.enter().unwrap();
-    assert!(shard.events.is_empty(), "waiting makes no event");
-    shard.claim(1).unwrap();
-    shard.complete(1, None).unwrap();
+/// The events of the last operation.
+fn whats(shard: &Shard) -> Vec<(u64, TokenChange, u64)> {
     let whats = shard.events.iter().map(|event| match event {
         Event::Token {
             token,
@@ -350,14 +337,40 @@ fn every_event_has_a_version_of_its_own() {
         } => (*token, what.clone(), *version),
         other => panic!("{other:?}"),
     });
+    whats.collect()
+}
+
+#[test]
+fn every_event_has_a_version_of_its_own() {
+    let mut shard = open(1, 9);
+    let created = shard.events[0].version();
+    assert_eq!(created, 1);
+    shard.enter().unwrap();
+    assert_eq!(
+        whats(&shard),
+        [
+            (1, TokenChange::Entered { position: 1 }, created + 1),
+            (1, TokenChange::Admitted, created + 2),
+        ]
+    );
+    shard.enter().unwrap();
+    let entered = TokenChange::Entered { position: 1 };
+    assert_eq!(whats(&shard), [(2, entered, created + 3)]);
+    let key = Some("a");
+    shard.enter_as(key).unwrap();
+    let entered = TokenChange::Entered { position: 2 };
+    assert_eq!(whats(&shard), [(3, entered, created + 4)]);
+    shard.enter_as(key).unwrap();
+    assert!(shard.events.is_empty(), "it has entered before");
+    shard.claim(1).unwrap();
+    shard.complete(1, None).unwrap();
     let gone = TokenChange::Gone {
         reason: Reason::Completed,
         was_waiting: false,
     };
-    let next = created + 5;
-    let whats: Vec<_> = whats.collect();
+    let next = created + 6;
     assert_eq!(
-        whats,
+        whats(&shard),
         [(1, gone, next), (2, TokenChange::Admitted, next + 1)]
     );
     assert_eq!(shard.line().version(), next + 1);
@@ -424,6 +437,7 @@ fn lines_made_after_a_restored_one_have_larger_incarnations() {
         op_no: 0,
         now_ms: 5,
         wall_ms: 5,
+        format: nowserving_line::HISTORY_FORMAT,
     };
     let builder = || LineBuilder::new(dump.clone(), Limits::default()).unwrap();
     let how = Restore {

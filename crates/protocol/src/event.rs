@@ -35,13 +35,16 @@ pub struct TokenEvent {
     pub prev_version: u64,
     /// When, on the leader's wall clock.
     pub at_ms: u64,
-    /// `admitted`, `claimed`, `gone`, `moved` or `call_ahead`; later releases may have more.
+    /// `entered`, `admitted`, `claimed`, `gone`, `moved` or `call_ahead`; later releases may have more.
     pub event: String,
     /// The token's lane; with `moved`, the lane that it left.
     #[serde(with = "wire::name")]
     pub lane: LaneName,
     /// The token's number in `lane`.
     pub token: u64,
+    /// With `entered`: 1 + the number of tokens that waited before it in its lane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<u64>,
     /// With `gone`: why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -96,11 +99,16 @@ impl TokenEvent {
             return None;
         };
         let (word, reason, to) = match what {
+            TokenChange::Entered { .. } => ("entered", None, None),
             TokenChange::Admitted => ("admitted", None, None),
             TokenChange::Claimed => ("claimed", None, None),
             TokenChange::Gone { reason, .. } => ("gone", Some(*reason), None),
             TokenChange::Moved { to_lane, to } => ("moved", None, Some((to_lane, to.token))),
             TokenChange::CallAhead => ("call_ahead", None, None),
+        };
+        let position = match what {
+            TokenChange::Entered { position } => Some(*position),
+            _ => None,
         };
         Some(TokenEvent {
             line: line.clone(),
@@ -111,6 +119,7 @@ impl TokenEvent {
             event: word.to_owned(),
             lane: lane.clone(),
             token: *token,
+            position,
             reason: reason.map(|reason| reason.as_str().to_owned()),
             to_lane: to.map(|(lane, _)| lane.clone()),
             to_token: to.map(|(_, token)| token),

@@ -76,7 +76,7 @@ pub struct JournalEntryReply {
     pub version: u64,
     /// When, on the wall clock of the leader at that time.
     pub at_ms: u64,
-    /// `configured` (of the line), `admitted`, `claimed`, `gone` or `moved` (of a token); later
+    /// `configured` (of the line), `entered`, `admitted`, `claimed`, `gone` or `moved` (of a token); later
     /// releases may have more.
     pub what: String,
     /// Of a token: its lane.
@@ -95,6 +95,9 @@ pub struct JournalEntryReply {
     /// With `configured`: the changes; missing once they are no longer kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<Vec<SettingChangeReply>>,
+    /// With `entered`: 1 + the number of tokens that waited before it in its lane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<u64>,
     /// With `claimed`: the fencing number of the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
@@ -296,6 +299,10 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
     reply.token = Some(token);
     reply.entered_at_ms = Some(entered.at.wall_ms);
     let what = match what {
+        JournaledToken::Entered { position } => {
+            reply.position = Some(position);
+            "entered"
+        }
         JournaledToken::Admitted { absolute, boost_ms } => {
             reply.absolute = absolute;
             reply.boost_ms = (boost_ms > 0).then_some(boost_ms);

@@ -82,6 +82,7 @@ fn replies_go_both_ways() {
                     op_no: 0,
                     now_ms: 5,
                     wall_ms: 1_005,
+                    format: nowserving_line::HISTORY_FORMAT,
                 },
                 op,
                 Some(&mut events),
@@ -216,6 +217,7 @@ fn replies_go_both_ways() {
                 op_no: 0,
                 now_ms: 7,
                 wall_ms: 1_007,
+                format: nowserving_line::HISTORY_FORMAT,
             },
             &ops[2],
             Some(&mut events),
@@ -234,7 +236,12 @@ fn replies_go_both_ways() {
         .iter()
         .map(|event| (event.event.as_str(), event.reason.as_deref()))
         .collect();
-    assert_eq!(words, [("admitted", None), ("gone", Some("closed"))]);
+    let expected = [
+        ("entered", None),
+        ("admitted", None),
+        ("gone", Some("closed")),
+    ];
+    assert_eq!(words, expected);
     let words: Vec<_> = line_words
         .iter()
         .map(|event| event.event.as_str())
@@ -285,6 +292,7 @@ fn a_board_event_lists_holes_beside_the_pointers() {
                 op_no: 0,
                 now_ms: 5,
                 wall_ms: 1_005,
+                format: nowserving_line::HISTORY_FORMAT,
             },
             &create,
             None,

@@ -57,6 +57,7 @@ fn a_line(events: &mut Vec<nowserving_line::Event>) -> Lines {
             op_no: 0,
             now_ms: 1_000,
             wall_ms: 701_000,
+            format: nowserving_line::HISTORY_FORMAT,
         };
         lines.apply(stamp, &op, Some(events)).unwrap();
     }
@@ -145,7 +146,8 @@ fn events() {
     };
     kept("event-board", &board);
     let mut of_tokens = events.iter().filter_map(|event| TokenEvent::new(event, 1));
-    kept("event-token", &of_tokens.next().unwrap());
+    let admitted = of_tokens.find(|event| event.event == "admitted");
+    kept("event-token", &admitted.unwrap());
     let mut of_lines = events.iter().filter_map(|event| LineEvent::new(event, 1));
     kept("event-line", &of_lines.next().unwrap());
 }

@@ -37,6 +37,7 @@ impl Shard {
             op_no: 0,
             now_ms: self.index * 1_000,
             wall_ms: self.index * 1_000 + 7,
+            format: nowserving_line::HISTORY_FORMAT,
         };
         self.lines
             .apply(stamp, &op, Some(&mut self.events))
@@ -127,6 +128,19 @@ fn events_say_what_happened() {
         .filter_map(|event| TokenEvent::new(event, 1))
         .collect();
     tokens.iter().for_each(both_ways);
+    let entered: Vec<_> = tokens
+        .iter()
+        .filter(|event| event.event == "entered")
+        .map(|event| (event.lane.as_str(), event.token, event.position))
+        .collect();
+    let expected = [
+        ("normal", 1, Some(1)),
+        ("normal", 2, Some(1)),
+        ("normal", 3, Some(2)),
+        ("vip", 1, Some(1)),
+        ("vvip", 1, Some(1)),
+    ];
+    assert_eq!(entered, expected);
     let moved = tokens.iter().find(|event| event.event == "moved").unwrap();
     let json = serde_json::to_value(moved).unwrap();
     assert_eq!(
@@ -177,10 +191,16 @@ fn the_journal_tells_everything_page_by_page() {
             (entry.what.as_str(), lane, entry.token.unwrap_or(0))
         })
         .collect();
-    assert_eq!(
-        words[..2],
-        [("admitted", "normal", 1), ("moved", "normal", 3)]
-    );
+    let expected = [
+        ("entered", "normal", 1),
+        ("admitted", "normal", 1),
+        ("entered", "normal", 2),
+        ("entered", "normal", 3),
+        ("entered", "vip", 1),
+        ("entered", "vvip", 1),
+        ("moved", "normal", 3),
+    ];
+    assert_eq!(words[..7], expected);
     let configured = words.iter().position(|word| *word == ("configured", "", 0));
     let changes = whole.entries[configured.unwrap()].changes.as_ref();
     let changes = serde_json::to_value(changes.unwrap()).unwrap();
@@ -198,9 +218,11 @@ fn the_journal_tells_everything_page_by_page() {
     assert_eq!(words[last..], expected);
     let json = serde_json::to_value(&whole.entries).unwrap();
     assert_eq!(
-        (&json[1]["to_lane"], &json[1]["to_token"]),
+        (&json[6]["to_lane"], &json[6]["to_token"]),
         (&json!("vip"), &json!(2))
     );
+    assert_eq!(json[3]["position"], 2);
+    assert_eq!(json[6].get("position"), None);
     assert_eq!(
         (&json[last]["absolute"], json[last].get("boost_ms")),
         (&json!(true), None)
@@ -237,7 +259,7 @@ fn the_journal_tells_everything_page_by_page() {
         .iter()
         .map(|entry| entry.what.as_str())
         .collect();
-    assert_eq!(words, ["moved", "admitted", "admitted"]);
+    assert_eq!(words, ["entered", "moved", "admitted", "admitted"]);
 }
 
 #[test]
@@ -249,7 +271,8 @@ fn a_token_is_explained_also_by_its_old_number() {
         ..Journal::default()
     };
     let second = shard.journal(&asked(None, 2));
-    assert_eq!(second.entries, []);
+    let words: Vec<_> = second.entries.iter().map(|entry| &*entry.what).collect();
+    assert_eq!(words, ["entered"]);
     let explanation = second.explain.unwrap();
     assert_eq!(
         (explanation.lane.as_str(), explanation.token),
@@ -277,7 +300,7 @@ fn a_token_is_explained_also_by_its_old_number() {
         .iter()
         .map(|entry| entry.what.as_str())
         .collect();
-    assert_eq!(words, ["moved", "admitted"]);
+    assert_eq!(words, ["entered", "moved", "admitted"]);
     assert_eq!(moved.explain.unwrap().token, 2);
 
     let refusal = |request| JournalReply::new(shard.line(), &request).unwrap_err();
@@ -446,6 +469,7 @@ fn the_largest_page_fits_a_message() {
         token: Some(u64::MAX),
         entered_at_ms: Some(u64::MAX),
         changes: None,
+        position: Some(u64::MAX),
         epoch: Some(u64::MAX),
         reason: Some("checkout_expired".to_owned()),
         absolute: true,

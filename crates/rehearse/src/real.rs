@@ -79,7 +79,10 @@ fn happened(event: &Event) -> Option<Happened> {
     match *what {
         TokenChange::Admitted => Some(Happened::Admitted(place)),
         TokenChange::Gone { reason, .. } => Some(Happened::Gone { place, reason }),
-        TokenChange::Claimed | TokenChange::CallAhead | TokenChange::Moved { .. } => None,
+        TokenChange::Entered { .. }
+        | TokenChange::Claimed
+        | TokenChange::CallAhead
+        | TokenChange::Moved { .. } => None,
     }
 }
 

@@ -101,7 +101,10 @@ impl Boards {
                 let hole = match what {
                     TokenChange::Gone { was_waiting, .. } => *was_waiting,
                     TokenChange::Moved { .. } => true,
-                    TokenChange::Admitted | TokenChange::Claimed | TokenChange::CallAhead => false,
+                    TokenChange::Entered { .. }
+                    | TokenChange::Admitted
+                    | TokenChange::Claimed
+                    | TokenChange::CallAhead => false,
                 };
                 #[cfg(feature = "bite")]
                 let hole = hole && !nowserving_bite::is(nowserving_bite::Break::S16);

@@ -31,6 +31,7 @@ pub(crate) fn journal_to_pb(entry: &JournalEntry) -> pb::JournalEntry {
         pb.entered_wall_ms = entered.at.wall_ms;
         pb.entered_version = entered.version;
         pb.what = Some(match what {
+            JournaledToken::Entered { position } => What::Entered(position),
             JournaledToken::Admitted { absolute, boost_ms } => {
                 What::Admitted(pb::JournalAdmitted { absolute, boost_ms })
             }
@@ -57,6 +58,7 @@ pub(crate) fn journal_from_pb(entry: pb::JournalEntry) -> Result<JournalEntry, M
     };
     let what = match entry.what {
         None => return Err("a journal entry that this build does not know"),
+        Some(What::Entered(position)) => token(JournaledToken::Entered { position })?,
         Some(What::Configured(_)) => Journaled::Configured,
         Some(What::Restored(_)) => Journaled::Restored,
         Some(What::Admitted(pb::JournalAdmitted { absolute, boost_ms })) => {

@@ -383,8 +383,8 @@ impl LeaderState {
                 }
             }
             TokenChange::Admitted | TokenChange::Claimed => self.start(line, at, lines, now_ms),
-            // Its holder did nothing: no clock begins anew.
-            TokenChange::CallAhead => {}
+            // The clock of a newcomer was started with the answer. Who is called did nothing: none begins anew.
+            TokenChange::Entered { .. } | TokenChange::CallAhead => {}
         }
     }
 

@@ -169,6 +169,7 @@ impl State {
                 op_no: u32::try_from(place).unwrap_or(u32::MAX),
                 now_ms: self.clock.now_ms,
                 wall_ms: entry.wall_ms,
+                format: self.format,
             };
             let wanted = observer.wants_events().then_some(&mut events);
             let op = match command {

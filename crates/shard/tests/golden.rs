@@ -7,7 +7,7 @@ use nowserving_line::{
     AdmissionRate, Change, LaneName, LaneSettings, LineName, Lines, OPS_PER_ENTRY_MAX, Op, Phase,
     Quota, RecycleItem, Restore, Settings, SettingsPatch, Stamp, State as TokenState, TokenRef,
 };
-use nowserving_shard::command::{Command, Entry, FORMAT, decode, encode};
+use nowserving_shard::command::{Command, Entry, FORMAT, FORMAT_MIN, decode, encode};
 use nowserving_shard::members::{Member, Members, MembersChange, MembersCommand, MembersRequest};
 use nowserving_shard::requests::{Origin, RequestId};
 use nowserving_shard::restore::{RestoreCommand, RestoreStep, parts_of};
@@ -242,6 +242,7 @@ fn restore_commands() -> Vec<Command> {
         op_no: 0,
         now_ms: 1,
         wall_ms: 1,
+        format: FORMAT_MIN,
     };
     for line in ["half", "whole"] {
         let op = Op::Create {

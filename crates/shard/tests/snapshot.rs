@@ -8,7 +8,7 @@ use nowserving_line::{
     self as line, AdmissionRate, Change, Journaled, JournaledToken, LaneName, LaneSettings, Line,
     LineName, Op, Phase, Quota, Reason, Reply, Settings, SettingsPatch, TokenRef,
 };
-use nowserving_shard::command::{Command, Entry};
+use nowserving_shard::command::{Command, Entry, FORMAT, FORMAT_MIN};
 use nowserving_shard::members::{MembersChange, MembersCommand, MembersRequest};
 use nowserving_shard::snapshot::{HASH_FORMAT, Header, SnapshotError, decode, encode, hash_part};
 use nowserving_shard::state::{AppliedToLine, Observer, State};
@@ -43,6 +43,8 @@ impl Observer for Token {
 struct Shard {
     state: State,
     index: u64,
+    /// Of its entries.
+    format: u32,
 }
 
 impl Shard {
@@ -50,6 +52,7 @@ impl Shard {
         Shard {
             state: State::default(),
             index: 0,
+            format: FORMAT,
         }
     }
 
@@ -60,7 +63,7 @@ impl Shard {
     fn propose(&mut self, command: Command) -> Option<TokenRef> {
         self.index += 1;
         let entry = Entry {
-            format: nowserving_shard::command::FORMAT,
+            format: self.format,
             now_ms: self.index * 10,
             wall_ms: self.index * self.index * 10,
             compact_floor: 0,
@@ -145,8 +148,11 @@ fn a_shard() -> State {
 /// A line with every setting, and with everything that comes of them: a bucket that is not full,
 /// tokens called ahead, moved and live, moved and gone, released by their claim; a lane that was
 /// removed; a journal with every kind of entry.
-fn a_shard_with_everything() -> State {
-    let mut shard = Shard::new();
+fn a_shard_with_everything(format: u32) -> State {
+    let mut shard = Shard {
+        format,
+        ..Shard::new()
+    };
     let line = || name("all");
     let lane = |name: &str| LaneName::try_from(name).unwrap();
     let mut settings = Settings::new(3, 100);
@@ -230,7 +236,8 @@ fn a_shard_with_everything() -> State {
 
 #[test]
 fn a_shard_comes_back_as_it_was() {
-    for state in [State::default(), a_shard(), a_shard_with_everything()] {
+    let everything = [FORMAT_MIN, FORMAT].map(a_shard_with_everything);
+    for state in [State::default(), a_shard()].into_iter().chain(everything) {
         let bytes = encode(&header(), &state);
         let (found, restored) = decode(bytes.clone().into(), "prod", 7).unwrap();
         assert_eq!(found, header());
@@ -439,7 +446,8 @@ fn members_come_back_and_are_in_the_hash() {
 /// Builds with the same format compare their hashes: another hash needs another format.
 #[test]
 fn the_hash_of_a_format_stays_the_same() {
-    let hash = blake3::Hash::from(hash_part(&a_shard_with_everything(), 0));
+    let state = a_shard_with_everything(FORMAT_MIN);
+    let hash = blake3::Hash::from(hash_part(&state, 0));
     let then = "34b3ee31bf4c5991683f26a47720950276cb2bf233993721dbed5edd5dbce18a";
     assert_eq!((HASH_FORMAT, hash.to_hex().as_str()), (3, then));
 }

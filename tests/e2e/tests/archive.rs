@@ -25,7 +25,7 @@ pub async fn keeps_what_happened(cluster: &Cluster) -> Result<()> {
     one_visit(cluster).await?;
 
     for (what, expected) in [
-        ("token.>", &["admitted", "claimed", "gone"][..]),
+        ("token.>", &["entered", "admitted", "claimed", "gone"][..]),
         ("line", &["created", "phase"]),
     ] {
         let subject = format!("nowserving.event.{LINE}.{what}");

@@ -90,16 +90,20 @@ pub async fn tokens(cluster: &Cluster) -> Result<()> {
         .await?;
     api.ok(line, "leave", json!({"ticket": tickets[1]})).await?;
 
+    let none = || json!({});
     let expected = [
-        (1, "admitted", Value::Null),
-        (1, "claimed", Value::Null),
-        (3, "gone", json!("left")),
-        (1, "gone", json!("completed")),
-        (2, "admitted", Value::Null),
-        (2, "gone", json!("left")),
+        (1, "entered", json!({"position": 1})),
+        (1, "admitted", none()),
+        (2, "entered", json!({"position": 1})),
+        (3, "entered", json!({"position": 2})),
+        (1, "claimed", none()),
+        (3, "gone", json!({"reason": "left"})),
+        (1, "gone", json!({"reason": "completed"})),
+        (2, "admitted", none()),
+        (2, "gone", json!({"reason": "left"})),
     ];
     let mut version = 0;
-    for (token, what, reason) in expected {
+    for (token, what, with) in expected {
         let message = tokio::time::timeout(PATIENCE, incoming.next())
             .await?
             .context("no events")?;
@@ -118,7 +122,9 @@ pub async fn tokens(cluster: &Cluster) -> Result<()> {
             event["token"] == token && event["event"] == what,
             "want {what} {token}: {event}"
         );
-        ensure!(event["reason"] == reason, "{event}");
+        for field in ["position", "reason"] {
+            ensure!(event[field] == with[field], "want {with}: {event}");
+        }
         let (previous, new) = (number(&event, "prev_version")?, number(&event, "version")?);
         ensure!(new > version, "version {new} after {version}: {event}");
         ensure!(

@@ -53,6 +53,9 @@ fn what(entry: &JournalEntryReply) -> String {
         let changes: Vec<String> = changes.iter().map(change).collect();
         text.push_str(&format!(": {}", changes.join("; ")));
     }
+    if let Some(position) = entry.position {
+        text.push_str(&format!(" at position {position}"));
+    }
     if let Some(epoch) = entry.epoch {
         text.push_str(&format!(", epoch {epoch}"));
     }

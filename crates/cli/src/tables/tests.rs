@@ -229,7 +229,9 @@ fn a_journal_explains_earlier_admissions() {
                 {"setting": "admission_rate", "from": null, "to": {"per_second": 2, "burst": 9}},
                 {"setting": "phase", "from": "open", "to": "paused"}
             ]},
-            {"version": 46, "at_ms": 1_000_000, "what": "claimed", "lane": "normal", "token": 16,
+            {"version": 46, "at_ms": 0, "what": "entered", "lane": "normal", "token": 16,
+                "entered_at_ms": 0, "position": 4},
+            {"version": 47, "at_ms": 1_000_000, "what": "claimed", "lane": "normal", "token": 16,
                 "entered_at_ms": 0, "epoch": 12},
             {"version": 50, "at_ms": 1_000_000, "what": "moved", "lane": "normal", "token": 17,
                 "entered_at_ms": 0, "to_lane": "vip", "to_token": 3},
@@ -247,6 +249,7 @@ fn a_journal_explains_earlier_admissions() {
         "2025-12-20 09:18:53.444",
         "configured: seats 5 → 7; claim_timeout 2m → 1m30s; admission_rate - → 2/9",
         "; phase open → paused",
+        "entered at position 4",
         "claimed, epoch 12",
         "moved to vip 3",
         "admitted, lane boost 10 min",

@@ -69,6 +69,8 @@ pub struct NaiveLine {
     pub deleting: bool,
     /// The wall clock that is shown for events that happen now.
     pub wall_ms: u64,
+    /// The newest format of an entry.
+    pub format: u32,
     /// All lanes that ever were.
     pub table: Vec<LaneName>,
     pub tokens: BTreeMap<Id, Tok>,

@@ -171,7 +171,7 @@ impl NaiveLine {
             wall_ms: self.wall_ms,
         };
         let id = self.issue(lane, Tok::newcomer(key, entered));
-        self.note_entered(id);
+        self.note_entered(id, entry.events);
         if self.count(State::Waiting) == 1 {
             self.admit(1, now_ms, entry.events);
         }

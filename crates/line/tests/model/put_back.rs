@@ -39,6 +39,7 @@ impl Run {
             op_no: 0,
             now_ms: self.naive.now_ms,
             wall_ms: self.wall_ms,
+            format: self.naive.format,
         };
         let how = Restore {
             clock_ms: backup.clock_ms,

@@ -2,8 +2,8 @@
 //! something happens, not derived from the journal.
 
 use nowserving_line::{
-    Entered, Event, Explanation, JournalEntry, Journaled, JournaledToken, Line, LineChange, State,
-    TokenChange,
+    Entered, Event, Explanation, HISTORY_FORMAT, JournalEntry, Journaled, JournaledToken, Line,
+    LineChange, State, TokenChange,
 };
 
 use crate::LIMITS;
@@ -13,6 +13,10 @@ use crate::naive::{Events, Id, NaiveLine};
 impl NaiveLine {
     pub fn event(&mut self, id: Id, what: TokenChange, events: Events<'_>) {
         self.version += 1;
+        self.event_of_version(id, what, events);
+    }
+
+    fn event_of_version(&self, id: Id, what: TokenChange, events: Events<'_>) {
         events.push(Event::Token {
             line: self.name.clone(),
             incarnation: self.incarnation,
@@ -53,11 +57,16 @@ impl NaiveLine {
     }
 
     /// A newcomer is the next one to have entered.
-    pub fn note_entered(&mut self, id: Id) {
+    pub fn note_entered(&mut self, id: Id, events: Events<'_>) {
         self.entered += 1;
         let tok = self.tokens.get_mut(&id).unwrap();
         tok.entered_no = self.entered;
         tok.entered_version = self.version;
+        let position = self.position(id);
+        self.event_of_version(id, TokenChange::Entered { position }, events);
+        if self.format >= HISTORY_FORMAT {
+            self.note(id, JournaledToken::Entered { position });
+        }
     }
 
     /// Every waiting token counts the admission of `id` as before it or as overtaking it.

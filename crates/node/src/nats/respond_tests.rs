@@ -132,6 +132,7 @@ fn status() -> (Box<nowserving_line::Status>, Timestamp) {
         op_no: 0,
         now_ms: 1_000,
         wall_ms: 2_000,
+        format: nowserving_line::HISTORY_FORMAT,
         index,
     };
     let create = Op::Create {

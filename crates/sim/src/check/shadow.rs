@@ -111,7 +111,14 @@ impl Shadow {
             line.set(now.settings());
         }
         if let (Op::Enter { key, .. }, Some(status)) = (op, &applied.status) {
-            line.entered(key.as_deref(), status, applied.version_before, place)?;
+            let id = (status.at.lane, status.at.token);
+            let is_new = line.entered(key.as_deref(), status, applied.version_before, place)?;
+            if is_new != (entered(events) == Some((id, applied.version_before + 1))) {
+                return Err((
+                    "S16",
+                    format!("{id:?} has no event `entered`, or a second one"),
+                ));
+            }
         }
         let mut last_version = applied.version_before;
         for event in *events {
@@ -193,6 +200,22 @@ impl Shadow {
 /// The invariant that is broken, and how.
 pub type Broken = (&'static str, String);
 
+/// The token whose event `entered` comes first, and its version; no other event is of that kind.
+fn entered(events: &[Event]) -> Option<(Id, u64)> {
+    let mut entered = events.iter().filter_map(|event| match event {
+        Event::Token {
+            version,
+            lane_id,
+            token,
+            what: TokenChange::Entered { .. },
+            ..
+        } => Some(((*lane_id, *token), *version)),
+        _ => None,
+    });
+    let first = entered.next();
+    first.filter(|_| entered.next().is_none())
+}
+
 impl ShadowLine {
     fn set(&mut self, settings: &Settings) {
         self.seats = settings.seats.into();
@@ -253,7 +276,7 @@ impl ShadowLine {
         status: &Status,
         version_before: u64,
         place: Place,
-    ) -> Result<(), Broken> {
+    ) -> Result<bool, Broken> {
         let id = (status.at.lane, status.at.token);
         if let Some(live) = key.and_then(|key| self.keys.get(key)) {
             if *live != id {
@@ -262,7 +285,7 @@ impl ShadowLine {
                     format!("the key has {live:?}, and was answered {id:?}"),
                 ));
             }
-            return Ok(());
+            return Ok(false);
         }
         let token = Kept {
             key: key.map(Into::into),
@@ -273,7 +296,7 @@ impl ShadowLine {
             moved_to: None,
             since: place.appended_at,
         };
-        self.issue(id, token)
+        self.issue(id, token).and(Ok(true))
     }
 
     fn event(&mut self, event: &Event, place: Place) -> Result<(), Broken> {
@@ -289,6 +312,13 @@ impl ShadowLine {
         };
         let id = (*lane_id, *token);
         match what {
+            TokenChange::Entered { position } => {
+                let waiting = self.waiting.get(&id.0).map_or(0, BTreeSet::len) as u64;
+                (*position == waiting).then_some(()).ok_or((
+                    "S11",
+                    format!("{id:?} enters at position {position}, not {waiting}"),
+                ))
+            }
             TokenChange::Admitted => self.admitted(id, *version, place),
             TokenChange::Claimed => {
                 let held = self.held.contains(&id);

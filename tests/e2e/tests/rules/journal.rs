@@ -11,8 +11,15 @@ use super::{act, enter, has, serve};
 use crate::command_line::{done, refused};
 
 /// All that happens in [`history`]: `n`, normal 3, is overtaken by `v` and `s`, who come later.
-const HISTORY: [&str; 19] = [
+const HISTORY: [&str; 26] = [
+    "entered normal 1",
     "admitted normal 1",
+    "entered normal 2",
+    "entered normal 3",
+    "entered vip 1",
+    "entered staff 1",
+    "entered vip 2",
+    "entered normal 4",
     "gone normal 4",
     "claimed normal 1",
     "gone normal 1",
@@ -90,6 +97,8 @@ pub async fn pages(api: Api, line: String) -> Result<()> {
     }
     let history: Vec<String> = all.iter().map(in_short).collect();
     ensure!(history == HISTORY, "{history:?}");
+    let positions = all.iter().filter_map(|entry| entry["position"].as_u64());
+    ensure!(positions.eq([1, 1, 2, 1, 1, 2, 3]), "{all:?}");
     let configured = all.iter().find(|entry| entry["what"] == "configured");
     let changes = json!([{"setting": "call_ahead", "from": 0, "to": 3}]);
     has(
@@ -175,11 +184,15 @@ pub async fn explains(api: Api, line: String) -> Result<()> {
     }
     let entries = n["entries"].as_array().context("entries")?;
     let own: Vec<String> = entries.iter().map(in_short).collect();
-    let story = ["admitted normal 3", "claimed normal 3", "gone normal 3"];
-    ensure!(own == story, "{own:?}");
-    number(&entries[1], "epoch")?;
-    ensure!(entries[1]["entered_at_ms"] == explained["entered_at_ms"]);
-    has(&entries[2], &json!({"reason": "completed"}))?;
+    let story = ["entered", "admitted", "claimed", "gone"];
+    ensure!(
+        own == story.map(|what| format!("{what} normal 3")),
+        "{own:?}"
+    );
+    has(&entries[0], &json!({"position": 2}))?;
+    number(&entries[2], "epoch")?;
+    ensure!(entries[2]["entered_at_ms"] == explained["entered_at_ms"]);
+    has(&entries[3], &json!({"reason": "completed"}))?;
 
     // A moved token is the same by either number.
     for (lane, token) in [("vip", 2), ("other", 1)] {
@@ -189,9 +202,11 @@ pub async fn explains(api: Api, line: String) -> Result<()> {
         has(&w["explain"], &now)?;
         let entries = w["entries"].as_array().context("entries")?;
         let own: Vec<String> = entries.iter().map(in_short).collect();
-        ensure!(own == ["moved vip 2", "admitted other 1"], "{own:?}");
-        has(&entries[0], &json!({"to_lane": "other", "to_token": 1}))?;
-        ensure!(entries[0]["entered_at_ms"] == entries[1]["entered_at_ms"]);
+        let story = ["entered vip 2", "moved vip 2", "admitted other 1"];
+        ensure!(own == story, "{own:?}");
+        has(&entries[1], &json!({"to_lane": "other", "to_token": 1}))?;
+        let entered_at = entries.iter().map(|entry| &entry["entered_at_ms"]);
+        ensure!(entered_at.clone().eq([&entries[0]["at_ms"]; 3]), "{w}");
     }
     Ok(())
 }
@@ -217,7 +232,7 @@ pub async fn by_cli(cli: &Cli, api: &Api) -> Result<()> {
     let rest = done(cli, &rest).await?;
     let entries = rest["entries"].as_array().context("entries")?;
     let staff = entries.iter().all(|entry| entry["lane"] == "staff");
-    ensure!(entries.len() == 3 && staff, "{rest}");
+    ensure!(entries.len() == 4 && staff, "{rest}");
     refused(
         cli,
         "line journal cli-journal --token 99",
