@@ -38,6 +38,17 @@ pub struct Summary {
     /// Of the shoppers that got an `eta_ms` on entering and were admitted: for how many it was at most
     /// 15 % of the true wait off.
     pub eta_within_15_percent: Option<f64>,
+    /// The same for forecasts that know the mean pace of admissions after the first turn of seats, who
+    /// gives up and who goes first: an upper bound, but for luck.
+    pub eta_within_15_bound_percent: Option<f64>,
+    /// Of each shopper one forecast, drawn from all that it got after the first turn of seats (as
+    /// many were given back as there are), on entering and at polls: for how many it was at most 15 %
+    /// of the remaining wait off.
+    pub later_eta_within_15_percent: Option<f64>,
+    /// The same for forecasts that know as much as those of `eta_within_15_bound_percent`.
+    pub later_eta_within_15_bound_percent: Option<f64>,
+    /// How many forecasts `later_eta_within_15_percent` is of.
+    pub later_eta_known: u64,
     /// Of the shoppers that got an `eta_ms` on entering: how many waited no longer than `eta_p90_ms`. A shopper
     /// not admitted by then is a miss, even if it gave up later; one that gave up
     /// before is left out.
@@ -191,11 +202,26 @@ pub(crate) struct Visit {
     /// From the answer to `enter`.
     pub(crate) eta_ms: Option<u64>,
     pub(crate) eta_p90_ms: Option<u64>,
+    /// One of those after the first turn of seats, and how many there were so far.
+    pub(crate) later: Option<Told>,
+    pub(crate) later_count: u64,
     pub(crate) admitted_ms: Option<u64>,
+    /// How many were admitted in the whole run before it entered, and up to its own admission.
+    pub(crate) admitted_before: u64,
+    pub(crate) admitted_with: u64,
     /// When its wait ended without a seat. A shopper that vanishes stays until it is recycled: for so
     /// long it was not its turn.
     pub(crate) left_ms: Option<u64>,
     pub(crate) completed: bool,
+}
+
+/// A forecast that a shopper got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) at_ms: u64,
+    pub(crate) eta_ms: u64,
+    /// How many were admitted in the whole run before.
+    pub(crate) admitted_before: u64,
 }
 
 impl Visit {

@@ -171,6 +171,7 @@ impl<Q: Queue> Sim<'_, Q> {
         let answer = answer.ok();
         if let Some(answer) = answer {
             self.tally.books.answered(ask, &answer);
+            self.tally.told(shopper, &answer, self.now_ms);
         }
         let at_ms = self.now_ms + self.config.net_delay_ms;
         self.plan(at_ms, shopper, Event::Answer(answer));

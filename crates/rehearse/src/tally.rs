@@ -7,9 +7,10 @@ use nowserving_protocol::error::Code;
 
 use crate::books::{Books, Ended};
 use crate::config::Config;
+use crate::dice::Dice;
 use crate::forecasts::Forecasts;
 use crate::queue::{Answer, Place, Pointers, Queue};
-use crate::report::{LaneRow, LaneSummary, Row, Run, Stages, Summary, Visit};
+use crate::report::{LaneRow, LaneSummary, Row, Run, Stages, Summary, Told, Visit};
 use crate::transactions::Transactions;
 
 /// Counts while the run goes on.
@@ -26,6 +27,12 @@ pub(crate) struct Tally {
     polls_second: (u64, u64),
     /// Those of its fields that are plain counts; the others are made at the end.
     summary: Summary,
+    admitted: u64,
+    given_back: u64,
+    /// After the first turn of seats: for how long anybody waited, and how many of those who had
+    /// waited were admitted.
+    later_ms: u64,
+    later_admitted: u64,
     /// By reason, without those who completed.
     gone: BTreeMap<&'static str, Stages>,
     refused: BTreeMap<&'static str, u64>,
@@ -51,6 +58,9 @@ impl Tally {
         }
         let passed = passed_ms as f64;
         self.summary.contended_ms += passed_ms;
+        if self.is_second_turn() {
+            self.later_ms += passed_ms;
+        }
         self.held_seat_ms += passed * books.held().min(books.seats()) as f64;
         self.busy_seat_ms += passed * books.in_checkout().min(books.seats()) as f64;
     }
@@ -64,10 +74,38 @@ impl Tally {
             had_to_wait: answer.state == State::Waiting,
             eta_ms: answer.eta_ms,
             eta_p90_ms: answer.eta_p90_ms,
+            later: None,
+            later_count: 0,
             admitted_ms: None,
+            admitted_before: self.admitted,
+            admitted_with: 0,
             left_ms: None,
             completed: false,
         });
+    }
+
+    /// A shopper got an answer, to whatever it asked.
+    pub(crate) fn told(&mut self, shopper: u32, answer: &Answer, now_ms: u64) {
+        let Some(eta_ms) = answer.eta_ms.filter(|_| self.is_second_turn()) else {
+            return;
+        };
+        if let Some(visit) = &mut self.visits[shopper as usize] {
+            visit.later_count += 1;
+            // Every one so far is equally likely to be kept. The shoppers' own dice stay as they are.
+            let mut dice = Dice::new(u64::from(shopper), visit.later_count);
+            if dice.below(visit.later_count) == 0 {
+                visit.later = Some(Told {
+                    at_ms: now_ms,
+                    eta_ms,
+                    admitted_before: self.admitted,
+                });
+            }
+        }
+    }
+
+    /// Whether every seat has been given back once, on average.
+    fn is_second_turn(&self) -> bool {
+        self.given_back >= self.books.seats()
     }
 
     pub(crate) fn turned_away(&mut self, code: Code) {
@@ -94,8 +132,12 @@ impl Tally {
         queue: &impl Queue,
     ) -> Option<u32> {
         let shopper = self.books.admitted(place, queue)?;
+        self.admitted += 1;
+        let is_second_turn = self.is_second_turn();
         if let Some(visit) = &mut self.visits[shopper as usize] {
             visit.admitted_ms = Some(now_ms);
+            visit.admitted_with = self.admitted;
+            self.later_admitted += u64::from(is_second_turn && visit.had_to_wait);
         }
         Some(shopper)
     }
@@ -104,6 +146,7 @@ impl Tally {
         let Some(Ended { shopper, from }) = self.books.gone(place) else {
             return;
         };
+        self.given_back += u64::from(from != State::Waiting);
         let completed = reason == Reason::Completed;
         if completed {
             self.summary.completed += 1;
@@ -158,7 +201,8 @@ impl Tally {
         let mut transaction_waits = transactions.map_or(Vec::new(), |them| them.waits_ms);
         transaction_waits.sort_unstable();
         let waits = sorted_waits(visits.iter());
-        let forecasts = Forecasts::of(&visits, self.at_ms);
+        let each_ms = self.later_ms as f64 / (self.later_admitted as f64).max(1.0);
+        let forecasts = Forecasts::of(&visits, self.at_ms, each_ms);
         let seat_ms = self.summary.contended_ms as f64 * self.books.seats() as f64;
         let seconds = (self.at_ms as f64 / 1_000.0).max(1.0);
         let summary = Summary {
@@ -172,6 +216,10 @@ impl Tally {
             wait_p99_ms: rank(&waits, 99),
             eta_told_percent: part(forecasts.given, forecasts.waited),
             eta_within_15_percent: part(forecasts.within, forecasts.known),
+            eta_within_15_bound_percent: part(forecasts.bound, forecasts.known),
+            later_eta_within_15_percent: part(forecasts.later_within, forecasts.later_known),
+            later_eta_within_15_bound_percent: part(forecasts.later_bound, forecasts.later_known),
+            later_eta_known: forecasts.later_known as u64,
             eta_p90_coverage_percent: part(forecasts.covered, forecasts.p90_known),
             eta_told: forecasts.given as u64,
             eta_known: forecasts.known as u64,

@@ -285,9 +285,25 @@ fn forecasts(summary: &Summary) -> Option<Finding> {
             "Forecasts told on entering were right: {share} within 15 % of the true wait."
         )),
         false => Tone::Caution.finding(format!(
-            "Forecasts told on entering were off: {share} were within 15 % of the true wait."
+            "Forecasts told on entering were off: {share} were within 15 % of the true wait{}.",
+            known_pace(summary)
         )),
     })
+}
+
+/// What the forecasts could have been at best, and what they became.
+fn known_pace(summary: &Summary) -> String {
+    let bound = summary.eta_within_15_bound_percent;
+    let bound = bound.map_or(String::new(), |bound| {
+        let bound = whole_percent(bound);
+        format!(" ({bound} had they known the mean pace)")
+    });
+    let later = summary.later_eta_within_15_percent;
+    let later = later.map_or(String::new(), |later| {
+        let later = whole_percent(later);
+        format!("; after the first turn of seats, {later} of those told")
+    });
+    format!("{bound}{later}")
 }
 
 fn short_forecasts(summary: &Summary) -> Option<String> {

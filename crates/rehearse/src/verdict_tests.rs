@@ -70,6 +70,23 @@ fn a_healthy_run_gets_one_sentence_and_no_caution() {
 }
 
 #[test]
+fn forecasts_that_are_off_are_compared_with_what_is_possible() {
+    let cautions = found(Tone::Caution, |report| {
+        let summary = &mut report.real.summary;
+        summary.eta_within_15_percent = Some(0.0);
+        summary.eta_within_15_bound_percent = Some(99.6);
+        summary.later_eta_within_15_percent = Some(76.3);
+    });
+    assert_eq!(
+        cautions,
+        [
+            "Forecasts told on entering were off: 0 % were within 15 % of the true wait (100 % had \
+          they known the mean pace); after the first turn of seats, 76 % of those told."
+        ]
+    );
+}
+
+#[test]
 fn the_headline_knows_runs_without_a_wait() {
     let headline = |p50_ms, p99_ms, contended_ms, busy| {
         let mut report = healthy();

@@ -41,6 +41,15 @@ impl Summary {
         rows.add("told a forecast on entering", given);
         let within = judged(self.eta_within_15_percent);
         rows.add("forecast within 15 % of the truth", within);
+        let bound = judged(self.eta_within_15_bound_percent);
+        rows.add("… had it known the mean pace", bound);
+        let later = judged(self.later_eta_within_15_percent);
+        rows.add(
+            "the same, of forecasts after the first turn of seats",
+            later,
+        );
+        let bound = judged(self.later_eta_within_15_bound_percent);
+        rows.add("… had they known the mean pace", bound);
         let covered = judged(self.eta_p90_coverage_percent);
         rows.add("wait within the 90 % forecast", covered);
         rows.add("completed", count(self.completed));

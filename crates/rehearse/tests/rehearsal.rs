@@ -97,6 +97,26 @@ fn forecasts_are_given_accurate_and_honest() {
     }
 }
 
+/// The first turn of seats claims at once, later ones when they next ask. Nobody who enters meanwhile can
+/// be told how long that takes; those who wait are, at their polls.
+#[test]
+fn forecasts_while_a_sale_opens_come_true_from_the_second_turn_of_seats_on() {
+    for seed in 1..=3 {
+        let mut config = Config::poc();
+        config.seed = seed;
+        let summary = run(&config).real.summary;
+        let later = summary.later_eta_within_15_percent;
+        assert!(later >= Some(65.0), "{later:?}");
+        assert!(summary.later_eta_known > 8_000);
+        assert!(later <= summary.later_eta_within_15_bound_percent);
+        assert!(summary.eta_within_15_bound_percent >= Some(95.0));
+        config.crowd.polls = Polls::AsAnswered;
+        let summary = run(&config).real.summary;
+        assert!(summary.eta_within_15_percent >= Some(50.0));
+        assert!(summary.later_eta_within_15_percent >= Some(70.0));
+    }
+}
+
 #[test]
 fn lanes_and_a_quota_hold_with_a_crowd_and_a_pace() {
     let mut config = with_lanes(small_poc(2));
