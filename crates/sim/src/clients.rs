@@ -576,6 +576,9 @@ fn settings(random: &mut Random) -> Settings {
     settings.claim_timeout_ms = random.between(1_500, 4_000);
     settings.checkout_timeout_ms = random.between(2_000, 5_000);
     settings.checkout_max_ms = 20_000;
+    if random.below(4) == 0 {
+        settings.max_wait_ms = Some(random.between(3_000, 12_000));
+    }
     settings.call_ahead = random.below(4) as u32;
     settings.release_on_claim = random.below(6) == 0;
     if random.below(4) == 0 {

@@ -102,6 +102,7 @@ async fn a_cluster_serves_lines() -> Result<()> {
             )
             .with("recycle_seats", recycle::seats_come_free(cluster))
             .with("recycle_waiting", recycle::only_the_silent_go(cluster))
+            .with("recycle_waits", recycle::waits_expire(cluster))
             .with("discovery", discovery::nats_services(cluster))
             .with("archive", archive::keeps_what_happened(cluster))
             .run()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use nowserving_e2e::{Api, CLOCKS_APART_MS, Cluster, HOUR_MS, eventually, number};
+use nowserving_e2e::{Api, CLOCKS_APART_MS, Cli, Cluster, HOUR_MS, eventually, number};
 use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
@@ -185,5 +185,36 @@ pub async fn only_the_silent_go(cluster: &Cluster) -> Result<()> {
         again["token"] == 6 && again["state"] == "waiting",
         "{again}"
     );
+    Ok(())
+}
+
+/// Whoever has waited for `max_wait_ms` goes, although its client asks all the time.
+pub async fn waits_expire(cluster: &Cluster) -> Result<()> {
+    let (line, max_wait_ms) = ("recycle-waits", 1_500);
+    let (api, cli) = (cluster.api(), Cli::new(cluster.nats.url()));
+    let create = ["line", "create", line, "--seats", "1", "--queue-limit", "5"];
+    let created = cli.run(&create).await?.done()?;
+    ensure!(created["settings"]["max_wait_ms"].is_null(), "{created}");
+    api.enter(line, "seated").await?;
+    let entered = api.enter(line, "waits").await?;
+    let set = ["line", "set", line, "--max-wait", "1500ms"];
+    let set = cli.run(&set).await?.done()?;
+    ensure!(set["settings"]["max_wait_ms"] == max_wait_ms, "{set}");
+    let gone = eventually("the wait expires", PATIENCE, async || {
+        let status = api.status(line, &entered["ticket"]).await?;
+        Ok((status["state"] == "gone").then_some(status))
+    })
+    .await?;
+    ensure!(gone["reason"] == "wait_expired", "{gone}");
+    let waited_ms = number(&gone, "at_ms")? - number(&entered, "entered_at_ms")?;
+    ensure!(waited_ms + CLOCKS_APART_MS >= max_wait_ms, "{waited_ms} ms");
+    let shown = api.admin(line, "show", json!({})).await?;
+    ensure!(shown["counts"]["gone"]["wait_expired"] == 1, "{shown}");
+    let body = json!({"max_wait_ms": 999});
+    let refused = api
+        .admin_refused(line, "configure", body, Code::BadRequest)
+        .await?;
+    let message = refused["message"].as_str().unwrap_or("");
+    ensure!(message.contains("max_wait_ms"), "{refused}");
     Ok(())
 }

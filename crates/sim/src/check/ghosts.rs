@@ -1,5 +1,5 @@
 //! L4 for those who wait: however often leaders change, nobody stays in line for more than one and a half
-//! timeouts after its last poll, by the service clock.
+//! timeouts after its last poll, nor for longer than `max_wait_ms`, by the service clock.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +24,10 @@ pub struct Ghosts {
     /// When an entry came into a log, and the service clock after it; both never fall.
     clock: Vec<(Time, u64)>,
     looked_at_ms: u64,
-    /// When a token was issued, or moved to its number.
+    /// When a token entered last, or was moved to its number.
     began_at: BTreeMap<TokenRef, Time>,
+    /// When a token was issued, under whatever number.
+    issued_at: BTreeMap<TokenRef, Time>,
     /// The number that a moved token had before: its client may go on asking by that.
     moved_from: BTreeMap<TokenRef, TokenRef>,
 }
@@ -35,6 +37,7 @@ impl Ghosts {
     pub fn applied(&mut self, place: Place, applied: &Applied<'_>) {
         if let (Op::Enter { .. }, Ok(Reply::Token(of))) = (applied.op, applied.result) {
             self.began_at.insert(*of, place.appended_at);
+            self.issued_at.entry(*of).or_insert(place.appended_at);
         }
         for event in applied.events {
             if let Event::Token {
@@ -51,6 +54,9 @@ impl Ghosts {
                     token: *token,
                 };
                 self.began_at.insert(*to, place.appended_at);
+                if let Some(issued_at) = self.issued_at.remove(&from) {
+                    self.issued_at.insert(*to, issued_at);
+                }
                 self.moved_from.insert(*to, from);
             }
         }
@@ -60,6 +66,7 @@ impl Ghosts {
     pub fn put_back(&mut self, place: Place, line: &Line) {
         for of in tokens(line) {
             self.began_at.insert(of, place.appended_at);
+            self.issued_at.insert(of, place.appended_at);
         }
     }
 
@@ -76,6 +83,7 @@ impl Ghosts {
         for line in state.lines().iter() {
             let incarnation = line.incarnation();
             let timeout_ms = line.settings().waiting_idle_timeout_ms;
+            let max_wait_ms = line.settings().max_wait_ms.unwrap_or(u64::MAX / 4);
             let waiting = shadow.lines.get(&incarnation).into_iter();
             for (lane, token) in waiting.flat_map(|it| it.waiting()) {
                 let of = TokenRef {
@@ -87,6 +95,14 @@ impl Ghosts {
                 if now_ms > heard_ms + timeout_ms * 3 / 2 + LATE_MAX_MS {
                     let what = format!(
                         "{of:?} of {} waits at {now_ms} ms on the service clock; it was heard of before {heard_ms} ms, its timeout is {timeout_ms} ms",
+                        line.name()
+                    );
+                    return env.violated("L4", what);
+                }
+                let issued_ms = self.after_ms(self.issued_at.get(&of).copied().unwrap_or(0));
+                if now_ms > issued_ms.saturating_add(max_wait_ms) + LATE_MAX_MS {
+                    let what = format!(
+                        "{of:?} of {} waits at {now_ms} ms on the service clock since {issued_ms} ms, and may for {max_wait_ms} ms",
                         line.name()
                     );
                     return env.violated("L4", what);

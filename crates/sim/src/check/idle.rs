@@ -1,4 +1,4 @@
-//! S12: nobody is recycled as idle who was seen in time.
+//! S12: nobody is recycled as idle who was seen in time, and nobody has waited for too long before `max_wait_ms`.
 
 use std::collections::BTreeMap;
 
@@ -24,6 +24,8 @@ pub struct LastSeen {
 
 #[derive(Clone, Debug, Default)]
 struct Seen {
+    /// When it was issued, by the log.
+    issued_at: Option<Time>,
     /// When it last entered, by the log.
     entered_at: Time,
     /// When polls of it were sent, and when their answers were there.
@@ -60,6 +62,7 @@ impl LastSeen {
         let at = place.appended_at;
         if let (Op::Enter { line, .. }, Ok(Reply::Token(of))) = (applied.op, applied.result) {
             let seen = self.by_token.entry((line.clone(), *of)).or_default();
+            seen.issued_at.get_or_insert(at);
             seen.entered_at = at;
         }
         for event in applied.events {
@@ -86,11 +89,11 @@ impl LastSeen {
                     self.by_token.insert((line.clone(), *to), seen);
                 }
                 TokenChange::Gone {
-                    reason: Reason::Idle,
+                    reason: reason @ (Reason::Idle | Reason::WaitExpired),
                     ..
                 } => {
                     let now = applied.state.lines().get(line);
-                    let why = now.and_then(|line| self.too_soon(line, of, at));
+                    let why = now.and_then(|line| self.too_soon(line, of, *reason, at));
                     if let Some(why) = why {
                         env.violated("S12", format!("token {of:?} of {line}: {why}"));
                     }
@@ -109,15 +112,20 @@ impl LastSeen {
         }
     }
 
-    fn too_soon(&self, line: &Line, of: TokenRef, at: Time) -> Option<String> {
+    fn too_soon(&self, line: &Line, of: TokenRef, reason: Reason, at: Time) -> Option<String> {
         let Some(seen) = self.by_token.get(&(line.name().clone(), of)) else {
             return Some("recycled, and never entered".to_owned());
         };
-        let from = self.put_back_at.get(line.name()).copied().unwrap_or(0);
-        let last = seen.last(at, from);
-        let least_us = line.settings().waiting_idle_timeout_ms * 100_000 / SLOW_CLOCK_PERCENT;
-        (at < last + least_us)
-            .then(|| format!("recycled at {at} us, and was seen at {last} us or later"))
+        let (began, least_ms) = match reason {
+            Reason::WaitExpired => (seen.issued_at.unwrap_or(0), line.settings().max_wait_ms?),
+            _ => {
+                let from = self.put_back_at.get(line.name()).copied().unwrap_or(0);
+                (seen.last(at, from), line.settings().waiting_idle_timeout_ms)
+            }
+        };
+        let least_us = least_ms * 100_000 / SLOW_CLOCK_PERCENT;
+        (at < began + least_us)
+            .then(|| format!("recycled as {reason:?} at {at} us, {began} us counts, or later"))
     }
 }
 
