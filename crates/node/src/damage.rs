@@ -88,7 +88,7 @@ fn advice(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
         let of_members = damaged.path.ends_with(members_file::FILE);
         return Some(if of_members { MEMBERS } else { PEERS });
     }
-    if let Some(SnapshotError::Format(_)) = cause.downcast_ref() {
+    if let Some(SnapshotError::Format { .. }) = cause.downcast_ref() {
         return Some(SNAPSHOT_FORMAT);
     }
     match cause.downcast_ref::<NewError>() {
@@ -112,7 +112,14 @@ mod tests {
         let identity = IdentityError::Unreadable(damaged("identity.toml").into());
         for (error, advice) in [
             (SnapshotError::Digest.into(), SNAPSHOT),
-            (SnapshotError::Format(99).into(), SNAPSHOT_FORMAT),
+            (
+                SnapshotError::Format {
+                    format: 99,
+                    newest: 7,
+                }
+                .into(),
+                SNAPSHOT_FORMAT,
+            ),
             (identity.into(), IDENTITY),
             (damaged("data/peers.toml").into(), PEERS),
             (damaged("data/members.toml").into(), MEMBERS),

@@ -29,7 +29,7 @@ use bytes::{Buf, Bytes};
 use nowserving_line::{BadDump, Head, Limits, Lines};
 use prost::Message;
 
-use crate::command::{FORMAT, FORMAT_MIN};
+use crate::command::FORMAT_MIN;
 use crate::members::MembersState;
 use crate::members_pb::{members_from_pb, members_to_pb, recorded_from_pb, recorded_to_pb};
 use crate::pb;
@@ -54,8 +54,8 @@ pub enum SnapshotError {
     #[error("not a snapshot: its first bytes are not a snapshot's")]
     Magic,
     /// Written by a build with another format.
-    #[error("a snapshot of format {0}, and this build reads {FORMAT_MIN} to {FORMAT}")]
-    Format(u32),
+    #[error("a snapshot of format {format}, and this build reads {FORMAT_MIN} to {newest}")]
+    Format { format: u32, newest: u32 },
     /// Cut off before its digest.
     #[error("a snapshot of {0} bytes is cut off")]
     Short(usize),
@@ -131,9 +131,14 @@ pub fn encode(header: &Header, state: &State) -> Vec<u8> {
     bytes
 }
 
-/// Reads the snapshot of `shard` of `cluster`.
-pub fn decode(bytes: Bytes, cluster: &str, shard: u32) -> Result<(Header, State), SnapshotError> {
-    let (format, mut rest) = open(bytes)?;
+/// Reads the snapshot of `shard` of `cluster`, of a format up to `newest`, as [`crate::command::decode`] does.
+pub fn decode(
+    bytes: Bytes,
+    newest: u32,
+    cluster: &str,
+    shard: u32,
+) -> Result<(Header, State), SnapshotError> {
+    let (format, mut rest) = open(bytes, newest)?;
     let header = take::<Header>(&mut rest)?;
     if header.cluster != cluster {
         return Err(SnapshotError::Cluster {
@@ -283,7 +288,7 @@ pub fn hash_part(state: &State, nth: u64) -> [u8; 32] {
 }
 
 /// The format, and the bytes between it and the digest, after a check of both.
-fn open(mut bytes: Bytes) -> Result<(u32, Bytes), SnapshotError> {
+fn open(mut bytes: Bytes, newest: u32) -> Result<(u32, Bytes), SnapshotError> {
     if !bytes.starts_with(MAGIC) {
         return Err(SnapshotError::Magic);
     }
@@ -295,8 +300,8 @@ fn open(mut bytes: Bytes) -> Result<(u32, Bytes), SnapshotError> {
     let digest = bytes.split_off(length - DIGEST_BYTES);
     let mut format = bytes.slice(MAGIC.len()..body);
     let format = format.get_u32_le();
-    if !(FORMAT_MIN..=FORMAT).contains(&format) {
-        return Err(SnapshotError::Format(format));
+    if !(FORMAT_MIN..=newest).contains(&format) {
+        return Err(SnapshotError::Format { format, newest });
     }
     if blake3::hash(&bytes).as_bytes()[..] != digest[..] {
         return Err(SnapshotError::Digest);

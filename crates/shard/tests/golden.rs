@@ -326,12 +326,12 @@ fn a_snapshot_of_format_6() {
         auto_leave: true,
     };
     let kept = golden("snapshot-6.snap", &snapshot::encode(&header, &state));
-    let (found, restored) = snapshot::decode(kept.clone().into(), "prod", 7).unwrap();
+    let (found, restored) = snapshot::decode(kept.clone().into(), FORMAT, "prod", 7).unwrap();
     assert_eq!(found, header);
     assert!(snapshot::encode(&header, &restored) == kept);
     let mut other = kept;
     other[8] = 99;
-    let error = snapshot::decode(other.into(), "prod", 7).unwrap_err();
+    let error = snapshot::decode(other.into(), FORMAT, "prod", 7).unwrap_err();
     let named = "a snapshot of format 99, and this build reads 6 to 7";
     assert_eq!(error.to_string(), named);
     let line = restored.lines().get(&name("shop")).unwrap();

@@ -88,7 +88,7 @@ impl Shard {
         let restores = matches!(entry.commands[..], [Command::Restore(_)]);
         if restores || self.index.is_multiple_of(64) {
             let bytes = encode(&header(), &self.twin);
-            self.twin = decode(bytes.into(), "prod", 0).unwrap().1;
+            self.twin = decode(bytes.into(), command::FORMAT, "prod", 0).unwrap().1;
         }
         self.twin.apply_entry(self.index, &decoded, &mut ());
         for nth in 0..2 {
@@ -586,7 +586,7 @@ fn a_large_line_comes_back() {
             // What was begun is in snapshots, and takes no more parts.
             if unfinished == 1 {
                 let bytes = encode(&header(), &other);
-                other = decode(bytes.into(), "prod", 0).unwrap().1;
+                other = decode(bytes.into(), command::FORMAT, "prod", 0).unwrap().1;
                 let data = parts[0].clone();
                 let number = parts_count;
                 let step = RestoreStep::Part { number, data };

@@ -239,7 +239,7 @@ fn a_shard_comes_back_as_it_was() {
     let everything = [FORMAT_MIN, FORMAT].map(a_shard_with_everything);
     for state in [State::default(), a_shard()].into_iter().chain(everything) {
         let bytes = encode(&header(), &state);
-        let (found, restored) = decode(bytes.clone().into(), "prod", 7).unwrap();
+        let (found, restored) = decode(bytes.clone().into(), FORMAT, "prod", 7).unwrap();
         assert_eq!(found, header());
         assert_eq!(restored.now_ms(), state.now_ms());
         assert_eq!(restored.lines().head(), state.lines().head());
@@ -257,7 +257,8 @@ fn a_shard_comes_back_as_it_was() {
 fn every_cut_and_every_flipped_bit_is_refused() {
     let bytes = encode(&header(), &a_shard());
     for length in 0..bytes.len() {
-        let error = decode(Bytes::copy_from_slice(&bytes[..length]), "prod", 7).unwrap_err();
+        let error =
+            decode(Bytes::copy_from_slice(&bytes[..length]), FORMAT, "prod", 7).unwrap_err();
         let clear = matches!(
             error,
             SnapshotError::Magic | SnapshotError::Short(_) | SnapshotError::Digest
@@ -267,18 +268,18 @@ fn every_cut_and_every_flipped_bit_is_refused() {
     for bit in 0..bytes.len() * 8 {
         let mut altered = bytes.clone();
         altered[bit / 8] ^= 1 << (bit % 8);
-        let error = decode(altered.into(), "prod", 7).unwrap_err();
+        let error = decode(altered.into(), FORMAT, "prod", 7).unwrap_err();
         let clear = match bit / 8 {
             0..8 => error == SnapshotError::Magic,
             // Another format that is known is found out by the digest.
-            8..12 => matches!(error, SnapshotError::Format(_) | SnapshotError::Digest),
+            8..12 => matches!(error, SnapshotError::Format { .. } | SnapshotError::Digest),
             _ => error == SnapshotError::Digest,
         };
         assert!(clear, "bit {bit}: {error}");
     }
     let longer = [&bytes[..], &[0]].concat();
     assert_eq!(
-        decode(longer.into(), "prod", 7).unwrap_err(),
+        decode(longer.into(), FORMAT, "prod", 7).unwrap_err(),
         SnapshotError::Digest
     );
 }
@@ -286,12 +287,12 @@ fn every_cut_and_every_flipped_bit_is_refused() {
 #[test]
 fn another_cluster_shard_or_file_is_refused() {
     let bytes = Bytes::from(encode(&header(), &a_shard()));
-    let error = decode(bytes.clone(), "test", 7).unwrap_err();
+    let error = decode(bytes.clone(), FORMAT, "test", 7).unwrap_err();
     assert!(
         matches!(error, SnapshotError::Cluster { .. }) && error.to_string().contains("prod"),
         "{error}"
     );
-    let error = decode(bytes, "prod", 8).unwrap_err();
+    let error = decode(bytes, FORMAT, "prod", 8).unwrap_err();
     assert_eq!(
         error,
         SnapshotError::Shard {
@@ -300,11 +301,11 @@ fn another_cluster_shard_or_file_is_refused() {
         }
     );
     assert_eq!(
-        decode(Bytes::from_static(b"#!/bin/sh\n"), "prod", 7).unwrap_err(),
+        decode(Bytes::from_static(b"#!/bin/sh\n"), FORMAT, "prod", 7).unwrap_err(),
         SnapshotError::Magic
     );
     assert_eq!(
-        decode(Bytes::new(), "prod", 7).unwrap_err(),
+        decode(Bytes::new(), FORMAT, "prod", 7).unwrap_err(),
         SnapshotError::Magic
     );
 }
@@ -327,7 +328,7 @@ fn a_whole_file_that_makes_no_sense_is_refused() {
     const A_LINE: &[u8] = &[4, 0x08, 2, 0x10, 2, 0];
     let read = |parts: &[&[u8]]| {
         let body = [&[HEADER], parts].concat().concat();
-        decode(sealed(&body), "prod", 7)
+        decode(sealed(&body), FORMAT, "prod", 7)
     };
     const REQUESTS: &[u8] = &[2, 0x08, 3];
     const MEMBERS: &[u8] = &[4, 0x08, 4, 0x10, 1, 0];
@@ -407,7 +408,7 @@ fn a_whole_file_that_makes_no_sense_is_refused() {
         SnapshotError::Contradiction(_)
     ));
     assert!(matches!(
-        decode(sealed(&[]), "prod", 7).unwrap_err(),
+        decode(sealed(&[]), FORMAT, "prod", 7).unwrap_err(),
         SnapshotError::Decode(_)
     ));
 }
@@ -437,7 +438,7 @@ fn members_come_back_and_are_in_the_hash() {
         reason: "a dead disk".to_owned(),
     })));
     let bytes = encode(&header(), &shard.state);
-    let (_, restored) = decode(bytes.into(), "prod", 7).unwrap();
+    let (_, restored) = decode(bytes.into(), FORMAT, "prod", 7).unwrap();
     assert_eq!(restored.members(), shard.state.members());
     assert_eq!(restored.members().changes().count(), 1);
     assert_ne!(hash_part(&restored, 0), without);
@@ -501,7 +502,7 @@ proptest! {
         for (number, (what, which, key)) in steps.iter().enumerate() {
             if number == cut % steps.len() {
                 let bytes = encode(&header(), &twin.state);
-                twin.state = decode(bytes.into(), "prod", 7).unwrap().1;
+                twin.state = decode(bytes.into(), FORMAT, "prod", 7).unwrap().1;
             }
             let line = name("a");
             let Some(at) = tokens.get(which % tokens.len().max(1)).copied() else {
@@ -549,7 +550,7 @@ fn large_shard(key: &[u8]) -> State {
 fn the_parts_of_equal_states_are_equal_and_one_token_shows_in_one_part_of_a_round() {
     let lines = large_shard(b"k2000");
     let bytes = encode(&header(), &lines);
-    let (_, restored) = decode(bytes.into(), "prod", 7).unwrap();
+    let (_, restored) = decode(bytes.into(), FORMAT, "prod", 7).unwrap();
     let other = large_shard(b"kX000");
     // Windows of 1,024 / 3 tokens: 9 of them hold 3,000.
     let mut differing = Vec::new();

@@ -17,6 +17,7 @@ use raft::eraftpb::ConfState;
 
 use crate::identity::Identity;
 use crate::replay::{self, State};
+use crate::upgrade::NEXT_FORMAT;
 
 /// The name of the simulated cluster.
 pub const CLUSTER: &str = "sim";
@@ -123,7 +124,7 @@ impl Disk {
         let Some(bytes) = self.snapshots.get(&shard) else {
             return Ok(None);
         };
-        snapshot::decode(bytes.clone(), CLUSTER, shard)
+        snapshot::decode(bytes.clone(), NEXT_FORMAT, CLUSTER, shard)
             .map(Some)
             .map_err(|error| error.to_string())
     }
@@ -256,7 +257,7 @@ impl Disk {
         if SnapshotFile::of(&bytes) != Some(file) {
             return Err(NotInstalled::Refused);
         }
-        let decoded = snapshot::decode(bytes.clone(), CLUSTER, shard);
+        let decoded = snapshot::decode(bytes.clone(), NEXT_FORMAT, CLUSTER, shard);
         let (header, state) = decoded.map_err(|_| NotInstalled::Refused)?;
         if meta_of(header) != *meta {
             return Err(NotInstalled::Refused);

@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
-use nowserving_shard::snapshot;
 use nowserving_shard::state::State;
+use nowserving_shard::{command, snapshot};
 use serde::{Deserialize, Serialize};
 
 const MAGIC: &[u8; 8] = b"NSBACKUP";
@@ -139,7 +139,12 @@ impl Reader {
         self.left -= length;
         let shard = self.next;
         self.next += 1;
-        let read = snapshot::decode(Bytes::from(snapshot), &self.header.cluster, shard);
+        let read = snapshot::decode(
+            Bytes::from(snapshot),
+            command::FORMAT,
+            &self.header.cluster,
+            shard,
+        );
         let (_, state) = read.with_context(|| format!("shard {shard} of the backup"))?;
         Ok(Some((shard, state)))
     }

@@ -12,6 +12,7 @@ use nowserving_client::{Admin, AdminLine, Code, Delete};
 use nowserving_line::Line;
 use nowserving_protocol::backup::{Backup, BackupChunk, Blob, Hex, RestoreLine, RestorePart};
 use nowserving_protocol::subject::shard_of;
+use nowserving_shard::command::FORMAT;
 use nowserving_shard::restore::parts_of;
 use nowserving_shard::snapshot;
 use serde::Serialize;
@@ -102,7 +103,7 @@ pub async fn back_up(
         progress.bar.set_message(at);
         let bytes = download(admin, &header, shard, &progress).await?;
         // A whole download that makes no sense must not become a backup.
-        let read = snapshot::decode(bytes.clone().into(), &header.cluster, shard);
+        let read = snapshot::decode(bytes.clone().into(), FORMAT, &header.cluster, shard);
         let (_, state) = read.with_context(|| format!("shard {shard}"))?;
         lines += state.lines().len() as u64;
         writer.shard(&bytes)?;

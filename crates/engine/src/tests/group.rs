@@ -7,6 +7,7 @@ use nowserving_log::{Crash, LogStore as _};
 use nowserving_protocol::error::Code;
 use nowserving_protocol::user::Consistency;
 use nowserving_replica::SnapshotMeta;
+use nowserving_shard::command::FORMAT;
 use nowserving_shard::requests::{Origin, RequestId};
 use nowserving_shard::snapshot;
 use raft::eraftpb::MessageType;
@@ -424,7 +425,7 @@ fn snapshot_and_the_rest_of_the_log_make_the_same_state_as_the_whole_log() {
         again.replica().applied()
     };
     let snapshot = || {
-        let (header, state) = snapshot::decode(bytes.clone().into(), "test", 0).unwrap();
+        let (header, state) = snapshot::decode(bytes.clone().into(), FORMAT, "test", 0).unwrap();
         let meta = SnapshotMeta {
             index: header.index,
             term: header.term,

@@ -206,7 +206,8 @@ impl Maker {
             found.as_ref() == Some(file),
             "another file than was offered"
         );
-        let (header, state) = snapshot::decode(bytes.into(), &self.cluster, shard)?;
+        let (header, state) =
+            snapshot::decode(bytes.into(), command::FORMAT, &self.cluster, shard)?;
         anyhow::ensure!(
             meta_of(header) == *meta,
             "another snapshot than was offered"
@@ -294,7 +295,7 @@ pub fn read(dir: &Path, cluster: &str, shard: u32) -> anyhow::Result<Option<Foun
     };
     let file = SnapshotFile::of(&bytes);
     let read = || {
-        let (header, state) = snapshot::decode(bytes.into(), cluster, shard)?;
+        let (header, state) = snapshot::decode(bytes.into(), command::FORMAT, cluster, shard)?;
         anyhow::Ok(Found {
             meta: meta_of(header),
             state,

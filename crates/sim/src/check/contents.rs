@@ -74,6 +74,7 @@ mod tests {
     use nowserving_shard::command::{Command, Entry};
 
     use super::*;
+    use crate::upgrade::NEXT_FORMAT;
 
     /// A line whose next token waits for the admission rate only, until the clock reads 2,000.
     fn paced() -> State {
@@ -113,7 +114,7 @@ mod tests {
             ..Header::default()
         };
         let bytes = snapshot::encode(&header, state).into();
-        snapshot::decode(bytes, CLUSTER, 0).unwrap().1
+        snapshot::decode(bytes, NEXT_FORMAT, CLUSTER, 0).unwrap().1
     }
 
     #[test]

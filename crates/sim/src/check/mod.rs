@@ -54,6 +54,7 @@ use crate::nats::NodeId;
 use crate::node::{Node, Setup};
 use crate::replay::{self, Change, State};
 use crate::timeline::Time;
+use crate::upgrade::NEXT_FORMAT;
 
 /// The first entry of every shard's log.
 const FIRST_INDEX: u64 = BOOTSTRAP_INDEX + 1;
@@ -474,7 +475,7 @@ impl Checks {
         upload: u128,
     ) -> Option<Rc<BackedUp>> {
         let shard = self.shards.get_mut(id as usize)?;
-        let (header, state) = match snapshot::decode(bytes, CLUSTER, id) {
+        let (header, state) = match snapshot::decode(bytes, NEXT_FORMAT, CLUSTER, id) {
             Ok(read) => read,
             Err(error) => {
                 env.violated("S17", format!("a backup of shard {id}: {error}"));
