@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nowserving_e2e::{Cli, Cluster, HOUR_MS, eventually, number};
 use nowserving_line::{Change, Op, SettingsPatch};
-use nowserving_shard::command::{Command, Entry};
+use nowserving_shard::command::{Command, Entry, FORMAT};
 use nowserving_shard::snapshot;
 use serde_json::{Value, json};
 
@@ -124,7 +124,7 @@ pub async fn another_state(cluster: &mut Cluster) -> Result<()> {
     let file = cluster
         .data_dir(NODE)
         .join(format!("snap/shard-{SHARD}.snap"));
-    let (header, mut state) = snapshot::decode(std::fs::read(&file)?.into(), "e2e", SHARD)?;
+    let (header, mut state) = snapshot::decode(std::fs::read(&file)?.into(), FORMAT, "e2e", SHARD)?;
     let patch = SettingsPatch {
         seats: Some(Change::Set(7)),
         ..SettingsPatch::default()
