@@ -39,7 +39,7 @@ pub use metrics::Metrics;
 pub use nats::{Nats, PASSWORD};
 pub use place::{BoardEffect, Place};
 pub use process::{Process, leashed};
-pub use program::{build, program};
+pub use program::{build, example, program};
 pub use proxy::{Link, Proxy};
 pub use raw::RawNats;
 pub use recovery::{first_acknowledged, first_written};

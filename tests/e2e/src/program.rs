@@ -16,13 +16,23 @@ use tokio::sync::OnceCell;
 /// It cannot be built.
 pub async fn program() -> Result<PathBuf> {
     static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
-    PROGRAM.get_or_try_init(by_cargo).await.cloned()
+    let given = std::env::var_os("NOWSERVING_BIN");
+    let path = async || match given {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => by_cargo("nowserving").await,
+    };
+    PROGRAM.get_or_try_init(path).await.cloned()
 }
 
-async fn by_cargo() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os("NOWSERVING_BIN") {
-        return Ok(PathBuf::from(path));
-    }
+/// A program of `examples/`, freshly built.
+///
+/// # Errors
+/// It cannot be built.
+pub async fn example(name: &str) -> Result<PathBuf> {
+    by_cargo(name).await
+}
+
+async fn by_cargo(program: &str) -> Result<PathBuf> {
     // target/<folder of the profile>/deps/e2e-<hash> for a test, without `deps` for a program.
     let test = std::env::current_exe().context("where is this program?")?;
     let folder = test
@@ -47,7 +57,7 @@ async fn by_cargo() -> Result<PathBuf> {
         "--quiet",
         "--workspace",
         "--bin",
-        "nowserving",
+        program,
         "--profile",
         profile,
     ]);
@@ -73,9 +83,9 @@ async fn by_cargo() -> Result<PathBuf> {
         .stdin(Stdio::null());
     let status = command.status().await.context("cannot start cargo")?;
     if !status.success() {
-        bail!("nowserving cannot be built: {status}");
+        bail!("{program} cannot be built: {status}");
     }
-    Ok(folder.join(format!("nowserving{}", std::env::consts::EXE_SUFFIX)))
+    Ok(folder.join(format!("{program}{}", std::env::consts::EXE_SUFFIX)))
 }
 
 /// What it is: its version, and the profile with which it was built.

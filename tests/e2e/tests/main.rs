@@ -17,6 +17,7 @@ mod discovery;
 mod disks;
 mod errors;
 mod events;
+mod examples;
 mod failed_syncs;
 mod full_disks;
 mod grown;
@@ -273,6 +274,12 @@ async fn the_demo_keeps_its_promises() -> Result<()> {
 #[tokio::test]
 async fn examples_of_the_readme_run() -> Result<()> {
     run(Options::default(), readme::examples).await
+}
+
+/// The programs in `examples/`.
+#[tokio::test]
+async fn examples_tell_their_stories() -> Result<()> {
+    run(Options::default(), examples::tell_their_stories).await
 }
 
 /// `nowserving watch` while nodes stand still.
