@@ -218,7 +218,7 @@ fn help(setting: &Setting) -> String {
             ". One lane each time, up to {LANES_MAX}; they replace all lanes of the line, so name \
              every one. Options: `boost=10m` (its tokens count as having entered so much earlier, \
              up to 7d), `absolute` (it is served before those that are not), `limit=N` (at most so \
-             many wait in it, 0 to {})",
+             many wait in it, 0 to {}), `jump` (waiting tokens may jump into it)",
             count(QUEUE_LIMIT_MAX.into())
         ),
         SettingKind::Labels => format!(

@@ -2,7 +2,7 @@
 
 use crate::envelope::StateHash;
 use nowserving_line::{
-    Line, LineName, Lines, Op, Reply, RestoreRefused, Status, Timestamp, TokenRef,
+    Line, LineName, Lines, Op, Reply, RestoreRefused, Status, Timestamp, TokenBy, TokenRef,
 };
 use nowserving_protocol::admin::{JournalReply, LineReply, MembersReply};
 use nowserving_protocol::error::{ApiError, Code};
@@ -491,7 +491,11 @@ fn needs_ticket(op: &Op, token: TokenRef) -> bool {
         Op::Claim { at, .. }
         | Op::Renew { at, .. }
         | Op::Complete { at, .. }
-        | Op::Leave { at, .. } => token != *at,
+        | Op::Leave { at, .. }
+        | Op::Jump {
+            by: TokenBy::Ticket(at),
+            ..
+        } => token != *at,
         _ => true,
     }
 }

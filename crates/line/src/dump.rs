@@ -418,6 +418,8 @@ impl Line {
         const LIVE: &str = "moved from a token that is not gone";
         require(!self.moved.contains_key(&at), LIVE)?;
         require(live.moved_from.len() <= MOVES_MAX, "moved too often")?;
+        let jumps = usize::from(live.jumps) <= live.moved_from.len();
+        require(jumps, "more jumps than moves")?;
         for old in &live.moved_from {
             require(*old != at && self.is_gone(*old), LIVE)?;
             let new = self.moved.insert(*old, at).is_none();

@@ -48,10 +48,18 @@ pub enum TokenChange {
     Moved {
         to_lane: LaneName,
         to: TokenRef,
+        by: MovedBy,
     },
     /// It has come among the first `call_ahead` waiting tokens of its lane: its holder should prepare. Once for
     /// each number, so again after a move.
     CallAhead,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MovedBy {
+    Operator,
+    /// Its holder: [`crate::Op::Jump`].
+    Jump,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

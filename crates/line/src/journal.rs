@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use crate::line::Line;
 use crate::{
-    Entered, LaneName, Limits, OVERTAKERS_MAX, Reason, Refused, Settings, SettingsPatch, Token,
-    TokenRef,
+    Entered, LaneName, Limits, MovedBy, OVERTAKERS_MAX, Reason, Refused, Settings, SettingsPatch,
+    Token, TokenRef,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,10 +50,11 @@ pub enum JournaledToken {
     },
     /// Never [`Reason::Moved`].
     Gone(Reason),
-    /// An operator moved it: it has become this token.
+    /// It has become this token.
     Moved {
         to_lane: u8,
         to: Token,
+        by: MovedBy,
     },
 }
 
@@ -313,7 +314,7 @@ impl Line {
             else {
                 continue;
             };
-            if matches!(what, JournaledToken::Moved { to_lane, to } if (to_lane, to) == this) {
+            if matches!(what, JournaledToken::Moved { to_lane, to, .. } if (to_lane, to) == this) {
                 this = (lane, token);
             }
             if (lane, token) == this {
@@ -337,7 +338,7 @@ impl Line {
                 continue;
             };
             match what {
-                JournaledToken::Moved { to_lane, to } if (lane, token) == this => {
+                JournaledToken::Moved { to_lane, to, .. } if (lane, token) == this => {
                     this = (to_lane, to);
                 }
                 // It was admitted or it ended.

@@ -45,6 +45,7 @@ mod event;
 mod forecast;
 mod gone;
 mod journal;
+mod jump;
 mod line;
 mod lines;
 mod name;
@@ -63,7 +64,7 @@ mod cost_tests;
 
 pub use capacity::HeldBackBy;
 pub use dump::{BadDump, Head, LaneDump, LineBuilder, LineDump, LinePart};
-pub use event::{Event, LineChange, TokenChange};
+pub use event::{Event, LineChange, MovedBy, TokenChange};
 pub use forecast::{
     Arrivals, EtaGiven, FORECAST_WINDOWS, Forecast, ForecastRecord, OFF_BY_PERCENT, Window,
 };
@@ -74,7 +75,7 @@ pub use journal::{
 pub use line::Line;
 pub use lines::{Limits, Lines};
 pub use name::{BadName, LaneName, LineName, NAME_BYTES_MAX};
-pub use op::{Op, RecycleItem, Refused, Reply, Stamp, Timestamp};
+pub use op::{Forbidden, Op, RecycleItem, Refused, Reply, Stamp, Timestamp};
 pub use rate::{AdmissionRate, Bucket, RATE_BURST_MAX, RATE_MICRO_MAX, RATE_MICRO_MIN};
 pub use restore::{ClockShift, Restore, RestoreRefused};
 pub use settings::{
@@ -84,7 +85,7 @@ pub use settings::{
     SettingValue, Settings, SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
 };
 pub use status::{Board, Counts, LaneBoard, Poll, Status, Totals};
-pub use token::{Entered, Live, Reason, Stage, State, Token, TokenRef};
+pub use token::{Entered, Live, Reason, Stage, State, Token, TokenBy, TokenRef};
 
 /// The most lanes of a line.
 pub const LANES_MAX: usize = 8;

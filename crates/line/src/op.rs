@@ -1,7 +1,7 @@
 //! The operations of the state machine, and its replies and refusals.
 
 use crate::{BadField, LaneName, LineName, Reason, Settings, SettingsPatch, State};
-use crate::{Token, TokenRef};
+use crate::{Token, TokenBy, TokenRef};
 
 /// A time on both clocks. Everything is decided by the service clock; the wall clock is only shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -103,6 +103,13 @@ pub enum Op {
         token: Token,
         to: LaneName,
     },
+    /// Moves a waiting token into a lane that allows it ([`crate::LaneSettings::jump`]), on behalf of its holder. A
+    /// token that is in that lane already is only replied with.
+    Jump {
+        line: LineName,
+        by: TokenBy,
+        to: LaneName,
+    },
     /// Ends expired tokens. A token that has not expired, or has changed since the proposer looked, is skipped.
     /// At most [`crate::RECYCLE_MAX`] tokens, and no more than the rest of the entry's [`crate::WORK_MAX`]; the
     /// others are skipped.
@@ -141,6 +148,7 @@ impl Op {
             | Op::Complete { line, .. }
             | Op::Leave { line, .. }
             | Op::Move { line, .. }
+            | Op::Jump { line, .. }
             | Op::Recycle { line, .. }
             | Op::Touch { line, .. }
             | Op::RunBackground { line, .. } => line,
@@ -163,7 +171,7 @@ pub struct RecycleItem {
 /// answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
-    /// Of `Enter`, `Claim`, `Renew`, `Complete`, `Leave`, `Move`: the token as it is called now. That
+    /// Of `Enter`, `Claim`, `Renew`, `Complete`, `Leave`, `Move`, `Jump`: the token as it is called now. That
     /// is another one than the operation named if it was moved: its holder needs a new ticket then.
     Token(TokenRef),
     /// Of `Create` and `Configure`: look the line up for the rest.
@@ -198,7 +206,7 @@ pub enum Refused {
     /// Of `Enter`: no number can be issued now.
     #[error("the line is full")]
     LineFull,
-    /// Of `Enter` and `Move`: this lane's own `queue_limit` is reached. Other lanes may have space.
+    /// Of `Enter`, `Move` and `Jump`: this lane's own `queue_limit` is reached. Other lanes may have space.
     #[error("the lane {lane} is full: its queue_limit is {limit}")]
     LaneFull { lane: LaneName, limit: u32 },
     /// Of `Enter`: as many have entered as the quota and its standby share allow.
@@ -215,7 +223,7 @@ pub enum Refused {
     NotAdmitted,
     #[error("the token has not claimed its seat")]
     NotClaimed,
-    /// Of `Move`.
+    /// Of `Move` and `Jump`.
     #[error("the token is not waiting")]
     NotWaiting,
     #[error("the epoch is not that of the claim")]
@@ -233,5 +241,18 @@ pub enum Refused {
     #[error("the token is gone: {}", .0.map_or("forgotten", Reason::as_str))]
     TokenGone(Option<Reason>),
     #[error(transparent)]
+    Forbidden(#[from] Forbidden),
+    #[error(transparent)]
     BadField(#[from] BadField),
+}
+
+/// The setting that forbids what was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Forbidden {
+    /// Of `Jump`.
+    #[error("nobody may jump into this lane: its `jump` is not set")]
+    Jump,
+    /// Of `Jump`.
+    #[error("the token has jumped as often as `jumps_max` allows")]
+    JumpsMax,
 }

@@ -5,7 +5,7 @@ use crate::line::{Found, Line};
 use crate::transitions::{ApplyCtx, Ended};
 use crate::{
     BadField, Entered, Journaled, JournaledToken, KEY_BYTES_MAX, LaneName, LineChange, Live,
-    MOVES_MAX, Op, Phase, RECYCLE_MAX, Reason, RecycleItem, Refused, Reply, Settings,
+    MOVES_MAX, MovedBy, Op, Phase, RECYCLE_MAX, Reason, RecycleItem, Refused, Reply, Settings,
     SettingsChange, SettingsPatch, Stage, State, TOUCH_MAX, Token, TokenChange, TokenRef,
 };
 
@@ -32,6 +32,7 @@ impl Line {
             Op::Move {
                 lane, token, to, ..
             } => reply = Reply::Token(self.move_token(lane, *token, to, ctx)?),
+            Op::Jump { by, to, .. } => reply = Reply::Token(self.jump(by, to, ctx)?),
             Op::Recycle { tokens, .. } => {
                 let count = self.recycle(tokens, ctx);
                 reply = Reply::Recycled { count };
@@ -293,14 +294,15 @@ impl Line {
             return Err(BadField::new("token", "moved at most 16 times").into());
         }
         self.check_moves_into(to_id)?;
-        self.reissue(at, to_id, ctx)
+        self.reissue(at, to_id, MovedBy::Operator, ctx)
     }
 
     /// Ends a waiting token and issues the next number of another lane in its place.
-    fn reissue(
+    pub(crate) fn reissue(
         &mut self,
         at: TokenRef,
         to_id: u8,
+        by: MovedBy,
         ctx: &mut ApplyCtx<'_>,
     ) -> Result<TokenRef, Refused> {
         self.measure(ctx.now_ms);
@@ -311,6 +313,7 @@ impl Line {
         let entered = live.entered;
         let live = Live {
             moved_from: moved_from.clone().into(),
+            jumps: live.jumps + u8::from(by == MovedBy::Jump),
             eta_given: None,
             ..live
         };
@@ -322,9 +325,14 @@ impl Line {
         let what = TokenChange::Moved {
             to_lane: self.lanes[usize::from(to_id)].name.clone(),
             to: self.token_ref(to_id, to),
+            by,
         };
         self.token_event(at.lane, at.token, what, ctx);
-        let what = JournaledToken::Moved { to_lane: to_id, to };
+        let what = JournaledToken::Moved {
+            to_lane: to_id,
+            to,
+            by,
+        };
         self.journal_token((at.lane, at.token), entered, what, ctx.wall_ms);
         Ok(self.token_ref(to_id, to))
     }
@@ -389,7 +397,7 @@ impl Line {
     }
 
     /// A live token of an open line. A gone one is refused with its reason.
-    fn live_mut(&mut self, at: TokenRef) -> Result<&mut Live, Refused> {
+    pub(crate) fn live_mut(&mut self, at: TokenRef) -> Result<&mut Live, Refused> {
         if let Found::Gone(gone) = self.locate(at)?.1 {
             return Err(Refused::TokenGone(gone.map(|gone| gone.reason)));
         }

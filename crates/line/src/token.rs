@@ -18,6 +18,14 @@ pub struct TokenRef {
     pub token: Token,
 }
 
+/// Names a token as its backend knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenBy {
+    Ticket(TokenRef),
+    /// The live token of this key.
+    Key(Box<[u8]>),
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// Holds a number and no seat.
@@ -151,6 +159,8 @@ pub struct Live {
     /// The former numbers (lane id, number) of a moved token, oldest first. Moves are rare, so this takes no more
     /// than a pointer and a length.
     pub moved_from: Box<[(u8, Token)]>,
+    /// How many of these moves were its holder's ([`crate::Op::Jump`]).
+    pub jumps: u8,
     /// The ETA that it was given on entering, if it had to wait and the ETA was known. `None` after a move, as that
     /// ETA was about another place.
     pub eta_given: Option<EtaGiven>,
@@ -165,6 +175,7 @@ impl Live {
                 last_seen_ms: entered.at.service_ms,
             },
             moved_from: Box::default(),
+            jumps: 0,
             eta_given: None,
         }
     }

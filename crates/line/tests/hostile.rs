@@ -8,7 +8,7 @@ use common::{Dump, Restart, Shard, name, shop};
 use nowserving_line::{
     AdmissionRate, Change, Entered, Gone, JournalEntry, Journaled, JournaledToken, LaneDump,
     LaneSettings, Limits, LineDump, Lines, Live, NUMBER_MAX, Op, Phase, Quota, Reason, RecycleItem,
-    Settings, SettingsPatch, Stage, Stamp, State, Timestamp, Token, TokenRef,
+    Settings, SettingsPatch, Stage, Stamp, State, Timestamp, Token, TokenBy, TokenRef,
 };
 use proptest::prelude::*;
 
@@ -69,13 +69,17 @@ fn number32() -> impl Strategy<Value = u32> {
 /// Settings of which most are in range, but for timeouts and limits.
 fn rules() -> impl Strategy<Value = Settings> {
     let some = prop::option::of::<BoxedStrategy<u32>>;
-    let lane = (0..4usize, number(), any::<bool>(), some(number32().boxed()));
-    let lane = lane.prop_map(|(name, boost_ms, absolute, queue_limit)| LaneSettings {
-        name: LANES[name].try_into().unwrap(),
-        boost_ms,
-        absolute,
-        queue_limit,
-    });
+    let flags = any::<(bool, bool)>();
+    let lane = (0..4usize, number(), flags, some(number32().boxed()));
+    let lane = lane.prop_map(
+        |(name, boost_ms, (absolute, jump), queue_limit)| LaneSettings {
+            name: LANES[name].try_into().unwrap(),
+            boost_ms,
+            absolute,
+            queue_limit,
+            jump,
+        },
+    );
     let lanes = prop::collection::vec(lane, 1..4);
     let micro = prop_oneof![1_000..10_000_000u64, number()];
     let rate = (micro, number32()).prop_map(|(per_second_micro, burst)| AdmissionRate {
@@ -130,6 +134,14 @@ fn patch() -> impl Strategy<Value = SettingsPatch> {
     })
 }
 
+fn token_by() -> impl Strategy<Value = TokenBy> {
+    let key = prop::collection::vec(any::<u8>(), 0..200);
+    prop_oneof![
+        at().prop_map(TokenBy::Ticket),
+        key.prop_map(|key| TokenBy::Key(key.into())),
+    ]
+}
+
 fn op() -> impl Strategy<Value = Op> {
     let key = prop::option::of(prop::collection::vec(any::<u8>(), 0..200));
     let item = (lane(), number(), state(), number());
@@ -154,6 +166,11 @@ fn op() -> impl Strategy<Value = Op> {
             line: shop(),
             lane: LANES[lane].try_into().unwrap(),
             token,
+            to: LANES[to].try_into().unwrap(),
+        }),
+        3 => (token_by(), 0..4usize).prop_map(|(by, to)| Op::Jump {
+            line: shop(),
+            by,
             to: LANES[to].try_into().unwrap(),
         }),
         3 => (patch(), prop::option::of(incarnation())).prop_map(|(patch, incarnation)| {
@@ -227,7 +244,7 @@ fn stage() -> impl Strategy<Value = Stage> {
 
 /// One change to a dump that was good.
 fn tamper() -> impl Strategy<Value = (u8, u64, Stage, Settings)> {
-    (0..30u8, number(), stage(), settings())
+    (0..31u8, number(), stage(), settings())
 }
 
 fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage, Settings)) {
@@ -274,6 +291,7 @@ fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage,
         }
         25 => lane.live[0].1.entered.version = n,
         26 => line.settings_changes[0].version = n,
+        28 => lane.live[0].1.jumps = n as u8,
         27 => line.settings_changes[0].to.seats = Some(Change::Set(n as u32)),
         _ => {
             // A shard about to run out of numbers, which adds up all the same.
@@ -388,6 +406,8 @@ fn a_dump_that_contradicts_itself_is_refused() {
     assert_eq!(refused(twice), "a token moved twice");
     let often = |l: &mut LineDump| l.lanes[1].live[0].1.moved_from = [(0, 5); 17].into();
     assert_eq!(refused(often), "moved too often");
+    let jumps = |l: &mut LineDump| l.lanes[1].live[0].1.jumps = 2;
+    assert_eq!(refused(jumps), "more jumps than moves");
     let nowhere = |l: &mut LineDump| l.gone[1].2.moved_to = None;
     assert_eq!(refused(nowhere), "a token moved nowhere");
     let in_line = |l: &mut LineDump| l.gone[1].2.moved_to = Some((0, 2));
@@ -453,6 +473,7 @@ fn seats_go_to_the_first_over_all_lanes() {
                 last_seen_ms: entered_at_ms,
             },
             moved_from: [].into(),
+            jumps: 0,
             eta_given: None,
         };
         (token, live)

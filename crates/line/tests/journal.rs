@@ -6,7 +6,7 @@ mod common;
 use common::{Restart, Shard};
 use nowserving_line::{
     Change, JOURNAL_KEPT, Journaled, JournaledToken, LaneSettings, Limits, Lines, MOVES_MAX,
-    OVERTAKERS_MAX, OvertookBy, Reason, Refused, Settings, SettingsPatch,
+    MovedBy, OVERTAKERS_MAX, OvertookBy, Reason, Refused, Settings, SettingsPatch,
 };
 
 fn lane(name: &str, boost_ms: u64, absolute: bool) -> LaneSettings {
@@ -111,7 +111,11 @@ fn a_moved_token_is_one_story() {
             Journaled::Token { lane, what, .. } => (lane, what),
             Journaled::Configured | Journaled::Restored => panic!("not of a token"),
         });
-        let moved = |to_lane| JournaledToken::Moved { to_lane, to: 1 };
+        let moved = |to_lane| JournaledToken::Moved {
+            to_lane,
+            to: 1,
+            by: MovedBy::Operator,
+        };
         let gone = JournaledToken::Gone(Reason::Left);
         let what: Vec<_> = what.collect();
         let entered = JournaledToken::Entered { position: 1 };

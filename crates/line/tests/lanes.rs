@@ -5,8 +5,8 @@ mod common;
 
 use common::{Restart, Shard, shop};
 use nowserving_line::{
-    Change, Event, LANE_TABLE_MAX, LaneSettings, Limits, Lines, MOVES_MAX, Op, Reason, Refused,
-    Settings, SettingsPatch, State, Status, TokenChange, TokenRef,
+    Change, Event, LANE_TABLE_MAX, LaneSettings, Limits, Lines, MOVES_MAX, MovedBy, Op, Reason,
+    Refused, Settings, SettingsPatch, State, Status, TokenChange, TokenRef,
 };
 use proptest::prelude::*;
 
@@ -286,7 +286,7 @@ fn every_refusal_of_a_move() {
     shard.move_to("normal", 2, "vip").unwrap();
     assert!(matches!(
         &shard.events[..],
-        [Event::Token { lane_id: 0, token: 2, what: TokenChange::Moved { to_lane, to }, .. }]
+        [Event::Token { lane_id: 0, token: 2, what: TokenChange::Moved { to_lane, to, by: MovedBy::Operator }, .. }]
             if to_lane.as_str() == "vip" && (to.lane, to.token) == (1, 1)
     ));
     assert_eq!(shard.board().lanes[0].admitted_through, 2, "it left a hole");

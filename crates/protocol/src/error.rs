@@ -206,6 +206,7 @@ impl From<line::Refused> for ApiError {
                 reason: Some(reason_word(reason).to_owned()),
                 ..error(Code::TokenGone)
             },
+            Refused::Forbidden(_) => error(Code::Forbidden),
             Refused::BadField(_) => error(Code::BadRequest),
         }
     }

@@ -4,7 +4,7 @@
 //! so watchers drop what is not newer. `prev_version` is the version of the previous
 //! event of that kind, so that a watcher sees gaps.
 
-use nowserving_line::{Event, LaneName, LineChange, LineName, TokenChange};
+use nowserving_line::{Event, LaneName, LineChange, LineName, MovedBy, TokenChange};
 use serde::{Deserialize, Serialize};
 
 use crate::user::BoardReply;
@@ -58,6 +58,9 @@ pub struct TokenEvent {
     /// With `moved`: the number it has there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_token: Option<u64>,
+    /// With `moved`: `jump`, if its holder moved it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }
 
 /// A change of a line.
@@ -103,7 +106,7 @@ impl TokenEvent {
             TokenChange::Admitted => ("admitted", None, None),
             TokenChange::Claimed => ("claimed", None, None),
             TokenChange::Gone { reason, .. } => ("gone", Some(*reason), None),
-            TokenChange::Moved { to_lane, to } => ("moved", None, Some((to_lane, to.token))),
+            TokenChange::Moved { to_lane, to, .. } => ("moved", None, Some((to_lane, to.token))),
             TokenChange::CallAhead => ("call_ahead", None, None),
         };
         let position = match what {
@@ -123,8 +126,17 @@ impl TokenEvent {
             reason: reason.map(|reason| reason.as_str().to_owned()),
             to_lane: to.map(|(lane, _)| lane.clone()),
             to_token: to.map(|(_, token)| token),
+            by: match what {
+                TokenChange::Moved { by, .. } => moved_by(*by),
+                _ => None,
+            },
         })
     }
+}
+
+/// The contract's word for it; none for an operator.
+pub(crate) fn moved_by(by: MovedBy) -> Option<String> {
+    (by == MovedBy::Jump).then(|| "jump".to_owned())
 }
 
 impl LineEvent {

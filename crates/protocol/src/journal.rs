@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{ApiError, Code};
+use crate::event::moved_by;
 use crate::settings;
 use crate::wire;
 
@@ -120,6 +121,9 @@ pub struct JournalEntryReply {
     /// With `moved`: its number since then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_token: Option<u64>,
+    /// With `moved`: `jump`, if its holder moved it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }
 
 /// A setting that changed.
@@ -316,7 +320,8 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
             reply.reason = Some(reason.as_str().to_owned());
             "gone"
         }
-        JournaledToken::Moved { to_lane, to } => {
+        JournaledToken::Moved { to_lane, to, by } => {
+            reply.by = moved_by(by);
             reply.to_lane = Some(lane_name(line, to_lane));
             reply.to_token = Some(to);
             "moved"

@@ -152,6 +152,20 @@ pub struct Leave {
     pub ticket: String,
 }
 
+/// `jump`: moves a waiting token into a lane that allows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Jump {
+    /// The token's ticket, or …
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<String>,
+    /// … the key of the live token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Key>,
+    /// The lane to move it to.
+    #[serde(with = "wire::name")]
+    pub to: LaneName,
+}
+
 /// `info`: the board, and the settings that users may see.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {

@@ -476,6 +476,7 @@ fn the_largest_page_fits_a_message() {
         boost_ms: Some(u64::MAX),
         to_lane: Some(long()),
         to_token: Some(u64::MAX),
+        by: Some("jump".to_owned()),
     };
     let overtaker = OvertakerReply {
         lane: long(),

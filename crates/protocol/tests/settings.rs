@@ -318,14 +318,16 @@ fn lanes() -> impl Strategy<Value = Vec<LaneSettings>> {
         0_u64..=604_800_000,
         any::<bool>(),
         proptest::option::of(0_u32..=10_000_000),
+        any::<bool>(),
     );
     proptest::collection::btree_map(name, set, 1..=8).prop_map(|lanes| {
         let lanes = lanes.into_iter();
-        let lane = |(name, (boost_ms, absolute, queue_limit)): (String, _)| LaneSettings {
+        let lane = |(name, (boost_ms, absolute, queue_limit, jump)): (String, _)| LaneSettings {
             name: LaneName::try_from(name.as_str()).unwrap(),
             boost_ms,
             absolute,
             queue_limit,
+            jump,
         };
         lanes.map(lane).collect()
     })

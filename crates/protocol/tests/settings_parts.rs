@@ -66,7 +66,7 @@ fn settings_with_parts_are_taken_to_the_ends_of_their_ranges() {
         assert_eq!(with(json!({"phase": phase.as_str()})).phase, phase);
     }
     let lanes = json!([
-        {"name": "vip", "boost_ms": 604_800_000, "absolute": true, "queue_limit": 10_000_000},
+        {"name": "vip", "boost_ms": 604_800_000, "absolute": true, "queue_limit": 10_000_000, "jump": true},
         {"name": "x".repeat(64), "boost_ms": null, "absolute": null, "queue_limit": null},
         {"name": "normal", "queue_limit": 0},
     ]);
@@ -76,6 +76,7 @@ fn settings_with_parts_are_taken_to_the_ends_of_their_ranges() {
             boost_ms: 604_800_000,
             absolute: true,
             queue_limit: Some(10_000_000),
+            jump: true,
         },
         LaneSettings::new(LaneName::try_from("x".repeat(64).as_str()).unwrap()),
         LaneSettings {
@@ -261,6 +262,8 @@ fn every_lane_that_is_wrong_is_named() {
     for wrong in [json!(1), json!("true")] {
         let lane = json!({"name": "c", "absolute": wrong});
         third(lane, &["lanes[2].absolute:", "true or false"]);
+        let lane = json!({"name": "c", "jump": wrong});
+        third(lane, &["lanes[2].jump:", "true or false"]);
     }
     for wrong in [
         json!(""),

@@ -1,6 +1,6 @@
 //! A line's journal between the line crate's types and protobuf.
 
-use nowserving_line::{JournalEntry, Journaled, JournaledToken, SettingsChange};
+use nowserving_line::{JournalEntry, Journaled, JournaledToken, MovedBy, SettingsChange};
 
 use crate::pb;
 use crate::pb::journal_entry::What;
@@ -37,7 +37,10 @@ pub(crate) fn journal_to_pb(entry: &JournalEntry) -> pb::JournalEntry {
             }
             JournaledToken::Claimed { epoch } => What::Claimed(epoch),
             JournaledToken::Gone(reason) => What::Gone(reason.code().into()),
-            JournaledToken::Moved { to_lane, to } => What::Moved(token_to_pb((to_lane, to))),
+            JournaledToken::Moved { to_lane, to, by } => {
+                pb.jumped = by == MovedBy::Jump;
+                What::Moved(token_to_pb((to_lane, to)))
+            }
         });
     }
     pb
@@ -68,7 +71,11 @@ pub(crate) fn journal_from_pb(entry: pb::JournalEntry) -> Result<JournalEntry, M
         Some(What::Gone(reason)) => token(JournaledToken::Gone(reason_from_pb(reason)?))?,
         Some(What::Moved(to)) => {
             let (to_lane, to) = token_from_pb(to)?;
-            token(JournaledToken::Moved { to_lane, to })?
+            let by = match entry.jumped {
+                true => MovedBy::Jump,
+                false => MovedBy::Operator,
+            };
+            token(JournaledToken::Moved { to_lane, to, by })?
         }
     };
     Ok(JournalEntry {

@@ -1,10 +1,11 @@
 //! Operations on lines, between the line crate's types and protobuf.
 
 use bytes::Bytes;
-use nowserving_line::{Op, RecycleItem, State, TokenRef};
+use nowserving_line::{Op, RecycleItem, State, TokenBy, TokenRef};
 
-use crate::command::FORMAT_MIN;
+use crate::command::{FORMAT, FORMAT_MIN};
 use crate::pb;
+use crate::pb::jump::By;
 use crate::pb::line_op::Op as Kind;
 use crate::pb::{Malformed, all, lane_from_pb, lane_name_from_pb, line_name_from_pb};
 use crate::settings_pb::{patch_format, settings_format};
@@ -15,6 +16,7 @@ pub(crate) fn op_format(op: &Op) -> u32 {
     match op {
         Op::Create { settings, .. } => settings_format(settings),
         Op::Configure { patch, .. } => patch_format(patch),
+        Op::Jump { .. } => FORMAT,
         _ => FORMAT_MIN,
     }
 }
@@ -66,6 +68,10 @@ pub(crate) fn op_to_pb(op: &Op) -> pb::LineOp {
         } => Kind::Move(pb::Move {
             lane: lane.as_str().to_owned(),
             token: *token,
+            to: to.as_str().to_owned(),
+        }),
+        Op::Jump { line: _, by, to } => Kind::Jump(pb::Jump {
+            by: Some(by_to_pb(by)),
             to: to.as_str().to_owned(),
         }),
         Op::Recycle {
@@ -143,6 +149,11 @@ pub(crate) fn op_from_pb(op: pb::LineOp) -> Result<Op, Malformed> {
             token: moved.token,
             to: lane_name_from_pb(&moved.to)?,
         },
+        Kind::Jump(jump) => Op::Jump {
+            line,
+            by: by_from_pb(jump.by)?,
+            to: lane_name_from_pb(&jump.to)?,
+        },
         Kind::Recycle(recycle) => Op::Recycle {
             line,
             incarnation: recycle.incarnation,
@@ -173,6 +184,20 @@ pub(crate) fn at_from_pb(at: Option<pb::TokenRef>) -> Result<TokenRef, Malformed
         incarnation: at.incarnation,
         lane: lane_from_pb(at.lane)?,
         token: at.token,
+    })
+}
+
+fn by_to_pb(by: &TokenBy) -> By {
+    match by {
+        TokenBy::Ticket(at) => By::Ticket(at_to_pb(at)),
+        TokenBy::Key(key) => By::Key(Bytes::copy_from_slice(key)),
+    }
+}
+
+fn by_from_pb(by: Option<By>) -> Result<TokenBy, Malformed> {
+    Ok(match by.ok_or("a jump of a token that it does not name")? {
+        By::Ticket(at) => TokenBy::Ticket(at_from_pb(Some(at))?),
+        By::Key(key) => TokenBy::Key(key[..].into()),
     })
 }
 

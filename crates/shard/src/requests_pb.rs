@@ -1,7 +1,7 @@
 //! Remembered requests, between this crate's types and protobuf.
 
 use bytes::Bytes;
-use nowserving_line::Refused;
+use nowserving_line::{Forbidden, Refused};
 
 use crate::members_pb::{answer_from_pb, answer_to_pb};
 use crate::op_pb::{at_from_pb, at_to_pb};
@@ -65,7 +65,7 @@ pub(crate) fn remembered_from_pb(
 }
 
 /// The refusals that have nothing but their kind, by number.
-const PLAIN: [(u32, Refused); 16] = [
+const PLAIN: [(u32, Refused); 18] = [
     (1, Refused::LineNotFound),
     (2, Refused::LineExists),
     (3, Refused::LineNotEmpty),
@@ -82,6 +82,8 @@ const PLAIN: [(u32, Refused); 16] = [
     (14, Refused::VersionConflict),
     (15, Refused::AnotherIncarnation),
     (16, Refused::TokenGone(None)),
+    (30, Refused::Forbidden(Forbidden::Jump)),
+    (31, Refused::Forbidden(Forbidden::JumpsMax)),
 ];
 const LANE_FULL: u32 = 17;
 const TOKEN_GONE: u32 = 18;
@@ -178,7 +180,10 @@ mod tests {
                 | Refused::EpochStale
                 | Refused::VersionConflict
                 | Refused::AnotherIncarnation
-                | Refused::TokenGone(_) => assert_ne!(*number, 0),
+                | Refused::TokenGone(_)
+                | Refused::Forbidden(Forbidden::Jump | Forbidden::JumpsMax) => {
+                    assert_ne!(*number, 0)
+                }
                 Refused::LaneFull { .. } | Refused::BadField(_) => panic!("{refused:?}"),
             }
         }

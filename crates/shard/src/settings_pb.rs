@@ -68,20 +68,35 @@ pub(crate) fn settings_from_pb(bytes: Bytes) -> Result<Settings, Malformed> {
 
 /// The first format of entries that has these settings.
 pub(crate) fn settings_format(settings: &Settings) -> u32 {
-    format_if(|setting| setting.value(settings) != left_out(setting))
+    format_if(|setting| {
+        let value = setting.value(settings);
+        value != left_out(setting) && is_new(setting, value.as_ref())
+    })
 }
 
 /// The first format of entries that has the settings which the patch names.
 pub(crate) fn patch_format(patch: &SettingsPatch) -> u32 {
-    format_if(|setting| setting.change(patch).is_some())
+    format_if(|setting| match setting.change(patch) {
+        None => false,
+        Some(Change::Set(value)) => is_new(setting, Some(&value)),
+        Some(Change::Unset) => is_new(setting, None),
+    })
 }
 
-fn format_if(has: impl Fn(&Setting) -> bool) -> u32 {
-    let mut new = BY_NUMBER.range(NEW..);
-    match new.any(|(_, setting)| has(setting)) {
+fn format_if(has_new: impl Fn(&Setting) -> bool) -> u32 {
+    match SETTINGS.iter().any(has_new) {
         true => FORMAT,
         false => FORMAT_MIN,
     }
+}
+
+/// Whether entries of the format before do not have this setting, or this part of it.
+fn is_new(setting: &Setting, value: Option<&SettingValue>) -> bool {
+    let part = match value {
+        Some(SettingValue::Lanes(lanes)) => lanes.iter().any(|lane| lane.jump),
+        _ => false,
+    };
+    setting.field_number >= NEW || part
 }
 
 pub(crate) fn patch_to_pb(patch: &SettingsPatch) -> Bytes {
@@ -243,6 +258,7 @@ fn lanes_to_pb(lanes: &[LaneSettings]) -> pb::LaneList {
         boost_ms: lane.boost_ms,
         absolute: lane.absolute,
         queue_limit: lane.queue_limit,
+        jump: lane.jump,
     });
     pb::LaneList {
         lanes: lanes.collect(),
@@ -256,6 +272,7 @@ fn lanes_from_pb(lanes: pb::LaneList) -> Result<Vec<LaneSettings>, Malformed> {
             boost_ms: lane.boost_ms,
             absolute: lane.absolute,
             queue_limit: lane.queue_limit,
+            jump: lane.jump,
         })
     })
 }
@@ -360,6 +377,32 @@ mod tests {
             "0a0208081a003a02080042020a004a006a020800720308ac028201050a03766970"
         );
         assert_eq!(patch_from_pb(bytes), Ok(patch));
+    }
+
+    #[test]
+    fn only_new_settings_and_new_parts_need_the_new_format() {
+        let old = Settings::new(3, 4);
+        let mut jump = old.clone();
+        jump.lanes[0].jump = true;
+        let mut often = old.clone();
+        often.jumps_max = 2;
+        for (settings, format) in [(&old, FORMAT_MIN), (&jump, FORMAT), (&often, FORMAT)] {
+            assert_eq!(settings_format(settings), format);
+            let lanes = SettingsPatch {
+                lanes: Some(Change::Set(settings.lanes.clone())),
+                ..SettingsPatch::default()
+            };
+            let is_jump = settings.lanes[0].jump;
+            assert_eq!(
+                patch_format(&lanes),
+                if is_jump { FORMAT } else { FORMAT_MIN }
+            );
+        }
+        let patch = SettingsPatch {
+            jumps_max: Some(Change::Unset),
+            ..SettingsPatch::default()
+        };
+        assert_eq!(patch_format(&patch), FORMAT);
     }
 
     #[test]

@@ -119,6 +119,7 @@ pub(crate) fn live_to_pb((token, live): (Token, Live)) -> pb::LiveToken {
         entered_version: live.entered.version,
         stage: Some(stage),
         moved_from: live.moved_from.iter().copied().map(token_to_pb).collect(),
+        jumps: live.jumps.into(),
         eta_given: live.eta_given.map(Into::into),
     }
 }
@@ -145,6 +146,7 @@ pub(crate) fn live_from_pb(live: pb::LiveToken) -> Result<(Token, Live), Malform
         entered,
         stage,
         moved_from: all(live.moved_from, token_from_pb)?,
+        jumps: live.jumps.try_into().map_err(|_| "jumps beyond 8 bits")?,
         eta_given: live.eta_given.map(Into::into),
     };
     Ok((live.token, read))

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use nowserving_line::{
     AdmissionRate, Change, LaneName, LaneSettings, LineName, Op, Phase, Quota, RecycleItem,
-    Settings, SettingsPatch, State, TokenRef,
+    Settings, SettingsPatch, State, TokenBy, TokenRef,
 };
 use nowserving_shard::command::{
     self, COMMANDS_MAX, Command, Entry, EntryBuilder, EntryError, FORMAT, encode,
@@ -46,13 +46,16 @@ fn rate() -> impl Strategy<Value = AdmissionRate> {
 }
 
 fn lanes() -> impl Strategy<Value = Vec<LaneSettings>> {
-    let lane = (lane(), any::<(u64, bool, Option<u32>)>());
-    let lane = lane.prop_map(|(name, (boost_ms, absolute, queue_limit))| LaneSettings {
-        name,
-        boost_ms,
-        absolute,
-        queue_limit,
-    });
+    let lane = (lane(), any::<(u64, bool, Option<u32>, bool)>());
+    let lane = lane.prop_map(
+        |(name, (boost_ms, absolute, queue_limit, jump))| LaneSettings {
+            name,
+            boost_ms,
+            absolute,
+            queue_limit,
+            jump,
+        },
+    );
     prop_oneof![1 => Just(vec![LaneSettings::default()]), 3 => vec(lane, 0..4)]
 }
 
@@ -78,12 +81,12 @@ prop_compose! {
         seats in change(any::<u32>()), queue_limit in change(any::<u32>()),
         idle in change(any::<u64>()), claim in change(any::<u64>()),
         checkout in change(any::<u64>()), max in change(any::<u64>()),
-        max_wait_ms in change(any::<u64>()),
+        max_wait_ms in change(any::<u64>()), jumps_max in change(any::<u32>()),
         token_events in change(any::<bool>()), labels in change(labels()),
     ) -> SettingsPatch {
         SettingsPatch {
             seats, queue_limit, waiting_idle_timeout_ms: idle, claim_timeout_ms: claim,
-            checkout_timeout_ms: checkout, checkout_max_ms: max, max_wait_ms, token_events, labels,
+            checkout_timeout_ms: checkout, checkout_max_ms: max, max_wait_ms, jumps_max, token_events, labels,
             ..SettingsPatch::default()
         }
     }
@@ -134,6 +137,13 @@ fn item() -> impl Strategy<Value = RecycleItem> {
     )
 }
 
+fn token_by() -> impl Strategy<Value = TokenBy> {
+    prop_oneof![
+        at().prop_map(TokenBy::Ticket),
+        vec(any::<u8>(), 0..130).prop_map(|key| TokenBy::Key(key.into())),
+    ]
+}
+
 fn op() -> impl Strategy<Value = Op> {
     let key = of(vec(any::<u8>(), 0..130).prop_map(Vec::into_boxed_slice));
     prop_oneof![
@@ -170,6 +180,7 @@ fn op() -> impl Strategy<Value = Op> {
             token,
             to
         }),
+        (line(), token_by(), lane()).prop_map(|(line, by, to)| Op::Jump { line, by, to }),
         (line(), any::<u64>(), vec(item(), 0..5)).prop_map(|(line, incarnation, tokens)| {
             Op::Recycle {
                 line,

@@ -49,7 +49,7 @@ pub fn rate(text: &str) -> Result<AdmissionRate, String> {
     })
 }
 
-/// `name[:boost=10m][:absolute][:limit=100]`
+/// `name[:boost=10m][:absolute][:limit=100][:jump]`
 pub fn lane(text: &str) -> Result<LaneSettings, String> {
     let mut parts = text.split(':');
     let name = parts.next().unwrap_or_default();
@@ -58,6 +58,7 @@ pub fn lane(text: &str) -> Result<LaneSettings, String> {
     for part in parts {
         match part.split_once('=') {
             None if part == "absolute" => lane.absolute = true,
+            None if part == "jump" => lane.jump = true,
             Some(("boost", time)) => {
                 let ms = duration::parse_ms(time);
                 lane.boost_ms = ms.map_err(|wrong| format!("boost={time}: {wrong}"))?;
@@ -66,7 +67,11 @@ pub fn lane(text: &str) -> Result<LaneSettings, String> {
                 let number = number.parse();
                 lane.queue_limit = Some(number.map_err(|_| "limit: 0 to 10000000")?);
             }
-            _ => return Err(format!("{part:?} is none of boost=TIME, absolute, limit=N")),
+            _ => {
+                return Err(format!(
+                    "{part:?} is none of boost=TIME, absolute, limit=N, jump"
+                ));
+            }
         }
     }
     Ok(lane)
@@ -113,8 +118,9 @@ mod tests {
     fn lanes_have_a_name_and_what_else_is_said() {
         let plain = lane("normal").unwrap();
         assert_eq!(plain, LaneSettings::new("normal".parse().unwrap()));
-        let vip = lane("vip:boost=1h30m:absolute:limit=100").unwrap();
+        let vip = lane("vip:boost=1h30m:absolute:limit=100:jump").unwrap();
         assert_eq!((vip.boost_ms, vip.absolute), (5_400_000, true));
+        assert!(vip.jump);
         assert_eq!(vip.queue_limit, Some(100));
         assert_eq!(lane("x:boost=250ms").unwrap().boost_ms, 250);
         for bad in [

@@ -64,5 +64,8 @@ fn lane(lane: &Value) -> String {
     if let Some(limit) = lane["queue_limit"].as_u64() {
         text.push_str(&format!(":limit={limit}"));
     }
+    if lane["jump"].as_bool() == Some(true) {
+        text.push_str(":jump");
+    }
     text
 }

@@ -189,7 +189,7 @@ fn settings_are_shown_as_they_are_typed() {
             "admission_rate": {"per_second": 0.5, "burst": 3},
             "lanes": [
                 {"name": "normal", "boost_ms": 0, "absolute": false, "queue_limit": null},
-                {"name": "vip", "boost_ms": 5_400_000, "absolute": true, "queue_limit": 9}
+                {"name": "vip", "boost_ms": 5_400_000, "absolute": true, "queue_limit": 9, "jump": true}
             ],
             "quota": {"total": 500, "standby_percent": 10}, "phase": "paused",
             "position_cap": null, "release_on_claim": true
@@ -198,7 +198,7 @@ fn settings_are_shown_as_they_are_typed() {
     );
     for words in [
         "0.5/3 (0.5 a second, up to 3 at once)",
-        "normal, vip:boost=1h30m:absolute:limit=9",
+        "normal, vip:boost=1h30m:absolute:limit=9:jump",
         "500, standby 10 %",
         "paused\n",
         "true",

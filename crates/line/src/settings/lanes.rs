@@ -18,6 +18,8 @@ pub struct LaneSettings {
     pub absolute: bool,
     /// The most tokens that wait in it: 0 to [`QUEUE_LIMIT_MAX`]; `None`: only the line's limit.
     pub queue_limit: Option<u32>,
+    /// Holders of waiting tokens may move them into it: [`crate::Op::Jump`].
+    pub jump: bool,
 }
 
 impl LaneSettings {

@@ -37,6 +37,8 @@ pub const TIMEOUT_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;
 pub const MAX_WAIT_MS_MIN: u64 = 1_000;
 /// The longest `max_wait_ms`, in milliseconds: thirty days.
 pub const MAX_WAIT_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1_000;
+/// The largest `jumps_max`; the smallest is 0. A jump is a move, and more moves are refused.
+pub const JUMPS_MAX_MAX: u32 = crate::MOVES_MAX as u32;
 /// How many labels a line can have.
 pub const LABELS_MAX: usize = 16;
 /// The longest name, and the longest value, of a label, in bytes.

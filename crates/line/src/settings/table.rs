@@ -13,7 +13,7 @@
 use super::{BadField, LaneSettings, Phase, Quota, lanes};
 use super::{CALL_AHEAD_MAX, POSITION_CAP_MAX, QUEUE_LIMIT_MAX, SEATS_MAX};
 use super::{Change, LABEL_BYTES_MAX, LABELS_MAX, Labels, Lanes, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
-use super::{MAX_WAIT_MS_MAX, MAX_WAIT_MS_MIN};
+use super::{JUMPS_MAX_MAX, MAX_WAIT_MS_MAX, MAX_WAIT_MS_MIN};
 use crate::{AdmissionRate, LaneName};
 
 /// Calls the macro `$then` with all settings, in the order in which they are shown.
@@ -61,6 +61,9 @@ macro_rules! for_each_setting {
 
             /// The lane of entrants that name none
             16 default_lane: LaneName = unset("the first of `lanes`"), LaneName;
+
+            /// How often a token can jump into lanes that allow it
+            30 jumps_max: u32 = value(1), Number { least: 0, most: JUMPS_MAX_MAX as u64 };
 
             /// How many of the first waiting positions of a lane are called to prepare
             11 call_ahead: u32 = value(0), Number { least: 0, most: CALL_AHEAD_MAX as u64 };

@@ -1,7 +1,7 @@
 //! The commands of a run, generated before it is known which tokens there will be.
 
 use nowserving_line::{
-    Change, LaneName, LineName, Op, RecycleItem, Settings, SettingsPatch, State, TokenRef,
+    Change, LaneName, LineName, Op, RecycleItem, Settings, SettingsPatch, State, TokenBy, TokenRef,
 };
 use proptest::prelude::*;
 
@@ -19,6 +19,12 @@ pub enum Command {
     },
     Move {
         pick: u16,
+        to: usize,
+    },
+    Jump {
+        pick: u16,
+        key: bool,
+        astray: bool,
         to: usize,
     },
     Token {
@@ -176,6 +182,18 @@ pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
     let enter = (prop::option::of(0..KEYS), lane);
     let enter = enter.prop_map(|(key, lane)| Command::Enter { key, lane });
     let moved = (any::<u16>(), rules::lane()).prop_map(|(pick, to)| Command::Move { pick, to });
+    let jump = (
+        any::<u16>(),
+        any::<bool>(),
+        prop::bool::weighted(0.02),
+        rules::lane(),
+    );
+    let jump = jump.prop_map(|(pick, key, astray, to)| Command::Jump {
+        pick,
+        key,
+        astray,
+        to,
+    });
     let touched = prop::collection::vec((any::<u16>(), 0..2_000u16), 0..5);
     let create = (1..5u8, 0..9u8);
     let wall = prop::option::weighted(0.3, any::<u32>());
@@ -186,6 +204,7 @@ pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
         6 => recycle(),
         2 => touched.prop_map(|picks| Command::Touch { picks }),
         3 => moved,
+        5 => jump,
         9 => configure(),
         2 => create.prop_map(|(seats, queue_limit)| Command::Create { seats, queue_limit }),
         1 => prop::bool::ANY.prop_map(|force| Command::Delete { force }),
@@ -220,6 +239,25 @@ impl Command {
                     token,
                     to: LANES[*to].try_into().unwrap(),
                 }
+            }
+            Command::Jump {
+                pick,
+                key: by_key,
+                astray,
+                to,
+            } => {
+                let (lane, token) = now.map_or((0, 1), |now| moved_or_not(now, *pick));
+                let at = TokenRef {
+                    incarnation: incarnation + u64::from(*astray),
+                    lane,
+                    token,
+                };
+                let by = match by_key {
+                    true => TokenBy::Key(key((*pick % u16::from(KEYS)) as u8)),
+                    false => TokenBy::Ticket(at),
+                };
+                let to = LANES[*to].try_into().unwrap();
+                Op::Jump { line, by, to }
             }
             Command::Token {
                 verb,

@@ -26,6 +26,7 @@ pub struct Tok {
     pub gone_no: Option<usize>,
     pub released: bool,
     pub moved_to: Option<Id>,
+    pub jumps: u32,
     pub called: bool,
     /// Rank in the order of entries; a move is not an entry.
     pub entered_no: usize,
@@ -50,6 +51,7 @@ impl Tok {
             gone_no: None,
             released: false,
             moved_to: None,
+            jumps: 0,
             called: false,
             entered_no: 0,
             before: 0,

@@ -1,7 +1,8 @@
 //! Moves on the naive line.
 
 use nowserving_line::{
-    JournaledToken, LaneName, Phase, Reason, Refused, State, TokenChange, TokenRef,
+    Forbidden, JournaledToken, LaneName, LaneSettings, MovedBy, Phase, Reason, Refused, State,
+    TokenBy, TokenChange, TokenRef,
 };
 
 use crate::naive::{Answer, Id, NaiveLine, Tok};
@@ -40,6 +41,59 @@ impl NaiveLine {
         if moves >= 16 {
             return Err(bad("token"));
         }
+        self.into_lane(id, (to, set), MovedBy::Operator, entry)
+    }
+
+    pub fn jump(
+        &mut self,
+        by: &TokenBy,
+        to: &LaneName,
+        kept: usize,
+        entry: &mut Entry<'_>,
+    ) -> Result<Answer, Refused> {
+        let mut lanes = self.lanes().into_iter();
+        let to = lanes.find(|(_, set)| set.name == *to);
+        let (to, set) = to.ok_or_else(|| bad("to"))?;
+        let id = match by {
+            TokenBy::Key(key) => self.find(key).ok_or(Refused::TokenNotFound)?,
+            TokenBy::Ticket(at) => {
+                self.check(*at)?;
+                self.resolve((at.lane, at.token), kept)
+            }
+        };
+        if id.0 == to {
+            return Ok(Answer::Token(id));
+        }
+        let tok = self.tokens[&id].clone();
+        if tok.state == State::Gone {
+            let reason = tok.reason.filter(|_| self.remembers(&tok, kept));
+            return Err(Refused::TokenGone(reason));
+        }
+        if self.phase() == Phase::Closed {
+            return Err(Refused::LineClosed);
+        }
+        if !set.jump {
+            return Err(Forbidden::Jump.into());
+        }
+        if tok.jumps >= self.settings.jumps_max {
+            return Err(Forbidden::JumpsMax.into());
+        }
+        if tok.state != State::Waiting {
+            return Err(Refused::NotWaiting);
+        }
+        if self.moves(id) >= 16 {
+            return Err(bad("to"));
+        }
+        self.into_lane(id, (to, set), MovedBy::Jump, entry)
+    }
+
+    fn into_lane(
+        &mut self,
+        id: Id,
+        (to, set): (u8, LaneSettings),
+        by: MovedBy,
+        entry: &mut Entry<'_>,
+    ) -> Result<Answer, Refused> {
         if set
             .queue_limit
             .is_some_and(|n| self.waiting(to).len() as u64 >= n.into())
@@ -49,8 +103,12 @@ impl NaiveLine {
                 limit: set.queue_limit.unwrap(),
             });
         }
-        let called = false;
-        let new = self.issue(to, Tok { called, ..tok });
+        let tok = Tok {
+            called: false,
+            ..self.tokens[&id].clone()
+        };
+        let new = self.issue(to, tok);
+        self.tokens.get_mut(&new).unwrap().jumps += u32::from(by == MovedBy::Jump);
         let old = self.tokens.get_mut(&id).unwrap();
         old.state = State::Gone;
         old.reason = Some(Reason::Moved);
@@ -62,10 +120,11 @@ impl NaiveLine {
                 lane: new.0,
                 token: new.1,
             },
+            by,
         };
         self.event(id, what, entry.events);
         let (to_lane, to) = new;
-        self.note(id, JournaledToken::Moved { to_lane, to });
+        self.note(id, JournaledToken::Moved { to_lane, to, by });
         Ok(Answer::Token(new))
     }
 

@@ -15,6 +15,7 @@ pub enum Rule {
     Cap(Option<u32>),
     MaxWait(Option<u64>),
     Release(bool),
+    JumpsMax(u32),
 }
 
 pub const LANES: [&str; 4] = ["normal", "vip", "web", "late"];
@@ -41,15 +42,19 @@ fn lanes() -> impl Strategy<Value = Vec<LaneSettings>> {
         prop_oneof![2 => Just(0), 1 => 0..1_500u64],
         prop::bool::weighted(0.2),
         prop::option::weighted(0.3, 0..4u32),
+        prop::bool::weighted(0.7),
     );
     (names, prop::collection::vec(privileges, 3)).prop_map(|(names, privileges)| {
         let lanes = names.into_iter().zip(privileges);
-        let lanes = lanes.map(|(name, (boost_ms, absolute, queue_limit))| LaneSettings {
-            name: LANES[name].try_into().unwrap(),
-            boost_ms,
-            absolute,
-            queue_limit,
-        });
+        let lanes = lanes.map(
+            |(name, (boost_ms, absolute, queue_limit, jump))| LaneSettings {
+                name: LANES[name].try_into().unwrap(),
+                boost_ms,
+                absolute,
+                queue_limit,
+                jump,
+            },
+        );
         lanes.collect()
     })
 }
@@ -80,6 +85,7 @@ pub fn rule() -> impl Strategy<Value = Rule> {
         3 => phase.prop_map(Rule::Phase),
         1 => prop::option::of(1..6u32).prop_map(Rule::Cap),
         1 => any::<bool>().prop_map(Rule::Release),
+        1 => (0..4u32).prop_map(Rule::JumpsMax),
         2 => prop::option::weighted(0.7, 1_000..3_000u64).prop_map(Rule::MaxWait),
     ]
 }
@@ -100,6 +106,7 @@ pub fn patch(rules: &[Rule], mut patch: SettingsPatch) -> SettingsPatch {
             Rule::Phase(phase) => patch.phase = Some(Change::Set(*phase)),
             Rule::MaxWait(ms) => patch.max_wait_ms = change(ms),
             Rule::Cap(cap) => patch.position_cap = change(cap),
+            Rule::JumpsMax(n) => patch.jumps_max = Some(Change::Set(*n)),
             Rule::Release(release) => patch.release_on_claim = Some(Change::Set(*release)),
         }
     }

@@ -144,6 +144,7 @@ fn on_line(
         Op::Move {
             lane, token, to, ..
         } => line.move_token((lane, *token), to, kept, entry),
+        Op::Jump { by, to, .. } => line.jump(by, to, kept, entry),
         Op::Recycle { tokens, .. } => Ok(line.recycle(tokens, entry)),
         Op::Touch { tokens, .. } => {
             for (lane, token, seen_ms) in tokens {

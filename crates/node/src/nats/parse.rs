@@ -2,7 +2,7 @@
 //! here, so that nothing malformed ever reaches the shard loop or the log.
 
 use async_nats::{Message, Subject};
-use nowserving_line::{LineName, Op};
+use nowserving_line::{LineName, Op, TokenBy};
 use nowserving_protocol::codec::{Format, decode_request};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::header::{
@@ -244,6 +244,21 @@ impl Parser {
                 let ask: user::Leave = decode_request(payload)?;
                 let at = at(&ask.ticket)?;
                 Ask::Write(Op::Leave { line, at })
+            }
+            "jump" => {
+                reply.op = "jump";
+                let ask: user::Jump = decode_request(payload)?;
+                let by = match (ask.ticket, ask.key) {
+                    (Some(ticket), None) => TokenBy::Ticket(at(&ticket)?),
+                    (None, Some(key)) => TokenBy::Key(key.as_bytes().into()),
+                    _ => {
+                        return Err(ApiError::bad_request(
+                            "ticket: exactly one of `ticket` and `key`",
+                        ));
+                    }
+                };
+                let to = ask.to;
+                Ask::Write(Op::Jump { line, by, to })
             }
             "info" => {
                 reply.op = "info";

@@ -100,6 +100,7 @@ fn every_operation_of_users_is_read() {
             json!({"ticket": ticket, "unknown": "is ignored"}),
         ),
         ("leave", json!({"ticket": ticket})),
+        ("jump", json!({"ticket": ticket, "to": "card"})),
         ("info", json!({})),
     ];
     for (op, body) in bodies {
@@ -137,9 +138,40 @@ fn every_operation_of_users_is_read() {
                 }),
             )
             | ("renew", Ask::Write(Op::Renew { at, epoch: 3, .. })) => assert_eq!(at.token, 9),
+            (
+                "jump",
+                Ask::Write(Op::Jump {
+                    by: TokenBy::Ticket(at),
+                    to,
+                    ..
+                }),
+            ) => assert_eq!((at.token, to.as_str()), (9, "card")),
             ("info", Ask::Info(Consistency::Leader)) => {}
             (op, ask) => panic!("{op}: {ask:?}"),
         }
+    }
+}
+
+#[test]
+fn a_jump_names_its_token_by_ticket_or_key() {
+    let parser = parser();
+    let subject = "nowserving.line.shop.jump";
+    let by_key = json!({"key": "k", "to": "card"});
+    let asked = line_ask(ask(&parser, subject, &by_key).unwrap());
+    assert!(matches!(asked, Ask::Write(Op::Jump { by: TokenBy::Key(key), .. }) if *key == *b"k"));
+    for (body, says) in [
+        (json!({"to": "card"}), "exactly one of `ticket` and `key`"),
+        (
+            json!({"to": "card", "key": "k", "ticket": "t"}),
+            "exactly one of `ticket` and `key`",
+        ),
+        (json!({"key": "k"}), "to"),
+        (json!({"key": "", "to": "card"}), "key"),
+        (json!({"key": "k", "to": "a b"}), "to"),
+    ] {
+        let refused = ask(&parser, subject, &body).unwrap_err();
+        assert_eq!(refused.code, Code::BadRequest);
+        assert!(refused.message.contains(says), "{}", refused.message);
     }
 }
 

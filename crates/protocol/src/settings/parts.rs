@@ -78,10 +78,12 @@ struct LaneParts {
         deserialize_with = "wire::whole_option::<u32, 0, { QUEUE_LIMIT_MAX as u64 }, _>"
     )]
     queue_limit: Option<u32>,
+    #[serde(default)]
+    jump: Option<wire::Flag>,
 }
 
 const LANE: MapVisitor<LaneParts> = MapVisitor(
-    "a map of `name`, `boost_ms`, `absolute` and `queue_limit`",
+    "a map of `name`, `boost_ms`, `absolute`, `queue_limit` and `jump`",
     PhantomData,
 );
 
@@ -129,6 +131,7 @@ impl<'de> DeserializeSeed<'de> for NextLane<'_> {
             boost_ms: parts.boost_ms.unwrap_or(0),
             absolute: parts.absolute.is_some_and(|wire::Flag(absolute)| absolute),
             queue_limit: parts.queue_limit,
+            jump: parts.jump.is_some_and(|wire::Flag(jump)| jump),
         })
     }
 }

@@ -114,6 +114,9 @@ pub struct LaneSettingsReply {
     /// At most this many tokens wait in it; null: only the line's limit counts.
     #[serde(default)]
     pub queue_limit: Option<u32>,
+    /// Whether waiting tokens may jump into it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub jump: bool,
 }
 
 impl From<&LaneSettings> for LaneSettingsReply {
@@ -123,6 +126,7 @@ impl From<&LaneSettings> for LaneSettingsReply {
             boost_ms: lane.boost_ms,
             absolute: lane.absolute,
             queue_limit: lane.queue_limit,
+            jump: lane.jump,
         }
     }
 }
