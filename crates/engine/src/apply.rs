@@ -265,7 +265,7 @@ impl Shard {
             return None;
         };
         let line = self.state.lines().get(name)?;
-        let at = token.find(line).ok()?;
+        let at = line.token_by(token).ok()?;
         if line.incarnation() != at.incarnation {
             return None;
         }
@@ -386,7 +386,7 @@ impl Observer for Watch<'_> {
 fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, ApiError> {
     match ask {
         Ask::Status { token, holes, .. } => {
-            let at = token.find(line)?;
+            let at = line.token_by(token)?;
             let poll = line.poll(at, now.service_ms, *holes)?;
             Ok(Outcome::Status {
                 with_ticket: poll.status.at != at,
@@ -493,7 +493,7 @@ fn needs_ticket(op: &Op, token: TokenRef) -> bool {
         | Op::Complete { at, .. }
         | Op::Leave { at, .. }
         | Op::Jump {
-            by: TokenBy::Ticket(at),
+            by: TokenBy::At(at),
             ..
         } => token != *at,
         _ => true,

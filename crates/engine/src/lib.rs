@@ -61,7 +61,7 @@ pub use io::{
     Now, Output, ReadFailure, ReceivedState, RelayedAnswer, RestoredShard, Subscription,
 };
 pub use known_disk::{KnownDisk, KnownDisks, NotTaken};
-pub use request::{Ask, Effect, Outcome, Question, ReplyTo, Request, TokenBy};
+pub use request::{Ask, Effect, Outcome, Question, ReplyTo, Request};
 pub use snapshot_file::SnapshotFile;
 
 /// Generated from `proto/frame.proto`.

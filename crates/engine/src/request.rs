@@ -1,7 +1,7 @@
 //! Checked requests and their outcomes.
 
 use bytes::Bytes;
-use nowserving_line::{Line, LineName, Op, Refused, Status, Timestamp, Token, TokenRef};
+use nowserving_line::{LineName, Op, Status, Timestamp, Token, TokenBy};
 use nowserving_protocol::admin::{
     ClusterStatus, Journal, JournalReply, LineList, LineReply, ListLines, MembersChangesReply,
     MembersReply,
@@ -75,23 +75,6 @@ pub enum Ask {
     },
     /// A step of putting a line back; it goes through the log.
     Restore(Box<RestoreCommand>),
-}
-
-/// How a request names a token.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TokenBy {
-    At(TokenRef),
-    /// The live token of this key.
-    Key(Box<[u8]>),
-}
-
-impl TokenBy {
-    pub(crate) fn find(&self, line: &Line) -> Result<TokenRef, Refused> {
-        match self {
-            TokenBy::At(at) => Ok(*at),
-            TokenBy::Key(key) => line.find(key).ok_or(Refused::TokenNotFound),
-        }
-    }
 }
 
 /// The part of a request that decides where it is executed.

@@ -14,6 +14,8 @@ impl Line {
         let to_id = self.listed_id(to);
         let to_id = to_id.ok_or_else(|| self.no_lane("to", to))?;
         let at = self.token_by(by)?;
+        self.locate(at)?;
+        let at = self.resolve(at);
         // A repetition has the same answer, whatever has become of the token or of the settings.
         if at.lane == to_id {
             return Ok(at);
@@ -35,16 +37,5 @@ impl Line {
         }
         self.check_moves_into(to_id)?;
         self.reissue(at, to_id, MovedBy::Jump, ctx)
-    }
-
-    /// The token as it is called now.
-    fn token_by(&self, by: &TokenBy) -> Result<TokenRef, Refused> {
-        match by {
-            TokenBy::Key(key) => self.find(key).ok_or(Refused::TokenNotFound),
-            TokenBy::Ticket(at) => {
-                self.locate(*at)?;
-                Ok(self.resolve(*at))
-            }
-        }
     }
 }

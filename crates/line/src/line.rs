@@ -14,7 +14,7 @@ use crate::waiting::{Place, WaitingSet};
 use crate::{
     Arrivals, BadField, Board, Bucket, Counts, Event, Forecast, JournalEntry, LANE_TABLE_MAX,
     LaneName, LaneSettings, Limits, LineChange, LineName, Live, NUMBER_MAX, Phase, Poll, Reason,
-    Refused, Settings, SettingsChange, State, Status, Timestamp, Token, TokenRef, Totals,
+    Refused, Settings, SettingsChange, State, Status, Timestamp, Token, TokenBy, TokenRef, Totals,
 };
 
 #[derive(Debug)]
@@ -229,6 +229,14 @@ impl Line {
     pub fn find(&self, key: &[u8]) -> Option<TokenRef> {
         let (lane, token) = *self.keys.get(key)?;
         Some(self.token_ref(lane, token))
+    }
+
+    /// The token that a request names; [`Line::resolve`] says what it is called now.
+    pub fn token_by(&self, by: &TokenBy) -> Result<TokenRef, Refused> {
+        match by {
+            TokenBy::At(at) => Ok(*at),
+            TokenBy::Key(key) => self.find(key).ok_or(Refused::TokenNotFound),
+        }
     }
 
     /// The phase of the settings; [`Phase::Closed`] while the line is being deleted.

@@ -18,10 +18,10 @@ pub struct TokenRef {
     pub token: Token,
 }
 
-/// Names a token as its backend knows it.
+/// How a request names a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenBy {
-    Ticket(TokenRef),
+    At(TokenRef),
     /// The live token of this key.
     Key(Box<[u8]>),
 }

@@ -137,7 +137,7 @@ fn patch() -> impl Strategy<Value = SettingsPatch> {
 fn token_by() -> impl Strategy<Value = TokenBy> {
     let key = prop::collection::vec(any::<u8>(), 0..200);
     prop_oneof![
-        at().prop_map(TokenBy::Ticket),
+        at().prop_map(TokenBy::At),
         key.prop_map(|key| TokenBy::Key(key.into())),
     ]
 }

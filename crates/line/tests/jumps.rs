@@ -44,14 +44,14 @@ fn key(key: &str) -> TokenBy {
 fn a_jump_is_done_once_and_its_repetition_has_the_same_answer() {
     let mut shard = shard();
     let old = shard.enter_as(Some("k")).unwrap().at;
-    let new = jump(&mut shard, TokenBy::Ticket(old), "card").unwrap();
+    let new = jump(&mut shard, TokenBy::At(old), "card").unwrap();
     assert_eq!((new.lane.as_str(), new.at.token), ("card", 1));
     assert!(matches!(
         &shard.events[..],
         [Event::Token { what: TokenChange::Moved { to, by: MovedBy::Jump, .. }, .. }] if *to == new.at
     ));
     shard.lines = Lines::restore(shard.lines.dump()).unwrap();
-    for by in [TokenBy::Ticket(old), TokenBy::Ticket(new.at), key("k")] {
+    for by in [TokenBy::At(old), TokenBy::At(new.at), key("k")] {
         assert_eq!(jump(&mut shard, by, "card").unwrap().at, new.at);
         assert!(shard.events.is_empty());
     }
@@ -63,7 +63,7 @@ fn a_jump_is_done_once_and_its_repetition_has_the_same_answer() {
         at: old,
     };
     shard.apply(&leave).unwrap();
-    let gone = jump(&mut shard, TokenBy::Ticket(old), "card").unwrap();
+    let gone = jump(&mut shard, TokenBy::At(old), "card").unwrap();
     assert_eq!(gone.reason, Some(Some(Reason::Left)));
     assert_eq!(
         jump(&mut shard, key("k"), "card"),
@@ -84,9 +84,9 @@ fn every_refusal_of_a_jump() {
     );
     let mut astray = at;
     astray.token = 9;
-    let none = jump(&mut shard, TokenBy::Ticket(astray), "card");
+    let none = jump(&mut shard, TokenBy::At(astray), "card");
     assert_eq!(none, Err(Refused::TicketInvalid));
-    let seated = TokenBy::Ticket(shard.at(1));
+    let seated = TokenBy::At(shard.at(1));
     assert_eq!(jump(&mut shard, seated, "card"), Err(Refused::NotWaiting));
 
     let back = |shard: &mut Shard| jump(shard, key("k"), "normal");
@@ -108,7 +108,7 @@ fn every_refusal_of_a_jump() {
     // A new visit may jump anew.
     let at = shard.line().find(b"k").unwrap();
     shard.apply(&Op::Leave { line: shop(), at }).unwrap();
-    let gone = jump(&mut shard, TokenBy::Ticket(at), "card");
+    let gone = jump(&mut shard, TokenBy::At(at), "card");
     assert_eq!(gone, Err(Refused::TokenGone(Some(Reason::Left))));
     shard.enter_as(Some("k")).unwrap();
     let mut lanes = shard.line().settings().lanes.clone();

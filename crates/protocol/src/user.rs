@@ -154,16 +154,42 @@ pub struct Leave {
 
 /// `jump`: moves a waiting token into a lane that allows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "JumpFields", into = "JumpFields")]
 pub struct Jump {
-    /// The token's ticket, or …
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ticket: Option<String>,
-    /// … the key of the live token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<Key>,
+    /// Which token.
+    pub token: TokenBy,
     /// The lane to move it to.
-    #[serde(with = "wire::name")]
     pub to: LaneName,
+}
+
+/// The fields of a [`Jump`].
+#[derive(Serialize, Deserialize)]
+struct JumpFields {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ticket: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<Key>,
+    #[serde(with = "wire::name")]
+    to: LaneName,
+}
+
+impl From<Jump> for JumpFields {
+    fn from(jump: Jump) -> JumpFields {
+        let (ticket, key) = jump.token.fields();
+        let to = jump.to;
+        JumpFields { ticket, key, to }
+    }
+}
+
+impl TryFrom<JumpFields> for Jump {
+    type Error = &'static str;
+
+    fn try_from(fields: JumpFields) -> Result<Jump, &'static str> {
+        Ok(Jump {
+            token: TokenBy::new(fields.ticket, fields.key)?,
+            to: fields.to,
+        })
+    }
 }
 
 /// `info`: the board, and the settings that users may see.

@@ -189,14 +189,14 @@ pub(crate) fn at_from_pb(at: Option<pb::TokenRef>) -> Result<TokenRef, Malformed
 
 fn by_to_pb(by: &TokenBy) -> By {
     match by {
-        TokenBy::Ticket(at) => By::Ticket(at_to_pb(at)),
+        TokenBy::At(at) => By::Ticket(at_to_pb(at)),
         TokenBy::Key(key) => By::Key(Bytes::copy_from_slice(key)),
     }
 }
 
 fn by_from_pb(by: Option<By>) -> Result<TokenBy, Malformed> {
     Ok(match by.ok_or("a jump of a token that it does not name")? {
-        By::Ticket(at) => TokenBy::Ticket(at_from_pb(Some(at))?),
+        By::Ticket(at) => TokenBy::At(at_from_pb(Some(at))?),
         By::Key(key) => TokenBy::Key(key[..].into()),
     })
 }

@@ -139,7 +139,7 @@ fn item() -> impl Strategy<Value = RecycleItem> {
 
 fn token_by() -> impl Strategy<Value = TokenBy> {
     prop_oneof![
-        at().prop_map(TokenBy::Ticket),
+        at().prop_map(TokenBy::At),
         vec(any::<u8>(), 0..130).prop_map(|key| TokenBy::Key(key.into())),
     ]
 }

@@ -6,8 +6,8 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowserving_engine::{Ask, Outcome, Question, TokenBy};
-use nowserving_line::{LineName, Op};
+use nowserving_engine::{Ask, Outcome, Question};
+use nowserving_line::{LineName, Op, TokenBy};
 use nowserving_protocol::admin::ListLines;
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::user::Consistency;

@@ -3,8 +3,8 @@
 //! Half of the shoppers ask through the SDK, which names each call and repeats it; the others send what they
 //! have to say once, some with an id, and when no answer comes, some say it again, and some go away.
 
-use nowserving_engine::{Outcome, TokenBy};
-use nowserving_line::{AdmissionRate, Quota};
+use nowserving_engine::Outcome;
+use nowserving_line::{AdmissionRate, Quota, TokenBy};
 use nowserving_line::{
     Change, LANE_DEFAULT, LaneName, LaneSettings, LineName, Op, Phase, Settings, SettingsPatch,
     State, TokenRef,

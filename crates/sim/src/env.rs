@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use bytes::Bytes;
-use nowserving_engine::{Ask, Input, TokenBy};
-use nowserving_line::{LineName, Op, TokenRef};
+use nowserving_engine::{Ask, Input};
+use nowserving_line::{LineName, Op, TokenBy, TokenRef};
 
 use crate::calls::{Answer, Calls, NotAnswered};
 use crate::faults::{Calm, Counts, Fault, Weather};

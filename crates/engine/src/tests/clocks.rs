@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use nowserving_line::{Op, Settings, TokenRef};
+use nowserving_line::{Op, Settings, TokenBy, TokenRef};
 use nowserving_protocol::admin::{Journal, JournalEntryReply, JournalReply};
 use nowserving_protocol::user::{Consistency, StatusReply};
 use proptest::prelude::*;
 
 use super::rig::name;
 use super::rig::{Rig, WALL_MS, config, enter};
-use crate::request::{Ask, Outcome, TokenBy};
+use crate::request::{Ask, Outcome};
 use nowserving_shard::published::OutEvent;
 
 const CLAIM_MS: u64 = 120_000;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nowserving_line::{Op, Settings, TokenRef};
+use nowserving_line::{Op, Settings, TokenBy, TokenRef};
 use nowserving_log::{Crash, LogStore as _};
 use nowserving_protocol::error::Code;
 use nowserving_protocol::user::Consistency;
@@ -16,7 +16,7 @@ use super::rig::name;
 use super::rig::{Rig, SHARD, START, enter, message};
 use crate::delivery::{LeaderTime, ShardDelivery, Via};
 use crate::io::{ExitReason, ForwardResult, Input, RelayedAnswer};
-use crate::request::{Ask, Outcome, TokenBy};
+use crate::request::{Ask, Outcome};
 
 fn create(rig: &mut Rig, seats: u32, queue_limit: u32) {
     let (line, settings) = (name("shop"), Settings::new(seats, queue_limit));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nowserving_line::{
-    AdmissionRate, Change, Op, Phase, Settings, SettingsPatch, Status, TokenRef,
+    AdmissionRate, Change, Op, Phase, Settings, SettingsPatch, Status, TokenBy, TokenRef,
 };
 use nowserving_protocol::admin::Journal;
 use nowserving_protocol::error::Code;
@@ -11,7 +11,7 @@ use nowserving_protocol::user::Consistency;
 
 use super::rig::Rig;
 use super::rig::{lane, lanes, name};
-use crate::request::{Ask, Outcome, TokenBy};
+use crate::request::{Ask, Outcome};
 
 /// A line of which a seat is to be had each 100 ms of the service clock.
 fn paced() -> Settings {

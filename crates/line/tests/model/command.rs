@@ -254,7 +254,7 @@ impl Command {
                 };
                 let by = match by_key {
                     true => TokenBy::Key(key((*pick % u16::from(KEYS)) as u8)),
-                    false => TokenBy::Ticket(at),
+                    false => TokenBy::At(at),
                 };
                 let to = LANES[*to].try_into().unwrap();
                 Op::Jump { line, by, to }

@@ -56,7 +56,7 @@ impl NaiveLine {
         let (to, set) = to.ok_or_else(|| bad("to"))?;
         let id = match by {
             TokenBy::Key(key) => self.find(key).ok_or(Refused::TokenNotFound)?,
-            TokenBy::Ticket(at) => {
+            TokenBy::At(at) => {
                 self.check(*at)?;
                 self.resolve((at.lane, at.token), kept)
             }

@@ -15,7 +15,7 @@ use nowserving_protocol::user;
 use super::forward;
 use super::parse_admin::{admin_ask, cluster_question, members_ask};
 use crate::clock::monotonic_us;
-use nowserving_engine::{Ask, Delivery, Input, ReplyTo, Request, TokenBy, Via};
+use nowserving_engine::{Ask, Delivery, Input, ReplyTo, Request, Via};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::requests::{Origin, RequestId};
 
@@ -191,16 +191,19 @@ impl Parser {
         reply: &mut ReplyTo,
     ) -> Result<Ask, ApiError> {
         let at = |ticket: &str| self.tickets.verify_for(ticket, line);
+        let token_by = |token| {
+            Ok::<_, ApiError>(match token {
+                user::TokenBy::Ticket(ticket) => TokenBy::At(at(&ticket)?),
+                user::TokenBy::Key(key) => TokenBy::Key(key.into_bytes()),
+            })
+        };
         let line = line.clone();
         Ok(match op {
             "status" => {
                 reply.op = "status";
                 let ask: user::StatusRequest = decode_request(payload)?;
                 Ask::Status {
-                    token: match ask.token {
-                        user::TokenBy::Ticket(ticket) => TokenBy::At(at(&ticket)?),
-                        user::TokenBy::Key(key) => TokenBy::Key(key.into_bytes()),
-                    },
+                    token: token_by(ask.token)?,
                     consistency: ask.consistency.unwrap_or_default(),
                     holes: ask.holes,
                 }
@@ -248,15 +251,7 @@ impl Parser {
             "jump" => {
                 reply.op = "jump";
                 let ask: user::Jump = decode_request(payload)?;
-                let by = match (ask.ticket, ask.key) {
-                    (Some(ticket), None) => TokenBy::Ticket(at(&ticket)?),
-                    (None, Some(key)) => TokenBy::Key(key.as_bytes().into()),
-                    _ => {
-                        return Err(ApiError::bad_request(
-                            "ticket: exactly one of `ticket` and `key`",
-                        ));
-                    }
-                };
+                let by = token_by(ask.token)?;
                 let to = ask.to;
                 Ask::Write(Op::Jump { line, by, to })
             }

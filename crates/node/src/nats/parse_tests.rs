@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use async_nats::HeaderMap;
 use nowserving_engine::{LeaderTime, ShardDelivery};
-use nowserving_line::TokenRef;
+use nowserving_line::{TokenBy, TokenRef};
 use nowserving_protocol::admin;
 use nowserving_protocol::codec::encode;
 use nowserving_protocol::error::Code;
@@ -141,7 +141,7 @@ fn every_operation_of_users_is_read() {
             (
                 "jump",
                 Ask::Write(Op::Jump {
-                    by: TokenBy::Ticket(at),
+                    by: TokenBy::At(at),
                     to,
                     ..
                 }),
@@ -160,10 +160,10 @@ fn a_jump_names_its_token_by_ticket_or_key() {
     let asked = line_ask(ask(&parser, subject, &by_key).unwrap());
     assert!(matches!(asked, Ask::Write(Op::Jump { by: TokenBy::Key(key), .. }) if *key == *b"k"));
     for (body, says) in [
-        (json!({"to": "card"}), "exactly one of `ticket` and `key`"),
+        (json!({"to": "card"}), "ticket: required, or `key`"),
         (
             json!({"to": "card", "key": "k", "ticket": "t"}),
-            "exactly one of `ticket` and `key`",
+            "key: not together with a `ticket`",
         ),
         (json!({"key": "k"}), "to"),
         (json!({"key": "", "to": "card"}), "key"),

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_engine::{Outcome, TokenBy};
-use nowserving_line::{LaneName, Line, LineName, Op, State, Status};
+use nowserving_engine::Outcome;
+use nowserving_line::{LaneName, Line, LineName, Op, State, Status, TokenBy};
 use nowserving_protocol::error::{ApiError, Code};
 
 use super::Place;
