@@ -92,6 +92,28 @@ Examples:
     /// Leaves the line, waiting or in checkout.
     #[command(after_help = "Example:\n  nowserving leave shop-1 $TICKET")]
     Leave(TokenArgs),
+    /// Moves a waiting token into a lane that allows it (`--lane card:jump`). Prints the new ticket.
+    #[command(
+        group = ArgGroup::new("token").args(["ticket", "key"]).required(true),
+        after_help = "\
+Examples:
+  nowserving jump shop-1 $TICKET --to card
+  nowserving jump shop-1 --key order-4711 --to card"
+    )]
+    Jump {
+        /// The line.
+        line: String,
+        /// What `enter` printed.
+        // Base64url: may begin with a dash.
+        #[arg(allow_hyphen_values = true)]
+        ticket: Option<String>,
+        /// Instead of the ticket: the key it entered with.
+        #[arg(long)]
+        key: Option<String>,
+        /// The lane that it shall be in.
+        #[arg(long, value_name = "LANE")]
+        to: LaneName,
+    },
     /// Shows a line's board and the settings that users may see.
     #[command(after_help = "Example:\n  nowserving info shop-1")]
     Info {
@@ -110,6 +132,7 @@ impl UserCommand {
             UserCommand::Enter { line, .. }
             | UserCommand::Find { line, .. }
             | UserCommand::Status { line, .. }
+            | UserCommand::Jump { line, .. }
             | UserCommand::Info { line, .. } => line,
             UserCommand::Renew { token, .. }
             | UserCommand::Complete { token, .. }
@@ -156,6 +179,13 @@ fn checked_key(key: String) -> Result<Key, WrongUsage> {
     Key::new(key.into_bytes()).map_err(|error| WrongUsage(format!("--{}", error.message)))
 }
 
+fn token_by(ticket: Option<String>, key: Option<String>) -> Result<TokenBy, WrongUsage> {
+    Ok(match key {
+        Some(key) => TokenBy::Key(checked_key(key)?),
+        None => TokenBy::Ticket(ticket.unwrap_or_default()),
+    })
+}
+
 /// Runs one of them.
 pub async fn run(
     command: UserCommand,
@@ -184,10 +214,7 @@ pub async fn run(
             key,
             consistency,
         } => {
-            let token = match key {
-                Some(key) => TokenBy::Key(checked_key(key)?),
-                None => TokenBy::Ticket(ticket.unwrap_or_default()),
-            };
+            let token = token_by(ticket, key)?;
             let request = StatusRequest {
                 consistency: Some(consistency.into()),
                 ..StatusRequest::new(token)
@@ -209,6 +236,15 @@ pub async fn run(
         UserCommand::Leave(token) => {
             let (line, ticket) = of_token(token).await?;
             line.leave(&ticket).await?
+        }
+        UserCommand::Jump {
+            line,
+            ticket,
+            key,
+            to,
+        } => {
+            let token = token_by(ticket, key)?;
+            open(&line).await?.jump(token, to).await?
         }
         UserCommand::Info { line, consistency } => {
             let info = open(&line).await?.info_with(consistency.into()).await?;

@@ -2,8 +2,8 @@
 
 use nowserving_line::{LaneName, LineName};
 use nowserving_protocol::user::{
-    Claim, Complete, Consistency, Enter, Find, Info, InfoReply, Key, Leave, Renew, StatusReply,
-    StatusRequest, TokenBy,
+    Claim, Complete, Consistency, Enter, Find, Info, InfoReply, Jump, Key, Leave, Renew,
+    StatusReply, StatusRequest, TokenBy,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -142,6 +142,16 @@ impl Line {
     pub async fn leave(&self, ticket: &str) -> Result<StatusReply> {
         let ticket = ticket.to_owned();
         self.write("leave", &Leave { ticket }).await
+    }
+
+    /// Moves a waiting token into a lane that allows it, on behalf of its holder. The reply has its new `ticket`; the
+    /// old one stays valid. A repeated call gets the same reply.
+    ///
+    /// # Errors
+    /// `forbidden` if the lane's `jump` is not set, or the token has jumped `jumps_max` times; `not_waiting`,
+    /// `token_gone`, `ticket_invalid`, `token_not_found`; `line_full` if the lane is full.
+    pub async fn jump(&self, token: TokenBy, to: LaneName) -> Result<StatusReply> {
+        self.write("jump", &Jump { token, to }).await
     }
 
     /// The board, and the settings that users may see.

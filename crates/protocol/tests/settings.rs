@@ -32,6 +32,7 @@ fn create_takes_settings_and_fills_in_the_defaults() {
             {"name": "normal", "boost_ms": 0, "absolute": true, "queue_limit": null},
         ],
         "default_lane": "normal",
+        "max_wait_ms": 1_000, "jumps_max": 16,
         "call_ahead": 3, "quota": {"total": 100, "standby_percent": 20}, "phase": "pre_open",
         "position_cap": 1_000, "release_on_claim": true,
         "token_events": false, "labels": {"city": "台北", "empty": ""},
