@@ -41,7 +41,7 @@ impl NaiveLine {
         if moves >= 16 {
             return Err(bad("token"));
         }
-        self.into_lane(id, (to, set), MovedBy::Operator, entry)
+        self.reissue(id, (to, set), MovedBy::Operator, entry)
     }
 
     pub fn jump(
@@ -84,10 +84,10 @@ impl NaiveLine {
         if self.moves(id) >= 16 {
             return Err(bad("to"));
         }
-        self.into_lane(id, (to, set), MovedBy::Jump, entry)
+        self.reissue(id, (to, set), MovedBy::Jump, entry)
     }
 
-    fn into_lane(
+    fn reissue(
         &mut self,
         id: Id,
         (to, set): (u8, LaneSettings),
