@@ -240,6 +240,9 @@ impl Shard {
         match self.replica.transfer_leader(target) {
             Ok(()) => {
                 self.offered = Some((self.replica.term(), ctx.now.us));
+                if let Some(leader_state) = &mut self.leader_state {
+                    leader_state.stop_clock(&ctx.reachability);
+                }
                 tracing::info!(shard = self.id, target, "handing over");
                 self.dirty = true;
             }

@@ -419,6 +419,9 @@ impl Shard {
 
     /// Stops the service clock if nothing has been committed for so long; to be called when time has been counted.
     pub fn hold_clock(&mut self, stall_ms: u64, reachability: &ClientReachability) {
+        if self.offered_since().is_some() {
+            return; // It stands still already.
+        }
         if let Some(leader_state) = &mut self.leader_state {
             let of_term = |((_, term), _): &(&(u64, u64), &Proposed)| *term == leader_state.term;
             let oldest = self.proposed.iter().find(of_term);

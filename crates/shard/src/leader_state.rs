@@ -102,6 +102,13 @@ impl LeaderState {
         self.clock.run_until(until_ms, reachability);
     }
 
+    /// Leadership was offered to another node. No poll is answered any more in this term, so the service clock stands
+    /// still for the rest of it.
+    pub fn stop_clock(&mut self, reachability: &ClientReachability) {
+        let now_ms = self.clock.now_ms(reachability);
+        self.clock.run_until(now_ms, reachability);
+    }
+
     /// The service clock's reading, never behind the replicated one.
     #[must_use]
     pub fn now_ms(&self, state: &State, reachability: &ClientReachability) -> u64 {

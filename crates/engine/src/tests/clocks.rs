@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::rig::name;
 use super::rig::{Rig, WALL_MS, config, enter};
+use crate::io::Input;
 use crate::request::{Ask, Outcome};
 use nowserving_shard::published::OutEvent;
 
@@ -101,16 +102,16 @@ fn an_answer_that_took_long_tells_what_remains_by_then() {
     assert_eq!(told.expires_in_ms, Some(CLAIM_MS - 700));
 }
 
+fn service_ms(rig: &Rig) -> u64 {
+    let reachability = &rig.engine.ctx.reachability;
+    rig.shard().service_ms(reachability).unwrap()
+}
+
 /// A leader keeps its lease from peers that answer heartbeats and cannot append: they lack a snapshot, say.
 #[test]
 fn while_nothing_is_committed_the_service_clock_stands_still() {
     let mut rig = with_line();
-    let clock = |rig: &Rig| {
-        rig.shard()
-            .service_ms(&rig.engine.ctx.reachability)
-            .unwrap()
-    };
-    let began_ms = clock(&rig);
+    let began_ms = service_ms(&rig);
     rig.enter("a");
     rig.turn();
     for _ in 0..12 {
@@ -120,17 +121,38 @@ fn while_nothing_is_committed_the_service_clock_stands_still() {
     }
     rig.turn();
     assert!(rig.is_leader());
-    let stood_ms = clock(&rig);
+    let stood_ms = service_ms(&rig);
     assert_eq!(stood_ms, began_ms + config(&[]).election_ms);
     rig.acknowledge();
     rig.turn();
     assert_eq!(
-        clock(&rig),
+        service_ms(&rig),
         stood_ms,
         "the time that it stood is not made up for"
     );
     rig.pass_ms(10_000);
-    assert_eq!(clock(&rig), stood_ms + 10_000);
+    assert_eq!(service_ms(&rig), stood_ms + 10_000);
+}
+
+/// No poll is answered in a term in which leadership was offered, whether another node takes it or not.
+#[test]
+fn once_leadership_was_offered_the_service_clock_stands_still() {
+    let mut rig = with_line();
+    rig.enter("a");
+    rig.turn();
+    rig.acknowledge();
+    rig.pass_ms(300);
+    rig.input(Input::Stop);
+    rig.hears(2, "", Vec::new());
+    assert!(rig.shard().offered_since().is_some());
+    let offered_ms = service_ms(&rig);
+    for _ in 0..4 {
+        rig.pass_ms(1_000);
+        rig.hears(2, "", Vec::new());
+        rig.acknowledge();
+    }
+    assert!(rig.is_leader());
+    assert_eq!(service_ms(&rig), offered_ms);
 }
 
 #[test]
