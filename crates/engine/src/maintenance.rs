@@ -47,10 +47,18 @@ impl FitPeers {
         }
     }
 
-    /// The voter among them that has most of a leader's log.
+    /// The voters among them that lack little of a leader's log.
+    fn caught_up(&self, leader: &Replica, such: impl Fn(u64) -> bool) -> Vec<u64> {
+        let lacks_little = |id| {
+            let progress = leader.progress_of(id);
+            progress.is_some_and(|it| it.votes && it.lag <= LAG_MAX)
+        };
+        self.such(|id| such(id) && lacks_little(id))
+    }
+
+    /// The one of those voters that has most of it.
     pub fn best_for(&self, leader: &Replica, such: impl Fn(u64) -> bool) -> Option<u64> {
-        let votes = |id| such(id) && leader.progress_of(id).is_some_and(|it| it.votes);
-        leader.most_caught_up(&self.such(votes))
+        leader.most_caught_up(&self.caught_up(leader, such))
     }
 }
 
@@ -140,17 +148,13 @@ impl Engine {
             } else if offered.is_some() {
                 failed.then(|| fit.best_for(replica, |_| true)).flatten()
             } else {
-                let caught_up = |id| {
-                    let progress = replica.progress_of(id);
-                    progress.is_some_and(|it| it.votes && it.lag <= LAG_MAX)
-                };
                 self.balance.hand_over(
                     shard.id,
                     now,
                     since,
                     unfit,
                     &self.ctx.clocks.peers,
-                    &fit.such(caught_up),
+                    &fit.caught_up(replica, |_| true),
                 )
             };
             let Some(target) = target else {

@@ -275,6 +275,29 @@ fn a_node_that_is_to_stop_and_still_leads_ends_expired_tokens() {
     assert!(line.live(0, 3).is_some());
 }
 
+/// It would serve nobody until that peer has fetched a snapshot.
+#[test]
+fn a_node_that_is_to_stop_does_not_offer_its_shards_to_a_peer_that_lacks_much() {
+    let mut rig = of_three();
+    for n in 0..70 {
+        rig.enter(&n.to_string());
+        rig.turn();
+        rig.acknowledge();
+    }
+    rig.peer_disk(2, true);
+    rig.input(Input::Stop);
+    rig.pass_ms(300);
+    rig.hears(3, "", Vec::new());
+    assert_eq!(rig.shard().offered_since(), None);
+    assert!(rig.shard().serves_as_leader());
+    let mut have = message(MessageType::MsgAppendResponse, 3, rig.replica().term());
+    have.index = rig.replica().last_index();
+    rig.hears(3, "", vec![have]);
+    rig.pass_ms(300);
+    rig.hears(3, "", Vec::new());
+    assert_eq!(rig.shard().offered_since(), Some(rig.now));
+}
+
 #[test]
 fn a_full_line_costs_no_entry_once_there_is_a_lease() {
     let mut rig = Rig::new(&[1]);
