@@ -11,8 +11,10 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_pars
 use nowserving_client::{Change, LaneSettings, Quota, SettingsPatch};
 use nowserving_line::{
     LABEL_BYTES_MAX, LABELS_MAX, LANES_MAX, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, RATE_BURST_MAX,
-    SETTINGS, STANDBY_PERCENT_MAX, Setting, SettingDefault, SettingKind, SettingValue,
+    SCHEDULE_MAX, SETTINGS, STANDBY_PERCENT_MAX, ScheduledChange, Setting, SettingDefault,
+    SettingKind, SettingValue,
 };
+use nowserving_protocol::time;
 use nowserving_rehearse::count;
 
 pub use self::values::label;
@@ -30,6 +32,8 @@ static OPTION_NAMES: LazyLock<BTreeMap<&str, String>> = LazyLock::new(|| {
 });
 /// The second option of a quota.
 const STANDBY_PERCENT: &str = "standby_percent";
+/// Puts settings back to their defaults.
+const UNSET: &str = "unset";
 
 /// Every setting of a line that was given. What is not given keeps its value (at creation: the
 /// default).
@@ -148,6 +152,10 @@ fn options(setting: &'static Setting) -> Vec<Arg> {
             let lane = option.long("lane").value_name("NAME[:OPTION]...");
             lane.value_parser(values::lane).action(ArgAction::Append)
         }
+        SettingKind::Schedule => {
+            let change = option.value_name("TIME OPTIONS");
+            change.value_parser(scheduled).action(ArgAction::Append)
+        }
         SettingKind::Labels => {
             let label = option.long("label").value_name("NAME=VALUE");
             label.value_parser(values::label).action(ArgAction::Append)
@@ -169,6 +177,35 @@ fn options(setting: &'static Setting) -> Vec<Arg> {
     std::iter::once(option).chain(second).collect()
 }
 
+/// A time, and the options by which settings are changed at that time.
+fn scheduled(text: &str) -> Result<ScheduledChange, String> {
+    let (at, words) = text.split_once(' ').unwrap_or((text, ""));
+    let at_ms = time::parse(at);
+    let at_ms =
+        at_ms.ok_or_else(|| format!("{at:?} is not a time as 2026-11-22T12:00:00+08:00"))?;
+    let settings = SETTINGS.iter();
+    let settings = settings.filter(|setting| setting.kind != SettingKind::Schedule);
+    let command = Command::new("change")
+        .no_binary_name(true)
+        .disable_help_flag(true)
+        .args(settings.clone().flat_map(options))
+        .arg(
+            Arg::new(UNSET)
+                .long(UNSET)
+                .value_delimiter(',')
+                .value_parser(unset()),
+        );
+    let matches = command.try_get_matches_from(words.split_whitespace());
+    let matches = matches.map_err(|wrong| wrong.kind().to_string() + ": " + words)?;
+    let given = settings.filter_map(|setting| Some((setting, given(setting, &matches)?)));
+    let unset: Vec<&Setting> = matches
+        .get_many::<&'static Setting>(UNSET)
+        .map_or(Vec::new(), |unset| unset.copied().collect());
+    let set = SettingsFlags(given.collect()).patch(&unset);
+    let set = set.map_err(|wrong| wrong.to_string())?;
+    Ok(ScheduledChange { at_ms, set })
+}
+
 /// The value that was given for a setting.
 fn given(setting: &Setting, matches: &ArgMatches) -> Option<SettingValue> {
     let name = setting.name;
@@ -183,6 +220,12 @@ fn given(setting: &Setting, matches: &ArgMatches) -> Option<SettingValue> {
         SettingKind::Lanes => {
             let lanes = matches.get_many::<LaneSettings>(name)?;
             SettingValue::Lanes(lanes.cloned().collect())
+        }
+        SettingKind::Schedule => {
+            let changes = matches.get_many::<ScheduledChange>(name)?;
+            let mut schedule: Vec<ScheduledChange> = changes.cloned().collect();
+            schedule.sort_by_key(|change| change.at_ms);
+            SettingValue::Schedule(schedule)
         }
         SettingKind::Labels => {
             let labels = matches.get_many::<(String, String)>(name)?;
@@ -221,6 +264,11 @@ fn help(setting: &Setting) -> String {
              many wait in it, 0 to {}), `jump` (waiting tokens may jump into it)",
             count(QUEUE_LIMIT_MAX.into())
         ),
+        SettingKind::Schedule => format!(
+            ". One change each time, up to {SCHEDULE_MAX}: a time with its offset from UTC and then the \
+             options of the change, as in '2026-11-22T12:00:00+08:00 --phase open --seats 40'. They \
+             replace all changes that are still to come"
+        ),
         SettingKind::Labels => format!(
             ". One each time, up to {LABELS_MAX}, name and value of up to {LABEL_BYTES_MAX} bytes; \
              they replace all labels of the line"
@@ -257,7 +305,10 @@ mod tests {
     }
 
     fn patch(words: &str) -> Result<SettingsPatch, WrongUsage> {
-        let words = words.split_whitespace();
+        patch_of(words.split_whitespace())
+    }
+
+    fn patch_of<'a>(words: impl Iterator<Item = &'a str>) -> Result<SettingsPatch, WrongUsage> {
         let probe = Probe::try_parse_from(std::iter::once("probe").chain(words)).unwrap();
         probe.flags.patch(&probe.unset)
     }
@@ -297,6 +348,17 @@ mod tests {
                     ..LaneSettings::new("vip".parse().unwrap())
                 }]),
             ),
+            SettingKind::Schedule => (
+                "2026-11-22T12:00:00+08:00 --seats 7 --unset quota",
+                SettingValue::Schedule(vec![ScheduledChange {
+                    at_ms: 1_795_320_000_000,
+                    set: SettingsPatch {
+                        seats: Some(Change::Set(7)),
+                        quota: Some(Change::Unset),
+                        ..SettingsPatch::default()
+                    },
+                }]),
+            ),
             SettingKind::Labels => (
                 "note=a=b",
                 SettingValue::Labels([("note".to_owned(), "a=b".to_owned())].into()),
@@ -317,7 +379,7 @@ mod tests {
             assert!(help.starts_with(setting.text), "{help}");
 
             let (word, value) = typed(setting.kind);
-            let patch_of_one = patch(&format!("--{long} {word}")).unwrap();
+            let patch_of_one = patch_of([&*format!("--{long}"), word].into_iter()).unwrap();
             for other in SETTINGS {
                 let expected = (other.name == setting.name).then(|| Change::Set(value.clone()));
                 assert_eq!(other.change(&patch_of_one), expected, "{long}");

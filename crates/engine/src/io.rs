@@ -28,7 +28,7 @@ use crate::snapshot_file::SnapshotFile;
 pub struct Now {
     /// Monotonic, and it counts while the machine is suspended.
     pub us: Micros,
-    /// Milliseconds since 1970: shown, never compared.
+    /// Milliseconds since 1970: shown, and schedules of operators go by it.
     pub wall_ms: u64,
 }
 

@@ -390,7 +390,8 @@ impl Shard {
     /// unread polls count first. All other commands must not wait for that.
     pub fn propose_own(&mut self, inbox_empty: bool, ctx: &mut NodeCtx) {
         if let Some(leader_state) = &mut self.leader_state {
-            let (now, reachability) = (ctx.now.us, &ctx.reachability);
+            let Now { us, wall_ms } = ctx.now;
+            let (now, reachability) = ((us, wall_ms), &ctx.reachability);
             let commands = leader_state.propose(&self.state, now, reachability, inbox_empty);
             self.queue_own(commands);
         }

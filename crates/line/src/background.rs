@@ -2,7 +2,8 @@
 //! out, admit those for whom there are seats, call ahead.
 //!
 //! Every operation does as much of it as the work limit of its log entry allows. The leader proposes
-//! [`Op::RunBackground`] for the rest, and for admissions that the admission rate has held back until now.
+//! [`Op::RunBackground`] for the rest, for admissions that the admission rate has held back until now, and for what
+//! lines do at times of the wall clock (`schedule`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -27,16 +28,19 @@ pub(crate) struct BackgroundWork {
     now: BTreeMap<LineName, u64>,
     /// The lines with [`Due::At`] by time, and their incarnation.
     at: BTreeSet<(u64, LineName, u64)>,
+    /// The lines by [`Line::next_by_wall_clock_ms`], and their incarnation.
+    by_wall: BTreeSet<(u64, LineName, u64)>,
 }
 
 impl BackgroundWork {
     /// The line may have changed.
     pub(crate) fn update(&mut self, line: &mut Line, now_ms: u64) {
+        self.update_by_wall(line);
         let due = line.background_due(now_ms);
         if due == line.background {
             return;
         }
-        self.remove(line);
+        self.remove_due(line);
         line.background = due;
         match due {
             Some(Due::Now) => {
@@ -49,7 +53,29 @@ impl BackgroundWork {
         }
     }
 
+    fn update_by_wall(&mut self, line: &mut Line) {
+        let due_ms = line.next_by_wall_clock_ms();
+        if due_ms != line.due_by_wall_ms {
+            self.remove_by_wall(line);
+            line.due_by_wall_ms = due_ms;
+            let entry = due_ms.map(|ms| (ms, line.name.clone(), line.incarnation));
+            self.by_wall.extend(entry);
+        }
+    }
+
     pub(crate) fn remove(&mut self, line: &Line) {
+        self.remove_due(line);
+        self.remove_by_wall(line);
+    }
+
+    fn remove_by_wall(&mut self, line: &Line) {
+        if let Some(ms) = line.due_by_wall_ms {
+            self.by_wall
+                .remove(&(ms, line.name.clone(), line.incarnation));
+        }
+    }
+
+    fn remove_due(&mut self, line: &Line) {
         match line.background {
             Some(Due::Now) => {
                 self.now.remove(&line.name);
@@ -88,9 +114,20 @@ impl BackgroundWork {
         self.at.first().map(|(at_ms, ..)| *at_ms)
     }
 
+    /// The lines that are due by the wall clock, the earliest first.
+    pub(crate) fn by_wall_clock(&self, wall_ms: u64) -> impl Iterator<Item = (&LineName, u64)> {
+        let lines = self.by_wall.iter();
+        let due = lines.take_while(move |(due_ms, ..)| *due_ms <= wall_ms);
+        due.map(|(_, name, incarnation)| (name, *incarnation))
+    }
+
+    pub(crate) fn next_by_wall_clock_ms(&self) -> Option<u64> {
+        self.by_wall.first().map(|(due_ms, ..)| *due_ms)
+    }
+
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.now.is_empty() && self.at.is_empty()
+        self.now.is_empty() && self.at.is_empty() && self.by_wall.is_empty()
     }
 }
 
@@ -98,6 +135,13 @@ impl Line {
     /// Does as much of the work as the entry's limit allows, without the part that
     /// [`Line::after_operation`] does.
     pub(crate) fn run_background(&mut self, ctx: &mut ApplyCtx<'_>) {
+        self.end_or_admit(ctx);
+        while self.apply_scheduled(ctx) {
+            self.end_or_admit(ctx);
+        }
+    }
+
+    fn end_or_admit(&mut self, ctx: &mut ApplyCtx<'_>) {
         if self.phase() == Phase::Closed {
             self.end_all(Reason::Closed, Self::first_live, ctx);
         } else {

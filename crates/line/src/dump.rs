@@ -300,6 +300,7 @@ impl LineBuilder {
             in_checkout: 0,
             forecast: dump.forecast,
             background: None,
+            due_by_wall_ms: None,
         };
         let mut builder = Self {
             line,

@@ -1,6 +1,6 @@
 //! Events, for leaders to publish.
 
-use crate::{LaneName, LineName, Phase, Reason, Token, TokenRef};
+use crate::{BadField, LaneName, LineName, Phase, Reason, Token, TokenRef};
 
 /// A change that subscribers may want to know. Every event has a `version` of its own: each transition increments
 /// the line's version. (Some changes increment it without an event.)
@@ -62,13 +62,18 @@ pub enum MovedBy {
     Jump,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineChange {
     Created,
     /// Settings other than the phase changed.
     Configured,
     Phase {
         phase: Phase,
+    },
+    /// A change of the schedule could not be applied when its time came, and was dropped.
+    ScheduleFailed {
+        scheduled_at_ms: u64,
+        wrong: BadField,
     },
     Deleted,
     /// It was put back from a backup. Pointers and positions may have fallen.

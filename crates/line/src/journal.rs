@@ -20,8 +20,14 @@ pub struct JournalEntry {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Journaled {
-    /// An operator changed the settings or the phase; see [`crate::Line::settings_change`].
-    Configured,
+    /// The settings or the phase changed; see [`crate::Line::settings_change`].
+    Configured {
+        /// By the schedule, at this time of it; otherwise by an operator.
+        scheduled_at_ms: Option<u64>,
+    },
+    /// A change of the schedule could not be applied. [`crate::Line::settings_change`] has what it should have
+    /// changed.
+    ScheduleFailed { scheduled_at_ms: u64 },
     /// An operator put the line back from a backup. What happened after the backup is not in the journal.
     Restored,
     Token {
@@ -58,7 +64,7 @@ pub enum JournaledToken {
     },
 }
 
-/// The changed settings of an entry [`Journaled::Configured`]. They are kept apart from the entries, which are
+/// The changed settings of an entry [`Journaled::Configured`] or [`Journaled::ScheduleFailed`]. They are kept apart from the entries, which are
 /// many and small: a change is large, and bounded in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingsChange {
@@ -86,10 +92,17 @@ impl SettingsChange {
 }
 
 impl JournalEntry {
+    /// Whether a [`SettingsChange`] belongs to it.
+    fn has_changes(&self) -> bool {
+        matches!(
+            self.what,
+            Journaled::Configured { .. } | Journaled::ScheduleFailed { .. }
+        )
+    }
+
     /// For dumps: whether it fits the time at which its token entered.
     fn fits_entering(&self) -> bool {
         match self.what {
-            Journaled::Configured | Journaled::Restored => true,
             Journaled::Token {
                 token,
                 entered,
@@ -97,13 +110,13 @@ impl JournalEntry {
                 ..
             } => entered.version == self.version && (1..=token).contains(&position),
             Journaled::Token { entered, .. } => (1..self.version).contains(&entered.version),
+            _ => true,
         }
     }
 
     /// For dumps: whether all its lanes are in a table of this length.
     pub(crate) fn names_lanes_below(&self, lanes: usize) -> bool {
         match self.what {
-            Journaled::Configured | Journaled::Restored => true,
             Journaled::Token { lane, what, .. } => {
                 let to = match what {
                     JournaledToken::Moved { to_lane, .. } => to_lane,
@@ -111,6 +124,7 @@ impl JournalEntry {
                 };
                 usize::from(lane.max(to)) < lanes
             }
+            _ => true,
         }
     }
 }
@@ -146,7 +160,7 @@ impl Journal {
         let entered = entries.iter().all(JournalEntry::fits_entering);
         let configured = |change: &SettingsChange| {
             let found = entries.binary_search_by_key(&change.version, |entry| entry.version);
-            found.is_ok_and(|i| entries[i].what == Journaled::Configured)
+            found.is_ok_and(|i| entries[i].has_changes())
         };
         let known = changes.iter().all(configured);
         let changes_bytes = changes.iter().map(SettingsChange::bytes).sum();

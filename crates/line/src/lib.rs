@@ -2,7 +2,8 @@
 //!
 //! No I/O, no clock, no randomness and no iteration in hash order: all replicas that apply the same log hold the
 //! same state, down to the byte of its [`LineDump`]. Time comes in with each [`Stamp`]: the service clock, by which
-//! everything is decided, and the leader's wall clock, which is only kept to be shown. The rules are those of
+//! everything is decided that clients wait for, and the leader's wall clock, which is shown, and by which operators'
+//! schedules go. The rules are those of
 //! `docs/protocol.md`, sections 1 to 5.
 //!
 //! # How an operation flows
@@ -53,6 +54,7 @@ mod op;
 mod operations;
 mod rate;
 mod restore;
+mod schedule;
 mod settings;
 mod status;
 mod token;
@@ -81,8 +83,9 @@ pub use restore::{ClockShift, Restore, RestoreRefused};
 pub use settings::{
     BOOST_MS_MAX, BadField, CALL_AHEAD_MAX, Change, LABEL_BYTES_MAX, LABELS_MAX, Labels,
     LaneSettings, Lanes, POSITION_CAP_MAX, Phase, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota,
-    SEATS_MAX, SETTING_NAMES, SETTINGS, STANDBY_PERCENT_MAX, Setting, SettingDefault, SettingKind,
-    SettingValue, Settings, SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
+    SCHEDULE_BYTES_MAX, SCHEDULE_MAX, SEATS_MAX, SETTING_NAMES, SETTINGS, STANDBY_PERCENT_MAX,
+    Schedule, ScheduledChange, Setting, SettingDefault, SettingKind, SettingValue, Settings,
+    SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, WALL_MS_MAX,
 };
 pub use status::{Board, Counts, LaneBoard, Poll, Status, Totals};
 pub use token::{Entered, Live, Reason, Stage, State, Token, TokenBy, TokenRef};

@@ -51,6 +51,8 @@ pub struct Line {
     /// A copy of this line's entry in the shard's index of background work. Most operations do not
     /// change it, and need not touch the index then.
     pub(crate) background: Option<Due>,
+    /// The same of its entry by the wall clock.
+    pub(crate) due_by_wall_ms: Option<u64>,
 }
 
 /// The starting point of a new line.
@@ -115,6 +117,7 @@ impl Line {
             in_checkout: 0,
             forecast: Forecast::new(new.now.service_ms),
             background: None,
+            due_by_wall_ms: None,
         };
         line.order_lanes();
         line.change_rate(None, new.now.service_ms);

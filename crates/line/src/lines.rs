@@ -152,6 +152,18 @@ impl Lines {
         self.background.next_due_ms()
     }
 
+    /// The lines with something to do at `wall_ms`, the leader's wall clock, with their incarnation, the earliest
+    /// first: the leader proposes [`Op::RunBackground`] for each. Nothing happens before its time by the entry's
+    /// own [`Stamp::wall_ms`]. O(listed).
+    pub fn due_by_wall_clock(&self, wall_ms: u64) -> impl Iterator<Item = (&LineName, u64)> {
+        self.background.by_wall_clock(wall_ms)
+    }
+
+    /// When [`Lines::due_by_wall_clock`] will list a line (it can be past).
+    pub fn next_by_wall_clock_ms(&self) -> Option<u64> {
+        self.background.next_by_wall_clock_ms()
+    }
+
     /// How much of its work limit the log entry at this index has used.
     pub fn work_done(&self, index: u64) -> u32 {
         let entry = self.entry.filter(|(of, _)| *of == index);
@@ -169,12 +181,13 @@ impl Lines {
         stamp: Stamp,
         name: &LineName,
         settings: &Settings,
-        events: Option<&mut Vec<Event>>,
+        mut events: Option<&mut Vec<Event>>,
     ) -> Result<Reply, Refused> {
         if self.lines.contains_key(name) {
             return Err(Refused::LineExists);
         }
         settings.validate()?;
+        settings.check_schedule(|_| Ok(()))?;
         let new = NewLine {
             incarnation: self.next_incarnation(stamp),
             version_floor: self.head.version_floor,
@@ -185,9 +198,18 @@ impl Lines {
                 wall_ms: self.wall_ms,
             },
         };
-        let line = Line::create(name, settings, &new, events);
+        let mut line = Line::create(name, settings, &new, events.as_deref_mut());
+        // A new line has nobody in it: nothing to add to the totals, and no work but that of its schedule.
+        let mut work_left = self.entry.map_or(0, |(_, left)| left);
+        line.run_background(&mut ApplyCtx {
+            now_ms: self.head.now_ms,
+            wall_ms: self.wall_ms,
+            work_left: &mut work_left,
+            events,
+        });
+        self.entry = self.entry.map(|(index, _)| (index, work_left));
+        self.background.update(&mut line, self.head.now_ms);
         let reply = line.as_reply();
-        // A new line has nobody in it: nothing to add to the totals, and no background work.
         self.lines.insert(name.clone(), line);
         Ok(reply)
     }

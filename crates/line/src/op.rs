@@ -3,7 +3,7 @@
 use crate::{BadField, LaneName, LineName, Reason, Settings, SettingsPatch, State};
 use crate::{Token, TokenBy, TokenRef};
 
-/// A time on both clocks. Everything is decided by the service clock; the wall clock is only shown.
+/// A time on both clocks. Everything that clients wait for is decided by the service clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timestamp {
     /// The shard's service clock, in milliseconds.
@@ -35,8 +35,8 @@ pub struct Stamp {
     pub op_no: u32,
     /// The service clock. A reading below an earlier one counts as that one.
     pub now_ms: u64,
-    /// The leader's wall clock, in milliseconds since 1970, only kept to be shown. More than
-    /// [`crate::NUMBER_MAX`] counts as that.
+    /// The leader's wall clock, in milliseconds since 1970: it is shown, and operators' schedules go by it. More
+    /// than [`crate::NUMBER_MAX`] counts as that.
     pub wall_ms: u64,
     /// The newest format of a log entry in the state, this one's included. Builds that know only earlier formats
     /// may apply the same log: what a later format adds to the effect of operations that they know does not happen.

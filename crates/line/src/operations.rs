@@ -74,20 +74,42 @@ impl Line {
         }
         let settings = self.settings.with(patch)?;
         self.check_lanes(&settings.lanes)?;
+        if patch.schedule.is_some() {
+            settings.check_schedule(|next| self.check_lanes(&next.lanes))?;
+        }
         if settings != self.settings {
-            let old = std::mem::replace(&mut self.settings, settings);
-            self.order_lanes();
-            if old.admission_rate != self.settings.admission_rate {
-                self.change_rate(old.admission_rate, ctx.now_ms);
-            }
-            self.publish_configured(old, ctx);
+            self.change_settings(settings, None, ctx);
             self.run_background(ctx);
         }
         Ok(())
     }
 
-    /// Makes one event for a change of the phase, one for all other changes, and one journal entry.
-    fn publish_configured(&mut self, old: Settings, ctx: &mut ApplyCtx<'_>) {
+    /// Puts settings in force that have been checked and differ from the current ones.
+    pub(crate) fn change_settings(
+        &mut self,
+        settings: Settings,
+        scheduled_at_ms: Option<u64>,
+        ctx: &mut ApplyCtx<'_>,
+    ) {
+        let old = std::mem::replace(&mut self.settings, settings);
+        self.order_lanes();
+        if old.admission_rate != self.settings.admission_rate {
+            self.change_rate(old.admission_rate, ctx.now_ms);
+        }
+        self.publish_configured(old, scheduled_at_ms, ctx);
+    }
+
+    /// Makes one event for a change of the phase, one for all other changes, and one journal entry. That a scheduled
+    /// change leaves the schedule is no change for that.
+    fn publish_configured(
+        &mut self,
+        mut old: Settings,
+        scheduled_at_ms: Option<u64>,
+        ctx: &mut ApplyCtx<'_>,
+    ) {
+        if scheduled_at_ms.is_some() {
+            old.schedule.clone_from(&self.settings.schedule);
+        }
         let phase = self.settings.phase;
         let switched = old.phase != phase;
         let rest = Settings {
@@ -95,13 +117,13 @@ impl Line {
             ..old.clone()
         } != self.settings;
         let what = [
-            rest.then_some(LineChange::Configured),
+            (rest || !switched).then_some(LineChange::Configured),
             switched.then_some(LineChange::Phase { phase }),
         ];
         for what in what.into_iter().flatten() {
             self.settings_version = self.line_event(what, ctx.wall_ms, ctx.events.as_deref_mut());
         }
-        self.journal_entry(Journaled::Configured, ctx.wall_ms);
+        self.journal_entry(Journaled::Configured { scheduled_at_ms }, ctx.wall_ms);
         let change = SettingsChange::new(self.version, &old, &self.settings);
         self.journal.push_change(change);
     }

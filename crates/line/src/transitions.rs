@@ -13,7 +13,7 @@ use crate::{
 pub(crate) struct ApplyCtx<'a> {
     /// Reading of the service clock.
     pub(crate) now_ms: u64,
-    /// The leader's wall clock, only to be shown.
+    /// The leader's wall clock: it is shown, and schedules go by it.
     pub(crate) wall_ms: u64,
     /// [`crate::Stamp::format`]
     pub(crate) format: u32,

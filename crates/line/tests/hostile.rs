@@ -8,7 +8,8 @@ use common::{Dump, Restart, Shard, name, shop};
 use nowserving_line::{
     AdmissionRate, Change, Entered, Gone, JournalEntry, Journaled, JournaledToken, LaneDump,
     LaneSettings, Limits, LineDump, Lines, Live, NUMBER_MAX, Op, Phase, Quota, Reason, RecycleItem,
-    Settings, SettingsPatch, Stage, Stamp, State, Timestamp, Token, TokenBy, TokenRef,
+    ScheduledChange, Settings, SettingsPatch, Stage, Stamp, State, Timestamp, Token, TokenBy,
+    TokenRef,
 };
 use proptest::prelude::*;
 
@@ -113,8 +114,22 @@ fn rules() -> impl Strategy<Value = Settings> {
 
 const LANES: [&str; 4] = ["normal", "vip", "web", "late"];
 
-/// Any part of such settings.
+/// Such a part, and perhaps a schedule of such parts.
 fn patch() -> impl Strategy<Value = SettingsPatch> {
+    let change = (number(), plain_patch());
+    let changes = prop::collection::vec(change, 0..4);
+    (plain_patch(), prop::option::weighted(0.3, changes)).prop_map(|(patch, changes)| {
+        let change = |(at_ms, set)| ScheduledChange { at_ms, set };
+        let schedule = changes.map(|changes| changes.into_iter().map(change).collect());
+        SettingsPatch {
+            schedule: schedule.map(Change::Set),
+            ..patch
+        }
+    })
+}
+
+/// Any part of such settings.
+fn plain_patch() -> impl Strategy<Value = SettingsPatch> {
     fn part<T>(bits: u16, bit: u8, value: Option<T>) -> Option<Change<T>> {
         (bits & (1 << bit) != 0).then(|| value.map_or(Change::Unset, Change::Set))
     }

@@ -32,9 +32,9 @@ fn lanes(lanes: Vec<LaneSettings>) -> SettingsPatch {
     }
 }
 
-fn refused_field<T: std::fmt::Debug>(refused: Result<T, Refused>) -> &'static str {
+fn refused_field<T: std::fmt::Debug>(refused: Result<T, Refused>) -> String {
     match refused {
-        Err(Refused::BadField(bad)) => bad.field,
+        Err(Refused::BadField(bad)) => bad.field.into_owned(),
         other => panic!("{other:?}"),
     }
 }

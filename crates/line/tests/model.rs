@@ -39,7 +39,7 @@ use common::Restart;
 use movement::Seen;
 use naive::Answer;
 use nowserving_line::{
-    BadField, Event, HISTORY_FORMAT, Limits, LineName, Lines, Op, Refused, Reply, Stamp,
+    BadField, Event, HISTORY_FORMAT, Limits, LineChange, LineName, Lines, Op, Refused, Reply, Stamp,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{FailurePersistence, FileFailurePersistence};
@@ -158,7 +158,8 @@ impl Run {
             assert_eq!(reply.as_ref().err(), refusal.as_ref(), "as expected");
         }
         self.compare_reply(op, reply.clone(), expected);
-        assert_eq!(events, &expected_events, "events of {op:?}");
+        let events_made: Vec<Event> = events.iter().cloned().map(without_words).collect();
+        assert_eq!(events_made, expected_events, "events of {op:?}");
         if reply.is_err() {
             let mut after = self.lines.dump();
             after.head.now_ms = before.head.now_ms;
@@ -265,6 +266,18 @@ impl Run {
         }
         panic!("a job never ends");
     }
+}
+
+/// Why a scheduled change failed is in the crate's own words.
+fn without_words(mut event: Event) -> Event {
+    if let Event::Line {
+        what: LineChange::ScheduleFailed { wrong, .. },
+        ..
+    } = &mut event
+    {
+        *wrong = BadField::new("", "");
+    }
+    event
 }
 
 /// A failing case is kept beside the source and run first from then on; not so where the test must fail.

@@ -93,7 +93,7 @@ fn a_phase_has_an_event_of_its_own() {
         ..phase(Phase::Paused)
     });
     let whats = shard.events.iter().map(|event| match event {
-        Event::Line { what, .. } => *what,
+        Event::Line { what, .. } => what.clone(),
         other => panic!("{other:?}"),
     });
     let phase = LineChange::Phase {

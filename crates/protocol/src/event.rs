@@ -7,6 +7,7 @@
 use nowserving_line::{Event, LaneName, LineChange, LineName, MovedBy, TokenChange};
 use serde::{Deserialize, Serialize};
 
+use crate::error::ApiError;
 use crate::user::BoardReply;
 use crate::wire;
 
@@ -77,12 +78,21 @@ pub struct LineEvent {
     pub prev_version: u64,
     /// When, on the leader's wall clock.
     pub at_ms: u64,
-    /// `created`, `configured` (settings other than the phase), `phase` or `deleted`; later
-    /// releases may have more.
+    /// `created`, `configured` (settings other than the phase), `phase`, `schedule_failed` or
+    /// `deleted`; later releases may have more.
     pub event: String,
     /// With `phase`: the phase it has now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
+    /// With `schedule_failed`: the time of the change, which was not applied and is dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduled_at_ms: Option<u64>,
+    /// With `schedule_failed`: the code with which `configure` would have been refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// With `schedule_failed`: why, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 impl TokenEvent {
@@ -152,21 +162,39 @@ impl LineEvent {
         else {
             return None;
         };
-        let (word, phase) = match what {
-            LineChange::Created => ("created", None),
-            LineChange::Configured => ("configured", None),
-            LineChange::Phase { phase } => ("phase", Some(phase.as_str().to_owned())),
-            LineChange::Deleted => ("deleted", None),
-            LineChange::Restored => ("restored", None),
-        };
-        Some(LineEvent {
+        let mut made = LineEvent {
             line: line.clone(),
             incarnation: *incarnation,
             version: *version,
             prev_version,
             at_ms: *at_ms,
-            event: word.to_owned(),
-            phase,
-        })
+            event: String::new(),
+            phase: None,
+            scheduled_at_ms: None,
+            code: None,
+            message: None,
+        };
+        let word = match what {
+            LineChange::Created => "created",
+            LineChange::Configured => "configured",
+            LineChange::Phase { phase } => {
+                made.phase = Some(phase.as_str().to_owned());
+                "phase"
+            }
+            LineChange::ScheduleFailed {
+                scheduled_at_ms,
+                wrong,
+            } => {
+                let refusal = ApiError::from(wrong.clone());
+                made.scheduled_at_ms = Some(*scheduled_at_ms);
+                made.code = Some(refusal.code.as_str().to_owned());
+                made.message = Some(refusal.message);
+                "schedule_failed"
+            }
+            LineChange::Deleted => "deleted",
+            LineChange::Restored => "restored",
+        };
+        made.event = word.to_owned();
+        Some(made)
     }
 }

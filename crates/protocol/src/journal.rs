@@ -77,8 +77,8 @@ pub struct JournalEntryReply {
     pub version: u64,
     /// When, on the wall clock of the leader at that time.
     pub at_ms: u64,
-    /// `configured` (of the line), `entered`, `admitted`, `claimed`, `gone` or `moved` (of a token); later
-    /// releases may have more.
+    /// `configured`, `schedule_failed` (of the line), `entered`, `admitted`, `claimed`, `gone` or `moved`
+    /// (of a token); later releases may have more.
     pub what: String,
     /// Of a token: its lane.
     #[serde(
@@ -93,12 +93,16 @@ pub struct JournalEntryReply {
     /// Of a token: when it entered, as `at_ms` of an entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered_at_ms: Option<u64>,
-    /// With `configured`: the changes; missing once they are no longer kept.
+    /// With `configured`: the changes, with `schedule_failed` those that were not made; missing once they
+    /// are no longer kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<Vec<SettingChangeReply>>,
     /// With `entered`: 1 + the number of tokens that waited before it in its lane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
+    /// With `configured` by the schedule, and with `schedule_failed`: the time of the change there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduled_at_ms: Option<u64>,
     /// With `claimed`: the fencing number of the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
@@ -269,11 +273,11 @@ fn lane_name(line: &line::Line, id: u8) -> LaneName {
 /// Also if it came into the lane by being moved: then it is a part of its story.
 fn is_of(entry: &JournalEntry, wanted: u8) -> bool {
     match entry.what {
-        Journaled::Configured | Journaled::Restored => false,
         Journaled::Token { lane, what, .. } => {
             let into = matches!(what, JournaledToken::Moved { to_lane, .. } if to_lane == wanted);
             lane == wanted || into
         }
+        _ => false,
     }
 }
 
@@ -281,28 +285,43 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
     let mut reply = JournalEntryReply {
         version: entry.version,
         at_ms: entry.at_ms,
-        what: "configured".to_owned(),
         ..JournalEntryReply::default()
     };
-    let Journaled::Token {
-        lane,
-        token,
-        entered,
-        what,
-        ..
-    } = entry.what
-    else {
-        if entry.what == Journaled::Restored {
-            reply.what = "restored".to_owned();
+    let what = match entry.what {
+        Journaled::Configured { scheduled_at_ms } => {
+            reply.scheduled_at_ms = scheduled_at_ms;
+            "configured"
         }
-        let change = line.settings_change(entry.version);
-        reply.changes = change.map(SettingChangeReply::all);
-        return reply;
+        Journaled::ScheduleFailed { scheduled_at_ms } => {
+            reply.scheduled_at_ms = Some(scheduled_at_ms);
+            "schedule_failed"
+        }
+        Journaled::Restored => "restored",
+        Journaled::Token {
+            lane,
+            token,
+            entered,
+            what,
+        } => {
+            reply.lane = Some(lane_name(line, lane));
+            reply.token = Some(token);
+            reply.entered_at_ms = Some(entered.at.wall_ms);
+            tell_of_token(line, what, &mut reply)
+        }
     };
-    reply.lane = Some(lane_name(line, lane));
-    reply.token = Some(token);
-    reply.entered_at_ms = Some(entered.at.wall_ms);
-    let what = match what {
+    reply.what = what.to_owned();
+    let change = line.settings_change(entry.version);
+    reply.changes = change.map(SettingChangeReply::all);
+    reply
+}
+
+/// Fills in the fields of an entry about a token, and returns the word for it.
+fn tell_of_token(
+    line: &line::Line,
+    what: JournaledToken,
+    reply: &mut JournalEntryReply,
+) -> &'static str {
+    match what {
         JournaledToken::Entered { position } => {
             reply.position = Some(position);
             "entered"
@@ -326,9 +345,7 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
             reply.to_token = Some(to);
             "moved"
         }
-    };
-    reply.what = what.to_owned();
-    reply
+    }
 }
 
 fn explained(line: &line::Line, explanation: Explanation) -> Explained {

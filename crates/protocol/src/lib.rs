@@ -32,5 +32,6 @@ pub mod servers;
 mod settings;
 pub mod subject;
 pub mod ticket;
+pub mod time;
 pub mod user;
 mod wire;

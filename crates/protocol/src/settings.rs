@@ -11,12 +11,15 @@ use std::fmt;
 use nowserving_line::{
     Change, NUMBER_MAX, SETTING_NAMES, SETTINGS, Setting, SettingKind, SettingValue, SettingsPatch,
 };
-pub use reply::{AdmissionRateReply, LaneSettingsReply, PerSecond, QuotaReply, SettingsReply};
+pub use reply::{
+    AdmissionRateReply, LaneSettingsReply, PerSecond, QuotaReply, ScheduledChangeReply,
+    SettingsReply,
+};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 
-use self::parts::{LanesVisitor, PhaseVisitor, QUOTA, RATE};
+use self::parts::{LanesVisitor, PhaseVisitor, QUOTA, RATE, ScheduleVisitor};
 use crate::wire::{BoolVisitor, LabelsVisitor, NameVisitor, WholeVisitor, fill};
 
 const VERSION: WholeVisitor<u64> = WholeVisitor {
@@ -109,6 +112,7 @@ fn read_value<'de, A: MapAccess<'de>>(
         }
         SettingKind::Quota => read(map, QUOTA, |parts| SettingValue::Quota(parts.into())),
         SettingKind::Lanes => read(map, LanesVisitor, SettingValue::Lanes),
+        SettingKind::Schedule => read(map, ScheduleVisitor, SettingValue::Schedule),
         SettingKind::Labels => read(map, LabelsVisitor, SettingValue::Labels),
     }
 }
@@ -203,6 +207,9 @@ impl Serialize for Shown<'_> {
             SettingValue::Quota(quota) => QuotaReply::from(*quota).serialize(serializer),
             SettingValue::Lanes(lanes) => {
                 serializer.collect_seq(lanes.iter().map(LaneSettingsReply::from))
+            }
+            SettingValue::Schedule(schedule) => {
+                serializer.collect_seq(schedule.iter().map(ScheduledChangeReply::from))
             }
             SettingValue::Labels(labels) => labels.serialize(serializer),
         }

@@ -473,6 +473,7 @@ fn the_largest_page_fits_a_message() {
         epoch: Some(u64::MAX),
         reason: Some("checkout_expired".to_owned()),
         absolute: true,
+        scheduled_at_ms: Some(u64::MAX),
         boost_ms: Some(u64::MAX),
         to_lane: Some(long()),
         to_token: Some(u64::MAX),

@@ -150,7 +150,7 @@ impl Real {
 
     /// Applies the commands that the leader proposes without a request.
     fn lead(&mut self, now_ms: u64) {
-        let (now, reachability) = (now_ms * 1_000, &self.reachability);
+        let (now, reachability) = ((now_ms * 1_000, now_ms), &self.reachability);
         let commands = self
             .leader_state
             .propose(&self.state, now, reachability, true);

@@ -128,7 +128,10 @@ impl Boards {
                         published.holes_dropped = true;
                         published.content = None;
                     }
-                    LineChange::Configured | LineChange::Phase { .. } | LineChange::Deleted => {}
+                    LineChange::Configured
+                    | LineChange::Phase { .. }
+                    | LineChange::ScheduleFailed { .. }
+                    | LineChange::Deleted => {}
                 }
                 std::mem::replace(&mut published.line_version, *version)
             }

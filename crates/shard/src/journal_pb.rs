@@ -12,38 +12,50 @@ pub(crate) fn journal_to_pb(entry: &JournalEntry) -> pb::JournalEntry {
     let mut pb = pb::JournalEntry {
         version: entry.version,
         at_ms: entry.at_ms,
-        what: Some(What::Configured(pb::JournalConfigured {})),
         ..pb::JournalEntry::default()
     };
-    if entry.what == Journaled::Restored {
-        pb.what = Some(What::Restored(pb::JournalRestored {}));
-    }
-    if let Journaled::Token {
-        lane,
-        token,
-        entered,
-        what,
-    } = entry.what
-    {
-        pb.lane = lane.into();
-        pb.token = token;
-        pb.entered_at_ms = entered.at.service_ms;
-        pb.entered_wall_ms = entered.at.wall_ms;
-        pb.entered_version = entered.version;
-        pb.what = Some(match what {
-            JournaledToken::Entered { position } => What::Entered(position),
-            JournaledToken::Admitted { absolute, boost_ms } => {
-                What::Admitted(pb::JournalAdmitted { absolute, boost_ms })
-            }
-            JournaledToken::Claimed { epoch } => What::Claimed(epoch),
-            JournaledToken::Gone(reason) => What::Gone(reason.code().into()),
-            JournaledToken::Moved { to_lane, to, by } => {
-                pb.jumped = by == MovedBy::Jump;
-                What::Moved(token_to_pb((to_lane, to)))
-            }
-        });
-    }
+    pb.what = Some(match entry.what {
+        Journaled::Configured { scheduled_at_ms } => {
+            What::Configured(pb::JournalConfigured { scheduled_at_ms })
+        }
+        Journaled::ScheduleFailed { scheduled_at_ms } => {
+            What::ScheduleFailed(pb::JournalScheduleFailed { scheduled_at_ms })
+        }
+        Journaled::Restored => What::Restored(pb::JournalRestored {}),
+        Journaled::Token {
+            lane,
+            token,
+            entered,
+            what,
+        } => {
+            pb.lane = lane.into();
+            pb.token = token;
+            pb.entered_at_ms = entered.at.service_ms;
+            pb.entered_wall_ms = entered.at.wall_ms;
+            pb.entered_version = entered.version;
+            pb.jumped = matches!(
+                what,
+                JournaledToken::Moved {
+                    by: MovedBy::Jump,
+                    ..
+                }
+            );
+            token_what_to_pb(what)
+        }
+    });
     pb
+}
+
+fn token_what_to_pb(what: JournaledToken) -> What {
+    match what {
+        JournaledToken::Entered { position } => What::Entered(position),
+        JournaledToken::Admitted { absolute, boost_ms } => {
+            What::Admitted(pb::JournalAdmitted { absolute, boost_ms })
+        }
+        JournaledToken::Claimed { epoch } => What::Claimed(epoch),
+        JournaledToken::Gone(reason) => What::Gone(reason.code().into()),
+        JournaledToken::Moved { to_lane, to, .. } => What::Moved(token_to_pb((to_lane, to))),
+    }
 }
 
 pub(crate) fn journal_from_pb(entry: pb::JournalEntry) -> Result<JournalEntry, Malformed> {
@@ -62,7 +74,12 @@ pub(crate) fn journal_from_pb(entry: pb::JournalEntry) -> Result<JournalEntry, M
     let what = match entry.what {
         None => return Err("a journal entry that this build does not know"),
         Some(What::Entered(position)) => token(JournaledToken::Entered { position })?,
-        Some(What::Configured(_)) => Journaled::Configured,
+        Some(What::Configured(pb::JournalConfigured { scheduled_at_ms })) => {
+            Journaled::Configured { scheduled_at_ms }
+        }
+        Some(What::ScheduleFailed(pb::JournalScheduleFailed { scheduled_at_ms })) => {
+            Journaled::ScheduleFailed { scheduled_at_ms }
+        }
         Some(What::Restored(_)) => Journaled::Restored,
         Some(What::Admitted(pb::JournalAdmitted { absolute, boost_ms })) => {
             token(JournaledToken::Admitted { absolute, boost_ms })?

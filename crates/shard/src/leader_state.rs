@@ -7,7 +7,7 @@
 //! [`LeaderState::after`]).
 
 use nowserving_line::{
-    Event, Line, LineName, Lines, Op, Reason, Reply, Timestamp, TokenChange, TokenRef,
+    Event, Line, LineChange, LineName, Lines, Op, Reason, Reply, Timestamp, TokenChange, TokenRef,
 };
 use nowserving_protocol::event::{LineEvent, TokenEvent};
 
@@ -32,6 +32,8 @@ const PUBLISH_INTERVAL_US: Micros = 20_000;
 /// job takes all of the log. A rate whose `burst` lasts shorter than this loses what it cannot
 /// save up meanwhile.
 const BACKGROUND_INTERVAL_US: Micros = 5_000;
+/// While a line waits for a time of the wall clock, that clock is read again after so long: it can jump.
+const WALL_CLOCK_INTERVAL_MS: u64 = 1_000;
 /// Lines in one such entry.
 const BACKGROUND_LINES_MAX: usize = 1_024;
 
@@ -55,6 +57,8 @@ pub struct LeaderState {
     next_pass_at: Micros,
     next_publish_at: Micros,
     next_background_at: Micros,
+    /// The newest reading of the wall clock, and when that was.
+    wall: (Micros, u64),
 }
 
 impl LeaderState {
@@ -80,6 +84,7 @@ impl LeaderState {
             next_pass_at: 0,
             next_publish_at: 0,
             next_background_at: 0,
+            wall: (now, wall_ms),
         }
     }
 
@@ -126,10 +131,11 @@ impl LeaderState {
     pub fn propose(
         &mut self,
         state: &State,
-        now: Micros,
+        (now, wall_ms): (Micros, u64),
         reachability: &ClientReachability,
         drained: bool,
     ) -> Vec<Command> {
+        self.wall = (now, wall_ms);
         let now_ms = self.now_ms(state, reachability);
         let mut commands = self.pass(state, now, now_ms, drained);
         commands.extend(self.background(state, now, now_ms));
@@ -160,8 +166,8 @@ impl LeaderState {
         commands
     }
 
-    /// Background work of lines: the rest of work that exceeded one log entry, and
-    /// admissions that wait only for the admission rate.
+    /// Background work of lines: the rest of work that exceeded one log entry, admissions that wait only for
+    /// the admission rate, and work at a time of the wall clock.
     fn background(&mut self, state: &State, now: Micros, now_ms: u64) -> Vec<Command> {
         if self.background_in_flight > 0 || now < self.next_background_at {
             return Vec::new();
@@ -169,6 +175,7 @@ impl LeaderState {
         let (lines, after) = (state.lines(), self.background_turn.as_ref());
         let due = lines.background_work_after(now_ms, after);
         let due = due
+            .chain(lines.due_by_wall_clock(self.wall.1))
             .take(BACKGROUND_LINES_MAX)
             .map(|(line, incarnation)| Op::RunBackground {
                 line: line.clone(),
@@ -277,11 +284,22 @@ impl LeaderState {
             let (lines, now_ms) = (state.lines(), self.now_ms(state, reachability));
             let due = match lines.background_work(now_ms).next() {
                 Some(_) => Some(0),
-                None => lines.next_background_ms().and_then(when),
+                None => {
+                    let by_service = lines.next_background_ms().and_then(when);
+                    by_service.into_iter().chain(self.wall_due(lines)).min()
+                }
             };
             background = due.map(|due| due.max(self.next_background_at));
         }
         pass.into_iter().chain(background).min()
+    }
+
+    /// When a line is due by the wall clock, or that clock must be read again before.
+    fn wall_due(&self, lines: &Lines) -> Option<Micros> {
+        let (read_at, wall_ms) = self.wall;
+        let due_ms = lines.next_by_wall_clock_ms()?;
+        let left_ms = due_ms.saturating_sub(wall_ms).min(WALL_CLOCK_INTERVAL_MS);
+        Some(read_at + left_ms * 1_000)
     }
 
     /// Before a command is applied.
@@ -315,10 +333,8 @@ impl LeaderState {
         if let (Op::Enter { line, .. }, Reply::Token(at)) = (op, reply) {
             self.start(line, *at, lines, now_ms);
         }
-        if let Op::Configure { line, patch, .. } = op
-            && (patch.waiting_idle_timeout_ms.is_some() || patch.max_wait_ms.is_some())
-        {
-            self.recycler.reschedule(line);
+        if events.iter().any(is_change_of_settings) {
+            self.recycler.reschedule(op.line());
         }
         if let Op::Recycle { .. } = op {
             count_recycled(events);
@@ -410,6 +426,11 @@ impl LeaderState {
 /// may bring those at any time.
 fn is_of_a_pass(command: &Command) -> bool {
     matches!(command, Command::Stamp | Command::Line(Op::Recycle { .. }))
+}
+
+/// By an operator or by the line's schedule.
+fn is_change_of_settings(event: &Event) -> bool {
+    matches!(event, Event::Line { what, .. } if *what == LineChange::Configured)
 }
 
 /// Looks the metric up once for each reason, not for each token.

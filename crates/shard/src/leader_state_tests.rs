@@ -44,10 +44,10 @@ fn world() -> World {
 impl World {
     /// Lets the leader do its work, with its pauses. Returns whether it did anything.
     fn lead(&mut self) -> bool {
-        let (now, reachability) = (self.now, &self.reachability);
+        let (now, reachability) = (self.wall(), &self.reachability);
         let leader_state = &mut self.leader_state;
         let commands = leader_state.propose(&self.state, now, reachability, true);
-        let events = leader_state.publish(&self.state, now, 0, reachability);
+        let events = leader_state.publish(&self.state, now.0, now.1, reachability);
         let active = !commands.is_empty() || !events.is_empty();
         self.apply_all(commands);
         active
@@ -105,7 +105,7 @@ fn one_pass_and_one_entry_of_background_work_are_in_flight_and_no_more() {
     }
     world.wait(1_200);
     let propose = |world: &mut World| {
-        let (state, now, reachability) = (&world.state, world.now, &world.reachability);
+        let (state, now, reachability) = (&world.state, world.wall(), &world.reachability);
         world.leader_state.propose(state, now, reachability, true)
     };
     // The first token did not claim in time, and the pace lets the second one in.
@@ -124,7 +124,7 @@ fn tokens_expire_only_after_the_inbox_was_drained() {
     let mut world = world();
     world.enter().unwrap();
     world.wait(1_500);
-    let (state, now, reachability) = (&world.state, world.now, &world.reachability);
+    let (state, now, reachability) = (&world.state, world.wall(), &world.reachability);
     let leader_state = &mut world.leader_state;
     assert_eq!(leader_state.propose(state, now, reachability, false), []);
     let expired = leader_state.propose(state, now, reachability, true);

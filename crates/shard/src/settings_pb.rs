@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 
 use bytes::{Buf, Bytes};
 use nowserving_line::{
-    Change, LaneSettings, Phase, SETTINGS, Setting, SettingKind, SettingValue, Settings,
-    SettingsPatch,
+    Change, LaneSettings, Phase, SETTINGS, ScheduledChange, Setting, SettingKind, SettingValue,
+    Settings, SettingsPatch,
 };
 use prost::encoding::{self, DecodeContext, WireType};
 use prost::{DecodeError, Message};
@@ -164,6 +164,9 @@ fn write(number: u32, value: &SettingValue, bytes: &mut Vec<u8>) {
         SettingValue::Lanes(lanes) => {
             encoding::message::encode(number, &lanes_to_pb(lanes), bytes);
         }
+        SettingValue::Schedule(schedule) => {
+            encoding::message::encode(number, &schedule_to_pb(schedule), bytes);
+        }
         SettingValue::Labels(labels) => {
             encoding::message::encode(number, &labels_to_pb(labels), bytes);
         }
@@ -196,6 +199,7 @@ impl Field {
             }
             SettingKind::Quota => SettingValue::Quota(self.message::<pb::Quota>()?.into()),
             SettingKind::Lanes => SettingValue::Lanes(lanes_from_pb(self.message()?)?),
+            SettingKind::Schedule => SettingValue::Schedule(schedule_from_pb(self.message()?)?),
             SettingKind::Labels => SettingValue::Labels(labels_from_pb(self.message()?)?),
         })
     }
@@ -273,6 +277,31 @@ fn lanes_from_pb(lanes: pb::LaneList) -> Result<Vec<LaneSettings>, Malformed> {
             absolute: lane.absolute,
             queue_limit: lane.queue_limit,
             jump: lane.jump,
+        })
+    })
+}
+
+fn schedule_to_pb(schedule: &[ScheduledChange]) -> pb::Schedule {
+    let changes = schedule.iter().map(|change| pb::ScheduledChange {
+        at_ms: change.at_ms,
+        set: Some(patch_to_pb(&change.set)),
+    });
+    pb::Schedule {
+        changes: changes.collect(),
+    }
+}
+
+/// A schedule within a schedule is not read: bytes that nest them deeply would exhaust the stack.
+fn schedule_from_pb(schedule: pb::Schedule) -> Result<Vec<ScheduledChange>, Malformed> {
+    all(schedule.changes, |change| {
+        let set = change.set.unwrap_or_default();
+        let nests = |(setting, _): &(&Setting, Field)| setting.kind == SettingKind::Schedule;
+        if fields(set.clone())?.iter().any(nests) {
+            return Err("a schedule within a schedule");
+        }
+        Ok(ScheduledChange {
+            at_ms: change.at_ms,
+            set: patch_from_pb(set)?,
         })
     })
 }

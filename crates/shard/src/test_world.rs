@@ -180,6 +180,11 @@ impl World {
         recorded
     }
 
+    /// The clocks as the leader reads them.
+    pub fn wall(&self) -> (Micros, u64) {
+        (self.now, self.now / 1_000)
+    }
+
     pub fn line(&self) -> &Line {
         self.state.lines().get(&name("shop")).unwrap()
     }
@@ -191,9 +196,9 @@ impl World {
     /// Applies each command that the leader proposes now as an entry of its own, and returns them.
     pub fn pass(&mut self) -> Vec<Command> {
         self.leader_state.forget_pauses();
-        let commands = self
-            .leader_state
-            .propose(&self.state, self.now, &self.reachability, true);
+        let commands =
+            self.leader_state
+                .propose(&self.state, self.wall(), &self.reachability, true);
         self.apply_all(commands.clone());
         commands
     }

@@ -222,7 +222,8 @@ fn a_shard_with_everything(format: u32) -> State {
             .iter()
             .any(|(_, _, gone)| gone.released && gone.epoch.is_some())
     );
-    let configured = |entry: &&nowserving_line::JournalEntry| entry.what == Journaled::Configured;
+    let configured =
+        |entry: &&nowserving_line::JournalEntry| matches!(entry.what, Journaled::Configured { .. });
     assert!(dump.journal.iter().filter(configured).count() > 0 && dump.journal.len() > 8);
     let claimed = |entry: &nowserving_line::JournalEntry| {
         let Journaled::Token { what, .. } = entry.what else {

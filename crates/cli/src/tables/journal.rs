@@ -49,6 +49,9 @@ fn entries(entries: &[JournalEntryReply], output: &Output) -> String {
 
 fn what(entry: &JournalEntryReply) -> String {
     let mut text = entry.what.clone();
+    if let Some(ms) = entry.scheduled_at_ms {
+        text.push_str(&format!(" of {}", clock(ms)));
+    }
     if let Some(changes) = &entry.changes {
         let changes: Vec<String> = changes.iter().map(change).collect();
         text.push_str(&format!(": {}", changes.join("; ")));

@@ -24,6 +24,10 @@ pub fn text(name: &str, value: &Value) -> String {
             let lanes: Vec<String> = lanes.iter().map(lane).collect();
             lanes.join(", ")
         }
+        ("schedule", Value::Array(changes)) => {
+            let changes: Vec<String> = changes.iter().map(scheduled).collect();
+            changes.join("; ")
+        }
         ("admission_rate", Value::Object(rate)) => {
             let part = |name| rate.get(name).map(Value::to_string).unwrap_or_default();
             let (per_second, burst) = (part("per_second"), part("burst"));
@@ -47,6 +51,18 @@ pub fn text(name: &str, value: &Value) -> String {
             None => value.to_string(),
         },
     }
+}
+
+/// `2026-11-22T04:00:00Z phase open, seats 40`
+fn scheduled(change: &Value) -> String {
+    let set = change["set"].as_object();
+    let set = set.into_iter().flatten().map(|(name, value)| {
+        let typed = name.trim_end_matches("_ms");
+        format!("{typed} {}", text(name, value))
+    });
+    let set: Vec<String> = set.collect();
+    let at = change["at"].as_str().unwrap_or_default();
+    format!("{at} {}", set.join(", "))
 }
 
 /// As `--lane` takes it; users see the name alone.

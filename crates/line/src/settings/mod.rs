@@ -5,8 +5,10 @@ mod lanes;
 mod patch;
 mod phase;
 mod quota;
+mod schedule;
 mod table;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 pub(crate) use lanes::names as lane_names;
@@ -14,6 +16,7 @@ pub use lanes::{BOOST_MS_MAX, LaneSettings};
 pub use patch::Change;
 pub use phase::Phase;
 pub use quota::{QUOTA_TOTAL_MAX, Quota, STANDBY_PERCENT_MAX};
+pub use schedule::{SCHEDULE_BYTES_MAX, SCHEDULE_MAX, ScheduledChange, WALL_MS_MAX};
 pub use table::{
     SETTING_NAMES, SETTINGS, Setting, SettingDefault, SettingKind, SettingValue, Settings,
     SettingsPatch,
@@ -45,6 +48,8 @@ pub const LABELS_MAX: usize = 16;
 pub const LABEL_BYTES_MAX: usize = 64;
 
 pub type Lanes = Vec<LaneSettings>;
+/// In the order of their times.
+pub type Schedule = Vec<ScheduledChange>;
 pub type Labels = BTreeMap<String, String>;
 
 /// A field out of its range.
@@ -52,15 +57,17 @@ pub type Labels = BTreeMap<String, String>;
 #[error("{field}: {limit}")]
 pub struct BadField {
     /// The field, as the contract names it.
-    pub field: &'static str,
+    pub field: Cow<'static, str>,
     /// The allowed range, or the fault, in words.
     pub limit: String,
 }
 
 impl BadField {
-    pub fn new(field: &'static str, limit: impl Into<String>) -> Self {
-        let limit = limit.into();
-        Self { field, limit }
+    pub fn new(field: impl Into<Cow<'static, str>>, limit: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            limit: limit.into(),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Changes to settings: whole or not at all.
 
-use super::{BadField, Settings, SettingsPatch};
+use super::{BadField, Settings, SettingsPatch, schedule};
 
 /// Memory of a patch, of a lane in it and of a label in it, without their texts, rounded up.
 const PATCH_BYTES: usize = 256;
@@ -27,6 +27,9 @@ impl SettingsPatch {
         if let Some(Change::Set(labels)) = &self.labels {
             let texts = labels.iter().map(|(name, value)| name.len() + value.len());
             bytes += texts.map(|text| LABEL_BYTES + text).sum::<usize>();
+        }
+        if let Some(Change::Set(schedule)) = &self.schedule {
+            bytes += schedule::bytes(schedule);
         }
         bytes
     }

@@ -10,7 +10,7 @@
 //! A setting of a new type also needs a [`SettingKind`], and what each crate does with it: the
 //! compiler then names every place.
 
-use super::{BadField, LaneSettings, Phase, Quota, lanes};
+use super::{BadField, LaneSettings, Phase, Quota, Schedule, lanes, schedule};
 use super::{CALL_AHEAD_MAX, POSITION_CAP_MAX, QUEUE_LIMIT_MAX, SEATS_MAX};
 use super::{Change, LABEL_BYTES_MAX, LABELS_MAX, Labels, Lanes, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
 use super::{JUMPS_MAX_MAX, MAX_WAIT_MS_MAX, MAX_WAIT_MS_MIN};
@@ -74,6 +74,9 @@ macro_rules! for_each_setting {
             /// Whether numbers are issued and tokens admitted
             13 phase: Phase = value(Phase::Open), Phase;
 
+            /// Changes of settings, each at its time
+            20 schedule: Schedule = value(Schedule::new()), Schedule;
+
             /// Larger positions are not shown exactly
             14 position_cap: u32 = unset("all are"),
                 Number { least: 1, most: POSITION_CAP_MAX as u64 };
@@ -108,6 +111,7 @@ pub enum SettingKind {
     AdmissionRate,
     Quota,
     Lanes,
+    Schedule,
     Labels,
 }
 
@@ -121,6 +125,7 @@ pub enum SettingValue {
     AdmissionRate(AdmissionRate),
     Quota(Quota),
     Lanes(Lanes),
+    Schedule(Schedule),
     Labels(Labels),
 }
 
@@ -197,6 +202,7 @@ impl Setting {
             (_, SettingValue::AdmissionRate(rate)) => rate.validate(),
             (_, SettingValue::Quota(quota)) => quota.validate(),
             (_, SettingValue::Lanes(lanes)) => lanes::validate(lanes),
+            (_, SettingValue::Schedule(schedule)) => schedule::validate(schedule),
             (_, SettingValue::Labels(labels)) => validate_labels(labels),
             _ => Ok(()),
         }
@@ -302,6 +308,7 @@ plain! {
     AdmissionRate AdmissionRate
     Quota Quota
     Lanes Lanes
+    Schedule Schedule
     Labels Labels
 }
 

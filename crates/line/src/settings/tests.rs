@@ -15,16 +15,19 @@ fn required_settings_and_defaults() {
     let made = Settings::create(&patch(7, 15));
     assert_eq!(made, Ok(Settings::new(7, 15)));
     let none = Settings::create(&SettingsPatch::default());
-    assert_eq!(none.map_err(|e| e.field), Err("seats"));
+    assert_eq!(none.map_err(|e| e.field), Err("seats".into()));
     let unset = SettingsPatch {
         queue_limit: Some(Change::Unset),
         ..patch(1, 0)
     };
     assert_eq!(
         Settings::create(&unset).map_err(|e| e.field),
-        Err("queue_limit")
+        Err("queue_limit".into())
     );
-    assert_eq!(unset.validate().map_err(|e| e.field), Err("queue_limit"));
+    assert_eq!(
+        unset.validate().map_err(|e| e.field),
+        Err("queue_limit".into())
+    );
 }
 
 #[test]

@@ -31,12 +31,28 @@ pub fn against_recount(lines: &Lines, naive: &Naive) {
     let listed: Vec<(&LineName, u64)> = lines.background_work(naive.now_ms).collect();
     assert_eq!(listed.len(), jobs.len(), "jobs");
     assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), jobs, "jobs");
+    by_wall_clock(lines, naive);
     totals_against_recount(lines, naive);
     if let Some(wake_ms) = wake_ms {
         assert!(
             lines.next_background_ms().is_some_and(|ms| ms <= wake_ms),
             "wake"
         );
+    }
+}
+
+/// Every line with something on its schedule is listed from that time on.
+fn by_wall_clock(lines: &Lines, naive: &Naive) {
+    let due = naive.lines.iter().filter_map(|(name, model)| {
+        let due_ms = model.next_scheduled()?;
+        Some((due_ms, name, model.incarnation))
+    });
+    let due: BTreeSet<(u64, &LineName, u64)> = due.collect();
+    assert_eq!(lines.next_by_wall_clock_ms(), due.first().map(|it| it.0));
+    for at_ms in due.iter().map(|it| it.0) {
+        let listed = lines.due_by_wall_clock(at_ms);
+        let until = due.iter().filter(|it| it.0 <= at_ms);
+        assert!(listed.eq(until.map(|it| (it.1, it.2))), "due at {at_ms}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_line::{Event, Line, LineName, Lines, Op, State, TokenChange};
+use nowserving_line::{Event, Line, LineChange, LineName, Lines, Op, State, TokenChange};
 
 use crate::naive::Id;
 
@@ -28,7 +28,25 @@ pub fn movement(
     op: Option<&Op>,
     events: &[Event],
 ) -> BTreeMap<LineName, Seen> {
-    let operator = matches!(op, Some(Op::Configure { .. } | Op::Delete { .. }));
+    let scheduled = |event: &Event| {
+        let phase = matches!(
+            event,
+            Event::Line {
+                what: LineChange::Phase { .. },
+                ..
+            }
+        );
+        phase
+            || matches!(
+                event,
+                Event::Line {
+                    what: LineChange::Configured,
+                    ..
+                }
+            )
+    };
+    let operator = matches!(op, Some(Op::Configure { .. } | Op::Delete { .. }))
+        || events.iter().any(scheduled);
     let mut after = BTreeMap::new();
     for line in lines.iter() {
         let same = |seen: &&Seen| seen.incarnation == line.incarnation();

@@ -1,20 +1,72 @@
 //! The operations on the naive line.
 
 use nowserving_line::{
-    BadField, JournalEntry, Journaled, JournaledToken, LaneName, LineChange, Op, Phase, Reason,
-    RecycleItem, Refused, Settings, SettingsPatch, State, Timestamp, TokenChange,
+    BadField, Change, JournalEntry, Journaled, JournaledToken, LaneName, LineChange, Op, Phase,
+    Reason, RecycleItem, Refused, Settings, SettingsPatch, State, Timestamp, TokenChange,
 };
 
 use crate::naive::{Answer, Events, Id, NaiveLine, Tok};
 use crate::shard::Entry;
 
-pub fn bad(field: &'static str) -> Refused {
+pub fn bad(field: impl Into<String>) -> Refused {
+    let field = field.into();
     BadField::new(field, "").into()
 }
 
 impl NaiveLine {
     /// The remaining background work, without that which follows every operation.
     pub fn work(&mut self, entry: &mut Entry<'_>) {
+        self.end_or_admit(entry);
+        while entry.work > 0 && self.next_scheduled().is_some_and(|ms| ms <= self.wall_ms) {
+            entry.work -= 1;
+            let change = self.settings.schedule.remove(0);
+            let at_ms = change.at_ms;
+            let new = patched(&self.settings, &change.set);
+            match self.misfit(&new) {
+                None => self.switch(new, Some(at_ms), entry),
+                Some(_) => self.drop_scheduled(at_ms, entry),
+            }
+            self.end_or_admit(entry);
+        }
+    }
+
+    /// When the next change of the schedule can be applied; never while tokens of a closed line are to be ended.
+    pub fn next_scheduled(&self) -> Option<u64> {
+        let ending = self.phase() == Phase::Closed && (self.deleting || self.live() > 0);
+        let next = self.settings.schedule.first().filter(|_| !ending);
+        next.map(|change| change.at_ms)
+    }
+
+    fn drop_scheduled(&mut self, scheduled_at_ms: u64, entry: &mut Entry<'_>) {
+        let what = LineChange::ScheduleFailed {
+            scheduled_at_ms,
+            wrong: BadField::new("", ""),
+        };
+        self.line_event(what, entry.events);
+        self.settings_version = self.version;
+        self.journal.push(JournalEntry {
+            version: self.version,
+            at_ms: self.wall_ms,
+            what: Journaled::ScheduleFailed { scheduled_at_ms },
+        });
+    }
+
+    /// The field for which the line cannot have these settings.
+    fn misfit(&self, new: &Settings) -> Option<&'static str> {
+        let listed = |name: &LaneName| new.lanes.iter().any(|set| set.name == *name);
+        if new.default_lane.as_ref().is_some_and(|name| !listed(name)) {
+            return Some("default_lane");
+        }
+        let in_use = |lane: u8| {
+            let mut tokens = self.tokens.iter();
+            tokens.any(|(id, t)| id.0 == lane && t.state != State::Gone)
+        };
+        let mut table = (0..).zip(&self.table);
+        let lost = table.any(|(lane, name)| in_use(lane) && !listed(name));
+        lost.then_some("lanes")
+    }
+
+    fn end_or_admit(&mut self, entry: &mut Entry<'_>) {
         if self.phase() != Phase::Closed {
             let most = u64::from(entry.work);
             entry.work -= self.admit(most, entry.now_ms, entry.events) as u32;
@@ -69,20 +121,26 @@ impl NaiveLine {
             return Err(Refused::VersionConflict);
         }
         let new = patched(&self.settings, patch);
-        let listed = |name: &LaneName| new.lanes.iter().any(|set| set.name == *name);
-        if new.default_lane.as_ref().is_some_and(|name| !listed(name)) {
-            return Err(bad("default_lane"));
+        // Each by itself, before anything else.
+        for (place, change) in new.schedule.iter().enumerate() {
+            if contradicts_itself(&change.set) {
+                return Err(bad(format!("schedule[{place}].set.default_lane")));
+            }
         }
-        let in_use = |lane: u8| {
-            let mut tokens = self.tokens.iter();
-            tokens.any(|(id, t)| id.0 == lane && t.state != State::Gone)
-        };
-        let mut table = (0..).zip(&self.table);
-        if table.any(|(lane, name)| in_use(lane) && !listed(name)) {
-            return Err(bad("lanes"));
+        if let Some(field) = self.misfit(&new) {
+            return Err(bad(field));
+        }
+        if patch.schedule.is_some() {
+            let mut then = new.clone();
+            for (place, change) in new.schedule.iter().enumerate() {
+                then = patched(&then, &change.set);
+                if let Some(field) = self.misfit(&then) {
+                    return Err(bad(format!("schedule[{place}].set.{field}")));
+                }
+            }
         }
         if new != self.settings {
-            self.switch(new, entry);
+            self.switch(new, None, entry);
             self.work(entry);
         }
         Ok(Answer::Line {
@@ -91,8 +149,11 @@ impl NaiveLine {
         })
     }
 
-    fn switch(&mut self, new: Settings, entry: &mut Entry<'_>) {
-        let old = std::mem::replace(&mut self.settings, new.clone());
+    fn switch(&mut self, new: Settings, scheduled_at_ms: Option<u64>, entry: &mut Entry<'_>) {
+        let mut old = std::mem::replace(&mut self.settings, new.clone());
+        if scheduled_at_ms.is_some() {
+            old.schedule = new.schedule.clone();
+        }
         if old.admission_rate != new.admission_rate {
             self.admissions.clear();
             let full = new
@@ -111,6 +172,7 @@ impl NaiveLine {
             phase,
             ..old.clone()
         }) != new
+            || old.phase == phase
         {
             self.line_event(LineChange::Configured, entry.events);
         }
@@ -122,7 +184,7 @@ impl NaiveLine {
         self.journal.push(JournalEntry {
             version: self.version,
             at_ms: self.wall_ms,
-            what: Journaled::Configured,
+            what: Journaled::Configured { scheduled_at_ms },
         });
     }
 
@@ -324,6 +386,16 @@ impl NaiveLine {
     }
 }
 
+/// It names lanes, and as the default another one.
+fn contradicts_itself(patch: &SettingsPatch) -> bool {
+    match (&patch.lanes, &patch.default_lane) {
+        (Some(Change::Set(lanes)), Some(Change::Set(name))) => {
+            lanes.iter().all(|set| set.name != *name)
+        }
+        _ => false,
+    }
+}
+
 fn patched(old: &Settings, patch: &SettingsPatch) -> Settings {
     use nowserving_line::Change::{Set, Unset};
     let mut new = old.clone();
@@ -336,7 +408,7 @@ fn patched(old: &Settings, patch: &SettingsPatch) -> Settings {
     }
     set! {
         seats queue_limit waiting_idle_timeout_ms claim_timeout_ms checkout_timeout_ms
-        checkout_max_ms lanes call_ahead phase release_on_claim jumps_max
+        checkout_max_ms lanes call_ahead phase release_on_claim jumps_max schedule
     }
     macro_rules! option {
         ($($field:ident)*) => {

@@ -1,6 +1,9 @@
 //! Random settings beyond the limits and timeouts.
 
-use nowserving_line::{AdmissionRate, Change, LaneName, LaneSettings, Phase, Quota, SettingsPatch};
+use nowserving_line::{
+    AdmissionRate, Change, LaneName, LaneSettings, Phase, Quota, Schedule, ScheduledChange,
+    SettingsPatch,
+};
 use proptest::prelude::*;
 
 /// One change to one setting.
@@ -16,6 +19,7 @@ pub enum Rule {
     MaxWait(Option<u64>),
     Release(bool),
     JumpsMax(u32),
+    Schedule(Schedule),
 }
 
 pub const LANES: [&str; 4] = ["normal", "vip", "web", "late"];
@@ -59,7 +63,27 @@ fn lanes() -> impl Strategy<Value = Vec<LaneSettings>> {
     })
 }
 
+/// Any change, also of the schedule.
 pub fn rule() -> impl Strategy<Value = Rule> {
+    prop_oneof![12 => simple_rule(), 3 => schedule()]
+}
+
+/// At times of which about half are past.
+fn schedule() -> impl Strategy<Value = Rule> {
+    let change = (any::<u32>(), prop::collection::vec(simple_rule(), 0..3));
+    let changes = prop::collection::vec(change, 0..4);
+    changes.prop_map(|changes| {
+        let changes = changes.into_iter().map(|(at_ms, rules)| ScheduledChange {
+            at_ms: at_ms.into(),
+            set: patch(&rules, SettingsPatch::default()),
+        });
+        let mut schedule: Schedule = changes.collect();
+        schedule.sort_by_key(|change| change.at_ms);
+        Rule::Schedule(schedule)
+    })
+}
+
+fn simple_rule() -> impl Strategy<Value = Rule> {
     let rate =
         (300_000..8_000_000u64, 1..4u32).prop_map(|(per_second_micro, burst)| AdmissionRate {
             per_second_micro,
@@ -107,6 +131,9 @@ pub fn patch(rules: &[Rule], mut patch: SettingsPatch) -> SettingsPatch {
             Rule::MaxWait(ms) => patch.max_wait_ms = change(ms),
             Rule::Cap(cap) => patch.position_cap = change(cap),
             Rule::JumpsMax(n) => patch.jumps_max = Some(Change::Set(*n)),
+            Rule::Schedule(schedule) => {
+                patch.schedule = Some(Change::Set(schedule.clone()));
+            }
             Rule::Release(release) => patch.release_on_claim = Some(Change::Set(*release)),
         }
     }

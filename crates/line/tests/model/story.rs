@@ -108,8 +108,8 @@ pub fn journal(line: &Line, model: &NaiveLine, gone_kept: usize) {
         let last = model.last(*id);
         if !answer.cut && model.resolve(*id, gone_kept) == last {
             let of = |entry: &JournalEntry| match entry.what {
-                Journaled::Configured | Journaled::Restored => false,
                 Journaled::Token { lane, token, .. } => model.last((lane, token)) == last,
+                _ => false,
             };
             let all = all.iter().filter(|entry| of(entry));
             assert!(all.eq(&answer.entries), "the story of {id:?}");
@@ -119,7 +119,10 @@ pub fn journal(line: &Line, model: &NaiveLine, gone_kept: usize) {
 
 /// Kept changes of settings, newest first, agree with the model as far as there is room.
 fn changes(line: &Line, model: &NaiveLine, kept: &[JournalEntry]) {
-    let configured = kept.iter().filter(|e| e.what == Journaled::Configured);
+    let configured = kept.iter().filter(|e| {
+        let failed = matches!(e.what, Journaled::ScheduleFailed { .. });
+        failed || matches!(e.what, Journaled::Configured { .. })
+    });
     let (mut bytes, mut forgotten) = (0, false);
     for entry in configured.rev() {
         let Some(change) = line.settings_change(entry.version) else {
@@ -127,15 +130,17 @@ fn changes(line: &Line, model: &NaiveLine, kept: &[JournalEntry]) {
             continue;
         };
         assert!(!forgotten, "the newest changes are kept");
-        let (old, new) = &model.changes[&entry.version];
-        assert_eq!(old.with(&change.to).as_ref(), Ok(new), "since then");
-        assert_eq!(new.with(&change.from).as_ref(), Ok(old), "before it");
+        // Of a change that failed, the settings are those before.
+        if let Some((old, new)) = model.changes.get(&entry.version) {
+            assert_eq!(old.with(&change.to).as_ref(), Ok(new), "since then");
+            assert_eq!(new.with(&change.from).as_ref(), Ok(old), "before it");
+        }
         bytes += change.bytes();
     }
     let limit = LIMITS.journal_changes_bytes;
     assert!(bytes <= limit, "{bytes} bytes of changes");
     // None of them takes more than that.
-    assert!(!forgotten || bytes + 2_000 > limit, "forgotten at {bytes}");
+    assert!(!forgotten || bytes + 5_000 > limit, "forgotten at {bytes}");
 }
 
 /// Which tokens and how many; the reasons are tested by examples, in `tests/journal.rs`.

@@ -251,6 +251,9 @@ async fn an_event_is_json_with_an_id_by_which_streams_drop_copies() {
         at_ms: 1_000,
         event: "phase".into(),
         phase: Some("paused".into()),
+        scheduled_at_ms: None,
+        code: None,
+        message: None,
     };
     events.send(vec![OutEvent::Line(event)]).await.unwrap();
     drop(events);

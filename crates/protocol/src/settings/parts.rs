@@ -5,14 +5,15 @@ use std::marker::PhantomData;
 
 use nowserving_line::{
     AdmissionRate, BOOST_MS_MAX, LANES_MAX, LaneName, LaneSettings, Phase, QUEUE_LIMIT_MAX,
-    QUOTA_TOTAL_MAX, Quota, RATE_BURST_MAX, STANDBY_PERCENT_MAX,
+    QUOTA_TOTAL_MAX, Quota, RATE_BURST_MAX, SCHEDULE_MAX, STANDBY_PERCENT_MAX, ScheduledChange,
+    SettingsPatch,
 };
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Unexpected, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 
-use super::PerSecond;
+use super::{PerSecond, read_setting};
 use crate::codec::MapVisitor;
-use crate::wire;
+use crate::{time, wire};
 
 /// An admission rate in a request; both parts are required.
 #[derive(Deserialize)]
@@ -133,6 +134,108 @@ impl<'de> DeserializeSeed<'de> for NextLane<'_> {
             queue_limit: parts.queue_limit,
             jump: parts.jump.is_some_and(|wire::Flag(jump)| jump),
         })
+    }
+}
+
+/// Reads a schedule, and puts its changes in the order of their times. It stops at one too many, as
+/// [`LanesVisitor`] does.
+pub(super) struct ScheduleVisitor;
+
+impl<'de> Visitor<'de> for ScheduleVisitor {
+    type Value = Vec<ScheduledChange>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of up to {SCHEDULE_MAX} changes")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut schedule = Vec::new();
+        while let Some(change) = seq.next_element_seed(Seed(ChangeVisitor))? {
+            if schedule.len() == SCHEDULE_MAX {
+                return Err(A::Error::custom(format_args!(
+                    "at most {SCHEDULE_MAX} changes"
+                )));
+            }
+            schedule.push(change);
+        }
+        schedule.sort_by_key(|change: &ScheduledChange| change.at_ms);
+        Ok(schedule)
+    }
+}
+
+/// Reads what its visitor reads. Both formats are self-describing, so it asks for no type.
+struct Seed<V>(V);
+
+impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Seed<V> {
+    type Value = V::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
+        deserializer.deserialize_any(self.0)
+    }
+}
+
+/// Reads one change of a schedule.
+struct ChangeVisitor;
+
+impl<'de> Visitor<'de> for ChangeVisitor {
+    type Value = ScheduledChange;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of `at` and `set`")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ScheduledChange, A::Error> {
+        let (mut at, mut set) = (None, None);
+        while let Some(field) = map.next_key::<String>()? {
+            match field.as_str() {
+                "at" => wire::fill(&mut map, "at", Seed(TimeVisitor), &mut at)?,
+                "set" => wire::fill(&mut map, "set", Seed(SetVisitor), &mut set)?,
+                other => return Err(A::Error::unknown_field(other, &["at", "set"])),
+            }
+        }
+        Ok(ScheduledChange {
+            at_ms: at.ok_or_else(|| A::Error::missing_field("at"))?,
+            set: set.ok_or_else(|| A::Error::missing_field("set"))?,
+        })
+    }
+}
+
+/// Reads a time, into milliseconds since 1970.
+struct TimeVisitor;
+
+impl Visitor<'_> for TimeVisitor {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a time from 1970 to 9999 as \"2026-11-22T12:00:00+08:00\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
+        time::parse(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+    }
+}
+
+/// Reads the settings of a scheduled change.
+struct SetVisitor;
+
+impl<'de> Visitor<'de> for SetVisitor {
+    type Value = SettingsPatch;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of settings")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SettingsPatch, A::Error> {
+        let mut patch = SettingsPatch::default();
+        while let Some(field) = map.next_key::<String>()? {
+            // Not read at all, so that requests cannot nest them.
+            if field == "schedule" {
+                let message = "schedule: no schedule within a schedule";
+                return Err(A::Error::custom(message));
+            }
+            read_setting(&mut map, &field, &mut patch)?;
+        }
+        Ok(patch)
     }
 }
 

@@ -1,16 +1,19 @@
 //! Settings as operators see them. A reply can be sent back as a request: each field is written as
 //! it is read, and null means unset.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use nowserving_line::{
     AdmissionRate, Labels, LaneName, LaneSettings, Lanes, Phase, Quota, RATE_MICRO_MAX,
-    RATE_MICRO_MIN, Settings,
+    RATE_MICRO_MIN, Schedule, ScheduledChange, Settings,
 };
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 
-use crate::wire;
+use super::named_values;
+use crate::{time, wire};
 
 /// The type of a field of [`SettingsReply`], by how its default is given and its type in
 /// [`Settings`].
@@ -19,6 +22,7 @@ macro_rules! field_type {
     ($default:ident AdmissionRate) => { AdmissionRateReply };
     ($default:ident Quota) => { QuotaReply };
     ($default:ident Lanes) => { Vec<LaneSettingsReply> };
+    ($default:ident Schedule) => { Vec<ScheduledChangeReply> };
     ($default:ident LaneName) => { String };
     ($default:ident Phase) => { String };
     ($default:ident $plain:ident) => { $plain };
@@ -78,6 +82,7 @@ as_reply! {
     AdmissionRate as AdmissionRateReply: rate => (*rate).into();
     Quota as QuotaReply: quota => (*quota).into();
     Lanes as Vec<LaneSettingsReply>: lanes => lanes.iter().map(Into::into).collect();
+    Schedule as Vec<ScheduledChangeReply>: schedule => schedule.iter().map(Into::into).collect();
     Labels as Labels: labels => labels.clone();
 }
 
@@ -127,6 +132,25 @@ impl From<&LaneSettings> for LaneSettingsReply {
             absolute: lane.absolute,
             queue_limit: lane.queue_limit,
             jump: lane.jump,
+        }
+    }
+}
+
+/// A change of settings at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScheduledChangeReply {
+    /// The time, RFC 3339 in UTC.
+    pub at: String,
+    /// The settings that it changes, as in [`SettingsReply`].
+    pub set: BTreeMap<String, Value>,
+}
+
+impl From<&ScheduledChange> for ScheduledChangeReply {
+    fn from(change: &ScheduledChange) -> ScheduledChangeReply {
+        let set = named_values(&change.set);
+        ScheduledChangeReply {
+            at: time::text(change.at_ms),
+            set: set.map(|(name, value)| (name.to_owned(), value)).collect(),
         }
     }
 }

@@ -1,0 +1,60 @@
+//! The changes of settings that a line makes at times of the leader's wall clock.
+//!
+//! The leader looks with its clock and proposes [`crate::Op::RunBackground`]; an entry applies what is due by its own
+//! `wall_ms`. An applied change leaves the schedule with the entry, so it happens once, however often leaders change.
+
+use crate::line::Line;
+use crate::transitions::ApplyCtx;
+use crate::{BadField, Journaled, LineChange, Phase, ScheduledChange, Settings, SettingsChange};
+
+impl Line {
+    /// When the line next has something to do by the leader's wall clock; it can be past. While a closed line still
+    /// ends its tokens its settings cannot change: that work comes first, and is no matter of the clock.
+    pub fn next_by_wall_clock_ms(&self) -> Option<u64> {
+        if self.deleting || (self.phase() == Phase::Closed && self.live_count() > 0) {
+            return None;
+        }
+        self.settings.schedule.first().map(|change| change.at_ms)
+    }
+
+    /// Applies the first change of the schedule if it is due. Returns whether it was.
+    pub(crate) fn apply_scheduled(&mut self, ctx: &mut ApplyCtx<'_>) -> bool {
+        let due = self.next_by_wall_clock_ms();
+        if *ctx.work_left == 0 || due.is_none_or(|due_ms| due_ms > ctx.wall_ms) {
+            return false;
+        }
+        *ctx.work_left -= 1;
+        let mut rest = self.settings.clone();
+        let change = rest.schedule.remove(0);
+        let new = rest.with(&change.set);
+        let new = new.and_then(|new| self.check_lanes(&new.lanes).map(|()| new));
+        match new {
+            Ok(new) => self.change_settings(new, Some(change.at_ms), ctx),
+            Err(wrong) => self.drop_scheduled(rest, change, wrong, ctx),
+        }
+        true
+    }
+
+    /// The journal gets what should have been changed.
+    fn drop_scheduled(
+        &mut self,
+        rest: Settings,
+        change: ScheduledChange,
+        wrong: BadField,
+        ctx: &mut ApplyCtx<'_>,
+    ) {
+        self.settings = rest;
+        let scheduled_at_ms = change.at_ms;
+        let what = LineChange::ScheduleFailed {
+            scheduled_at_ms,
+            wrong,
+        };
+        self.settings_version = self.line_event(what, ctx.wall_ms, ctx.events.as_deref_mut());
+        self.journal_entry(Journaled::ScheduleFailed { scheduled_at_ms }, ctx.wall_ms);
+        self.journal.push_change(SettingsChange {
+            version: self.version,
+            from: self.settings.named_by(&change.set),
+            to: change.set,
+        });
+    }
+}

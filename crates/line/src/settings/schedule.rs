@@ -1,0 +1,94 @@
+//! Changes of settings that a line makes by itself, each when its time has come.
+
+use super::{BadField, Settings, SettingsPatch};
+
+/// How many changes a schedule can have.
+pub const SCHEDULE_MAX: usize = 64;
+/// About how many bytes of memory they take at most: some 300 a change, more with lanes and labels.
+pub const SCHEDULE_BYTES_MAX: usize = 32 * 1_024;
+/// The last time of a schedule: the end of the year 9999, less a day, so that it has four digits in every time zone.
+pub const WALL_MS_MAX: u64 = 253_402_207_200_000;
+
+/// Memory of a change without its patch, rounded up.
+const CHANGE_BYTES: usize = 32;
+
+/// A change of settings at a time of the leader's wall clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScheduledChange {
+    pub at_ms: u64,
+    /// Not of the schedule itself.
+    pub set: SettingsPatch,
+}
+
+pub(super) fn bytes(schedule: &[ScheduledChange]) -> usize {
+    let bytes = schedule.iter().map(|it| CHANGE_BYTES + it.set.bytes());
+    bytes.sum()
+}
+
+/// Checks the form of each change. Whether they can be applied is checked when the schedule is set
+/// ([`Settings::check_schedule`]): later changes of the settings may prevent one.
+pub(super) fn validate(schedule: &[ScheduledChange]) -> Result<(), BadField> {
+    if schedule.len() > SCHEDULE_MAX {
+        let limit = format!("at most {SCHEDULE_MAX} changes");
+        return Err(BadField::new("schedule", limit));
+    }
+    if !schedule.is_sorted_by_key(|it| it.at_ms) {
+        return Err(BadField::new("schedule", "in the order of their times"));
+    }
+    for (place, change) in schedule.iter().enumerate() {
+        if change.at_ms > WALL_MS_MAX {
+            let field = format!("schedule[{place}].at");
+            return Err(BadField::new(field, "a time from 1970 to 9999"));
+        }
+        if change.set.schedule.is_some() {
+            let field = format!("schedule[{place}].set.schedule");
+            return Err(BadField::new(field, "no schedule within a schedule"));
+        }
+        let set = change.set.validate();
+        set.map_err(|bad| in_change(place, bad))?;
+    }
+    if bytes(schedule) > SCHEDULE_BYTES_MAX {
+        let limit = "too long: fewer changes, or fewer lanes and labels in them";
+        return Err(BadField::new("schedule", limit));
+    }
+    Ok(())
+}
+
+fn in_change(place: usize, bad: BadField) -> BadField {
+    let field = format!("schedule[{place}].set.{}", bad.field);
+    BadField::new(field, bad.limit)
+}
+
+impl Settings {
+    /// Checks that the changes of the schedule can be applied to these settings one after the other, and that each
+    /// result passes `fits`.
+    pub fn check_schedule(
+        &self,
+        fits: impl Fn(&Settings) -> Result<(), BadField>,
+    ) -> Result<(), BadField> {
+        let mut settings = Settings {
+            schedule: Vec::new(),
+            ..self.clone()
+        };
+        for (place, change) in self.schedule.iter().enumerate() {
+            let next = settings.with(&change.set);
+            let next = next.and_then(|next| fits(&next).map(|()| next));
+            settings = next.map_err(|bad| in_change(place, bad))?;
+        }
+        Ok(())
+    }
+
+    /// What the settings that the patch names are now.
+    pub(crate) fn named_by(&self, patch: &SettingsPatch) -> SettingsPatch {
+        use super::{Change, SETTINGS};
+        let mut named = SettingsPatch::default();
+        for setting in SETTINGS {
+            if setting.change(patch).is_some() {
+                let value = setting.value(self).map_or(Change::Unset, Change::Set);
+                // A value of its own type always fits.
+                let _ = setting.set_change(&mut named, value);
+            }
+        }
+        named
+    }
+}
