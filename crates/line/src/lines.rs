@@ -204,6 +204,7 @@ impl Lines {
         line.run_background(&mut ApplyCtx {
             now_ms: self.head.now_ms,
             wall_ms: self.wall_ms,
+            format: stamp.format,
             work_left: &mut work_left,
             events,
         });
