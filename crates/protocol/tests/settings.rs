@@ -34,6 +34,10 @@ fn create_takes_settings_and_fills_in_the_defaults() {
         "default_lane": "normal",
         "max_wait_ms": 1_000, "jumps_max": 16,
         "call_ahead": 3, "quota": {"total": 100, "standby_percent": 20}, "phase": "pre_open",
+        "schedule": [
+            {"at": "2026-11-22T04:00:00Z", "set": {"phase": "open", "seats": 9}},
+            {"at": "2026-11-22T22:00:00.5Z", "set": {"labels": null, "quota": null}},
+        ],
         "position_cap": 1_000, "release_on_claim": true,
         "token_events": false, "labels": {"city": "台北", "empty": ""},
     });
@@ -86,6 +90,51 @@ fn the_contract_lists_every_setting_with_its_default_and_range() {
             _ => continue,
         };
         assert_eq!(range.replace(',', ""), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_schedule_is_put_in_the_order_of_its_times_and_its_errors_name_the_field() {
+    let set = |at: &str, set: Value| json!({"at": at, "set": set});
+    let schedule = json!({"schedule": [
+        set("2026-11-22T12:00:00+08:00", json!({"seats": 2})),
+        set("2026-11-22T01:00:00Z", json!({"seats": 1})),
+        set("2026-11-22T04:00:00Z", json!({"seats": 3})),
+    ]});
+    for payload in payloads(&schedule) {
+        let patch = decode::<Configure>(&payload).unwrap().settings;
+        let Some(Change::Set(schedule)) = patch.schedule else {
+            panic!("{patch:?}");
+        };
+        let seats = schedule.iter().map(|change| change.set.seats.clone());
+        let seats: Vec<_> = seats.collect();
+        assert_eq!(seats, [1, 2, 3].map(|n| Some(Change::Set(n))));
+    }
+    let noon = "2026-11-22T12:00:00+08:00";
+    let good = || set(noon, json!({}));
+    for (schedule, named) in [
+        (
+            json!([good(), set(noon, json!({"seats": 0}))]),
+            "schedule[1].set.seats",
+        ),
+        (json!([good(), set("noon", json!({}))]), "schedule[1].at"),
+        (
+            json!([set("1969-01-01T00:00:00Z", json!({}))]),
+            "1970 to 9999",
+        ),
+        (json!([{"at": noon}]), "`set`"),
+        (
+            json!([set(noon, json!({"schedule": []}))]),
+            "no schedule within",
+        ),
+        (json!([set(noon, json!({"seets": 1}))]), "seets"),
+        (json!(vec![good(); 65]), "at most 64"),
+        (json!({}), "schedule"),
+    ] {
+        for payload in payloads(&json!({"schedule": schedule})) {
+            let error = decode::<Configure>(&payload).unwrap_err();
+            assert!(error.message.contains(named), "{named}: {}", error.message);
+        }
     }
 }
 

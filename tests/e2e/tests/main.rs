@@ -36,6 +36,7 @@ mod readme;
 mod recycle;
 mod rights;
 mod rules;
+mod schedule;
 mod sdk;
 mod snapshots;
 mod strangers;
@@ -104,6 +105,9 @@ async fn a_cluster_serves_lines() -> Result<()> {
             .with("recycle_seats", recycle::seats_come_free(cluster))
             .with("recycle_waiting", recycle::only_the_silent_go(cluster))
             .with("recycle_waits", recycle::waits_expire(cluster))
+            .with("schedule_opens", schedule::a_sale_opens_by_itself(cluster))
+            .with("schedule_errors", schedule::errors(cluster))
+            .with("schedule_fails", schedule::one_fails(cluster))
             .with("discovery", discovery::nats_services(cluster))
             .with("archive", archive::keeps_what_happened(cluster))
             .run()

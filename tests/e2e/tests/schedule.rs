@@ -1,0 +1,184 @@
+//! Changes of settings at times of the wall clock, by the command and by JSON.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, ensure};
+use nowserving_e2e::{CLOCKS_APART_MS, Cli, Cluster, number};
+use nowserving_protocol::error::Code;
+use nowserving_protocol::time;
+use serde_json::json;
+
+use crate::events;
+
+/// The machine's clock, which is that of all nodes here.
+fn soon_ms() -> Result<u64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    Ok(u64::try_from(now.as_millis())? + 1_500)
+}
+
+/// Tokens wait before the sale; at its time the line opens, and nobody does anything for it.
+pub async fn a_sale_opens_by_itself(cluster: &Cluster) -> Result<()> {
+    let (api, cli) = (cluster.api(), Cli::new(cluster.nats.url()));
+    let line = "scheduled-sale";
+    let settings = json!({"seats": 1, "queue_limit": 10, "phase": "pre_open"});
+    api.admin(line, "create", settings).await?;
+    let ticket = api.enter(line, "early").await?["ticket"].clone();
+    let mut incoming = api
+        .subscribe("nowserving.event.scheduled-sale.line")
+        .await?;
+    let at_ms = soon_ms()?;
+    let opens = format!("{} --phase open", time::text(at_ms));
+    let later = "9000-01-01T08:00:00+08:00 --seats 5 --unset labels";
+    let words = [
+        "line",
+        "set",
+        line,
+        "--schedule",
+        later,
+        "--schedule",
+        &opens,
+    ];
+    let set = cli.run(&words).await?.done()?;
+    let shown = &set["settings"]["schedule"];
+    ensure!(shown[0]["set"] == json!({"phase": "open"}), "{set}");
+    ensure!(shown[1]["at"] == "9000-01-01T00:00:00Z", "{set}");
+    ensure!(
+        shown[1]["set"] == json!({"seats": 5, "labels": null}),
+        "{set}"
+    );
+    // What is shown can be sent back.
+    api.admin(line, "configure", json!({"schedule": shown}))
+        .await?;
+    let early = api.status(line, &ticket).await?;
+    ensure!(early["state"] == "waiting", "{early}");
+
+    let mut event = events::next(&mut incoming).await?;
+    ensure!(event["event"] == "configured", "{event}");
+    event = events::next(&mut incoming).await?;
+    ensure!(
+        event["event"] == "phase" && event["phase"] == "open",
+        "{event}"
+    );
+    let opened_at_ms = number(&event, "at_ms")?;
+    ensure!(
+        opened_at_ms + CLOCKS_APART_MS >= at_ms,
+        "not before {at_ms}: {event}"
+    );
+    let admitted = api.status(line, &ticket).await?;
+    ensure!(admitted["state"] == "admitted", "{admitted}");
+    let shown = api.admin(line, "show", json!({})).await?;
+    ensure!(shown["settings"]["phase"] == "open", "{shown}");
+    ensure!(
+        shown["settings"]["schedule"]
+            .as_array()
+            .is_some_and(|it| it.len() == 1),
+        "{shown}"
+    );
+    ensure!(shown["settings_version"] == event["version"], "{shown}");
+
+    let journal = cli.run(&["line", "journal", line]).await?.done()?;
+    let entries = journal["entries"].as_array().cloned().unwrap_or_default();
+    let entry = entries
+        .iter()
+        .find(|entry| entry["version"] == event["version"]);
+    let entry = entry.cloned().unwrap_or_default();
+    ensure!(entry["scheduled_at_ms"] == at_ms, "{journal}");
+    let changes = json!([{"setting": "phase", "from": "pre_open", "to": "open"}]);
+    ensure!(entry["changes"] == changes, "{journal}");
+    let text = cli.run_as_text(&["line", "show", line]).await?;
+    ensure!(
+        format!("{text:?}").contains("9000-01-01T00:00:00Z seats 5"),
+        "{text:?}"
+    );
+    let unset = cli
+        .run(&["line", "set", line, "--unset", "schedule"])
+        .await?
+        .done()?;
+    ensure!(unset["settings"]["schedule"] == json!([]), "{unset}");
+    Ok(())
+}
+
+/// What could not be applied now is refused, with the name of the field.
+pub async fn errors(cluster: &Cluster) -> Result<()> {
+    let (api, cli) = (cluster.api(), Cli::new(cluster.nats.url()));
+    let line = "scheduled-errors";
+    api.admin(line, "create", json!({"seats": 1, "queue_limit": 1}))
+        .await?;
+    api.enter(line, "a").await?;
+    let at = "9000-01-01T00:00:00Z";
+    for (change, named) in [
+        (
+            json!({"at": at, "set": {"seats": 0}}),
+            "schedule[1].set.seats",
+        ),
+        (json!({"at": "noon", "set": {}}), "schedule[1].at"),
+        (
+            json!({"at": at, "set": {"schedule": []}}),
+            "schedule[1].set",
+        ),
+        (
+            json!({"at": at, "set": {"default_lane": "vip"}}),
+            "schedule[1].set.default_lane",
+        ),
+        (
+            json!({"at": at, "set": {"lanes": [{"name": "vip"}]}}),
+            "schedule[1].set.lanes",
+        ),
+    ] {
+        let good = json!({"at": at, "set": {"seats": 2}});
+        let body = json!({"schedule": [good, change]});
+        let refused = api.admin_refused(line, "configure", body, Code::BadRequest);
+        let refused = refused.await?;
+        let message = refused.to_string();
+        ensure!(message.contains(named), "want {named}: {message}");
+    }
+    for change in ["noon --seats 1", "2026-11-22T12:00:00+08:00 --seets 1"] {
+        let output = cli
+            .run(&["line", "set", line, "--schedule", change])
+            .await?;
+        ensure!(output.code == 2, "{output:?}");
+    }
+    let shown = api.admin(line, "show", json!({})).await?;
+    ensure!(shown["settings"]["schedule"] == json!([]), "{shown}");
+    Ok(())
+}
+
+/// Somebody is in a lane that would go: that change is dropped, the next one is made.
+pub async fn one_fails(cluster: &Cluster) -> Result<()> {
+    let api = cluster.api();
+    let line = "scheduled-failure";
+    api.admin(line, "create", json!({"seats": 1, "queue_limit": 1}))
+        .await?;
+    let mut incoming = api
+        .subscribe("nowserving.event.scheduled-failure.line")
+        .await?;
+    let at_ms = soon_ms()?;
+    let at = time::text(at_ms);
+    let schedule = json!([
+        {"at": at, "set": {"lanes": [{"name": "vip"}]}},
+        {"at": at, "set": {"seats": 3}},
+    ]);
+    api.admin(line, "configure", json!({"schedule": schedule}))
+        .await?;
+    api.enter(line, "a").await?;
+    let mut event = events::next(&mut incoming).await?;
+    ensure!(event["event"] == "configured", "{event}");
+    event = events::next(&mut incoming).await?;
+    ensure!(event["event"] == "schedule_failed", "{event}");
+    ensure!(
+        event["scheduled_at_ms"] == at_ms && event["code"] == "bad_request",
+        "{event}"
+    );
+    ensure!(
+        event["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("`normal`")),
+        "{event}"
+    );
+    event = events::next(&mut incoming).await?;
+    ensure!(event["event"] == "configured", "{event}");
+    let shown = api.admin(line, "show", json!({})).await?;
+    ensure!(shown["settings"]["seats"] == 3, "{shown}");
+    ensure!(shown["settings"]["schedule"] == json!([]), "{shown}");
+    Ok(())
+}
