@@ -96,8 +96,13 @@ pub struct Global {
 impl Global {
     /// A client as the flags say.
     pub async fn connect(&self) -> anyhow::Result<Client> {
+        self.connect_for(Duration::ZERO).await
+    }
+
+    /// A client whose requests have at least so much time.
+    pub async fn connect_for(&self, least: Duration) -> anyhow::Result<Client> {
         let mut options = ClientOptions::default();
-        options.deadline = Duration::from_millis(self.timeout_ms);
+        options.deadline = Duration::from_millis(self.timeout_ms).max(least);
         options.name = "nowserving-cli".to_owned();
         if let Some(prefix) = &self.prefix {
             options.prefix.clone_from(prefix);

@@ -12,6 +12,7 @@ use nowserving_line::Setting;
 
 use crate::args::Global;
 use crate::journal::{self, JournalArgs};
+use crate::kick::{self, KickArgs};
 use crate::output::{Output, WrongUsage};
 use crate::progress::Progress;
 use crate::settings::{self, SettingsFlags};
@@ -20,7 +21,10 @@ use crate::tables;
 /// How often a deletion under way is checked.
 const DELETE_POLL: Duration = Duration::from_millis(200);
 
-/// Creates, changes, shows, lists and deletes lines; moves tokens; shows the journal.
+/// A kick of a long line has at least so much time.
+const KICK_TIME: Duration = Duration::from_secs(60);
+
+/// Creates, changes, shows, lists and deletes lines; moves and kicks tokens; shows the journal.
 #[derive(Debug, Subcommand)]
 pub enum LineCommand {
     /// Creates a line.
@@ -89,6 +93,7 @@ Example:
         to: LaneName,
     },
     Journal(JournalArgs),
+    Kick(KickArgs),
     /// Lists lines by name.
     #[command(after_help = "\
 Examples:
@@ -131,6 +136,7 @@ impl LineCommand {
         match self {
             LineCommand::Create { .. } | LineCommand::List { .. } => None,
             LineCommand::Journal(args) => Some(args.line()),
+            LineCommand::Kick(args) => Some(args.line()),
             LineCommand::Set { name, .. }
             | LineCommand::Show { name }
             | LineCommand::Move { name, .. }
@@ -182,6 +188,11 @@ pub async fn run(
         LineCommand::Journal(args) => {
             let line = line(global, args.line()).await?;
             journal::run(&args, &line, output).await?;
+        }
+        LineCommand::Kick(args) => {
+            let client = global.connect_for(KICK_TIME).await?;
+            let line = client.admin().line(args.line())?;
+            kick::run(&args, &line, output).await?;
         }
         LineCommand::List {
             labels,

@@ -12,6 +12,7 @@ mod dev;
 mod duration;
 mod embedded;
 mod journal;
+mod kick;
 mod line;
 mod logs;
 mod members;

@@ -3,8 +3,8 @@
 use nowserving_line::{LaneName, LineName};
 use nowserving_protocol::admin::{
     ChangeMembers, ClusterStatus, ClusterStatusRequest, Configure, Create, Delete, DeleteReply,
-    Journal, JournalReply, LineList, LineReply, ListLines, MembersChangesReply, MembersReply, Move,
-    Show,
+    Journal, JournalReply, Kick, KickReply, LineList, LineReply, ListLines, MembersChangesReply,
+    MembersReply, Move, Show,
 };
 use nowserving_protocol::backup::{
     Backup, BackupChunk, BackupChunkReply, BackupReply, RestoreLine, RestorePart, RestorePartReply,
@@ -146,6 +146,21 @@ impl AdminLine {
     ) -> Result<StatusReply> {
         let body = Move { lane, token, to };
         self.call("move", Effect::Write, &body).await
+    }
+
+    /// Ends tokens, or only counts them ([`Kick::dry_run`]). The leader works through the line in steps: for a long line
+    /// give the call time ([`crate::ClientOptions::deadline`]). After [`crate::Kind::OutcomeUnknown`] repeat it: those that
+    /// are gone are gone.
+    ///
+    /// # Errors
+    /// `line_not_found`, `line_closed`; `bad_request` that names the field; `overloaded` while another kick of the line is
+    /// under way.
+    pub async fn kick(&self, request: &Kick) -> Result<KickReply> {
+        let effect = match request.dry_run {
+            true => Effect::Read,
+            false => Effect::Write,
+        };
+        self.call("kick", effect, request).await
     }
 
     /// A page of the line's journal, oldest entry first; with a token also the reasons why others were

@@ -64,10 +64,11 @@ pub use nowserving_line::{
 pub use nowserving_protocol::admin::{
     AdmissionRateReply, CandidateStatus, ChangeMembers, ClusterStatus, Configure, CountsReply,
     Create, Delete, DeleteReply, DiskId, Explained, ForecastReply, JOURNAL_LIMIT_MAX, Journal,
-    JournalEntryReply, JournalReply, LIST_LINES_MAX, LaneSettingsReply, LineList, LineReply,
-    LineSummary, ListLines, Mapping, MembersChangeReply, MembersChangesReply, MembersReply,
-    MembersStatus, Move, NodeStatus, OvertakerReply, PerSecond, QuotaReply, SettingChangeReply,
-    SettingsReply, ShardStatus, SnapshotsSent,
+    JournalEntryReply, JournalReply, Kick, KickReply, KickSelectorReply, KickedToken,
+    LIST_LINES_MAX, LaneSettingsReply, LineList, LineReply, LineSummary, ListLines, LiveState,
+    Mapping, MembersChangeReply, MembersChangesReply, MembersReply, MembersStatus, Move,
+    NodeStatus, OvertakerReply, PerSecond, QuotaReply, SettingChangeReply, SettingsReply,
+    ShardStatus, SnapshotsSent, TokenName,
 };
 pub use nowserving_protocol::error::{ApiError, Code};
 pub use nowserving_protocol::user::{

@@ -241,6 +241,7 @@ impl Shard {
                 let outcome = Outcome::BackupChunk { id, offset };
                 return ctx.out.answer(waiter.reply, Ok(outcome));
             }
+            Ask::Kick(ask) => return self.kick(waiter, &ask, ctx),
             _ => {}
         }
         let Some(touch) = self.touch(&waiter.line, &ask, now_ms) else {
@@ -409,6 +410,7 @@ fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, A
         Ask::Write(_)
         | Ask::Members(_)
         | Ask::Restore(_)
+        | Ask::Kick(_)
         | Ask::Backup { .. }
         | Ask::BackupChunk { .. } => Err(ApiError::bad_request("not a read of a line")),
     }

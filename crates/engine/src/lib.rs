@@ -28,6 +28,7 @@ mod forwards;
 mod frames;
 mod gauges;
 mod io;
+mod kicks;
 mod known_disk;
 mod lagging;
 mod listing;

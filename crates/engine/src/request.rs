@@ -7,6 +7,7 @@ use nowserving_protocol::admin::{
     MembersReply,
 };
 use nowserving_protocol::codec::Format;
+use nowserving_protocol::kick::{Kick, KickReply};
 use nowserving_protocol::user::{Consistency, InfoReply};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::members::MembersRequest;
@@ -64,6 +65,8 @@ pub enum Ask {
     Info(Consistency),
     Show,
     Journal(Journal),
+    /// Tokens end, over several entries of the log; or are only counted.
+    Kick(Box<Kick>),
     /// A snapshot of the shard through this entry of the log, or through all that are applied.
     Backup {
         index: Option<u64>,
@@ -103,7 +106,9 @@ impl Ask {
                 Consistency::Local => Effect::ReadLocal,
                 Consistency::Leader | Consistency::Linearizable => Effect::Read,
             },
+            Ask::Kick(ask) if !ask.dry_run => Effect::Write,
             Ask::Find(_)
+            | Ask::Kick(_)
             | Ask::Show
             | Ask::Journal(_)
             | Ask::Backup { .. }
@@ -151,6 +156,7 @@ pub enum Outcome {
     /// `show`, `create`, `configure`.
     Line(Box<LineReply>),
     Journal(Box<JournalReply>),
+    Kicked(Box<KickReply>),
     /// `delete`.
     Deleted {
         line: LineName,

@@ -20,6 +20,7 @@ use crate::compaction::LogSize;
 use crate::delivery::{Copy, Delivery, Via, turned_away, unless_in_doubt};
 use crate::elections::delay_ticks;
 use crate::io::{Dropped, ExitReason, Now, Output, ReadFailure, Subscription};
+use crate::kicks::AllKickWaiters;
 use crate::outbox::NodeCtx;
 use crate::refusals::{disk_full, older_member, outcome_unknown, overloaded};
 use crate::request::{Ask, Effect, ReplyTo, Request};
@@ -134,6 +135,8 @@ pub(crate) struct Shard {
     /// propose at lower indexes than before, while the outcome of those is still open.
     pub proposed: BTreeMap<(u64, u64), Proposed>,
     pub reads: WaitingReads,
+    /// By line.
+    pub kicks: AllKickWaiters,
     /// Still to be applied.
     pub committed: VecDeque<Committed>,
 }
@@ -172,6 +175,7 @@ impl Shard {
             refused: Requests::default(),
             proposed: BTreeMap::new(),
             reads: WaitingReads::default(),
+            kicks: AllKickWaiters::default(),
             committed: VecDeque::new(),
         }
     }
@@ -379,11 +383,15 @@ impl Shard {
     /// Queues the leader's own commands. The limit for requests does not apply: there is one bounded pass at
     /// a time, and the leader relies on its checkpoints.
     pub fn queue_own(&mut self, commands: impl IntoIterator<Item = Command>) {
-        let queued = commands.into_iter().map(|command| Queued {
-            command,
-            waiter: None,
-        });
-        self.queue.extend(queued);
+        for command in commands {
+            if let Command::Once(id, _) = &command {
+                *self.in_log.entry(id.key).or_default() += 1;
+            }
+            self.queue.push_back(Queued {
+                command,
+                waiter: None,
+            });
+        }
     }
 
     /// Queues a leader's background commands. Tokens expire only after the inbox has been drained, so that
@@ -395,6 +403,7 @@ impl Shard {
             let commands = leader_state.propose(&self.state, now, reachability, inbox_empty);
             self.queue_own(commands);
         }
+        self.answer_kicks(ctx);
     }
 
     /// Publishes a leader's periodic events.
@@ -415,7 +424,7 @@ impl Shard {
     pub fn owes_answers(&self) -> bool {
         let queued = self.queue.iter().any(|q| q.waiter.is_some());
         let mut proposed = self.proposed.values().flat_map(|it| &it.waiters);
-        queued || !self.reads.is_empty() || proposed.any(Option::is_some)
+        queued || !self.kicks.is_empty() || !self.reads.is_empty() || proposed.any(Option::is_some)
     }
 
     /// Stops the service clock if nothing has been committed for so long; to be called when time has been counted.
@@ -479,6 +488,7 @@ impl Shard {
         while let Some(Queued { command, waiter }) = self.queue.pop_front() {
             if command.format() > builder.format() {
                 self.left_log([&command]);
+                self.not_proposed(&command);
                 if let Some(waiter) = waiter {
                     ctx.out.refuse(waiter.reply, older_member());
                 }
@@ -491,6 +501,17 @@ impl Shard {
             waiters.push(waiter);
         }
         waiters
+    }
+
+    /// A command of the leader's own that waits for its outcome will not have one.
+    fn not_proposed(&mut self, command: &Command) {
+        match (command, &mut self.leader_state) {
+            (Command::Once(_, command), _) => self.not_proposed(command),
+            (Command::Line(Op::Kick { line, .. }), Some(leader_state)) => {
+                leader_state.kicks.not_proposed(line);
+            }
+            _ => {}
+        }
     }
 
     pub fn ask_for_reads(&mut self, now: Micros) {
@@ -521,6 +542,7 @@ impl Shard {
         }
         self.apply(ctx)?;
         self.answer_confirmed(ctx);
+        self.answer_kicks(ctx);
         // Applying may have made room for more.
         self.dirty = self.replica.has_ready() || !self.committed.is_empty();
         Ok(())
@@ -601,6 +623,7 @@ impl Shard {
         for read in self.reads.drain() {
             ctx.lead_lost(read.waiter, self);
         }
+        self.lose_kicks(ctx);
     }
 
     /// Answers the requests whose deadline has come.
@@ -609,6 +632,7 @@ impl Shard {
         for read in self.reads.expired(now) {
             ctx.at_deadline(read.waiter);
         }
+        self.expire_kicks(ctx);
         let late = |it: &Queued| it.waiter.as_ref().is_some_and(|w| w.deadline <= now);
         if self.queue.iter().any(late) {
             let queue = std::mem::take(&mut self.queue).into_iter();

@@ -8,9 +8,9 @@ use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::line::{Found, Lane};
 use crate::{
-    Arrivals, Bucket, ClockShift, Forecast, JournalEntry, KEY_BYTES_MAX, LANE_TABLE_MAX, LaneName,
-    Limits, Line, LineName, Lines, Live, MOVES_MAX, NUMBER_MAX, Reason, Settings, SettingsChange,
-    Stage, Token, Totals,
+    Arrivals, Bucket, ClockShift, Forecast, JournalEntry, KEY_BYTES_MAX, Kicked, LANE_TABLE_MAX,
+    LaneName, Limits, Line, LineName, Lines, Live, MOVES_MAX, NUMBER_MAX, Reason, Settings,
+    SettingsChange, Stage, Token, Totals,
 };
 
 /// The state of a shard beside its lines.
@@ -54,6 +54,8 @@ pub struct LineDump {
     pub journal: Vec<JournalEntry>,
     /// The newest changes of settings in the journal, oldest first.
     pub settings_changes: Vec<SettingsChange>,
+    /// Notes of the newest kicks in the journal, oldest first.
+    pub kicks: Vec<Kicked>,
     pub forecast: Forecast,
 }
 
@@ -117,10 +119,11 @@ impl Line {
     ) -> LineDump {
         let entries = self.journal.after(0).take(journal.end);
         let journal: Vec<JournalEntry> = entries.skip(journal.start).copied().collect();
-        let changes = journal
-            .iter()
-            .filter_map(|e| self.journal.change(e.version));
+        let versions = journal.iter().map(|entry| entry.version);
+        let changes = versions.clone().filter_map(|it| self.journal.change(it));
         let settings_changes = changes.cloned().collect();
+        let kicks = versions.filter_map(|it| self.journal.kicked(it));
+        let kicks = kicks.cloned().collect();
         LineDump {
             name: self.name.clone(),
             incarnation: self.incarnation,
@@ -137,6 +140,7 @@ impl Line {
             gone: self.gone.range(gone).collect(),
             journal,
             settings_changes,
+            kicks,
             forecast: self.forecast,
         }
     }
@@ -211,6 +215,7 @@ pub struct LinePart {
     pub gone: Vec<(u8, Token, Gone)>,
     pub journal: Vec<JournalEntry>,
     pub settings_changes: Vec<SettingsChange>,
+    pub kicks: Vec<Kicked>,
 }
 
 /// A line that is made from its dump, at once or in parts: live tokens first, then gone ones. Each part is
@@ -223,6 +228,7 @@ pub struct LineBuilder {
     last: Vec<(Token, u64)>,
     journal: Vec<JournalEntry>,
     settings_changes: Vec<SettingsChange>,
+    kicks: Vec<Kicked>,
     limits: Limits,
 }
 
@@ -252,6 +258,7 @@ impl LineBuilder {
         LineDump {
             journal: self.journal.clone(),
             settings_changes: self.settings_changes.clone(),
+            kicks: self.kicks.clone(),
             ..self.line.dump()
         }
     }
@@ -308,6 +315,7 @@ impl LineBuilder {
             last: vec![(0, 0); dump.lanes.len()],
             journal: Vec::new(),
             settings_changes: Vec::new(),
+            kicks: Vec::new(),
             limits,
         };
         let mut live = Vec::new();
@@ -321,6 +329,7 @@ impl LineBuilder {
             gone: dump.gone,
             journal: dump.journal,
             settings_changes: dump.settings_changes,
+            kicks: dump.kicks,
         })?;
         Ok(builder)
     }
@@ -338,8 +347,9 @@ impl LineBuilder {
         }
         self.journal.extend(part.journal);
         self.settings_changes.extend(part.settings_changes);
-        let changes = self.settings_changes.len();
-        let fits = self.journal.len().max(changes) <= self.limits.journal_kept;
+        self.kicks.extend(part.kicks);
+        let details = self.settings_changes.len().max(self.kicks.len());
+        let fits = self.journal.len().max(details) <= self.limits.journal_kept;
         require(fits, "not a journal")
     }
 
@@ -357,11 +367,13 @@ impl LineBuilder {
 
     fn end(self) -> Result<Line, &'static str> {
         let mut line = self.line;
-        let (entries, changes) = (self.journal, self.settings_changes);
-        let journal = Journal::restore(self.limits, entries, changes, line.version);
+        let lanes = line.lanes.len();
+        let noted = self.kicks.iter().all(|it| it.note.check(lanes).is_ok());
+        require(noted, "not a note of a kick")?;
+        let details = (self.settings_changes, self.kicks);
+        let journal = Journal::restore(self.limits, self.journal, details, line.version);
         line.journal = journal.ok_or("not a journal")?;
         line.restore_order()?;
-        let lanes = line.lanes.len();
         let known = line
             .journal
             .after(0)

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use crate::line::Line;
 use crate::{
-    Entered, LaneName, Limits, MovedBy, OVERTAKERS_MAX, Reason, Refused, Settings, SettingsPatch,
-    Token, TokenRef,
+    Entered, KickNote, Kicked, LaneName, Limits, MovedBy, OVERTAKERS_MAX, Reason, Refused,
+    Settings, SettingsPatch, Token, TokenRef,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub enum Journaled {
     /// A change of the schedule could not be applied. [`crate::Line::settings_change`] has what it should have
     /// changed.
     ScheduleFailed { scheduled_at_ms: u64 },
+    /// An operator ended tokens, whose entries follow; see [`crate::Line::kick_note`].
+    Kicked,
     /// An operator put the line back from a backup. What happened after the backup is not in the journal.
     Restored,
     Token {
@@ -133,8 +135,94 @@ impl JournalEntry {
 pub(crate) struct Journal {
     limits: Limits,
     entries: VecDeque<JournalEntry>,
-    changes: VecDeque<SettingsChange>,
-    changes_bytes: usize,
+    changes: Details<SettingsChange>,
+    kicks: Details<Kicked>,
+}
+
+/// What belongs to an entry and is too large to be a part of it.
+trait Detail {
+    /// Whether an entry can have it.
+    fn belongs_to(entry: &JournalEntry) -> bool;
+    fn version(&self) -> u64;
+    fn bytes(&self) -> usize;
+}
+
+impl Detail for SettingsChange {
+    fn belongs_to(entry: &JournalEntry) -> bool {
+        entry.has_changes()
+    }
+
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn bytes(&self) -> usize {
+        SettingsChange::bytes(self)
+    }
+}
+
+impl Detail for Kicked {
+    fn belongs_to(entry: &JournalEntry) -> bool {
+        entry.what == Journaled::Kicked
+    }
+
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn bytes(&self) -> usize {
+        Kicked::bytes(self)
+    }
+}
+
+/// The details of the newest entries of one kind, oldest first, bounded in bytes.
+#[derive(Debug)]
+struct Details<D> {
+    kept: VecDeque<D>,
+    bytes: usize,
+}
+
+impl<D: Detail> Details<D> {
+    fn new() -> Self {
+        Self {
+            kept: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Those of a dump; `None` if they do not belong to these entries or are too large.
+    fn restore(kept: Vec<D>, entries: &[JournalEntry], limits: &Limits) -> Option<Self> {
+        let belongs = |detail: &D| {
+            let found = entries.binary_search_by_key(&detail.version(), |entry| entry.version);
+            found.is_ok_and(|i| D::belongs_to(&entries[i]))
+        };
+        let known = kept.is_sorted_by(|a, b| a.version() < b.version()) && kept.iter().all(belongs);
+        let bytes = kept.iter().map(D::bytes).sum();
+        (known && bytes <= limits.journal_changes_bytes).then(|| Self {
+            kept: kept.into(),
+            bytes,
+        })
+    }
+
+    fn push(&mut self, detail: D) {
+        self.bytes += detail.bytes();
+        self.kept.push_back(detail);
+    }
+
+    /// Drops the oldest ones while they take too many bytes or their entry has been dropped.
+    fn forget(&mut self, limits: &Limits, kept_from: u64) {
+        while let Some(oldest) = self.kept.front()
+            && (self.bytes > limits.journal_changes_bytes || oldest.version() < kept_from)
+        {
+            self.bytes -= oldest.bytes();
+            self.kept.pop_front();
+        }
+    }
+
+    fn get(&self, version: u64) -> Option<&D> {
+        let found = self.kept.binary_search_by_key(&version, D::version);
+        found.ok().map(|i| &self.kept[i])
+    }
 }
 
 impl Journal {
@@ -142,8 +230,8 @@ impl Journal {
         Self {
             limits,
             entries: VecDeque::new(),
-            changes: VecDeque::new(),
-            changes_bytes: 0,
+            changes: Details::new(),
+            kicks: Details::new(),
         }
     }
 
@@ -151,26 +239,21 @@ impl Journal {
     pub(crate) fn restore(
         limits: Limits,
         entries: Vec<JournalEntry>,
-        changes: Vec<SettingsChange>,
+        (changes, kicks): (Vec<SettingsChange>, Vec<Kicked>),
         version: u64,
     ) -> Option<Self> {
-        let in_order = entries.is_sorted_by(|a, b| a.version < b.version)
-            && changes.is_sorted_by(|a, b| a.version < b.version);
+        let in_order = entries.is_sorted_by(|a, b| a.version < b.version);
         let past = entries.last().is_none_or(|last| last.version <= version);
         let entered = entries.iter().all(JournalEntry::fits_entering);
-        let configured = |change: &SettingsChange| {
-            let found = entries.binary_search_by_key(&change.version, |entry| entry.version);
-            found.is_ok_and(|i| entries[i].has_changes())
-        };
-        let known = changes.iter().all(configured);
-        let changes_bytes = changes.iter().map(SettingsChange::bytes).sum();
-        let fits =
-            entries.len() <= limits.journal_kept && changes_bytes <= limits.journal_changes_bytes;
-        (in_order && past && entered && known && fits).then(|| Self {
+        let fits = entries.len() <= limits.journal_kept;
+        if !(in_order && past && entered && fits) {
+            return None;
+        }
+        Some(Self {
             limits,
+            changes: Details::restore(changes, &entries, &limits)?,
+            kicks: Details::restore(kicks, &entries, &limits)?,
             entries: entries.into(),
-            changes: changes.into(),
-            changes_bytes,
         })
     }
 
@@ -179,7 +262,7 @@ impl Journal {
         if self.entries.len() > self.limits.journal_kept {
             self.entries.pop_front();
         }
-        self.forget_changes();
+        self.forget_details();
     }
 
     /// Changes the times of entering on the service clock.
@@ -193,28 +276,32 @@ impl Journal {
 
     /// Adds the settings that belong to the newest entry.
     pub(crate) fn push_change(&mut self, change: SettingsChange) {
-        self.changes_bytes += change.bytes();
-        self.changes.push_back(change);
-        self.forget_changes();
+        self.changes.push(change);
+        self.forget_details();
     }
 
-    /// Drops the oldest changes while they take too many bytes or their entry has been dropped.
-    fn forget_changes(&mut self) {
+    /// Adds the note of a kick to the newest entry.
+    pub(crate) fn push_kick(&mut self, kicked: Kicked) {
+        self.kicks.push(kicked);
+        self.forget_details();
+    }
+
+    fn forget_details(&mut self) {
         let kept_from = self.entries.front().map_or(0, |oldest| oldest.version);
-        while let Some(oldest) = self.changes.front()
-            && (self.changes_bytes > self.limits.journal_changes_bytes
-                || oldest.version < kept_from)
-        {
-            self.changes_bytes -= oldest.bytes();
-            self.changes.pop_front();
-        }
+        self.changes.forget(&self.limits, kept_from);
+        self.kicks.forget(&self.limits, kept_from);
     }
 
     pub(crate) fn change(&self, version: u64) -> Option<&SettingsChange> {
-        let found = self
-            .changes
-            .binary_search_by_key(&version, |change| change.version);
-        found.ok().map(|i| &self.changes[i])
+        self.changes.get(version)
+    }
+
+    pub(crate) fn kicked(&self, version: u64) -> Option<&Kicked> {
+        self.kicks.get(version)
+    }
+
+    pub(crate) fn kick(&self, version: u64) -> Option<&KickNote> {
+        self.kicked(version).map(|kicked| &kicked.note)
     }
 
     /// Whether older entries may have been dropped.

@@ -28,7 +28,7 @@
 //! | tokens that background work and recycling end or admit in one log entry | [`WORK_MAX`] |
 //! | gone tokens remembered per line | [`GONE_KEPT`] |
 //! | journal entries per line | [`JOURNAL_KEPT`] |
-//! | changes of settings in the journal of a line | [`JOURNAL_CHANGES_BYTES`] |
+//! | changes of settings in the journal of a line, and notes of kicks | [`JOURNAL_CHANGES_BYTES`] each |
 //! | admissions in a period | `burst` + the rate × the period |
 //! | overtaking | see [`LaneSettings::boost_ms`] |
 //! | memory | live tokens + remembered gone ones, however many numbers were issued |
@@ -47,6 +47,7 @@ mod forecast;
 mod gone;
 mod journal;
 mod jump;
+mod kick;
 mod line;
 mod lines;
 mod name;
@@ -74,6 +75,7 @@ pub use gone::Gone;
 pub use journal::{
     Explanation, JournalEntry, Journaled, JournaledToken, Overtaker, OvertookBy, SettingsChange,
 };
+pub use kick::{KICK_TEXT_BYTES_MAX, KickItem, KickNote, KickSelector, Kicked};
 pub use line::Line;
 pub use lines::{Limits, Lines};
 pub use name::{BadName, LaneName, LineName, NAME_BYTES_MAX};
@@ -103,7 +105,7 @@ pub const GONE_KEPT: usize = 65_536;
 /// How many of a line's newest journal entries are kept.
 pub const JOURNAL_KEPT: usize = 4_096;
 /// About how many bytes of memory the changed settings in a line's journal take: those of the newest changes are
-/// kept. One changed number counts as 512 bytes.
+/// kept. One changed number counts as 512 bytes. The notes of kicks have as many bytes of their own.
 pub const JOURNAL_CHANGES_BYTES: usize = 96 * 1_024;
 /// How often a token can be moved.
 pub const MOVES_MAX: usize = 16;
@@ -114,6 +116,8 @@ pub const OVERTAKERS_MAX: usize = 256;
 pub const WORK_MAX: u32 = 1_024;
 /// The most items of an [`Op::Recycle`]; more are ignored.
 pub const RECYCLE_MAX: usize = 1_024;
+/// The most items of an [`Op::Kick`]; more are left to another one.
+pub const KICK_MAX: usize = 1_024;
 /// The most items of an [`Op::Touch`]; more are ignored.
 pub const TOUCH_MAX: usize = 4_096;
 /// The most operations of a log entry. Incarnations are unique because of this limit.

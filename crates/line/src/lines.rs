@@ -246,6 +246,7 @@ impl Lines {
             }
             Op::Recycle { incarnation, .. }
             | Op::Touch { incarnation, .. }
+            | Op::Kick { incarnation, .. }
             | Op::RunBackground { incarnation, .. }
                 if known != Some(*incarnation) =>
             {

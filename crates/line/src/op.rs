@@ -1,6 +1,8 @@
 //! The operations of the state machine, and its replies and refusals.
 
-use crate::{BadField, LaneName, LineName, Reason, Settings, SettingsPatch, State};
+use crate::{
+    BadField, KickItem, KickNote, LaneName, LineName, Reason, Settings, SettingsPatch, State,
+};
 use crate::{Token, TokenBy, TokenRef};
 
 /// A time on both clocks. Everything that clients wait for is decided by the service clock.
@@ -127,6 +129,17 @@ pub enum Op {
         incarnation: u64,
         tokens: Vec<(u8, Token, u64)>,
     },
+    /// Ends tokens at an operator's word with [`Reason::Kicked`]; one that is not as its item says is skipped. At most
+    /// [`crate::KICK_MAX`] tokens, and no more than the rest of the entry's [`crate::WORK_MAX`]: the reply says how far it
+    /// came.
+    Kick {
+        line: LineName,
+        /// If the line has another one, nothing happens.
+        incarnation: u64,
+        tokens: Vec<KickItem>,
+        /// Journaled before the first token that ends. A kick of many tokens has it in its first operations only.
+        note: Option<Box<KickNote>>,
+    },
     /// Does the background work that is due on the line, see [`crate::Lines::background_work`].
     RunBackground {
         line: LineName,
@@ -151,6 +164,7 @@ impl Op {
             | Op::Jump { line, .. }
             | Op::Recycle { line, .. }
             | Op::Touch { line, .. }
+            | Op::Kick { line, .. }
             | Op::RunBackground { line, .. } => line,
         }
     }
@@ -183,6 +197,13 @@ pub enum Reply {
     },
     /// Of `Recycle`: how many tokens it ended.
     Recycled { count: u64 },
+    /// Of `Kick`.
+    Kicked {
+        /// How many tokens it ended.
+        ended: u64,
+        /// How many items it got to.
+        taken: u64,
+    },
     /// Of all other operations.
     Nothing,
 }

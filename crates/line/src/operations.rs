@@ -38,6 +38,7 @@ impl Line {
                 reply = Reply::Recycled { count };
             }
             Op::Touch { tokens, .. } => self.touch_all(tokens, ctx.now_ms),
+            Op::Kick { tokens, note, .. } => reply = self.kick(tokens, note.as_deref(), ctx)?,
             Op::RunBackground { .. } => self.run_background(ctx),
         }
         self.after_operation(ctx);

@@ -6,7 +6,8 @@ use crate::gone::Gone;
 use crate::line::Line;
 use crate::{
     AdmissionRate, Bucket, Entered, Event, HISTORY_FORMAT, JournalEntry, Journaled, JournaledToken,
-    LineChange, Live, Reason, Refused, Stage, State, Timestamp, Token, TokenChange, TokenRef,
+    KickNote, Kicked, LineChange, Live, Reason, Refused, Stage, State, Timestamp, Token,
+    TokenChange, TokenRef,
 };
 
 /// The context in which an operation is applied to a line.
@@ -293,6 +294,14 @@ impl Line {
             at_ms,
             what,
         });
+    }
+
+    /// A kick has no event of its own: those of its tokens follow.
+    pub(crate) fn journal_kick(&mut self, note: &KickNote, at_ms: u64) {
+        let version = self.next_version();
+        self.journal_entry(Journaled::Kicked, at_ms);
+        let note = note.clone();
+        self.journal.push_kick(Kicked { version, note });
     }
 
     /// Returns the event's version.

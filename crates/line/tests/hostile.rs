@@ -6,10 +6,10 @@ mod common;
 
 use common::{Dump, Restart, Shard, name, shop};
 use nowserving_line::{
-    AdmissionRate, Change, Entered, Gone, JournalEntry, Journaled, JournaledToken, LaneDump,
-    LaneSettings, Limits, LineDump, Lines, Live, NUMBER_MAX, Op, Phase, Quota, Reason, RecycleItem,
-    ScheduledChange, Settings, SettingsPatch, Stage, Stamp, State, Timestamp, Token, TokenBy,
-    TokenRef,
+    AdmissionRate, Change, Entered, Gone, JournalEntry, Journaled, JournaledToken, KickItem,
+    KickNote, KickSelector, LaneDump, LaneSettings, Limits, LineDump, Lines, Live, NUMBER_MAX, Op,
+    Phase, Quota, Reason, RecycleItem, ScheduledChange, Settings, SettingsPatch, Stage, Stamp,
+    State, Timestamp, Token, TokenBy, TokenRef,
 };
 use proptest::prelude::*;
 
@@ -157,6 +157,42 @@ fn token_by() -> impl Strategy<Value = TokenBy> {
     ]
 }
 
+fn kick() -> impl Strategy<Value = Op> {
+    let item = (
+        lane(),
+        number(),
+        prop::option::of(state()),
+        prop::option::of(number()),
+    );
+    let item = item.prop_map(|(lane, token, state, clock_ms)| KickItem {
+        lane,
+        token,
+        state,
+        clock_ms,
+    });
+    let selector = prop_oneof![
+        any::<u32>().prop_map(KickSelector::Tokens),
+        lane().prop_map(KickSelector::Lane),
+        Just(KickSelector::All),
+    ];
+    let note = (selector, prop::option::of(state()), 0..200usize);
+    let note = note.prop_map(|(selector, state, length)| KickNote {
+        selector,
+        state,
+        reason: Some("r".repeat(length).into()),
+        by: None,
+    });
+    let items = prop::collection::vec(item, 0..20);
+    (incarnation(), items, prop::option::of(note)).prop_map(|(incarnation, tokens, note)| {
+        Op::Kick {
+            line: shop(),
+            incarnation,
+            tokens,
+            note: note.map(Box::new),
+        }
+    })
+}
+
 fn op() -> impl Strategy<Value = Op> {
     let key = prop::option::of(prop::collection::vec(any::<u8>(), 0..200));
     let item = (lane(), number(), state(), number());
@@ -198,6 +234,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => at().prop_map(|at| Op::Leave { line: shop(), at }),
         2 => (incarnation(), items)
             .prop_map(|(incarnation, tokens)| Op::Recycle { line: shop(), incarnation, tokens }),
+        2 => kick(),
         2 => (incarnation(), touched)
             .prop_map(|(incarnation, tokens)| Op::Touch { line: shop(), incarnation, tokens }),
         1 => incarnation().prop_map(|incarnation| Op::RunBackground { line: shop(), incarnation }),
@@ -259,7 +296,7 @@ fn stage() -> impl Strategy<Value = Stage> {
 
 /// One change to a dump that was good.
 fn tamper() -> impl Strategy<Value = (u8, u64, Stage, Settings)> {
-    (0..31u8, number(), stage(), settings())
+    (0..33u8, number(), stage(), settings())
 }
 
 fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage, Settings)) {
@@ -307,6 +344,8 @@ fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage,
         25 => lane.live[0].1.entered.version = n,
         26 => line.settings_changes[0].version = n,
         28 => lane.live[0].1.jumps = n as u8,
+        29 => line.kicks[0].version = n,
+        30 => line.kicks[0].note.selector = KickSelector::Lane((n % 256) as u8),
         27 => line.settings_changes[0].to.seats = Some(Change::Set(n as u32)),
         _ => {
             // A shard about to run out of numbers, which adds up all the same.
@@ -355,6 +394,26 @@ fn good_dump() -> Dump {
         call_ahead: Some(Change::Set(1)),
         ..SettingsPatch::default()
     });
+    let newest = shard.enter_in("vip").unwrap().at;
+    let incarnation = newest.incarnation;
+    shard
+        .apply(&Op::Kick {
+            line: shop(),
+            incarnation,
+            tokens: vec![KickItem {
+                lane: newest.lane,
+                token: newest.token,
+                state: None,
+                clock_ms: None,
+            }],
+            note: Some(Box::new(KickNote {
+                selector: KickSelector::Lane(1),
+                state: None,
+                reason: Some("rude".into()),
+                by: None,
+            })),
+        })
+        .unwrap();
     shard.lines.dump()
 }
 

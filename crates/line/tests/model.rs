@@ -199,6 +199,7 @@ impl Run {
             },
             Reply::Deleted { remaining } => Answer::Remaining(remaining),
             Reply::Recycled { count } => Answer::Recycled(count),
+            Reply::Kicked { ended, taken } => Answer::Kicked(ended, taken),
             Reply::Nothing => Answer::Nothing,
         });
         let reply = reply.map_err(|refused| match refused {

@@ -13,8 +13,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::error::ApiError;
 pub use crate::journal::{
     Explained, JOURNAL_LIMIT_DEFAULT, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, JournalReply,
-    OvertakerReply, SettingChangeReply,
+    KickSelectorReply, OvertakerReply, SettingChangeReply,
 };
+pub use crate::kick::{Kick, KickReply, KickedToken, LiveState, TokenName};
 pub use crate::members::{
     CandidateStatus, ChangeMembers, DiskId, MembersChangeReply, MembersChangesReply, MembersReply,
     MembersStatus, SnapshotsSent,

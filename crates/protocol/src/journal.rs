@@ -1,8 +1,8 @@
 //! `journal`: what happened in a line, and why one token was admitted before another.
 
 use nowserving_line::{
-    self as line, Explanation, JournalEntry, Journaled, JournaledToken, LaneName, LineName,
-    Overtaker, OvertookBy, Refused, SettingsChange, TokenRef,
+    self as line, Explanation, JournalEntry, Journaled, JournaledToken, KickNote, KickSelector,
+    LaneName, LineName, Overtaker, OvertookBy, Refused, SettingsChange, TokenRef,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -77,8 +77,8 @@ pub struct JournalEntryReply {
     pub version: u64,
     /// When, on the wall clock of the leader at that time.
     pub at_ms: u64,
-    /// `configured`, `schedule_failed` (of the line), `entered`, `admitted`, `claimed`, `gone` or `moved`
-    /// (of a token); later releases may have more.
+    /// `configured`, `schedule_failed`, `kicked` or `restored` (of the line), `entered`, `admitted`, `claimed`, `gone` or
+    /// `moved` (of a token); later releases may have more.
     pub what: String,
     /// Of a token: its lane.
     #[serde(
@@ -106,7 +106,13 @@ pub struct JournalEntryReply {
     /// With `claimed`: the fencing number of the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
-    /// With `gone`: why.
+    /// With `kicked`: which tokens; missing once that is no longer kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<KickSelectorReply>,
+    /// With `kicked`: who asked, if that was said. With `moved`: `jump`, if its holder moved it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// With `gone`: why; with `kicked`: what the operator gave as the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// With `admitted`: whether its lane was absolute then.
@@ -125,9 +131,50 @@ pub struct JournalEntryReply {
     /// With `moved`: its number since then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_token: Option<u64>,
-    /// With `moved`: `jump`, if its holder moved it.
+}
+
+/// How the operator of a `kicked` entry chose the tokens: one of the first five is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KickSelectorReply {
+    /// So many tokens were named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
+    pub tokens: Option<u32>,
+    /// So many keys were named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<u32>,
+    /// As in the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_over_ms: Option<u64>,
+    /// As in the request.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "wire::name_option"
+    )]
+    pub lane: Option<LaneName>,
+    /// As in the request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
+    /// As in the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+}
+
+impl KickSelectorReply {
+    fn new(line: &line::Line, note: &KickNote) -> KickSelectorReply {
+        let mut selector = KickSelectorReply {
+            state: note.state.map(|state| state.as_str().to_owned()),
+            ..KickSelectorReply::default()
+        };
+        match note.selector {
+            KickSelector::Tokens(count) => selector.tokens = Some(count),
+            KickSelector::Keys(count) => selector.keys = Some(count),
+            KickSelector::IdleOverMs(ms) => selector.idle_over_ms = Some(ms),
+            KickSelector::Lane(id) => selector.lane = Some(lane_name(line, id)),
+            KickSelector::All => selector.all = true,
+        }
+        selector
+    }
 }
 
 /// A setting that changed.
@@ -296,6 +343,10 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
             reply.scheduled_at_ms = Some(scheduled_at_ms);
             "schedule_failed"
         }
+        Journaled::Kicked => {
+            tell_of_kick(line, entry.version, &mut reply);
+            "kicked"
+        }
         Journaled::Restored => "restored",
         Journaled::Token {
             lane,
@@ -313,6 +364,15 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
     let change = line.settings_change(entry.version);
     reply.changes = change.map(SettingChangeReply::all);
     reply
+}
+
+/// Fills in who asked for a kick, of whom, and why, if that is still kept.
+fn tell_of_kick(line: &line::Line, version: u64, reply: &mut JournalEntryReply) {
+    if let Some(note) = line.kick_note(version) {
+        reply.selector = Some(KickSelectorReply::new(line, note));
+        reply.reason = note.reason.as_deref().map(str::to_owned);
+        reply.by = note.by.as_deref().map(str::to_owned);
+    }
 }
 
 /// Fills in the fields of an entry about a token, and returns the word for it.

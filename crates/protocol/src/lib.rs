@@ -26,6 +26,7 @@ pub mod header;
 mod journal;
 mod key;
 pub mod keys;
+pub mod kick;
 pub mod members;
 pub mod rights;
 pub mod servers;

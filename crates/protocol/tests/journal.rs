@@ -470,6 +470,7 @@ fn the_largest_page_fits_a_message() {
         entered_at_ms: Some(u64::MAX),
         changes: None,
         position: Some(u64::MAX),
+        selector: None,
         epoch: Some(u64::MAX),
         reason: Some("checkout_expired".to_owned()),
         absolute: true,

@@ -21,6 +21,7 @@ pub(crate) fn journal_to_pb(entry: &JournalEntry) -> pb::JournalEntry {
         Journaled::ScheduleFailed { scheduled_at_ms } => {
             What::ScheduleFailed(pb::JournalScheduleFailed { scheduled_at_ms })
         }
+        Journaled::Kicked => What::Kicked(pb::JournalKicked {}),
         Journaled::Restored => What::Restored(pb::JournalRestored {}),
         Journaled::Token {
             lane,
@@ -80,6 +81,7 @@ pub(crate) fn journal_from_pb(entry: pb::JournalEntry) -> Result<JournalEntry, M
         Some(What::ScheduleFailed(pb::JournalScheduleFailed { scheduled_at_ms })) => {
             Journaled::ScheduleFailed { scheduled_at_ms }
         }
+        Some(What::Kicked(_)) => Journaled::Kicked,
         Some(What::Restored(_)) => Journaled::Restored,
         Some(What::Admitted(pb::JournalAdmitted { absolute, boost_ms })) => {
             token(JournaledToken::Admitted { absolute, boost_ms })?

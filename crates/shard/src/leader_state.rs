@@ -14,6 +14,7 @@ use nowserving_protocol::event::{LineEvent, TokenEvent};
 use crate::boards::Boards;
 use crate::clock::{ClientReachability, Micros, ServiceClock};
 use crate::command::Command;
+use crate::kick::Kicks;
 use crate::published::OutEvent;
 use crate::recycle::Recycler;
 use crate::state::{AppliedRestore, AppliedToLine, State};
@@ -47,6 +48,8 @@ pub struct LeaderState {
     last_stamp_ms: u64,
     pub(crate) recycler: Recycler,
     pub(crate) boards: Boards,
+    /// The kicks of operators that are under way.
+    pub kicks: Kicks,
     /// Recyclings and stamps that were proposed and are not yet applied.
     own_in_flight: usize,
     /// [`Op::RunBackground`]s that were proposed and are not yet applied. They are counted apart: a
@@ -78,6 +81,7 @@ impl LeaderState {
             last_stamp_ms: state.now_ms(),
             recycler: Recycler::new(),
             boards: Boards::new(),
+            kicks: Kicks::default(),
             own_in_flight: 0,
             background_in_flight: 0,
             background_turn: None,
@@ -139,6 +143,8 @@ impl LeaderState {
         let now_ms = self.now_ms(state, reachability);
         let mut commands = self.pass(state, now, now_ms, drained);
         commands.extend(self.background(state, now, now_ms));
+        let kicks = &mut self.kicks;
+        commands.extend(kicks.propose(state, &self.recycler, now, now_ms));
         commands
     }
 
@@ -291,7 +297,8 @@ impl LeaderState {
             };
             background = due.map(|due| due.max(self.next_background_at));
         }
-        pass.into_iter().chain(background).min()
+        let kicks = self.kicks.next_due();
+        pass.into_iter().chain(background).chain(kicks).min()
     }
 
     /// When a line is due by the wall clock, or that clock must be read again before.
@@ -312,6 +319,9 @@ impl LeaderState {
         if let Some(in_flight) = in_flight {
             *in_flight = in_flight.saturating_sub(1);
         }
+        if let Command::Line(Op::Kick { line, tokens, .. }) = command {
+            self.kicks.before(state, line, tokens);
+        }
         // Nothing is kept for lines that do not exist: anybody can make up names.
         let name = match command {
             Command::Line(op) => Some(op.line()),
@@ -328,6 +338,9 @@ impl LeaderState {
     /// After an operation on a line was applied: clocks are started, boards marked, events made.
     pub fn after(&mut self, state: &State, applied: &AppliedToLine<'_>, out: &mut Vec<OutEvent>) {
         let AppliedToLine { op, events, .. } = applied;
+        if let Op::Kick { line, .. } = op {
+            self.kicks.after(line, &applied.result);
+        }
         let Ok(reply) = &applied.result else { return };
         let (lines, now_ms) = (state.lines(), state.now_ms());
         if let (Op::Enter { line, .. }, Reply::Token(at)) = (op, reply) {
@@ -399,6 +412,7 @@ impl LeaderState {
         match what {
             TokenChange::Gone { .. } => self.recycler.forget(at),
             TokenChange::Moved { to, .. } => {
+                self.kicks.moved(line);
                 let line = lines.get(line);
                 match line.and_then(|line| Some((line, line.live(to.lane, to.token)?))) {
                     Some((line, live)) => self.recycler.moved(line, at, *to, live),

@@ -18,6 +18,8 @@ pub mod boards;
 pub mod clock;
 pub mod command;
 mod journal_pb;
+pub mod kick;
+mod kick_pb;
 pub mod leader_state;
 pub mod members;
 mod members_pb;

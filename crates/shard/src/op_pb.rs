@@ -4,6 +4,7 @@ use bytes::Bytes;
 use nowserving_line::{Op, RecycleItem, State, TokenBy, TokenRef};
 
 use crate::command::{FORMAT, FORMAT_MIN};
+use crate::kick_pb::{kick_item_from_pb, kick_item_to_pb, note_from_pb, note_to_pb};
 use crate::pb;
 use crate::pb::jump::By;
 use crate::pb::line_op::Op as Kind;
@@ -16,7 +17,7 @@ pub(crate) fn op_format(op: &Op) -> u32 {
     match op {
         Op::Create { settings, .. } => settings_format(settings),
         Op::Configure { patch, .. } => patch_format(patch),
-        Op::Jump { .. } => FORMAT,
+        Op::Jump { .. } | Op::Kick { .. } => FORMAT,
         _ => FORMAT_MIN,
     }
 }
@@ -89,6 +90,16 @@ pub(crate) fn op_to_pb(op: &Op) -> pb::LineOp {
         } => Kind::Touch(pb::Touch {
             incarnation: *incarnation,
             items: tokens.iter().map(touch_to_pb).collect(),
+        }),
+        Op::Kick {
+            line: _,
+            incarnation,
+            tokens,
+            note,
+        } => Kind::Kick(pb::Kick {
+            incarnation: *incarnation,
+            items: tokens.iter().map(kick_item_to_pb).collect(),
+            note: note.as_deref().map(note_to_pb),
         }),
         Op::RunBackground { incarnation, .. } => {
             let incarnation = *incarnation;
@@ -163,6 +174,12 @@ pub(crate) fn op_from_pb(op: pb::LineOp) -> Result<Op, Malformed> {
             line,
             incarnation: touch.incarnation,
             tokens: all(touch.items, touch_from_pb)?,
+        },
+        Kind::Kick(kick) => Op::Kick {
+            line,
+            incarnation: kick.incarnation,
+            tokens: all(kick.items, kick_item_from_pb)?,
+            note: kick.note.map(note_from_pb).transpose()?.map(Box::new),
         },
         Kind::RunBackground(pb::RunBackground { incarnation }) => {
             Op::RunBackground { line, incarnation }

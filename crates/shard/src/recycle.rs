@@ -151,6 +151,15 @@ impl Recycler {
         None
     }
 
+    /// When the client of a waiting token was last seen: by this leader, or at the latest by an earlier one that the
+    /// state does not know of.
+    #[must_use]
+    pub fn last_seen_ms(&self, line: &Line, at: TokenRef, live: &Live) -> u64 {
+        let seen_ms = self.watched.get(at).and_then(|it| it.last_seen_ms);
+        let grace_ms = line.settings().waiting_idle_timeout_ms / 16 * 7;
+        seen_ms.unwrap_or_else(|| live.clock_ms().saturating_add(grace_ms))
+    }
+
     /// When [`Recycler::pass`] will have something to do if nothing happens meanwhile; it can be past.
     #[must_use]
     pub fn next_due_ms(&self) -> Option<u64> {

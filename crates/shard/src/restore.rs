@@ -340,6 +340,7 @@ pub fn parts_of(line: &Line) -> (Vec<Bytes>, [u8; 32]) {
     let gone = std::mem::take(&mut head.gone);
     let journal = std::mem::take(&mut head.journal);
     let changes = std::mem::take(&mut head.settings_changes);
+    let kicks = std::mem::take(&mut head.kicks);
     parts.push(line_to_pb(head).encode_to_vec());
     parts.cut(live, |live| LinePart {
         live,
@@ -355,6 +356,10 @@ pub fn parts_of(line: &Line) -> (Vec<Bytes>, [u8; 32]) {
     });
     parts.cut(changes, |settings_changes| LinePart {
         settings_changes,
+        ..LinePart::default()
+    });
+    parts.cut(kicks, |kicks| LinePart {
+        kicks,
         ..LinePart::default()
     });
     (parts.parts, parts.digest)

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use nowserving_line::{ClockShift, LinePart, Restore};
 
 use crate::journal_pb::{change_from_pb, change_to_pb, journal_from_pb, journal_to_pb};
+use crate::kick_pb::{kicked_from_pb, kicked_to_pb};
 use crate::pb;
 use crate::pb::restore_command::Step;
 use crate::pb::{
@@ -80,6 +81,7 @@ pub(crate) fn part_to_pb(part: LinePart) -> pb::LinePart {
         gone: part.gone.into_iter().map(gone_to_pb).collect(),
         journal: part.journal.iter().map(journal_to_pb).collect(),
         settings_changes: part.settings_changes.iter().map(change_to_pb).collect(),
+        kicks: part.kicks.iter().map(kicked_to_pb).collect(),
     }
 }
 
@@ -92,5 +94,6 @@ pub(crate) fn part_from_pb(part: pb::LinePart) -> Result<LinePart, Malformed> {
         gone: all(part.gone, gone_from_pb)?,
         journal: all(part.journal, journal_from_pb)?,
         settings_changes: all(part.settings_changes, change_from_pb)?,
+        kicks: all(part.kicks, kicked_from_pb)?,
     })
 }

@@ -7,6 +7,7 @@ use nowserving_line::{
 };
 
 use crate::journal_pb::{change_from_pb, change_to_pb, journal_from_pb, journal_to_pb};
+use crate::kick_pb::{kicked_from_pb, kicked_to_pb};
 use crate::pb;
 use crate::pb::live_token::Stage as PbStage;
 use crate::pb::{
@@ -33,6 +34,7 @@ pub(crate) fn line_to_pb(line: LineDump) -> pb::LineState {
         journal: line.journal.iter().map(journal_to_pb).collect(),
         forecast: Some(forecast_to_pb(&line.forecast)),
         settings_changes: line.settings_changes.iter().map(change_to_pb).collect(),
+        kicks: line.kicks.iter().map(kicked_to_pb).collect(),
     }
 }
 
@@ -73,6 +75,7 @@ pub(crate) fn line_from_pb(line: pb::LineState) -> Result<LineDump, Malformed> {
         gone: all(line.gone, gone_from_pb)?,
         journal: all(line.journal, journal_from_pb)?,
         settings_changes: all(line.settings_changes, change_from_pb)?,
+        kicks: all(line.kicks, kicked_from_pb)?,
         forecast: forecast_from_pb(line.forecast.ok_or("a line without forecasts")?)?,
     })
 }

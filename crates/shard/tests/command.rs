@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use nowserving_line::{
-    AdmissionRate, Change, LaneName, LaneSettings, LineName, Op, Phase, Quota, RecycleItem,
-    Settings, SettingsPatch, State, TokenBy, TokenRef,
+    AdmissionRate, Change, KickItem, KickNote, KickSelector, LaneName, LaneSettings, LineName, Op,
+    Phase, Quota, RecycleItem, Settings, SettingsPatch, State, TokenBy, TokenRef,
 };
 use nowserving_shard::command::{
     self, COMMANDS_MAX, Command, Entry, EntryBuilder, EntryError, FORMAT, encode,
@@ -144,6 +144,38 @@ fn token_by() -> impl Strategy<Value = TokenBy> {
     ]
 }
 
+fn kick() -> impl Strategy<Value = Op> {
+    let state = || of(prop_oneof![Just(State::Waiting), Just(State::InCheckout)]);
+    let item = (any::<(u8, u64)>(), state(), any::<Option<u64>>());
+    let item = item.prop_map(|((lane, token), state, clock_ms)| KickItem {
+        lane,
+        token,
+        state,
+        clock_ms,
+    });
+    let selector = prop_oneof![
+        any::<u32>().prop_map(KickSelector::Tokens),
+        any::<u32>().prop_map(KickSelector::Keys),
+        any::<u64>().prop_map(KickSelector::IdleOverMs),
+        any::<u8>().prop_map(KickSelector::Lane),
+        Just(KickSelector::All),
+    ];
+    let note = (selector, state(), of("[a-z]{0,9}"), of("[a-z]{0,9}"));
+    let note = note.prop_map(|(selector, state, reason, by)| KickNote {
+        selector,
+        state,
+        reason: reason.map(Into::into),
+        by: by.map(Into::into),
+    });
+    let parts = (line(), any::<u64>(), vec(item, 0..5), of(note));
+    parts.prop_map(|(line, incarnation, tokens, note)| Op::Kick {
+        line,
+        incarnation,
+        tokens,
+        note: note.map(Box::new),
+    })
+}
+
 fn op() -> impl Strategy<Value = Op> {
     let key = of(vec(any::<u8>(), 0..130).prop_map(Vec::into_boxed_slice));
     prop_oneof![
@@ -195,6 +227,7 @@ fn op() -> impl Strategy<Value = Op> {
                 tokens
             }
         ),
+        kick(),
         (line(), any::<u64>())
             .prop_map(|(line, incarnation)| Op::RunBackground { line, incarnation }),
     ]

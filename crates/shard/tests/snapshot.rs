@@ -5,8 +5,9 @@
 
 use bytes::Bytes;
 use nowserving_line::{
-    self as line, AdmissionRate, Change, Journaled, JournaledToken, LaneName, LaneSettings, Line,
-    LineName, Op, Phase, Quota, Reason, Reply, Settings, SettingsPatch, TokenRef,
+    self as line, AdmissionRate, Change, Journaled, JournaledToken, KickItem, KickNote,
+    KickSelector, LaneName, LaneSettings, Line, LineName, Op, Phase, Quota, Reason, Reply,
+    Settings, SettingsPatch, TokenRef,
 };
 use nowserving_shard::command::{Command, Entry, FORMAT, FORMAT_MIN};
 use nowserving_shard::members::{MembersChange, MembersCommand, MembersRequest};
@@ -235,10 +236,41 @@ fn a_shard_with_everything(format: u32) -> State {
     shard.state
 }
 
+/// What entries of format 7 add.
+fn a_shard_with_a_kick() -> State {
+    let mut shard = Shard::new();
+    let settings = Settings::new(1, 9);
+    shard.apply(Op::Create {
+        line: name("kicked"),
+        settings,
+    });
+    let at = shard.enter("kicked", Some(b"ann"));
+    shard.apply(Op::Kick {
+        line: name("kicked"),
+        incarnation: at.incarnation,
+        tokens: vec![KickItem {
+            lane: at.lane,
+            token: at.token,
+            state: None,
+            clock_ms: None,
+        }],
+        note: Some(Box::new(KickNote {
+            selector: KickSelector::Lane(0),
+            state: Some(line::State::Waiting),
+            reason: Some("rude".into()),
+            by: Some("ops".into()),
+        })),
+    });
+    let dump = shard.state.lines().get(&name("kicked")).unwrap().dump();
+    assert_eq!(dump.kicks.len(), 1);
+    shard.state
+}
+
 #[test]
 fn a_shard_comes_back_as_it_was() {
-    let everything = [FORMAT_MIN, FORMAT].map(a_shard_with_everything);
-    for state in [State::default(), a_shard()].into_iter().chain(everything) {
+    let mut states = vec![State::default(), a_shard(), a_shard_with_a_kick()];
+    states.extend([FORMAT_MIN, FORMAT].map(a_shard_with_everything));
+    for state in states {
         let bytes = encode(&header(), &state);
         let (found, restored) = decode(bytes.clone().into(), FORMAT, "prod", 7).unwrap();
         assert_eq!(found, header());

@@ -172,8 +172,5 @@ async fn unknown_operations(api: &Api, line: &str) -> Result<()> {
     );
     api.admin_refused(line, "teleport", json!({}), Code::BadRequest)
         .await?;
-    // Of a later release.
-    api.admin_refused(line, "kick", json!({"all": true}), Code::BadRequest)
-        .await?;
     Ok(())
 }

@@ -22,6 +22,7 @@ mod failed_syncs;
 mod full_disks;
 mod grown;
 mod harness;
+mod kick;
 mod large_lines;
 mod late_writes;
 mod left_behind;
@@ -240,6 +241,27 @@ mod soaks {
 #[tokio::test]
 async fn a_change_of_settings_is_all_or_nothing() -> Result<()> {
     run(Options::default(), rules::changes::all_or_nothing).await
+}
+
+/// An operator ends tokens, by raw requests and by the command.
+#[tokio::test]
+async fn tokens_are_kicked() -> Result<()> {
+    run(Options::default(), async |cluster| {
+        let shards = cluster.options().shards;
+        let json = cluster.api().by(Format::Json, Route::Plain);
+        let msgpack = cluster.api().by(Format::MsgPack, Route::Shard(shards));
+        let cli = Cli::new(cluster.nats.url());
+        Scenarios::default()
+            .with("kick_json", kick::every_selector(json.clone(), "kick-json"))
+            .with(
+                "kick_msgpack",
+                kick::every_selector(msgpack, "kick-msgpack"),
+            )
+            .with("kick_command", kick::by_command(json, cli, "kick-command"))
+            .run()
+            .await
+    })
+    .await
 }
 
 /// The command line tool, command by command; lines with tens of thousands in them; and the SDK,

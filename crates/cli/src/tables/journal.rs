@@ -4,7 +4,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use comfy_table::Cell;
 use nowserving_client::{
-    Explained, JournalEntryReply, JournalReply, LaneName, OvertakerReply, SettingChangeReply,
+    Explained, JournalEntryReply, JournalReply, KickSelectorReply, LaneName, OvertakerReply,
+    SettingChangeReply,
 };
 
 use super::{Sheet, duration, number, settings};
@@ -62,6 +63,12 @@ fn what(entry: &JournalEntryReply) -> String {
     if let Some(epoch) = entry.epoch {
         text.push_str(&format!(", epoch {epoch}"));
     }
+    if let Some(selector) = &entry.selector {
+        text.push_str(&format!(": {}", kicked(selector)));
+    }
+    if let Some(by) = &entry.by {
+        text.push_str(&format!(", by {by}"));
+    }
     if let Some(reason) = &entry.reason {
         text.push_str(&format!(", {reason}"));
     }
@@ -75,6 +82,22 @@ fn what(entry: &JournalEntryReply) -> String {
         text.push_str(&format!(" to {lane} {token}"));
     }
     text
+}
+
+/// `lane vip, waiting`
+fn kicked(selector: &KickSelectorReply) -> String {
+    let parts = [
+        selector.tokens.map(|count| format!("{count} by number")),
+        selector.keys.map(|count| format!("{count} by key")),
+        selector
+            .idle_over_ms
+            .map(|ms| format!("idle over {}", duration(ms))),
+        selector.lane.as_ref().map(|lane| format!("lane {lane}")),
+        selector.all.then(|| "all".to_owned()),
+        selector.state.clone(),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    parts.join(", ")
 }
 
 /// `seats 5 → 7`

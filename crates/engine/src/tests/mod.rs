@@ -5,6 +5,7 @@ mod clocks;
 mod disk_room;
 mod elections;
 mod group;
+mod kicks;
 mod members;
 mod refused_disks;
 mod replay;

@@ -1,7 +1,8 @@
 //! The commands of a run, generated before it is known which tokens there will be.
 
 use nowserving_line::{
-    Change, LaneName, LineName, Op, RecycleItem, Settings, SettingsPatch, State, TokenBy, TokenRef,
+    Change, KickItem, KickNote, KickSelector, LaneName, LineName, Op, RecycleItem, Settings,
+    SettingsPatch, State, TokenBy, TokenRef,
 };
 use proptest::prelude::*;
 
@@ -37,6 +38,11 @@ pub enum Command {
     Recycle {
         picks: Option<Vec<u16>>,
         truly: bool,
+    },
+    /// The picked tokens, each perhaps only if it is as it was seen, correctly or not.
+    Kick {
+        picks: Vec<(u16, u8)>,
+        noted: Option<u8>,
     },
     Touch {
         picks: Vec<(u16, u16)>,
@@ -149,6 +155,12 @@ fn recycle() -> impl Strategy<Value = Command> {
     (picks, prop::bool::weighted(0.8)).prop_map(|(picks, truly)| Command::Recycle { picks, truly })
 }
 
+fn kick() -> impl Strategy<Value = Command> {
+    let picks = prop::collection::vec((any::<u16>(), 0..6u8), 0..8);
+    let noted = prop::option::weighted(0.8, 0..120u8);
+    (picks, noted).prop_map(|(picks, noted)| Command::Kick { picks, noted })
+}
+
 fn configure() -> impl Strategy<Value = Command> {
     let condition = prop_oneof![
         5 => Just(Condition::None),
@@ -205,6 +217,7 @@ pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
         2 => touched.prop_map(|picks| Command::Touch { picks }),
         3 => moved,
         5 => jump,
+        3 => kick(),
         9 => configure(),
         2 => create.prop_map(|(seats, queue_limit)| Command::Create { seats, queue_limit }),
         1 => prop::bool::ANY.prop_map(|force| Command::Delete { force }),
@@ -277,6 +290,12 @@ impl Command {
                 line,
                 incarnation,
                 tokens: now.map_or(Vec::new(), |now| items(now, naive.now_ms, picks, *truly)),
+            },
+            Command::Kick { picks, noted } => Op::Kick {
+                line,
+                incarnation,
+                tokens: now.map_or(Vec::new(), |now| kick_items(now, picks)),
+                note: noted.map(|n| Box::new(kick_note(n))),
             },
             Command::Touch { picks } => {
                 let tokens = picks.iter().map(|(pick, ms)| {
@@ -401,6 +420,30 @@ fn token_op(verb: Verb, line: LineName, at: TokenRef, now: Option<&NaiveLine>, e
             Op::Renew { line, at, epoch }
         }
     }
+}
+
+fn kick_note(n: u8) -> KickNote {
+    KickNote {
+        selector: KickSelector::Tokens(n.into()),
+        state: n.is_multiple_of(2).then_some(State::Waiting),
+        reason: Some("x".repeat(n.into()).into()),
+        by: None,
+    }
+}
+
+fn kick_items(line: &NaiveLine, picks: &[(u16, u8)]) -> Vec<KickItem> {
+    let items = picks.iter().map(|(pick, how)| {
+        let (lane, token) = moved_or_not(line, *pick);
+        let tok = line.tokens.get(&(lane, token));
+        let seen_ms = tok.map(|tok| tok.last_seen_ms + u64::from(*how == 5));
+        KickItem {
+            lane,
+            token,
+            state: (!how.is_multiple_of(2)).then_some(State::Waiting),
+            clock_ms: seen_ms.filter(|_| *how > 3),
+        }
+    });
+    items.collect()
 }
 
 fn items(line: &NaiveLine, now_ms: u64, picks: &Option<Vec<u16>>, truly: bool) -> Vec<RecycleItem> {

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use nowserving_line::{
-    Event, JournalEntry, JournaledToken, LaneName, LaneSettings, LineName, Phase, Reason, Refused,
-    Settings, Stage, State, Timestamp, TokenChange, TokenRef,
+    Event, JournalEntry, JournaledToken, KickNote, LaneName, LaneSettings, LineName, Phase, Reason,
+    Refused, Settings, Stage, State, Timestamp, TokenChange, TokenRef,
 };
 
 /// Lane (its place in the table) and number.
@@ -88,14 +88,21 @@ pub struct NaiveLine {
     pub journal: Vec<JournalEntry>,
     /// The settings before and after each entry `configured`, by its version.
     pub changes: BTreeMap<u64, (Settings, Settings)>,
+    /// What was said of each kick, by the version of its entry.
+    pub kicks: BTreeMap<u64, KickNote>,
 }
 
 #[derive(Debug, PartialEq)]
 pub enum Answer {
     Token(Id),
-    Line { incarnation: u64, version: u64 },
+    Line {
+        incarnation: u64,
+        version: u64,
+    },
     Remaining(u64),
     Recycled(u64),
+    /// How many tokens ended, of how many.
+    Kicked(u64, u64),
     Nothing,
 }
 

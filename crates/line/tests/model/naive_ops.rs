@@ -1,8 +1,9 @@
 //! The operations on the naive line.
 
 use nowserving_line::{
-    BadField, Change, JournalEntry, Journaled, JournaledToken, LaneName, LineChange, Op, Phase,
-    Reason, RecycleItem, Refused, Settings, SettingsPatch, State, Timestamp, TokenChange,
+    BadField, Change, JournalEntry, Journaled, JournaledToken, KickItem, KickNote, LaneName,
+    LineChange, Op, Phase, Reason, RecycleItem, Refused, Settings, SettingsPatch, State, Timestamp,
+    TokenChange,
 };
 
 use crate::naive::{Answer, Events, Id, NaiveLine, Tok};
@@ -287,6 +288,53 @@ impl NaiveLine {
         }
         self.admit(seats, now_ms, entry.events);
         Answer::Recycled(ended)
+    }
+
+    pub fn kick(
+        &mut self,
+        items: &[KickItem],
+        note: Option<&KickNote>,
+        kept: usize,
+        entry: &mut Entry<'_>,
+    ) -> Result<Answer, Refused> {
+        if self.phase() == Phase::Closed {
+            return Err(Refused::LineClosed);
+        }
+        let (mut ended, mut seats, mut taken) = (0, 0, 0);
+        for item in items {
+            if entry.work == 0 {
+                break;
+            }
+            entry.work -= 1;
+            taken += 1;
+            let id = self.resolve((item.lane, item.token), kept);
+            let Some(tok) = self.tokens.get(&id).filter(|t| t.state != State::Gone) else {
+                continue;
+            };
+            let clock_ms = match tok.state {
+                State::Waiting => tok.last_seen_ms,
+                _ => tok.deadline_ms,
+            };
+            if item.state.is_some_and(|state| state != tok.state)
+                || item.clock_ms.is_some_and(|ms| ms != clock_ms)
+            {
+                continue;
+            }
+            seats += u64::from(tok.state != State::Waiting);
+            if let Some(note) = note.filter(|_| ended == 0) {
+                self.version += 1;
+                self.kicks.insert(self.version, note.clone());
+                self.journal.push(JournalEntry {
+                    version: self.version,
+                    at_ms: self.wall_ms,
+                    what: Journaled::Kicked,
+                });
+            }
+            ended += 1;
+            self.end(id, Reason::Kicked, entry.events);
+        }
+        self.admit(seats, entry.now_ms, entry.events);
+        Ok(Answer::Kicked(ended, taken))
     }
 
     pub fn token_op(

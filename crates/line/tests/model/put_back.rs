@@ -162,6 +162,10 @@ fn in_parts(dump: &LineDump) -> LineBuilder {
         settings_changes: std::mem::take(&mut head.settings_changes),
         ..LinePart::default()
     });
+    parts.push(LinePart {
+        kicks: std::mem::take(&mut head.kicks),
+        ..LinePart::default()
+    });
     let mut builder = LineBuilder::new(head, LIMITS).unwrap();
     for part in parts {
         builder = LineBuilder::new(builder.dump(), LIMITS).unwrap();

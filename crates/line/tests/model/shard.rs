@@ -64,6 +64,7 @@ impl Naive {
         let current = line.as_ref().map(|l| l.incarnation);
         if let Op::Recycle { incarnation, .. }
         | Op::Touch { incarnation, .. }
+        | Op::Kick { incarnation, .. }
         | Op::RunBackground { incarnation, .. } = op
             && current != Some(*incarnation)
         {
@@ -118,6 +119,7 @@ impl Naive {
             admissions: Vec::new(),
             journal: Vec::new(),
             changes: BTreeMap::new(),
+            kicks: BTreeMap::new(),
         };
         line.line_event(LineChange::Created, events);
         let version = line.version;
@@ -155,6 +157,7 @@ fn on_line(
             }
             Ok(Answer::Nothing)
         }
+        Op::Kick { tokens, note, .. } => line.kick(tokens, note.as_deref(), kept, entry),
         Op::RunBackground { .. } => {
             line.work(entry);
             Ok(Answer::Nothing)

@@ -98,6 +98,7 @@ pub fn journal(line: &Line, model: &NaiveLine, gone_kept: usize) {
     let newest = &all[all.len().saturating_sub(LIMITS.journal_kept)..];
     assert_eq!(kept, newest, "journal");
     changes(line, model, &kept);
+    kicks(line, model, &kept);
     for id in model.tokens.keys() {
         let Ok(answer) = line.explain(check::at(line, *id)) else {
             panic!("no explanation of {id:?}");
@@ -141,6 +142,21 @@ fn changes(line: &Line, model: &NaiveLine, kept: &[JournalEntry]) {
     assert!(bytes <= limit, "{bytes} bytes of changes");
     // None of them takes more than that.
     assert!(!forgotten || bytes + 5_000 > limit, "forgotten at {bytes}");
+}
+
+/// The notes of kicks are those of the model, the newest as far as there is room.
+fn kicks(line: &Line, model: &NaiveLine, kept: &[JournalEntry]) {
+    let kicked = kept.iter().filter(|e| e.what == Journaled::Kicked);
+    let mut forgotten = false;
+    for entry in kicked.rev() {
+        match line.kick_note(entry.version) {
+            Some(note) => {
+                assert!(!forgotten, "the newest notes are kept");
+                assert_eq!(*note, model.kicks[&entry.version], "what was said");
+            }
+            None => forgotten = true,
+        }
+    }
 }
 
 /// Which tokens and how many; the reasons are tested by examples, in `tests/journal.rs`.

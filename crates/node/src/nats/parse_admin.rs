@@ -61,6 +61,12 @@ pub(super) fn admin_ask(
                 to: ask.to,
             })
         }
+        "kick" => {
+            reply.op = "kick";
+            let ask: admin::Kick = decode_request(payload)?;
+            ask.check()?;
+            Ask::Kick(Box::new(ask))
+        }
         "journal" => {
             reply.op = "journal";
             Ask::Journal(decode_request(payload)?)

@@ -187,6 +187,7 @@ fn every_operation_of_operators_is_read_and_unknown_fields_are_refused() {
         ("show", json!({})),
         ("delete", json!({"force": true, "incarnation": 5})),
         ("move", json!({"lane": "a", "token": 7, "to": "b"})),
+        ("kick", json!({"lane": "a", "dry_run": true})),
         ("journal", json!({"token": 7, "limit": 5})),
     ];
     for (op, mut body) in bodies {
@@ -204,6 +205,7 @@ fn every_operation_of_operators_is_read_and_unknown_fields_are_refused() {
             )
             | ("show", Ask::Show)
             | ("move", Ask::Write(Op::Move { token: 7, .. }))
+            | ("kick", Ask::Kick(_))
             | ("journal", Ask::Journal(admin::Journal { token: Some(7), .. }))
             | (
                 "delete",

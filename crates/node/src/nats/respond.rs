@@ -200,6 +200,7 @@ impl Responder {
             Outcome::Info(info) => encode(&*info, format),
             Outcome::Line(line) => encode(&*line, format),
             Outcome::Journal(page) => encode(&*page, format),
+            Outcome::Kicked(kicked) => encode(&*kicked, format),
             Outcome::Deleted { line, remaining } => encode(
                 &DeleteReply {
                     line,
@@ -251,6 +252,7 @@ fn too_large_code(outcome: &Outcome) -> Code {
         | Outcome::BackupChunk { .. }
         | Outcome::Status { holes: Some(_), .. } => Code::BadRequest,
         Outcome::Line(_)
+        | Outcome::Kicked(_)
         | Outcome::Deleted { .. }
         | Outcome::MembersChanged(_)
         | Outcome::RestorePart { .. }

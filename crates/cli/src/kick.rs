@@ -1,0 +1,194 @@
+//! `nowserving line kick`: ends tokens, and asks first if they are many.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use clap::{ArgGroup, Args};
+use nowserving_client::{AdminLine, Key, Kick, KickReply, LaneName, LiveState, TokenName};
+
+use crate::duration;
+use crate::output::{Output, WrongUsage};
+use crate::tables;
+
+/// More than so many are not ended without a word.
+const UNASKED_MAX: u64 = 10;
+/// The longest `--idle-over`: 30 days.
+const IDLE_MS_MAX: u64 = 2_592_000_000;
+
+/// Ends tokens; they go with the reason `kicked`.
+///
+/// Counts first, and asks before it ends more than ten; without a terminal it needs --yes for that. Ending a million takes
+/// a while; if it is interrupted, repeat it.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("which").required(true))]
+#[command(after_help = "\
+Examples:
+  nowserving line kick shop-1 --token vip:3 --reason \"paid twice\"
+  nowserving line kick shop-1 --key order-4711 --key order-4712
+  nowserving line kick shop-1 --idle-over 10m --dry-run
+  nowserving line kick shop-1 --lane vip --state waiting
+  nowserving line kick shop-1 --all --yes --json")]
+pub struct KickArgs {
+    /// The line's name.
+    name: String,
+    /// This token, as LANE:NUMBER; may be repeated.
+    #[arg(long = "token", value_name = "LANE:N", value_parser = token, group = "which")]
+    tokens: Vec<TokenName>,
+    /// The live token of this key; may be repeated.
+    #[arg(long = "key", value_name = "KEY", value_parser = key, group = "which")]
+    keys: Vec<Key>,
+    /// Waiting tokens whose clients were not seen for longer than this.
+    #[arg(
+        long = "idle-over", value_name = "TIME", group = "which",
+        value_parser = duration::between(1..=IDLE_MS_MAX)
+    )]
+    idle_over_ms: Option<u64>,
+    /// All tokens of this lane.
+    #[arg(long, value_name = "LANE", group = "which")]
+    lane: Option<LaneName>,
+    /// All tokens of the line.
+    #[arg(long, group = "which")]
+    all: bool,
+    /// Of these, only tokens in this state: waiting, admitted or in_checkout.
+    #[arg(long, value_name = "STATE", value_parser = live_state)]
+    state: Option<LiveState>,
+    /// Why, for the journal: at most 128 bytes.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Who asks, for the journal: at most 128 bytes.
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+    /// Only counts them.
+    #[arg(long)]
+    dry_run: bool,
+    /// Does not ask.
+    #[arg(long)]
+    yes: bool,
+}
+
+fn token(text: &str) -> Result<TokenName, String> {
+    let wrong = || "LANE:NUMBER, such as vip:3".to_owned();
+    let (lane, number) = text.rsplit_once(':').ok_or_else(wrong)?;
+    Ok(TokenName {
+        lane: LaneName::try_from(lane).map_err(|_| wrong())?,
+        token: number.parse().map_err(|_| wrong())?,
+    })
+}
+
+fn key(text: &str) -> Result<Key, String> {
+    Key::new(text.as_bytes()).map_err(|error| error.message)
+}
+
+fn live_state(text: &str) -> Result<LiveState, String> {
+    match text {
+        "waiting" => Ok(LiveState::Waiting),
+        "admitted" => Ok(LiveState::Admitted),
+        "in_checkout" => Ok(LiveState::InCheckout),
+        _ => Err("waiting, admitted or in_checkout".to_owned()),
+    }
+}
+
+impl KickArgs {
+    /// The line's name.
+    pub fn line(&self) -> &str {
+        &self.name
+    }
+
+    fn request(&self) -> Kick {
+        Kick {
+            tokens: (!self.tokens.is_empty()).then(|| self.tokens.clone()),
+            keys: (!self.keys.is_empty()).then(|| self.keys.clone()),
+            idle_over_ms: self.idle_over_ms,
+            lane: self.lane.clone(),
+            all: self.all,
+            state: self.state,
+            reason: self.reason.clone(),
+            by: self.by.clone(),
+            dry_run: true,
+        }
+    }
+}
+
+/// Counts, asks if need be, and ends them.
+pub async fn run(args: &KickArgs, line: &AdminLine, output: &Output) -> anyhow::Result<()> {
+    let mut request = args.request();
+    if !args.yes || args.dry_run {
+        let counted = line.kick(&request).await?;
+        if args.dry_run {
+            return output.answer(&counted, |reply| text(reply, output));
+        }
+        if counted.kicked > UNASKED_MAX && !agreed(&counted, output)? {
+            return output.line("nobody was kicked");
+        }
+    }
+    request.dry_run = false;
+    let kicked = line.kick(&request).await?;
+    output.answer(&kicked, |reply| text(reply, output))
+}
+
+fn agreed(counted: &KickReply, output: &Output) -> anyhow::Result<bool> {
+    if output.json || !io::stdin().is_terminal() {
+        let what = format!("this would kick {} tokens: give --yes", counted.kicked);
+        return Err(WrongUsage(what).into());
+    }
+    eprintln!("{}", text(counted, output));
+    eprint!("Kick {} tokens? [y/N] ", counted.kicked);
+    io::stderr().flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn text(reply: &KickReply, output: &Output) -> String {
+    let verb = match reply.dry_run {
+        true => "would be kicked",
+        false => "kicked",
+    };
+    let mut text = format!("{} {verb}", tokens(reply.kicked));
+    if !reply.sample.is_empty() {
+        let rows = reply.sample.iter().map(|it| {
+            let key = it.key.as_ref().map(|key| {
+                let key = String::from_utf8_lossy(key.as_bytes());
+                key.escape_debug().to_string()
+            });
+            vec![
+                it.lane.to_string(),
+                it.token.to_string(),
+                key.unwrap_or_else(|| "-".to_owned()),
+                it.state.as_str().to_owned(),
+            ]
+        });
+        text.push('\n');
+        text.push_str(&tables::plain(
+            "lane, token, key, state",
+            rows.collect(),
+            output,
+        ));
+    }
+    let unlisted = reply.kicked.saturating_sub(reply.sample.len() as u64);
+    if unlisted > 0 {
+        text.push_str(&format!("\nand {unlisted} more"));
+    }
+    text
+}
+
+fn tokens(count: u64) -> String {
+    match count {
+        1 => "1 token".to_owned(),
+        count => format!("{count} tokens"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_token_has_a_lane_and_a_number() {
+        let vip = token("vip:3").unwrap();
+        assert_eq!((vip.lane.as_str(), vip.token), ("vip", 3));
+        for bad in ["3", "vip:", ":3", "vip:x", "v p:3"] {
+            assert!(token(bad).unwrap_err().contains("vip:3"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Requests that wait until a kick is finished. The job itself is the leader's: [`nowserving_shard::kick`].
+
+use std::collections::BTreeMap;
+
+use nowserving_line::LineName;
+use nowserving_protocol::error::ApiError;
+use nowserving_protocol::kick::{Kick, KickReply};
+use nowserving_shard::clock::Micros;
+use nowserving_shard::command::FORMAT;
+use nowserving_shard::kick::Begun;
+
+use crate::delivery::LATE_MAX_US;
+use crate::outbox::NodeCtx;
+use crate::refusals::{disk_full, older_member, outcome_unknown};
+use crate::request::Outcome;
+use crate::shard::{Shard, Waiter};
+
+/// The copies of one request.
+#[derive(Debug, Default)]
+pub(crate) struct KickWaiters {
+    waiters: Vec<Waiter>,
+    /// The job goes on for so long after their deadlines: the sender may repeat the request, and joins it then.
+    keep_until: Micros,
+}
+
+pub(crate) type AllKickWaiters = BTreeMap<LineName, KickWaiters>;
+
+impl Shard {
+    /// Begins a kick as the leader.
+    pub(crate) fn kick(&mut self, waiter: Waiter, ask: &Kick, ctx: &mut NodeCtx) {
+        if !ask.dry_run && !ctx.has_room {
+            return ctx.out.refuse(waiter.reply, disk_full());
+        }
+        if !ask.dry_run && ctx.entry_format(&self.replica.members()) < FORMAT {
+            return ctx.out.refuse(waiter.reply, older_member());
+        }
+        let Some(leader_state) = &mut self.leader_state else {
+            return ctx.lead_lost(waiter, self);
+        };
+        let kicks = &mut leader_state.kicks;
+        match kicks.begin(&self.state, &waiter.line, ask, waiter.id) {
+            Begun::Answered(answer) => answer_kick(waiter, answer, ctx),
+            Begun::Waits => {
+                let kick = self.kicks.entry(waiter.line.clone()).or_default();
+                let late_us = match ask.dry_run {
+                    true => 0,
+                    false => LATE_MAX_US,
+                };
+                kick.keep_until = kick.keep_until.max(waiter.deadline + late_us);
+                kick.waiters.push(waiter);
+            }
+        }
+    }
+
+    /// Answers the requests of finished kicks.
+    pub(crate) fn answer_kicks(&mut self, ctx: &mut NodeCtx) {
+        let Some(leader_state) = &mut self.leader_state else {
+            return;
+        };
+        for (line, answer) in leader_state.kicks.take_finished() {
+            let kick = self.kicks.remove(&line).unwrap_or_default();
+            for waiter in kick.waiters {
+                answer_kick(waiter, answer.clone(), ctx);
+            }
+        }
+    }
+
+    /// Answers those whose deadline has come, and ends the kicks for which nobody can wait any more: no token goes
+    /// later than a second after the deadline.
+    pub(crate) fn expire_kicks(&mut self, ctx: &mut NodeCtx) {
+        let now = ctx.now.us;
+        for kick in self.kicks.values_mut() {
+            let late = kick.waiters.extract_if(.., |it| it.deadline <= now);
+            for waiter in late {
+                match waiter.effect.is_write() {
+                    true => ctx.out.refuse(waiter.reply, outcome_unknown()),
+                    false => ctx.at_deadline(waiter),
+                }
+            }
+        }
+        let over = |_: &LineName, kick: &mut KickWaiters| {
+            kick.waiters.is_empty() && kick.keep_until <= now
+        };
+        for (line, _) in self.kicks.extract_if(.., over) {
+            if let Some(leader_state) = &mut self.leader_state {
+                leader_state.kicks.give_up(&line);
+            }
+        }
+    }
+
+    /// This node has lost the lead, and its kicks with it.
+    pub(crate) fn lose_kicks(&mut self, ctx: &mut NodeCtx) {
+        let lost = std::mem::take(&mut self.kicks).into_values();
+        for waiter in lost.flat_map(|kick| kick.waiters) {
+            match waiter.effect.is_write() {
+                true => ctx.out.refuse(waiter.reply, outcome_unknown()),
+                false => ctx.lead_lost(waiter, self),
+            }
+        }
+    }
+}
+
+fn answer_kick(waiter: Waiter, answer: Result<KickReply, ApiError>, ctx: &mut NodeCtx) {
+    let result = answer.map(|reply| Outcome::Kicked(Box::new(reply)));
+    ctx.out.answer(waiter.reply, result);
+}

@@ -1,0 +1,233 @@
+//! `kick`: an operator ends tokens. Section 8 of the contract.
+
+use nowserving_line::{KICK_TEXT_BYTES_MAX, LaneName, State};
+use serde::{Deserialize, Serialize};
+
+use crate::error::ApiError;
+use crate::key::Key;
+use crate::wire;
+
+/// The most `tokens` or `keys` of one request.
+pub const KICK_LIST_MAX: usize = 1_000;
+/// The largest `idle_over_ms`: 30 days.
+pub const KICK_IDLE_MS_MAX: u64 = 2_592_000_000;
+/// How many of the tokens an answer shows.
+pub const KICK_SAMPLE: usize = 10;
+
+/// The request of `kick`. Exactly one of `tokens`, `keys`, `idle_over_ms`, `lane` and `all` says which tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kick {
+    /// These tokens, by their present or former numbers: 1 to [`KICK_LIST_MAX`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<Vec<TokenName>>,
+    /// The live tokens of these keys: 1 to [`KICK_LIST_MAX`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<Vec<Key>>,
+    /// Waiting tokens whose clients were not seen for longer than this, 1 to [`KICK_IDLE_MS_MAX`].
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::whole_option::<u64, 1, KICK_IDLE_MS_MAX, _>"
+    )]
+    pub idle_over_ms: Option<u64>,
+    /// All tokens of this lane.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "wire::name_option"
+    )]
+    pub lane: Option<LaneName>,
+    /// All tokens of the line.
+    #[serde(
+        default,
+        skip_serializing_if = "std::ops::Not::not",
+        deserialize_with = "wire::flag"
+    )]
+    pub all: bool,
+    /// Of these, only tokens in this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<LiveState>,
+    /// Why, for the journal: at most 128 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Who asks, for the journal: at most 128 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Only counts.
+    #[serde(
+        default,
+        skip_serializing_if = "std::ops::Not::not",
+        deserialize_with = "wire::flag"
+    )]
+    pub dry_run: bool,
+}
+
+/// A token as operators name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenName {
+    /// The lane in which it has this number, or had it before it was moved.
+    #[serde(with = "wire::name")]
+    pub lane: LaneName,
+    /// Its number in `lane`.
+    #[serde(deserialize_with = "wire::number")]
+    pub token: u64,
+}
+
+/// The states of tokens that are not gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LiveState {
+    /// Holds a number and no seat.
+    Waiting,
+    /// Holds a seat that it has not claimed.
+    Admitted,
+    /// Holds a seat that it has claimed.
+    InCheckout,
+}
+
+impl From<LiveState> for State {
+    fn from(state: LiveState) -> State {
+        match state {
+            LiveState::Waiting => State::Waiting,
+            LiveState::Admitted => State::Admitted,
+            LiveState::InCheckout => State::InCheckout,
+        }
+    }
+}
+
+impl Kick {
+    /// Checks what the types do not say; `bad_request` names the field.
+    pub fn check(&self) -> Result<(), ApiError> {
+        let bad = |what: String| Err(ApiError::bad_request(what));
+        let selectors = [
+            self.tokens.is_some(),
+            self.keys.is_some(),
+            self.idle_over_ms.is_some(),
+            self.lane.is_some(),
+            self.all,
+        ];
+        let given = selectors.iter().filter(|given| **given).count();
+        if given != 1 {
+            return bad(format!(
+                "exactly one of tokens, keys, idle_over_ms, lane and all (true) says which tokens, not {given}"
+            ));
+        }
+        let lists = [
+            ("tokens", self.tokens.as_ref().map(Vec::len)),
+            ("keys", self.keys.as_ref().map(Vec::len)),
+        ];
+        for (field, length) in lists {
+            if length.is_some_and(|length| !(1..=KICK_LIST_MAX).contains(&length)) {
+                return bad(format!("{field}: 1 to {KICK_LIST_MAX} of them"));
+            }
+        }
+        for (field, text) in [("reason", &self.reason), ("by", &self.by)] {
+            if text
+                .as_ref()
+                .is_some_and(|it| it.len() > KICK_TEXT_BYTES_MAX)
+            {
+                return bad(format!("{field}: at most {KICK_TEXT_BYTES_MAX} bytes"));
+            }
+        }
+        match (self.idle_over_ms, self.state) {
+            (Some(_), Some(LiveState::Admitted | LiveState::InCheckout)) => bad(
+                "state: with idle_over_ms only waiting, as only clients that wait have to be seen"
+                    .to_owned(),
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The answer to `kick`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KickReply {
+    /// How many tokens were ended; with `dry_run`, how many would be.
+    pub kicked: u64,
+    /// The first of them, at most [`KICK_SAMPLE`].
+    pub sample: Vec<KickedToken>,
+    /// Nothing was ended.
+    pub dry_run: bool,
+}
+
+/// A token in the sample of a [`KickReply`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KickedToken {
+    /// Its lane.
+    #[serde(with = "wire::name")]
+    pub lane: LaneName,
+    /// Its number there.
+    pub token: u64,
+    /// Its key, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Key>,
+    /// The state that it was in.
+    #[serde(with = "wire::state")]
+    pub state: State,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::codec::decode_request;
+
+    fn read(json: &str) -> Result<Kick, ApiError> {
+        let ask: Kick = decode_request(json.as_bytes())?;
+        ask.check().map(|()| ask)
+    }
+
+    #[test]
+    fn exactly_one_selector_is_needed() {
+        for good in [
+            r#"{"tokens": [{"lane": "vip", "token": 3}]}"#,
+            r#"{"keys": ["a"], "state": "admitted", "reason": "r", "by": "b"}"#,
+            r#"{"idle_over_ms": 600000, "state": "waiting"}"#,
+            r#"{"lane": "vip", "dry_run": true}"#,
+            r#"{"all": true}"#,
+        ] {
+            let ask = read(good).unwrap();
+            let there = serde_json::to_string(&ask).unwrap();
+            assert_eq!(read(&there).unwrap(), ask, "{good}");
+        }
+    }
+
+    #[test]
+    fn refusals_name_the_field() {
+        let long = "x".repeat(129);
+        let many = vec![r#""k""#; KICK_LIST_MAX + 1].join(",");
+        for (bad, says) in [
+            ("{}".to_owned(), "exactly one of"),
+            (r#"{"all": false}"#.to_owned(), "exactly one of"),
+            (r#"{"all": true, "lane": "vip"}"#.to_owned(), "not 2"),
+            (r#"{"tokens": []}"#.to_owned(), "tokens: 1 to 1000"),
+            (format!(r#"{{"keys": [{many}]}}"#), "keys: 1 to 1000"),
+            (
+                r#"{"tokens": [{"lane": "v p", "token": 3}]}"#.to_owned(),
+                "tokens[0].lane",
+            ),
+            (r#"{"keys": ["a", ""]}"#.to_owned(), "keys[1]"),
+            (r#"{"idle_over_ms": 0}"#.to_owned(), "idle_over_ms"),
+            (
+                r#"{"idle_over_ms": 5, "state": "admitted"}"#.to_owned(),
+                "state: ",
+            ),
+            (r#"{"all": true, "state": "gone"}"#.to_owned(), "state"),
+            (r#"{"all": 1}"#.to_owned(), "all"),
+            (
+                format!(r#"{{"all": true, "reason": "{long}"}}"#),
+                "reason: at most 128",
+            ),
+            (
+                format!(r#"{{"all": true, "by": "{long}"}}"#),
+                "by: at most 128",
+            ),
+            (r#"{"all": true, "force": true}"#.to_owned(), "force"),
+        ] {
+            let message = read(&bad).unwrap_err().message;
+            assert!(message.contains(says), "{bad}: {message}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+#![allow(clippy::unwrap_used)]
+use nowserving_line::{Reason, Settings, SettingsPatch};
+
+use super::*;
+use crate::leader_state::LeaderState;
+use crate::test_world::{World, lane, lanes, name};
+
+const ID: RequestId = RequestId {
+    key: 7,
+    origin: Origin::Client,
+};
+
+fn crowd(seats: u32, count: u64) -> World {
+    let mut settings = Settings::new(seats, 10_000);
+    settings.lanes = lanes(&["normal", "vip"]);
+    let mut world = World::new(settings);
+    for _ in 0..count {
+        world.enter().unwrap();
+    }
+    world
+}
+
+fn all() -> Kick {
+    Kick {
+        all: true,
+        ..Kick::default()
+    }
+}
+
+impl World {
+    fn begin(&mut self, ask: &Kick, id: Option<RequestId>) -> Begun {
+        let kicks = &mut self.leader_state.kicks;
+        kicks.begin(&self.state, &name("shop"), ask, id)
+    }
+
+    fn answer(&mut self) -> Option<Result<KickReply, ApiError>> {
+        let mut finished = self.leader_state.kicks.take_finished();
+        finished.pop().map(|(_, answer)| answer)
+    }
+
+    /// Begins, and works until the answer is there. Also how many operations it took.
+    fn kick(&mut self, ask: &Kick) -> (Result<KickReply, ApiError>, usize) {
+        if let Begun::Answered(answer) = self.begin(ask, None) {
+            return (answer, 0);
+        }
+        let mut ops = 0;
+        for _ in 0..100 {
+            self.wait(3);
+            ops += self.pass().iter().filter(|it| is_kick(it)).count();
+            if let Some(answer) = self.answer() {
+                return (answer, ops);
+            }
+        }
+        panic!("a kick never ends");
+    }
+
+    fn kicked(&self) -> u64 {
+        self.line().counts().gone_for(Reason::Kicked)
+    }
+}
+
+fn is_kick(command: &Command) -> bool {
+    match command {
+        Command::Once(_, inner) => is_kick(inner),
+        command => matches!(command, Command::Line(Op::Kick { .. })),
+    }
+}
+
+fn refused(answer: Result<KickReply, ApiError>) -> Code {
+    answer.unwrap_err().code
+}
+
+#[test]
+fn all_are_ended_page_by_page_and_none_is_admitted_on_the_way() {
+    let mut world = crowd(2, 2_500);
+    let (answer, ops) = world.kick(&all());
+    let answer = answer.unwrap();
+    assert_eq!((answer.kicked, ops), (2_500, 3));
+    assert_eq!(world.kicked(), 2_500);
+    let states = answer.sample.iter().map(|it| (it.token, it.state));
+    let waiting = (3..13).map(|token| (token, TokenState::Waiting));
+    assert!(states.eq(waiting), "waiting ones come first");
+    let journal: Vec<_> = world.line().journal_after(0).map(|it| it.what).collect();
+    let admitted = journal.iter().filter(|it| {
+        matches!(it, nowserving_line::Journaled::Token { what, .. }
+            if matches!(what, nowserving_line::JournaledToken::Admitted { .. }))
+    });
+    assert!(admitted.count() <= 2, "the first two");
+    let notes = journal
+        .iter()
+        .filter(|it| **it == nowserving_line::Journaled::Kicked);
+    assert_eq!(notes.count(), 1);
+}
+
+#[test]
+fn a_dry_run_counts_and_proposes_nothing() {
+    let mut world = crowd(1, 3_000);
+    let ask = Kick {
+        state: Some(nowserving_protocol::kick::LiveState::Waiting),
+        dry_run: true,
+        ..all()
+    };
+    let (answer, ops) = world.kick(&ask);
+    let answer = answer.unwrap();
+    assert_eq!((answer.kicked, answer.dry_run, ops), (2_999, true, 0));
+    assert_eq!((answer.sample.len(), world.kicked()), (KICK_SAMPLE, 0));
+}
+
+#[test]
+fn tokens_that_enter_meanwhile_are_not_hit_and_moved_ones_are() {
+    let mut world = crowd(1, 1_500);
+    let first = world.enter_lane(Some(lane("vip"))).unwrap();
+    assert!(matches!(world.begin(&all(), None), Begun::Waits));
+    world.wait(3);
+    world.pass();
+    let late = world.enter().unwrap();
+    // To a lane in which the job has been already.
+    let moved = world.move_to(first, "normal").unwrap();
+    for _ in 0..10 {
+        world.wait(3);
+        world.pass();
+    }
+    assert_eq!(world.answer().unwrap().unwrap().kicked, 1_501);
+    assert!(!world.lives(moved) && world.lives(late));
+}
+
+#[test]
+fn idle_ones_are_those_that_no_leader_can_have_seen() {
+    let mut settings = Settings::new(1, 100);
+    settings.waiting_idle_timeout_ms = 160_000;
+    settings.claim_timeout_ms = 1_000_000;
+    let mut world = World::new(settings);
+    let tokens: Vec<_> = (0..3).map(|_| world.enter().unwrap()).collect();
+    world.wait(20_000);
+    world.poll(tokens[1]);
+    let idle = |ms| Kick {
+        idle_over_ms: Some(ms),
+        ..Kick::default()
+    };
+    let (answer, _) = world.kick(&Kick {
+        dry_run: true,
+        ..idle(10_000)
+    });
+    let shown = answer.unwrap().sample;
+    assert_eq!(shown.iter().map(|it| it.token).collect::<Vec<_>>(), [3]);
+    // The next leader knows less: it grants what an earlier one may have seen.
+    world.change_leader();
+    assert_eq!(world.kick(&idle(10_000)).0.unwrap().kicked, 0);
+    world.wait(70_000);
+    assert_eq!(world.kick(&idle(10_000)).0.unwrap().kicked, 2);
+    assert!(world.lives(tokens[0]), "a seat holder is never idle");
+}
+
+#[test]
+fn named_tokens_are_found_by_key_and_by_every_number_once() {
+    let mut world = crowd(1, 3);
+    let op = Op::Enter {
+        line: name("shop"),
+        key: Some(b"ann"[..].into()),
+        lane: None,
+    };
+    world.apply(&op).unwrap();
+    let keys = |keys: &[&[u8]]| Kick {
+        keys: Some(keys.iter().map(|key| Key::new(*key).unwrap()).collect()),
+        ..Kick::default()
+    };
+    let answer = world.kick(&keys(&[b"ann", b"bob", b"ann"])).0.unwrap();
+    assert_eq!(answer.kicked, 1);
+    assert_eq!(answer.sample[0].key.as_ref().unwrap().as_bytes(), b"ann");
+    let second = TokenRef {
+        incarnation: world.line().incarnation(),
+        lane: 0,
+        token: 2,
+    };
+    world.move_to(second, "vip").unwrap();
+    let token = |lane_name: &str, token| nowserving_protocol::kick::TokenName {
+        lane: lane(lane_name),
+        token,
+    };
+    let named = |tokens| Kick {
+        tokens: Some(tokens),
+        ..Kick::default()
+    };
+    let twice = vec![token("normal", 2), token("vip", 1), token("normal", 99)];
+    assert_eq!(world.kick(&named(twice)).0.unwrap().kicked, 1);
+    let nowhere = named(vec![token("vip", 1), token("staff", 1)]);
+    let error = world.kick(&nowhere).0.unwrap_err();
+    assert!(error.message.starts_with("tokens[1].lane: "), "{error}");
+}
+
+#[test]
+fn one_kick_a_line_and_its_copies_get_its_answer() {
+    let mut world = crowd(1, 1_100);
+    assert!(matches!(world.begin(&all(), Some(ID)), Begun::Waits));
+    assert!(
+        matches!(world.begin(&all(), Some(ID)), Begun::Waits),
+        "a copy"
+    );
+    let other = RequestId { key: 8, ..ID };
+    let Begun::Answered(busy) = world.begin(&all(), Some(other)) else {
+        panic!("two kicks of one line");
+    };
+    assert_eq!(refused(busy), Code::Overloaded);
+    for _ in 0..5 {
+        world.wait(3);
+        world.pass();
+    }
+    let answer = world.answer().unwrap().unwrap();
+    assert_eq!(answer.kicked, 1_100);
+    let late = world.enter().unwrap();
+    let Begun::Answered(copy) = world.begin(&all(), Some(ID)) else {
+        panic!("a copy is executed");
+    };
+    assert_eq!(copy.unwrap(), answer);
+    // The next leader knows only that it was begun.
+    world.change_leader();
+    let Begun::Answered(copy) = world.begin(&all(), Some(ID)) else {
+        panic!("a copy is executed");
+    };
+    assert_eq!(refused(copy), Code::OutcomeUnknown);
+    assert!(world.lives(late));
+}
+
+#[test]
+fn a_closed_line_refuses_and_one_that_is_closed_meanwhile_answers_what_was_ended() {
+    let mut world = crowd(1, 2_000);
+    assert!(matches!(world.begin(&all(), None), Begun::Waits));
+    world.wait(3);
+    world.pass();
+    let close = SettingsPatch {
+        phase: Some(nowserving_line::Change::Set(nowserving_line::Phase::Closed)),
+        ..SettingsPatch::default()
+    };
+    world.configure(close).unwrap();
+    let LeaderState { kicks, .. } = &mut world.leader_state;
+    kicks.after(&name("shop"), &Err(Refused::LineClosed));
+    assert_eq!(world.answer().unwrap().unwrap().kicked, 1_024);
+    assert_eq!(refused(world.kick(&all()).0), Code::LineClosed);
+    let nowhere = world
+        .leader_state
+        .kicks
+        .begin(&world.state, &name("no"), &all(), None);
+    let Begun::Answered(answer) = nowhere else {
+        panic!("there is no such line");
+    };
+    assert_eq!(refused(answer), Code::LineNotFound);
+}
+
+#[test]
+fn one_that_is_given_up_stops_with_what_is_in_flight() {
+    let mut world = crowd(1, 3_000);
+    assert!(matches!(world.begin(&all(), None), Begun::Waits));
+    world.wait(3);
+    world.pass();
+    world.leader_state.kicks.give_up(&name("shop"));
+    world.wait(3);
+    assert!(!world.pass().iter().any(is_kick));
+    assert_eq!(world.kicked(), 1_024);
+    assert!(world.answer().is_none());
+    assert_eq!(world.kick(&all()).0.unwrap().kicked, 1_976);
+}
