@@ -33,6 +33,8 @@ pub(crate) struct Ended {
 #[derive(Debug, Default)]
 pub(crate) struct Books {
     seats: u64,
+    /// As many may be held: after `seats` was lowered more than these, until they are given back.
+    may_be_held: u64,
     /// By lane, in the order of the numbers.
     waiting: BTreeMap<u8, BTreeMap<Token, Waiter>>,
     seated: BTreeMap<Place, Seat>,
@@ -49,8 +51,14 @@ impl Books {
     pub(crate) fn new(seats: u64) -> Self {
         Self {
             seats,
+            may_be_held: seats,
             ..Self::default()
         }
+    }
+
+    pub(crate) fn set_seats(&mut self, seats: u64) {
+        self.seats = seats;
+        self.may_be_held = seats.max(self.held());
     }
 
     pub(crate) fn entered(&mut self, shopper: u32, (lane, token): Place, entered_ms: u64) {
@@ -111,6 +119,7 @@ impl Books {
             return None;
         };
         self.in_checkout -= u64::from(seat.claimed);
+        self.may_be_held = self.seats.max(self.may_be_held.min(self.held()));
         Some(Ended {
             shopper: seat.shopper,
             from: match seat.claimed {
@@ -169,7 +178,7 @@ impl Books {
     }
 
     pub(crate) fn over_limit(&self) -> u64 {
-        self.held().saturating_sub(self.seats)
+        self.held().saturating_sub(self.may_be_held)
     }
 }
 
@@ -177,6 +186,25 @@ impl Books {
 mod tests {
     use super::*;
     use crate::naive::Naive;
+
+    #[test]
+    fn seats_that_are_lowered_are_given_back_first() {
+        let queue = Naive::new(&nowserving_line::Settings::new(1, 9));
+        let mut books = Books::new(2);
+        for token in 1..=4 {
+            books.entered(token as u32, (0, token), token);
+        }
+        books.admitted((0, 1), &queue);
+        books.admitted((0, 2), &queue);
+        books.set_seats(1);
+        assert_eq!(books.over_limit(), 0, "nobody is thrown out");
+        books.gone((0, 1));
+        books.admitted((0, 3), &queue);
+        assert_eq!(books.over_limit(), 1, "one seat was there, and is held");
+        books.set_seats(3);
+        books.admitted((0, 4), &queue);
+        assert_eq!((books.over_limit(), books.held()), (0, 3));
+    }
 
     #[test]
     fn overtakes_are_counted() {

@@ -108,6 +108,8 @@ pub struct Config {
     /// The rehearsal ends when everybody has gone home, and here at the latest (milliseconds of
     /// virtual time, 1 to [`DURATION_MS_MAX`]).
     pub until_ms: u64,
+    /// The wall clock at the start: the times of the line's `schedule` are of that clock.
+    pub starts_at_ms: u64,
     /// When the line is put in phase `open`; `None`: it stays in the phase of its settings.
     pub open_at_ms: Option<u64>,
     /// How many transactions a second the backend behind the checkout makes: a checkout queues for
@@ -152,6 +154,7 @@ impl Config {
             },
             net_delay_ms: 20,
             until_ms: 3_600_000,
+            starts_at_ms: 0,
             open_at_ms: None,
             transaction_rate: None,
             compare_naive: false,
@@ -187,10 +190,17 @@ impl Config {
             },
             net_delay_ms: 20,
             until_ms: 4 * 3_600_000,
+            starts_at_ms: 0,
             open_at_ms: None,
             transaction_rate: None,
             compare_naive: false,
         }
+    }
+
+    /// Whether the line's schedule changes its phase.
+    pub(crate) fn is_opened_by_schedule(&self) -> bool {
+        let mut changes = self.settings.schedule.iter();
+        changes.any(|change| change.set.phase.is_some())
     }
 
     /// Whether every field is within its range.

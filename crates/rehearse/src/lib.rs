@@ -67,12 +67,16 @@ pub struct Progress {
 /// A field of the configuration is out of its range, or the line can't be made with it.
 pub fn run(config: &Config, mut progress: impl FnMut(Progress)) -> Result<Report, BadConfig> {
     config.validate()?;
-    let real = sim::run(config, real::Real::new(&config.settings)?, &mut progress);
-    // The article's test gives the seat back before its limiter, which then changes nothing.
-    let unlimited = Config {
-        transaction_rate: None,
-        ..config.clone()
-    };
+    let real = sim::run(
+        config,
+        real::Real::new(&config.settings, config.starts_at_ms)?,
+        &mut progress,
+    );
+    // The article's test gives the seat back before its limiter, which then changes nothing, and it has no
+    // schedule.
+    let mut unlimited = config.clone();
+    unlimited.transaction_rate = None;
+    unlimited.settings.schedule.clear();
     let naive = config.compare_naive.then(|| {
         let naive = naive::Naive::new(&config.settings);
         sim::run(&unlimited, naive, &mut progress)

@@ -32,8 +32,16 @@ pub(crate) enum Ask {
 /// An event in the queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Happened {
+    /// The settings are these now.
+    Configured {
+        seats: u64,
+        admits: bool,
+    },
     Admitted(Place),
-    Gone { place: Place, reason: Reason },
+    Gone {
+        place: Place,
+        reason: Reason,
+    },
 }
 
 /// The four pointers of a lane.

@@ -1,8 +1,8 @@
 //! The real line under a real leader, without a log: proposals are applied at once.
 
 use nowserving_line::{
-    Change, Event, Line, LineName, Op, Phase, Refused, Reply, Settings, SettingsPatch, Status,
-    TokenChange, TokenRef,
+    Change, Event, Line, LineChange, LineName, Op, Phase, Refused, Reply, Settings, SettingsPatch,
+    Status, TokenChange, TokenRef,
 };
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_shard::clock::ClientReachability;
@@ -24,6 +24,8 @@ pub(crate) struct Real {
     state: State,
     leader_state: LeaderState,
     reachability: ClientReachability,
+    /// The wall clock at the virtual time 0.
+    starts_at_ms: u64,
     /// The time of the newest echo.
     echo_ms: u64,
     name: LineName,
@@ -51,9 +53,13 @@ impl Observer for Watch<'_> {
     fn line(&mut self, state: &State, applied: AppliedToLine<'_>) {
         self.leader_state
             .after(state, &applied, &mut self.published);
-        self.happened
-            .extend(applied.events.iter().filter_map(happened));
         let line = state.lines().get(applied.op.line());
+        self.happened.extend(
+            applied
+                .events
+                .iter()
+                .filter_map(|event| happened(event, line)),
+        );
         self.answer = match (applied.result, line) {
             (Ok(Reply::Token(at)), Some(line)) => {
                 let status = line.status(at, state.now_ms());
@@ -65,7 +71,18 @@ impl Observer for Watch<'_> {
     }
 }
 
-fn happened(event: &Event) -> Option<Happened> {
+fn happened(event: &Event, line: Option<&Line>) -> Option<Happened> {
+    if let Event::Line {
+        what: LineChange::Configured | LineChange::Phase { .. },
+        ..
+    } = event
+    {
+        let line = line?;
+        return Some(Happened::Configured {
+            seats: line.settings().seats.into(),
+            admits: line.settings().phase.admits(),
+        });
+    }
     let Event::Token {
         lane_id,
         token,
@@ -87,7 +104,7 @@ fn happened(event: &Event) -> Option<Happened> {
 }
 
 impl Real {
-    pub(crate) fn new(settings: &Settings) -> Result<Self, BadConfig> {
+    pub(crate) fn new(settings: &Settings, starts_at_ms: u64) -> Result<Self, BadConfig> {
         let name = LineName::try_from("rehearsal");
         let name = name.map_err(|bad| BadConfig::Line(bad.to_string()))?;
         let (state, reachability) = (State::default(), ClientReachability::new(0));
@@ -95,6 +112,7 @@ impl Real {
             leader_state: LeaderState::begin(1, &state, &reachability, 0, 0),
             state,
             reachability,
+            starts_at_ms,
             echo_ms: 0,
             name: name.clone(),
             incarnation: 0,
@@ -131,8 +149,7 @@ impl Real {
         let entry = Entry {
             format: nowserving_shard::command::FORMAT,
             now_ms: self.leader_state.now_ms(&self.state, &self.reachability),
-            // Here time is virtual, and there is only one.
-            wall_ms: now_ms,
+            wall_ms: self.starts_at_ms + now_ms,
             compact_floor: 0,
             commands,
         };
@@ -150,7 +167,10 @@ impl Real {
 
     /// Applies the commands that the leader proposes without a request.
     fn lead(&mut self, now_ms: u64) {
-        let (now, reachability) = ((now_ms * 1_000, now_ms), &self.reachability);
+        let (now, reachability) = (
+            (now_ms * 1_000, self.starts_at_ms + now_ms),
+            &self.reachability,
+        );
         let commands = self
             .leader_state
             .propose(&self.state, now, reachability, true);

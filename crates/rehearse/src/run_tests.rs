@@ -1,7 +1,7 @@
 //! Whole runs, with a look at each visit.
 #![allow(clippy::unwrap_used)]
 
-use nowserving_line::{AdmissionRate, Phase};
+use nowserving_line::{AdmissionRate, Change, Phase, ScheduledChange, SettingsPatch};
 
 use crate::config::{Config, Polls};
 use crate::report::{Run, Visit};
@@ -127,6 +127,51 @@ fn checkouts_queue_for_their_transactions_and_hold_their_seats() {
     assert!(fast.transaction_wait_p99_ms < Some(10));
     config.transaction_rate = None;
     assert_eq!(rehearsed(&config).summary.transaction_wait_p50_ms, None);
+}
+
+#[test]
+fn a_schedule_opens_the_line_and_changes_its_seats_at_its_times() {
+    const NOON_MS: u64 = 1_795_320_000_000;
+    let mut config = small_poc();
+    config.settings.phase = Phase::PreOpen;
+    config.starts_at_ms = NOON_MS - 60_000;
+    let change = |at_ms, set| ScheduledChange { at_ms, set };
+    let seats = |seats| SettingsPatch {
+        seats: Some(Change::Set(seats)),
+        ..SettingsPatch::default()
+    };
+    let open = SettingsPatch {
+        phase: Some(Change::Set(Phase::Open)),
+        ..SettingsPatch::default()
+    };
+    config.settings.schedule = vec![
+        change(NOON_MS, open),
+        change(NOON_MS + 10_000, seats(80)),
+        change(NOON_MS + 20_000, seats(20)),
+    ];
+    config.compare_naive = true;
+    let report = crate::run(&config, |_| {}).unwrap();
+    let run = &report.real;
+    let times = admissions(run);
+    assert_eq!(times[..50], [60_000; 50]);
+    let summary = &run.summary;
+    assert!(summary.is_sound());
+    assert_eq!(summary.seats_held_max, 80);
+    assert!(summary.seat_held_percent >= Some(99.0));
+    let seats_at = |at_ms| {
+        run.rows
+            .iter()
+            .find(|row| row.at_ms >= at_ms)
+            .unwrap()
+            .seats
+    };
+    assert_eq!([0, 70_300, 80_300].map(seats_at), [50, 80, 20]);
+    assert_eq!((summary.still_live, summary.turned_away), (0, 0));
+    let never_open = report
+        .findings()
+        .iter()
+        .any(|f| f.text.contains("never open"));
+    assert!(!never_open && report.naive.unwrap().summary.seat_held_percent.is_some());
 }
 
 #[test]

@@ -132,6 +132,7 @@ impl<Q: Queue> Sim<'_, Q> {
                 }
             }
             Event::Open => {
+                self.tally.open();
                 self.queue.open(self.now_ms);
                 self.spread();
                 self.plan_upkeep();
@@ -181,6 +182,7 @@ impl<Q: Queue> Sim<'_, Q> {
     fn spread(&mut self) {
         for happened in self.queue.happened() {
             match happened {
+                Happened::Configured { seats, admits } => self.tally.configured(seats, admits),
                 Happened::Admitted(place) => {
                     let shopper = self.tally.admitted(place, self.now_ms, &self.queue);
                     if let Some(shopper) = shopper.filter(|shopper| self.watches(*shopper)) {

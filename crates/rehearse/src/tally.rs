@@ -19,8 +19,10 @@ pub(crate) struct Tally {
     pub(crate) books: Books,
     visits: Vec<Option<Visit>>,
     at_ms: u64,
-    /// Nobody can be given a seat before.
-    open_at_ms: u64,
+    /// Before, nobody can be given a seat.
+    is_open: bool,
+    /// The seats that there were, while anybody waited.
+    seat_ms: f64,
     held_seat_ms: f64,
     busy_seat_ms: f64,
     /// The second that is being counted, and how many polls it had.
@@ -43,17 +45,18 @@ impl Tally {
         Self {
             books: Books::new(config.settings.seats.into()),
             visits: vec![None; config.crowd.shoppers as usize],
-            open_at_ms: config.open_at_ms.unwrap_or(0),
+            is_open: config.open_at_ms.is_none()
+                && (config.settings.phase.admits() || !config.is_opened_by_schedule()),
             ..Self::default()
         }
     }
 
     /// Time goes on to `now_ms`, with everybody where they were until then.
     pub(crate) fn advance(&mut self, now_ms: u64) {
-        let passed_ms = now_ms.saturating_sub(self.at_ms.max(self.open_at_ms));
+        let passed_ms = now_ms.saturating_sub(self.at_ms);
         self.at_ms = now_ms;
         let books = &self.books;
-        if passed_ms == 0 || books.waiting() == 0 {
+        if passed_ms == 0 || !self.is_open || books.waiting() == 0 {
             return;
         }
         let passed = passed_ms as f64;
@@ -61,8 +64,20 @@ impl Tally {
         if self.is_second_turn() {
             self.later_ms += passed_ms;
         }
+        self.seat_ms += passed * books.seats() as f64;
         self.held_seat_ms += passed * books.held().min(books.seats()) as f64;
         self.busy_seat_ms += passed * books.in_checkout().min(books.seats()) as f64;
+    }
+
+    /// The sale begins.
+    pub(crate) fn open(&mut self) {
+        self.is_open = true;
+    }
+
+    /// The settings have changed.
+    pub(crate) fn configured(&mut self, seats: u64, admits: bool) {
+        self.books.set_seats(seats);
+        self.is_open |= admits;
     }
 
     /// `lane` is the one that was asked for, whether the queue has it or not.
@@ -203,11 +218,10 @@ impl Tally {
         let waits = sorted_waits(visits.iter());
         let each_ms = self.later_ms as f64 / (self.later_admitted as f64).max(1.0);
         let forecasts = Forecasts::of(&visits, self.at_ms, each_ms);
-        let seat_ms = self.summary.contended_ms as f64 * self.books.seats() as f64;
         let seconds = (self.at_ms as f64 / 1_000.0).max(1.0);
         let summary = Summary {
-            seat_held_percent: part(self.held_seat_ms, seat_ms),
-            seat_busy_percent: part(self.busy_seat_ms, seat_ms),
+            seat_held_percent: part(self.held_seat_ms, self.seat_ms),
+            seat_busy_percent: part(self.busy_seat_ms, self.seat_ms),
             seats_held_max: self.books.held_max,
             overtakes: self.books.overtakes,
             over_limit_max: self.books.over_limit_max,

@@ -79,7 +79,8 @@ impl Report {
         let settings = &self.config.settings;
         let shoppers = u64::from(self.config.crowd.shoppers);
         let cut_off = self.cut_off(summary);
-        let never_open = settings.phase != Phase::Open && self.config.open_at_ms.is_none();
+        let is_opened = self.config.open_at_ms.is_some() || self.config.is_opened_by_schedule();
+        let never_open = settings.phase != Phase::Open && !is_opened;
         let cautions = [
             cut_off.map(|how| format!("The rehearsal {how}: all figures are of that part.")),
             never_open.then(|| {
@@ -126,10 +127,13 @@ fn waits(summary: &Summary) -> String {
 
 fn rules(settings: &Settings, summary: &Summary) -> Finding {
     if summary.is_sound() {
-        let seats = many(settings.seats.into(), "seat");
+        let seats = match settings.schedule.is_empty() {
+            true => format!("{} were", many(settings.seats.into(), "seat")),
+            false => "the seats that there were at that time were".to_owned(),
+        };
         return Tone::Good.finding(format!(
-            "The rules held: nobody was admitted out of turn, and no more than {seats} were ever \
-             held at once."
+            "The rules held: nobody was admitted out of turn, and no more than {seats} ever held at \
+             once."
         ));
     }
     Tone::Bad.finding(format!(
@@ -166,7 +170,7 @@ fn of_lane(lane: &LaneSummary) -> Finding {
 
 fn never_full(settings: &Settings, summary: &Summary) -> Option<String> {
     let seats = u64::from(settings.seats);
-    (summary.seats_held_max < seats).then(|| {
+    (settings.schedule.is_empty() && summary.seats_held_max < seats).then(|| {
         format!(
             "The seats were never all taken: at most {} of {} were held at once.",
             count(summary.seats_held_max),

@@ -127,6 +127,12 @@ impl Config {
         if let Some(limits) = limits(settings) {
             rows.add("limits", limits);
         }
+        let after = |at_ms: u64| duration(at_ms.saturating_sub(self.starts_at_ms));
+        let changes = settings.schedule.iter().map(|change| after(change.at_ms));
+        let changes: Vec<String> = changes.collect();
+        if !changes.is_empty() {
+            rows.add("schedule", format!("changes at {}", changes.join(", ")));
+        }
         let open = self.open_at_ms.map(duration);
         let open = open.map_or(String::new(), |at| format!(", open at {at}"));
         rows.add("phase", format!("{}{open}", settings.phase.as_str()));

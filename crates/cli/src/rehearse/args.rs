@@ -45,6 +45,10 @@ pub struct RehearseArgs {
     /// it ends before if everybody has gone home.
     #[arg(long = "until", value_name = "TIME", value_parser = time(1))]
     until_ms: Option<u64>,
+    /// The wall clock at the start, such as 2026-11-22T11:55:00+08:00: the times of --schedule are of
+    /// that clock.
+    #[arg(long = "starts-at", value_name = "TIME", value_parser = wall_clock)]
+    starts_at_ms: Option<u64>,
     /// Opens the line only then; until then it is in the phase given by --phase (default then
     /// pre_open: numbers are given, no seats).
     #[arg(long = "open-at", value_name = "TIME", value_parser = time(0))]
@@ -169,6 +173,11 @@ fn time(least_ms: u64) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + 
     duration::between(least_ms..=DURATION_MS_MAX)
 }
 
+fn wall_clock(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is not a time as 2026-11-22T12:00:00+08:00");
+    nowserving_protocol::time::parse(text).ok_or_else(wrong)
+}
+
 const WAVES: u32 = 10;
 const SIGMA: f64 = 0.7;
 const POLL_MAX_MS: u64 = 30_000;
@@ -194,6 +203,14 @@ impl RehearseArgs {
         set(&mut config.net_delay_ms, self.net_delay_ms);
         set(&mut config.until_ms, self.until_ms);
         config.open_at_ms = self.open_at_ms;
+        match (self.starts_at_ms, config.settings.schedule.is_empty()) {
+            (Some(_), true) => return Err(without_effect("--starts-at", "--schedule")),
+            (None, false) => {
+                let wrong = "--schedule needs --starts-at, the wall clock at the start";
+                return Err(WrongUsage(wrong.to_owned()));
+            }
+            (given, _) => set(&mut config.starts_at_ms, given),
+        }
         config.transaction_rate = self.transaction_rate;
         if self.open_at_ms.is_some_and(|at_ms| at_ms > config.until_ms) {
             let until = duration::typed(config.until_ms);
@@ -332,6 +349,7 @@ mod tests {
             "--arrival steady --waves 3",
             "--preset steady --waves 3",
             "--poll told --poll-max 500ms",
+            "--starts-at 2026-11-22T12:00:00+08:00",
             "--preset steady --poll-max 500ms",
         ] {
             let words = std::iter::once("probe").chain(words.split_whitespace());
