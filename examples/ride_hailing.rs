@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use anyhow::{Context, Result, ensure};
 use nowserving_client::{
-    AdminLine, Code, Journal, JournalEntryReply, Key, LaneName, Line, State, StatusReply,
+    AdminLine, Code, Journal, JournalEntryReply, Key, LaneName, Line, State, StatusReply, TokenBy,
 };
 use nowserving_examples::{configure, connect, delete, journal, make, refused, ticket, turn};
 use serde_json::{Value, json};
@@ -61,7 +61,7 @@ fn settings(vehicle: &str, drivers: u32) -> Value {
         "lanes": [
             {"name": "normal"},
             {"name": "channel", "boost_ms": 60_000},
-            {"name": "priority", "boost_ms": 300_000},
+            {"name": "priority", "boost_ms": 300_000, "jump": true},
             {"name": "absolute", "absolute": true},
         ],
         "default_lane": "normal",
@@ -83,7 +83,12 @@ async fn rush_hour(economy: &mut Queue) -> Result<()> {
         economy.order(order, lane).await?;
     }
     println!("Order 7 comes through a partner's channel, 8 with priority, 9 from a hospital.");
-    economy.jump(6, "priority").await?;
+    let (card, priority, absolute) = (by_key(6)?, lane("priority")?, lane("absolute")?);
+    refused(
+        economy.line.jump(card.clone(), absolute).await,
+        Code::Forbidden,
+    )?;
+    economy.line.jump(card, priority).await?;
     ensure!(economy.place(6).await? == "2", "behind order 8");
     println!("The rider of order 6 has a card and jumps into the priority lane, behind order 8.");
     Ok(())
@@ -168,8 +173,8 @@ impl Queue {
 
     async fn order(&self, order: u32, lane: &str) -> Result<StatusReply> {
         let lane = Some(self::lane(lane)?);
-        let key = Some(Key::new(key(order).into_bytes())?);
-        Ok(self.line.enter_with(key, lane).await?)
+        let key = Key::new(key(order).into_bytes())?;
+        Ok(self.line.enter_with(Some(key), lane).await?)
     }
 
     /// The ticket of an order.
@@ -184,12 +189,6 @@ impl Queue {
         let position = status.position.context("it does not wait")?;
         let more = if status.position_capped { "+" } else { "" };
         Ok(format!("{position}{more}"))
-    }
-
-    async fn jump(&self, order: u32, to: &str) -> Result<()> {
-        let at = self.line.status_by_key(key(order)).await?;
-        self.admin.move_token(at.lane, at.token, lane(to)?).await?;
-        Ok(())
     }
 
     async fn leave(&self, order: u32) -> Result<()> {
@@ -215,6 +214,11 @@ impl Queue {
 
 fn key(order: u32) -> String {
     format!("order-{order}")
+}
+
+/// By what the app knows.
+fn by_key(order: u32) -> Result<TokenBy> {
+    Ok(TokenBy::Key(Key::new(key(order).into_bytes())?))
 }
 
 fn lane(name: &str) -> Result<LaneName> {

@@ -8,6 +8,7 @@
 //! Run it with the URL of the cluster's NATS server. It checks each step, and fails if one goes wrong.
 
 use anyhow::{Result, ensure};
+use jiff::{SignedDuration, Timestamp};
 use nowserving_client::{Code, Line, State, StatusReply};
 use nowserving_examples::{configure, connect, delete, make, refused, ticket, turn};
 use serde_json::json;
@@ -35,9 +36,15 @@ async fn main() -> Result<()> {
     refused(line.enter("shopper-7").await, Code::SoldOut)?;
     println!("Shopper 7 is turned away: four pieces, and two numbers more, is all there is.");
 
-    configure(&admin, json!({"phase": "open"})).await?;
-    println!("12:00. The sale opens.");
+    let noon = Timestamp::now() + SignedDuration::from_secs(2);
+    let opens = json!({"at": noon.to_string(), "set": {"phase": "open"}});
+    configure(&admin, json!({"schedule": [opens]})).await?;
     let first = pay(&line, &shoppers[0]).await?;
+    ensure!(
+        admin.show().await?.settings.schedule.is_empty(),
+        "a change is made once"
+    );
+    println!("12:00. The line has opened by itself, as its schedule says.");
     let second = pay(&line, &shoppers[1]).await?;
     let third = line.status(ticket(&shoppers[2])?).await?;
     ensure!(third.state == State::Waiting && third.position == Some(1));
