@@ -42,7 +42,10 @@ pub async fn seats_come_free(cluster: &Cluster) -> Result<()> {
         (2, "gone", "no_show"),
         (3, "admitted", ""),
     ] {
-        let event = events::next(&mut incoming).await?;
+        let mut event = events::next(&mut incoming).await?;
+        while event["event"] == "entered" {
+            event = events::next(&mut incoming).await?;
+        }
         ensure!(
             event["token"] == token && event["event"] == what,
             "want {token} {what}: {event}"

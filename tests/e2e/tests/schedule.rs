@@ -87,7 +87,7 @@ pub async fn a_sale_opens_by_itself(cluster: &Cluster) -> Result<()> {
     ensure!(entry["changes"] == changes, "{journal}");
     let text = cli.run_as_text(&["line", "show", line]).await?;
     ensure!(
-        format!("{text:?}").contains("9000-01-01T00:00:00Z seats 5"),
+        format!("{text:?}").contains("9000-01-01T00:00:00Z labels -, seats 5"),
         "{text:?}"
     );
     let unset = cli
