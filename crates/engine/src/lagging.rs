@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use nowserving_protocol::admin::SnapshotsSent;
-use nowserving_replica::nodes_of;
+use nowserving_replica::{Progress, nodes_of};
 use nowserving_shard::clock::Micros;
 
 use crate::engine::Engine;
@@ -94,19 +94,26 @@ impl Engine {
 }
 
 impl Shard {
-    /// A member lags that lacks more than a few entries and does not have what the log had at the last look: under
-    /// load a member that keeps up always lacks the newest entries.
+    /// A member keeps up that lacks few entries, or has what the log had at the last look: under load such a member
+    /// always lacks the newest ones.
+    pub(crate) fn keeps_up(&self, progress: &Progress) -> bool {
+        let has_last_look = self.last_look > 0 && progress.matched >= self.last_look;
+        progress.lag <= LAG_MAX || has_last_look
+    }
+
     fn find_lagging(&mut self, found: &mut BTreeMap<u64, LaggingMember>) {
-        let last_look = std::mem::replace(&mut self.last_look, self.replica.last_index());
-        if !self.leads() {
-            return;
+        if self.leads() {
+            self.list_lagging(found);
         }
+        self.last_look = self.replica.last_index();
+    }
+
+    fn list_lagging(&self, found: &mut BTreeMap<u64, LaggingMember>) {
         for node in nodes_of(&self.replica.members()) {
             let Some(progress) = self.replica.progress_of(node) else {
                 continue;
             };
-            let keeps_up = progress.lag <= LAG_MAX || progress.matched >= last_look;
-            if progress.matched > 0 && keeps_up {
+            if progress.matched > 0 && self.keeps_up(&progress) {
                 continue;
             }
             let lagging = found.entry(node).or_insert_with(|| LaggingMember {

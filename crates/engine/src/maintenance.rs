@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use nowserving_replica::Replica;
 use nowserving_shard::clock::Micros;
 
 use crate::balance::UNREACHABLE_MAX;
@@ -47,18 +46,18 @@ impl FitPeers {
         }
     }
 
-    /// The voters among them that lack little of a leader's log.
-    fn caught_up(&self, leader: &Replica, such: impl Fn(u64) -> bool) -> Vec<u64> {
-        let lacks_little = |id| {
-            let progress = leader.progress_of(id);
-            progress.is_some_and(|it| it.votes && it.lag <= LAG_MAX)
+    /// The voters among them that keep up with the log of a shard that this node leads.
+    fn caught_up(&self, leads: &Shard, such: impl Fn(u64) -> bool) -> Vec<u64> {
+        let keeps_up = |id| {
+            let progress = leads.replica.progress_of(id);
+            progress.is_some_and(|it| it.votes && leads.keeps_up(&it))
         };
-        self.such(|id| such(id) && lacks_little(id))
+        self.such(|id| such(id) && keeps_up(id))
     }
 
     /// The one of those voters that has most of it.
-    pub fn best_for(&self, leader: &Replica, such: impl Fn(u64) -> bool) -> Option<u64> {
-        leader.most_caught_up(&self.caught_up(leader, such))
+    pub fn best_for(&self, leads: &Shard, such: impl Fn(u64) -> bool) -> Option<u64> {
+        leads.replica.most_caught_up(&self.caught_up(leads, such))
     }
 }
 
@@ -142,11 +141,10 @@ impl Engine {
             // term begins.
             let offered = shard.offered_since();
             let failed = offered.is_some_and(|at| now.saturating_sub(at) > election_us);
-            let replica = &shard.replica;
             let target = if stopping {
-                fit.best_for(replica, |id| present.contains(&id))
+                fit.best_for(shard, |id| present.contains(&id))
             } else if offered.is_some() {
-                failed.then(|| fit.best_for(replica, |_| true)).flatten()
+                failed.then(|| fit.best_for(shard, |_| true)).flatten()
             } else {
                 self.balance.hand_over(
                     shard.id,
@@ -154,7 +152,7 @@ impl Engine {
                     since,
                     unfit,
                     &self.ctx.clocks.peers,
-                    &fit.caught_up(replica, |_| true),
+                    &fit.caught_up(shard, |_| true),
                 )
             };
             let Some(target) = target else {

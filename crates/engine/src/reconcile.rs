@@ -108,7 +108,7 @@ impl Engine {
                 Step::Done | Step::Wait => {}
                 Step::Change(change) => shard.change_members(&change),
                 Step::HandOver(to) => {
-                    let target = fit.best_for(&shard.replica, |id| to.contains(&id));
+                    let target = fit.best_for(shard, |id| to.contains(&id));
                     if let Some(target) = target {
                         shard.offer(target, &mut self.ctx);
                     }

@@ -266,7 +266,8 @@ impl Shard {
         if let Some(id) = waiter.id {
             let in_lease = self.in_lease(ctx.now.us);
             let answered = self.state.requests().answer(id).filter(|_| in_lease);
-            if let Some(answer) = self.refused.answer(id).or(answered).cloned() {
+            // What is done is the newer answer: a later leader may have done what this node refused as an earlier one.
+            if let Some(answer) = answered.or(self.refused.answer(id)).cloned() {
                 return self.answer_copy(waiter, &command, &answer, ctx);
             }
         }

@@ -196,7 +196,7 @@ fn has(value: &Value, fields: &Value) -> Result<()> {
     Ok(())
 }
 
-/// The next token event must be this one.
+/// The next token event must be this one; that somebody entered is told elsewhere.
 async fn next_is(
     incoming: &mut Subscriber,
     lane: &str,
@@ -204,13 +204,23 @@ async fn next_is(
     what: &str,
     fields: Value,
 ) -> Result<Value> {
-    let event = events::next(incoming).await?;
+    let event = next_after_entering(incoming).await?;
     has(
         &event,
         &json!({"lane": lane, "token": token, "event": what}),
     )?;
     has(&event, &fields)?;
     Ok(event)
+}
+
+/// The next event that is not of somebody who entered.
+async fn next_after_entering(incoming: &mut Subscriber) -> Result<Value> {
+    loop {
+        let event = events::next(incoming).await?;
+        if event["event"] != "entered" {
+            return Ok(event);
+        }
+    }
 }
 
 /// The next event of this kind; others are skipped.

@@ -7,7 +7,7 @@ use nowserving_e2e::{Api, Cli, Cluster, Format, eventually, number};
 use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
-use super::{act, enter, has, lane_of, next_is, serve, shows};
+use super::{act, enter, has, lane_of, next_after_entering, next_is, serve, shows};
 use crate::command_line::{done, refused};
 use crate::events;
 
@@ -51,7 +51,7 @@ pub async fn life(cluster: &Cluster, format: Format, line: String) -> Result<()>
     let Crowd { a, b, c, v } = crowd(api, line).await?;
     // Only events of the move are checked.
     for _ in 0..2 {
-        events::next(&mut incoming).await?;
+        next_after_entering(&mut incoming).await?;
     }
     shows(api, line, &c, json!({"position": 2})).await?;
 

@@ -5,7 +5,7 @@ use nowserving_e2e::{Api, Cli, Cluster, number};
 use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
-use super::{act, has, next_is, serve, show, shows};
+use super::{act, has, next_after_entering, next_is, serve, show, shows};
 use crate::command_line::{done, refused};
 use crate::events;
 
@@ -169,7 +169,7 @@ pub async fn are_published(cluster: &Cluster) -> Result<()> {
     }
     let mut ended = Vec::new();
     for _ in 0..3 {
-        let event = events::next(&mut tokens).await?;
+        let event = next_after_entering(&mut tokens).await?;
         has(&event, &json!({"event": "gone", "reason": "closed"}))?;
         ended.push(number(&event, "token")?);
     }
