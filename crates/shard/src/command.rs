@@ -76,7 +76,7 @@ pub struct Entry {
     pub format: u32,
     /// The leader's reading of the shard's service clock.
     pub now_ms: u64,
-    /// The leader's wall clock, in milliseconds since 1970, to be shown.
+    /// The leader's wall clock, in milliseconds since 1970: it is shown, and schedules go by it.
     pub wall_ms: u64,
     /// Every member has the log up to this index, so that all may compact it.
     pub compact_floor: u64,
