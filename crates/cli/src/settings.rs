@@ -223,9 +223,7 @@ fn given(setting: &Setting, matches: &ArgMatches) -> Option<SettingValue> {
         }
         SettingKind::Schedule => {
             let changes = matches.get_many::<ScheduledChange>(name)?;
-            let mut schedule: Vec<ScheduledChange> = changes.cloned().collect();
-            schedule.sort_by_key(|change| change.at_ms);
-            SettingValue::Schedule(schedule)
+            SettingValue::Schedule(changes.cloned().collect())
         }
         SettingKind::Labels => {
             let labels = matches.get_many::<(String, String)>(name)?;

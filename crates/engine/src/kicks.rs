@@ -42,11 +42,7 @@ impl Shard {
             Begun::Answered(answer) => answer_kick(waiter, answer, ctx),
             Begun::Waits => {
                 let kick = self.kicks.entry(waiter.line.clone()).or_default();
-                let late_us = match ask.dry_run {
-                    true => 0,
-                    false => LATE_MAX_US,
-                };
-                kick.keep_until = kick.keep_until.max(waiter.deadline + late_us);
+                kick.keep_until = kick.keep_until.max(waiter.deadline + LATE_MAX_US);
                 kick.waiters.push(waiter);
             }
         }
@@ -58,9 +54,14 @@ impl Shard {
             return;
         };
         for (line, answer) in leader_state.kicks.take_finished() {
-            let kick = self.kicks.remove(&line).unwrap_or_default();
-            for waiter in kick.waiters {
-                answer_kick(waiter, answer.clone(), ctx);
+            // If nobody waits just now, a repetition may come for the answer until the time is up.
+            let asked = |kick: &KickWaiters| !kick.waiters.is_empty();
+            if self.kicks.get(&line).is_some_and(asked) {
+                leader_state.kicks.give_up(&line);
+                let kick = self.kicks.remove(&line).unwrap_or_default();
+                for waiter in kick.waiters {
+                    answer_kick(waiter, answer.clone(), ctx);
+                }
             }
         }
     }

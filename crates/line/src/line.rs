@@ -459,8 +459,7 @@ impl Line {
         }
         let new = lanes.iter().filter(|set| self.lane_id(&set.name).is_none());
         if self.lanes.len() + new.count() > LANE_TABLE_MAX {
-            let limit = format!("at most {LANE_TABLE_MAX} names over the life of a line");
-            return Err(BadField::new("lanes", limit));
+            return Err(too_many_lane_names());
         }
         Ok(())
     }
@@ -513,4 +512,9 @@ impl Lane {
 /// The first waiting token with the least key among the lanes is next.
 pub(crate) fn order_key(entered_at_ms: u64, boost_ms: u64) -> i128 {
     i128::from(entered_at_ms) - i128::from(boost_ms)
+}
+
+pub(crate) fn too_many_lane_names() -> BadField {
+    let limit = format!("at most {LANE_TABLE_MAX} names over the life of a line");
+    BadField::new("lanes", limit)
 }

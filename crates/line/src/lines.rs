@@ -5,6 +5,7 @@ use std::ops::Bound;
 
 use crate::background::BackgroundWork;
 use crate::line::NewLine;
+use crate::schedule;
 use crate::transitions::ApplyCtx;
 use crate::{
     Event, GONE_KEPT, Head, JOURNAL_CHANGES_BYTES, JOURNAL_KEPT, Line, LineChange, LineName,
@@ -187,7 +188,7 @@ impl Lines {
             return Err(Refused::LineExists);
         }
         settings.validate()?;
-        settings.check_schedule(|_| Ok(()))?;
+        schedule::check(&settings, None)?;
         let new = NewLine {
             incarnation: self.next_incarnation(stamp),
             version_floor: self.head.version_floor,

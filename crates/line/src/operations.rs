@@ -2,6 +2,7 @@
 
 use crate::gone::Gone;
 use crate::line::{Found, Line};
+use crate::schedule;
 use crate::transitions::{ApplyCtx, Ended};
 use crate::{
     BadField, Entered, Journaled, JournaledToken, KEY_BYTES_MAX, LaneName, LineChange, Live,
@@ -64,6 +65,27 @@ impl Line {
         if_version: Option<u64>,
         ctx: &mut ApplyCtx<'_>,
     ) -> Result<(), Refused> {
+        let settings = self.would_configure(patch, if_version, None)?;
+        if settings != self.settings {
+            self.change_settings(settings, None, ctx);
+            self.run_background(ctx);
+        }
+        Ok(())
+    }
+
+    /// The settings that this change would give, under these conditions.
+    ///
+    /// # Errors
+    /// Those of [`Op::Configure`].
+    pub fn would_configure(
+        &self,
+        patch: &SettingsPatch,
+        if_version: Option<u64>,
+        incarnation: Option<u64>,
+    ) -> Result<Settings, Refused> {
+        if incarnation.is_some_and(|it| it != self.incarnation) {
+            return Err(Refused::AnotherIncarnation);
+        }
         // A closed line can be opened again only when all its tokens are gone.
         if self.deleting || (self.phase() == Phase::Closed && self.live_count() > 0) {
             return Err(Refused::LineClosed);
@@ -76,13 +98,9 @@ impl Line {
         let settings = self.settings.with(patch)?;
         self.check_lanes(&settings.lanes)?;
         if patch.schedule.is_some() {
-            settings.check_schedule(|next| self.check_lanes(&next.lanes))?;
+            schedule::check(&settings, Some(self))?;
         }
-        if settings != self.settings {
-            self.change_settings(settings, None, ctx);
-            self.run_background(ctx);
-        }
-        Ok(())
+        Ok(settings)
     }
 
     /// Puts settings in force that have been checked and differ from the current ones.
@@ -100,17 +118,13 @@ impl Line {
         self.publish_configured(old, scheduled_at_ms, ctx);
     }
 
-    /// Makes one event for a change of the phase, one for all other changes, and one journal entry. That a scheduled
-    /// change leaves the schedule is no change for that.
+    /// Makes one event for a change of the phase, one for all other changes, and one journal entry.
     fn publish_configured(
         &mut self,
-        mut old: Settings,
+        old: Settings,
         scheduled_at_ms: Option<u64>,
         ctx: &mut ApplyCtx<'_>,
     ) {
-        if scheduled_at_ms.is_some() {
-            old.schedule.clone_from(&self.settings.schedule);
-        }
         let phase = self.settings.phase;
         let switched = old.phase != phase;
         let rest = Settings {

@@ -3,9 +3,31 @@
 //! The leader looks with its clock and proposes [`crate::Op::RunBackground`]; an entry applies what is due by its own
 //! `wall_ms`. An applied change leaves the schedule with the entry, so it happens once, however often leaders change.
 
-use crate::line::Line;
+use std::collections::BTreeSet;
+
+use crate::line::{Line, too_many_lane_names};
 use crate::transitions::ApplyCtx;
-use crate::{BadField, Journaled, LineChange, Phase, ScheduledChange, Settings, SettingsChange};
+use crate::{
+    BadField, Journaled, LANE_TABLE_MAX, LineChange, Phase, ScheduledChange, Settings,
+    SettingsChange,
+};
+
+/// Checks that the changes of the schedule can be applied now, one after the other, to a line with these new settings.
+/// `line`: as it is before it gets them, unless it is new.
+pub(crate) fn check(settings: &Settings, line: Option<&Line>) -> Result<(), BadField> {
+    let table = line.into_iter().flat_map(Line::lane_names).cloned();
+    let mut names: BTreeSet<_> = table.collect();
+    names.extend(settings.lanes.iter().map(|lane| lane.name.clone()));
+    settings.check_schedule(|next| {
+        line.map_or(Ok(()), |line| line.check_lanes(&next.lanes))?;
+        // The table keeps the names of the changes before.
+        names.extend(next.lanes.iter().map(|lane| lane.name.clone()));
+        match names.len() <= LANE_TABLE_MAX {
+            true => Ok(()),
+            false => Err(too_many_lane_names()),
+        }
+    })
+}
 
 impl Line {
     /// When the line next has something to do by the leader's wall clock; it can be past. While a closed line still
@@ -24,26 +46,21 @@ impl Line {
             return false;
         }
         *ctx.work_left -= 1;
-        let mut rest = self.settings.clone();
-        let change = rest.schedule.remove(0);
-        let new = rest.with(&change.set);
+        // The rest of the schedule is put aside: 64 changes that are due together must not be copied 64 times.
+        let mut rest = std::mem::take(&mut self.settings.schedule);
+        let change = rest.remove(0);
+        let new = self.settings.with(&change.set);
         let new = new.and_then(|new| self.check_lanes(&new.lanes).map(|()| new));
         match new {
             Ok(new) => self.change_settings(new, Some(change.at_ms), ctx),
-            Err(wrong) => self.drop_scheduled(rest, change, wrong, ctx),
+            Err(wrong) => self.drop_scheduled(change, wrong, ctx),
         }
+        self.settings.schedule = rest;
         true
     }
 
     /// The journal gets what should have been changed.
-    fn drop_scheduled(
-        &mut self,
-        rest: Settings,
-        change: ScheduledChange,
-        wrong: BadField,
-        ctx: &mut ApplyCtx<'_>,
-    ) {
-        self.settings = rest;
+    fn drop_scheduled(&mut self, change: ScheduledChange, wrong: BadField, ctx: &mut ApplyCtx<'_>) {
         let scheduled_at_ms = change.at_ms;
         let what = LineChange::ScheduleFailed {
             scheduled_at_ms,

@@ -5,8 +5,8 @@ mod common;
 
 use common::{Restart, Shard, shop};
 use nowserving_line::{
-    Change, Event, Journaled, LaneSettings, Limits, LineChange, Lines, Op, Phase, Refused,
-    SCHEDULE_MAX, ScheduledChange, Settings, SettingsPatch, State,
+    Change, Event, Journaled, LANE_TABLE_MAX, LaneSettings, Limits, LineChange, Lines, Op, Phase,
+    Refused, SCHEDULE_MAX, ScheduledChange, Settings, SettingsPatch, State,
 };
 
 fn seats(seats: u32) -> SettingsPatch {
@@ -154,7 +154,7 @@ fn what_could_not_be_applied_now_is_refused() {
     );
     let nested = schedule([(late, seats(1))]);
     assert_eq!(refused(&[(late, nested)]), "schedule[0].set.schedule");
-    assert_eq!(refused(&[(2, seats(1)), (1, seats(1))]), "schedule");
+    assert_eq!(refused(&[(2, seats(1)), (1, seats(1))]), "schedule[1].at");
     assert_eq!(refused(&[(u64::MAX, seats(1))]), "schedule[0].at");
     let default_lane = SettingsPatch {
         default_lane: Some(Change::Set("vip".try_into().unwrap())),
@@ -171,6 +171,21 @@ fn what_could_not_be_applied_now_is_refused() {
     let without = self::lanes(&["vip"]);
     let field = wrong_field(shard.try_set(schedule([(late, without)])).unwrap_err());
     assert_eq!(field, "schedule[0].set.lanes", "somebody is in `normal`");
+}
+
+#[test]
+fn the_lanes_of_all_changes_together_must_fit_the_table() {
+    let mut shard = shard();
+    let late = shard.wall_ms() + 1_000_000;
+    let other = |nth: usize| {
+        let name = format!("lane-{nth}");
+        (late, lanes(&["normal", &name]))
+    };
+    // The line has one name.
+    shard.set(schedule((1..LANE_TABLE_MAX).map(other)));
+    let refused = shard.try_set(schedule((1..=LANE_TABLE_MAX).map(other)));
+    let field = format!("schedule[{}].set.lanes", LANE_TABLE_MAX - 1);
+    assert_eq!(wrong_field(refused.unwrap_err()), field);
 }
 
 #[test]

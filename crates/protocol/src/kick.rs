@@ -1,8 +1,12 @@
 //! `kick`: an operator ends tokens. Section 8 of the contract.
 
+use std::marker::PhantomData;
+
 use nowserving_line::{KICK_TEXT_BYTES_MAX, LaneName, State};
+use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 
+use crate::codec::MapVisitor;
 use crate::error::ApiError;
 use crate::key::Key;
 use crate::wire;
@@ -64,19 +68,35 @@ pub struct Kick {
 }
 
 /// A token as operators name it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TokenName {
     /// The lane in which it has this number, or had it before it was moved.
     #[serde(with = "wire::name")]
     pub lane: LaneName,
     /// Its number in `lane`.
-    #[serde(deserialize_with = "wire::number")]
     pub token: u64,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenNameParts {
+    #[serde(with = "wire::name")]
+    lane: LaneName,
+    #[serde(deserialize_with = "wire::number")]
+    token: u64,
+}
+
+impl<'de> Deserialize<'de> for TokenName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // Only a map: the derived reader would take a list of the two, too.
+        let map = MapVisitor::<TokenNameParts>("a map of `lane` and `token`", PhantomData);
+        let TokenNameParts { lane, token } = deserializer.deserialize_any(map)?;
+        Ok(TokenName { lane, token })
+    }
+}
+
 /// The states of tokens that are not gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LiveState {
     /// Holds a number and no seat.
@@ -85,6 +105,21 @@ pub enum LiveState {
     Admitted,
     /// Holds a seat that it has claimed.
     InCheckout,
+}
+
+impl<'de> Deserialize<'de> for LiveState {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // Only its name: the derived reader would take `{"waiting": null}` and an index, too.
+        match String::deserialize(deserializer)?.as_str() {
+            "waiting" => Ok(LiveState::Waiting),
+            "admitted" => Ok(LiveState::Admitted),
+            "in_checkout" => Ok(LiveState::InCheckout),
+            other => {
+                let known = &["waiting", "admitted", "in_checkout"];
+                Err(D::Error::unknown_variant(other, known))
+            }
+        }
+    }
 }
 
 impl From<LiveState> for State {
@@ -216,6 +251,11 @@ mod tests {
             ),
             (r#"{"all": true, "state": "gone"}"#.to_owned(), "state"),
             (r#"{"all": 1}"#.to_owned(), "all"),
+            (r#"{"tokens": [["vip", 3]]}"#.to_owned(), "tokens[0]"),
+            (
+                r#"{"all": true, "state": {"waiting": null}}"#.to_owned(),
+                "state",
+            ),
             (
                 format!(r#"{{"all": true, "reason": "{long}"}}"#),
                 "reason: at most 128",

@@ -179,9 +179,10 @@ impl LeaderState {
             return Vec::new();
         }
         let (lines, after) = (state.lines(), self.background_turn.as_ref());
-        let due = lines.background_work_after(now_ms, after);
+        // First what has its time: it is done with once it is applied, and must not wait for a crowd of others.
+        let due = lines.due_by_wall_clock(self.wall.1);
         let due = due
-            .chain(lines.due_by_wall_clock(self.wall.1))
+            .chain(lines.background_work_after(now_ms, after))
             .take(BACKGROUND_LINES_MAX)
             .map(|(line, incarnation)| Op::RunBackground {
                 line: line.clone(),
@@ -335,6 +336,13 @@ impl LeaderState {
         }
     }
 
+    /// A command was not executed, as one with the same request id was applied before.
+    pub fn not_executed(&mut self, command: &Command) {
+        if let Command::Line(Op::Kick { line, .. }) = command {
+            self.kicks.not_executed(line);
+        }
+    }
+
     /// After an operation on a line was applied: clocks are started, boards marked, events made.
     pub fn after(&mut self, state: &State, applied: &AppliedToLine<'_>, out: &mut Vec<OutEvent>) {
         let AppliedToLine { op, events, .. } = applied;
@@ -412,7 +420,7 @@ impl LeaderState {
         match what {
             TokenChange::Gone { .. } => self.recycler.forget(at),
             TokenChange::Moved { to, .. } => {
-                self.kicks.moved(line);
+                self.kicks.moved(line, at, *to);
                 let line = lines.get(line);
                 match line.and_then(|line| Some((line, line.live(to.lane, to.token)?))) {
                     Some((line, live)) => self.recycler.moved(line, at, *to, live),

@@ -195,12 +195,16 @@ impl World {
 
     /// Applies each command that the leader proposes now as an entry of its own, and returns them.
     pub fn pass(&mut self) -> Vec<Command> {
-        self.leader_state.forget_pauses();
-        let commands =
-            self.leader_state
-                .propose(&self.state, self.wall(), &self.reachability, true);
+        let commands = self.proposed();
         self.apply_all(commands.clone());
         commands
+    }
+
+    /// What the leader proposes now.
+    pub fn proposed(&mut self) -> Vec<Command> {
+        self.leader_state.forget_pauses();
+        self.leader_state
+            .propose(&self.state, self.wall(), &self.reachability, true)
     }
 
     /// Each command is an entry of its own.

@@ -113,6 +113,10 @@ pub async fn errors(cluster: &Cluster) -> Result<()> {
         ),
         (json!({"at": "noon", "set": {}}), "schedule[1].at"),
         (
+            json!({"at": "2026-11-22T12:00:00Z", "set": {}}),
+            "schedule[1].at",
+        ),
+        (
             json!({"at": at, "set": {"schedule": []}}),
             "schedule[1].set",
         ),

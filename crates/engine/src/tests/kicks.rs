@@ -139,3 +139,31 @@ fn a_group_with_an_older_member_refuses_it() {
     assert_eq!(answer(&mut rig), Some(Err(Code::Unavailable)));
     assert_eq!(live(&rig), 3);
 }
+
+#[test]
+fn a_dry_run_that_takes_longer_than_its_request_is_answered_to_a_repetition() {
+    let mut rig = crowd(3_000);
+    kick(&mut rig, true);
+    rig.now += TIMEOUT_US;
+    rig.turn();
+    assert_eq!(answer(&mut rig), Some(Err(Code::Unavailable)));
+    for _ in 0..3 {
+        rig.pass_ms(3);
+        rig.turn();
+    }
+    kick(&mut rig, true);
+    rig.turn();
+    assert_eq!(answer(&mut rig).unwrap().unwrap().kicked, 3_000);
+}
+
+#[test]
+fn one_that_an_older_member_stops_is_answered_at_once() {
+    let mut rig = crowd(3);
+    kick(&mut rig, false);
+    rig.entry_formats.insert(3, FORMAT - 1);
+    rig.hears(3, "", Vec::new());
+    rig.pass_ms(3);
+    settle(&mut rig);
+    assert_eq!(answer(&mut rig), Some(Err(Code::Unavailable)));
+    assert_eq!(live(&rig), 3);
+}

@@ -32,8 +32,12 @@ pub(super) fn validate(schedule: &[ScheduledChange]) -> Result<(), BadField> {
         let limit = format!("at most {SCHEDULE_MAX} changes");
         return Err(BadField::new("schedule", limit));
     }
-    if !schedule.is_sorted_by_key(|it| it.at_ms) {
-        return Err(BadField::new("schedule", "in the order of their times"));
+    if let Some(place) = schedule.windows(2).position(|it| it[0].at_ms > it[1].at_ms) {
+        let field = format!("schedule[{}].at", place + 1);
+        return Err(BadField::new(
+            field,
+            "changes stand in the order of their times",
+        ));
     }
     for (place, change) in schedule.iter().enumerate() {
         if change.at_ms > WALL_MS_MAX {
@@ -62,9 +66,9 @@ fn in_change(place: usize, bad: BadField) -> BadField {
 impl Settings {
     /// Checks that the changes of the schedule can be applied to these settings one after the other, and that each
     /// result passes `fits`.
-    pub fn check_schedule(
+    pub(crate) fn check_schedule(
         &self,
-        fits: impl Fn(&Settings) -> Result<(), BadField>,
+        mut fits: impl FnMut(&Settings) -> Result<(), BadField>,
     ) -> Result<(), BadField> {
         let mut settings = Settings {
             schedule: Vec::new(),

@@ -137,8 +137,7 @@ impl<'de> DeserializeSeed<'de> for NextLane<'_> {
     }
 }
 
-/// Reads a schedule, and puts its changes in the order of their times. It stops at one too many, as
-/// [`LanesVisitor`] does.
+/// Reads a schedule. It stops at one too many, as [`LanesVisitor`] does.
 pub(super) struct ScheduleVisitor;
 
 impl<'de> Visitor<'de> for ScheduleVisitor {
@@ -158,7 +157,6 @@ impl<'de> Visitor<'de> for ScheduleVisitor {
             }
             schedule.push(change);
         }
-        schedule.sort_by_key(|change: &ScheduledChange| change.at_ms);
         Ok(schedule)
     }
 }

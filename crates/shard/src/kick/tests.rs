@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
-use nowserving_line::{Reason, Settings, SettingsPatch};
+use nowserving_line::{Op, Reason, Settings, SettingsPatch, State as TokenState};
+use nowserving_protocol::kick::KICK_SAMPLE;
+use nowserving_protocol::user::Key;
 
 use super::*;
 use crate::leader_state::LeaderState;
@@ -258,4 +260,118 @@ fn one_that_is_given_up_stops_with_what_is_in_flight() {
     assert_eq!(world.kicked(), 1_024);
     assert!(world.answer().is_none());
     assert_eq!(world.kick(&all()).0.unwrap().kicked, 1_976);
+}
+
+#[test]
+fn moves_do_not_hold_it_up() {
+    let mut world = crowd(1, 5_000);
+    let mut moved: Vec<_> = (0..20)
+        .map(|_| world.enter_lane(Some(lane("vip"))).unwrap())
+        .collect();
+    assert!(matches!(world.begin(&all(), None), Begun::Waits));
+    for at in &mut moved {
+        world.wait(3);
+        world.pass();
+        if world.lives(*at) {
+            *at = world.move_to(*at, "normal").unwrap();
+        }
+    }
+    assert_eq!(world.answer().unwrap().unwrap().kicked, 5_020);
+}
+
+#[test]
+fn a_client_that_is_seen_after_it_was_chosen_stays() {
+    let mut settings = Settings::new(1, 10_000);
+    settings.waiting_idle_timeout_ms = 160_000;
+    settings.claim_timeout_ms = 1_000_000;
+    let mut world = World::new(settings);
+    let idle: Vec<_> = (0..10).map(|_| world.enter().unwrap()).collect();
+    world.wait(20_000);
+    // So many that one step does not look at all of them.
+    for _ in 0..LOOKS {
+        world.enter().unwrap();
+    }
+    let ask = Kick {
+        idle_over_ms: Some(10_000),
+        ..Kick::default()
+    };
+    assert!(matches!(world.begin(&ask, None), Begun::Waits));
+    world.wait(3);
+    assert!(!world.pass().iter().any(is_kick), "not all are looked at");
+    world.poll(idle[5]);
+    world.wait(3);
+    world.pass();
+    // The first has the seat.
+    assert_eq!(world.answer().unwrap().unwrap().kicked, 8);
+    assert!(world.lives(idle[5]));
+}
+
+#[test]
+fn a_copy_of_one_that_was_given_up_or_refused_is_not_executed() {
+    let mut world = crowd(1, 3_000);
+    let copy = |world: &mut World, id| match world.begin(&all(), Some(id)) {
+        Begun::Answered(answer) => refused(answer),
+        Begun::Waits => panic!("a copy is executed"),
+    };
+    assert!(matches!(world.begin(&all(), Some(ID)), Begun::Waits));
+    world.wait(3);
+    let in_flight = world.proposed();
+    world.leader_state.kicks.give_up(&name("shop"));
+    assert_eq!(copy(&mut world, ID), Code::OutcomeUnknown, "in flight");
+    world.apply_all(in_flight);
+    assert_eq!(copy(&mut world, ID), Code::OutcomeUnknown, "and later");
+    let phase = |phase| SettingsPatch {
+        phase: Some(nowserving_line::Change::Set(phase)),
+        ..SettingsPatch::default()
+    };
+    let other = RequestId { key: 8, ..ID };
+    world
+        .configure(phase(nowserving_line::Phase::Closed))
+        .unwrap();
+    assert_eq!(copy(&mut world, other), Code::LineClosed);
+    for _ in 0..10 {
+        world.wait(50);
+        world.pass();
+    }
+    world
+        .configure(phase(nowserving_line::Phase::Open))
+        .unwrap();
+    world.enter().unwrap();
+    assert_eq!(copy(&mut world, other), Code::LineClosed);
+}
+
+#[test]
+fn an_id_of_another_request_ends_it() {
+    let mut world = crowd(1, 3);
+    assert!(matches!(world.begin(&all(), Some(ID)), Begun::Waits));
+    world.wait(3);
+    let kick = world.proposed();
+    assert_eq!(kick.len(), 1);
+    // Another request with this id came first: the log's kick is a copy of that.
+    let Command::Once(_, inner) = &kick[0] else {
+        panic!("{kick:?}");
+    };
+    world.leader_state.not_executed(inner);
+    assert_eq!(refused(world.answer().unwrap()), Code::BadRequest);
+    assert_eq!(world.kick(&all()).0.unwrap().kicked, 3);
+}
+
+#[test]
+fn a_dry_run_that_nobody_waits_for_keeps_its_answer_until_it_is_given_up() {
+    let mut world = crowd(1, 3_000);
+    let ask = Kick {
+        dry_run: true,
+        ..all()
+    };
+    assert!(matches!(world.begin(&ask, None), Begun::Waits));
+    for _ in 0..3 {
+        world.wait(3);
+        world.pass();
+    }
+    let Begun::Answered(answer) = world.begin(&ask, None) else {
+        panic!("it counts anew");
+    };
+    assert_eq!(answer.unwrap().kicked, 3_000);
+    world.leader_state.kicks.give_up(&name("shop"));
+    assert!(matches!(world.begin(&ask, None), Begun::Waits));
 }
