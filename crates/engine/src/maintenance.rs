@@ -27,6 +27,14 @@ const STOP_MAX_US: Micros = 5_000_000;
 /// time.
 const DRAIN_US: Micros = 500_000;
 
+/// Leadership that was offered to a peer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Offer {
+    term: u64,
+    since: Micros,
+    pub(crate) to: u64,
+}
+
 /// Peers that could lead.
 pub(crate) struct FitPeers {
     fit: Vec<u64>,
@@ -139,12 +147,14 @@ impl Engine {
             };
             // After a hand-over that failed, this term has no lease, so no node serves the shard until a new
             // term begins.
-            let offered = shard.offered_since();
-            let failed = offered.is_some_and(|at| now.saturating_sub(at) > election_us);
+            let offer = shard.offer_of_term();
+            let failed = offer.filter(|it| now.saturating_sub(it.since) > election_us);
+            // Its disk may hang, which only its silence about the log shows.
+            let untried = |id| failed.is_none_or(|it| it.to != id);
             let target = if stopping {
-                fit.best_for(shard, |id| present.contains(&id))
-            } else if offered.is_some() {
-                failed.then(|| fit.best_for(shard, |_| true)).flatten()
+                fit.best_for(shard, |id| present.contains(&id) && untried(id))
+            } else if offer.is_some() {
+                failed.and_then(|_| fit.best_for(shard, untried))
             } else {
                 self.balance.hand_over(
                     shard.id,
@@ -156,7 +166,7 @@ impl Engine {
                 )
             };
             let Some(target) = target else {
-                if failed && !stopping {
+                if failed.is_some() && !stopping {
                     shard.step_down(
                         "a hand-over failed, and no other node can lead",
                         &mut self.ctx,
@@ -241,7 +251,12 @@ impl Shard {
         self.stamp_before_leaving(ctx);
         match self.replica.transfer_leader(target) {
             Ok(()) => {
-                self.offered = Some((self.replica.term(), ctx.now.us));
+                let again = self.offer_of_term().filter(|it| it.to == target);
+                self.offered = Some(Offer {
+                    term: self.replica.term(),
+                    since: again.map_or(ctx.now.us, |it| it.since),
+                    to: target,
+                });
                 if let Some(leader_state) = &mut self.leader_state {
                     leader_state.stop_clock(&ctx.reachability);
                 }
@@ -254,8 +269,11 @@ impl Shard {
 
     /// When leadership was offered in this term, which then has no lease any more.
     pub(crate) fn offered_since(&self) -> Option<Micros> {
-        let (term, since) = self.offered?;
-        (term == self.replica.term()).then_some(since)
+        self.offer_of_term().map(|it| it.since)
+    }
+
+    pub(crate) fn offer_of_term(&self) -> Option<Offer> {
+        self.offered.filter(|it| it.term == self.replica.term())
     }
 
     /// Whether this node may take the shard's requests as its leader, and does not yet.

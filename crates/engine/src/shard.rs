@@ -21,6 +21,7 @@ use crate::delivery::{Copy, Delivery, Via, turned_away, unless_in_doubt};
 use crate::elections::delay_ticks;
 use crate::io::{Dropped, ExitReason, Now, Output, ReadFailure, Subscription};
 use crate::kicks::AllKickWaiters;
+use crate::maintenance::Offer;
 use crate::outbox::NodeCtx;
 use crate::refusals::{disk_full, older_member, outcome_unknown, overloaded};
 use crate::request::{Ask, Effect, ReplyTo, Request};
@@ -116,8 +117,8 @@ pub(crate) struct Shard {
     leader_since: Micros,
     /// The newest leader of all that this node has known.
     last_leader: Option<u64>,
-    /// The term and time of the last hand-over that this node began.
-    pub offered: Option<(u64, Micros)>,
+    /// The last hand-over that this node began.
+    pub offered: Option<Offer>,
     pub log_size: LogSize,
     /// The term in which members were last copied into this shard, and their version.
     pub members_asked: (u64, u64),
@@ -509,7 +510,7 @@ impl Shard {
         match (command, &mut self.leader_state) {
             (Command::Once(_, command), _) => self.not_proposed(command),
             (Command::Line(Op::Kick { line, .. }), Some(leader_state)) => {
-                leader_state.kicks.not_proposed(line);
+                leader_state.kicks.not_proposed(line, older_member());
             }
             _ => {}
         }
@@ -542,8 +543,9 @@ impl Shard {
             self.carry_out(ready, ctx);
         }
         self.apply(ctx)?;
-        self.answer_confirmed(ctx);
+        // A confirmed request may begin the next kick of a line whose last one has just ended.
         self.answer_kicks(ctx);
+        self.answer_confirmed(ctx);
         // Applying may have made room for more.
         self.dirty = self.replica.has_ready() || !self.committed.is_empty();
         Ok(())

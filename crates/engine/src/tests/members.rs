@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use nowserving_line::{Op, Settings};
 use nowserving_log::MemoryLog;
 
 use nowserving_protocol::error::{ApiError, Code};
@@ -9,13 +10,14 @@ use nowserving_shard::members::{Members, MembersChange, MembersRequest};
 use nowserving_shard::requests::{Origin, RequestId};
 use raft::eraftpb::MessageType;
 
-use super::rig::{BOOT, Rig, START, enter, message};
+use super::rig::{BOOT, ELECTION_MS, Rig, START, enter, message, name};
 use crate::contact::{PeerHeader, Refusal, Standing};
 use crate::delivery::{ShardDelivery, Via};
 use crate::envelope::Candidate;
 use crate::envelope::Verdict;
 use crate::frames::{PeerBatch, PeerFrame};
 use crate::io::{ExitReason, ForwardResult, Input, Now, Output, RelayedAnswer};
+use crate::maintenance::LAG_MAX;
 use crate::request::{Ask, Outcome};
 
 /// A frame of node 4 that is not taken; returns the frames that node 1 sends to it.
@@ -183,6 +185,59 @@ fn a_node_is_preferred_for_shards_that_it_can_take_over_now() {
     lead_for(&mut rig, 2_000_000, &[2]);
     ask(&mut rig, prefer(3), 4);
     assert_eq!(answers(&mut rig), [refused]);
+}
+
+/// Under load a peer always lacks the newest entries.
+#[test]
+fn a_peer_keeps_up_that_has_what_the_log_had_at_the_last_look() {
+    let mut rig = of_three();
+    let keeps_up = |rig: &Rig, id| {
+        let progress = rig.replica().progress_of(id).unwrap();
+        (progress.lag > LAG_MAX, rig.shard().keeps_up(&progress))
+    };
+    rig.engine.find_lagging();
+    for nth in 0..=LAG_MAX {
+        let (line, settings) = (name(&format!("line-{nth}")), Settings::new(1, 1));
+        rig.write(Op::Create { line, settings });
+        rig.turn();
+    }
+    assert_eq!(keeps_up(&rig, 2), (true, true));
+    assert_eq!(keeps_up(&rig, 3), (true, false), "it acknowledges nothing");
+    rig.engine.find_lagging();
+    assert_eq!(keeps_up(&rig, 2), (true, false));
+    rig.acknowledge();
+    assert_eq!(keeps_up(&rig, 2), (false, true));
+}
+
+/// The disk of the first one hangs: it answers heartbeats, and never stands for election.
+#[test]
+fn a_hand_over_that_failed_is_tried_with_another_peer() {
+    let mut rig = of_three();
+    ask(
+        &mut rig,
+        MembersChange::Drain {
+            id: 1,
+            drained: true,
+        },
+        1,
+    );
+    commit(&mut rig);
+    let mut offered = Vec::new();
+    let until = rig.now + 3 * ELECTION_MS * 1_000;
+    while rig.now < until && rig.is_leader() {
+        rig.now += 100_000;
+        rig.engine.ctx.reachability.skip(rig.now);
+        rig.input(Input::ProbeEchoed { sent_at: rig.now });
+        let mut has_all = message(MessageType::MsgAppendResponse, 3, rig.replica().term());
+        has_all.index = rig.replica().last_index();
+        rig.hears(2, "", Vec::new());
+        rig.hears(3, "", vec![has_all]);
+        rig.turn();
+        rig.answer_for_peer_2();
+        offered.extend(rig.shard().offer_of_term().map(|it| it.to));
+    }
+    offered.dedup();
+    assert!(offered.starts_with(&[2, 3]), "{offered:?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod builds;
 mod clocks;
+mod copies;
 mod disk_room;
 mod elections;
 mod group;

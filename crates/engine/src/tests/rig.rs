@@ -29,7 +29,7 @@ use crate::shard::Shard;
 
 /// So long that a lease outlasts what most tests do with the clock.
 const HEARTBEAT_MS: u64 = 10_000;
-const ELECTION_MS: u64 = 60_000;
+pub const ELECTION_MS: u64 = 60_000;
 const TICK_US: Micros = HEARTBEAT_MS * 1_000 / 2;
 /// This start of node 1.
 pub const START: u64 = 77;
@@ -358,7 +358,7 @@ impl Rig {
     }
 
     /// What peer 2 does about the messages sent to it, if it has everything.
-    fn answer_for_peer_2(&mut self) {
+    pub fn answer_for_peer_2(&mut self) {
         for (to, sent) in std::mem::take(&mut self.sent) {
             let asked = Message::parse_from_bytes(&sent.raft).unwrap();
             let kind = match asked.get_msg_type() {
@@ -403,12 +403,17 @@ impl Rig {
 
     /// Peer 2 leads `term` and its log has an entry of its own at `index`.
     pub fn overwrite(&mut self, term: u64, index: u64, commit: u64) {
+        self.overwrite_with(term, index, commit, Bytes::new());
+    }
+
+    /// The same, and the entry has this in it.
+    pub fn overwrite_with(&mut self, term: u64, index: u64, commit: u64, data: Bytes) {
         let mut append = message(MessageType::MsgAppend, 2, term);
         append.index = index - 1;
         append.log_term = self.replica().term_at(index - 1).unwrap();
         append.commit = commit;
         let mut entry = Entry::default();
-        (entry.term, entry.index) = (term, index);
+        (entry.term, entry.index, entry.data) = (term, index, data);
         append.entries.push(entry);
         self.step(append);
     }
