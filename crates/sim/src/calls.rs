@@ -10,6 +10,7 @@ use nowserving_engine::{Ask, Outcome, Question};
 use nowserving_line::{LineName, Op, TokenBy};
 use nowserving_protocol::admin::ListLines;
 use nowserving_protocol::error::{ApiError, Code};
+use nowserving_protocol::kick::Kick;
 use nowserving_protocol::user::Consistency;
 use nowserving_shard::members::{MembersChange, MembersRequest};
 use nowserving_shard::requests::{Origin, RequestId};
@@ -56,6 +57,8 @@ pub enum What {
     },
     /// Who has this key?
     Find(Box<[u8]>),
+    /// Tokens of a line are to end.
+    Kick(Rc<Kick>),
     /// A change of the cluster's members.
     Members(Rc<MembersRequest>),
     /// What the cluster is like.
@@ -153,6 +156,7 @@ impl What {
                 holes: false,
             },
             What::Find(key) => Ask::Find(key.clone()),
+            What::Kick(kick) => Ask::Kick(Box::new(kick.as_ref().clone())),
             What::Members(request) => Ask::Members(Box::new(request.as_ref().clone())),
             What::Backup { index } => Ask::Backup { index: *index },
             What::BackupChunk { id, offset } => Ask::BackupChunk {
@@ -187,7 +191,10 @@ impl What {
 
     /// Whether it may have an effect.
     fn is_change(&self) -> bool {
-        matches!(self, What::Write(_) | What::Members(_) | What::Restore(_))
+        matches!(
+            self,
+            What::Write(_) | What::Kick(_) | What::Members(_) | What::Restore(_)
+        )
     }
 
     fn name(&self) -> (&'static str, bool) {
@@ -201,6 +208,7 @@ impl What {
             },
             What::Status { .. } => ("status", false),
             What::Find(_) => ("find", false),
+            What::Kick(_) => ("kick", true),
             What::Cluster => ("status", true),
             What::Lines => ("list_lines", true),
             What::Backup { .. } => ("backup", true),
@@ -215,6 +223,7 @@ impl What {
                 Op::Renew { .. } => ("renew", false),
                 Op::Complete { .. } => ("complete", false),
                 Op::Leave { .. } => ("leave", false),
+                Op::Jump { .. } => ("jump", false),
                 Op::Create { .. } => ("create", true),
                 Op::Configure { .. } => ("configure", true),
                 Op::Delete { .. } => ("delete", true),
@@ -637,6 +646,7 @@ pub fn describe_answer(answer: &Answer) -> String {
         ),
         Ok(Outcome::Line(line)) => format!("line {} v{}", line.line, line.version),
         Ok(Outcome::Deleted { remaining, .. }) => format!("deleted, {remaining} remain"),
+        Ok(Outcome::Kicked(reply)) => format!("{} kicked", reply.kicked),
         Ok(_) => "ok".to_owned(),
     }
 }

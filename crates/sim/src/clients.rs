@@ -3,17 +3,21 @@
 //! Half of the shoppers ask through the SDK, which names each call and repeats it; the others send what they
 //! have to say once, some with an id, and when no answer comes, some say it again, and some go away.
 
+use std::rc::Rc;
+
 use nowserving_engine::Outcome;
 use nowserving_line::{AdmissionRate, Quota, TokenBy};
 use nowserving_line::{
-    Change, LANE_DEFAULT, LaneName, LaneSettings, LineName, Op, Phase, Settings, SettingsPatch,
-    State, TokenRef,
+    Change, LANE_DEFAULT, LaneName, LaneSettings, LineName, Op, Phase, ScheduledChange, Settings,
+    SettingsPatch, State, TokenRef,
 };
 use nowserving_protocol::error::Code;
+use nowserving_protocol::kick::{Kick, LiveState};
 use nowserving_protocol::subject::shard_of;
-use nowserving_protocol::user::Consistency;
+use nowserving_protocol::user::{Consistency, Key};
 
 use crate::calls::{Ended, Manner, What};
+use crate::clock::wall_ms;
 use crate::env::Env;
 use crate::faults::Fault;
 use crate::node::Setup;
@@ -273,6 +277,15 @@ impl Clients {
                     What::Write(Op::Complete { line, at, epoch })
                 }
             }
+            (Some(at), _) if env.strikes(Fault::ShopperJumps) => {
+                let by = match (&visit.key, random.below(2)) {
+                    (Some(key), 0) => TokenBy::Key(key.clone()),
+                    _ => TokenBy::At(at),
+                };
+                let lane = random.pick(&shop.settings.lanes);
+                let to = lane.map(|lane| lane.name.clone()).unwrap_or_default();
+                What::Write(Op::Jump { line, by, to })
+            }
             (Some(at), _) if random.below(25) == 0 => {
                 if env.strikes(Fault::LeaveUnanswered) {
                     let shop = visit.shop;
@@ -463,6 +476,23 @@ impl Clients {
             };
         }
         let op = match kind {
+            Fault::OperatorKicks => {
+                let Some(kick) = kick(&self.clients, shop, random) else {
+                    return;
+                };
+                env.counts.add(kind);
+                let time_us = random.between(500_000, 4_000_000);
+                return self.ask(env, number, shop, What::Kick(Rc::new(kick)), time_us);
+            }
+            Fault::OperatorSchedules => Op::Configure {
+                line,
+                patch: Box::new(SettingsPatch {
+                    schedule: Some(Change::Set(schedule(env.timeline.now(), settings, random))),
+                    ..unique_patch(env.calls.all.len())
+                }),
+                if_version: None,
+                incarnation: None,
+            },
             Fault::OperatorLooks => {
                 let what = match random.below(2) {
                     0 => What::Cluster,
@@ -570,6 +600,47 @@ fn status(at: TokenRef, consistency: Consistency) -> What {
     What::Status { token, consistency }
 }
 
+/// By key, or all.
+fn kick(clients: &[Client], shop: usize, random: &mut Random) -> Option<Kick> {
+    let key = |client: &Client| match &client.role {
+        Role::Shopper { visit: Some(visit) } if visit.shop == shop => visit.key.clone(),
+        _ => None,
+    };
+    let keys: Vec<Box<[u8]>> = clients.iter().filter_map(key).collect();
+    let some = keys.iter().filter(|_| random.below(4) == 0);
+    let some: Vec<Key> = some.filter_map(|key| Key::new(&**key).ok()).collect();
+    let mut kick = Kick {
+        state: match random.below(4) {
+            0 => Some(LiveState::Waiting),
+            _ => None,
+        },
+        ..Kick::default()
+    };
+    match random.below(4) {
+        0 => kick.all = true,
+        _ if some.is_empty() => return None,
+        _ => kick.keys = Some(some),
+    }
+    Some(kick)
+}
+
+/// Of the next seconds.
+fn schedule(now: Time, settings: &Settings, random: &mut Random) -> Vec<ScheduledChange> {
+    let mut at_ms = wall_ms(now, 0);
+    let changes = (0..random.between(1, 3)).map(|_| {
+        at_ms += random.below(4_000);
+        let seats = random.between(1, u64::from(settings.seats) + 2) as u32;
+        ScheduledChange {
+            at_ms,
+            set: SettingsPatch {
+                seats: Some(Change::Set(seats)),
+                ..SettingsPatch::default()
+            },
+        }
+    });
+    changes.collect()
+}
+
 fn settings(random: &mut Random) -> Settings {
     let mut settings = Settings::new(random.between(2, 8) as u32, random.between(4, 40) as u32);
     settings.waiting_idle_timeout_ms = random.between(2_500, 8_000);
@@ -602,12 +673,16 @@ fn settings(random: &mut Random) -> Settings {
             LaneName::try_from(SECOND_LANE),
         )
     {
-        let lane = |name, boost_ms| LaneSettings {
+        let lane = |name, boost_ms, jump| LaneSettings {
             name,
             boost_ms,
+            jump,
             ..LaneSettings::default()
         };
-        settings.lanes = vec![lane(first, 0), lane(second, random.below(3) * 1_500)];
+        let back = random.below(3) == 0;
+        let boost_ms = random.below(3) * 1_500;
+        settings.lanes = vec![lane(first, 0, back), lane(second, boost_ms, true)];
+        settings.jumps_max = random.below(4) as u32;
     }
     settings
 }

@@ -155,6 +155,12 @@ kinds! {
     OperatorRestores = "operator_restores",
     /// A line was put back.
     LineRestored = "line_restored",
+    /// An operator kicks tokens.
+    OperatorKicks = "operator_kicks",
+    /// An operator sets a schedule.
+    OperatorSchedules = "operator_schedules",
+    /// A shopper jumps into another lane.
+    ShopperJumps = "shopper_jumps",
 }
 
 /// How often each kind of fault occurred.
@@ -276,6 +282,7 @@ fn chance(kind: Fault, random: &mut Random) -> u32 {
         Fault::SnapshotFailed => percent(random, 10, 50),
         Fault::PauseMidTurn => random.between(10, 400) as u32,
         Fault::ClientVanishes => percent(random, 3, 15),
+        Fault::ShopperJumps => percent(random, 5, 30),
         _ => 0,
     }
 }
@@ -299,6 +306,8 @@ fn interval(kind: Fault, random: &mut Random) -> Option<Time> {
         Fault::OperatorConfigures => (500, 4_000),
         Fault::OperatorDeletes => (4_000, 20_000),
         Fault::OperatorMoves => (1_000, 8_000),
+        Fault::OperatorKicks => (1_000, 8_000),
+        Fault::OperatorSchedules => (1_500, 8_000),
         Fault::OperatorLooks => (500, 4_000),
         Fault::OperatorAddsNode | Fault::OperatorReplacesNode => (3_000, 10_000),
         Fault::OperatorRemovesNode => (4_000, 12_000),

@@ -23,6 +23,8 @@ pub struct Applied<'a> {
     pub state: &'a State,
     /// The line's version before it; 0 if there was no such line.
     pub version_before: u64,
+    /// The wall clock of the leader that wrote the entry.
+    pub wall_ms: u64,
 }
 
 /// A line that was put back, right after that.
@@ -45,6 +47,7 @@ pub enum Change<'a> {
 
 struct Watch<'a> {
     version_before: u64,
+    wall_ms: u64,
     after: &'a mut dyn FnMut(Change<'_>),
 }
 
@@ -71,6 +74,7 @@ impl Observer for Watch<'_> {
             events: applied.events,
             state,
             version_before: self.version_before,
+            wall_ms: self.wall_ms,
         }));
     }
 
@@ -100,6 +104,7 @@ pub fn apply(
     let read = command::decode(data, NEXT_FORMAT).map_err(|error| error.to_string())?;
     let mut watch = Watch {
         version_before: 0,
+        wall_ms: read.wall_ms,
         after,
     };
     state.apply_entry(entry.index, &read, &mut watch);

@@ -184,6 +184,8 @@ impl World {
             Fault::OperatorConfigures
             | Fault::OperatorDeletes
             | Fault::OperatorMoves
+            | Fault::OperatorKicks
+            | Fault::OperatorSchedules
             | Fault::OperatorLooks => self.clients.operate(&mut self.env, kind),
             _ => {}
         }

@@ -132,6 +132,9 @@ impl Answers {
             (_, Code::LineNotFound) => {
                 since.is_empty() || since.iter().any(|it| it.incarnation.is_none())
             }
+            (What::Kick(_), Code::LineClosed) => {
+                since.iter().any(|it| it.refusals.get(&None) == Some(&code))
+            }
             (What::Write(Op::Enter { lane, .. }), _) => {
                 since.iter().any(|it| it.refusals.get(lane) == Some(&code))
             }

@@ -17,6 +17,7 @@ mod contents;
 mod events;
 mod ghosts;
 mod idle;
+mod kicks;
 pub mod liveness;
 mod log;
 mod operators;
@@ -29,6 +30,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use nowserving_engine::{Output, PeerBatch};
+use nowserving_line::{Line, Phase};
 use nowserving_replica::{BOOTSTRAP_INDEX, Committed};
 use nowserving_shard::members::Members;
 use nowserving_shard::snapshot;
@@ -42,6 +44,7 @@ use self::contents::{contents, fingerprint};
 use self::events::Events;
 use self::ghosts::Ghosts;
 use self::idle::LastSeen;
+use self::kicks::Kicks;
 use self::log::LogCheck;
 use self::operators::Operators;
 use self::put_back::BackedUp;
@@ -71,6 +74,7 @@ pub struct Checks {
     writes: Writes,
     answers: Answers,
     last_seen: LastSeen,
+    kicks: Kicks,
     events: Events,
     operators: Operators,
     /// Writes that were acknowledged after everything was healed.
@@ -124,6 +128,7 @@ impl Checks {
             writes: Writes::default(),
             answers: Answers::default(),
             last_seen: LastSeen::default(),
+            kicks: Kicks::default(),
             events: Events::default(),
             operators: Operators::new(setup.shards),
             progress: 0,
@@ -351,9 +356,11 @@ impl Checks {
         } = shard;
         let (writes, answers) = (&mut self.writes, &mut self.answers);
         let (last_seen, events) = (&mut self.last_seen, &mut self.events);
+        let kicks = &mut self.kicks;
         let applied = replay::apply(reference, entry, &mut |change| match change {
             Change::Operation(applied) => {
                 shadow.applied(env, place, applied);
+                kicks.applied(env, place, applied, shadow);
                 events.happened(place, applied.events, applied.state);
                 last_seen.applied(env, place, applied);
                 ghosts.applied(place, applied);
@@ -452,6 +459,16 @@ impl Checks {
         answers::misses_nothing(env, call, answer);
         if let What::Members(request) = &query.what {
             self.operators.answered(env, request, answer);
+        }
+        if let What::Kick(_) = query.what
+            && let Some(shard) = self.shards.get(query.shard as usize)
+        {
+            let lines = shard.reference.lines();
+            // One that is being deleted, or is closed, ends its tokens by itself.
+            let open = |line: &&Line| line.deleting().is_none() && line.phase() != Phase::Closed;
+            let line = lines.get(&query.line).filter(open);
+            let line = line.and_then(|line| shard.shadow.line(line.incarnation()));
+            self.kicks.answered(env, call, answer, line);
         }
         if let What::Status { .. } = query.what {
             self.last_seen.polled(call, answer, now);

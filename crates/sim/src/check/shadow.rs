@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_line::{
-    Event, Line, LineName, Op, Reason, Refused, Reply, Settings, Status, Token, TokenChange,
-    TokenRef,
+    Event, Line, LineName, MovedBy, Op, Reason, Refused, Reply, ScheduledChange, Settings, Status,
+    Token, TokenChange, TokenRef,
 };
 
 use super::{Place, SLOW_CLOCK_PERCENT};
@@ -44,6 +44,10 @@ pub struct ShadowLine {
     seats: u64,
     claim_timeout_ms: u64,
     checkout_timeout_ms: u64,
+    /// The lanes into which tokens may jump.
+    jump_lanes: BTreeSet<u8>,
+    jumps_max: u32,
+    schedule: Vec<ScheduledChange>,
 }
 
 /// One token.
@@ -62,6 +66,7 @@ pub struct Kept {
     moved_to: Option<Id>,
     /// When the clock that runs on it was last started, and by what.
     pub since: Time,
+    jumps: u32,
 }
 
 impl Shadow {
@@ -84,7 +89,7 @@ impl Shadow {
         if let (Op::Create { line, .. }, Ok(Reply::Line { incarnation, .. })) = (op, result) {
             let mut new = ShadowLine::default();
             if let Some(line) = applied.state.lines().get(line) {
-                new.set(line.settings());
+                new.set(line);
             }
             if self.lines.insert(*incarnation, new).is_some() {
                 return Err(("S7", format!("incarnation {incarnation} was given twice")));
@@ -108,7 +113,10 @@ impl Shadow {
             return Err(("S7", format!("incarnation {incarnation} was never made")));
         };
         if let Some(now) = now {
-            line.set(now.settings());
+            if !matches!(op, Op::Configure { .. }) {
+                line.keeps_schedule(now.settings(), applied.wall_ms)?;
+            }
+            line.set(now);
         }
         if let (Op::Enter { key, .. }, Some(status)) = (op, &applied.status) {
             let id = (status.at.lane, status.at.token);
@@ -154,7 +162,7 @@ impl Shadow {
         };
         self.versions.insert(line.name().clone(), version);
         let mut saved = saved.clone();
-        saved.set(line.settings());
+        saved.set(line);
         let present = self.lines.remove(&incarnation).unwrap_or_default();
         let lanes = (0..).zip(line.dump().lanes);
         for (id, lane) in lanes {
@@ -217,7 +225,28 @@ fn entered(events: &[Event]) -> Option<(Id, u64)> {
 }
 
 impl ShadowLine {
-    fn set(&mut self, settings: &Settings) {
+    /// A change of the schedule is made once, in its turn, and not before its time.
+    fn keeps_schedule(&self, settings: &Settings, wall_ms: u64) -> Result<(), Broken> {
+        let (before, now) = (&self.schedule, &settings.schedule);
+        let made = before.len().saturating_sub(now.len());
+        let (made, rest) = before.split_at(made);
+        match rest == now && made.iter().all(|it| it.at_ms <= wall_ms) {
+            true => Ok(()),
+            false => Err((
+                "S10",
+                format!("the schedule was {before:?}, and is {now:?} at {wall_ms}"),
+            )),
+        }
+    }
+
+    fn set(&mut self, line: &Line) {
+        let settings = line.settings();
+        let jumps_into = |name| settings.lanes.iter().any(|it| it.jump && it.name == *name);
+        let lanes = (0..).zip(line.lane_names());
+        let lanes = lanes.filter(|(_, name)| jumps_into(name));
+        self.jump_lanes = lanes.map(|(id, _)| id).collect();
+        self.jumps_max = settings.jumps_max;
+        self.schedule.clone_from(&settings.schedule);
         self.seats = settings.seats.into();
         self.claim_timeout_ms = settings.claim_timeout_ms;
         self.checkout_timeout_ms = settings.checkout_timeout_ms;
@@ -248,6 +277,7 @@ impl ShadowLine {
                 epoch: None,
                 moved_to: None,
                 since: 0,
+                jumps: 0,
             };
             self.tokens.insert((lane, token), gone);
             *self.gone.entry(Reason::Kicked).or_insert(0) += 1;
@@ -295,6 +325,7 @@ impl ShadowLine {
             epoch: None,
             moved_to: None,
             since: place.appended_at,
+            jumps: 0,
         };
         self.issue(id, token).and(Ok(true))
     }
@@ -330,7 +361,13 @@ impl ShadowLine {
                 reason,
                 was_waiting,
             } => self.gone(id, *reason, *was_waiting, *version, place),
-            TokenChange::Moved { to, .. } => self.moved(id, (to.lane, to.token), *version),
+            TokenChange::Moved { to, by } => {
+                self.moved(id, (to.lane, to.token), *version)?;
+                match by {
+                    MovedBy::Jump => self.jumped((to.lane, to.token)),
+                    MovedBy::Operator => Ok(()),
+                }
+            }
             TokenChange::CallAhead => Ok(()),
         }
     }
@@ -466,6 +503,34 @@ impl ShadowLine {
             ..old
         };
         self.issue(to, new)
+    }
+
+    /// S8: nobody gets before others by a jump that the settings do not allow.
+    fn jumped(&mut self, to: Id) -> Result<(), Broken> {
+        let allowed = self.jump_lanes.contains(&to.0);
+        let Some(token) = self.tokens.get_mut(&to) else {
+            return Ok(());
+        };
+        token.jumps += 1;
+        match allowed && token.jumps <= self.jumps_max {
+            true => Ok(()),
+            false => Err(("S8", format!("jump {} to {to:?}", token.jumps))),
+        }
+    }
+
+    /// The key under which a token entered.
+    #[must_use]
+    pub fn key_of(&self, id: Id) -> Option<&[u8]> {
+        self.tokens.get(&id)?.key.as_deref()
+    }
+
+    /// Live tokens that entered at this version of the line or before.
+    pub fn live_through(&self, version: u64) -> impl Iterator<Item = Id> {
+        let live = self.waiting().chain(self.held.iter().copied());
+        live.filter(move |id| {
+            let entered_at = self.tokens.get(id).map(|token| token.entered_at);
+            entered_at.is_some_and(|at| at <= version)
+        })
     }
 
     /// S9: a renewal or completion by another epoch than the claim's is refused.

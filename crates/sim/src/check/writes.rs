@@ -16,7 +16,7 @@ use crate::replay::Applied;
 use crate::timeline::Time;
 
 /// A write may take effect so long after its timeout.
-const BEYOND_US: Time = 1_000_000;
+pub const BEYOND_US: Time = 1_000_000;
 
 /// The writes of a run. Equal operations have equal text.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ fn text_of(op: &Op) -> String {
 fn is_clients(op: &Op) -> bool {
     !matches!(
         op,
-        Op::Recycle { .. } | Op::Touch { .. } | Op::RunBackground { .. }
+        Op::Recycle { .. } | Op::Touch { .. } | Op::Kick { .. } | Op::RunBackground { .. }
     )
 }
 
