@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use nowserving_client::{
-    Admin, AdminLine, Code, Configure, Create, Delete, LIST_LINES_MAX, LaneName, LineList,
-    LineName, LineReply, ListLines, SettingsPatch,
+    Admin, AdminLine, Code, Create, Delete, LIST_LINES_MAX, LaneName, LineList, LineName, ListLines,
 };
-use nowserving_line::Setting;
 
 use crate::args::Global;
 use crate::journal::{self, JournalArgs};
 use crate::kick::{self, KickArgs};
 use crate::output::{Output, WrongUsage};
 use crate::progress::Progress;
+use crate::set::{self, SetArgs};
 use crate::settings::{self, SettingsFlags};
 use crate::tables;
 
@@ -44,29 +43,7 @@ Examples:
         #[command(flatten)]
         settings: SettingsFlags,
     },
-    /// Changes settings of a line, at once and all or none.
-    #[command(after_help = "\
-Nobody is thrown out when a limit is lowered.
-
-Examples:
-  nowserving line set shop-1 --seats 80
-  nowserving line set shop-1 --phase paused
-  nowserving line set shop-1 --lane normal --lane vip:boost=10m
-  nowserving line set shop-1 --admission-rate 0.5/3
-  nowserving line set shop-1 --unset claim_timeout,admission_rate,labels
-  nowserving line set shop-1 --queue-limit 0 --if-version 4711")]
-    Set {
-        /// The line's name.
-        name: String,
-        #[command(flatten)]
-        settings: SettingsFlags,
-        /// Puts a setting back to its default; several by commas or by repeating.
-        #[arg(long, value_name = "SETTING", value_delimiter = ',', value_parser = settings::unset())]
-        unset: Vec<&'static Setting>,
-        /// Only if the settings have not changed since the line had this version.
-        #[arg(long, value_name = "VERSION")]
-        if_version: Option<u64>,
-    },
+    Set(SetArgs),
     /// Shows a line's settings, board and counts.
     Show {
         /// The line's name.
@@ -137,8 +114,8 @@ impl LineCommand {
             LineCommand::Create { .. } | LineCommand::List { .. } => None,
             LineCommand::Journal(args) => Some(args.line()),
             LineCommand::Kick(args) => Some(args.line()),
-            LineCommand::Set { name, .. }
-            | LineCommand::Show { name }
+            LineCommand::Set(args) => args.line(),
+            LineCommand::Show { name }
             | LineCommand::Move { name, .. }
             | LineCommand::Delete { name, .. } => Some(name),
         }
@@ -158,19 +135,7 @@ pub async fn run(
             let made = made.create(&Create { settings }).await?;
             output.answer(&made, |made| tables::line(made, output))?;
         }
-        LineCommand::Set {
-            name,
-            settings,
-            unset,
-            if_version,
-        } => {
-            let settings = settings.patch(&unset)?;
-            if settings == SettingsPatch::default() {
-                return Err(WrongUsage("nothing to set or unset".to_owned()).into());
-            }
-            let line = line(global, &name).await?;
-            set(&line, settings, if_version, output).await?;
-        }
+        LineCommand::Set(args) => return set::run(args, global, output).await,
         LineCommand::Show { name } => {
             let line = line(global, &name).await?.show().await?;
             output.answer(&line, |line| tables::line(line, output))?;
@@ -217,43 +182,6 @@ pub async fn run(
 
 async fn line(global: &Global, name: &str) -> anyhow::Result<AdminLine> {
     Ok(global.connect().await?.admin().line(name)?)
-}
-
-async fn set(
-    line: &AdminLine,
-    settings: SettingsPatch,
-    if_version: Option<u64>,
-    output: &Output,
-) -> anyhow::Result<()> {
-    let names_lane = settings.default_lane.is_some();
-    let before = line.show().await?;
-    let request = Configure {
-        if_version,
-        incarnation: Some(before.incarnation),
-        settings,
-    };
-    let changed = line.configure(&request).await?;
-    if !names_lane
-        && !output.json
-        && let Some(note) = default_lane_note(&before, &changed)
-    {
-        eprintln!("{note}");
-    }
-    output.answer(&changed, |changed| tables::line(changed, output))
-}
-
-/// The first of a new list of lanes can become the default lane without `--default-lane`.
-fn default_lane_note(before: &LineReply, changed: &LineReply) -> Option<String> {
-    let (old, new) = (
-        before.default_lane.as_ref()?,
-        changed.default_lane.as_ref()?,
-    );
-    (old != new).then(|| {
-        format!(
-            "note: entrants that name no lane now get lane {new}, the first listed; it was {old} \
-             (--default-lane sets it)"
-        )
-    })
 }
 
 /// Up to `limit` lines, asked for page by page.

@@ -21,6 +21,7 @@ mod node;
 mod output;
 mod progress;
 mod rehearse;
+mod set;
 mod settings;
 mod shell;
 mod tables;

@@ -11,7 +11,7 @@ use nowserving_client::{
 use nowserving_rehearse::duration;
 
 pub use self::cluster::{caught_up, cluster, lags, members_changes};
-pub use self::journal::journal;
+pub use self::journal::{changes, journal};
 use self::settings::settings_table;
 use crate::output::Output;
 

@@ -2,9 +2,9 @@
 
 use nowserving_line::{LaneName, LineName};
 use nowserving_protocol::admin::{
-    ChangeMembers, ClusterStatus, ClusterStatusRequest, Configure, Create, Delete, DeleteReply,
-    Journal, JournalReply, Kick, KickReply, LineList, LineReply, ListLines, MembersChangesReply,
-    MembersReply, Move, Show,
+    ChangeMembers, ClusterStatus, ClusterStatusRequest, Configure, ConfigureLines,
+    ConfigureLinesReply, Create, Delete, DeleteReply, Journal, JournalReply, Kick, KickReply,
+    LineList, LineReply, ListLines, MembersChangesReply, MembersReply, Move, Show,
 };
 use nowserving_protocol::backup::{
     Backup, BackupChunk, BackupChunkReply, BackupReply, RestoreLine, RestorePart, RestorePartReply,
@@ -60,6 +60,17 @@ impl Admin {
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn list_lines(&self, page: &ListLines) -> Result<LineList> {
         self.read("list_lines", page).await
+    }
+
+    /// Changes the settings of one page of the lines that have some labels, each line whole or not at all. The answer has
+    /// each line's outcome; a repeated call changes nothing twice. [`ConfigureLinesReply::next`] is the
+    /// [`ConfigureLines::after`] of the next page.
+    ///
+    /// # Errors
+    /// `bad_request` naming the field; `overloaded` if the node works on too many such requests.
+    pub async fn configure_lines(&self, page: &ConfigureLines) -> Result<ConfigureLinesReply> {
+        let subject = self.client.subjects().admin_cluster("configure_lines");
+        self.client.admin_call(subject, Effect::Write, page).await
     }
 
     /// Changes the members of the cluster: `add_node`, `remove_node`, `replace_node`, `drain` or `transfer`.

@@ -58,17 +58,17 @@ pub use watch::{BoardStream, BoardUpdate};
 
 // The types of arguments and results, so that callers need no other dependency.
 pub use nowserving_line::{
-    AdmissionRate, Change, LaneName, LaneSettings, LineName, Phase, Quota, Settings, SettingsPatch,
-    State,
+    AdmissionRate, Change, LaneName, LaneSettings, LineName, Phase, Quota, ScheduledChange,
+    Settings, SettingsPatch, State,
 };
 pub use nowserving_protocol::admin::{
-    AdmissionRateReply, CandidateStatus, ChangeMembers, ClusterStatus, Configure, CountsReply,
-    Create, Delete, DeleteReply, DiskId, Explained, ForecastReply, JOURNAL_LIMIT_MAX, Journal,
-    JournalEntryReply, JournalReply, Kick, KickReply, KickSelectorReply, KickedToken,
-    LIST_LINES_MAX, LaneSettingsReply, LineList, LineReply, LineSummary, ListLines, LiveState,
-    Mapping, MembersChangeReply, MembersChangesReply, MembersReply, MembersStatus, Move,
-    NodeStatus, OvertakerReply, PerSecond, QuotaReply, SettingChangeReply, SettingsReply,
-    ShardStatus, SnapshotsSent, TokenName,
+    AdmissionRateReply, CandidateStatus, ChangeMembers, ClusterStatus, Configure, ConfigureLines,
+    ConfigureLinesReply, ConfiguredLine, CountsReply, Create, Delete, DeleteReply, DiskId,
+    Explained, ForecastReply, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, JournalReply, Kick,
+    KickReply, KickSelectorReply, KickedToken, LIST_LINES_MAX, LaneSettingsReply, LineList,
+    LineReply, LineSummary, ListLines, LiveState, Mapping, MembersChangeReply, MembersChangesReply,
+    MembersReply, MembersStatus, Move, NodeStatus, OvertakerReply, PerSecond, QuotaReply,
+    SettingChangeReply, SettingsChanges, SettingsReply, ShardStatus, SnapshotsSent, TokenName,
 };
 pub use nowserving_protocol::error::{ApiError, Code};
 pub use nowserving_protocol::user::{

@@ -376,6 +376,9 @@ impl Observer for Watch<'_> {
     }
 
     fn copy(&mut self, state: &State, place: usize, command: &Command, answer: &Answer) {
+        if let Some(leader_state) = &mut self.leader_state {
+            leader_state.not_executed(command);
+        }
         let waiter = self.waiters.get_mut(place).and_then(Option::take);
         if let Some(waiter) = waiter {
             let result = repeated(command, answer, state.lines(), self.now, self.home);
@@ -407,6 +410,11 @@ fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, A
         }
         Ask::Journal(ask) => Ok(Outcome::Journal(Box::new(JournalReply::new(line, ask)?))),
         Ask::Show => Ok(Outcome::Line(Box::new(LineReply::new(line, now, home)))),
+        Ask::TryConfigure(ask) => {
+            let new = line.would_configure(&ask.settings, ask.if_version, ask.incarnation)?;
+            let reply = LineReply::with_settings(line, &new, now, home);
+            Ok(Outcome::Line(Box::new(reply)))
+        }
         Ask::Write(_)
         | Ask::Members(_)
         | Ask::Restore(_)

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use nowserving_line::{LineName, Op, Status, Timestamp, Token, TokenBy};
 use nowserving_protocol::admin::{
-    ClusterStatus, Journal, JournalReply, LineList, LineReply, ListLines, MembersChangesReply,
-    MembersReply,
+    ClusterStatus, Configure, Journal, JournalReply, LineList, LineReply, ListLines,
+    MembersChangesReply, MembersReply,
 };
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::kick::{Kick, KickReply};
@@ -64,6 +64,8 @@ pub enum Ask {
     Find(Box<[u8]>),
     Info(Consistency),
     Show,
+    /// A change of settings that is only tried.
+    TryConfigure(Box<Configure>),
     Journal(Journal),
     /// Tokens end, over several entries of the log; or are only counted.
     Kick(Box<Kick>),
@@ -110,6 +112,7 @@ impl Ask {
             Ask::Find(_)
             | Ask::Kick(_)
             | Ask::Show
+            | Ask::TryConfigure(_)
             | Ask::Journal(_)
             | Ask::Backup { .. }
             | Ask::BackupChunk { .. } => Effect::Read,

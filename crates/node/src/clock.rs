@@ -35,7 +35,8 @@ pub fn thread_cpu_time() -> Duration {
 }
 
 /// Milliseconds since 1970, for the birth of a shard's service clock and for display only.
-fn wall_ms() -> u64 {
+#[must_use]
+pub fn wall_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))

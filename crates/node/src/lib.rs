@@ -47,6 +47,7 @@ use crate::health::Health;
 use crate::identity::DataDir;
 use crate::nats::connect::ConnectionNumber;
 use crate::nats::discovery::Discovery;
+use crate::nats::many_lines::ManyLines;
 use crate::nats::parse::Parser;
 use crate::nats::peers::{self, NatsLink, Origin, PeerList, Senders};
 use crate::nats::respond::Responder;
@@ -448,11 +449,13 @@ impl Node {
             ends.forwards,
             results,
         ));
+        let subjects = parser.subjects.clone();
         let service = Service {
             client: client.clone(),
             parser: Arc::new(parser),
             requests: ends.requests,
             responder: responder.clone(),
+            many_lines: ManyLines::new(client.clone(), subjects, responder.clone()),
             subscriptions: ends.subscriptions,
             probed: echoes,
         };

@@ -10,6 +10,9 @@ use nowserving_line::{
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+pub use crate::configure_lines::{
+    ConfigureLines, ConfigureLinesReply, ConfiguredLine, SettingsChanges,
+};
 use crate::error::ApiError;
 pub use crate::journal::{
     Explained, JOURNAL_LIMIT_DEFAULT, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, JournalReply,
@@ -50,7 +53,7 @@ impl Create {
 
 impl Serialize for Create {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        settings::serialize(&self.settings, &[], serializer)
+        settings::serialize(&self.settings, &[], false, serializer)
     }
 }
 
@@ -69,6 +72,8 @@ pub struct Configure {
     pub if_version: Option<u64>,
     /// Only if the line has this incarnation.
     pub incarnation: Option<u64>,
+    /// Changes nothing: the answer has the settings as they would be.
+    pub dry_run: bool,
     /// The changes. Their ranges are checked if it was decoded.
     pub settings: SettingsPatch,
 }
@@ -79,7 +84,7 @@ impl Serialize for Configure {
             ("if_version", self.if_version),
             ("incarnation", self.incarnation),
         ];
-        settings::serialize(&self.settings, &conditions, serializer)
+        settings::serialize(&self.settings, &conditions, self.dry_run, serializer)
     }
 }
 
@@ -93,6 +98,7 @@ impl<'de> Deserialize<'de> for Configure {
         Ok(Configure {
             if_version: condition(body.if_version),
             incarnation: condition(body.incarnation),
+            dry_run: body.dry_run.is_some_and(|wire::Flag(dry_run)| dry_run),
             settings: body.patch,
         })
     }
@@ -204,6 +210,20 @@ pub struct LineReply {
 }
 
 impl LineReply {
+    /// The line as operators see it now, but with these settings.
+    pub fn with_settings(
+        line: &line::Line,
+        settings: &Settings,
+        now: Timestamp,
+        home: Home,
+    ) -> LineReply {
+        LineReply {
+            default_lane: settings.effective_default_lane().cloned(),
+            settings: settings.into(),
+            ..LineReply::new(line, now, home)
+        }
+    }
+
     /// The line as operators see it now.
     pub fn new(line: &line::Line, now: Timestamp, home: Home) -> LineReply {
         LineReply {

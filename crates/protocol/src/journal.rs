@@ -2,14 +2,14 @@
 
 use nowserving_line::{
     self as line, Explanation, JournalEntry, Journaled, JournaledToken, KickNote, KickSelector,
-    LaneName, LineName, Overtaker, OvertookBy, Refused, SettingsChange, TokenRef,
+    LaneName, LineName, Overtaker, OvertookBy, Refused, SETTING_NAMES, SettingsChange, TokenRef,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{ApiError, Code};
 use crate::event::moved_by;
-use crate::settings;
+use crate::settings::{self, SettingsReply};
 use crate::wire;
 
 /// The entries on a page of `journal` if the request does not say.
@@ -189,6 +189,21 @@ pub struct SettingChangeReply {
 }
 
 impl SettingChangeReply {
+    /// The settings that differ between these two, in the order of the contract.
+    pub fn between(before: &SettingsReply, after: &SettingsReply) -> Vec<SettingChangeReply> {
+        // Settings are always JSON.
+        let values = |it: &SettingsReply| serde_json::to_value(it).unwrap_or_default();
+        let (before, after) = (values(before), values(after));
+        let names = SETTING_NAMES.iter();
+        let differ = names.filter(|name| before[**name] != after[**name]);
+        let changes = differ.map(|name| SettingChangeReply {
+            setting: (*name).to_owned(),
+            from: before[*name].clone(),
+            to: after[*name].clone(),
+        });
+        changes.collect()
+    }
+
     fn all(change: &SettingsChange) -> Vec<SettingChangeReply> {
         let before = settings::named_values(&change.from).map(|(_, from)| from);
         let after = settings::named_values(&change.to);

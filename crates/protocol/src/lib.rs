@@ -19,6 +19,7 @@
 pub mod admin;
 pub mod backup;
 pub mod codec;
+mod configure_lines;
 mod enter;
 pub mod error;
 pub mod event;

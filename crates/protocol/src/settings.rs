@@ -7,6 +7,7 @@ mod parts;
 mod reply;
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use nowserving_line::{
     Change, NUMBER_MAX, SETTING_NAMES, SETTINGS, Setting, SettingKind, SettingValue, SettingsPatch,
@@ -20,7 +21,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 
 use self::parts::{LanesVisitor, PhaseVisitor, QUOTA, RATE, ScheduleVisitor};
-use crate::wire::{BoolVisitor, LabelsVisitor, NameVisitor, WholeVisitor, fill};
+use crate::wire::{BoolVisitor, Flag, LabelsVisitor, NameVisitor, WholeVisitor, fill};
 
 const VERSION: WholeVisitor<u64> = WholeVisitor {
     min: 0,
@@ -33,9 +34,10 @@ pub(crate) struct Body {
     pub(crate) patch: SettingsPatch,
     pub(crate) if_version: Option<Change<u64>>,
     pub(crate) incarnation: Option<Change<u64>>,
+    pub(crate) dry_run: Option<Flag>,
 }
 
-/// Reads a [`Body`]; only `configure` has conditions.
+/// Reads a [`Body`]; only `configure` has conditions, and can be tried.
 pub(crate) struct BodyVisitor {
     pub(crate) conditional: bool,
 }
@@ -66,6 +68,10 @@ impl<'de> Visitor<'de> for BodyVisitor {
                         OrNull(VERSION),
                         &mut body.incarnation,
                     )?;
+                }
+                "dry_run" if self.conditional => {
+                    let flag = PhantomData::<Flag>;
+                    fill(&mut map, "dry_run", flag, &mut body.dry_run)?;
                 }
                 setting => read_setting(&mut map, setting, &mut body.patch)?,
             }
@@ -173,9 +179,13 @@ pub(crate) fn named_values(patch: &SettingsPatch) -> impl Iterator<Item = (&'sta
 pub(crate) fn serialize<S: Serializer>(
     patch: &SettingsPatch,
     conditions: &[(&'static str, Option<u64>)],
+    dry_run: bool,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(None)?;
+    if dry_run {
+        map.serialize_entry("dry_run", &true)?;
+    }
     for (name, value) in conditions {
         if let Some(value) = value {
             map.serialize_entry(name, value)?;

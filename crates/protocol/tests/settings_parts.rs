@@ -114,9 +114,8 @@ fn null_unsets_settings_with_parts() {
         let patch = decode::<Configure>(&payload).unwrap().settings;
         assert_eq!(settings.with(&patch).unwrap(), Settings::new(1, 0));
         both_ways(&Configure {
-            if_version: None,
-            incarnation: None,
             settings: patch,
+            ..Configure::default()
         });
     }
 }

@@ -247,14 +247,27 @@ impl Api {
     /// # Errors
     /// It is.
     pub async fn cluster(&self, op: &str, body: Value) -> Result<Value> {
-        let subject = format!("nowserving.admin.cluster.{op}");
-        let reply = repeat(true, async || {
-            self.ask_subject(&subject, self.encode(&body)?).await
-        })
-        .await?;
+        let reply = self.call_cluster(op, &body).await?;
         reply
             .accepted(self.format)
             .with_context(|| format!("admin cluster {op}"))
+    }
+
+    /// The same; must be answered with this error.
+    ///
+    /// # Errors
+    /// It is not.
+    pub async fn cluster_refused(&self, op: &str, body: Value, code: Code) -> Result<Value> {
+        let reply = self.call_cluster(op, &body).await?;
+        reply
+            .refused(self.format, code)
+            .with_context(|| format!("admin cluster {op} {:.200}", body.to_string()))
+    }
+
+    async fn call_cluster(&self, op: &str, body: &Value) -> Result<Reply> {
+        let subject = format!("nowserving.admin.cluster.{op}");
+        let ask = async || self.ask_subject(&subject, self.encode(body)?).await;
+        repeat(true, ask).await
     }
 
     /// Takes a number for `key`.

@@ -27,6 +27,7 @@ mod large_lines;
 mod late_writes;
 mod left_behind;
 mod limits;
+mod many_lines;
 mod mapping;
 mod members;
 mod operations;
@@ -241,6 +242,26 @@ mod soaks {
 #[tokio::test]
 async fn a_change_of_settings_is_all_or_nothing() -> Result<()> {
     run(Options::default(), rules::changes::all_or_nothing).await
+}
+
+/// An operator changes the settings of all lines with a label.
+#[tokio::test]
+async fn lines_are_configured_by_label() -> Result<()> {
+    run(Options::default(), async |cluster| {
+        let json = cluster.api().by(Format::Json, Route::Plain);
+        let msgpack = cluster.api().by(Format::MsgPack, Route::Plain);
+        let cli = Cli::new(cluster.nats.url());
+        Scenarios::default()
+            .with(
+                "many_json",
+                many_lines::by_request(json.clone(), "kaohsiung"),
+            )
+            .with("many_msgpack", many_lines::by_request(msgpack, "tainan"))
+            .with("many_command", many_lines::by_command(json, cli, "taipei"))
+            .run()
+            .await
+    })
+    .await
 }
 
 /// An operator ends tokens, by raw requests and by the command.

@@ -54,8 +54,7 @@ fn what(entry: &JournalEntryReply) -> String {
         text.push_str(&format!(" of {}", clock(ms)));
     }
     if let Some(changes) = &entry.changes {
-        let changes: Vec<String> = changes.iter().map(change).collect();
-        text.push_str(&format!(": {}", changes.join("; ")));
+        text.push_str(&format!(": {}", self::changes(changes)));
     }
     if let Some(position) = entry.position {
         text.push_str(&format!(" at position {position}"));
@@ -100,7 +99,15 @@ fn kicked(selector: &KickSelectorReply) -> String {
     parts.join(", ")
 }
 
-/// `seats 5 → 7`
+/// `seats 5 → 7; call_ahead 0 → 3`
+pub fn changes(changes: &[SettingChangeReply]) -> String {
+    let changes: Vec<String> = changes.iter().map(change).collect();
+    match changes.is_empty() {
+        true => "nothing".to_owned(),
+        false => changes.join("; "),
+    }
+}
+
 fn change(change: &SettingChangeReply) -> String {
     let name = change.setting.trim_end_matches("_ms");
     let value = |value| settings::text(&change.setting, value);

@@ -68,13 +68,7 @@ impl Parser {
         via: Via,
         routed_after: Micros,
     ) -> Result<Input, Box<Refused>> {
-        let mut reply = ReplyTo {
-            inbox: message.reply.as_ref().map(|inbox| inbox.as_str().into()),
-            format: Format::of(&message.payload),
-            op: "unknown",
-            admin: false,
-            taken: monotonic_us(),
-        };
+        let mut reply = reply_to(message);
         self.read(message, via, routed_after, &mut reply)
             .map_err(|error| Box::new(Refused { reply, error }))
     }
@@ -265,13 +259,24 @@ impl Parser {
     }
 }
 
+/// Where the answer to a message goes, before more of it is known.
+pub(super) fn reply_to(message: &Message) -> ReplyTo {
+    ReplyTo {
+        inbox: message.reply.as_ref().map(|inbox| inbox.as_str().into()),
+        format: Format::of(&message.payload),
+        op: "unknown",
+        admin: false,
+        taken: monotonic_us(),
+    }
+}
+
 /// Stands for the line in requests that have none, so that they can be forwarded like others.
 fn no_line() -> Result<LineName, ApiError> {
     LineName::try_from("-").map_err(|_| ApiError::bad_request("line: a name is needed"))
 }
 
 /// The id of a call that its client named.
-fn client_id(named: &header::RequestId) -> RequestId {
+pub(super) fn client_id(named: &header::RequestId) -> RequestId {
     RequestId {
         key: hash([b"client", named.as_str().as_bytes()]),
         origin: Origin::Client,
@@ -280,7 +285,7 @@ fn client_id(named: &header::RequestId) -> RequestId {
 
 /// The id of a message without one: another node may have the same message, and forwards it with the same
 /// id. Two messages of one client differ in their inboxes.
-fn message_id(message: &Message) -> RequestId {
+pub(super) fn message_id(message: &Message) -> RequestId {
     let inbox = message.reply.as_ref().map_or("", Subject::as_str);
     RequestId {
         key: hash([
@@ -293,7 +298,7 @@ fn message_id(message: &Message) -> RequestId {
     }
 }
 
-fn hash<const N: usize>(parts: [&[u8]; N]) -> u128 {
+pub(super) fn hash<const N: usize>(parts: [&[u8]; N]) -> u128 {
     let mut hasher = blake3::Hasher::new();
     for part in parts {
         hasher.update(&part.len().to_le_bytes());
@@ -312,7 +317,7 @@ fn take(reply: &mut ReplyTo) -> ReplyTo {
 }
 
 /// Reads a header; `None` if the message does not have it.
-fn header<T>(
+pub(super) fn header<T>(
     message: &Message,
     name: &str,
     read: impl Fn(&str) -> Result<T, ApiError>,
@@ -331,7 +336,7 @@ fn header<T>(
 }
 
 /// The answer must leave by then, a little before the requester stops waiting.
-fn deadline(message: &Message) -> Result<Micros, ApiError> {
+pub(super) fn deadline(message: &Message) -> Result<Micros, ApiError> {
     let timeout_ms = header(message, TIMEOUT_HEADER, |text| {
         let ms = text.parse().ok();
         ms.filter(|ms| (1..=TIMEOUT_MAX_MS).contains(ms))

@@ -30,6 +30,9 @@ pub(super) fn admin_ask(
         "configure" => {
             reply.op = "configure";
             let ask: admin::Configure = decode_request(payload)?;
+            if ask.dry_run {
+                return Ok(Ask::TryConfigure(Box::new(ask)));
+            }
             Ask::Write(Op::Configure {
                 line,
                 patch: Box::new(ask.settings),

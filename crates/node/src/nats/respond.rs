@@ -77,13 +77,18 @@ impl Responder {
         let failed = |error: tokio::task::JoinError| {
             Err(ApiError::new(Code::Unavailable, error.to_string()))
         };
-        match read.await.unwrap_or_else(failed) {
+        self.finish(&to, read.await.unwrap_or_else(failed)).await;
+    }
+
+    /// Sends an answer that is encoded, or an error.
+    pub async fn finish(&self, to: &ReplyTo, encoded: Result<Vec<u8>, ApiError>) {
+        match encoded {
             Ok(payload) => {
-                self.stats.count(&to, "ok");
+                self.stats.count(to, "ok");
                 let none = HeaderMap::new();
                 self.send(to.inbox.as_deref(), none, payload.into()).await;
             }
-            Err(error) => self.refuse(&to, error).await,
+            Err(error) => self.refuse(to, error).await,
         }
     }
 
@@ -136,15 +141,7 @@ impl Responder {
                 )),
             }
         });
-        match encoded {
-            Ok(payload) => {
-                self.stats.count(reply, "ok");
-                let none = HeaderMap::new();
-                self.send(reply.inbox.as_deref(), none, payload.into())
-                    .await;
-            }
-            Err(error) => self.refuse(reply, error).await,
-        }
+        self.finish(reply, encoded).await;
     }
 
     /// Answers one request with an error.

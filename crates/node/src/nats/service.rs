@@ -11,8 +11,9 @@ use nowserving_engine::{Input, Subscription, Via};
 use nowserving_shard::clock::Micros;
 use tokio::sync::watch;
 
+use super::many_lines::ManyLines;
 use super::mapping;
-use super::parse::Parser;
+use super::parse::{Parser, reply_to};
 use super::respond::Responder;
 
 /// Everything that handling a request needs.
@@ -24,6 +25,7 @@ pub struct Service {
     pub requests: Sender<Input>,
     /// Back out.
     pub responder: Responder,
+    pub many_lines: ManyLines,
     pub subscriptions: watch::Receiver<BTreeMap<u32, Subscription>>,
     /// The time of sending of the newest probe that came back.
     pub probed: watch::Receiver<Micros>,
@@ -43,6 +45,10 @@ impl Service {
             // An answer there would be a request, a frame or an event in this node's name.
             metrics::counter!("nowserving_replies_refused_total").increment(1);
             return;
+        }
+        if self.many_lines.takes(&message) {
+            let reply = reply_to(&message);
+            return self.many_lines.handle(message, reply).await;
         }
         match self.parser.parse(&message, via, routed_after) {
             Ok(input) => self.hand_in(input).await,

@@ -17,6 +17,7 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
+use super::many_lines::ManyLines;
 use super::parse::Parser;
 use super::respond::Responder;
 use super::service::Service;
@@ -247,11 +248,14 @@ impl TestService {
         let (subscriptions, wanted) = watch::channel(BTreeMap::new());
         let (_probed, echoes) = watch::channel(0);
         let parser = Parser::new(Subjects::default(), SHARDS, tickets).unwrap();
+        let client = server.client.clone();
+        let many_lines = ManyLines::new(client, Subjects::default(), responder.clone());
         let service = Service {
             client: server.client.clone(),
             parser: Arc::new(parser),
             requests,
             responder,
+            many_lines,
             subscriptions: wanted,
             probed: echoes,
         };

@@ -1,0 +1,216 @@
+//! `admin.cluster.configure_lines`: the node that gets it asks for each line what an operator's client would ask.
+//!
+//! The requests go out on the operators' own subjects, where any node finds the line's leader, also while that changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::client::RequestErrorKind;
+use async_nats::{Client, HeaderMap, Message, Request};
+use futures::{StreamExt as _, stream};
+use nowserving_engine::ReplyTo;
+use nowserving_engine::refusals::{outcome_unknown, overloaded, unavailable};
+use nowserving_line::LineName;
+use nowserving_protocol::admin::{
+    Configure, ConfigureLines, ConfigureLinesReply, ConfiguredLine, LineList, LineReply, ListLines,
+    SettingChangeReply, Show,
+};
+use nowserving_protocol::codec::{Format, decode, decode_request, encode};
+use nowserving_protocol::error::{ApiError, Code, ErrorReply};
+use nowserving_protocol::header::{
+    ERROR_CODE_HEADER, REQUEST_ID_HEADER, RequestId, SENT_MS_HEADER, TIMEOUT_HEADER,
+};
+use nowserving_protocol::subject::Subjects;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::parse::{client_id, deadline, hash, header, message_id};
+use super::respond::Responder;
+use crate::clock::{monotonic_us, wall_ms};
+
+/// Lines of one request that are changed at the same time.
+const LINES_AT_ONCE: usize = 16;
+/// Requests of a node at the same time; others are refused.
+const REQUESTS_AT_ONCE: usize = 4;
+
+/// Answers `configure_lines`.
+#[derive(Debug, Clone)]
+pub struct ManyLines {
+    client: Client,
+    subjects: Subjects,
+    responder: Responder,
+    free: Arc<Semaphore>,
+}
+
+/// One request under way.
+struct Work {
+    ask: ConfigureLines,
+    /// Names the call: the name of each line's request is made from it.
+    id: u128,
+    until: Instant,
+}
+
+impl ManyLines {
+    /// Sends its requests by `client`, and the answers by `responder`.
+    pub fn new(client: Client, subjects: Subjects, responder: Responder) -> Self {
+        ManyLines {
+            client,
+            subjects,
+            responder,
+            free: Arc::new(Semaphore::new(REQUESTS_AT_ONCE)),
+        }
+    }
+
+    /// Whether the message is such a request.
+    pub fn takes(&self, message: &Message) -> bool {
+        message.subject.as_str() == self.subjects.admin_cluster("configure_lines")
+    }
+
+    /// Answers it, in a task of its own.
+    pub async fn handle(&self, message: Message, mut reply: ReplyTo) {
+        reply.admin = true;
+        reply.op = "configure_lines";
+        let work = match Work::read(&message) {
+            Ok(work) => work,
+            Err(error) => return self.responder.refuse(&reply, error).await,
+        };
+        let Ok(permit) = self.free.clone().try_acquire_owned() else {
+            return self.responder.refuse(&reply, overloaded()).await;
+        };
+        let this = self.clone();
+        tokio::spawn(async move {
+            let done = this.configure_page(&work).await;
+            let format = reply.format;
+            let encoded = done.map(|done| encode(&done, format));
+            this.responder.finish(&reply, encoded).await;
+            drop(permit);
+        });
+    }
+
+    async fn configure_page(&self, work: &Work) -> Result<ConfigureLinesReply, ApiError> {
+        let page = ListLines {
+            after: work.ask.after.clone(),
+            limit: work.ask.limit,
+            labels: work.ask.labels.clone(),
+        };
+        let subject = self.subjects.admin_cluster("list_lines");
+        let page: LineList = self.ask(subject, &page, None, work.until).await?;
+        let names = page.lines.into_iter().map(|line| line.line);
+        let lines = stream::iter(names)
+            .map(|line| self.configure_line(line, work))
+            .buffered(LINES_AT_ONCE);
+        Ok(ConfigureLinesReply {
+            lines: lines.collect().await,
+            next: page.next,
+            dry_run: work.ask.dry_run,
+        })
+    }
+
+    async fn configure_line(&self, line: LineName, work: &Work) -> ConfiguredLine {
+        let done = self.change(&line, work).await;
+        let (changed, error) = match done {
+            Ok(changed) => (Some(changed), None),
+            Err(error) => (None, Some(error)),
+        };
+        let (settings_version, changes) = changed.unzip();
+        ConfiguredLine {
+            line,
+            settings_version,
+            changes: changes.unwrap_or_default(),
+            error,
+        }
+    }
+
+    /// The line's `settings_version` afterwards, and what changed.
+    async fn change(
+        &self,
+        line: &LineName,
+        work: &Work,
+    ) -> Result<(u64, Vec<SettingChangeReply>), ApiError> {
+        let subject = |op| self.subjects.admin_line(line, op);
+        let before: LineReply = self
+            .ask(subject("show"), &Show {}, None, work.until)
+            .await?;
+        let configure = Configure {
+            if_version: None,
+            incarnation: Some(before.incarnation),
+            dry_run: work.ask.dry_run,
+            settings: work.ask.set.0.clone(),
+        };
+        let id = (!work.ask.dry_run).then(|| work.id_for(line));
+        let after = self.ask(subject("configure"), &configure, id, work.until);
+        let after: LineReply = after.await?;
+        let changes = SettingChangeReply::between(&before.settings, &after.settings);
+        Ok((after.settings_version, changes))
+    }
+
+    /// One request. With an `id` it is a write.
+    async fn ask<R: DeserializeOwned>(
+        &self,
+        subject: String,
+        body: &impl Serialize,
+        id: Option<RequestId>,
+        until: Instant,
+    ) -> Result<R, ApiError> {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(unavailable()); // Nothing was sent.
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(TIMEOUT_HEADER, left.as_millis().max(1).to_string().as_str());
+        headers.insert(SENT_MS_HEADER, wall_ms().to_string().as_str());
+        let in_doubt = match &id {
+            Some(id) => {
+                headers.insert(REQUEST_ID_HEADER, id.as_str());
+                outcome_unknown()
+            }
+            None => unavailable(),
+        };
+        let request = Request::new()
+            .payload(encode(body, Format::MsgPack).into())
+            .headers(headers)
+            .timeout(Some(left));
+        match self.client.send_request(subject, request).await {
+            Ok(message) => read_answer(&message),
+            Err(error) if error.kind() == RequestErrorKind::NoResponders => Err(unavailable()),
+            Err(_) => Err(in_doubt),
+        }
+    }
+}
+
+impl Work {
+    fn read(message: &Message) -> Result<Self, ApiError> {
+        let ask: ConfigureLines = decode_request(&message.payload)?;
+        ask.check()?;
+        let left_us = deadline(message)?.saturating_sub(monotonic_us());
+        let id = match header(message, REQUEST_ID_HEADER, RequestId::new)? {
+            Some(named) => client_id(&named),
+            None => message_id(message),
+        };
+        Ok(Work {
+            ask,
+            id: id.key,
+            until: Instant::now() + Duration::from_micros(left_us),
+        })
+    }
+
+    /// The same for each copy of the request, so that all of them together change a line once.
+    fn id_for(&self, line: &LineName) -> RequestId {
+        let call = self.id.to_le_bytes();
+        RequestId::from_bits(hash([b"line", &call, line.as_str().as_bytes()]))
+    }
+}
+
+fn read_answer<R: DeserializeOwned>(message: &Message) -> Result<R, ApiError> {
+    let is_error = |headers: &HeaderMap| headers.get(ERROR_CODE_HEADER).is_some();
+    if message.headers.as_ref().is_some_and(is_error) {
+        let reply: ErrorReply = decode(&message.payload)?;
+        return Err(reply.error);
+    }
+    decode(&message.payload).map_err(|error| {
+        let what = format!("a node's answer is not understood: {error}");
+        ApiError::new(Code::Unavailable, what)
+    })
+}

@@ -1,0 +1,148 @@
+//! `admin.cluster.configure_lines`: one change of settings for all lines with some labels. Section 8 of the contract.
+
+use std::collections::BTreeMap;
+
+use nowserving_line::{LineName, SettingsPatch};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::admin::LIST_LINES_MAX;
+use crate::error::ApiError;
+use crate::journal::SettingChangeReply;
+use crate::settings::{self, Body, BodyVisitor};
+use crate::wire;
+
+/// The request of `configure_lines`: a page of the lines that have all these labels, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConfigureLines {
+    /// At least one.
+    #[serde(default, deserialize_with = "wire::labels")]
+    pub labels: BTreeMap<String, String>,
+    /// The changes of each line's settings, as in a [`crate::admin::Configure`].
+    pub set: SettingsChanges,
+    /// Only shows what would change.
+    #[serde(
+        default,
+        skip_serializing_if = "std::ops::Not::not",
+        deserialize_with = "wire::flag"
+    )]
+    pub dry_run: bool,
+    /// The page begins after this name; by default at the start.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "wire::name_option"
+    )]
+    pub after: Option<LineName>,
+    /// How many lines, 1 to [`LIST_LINES_MAX`], which is the default.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::whole_option::<u64, 1, LIST_LINES_MAX, _>"
+    )]
+    pub limit: Option<u64>,
+}
+
+impl ConfigureLines {
+    /// Checks what the types do not say; `bad_request` names the field.
+    pub fn check(&self) -> Result<(), ApiError> {
+        if self.labels.is_empty() {
+            return Err(ApiError::bad_request("labels: at least one is needed"));
+        }
+        if self.set == SettingsChanges::default() {
+            return Err(ApiError::bad_request("set: at least one setting is needed"));
+        }
+        Ok(())
+    }
+}
+
+/// Any subset of the settings, `null` for the default. Their ranges are checked if it was decoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SettingsChanges(pub SettingsPatch);
+
+impl Serialize for SettingsChanges {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        settings::serialize(&self.0, &[], false, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for SettingsChanges {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let visitor = BodyVisitor { conditional: false };
+        let Body { patch, .. } = deserializer.deserialize_map(visitor)?;
+        Ok(SettingsChanges(patch))
+    }
+}
+
+/// The answer to `configure_lines`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigureLinesReply {
+    /// The lines of the page, by name.
+    pub lines: Vec<ConfiguredLine>,
+    /// The `after` of the next page; null at the end.
+    #[serde(default, with = "wire::name_option")]
+    pub next: Option<LineName>,
+    /// Nothing was changed.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// What became of one line: it was changed whole, or not at all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfiguredLine {
+    /// The line's name.
+    #[serde(with = "wire::name")]
+    pub line: LineName,
+    /// The version at which its settings last changed; missing with an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings_version: Option<u64>,
+    /// The settings that differ from those before; none if it had these already.
+    #[serde(default)]
+    pub changes: Vec<SettingChangeReply>,
+    /// Why it was not changed, or may not have been (`outcome_unknown`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ApiError>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::codec::decode_request;
+
+    fn read(json: &str) -> Result<ConfigureLines, ApiError> {
+        let ask: ConfigureLines = decode_request(json.as_bytes())?;
+        ask.check().map(|()| ask)
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let json = r#"{"labels": {"city": "Taipei"}, "set": {"seats": 3, "quota": null}, "dry_run": true, "limit": 9}"#;
+        let ask = read(json).unwrap();
+        assert_eq!(read(&serde_json::to_string(&ask).unwrap()).unwrap(), ask);
+    }
+
+    #[test]
+    fn refusals_name_the_field() {
+        for (bad, says) in [
+            (r#"{"set": {"seats": 3}}"#, "labels"),
+            (r#"{"labels": {"a": "b"}}"#, "set"),
+            (r#"{"labels": {"a": "b"}, "set": {}}"#, "set"),
+            (
+                r#"{"labels": {"a": "b"}, "set": {"seats": 0}}"#,
+                "set.seats",
+            ),
+            (
+                r#"{"labels": {"a": "b"}, "set": {"if_version": 1}}"#,
+                "if_version",
+            ),
+            (
+                r#"{"labels": {"a": "b"}, "set": {"seats": 3}, "limit": 0}"#,
+                "limit",
+            ),
+        ] {
+            let message = read(bad).unwrap_err().message;
+            assert!(message.contains(says), "{bad}: {message}");
+        }
+    }
+}
