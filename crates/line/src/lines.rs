@@ -188,7 +188,7 @@ impl Lines {
             return Err(Refused::LineExists);
         }
         settings.validate()?;
-        schedule::check(&settings, None)?;
+        schedule::check(settings, None)?;
         let new = NewLine {
             incarnation: self.next_incarnation(stamp),
             version_floor: self.head.version_floor,

@@ -7,7 +7,7 @@ use nowserving_engine::Outcome;
 use nowserving_line::{Event, LineName, Reason, State as TokenState, TokenChange};
 use nowserving_protocol::kick::Kick;
 
-use super::shadow::{Id, Shadow, ShadowLine};
+use super::shadow::{Shadow, ShadowLine};
 use super::writes::BEYOND_US;
 use super::{Place, SLOW_CLOCK_PERCENT};
 use crate::calls::{Answer, Call, What};

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_line::{
-    Event, Line, LineName, MovedBy, Op, Reason, Refused, Reply, ScheduledChange, Settings, Status,
-    Token, TokenChange, TokenRef,
+    Event, LaneName, Line, LineName, MovedBy, Op, Reason, Refused, Reply, ScheduledChange,
+    Settings, Status, Token, TokenChange, TokenRef,
 };
 
 use super::{Place, SLOW_CLOCK_PERCENT};
@@ -241,7 +241,8 @@ impl ShadowLine {
 
     fn set(&mut self, line: &Line) {
         let settings = line.settings();
-        let jumps_into = |name| settings.lanes.iter().any(|it| it.jump && it.name == *name);
+        let jumps_into =
+            |name: &LaneName| settings.lanes.iter().any(|it| it.jump && it.name == *name);
         let lanes = (0..).zip(line.lane_names());
         let lanes = lanes.filter(|(_, name)| jumps_into(name));
         self.jump_lanes = lanes.map(|(id, _)| id).collect();
@@ -361,7 +362,7 @@ impl ShadowLine {
                 reason,
                 was_waiting,
             } => self.gone(id, *reason, *was_waiting, *version, place),
-            TokenChange::Moved { to, by } => {
+            TokenChange::Moved { to, by, .. } => {
                 self.moved(id, (to.lane, to.token), *version)?;
                 match by {
                     MovedBy::Jump => self.jumped((to.lane, to.token)),
