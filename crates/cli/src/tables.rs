@@ -94,6 +94,7 @@ pub fn status(status: &StatusReply, output: &Output) -> String {
     sheet.optional("position", position(status));
     let ahead = status.ahead.filter(|_| !status.position_capped);
     sheet.optional("ahead", ahead);
+    sheet.optional("turn", status.turn);
     sheet.optional("epoch", status.epoch);
     sheet.optional("call ahead", status.call_ahead.then_some("prepare now"));
     sheet.optional("eta", status.eta_ms.flatten().map(duration));
@@ -114,6 +115,10 @@ pub fn place_line(status: &StatusReply) -> String {
     }
     if let Some(ahead) = status.ahead.filter(|_| !status.position_capped) {
         text.push_str(&format!(" ({ahead} ahead)"));
+    }
+    // In a line with one lane, or without others that go first, it says nothing new.
+    if let Some(turn) = status.turn.filter(|turn| Some(*turn) != status.position) {
+        text.push_str(&format!(", turn {turn}"));
     }
     if status.call_ahead {
         text.push_str(", called ahead");

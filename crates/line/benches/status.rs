@@ -4,6 +4,8 @@
 //! all that wait, in an order that jumps about: to that comes what memory costs, as a long line does
 //! not fit the processor's caches.
 //!
+//! `lanes` is `few` in a line of three lanes, where the forecast and the turn look at the others.
+//!
 //! `few` is the same at 100 and at 1,000,000, within what measurements differ by; `all` takes 2 to 2.5
 //! times as long there (it was four to five while polls went through the tree of the live).
 //! Most of the difference is one read: when the token entered, 8 MB of times for a million. Large
@@ -14,13 +16,14 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use nowserving_line::{LineName, Lines, Op, Reply, Settings, Stamp, TokenRef};
+use nowserving_line::{LaneSettings, LineName, Lines, Op, Reply, Settings, Stamp, TokenRef};
 
 const SEATS: u32 = 100;
 /// Enough to make the line warm.
 const COMPLETED: u64 = 2_000;
 
-fn crowd(waiting: u64) -> (Lines, LineName, u64) {
+/// The crowd waits in these lanes in turn; those before it were in the first one.
+fn crowd(waiting: u64, lanes: &[&str]) -> (Lines, LineName, u64) {
     let line = LineName::try_from("shop").unwrap();
     let mut lines = Lines::new();
     let mut index = 0;
@@ -35,7 +38,14 @@ fn crowd(waiting: u64) -> (Lines, LineName, u64) {
         };
         lines.apply(stamp, op, None).unwrap()
     };
-    let settings = Settings::new(SEATS, 10_000_000);
+    let named = lanes.iter().map(|name| LaneSettings {
+        boost_ms: 60_000 * (name.len() as u64 - 1),
+        ..LaneSettings::new((*name).try_into().unwrap())
+    });
+    let settings = Settings {
+        lanes: named.collect(),
+        ..Settings::new(SEATS, 10_000_000)
+    };
     let create = Op::Create {
         line: line.clone(),
         settings,
@@ -43,13 +53,16 @@ fn crowd(waiting: u64) -> (Lines, LineName, u64) {
     let Reply::Line { incarnation, .. } = apply(&create) else {
         panic!("not made")
     };
-    let enter = Op::Enter {
+    let enter = |lane: &str| Op::Enter {
         line: line.clone(),
         key: None,
-        lane: None,
+        lane: Some(lane.try_into().unwrap()),
     };
-    for _ in 0..u64::from(SEATS) + COMPLETED + waiting {
-        apply(&enter);
+    for _ in 0..u64::from(SEATS) + COMPLETED {
+        apply(&enter(lanes[0]));
+    }
+    for lane in lanes.iter().cycle().take(waiting as usize) {
+        apply(&enter(lane));
     }
     for token in 1..=COMPLETED {
         let at = TokenRef {
@@ -72,27 +85,29 @@ fn crowd(waiting: u64) -> (Lines, LineName, u64) {
 }
 
 fn status(criterion: &mut Criterion) {
-    measure(criterion, "status/few", 64);
-    measure(criterion, "status/all", u64::MAX);
+    measure(criterion, "status/few", 64, &["a"]);
+    measure(criterion, "status/all", u64::MAX, &["a"]);
+    measure(criterion, "status/lanes", 64, &["a", "bb", "ccc"]);
 }
 
 /// Asks for at most so many different tokens.
-fn measure(criterion: &mut Criterion, name: &str, most: u64) {
+fn measure(criterion: &mut Criterion, name: &str, most: u64, lanes: &[&str]) {
     let mut group = criterion.benchmark_group(name);
     for waiting in [100u64, 10_000, 1_000_000] {
-        let (lines, name, incarnation) = crowd(waiting);
+        let (lines, name, incarnation) = crowd(waiting, lanes);
         let line = lines.get(&name).unwrap();
         // Right after the last departure: much later there would be no forecast.
         let now_ms = lines.now_ms();
         let first = u64::from(SEATS) + COMPLETED + 1;
+        let in_first = waiting / lanes.len() as u64;
         let mut asked = 0;
         group.bench_with_input(BenchmarkId::from_parameter(waiting), &waiting, |b, _| {
             b.iter(|| {
-                asked = (asked + 1) % waiting.min(most);
+                asked = (asked + 1) % in_first.min(most);
                 let at = TokenRef {
                     incarnation,
                     lane: 0,
-                    token: first + asked * 617_411 % waiting,
+                    token: first + asked * 617_411 % in_first,
                 };
                 let poll = line.poll(at, now_ms, false).unwrap();
                 assert!(poll.status.eta_ms.is_some());

@@ -50,6 +50,7 @@ mod jump;
 mod kick;
 mod line;
 mod lines;
+mod max_tree;
 mod name;
 mod op;
 mod operations;
@@ -60,6 +61,7 @@ mod settings;
 mod status;
 mod token;
 mod transitions;
+mod turn;
 mod waiting;
 
 #[cfg(test)]

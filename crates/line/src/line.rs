@@ -187,6 +187,7 @@ impl Line {
         };
         let cap = self.settings.position_cap.map_or(u64::MAX, u64::from);
         let shown = position.map(|position| position.min(cap));
+        let turn = place.map(|place| self.turn(at, place));
         let call_ahead = u64::from(self.settings.call_ahead);
         let eta = place
             .and_then(|place| self.eta(at.lane, place.ahead + 1, place.entered.service_ms, now_ms));
@@ -203,6 +204,7 @@ impl Line {
             position: shown,
             position_capped: position != shown,
             ahead: shown.map(|shown| shown.saturating_sub(1)),
+            turn: turn.filter(|turn| *turn <= cap),
             eta_ms: given.map(|given| given.eta_ms.into()),
             eta_p90_ms: given.map(|given| given.eta_p90_ms.into()),
             call_ahead: position.is_some_and(|position| position <= call_ahead),

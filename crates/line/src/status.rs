@@ -16,6 +16,9 @@ pub struct Status {
     pub position_capped: bool,
     /// While waiting: `position - 1`.
     pub ahead: Option<u64>,
+    /// While waiting: 1 + the number of tokens of all lanes that would be admitted before it, as things are. `None` if
+    /// that is more than `position_cap`.
+    pub turn: Option<u64>,
     /// While waiting: the median time until it is admitted; `None` while it is unknown, as too few seats were
     /// given back yet or nobody is being admitted.
     pub eta_ms: Option<u64>,

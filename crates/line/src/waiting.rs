@@ -6,10 +6,15 @@
 //! everything else in a poll. Rank (how many wait before a number) and select are O(log chunks). Empty chunks are
 //! dropped, so memory follows the waiting tokens and not the numbers issued. A balanced tree with counts would do the
 //! same with thirty more bytes a token; the bitmap takes one or two bits.
+//!
+//! A lane serves its tokens by their numbers, so a token that was moved into it, and entered long ago, goes no sooner than
+//! those in front of it: between lanes it counts as if it had entered when the latest of these did. A second tree, over
+//! the latest time of each chunk, finds that time, and the first token that is later than some time, in O(log chunks).
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use crate::max_tree::MaxTree;
 use crate::{Timestamp, Token};
 
 const WORDS: usize = 8;
@@ -47,6 +52,10 @@ struct Chunk {
     /// When the tokens entered, in the order of their numbers. Most are removed at the ends, which costs nothing; a
     /// removal in the middle shifts at most 4 kB.
     entered: VecDeque<Timestamp>,
+    /// The largest of them (service clock); 0 if there are none.
+    latest_ms: u64,
+    /// Each is as large as the one before it: no token was moved in since the chunk was last empty.
+    in_order: bool,
 }
 
 impl Chunk {
@@ -55,6 +64,8 @@ impl Chunk {
             no,
             words: [0; WORDS],
             entered: VecDeque::new(),
+            latest_ms: 0,
+            in_order: true,
         }
     }
 
@@ -76,16 +87,47 @@ impl Chunk {
 
     fn push(&mut self, bit: usize, entered: Timestamp) {
         self.words[bit / 64] |= 1 << (bit % 64);
+        self.in_order =
+            self.entered.is_empty() || (self.in_order && self.latest_ms <= entered.service_ms);
+        self.latest_ms = self.latest_ms.max(entered.service_ms);
         self.entered.push_back(entered);
     }
 
     fn remove(&mut self, bit: usize) {
-        self.entered.remove(self.rank(bit));
+        let removed = self.entered.remove(self.rank(bit));
         self.words[bit / 64] &= !(1 << (bit % 64));
+        if removed.is_some_and(|it| it.service_ms == self.latest_ms) {
+            self.latest_ms = self.latest_of_first(self.entered.len());
+        }
         let (len, capacity) = (self.entered.len(), self.entered.capacity());
         if capacity > TIMES_MIN && capacity >= len * 4 {
             self.entered.shrink_to((len * 2).max(TIMES_MIN));
         }
+    }
+
+    /// When the latest of the first so many entered (service clock); 0 if there are none. Where nobody was moved in it
+    /// is the last one.
+    fn latest_of_first(&self, count: usize) -> u64 {
+        let latest = match count.checked_sub(1) {
+            Some(last) if self.in_order => self.entered.get(last).map(|at| at.service_ms),
+            _ => self
+                .entered
+                .iter()
+                .take(count)
+                .map(|at| at.service_ms)
+                .max(),
+        };
+        latest.unwrap_or(0)
+    }
+
+    /// How many come before the first one that entered after this time.
+    fn first_after(&self, ms: u64) -> usize {
+        if self.in_order {
+            return self.entered.partition_point(|at| at.service_ms <= ms);
+        }
+        let mut entered = self.entered.iter();
+        let found = entered.position(|at| at.service_ms > ms);
+        found.unwrap_or(self.entered.len())
     }
 
     /// The number whose bit is the `nth` (from 0) set one.
@@ -118,6 +160,8 @@ pub(crate) struct WaitingSet {
     chunks: Vec<Chunk>,
     /// Fenwick tree over the counts of `chunks`; index 0 stands for slot 1 of the textbooks.
     tree: Vec<u64>,
+    /// [`Chunk::latest_ms`] of `chunks`.
+    latest: MaxTree,
     /// The slot of the first chunk that is not empty, so that finding the first number is O(1).
     front: usize,
     empty: usize,
@@ -158,6 +202,7 @@ impl WaitingSet {
         let chunk = &mut self.chunks[slot];
         self.empty -= usize::from(chunk.count() == 0);
         chunk.push(bit, entered);
+        self.latest.set(slot, chunk.latest_ms);
         self.add(slot, 1);
         if self.len == 0 {
             self.front = slot;
@@ -177,9 +222,15 @@ impl WaitingSet {
             let no = token / CHUNK_BITS;
             self.chunks.partition_point(|chunk| chunk.no < no)
         };
-        let slots = slot(page.start)..slot(page.end);
-        let entered = self.chunks[slots].iter_mut().flat_map(|it| &mut it.entered);
-        entered.for_each(|at| at.service_ms = shifted(at.service_ms));
+        for slot in slot(page.start)..slot(page.end) {
+            let chunk = &mut self.chunks[slot];
+            for at in &mut chunk.entered {
+                at.service_ms = shifted(at.service_ms);
+            }
+            // Not the shifted one: an empty chunk has 0.
+            chunk.latest_ms = chunk.latest_of_first(chunk.entered.len());
+            self.latest.set(slot, chunk.latest_ms);
+        }
     }
 
     /// False if the number was not there.
@@ -193,6 +244,7 @@ impl WaitingSet {
             return false;
         }
         chunk.remove(bit);
+        self.latest.set(slot, chunk.latest_ms);
         let emptied = chunk.count() == 0;
         self.add(slot, -1);
         self.len -= 1;
@@ -235,6 +287,29 @@ impl WaitingSet {
     pub(crate) fn first_entered_at_ms(&self) -> Option<u64> {
         let first = self.chunks.get(self.front)?.entered.front()?;
         Some(first.service_ms)
+    }
+
+    /// When the latest of the waiting numbers up to this one entered (service clock); 0 if there are none.
+    pub(crate) fn latest_through(&self, token: Token) -> u64 {
+        let (no, bit) = split(token);
+        match self.slot(no) {
+            Ok(slot) => {
+                let chunk = &self.chunks[slot];
+                let through = chunk.rank(bit) + usize::from(chunk.contains(bit));
+                let within = chunk.latest_of_first(through);
+                within.max(self.latest.max_before(slot))
+            }
+            Err(slot) => self.latest.max_before(slot),
+        }
+    }
+
+    /// How many wait before the first number that entered after this time (service clock); all, if none did.
+    pub(crate) fn first_after(&self, ms: u64) -> u64 {
+        let slot = self.latest.first_above(ms);
+        let Some((slot, chunk)) = slot.and_then(|slot| Some((slot, self.chunks.get(slot)?))) else {
+            return self.len;
+        };
+        self.sum_before(slot) + chunk.first_after(ms) as u64
     }
 
     /// The number before which exactly `nth` wait.
@@ -318,6 +393,7 @@ impl WaitingSet {
     fn push_chunk(&mut self, chunk: Chunk) {
         let count = chunk.count();
         self.empty += usize::from(count == 0);
+        self.latest.set(self.chunks.len(), chunk.latest_ms);
         self.chunks.push(chunk);
         // A node sums as many slots, up to its own, as its lowest set bit says.
         let node = self.chunks.len();
@@ -357,6 +433,7 @@ impl WaitingSet {
         let full = self.chunks.len() - self.empty;
         let old = std::mem::replace(&mut self.chunks, Vec::with_capacity(full));
         self.tree = Vec::with_capacity(full);
+        self.latest = MaxTree::with_slots(full);
         (self.front, self.empty) = (0, 0);
         for chunk in old.into_iter().filter(|chunk| chunk.count() > 0) {
             self.push_chunk(chunk);

@@ -21,9 +21,13 @@ fn holes_by_scan(list: &[Token], token: Token) -> Vec<(Token, Token)> {
     holes
 }
 
-/// Not in the order of the numbers: a moved token may have entered before the ones in front of it.
+/// Of some chunks not in the order of the numbers: a moved token may have entered before the ones in front of it.
 fn entered_at_ms(token: Token) -> u64 {
-    token * 7_919 % 1_000
+    if token / CHUNK_BITS % 3 == 1 {
+        token / 100 % 1_000
+    } else {
+        token * 7_919 % 1_000
+    }
 }
 
 fn entered(token: Token) -> Timestamp {
@@ -56,6 +60,14 @@ fn check(set: &WaitingSet, list: &[Token], probes: &[Token]) {
             entered: entered(*probe),
         });
         assert_eq!(set.place(*probe), place);
+        let through = list.iter().take_while(|token| **token <= *probe);
+        let latest = through.map(|token| entered_at_ms(*token)).max();
+        assert_eq!(set.latest_through(*probe), latest.unwrap_or(0));
+    }
+    for ms in [0, 1, 250, 990, 998, 999, 1_000] {
+        let first = list.iter().position(|token| entered_at_ms(*token) > ms);
+        let first = first.unwrap_or(list.len()) as u64;
+        assert_eq!(set.first_after(ms), first, "first after {ms} ms");
     }
     for nth in [0, list.len() / 2, list.len().saturating_sub(1), list.len()] {
         let token = list.get(nth).copied();

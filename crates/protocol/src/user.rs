@@ -254,6 +254,10 @@ pub struct StatusReply {
     /// While waiting: `position - 1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<u64>,
+    /// While waiting: 1 + the number of tokens of all lanes that would be admitted before it, as things are. Missing if
+    /// that is more than the line's `position_cap`, and in replies of older releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<u64>,
     /// While waiting: the median of the time until it is admitted, in milliseconds;
     /// `Some(None)`, sent as null, while nothing is known.
     #[serde(
@@ -321,6 +325,7 @@ impl StatusReply {
             position: status.position,
             position_capped: status.position_capped,
             ahead: status.ahead,
+            turn: status.turn,
             eta_ms: waits.then_some(status.eta_ms),
             eta_p90_ms: waits.then_some(status.eta_p90_ms),
             call_ahead: status.call_ahead,

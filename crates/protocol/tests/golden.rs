@@ -81,6 +81,8 @@ fn replies_to_users() {
     let with_holes = StatusReply {
         holes: Some(vec![[3, 5], [9, 9]]),
         ticket: Some("t".to_owned()),
+        // The earlier build did not say it.
+        turn: None,
         ..status(line, 2)
     };
     kept("status-waiting", &with_holes);

@@ -90,6 +90,7 @@ fn a_status_looks_as_in_the_contract() {
         ("state", json!("waiting")),
         ("position", json!(1)),
         ("ahead", json!(0)),
+        ("turn", json!(1)),
         ("eta_ms", json!(null)),
         ("eta_p90_ms", json!(null)),
         ("call_ahead", json!(false)),
@@ -113,7 +114,7 @@ fn a_status_looks_as_in_the_contract() {
     let admitted = StatusReply::new(&line.status(at(1), 5_000).unwrap(), now());
     both_ways(&admitted);
     let json = serde_json::to_value(&admitted).unwrap();
-    for field in ["position", "ahead", "eta_ms", "eta_p90_ms"] {
+    for field in ["position", "ahead", "turn", "eta_ms", "eta_p90_ms"] {
         assert_eq!(json.get(field), None, "{field}");
     }
     assert_eq!(json["expires_in_ms"], 116_000);
@@ -173,6 +174,7 @@ fn a_capped_position_and_a_call_are_said() {
         (&json!(1), &json!(true))
     );
     assert_eq!(first.get("position_capped"), None);
+    assert_eq!((&first["turn"], second.get("turn")), (&json!(1), None));
     assert_eq!(
         (&second["position"], &second["ahead"]),
         (&json!(1), &json!(0))

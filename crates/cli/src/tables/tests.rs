@@ -61,10 +61,21 @@ fn places_and_boards_in_one_line() {
         place_line(&waiting()),
         "token 18 waiting, position 8 (7 ahead), version 4711"
     );
+    let turn = |turn| StatusReply {
+        turn: Some(turn),
+        ..waiting()
+    };
+    assert_eq!(place_line(&turn(8)), place_line(&waiting()));
+    assert_eq!(
+        place_line(&turn(15)),
+        "token 18 waiting, position 8 (7 ahead), turn 15, version 4711"
+    );
+    assert!(status(&turn(15), &PLAIN).contains("15"));
     let admitted = StatusReply {
         state: State::Admitted,
         position: None,
         ahead: None,
+        turn: None,
         expires_at_ms: Some(121_000),
         expires_in_ms: Some(120_000),
         ..waiting()

@@ -16,6 +16,7 @@ fn status(version: u64, state: State, position: Option<u64>) -> StatusReply {
         position,
         position_capped: false,
         ahead: position.map(|position| position - 1),
+        turn: position,
         eta_ms: None,
         eta_p90_ms: None,
         call_ahead: false,

@@ -129,6 +129,7 @@ fn line_against_recount(line: &Line, model: &NaiveLine, naive: &Naive) {
     for id in model.tokens.keys() {
         token_against_recount(line, model, *id, naive);
     }
+    turns(line, model, naive.now_ms);
     for lane in 0..=model.table.len() as u8 {
         for token in [0, model.issued(lane) + 1] {
             let status = line.status(at(line, (lane, token)), 0);
@@ -137,6 +138,18 @@ fn line_against_recount(line: &Line, model: &NaiveLine, naive: &Naive) {
     }
     story::journal(line, model, naive.gone_kept);
     pace(model);
+}
+
+/// Every waiting token knows how many of all lanes go before it.
+fn turns(line: &Line, model: &NaiveLine, now_ms: u64) {
+    let order = model.service_order();
+    assert_eq!(order.first().copied(), model.next(), "who is next");
+    let cap = model.settings.position_cap.map_or(u64::MAX, u64::from);
+    for (turn, id) in (1..).zip(order) {
+        let status = line.status(at(line, id), now_ms).unwrap();
+        let shown = (turn <= cap).then_some(turn);
+        assert_eq!(status.turn, shown, "turn of {id:?}");
+    }
 }
 
 /// S10: every issued number is in one place, once.
@@ -189,6 +202,7 @@ fn token_against_recount(line: &Line, model: &NaiveLine, asked: Id, naive: &Naiv
     assert_eq!(status.position, shown, "position of {id:?}");
     assert_eq!(status.ahead, shown.map(|p| p - 1));
     assert_eq!(status.position_capped, position > Some(cap));
+    assert!(position.is_some() || status.turn.is_none(), "{id:?}");
     let called = position.is_some_and(|p| p <= u64::from(model.settings.call_ahead));
     assert_eq!(status.call_ahead, called, "call_ahead of {id:?}");
     assert_eq!(status.admitted_through, model.admitted_through(id.0));

@@ -1,7 +1,7 @@
 //! The rules of one line again, as plainly as they can be written: every token that ever was is in one list,
 //! and whatever is asked is found by going through it. Shares no code with the crate but its types.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use nowserving_line::{
     Event, JournalEntry, JournaledToken, KickNote, LaneName, LaneSettings, LineName, Phase, Reason,
@@ -227,6 +227,29 @@ impl NaiveLine {
             }
         }
         best.map(|(_, id)| id)
+    }
+
+    /// The waiting tokens as they would be admitted if seats became free one after the other.
+    pub fn service_order(&self) -> Vec<Id> {
+        let queue = |(lane, set): (u8, LaneSettings)| {
+            let key = move |token| {
+                let entered = self.tokens[&(lane, token)].entered.service_ms as i64;
+                (
+                    (!set.absolute, entered - set.boost_ms as i64),
+                    (lane, token),
+                )
+            };
+            self.waiting(lane).into_iter().map(key).collect()
+        };
+        let mut queues: Vec<VecDeque<_>> = self.lanes().into_iter().map(queue).collect();
+        let mut order = Vec::new();
+        loop {
+            let first = queues.iter_mut().filter(|queue| !queue.is_empty());
+            let Some(next) = first.min_by_key(|queue| queue[0].0) else {
+                return order;
+            };
+            order.extend(next.pop_front().map(|(_, id)| id));
+        }
     }
 
     /// How many numbers the lane could give.

@@ -51,10 +51,16 @@ pub async fn order(cluster: &Cluster, api: Api, line: String) -> Result<()> {
         people.push(enter(&api, line, lane, &format!("k{nth}")).await?);
     }
 
+    let mut turns = turns(&api, line, &people).await?;
     let mut last = first;
     while !people.is_empty() {
         serve(&api, line, &last).await?;
         let next = next_of(&mut incoming, "admitted").await?;
+        let turn = turns.remove(0);
+        ensure!(
+            turn == (next["lane"].clone(), next["token"].clone()),
+            "{turn:?}"
+        );
         let is_next = |one: &Value| one["lane"] == next["lane"] && one["token"] == next["token"];
         let place = people.iter().position(is_next);
         last = people.swap_remove(place.with_context(|| format!("who is {next}?"))?);
@@ -63,6 +69,23 @@ pub async fn order(cluster: &Cluster, api: Api, line: String) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The lane and number of each waiting token, in the order of their turns.
+async fn turns(api: &Api, line: &str, people: &[Value]) -> Result<Vec<(Value, Value)>> {
+    let mut turns = Vec::new();
+    for one in people {
+        let now = api.status(line, &one["ticket"]).await?;
+        ensure!(number(&now, "turn")? >= number(&now, "position")?, "{now}");
+        turns.push((number(&now, "turn")?, now));
+    }
+    turns.sort_by_key(|(turn, _)| *turn);
+    let in_order = (1..).zip(&turns).all(|(nth, (turn, _))| nth == *turn);
+    ensure!(in_order, "each turn once: {turns:?}");
+    let ids = turns.into_iter();
+    Ok(ids
+        .map(|(_, now)| (now["lane"].clone(), now["token"].clone()))
+        .collect())
 }
 
 /// Whether one is surely first. Times are shown of the wall clock, and the service clock, which

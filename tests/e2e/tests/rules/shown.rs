@@ -148,8 +148,8 @@ pub async fn position_cap(api: Api, line: String) -> Result<()> {
     for key in ["b", "c", "d", "e"] {
         people.push(api.enter(line, key).await?);
     }
-    let exact = |position: u64| json!({"position": position, "ahead": position - 1, "position_capped": null});
-    let capped = json!({"position": 2, "ahead": 1, "position_capped": true});
+    let exact = |position: u64| json!({"position": position, "ahead": position - 1, "turn": position, "position_capped": null});
+    let capped = json!({"position": 2, "ahead": 1, "turn": null, "position_capped": true});
     has(&people[1], &exact(2))?;
     has(&people[2], &capped)?;
     has(&people[3], &capped)?;
