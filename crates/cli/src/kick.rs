@@ -78,7 +78,7 @@ fn key(text: &str) -> Result<Key, String> {
     Key::new(text.as_bytes()).map_err(|error| error.message)
 }
 
-fn live_state(text: &str) -> Result<LiveState, String> {
+pub fn live_state(text: &str) -> Result<LiveState, String> {
     match text {
         "waiting" => Ok(LiveState::Waiting),
         "admitted" => Ok(LiveState::Admitted),
@@ -146,10 +146,7 @@ fn text(reply: &KickReply, output: &Output) -> String {
     let mut text = format!("{} {verb}", tokens(reply.kicked));
     if !reply.sample.is_empty() {
         let rows = reply.sample.iter().map(|it| {
-            let key = it.key.as_ref().map(|key| {
-                let key = String::from_utf8_lossy(key.as_bytes());
-                key.escape_debug().to_string()
-            });
+            let key = it.key.as_ref().map(tables::key_text);
             vec![
                 it.lane.to_string(),
                 it.token.to_string(),

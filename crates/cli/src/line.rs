@@ -16,6 +16,7 @@ use crate::progress::Progress;
 use crate::set::{self, SetArgs};
 use crate::settings::{self, SettingsFlags};
 use crate::tables;
+use crate::tokens::{self, TokensArgs};
 
 /// How often a deletion under way is checked.
 const DELETE_POLL: Duration = Duration::from_millis(200);
@@ -23,7 +24,7 @@ const DELETE_POLL: Duration = Duration::from_millis(200);
 /// A kick of a long line has at least so much time.
 const KICK_TIME: Duration = Duration::from_secs(60);
 
-/// Creates, changes, shows, lists and deletes lines; moves and kicks tokens; shows the journal.
+/// Creates, changes, shows, lists and deletes lines; lists, moves and kicks tokens; shows the journal.
 #[derive(Debug, Subcommand)]
 pub enum LineCommand {
     /// Creates a line.
@@ -71,6 +72,7 @@ Example:
     },
     Journal(JournalArgs),
     Kick(KickArgs),
+    Tokens(TokensArgs),
     /// Lists lines by name.
     #[command(after_help = "\
 Examples:
@@ -114,6 +116,7 @@ impl LineCommand {
             LineCommand::Create { .. } | LineCommand::List { .. } => None,
             LineCommand::Journal(args) => Some(args.line()),
             LineCommand::Kick(args) => Some(args.line()),
+            LineCommand::Tokens(args) => Some(args.line()),
             LineCommand::Set(args) => args.line(),
             LineCommand::Show { name }
             | LineCommand::Move { name, .. }
@@ -158,6 +161,10 @@ pub async fn run(
             let client = global.connect_for(KICK_TIME).await?;
             let line = client.admin().line(args.line())?;
             kick::run(&args, &line, output).await?;
+        }
+        LineCommand::Tokens(args) => {
+            let line = line(global, args.line()).await?;
+            tokens::run(&args, &line, output).await?;
         }
         LineCommand::List {
             labels,

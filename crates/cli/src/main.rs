@@ -25,6 +25,7 @@ mod set;
 mod settings;
 mod shell;
 mod tables;
+mod tokens;
 mod user;
 mod wait;
 mod watch;

@@ -6,7 +6,8 @@ mod settings;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, TableStyle, presets};
 use nowserving_client::{
-    BoardReply, ForecastReply, HeldBackReply, InfoReply, LineList, LineReply, State, StatusReply,
+    BoardReply, ForecastReply, HeldBackReply, InfoReply, Key, LineList, LineReply, State,
+    StatusReply,
 };
 use nowserving_rehearse::duration;
 
@@ -18,6 +19,12 @@ use crate::output::Output;
 /// A table in the one style of this program: numbers to the right. Styles of cells are dropped where
 /// there are no colours.
 struct Sheet(Table);
+
+/// A key on one line, whatever bytes it has.
+pub fn key_text(key: &Key) -> String {
+    let text = String::from_utf8_lossy(key.as_bytes());
+    text.escape_debug().to_string()
+}
 
 /// Rows of plain words under a header.
 pub fn plain(header: &str, rows: Vec<Vec<String>>, output: &Output) -> String {

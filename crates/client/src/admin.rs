@@ -4,7 +4,8 @@ use nowserving_line::{LaneName, LineName};
 use nowserving_protocol::admin::{
     ChangeMembers, ClusterStatus, ClusterStatusRequest, Configure, ConfigureLines,
     ConfigureLinesReply, Create, Delete, DeleteReply, Journal, JournalReply, Kick, KickReply,
-    LineList, LineReply, ListLines, MembersChangesReply, MembersReply, Move, Show,
+    LineList, LineReply, ListLines, ListTokens, MembersChangesReply, MembersReply, Move, Show,
+    TokensReply,
 };
 use nowserving_protocol::backup::{
     Backup, BackupChunk, BackupChunkReply, BackupReply, RestoreLine, RestorePart, RestorePartReply,
@@ -182,6 +183,15 @@ impl AdminLine {
     /// that the line never had.
     pub async fn journal(&self, page: &Journal) -> Result<JournalReply> {
         self.call("journal", Effect::Read, page).await
+    }
+
+    /// A page of the line's live tokens: by number, or the waiting ones in the order in which they would be admitted now.
+    /// [`TokensReply::next`] is the `after` of the next page; with a `state` a page can be empty and not the last.
+    ///
+    /// # Errors
+    /// `line_not_found`; `bad_request` for a lane that the line never had.
+    pub async fn list_tokens(&self, page: &ListTokens) -> Result<TokensReply> {
+        self.call("list_tokens", Effect::Read, page).await
     }
 
     /// A snapshot of the shard that the line's name belongs to; there need not be such a line.

@@ -65,10 +65,11 @@ pub use nowserving_protocol::admin::{
     AdmissionRateReply, CandidateStatus, ChangeMembers, ClusterStatus, Configure, ConfigureLines,
     ConfigureLinesReply, ConfiguredLine, CountsReply, Create, Delete, DeleteReply, DiskId,
     Explained, ForecastReply, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, JournalReply, Kick,
-    KickReply, KickSelectorReply, KickedToken, LIST_LINES_MAX, LaneSettingsReply, LineList,
-    LineReply, LineSummary, ListLines, LiveState, Mapping, MembersChangeReply, MembersChangesReply,
-    MembersReply, MembersStatus, Move, NodeStatus, OvertakerReply, PerSecond, QuotaReply,
-    SettingChangeReply, SettingsChanges, SettingsReply, ShardStatus, SnapshotsSent, TokenName,
+    KickReply, KickSelectorReply, KickedToken, LIST_LINES_MAX, LIST_TOKENS_MAX, LaneSettingsReply,
+    LineList, LineReply, LineSummary, ListLines, ListTokens, ListedToken, LiveState, Mapping,
+    MembersChangeReply, MembersChangesReply, MembersReply, MembersStatus, Move, NodeStatus,
+    OvertakerReply, PerSecond, QuotaReply, SettingChangeReply, SettingsChanges, SettingsReply,
+    ShardStatus, SnapshotsSent, TokenName, TokenOrder, TokensReply,
 };
 pub use nowserving_protocol::error::{ApiError, Code};
 pub use nowserving_protocol::user::{

@@ -2,9 +2,9 @@
 
 use crate::envelope::StateHash;
 use nowserving_line::{
-    Line, LineName, Lines, Op, Reply, RestoreRefused, Status, Timestamp, TokenBy, TokenRef,
+    Line, LineName, Lines, Live, Op, Reply, RestoreRefused, Status, Timestamp, TokenBy, TokenRef,
 };
-use nowserving_protocol::admin::{JournalReply, LineReply, MembersReply};
+use nowserving_protocol::admin::{JournalReply, LineReply, ListTokens, MembersReply, TokensReply};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::user::{Consistency, Home, InfoReply};
 use nowserving_replica::{Committed, Payload};
@@ -290,10 +290,32 @@ impl Shard {
     pub(crate) fn answer_read(&self, waiter: Waiter, ask: &Ask, ctx: &mut NodeCtx) {
         let now = self.timestamp(ctx.now, &ctx.reachability);
         let result = match self.state.lines().get(&waiter.line) {
-            Some(line) => read(line, ask, now, self.home()),
+            Some(line) => self.read(line, ask, now),
             None => Err(nowserving_line::Refused::LineNotFound.into()),
         };
         ctx.out.answer(waiter.reply, result);
+    }
+
+    fn read(&self, line: &Line, ask: &Ask, now: Timestamp) -> Result<Outcome, ApiError> {
+        match ask {
+            Ask::ListTokens(ask) => self.list_tokens(line, ask, now),
+            ask => read(line, ask, now, self.home()),
+        }
+    }
+
+    /// The leader knows best when clients were last seen.
+    fn list_tokens(
+        &self,
+        line: &Line,
+        ask: &ListTokens,
+        now: Timestamp,
+    ) -> Result<Outcome, ApiError> {
+        let last_seen_ms = |at, live: &Live| match &self.leader_state {
+            Some(leader_state) => leader_state.last_seen_ms(at, live),
+            None => live.clock_ms(),
+        };
+        let page = TokensReply::new(line, ask, now, last_seen_ms)?;
+        Ok(Outcome::Tokens(Box::new(page)))
     }
 
     fn home(&self) -> Home {
@@ -419,6 +441,7 @@ fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, A
         | Ask::Members(_)
         | Ask::Restore(_)
         | Ask::Kick(_)
+        | Ask::ListTokens(_)
         | Ask::Backup { .. }
         | Ask::BackupChunk { .. } => Err(ApiError::bad_request("not a read of a line")),
     }

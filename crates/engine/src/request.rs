@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use nowserving_line::{LineName, Op, Status, Timestamp, Token, TokenBy};
 use nowserving_protocol::admin::{
-    ClusterStatus, Configure, Journal, JournalReply, LineList, LineReply, ListLines,
-    MembersChangesReply, MembersReply,
+    ClusterStatus, Configure, Journal, JournalReply, LineList, LineReply, ListLines, ListTokens,
+    MembersChangesReply, MembersReply, TokensReply,
 };
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::kick::{Kick, KickReply};
@@ -67,6 +67,7 @@ pub enum Ask {
     /// A change of settings that is only tried.
     TryConfigure(Box<Configure>),
     Journal(Journal),
+    ListTokens(Box<ListTokens>),
     /// Tokens end, over several entries of the log; or are only counted.
     Kick(Box<Kick>),
     /// A snapshot of the shard through this entry of the log, or through all that are applied.
@@ -114,6 +115,7 @@ impl Ask {
             | Ask::Show
             | Ask::TryConfigure(_)
             | Ask::Journal(_)
+            | Ask::ListTokens(_)
             | Ask::Backup { .. }
             | Ask::BackupChunk { .. } => Effect::Read,
             Ask::Write(_) | Ask::Members(_) | Ask::Restore(_) => Effect::Write,
@@ -159,6 +161,7 @@ pub enum Outcome {
     /// `show`, `create`, `configure`.
     Line(Box<LineReply>),
     Journal(Box<JournalReply>),
+    Tokens(Box<TokensReply>),
     Kicked(Box<KickReply>),
     /// `delete`.
     Deleted {

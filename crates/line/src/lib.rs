@@ -50,6 +50,7 @@ mod jump;
 mod kick;
 mod line;
 mod lines;
+mod list;
 mod max_tree;
 mod name;
 mod op;
@@ -80,6 +81,7 @@ pub use journal::{
 pub use kick::{KICK_TEXT_BYTES_MAX, KickItem, KickNote, KickSelector, Kicked};
 pub use line::Line;
 pub use lines::{Limits, Lines};
+pub use list::{ListOrder, ListedThrough};
 pub use name::{BadName, LaneName, LineName, NAME_BYTES_MAX};
 pub use op::{Forbidden, Op, RecycleItem, Refused, Reply, Stamp, Timestamp};
 pub use rate::{AdmissionRate, Bucket, RATE_BURST_MAX, RATE_MICRO_MAX, RATE_MICRO_MIN};

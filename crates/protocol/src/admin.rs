@@ -27,6 +27,9 @@ use crate::settings::{self, Body, BodyVisitor};
 pub use crate::settings::{
     AdmissionRateReply, LaneSettingsReply, PerSecond, QuotaReply, SettingsReply,
 };
+pub use crate::tokens::{
+    LIST_TOKENS_DEFAULT, LIST_TOKENS_MAX, ListTokens, ListedToken, TokenOrder, TokensReply,
+};
 use crate::user::{BoardReply, HeldBackReply, Home};
 use crate::wire;
 

@@ -267,7 +267,10 @@ impl JournalReply {
     /// The requested page. `bad_request` if the line never had such a lane,
     /// `token_not_found` if the number was never given.
     pub fn new(line: &line::Line, request: &Journal) -> Result<JournalReply, ApiError> {
-        let lane = request.lane.as_ref().map(|lane| lane_id(line, lane));
+        let lane = request
+            .lane
+            .as_ref()
+            .map(|lane| lane_id(line, "lane", lane));
         let lane = lane.transpose()?;
         let after = request.after.unwrap_or(0);
         let limit = request.limit.unwrap_or(JOURNAL_LIMIT_DEFAULT);
@@ -303,7 +306,7 @@ impl JournalReply {
 fn explain(line: &line::Line, lane: Option<u8>, token: u64) -> Result<Explanation, ApiError> {
     let lane = match (lane, line.settings().effective_default_lane()) {
         (Some(lane), _) => lane,
-        (None, Some(name)) => lane_id(line, name)?,
+        (None, Some(name)) => lane_id(line, "lane", name)?,
         (None, None) => 0,
     };
     let at = TokenRef {
@@ -318,15 +321,20 @@ fn explain(line: &line::Line, lane: Option<u8>, token: u64) -> Result<Explanatio
     })
 }
 
-fn lane_id(line: &line::Line, name: &LaneName) -> Result<u8, ApiError> {
+/// The id of a lane that the line has or had; `field` names it in the refusal.
+pub(crate) fn lane_id(
+    line: &line::Line,
+    field: &'static str,
+    name: &LaneName,
+) -> Result<u8, ApiError> {
     let mut lanes = (0..).zip(line.lane_names());
     let found = lanes.find(|(_, lane)| *lane == name);
     found
         .map(|(id, _): (u8, _)| id)
-        .ok_or_else(|| line.no_lane("lane", name).into())
+        .ok_or_else(|| line.no_lane(field, name).into())
 }
 
-fn lane_name(line: &line::Line, id: u8) -> LaneName {
+pub(crate) fn lane_name(line: &line::Line, id: u8) -> LaneName {
     let name = line.lane_names().nth(usize::from(id));
     // The table only grows, and a journal names only what is in it.
     name.cloned().unwrap_or_default()

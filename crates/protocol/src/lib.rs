@@ -35,5 +35,6 @@ mod settings;
 pub mod subject;
 pub mod ticket;
 pub mod time;
+mod tokens;
 pub mod user;
 mod wire;

@@ -7,7 +7,8 @@
 //! [`LeaderState::after`]).
 
 use nowserving_line::{
-    Event, Line, LineChange, LineName, Lines, Op, Reason, Reply, Timestamp, TokenChange, TokenRef,
+    Event, Line, LineChange, LineName, Lines, Live, Op, Reason, Reply, Timestamp, TokenChange,
+    TokenRef,
 };
 use nowserving_protocol::event::{LineEvent, TokenEvent};
 
@@ -431,6 +432,12 @@ impl LeaderState {
             // The clock of a newcomer was started with the answer. Who is called did nothing: none begins anew.
             TokenChange::Entered { .. } | TokenChange::CallAhead => {}
         }
+    }
+
+    /// When the client of a waiting token was last seen (service clock), as far as this leader knows.
+    #[must_use]
+    pub fn last_seen_ms(&self, at: TokenRef, live: &Live) -> u64 {
+        self.recycler.known_seen_ms(at, live)
     }
 
     /// A client asked for a token's status, perhaps with a ticket from before a move.

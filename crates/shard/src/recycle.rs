@@ -160,6 +160,13 @@ impl Recycler {
         seen_ms.unwrap_or_else(|| live.clock_ms().saturating_add(grace_ms))
     }
 
+    /// When the client of a waiting token was last seen by this leader, or else as far as the state knows.
+    #[must_use]
+    pub fn known_seen_ms(&self, at: TokenRef, live: &Live) -> u64 {
+        let seen_ms = self.watched.get(at).and_then(|it| it.last_seen_ms);
+        seen_ms.unwrap_or(0).max(live.clock_ms())
+    }
+
     /// When [`Recycler::pass`] will have something to do if nothing happens meanwhile; it can be past.
     #[must_use]
     pub fn next_due_ms(&self) -> Option<u64> {

@@ -42,6 +42,7 @@ mod schedule;
 mod sdk;
 mod snapshots;
 mod strangers;
+mod tokens;
 mod unreachable_leader;
 mod watch_command;
 
@@ -279,6 +280,33 @@ async fn tokens_are_kicked() -> Result<()> {
                 kick::every_selector(msgpack, "kick-msgpack"),
             )
             .with("kick_command", kick::by_command(json, cli, "kick-command"))
+            .run()
+            .await
+    })
+    .await
+}
+
+/// An operator lists tokens, by raw requests and by the command.
+#[tokio::test]
+async fn tokens_are_listed() -> Result<()> {
+    run(Options::default(), async |cluster| {
+        let shards = cluster.options().shards;
+        let json = cluster.api().by(Format::Json, Route::Plain);
+        let msgpack = cluster.api().by(Format::MsgPack, Route::Shard(shards));
+        let cli = Cli::new(cluster.nats.url());
+        Scenarios::default()
+            .with(
+                "list_json",
+                tokens::in_both_orders(json.clone(), "list-json"),
+            )
+            .with(
+                "list_msgpack",
+                tokens::in_both_orders(msgpack, "list-msgpack"),
+            )
+            .with(
+                "list_command",
+                tokens::by_command(json, cli, "list-command"),
+            )
             .run()
             .await
     })

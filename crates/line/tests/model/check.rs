@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use nowserving_line::{
-    ForecastRecord, Line, LineName, Lines, Reason, Refused, State, TokenRef, Totals,
+    ForecastRecord, Line, LineName, Lines, ListOrder, ListedThrough, Reason, Refused, State,
+    TokenRef, Totals,
 };
 
 use crate::command::{KEYS, key};
@@ -145,10 +146,60 @@ fn turns(line: &Line, model: &NaiveLine, now_ms: u64) {
     let order = model.service_order();
     assert_eq!(order.first().copied(), model.next(), "who is next");
     let cap = model.settings.position_cap.map_or(u64::MAX, u64::from);
-    for (turn, id) in (1..).zip(order) {
+    for (turn, id) in (1..).zip(order.iter().copied()) {
         let status = line.status(at(line, id), now_ms).unwrap();
         let shown = (turn <= cap).then_some(turn);
         assert_eq!(status.turn, shown, "turn of {id:?}");
+        let place = Some((model.position(id), turn));
+        assert_eq!(line.place_of(id.0, id.1), place, "place of {id:?}");
+    }
+    lists(line, model, &order);
+}
+
+/// Pages of every list, each begun where the last one ended.
+fn lists(line: &Line, model: &NaiveLine, by_service: &[Id]) {
+    let lanes: Vec<u8> = model.lanes().into_iter().map(|(lane, _)| lane).collect();
+    let of_lane = |lane: &u8| {
+        let tokens = model.tokens.iter().filter(|(id, _)| id.0 == *lane);
+        let live = tokens.filter(|(_, tok)| tok.state != State::Gone);
+        live.map(|(id, tok)| (*id, tok.state)).collect::<Vec<_>>()
+    };
+    let live: Vec<(Id, State)> = lanes.iter().flat_map(of_lane).collect();
+    let waiting = live.iter().filter(|(_, state)| *state == State::Waiting);
+    let waiting: Vec<Id> = waiting.map(|(id, _)| *id).collect();
+    let live: Vec<Id> = live.iter().map(|(id, _)| *id).collect();
+    let (number, service) = (ListOrder::Number, ListOrder::Service);
+    assert_eq!(paged(|after| line.live_after(None, after)), live);
+    assert_eq!(
+        paged(|after| line.waiting_after(number, None, after)),
+        waiting
+    );
+    assert_eq!(
+        paged(|after| line.waiting_after(service, None, after)),
+        by_service
+    );
+    let last = lanes.last().copied();
+    let of_last: Vec<Id> = by_service
+        .iter()
+        .copied()
+        .filter(|id| Some(id.0) == last)
+        .collect();
+    assert_eq!(
+        paged(|after| line.waiting_after(service, last, after)),
+        of_last
+    );
+}
+
+/// Three tokens a page.
+fn paged<I: Iterator<Item = Id>>(page: impl Fn(&ListedThrough) -> I) -> Vec<Id> {
+    let (mut all, mut through) = (Vec::new(), ListedThrough::new());
+    loop {
+        let some: Vec<Id> = page(&through).take(3).collect();
+        if some.is_empty() {
+            return all;
+        }
+        through.extend(some.iter().copied());
+        all.extend(some);
     }
 }
 

@@ -74,6 +74,12 @@ pub(super) fn admin_ask(
             reply.op = "journal";
             Ask::Journal(decode_request(payload)?)
         }
+        "list_tokens" => {
+            reply.op = "list_tokens";
+            let ask: admin::ListTokens = decode_request(payload)?;
+            ask.check()?;
+            Ask::ListTokens(Box::new(ask))
+        }
         "backup" => {
             reply.op = "backup";
             let ask: backup::Backup = decode_request(payload)?;

@@ -189,6 +189,10 @@ fn every_operation_of_operators_is_read_and_unknown_fields_are_refused() {
         ("move", json!({"lane": "a", "token": 7, "to": "b"})),
         ("kick", json!({"lane": "a", "dry_run": true})),
         ("journal", json!({"token": 7, "limit": 5})),
+        (
+            "list_tokens",
+            json!({"order": "service", "after": [{"lane": "a", "token": 7}]}),
+        ),
     ];
     for (op, mut body) in bodies {
         let subject = format!("nowserving.admin.line.shop.{op}");
@@ -206,6 +210,7 @@ fn every_operation_of_operators_is_read_and_unknown_fields_are_refused() {
             | ("show", Ask::Show)
             | ("move", Ask::Write(Op::Move { token: 7, .. }))
             | ("kick", Ask::Kick(_))
+            | ("list_tokens", Ask::ListTokens(_))
             | ("journal", Ask::Journal(admin::Journal { token: Some(7), .. }))
             | (
                 "delete",

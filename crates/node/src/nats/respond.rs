@@ -197,6 +197,7 @@ impl Responder {
             Outcome::Info(info) => encode(&*info, format),
             Outcome::Line(line) => encode(&*line, format),
             Outcome::Journal(page) => encode(&*page, format),
+            Outcome::Tokens(page) => encode(&*page, format),
             Outcome::Kicked(kicked) => encode(&*kicked, format),
             Outcome::Deleted { line, remaining } => encode(
                 &DeleteReply {
@@ -241,6 +242,7 @@ impl Responder {
 fn too_large_code(outcome: &Outcome) -> Code {
     match outcome {
         Outcome::Journal(_)
+        | Outcome::Tokens(_)
         | Outcome::Lines(_)
         | Outcome::Cluster(_)
         | Outcome::MembersChanges(_)

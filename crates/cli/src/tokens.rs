@@ -1,0 +1,134 @@
+//! `nowserving line tokens`: the tokens of a line.
+
+use clap::Args;
+use nowserving_client::{
+    AdminLine, LIST_TOKENS_MAX, LaneName, ListTokens, ListedToken, LiveState, TokenOrder,
+    TokensReply,
+};
+
+use nowserving_rehearse::duration;
+
+use crate::kick::live_state;
+use crate::output::Output;
+use crate::tables;
+
+/// Lists tokens that are not gone, with their keys, states and places.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nowserving line tokens shop-1 --order service --limit 20     who is next?
+  nowserving line tokens shop-1 --state in_checkout
+  nowserving line tokens shop-1 --lane vip --limit 1000000 --json")]
+pub struct TokensArgs {
+    /// The line's name.
+    name: String,
+    /// Only tokens in this state: waiting, admitted or in_checkout.
+    #[arg(long, value_name = "STATE", value_parser = live_state)]
+    state: Option<LiveState>,
+    /// Only tokens of this lane.
+    #[arg(long, value_name = "LANE")]
+    lane: Option<LaneName>,
+    /// By number, lane by lane; or the waiting ones as they would be admitted now: service.
+    #[arg(long, value_name = "ORDER", value_parser = order, default_value = "number")]
+    order: TokenOrder,
+    /// How many tokens at most.
+    #[arg(
+        long, value_name = "N", default_value_t = 1_000,
+        value_parser = clap::value_parser!(u64).range(1..=100_000_000)
+    )]
+    limit: u64,
+}
+
+impl TokensArgs {
+    /// The line's name.
+    pub fn line(&self) -> &str {
+        &self.name
+    }
+}
+
+fn order(text: &str) -> Result<TokenOrder, String> {
+    match text {
+        "number" => Ok(TokenOrder::Number),
+        "service" => Ok(TokenOrder::Service),
+        _ => Err("number or service".to_owned()),
+    }
+}
+
+/// Asks page by page until there is no more, or enough.
+pub async fn run(args: &TokensArgs, line: &AdminLine, output: &Output) -> anyhow::Result<()> {
+    let mut page = ListTokens {
+        state: args.state,
+        lane: args.lane.clone(),
+        order: args.order,
+        after: Vec::new(),
+        limit: Some(args.limit.min(LIST_TOKENS_MAX)),
+    };
+    let mut all = line.list_tokens(&page).await?;
+    while let Some(next) = &all.next
+        && let left = args.limit.saturating_sub(all.tokens.len() as u64)
+        && left > 0
+        // A page that ends where it began: no endless loop.
+        && *next != page.after
+    {
+        page.after.clone_from(next);
+        page.limit = Some(left.min(LIST_TOKENS_MAX));
+        let got = line.list_tokens(&page).await?;
+        all.tokens.extend(got.tokens);
+        all.next = got.next;
+    }
+    output.answer(&all, |all| text(all, output))
+}
+
+fn text(all: &TokensReply, output: &Output) -> String {
+    let header = "lane, token, key, state, position, turn, last seen";
+    let rows = all.tokens.iter().map(row).collect();
+    let mut text = tables::plain(header, rows, output);
+    if all.next.is_some() {
+        text.push_str("\nand more: --limit");
+    }
+    text
+}
+
+fn row(token: &ListedToken) -> Vec<String> {
+    let or_none = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let number = |value: Option<u64>| or_none(value.map(|value| value.to_string()));
+    let ago = |ms| format!("{} ago", duration(ms));
+    vec![
+        token.lane.to_string(),
+        token.token.to_string(),
+        or_none(token.key.as_ref().map(tables::key_text)),
+        token.state.as_str().to_owned(),
+        number(token.position),
+        number(token.turn),
+        or_none(token.last_seen_ms.map(ago)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_page_shows_places_and_that_there_is_more() {
+        let plain = Output {
+            json: false,
+            colour: false,
+            live: false,
+        };
+        let page: TokensReply = serde_json::from_value(serde_json::json!({
+            "line": "shop-1", "incarnation": 7, "version": 9, "at_ms": 1000,
+            "tokens": [
+                {"lane": "normal", "token": 17, "state": "admitted", "entered_at_ms": 5},
+                {"lane": "vip", "token": 3, "key": "an\nn", "state": "waiting", "entered_at_ms": 5,
+                 "last_seen_ms": 61_000, "position": 4, "turn": 12},
+            ],
+            "next": [{"lane": "vip", "token": 3}]
+        }))
+        .unwrap();
+        let text = text(&page, &plain);
+        for words in ["17", "admitted", "an\\nn", "12", "ago", "--limit"] {
+            assert!(text.contains(words), "{words}:\n{text}");
+        }
+    }
+}
