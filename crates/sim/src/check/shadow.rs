@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_line::{
-    Event, LaneName, Line, LineName, MovedBy, Op, Reason, Refused, Reply, ScheduledChange,
+    Change, Event, LaneName, Line, LineName, MovedBy, Op, Reason, Refused, Reply, ScheduledChange,
     Settings, Status, Token, TokenChange, TokenRef,
 };
 
@@ -116,7 +116,9 @@ impl Shadow {
             if !matches!(op, Op::Configure { .. }) {
                 line.keeps_schedule(now.settings(), applied.wall_ms)?;
             }
+            let passing = line.seats_passing(op, now.settings());
             line.set(now);
+            line.seats = line.seats.max(passing);
         }
         if let (Op::Enter { key, .. }, Some(status)) = (op, &applied.status) {
             let id = (status.at.lane, status.at.token);
@@ -135,6 +137,9 @@ impl Shadow {
             }
             last_version = event.version();
             line.event(event, place)?;
+        }
+        if let Some(now) = now {
+            line.set(now);
         }
         line.answered(op, result, place)?;
         if let Some(epoch) = line.claimed(op, applied.status.as_ref(), events)? {
@@ -225,6 +230,26 @@ fn entered(events: &[Event]) -> Option<(Id, u64)> {
 }
 
 impl ShadowLine {
+    /// The most seats that the line had on the way to these settings: changes of the schedule that are due together
+    /// follow each other, and each admits.
+    fn seats_passing(&self, op: &Op, now: &Settings) -> u64 {
+        let made = match op {
+            Op::Configure { patch, .. } => match &patch.schedule {
+                Some(Change::Set(schedule)) => schedule.as_slice(),
+                _ => self.schedule.as_slice(),
+            },
+            _ => {
+                let made = self.schedule.len().saturating_sub(now.schedule.len());
+                self.schedule.get(..made).unwrap_or_default()
+            }
+        };
+        let seats = made.iter().map(|it| match it.set.seats {
+            Some(Change::Set(seats)) => seats.into(),
+            _ => 0,
+        });
+        seats.max().unwrap_or(0)
+    }
+
     /// A change of the schedule is made once, in its turn, and not before its time.
     fn keeps_schedule(&self, settings: &Settings, wall_ms: u64) -> Result<(), Broken> {
         let (before, now) = (&self.schedule, &settings.schedule);
