@@ -1,5 +1,7 @@
 //! Events, for leaders to publish.
 
+use std::sync::Arc;
+
 use crate::{BadField, LaneName, LineName, Phase, Reason, Token, TokenRef};
 
 /// A change that subscribers may want to know. Every event has a `version` of its own: each transition increments
@@ -17,6 +19,8 @@ pub enum Event {
         /// The lane's index in the line's table.
         lane_id: u8,
         token: Token,
+        /// Its key, if the line's `event_key` is set.
+        key: Option<Arc<[u8]>>,
         what: TokenChange,
     },
     Line {

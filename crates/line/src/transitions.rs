@@ -193,7 +193,8 @@ impl Line {
             reason,
             was_waiting,
         };
-        self.token_event(lane_id, token, what, ctx);
+        self.next_version();
+        self.newest_token_event((lane_id, token), Some(&live), what, ctx);
         let what = JournaledToken::Gone(reason);
         self.journal_token((lane_id, token), live.entered, what, ctx.wall_ms);
         Some(live.state())
@@ -231,7 +232,13 @@ impl Line {
         ctx: &mut ApplyCtx<'_>,
     ) {
         self.next_version();
-        self.newest_token_event(lane_id, token, what, ctx);
+        // The tree of live tokens is large: it is read only for subscribers.
+        let live = match &what {
+            _ if ctx.events.is_none() || !self.settings.event_key => None,
+            TokenChange::Moved { to, .. } => self.live(to.lane, to.token),
+            _ => self.live(lane_id, token),
+        };
+        self.newest_token_event((lane_id, token), live, what, ctx);
     }
 
     /// A newcomer got its number, with a version of its own: that is the event's. It is the last in its lane.
@@ -242,22 +249,25 @@ impl Line {
         ctx: &mut ApplyCtx<'_>,
     ) {
         let position = self.lanes[usize::from(lane_id)].waiting.len();
-        self.newest_token_event(lane_id, token, TokenChange::Entered { position }, ctx);
+        let what = TokenChange::Entered { position };
+        self.newest_token_event((lane_id, token), self.live(lane_id, token), what, ctx);
         if ctx.keeps_history() {
             let what = JournaledToken::Entered { position };
             self.journal_token((lane_id, token), entered, what, ctx.wall_ms);
         }
     }
 
-    /// The event of the change that made the line's version what it is.
+    /// The event of the change that made the line's version what it is. The key is that of `live`, the token's
+    /// record now or when it ended.
     fn newest_token_event(
         &self,
-        lane_id: u8,
-        token: Token,
+        (lane_id, token): (u8, Token),
+        live: Option<&Live>,
         what: TokenChange,
         ctx: &mut ApplyCtx<'_>,
     ) {
         if let Some(events) = &mut ctx.events {
+            let live = live.filter(|_| self.settings.event_key);
             events.push(Event::Token {
                 line: self.name.clone(),
                 incarnation: self.incarnation,
@@ -266,6 +276,7 @@ impl Line {
                 lane: self.lanes[usize::from(lane_id)].name.clone(),
                 lane_id,
                 token,
+                key: live.and_then(|live| live.key.clone()),
                 what,
             });
         }

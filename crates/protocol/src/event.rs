@@ -8,6 +8,7 @@ use nowserving_line::{Event, LaneName, LineChange, LineName, MovedBy, TokenChang
 use serde::{Deserialize, Serialize};
 
 use crate::error::ApiError;
+use crate::key::{self, Key};
 use crate::user::BoardReply;
 use crate::wire;
 
@@ -43,6 +44,13 @@ pub struct TokenEvent {
     pub lane: LaneName,
     /// The token's number in `lane`.
     pub token: u64,
+    /// The token's key, if it has one and the line's `event_key` is set.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "key::shown_option"
+    )]
+    pub key: Option<Key>,
     /// With `entered`: 1 + the number of tokens that waited before it in its lane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
@@ -105,6 +113,7 @@ impl TokenEvent {
             at_ms,
             lane,
             token,
+            key,
             what,
             ..
         } = event
@@ -132,6 +141,8 @@ impl TokenEvent {
             event: word.to_owned(),
             lane: lane.clone(),
             token: *token,
+            // Never refused: the line has checked its length.
+            key: key.as_deref().and_then(|key| Key::new(key).ok()),
             position,
             reason: reason.map(|reason| reason.as_str().to_owned()),
             to_lane: to.map(|(lane, _)| lane.clone()),

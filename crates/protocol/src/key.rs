@@ -3,7 +3,7 @@
 use std::fmt;
 
 use nowserving_line::KEY_BYTES_MAX;
-use serde::de::{Error, Visitor};
+use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::ApiError;
@@ -90,5 +90,97 @@ impl Visitor<'_> for KeyVisitor {
             return Err(E::invalid_length(bytes.len(), &self));
         }
         Ok(Key(bytes.into()))
+    }
+}
+
+/// `with` for an optional key that nodes show: a JSON reader takes a list of bytes, too, which is how JSON has a
+/// key that is no text. Needs `#[serde(default)]` beside it.
+pub(crate) mod shown_option {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(
+        key: &Option<Key>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        key.serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Key>, D::Error> {
+        Ok(Option::<Shown>::deserialize(deserializer)?.map(|shown| shown.0))
+    }
+}
+
+struct Shown(Key);
+
+impl<'de> Deserialize<'de> for Shown {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Shown, D::Error> {
+        deserializer.deserialize_any(ShownVisitor).map(Shown)
+    }
+}
+
+struct ShownVisitor;
+
+impl<'de> Visitor<'de> for ShownVisitor {
+    type Value = Key;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a string, binary or list of {Limit}")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Key, E> {
+        KeyVisitor.visit_str(text)
+    }
+
+    fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Key, E> {
+        KeyVisitor.visit_bytes(bytes)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Key, A::Error> {
+        let mut bytes = Vec::new();
+        while let Some(byte) = list.next_element::<u8>()? {
+            if bytes.len() == KEY_BYTES_MAX {
+                return Err(A::Error::invalid_length(bytes.len() + 1, &self));
+            }
+            bytes.push(byte);
+        }
+        KeyVisitor.visit_bytes(&bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::codec::{Format, decode, encode};
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Shows {
+        #[serde(default, with = "shown_option")]
+        key: Option<Key>,
+    }
+
+    #[test]
+    fn shown_keys_come_back_as_text_or_bytes() {
+        for bytes in [&b"ann"[..], &[0xff; KEY_BYTES_MAX], &[0x80]] {
+            let key = Some(Key::new(bytes).unwrap());
+            for format in [Format::Json, Format::MsgPack] {
+                let payload = encode(&Shows { key: key.clone() }, format);
+                assert_eq!(decode::<Shows>(&payload).unwrap().key, key);
+            }
+        }
+        assert_eq!(decode::<Shows>(b"{}").unwrap().key, None);
+        let long = format!(r#"{{"key": [{}]}}"#, vec!["7"; KEY_BYTES_MAX + 1].join(","));
+        for bad in [
+            long.as_str(),
+            r#"{"key": []}"#,
+            r#"{"key": [256]}"#,
+            r#"{"key": 7}"#,
+        ] {
+            assert!(decode::<Shows>(bad.as_bytes()).is_err(), "{bad}");
+        }
+        // A request has a text, or binary in MessagePack.
+        assert!(serde_json::from_str::<Key>("[7]").is_err());
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::codec::MapVisitor;
 use crate::error::ApiError;
-use crate::key::Key;
+use crate::key::{self, Key};
 use crate::wire;
 
 /// The most `tokens` or `keys` of one request.
@@ -196,7 +196,11 @@ pub struct KickedToken {
     /// Its number there.
     pub token: u64,
     /// Its key, if it has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "key::shown_option"
+    )]
     pub key: Option<Key>,
     /// The state that it was in.
     #[serde(with = "wire::state")]

@@ -39,7 +39,7 @@ fn create_takes_settings_and_fills_in_the_defaults() {
             {"at": "2026-11-22T22:00:00.5Z", "set": {"labels": null, "quota": null}},
         ],
         "position_cap": 1_000, "release_on_claim": true,
-        "token_events": false, "labels": {"city": "台北", "empty": ""},
+        "token_events": false, "event_key": true, "labels": {"city": "台北", "empty": ""},
     });
     for payload in payloads(&all) {
         let settings = decode::<Create>(&payload).unwrap().into_settings().unwrap();
@@ -209,7 +209,7 @@ fn settings_out_of_range_or_mistyped_name_the_field_and_its_limit() {
     for required in ["seats", "queue_limit"] {
         refused::<Configure>(json!({ required: null }), &[required, "required"]);
     }
-    for field in ["token_events", "release_on_claim"] {
+    for field in ["token_events", "event_key", "release_on_claim"] {
         for value in [json!(1), json!("true"), json!([]), json!({})] {
             refused::<Configure>(
                 json!({ field: value }),

@@ -82,11 +82,13 @@ prop_compose! {
         idle in change(any::<u64>()), claim in change(any::<u64>()),
         checkout in change(any::<u64>()), max in change(any::<u64>()),
         max_wait_ms in change(any::<u64>()), jumps_max in change(any::<u32>()),
+        event_key in change(any::<bool>()),
         token_events in change(any::<bool>()), labels in change(labels()),
     ) -> SettingsPatch {
         SettingsPatch {
             seats, queue_limit, waiting_idle_timeout_ms: idle, claim_timeout_ms: claim,
-            checkout_timeout_ms: checkout, checkout_max_ms: max, max_wait_ms, jumps_max, token_events, labels,
+            checkout_timeout_ms: checkout, checkout_max_ms: max, max_wait_ms, jumps_max,
+            event_key, token_events, labels,
             ..SettingsPatch::default()
         }
     }

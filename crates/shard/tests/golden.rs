@@ -77,6 +77,7 @@ fn patch() -> SettingsPatch {
         waiting_idle_timeout_ms: Some(Change::Unset),
         max_wait_ms: None,
         jumps_max: None,
+        event_key: None,
         schedule: None,
         claim_timeout_ms: Some(Change::Set(61_000)),
         checkout_timeout_ms: Some(Change::Set(71_000)),

@@ -651,6 +651,7 @@ fn settings(random: &mut Random) -> Settings {
         settings.max_wait_ms = Some(random.between(3_000, 12_000));
     }
     settings.call_ahead = random.below(4) as u32;
+    settings.event_key = settings.call_ahead == 1;
     settings.release_on_claim = random.below(6) == 0;
     if random.below(4) == 0 {
         settings.position_cap = Some(random.between(2, 6) as u32);

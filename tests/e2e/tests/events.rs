@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use async_nats::Subscriber;
 use futures::StreamExt;
-use nowserving_e2e::{Cluster, number, pointers};
+use nowserving_e2e::{Cli, Cluster, Format, number, pointers};
+use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -143,6 +144,53 @@ pub async fn tokens(cluster: &Cluster) -> Result<()> {
             return Ok(());
         }
     }
+}
+
+/// With `event_key`, each event of a token says whose it is, as text or as bytes.
+pub async fn keys(cluster: &Cluster) -> Result<()> {
+    let line = "tokens-keys";
+    let (api, cli) = (cluster.api(), Cli::new(cluster.nats.url()));
+    let mut incoming = api
+        .subscribe("nowserving.event.tokens-keys.token.>")
+        .await?;
+    let words = ["line", "create", line, "--seats", "1", "--queue-limit", "5"];
+    let made = cli.run(&words).await?.done()?;
+    ensure!(made["settings"]["event_key"] == false, "{made}");
+    api.enter(line, "before").await?;
+    for _ in ["entered", "admitted"] {
+        let event = next(&mut incoming).await?;
+        ensure!(event.get("key").is_none(), "not asked for: {event}");
+    }
+    let set = cli
+        .run(&["line", "set", line, "--event-key", "true"])
+        .await?;
+    ensure!(set.done()?["settings"]["event_key"] == true);
+    let bytes = b"\x81\xa3key\xc4\x03\xff\x00a".to_vec();
+    let enter = format!("nowserving.line.{line}.enter");
+    let entered = api.call_subject(&enter, bytes).await?;
+    entered.accepted(Format::MsgPack)?;
+    let ticket = api.enter(line, "大明").await?["ticket"].clone();
+    api.ok(line, "enter", json!({"anonymous": true})).await?;
+    api.ok(line, "leave", json!({"ticket": ticket})).await?;
+    for (what, token, key) in [
+        ("entered", 2, json!([255, 0, 97])),
+        ("entered", 3, json!("大明")),
+        ("entered", 4, Value::Null),
+        ("gone", 3, json!("大明")),
+    ] {
+        let event = next(&mut incoming).await?;
+        ensure!(
+            event["event"] == what && event["token"] == token && event["key"] == key,
+            "want {what} {token} {key}: {event}"
+        );
+    }
+    for wrong in [json!(1), json!("yes")] {
+        let body = json!({"event_key": wrong});
+        let refused = api.admin_refused(line, "configure", body, Code::BadRequest);
+        let refused = refused.await?.to_string();
+        ensure!(refused.contains("event_key"), "{refused}");
+    }
+    Ok(())
 }
 
 /// Events of operators' changes to a line.

@@ -100,6 +100,7 @@ async fn a_cluster_serves_lines() -> Result<()> {
             .with("bad_tickets", bad_input::tickets(cluster))
             .with("events_boards", events::boards(cluster))
             .with("events_tokens", events::tokens(cluster))
+            .with("events_keys", events::keys(cluster))
             .with("events_lines", events::lines(cluster))
             .with(
                 "places_from_holes_alone",

@@ -87,6 +87,9 @@ macro_rules! for_each_setting {
             /// Whether to publish an event per token, not only boards
             7 token_events: bool = value(true), Flag;
 
+            /// Whether token events carry the key
+            40 event_key: bool = value(false), Flag;
+
             /// Free-form tags by which lines are listed
             8 labels: Labels = value(Labels::new()), Labels;
         }

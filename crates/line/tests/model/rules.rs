@@ -18,6 +18,7 @@ pub enum Rule {
     Cap(Option<u32>),
     MaxWait(Option<u64>),
     Release(bool),
+    EventKey(bool),
     JumpsMax(u32),
     Schedule(Schedule),
 }
@@ -109,6 +110,7 @@ fn simple_rule() -> impl Strategy<Value = Rule> {
         3 => phase.prop_map(Rule::Phase),
         1 => prop::option::of(1..6u32).prop_map(Rule::Cap),
         1 => any::<bool>().prop_map(Rule::Release),
+        1 => any::<bool>().prop_map(Rule::EventKey),
         1 => (0..4u32).prop_map(Rule::JumpsMax),
         2 => prop::option::weighted(0.7, 1_000..3_000u64).prop_map(Rule::MaxWait),
     ]
@@ -135,6 +137,7 @@ pub fn patch(rules: &[Rule], mut patch: SettingsPatch) -> SettingsPatch {
                 patch.schedule = Some(Change::Set(schedule.clone()));
             }
             Rule::Release(release) => patch.release_on_claim = Some(Change::Set(*release)),
+            Rule::EventKey(shown) => patch.event_key = Some(Change::Set(*shown)),
         }
     }
     patch

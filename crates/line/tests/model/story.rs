@@ -17,6 +17,8 @@ impl NaiveLine {
     }
 
     fn event_of_version(&self, id: Id, what: TokenChange, events: Events<'_>) {
+        let shown = self.tokens[&id].key.clone();
+        let shown = shown.filter(|_| self.settings.event_key);
         events.push(Event::Token {
             line: self.name.clone(),
             incarnation: self.incarnation,
@@ -25,6 +27,7 @@ impl NaiveLine {
             lane: self.table[usize::from(id.0)].clone(),
             lane_id: id.0,
             token: id.1,
+            key: shown.map(Into::into),
             what,
         });
     }
