@@ -4,9 +4,11 @@ mod cluster;
 mod journal;
 mod settings;
 
+use std::collections::BTreeMap;
+
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, TableStyle, presets};
 use nowserving_client::{
-    BoardReply, ForecastReply, HeldBackReply, InfoReply, Key, LineList, LineReply, State,
+    BoardReply, CountsReply, ForecastReply, HeldBackReply, InfoReply, Key, LineList, LineReply, State,
     StatusReply,
 };
 use nowserving_rehearse::duration;
@@ -251,18 +253,7 @@ pub fn line(line: &LineReply, output: &Output) -> String {
             many(remaining, "token")
         ));
     }
-    let gone: Vec<String> = line
-        .counts
-        .gone
-        .iter()
-        .filter(|(_, count)| **count > 0)
-        .map(|(reason, count)| format!("{count} {reason}"))
-        .collect();
-    let issued = many(line.counts.issued, "number");
-    text.push_str(&format!("\n{issued} issued"));
-    if !gone.is_empty() {
-        text.push_str(&format!("; gone: {}", gone.join(", ")));
-    }
+    text.push_str(&counts(&line.counts));
     text.push_str(&forecast(&line.forecast));
     format!(
         "{text}\n{}\nsettings version {}, incarnation {}",
@@ -270,6 +261,27 @@ pub fn line(line: &LineReply, output: &Output) -> String {
         line.settings_version,
         line.incarnation
     )
+}
+
+/// The numbers issued, and the tokens gone by reason and by the state that they left.
+fn counts(counts: &CountsReply) -> String {
+    let words = |counts: &BTreeMap<String, u64>| {
+        let counted = counts.iter().filter(|(_, count)| **count > 0);
+        let words: Vec<_> = counted.map(|(of, count)| format!("{count} {of}")).collect();
+        words.join(", ")
+    };
+    let mut text = format!("\n{} issued", many(counts.issued, "number"));
+    let gone = words(&counts.gone);
+    if !gone.is_empty() {
+        text.push_str(&format!("; gone: {gone}"));
+    }
+    for state in ["waiting", "admitted", "in_checkout"] {
+        let gone = counts.gone_from.get(state).map(words).unwrap_or_default();
+        if !gone.is_empty() {
+            text.push_str(&format!("\ngone from {state}: {gone}"));
+        }
+    }
+    text
 }
 
 /// The accuracy of the forecasts; empty before the first one was given.

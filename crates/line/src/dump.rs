@@ -8,7 +8,7 @@ use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::line::{Found, Lane};
 use crate::{
-    Arrivals, Bucket, ClockShift, Forecast, JournalEntry, KEY_BYTES_MAX, Kicked, LANE_TABLE_MAX,
+    Arrivals, Bucket, ClockShift, Forecast, GoneFrom, JournalEntry, KEY_BYTES_MAX, Kicked, LANE_TABLE_MAX,
     LaneName, Limits, Line, LineName, Lines, Live, MOVES_MAX, NUMBER_MAX, Reason, Settings,
     SettingsChange, Stage, Token, Totals,
 };
@@ -41,6 +41,7 @@ pub struct LineDump {
     pub deleting: bool,
     /// Tokens gone, by [`Reason::code`].
     pub gone_counts: [u64; Reason::ALL.len()],
+    pub gone_from: GoneFrom,
     /// Units of the quota that were completed, and not by tokens of `gone_counts`: a restore has undone those.
     pub completed_before: u64,
     /// `Some` exactly if the settings have an admission rate.
@@ -134,6 +135,7 @@ impl Line {
             created_at_ms: self.created_at_ms,
             deleting: self.deleting,
             gone_counts: self.gone_counts,
+            gone_from: self.gone_from,
             completed_before: self.completed_before,
             bucket: self.bucket,
             lanes,
@@ -302,6 +304,7 @@ impl LineBuilder {
             gone: GoneRing::new(limits.gone_kept),
             journal: Journal::new(limits),
             gone_counts: dump.gone_counts,
+            gone_from: dump.gone_from,
             completed_before: dump.completed_before,
             admitted: 0,
             in_checkout: 0,
@@ -480,6 +483,12 @@ impl Line {
             .iter()
             .try_fold(0u64, |sum, n| sum.checked_add(*n));
         let sum = gone.and_then(|gone| gone.checked_add(counts.live()));
-        require(sum == Some(counts.issued), "tokens don't add up")
+        require(sum == Some(counts.issued), "tokens don't add up")?;
+        let fits = |reason| {
+            let from = counts.gone_from.of(reason);
+            from.is_some_and(|from| from <= counts.gone_for(reason))
+        };
+        let fit = Reason::ALL.into_iter().all(fits);
+        require(fit, "more departures than tokens gone")
     }
 }

@@ -45,6 +45,7 @@ mod eta;
 mod event;
 mod forecast;
 mod gone;
+mod gone_from;
 mod journal;
 mod jump;
 mod kick;
@@ -75,6 +76,7 @@ pub use forecast::{
     Arrivals, EtaGiven, FORECAST_WINDOWS, Forecast, ForecastRecord, OFF_BY_PERCENT, Window,
 };
 pub use gone::Gone;
+pub use gone_from::GoneFrom;
 pub use journal::{
     Explanation, JournalEntry, Journaled, JournaledToken, Overtaker, OvertookBy, SettingsChange,
 };

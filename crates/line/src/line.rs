@@ -12,7 +12,7 @@ use crate::journal::Journal;
 use crate::settings::lane_names;
 use crate::waiting::{Place, WaitingSet};
 use crate::{
-    Arrivals, BadField, Board, Bucket, Counts, Event, Forecast, JournalEntry, LANE_TABLE_MAX,
+    Arrivals, BadField, Board, Bucket, Counts, Event, Forecast, GoneFrom, JournalEntry, LANE_TABLE_MAX,
     LaneName, LaneSettings, Limits, LineChange, LineName, Live, NUMBER_MAX, Phase, Poll, Reason,
     Refused, Settings, SettingsChange, State, Status, Timestamp, Token, TokenBy, TokenRef, Totals,
 };
@@ -42,6 +42,7 @@ pub struct Line {
     pub(crate) gone: GoneRing,
     pub(crate) journal: Journal,
     pub(crate) gone_counts: [u64; Reason::ALL.len()],
+    pub(crate) gone_from: GoneFrom,
     /// Units of the quota that were completed by tokens which a restore has brought back.
     pub(crate) completed_before: u64,
     pub(crate) admitted: u64,
@@ -112,6 +113,7 @@ impl Line {
             gone: GoneRing::new(new.limits.gone_kept),
             journal: Journal::new(new.limits),
             gone_counts: [0; Reason::ALL.len()],
+            gone_from: GoneFrom::default(),
             completed_before: 0,
             admitted: 0,
             in_checkout: 0,
@@ -343,6 +345,7 @@ impl Line {
             admitted: self.admitted,
             in_checkout: self.in_checkout,
             gone: self.gone_counts,
+            gone_from: self.gone_from,
         }
     }
 

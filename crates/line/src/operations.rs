@@ -358,7 +358,7 @@ impl Line {
         for old in moved_from {
             self.moved.insert(old, (to_id, to));
         }
-        self.gone_counts[usize::from(Reason::Moved.code())] += 1;
+        self.count_gone(Reason::Moved, State::Waiting, ctx);
         let what = TokenChange::Moved {
             to_lane: self.lanes[usize::from(to_id)].name.clone(),
             to: self.token_ref(to_id, to),

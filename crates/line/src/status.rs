@@ -1,6 +1,6 @@
 //! The results of reads of a line: the status of a token, the board, the counts.
 
-use crate::{ForecastRecord, LaneName, LineName, Phase, Reason, State, Token, TokenRef};
+use crate::{ForecastRecord, GoneFrom, LaneName, LineName, Phase, Reason, State, Token, TokenRef};
 
 /// A token as its holder may see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +96,7 @@ pub struct Counts {
     pub in_checkout: u64,
     /// Tokens gone, by [`Reason::code`].
     pub gone: [u64; Reason::ALL.len()],
+    pub gone_from: GoneFrom,
 }
 
 impl Counts {

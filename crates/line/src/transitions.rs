@@ -187,7 +187,7 @@ impl Line {
                 .push(*old_lane, *old, Gone::moved((lane_id, token)));
         }
         self.gone.push(lane_id, token, Gone { epoch, ..gone });
-        self.gone_counts[usize::from(reason.code())] += 1;
+        self.count_gone(reason, live.state(), ctx);
         let was_waiting = !live.holds_seat();
         let what = TokenChange::Gone {
             reason,
@@ -198,6 +198,14 @@ impl Line {
         let what = JournaledToken::Gone(reason);
         self.journal_token((lane_id, token), live.entered, what, ctx.wall_ms);
         Some(live.state())
+    }
+
+    /// The one place that counts departures.
+    pub(crate) fn count_gone(&mut self, reason: Reason, from: State, ctx: &ApplyCtx<'_>) {
+        self.gone_counts[usize::from(reason.code())] += 1;
+        if ctx.keeps_history() {
+            self.gone_from.add(from, reason);
+        }
     }
 
     pub(crate) fn end_and_fill(&mut self, at: TokenRef, gone: Gone, ctx: &mut ApplyCtx<'_>) {

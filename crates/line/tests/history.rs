@@ -1,11 +1,14 @@
-//! What subscribers get of a token's history: the keys in its events.
+//! The history of tokens: keys in events, departures by the state that was left.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use common::{Shard, shop};
+use std::collections::BTreeMap;
+
+use common::{Restart, Shard, shop};
 use nowserving_line::{
-    Change, Event, LaneSettings, Limits, Op, Settings, SettingsPatch, TokenChange,
+    Change, Event, HISTORY_FORMAT, Journaled, JournaledToken, LaneSettings, Limits, Lines, Op,
+    Reason, Settings, SettingsPatch, Stamp, State, TokenChange,
 };
 
 /// One seat, the lanes `normal` and `vip`; the first who waits is called ahead.
@@ -81,4 +84,107 @@ fn the_setting_counts_at_the_time_of_the_event() {
     let (line, at) = (shop(), shard.at(1));
     shard.apply(&Op::Leave { line, at }).unwrap();
     assert_eq!(keys(&shard), [("gone", None)]);
+}
+
+/// Everybody who left, by the state that they left and by reason, as the journal has it.
+fn by_the_journal(shard: &Shard) -> Vec<(State, Reason, u64)> {
+    let (mut states, mut gone) = (BTreeMap::new(), BTreeMap::new());
+    for entry in shard.line().journal_after(0) {
+        let Journaled::Token {
+            lane, token, what, ..
+        } = entry.what
+        else {
+            continue;
+        };
+        let id = (lane, token);
+        let (now, reason) = match what {
+            JournaledToken::Entered { .. } => (State::Waiting, None),
+            JournaledToken::Admitted { .. } => (State::Admitted, None),
+            JournaledToken::Claimed { .. } => (State::InCheckout, None),
+            JournaledToken::Gone(reason) => (State::Gone, Some(reason)),
+            JournaledToken::Moved { to_lane, to, .. } => {
+                states.insert((to_lane, to), State::Waiting);
+                (State::Gone, Some(Reason::Moved))
+            }
+        };
+        let left = states.insert(id, now);
+        if let Some(reason) = reason {
+            *gone.entry((left.unwrap(), reason)).or_insert(0) += 1;
+        }
+    }
+    let gone = gone.into_iter();
+    gone.map(|((state, reason), n)| (state, reason, n))
+        .collect()
+}
+
+/// One token ends in each way; its former number is gone, too.
+fn a_day() -> Shard {
+    let mut shard = shard(false);
+    for _ in 0..7 {
+        shard.enter().unwrap();
+    }
+    shard.leave(7).unwrap();
+    shard.move_to("normal", 6, "vip").unwrap();
+    shard.now_ms += 300_001;
+    // The first has had its seat for too long, and token 2 has waited in silence.
+    let late = vec![shard.item(1), shard.item(2)];
+    shard.recycle(late);
+    shard.serve(3);
+    shard.claim(4).unwrap();
+    shard.now_ms += 3_600_001;
+    let late = vec![shard.item(4)];
+    shard.recycle(late);
+    shard.leave(5).unwrap();
+    shard.set(SettingsPatch {
+        phase: Some(Change::Set(nowserving_line::Phase::Closed)),
+        ..SettingsPatch::default()
+    });
+    shard
+}
+
+#[test]
+fn departures_are_counted_by_the_state_that_they_leave() {
+    let mut shard = a_day();
+    let counts = shard.line().counts();
+    let expected = [
+        (State::Waiting, Reason::Left, 1),
+        (State::Waiting, Reason::Idle, 1),
+        (State::Waiting, Reason::Moved, 1),
+        (State::Admitted, Reason::Left, 1),
+        (State::Admitted, Reason::NoShow, 1),
+        (State::Admitted, Reason::Closed, 1),
+        (State::InCheckout, Reason::Completed, 1),
+        (State::InCheckout, Reason::CheckoutExpired, 1),
+    ];
+    assert_eq!(counts.gone_from.iter().collect::<Vec<_>>(), expected);
+    assert_eq!(by_the_journal(&shard), expected);
+    assert_eq!(counts.gone.iter().sum::<u64>(), expected.len() as u64);
+    shard.lines = Lines::restore(shard.lines.dump()).unwrap();
+    assert_eq!(shard.line().counts(), counts);
+}
+
+#[test]
+fn they_are_counted_from_the_first_entry_of_the_new_format_on() {
+    let mut shard = shard(false);
+    for _ in 0..3 {
+        shard.enter().unwrap();
+    }
+    for (token, format) in [(2, HISTORY_FORMAT - 1), (3, HISTORY_FORMAT)] {
+        shard.index += 1;
+        let stamp = Stamp {
+            index: shard.index,
+            op_no: 0,
+            now_ms: shard.now_ms,
+            wall_ms: 0,
+            format,
+        };
+        let (line, at) = (shop(), shard.at(token));
+        let leave = Op::Leave { line, at };
+        shard.lines.apply(stamp, &leave, None).unwrap();
+    }
+    let counts = shard.line().counts();
+    assert_eq!(counts.gone_for(Reason::Left), 2);
+    assert_eq!(counts.gone_from.get(State::Waiting, Reason::Left), 1);
+    shard.lines = Lines::restore(shard.lines.dump()).unwrap();
+    assert_eq!(shard.line().counts(), counts);
 }

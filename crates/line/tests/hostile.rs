@@ -6,7 +6,7 @@ mod common;
 
 use common::{Dump, Restart, Shard, name, shop};
 use nowserving_line::{
-    AdmissionRate, Change, Entered, Gone, JournalEntry, Journaled, JournaledToken, KickItem,
+    AdmissionRate, Change, Entered, Gone, GoneFrom, JournalEntry, Journaled, JournaledToken, KickItem,
     KickNote, KickSelector, LaneDump, LaneSettings, Limits, LineDump, Lines, Live, NUMBER_MAX, Op,
     Phase, Quota, Reason, RecycleItem, ScheduledChange, Settings, SettingsPatch, Stage, Stamp,
     State, Timestamp, Token, TokenBy, TokenRef,
@@ -296,7 +296,7 @@ fn stage() -> impl Strategy<Value = Stage> {
 
 /// One change to a dump that was good.
 fn tamper() -> impl Strategy<Value = (u8, u64, Stage, Settings)> {
-    (0..33u8, number(), stage(), settings())
+    (0..34u8, number(), stage(), settings())
 }
 
 fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage, Settings)) {
@@ -346,6 +346,7 @@ fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage,
         28 => lane.live[0].1.jumps = n as u8,
         29 => line.kicks[0].version = n,
         30 => line.kicks[0].note.selector = KickSelector::Lane((n % 256) as u8),
+        33 => line.gone_from.set(State::Waiting, Reason::Left, n % 3),
         27 => line.settings_changes[0].to.seats = Some(Change::Set(n as u32)),
         _ => {
             // A shard about to run out of numbers, which adds up all the same.
@@ -353,6 +354,7 @@ fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage,
             let lanes = line.lanes.iter();
             let gone = lanes.map(|lane| lane.next_token - 1 - lane.live.len() as u64);
             line.gone_counts = [0; Reason::ALL.len()];
+            line.gone_from = GoneFrom::default();
             line.gone_counts[1] = gone.sum();
         }
     }
@@ -459,6 +461,10 @@ fn a_dump_that_contradicts_itself_is_refused() {
         refused(|l| l.gone_counts = [u64::MAX; Reason::ALL.len()]),
         "tokens don't add up"
     );
+    for count in [100, u64::MAX] {
+        let more = |l: &mut LineDump| l.gone_from.set(State::Admitted, Reason::Left, count);
+        assert_eq!(refused(more), "more departures than tokens gone");
+    }
     assert_eq!(refused(|l| l.epoch = 1), "an epoch never given");
     assert_eq!(
         refused(|l| l.lanes[0].live.swap(0, 1)),

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use nowserving_line::{
-    self as line, Change, LaneName, LineName, Reason, Settings, SettingsPatch, Timestamp,
+    self as line, Change, GoneFrom, LaneName, LineName, Reason, Settings, SettingsPatch, State,
+    Timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -290,6 +291,10 @@ pub struct CountsReply {
     pub in_checkout: u64,
     /// Tokens gone, by reason; every reason is listed.
     pub gone: BTreeMap<String, u64>,
+    /// Tokens gone, by the state that they left and by reason; of each state the reasons that have any. Not counted:
+    /// what went before all nodes ran a release that counts them, and numbers that a restore skipped.
+    #[serde(default)]
+    pub gone_from: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
 impl From<&line::Counts> for CountsReply {
@@ -301,8 +306,18 @@ impl From<&line::Counts> for CountsReply {
             admitted: counts.admitted,
             in_checkout: counts.in_checkout,
             gone: gone.into(),
+            gone_from: GoneFrom::STATES
+                .map(|state| (state.as_str().to_owned(), reasons(&counts.gone_from, state)))
+                .into(),
         }
     }
+}
+
+fn reasons(gone: &GoneFrom, from: State) -> BTreeMap<String, u64> {
+    let of_state = gone.iter().filter(|(state, _, _)| *state == from);
+    of_state
+        .map(|(_, reason, count)| (reason.as_str().to_owned(), count))
+        .collect()
 }
 
 /// The answer to `delete`.

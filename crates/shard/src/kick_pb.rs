@@ -71,7 +71,7 @@ pub(crate) fn kicked_from_pb(kicked: pb::Kicked) -> Result<Kicked, Malformed> {
     })
 }
 
-fn state_to_pb(state: Option<State>) -> i32 {
+pub(crate) fn state_to_pb(state: Option<State>) -> i32 {
     let state = match state {
         Some(State::Waiting) => pb::LiveState::Waiting,
         Some(State::Admitted) => pb::LiveState::Admitted,
@@ -82,7 +82,7 @@ fn state_to_pb(state: Option<State>) -> i32 {
     state.into()
 }
 
-fn state_from_pb(state: i32) -> Result<Option<State>, Malformed> {
+pub(crate) fn state_from_pb(state: i32) -> Result<Option<State>, Malformed> {
     Ok(match pb::LiveState::try_from(state) {
         Ok(pb::LiveState::Unspecified) => None,
         Ok(pb::LiveState::Waiting) => Some(State::Waiting),

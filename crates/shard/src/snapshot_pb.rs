@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use nowserving_line::{
-    Entered, Forecast, ForecastRecord, Gone, LaneDump, LineDump, Live, Stage, Timestamp, Token,
+    Entered, Forecast, ForecastRecord, Gone, GoneFrom, LaneDump, LineDump, Live, Stage, Timestamp, Token,
     Window,
 };
 
 use crate::journal_pb::{change_from_pb, change_to_pb, journal_from_pb, journal_to_pb};
-use crate::kick_pb::{kicked_from_pb, kicked_to_pb};
+use crate::kick_pb::{kicked_from_pb, kicked_to_pb, state_from_pb, state_to_pb};
 use crate::pb;
 use crate::pb::live_token::Stage as PbStage;
 use crate::pb::{
@@ -27,6 +27,7 @@ pub(crate) fn line_to_pb(line: LineDump) -> pb::LineState {
         created_at_ms: line.created_at_ms,
         deleting: line.deleting,
         gone_counts: counts_to_pb(&line.gone_counts),
+        gone_from: departures_to_pb(&line.gone_from),
         completed_before: line.completed_before,
         lanes: line.lanes.into_iter().map(lane_to_pb).collect(),
         gone: line.gone.into_iter().map(gone_to_pb).collect(),
@@ -58,6 +59,29 @@ fn counts_from_pb<const N: usize>(stored: &[u64]) -> Result<[u64; N], Malformed>
     Ok(counts)
 }
 
+/// Counts of 0 are left out, so that a state without any has the bytes of the format before.
+fn departures_to_pb(gone: &GoneFrom) -> Vec<pb::GoneFrom> {
+    let counts = gone.iter().map(|(state, reason, count)| pb::GoneFrom {
+        state: state_to_pb(Some(state)),
+        reason: reason.code().into(),
+        count,
+    });
+    counts.collect()
+}
+
+fn departures_from_pb(stored: &[pb::GoneFrom]) -> Result<GoneFrom, Malformed> {
+    let in_order = |a: &pb::GoneFrom, b: &pb::GoneFrom| (a.state, a.reason) < (b.state, b.reason);
+    if !stored.is_sorted_by(in_order) {
+        return Err("departures out of order");
+    }
+    let mut gone = GoneFrom::default();
+    for it in stored {
+        let state = state_from_pb(it.state)?.ok_or("a departure from no state")?;
+        gone.set(state, reason_from_pb(it.reason)?, it.count);
+    }
+    Ok(gone)
+}
+
 pub(crate) fn line_from_pb(line: pb::LineState) -> Result<LineDump, Malformed> {
     Ok(LineDump {
         name: line_name_from_pb(&line.name)?,
@@ -69,6 +93,7 @@ pub(crate) fn line_from_pb(line: pb::LineState) -> Result<LineDump, Malformed> {
         created_at_ms: line.created_at_ms,
         deleting: line.deleting,
         gone_counts: counts_from_pb(&line.gone_counts)?,
+        gone_from: departures_from_pb(&line.gone_from)?,
         completed_before: line.completed_before,
         bucket: line.bucket.map(Into::into),
         lanes: all(line.lanes, lane_dump_from_pb)?,
@@ -227,4 +252,34 @@ fn forecast_from_pb(forecast: pb::Forecast) -> Result<Forecast, Malformed> {
             off_by: off_by.map_err(|_| "another number of errors than this build has")?,
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use nowserving_line::{Reason, State};
+
+    use super::*;
+
+    #[test]
+    fn departures_come_back_and_are_in_order() {
+        let mut gone = GoneFrom::default();
+        gone.set(State::InCheckout, Reason::Completed, 7);
+        gone.set(State::Waiting, Reason::WaitExpired, u64::MAX);
+        gone.set(State::Waiting, Reason::Left, 1);
+        let stored = departures_to_pb(&gone);
+        assert_eq!(stored.len(), 3);
+        assert_eq!(departures_from_pb(&stored), Ok(gone));
+        assert_eq!(departures_from_pb(&[]), Ok(GoneFrom::default()));
+        let twice = [stored[0], stored[0]];
+        assert!(departures_from_pb(&twice).is_err());
+        for (state, reason) in [(0, 1), (4, 1), (1, 99)] {
+            let unknown = pb::GoneFrom {
+                state,
+                reason,
+                count: 1,
+            };
+            assert!(departures_from_pb(&[unknown]).is_err());
+        }
+    }
 }

@@ -22,6 +22,7 @@ mod failed_syncs;
 mod full_disks;
 mod grown;
 mod harness;
+mod history;
 mod kick;
 mod large_lines;
 mod late_writes;
@@ -112,6 +113,7 @@ async fn a_cluster_serves_lines() -> Result<()> {
             .with("schedule_opens", schedule::a_sale_opens_by_itself(cluster))
             .with("schedule_errors", schedule::errors(cluster))
             .with("schedule_fails", schedule::one_fails(cluster))
+            .with("history_departures", history::departures(cluster))
             .with("discovery", discovery::nats_services(cluster))
             .with("archive", archive::keeps_what_happened(cluster))
             .run()

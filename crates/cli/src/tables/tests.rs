@@ -104,7 +104,8 @@ fn a_lines_settings_stand_under_their_names() {
         },
         "board": a_board(),
         "counts": {"issued": 25, "waiting": 15, "admitted": 2, "in_checkout": 5,
-            "gone": {"completed": 3, "idle": 0}},
+            "gone": {"completed": 3, "idle": 0},
+            "gone_from": {"waiting": {}, "in_checkout": {"completed": 2}}},
         "forecast": {"told": 16, "untold": 4, "judged": 10, "p90_covered": 9,
             "off_by_percent": [3, 3, 2, 1, 1, 0]}
     }))
@@ -115,7 +116,8 @@ fn a_lines_settings_stand_under_their_names() {
         "1m30s",
         "1h30m",
         "city=Taipei",
-        "25 numbers issued; gone: 3 completed",
+        "25 numbers issued; gone: 3 completed\n",
+        "gone from in_checkout: 2 completed\n",
         "12 tokens still to be ended",
         "token_events",
         "held back by: the admission rate, next in 340 ms",

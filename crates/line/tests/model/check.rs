@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use nowserving_line::{
-    ForecastRecord, Line, LineName, Lines, ListOrder, ListedThrough, Reason, Refused, State,
+    ForecastRecord, GoneFrom, Line, LineName, Lines, ListOrder, ListedThrough, Reason, Refused, State,
     TokenRef, Totals,
 };
 
@@ -216,6 +216,13 @@ fn counts(line: &Line, model: &NaiveLine) {
     for reason in Reason::ALL {
         let gone = model.gone_for(reason);
         assert_eq!(counts.gone_for(reason), gone, "{reason:?}");
+        for state in GoneFrom::STATES {
+            let (from, expected) = (
+                counts.gone_from.get(state, reason),
+                model.gone_from(state, reason),
+            );
+            assert_eq!(from, expected, "{reason:?} from {state:?}");
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use nowserving_line::{
-    Event, JournalEntry, JournaledToken, KickNote, LaneName, LaneSettings, LineName, Phase, Reason,
+    Event, HISTORY_FORMAT, JournalEntry, JournaledToken, KickNote, LaneName, LaneSettings, LineName, Phase, Reason,
     Refused, Settings, Stage, State, Timestamp, TokenChange, TokenRef,
 };
 
@@ -22,6 +22,8 @@ pub struct Tok {
     pub epoch: Option<u64>,
     pub state: State,
     pub reason: Option<Reason>,
+    /// The state that it left, if that was counted.
+    pub left: Option<State>,
     /// Rank in the order of ends; a moved token ends with its successor.
     pub gone_no: Option<usize>,
     pub released: bool,
@@ -48,6 +50,7 @@ impl Tok {
             epoch: None,
             state: State::Waiting,
             reason: None,
+            left: None,
             gone_no: None,
             released: false,
             moved_to: None,
@@ -118,6 +121,16 @@ impl NaiveLine {
     pub fn gone_for(&self, reason: Reason) -> u64 {
         let gone = self.tokens.values().filter(|t| t.reason == Some(reason));
         gone.count() as u64
+    }
+
+    pub fn gone_from(&self, state: State, reason: Reason) -> u64 {
+        let gone = |t: &&Tok| (t.left, t.reason) == (Some(state), Some(reason));
+        self.tokens.values().filter(gone).count() as u64
+    }
+
+    /// The state that a token leaves now; departures are not counted by state before all members can.
+    pub fn counted(&self, state: State) -> Option<State> {
+        (self.format >= HISTORY_FORMAT).then_some(state)
     }
 
     /// Units of the quota, also those that a restore has undone.
@@ -411,9 +424,11 @@ impl NaiveLine {
             self.gone += 1;
             self.tokens.get_mut(&id).unwrap().gone_no = Some(self.gone);
         }
+        let left = self.counted(self.tokens[&id].state);
         let tok = self.tokens.get_mut(&id).unwrap();
         let was_waiting = tok.state == State::Waiting;
         tok.state = State::Gone;
+        tok.left = left;
         tok.reason = Some(reason);
         let what = TokenChange::Gone {
             reason,
