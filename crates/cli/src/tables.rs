@@ -281,6 +281,10 @@ fn counts(counts: &CountsReply) -> String {
             text.push_str(&format!("\ngone from {state}: {gone}"));
         }
     }
+    let refused = words(&counts.refused);
+    if !refused.is_empty() {
+        text.push_str(&format!("\nentrants refused: {refused}"));
+    }
     text
 }
 

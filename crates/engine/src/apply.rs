@@ -283,6 +283,7 @@ impl Shard {
     ) {
         let now = self.timestamp(ctx.now, &ctx.reachability);
         let result = repeated(command, answer, self.state.lines(), now, self.home());
+        let result = with_refused(result, &self.state, self.leader_state.as_ref());
         ctx.out.answer(waiter.reply, result);
     }
 
@@ -293,6 +294,7 @@ impl Shard {
             Some(line) => self.read(line, ask, now),
             None => Err(nowserving_line::Refused::LineNotFound.into()),
         };
+        let result = with_refused(result, &self.state, self.leader_state.as_ref());
         ctx.out.answer(waiter.reply, result);
     }
 
@@ -358,6 +360,7 @@ impl Observer for Watch<'_> {
                 .result
                 .map_err(ApiError::from)
                 .and_then(|reply| outcome(op, reply, state.lines(), self.now, self.home));
+            let result = self.with_refused(result, state);
             self.out.answer(waiter.reply, result);
         }
     }
@@ -389,6 +392,7 @@ impl Observer for Watch<'_> {
                     Ok(Outcome::Line(Box::new(reply)))
                 }
             });
+            let result = self.with_refused(result, state);
             self.out.answer(waiter.reply, result);
         }
     }
@@ -404,9 +408,31 @@ impl Observer for Watch<'_> {
         let waiter = self.waiters.get_mut(place).and_then(Option::take);
         if let Some(waiter) = waiter {
             let result = repeated(command, answer, state.lines(), self.now, self.home);
+            let result = self.with_refused(result, state);
             self.out.answer(waiter.reply, result);
         }
     }
+}
+
+impl Watch<'_> {
+    fn with_refused(&self, result: Answered, state: &State) -> Answered {
+        with_refused(result, state, self.leader_state.as_deref())
+    }
+}
+
+type Answered = Result<Outcome, ApiError>;
+
+/// A line as it is shown also counts the entrants whose refusal the leader has not written down yet.
+fn with_refused(result: Answered, state: &State, leader_state: Option<&LeaderState>) -> Answered {
+    let mut outcome = result?;
+    if let (Outcome::Line(reply), Some(leader_state)) = (&mut outcome, leader_state)
+        && let Some(line) = state.lines().get(&reply.line)
+    {
+        let refused = line.counts().refused;
+        let refused = refused.plus(&leader_state.refusals.unwritten(line));
+        reply.counts.set_refused(&refused);
+    }
+    Ok(outcome)
 }
 
 fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, ApiError> {

@@ -248,7 +248,7 @@ impl Shard {
 
     /// Hands leadership over.
     pub(crate) fn offer(&mut self, target: u64, ctx: &mut NodeCtx) {
-        self.stamp_before_leaving(ctx);
+        self.write_before_leaving(ctx);
         match self.replica.transfer_leader(target) {
             Ok(()) => {
                 let again = self.offer_of_term().filter(|it| it.to == target);
@@ -281,14 +281,14 @@ impl Shard {
         self.in_lease(now) && !self.serves_as_leader()
     }
 
-    /// Writes the service clock to the log before a hand-over, so that the next leader does not begin
-    /// behind it.
-    fn stamp_before_leaving(&mut self, ctx: &mut NodeCtx) {
+    /// Writes the service clock and the refusals to the log before a hand-over, so that the next leader does not
+    /// begin behind them.
+    fn write_before_leaving(&mut self, ctx: &mut NodeCtx) {
         let Some(leader_state) = &mut self.leader_state else {
             return;
         };
-        let stamp = leader_state.propose_last_stamp(&self.state, &ctx.reachability);
-        self.queue_own(stamp);
+        let last = leader_state.propose_last(&self.state, ctx.now.us, &ctx.reachability);
+        self.queue_own(last);
         self.propose(ctx);
     }
 }

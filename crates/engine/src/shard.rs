@@ -280,6 +280,9 @@ impl Shard {
             && let Command::Line(op) = &command
             && let Some(refused) = self.refused_already(&waiter.line, op, ctx)
         {
+            if let Some(leader_state) = &mut self.leader_state {
+                leader_state.count_refused(op, &refused, self.state.lines());
+            }
             let answer = Answer::Refused(refused.clone());
             return self.refuse_unlogged(waiter, answer, refused.into(), ctx);
         }
@@ -511,6 +514,9 @@ impl Shard {
             (Command::Once(_, command), _) => self.not_proposed(command),
             (Command::Line(Op::Kick { line, .. }), Some(leader_state)) => {
                 leader_state.kicks.not_proposed(line, older_member());
+            }
+            (Command::Line(op @ Op::CountRefused { .. }), Some(leader_state)) => {
+                leader_state.refusals.not_proposed(op);
             }
             _ => {}
         }

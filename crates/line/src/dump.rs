@@ -8,9 +8,9 @@ use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::line::{Found, Lane};
 use crate::{
-    Arrivals, Bucket, ClockShift, Forecast, GoneFrom, JournalEntry, KEY_BYTES_MAX, Kicked, LANE_TABLE_MAX,
-    LaneName, Limits, Line, LineName, Lines, Live, MOVES_MAX, NUMBER_MAX, Reason, Settings,
-    SettingsChange, Stage, Token, Totals,
+    Arrivals, Bucket, ClockShift, Forecast, GoneFrom, JournalEntry, KEY_BYTES_MAX, Kicked,
+    LANE_TABLE_MAX, LaneName, Limits, Line, LineName, Lines, Live, MOVES_MAX, NUMBER_MAX, Reason,
+    RefusedCounts, Settings, SettingsChange, Stage, Token, Totals,
 };
 
 /// The state of a shard beside its lines.
@@ -42,6 +42,8 @@ pub struct LineDump {
     /// Tokens gone, by [`Reason::code`].
     pub gone_counts: [u64; Reason::ALL.len()],
     pub gone_from: GoneFrom,
+    /// Entrants refused.
+    pub refused: RefusedCounts,
     /// Units of the quota that were completed, and not by tokens of `gone_counts`: a restore has undone those.
     pub completed_before: u64,
     /// `Some` exactly if the settings have an admission rate.
@@ -136,6 +138,7 @@ impl Line {
             deleting: self.deleting,
             gone_counts: self.gone_counts,
             gone_from: self.gone_from,
+            refused: self.refused,
             completed_before: self.completed_before,
             bucket: self.bucket,
             lanes,
@@ -276,7 +279,8 @@ impl LineBuilder {
         set.map_err(|_| "settings out of range")?;
         let largest = dump.incarnation.max(dump.version).max(dump.epoch);
         let largest = largest.max(dump.created_at_ms).max(dump.completed_before);
-        require(largest <= NUMBER_MAX, "a number out of range")?;
+        let in_range = largest <= NUMBER_MAX && dump.refused.in_range();
+        require(in_range, "a number out of range")?;
         let settled = dump.settings_version <= dump.version;
         require(settled, "settings of a later version")?;
         let lanes_fit = (1..=LANE_TABLE_MAX).contains(&dump.lanes.len());
@@ -305,6 +309,7 @@ impl LineBuilder {
             journal: Journal::new(limits),
             gone_counts: dump.gone_counts,
             gone_from: dump.gone_from,
+            refused: dump.refused,
             completed_before: dump.completed_before,
             admitted: 0,
             in_checkout: 0,

@@ -57,6 +57,7 @@ mod name;
 mod op;
 mod operations;
 mod rate;
+mod refused_counts;
 mod restore;
 mod schedule;
 mod settings;
@@ -87,6 +88,7 @@ pub use list::{ListOrder, ListedThrough};
 pub use name::{BadName, LaneName, LineName, NAME_BYTES_MAX};
 pub use op::{Forbidden, Op, RecycleItem, Refused, Reply, Stamp, Timestamp};
 pub use rate::{AdmissionRate, Bucket, RATE_BURST_MAX, RATE_MICRO_MAX, RATE_MICRO_MIN};
+pub use refused_counts::{RefusedCode, RefusedCounts};
 pub use restore::{ClockShift, Restore, RestoreRefused};
 pub use settings::{
     BOOST_MS_MAX, BadField, CALL_AHEAD_MAX, Change, LABEL_BYTES_MAX, LABELS_MAX, Labels,

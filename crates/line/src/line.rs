@@ -12,9 +12,10 @@ use crate::journal::Journal;
 use crate::settings::lane_names;
 use crate::waiting::{Place, WaitingSet};
 use crate::{
-    Arrivals, BadField, Board, Bucket, Counts, Event, Forecast, GoneFrom, JournalEntry, LANE_TABLE_MAX,
-    LaneName, LaneSettings, Limits, LineChange, LineName, Live, NUMBER_MAX, Phase, Poll, Reason,
-    Refused, Settings, SettingsChange, State, Status, Timestamp, Token, TokenBy, TokenRef, Totals,
+    Arrivals, BadField, Board, Bucket, Counts, Event, Forecast, GoneFrom, JournalEntry,
+    LANE_TABLE_MAX, LaneName, LaneSettings, Limits, LineChange, LineName, Live, NUMBER_MAX, Phase,
+    Poll, Reason, Refused, RefusedCounts, Settings, SettingsChange, State, Status, Timestamp,
+    Token, TokenBy, TokenRef, Totals,
 };
 
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub struct Line {
     pub(crate) journal: Journal,
     pub(crate) gone_counts: [u64; Reason::ALL.len()],
     pub(crate) gone_from: GoneFrom,
+    /// Those that leaders have written down.
+    pub(crate) refused: RefusedCounts,
     /// Units of the quota that were completed by tokens which a restore has brought back.
     pub(crate) completed_before: u64,
     pub(crate) admitted: u64,
@@ -114,6 +117,7 @@ impl Line {
             journal: Journal::new(new.limits),
             gone_counts: [0; Reason::ALL.len()],
             gone_from: GoneFrom::default(),
+            refused: RefusedCounts::default(),
             completed_before: 0,
             admitted: 0,
             in_checkout: 0,
@@ -346,6 +350,7 @@ impl Line {
             in_checkout: self.in_checkout,
             gone: self.gone_counts,
             gone_from: self.gone_from,
+            refused: self.refused,
         }
     }
 

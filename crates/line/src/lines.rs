@@ -248,6 +248,7 @@ impl Lines {
             Op::Recycle { incarnation, .. }
             | Op::Touch { incarnation, .. }
             | Op::Kick { incarnation, .. }
+            | Op::CountRefused { incarnation, .. }
             | Op::RunBackground { incarnation, .. }
                 if known != Some(*incarnation) =>
             {

@@ -1,7 +1,8 @@
 //! The operations of the state machine, and its replies and refusals.
 
 use crate::{
-    BadField, KickItem, KickNote, LaneName, LineName, Reason, Settings, SettingsPatch, State,
+    BadField, KickItem, KickNote, LaneName, LineName, Reason, RefusedCounts, Settings,
+    SettingsPatch, State,
 };
 use crate::{Token, TokenBy, TokenRef};
 
@@ -140,6 +141,13 @@ pub enum Op {
         /// Journaled before the first token that ends. A kick of many tokens has it in its first operations only.
         note: Option<Box<KickNote>>,
     },
+    /// So many entrants were refused: the leader writes down what it has counted since it last did.
+    CountRefused {
+        line: LineName,
+        /// If the line has another one, nothing happens.
+        incarnation: u64,
+        refused: RefusedCounts,
+    },
     /// Does the background work that is due on the line, see [`crate::Lines::background_work`].
     RunBackground {
         line: LineName,
@@ -165,6 +173,7 @@ impl Op {
             | Op::Recycle { line, .. }
             | Op::Touch { line, .. }
             | Op::Kick { line, .. }
+            | Op::CountRefused { line, .. }
             | Op::RunBackground { line, .. } => line,
         }
     }

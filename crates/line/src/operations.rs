@@ -40,6 +40,7 @@ impl Line {
             }
             Op::Touch { tokens, .. } => self.touch_all(tokens, ctx.now_ms),
             Op::Kick { tokens, note, .. } => reply = self.kick(tokens, note.as_deref(), ctx)?,
+            Op::CountRefused { refused, .. } => self.refused = self.refused.plus(refused),
             Op::RunBackground { .. } => self.run_background(ctx),
         }
         self.after_operation(ctx);

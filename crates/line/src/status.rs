@@ -1,6 +1,9 @@
 //! The results of reads of a line: the status of a token, the board, the counts.
 
-use crate::{ForecastRecord, GoneFrom, LaneName, LineName, Phase, Reason, State, Token, TokenRef};
+use crate::{
+    ForecastRecord, GoneFrom, LaneName, LineName, Phase, Reason, RefusedCounts, State, Token,
+    TokenRef,
+};
 
 /// A token as its holder may see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +100,8 @@ pub struct Counts {
     /// Tokens gone, by [`Reason::code`].
     pub gone: [u64; Reason::ALL.len()],
     pub gone_from: GoneFrom,
+    /// Entrants refused, as far as a leader has written them down.
+    pub refused: RefusedCounts,
 }
 
 impl Counts {

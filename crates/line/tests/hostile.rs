@@ -6,10 +6,10 @@ mod common;
 
 use common::{Dump, Restart, Shard, name, shop};
 use nowserving_line::{
-    AdmissionRate, Change, Entered, Gone, GoneFrom, JournalEntry, Journaled, JournaledToken, KickItem,
-    KickNote, KickSelector, LaneDump, LaneSettings, Limits, LineDump, Lines, Live, NUMBER_MAX, Op,
-    Phase, Quota, Reason, RecycleItem, ScheduledChange, Settings, SettingsPatch, Stage, Stamp,
-    State, Timestamp, Token, TokenBy, TokenRef,
+    AdmissionRate, Change, Entered, Gone, GoneFrom, JournalEntry, Journaled, JournaledToken,
+    KickItem, KickNote, KickSelector, LaneDump, LaneSettings, Limits, LineDump, Lines, Live,
+    NUMBER_MAX, Op, Phase, Quota, Reason, RecycleItem, RefusedCounts, ScheduledChange, Settings,
+    SettingsPatch, Stage, Stamp, State, Timestamp, Token, TokenBy, TokenRef,
 };
 use proptest::prelude::*;
 
@@ -235,6 +235,10 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (incarnation(), items)
             .prop_map(|(incarnation, tokens)| Op::Recycle { line: shop(), incarnation, tokens }),
         2 => kick(),
+        1 => (incarnation(), prop::collection::vec(number(), 0..5)).prop_map(|(incarnation, counts)| {
+            let refused = RefusedCounts::from_stored(&counts).unwrap();
+            Op::CountRefused { line: shop(), incarnation, refused }
+        }),
         2 => (incarnation(), touched)
             .prop_map(|(incarnation, tokens)| Op::Touch { line: shop(), incarnation, tokens }),
         1 => incarnation().prop_map(|incarnation| Op::RunBackground { line: shop(), incarnation }),
@@ -296,7 +300,7 @@ fn stage() -> impl Strategy<Value = Stage> {
 
 /// One change to a dump that was good.
 fn tamper() -> impl Strategy<Value = (u8, u64, Stage, Settings)> {
-    (0..34u8, number(), stage(), settings())
+    (0..35u8, number(), stage(), settings())
 }
 
 fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage, Settings)) {
@@ -346,6 +350,7 @@ fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage,
         28 => lane.live[0].1.jumps = n as u8,
         29 => line.kicks[0].version = n,
         30 => line.kicks[0].note.selector = KickSelector::Lane((n % 256) as u8),
+        34 => line.refused = RefusedCounts::from_stored(&[n, n]).unwrap(),
         33 => line.gone_from.set(State::Waiting, Reason::Left, n % 3),
         27 => line.settings_changes[0].to.seats = Some(Change::Set(n as u32)),
         _ => {

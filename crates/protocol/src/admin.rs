@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use nowserving_line::{
-    self as line, Change, GoneFrom, LaneName, LineName, Reason, Settings, SettingsPatch, State,
-    Timestamp,
+    self as line, Change, GoneFrom, LaneName, LineName, Reason, RefusedCode, RefusedCounts,
+    Settings, SettingsPatch, State, Timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -295,12 +295,24 @@ pub struct CountsReply {
     /// what went before all nodes ran a release that counts them, and numbers that a restore skipped.
     #[serde(default)]
     pub gone_from: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Requests to enter that the line refused, by the code of the error; every code that there can be is listed.
+    /// After the loss of a leader, those of its last seconds are missing.
+    #[serde(default)]
+    pub refused: BTreeMap<String, u64>,
+}
+
+impl CountsReply {
+    /// Shows these refusals instead.
+    pub fn set_refused(&mut self, refused: &RefusedCounts) {
+        let counts = RefusedCode::ALL.map(|code| (code.as_str().to_owned(), refused.get(code)));
+        self.refused = counts.into();
+    }
 }
 
 impl From<&line::Counts> for CountsReply {
     fn from(counts: &line::Counts) -> CountsReply {
         let gone = Reason::ALL.map(|reason| (reason.as_str().to_owned(), counts.gone_for(reason)));
-        CountsReply {
+        let mut reply = CountsReply {
             issued: counts.issued,
             waiting: counts.waiting,
             admitted: counts.admitted,
@@ -309,7 +321,10 @@ impl From<&line::Counts> for CountsReply {
             gone_from: GoneFrom::STATES
                 .map(|state| (state.as_str().to_owned(), reasons(&counts.gone_from, state)))
                 .into(),
-        }
+            refused: BTreeMap::new(),
+        };
+        reply.set_refused(&counts.refused);
+        reply
     }
 }
 

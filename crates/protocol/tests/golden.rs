@@ -97,6 +97,7 @@ fn replies_to_operators() {
     // The earlier build had no such reason.
     line.counts.gone.remove("wait_expired");
     line.counts.gone_from.clear();
+    line.counts.refused.clear();
     // Nor this setting.
     line.settings.jumps_max = 0;
     kept("line", &line);

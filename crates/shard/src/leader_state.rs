@@ -7,7 +7,7 @@
 //! [`LeaderState::after`]).
 
 use nowserving_line::{
-    Event, Line, LineChange, LineName, Lines, Live, Op, Reason, Reply, Timestamp, TokenChange,
+    Event, Line, LineChange, LineName, Lines, Live, Op, Reason, Refused, Reply, Timestamp, TokenChange,
     TokenRef,
 };
 use nowserving_protocol::event::{LineEvent, TokenEvent};
@@ -18,6 +18,7 @@ use crate::command::Command;
 use crate::kick::Kicks;
 use crate::published::OutEvent;
 use crate::recycle::Recycler;
+use crate::refusals::Refusals;
 use crate::state::{AppliedRestore, AppliedToLine, State};
 
 /// The clock is stamped at least this often while anybody holds a token.
@@ -51,6 +52,8 @@ pub struct LeaderState {
     pub(crate) boards: Boards,
     /// The kicks of operators that are under way.
     pub kicks: Kicks,
+    /// The entrants that it has refused.
+    pub refusals: Refusals,
     /// Recyclings and stamps that were proposed and are not yet applied.
     own_in_flight: usize,
     /// [`Op::RunBackground`]s that were proposed and are not yet applied. They are counted apart: a
@@ -83,6 +86,7 @@ impl LeaderState {
             recycler: Recycler::new(),
             boards: Boards::new(),
             kicks: Kicks::default(),
+            refusals: Refusals::default(),
             own_in_flight: 0,
             background_in_flight: 0,
             background_turn: None,
@@ -146,6 +150,7 @@ impl LeaderState {
         commands.extend(self.background(state, now, now_ms));
         let kicks = &mut self.kicks;
         commands.extend(kicks.propose(state, &self.recycler, now, now_ms));
+        commands.extend(self.refusals.propose(now));
         commands
     }
 
@@ -208,17 +213,20 @@ impl LeaderState {
         })
     }
 
-    /// Before leadership is given away: a stamp if the log does not know the clock, so that the next
-    /// leader does not begin behind it.
-    pub fn propose_last_stamp(
+    /// Before leadership is given away: what the next leader would not know. A stamp if the log does not know the
+    /// clock, so that it does not begin behind it, and the entrants that were refused.
+    pub fn propose_last(
         &mut self,
         state: &State,
+        now: Micros,
         reachability: &ClientReachability,
-    ) -> Option<Command> {
+    ) -> Vec<Command> {
+        let mut commands = self.refusals.propose_last(now);
         let unstamped = self.now_ms(state, reachability) > self.last_stamp_ms;
-        (unstamped && self.recycler.watched() > 0)
-            .then(|| self.propose_stamp())
-            .flatten()
+        if unstamped && self.recycler.watched() > 0 {
+            commands.extend(self.propose_stamp());
+        }
+        commands
     }
 
     /// An entry was proposed with this reading of the clock.
@@ -299,8 +307,8 @@ impl LeaderState {
             };
             background = due.map(|due| due.max(self.next_background_at));
         }
-        let kicks = self.kicks.next_due();
-        pass.into_iter().chain(background).chain(kicks).min()
+        let others = [background, self.kicks.next_due(), self.refusals.next_due()];
+        pass.into_iter().chain(others.into_iter().flatten()).min()
     }
 
     /// When a line is due by the wall clock, or that clock must be read again before.
@@ -321,8 +329,12 @@ impl LeaderState {
         if let Some(in_flight) = in_flight {
             *in_flight = in_flight.saturating_sub(1);
         }
-        if let Command::Line(Op::Kick { line, tokens, .. }) = command {
-            self.kicks.before(state, line, tokens);
+        match command {
+            Command::Line(Op::Kick { line, tokens, .. }) => {
+                self.kicks.before(state, line, tokens);
+            }
+            Command::Line(op @ Op::CountRefused { .. }) => self.refusals.before(op),
+            _ => {}
         }
         // Nothing is kept for lines that do not exist: anybody can make up names.
         let name = match command {
@@ -350,8 +362,11 @@ impl LeaderState {
         if let Op::Kick { line, .. } = op {
             self.kicks.after(line, &applied.result);
         }
-        let Ok(reply) = &applied.result else { return };
         let (lines, now_ms) = (state.lines(), state.now_ms());
+        let reply = match &applied.result {
+            Ok(reply) => reply,
+            Err(refused) => return self.count_refused(op, refused, lines),
+        };
         if let (Op::Enter { line, .. }, Reply::Token(at)) = (op, reply) {
             self.start(line, *at, lines, now_ms);
         }
@@ -360,6 +375,9 @@ impl LeaderState {
         }
         if let Op::Recycle { .. } = op {
             count_recycled(events);
+        }
+        if events.iter().any(is_deletion) {
+            self.refusals.forget(op.line());
         }
         out.reserve(events.len());
         for event in *events {
@@ -372,6 +390,15 @@ impl LeaderState {
             out.extend(publishable(event, prev_version, lines));
         }
         self.boards.changed(op.line());
+    }
+
+    /// An operation was refused, with or without the log.
+    pub fn count_refused(&mut self, op: &Op, refused: &Refused, lines: &Lines) {
+        if let Op::Enter { line, .. } = op
+            && let Some(line) = lines.get(line)
+        {
+            self.refusals.count(line, refused);
+        }
     }
 
     /// After a step of putting a line back was applied.
@@ -460,6 +487,10 @@ fn is_of_a_pass(command: &Command) -> bool {
 /// By an operator or by the line's schedule.
 fn is_change_of_settings(event: &Event) -> bool {
     matches!(event, Event::Line { what, .. } if *what == LineChange::Configured)
+}
+
+fn is_deletion(event: &Event) -> bool {
+    matches!(event, Event::Line { what, .. } if *what == LineChange::Deleted)
 }
 
 /// Looks the metric up once for each reason, not for each token.

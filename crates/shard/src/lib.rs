@@ -27,6 +27,7 @@ mod op_pb;
 mod pb;
 pub mod published;
 pub mod recycle;
+pub mod refusals;
 pub mod requests;
 mod requests_pb;
 pub mod restore;

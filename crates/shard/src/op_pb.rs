@@ -1,7 +1,7 @@
 //! Operations on lines, between the line crate's types and protobuf.
 
 use bytes::Bytes;
-use nowserving_line::{Op, RecycleItem, State, TokenBy, TokenRef};
+use nowserving_line::{Op, RecycleItem, RefusedCounts, State, TokenBy, TokenRef};
 
 use crate::command::{FORMAT, FORMAT_MIN};
 use crate::kick_pb::{kick_item_from_pb, kick_item_to_pb, note_from_pb, note_to_pb};
@@ -17,7 +17,7 @@ pub(crate) fn op_format(op: &Op) -> u32 {
     match op {
         Op::Create { settings, .. } => settings_format(settings),
         Op::Configure { patch, .. } => patch_format(patch),
-        Op::Jump { .. } | Op::Kick { .. } => FORMAT,
+        Op::Jump { .. } | Op::Kick { .. } | Op::CountRefused { .. } => FORMAT,
         _ => FORMAT_MIN,
     }
 }
@@ -101,6 +101,14 @@ pub(crate) fn op_to_pb(op: &Op) -> pb::LineOp {
             items: tokens.iter().map(kick_item_to_pb).collect(),
             note: note.as_deref().map(note_to_pb),
         }),
+        Op::CountRefused {
+            line: _,
+            incarnation,
+            refused,
+        } => Kind::CountRefused(pb::CountRefused {
+            incarnation: *incarnation,
+            refused: refused.stored().to_vec(),
+        }),
         Op::RunBackground { incarnation, .. } => {
             let incarnation = *incarnation;
             Kind::RunBackground(pb::RunBackground { incarnation })
@@ -181,10 +189,20 @@ pub(crate) fn op_from_pb(op: pb::LineOp) -> Result<Op, Malformed> {
             tokens: all(kick.items, kick_item_from_pb)?,
             note: kick.note.map(note_from_pb).transpose()?.map(Box::new),
         },
+        Kind::CountRefused(count) => Op::CountRefused {
+            line,
+            incarnation: count.incarnation,
+            refused: refused_from_pb(&count.refused)?,
+        },
         Kind::RunBackground(pb::RunBackground { incarnation }) => {
             Op::RunBackground { line, incarnation }
         }
     })
+}
+
+pub(crate) fn refused_from_pb(counts: &[u64]) -> Result<RefusedCounts, Malformed> {
+    let counts = RefusedCounts::from_stored(counts);
+    counts.ok_or("refusals with a code that this build does not know")
 }
 
 pub(crate) fn at_to_pb(at: &TokenRef) -> pb::TokenRef {

@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 use nowserving_line::{
-    Entered, Forecast, ForecastRecord, Gone, GoneFrom, LaneDump, LineDump, Live, Stage, Timestamp, Token,
-    Window,
+    Entered, Forecast, ForecastRecord, Gone, GoneFrom, LaneDump, LineDump, Live, Stage, Timestamp,
+    Token, Window,
 };
 
 use crate::journal_pb::{change_from_pb, change_to_pb, journal_from_pb, journal_to_pb};
 use crate::kick_pb::{kicked_from_pb, kicked_to_pb, state_from_pb, state_to_pb};
+use crate::op_pb::refused_from_pb;
 use crate::pb;
 use crate::pb::live_token::Stage as PbStage;
 use crate::pb::{
@@ -28,6 +29,7 @@ pub(crate) fn line_to_pb(line: LineDump) -> pb::LineState {
         deleting: line.deleting,
         gone_counts: counts_to_pb(&line.gone_counts),
         gone_from: departures_to_pb(&line.gone_from),
+        refused: line.refused.stored().to_vec(),
         completed_before: line.completed_before,
         lanes: line.lanes.into_iter().map(lane_to_pb).collect(),
         gone: line.gone.into_iter().map(gone_to_pb).collect(),
@@ -94,6 +96,7 @@ pub(crate) fn line_from_pb(line: pb::LineState) -> Result<LineDump, Malformed> {
         deleting: line.deleting,
         gone_counts: counts_from_pb(&line.gone_counts)?,
         gone_from: departures_from_pb(&line.gone_from)?,
+        refused: refused_from_pb(&line.refused)?,
         completed_before: line.completed_before,
         bucket: line.bucket.map(Into::into),
         lanes: all(line.lanes, lane_dump_from_pb)?,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use nowserving_line::{
     AdmissionRate, Change, KickItem, KickNote, KickSelector, LaneName, LaneSettings, LineName, Op,
-    Phase, Quota, RecycleItem, Settings, SettingsPatch, State, TokenBy, TokenRef,
+    Phase, Quota, RecycleItem, RefusedCounts, Settings, SettingsPatch, State, TokenBy, TokenRef,
 };
 use nowserving_shard::command::{
     self, COMMANDS_MAX, Command, Entry, EntryBuilder, EntryError, FORMAT, encode,
@@ -230,6 +230,15 @@ fn op() -> impl Strategy<Value = Op> {
             }
         ),
         kick(),
+        (line(), any::<u64>(), vec(any::<u64>(), 0..5)).prop_map(|(line, incarnation, counts)| {
+            // Zeros at the end are not stored.
+            let refused = RefusedCounts::from_stored(&counts).unwrap();
+            Op::CountRefused {
+                line,
+                incarnation,
+                refused,
+            }
+        }),
         (line(), any::<u64>())
             .prop_map(|(line, incarnation)| Op::RunBackground { line, incarnation }),
     ]

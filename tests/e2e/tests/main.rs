@@ -146,6 +146,16 @@ async fn the_rules_of_a_line_survive_crashes() -> Result<()> {
     run(options, rules::over_crashes).await
 }
 
+/// Who was refused is known over a hand-over, and the loss of a leader.
+#[tokio::test]
+async fn refusals_are_counted_over_changes_of_leader() -> Result<()> {
+    let options = Options {
+        shards: 1,
+        ..Options::default()
+    };
+    run(options, history::refusals).await
+}
+
 /// All lines in a file, and back.
 #[tokio::test]
 async fn a_backup_comes_back() -> Result<()> {

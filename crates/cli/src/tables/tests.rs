@@ -105,7 +105,8 @@ fn a_lines_settings_stand_under_their_names() {
         "board": a_board(),
         "counts": {"issued": 25, "waiting": 15, "admitted": 2, "in_checkout": 5,
             "gone": {"completed": 3, "idle": 0},
-            "gone_from": {"waiting": {}, "in_checkout": {"completed": 2}}},
+            "gone_from": {"waiting": {}, "in_checkout": {"completed": 2}},
+            "refused": {"line_full": 5, "sold_out": 0}},
         "forecast": {"told": 16, "untold": 4, "judged": 10, "p90_covered": 9,
             "off_by_percent": [3, 3, 2, 1, 1, 0]}
     }))
@@ -118,6 +119,7 @@ fn a_lines_settings_stand_under_their_names() {
         "city=Taipei",
         "25 numbers issued; gone: 3 completed\n",
         "gone from in_checkout: 2 completed\n",
+        "entrants refused: 5 line_full\n",
         "12 tokens still to be ended",
         "token_events",
         "held back by: the admission rate, next in 340 ms",

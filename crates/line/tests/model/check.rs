@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use nowserving_line::{
-    ForecastRecord, GoneFrom, Line, LineName, Lines, ListOrder, ListedThrough, Reason, Refused, State,
+    ForecastRecord, GoneFrom, Line, LineName, Lines, ListOrder, ListedThrough, Reason, Refused, RefusedCode, State,
     TokenRef, Totals,
 };
 
@@ -213,6 +213,10 @@ fn counts(line: &Line, model: &NaiveLine) {
         counts.issued, sum,
         "issued = waiting + admitted + in_checkout + gone"
     );
+    for code in RefusedCode::ALL {
+        let refused = model.refused.get(code.as_str()).copied().unwrap_or(0);
+        assert_eq!(counts.refused.get(code), refused, "{code:?}");
+    }
     for reason in Reason::ALL {
         let gone = model.gone_for(reason);
         assert_eq!(counts.gone_for(reason), gone, "{reason:?}");

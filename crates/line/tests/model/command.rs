@@ -1,8 +1,8 @@
 //! The commands of a run, generated before it is known which tokens there will be.
 
 use nowserving_line::{
-    Change, KickItem, KickNote, KickSelector, LaneName, LineName, Op, RecycleItem, Settings,
-    SettingsPatch, State, TokenBy, TokenRef,
+    Change, KickItem, KickNote, KickSelector, LaneName, LineName, Op, RecycleItem, RefusedCounts,
+    Settings, SettingsPatch, State, TokenBy, TokenRef,
 };
 use proptest::prelude::*;
 
@@ -46,6 +46,9 @@ pub enum Command {
     },
     Touch {
         picks: Vec<(u16, u16)>,
+    },
+    CountRefused {
+        counts: Vec<u64>,
     },
     Configure {
         seats: Option<u8>,
@@ -215,6 +218,7 @@ pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
         30 => token_command(),
         6 => recycle(),
         2 => touched.prop_map(|picks| Command::Touch { picks }),
+        1 => prop::collection::vec(0..9u64, 0..5).prop_map(|counts| Command::CountRefused { counts }),
         3 => moved,
         5 => jump,
         3 => kick(),
@@ -296,6 +300,11 @@ impl Command {
                 incarnation,
                 tokens: now.map_or(Vec::new(), |now| kick_items(now, picks)),
                 note: noted.map(|n| Box::new(kick_note(n))),
+            },
+            Command::CountRefused { counts } => Op::CountRefused {
+                line,
+                incarnation,
+                refused: RefusedCounts::from_stored(counts).unwrap(),
             },
             Command::Touch { picks } => {
                 let tokens = picks.iter().map(|(pick, ms)| {

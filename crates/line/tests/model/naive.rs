@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use nowserving_line::{
-    Event, HISTORY_FORMAT, JournalEntry, JournaledToken, KickNote, LaneName, LaneSettings, LineName, Phase, Reason,
-    Refused, Settings, Stage, State, Timestamp, TokenChange, TokenRef,
+    Event, HISTORY_FORMAT, JournalEntry, JournaledToken, KickNote, LaneName, LaneSettings,
+    LineName, Phase, Reason, Refused, Settings, Stage, State, Timestamp, TokenChange, TokenRef,
 };
 
 /// Lane (its place in the table) and number.
@@ -79,6 +79,8 @@ pub struct NaiveLine {
     /// All lanes that ever were.
     pub table: Vec<LaneName>,
     pub tokens: BTreeMap<Id, Tok>,
+    /// By code.
+    pub refused: BTreeMap<&'static str, u64>,
     /// Completed units that a restore has undone.
     pub completed_before: u64,
     pub gone: usize,

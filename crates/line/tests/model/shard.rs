@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_line::{Event, LineChange, LineName, Op, Refused, Settings};
+use nowserving_line::{Event, LineChange, LineName, Op, Refused, RefusedCode, Settings};
 
 use crate::naive::{Answer, Events, NaiveLine, UNIT};
 
@@ -65,6 +65,7 @@ impl Naive {
         if let Op::Recycle { incarnation, .. }
         | Op::Touch { incarnation, .. }
         | Op::Kick { incarnation, .. }
+        | Op::CountRefused { incarnation, .. }
         | Op::RunBackground { incarnation, .. } = op
             && current != Some(*incarnation)
         {
@@ -112,6 +113,7 @@ impl Naive {
             format: self.format,
             table: settings.lanes.iter().map(|set| set.name.clone()).collect(),
             tokens: BTreeMap::new(),
+            refused: BTreeMap::new(),
             completed_before: 0,
             gone: 0,
             entered: 0,
@@ -154,6 +156,12 @@ fn on_line(
                 if let Some(tok) = line.tokens.get_mut(&id) {
                     tok.last_seen_ms = tok.last_seen_ms.max((*seen_ms).min(entry.now_ms));
                 }
+            }
+            Ok(Answer::Nothing)
+        }
+        Op::CountRefused { refused, .. } => {
+            for code in RefusedCode::ALL {
+                *line.refused.entry(code.as_str()).or_insert(0) += refused.get(code);
             }
             Ok(Answer::Nothing)
         }
