@@ -7,6 +7,7 @@ use clap::builder::StyledStr;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use nowserving_client::{Client, ClientOptions};
 
+use crate::archive::ArchiveCommand;
 use crate::bench::BenchArgs;
 use crate::cluster::ClusterCommand;
 use crate::crowd::CrowdArgs;
@@ -123,6 +124,8 @@ pub enum Command {
     Rehearse(Box<RehearseArgs>),
     #[command(subcommand)]
     Line(LineCommand),
+    #[command(subcommand)]
+    Archive(ArchiveCommand),
     #[command(subcommand)]
     Cluster(ClusterCommand),
     Watch(WatchArgs),

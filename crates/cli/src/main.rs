@@ -1,5 +1,6 @@
 //! `nowserving`: the cluster's node, and everything an operator or developer does with a cluster.
 
+mod archive;
 mod args;
 mod backup;
 mod bar;
@@ -82,6 +83,10 @@ async fn dispatch(command: Command, global: &Global, output: &Output) -> anyhow:
         Command::Crowd(args) => crowd::run(args, global).await,
         Command::Demo(args) => demo::run(args, global.json).await,
         Command::Line(command) => line::run(command, global, output).await,
+        Command::Archive(command) => {
+            archive::run(command, global, output).await?;
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Cluster(command) => cluster::run(command, global, output).await,
         Command::Watch(args) => watch::run(args, global, output).await,
         Command::User(command) => user::run(command, global, output).await,

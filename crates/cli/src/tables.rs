@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, TableStyle, presets};
 use nowserving_client::{
-    BoardReply, CountsReply, ForecastReply, HeldBackReply, InfoReply, Key, LineList, LineReply, State,
-    StatusReply,
+    BoardReply, CountsReply, ForecastReply, HeldBackReply, InfoReply, Key, LineList, LineReply,
+    State, StatusReply,
 };
-use nowserving_rehearse::duration;
+pub use nowserving_rehearse::duration;
 
 pub use self::cluster::{caught_up, cluster, lags, members_changes};
 pub use self::journal::{changes, journal};
@@ -20,7 +20,7 @@ use crate::output::Output;
 
 /// A table in the one style of this program: numbers to the right. Styles of cells are dropped where
 /// there are no colours.
-struct Sheet(Table);
+pub struct Sheet(Table);
 
 /// A key on one line, whatever bytes it has.
 pub fn key_text(key: &Key) -> String {
@@ -39,7 +39,7 @@ pub fn plain(header: &str, rows: Vec<Vec<String>>, output: &Output) -> String {
 
 impl Sheet {
     /// `header`: the names of the columns, with `, ` between them.
-    fn new(header: &str, output: &Output) -> Sheet {
+    pub fn new(header: &str, output: &Output) -> Sheet {
         let mut sheet = Sheet::styled(presets::UTF8_BORDERS_ONLY, output);
         let bold = |text| Cell::new(text).add_attribute(Attribute::Bold);
         sheet.0.set_header(header.split(", ").map(bold));
@@ -61,7 +61,7 @@ impl Sheet {
         Sheet(table)
     }
 
-    fn row(&mut self, cells: Vec<Cell>) {
+    pub fn row(&mut self, cells: Vec<Cell>) {
         self.0.add_row(cells);
     }
 
@@ -75,12 +75,12 @@ impl Sheet {
         }
     }
 
-    fn text(self) -> String {
+    pub fn text(self) -> String {
         self.0.trim_fmt()
     }
 }
 
-fn number(value: impl ToString) -> Cell {
+pub fn number(value: impl ToString) -> Cell {
     Cell::new(value).set_alignment(CellAlignment::Right)
 }
 

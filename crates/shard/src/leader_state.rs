@@ -7,8 +7,8 @@
 //! [`LeaderState::after`]).
 
 use nowserving_line::{
-    Event, Line, LineChange, LineName, Lines, Live, Op, Reason, Refused, Reply, Timestamp, TokenChange,
-    TokenRef,
+    Event, Line, LineChange, LineName, Lines, Live, Op, Reason, Refused, Reply, Timestamp,
+    TokenChange, TokenRef,
 };
 use nowserving_protocol::event::{LineEvent, TokenEvent};
 

@@ -90,7 +90,7 @@ fn those_that_an_entry_refuses_count_too() {
     }
     rig.turn();
     let full = Err(Code::LineFull);
-    assert_eq!(rig.numbers(), [Ok(1), Ok(2), full.clone(), full]);
+    assert_eq!(rig.numbers(), [Ok(1), Ok(2), full, full]);
     assert_eq!(shown(&mut rig), 2);
     rig.turn();
     let mut next = Rig::open(&[1], None, Arc::clone(&rig.log));

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use nowserving_line::{
-    ForecastRecord, GoneFrom, Line, LineName, Lines, ListOrder, ListedThrough, Reason, Refused, RefusedCode, State,
-    TokenRef, Totals,
+    ForecastRecord, GoneFrom, Line, LineName, Lines, ListOrder, ListedThrough, Reason, Refused,
+    RefusedCode, State, TokenRef, Totals,
 };
 
 use crate::command::{KEYS, key};

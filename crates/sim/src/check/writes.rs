@@ -51,7 +51,11 @@ fn text_of(op: &Op) -> String {
 fn is_clients(op: &Op) -> bool {
     !matches!(
         op,
-        Op::Recycle { .. } | Op::Touch { .. } | Op::Kick { .. } | Op::CountRefused { .. } | Op::RunBackground { .. }
+        Op::Recycle { .. }
+            | Op::Touch { .. }
+            | Op::Kick { .. }
+            | Op::CountRefused { .. }
+            | Op::RunBackground { .. }
     )
 }
 

@@ -1,0 +1,159 @@
+//! The events of an archive, each once and in the order of their versions.
+
+use std::collections::BTreeMap;
+
+use nowserving_client::{Key, LaneName, LineName};
+use nowserving_protocol::event::{LineEvent, TokenEvent};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// A lane by its place in [`LineEvents::lanes`], and a number.
+pub type Id = (usize, u64);
+
+/// All events that were read, by line and incarnation.
+#[derive(Debug, Default)]
+pub struct Archive {
+    pub lines: BTreeMap<(LineName, u64), LineEvents>,
+    /// Events of tokens and lines that came more than once.
+    pub duplicates: u64,
+    /// Rows that are no events, and which was the first.
+    pub unreadable: u64,
+    pub first_unreadable: Option<u64>,
+    /// All rows.
+    pub rows: u64,
+}
+
+/// The events of one creation of a line, by version. No two of one kind have the same.
+#[derive(Debug, Default)]
+pub struct LineEvents {
+    pub lanes: Vec<LaneName>,
+    pub tokens: BTreeMap<u64, Happened>,
+    pub line: BTreeMap<u64, OfLine>,
+}
+
+/// What happened to a token. Small: an archive of a day has millions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Happened {
+    pub prev_version: u64,
+    pub at_ms: u64,
+    pub id: Id,
+    pub key: Option<Key>,
+    pub what: What,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum What {
+    Entered {
+        position: Option<u64>,
+    },
+    Admitted,
+    Claimed,
+    Gone {
+        reason: Box<str>,
+    },
+    Moved {
+        to: Id,
+        by: Option<Box<str>>,
+    },
+    /// Nothing that a report shows: `call_ahead`, and what later releases add.
+    Other,
+}
+
+/// A change of a line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OfLine {
+    pub at_ms: u64,
+    pub event: Box<str>,
+}
+
+/// The fields that tell the kinds of events apart.
+#[derive(Deserialize)]
+struct Kind {
+    event: Option<IgnoredAny>,
+    token: Option<IgnoredAny>,
+    lanes: Option<IgnoredAny>,
+}
+
+impl Archive {
+    /// Takes the next row: an event as it was published; its subject may stand before it.
+    pub fn add(&mut self, row: &[u8]) {
+        self.rows += 1;
+        let begin = row.iter().position(|byte| *byte == b'{');
+        let read = begin.and_then(|begin| self.read(&row[begin..]));
+        if read.is_none() && !row.trim_ascii().is_empty() {
+            self.unreadable += 1;
+            self.first_unreadable.get_or_insert(self.rows);
+        }
+    }
+
+    fn read(&mut self, event: &[u8]) -> Option<()> {
+        let kind: Kind = serde_json::from_slice(event).ok()?;
+        match kind {
+            Kind { token: Some(_), .. } => {
+                let event: TokenEvent = serde_json::from_slice(event).ok()?;
+                self.token(event)
+            }
+            Kind { event: Some(_), .. } => {
+                let event: LineEvent = serde_json::from_slice(event).ok()?;
+                self.line(event);
+                Some(())
+            }
+            // A board repeats what the events say.
+            Kind { lanes, .. } => lanes.map(|_| ()),
+        }
+    }
+
+    fn token(&mut self, event: TokenEvent) -> Option<()> {
+        let line = self.lines.entry((event.line, event.incarnation));
+        let line = line.or_default();
+        let id = (line.lane(event.lane), event.token);
+        let what = match event.event.as_str() {
+            "entered" => What::Entered {
+                position: event.position,
+            },
+            "admitted" => What::Admitted,
+            "claimed" => What::Claimed,
+            "gone" => What::Gone {
+                reason: event.reason?.into(),
+            },
+            "moved" => What::Moved {
+                to: (line.lane(event.to_lane?), event.to_token?),
+                by: event.by.map(Into::into),
+            },
+            _ => What::Other,
+        };
+        let happened = Happened {
+            prev_version: event.prev_version,
+            at_ms: event.at_ms,
+            id,
+            key: event.key,
+            what,
+        };
+        // What an old and a new leader published may differ in `prev_version`: the first one counts.
+        match line.tokens.contains_key(&event.version) {
+            true => self.duplicates += 1,
+            false => drop(line.tokens.insert(event.version, happened)),
+        }
+        Some(())
+    }
+
+    fn line(&mut self, event: LineEvent) {
+        let line = self.lines.entry((event.line, event.incarnation));
+        let of_line = OfLine {
+            at_ms: event.at_ms,
+            event: event.event.into(),
+        };
+        let known = line.or_default().line.insert(event.version, of_line);
+        self.duplicates += u64::from(known.is_some());
+    }
+}
+
+impl LineEvents {
+    fn lane(&mut self, name: LaneName) -> usize {
+        let known = self.lanes.iter().position(|lane| *lane == name);
+        known.unwrap_or_else(|| {
+            self.lanes.push(name);
+            self.lanes.len() - 1
+        })
+    }
+}
