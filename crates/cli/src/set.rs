@@ -141,7 +141,16 @@ async fn many(
         ..ConfigureLinesReply::default()
     };
     loop {
-        let got = admin.configure_lines(&page).await?;
+        let got = match admin.configure_lines(&page).await {
+            Ok(got) => got,
+            Err(error) => {
+                // What was done stays done: it must not be lost with the error.
+                drop(progress);
+                all.next = page.after;
+                output.answer(&all, |all| text(all, output))?;
+                return Err(error.into());
+            }
+        };
         all.lines.extend(got.lines);
         if let Some(Progress { bar }) = &progress {
             bar.set_position(all.lines.len() as u64);

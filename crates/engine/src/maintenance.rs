@@ -152,7 +152,8 @@ impl Engine {
             // Its disk may hang, which only its silence about the log shows.
             let untried = |id| failed.is_none_or(|it| it.to != id);
             let target = if stopping {
-                fit.best_for(shard, |id| present.contains(&id) && untried(id))
+                let another = fit.best_for(shard, |id| present.contains(&id) && untried(id));
+                another.or_else(|| fit.best_for(shard, |id| present.contains(&id)))
             } else if offer.is_some() {
                 failed.and_then(|_| fit.best_for(shard, untried))
             } else {

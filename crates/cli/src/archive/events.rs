@@ -104,6 +104,10 @@ impl Archive {
     }
 
     fn token(&mut self, event: TokenEvent) -> Option<()> {
+        // Numbers and versions begin with 1.
+        if event.version == 0 || event.token == 0 || event.to_token == Some(0) {
+            return None;
+        }
         let line = self.lines.entry((event.line, event.incarnation));
         let line = line.or_default();
         let id = (line.lane(event.lane), event.token);

@@ -101,6 +101,7 @@ impl ManyLines {
         let lines = stream::iter(names)
             .map(|line| self.configure_line(line, work))
             .buffered(LINES_AT_ONCE);
+        let lines = lines.filter_map(std::future::ready);
         Ok(ConfigureLinesReply {
             lines: lines.collect().await,
             next: page.next,
@@ -108,19 +109,19 @@ impl ManyLines {
         })
     }
 
-    async fn configure_line(&self, line: LineName, work: &Work) -> ConfiguredLine {
-        let done = self.change(&line, work).await;
-        let (changed, error) = match done {
-            Ok(changed) => (Some(changed), None),
+    /// `None` if its leader knows that it has not the labels.
+    async fn configure_line(&self, line: LineName, work: &Work) -> Option<ConfiguredLine> {
+        let (changed, error) = match self.change(&line, work).await {
+            Ok(changed) => (Some(changed?), None),
             Err(error) => (None, Some(error)),
         };
         let (settings_version, changes) = changed.unzip();
-        ConfiguredLine {
+        Some(ConfiguredLine {
             line,
             settings_version,
             changes: changes.unwrap_or_default(),
             error,
-        }
+        })
     }
 
     /// The line's `settings_version` afterwards, and what changed.
@@ -128,11 +129,16 @@ impl ManyLines {
         &self,
         line: &LineName,
         work: &Work,
-    ) -> Result<(u64, Vec<SettingChangeReply>), ApiError> {
+    ) -> Result<Option<(u64, Vec<SettingChangeReply>)>, ApiError> {
         let subject = |op| self.subjects.admin_line(line, op);
         let before: LineReply = self
             .ask(subject("show"), &Show {}, None, work.until)
             .await?;
+        let labels = &before.settings.labels;
+        let has = |(name, value): (&String, &String)| labels.get(name) == Some(value);
+        if !work.ask.labels.iter().all(has) {
+            return Ok(None);
+        }
         let configure = Configure {
             if_version: None,
             incarnation: Some(before.incarnation),
@@ -143,7 +149,7 @@ impl ManyLines {
         let after = self.ask(subject("configure"), &configure, id, work.until);
         let after: LineReply = after.await?;
         let changes = SettingChangeReply::between(&before.settings, &after.settings);
-        Ok((after.settings_version, changes))
+        Ok(Some((after.settings_version, changes)))
     }
 
     /// One request. With an `id` it is a write.

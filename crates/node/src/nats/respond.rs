@@ -83,6 +83,15 @@ impl Responder {
     /// Sends an answer that is encoded, or an error.
     pub async fn finish(&self, to: &ReplyTo, encoded: Result<Vec<u8>, ApiError>) {
         match encoded {
+            // async-nats would not send it, and the requester would wait for nothing.
+            Ok(payload) if payload.len() > self.client.max_payload() => {
+                let (bytes, max) = (payload.len(), self.client.max_payload());
+                let what = format!(
+                    "the answer has {bytes} bytes, this NATS server takes {max}: ask for less"
+                );
+                self.refuse(to, ApiError::new(Code::OutcomeUnknown, what))
+                    .await;
+            }
             Ok(payload) => {
                 self.stats.count(to, "ok");
                 let none = HeaderMap::new();

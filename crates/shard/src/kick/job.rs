@@ -126,6 +126,8 @@ impl Job {
             *looks -= page.len().max(1).min(*looks);
             let over = page.len() < most && scan.missed.is_empty();
             for at in page {
+                // A missed one may have been moved again.
+                let at = eyes.line.resolve(at);
                 let live = eyes.line.live(at.lane, at.token);
                 if live.is_some_and(|live| scan.pass.has(live) && self.is_idle(eyes, at, live)) {
                     self.take(eyes.line, at);

@@ -84,6 +84,7 @@ impl Kicks {
         let line = state.lines().get(name).ok_or(Refused::LineNotFound.into());
         match line.and_then(|line| Job::new(line, ask, id)) {
             Ok(job) => {
+                self.counted.remove(name);
                 self.jobs.insert(name.clone(), job);
                 Begun::Waits
             }
