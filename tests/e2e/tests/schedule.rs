@@ -34,9 +34,9 @@ pub async fn a_sale_opens_by_itself(cluster: &Cluster) -> Result<()> {
         "set",
         line,
         "--schedule",
-        later,
-        "--schedule",
         &opens,
+        "--schedule",
+        later,
     ];
     let set = cli.run(&words).await?.done()?;
     let shown = &set["settings"]["schedule"];
