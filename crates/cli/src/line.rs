@@ -3,12 +3,14 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Subcommand;
+use clap::{ArgGroup, Subcommand};
 use nowserving_client::{
-    Admin, AdminLine, Code, Create, Delete, LIST_LINES_MAX, LaneName, LineList, LineName, ListLines,
+    Admin, AdminLine, CapacityTold, Code, Create, Delete, LIST_LINES_MAX, LaneName, LineList,
+    LineName, ListLines,
 };
 
 use crate::args::Global;
+use crate::duration;
 use crate::journal::{self, JournalArgs};
 use crate::kick::{self, KickArgs};
 use crate::output::{Output, WrongUsage};
@@ -49,6 +51,30 @@ Examples:
     Show {
         /// The line's name.
         name: String,
+    },
+    /// Tells how many tokens may hold seats, as a backend that knows its capacity does every few seconds.
+    ///
+    /// That is in force instead of the setting --seats, until another number is told. When none is told for that time, the
+    /// seats fall to --seats-when-silent, if that is set.
+    #[command(
+        group = ArgGroup::new("capacity").args(["seats", "forget"]).required(true),
+        after_help = "\
+Examples:
+  nowserving line capacity shop-1 --seats 40 --for 10s
+  nowserving line capacity shop-1 --forget"
+    )]
+    Capacity {
+        /// The line's name.
+        name: String,
+        /// How many tokens may hold seats, 0 to 1,000,000.
+        #[arg(long, value_name = "N", requires = "for_ms")]
+        seats: Option<u32>,
+        /// After so long without another number the backend counts as silent, 100ms to 7d.
+        #[arg(long = "for", value_name = "TIME", value_parser = duration::parse_ms)]
+        for_ms: Option<u64>,
+        /// The setting --seats is in force again.
+        #[arg(long, conflicts_with = "for_ms")]
+        forget: bool,
     },
     /// Moves a waiting token into another lane.
     #[command(after_help = "\
@@ -119,6 +145,7 @@ impl LineCommand {
             LineCommand::Tokens(args) => Some(args.line()),
             LineCommand::Set(args) => args.line(),
             LineCommand::Show { name }
+            | LineCommand::Capacity { name, .. }
             | LineCommand::Move { name, .. }
             | LineCommand::Delete { name, .. } => Some(name),
         }
@@ -141,6 +168,17 @@ pub async fn run(
         LineCommand::Set(args) => return set::run(args, global, output).await,
         LineCommand::Show { name } => {
             let line = line(global, &name).await?.show().await?;
+            output.answer(&line, |line| tables::line(line, output))?;
+        }
+        LineCommand::Capacity {
+            name,
+            seats,
+            for_ms,
+            forget: _,
+        } => {
+            let told = CapacityTold { seats, for_ms };
+            let line = line(global, &name).await?;
+            let line = line.capacity_told(&told).await?;
             output.answer(&line, |line| tables::line(line, output))?;
         }
         LineCommand::Move {

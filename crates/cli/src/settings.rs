@@ -10,9 +10,9 @@ use clap::builder::{BoolValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use nowserving_client::{Change, LaneSettings, Quota, SettingsPatch};
 use nowserving_line::{
-    LABEL_BYTES_MAX, LABELS_MAX, LANES_MAX, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, RATE_BURST_MAX,
-    SCHEDULE_MAX, SETTINGS, STANDBY_PERCENT_MAX, ScheduledChange, Setting, SettingDefault,
-    SettingKind, SettingValue,
+    LABEL_BYTES_MAX, LABELS_MAX, LANES_MAX, POSITION_EVENT_MAX, POSITION_EVENTS_MAX,
+    QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, RATE_BURST_MAX, Renew, SCHEDULE_MAX, SETTINGS,
+    STANDBY_PERCENT_MAX, ScheduledChange, Setting, SettingDefault, SettingKind, SettingValue,
 };
 use nowserving_protocol::time;
 use nowserving_rehearse::count;
@@ -32,6 +32,8 @@ static OPTION_NAMES: LazyLock<BTreeMap<&str, String>> = LazyLock::new(|| {
 });
 /// The second option of a quota.
 const STANDBY_PERCENT: &str = "standby_percent";
+/// The third one.
+const QUOTA_RENEW: &str = "quota_renew";
 /// Puts settings back to their defaults.
 const UNSET: &str = "unset";
 
@@ -107,7 +109,16 @@ pub fn unset() -> impl TypedValueParser<Value = &'static Setting> {
 
 /// The name of a setting on the command line, where times have units of their own.
 fn name(setting: &Setting) -> &'static str {
-    setting.name.trim_end_matches("_ms")
+    shown_name(setting.name)
+}
+
+/// The same, for a name that may be of another release's setting.
+pub fn shown_name(name: &str) -> &str {
+    match name {
+        // Beside the number of places, which is `call_ahead`.
+        "call_ahead_ms" => "call_ahead_time",
+        name => name.trim_end_matches("_ms"),
+    }
 }
 
 /// The options by which a setting is set. The cluster checks ranges: another release may have
@@ -152,6 +163,10 @@ fn options(setting: &'static Setting) -> Vec<Arg> {
             let lane = option.long("lane").value_name("NAME[:OPTION]...");
             lane.value_parser(values::lane).action(ArgAction::Append)
         }
+        SettingKind::Positions => {
+            let positions = |text: &str| values::positions(text).map(SettingValue::Positions);
+            option.value_name("N,...").value_parser(positions)
+        }
         SettingKind::Schedule => {
             let change = option.value_name("TIME OPTIONS");
             change.value_parser(scheduled).action(ArgAction::Append)
@@ -173,8 +188,21 @@ fn options(setting: &'static Setting) -> Vec<Arg> {
                 count(STANDBY_PERCENT_MAX.into())
             ))
     };
-    let second = (setting.kind == SettingKind::Quota).then(standby);
-    std::iter::once(option).chain(second).collect()
+    let renew = || {
+        Arg::new(QUOTA_RENEW)
+            .long("quota-renew")
+            .value_name("WHEN")
+            .value_parser(values::renew)
+            .requires(setting.name)
+            .help(
+                "When what counts against --quota starts at 0 again: a time of day with its time zone, \
+                 as in '06:00 Asia/Taipei', or how often, 1s to 31d (default: never)",
+            )
+    };
+    let more = (setting.kind == SettingKind::Quota).then(|| [standby(), renew()]);
+    std::iter::once(option)
+        .chain(more.into_iter().flatten())
+        .collect()
 }
 
 /// A time, and the options by which settings are changed at that time.
@@ -215,6 +243,7 @@ fn given(setting: &Setting, matches: &ArgMatches) -> Option<SettingValue> {
             SettingValue::Quota(Quota {
                 total: *matches.get_one::<u64>(name)?,
                 standby_percent: standby_percent.copied().unwrap_or(0),
+                renew: matches.get_one::<Renew>(QUOTA_RENEW).copied(),
             })
         }
         SettingKind::Lanes => {
@@ -252,7 +281,7 @@ fn help(setting: &Setting) -> String {
             count(RATE_BURST_MAX.into())
         ),
         SettingKind::Quota => format!(
-            ", 1 to {}. Setting it puts --standby-percent back to 0 unless that is given too",
+            ", 1 to {}. Setting it puts --standby-percent and --quota-renew back unless they are given too",
             count(QUOTA_TOTAL_MAX)
         ),
         SettingKind::Lanes => format!(
@@ -261,6 +290,10 @@ fn help(setting: &Setting) -> String {
              up to 7d), `absolute` (it is served before those that are not), `limit=N` (at most so \
              many wait in it, 0 to {}), `jump` (waiting tokens may jump into it)",
             count(QUEUE_LIMIT_MAX.into())
+        ),
+        SettingKind::Positions => format!(
+            ": up to {POSITION_EVENTS_MAX}, each 1 to {}, as in 100,10,3,1",
+            count(POSITION_EVENT_MAX.into())
         ),
         SettingKind::Schedule => format!(
             ". One change each time, up to {SCHEDULE_MAX}: a time with its offset from UTC and then the \
@@ -336,6 +369,7 @@ mod tests {
                 SettingValue::Quota(Quota {
                     total: 100,
                     standby_percent: 0,
+                    renew: None,
                 }),
             ),
             SettingKind::Lanes => (
@@ -346,6 +380,7 @@ mod tests {
                     ..LaneSettings::new("vip".parse().unwrap())
                 }]),
             ),
+            SettingKind::Positions => ("1,50,7", SettingValue::Positions(vec![50, 7, 1])),
             SettingKind::Schedule => (
                 "2026-11-22T12:00:00+08:00 --seats 7 --unset quota",
                 SettingValue::Schedule(vec![ScheduledChange {

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, TableStyle, presets};
 use nowserving_client::{
-    BoardReply, CountsReply, ForecastReply, HeldBackReply, InfoReply, Key, LineList, LineReply,
-    State, StatusReply,
+    BoardReply, CallbackReply, CountsReply, ForecastReply, HeldBackReply, InfoReply, Key, LineList,
+    LineReply, State, StatusReply,
 };
 pub use nowserving_rehearse::duration;
 
@@ -113,6 +113,16 @@ pub fn status(status: &StatusReply, output: &Output) -> String {
     sheet.pair("admitted through", status.admitted_through);
     sheet.pair("version", status.version);
     sheet.optional("ticket", status.ticket.as_ref());
+    sheet.text()
+}
+
+/// The answer to a callback.
+pub fn callback(reply: &CallbackReply, output: &Output) -> String {
+    let mut sheet = Sheet::pairs(output);
+    sheet.pair("line", reply.line.as_str());
+    sheet.optional("room", reply.room.then_some("enter now"));
+    sheet.optional("position", reply.position);
+    sheet.pair("version", reply.version);
     sheet.text()
 }
 

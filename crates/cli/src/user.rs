@@ -36,6 +36,18 @@ Examples:
         #[arg(long)]
         lane: Option<String>,
     },
+    /// Asks to be told when a full line has room for a key: the line event `room` names it then.
+    #[command(after_help = "Example:\n  nowserving callback shop-1 --key order-4711")]
+    Callback {
+        /// The line.
+        line: String,
+        /// Identifies the user in your own terms, as with `enter`.
+        #[arg(long)]
+        key: String,
+        /// The lane; by default the line's default lane.
+        #[arg(long)]
+        lane: Option<LaneName>,
+    },
     /// Finds the live token of a key, without entering.
     #[command(after_help = "Example:\n  nowserving find shop-1 --key order-4711")]
     Find {
@@ -130,6 +142,7 @@ impl UserCommand {
     pub fn line(&self) -> &str {
         match self {
             UserCommand::Enter { line, .. }
+            | UserCommand::Callback { line, .. }
             | UserCommand::Find { line, .. }
             | UserCommand::Status { line, .. }
             | UserCommand::Jump { line, .. }
@@ -206,6 +219,12 @@ pub async fn run(
             let lane = lane.as_deref().map(LaneName::try_from).transpose();
             let lane = lane.map_err(|error| WrongUsage(format!("--lane: {error}")))?;
             open(&line).await?.enter_with(key, lane).await?
+        }
+        UserCommand::Callback { line, key, lane } => {
+            let key = checked_key(key)?.into_bytes();
+            let reply = open(&line).await?.callback(key, lane).await?;
+            output.answer(&reply, |reply| tables::callback(reply, output))?;
+            return Ok(ExitCode::SUCCESS);
         }
         UserCommand::Find { line, key } => open(&line).await?.find(key).await?,
         UserCommand::Status {

@@ -2,7 +2,7 @@
 
 use nowserving_line::{LaneName, LineName};
 use nowserving_protocol::admin::{
-    ChangeMembers, ClusterStatus, ClusterStatusRequest, Configure, ConfigureLines,
+    CapacityTold, ChangeMembers, ClusterStatus, ClusterStatusRequest, Configure, ConfigureLines,
     ConfigureLinesReply, Create, Delete, DeleteReply, Journal, JournalReply, Kick, KickReply,
     LineList, LineReply, ListLines, ListTokens, MembersChangesReply, MembersReply, Move, Show,
     TokensReply,
@@ -173,6 +173,16 @@ impl AdminLine {
             false => Effect::Write,
         };
         self.call("kick", effect, request).await
+    }
+
+    /// Tells how many tokens may hold seats, as a backend that knows its capacity does every few seconds: that is in force
+    /// instead of the setting `seats`. With `None` the setting is in force again. When no further call comes for `for_ms`, the
+    /// seats fall to the setting `seats_when_silent`, if there is one.
+    ///
+    /// # Errors
+    /// `line_not_found`; `bad_request`; `line_closed` while the line is being deleted.
+    pub async fn capacity_told(&self, told: &CapacityTold) -> Result<LineReply> {
+        self.call("capacity_told", Effect::Write, told).await
     }
 
     /// A page of the line's journal, oldest entry first; with a token also the reasons why others were

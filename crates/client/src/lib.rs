@@ -43,6 +43,7 @@ mod error;
 mod feed;
 mod line;
 pub mod place;
+pub mod places;
 mod retry;
 mod track;
 mod transport;
@@ -53,6 +54,7 @@ pub use client::{Client, ClientOptions};
 pub use denials::Denials;
 pub use error::{Error, Kind, Result};
 pub use line::Line;
+pub use places::{PlacesFromEvents, Standing};
 pub use track::Tracker;
 pub use watch::{BoardStream, BoardUpdate};
 
@@ -62,17 +64,19 @@ pub use nowserving_line::{
     Settings, SettingsPatch, State,
 };
 pub use nowserving_protocol::admin::{
-    AdmissionRateReply, CandidateStatus, ChangeMembers, ClusterStatus, Configure, ConfigureLines,
-    ConfigureLinesReply, ConfiguredLine, CountsReply, Create, Delete, DeleteReply, DiskId,
-    Explained, ForecastReply, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, JournalReply, Kick,
-    KickReply, KickSelectorReply, KickedToken, LIST_LINES_MAX, LIST_TOKENS_MAX, LaneSettingsReply,
-    LineList, LineReply, LineSummary, ListLines, ListTokens, ListedToken, LiveState, Mapping,
-    MembersChangeReply, MembersChangesReply, MembersReply, MembersStatus, Move, NodeStatus,
-    OvertakerReply, PerSecond, QuotaReply, SettingChangeReply, SettingsChanges, SettingsReply,
-    ShardStatus, SnapshotsSent, TokenName, TokenOrder, TokensReply,
+    AdmissionRateReply, CandidateStatus, CapacityTold, CapacityToldReply, ChangeMembers,
+    ClusterStatus, Configure, ConfigureLines, ConfigureLinesReply, ConfiguredLine, CountsReply,
+    Create, Delete, DeleteReply, DiskId, Explained, ForecastReply, JOURNAL_LIMIT_MAX, Journal,
+    JournalEntryReply, JournalReply, Kick, KickReply, KickSelectorReply, KickedToken,
+    LIST_LINES_MAX, LIST_TOKENS_MAX, LaneSettingsReply, LineList, LineReply, LineSummary,
+    ListLines, ListTokens, ListedToken, LiveState, Mapping, MembersChangeReply,
+    MembersChangesReply, MembersReply, MembersStatus, Move, NodeStatus, OvertakerReply, PerSecond,
+    QuotaReply, RenewReply, SettingChangeReply, SettingsChanges, SettingsReply, ShardStatus,
+    SnapshotsSent, TokenName, TokenOrder, TokensReply,
 };
 pub use nowserving_protocol::error::{ApiError, Code};
+pub use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};
 pub use nowserving_protocol::user::{
-    BoardReply, Consistency, HeldBackReply, InfoReply, Key, LaneReply, StatusReply, StatusRequest,
-    TokenBy, UserQuota, UserSettings,
+    BoardReply, CallbackReply, Consistency, HeldBackReply, InfoReply, Key, LaneReply, StatusReply,
+    StatusRequest, TokenBy, UserQuota, UserSettings,
 };

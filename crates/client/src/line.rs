@@ -2,8 +2,8 @@
 
 use nowserving_line::{LaneName, LineName};
 use nowserving_protocol::user::{
-    Claim, Complete, Consistency, Enter, Find, Info, InfoReply, Jump, Key, Leave, Renew,
-    StatusReply, StatusRequest, TokenBy,
+    Callback, CallbackReply, Claim, Complete, Consistency, Enter, Find, Info, InfoReply, Jump, Key,
+    Leave, Renew, StatusReply, StatusRequest, TokenBy,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -154,6 +154,22 @@ impl Line {
         self.write("jump", &Jump { token, to }).await
     }
 
+    /// Asks to be told when the line has room for this key, after [`Line::enter`] was refused because the line, or the
+    /// lane, is full. A line event `room` names it then, once. Nothing is kept for it: enter at once. A repeated call
+    /// keeps the place.
+    ///
+    /// # Errors
+    /// `forbidden` if the line's `callback_limit` is 0; `line_full` if so many wait to be told already; `sold_out`,
+    /// `line_closed`, `line_not_found`.
+    pub async fn callback(
+        &self,
+        key: impl Into<Vec<u8>>,
+        lane: Option<LaneName>,
+    ) -> Result<CallbackReply> {
+        let key = self::key(key)?;
+        self.write("callback", &Callback { key, lane }).await
+    }
+
     /// The board, and the settings that users may see.
     ///
     /// # Errors
@@ -202,7 +218,7 @@ impl Line {
             .await
     }
 
-    async fn write<Q: Serialize>(&self, op: &str, body: &Q) -> Result<StatusReply> {
+    async fn write<Q: Serialize, R: DeserializeOwned>(&self, op: &str, body: &Q) -> Result<R> {
         self.client
             .line_call(&self.name, op, Effect::Write, body)
             .await

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Boards are sent at most once. `prev_version` names the board that a board builds on. If that one is
-//! newer than the last one received, a board is missing, and only a `status` (with `holes: true`)
+//! newer than the last one received, a board is missing, and a `status` (with `holes: true`) or the next `whole` board
 //! gives the place again.
 
 use std::collections::BTreeMap;
@@ -108,6 +108,22 @@ impl Place {
         self.admit(admitted_through);
         self.dig(holes);
         match self.position() {
+            Some(position) => Seen::Position(position),
+            None => Seen::Gap,
+        }
+    }
+
+    /// Takes a board that lists all holes (`whole`): no earlier board is needed, and the place is known even if it was
+    /// not. It must be of the token's incarnation, and the token must have entered before it: `token` is less than the
+    /// lane's `next_token`.
+    pub fn whole_board(&mut self, version: u64, admitted_through: u64, holes: &[[u64; 2]]) -> Seen {
+        if self.version.is_some_and(|known| version <= known) {
+            return Seen::Stale;
+        }
+        self.sync(version, admitted_through, holes);
+        self.passed |= contains(holes, self.token);
+        match self.position() {
+            _ if self.passed => Seen::Passed,
             Some(position) => Seen::Position(position),
             None => Seen::Gap,
         }

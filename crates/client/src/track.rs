@@ -192,10 +192,12 @@ impl View {
         };
         let was_known = self.place.version().is_some();
         let (version, prev_version) = (event.board.version, event.prev_version);
-        match self
-            .place
-            .board(version, prev_version, lane.admitted_through, holes)
-        {
+        let through = lane.admitted_through;
+        let seen = match event.whole && last.token < lane.next_token {
+            true => self.place.whole_board(version, through, holes),
+            false => self.place.board(version, prev_version, through, holes),
+        };
+        match seen {
             Seen::Position(position) if version > last.version => {
                 // Past the cap the status has the cap as its position, and the token only comes nearer.
                 let cap = last.position.filter(|_| last.position_capped);

@@ -6,7 +6,7 @@ use nowserving_line::{
 };
 use nowserving_protocol::admin::{JournalReply, LineReply, ListTokens, MembersReply, TokensReply};
 use nowserving_protocol::error::{ApiError, Code};
-use nowserving_protocol::user::{Consistency, Home, InfoReply};
+use nowserving_protocol::user::{CallbackReply, Consistency, Home, InfoReply};
 use nowserving_replica::{Committed, Payload};
 use nowserving_shard::command::{self, Command};
 use nowserving_shard::leader_state::LeaderState;
@@ -503,6 +503,9 @@ fn repeated(
             now,
             home,
         )))),
+        (Command::Line(op), Answer::Callback { position }) => {
+            Ok(of_callback(line(op)?, *position, now))
+        }
         (Command::Line(op), Answer::Deleted { remaining }) => Ok(Outcome::Deleted {
             line: op.line().clone(),
             remaining: *remaining,
@@ -544,6 +547,17 @@ fn of_token(status: Status, now: Timestamp, with_ticket: bool) -> Outcome {
     }
 }
 
+fn of_callback(line: &Line, position: Option<u64>, now: Timestamp) -> Outcome {
+    Outcome::Callback(CallbackReply {
+        line: line.name().clone(),
+        incarnation: line.incarnation(),
+        version: line.version(),
+        at_ms: now.wall_ms,
+        room: position.is_none(),
+        position,
+    })
+}
+
 /// Whether the caller may lack this token's current ticket.
 fn needs_ticket(op: &Op, token: TokenRef) -> bool {
     match op {
@@ -574,6 +588,7 @@ fn outcome(
             let status = line?.status(at, lines.now_ms())?;
             Ok(of_token(status, now, needs_ticket(op, at)))
         }
+        Reply::Callback { position } => Ok(of_callback(line?, position, now)),
         Reply::Deleted { remaining } => Ok(Outcome::Deleted {
             line: op.line().clone(),
             remaining,

@@ -8,7 +8,7 @@ use nowserving_protocol::admin::{
 };
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::kick::{Kick, KickReply};
-use nowserving_protocol::user::{Consistency, InfoReply};
+use nowserving_protocol::user::{CallbackReply, Consistency, InfoReply};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::members::MembersRequest;
 use nowserving_shard::requests::RequestId;
@@ -48,6 +48,10 @@ pub struct Request {
 
 /// An operation on a line.
 #[derive(Debug, PartialEq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "as large as the operation that makes a line"
+)]
 pub enum Ask {
     /// An operation that goes through the log.
     Write(Op),
@@ -163,6 +167,7 @@ pub enum Outcome {
     Journal(Box<JournalReply>),
     Tokens(Box<TokensReply>),
     Kicked(Box<KickReply>),
+    Callback(CallbackReply),
     /// `delete`.
     Deleted {
         line: LineName,

@@ -374,15 +374,23 @@ impl Shard {
         let Some(line) = self.state.lines().get(name) else {
             return Some(Refused::LineNotFound);
         };
-        let Op::Enter { key, lane, .. } = op else {
+        if !matches!(op, Op::Enter { .. } | Op::Callback { .. }) {
             return None;
-        };
+        }
         let now_ms = self.service_ms(&ctx.reachability)?;
         #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S15Refused) && line.counts().waiting > 0 {
             return Some(Refused::LineFull);
         }
-        line.would_refuse_enter(key.as_deref(), lane.as_ref(), now_ms)
+        match op {
+            Op::Enter { key, lane, .. } => {
+                line.would_refuse_enter(key.as_deref(), lane.as_ref(), now_ms)
+            }
+            Op::Callback { key, lane, .. } => {
+                line.would_refuse_callback(key, lane.as_ref(), now_ms)
+            }
+            _ => None,
+        }
     }
 
     /// Queues the leader's own commands. The limit for requests does not apply: there is one bounded pass at

@@ -1,5 +1,5 @@
 //! The work that lines do without an operation of their own: end everybody when a line is closed or sold
-//! out, admit those for whom there are seats, call ahead.
+//! out, admit those for whom there are seats, tell waiting ones how far they have come (`notices`).
 //!
 //! Every operation does as much of it as the work limit of its log entry allows. The leader proposes
 //! [`Op::RunBackground`] for the rest, for admissions that the admission rate has held back until now, and for what
@@ -10,13 +10,14 @@ use std::ops::Bound;
 
 use crate::line::Line;
 use crate::transitions::ApplyCtx;
-use crate::{LineName, Phase, Reason, Token, TokenChange};
+use crate::{LineName, Phase, Reason, Token};
 
 /// When a line has background work to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
     Now,
-    /// At this time of the service clock, when the admission rate lets the next token pass.
+    /// At this time of the service clock, when the admission rate lets the next token pass, offers of room lapse, or a
+    /// backend counts as silent.
     At(u64),
 }
 
@@ -144,6 +145,9 @@ impl Line {
     fn end_or_admit(&mut self, ctx: &mut ApplyCtx<'_>) {
         if self.phase() == Phase::Closed {
             self.end_all(Reason::Closed, Self::first_live, ctx);
+            if self.deleting {
+                self.drop_callers(ctx);
+            }
         } else {
             let done = self.admit(u64::from(*ctx.work_left), ctx);
             *ctx.work_left = ctx.work_left.saturating_sub(done as u32);
@@ -152,21 +156,25 @@ impl Line {
 
     /// The work that follows every operation, as far as the entry's work limit goes.
     pub(crate) fn after_operation(&mut self, ctx: &mut ApplyCtx<'_>) {
+        self.note_silence(ctx);
         if self.phase() == Phase::Closed {
             return;
         }
         if self.sold_out() {
             self.end_all(Reason::SoldOut, Self::first_waiting, ctx);
         } else {
-            self.call_ahead(ctx);
+            self.send_notices(ctx);
         }
+        self.tell_callers(ctx);
     }
 
     fn background_due(&self, now_ms: u64) -> Option<Due> {
         if self.has_background_work(now_ms) {
             Some(Due::Now)
         } else {
-            self.next_by_rate_ms().map(Due::At)
+            let (rate, offers) = (self.next_by_rate_ms(), self.next_offer_ms(now_ms));
+            let due = [rate, offers, self.silence_due_ms()];
+            due.into_iter().flatten().min().map(Due::At)
         }
     }
 
@@ -176,7 +184,9 @@ impl Line {
             return self.deleting || self.live_count() > 0;
         }
         let waiting = self.waiting() > 0;
-        waiting && (self.sold_out() || self.may_admit(now_ms) || self.is_call_behind())
+        self.has_callers_to_tell(now_ms)
+            || waiting
+                && (self.sold_out() || self.may_admit(now_ms) || self.is_notice_behind(now_ms))
     }
 
     /// When the next token can be admitted (service clock), if it waits only for the admission rate.
@@ -208,32 +218,5 @@ impl Line {
     fn first_waiting(&self) -> Option<(u8, Token)> {
         let mut listed = self.listed();
         listed.find_map(|(id, lane, _)| Some((id, lane.waiting.first()?)))
-    }
-
-    /// Makes an event for each token that has come within the first `call_ahead` positions of its lane, once.
-    fn call_ahead(&mut self, ctx: &mut ApplyCtx<'_>) {
-        for place in 0..self.order.len() {
-            let id = self.order[place];
-            while *ctx.work_left > 0
-                && let Some(token) = self.next_to_call(id)
-            {
-                self.lanes[usize::from(id)].called_through = token;
-                self.token_event(id, token, TokenChange::CallAhead, ctx);
-                *ctx.work_left -= 1;
-            }
-        }
-    }
-
-    fn is_call_behind(&self) -> bool {
-        self.order.iter().any(|id| self.next_to_call(*id).is_some())
-    }
-
-    /// Tokens are called in the order of their numbers, so the called ones are the first of the waiting.
-    fn next_to_call(&self, id: u8) -> Option<Token> {
-        let wanted = u64::from(self.settings.call_ahead);
-        let lane = self.lanes.get(usize::from(id)).filter(|_| wanted > 0)?;
-        let called = lane.waiting.rank(lane.called_through.saturating_add(1));
-        let next = lane.waiting.select(called);
-        next.filter(|_| called < wanted)
     }
 }

@@ -43,15 +43,20 @@ impl Line {
     pub(crate) fn free_seats(&self) -> u64 {
         #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S10) {
-            return u64::from(self.settings.seats + 1).saturating_sub(self.held());
+            return u64::from(self.seats() + 1).saturating_sub(self.held());
         }
-        u64::from(self.settings.seats).saturating_sub(self.held())
+        u64::from(self.seats()).saturating_sub(self.held())
     }
 
     /// How many more tokens may be live by `seats` and `queue_limit`.
     fn capacity(&self) -> u64 {
-        let limit = u64::from(self.settings.seats) + u64::from(self.settings.queue_limit);
+        let limit = u64::from(self.seats()) + u64::from(self.settings.queue_limit);
         limit.saturating_sub(self.live_count())
+    }
+
+    /// How many more tokens may enter, over all lanes.
+    pub(crate) fn line_capacity(&self) -> u64 {
+        self.capacity().min(self.quota_capacity())
     }
 
     pub(crate) fn completed(&self) -> u64 {
@@ -59,9 +64,14 @@ impl Line {
         counted.saturating_add(self.completed_before)
     }
 
+    /// The completed units that count against the quota.
+    fn completed_lately(&self) -> u64 {
+        self.completed().saturating_sub(self.completed_in_past)
+    }
+
     /// How many more tokens the quota lets be admitted.
-    pub(crate) fn quota_left(&self) -> u64 {
-        let taken = self.completed().saturating_add(self.held());
+    pub fn quota_left(&self) -> u64 {
+        let taken = self.completed_lately().saturating_add(self.held());
         let quota = self.settings.quota.as_ref();
         quota.map_or(u64::MAX, |quota| quota.total.saturating_sub(taken))
     }
@@ -69,7 +79,7 @@ impl Line {
     /// Whether all of the quota has been completed: waiting tokens cannot be admitted any more.
     pub(crate) fn sold_out(&self) -> bool {
         let quota = self.settings.quota.as_ref();
-        quota.is_some_and(|quota| self.completed() >= quota.total)
+        quota.is_some_and(|quota| self.completed_lately() >= quota.total)
     }
 
     /// How many more tokens the quota lets enter. None once it is completed, even if the standby share has
@@ -81,7 +91,7 @@ impl Line {
         if self.sold_out() {
             return 0;
         }
-        let taken = self.completed().saturating_add(self.live_count());
+        let taken = self.completed_lately().saturating_add(self.live_count());
         quota.entries_max().saturating_sub(taken)
     }
 
@@ -116,7 +126,7 @@ impl Line {
         if !self.phase().gives_numbers() {
             return 0;
         }
-        let room = self.capacity().min(self.quota_capacity());
+        let room = self.line_capacity();
         let room = room.min(NUMBER_MAX.saturating_sub(lane.issued()));
         match set.queue_limit {
             None => room,
@@ -167,6 +177,21 @@ impl Line {
         name: Option<&LaneName>,
         now_ms: u64,
     ) -> Result<u8, Refused> {
+        let (id, lane, set) = self.newcomers_lane(name)?;
+        if self.quota_capacity() == 0 {
+            return Err(Refused::SoldOut);
+        }
+        if self.lane_capacity(lane, set, now_ms) == 0 {
+            return Err(self.full(lane, set));
+        }
+        Ok(id)
+    }
+
+    /// The lane that a newcomer asks for, whether it has room or not.
+    pub(crate) fn newcomers_lane(
+        &self,
+        name: Option<&LaneName>,
+    ) -> Result<(u8, &Lane, &LaneSettings), Refused> {
         self.check_open()?;
         if !self.phase().gives_numbers() {
             return Err(Refused::LineDraining);
@@ -175,14 +200,7 @@ impl Line {
         let mut listed = self.listed();
         let found = listed.find(|(_, lane, _)| Some(&lane.name) == name);
         let unknown = || self.no_lane("lane", name.unwrap_or(&LaneName::default()));
-        let (id, lane, set) = found.ok_or_else(unknown)?;
-        if self.quota_capacity() == 0 {
-            return Err(Refused::SoldOut);
-        }
-        if self.lane_capacity(lane, set, now_ms) == 0 {
-            return Err(self.full(lane, set));
-        }
-        Ok(id)
+        Ok(found.ok_or_else(unknown)?)
     }
 
     /// Refuses a move into a full lane. The line's own limits do not matter, as the number of live tokens

@@ -3,14 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::line::{Found, Lane};
 use crate::{
-    Arrivals, Bucket, ClockShift, Forecast, GoneFrom, JournalEntry, KEY_BYTES_MAX, Kicked,
-    LANE_TABLE_MAX, LaneName, Limits, Line, LineName, Lines, Live, MOVES_MAX, NUMBER_MAX, Reason,
-    RefusedCounts, Settings, SettingsChange, Stage, Token, Totals,
+    Arrivals, Bucket, Caller, ClockShift, Forecast, GoneFrom, JournalEntry, KEY_BYTES_MAX, Kicked,
+    LANE_TABLE_MAX, LaneName, Limits, Line, LineName, Lines, Live, MOVES_MAX, NUMBER_MAX, Offers,
+    PositionMark, Reason, RefusedCounts, SEATS_MAX, Settings, SettingsChange, Stage, Token, Told,
+    Totals,
 };
 
 /// The state of a shard beside its lines.
@@ -46,8 +48,16 @@ pub struct LineDump {
     pub refused: RefusedCounts,
     /// Units of the quota that were completed, and not by tokens of `gone_counts`: a restore has undone those.
     pub completed_before: u64,
+    /// Units that were completed before the quota was last renewed.
+    pub completed_in_past: u64,
+    /// When it is renewed next; `None` until a leader has found out.
+    pub renews_at_ms: Option<u64>,
     /// `Some` exactly if the settings have an admission rate.
     pub bucket: Option<Bucket>,
+    /// How many keys ever asked to be told of room.
+    pub called_back: u64,
+    /// What a backend has told of its capacity.
+    pub told: Option<Told>,
     /// By id: 1 to [`crate::LANE_TABLE_MAX`], including all lanes of the settings. The others have no live
     /// tokens.
     pub lanes: Vec<LaneDump>,
@@ -68,9 +78,14 @@ pub struct LaneDump {
     pub next_token: Token,
     /// `call_ahead` events were sent for the waiting numbers up to this one.
     pub called_through: Token,
+    /// One for each of the line's `position_events`, in their order.
+    pub marks: Vec<PositionMark>,
     pub arrivals: Arrivals,
     /// In order of number.
     pub live: Vec<(Token, Live)>,
+    pub offers: Offers,
+    /// The keys that wait to be told of room, in the order of their numbers.
+    pub callers: Vec<(u64, Arc<[u8]>)>,
 }
 
 impl Lines {
@@ -83,7 +98,8 @@ impl Lines {
 
 impl Line {
     pub fn dump(&self) -> LineDump {
-        let lanes = self.lanes.iter().map(|lane| lane.dump(0..Token::MAX));
+        let lanes = self.lanes.iter();
+        let lanes = lanes.map(|lane| lane.dump(0..Token::MAX, 0..u64::MAX));
         self.dump_with(
             lanes.collect(),
             0..self.gone.len(),
@@ -92,16 +108,19 @@ impl Line {
     }
 
     /// A part of the dump: everything small, and of each long list at most `size` (1 or more) consecutive items; of
-    /// live tokens those of one lane. The parts follow each other as `nth` grows, and start over after the last.
+    /// live tokens and of callers those of one lane. The parts follow each other as `nth` grows, and start over after the last.
     pub fn dump_part(&self, nth: u64, size: u64) -> LineDump {
         let count = self.lanes.len() as u64;
         let lane_dump = |(at, lane): (u64, &Lane)| {
             let first = lane.done_through() + 1;
-            let tokens = match at == nth % count {
-                true => window(nth / count, size, lane.next_token - first),
-                false => 0..0,
+            let (tokens, callers) = match at == nth % count {
+                true => (
+                    window(nth / count, size, lane.next_token - first),
+                    window(nth / count, size, lane.callers.len()),
+                ),
+                false => (0..0, 0..0),
             };
-            lane.dump(first + tokens.start..first + tokens.end)
+            lane.dump(first + tokens.start..first + tokens.end, callers)
         };
         let places = |length: usize| {
             let places = window(nth, size, length as u64);
@@ -140,7 +159,11 @@ impl Line {
             gone_from: self.gone_from,
             refused: self.refused,
             completed_before: self.completed_before,
+            completed_in_past: self.completed_in_past,
+            renews_at_ms: self.renews_at_ms,
             bucket: self.bucket,
+            called_back: self.called_back,
+            told: self.told,
             lanes,
             gone: self.gone.range(gone).collect(),
             journal,
@@ -152,15 +175,33 @@ impl Line {
 }
 
 impl Lane {
-    fn dump(&self, tokens: Range<Token>) -> LaneDump {
+    /// With the live tokens of these numbers, and the callers at these places.
+    fn dump(&self, tokens: Range<Token>, callers: Range<u64>) -> LaneDump {
         let live = self.live.range(tokens);
+        let many = usize::try_from(callers.end.saturating_sub(callers.start)).unwrap_or(usize::MAX);
+        let callers = self.callers.at(callers.start).take(many);
         LaneDump {
             name: self.name.clone(),
             next_token: self.next_token,
             called_through: self.called_through,
+            marks: self.marks.clone(),
             arrivals: self.arrivals,
             live: live.map(|(token, live)| (*token, live.clone())).collect(),
+            offers: self.callers.offers,
+            callers: callers.map(|(number, key)| (number, key.clone())).collect(),
         }
+    }
+}
+
+impl LaneDump {
+    /// Takes its callers out, for parts of the line.
+    pub fn take_callers(&mut self, id: u8) -> impl Iterator<Item = Caller> + use<> {
+        let callers = std::mem::take(&mut self.callers).into_iter();
+        callers.map(move |(number, key)| Caller {
+            lane: id,
+            number,
+            key,
+        })
     }
 }
 
@@ -217,13 +258,15 @@ impl Lines {
 pub struct LinePart {
     /// By lane id and number, of each lane in order of number.
     pub live: Vec<(u8, Token, Live)>,
+    /// Of each lane in order of number.
+    pub callers: Vec<Caller>,
     pub gone: Vec<(u8, Token, Gone)>,
     pub journal: Vec<JournalEntry>,
     pub settings_changes: Vec<SettingsChange>,
     pub kicks: Vec<Kicked>,
 }
 
-/// A line that is made from its dump, at once or in parts: live tokens first, then gone ones. Each part is
+/// A line that is made from its dump, at once or in parts: live tokens first, then callers, then gone tokens. Each part is
 /// checked as it comes, so that the work of [`LineBuilder::finish`] does not grow with the number of tokens.
 #[derive(Debug)]
 pub struct LineBuilder {
@@ -279,6 +322,8 @@ impl LineBuilder {
         set.map_err(|_| "settings out of range")?;
         let largest = dump.incarnation.max(dump.version).max(dump.epoch);
         let largest = largest.max(dump.created_at_ms).max(dump.completed_before);
+        let largest = largest.max(dump.called_back).max(dump.completed_in_past);
+        let largest = largest.max(dump.renews_at_ms.unwrap_or(0));
         let in_range = largest <= NUMBER_MAX && dump.refused.in_range();
         require(in_range, "a number out of range")?;
         let settled = dump.settings_version <= dump.version;
@@ -290,6 +335,8 @@ impl LineBuilder {
             (bucket, rate) => bucket.is_none() && rate.is_none(),
         };
         require(bucket_fits, "not a bucket of the rate")?;
+        let told_fits = |told: Told| told.seats <= SEATS_MAX && told.until_ms <= NUMBER_MAX;
+        require(dump.told.is_none_or(told_fits), "seats that none can tell")?;
         require(dump.forecast.is_plausible(), "impossible measurements")?;
         let line = Line {
             name: dump.name,
@@ -302,8 +349,11 @@ impl LineBuilder {
             deleting: dump.deleting,
             lanes: Vec::with_capacity(dump.lanes.len()),
             order: Vec::new(),
+            told: dump.told,
             bucket: dump.bucket,
             keys: BTreeMap::new(),
+            callers: BTreeMap::new(),
+            called_back: dump.called_back,
             moved: BTreeMap::new(),
             gone: GoneRing::new(limits.gone_kept),
             journal: Journal::new(limits),
@@ -311,6 +361,8 @@ impl LineBuilder {
             gone_from: dump.gone_from,
             refused: dump.refused,
             completed_before: dump.completed_before,
+            completed_in_past: dump.completed_in_past,
+            renews_at_ms: dump.renews_at_ms,
             admitted: 0,
             in_checkout: 0,
             forecast: dump.forecast,
@@ -326,14 +378,16 @@ impl LineBuilder {
             kicks: Vec::new(),
             limits,
         };
-        let mut live = Vec::new();
+        let (mut live, mut callers) = (Vec::new(), Vec::new());
         for (id, mut lane) in (0..).zip(dump.lanes) {
             let of_lane = std::mem::take(&mut lane.live).into_iter();
             live.extend(of_lane.map(|(token, it)| (id, token, it)));
+            callers.extend(lane.take_callers(id));
             builder.line.restore_lane(lane)?;
         }
         builder.add_part(LinePart {
             live,
+            callers,
             gone: dump.gone,
             journal: dump.journal,
             settings_changes: dump.settings_changes,
@@ -345,8 +399,13 @@ impl LineBuilder {
     fn add_part(&mut self, part: LinePart) -> Result<(), &'static str> {
         let in_order = part.live.is_empty() || self.line.gone.len() == 0;
         require(in_order, "live tokens after gone ones")?;
+        let in_order = part.live.is_empty() || self.line.callers.is_empty();
+        require(in_order, "live tokens after callers")?;
         for (lane, token, live) in part.live {
             self.add_live((lane, token), live)?;
+        }
+        for caller in part.callers {
+            self.line.restore_caller(caller)?;
         }
         let gone = self.line.gone.len() + part.gone.len();
         require(gone <= self.limits.gone_kept, "too many gone tokens")?;
@@ -403,6 +462,11 @@ impl Line {
         let called = dump.called_through < dump.next_token;
         require(called, "called ahead of issue")?;
         lane.called_through = dump.called_through;
+        lane.marks = dump.marks;
+        let marked = lane.marks_fit(&self.settings.position_events);
+        require(marked, "marks of other positions")?;
+        require(dump.offers.is_plausible(), "impossible offers")?;
+        lane.callers.offers = dump.offers;
         require(dump.arrivals.is_plausible(), "impossible arrivals")?;
         lane.arrivals = dump.arrivals;
         self.lanes.push(lane);
@@ -431,6 +495,26 @@ impl Line {
             require(known.is_none(), "two live tokens of one key")?;
         }
         lane.live.insert(at.1, live);
+        Ok(())
+    }
+
+    fn restore_caller(&mut self, caller: Caller) -> Result<(), &'static str> {
+        let Caller { lane, number, key } = caller;
+        let fits = (1..=KEY_BYTES_MAX).contains(&key.len());
+        require(fits, "a key of no or too many bytes")?;
+        require(!self.keys.contains_key(&key), "a caller who is in the line")?;
+        require(
+            (1..=self.called_back).contains(&number),
+            "a caller who never asked",
+        )?;
+        let known = self.callers.insert(key.clone(), (lane, number));
+        require(known.is_none(), "two callers of one key")?;
+        let lane = self
+            .lanes
+            .get_mut(usize::from(lane))
+            .ok_or("no such lane")?;
+        require(lane.callers.is_next(number), "callers out of order")?;
+        lane.callers.add(number, key);
         Ok(())
     }
 

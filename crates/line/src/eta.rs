@@ -130,7 +130,7 @@ impl Line {
         entered_at_ms: u64,
         now_ms: u64,
     ) -> Option<Eta> {
-        if !self.phase().admits() {
+        if !self.phase().admits() || self.seats() == 0 {
             return None;
         }
         let rivals = self.rivals(lane_id, entered_at_ms, now_ms);
@@ -206,7 +206,7 @@ impl Line {
         };
         let from_free = places - self.free_seats() as f64;
         let held = self.held() as f64;
-        let seats = f64::from(self.settings.seats);
+        let seats = f64::from(self.seats());
         let seat_per_ms = 1.0 / measured.hold_ms().max(1.0);
         // After `seats` was lowered, seats that are given back admit nobody until so few are held.
         let over = (held - seats).max(0.0);

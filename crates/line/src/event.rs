@@ -54,9 +54,15 @@ pub enum TokenChange {
         to: TokenRef,
         by: MovedBy,
     },
-    /// It has come among the first `call_ahead` waiting tokens of its lane: its holder should prepare. Once for
-    /// each number, so again after a move.
+    /// It has come among the first `call_ahead` waiting tokens of its lane, or its ETA within `call_ahead_ms`: its
+    /// holder should prepare. Once for each number, so again after a move.
     CallAhead,
+    /// Its place has come to one of the line's `position_events`, or past it. Not to those at or above which it
+    /// entered.
+    Position {
+        /// 1 + the number of tokens that wait before it in its lane.
+        position: u64,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +85,21 @@ pub enum LineChange {
         scheduled_at_ms: u64,
         wrong: BadField,
     },
+    /// There is room in this lane, and these keys asked to be told so. It is not kept for them.
+    Room {
+        lane: LaneName,
+        /// At most [`crate::ROOM_KEYS_MAX`], in the order in which they asked.
+        keys: Vec<Arc<[u8]>>,
+    },
+    /// A backend has told another capacity, took that back, or fell silent.
+    Seats {
+        /// How many tokens may hold seats now.
+        seats: u32,
+        /// It has been silent for too long.
+        silent: bool,
+    },
+    /// What counts against the quota starts at 0 again.
+    QuotaRenewed,
     Deleted,
     /// It was put back from a backup. Pointers and positions may have fallen.
     Restored,

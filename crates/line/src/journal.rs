@@ -30,6 +30,8 @@ pub enum Journaled {
     ScheduleFailed { scheduled_at_ms: u64 },
     /// An operator ended tokens, whose entries follow; see [`crate::Line::kick_note`].
     Kicked,
+    /// What counts against the quota started at 0 again.
+    QuotaRenewed,
     /// An operator put the line back from a backup. What happened after the backup is not in the journal.
     Restored,
     Token {

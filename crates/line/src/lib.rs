@@ -39,6 +39,7 @@
 //! started from. It exists so that the model test can be shown to fail. Never build a node with it.
 
 mod background;
+mod callback;
 mod capacity;
 mod dump;
 mod eta;
@@ -54,15 +55,18 @@ mod lines;
 mod list;
 mod max_tree;
 mod name;
+mod notices;
 mod op;
 mod operations;
 mod rate;
 mod refused_counts;
+mod renew;
 mod restore;
 mod schedule;
 mod settings;
 mod status;
 mod token;
+mod told;
 mod transitions;
 mod turn;
 mod waiting;
@@ -70,6 +74,7 @@ mod waiting;
 #[cfg(test)]
 mod cost_tests;
 
+pub use callback::{CALLBACK_LIMIT_MAX, Caller, Offers, ROOM_KEYS_MAX};
 pub use capacity::HeldBackBy;
 pub use dump::{BadDump, Head, LaneDump, LineBuilder, LineDump, LinePart};
 pub use event::{Event, LineChange, MovedBy, TokenChange};
@@ -86,19 +91,22 @@ pub use line::Line;
 pub use lines::{Limits, Lines};
 pub use list::{ListOrder, ListedThrough};
 pub use name::{BadName, LaneName, LineName, NAME_BYTES_MAX};
+pub use notices::PositionMark;
 pub use op::{Forbidden, Op, RecycleItem, Refused, Reply, Stamp, Timestamp};
 pub use rate::{AdmissionRate, Bucket, RATE_BURST_MAX, RATE_MICRO_MAX, RATE_MICRO_MIN};
 pub use refused_counts::{RefusedCode, RefusedCounts};
 pub use restore::{ClockShift, Restore, RestoreRefused};
 pub use settings::{
     BOOST_MS_MAX, BadField, CALL_AHEAD_MAX, Change, LABEL_BYTES_MAX, LABELS_MAX, Labels,
-    LaneSettings, Lanes, POSITION_CAP_MAX, Phase, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota,
+    LaneSettings, Lanes, POSITION_CAP_MAX, POSITION_EVENT_MAX, POSITION_EVENTS_MAX, Phase,
+    Positions, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota, RENEW_MS_MAX, RENEW_MS_MIN, Renew,
     SCHEDULE_BYTES_MAX, SCHEDULE_MAX, SEATS_MAX, SETTING_NAMES, SETTINGS, STANDBY_PERCENT_MAX,
     Schedule, ScheduledChange, Setting, SettingDefault, SettingKind, SettingValue, Settings,
-    SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, WALL_MS_MAX,
+    SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, WALL_MS_MAX, ZONE_BYTES_MAX, ZoneName,
 };
 pub use status::{Board, Counts, LaneBoard, Poll, Status, Totals};
 pub use token::{Entered, Live, Reason, Stage, State, Token, TokenBy, TokenRef};
+pub use told::Told;
 
 /// The most lanes of a line.
 pub const LANES_MAX: usize = 8;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::background::Due;
+use crate::callback::Callers;
 use crate::eta::poll_after_ms;
 use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
@@ -14,8 +15,8 @@ use crate::waiting::{Place, WaitingSet};
 use crate::{
     Arrivals, BadField, Board, Bucket, Counts, Event, Forecast, GoneFrom, JournalEntry,
     LANE_TABLE_MAX, LaneName, LaneSettings, Limits, LineChange, LineName, Live, NUMBER_MAX, Phase,
-    Poll, Reason, Refused, RefusedCounts, Settings, SettingsChange, State, Status, Timestamp,
-    Token, TokenBy, TokenRef, Totals,
+    Poll, PositionMark, Reason, Refused, RefusedCounts, Settings, SettingsChange, State, Status,
+    Timestamp, Token, TokenBy, TokenRef, Told, Totals,
 };
 
 #[derive(Debug)]
@@ -34,10 +35,16 @@ pub struct Line {
     pub(crate) lanes: Vec<Lane>,
     /// The ids of the lanes that the settings have, in their order.
     pub(crate) order: Vec<u8>,
+    /// What a backend has told of its capacity.
+    pub(crate) told: Option<Told>,
     /// `Some` exactly while there is an admission rate.
     pub(crate) bucket: Option<Bucket>,
     /// The live token of each key.
     pub(crate) keys: BTreeMap<Arc<[u8]>, (u8, Token)>,
+    /// The keys that wait to be told of room, by the lane and their number.
+    pub(crate) callers: BTreeMap<Arc<[u8]>, (u8, u64)>,
+    /// The number of the newest one that asked for that.
+    pub(crate) called_back: u64,
     /// From the former numbers of moved tokens to the current ones, while these are live.
     pub(crate) moved: BTreeMap<(u8, Token), (u8, Token)>,
     pub(crate) gone: GoneRing,
@@ -48,6 +55,10 @@ pub struct Line {
     pub(crate) refused: RefusedCounts,
     /// Units of the quota that were completed by tokens which a restore has brought back.
     pub(crate) completed_before: u64,
+    /// Units that were completed before the quota was last renewed: they do not count any more.
+    pub(crate) completed_in_past: u64,
+    /// When it is renewed next, on the leader's wall clock; `None` until a leader has found out.
+    pub(crate) renews_at_ms: Option<u64>,
     pub(crate) admitted: u64,
     pub(crate) in_checkout: u64,
     /// The measurements behind the ETAs.
@@ -89,6 +100,9 @@ pub(crate) struct Lane {
     pub(crate) waiting: WaitingSet,
     /// `call_ahead` events were sent for the waiting numbers up to this one.
     pub(crate) called_through: Token,
+    /// One for each of the line's `position_events`, in their order.
+    pub(crate) marks: Vec<PositionMark>,
+    pub(crate) callers: Callers,
     pub(crate) arrivals: Arrivals,
 }
 
@@ -110,8 +124,11 @@ impl Line {
             deleting: false,
             lanes: Vec::new(),
             order: Vec::new(),
+            told: None,
             bucket: None,
             keys: BTreeMap::new(),
+            callers: BTreeMap::new(),
+            called_back: 0,
             moved: BTreeMap::new(),
             gone: GoneRing::new(new.limits.gone_kept),
             journal: Journal::new(new.limits),
@@ -119,6 +136,8 @@ impl Line {
             gone_from: GoneFrom::default(),
             refused: RefusedCounts::default(),
             completed_before: 0,
+            completed_in_past: 0,
+            renews_at_ms: None,
             admitted: 0,
             in_checkout: 0,
             forecast: Forecast::new(new.now.service_ms),
@@ -159,9 +178,13 @@ impl Line {
         self.created_at_ms
     }
 
-    /// While it is being deleted: how many live tokens are still to be ended.
+    /// While it is being deleted: how many live tokens, and keys that wait to be told of room, are still to be ended.
     pub fn deleting(&self) -> Option<u64> {
-        self.deleting.then(|| self.live_count())
+        self.deleting.then(|| self.left_to_delete())
+    }
+
+    pub(crate) fn left_to_delete(&self) -> u64 {
+        self.live_count() + self.callers.len() as u64
     }
 
     /// A token as its holder may see it; for a moved token, the token that it has become. The ETA counts
@@ -194,7 +217,6 @@ impl Line {
         let cap = self.settings.position_cap.map_or(u64::MAX, u64::from);
         let shown = position.map(|position| position.min(cap));
         let turn = place.map(|place| self.turn(at, place));
-        let call_ahead = u64::from(self.settings.call_ahead);
         let eta = place
             .and_then(|place| self.eta(at.lane, place.ahead + 1, place.entered.service_ms, now_ms));
         let given = eta.and_then(|eta| eta.given());
@@ -213,7 +235,7 @@ impl Line {
             turn: turn.filter(|turn| *turn <= cap),
             eta_ms: given.map(|given| given.eta_ms.into()),
             eta_p90_ms: given.map(|given| given.eta_p90_ms.into()),
-            call_ahead: position.is_some_and(|position| position <= call_ahead),
+            call_ahead: position.is_some_and(|it| self.is_called(lane, at.token, it)),
             admitted_through: self.admitted_through(at.lane, lane),
             epoch: seated.and_then(Live::epoch).or(gone_epoch),
             deadline_ms: seated.and_then(Live::deadline_ms),
@@ -269,7 +291,7 @@ impl Line {
             incarnation: self.incarnation,
             version: self.version,
             phase: self.phase(),
-            seats: self.settings.seats,
+            seats: self.seats(),
             admitted: self.admitted,
             in_checkout: self.in_checkout,
             lanes: lanes.collect(),
@@ -340,6 +362,19 @@ impl Line {
             Ok((lane, Found::Waiting(_))) => lane.waiting.holes_before(at.token),
             _ => Some(Vec::new()),
         }
+    }
+
+    /// All holes of each lane of the settings, in their order: the ranges of numbers between its `admitted_through` and
+    /// its newest number that do not wait. `None` if they are too many to read (4,096 words of bitmap a lane), or more
+    /// than `most` ranges.
+    pub fn all_holes(&self, most: usize) -> Option<Vec<Vec<(Token, Token)>>> {
+        let mut left = most;
+        let holes = self.listed().map(|(_, lane, _)| {
+            let holes = lane.waiting.holes_before(lane.next_token)?;
+            left = left.checked_sub(holes.len())?;
+            Some(holes)
+        });
+        holes.collect()
     }
 
     pub fn counts(&self) -> Counts {
@@ -474,7 +509,7 @@ impl Line {
         Ok(())
     }
 
-    /// Updates the table and the order after a change of settings that [`Line::check_lanes`] has accepted.
+    /// Updates the table, the order and the marks of positions after a change of settings that [`Line::check_lanes`] has accepted.
     pub(crate) fn order_lanes(&mut self) {
         self.order.clear();
         for i in 0..self.settings.lanes.len() {
@@ -485,6 +520,7 @@ impl Line {
             });
             self.order.push(id);
         }
+        self.mark_positions();
     }
 }
 
@@ -496,6 +532,8 @@ impl Lane {
             live: BTreeMap::new(),
             waiting: WaitingSet::default(),
             called_through: 0,
+            marks: Vec::new(),
+            callers: Callers::default(),
             arrivals: Arrivals::default(),
         }
     }

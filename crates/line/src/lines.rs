@@ -249,6 +249,7 @@ impl Lines {
             | Op::Touch { incarnation, .. }
             | Op::Kick { incarnation, .. }
             | Op::CountRefused { incarnation, .. }
+            | Op::RenewQuota { incarnation, .. }
             | Op::RunBackground { incarnation, .. }
                 if known != Some(*incarnation) =>
             {
@@ -267,7 +268,7 @@ impl Lines {
             events,
         };
         let reply = line.run(op, &mut ctx)?;
-        if line.deleting && line.live_count() == 0 {
+        if line.deleting && line.left_to_delete() == 0 {
             line.line_event(LineChange::Deleted, ctx.wall_ms, ctx.events);
             self.head.version_floor = line.version.max(self.head.version_floor);
             self.head.epoch_floor = line.epoch.max(self.head.epoch_floor);

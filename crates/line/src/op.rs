@@ -48,6 +48,10 @@ pub struct Stamp {
 
 /// One operation, as it stands in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "operations live for a turn, and a box would cost every reader of `Create`"
+)]
 pub enum Op {
     /// Makes a line. Its incarnation is `index * 4096 + op_no`.
     Create { line: LineName, settings: Settings },
@@ -77,6 +81,15 @@ pub enum Op {
         /// The backend's name for the client: 1 to [`crate::KEY_BYTES_MAX`] bytes.
         key: Option<Box<[u8]>>,
         /// By default [`Settings::effective_default_lane`].
+        lane: Option<LaneName>,
+    },
+    /// Puts a key that cannot enter on the list of those that are told when there is room. A key that is on it keeps its
+    /// place.
+    Callback {
+        line: LineName,
+        /// As for [`Op::Enter`].
+        key: Box<[u8]>,
+        /// The lane that it would enter; by default [`Settings::effective_default_lane`].
         lane: Option<LaneName>,
     },
     /// Claims the seat that an admitted token holds.
@@ -148,6 +161,21 @@ pub enum Op {
         incarnation: u64,
         refused: RefusedCounts,
     },
+    /// A backend tells its capacity, which is in force instead of the setting `seats`.
+    CapacityTold {
+        line: LineName,
+        /// The seats, 0 to [`crate::SEATS_MAX`], and after how many milliseconds without another such operation the backend
+        /// counts as silent. `None`: the setting is in force again.
+        told: Option<(u32, u64)>,
+    },
+    /// Renews the quota, if that is due by the entry's wall clock: see [`crate::Line::renewal_due`].
+    RenewQuota {
+        line: LineName,
+        /// If the line has another one, nothing happens.
+        incarnation: u64,
+        /// When it is to be renewed after that, on the leader's wall clock.
+        next_ms: u64,
+    },
     /// Does the background work that is due on the line, see [`crate::Lines::background_work`].
     RunBackground {
         line: LineName,
@@ -164,6 +192,7 @@ impl Op {
             | Op::Configure { line, .. }
             | Op::Delete { line, .. }
             | Op::Enter { line, .. }
+            | Op::Callback { line, .. }
             | Op::Claim { line, .. }
             | Op::Renew { line, .. }
             | Op::Complete { line, .. }
@@ -174,6 +203,8 @@ impl Op {
             | Op::Touch { line, .. }
             | Op::Kick { line, .. }
             | Op::CountRefused { line, .. }
+            | Op::CapacityTold { line, .. }
+            | Op::RenewQuota { line, .. }
             | Op::RunBackground { line, .. } => line,
         }
     }
@@ -197,11 +228,16 @@ pub enum Reply {
     /// Of `Enter`, `Claim`, `Renew`, `Complete`, `Leave`, `Move`, `Jump`: the token as it is called now. That
     /// is another one than the operation named if it was moved: its holder needs a new ticket then.
     Token(TokenRef),
-    /// Of `Create` and `Configure`: look the line up for the rest.
+    /// Of `Create`, `Configure` and `CapacityTold`: look the line up for the rest.
     Line { incarnation: u64, version: u64 },
+    /// Of `Callback`.
+    Callback {
+        /// 1 + the number of keys that are told before it; `None`: there is room, it can enter.
+        position: Option<u64>,
+    },
     /// Of `Delete`.
     Deleted {
-        /// Live tokens that are still to be ended; 0 if the line is gone.
+        /// Live tokens, and keys that wait to be told of room, that are still to be ended; 0 if the line is gone.
         remaining: u64,
     },
     /// Of `Recycle`: how many tokens it ended.
@@ -230,7 +266,7 @@ pub enum Refused {
     /// The line is closed, or being deleted.
     #[error("the line is closed")]
     LineClosed,
-    /// Of `Enter` in phase [`crate::Phase::Draining`].
+    /// Of `Enter` and `Callback` in phase [`crate::Phase::Draining`].
     #[error("the line takes no new numbers (draining)")]
     LineDraining,
     /// Of `Enter`: no number can be issued now.
@@ -239,7 +275,10 @@ pub enum Refused {
     /// Of `Enter`, `Move` and `Jump`: this lane's own `queue_limit` is reached. Other lanes may have space.
     #[error("the lane {lane} is full: its queue_limit is {limit}")]
     LaneFull { lane: LaneName, limit: u32 },
-    /// Of `Enter`: as many have entered as the quota and its standby share allow.
+    /// Of `Callback`.
+    #[error("as many wait to be told of room as `callback_limit` allows")]
+    CallbacksFull,
+    /// Of `Enter` and `Callback`: as many have entered as the quota and its standby share allow.
     #[error("the line is sold out")]
     SoldOut,
     /// Of lookups by key: no live token has it. Of `Move`: the number was never issued.
@@ -285,4 +324,7 @@ pub enum Forbidden {
     /// Of `Jump`.
     #[error("the token has jumped as often as `jumps_max` allows")]
     JumpsMax,
+    /// Of `Callback`.
+    #[error("the line takes no callbacks: its `callback_limit` is 0")]
+    Callback,
 }

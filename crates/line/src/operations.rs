@@ -24,6 +24,7 @@ impl Line {
             Op::Enter { key, lane, .. } => {
                 reply = Reply::Token(self.enter(key.as_deref(), lane.as_ref(), ctx)?);
             }
+            Op::Callback { key, lane, .. } => reply = self.callback(key, lane.as_ref(), ctx)?,
             Op::Claim { at, .. } => reply = Reply::Token(self.claim(*at, ctx)?),
             Op::Renew { at, epoch, .. } => reply = Reply::Token(self.renew(*at, *epoch, ctx)?),
             Op::Complete { at, epoch, .. } => {
@@ -41,13 +42,15 @@ impl Line {
             Op::Touch { tokens, .. } => self.touch_all(tokens, ctx.now_ms),
             Op::Kick { tokens, note, .. } => reply = self.kick(tokens, note.as_deref(), ctx)?,
             Op::CountRefused { refused, .. } => self.refused = self.refused.plus(refused),
+            Op::CapacityTold { told, .. } => self.capacity_told(*told, ctx)?,
+            Op::RenewQuota { next_ms, .. } => self.renew_quota(*next_ms, ctx),
             Op::RunBackground { .. } => self.run_background(ctx),
         }
         self.after_operation(ctx);
         Ok(match op {
-            Op::Configure { .. } => self.as_reply(),
+            Op::Configure { .. } | Op::CapacityTold { .. } => self.as_reply(),
             Op::Delete { .. } => Reply::Deleted {
-                remaining: self.live_count(),
+                remaining: self.left_to_delete(),
             },
             _ => reply,
         })
@@ -113,6 +116,10 @@ impl Line {
     ) {
         let old = std::mem::replace(&mut self.settings, settings);
         self.order_lanes();
+        let renew = |settings: &Settings| settings.quota.and_then(|quota| quota.renew);
+        if renew(&old) != renew(&self.settings) {
+            self.renews_at_ms = None;
+        }
         if old.admission_rate != self.settings.admission_rate {
             self.change_rate(old.admission_rate, ctx.now_ms);
         }
@@ -185,6 +192,8 @@ impl Line {
         };
         let token = self.issue(lane, Live::newcomer(key, entered), ctx.now_ms)?;
         self.entered_event((lane, token), entered, ctx);
+        self.lanes[usize::from(lane)].mark_newcomer(token);
+        self.callback_entered(key, lane, ctx.now_ms);
         // Every token starts out waiting, and may be admitted at once only if no other one waits. Seats
         // can be free while others wait, if background work has yet to admit those.
         if self.waiting() == 1 {

@@ -10,6 +10,7 @@
 //! | epoch | at least each of these |
 //! | incarnation | that of the backup, so that tickets stay good |
 //! | times of the service clock | shifted by the difference of the two clocks: what was left of a deadline is left |
+//! | keys that wait to be told of room | those of the backup; nothing counts as offered |
 //! | completed units of a quota | as many as in the backup or in the line that is replaced, whichever has more |
 
 use crate::line::{Lane, Line};
@@ -17,7 +18,7 @@ use crate::lines::incarnation_at;
 use crate::waiting::WaitingSet;
 use crate::{
     BadDump, Bucket, Event, Journaled, LineBuilder, LineChange, LineName, Lines, Live, NUMBER_MAX,
-    Reason, Refused, Stage, Stamp, Token, Totals,
+    Offers, Reason, Refused, Stage, Stamp, Token, Totals,
 };
 
 /// Tokens whose times are shifted in one [`LineBuilder::shift_page`], about: some fifty nanoseconds each.
@@ -174,6 +175,7 @@ impl Line {
         for lane in present.lanes.iter().skip(self.lanes.len()) {
             self.lanes.push(Lane::new(lane.name.clone()));
         }
+        self.mark_positions();
         for (id, lane) in present.lanes.iter().enumerate() {
             let issued = lane.next_token.saturating_sub(self.lanes[id].next_token);
             #[cfg(feature = "bite")]
@@ -185,6 +187,9 @@ impl Line {
         }
         let completed_since = present.completed().saturating_sub(self.completed());
         self.completed_before = self.completed_before.saturating_add(completed_since);
+        // What it has renewed since stays renewed.
+        self.completed_in_past = self.completed_in_past.max(present.completed_in_past);
+        self.renews_at_ms = self.renews_at_ms.max(present.renews_at_ms);
         self.version = self.version.max(present.version);
         self.epoch = self.epoch.max(present.epoch);
         Ok(())
@@ -229,6 +234,11 @@ impl Line {
             shift.shift(&mut arrivals.since_ms);
             shift.shift(&mut arrivals.began_ms);
             shift.shift(&mut arrivals.last_ms);
+            // It was long ago that these were made.
+            lane.callers.offers = Offers::default();
+        }
+        if let Some(told) = &mut self.told {
+            shift.shift(&mut told.until_ms);
         }
         if let Some(Bucket { at_ms, .. }) = &mut self.bucket {
             shift.shift(at_ms);

@@ -36,13 +36,26 @@ impl Line {
         if self.deleting || (self.phase() == Phase::Closed && self.live_count() > 0) {
             return None;
         }
+        self.next_renewal_ms()
+            .into_iter()
+            .chain(self.next_scheduled_ms())
+            .min()
+    }
+
+    /// Whether a change of the schedule is due at this time of the leader's wall clock.
+    pub fn schedule_due(&self, wall_ms: u64) -> bool {
+        let due = self.next_scheduled_ms();
+        due.is_some_and(|due_ms| due_ms <= wall_ms)
+    }
+
+    fn next_scheduled_ms(&self) -> Option<u64> {
         self.settings.schedule.first().map(|change| change.at_ms)
     }
 
     /// Applies the first change of the schedule if it is due. Returns whether it was.
     pub(crate) fn apply_scheduled(&mut self, ctx: &mut ApplyCtx<'_>) -> bool {
-        let due = self.next_by_wall_clock_ms();
-        if *ctx.work_left == 0 || due.is_none_or(|due_ms| due_ms > ctx.wall_ms) {
+        let waits = self.next_by_wall_clock_ms().is_none() || !self.schedule_due(ctx.wall_ms);
+        if *ctx.work_left == 0 || waits {
             return false;
         }
         *ctx.work_left -= 1;

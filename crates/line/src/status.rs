@@ -27,7 +27,7 @@ pub struct Status {
     pub eta_ms: Option<u64>,
     /// With `eta_ms`: the 90th percentile.
     pub eta_p90_ms: Option<u64>,
-    /// It is among the first `call_ahead` waiting tokens of its lane: its holder should prepare.
+    /// While waiting: it was called ahead, so its holder should prepare.
     pub call_ahead: bool,
     /// The lane's pointer: no number up to this one waits.
     pub admitted_through: u64,

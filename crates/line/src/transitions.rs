@@ -174,7 +174,8 @@ impl Line {
         self.measure(ctx.now_ms);
         let live = self.remove_live(lane_id, token)?;
         if live.holds_seat() {
-            self.forecast.released(gone.reason, self.settings.seats);
+            let seats = self.seats();
+            self.forecast.released(gone.reason, seats);
         } else {
             self.forecast.left(gone.reason);
         }

@@ -219,6 +219,7 @@ fn settings_are_in_the_forecast_at_once() {
     let quota = Quota {
         total: 500 + 20 + 50,
         standby_percent: 100,
+        renew: None,
     };
     stage.configure(|patch| patch.quota = Some(Change::Set(quota)));
     assert_eq!(
@@ -312,6 +313,36 @@ fn a_rush_is_not_taken_to_go_on() {
     let eta_ms = stage.status(last).eta_ms.unwrap();
     // Two a second leave: those who are there, and some more in the two seconds to come.
     assert!((150_000..=175_000).contains(&eta_ms), "{eta_ms}");
+}
+
+#[test]
+fn tokens_are_called_by_their_forecast_and_stay_called() {
+    let mut stage = busy(400);
+    let called = |stage: &Stage| {
+        let called = stage
+            .waiting
+            .iter()
+            .filter(|at| stage.status(**at).call_ahead);
+        called.count()
+    };
+    assert_eq!(called(&stage), 0);
+    let within_ms = HOLD_MS * 2;
+    stage.configure(|patch| patch.call_ahead_ms = Some(Change::Set(within_ms)));
+    let soon = |stage: &Stage| {
+        let mut etas = stage.waiting.iter().map(|at| stage.status(*at).eta_ms);
+        etas.position(|eta_ms| eta_ms > Some(within_ms)).unwrap()
+    };
+    let near = soon(&stage);
+    assert!(near > 0);
+    assert_eq!(called(&stage), near, "those within it, and nobody else");
+    // Half of the seats: everybody waits twice as long, and nobody is sent back.
+    let seats = stage.lines.get(&name()).unwrap().settings().seats;
+    stage.configure(|patch| patch.seats = Some(Change::Set(seats / 2)));
+    assert!(soon(&stage) < near);
+    assert_eq!(called(&stage), near);
+    // Not by place.
+    stage.configure(|patch| patch.call_ahead_ms = Some(Change::Set(0)));
+    assert_eq!(called(&stage), 0);
 }
 
 #[test]

@@ -22,6 +22,7 @@ fn of_several_brakes_it_is_the_one_to_take_away_first() {
         quota: Some(Quota {
             total: 1,
             standby_percent: 900,
+            renew: None,
         }),
         ..Settings::new(1, 100)
     };

@@ -34,6 +34,7 @@ fn keys(shard: &Shard) -> Vec<(&'static str, Option<&str>)> {
                 TokenChange::Gone { .. } => "gone",
                 TokenChange::Moved { .. } => "moved",
                 TokenChange::CallAhead => "call_ahead",
+                TokenChange::Position { .. } => "position",
             };
             let key = key.as_deref().map(|key| std::str::from_utf8(key).unwrap());
             Some((word, key))

@@ -8,8 +8,9 @@ use common::{Dump, Restart, Shard, name, shop};
 use nowserving_line::{
     AdmissionRate, Change, Entered, Gone, GoneFrom, JournalEntry, Journaled, JournaledToken,
     KickItem, KickNote, KickSelector, LaneDump, LaneSettings, Limits, LineDump, Lines, Live,
-    NUMBER_MAX, Op, Phase, Quota, Reason, RecycleItem, RefusedCounts, ScheduledChange, Settings,
-    SettingsPatch, Stage, Stamp, State, Timestamp, Token, TokenBy, TokenRef,
+    NUMBER_MAX, Op, Phase, PositionMark, Quota, Reason, RecycleItem, RefusedCounts,
+    ScheduledChange, Settings, SettingsPatch, Stage, Stamp, State, Timestamp, Token, TokenBy,
+    TokenRef, Told,
 };
 use proptest::prelude::*;
 
@@ -90,6 +91,7 @@ fn rules() -> impl Strategy<Value = Settings> {
     let quota = (number(), number32()).prop_map(|(total, standby_percent)| Quota {
         total,
         standby_percent,
+        renew: None,
     });
     let phase = (0..5u8).prop_map(|code| Phase::from_code(code).unwrap());
     (
@@ -195,6 +197,7 @@ fn kick() -> impl Strategy<Value = Op> {
 
 fn op() -> impl Strategy<Value = Op> {
     let key = prop::option::of(prop::collection::vec(any::<u8>(), 0..200));
+    let called = prop::collection::vec(any::<u8>(), 0..200);
     let item = (lane(), number(), state(), number());
     let items = prop::collection::vec(item, 0..20).prop_map(|items| {
         let items = items.into_iter();
@@ -211,6 +214,18 @@ fn op() -> impl Strategy<Value = Op> {
         6 => (key, prop::option::of(0..4usize)).prop_map(|(key, lane)| Op::Enter {
             line: shop(),
             key: key.map(Into::into),
+            lane: lane.map(|lane| LANES[lane].try_into().unwrap()),
+        }),
+        2 => (incarnation(), number()).prop_map(|(incarnation, next_ms)| Op::RenewQuota {
+            line: shop(),
+            incarnation,
+            next_ms,
+        }),
+        2 => prop::option::of((any::<u32>(), number()))
+            .prop_map(|told| Op::CapacityTold { line: shop(), told }),
+        3 => (called, prop::option::of(0..4usize)).prop_map(|(key, lane)| Op::Callback {
+            line: shop(),
+            key: key.into(),
             lane: lane.map(|lane| LANES[lane].try_into().unwrap()),
         }),
         3 => (0..4usize, number(), 0..4usize).prop_map(|(lane, token, to)| Op::Move {
@@ -261,6 +276,7 @@ fn ask_everything(lines: &Lines, at: TokenRef) {
         let _ = (line.explain(at), line.resolve(at), line.next_by_rate_ms());
         let _ = line.journal_after(at.token).count();
         let _ = line.would_refuse_enter(None, None, at.token);
+        let _ = line.would_refuse_callback(b"x", None, at.token);
     }
     let _ = lines.range_after(Some(&name("zzz"))).count() + lines.background_work(at.token).count();
 }
@@ -300,7 +316,7 @@ fn stage() -> impl Strategy<Value = Stage> {
 
 /// One change to a dump that was good.
 fn tamper() -> impl Strategy<Value = (u8, u64, Stage, Settings)> {
-    (0..35u8, number(), stage(), settings())
+    (0..45u8, number(), stage(), settings())
 }
 
 fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage, Settings)) {
@@ -327,6 +343,23 @@ fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage,
         17 => line.bucket.as_mut().unwrap().level_nano = n,
         18 => line.bucket.as_mut().unwrap().at_ms = n,
         19 => lane.called_through = n,
+        31 => mark(line, n),
+        32 => line.called_back = n,
+        41 => lane.offers.recent = n,
+        37 => line.completed_in_past = n,
+        38 => line.renews_at_ms = Some(n),
+        36 => {
+            line.told = Some(Told {
+                seats: n as u32,
+                until_ms: n,
+                silent: n % 2 == 0,
+            });
+        }
+        42 => lane.offers.since_ms = n,
+        35 => {
+            line.called_back = 9;
+            lane.callers = vec![(n % 16, b"caller"[..].into())];
+        }
         20 => move_from(&mut lane.live[0].1, (0, n)),
         21 => line.gone[0].2.moved_to = Some(((n % 256) as u8, n)),
         22 => line.gone[0].2.reason = Reason::Moved,
@@ -368,6 +401,27 @@ fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage,
 /// Adds a former number to a token.
 fn move_from(live: &mut Live, old: (u8, Token)) {
     live.moved_from = live.moved_from.iter().copied().chain([old]).collect();
+}
+
+/// The line has one position, to which the tokens up to this one have come.
+fn mark(line: &mut LineDump, through: Token) {
+    line.settings.position_events = vec![3];
+    for lane in &mut line.lanes {
+        lane.marks = vec![PositionMark {
+            position: 3,
+            through: 0,
+        }];
+    }
+    line.lanes[0].marks[0].through = through;
+}
+
+/// Two keys asked to be told of room.
+fn call_back(line: &mut LineDump, callers: &[(u64, &str)]) {
+    line.called_back = 2;
+    let callers = callers
+        .iter()
+        .map(|(number, key)| (*number, key.as_bytes().into()));
+    line.lanes[0].callers = callers.collect();
 }
 
 fn lane_settings(name: &str) -> LaneSettings {
@@ -485,6 +539,18 @@ fn a_dump_that_contradicts_itself_is_refused() {
     assert_eq!(refused(removed), "somebody in a lane that was removed");
     let called = |l: &mut LineDump| l.lanes[0].called_through = 7;
     assert_eq!(refused(called), "called ahead of issue");
+    let marks = |l: &mut LineDump| l.settings.position_events = vec![3, 1];
+    assert_eq!(refused(marks), "marks of other positions");
+    let ahead = |l: &mut LineDump| mark(l, 7);
+    assert_eq!(refused(ahead), "marks of other positions");
+    let asked = |l: &mut LineDump| call_back(l, &[(1, "x"), (3, "y")]);
+    assert_eq!(refused(asked), "a caller who never asked");
+    let again = |l: &mut LineDump| call_back(l, &[(1, "x"), (2, "x")]);
+    assert_eq!(refused(again), "two callers of one key");
+    let order = |l: &mut LineDump| call_back(l, &[(2, "x"), (1, "y")]);
+    assert_eq!(refused(order), "callers out of order");
+    let offers = |l: &mut LineDump| l.lanes[0].offers.recent = u64::MAX;
+    assert_eq!(refused(offers), "impossible offers");
     let from = |l: &mut LineDump| l.lanes[1].live[0].1.moved_from[0].1 = 2;
     assert_eq!(refused(from), "moved from a token that is not gone");
     let twice = |l: &mut LineDump| move_from(&mut l.lanes[1].live[0].1, (0, 5));
@@ -575,8 +641,11 @@ fn seats_go_to_the_first_over_all_lanes() {
         name: "vip".try_into().unwrap(),
         next_token: 4,
         called_through: 0,
+        marks: Vec::new(),
         arrivals: Default::default(),
         live: vec![waiting(1, 10), waiting(2, 30), waiting(3, 40)],
+        offers: Default::default(),
+        callers: Vec::new(),
     });
     shard.lines = Lines::restore(dump).unwrap();
     let board = shard.board();

@@ -19,6 +19,8 @@ mod held_back;
 mod movement;
 #[path = "model/naive.rs"]
 mod naive;
+#[path = "model/naive_callers.rs"]
+mod naive_callers;
 #[path = "model/naive_moves.rs"]
 mod naive_moves;
 #[path = "model/naive_ops.rs"]
@@ -146,6 +148,9 @@ impl Run {
         let before = self.lines.dump();
         let refusal = self.expected_refusal(op);
         let reply = self.lines.apply(stamp, op, Some(events));
+        if reply.is_ok() && !self.is_astray(op) {
+            self.tell_etas(op.line().clone());
+        }
         let followed = self.follower.apply(stamp, op, None);
         assert_eq!(reply, followed, "the follower's reply");
         let expected = self.naive.apply(
@@ -167,14 +172,47 @@ impl Run {
         }
     }
 
-    /// The refusal with which a leader answers an `enter` without a log entry.
-    fn expected_refusal(&self, op: &Op) -> Option<Option<Refused>> {
-        let Op::Enter { line, key, lane } = op else {
-            return None;
+    /// Whether the operation names a line that is not there, so that it does nothing.
+    fn is_astray(&self, op: &Op) -> bool {
+        let line = self.naive.lines.get(op.line());
+        let known = line.map(|line| line.incarnation);
+        match op {
+            Op::Recycle { incarnation, .. }
+            | Op::Touch { incarnation, .. }
+            | Op::Kick { incarnation, .. }
+            | Op::RenewQuota { incarnation, .. }
+            | Op::RunBackground { incarnation, .. } => Some(*incarnation) != known,
+            _ => false,
+        }
+    }
+
+    /// The model takes ETAs from the line.
+    pub fn tell_etas(&mut self, name: LineName) {
+        let (line, model) = (self.lines.get(&name), self.naive.lines.get_mut(&name));
+        let (Some(line), Some(model)) = (line, model) else {
+            return;
         };
-        let line = self.lines.get(line)?;
+        let etas = line.live_from((0, 0)).filter_map(|(lane, token, _)| {
+            let at = check::at(line, (lane, token));
+            let status = line.status(at, self.lines.now_ms()).unwrap();
+            Some(((lane, token), status.eta_ms?))
+        });
+        model.etas = etas.collect();
+    }
+
+    /// The refusal with which a leader answers an `enter` or a `callback` without a log entry.
+    fn expected_refusal(&self, op: &Op) -> Option<Option<Refused>> {
+        let line = self.lines.get(op.line())?;
         let now_ms = self.now_ms.max(self.lines.now_ms());
-        Some(line.would_refuse_enter(key.as_deref(), lane.as_ref(), now_ms))
+        match op {
+            Op::Enter { key, lane, .. } => {
+                Some(line.would_refuse_enter(key.as_deref(), lane.as_ref(), now_ms))
+            }
+            Op::Callback { key, lane, .. } => {
+                Some(line.would_refuse_callback(key, lane.as_ref(), now_ms))
+            }
+            _ => None,
+        }
     }
 
     fn compare_reply(
@@ -197,6 +235,7 @@ impl Run {
                 incarnation,
                 version,
             },
+            Reply::Callback { position } => Answer::Callback(position),
             Reply::Deleted { remaining } => Answer::Remaining(remaining),
             Reply::Recycled { count } => Answer::Recycled(count),
             Reply::Kicked { ended, taken } => Answer::Kicked(ended, taken),
@@ -220,6 +259,12 @@ impl Run {
         let dump = self.lines.dump();
         self.lines = Lines::restore_with(LIMITS, dump.clone()).unwrap();
         assert_eq!(self.lines.dump(), dump, "nothing is lost over a restart");
+        for name in LINES {
+            self.tell_etas(name.try_into().unwrap());
+        }
+        for line in self.naive.lines.values_mut() {
+            line.note_callers_due(self.naive.now_ms);
+        }
     }
 
     fn over_incarnations(&mut self, events: &[Event]) {

@@ -26,6 +26,7 @@ fn quota(total: u64, standby_percent: u32) -> Option<Quota> {
     Some(Quota {
         total,
         standby_percent,
+        renew: None,
     })
 }
 

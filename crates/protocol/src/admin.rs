@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use nowserving_line::{
     self as line, Change, GoneFrom, LaneName, LineName, Reason, RefusedCode, RefusedCounts,
-    Settings, SettingsPatch, State, Timestamp,
+    SEATS_MAX, Settings, SettingsPatch, State, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, Timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -26,7 +26,7 @@ pub use crate::members::{
 };
 use crate::settings::{self, Body, BodyVisitor};
 pub use crate::settings::{
-    AdmissionRateReply, LaneSettingsReply, PerSecond, QuotaReply, SettingsReply,
+    AdmissionRateReply, LaneSettingsReply, PerSecond, QuotaReply, RenewReply, SettingsReply,
 };
 pub use crate::tokens::{
     LIST_TOKENS_DEFAULT, LIST_TOKENS_MAX, ListTokens, ListedToken, TokenOrder, TokensReply,
@@ -204,6 +204,15 @@ pub struct LineReply {
     pub default_lane: Option<LaneName>,
     /// The settings in force.
     pub settings: SettingsReply,
+    /// The capacity that a backend has told, which is in force instead of the setting `seats`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_told: Option<CapacityToldReply>,
+    /// How many more tokens the quota lets be admitted; null without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_left: Option<u64>,
+    /// When the quota is renewed, on the leader's wall clock; null while that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_renews_at_ms: Option<u64>,
     /// The board at `version`.
     pub board: BoardReply,
     /// How many tokens it has had, by state.
@@ -242,9 +251,69 @@ impl LineReply {
             held_back_by: HeldBackReply::new(line, now),
             default_lane: line.settings().effective_default_lane().cloned(),
             settings: line.settings().into(),
+            quota_left: line.settings().quota.map(|_| line.quota_left()),
+            quota_renews_at_ms: line.renews_at_ms(),
+            capacity_told: line.told().map(|told| CapacityToldReply::new(told, now)),
             board: BoardReply::new(&line.board(now.service_ms), now.wall_ms),
             counts: CountsReply::from(&line.counts()),
             forecast: line.forecast_record().into(),
+        }
+    }
+}
+
+/// `capacity_told`: a backend tells its capacity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CapacityTold {
+    /// How many tokens may hold seats, 0 to [`SEATS_MAX`]; null: the setting `seats` is in force again.
+    #[serde(deserialize_with = "wire::whole_option::<u32, 0, { SEATS_MAX as u64 }, _>")]
+    pub seats: Option<u32>,
+    /// After so many milliseconds without another such request the backend counts as silent: 100 to 7 days. Required
+    /// with `seats`.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::whole_option::<u64, TIMEOUT_MS_MIN, TIMEOUT_MS_MAX, _>"
+    )]
+    pub for_ms: Option<u64>,
+}
+
+impl CapacityTold {
+    /// The seats, and for how long they hold; `None`: the setting is in force again.
+    ///
+    /// # Errors
+    /// `bad_request` for one without the other.
+    pub fn told(&self) -> Result<Option<(u32, u64)>, ApiError> {
+        match (self.seats, self.for_ms) {
+            (Some(seats), Some(for_ms)) => Ok(Some((seats, for_ms))),
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(ApiError::bad_request("for_ms: required with `seats`")),
+            (None, Some(_)) => Err(ApiError::bad_request("for_ms: not without `seats`")),
+        }
+    }
+}
+
+/// The capacity that a backend has told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapacityToldReply {
+    /// What it told last.
+    pub seats: u32,
+    /// It has been silent for too long.
+    pub silent: bool,
+    /// When it counts as silent, on the answering node's wall clock.
+    pub expires_at_ms: u64,
+    /// In how long; 0: it is silent.
+    pub expires_in_ms: u64,
+}
+
+impl CapacityToldReply {
+    fn new(told: line::Told, now: Timestamp) -> CapacityToldReply {
+        let expires_in_ms = now.until_ms(told.until_ms);
+        CapacityToldReply {
+            seats: told.seats,
+            silent: told.silent || expires_in_ms == 0,
+            expires_at_ms: now.wall_at_ms(told.until_ms),
+            expires_in_ms,
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::user::BoardReply;
 use crate::wire;
 
 /// A board that has changed. Each lane lists the waiting tokens gone since
-/// `prev_version` in [`crate::user::LaneReply::holes`].
+/// `prev_version` in [`crate::user::LaneReply::holes`]; with `whole` all numbers that do not wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoardEvent {
     /// The board; its fields are beside `prev_version`.
@@ -21,6 +21,9 @@ pub struct BoardEvent {
     pub board: BoardReply,
     /// The version of the board published before this one; 0: this leader knows of none.
     pub prev_version: u64,
+    /// The holes are all that there are between `admitted_through` and `next_token`: no earlier board is needed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
 }
 
 /// A change of a token.
@@ -37,7 +40,7 @@ pub struct TokenEvent {
     pub prev_version: u64,
     /// When, on the leader's wall clock.
     pub at_ms: u64,
-    /// `entered`, `admitted`, `claimed`, `gone`, `moved` or `call_ahead`; later releases may have more.
+    /// `entered`, `admitted`, `claimed`, `gone`, `moved`, `call_ahead` or `position`; later releases may have more.
     pub event: String,
     /// The token's lane; with `moved`, the lane that it left.
     #[serde(with = "wire::name")]
@@ -51,7 +54,7 @@ pub struct TokenEvent {
         with = "key::shown_option"
     )]
     pub key: Option<Key>,
-    /// With `entered`: 1 + the number of tokens that waited before it in its lane.
+    /// With `entered` and `position`: 1 + the number of tokens that waited before it in its lane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
     /// With `gone`: why.
@@ -86,12 +89,32 @@ pub struct LineEvent {
     pub prev_version: u64,
     /// When, on the leader's wall clock.
     pub at_ms: u64,
-    /// `created`, `configured` (settings other than the phase), `phase`, `schedule_failed` or
+    /// `created`, `configured` (settings other than the phase), `phase`, `schedule_failed`, `room`, `seats`, `quota_renewed` or
     /// `deleted`; later releases may have more.
     pub event: String,
     /// With `phase`: the phase it has now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
+    /// With `room`: the lane that has room.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "wire::name_option"
+    )]
+    pub lane: Option<LaneName>,
+    /// With `room`: the keys that asked to be told so, in the order in which they asked.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "key::from_event"
+    )]
+    pub keys: Option<Vec<Key>>,
+    /// With `seats`: how many tokens may hold seats now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seats: Option<u32>,
+    /// With `seats`: the backend that told its capacity has been silent for too long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent: Option<bool>,
     /// With `schedule_failed`: the time of the change, which was not applied and is dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_at_ms: Option<u64>,
@@ -127,9 +150,12 @@ impl TokenEvent {
             TokenChange::Gone { reason, .. } => ("gone", Some(*reason), None),
             TokenChange::Moved { to_lane, to, .. } => ("moved", None, Some((to_lane, to.token))),
             TokenChange::CallAhead => ("call_ahead", None, None),
+            TokenChange::Position { .. } => ("position", None, None),
         };
         let position = match what {
-            TokenChange::Entered { position } => Some(*position),
+            TokenChange::Entered { position } | TokenChange::Position { position } => {
+                Some(*position)
+            }
             _ => None,
         };
         Some(TokenEvent {
@@ -181,6 +207,10 @@ impl LineEvent {
             at_ms: *at_ms,
             event: String::new(),
             phase: None,
+            lane: None,
+            keys: None,
+            seats: None,
+            silent: None,
             scheduled_at_ms: None,
             code: None,
             message: None,
@@ -202,6 +232,19 @@ impl LineEvent {
                 made.message = Some(refusal.message);
                 "schedule_failed"
             }
+            LineChange::Room { lane, keys } => {
+                // They were checked when they asked.
+                let keys = keys.iter().filter_map(|key| Key::new(&**key).ok());
+                made.lane = Some(lane.clone());
+                made.keys = Some(keys.collect());
+                "room"
+            }
+            LineChange::Seats { seats, silent } => {
+                made.seats = Some(*seats);
+                made.silent = Some(*silent);
+                "seats"
+            }
+            LineChange::QuotaRenewed => "quota_renewed",
             LineChange::Deleted => "deleted",
             LineChange::Restored => "restored",
         };

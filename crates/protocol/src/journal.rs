@@ -77,7 +77,7 @@ pub struct JournalEntryReply {
     pub version: u64,
     /// When, on the wall clock of the leader at that time.
     pub at_ms: u64,
-    /// `configured`, `schedule_failed`, `kicked` or `restored` (of the line), `entered`, `admitted`, `claimed`, `gone` or
+    /// `configured`, `schedule_failed`, `quota_renewed`, `kicked` or `restored` (of the line), `entered`, `admitted`, `claimed`, `gone` or
     /// `moved` (of a token); later releases may have more.
     pub what: String,
     /// Of a token: its lane.
@@ -370,6 +370,7 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
             tell_of_kick(line, entry.version, &mut reply);
             "kicked"
         }
+        Journaled::QuotaRenewed => "quota_renewed",
         Journaled::Restored => "restored",
         Journaled::Token {
             lane,

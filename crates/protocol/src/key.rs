@@ -112,6 +112,14 @@ pub(crate) mod shown_option {
     }
 }
 
+/// Reads the keys of an event, as [`shown_option`] has them.
+pub(crate) fn from_event<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<Key>>, D::Error> {
+    let keys: Option<Vec<Shown>> = Option::deserialize(deserializer)?;
+    Ok(keys.map(|keys| keys.into_iter().map(|shown| shown.0).collect()))
+}
+
 struct Shown(Key);
 
 impl<'de> Deserialize<'de> for Shown {

@@ -13,14 +13,14 @@ use nowserving_line::{
     Change, NUMBER_MAX, SETTING_NAMES, SETTINGS, Setting, SettingKind, SettingValue, SettingsPatch,
 };
 pub use reply::{
-    AdmissionRateReply, LaneSettingsReply, PerSecond, QuotaReply, ScheduledChangeReply,
+    AdmissionRateReply, LaneSettingsReply, PerSecond, QuotaReply, RenewReply, ScheduledChangeReply,
     SettingsReply,
 };
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 
-use self::parts::{LanesVisitor, PhaseVisitor, QUOTA, RATE, ScheduleVisitor};
+use self::parts::{LanesVisitor, PhaseVisitor, PositionsVisitor, QUOTA, RATE, ScheduleVisitor};
 use crate::wire::{BoolVisitor, Flag, LabelsVisitor, NameVisitor, WholeVisitor, fill};
 
 const VERSION: WholeVisitor<u64> = WholeVisitor {
@@ -118,6 +118,7 @@ fn read_value<'de, A: MapAccess<'de>>(
         }
         SettingKind::Quota => read(map, QUOTA, |parts| SettingValue::Quota(parts.into())),
         SettingKind::Lanes => read(map, LanesVisitor, SettingValue::Lanes),
+        SettingKind::Positions => read(map, PositionsVisitor, SettingValue::Positions),
         SettingKind::Schedule => read(map, ScheduleVisitor, SettingValue::Schedule),
         SettingKind::Labels => read(map, LabelsVisitor, SettingValue::Labels),
     }
@@ -218,6 +219,7 @@ impl Serialize for Shown<'_> {
             SettingValue::Lanes(lanes) => {
                 serializer.collect_seq(lanes.iter().map(LaneSettingsReply::from))
             }
+            SettingValue::Positions(positions) => positions.serialize(serializer),
             SettingValue::Schedule(schedule) => {
                 serializer.collect_seq(schedule.iter().map(ScheduledChangeReply::from))
             }

@@ -192,6 +192,39 @@ impl TryFrom<JumpFields> for Jump {
     }
 }
 
+/// `callback`: asks to be told when the line has room for the key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Callback {
+    /// The user.
+    pub key: Key,
+    /// The lane that it would enter; by default the line's default lane.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "wire::name_option"
+    )]
+    pub lane: Option<LaneName>,
+}
+
+/// The answer to `callback`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallbackReply {
+    /// The line's name.
+    #[serde(with = "wire::name")]
+    pub line: LineName,
+    /// Which creation of it.
+    pub incarnation: u64,
+    /// The line's version. The event `room` that names the key has a larger one.
+    pub version: u64,
+    /// The answering node's wall clock.
+    pub at_ms: u64,
+    /// There is room: the key can enter at once, and is not on the list.
+    pub room: bool,
+    /// Without room: 1 + the number of keys that are told before this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<u64>,
+}
+
 /// `info`: the board, and the settings that users may see.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {

@@ -303,6 +303,7 @@ fn a_board_event_lists_holes_beside_the_pointers() {
     let mut event = BoardEvent {
         board,
         prev_version: 3,
+        whole: false,
     };
     both_ways(&event);
     event.board.lanes[0].holes = Some(vec![]);

@@ -149,6 +149,7 @@ fn events() {
     let board = BoardEvent {
         board: BoardReply::new(&line.board(5_000), NOW.wall_ms),
         prev_version: 3,
+        whole: false,
     };
     kept("event-board", &board);
     let mut of_tokens = events.iter().filter_map(|event| TokenEvent::new(event, 1));

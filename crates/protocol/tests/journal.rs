@@ -330,6 +330,7 @@ fn every_change_of_settings_has_name_and_values() {
         quota: Some(Change::Set(Quota {
             total: 500,
             standby_percent: 10,
+            renew: None,
         })),
         position_cap: Some(Change::Set(9)),
         release_on_claim: Some(Change::Set(true)),

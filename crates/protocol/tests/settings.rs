@@ -32,7 +32,8 @@ fn create_takes_settings_and_fills_in_the_defaults() {
             {"name": "normal", "boost_ms": 0, "absolute": true, "queue_limit": null},
         ],
         "default_lane": "normal",
-        "max_wait_ms": 1_000, "jumps_max": 16,
+        "max_wait_ms": 1_000, "jumps_max": 16, "seats_when_silent": 0, "callback_limit": 7,
+        "call_ahead_ms": 5_000, "position_events": [10, 1],
         "call_ahead": 3, "quota": {"total": 100, "standby_percent": 20}, "phase": "pre_open",
         "schedule": [
             {"at": "2026-11-22T04:00:00Z", "set": {"phase": "open", "seats": 9}},
@@ -340,6 +341,7 @@ fn users_see_only_settings_for_users() {
     settings.quota = Some(Quota {
         total: 100,
         standby_percent: 20,
+        renew: None,
     });
     settings.position_cap = Some(50);
     settings.call_ahead = 3;
@@ -422,7 +424,7 @@ prop_compose! {
         position_cap in change(1_u32..=10_000_000), release_on_claim in change(any::<bool>()),
     ) -> SettingsPatch {
         let quota = quota.map(|change| match change {
-            Change::Set((total, standby_percent)) => Change::Set(Quota { total, standby_percent }),
+            Change::Set((total, standby_percent)) => Change::Set(Quota { total, standby_percent, renew: None }),
             Change::Unset => Change::Unset,
         });
         SettingsPatch {

@@ -57,6 +57,7 @@ fn settings_with_parts_are_taken_to_the_ends_of_their_ranges() {
         let expected = Quota {
             total,
             standby_percent,
+            renew: None,
         };
         assert_eq!(with(quota).quota, Some(expected));
     }
@@ -106,6 +107,7 @@ fn null_unsets_settings_with_parts() {
     settings.quota = Some(Quota {
         total: 1,
         standby_percent: 0,
+        renew: None,
     });
     settings.phase = Phase::Draining;
     settings.position_cap = Some(5);

@@ -259,6 +259,7 @@ fn config() -> impl Strategy<Value = Config> {
         Some(Quota {
             total: total as u64,
             standby_percent,
+            renew: None,
         })
     });
     let quota = prop_oneof![2 => Just(None), 1 => quota];

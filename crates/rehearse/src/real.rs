@@ -99,6 +99,7 @@ fn happened(event: &Event, line: Option<&Line>) -> Option<Happened> {
         TokenChange::Entered { .. }
         | TokenChange::Claimed
         | TokenChange::CallAhead
+        | TokenChange::Position { .. }
         | TokenChange::Moved { .. } => None,
     }
 }

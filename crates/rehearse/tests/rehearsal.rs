@@ -129,6 +129,7 @@ fn lanes_and_a_quota_hold_with_a_crowd_and_a_pace() {
     config.settings.quota = Some(Quota {
         total: 300,
         standby_percent: 100,
+        renew: None,
     });
     let summary = run(&config).real.summary;
     assert_eq!((summary.overtakes, summary.over_limit_max), (0, 0));

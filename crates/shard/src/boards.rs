@@ -16,6 +16,10 @@ const BOARD_INTERVAL_US: Micros = 50_000;
 const REPEAT_INTERVAL_US: Micros = 60_000_000;
 /// Lines that one pass looks at: paces the publishing of a new leader with many lines.
 const PASS_BOARDS_MAX: usize = 256;
+/// A board lists at most so many ranges if it lists all holes of its line …
+const WHOLE_RANGES_MAX: usize = 4_096;
+/// … and a pass reads the bitmaps of about so many numbers for that.
+const WHOLE_NUMBERS_MAX: u64 = 1_000_000;
 /// More holes than this, over all lanes, are published as a gap: the watchers ask once instead.
 const HOLES_MAX: usize = 8_192;
 
@@ -31,6 +35,8 @@ struct Published {
     /// By the lane's place in the line's table.
     holes: Vec<(u8, Token)>,
     holes_dropped: bool,
+    /// The next board is to list all holes of the line: watchers may have missed some.
+    whole: bool,
     /// Version of the last token event.
     token_version: u64,
     /// Version of the last line event.
@@ -66,6 +72,7 @@ impl Boards {
                 version,
                 token_version: version,
                 line_version: version,
+                whole: true,
                 ..Published::default()
             };
             self.published.insert(name.clone(), published);
@@ -104,7 +111,8 @@ impl Boards {
                     TokenChange::Entered { .. }
                     | TokenChange::Admitted
                     | TokenChange::Claimed
-                    | TokenChange::CallAhead => false,
+                    | TokenChange::CallAhead
+                    | TokenChange::Position { .. } => false,
                 };
                 #[cfg(feature = "bite")]
                 let hole = hole && !nowserving_bite::is(nowserving_bite::Break::S16);
@@ -112,6 +120,7 @@ impl Boards {
                     published.holes.push((*lane_id, *token));
                 } else if hole {
                     published.holes_dropped = true;
+                    published.whole = true;
                 }
                 std::mem::replace(&mut published.token_version, *version)
             }
@@ -121,16 +130,21 @@ impl Boards {
                     LineChange::Created => {
                         published.holes.clear();
                         published.holes_dropped = false;
+                        published.whole = true;
                         published.content = None;
                     }
                     // Watchers of the line before have to ask anew.
                     LineChange::Restored => {
                         published.holes_dropped = true;
+                        published.whole = true;
                         published.content = None;
                     }
                     LineChange::Configured
                     | LineChange::Phase { .. }
                     | LineChange::ScheduleFailed { .. }
+                    | LineChange::Room { .. }
+                    | LineChange::Seats { .. }
+                    | LineChange::QuotaRenewed
                     | LineChange::Deleted => {}
                 }
                 std::mem::replace(&mut published.line_version, *version)
@@ -143,6 +157,7 @@ impl Boards {
         self.continue_takeover(lines);
         self.list_repeats(lines, now_us);
         let mut out = Vec::new();
+        let mut whole_left = WHOLE_NUMBERS_MAX;
         for _ in 0..PASS_BOARDS_MAX {
             let is_due = |(due_us, _): &&(Micros, LineName)| *due_us <= now_us;
             if self.changed.first().filter(is_due).is_none() {
@@ -152,7 +167,7 @@ impl Boards {
                 break;
             };
             match lines.get(&name) {
-                Some(line) => out.extend(self.publish(line, now_us, now)),
+                Some(line) => out.extend(self.publish(line, now_us, now, &mut whole_left)),
                 None => drop(self.published.remove(&name)),
             }
         }
@@ -198,12 +213,19 @@ impl Boards {
                 && let Some(published) = self.published.get_mut(&name)
             {
                 published.content = None;
+                published.whole = true;
                 self.changed(&name);
             }
         }
     }
 
-    fn publish(&mut self, line: &Line, now_us: Micros, now: Timestamp) -> Option<BoardEvent> {
+    fn publish(
+        &mut self,
+        line: &Line,
+        now_us: Micros,
+        now: Timestamp,
+        whole_left: &mut u64,
+    ) -> Option<BoardEvent> {
         let board = line.board(now.service_ms);
         let content = Board {
             version: 0,
@@ -230,18 +252,42 @@ impl Boards {
         if board.lanes.iter().any(|lane| lane.waiting > 0) {
             self.repeat.insert((now_us + REPEAT_INTERVAL_US, name));
         }
-        // Those of a lane that is not listed any more are nobody's: it has no live tokens.
-        let ids: Vec<u8> = board.lanes.iter().map(|lane| lane.lane_id).collect();
+        let all = published.whole.then(|| all_holes(line, &board, whole_left));
+        let all = all.flatten();
+        // If there are too many now, a later board may list them.
+        published.whole = published.whole && all.is_none();
+        let whole = all.is_some();
+        let holes = all.unwrap_or_else(|| by_lane(&board, &holes));
         let mut board = BoardReply::new(&board, now.wall_ms);
-        for (id, lane) in ids.into_iter().zip(&mut board.lanes) {
-            let of_lane = holes.iter().filter(|(lane, _)| *lane == id);
-            lane.holes = Some(to_ranges(of_lane.map(|(_, token)| *token).collect()));
+        for (holes, lane) in holes.into_iter().zip(&mut board.lanes) {
+            lane.holes = Some(holes);
         }
         Some(BoardEvent {
             board,
             prev_version,
+            whole,
         })
     }
+}
+
+/// All holes of the line, by lane; `None` if they are too many for one board or for what this pass may still read.
+fn all_holes(line: &Line, board: &Board, left: &mut u64) -> Option<Vec<Vec<[Token; 2]>>> {
+    let lanes = board.lanes.iter();
+    let numbers = lanes.map(|lane| lane.next_token.saturating_sub(lane.admitted_through));
+    *left = left.checked_sub(numbers.sum())?;
+    let holes = line.all_holes(WHOLE_RANGES_MAX)?.into_iter();
+    let ranges = |of_lane: Vec<(Token, Token)>| of_lane.into_iter().map(|(a, b)| [a, b]).collect();
+    Some(holes.map(ranges).collect())
+}
+
+/// Holes by lane, in the order of the board. Those of a lane that is not listed any more are nobody's: it has no live
+/// tokens.
+fn by_lane(board: &Board, holes: &[(u8, Token)]) -> Vec<Vec<[Token; 2]>> {
+    let lanes = board.lanes.iter().map(|lane| {
+        let of_lane = holes.iter().filter(|(id, _)| *id == lane.lane_id);
+        to_ranges(of_lane.map(|(_, token)| *token).collect())
+    });
+    lanes.collect()
 }
 
 /// Sorted, merged ranges, both ends included.

@@ -131,7 +131,45 @@ fn too_many_holes_are_a_gap() {
     }
     let board = due(&mut world, 2 * SECOND_US).remove(0);
     assert_eq!(board.prev_version, board.board.version);
-    assert_eq!(board.board.lanes[0].holes, Some(vec![]));
+    // They are one range: the board is whole, and who takes it needs no other one.
+    assert!(board.whole);
+    let last = HOLES_MAX as u64 + 3;
+    assert_eq!(board.board.lanes[0].holes, Some(vec![[3, last]]));
+}
+
+#[test]
+fn a_leader_s_first_board_and_each_repeated_one_list_all_holes() {
+    let (mut world, tokens) = crowd(8);
+    for nth in [1, 2, 5] {
+        world.leave(tokens[nth]);
+    }
+    let board = due(&mut world, 2 * SECOND_US).remove(0);
+    assert!(!board.whole, "it follows on the first");
+    world.leave(tokens[6]);
+    world.change_leader();
+    let first = due(&mut world, 3 * SECOND_US).remove(0);
+    let all = Some(vec![[3, 4], [7, 8]]);
+    assert!(first.whole);
+    assert_eq!(first.board.lanes[0].holes, all);
+    let again = due(&mut world, 63 * SECOND_US).remove(0);
+    assert!(again.whole);
+    assert_eq!(again.board.lanes[0].holes, all);
+    world.leave(tokens[3]);
+    let next = due(&mut world, 64 * SECOND_US).remove(0);
+    assert!(!next.whole);
+    assert_eq!(next.board.lanes[0].holes, Some(vec![[5, 5]]));
+}
+
+#[test]
+fn holes_in_too_many_ranges_are_a_gap() {
+    let (mut world, tokens) = crowd(3 * WHOLE_RANGES_MAX);
+    for at in tokens.iter().skip(1).step_by(2) {
+        world.leave(*at);
+    }
+    world.change_leader();
+    let board = due(&mut world, 2 * SECOND_US).remove(0);
+    assert!(!board.whole);
+    assert_eq!(board.prev_version, board.board.version);
 }
 
 #[test]

@@ -36,6 +36,10 @@ pub const FORMAT: u32 = 7;
 
 /// A change of a shard's replicated state, by kind of object.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "as large as the operation that makes a line"
+)]
 pub enum Command {
     /// Nothing but that the entry's reading of the service clock is replicated.
     Stamp,

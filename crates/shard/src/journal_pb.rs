@@ -22,6 +22,7 @@ pub(crate) fn journal_to_pb(entry: &JournalEntry) -> pb::JournalEntry {
             What::ScheduleFailed(pb::JournalScheduleFailed { scheduled_at_ms })
         }
         Journaled::Kicked => What::Kicked(pb::JournalKicked {}),
+        Journaled::QuotaRenewed => What::QuotaRenewed(pb::JournalQuotaRenewed {}),
         Journaled::Restored => What::Restored(pb::JournalRestored {}),
         Journaled::Token {
             lane,
@@ -82,6 +83,7 @@ pub(crate) fn journal_from_pb(entry: pb::JournalEntry) -> Result<JournalEntry, M
             Journaled::ScheduleFailed { scheduled_at_ms }
         }
         Some(What::Kicked(_)) => Journaled::Kicked,
+        Some(What::QuotaRenewed(_)) => Journaled::QuotaRenewed,
         Some(What::Restored(_)) => Journaled::Restored,
         Some(What::Admitted(pb::JournalAdmitted { absolute, boost_ms })) => {
             token(JournaledToken::Admitted { absolute, boost_ms })?

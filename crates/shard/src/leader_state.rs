@@ -19,6 +19,7 @@ use crate::kick::Kicks;
 use crate::published::OutEvent;
 use crate::recycle::Recycler;
 use crate::refusals::Refusals;
+use crate::renewal;
 use crate::state::{AppliedRestore, AppliedToLine, State};
 
 /// The clock is stamped at least this often while anybody holds a token.
@@ -56,7 +57,7 @@ pub struct LeaderState {
     pub refusals: Refusals,
     /// Recyclings and stamps that were proposed and are not yet applied.
     own_in_flight: usize,
-    /// [`Op::RunBackground`]s that were proposed and are not yet applied. They are counted apart: a
+    /// [`Op::RunBackground`]s and [`Op::RenewQuota`]s that were proposed and are not yet applied. They are counted apart: a
     /// paced line has one in flight most of the time, and the recycler must get its turn all the same.
     background_in_flight: usize,
     /// The line that came first in the last of them: the next one is another's turn.
@@ -186,14 +187,12 @@ impl LeaderState {
         }
         let (lines, after) = (state.lines(), self.background_turn.as_ref());
         // First what has its time: it is done with once it is applied, and must not wait for a crowd of others.
-        let due = lines.due_by_wall_clock(self.wall.1);
-        let due = due
-            .chain(lines.background_work_after(now_ms, after))
-            .take(BACKGROUND_LINES_MAX)
-            .map(|(line, incarnation)| Op::RunBackground {
-                line: line.clone(),
-                incarnation,
-            });
+        let by_wall = lines.due_by_wall_clock(self.wall.1);
+        let by_wall = by_wall
+            .flat_map(|(line, incarnation)| due_by_wall(lines, line, incarnation, self.wall.1));
+        let rest = lines.background_work_after(now_ms, after);
+        let rest = rest.map(|(line, incarnation)| run_background(line, incarnation));
+        let due = by_wall.chain(rest).take(BACKGROUND_LINES_MAX);
         let commands: Vec<_> = due.map(Command::Line).collect();
         if !commands.is_empty() {
             self.next_background_at = now + BACKGROUND_INTERVAL_US;
@@ -322,7 +321,9 @@ impl LeaderState {
     /// Before a command is applied.
     pub fn before(&mut self, state: &State, command: &Command) {
         let in_flight = match command {
-            Command::Line(Op::RunBackground { .. }) => Some(&mut self.background_in_flight),
+            Command::Line(Op::RunBackground { .. } | Op::RenewQuota { .. }) => {
+                Some(&mut self.background_in_flight)
+            }
             command if is_of_a_pass(command) => Some(&mut self.own_in_flight),
             _ => None,
         };
@@ -456,8 +457,10 @@ impl LeaderState {
                 }
             }
             TokenChange::Admitted | TokenChange::Claimed => self.start(line, at, lines, now_ms),
-            // The clock of a newcomer was started with the answer. Who is called did nothing: none begins anew.
-            TokenChange::Entered { .. } | TokenChange::CallAhead => {}
+            // The clock of a newcomer was started with the answer. One that is called or told did nothing: none begins
+            // anew.
+            TokenChange::Entered { .. } | TokenChange::CallAhead | TokenChange::Position { .. } => {
+            }
         }
     }
 
@@ -476,6 +479,32 @@ impl LeaderState {
         let touch = self.recycler.touch(line, at, live, now_ms)?;
         Some(Command::Line(touch))
     }
+}
+
+fn run_background(line: &LineName, incarnation: u64) -> Op {
+    Op::RunBackground {
+        line: line.clone(),
+        incarnation,
+    }
+}
+
+/// What a line has to do at this time of the wall clock.
+fn due_by_wall(
+    lines: &Lines,
+    name: &LineName,
+    incarnation: u64,
+    wall_ms: u64,
+) -> impl Iterator<Item = Op> {
+    let line = lines.get(name);
+    let renewal = line.and_then(|line| line.renewal_due(wall_ms));
+    let renewal = renewal.map(|renew| Op::RenewQuota {
+        line: name.clone(),
+        incarnation,
+        next_ms: renewal::next_ms(renew, wall_ms),
+    });
+    let scheduled = line.is_some_and(|line| line.schedule_due(wall_ms));
+    let scheduled = scheduled.then(|| run_background(name, incarnation));
+    renewal.into_iter().chain(scheduled)
 }
 
 /// Whether the next pass waits until the command is applied. It does not wait for [`Op::Touch`]: polls

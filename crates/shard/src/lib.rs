@@ -28,6 +28,7 @@ mod pb;
 pub mod published;
 pub mod recycle;
 pub mod refusals;
+mod renewal;
 pub mod requests;
 mod requests_pb;
 pub mod restore;

@@ -17,7 +17,12 @@ pub(crate) fn op_format(op: &Op) -> u32 {
     match op {
         Op::Create { settings, .. } => settings_format(settings),
         Op::Configure { patch, .. } => patch_format(patch),
-        Op::Jump { .. } | Op::Kick { .. } | Op::CountRefused { .. } => FORMAT,
+        Op::CountRefused { .. }
+        | Op::Jump { .. }
+        | Op::Callback { .. }
+        | Op::Kick { .. }
+        | Op::CapacityTold { .. }
+        | Op::RenewQuota { .. } => FORMAT,
         _ => FORMAT_MIN,
     }
 }
@@ -49,6 +54,10 @@ pub(crate) fn op_to_pb(op: &Op) -> pb::LineOp {
         }),
         Op::Enter { line: _, key, lane } => Kind::Enter(pb::Enter {
             key: key.as_deref().map(Bytes::copy_from_slice),
+            lane: lane.as_ref().map(|lane| lane.as_str().to_owned()),
+        }),
+        Op::Callback { line: _, key, lane } => Kind::Callback(pb::Callback {
+            key: Bytes::copy_from_slice(key),
             lane: lane.as_ref().map(|lane| lane.as_str().to_owned()),
         }),
         Op::Claim { line: _, at } => Kind::Claim(pb::Claim { at: at_pb(at) }),
@@ -109,6 +118,17 @@ pub(crate) fn op_to_pb(op: &Op) -> pb::LineOp {
             incarnation: *incarnation,
             refused: refused.stored().to_vec(),
         }),
+        Op::RenewQuota {
+            line: _,
+            incarnation,
+            next_ms,
+        } => Kind::RenewQuota(pb::RenewQuota {
+            incarnation: *incarnation,
+            next_ms: *next_ms,
+        }),
+        Op::CapacityTold { line: _, told } => Kind::CapacityTold(pb::CapacityTold {
+            told: told.map(|(seats, for_ms)| pb::ToldSeats { seats, for_ms }),
+        }),
         Op::RunBackground { incarnation, .. } => {
             let incarnation = *incarnation;
             Kind::RunBackground(pb::RunBackground { incarnation })
@@ -143,6 +163,15 @@ pub(crate) fn op_from_pb(op: pb::LineOp) -> Result<Op, Malformed> {
             line,
             key: enter.key.map(|key| key[..].into()),
             lane: enter.lane.as_deref().map(lane_name_from_pb).transpose()?,
+        },
+        Kind::Callback(callback) => Op::Callback {
+            line,
+            key: callback.key[..].into(),
+            lane: callback
+                .lane
+                .as_deref()
+                .map(lane_name_from_pb)
+                .transpose()?,
         },
         Kind::Claim(claim) => {
             let at = at_from_pb(claim.at)?;
@@ -193,6 +222,18 @@ pub(crate) fn op_from_pb(op: pb::LineOp) -> Result<Op, Malformed> {
             line,
             incarnation: count.incarnation,
             refused: refused_from_pb(&count.refused)?,
+        },
+        Kind::RenewQuota(pb::RenewQuota {
+            incarnation,
+            next_ms,
+        }) => Op::RenewQuota {
+            line,
+            incarnation,
+            next_ms,
+        },
+        Kind::CapacityTold(pb::CapacityTold { told }) => Op::CapacityTold {
+            line,
+            told: told.map(|told| (told.seats, told.for_ms)),
         },
         Kind::RunBackground(pb::RunBackground { incarnation }) => {
             Op::RunBackground { line, incarnation }

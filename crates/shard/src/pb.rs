@@ -36,7 +36,6 @@ same_fields! {
     Arrivals = Arrivals { count, since_ms, began_ms, last_ms }
     Bucket = Bucket { level_nano, at_ms }
     EtaGiven = EtaGiven { eta_ms, eta_p90_ms }
-    Quota = Quota { total, standby_percent }
     Window = ForecastWindow { releases, seat_ms }
 }
 

@@ -43,6 +43,8 @@ pub enum Answer {
     Token(TokenRef),
     /// The line as it is now.
     Line,
+    /// There was this place on the list of those that are told of room, or room.
+    Callback { position: Option<u64> },
     /// So many tokens of the deleted line were still to be ended.
     Deleted { remaining: u64 },
     /// Refused, for this reason.
@@ -59,6 +61,9 @@ impl Answer {
     pub fn of(result: &Result<Reply, Refused>) -> Self {
         match result {
             Ok(Reply::Token(at)) => Answer::Token(*at),
+            Ok(Reply::Callback { position }) => Answer::Callback {
+                position: *position,
+            },
             Ok(Reply::Deleted { remaining }) => Answer::Deleted {
                 remaining: *remaining,
             },

@@ -30,6 +30,9 @@ pub(crate) fn remembered_to_pb(key: u128, it: &Remembered) -> pb::RememberedRequ
     let origin = it.origin;
     let answer = match &it.answer {
         Answer::Token(at) => PbAnswer::Token(at_to_pb(at)),
+        Answer::Callback { position } => PbAnswer::Callback(pb::CallbackAnswer {
+            position: *position,
+        }),
         Answer::Line => PbAnswer::Line(pb::Nothing {}),
         Answer::Deleted { remaining } => PbAnswer::DeletedRemaining(*remaining),
         Answer::Refused(refused) => PbAnswer::Refusal(refusal_to_pb(refused)),
@@ -49,6 +52,7 @@ pub(crate) fn remembered_from_pb(
     let id = id_from_pb(&it.id.ok_or("a remembered request without an id")?)?;
     let answer = match it.answer {
         Some(PbAnswer::Token(at)) => Answer::Token(at_from_pb(Some(at))?),
+        Some(PbAnswer::Callback(pb::CallbackAnswer { position })) => Answer::Callback { position },
         Some(PbAnswer::Line(_)) => Answer::Line,
         Some(PbAnswer::DeletedRemaining(remaining)) => Answer::Deleted { remaining },
         Some(PbAnswer::Refusal(refusal)) => Answer::Refused(refusal_from_pb(refusal)?),
@@ -65,7 +69,7 @@ pub(crate) fn remembered_from_pb(
 }
 
 /// The refusals that have nothing but their kind, by number.
-const PLAIN: [(u32, Refused); 18] = [
+const PLAIN: [(u32, Refused); 20] = [
     (1, Refused::LineNotFound),
     (2, Refused::LineExists),
     (3, Refused::LineNotEmpty),
@@ -84,6 +88,8 @@ const PLAIN: [(u32, Refused); 18] = [
     (16, Refused::TokenGone(None)),
     (30, Refused::Forbidden(Forbidden::Jump)),
     (31, Refused::Forbidden(Forbidden::JumpsMax)),
+    (50, Refused::CallbacksFull),
+    (51, Refused::Forbidden(Forbidden::Callback)),
 ];
 const LANE_FULL: u32 = 17;
 const TOKEN_GONE: u32 = 18;
@@ -135,6 +141,8 @@ mod tests {
         let mut answers = vec![
             Answer::Token(at),
             Answer::Line,
+            Answer::Callback { position: Some(3) },
+            Answer::Callback { position: None },
             Answer::Deleted { remaining: 5 },
             Answer::BadSettings,
             Answer::Members(Ok(MembersChanged {
@@ -181,7 +189,9 @@ mod tests {
                 | Refused::VersionConflict
                 | Refused::AnotherIncarnation
                 | Refused::TokenGone(_)
-                | Refused::Forbidden(Forbidden::Jump | Forbidden::JumpsMax) => {
+                | Refused::CallbacksFull
+                | Refused::Forbidden(Forbidden::Jump | Forbidden::JumpsMax | Forbidden::Callback) =>
+                {
                     assert_ne!(*number, 0)
                 }
                 Refused::LaneFull { .. } | Refused::BadField(_) => panic!("{refused:?}"),

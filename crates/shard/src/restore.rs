@@ -4,7 +4,7 @@
 //! | part | content |
 //! |---|---|
 //! | 0 | a `LineState` without its long lists |
-//! | 1, 2, … | a `LinePart` each: live tokens, then gone ones, then the journal |
+//! | 1, 2, … | a `LinePart` each: live tokens, then callers, then gone tokens, then the journal |
 //!
 //! Each replica decodes and checks a part as it is applied, so that the last command has little left to do: a turn
 //! that decodes a million tokens would take seconds. What grows with the tokens even so, the shifting of their
@@ -332,10 +332,11 @@ fn chain(digest: [u8; 32], part: &[u8]) -> [u8; 32] {
 pub fn parts_of(line: &Line) -> (Vec<Bytes>, [u8; 32]) {
     let mut head = line.dump();
     let mut parts = Parts::default();
-    let mut live = Vec::new();
+    let (mut live, mut callers) = (Vec::new(), Vec::new());
     for (id, lane) in (0..).zip(&mut head.lanes) {
         let of_lane = std::mem::take(&mut lane.live).into_iter();
         live.extend(of_lane.map(|(token, it)| (id, token, it)));
+        callers.extend(lane.take_callers(id));
     }
     let gone = std::mem::take(&mut head.gone);
     let journal = std::mem::take(&mut head.journal);
@@ -344,6 +345,10 @@ pub fn parts_of(line: &Line) -> (Vec<Bytes>, [u8; 32]) {
     parts.push(line_to_pb(head).encode_to_vec());
     parts.cut(live, |live| LinePart {
         live,
+        ..LinePart::default()
+    });
+    parts.cut(callers, |callers| LinePart {
+        callers,
         ..LinePart::default()
     });
     parts.cut(gone, |gone| LinePart {

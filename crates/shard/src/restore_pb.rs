@@ -1,7 +1,7 @@
 //! Commands that put lines back, and the parts of lines, between this crate's types and protobuf.
 
 use bytes::Bytes;
-use nowserving_line::{ClockShift, LinePart, Restore};
+use nowserving_line::{Caller, ClockShift, LinePart, Restore};
 
 use crate::journal_pb::{change_from_pb, change_to_pb, journal_from_pb, journal_to_pb};
 use crate::kick_pb::{kicked_from_pb, kicked_to_pb};
@@ -11,7 +11,9 @@ use crate::pb::{
     Malformed, all, digest_from_pb, lane_from_pb, line_name_from_pb, upload_id_from_pb,
 };
 use crate::restore::{RestoreCommand, RestoreStep};
-use crate::snapshot_pb::{gone_from_pb, gone_to_pb, live_from_pb, live_to_pb};
+use crate::snapshot_pb::{
+    caller_from_pb, caller_to_pb, gone_from_pb, gone_to_pb, live_from_pb, live_to_pb,
+};
 
 pub(crate) fn restore_to_pb(command: &RestoreCommand) -> pb::RestoreCommand {
     let step = match &command.step {
@@ -78,6 +80,14 @@ pub(crate) fn part_to_pb(part: LinePart) -> pb::LinePart {
                 token: Some(live_to_pb((token, live))),
             })
             .collect(),
+        callers: part
+            .callers
+            .into_iter()
+            .map(|it| pb::PartCaller {
+                lane: it.lane.into(),
+                caller: Some(caller_to_pb((it.number, it.key))),
+            })
+            .collect(),
         gone: part.gone.into_iter().map(gone_to_pb).collect(),
         journal: part.journal.iter().map(journal_to_pb).collect(),
         settings_changes: part.settings_changes.iter().map(change_to_pb).collect(),
@@ -90,6 +100,14 @@ pub(crate) fn part_from_pb(part: pb::LinePart) -> Result<LinePart, Malformed> {
         live: all(part.live, |it| {
             let (token, live) = live_from_pb(it.token.ok_or("a live token without one")?)?;
             Ok((lane_from_pb(it.lane)?, token, live))
+        })?,
+        callers: all(part.callers, |it| {
+            let (number, key) = caller_from_pb(it.caller.ok_or("a caller without a key")?);
+            Ok(Caller {
+                lane: lane_from_pb(it.lane)?,
+                number,
+                key,
+            })
         })?,
         gone: all(part.gone, gone_from_pb)?,
         journal: all(part.journal, journal_from_pb)?,

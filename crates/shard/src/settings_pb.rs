@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 
 use bytes::{Buf, Bytes};
 use nowserving_line::{
-    Change, LaneSettings, Phase, SETTINGS, ScheduledChange, Setting, SettingKind, SettingValue,
-    Settings, SettingsPatch,
+    Change, LaneSettings, Phase, Quota, Renew, SETTINGS, ScheduledChange, Setting, SettingKind,
+    SettingValue, Settings, SettingsPatch, ZoneName,
 };
 use prost::encoding::{self, DecodeContext, WireType};
 use prost::{DecodeError, Message};
@@ -94,6 +94,7 @@ fn format_if(has_new: impl Fn(&Setting) -> bool) -> u32 {
 fn is_new(setting: &Setting, value: Option<&SettingValue>) -> bool {
     let part = match value {
         Some(SettingValue::Lanes(lanes)) => lanes.iter().any(|lane| lane.jump),
+        Some(SettingValue::Quota(quota)) => quota.renew.is_some(),
         _ => false,
     };
     setting.field_number >= NEW || part
@@ -159,10 +160,14 @@ fn write(number: u32, value: &SettingValue, bytes: &mut Vec<u8>) {
             encoding::message::encode(number, &pb::AdmissionRate::from(*rate), bytes);
         }
         SettingValue::Quota(quota) => {
-            encoding::message::encode(number, &pb::Quota::from(*quota), bytes);
+            encoding::message::encode(number, &quota_to_pb(*quota), bytes);
         }
         SettingValue::Lanes(lanes) => {
             encoding::message::encode(number, &lanes_to_pb(lanes), bytes);
+        }
+        SettingValue::Positions(positions) => {
+            let positions = positions.clone();
+            encoding::message::encode(number, &pb::Positions { positions }, bytes);
         }
         SettingValue::Schedule(schedule) => {
             encoding::message::encode(number, &schedule_to_pb(schedule), bytes);
@@ -197,8 +202,11 @@ impl Field {
             SettingKind::AdmissionRate => {
                 SettingValue::AdmissionRate(self.message::<pb::AdmissionRate>()?.into())
             }
-            SettingKind::Quota => SettingValue::Quota(self.message::<pb::Quota>()?.into()),
+            SettingKind::Quota => SettingValue::Quota(quota_from_pb(self.message()?)?),
             SettingKind::Lanes => SettingValue::Lanes(lanes_from_pb(self.message()?)?),
+            SettingKind::Positions => {
+                SettingValue::Positions(self.message::<pb::Positions>()?.positions)
+            }
             SettingKind::Schedule => SettingValue::Schedule(schedule_from_pb(self.message()?)?),
             SettingKind::Labels => SettingValue::Labels(labels_from_pb(self.message()?)?),
         })
@@ -281,6 +289,45 @@ fn lanes_from_pb(lanes: pb::LaneList) -> Result<Vec<LaneSettings>, Malformed> {
     })
 }
 
+fn quota_to_pb(quota: Quota) -> pb::Quota {
+    let renew = quota.renew.map(|renew| match renew {
+        Renew::Every { ms } => pb::QuotaRenewal {
+            every_ms: ms,
+            daily: None,
+        },
+        Renew::Daily { minute, zone } => pb::QuotaRenewal {
+            every_ms: 0,
+            daily: Some(pb::RenewDaily {
+                minute: minute.into(),
+                zone: zone.as_str().to_owned(),
+            }),
+        },
+    });
+    pb::Quota {
+        total: quota.total,
+        standby_percent: quota.standby_percent,
+        renew,
+    }
+}
+
+fn quota_from_pb(quota: pb::Quota) -> Result<Quota, Malformed> {
+    Ok(Quota {
+        total: quota.total,
+        standby_percent: quota.standby_percent,
+        renew: quota.renew.map(renew_from_pb).transpose()?,
+    })
+}
+
+fn renew_from_pb(renew: pb::QuotaRenewal) -> Result<Renew, Malformed> {
+    let Some(pb::RenewDaily { minute, zone }) = renew.daily else {
+        return Ok(Renew::Every { ms: renew.every_ms });
+    };
+    Ok(Renew::Daily {
+        minute: minute.try_into().map_err(|_| "a minute beyond 16 bits")?,
+        zone: ZoneName::new(&zone).ok_or("a time zone without a name")?,
+    })
+}
+
 fn schedule_to_pb(schedule: &[ScheduledChange]) -> pb::Schedule {
     let changes = schedule.iter().map(|change| pb::ScheduledChange {
         at_ms: change.at_ms,
@@ -329,7 +376,7 @@ fn labels_from_pb(labels: pb::Labels) -> Result<BTreeMap<String, String>, Malfor
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use nowserving_line::{AdmissionRate, LaneName, Quota};
+    use nowserving_line::{AdmissionRate, LaneName};
 
     use super::*;
 
@@ -369,6 +416,7 @@ mod tests {
         full.quota = Some(Quota {
             total: 100,
             standby_percent: 20,
+            renew: None,
         });
         full.phase = Phase::Paused;
         full.position_cap = Some(9);

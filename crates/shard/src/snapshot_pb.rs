@@ -1,9 +1,11 @@
 //! Lines between the line crate's dumps and protobuf.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use nowserving_line::{
-    Entered, Forecast, ForecastRecord, Gone, GoneFrom, LaneDump, LineDump, Live, Stage, Timestamp,
-    Token, Window,
+    Entered, Forecast, ForecastRecord, Gone, GoneFrom, LaneDump, LineDump, Live, Offers,
+    PositionMark, Stage, Timestamp, Token, Told, Window,
 };
 
 use crate::journal_pb::{change_from_pb, change_to_pb, journal_from_pb, journal_to_pb};
@@ -31,9 +33,17 @@ pub(crate) fn line_to_pb(line: LineDump) -> pb::LineState {
         gone_from: departures_to_pb(&line.gone_from),
         refused: line.refused.stored().to_vec(),
         completed_before: line.completed_before,
+        completed_in_past: line.completed_in_past,
+        renews_at_ms: line.renews_at_ms,
         lanes: line.lanes.into_iter().map(lane_to_pb).collect(),
         gone: line.gone.into_iter().map(gone_to_pb).collect(),
         bucket: line.bucket.map(Into::into),
+        called_back: line.called_back,
+        told: line.told.map(|told| pb::Told {
+            seats: told.seats,
+            until_ms: told.until_ms,
+            silent: told.silent,
+        }),
         journal: line.journal.iter().map(journal_to_pb).collect(),
         forecast: Some(forecast_to_pb(&line.forecast)),
         settings_changes: line.settings_changes.iter().map(change_to_pb).collect(),
@@ -98,7 +108,15 @@ pub(crate) fn line_from_pb(line: pb::LineState) -> Result<LineDump, Malformed> {
         gone_from: departures_from_pb(&line.gone_from)?,
         refused: refused_from_pb(&line.refused)?,
         completed_before: line.completed_before,
+        completed_in_past: line.completed_in_past,
+        renews_at_ms: line.renews_at_ms,
         bucket: line.bucket.map(Into::into),
+        called_back: line.called_back,
+        told: line.told.map(|told| Told {
+            seats: told.seats,
+            until_ms: told.until_ms,
+            silent: told.silent,
+        }),
         lanes: all(line.lanes, lane_dump_from_pb)?,
         gone: all(line.gone, gone_from_pb)?,
         journal: all(line.journal, journal_from_pb)?,
@@ -113,6 +131,9 @@ fn lane_to_pb(lane: LaneDump) -> pb::LaneState {
         name: lane.name.as_str().to_owned(),
         next_token: lane.next_token,
         called_through: lane.called_through,
+        marks: lane.marks.into_iter().map(mark_to_pb).collect(),
+        offers: offers_to_pb(lane.offers),
+        callers: lane.callers.into_iter().map(caller_to_pb).collect(),
         arrivals: Some(lane.arrivals.into()),
         live: lane.live.into_iter().map(live_to_pb).collect(),
     }
@@ -123,9 +144,57 @@ fn lane_dump_from_pb(lane: pb::LaneState) -> Result<LaneDump, Malformed> {
         name: lane_name_from_pb(&lane.name)?,
         next_token: lane.next_token,
         called_through: lane.called_through,
+        marks: lane.marks.into_iter().map(mark_from_pb).collect(),
+        offers: offers_from_pb(lane.offers),
+        callers: lane.callers.into_iter().map(caller_from_pb).collect(),
         arrivals: lane.arrivals.unwrap_or_default().into(),
         live: all(lane.live, live_from_pb)?,
     })
+}
+
+/// Left out while nothing was offered.
+fn offers_to_pb(offers: Offers) -> Option<pb::Offers> {
+    let Offers {
+        recent,
+        earlier,
+        since_ms,
+    } = offers;
+    (offers != Offers::default()).then_some(pb::Offers {
+        recent,
+        earlier,
+        since_ms,
+    })
+}
+
+fn offers_from_pb(offers: Option<pb::Offers>) -> Offers {
+    let offers = offers.unwrap_or_default();
+    Offers {
+        recent: offers.recent,
+        earlier: offers.earlier,
+        since_ms: offers.since_ms,
+    }
+}
+
+pub(crate) fn caller_to_pb((number, key): (u64, Arc<[u8]>)) -> pb::Caller {
+    pb::Caller {
+        number,
+        key: Bytes::copy_from_slice(&key),
+    }
+}
+
+pub(crate) fn caller_from_pb(caller: pb::Caller) -> (u64, Arc<[u8]>) {
+    // A copy, so that a key does not hold on to the whole file.
+    (caller.number, caller.key[..].into())
+}
+
+fn mark_to_pb(mark: PositionMark) -> pb::PositionMark {
+    let PositionMark { position, through } = mark;
+    pb::PositionMark { position, through }
+}
+
+fn mark_from_pb(mark: pb::PositionMark) -> PositionMark {
+    let pb::PositionMark { position, through } = mark;
+    PositionMark { position, through }
 }
 
 pub(crate) fn live_to_pb((token, live): (Token, Live)) -> pb::LiveToken {

@@ -63,6 +63,7 @@ fn quota() -> impl Strategy<Value = Quota> {
     any::<(u64, u32)>().prop_map(|(total, standby_percent)| Quota {
         total,
         standby_percent,
+        renew: None,
     })
 }
 
@@ -180,6 +181,7 @@ fn kick() -> impl Strategy<Value = Op> {
 
 fn op() -> impl Strategy<Value = Op> {
     let key = of(vec(any::<u8>(), 0..130).prop_map(Vec::into_boxed_slice));
+    let called = vec(any::<u8>(), 0..130).prop_map(Vec::into_boxed_slice);
     prop_oneof![
         (line(), settings()).prop_map(|(line, settings)| Op::Create { line, settings }),
         (line(), patch(), any::<[Option<u64>; 2]>()).prop_map(
@@ -200,6 +202,14 @@ fn op() -> impl Strategy<Value = Op> {
             }
         }),
         (line(), key, of(lane())).prop_map(|(line, key, lane)| Op::Enter { line, key, lane }),
+        (line(), any::<[u64; 2]>()).prop_map(|(line, [incarnation, next_ms])| Op::RenewQuota {
+            line,
+            incarnation,
+            next_ms
+        }),
+        (line(), any::<Option<(u32, u64)>>())
+            .prop_map(|(line, told)| Op::CapacityTold { line, told }),
+        (line(), called, of(lane())).prop_map(|(line, key, lane)| Op::Callback { line, key, lane }),
         (line(), at()).prop_map(|(line, at)| Op::Claim { line, at }),
         (line(), at(), any::<u64>()).prop_map(|(line, at, epoch)| Op::Renew { line, at, epoch }),
         (line(), at(), any::<Option<u64>>()).prop_map(|(line, at, epoch)| Op::Complete {

@@ -59,6 +59,7 @@ fn settings() -> Settings {
     settings.quota = Some(Quota {
         total: 50,
         standby_percent: 10,
+        renew: None,
     });
     settings.phase = Phase::Draining;
     settings.position_cap = Some(20);
@@ -79,6 +80,10 @@ fn patch() -> SettingsPatch {
         jumps_max: None,
         event_key: None,
         schedule: None,
+        call_ahead_ms: None,
+        callback_limit: None,
+        position_events: None,
+        seats_when_silent: None,
         claim_timeout_ms: Some(Change::Set(61_000)),
         checkout_timeout_ms: Some(Change::Set(71_000)),
         checkout_max_ms: Some(Change::Unset),
@@ -88,6 +93,7 @@ fn patch() -> SettingsPatch {
         quota: Some(Change::Set(Quota {
             total: 60,
             standby_percent: 20,
+            renew: None,
         })),
         phase: Some(Change::Set(Phase::Open)),
         position_cap: Some(Change::Unset),

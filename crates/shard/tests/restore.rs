@@ -414,6 +414,7 @@ fn what_was_completed_after_the_backup_is_not_sold_again() {
     settings.quota = Some(Quota {
         total: 3,
         standby_percent: 200,
+        renew: None,
     });
     let line = || name("shop");
     shard.apply(Op::Create {

@@ -170,6 +170,7 @@ fn a_shard_with_everything(format: u32) -> State {
     settings.quota = Some(Quota {
         total: 50,
         standby_percent: 10,
+        renew: None,
     });
     settings.position_cap = Some(2);
     settings.default_lane = Some(lane("normal"));

@@ -45,6 +45,10 @@ pub enum NotAnswered {
 
 /// What is asked, as a client means it.
 #[derive(Clone, Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "as large as the operation that makes a line"
+)]
 pub enum What {
     /// A change.
     Write(Op),
@@ -83,6 +87,10 @@ pub enum What {
 
 /// What is asked, as the engine has it.
 #[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "as large as the operation that makes a line"
+)]
 pub enum Asked {
     /// Of a line.
     Line(Ask),

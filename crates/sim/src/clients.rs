@@ -652,6 +652,12 @@ fn settings(random: &mut Random) -> Settings {
     }
     settings.call_ahead = random.below(4) as u32;
     settings.event_key = settings.call_ahead == 1;
+    if random.below(4) == 0 {
+        settings.call_ahead_ms = random.between(500, 5_000);
+    }
+    if random.below(4) == 0 {
+        settings.position_events = vec![5, 2, 1];
+    }
     settings.release_on_claim = random.below(6) == 0;
     if random.below(4) == 0 {
         settings.position_cap = Some(random.between(2, 6) as u32);
@@ -666,6 +672,7 @@ fn settings(random: &mut Random) -> Settings {
         settings.quota = Some(Quota {
             total: random.between(50, 400),
             standby_percent: 20,
+            renew: None,
         });
     }
     if random.below(2) == 0

@@ -35,6 +35,7 @@ mod operations;
 mod operators;
 mod places;
 mod polls;
+mod push;
 mod readme;
 mod recycle;
 mod rights;
@@ -44,6 +45,7 @@ mod sdk;
 mod snapshots;
 mod strangers;
 mod tokens;
+mod told;
 mod unreachable_leader;
 mod watch_command;
 
@@ -110,6 +112,11 @@ async fn a_cluster_serves_lines() -> Result<()> {
             .with("recycle_seats", recycle::seats_come_free(cluster))
             .with("recycle_waiting", recycle::only_the_silent_go(cluster))
             .with("recycle_waits", recycle::waits_expire(cluster))
+            .with("told_positions", told::positions(cluster))
+            .with("told_room", told::room(cluster))
+            .with("told_by_time", told::by_time(cluster))
+            .with("told_renewed", told::renewed(cluster))
+            .with("told_capacity", told::capacity(cluster))
             .with("schedule_opens", schedule::a_sale_opens_by_itself(cluster))
             .with("schedule_errors", schedule::errors(cluster))
             .with("schedule_fails", schedule::one_fails(cluster))
@@ -384,6 +391,16 @@ async fn rights_as_the_readme_gives_them() -> Result<()> {
         ..Options::default()
     };
     run(options, rights::hold).await
+}
+
+/// A push service that may only subscribe knows every place, after a failover too.
+#[tokio::test]
+async fn a_push_service_knows_every_place_from_events() -> Result<()> {
+    let options = Options {
+        authorization: Some(rights::of_the_readme()?),
+        ..Options::default()
+    };
+    run(options, push::knows_every_place).await
 }
 
 /// These requests may break connections, so no other scenario shares the cluster.

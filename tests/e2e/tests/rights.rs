@@ -47,8 +47,8 @@ pub fn of_the_readme() -> Result<String> {
         ));
     }
     ensure!(
-        users.len() == 6,
-        "backends, operators, push services, nodes: {users:?}"
+        users.len() == 7,
+        "backends, operators, capacity, push services, nodes: {users:?}"
     );
     Ok(format!(
         "authorization {{ users = [\n{}\n] }}\n",
@@ -59,6 +59,7 @@ pub fn of_the_readme() -> Result<String> {
 /// Each role can do its work and is refused the rest.
 pub async fn hold(cluster: &mut Cluster) -> Result<()> {
     work(cluster).await?;
+    capacity(cluster).await?;
     strangers(cluster).await?;
     listeners(cluster).await?;
     missing(cluster).await?;
@@ -75,6 +76,25 @@ async fn work(cluster: &Cluster) -> Result<()> {
     backend.run(&["claim", LINE, ticket]).await?.done()?;
     backend.run(&["complete", LINE, ticket]).await?.done()?;
     operator.run(&["cluster", "status"]).await?.done()?;
+    Ok(())
+}
+
+/// A backend that tells its capacity can do that, and nothing else of operators or users.
+async fn capacity(cluster: &Cluster) -> Result<()> {
+    let teller = Cli::new(cluster.nats.url_as("capacity"));
+    let words = ["line", "capacity", LINE, "--seats", "2", "--for", "1h"];
+    let told = teller.run(&words).await?.done()?;
+    ensure!(told["board"]["seats"] == 2, "{told}");
+    for words in [
+        &["line", "set", LINE, "--seats", "9"][..],
+        &["enter", LINE, "--key", "stranger"][..],
+    ] {
+        let error = teller.run(words).await?.failed(1, "forbidden")?;
+        ensure!(error["code"] == "forbidden", "{error}");
+    }
+    let operator = Cli::new(cluster.nats.url_as("operators"));
+    let words = ["line", "capacity", LINE, "--forget"];
+    operator.run(&words).await?.done()?;
     Ok(())
 }
 

@@ -2,7 +2,8 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use nowserving_client::{AdmissionRate, LaneName, LaneSettings, PerSecond, Phase};
-use nowserving_line::{RATE_BURST_MAX, SEATS_MAX};
+use nowserving_line::{RATE_BURST_MAX, RENEW_MS_MAX, RENEW_MS_MIN, Renew, SEATS_MAX, ZoneName};
+use nowserving_protocol::time;
 
 use crate::duration;
 
@@ -75,6 +76,33 @@ pub fn lane(text: &str) -> Result<LaneSettings, String> {
         }
     }
     Ok(lane)
+}
+
+/// `06:00 Asia/Taipei` or `24h`
+pub fn renew(text: &str) -> Result<Renew, String> {
+    let Some((at, zone)) = text.split_once(' ') else {
+        let ms = duration::parse_ms(text)?;
+        let range = RENEW_MS_MIN..=RENEW_MS_MAX;
+        let ms = range.contains(&ms).then_some(ms);
+        return ms
+            .map(|ms| Renew::Every { ms })
+            .ok_or_else(|| "1s to 31d".to_owned());
+    };
+    let minute = time::parse_minute(at);
+    let minute = minute.ok_or_else(|| format!("{at:?} is not a time of day as 06:00"))?;
+    // The cluster checks whether there is such a zone: its nodes may know more of them.
+    let zone = ZoneName::new(zone);
+    let zone = zone.ok_or_else(|| format!("{text:?} names no time zone as Asia/Taipei"))?;
+    Ok(Renew::Daily { minute, zone })
+}
+
+/// `100,10,3,1`, in any order. The cluster checks how many and how large they are.
+pub fn positions(text: &str) -> Result<Vec<u32>, String> {
+    let positions = text.split(',').map(str::parse);
+    let positions: Result<Vec<u32>, _> = positions.collect();
+    let mut positions = positions.map_err(|_| "not positions, as in 100,10,3,1")?;
+    positions.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(positions)
 }
 
 #[cfg(test)]

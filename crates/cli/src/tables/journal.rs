@@ -10,6 +10,7 @@ use nowserving_client::{
 
 use super::{Sheet, duration, number, settings};
 use crate::output::Output;
+use crate::settings::shown_name;
 
 /// The last moment that has a date of four digits: 9999-12-31.
 const DATE_MS_MAX: u64 = 253_402_300_799_999;
@@ -109,7 +110,7 @@ pub fn changes(changes: &[SettingChangeReply]) -> String {
 }
 
 fn change(change: &SettingChangeReply) -> String {
-    let name = change.setting.trim_end_matches("_ms");
+    let name = shown_name(&change.setting);
     let value = |value| settings::text(&change.setting, value);
     format!("{name} {} → {}", value(&change.from), value(&change.to))
 }

@@ -5,12 +5,13 @@ use serde_json::Value;
 use super::Sheet;
 use crate::duration;
 use crate::output::Output;
+use crate::settings::shown_name;
 
 /// Every setting under the name of its flag, in the form that the flag takes.
 pub fn settings_table(settings: &Value, output: &Output) -> String {
     let mut sheet = Sheet::pairs(output);
     for (name, value) in settings.as_object().into_iter().flatten() {
-        sheet.pair(name.trim_end_matches("_ms"), text(name, value));
+        sheet.pair(shown_name(name), text(name, value));
     }
     sheet.text()
 }
@@ -28,6 +29,10 @@ pub fn text(name: &str, value: &Value) -> String {
             let changes: Vec<String> = changes.iter().map(scheduled).collect();
             changes.join("; ")
         }
+        ("position_events", Value::Array(positions)) => {
+            let positions: Vec<String> = positions.iter().map(Value::to_string).collect();
+            positions.join(",")
+        }
         ("admission_rate", Value::Object(rate)) => {
             let part = |name| rate.get(name).map(Value::to_string).unwrap_or_default();
             let (per_second, burst) = (part("per_second"), part("burst"));
@@ -35,10 +40,14 @@ pub fn text(name: &str, value: &Value) -> String {
         }
         ("quota", Value::Object(quota)) => {
             let total = quota.get("total").unwrap_or(value);
-            match quota.get("standby_percent").and_then(Value::as_u64) {
-                Some(percent) => format!("{total}, standby {percent} %"),
-                None => total.to_string(),
+            let mut text = total.to_string();
+            if let Some(percent) = quota.get("standby_percent").and_then(Value::as_u64) {
+                text.push_str(&format!(", standby {percent} %"));
             }
+            if let Some(renew) = quota.get("renew") {
+                text.push_str(&format!(", renewed {}", renewed(renew)));
+            }
+            text
         }
         (_, Value::Object(words)) => {
             let words = words
@@ -53,11 +62,20 @@ pub fn text(name: &str, value: &Value) -> String {
     }
 }
 
+/// `at 06:00 Asia/Taipei` or `every 1day`
+fn renewed(renew: &Value) -> String {
+    let word = |name| renew[name].as_str().unwrap_or_default();
+    match renew["every_ms"].as_u64() {
+        Some(ms) => format!("every {}", duration::typed(ms)),
+        None => format!("at {} {}", word("at"), word("zone")),
+    }
+}
+
 /// `2026-11-22T04:00:00Z phase open, seats 40`
 fn scheduled(change: &Value) -> String {
     let set = change["set"].as_object();
     let set = set.into_iter().flatten().map(|(name, value)| {
-        let typed = name.trim_end_matches("_ms");
+        let typed = shown_name(name);
         format!("{typed} {}", text(name, value))
     });
     let set: Vec<String> = set.collect();

@@ -70,6 +70,18 @@ fn board(
     FeedEvent::Board(Arc::new(BoardEvent {
         board,
         prev_version,
+        whole: false,
+    }))
+}
+
+/// The first board of a new leader.
+fn whole_board(version: u64, admitted_through: u64, holes: Vec<[u64; 2]>) -> FeedEvent {
+    let FeedEvent::Board(event) = board(version, version, admitted_through, Some(holes)) else {
+        panic!("not a board");
+    };
+    FeedEvent::Board(Arc::new(BoardEvent {
+        whole: true,
+        ..(*event).clone()
     }))
 }
 
@@ -283,4 +295,17 @@ fn being_called_is_news() {
     };
     assert!(view.status(called.clone(), now).unwrap().call_ahead);
     assert!(view.status(called, now).is_none());
+}
+
+#[test]
+fn a_whole_board_needs_no_board_before_it_and_no_poll() {
+    let (mut view, now) = synced();
+    let due = view.next_poll_at;
+    // Token 18 at position 8 behind 10; two left that no board said, and one more is admitted.
+    let shown = view.event(&whole_board(200, 11, vec![[13, 14], [20, 20]]), now);
+    assert_eq!(shown.unwrap().position, Some(5));
+    assert_eq!(view.next_poll_at, due);
+    let gone = view.event(&whole_board(300, 11, vec![[13, 14], [18, 20]]), now);
+    assert_eq!(gone, None);
+    assert_eq!(view.next_poll_at, now, "what it is now is asked");
 }

@@ -4,6 +4,7 @@
 mod lanes;
 mod patch;
 mod phase;
+mod positions;
 mod quota;
 mod schedule;
 mod table;
@@ -15,7 +16,11 @@ pub(crate) use lanes::names as lane_names;
 pub use lanes::{BOOST_MS_MAX, LaneSettings};
 pub use patch::Change;
 pub use phase::Phase;
-pub use quota::{QUOTA_TOTAL_MAX, Quota, STANDBY_PERCENT_MAX};
+pub use positions::{POSITION_EVENT_MAX, POSITION_EVENTS_MAX};
+pub use quota::{
+    QUOTA_TOTAL_MAX, Quota, RENEW_MS_MAX, RENEW_MS_MIN, Renew, STANDBY_PERCENT_MAX, ZONE_BYTES_MAX,
+    ZoneName,
+};
 pub use schedule::{SCHEDULE_BYTES_MAX, SCHEDULE_MAX, ScheduledChange, WALL_MS_MAX};
 pub use table::{
     SETTING_NAMES, SETTINGS, Setting, SettingDefault, SettingKind, SettingValue, Settings,
@@ -48,6 +53,8 @@ pub const LABELS_MAX: usize = 16;
 pub const LABEL_BYTES_MAX: usize = 64;
 
 pub type Lanes = Vec<LaneSettings>;
+/// Positions in a lane, the largest first.
+pub type Positions = Vec<u32>;
 /// In the order of their times.
 pub type Schedule = Vec<ScheduledChange>;
 pub type Labels = BTreeMap<String, String>;

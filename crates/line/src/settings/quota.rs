@@ -7,7 +7,14 @@ pub const QUOTA_TOTAL_MAX: u64 = 1_000_000_000;
 /// The largest `standby_percent` of a quota; the smallest is 0.
 pub const STANDBY_PERCENT_MAX: u32 = 1_000;
 
-/// A limit on completions, counted over the incarnation of the line.
+/// The longest name of a time zone, in bytes.
+pub const ZONE_BYTES_MAX: usize = 40;
+/// The shortest window of a quota, in milliseconds: a second.
+pub const RENEW_MS_MIN: u64 = 1_000;
+/// The longest one: 31 days.
+pub const RENEW_MS_MAX: u64 = 31 * 24 * 60 * 60 * 1_000;
+
+/// A limit on completions, counted over the incarnation of the line, or since it was last renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
     /// Tokens are admitted only while completed tokens and held seats together are fewer than
@@ -16,6 +23,65 @@ pub struct Quota {
     /// Numbers issued beyond `total`, because some holders of seats will not complete: 0 to
     /// [`STANDBY_PERCENT_MAX`].
     pub standby_percent: u32,
+    /// When what was completed counts no longer.
+    pub renew: Option<Renew>,
+}
+
+/// When a quota is renewed. The leader knows time zones, the line does not: see [`crate::Op::RenewQuota`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renew {
+    /// At each multiple of so many milliseconds since 1970: [`RENEW_MS_MIN`] to [`RENEW_MS_MAX`].
+    Every { ms: u64 },
+    /// Each day at this minute of it, in this time zone.
+    Daily { minute: u16, zone: ZoneName },
+}
+
+/// The name of a time zone, 1 to [`ZONE_BYTES_MAX`] bytes. Whether there is such a zone is not checked here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ZoneName {
+    /// Zeros after the name.
+    bytes: [u8; ZONE_BYTES_MAX],
+}
+
+impl ZoneName {
+    /// `None` if the name has another length, or bytes other than printable ASCII.
+    pub fn new(name: &str) -> Option<Self> {
+        let fits = (1..=ZONE_BYTES_MAX).contains(&name.len());
+        let plain = name.bytes().all(|byte| byte.is_ascii_graphic());
+        (fits && plain).then(|| {
+            let mut bytes = [0; ZONE_BYTES_MAX];
+            bytes[..name.len()].copy_from_slice(name.as_bytes());
+            Self { bytes }
+        })
+    }
+
+    pub fn as_str(&self) -> &str {
+        let end = self.bytes.iter().position(|byte| *byte == 0);
+        let name = &self.bytes[..end.unwrap_or(ZONE_BYTES_MAX)];
+        // ASCII, by `new`.
+        std::str::from_utf8(name).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Debug for ZoneName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.as_str().fmt(f)
+    }
+}
+
+impl Renew {
+    fn validate(&self) -> Result<(), BadField> {
+        let limit = match self {
+            Renew::Every { ms } if !(RENEW_MS_MIN..=RENEW_MS_MAX).contains(ms) => {
+                format!("renew.every_ms: {RENEW_MS_MIN} to {RENEW_MS_MAX} milliseconds")
+            }
+            Renew::Daily { minute, .. } if *minute >= 24 * 60 => {
+                "renew.at: 00:00 to 23:59".to_owned()
+            }
+            _ => return Ok(()),
+        };
+        Err(BadField::new("quota", limit))
+    }
 }
 
 impl Quota {
@@ -33,6 +99,6 @@ impl Quota {
         if self.standby_percent > STANDBY_PERCENT_MAX {
             return Err(BadField::new("quota", "standby_percent: 0 to 1000"));
         }
-        Ok(())
+        self.renew.map_or(Ok(()), |renew| renew.validate())
     }
 }

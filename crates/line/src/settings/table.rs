@@ -10,11 +10,13 @@
 //! A setting of a new type also needs a [`SettingKind`], and what each crate does with it: the
 //! compiler then names every place.
 
-use super::{BadField, LaneSettings, Phase, Quota, Schedule, lanes, schedule};
+use super::{
+    BadField, LaneSettings, Phase, Positions, Quota, Schedule, lanes, positions, schedule,
+};
 use super::{CALL_AHEAD_MAX, POSITION_CAP_MAX, QUEUE_LIMIT_MAX, SEATS_MAX};
 use super::{Change, LABEL_BYTES_MAX, LABELS_MAX, Labels, Lanes, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
 use super::{JUMPS_MAX_MAX, MAX_WAIT_MS_MAX, MAX_WAIT_MS_MIN};
-use crate::{AdmissionRate, LaneName};
+use crate::{AdmissionRate, CALLBACK_LIMIT_MAX, LaneName};
 
 /// Calls the macro `$then` with all settings, in the order in which they are shown.
 ///
@@ -29,6 +31,10 @@ macro_rules! for_each_setting {
         $then! {
             /// How many tokens may be in checkout at once
             1 seats: u32 = required, Number { least: 1, most: SEATS_MAX as u64 };
+
+            /// The seats while a backend that told its capacity is silent for too long
+            53 seats_when_silent: u32 = unset("as it told last"),
+                Number { least: 0, most: SEATS_MAX as u64 };
 
             /// How many tokens more than `seats` may be in the line
             2 queue_limit: u32 = required, Number { least: 0, most: QUEUE_LIMIT_MAX as u64 };
@@ -67,6 +73,15 @@ macro_rules! for_each_setting {
 
             /// How many of the first waiting positions of a lane are called to prepare
             11 call_ahead: u32 = value(0), Number { least: 0, most: CALL_AHEAD_MAX as u64 };
+
+            /// Tokens that have so little time left to wait are called to prepare, too
+            51 call_ahead_ms: u64 = value(0), TimeMs { least: 0, most: TIMEOUT_MS_MAX };
+
+            /// How many keys that cannot enter wait to be told of room
+            52 callback_limit: u32 = value(0), Number { least: 0, most: CALLBACK_LIMIT_MAX as u64 };
+
+            /// At which positions a token event says how far a waiting token has come
+            50 position_events: Positions = value(Positions::new()), Positions;
 
             /// How many can complete; then the line is sold out
             12 quota: Quota = unset("no end"), Quota;
@@ -114,6 +129,7 @@ pub enum SettingKind {
     AdmissionRate,
     Quota,
     Lanes,
+    Positions,
     Schedule,
     Labels,
 }
@@ -128,6 +144,7 @@ pub enum SettingValue {
     AdmissionRate(AdmissionRate),
     Quota(Quota),
     Lanes(Lanes),
+    Positions(Positions),
     Schedule(Schedule),
     Labels(Labels),
 }
@@ -205,6 +222,7 @@ impl Setting {
             (_, SettingValue::AdmissionRate(rate)) => rate.validate(),
             (_, SettingValue::Quota(quota)) => quota.validate(),
             (_, SettingValue::Lanes(lanes)) => lanes::validate(lanes),
+            (_, SettingValue::Positions(positions)) => positions::validate(positions),
             (_, SettingValue::Schedule(schedule)) => schedule::validate(schedule),
             (_, SettingValue::Labels(labels)) => validate_labels(labels),
             _ => Ok(()),
@@ -311,6 +329,7 @@ plain! {
     AdmissionRate AdmissionRate
     Quota Quota
     Lanes Lanes
+    Positions Positions
     Schedule Schedule
     Labels Labels
 }

@@ -144,6 +144,7 @@ fn range_limits_of_rules() {
         let quota = Quota {
             total,
             standby_percent,
+            renew: None,
         };
         assert_eq!(is_ok(|p| p.quota = Some(Change::Set(quota))), ok);
     }
@@ -155,6 +156,7 @@ fn range_limits_of_rules() {
     let quota = Quota {
         total: 3,
         standby_percent: 50,
+        renew: None,
     };
     assert_eq!(quota.entries_max(), 4, "rounded down");
 }

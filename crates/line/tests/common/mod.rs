@@ -191,6 +191,19 @@ impl Shard {
         })
     }
 
+    /// The place on the list of those that are told of room; none if there is room.
+    pub fn call_back(&mut self, key: &str, lane: Option<&str>) -> Result<Option<u64>, Refused> {
+        let reply = self.apply(&Op::Callback {
+            line: shop(),
+            key: key.as_bytes().into(),
+            lane: lane.map(|lane| lane.try_into().unwrap()),
+        })?;
+        match reply {
+            Reply::Callback { position } => Ok(position),
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub fn claim(&mut self, token: u64) -> Result<Status, Refused> {
         let at = self.at(token);
         self.status_of(&Op::Claim { line: shop(), at })
@@ -250,6 +263,13 @@ impl Shard {
             steps += 1;
         }
         steps
+    }
+
+    /// One step of a job; false if there is none.
+    pub fn finish_job(&mut self) -> bool {
+        let step = self.next_step();
+        let op = step.as_ref();
+        op.is_some_and(|op| self.apply(op).is_ok())
     }
 
     fn next_step(&self) -> Option<Op> {

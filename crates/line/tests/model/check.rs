@@ -23,7 +23,7 @@ pub fn against_recount(lines: &Lines, naive: &Naive) {
             panic!("line {name} is missing");
         };
         line_against_recount(line, model, naive);
-        if has_job(model) {
+        if has_job(model, naive.now_ms) {
             jobs.insert((name, model.incarnation));
         } else if let Some(ms) = wakes(line, model, naive.now_ms) {
             wake_ms = Some(wake_ms.map_or(ms, |least: u64| least.min(ms)));
@@ -42,10 +42,10 @@ pub fn against_recount(lines: &Lines, naive: &Naive) {
     }
 }
 
-/// Every line with something on its schedule is listed from that time on.
+/// Every line with something on its schedule, or a quota to renew, is listed from that time on.
 fn by_wall_clock(lines: &Lines, naive: &Naive) {
     let due = naive.lines.iter().filter_map(|(name, model)| {
-        let due_ms = model.next_scheduled()?;
+        let due_ms = model.next_by_wall_ms()?;
         Some((due_ms, name, model.incarnation))
     });
     let due: BTreeSet<(u64, &LineName, u64)> = due.collect();
@@ -77,12 +77,25 @@ fn totals_against_recount(lines: &Lines, naive: &Naive) {
     assert_eq!(*lines.totals(), recount, "totals");
 }
 
-fn has_job(model: &NaiveLine) -> bool {
+fn has_job(model: &NaiveLine, now_ms: u64) -> bool {
+    if model
+        .silence_due_ms()
+        .is_some_and(|due_ms| due_ms <= now_ms)
+    {
+        return true;
+    }
     if model.phase() == nowserving_line::Phase::Closed {
         return model.deleting || model.live() > 0;
     }
+    if model.callers_due_ms.is_some_and(|due_ms| due_ms <= now_ms) {
+        return true;
+    }
     let waiting = model.count(State::Waiting) > 0;
-    waiting && (model.sold_out() || model.may_admit() || !model.to_call().is_empty())
+    waiting
+        && (model.sold_out()
+            || model.may_admit()
+            || !model.to_call().is_empty()
+            || model.to_tell().is_some())
 }
 
 /// When a line that waits for nothing but its rate has something to do.
@@ -98,7 +111,8 @@ fn wakes(line: &Line, model: &NaiveLine, now_ms: u64) -> Option<u64> {
         wake_ms,
         "the rate allows the next one"
     );
-    wake_ms
+    let due = [wake_ms, model.callers_due_ms, model.silence_due_ms()];
+    due.into_iter().flatten().min()
 }
 
 fn line_against_recount(line: &Line, model: &NaiveLine, naive: &Naive) {
@@ -106,9 +120,13 @@ fn line_against_recount(line: &Line, model: &NaiveLine, naive: &Naive) {
     assert_eq!(line.version(), model.version, "version");
     assert_eq!(line.settings(), &model.settings);
     assert_eq!(line.settings_version(), model.settings_version);
-    assert_eq!(line.deleting(), model.deleting.then(|| model.live()));
+    assert_eq!(
+        line.deleting(),
+        model.deleting.then(|| model.left_to_delete())
+    );
     assert_eq!(line.phase(), model.phase());
     let board = line.board(naive.now_ms);
+    assert_eq!(u64::from(board.seats), model.seats(), "seats");
     assert_eq!(board.admitted, model.count(State::Admitted), "admitted");
     let in_checkout = model.count(State::InCheckout);
     assert_eq!(board.in_checkout, in_checkout, "in checkout");
@@ -265,7 +283,9 @@ fn token_against_recount(line: &Line, model: &NaiveLine, asked: Id, naive: &Naiv
     assert_eq!(status.ahead, shown.map(|p| p - 1));
     assert_eq!(status.position_capped, position > Some(cap));
     assert!(position.is_some() || status.turn.is_none(), "{id:?}");
-    let called = position.is_some_and(|p| p <= u64::from(model.settings.call_ahead));
+    let by_place = |p: u64| p <= model.settings.call_ahead.into();
+    let by_time = tok.called && model.settings.call_ahead_ms > 0;
+    let called = position.is_some_and(|p| by_time || by_place(p));
     assert_eq!(status.call_ahead, called, "call_ahead of {id:?}");
     assert_eq!(status.admitted_through, model.admitted_through(id.0));
     assert_eq!((status.at, status.version), (at(line, id), model.version));

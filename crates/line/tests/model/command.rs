@@ -18,6 +18,16 @@ pub enum Command {
         /// By its place in [`LANES`].
         lane: Option<usize>,
     },
+    RenewQuota {
+        next: u32,
+    },
+    CapacityTold {
+        told: Option<(u32, u64)>,
+    },
+    Callback {
+        key: u8,
+        lane: Option<usize>,
+    },
     Move {
         pick: u16,
         to: usize,
@@ -194,6 +204,8 @@ fn configure() -> impl Strategy<Value = Command> {
 /// One command, for which of the lines, and whether it shares an entry with the one before.
 pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
     let lane = prop::option::weighted(0.5, rules::lane());
+    let callback = (0..KEYS, prop::option::weighted(0.3, rules::lane()));
+    let callback = callback.prop_map(|(key, lane)| Command::Callback { key, lane });
     let enter = (prop::option::of(0..KEYS), lane);
     let enter = enter.prop_map(|(key, lane)| Command::Enter { key, lane });
     let moved = (any::<u16>(), rules::lane()).prop_map(|(pick, to)| Command::Move { pick, to });
@@ -215,6 +227,10 @@ pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
     let clock = (0..900u16, prop::bool::weighted(0.1), wall);
     let command = prop_oneof![
         24 => enter,
+        6 => callback,
+        2 => any::<u32>().prop_map(|next| Command::RenewQuota { next }),
+        2 => prop::option::weighted(0.7, (0..6u32, 100..2_000u64))
+            .prop_map(|told| Command::CapacityTold { told }),
         30 => token_command(),
         6 => recycle(),
         2 => touched.prop_map(|picks| Command::Touch { picks }),
@@ -245,6 +261,17 @@ impl Command {
             Command::Enter { key: k, lane } => Op::Enter {
                 line,
                 key: k.map(key),
+                lane: lane.map(|lane| LANES[lane].try_into().unwrap()),
+            },
+            Command::RenewQuota { next } => Op::RenewQuota {
+                line,
+                incarnation,
+                next_ms: (*next).into(),
+            },
+            Command::CapacityTold { told } => Op::CapacityTold { line, told: *told },
+            Command::Callback { key: k, lane } => Op::Callback {
+                line,
+                key: key(*k),
                 lane: lane.map(|lane| LANES[lane].try_into().unwrap()),
             },
             Command::Move { pick, to } => {

@@ -24,6 +24,8 @@ pub fn by_taking_it_away(lines: &Lines, naive: &Naive) {
                 assert_eq!(phase, model.phase());
                 patch.phase = Some(Change::Set(Phase::Open));
             }
+            // A backend has told them, and only that can take it back.
+            HeldBackBy::Seats if model.told.is_some() => continue,
             HeldBackBy::Quota => patch.quota = Some(Change::Unset),
             HeldBackBy::Seats => patch.seats = Some(Change::Set(1_000)),
             HeldBackBy::AdmissionRate { next_at_ms } => {

@@ -14,11 +14,14 @@ pub struct Seen {
     epoch: u64,
     pointers: BTreeMap<u8, (u64, u64, u64, u64)>,
     held: u64,
+    seats: u64,
     positions: BTreeMap<Id, u64>,
     /// The last number ever admitted, by lane.
     admitted: BTreeMap<u8, u64>,
     /// The last number ever called, by lane.
     called: BTreeMap<u8, u64>,
+    /// The smallest position that a token was told.
+    told: BTreeMap<Id, u64>,
 }
 
 /// How a line moved by one step.
@@ -36,7 +39,24 @@ pub fn movement(
                 ..
             }
         );
+        // What is free in the new window is free at once.
+        let renewed = matches!(
+            event,
+            Event::Line {
+                what: LineChange::QuotaRenewed,
+                ..
+            }
+        );
+        let seats = matches!(
+            event,
+            Event::Line {
+                what: LineChange::Seats { .. },
+                ..
+            }
+        );
         phase
+            || renewed
+            || seats
             || matches!(
                 event,
                 Event::Line {
@@ -45,8 +65,11 @@ pub fn movement(
                 }
             )
     };
-    let operator = matches!(op, Some(Op::Configure { .. } | Op::Delete { .. }))
-        || events.iter().any(scheduled);
+    let by_word = matches!(
+        op,
+        Some(Op::Configure { .. } | Op::Delete { .. } | Op::CapacityTold { .. })
+    );
+    let operator = by_word || events.iter().any(scheduled);
     let mut after = BTreeMap::new();
     for line in lines.iter() {
         let same = |seen: &&Seen| seen.incarnation == line.incarnation();
@@ -80,6 +103,15 @@ fn in_order(event: &Event, seen: &mut Seen) {
     };
     let last = match what {
         TokenChange::Admitted => seen.admitted.entry(*lane_id).or_default(),
+        TokenChange::Position { position } => {
+            let least = seen.told.entry((*lane_id, *token)).or_insert(u64::MAX);
+            assert!(
+                position < least,
+                "{token} comes to {position} after {least}"
+            );
+            *least = *position;
+            return;
+        }
         TokenChange::CallAhead => seen.called.entry(*lane_id).or_default(),
         _ => return,
     };
@@ -122,15 +154,21 @@ fn see(line: &Line, old: Option<&Seen>, now_ms: u64) -> Seen {
             .max(old.map_or(0, |old| old.epoch)),
         pointers: pointers.collect(),
         held: counts.admitted + counts.in_checkout,
+        seats: line.seats().into(),
         positions: waiting.collect(),
         admitted: old.map(|old| old.admitted.clone()).unwrap_or_default(),
         called: old.map(|old| old.called.clone()).unwrap_or_default(),
+        told: old.map(|old| old.told.clone()).unwrap_or_default(),
     }
 }
 
 fn compare(old: &Seen, new: &Seen, line: &Line, operator: bool) {
     // Rule 1: never over the limit, but for seats held already when it was lowered.
-    let seats = u64::from(line.settings().seats);
+    // They may fall after the operation has admitted somebody: a backend was found silent.
+    let seats = match operator {
+        true => new.seats.max(old.seats),
+        false => new.seats,
+    };
     assert!(
         new.held <= seats.max(old.held),
         "{} hold {seats} seats",

@@ -1,12 +1,15 @@
 //! The rules of one line again, as plainly as they can be written: every token that ever was is in one list,
 //! and whatever is asked is found by going through it. Shares no code with the crate but its types.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use nowserving_line::{
-    Event, HISTORY_FORMAT, JournalEntry, JournaledToken, KickNote, LaneName, LaneSettings,
-    LineName, Phase, Reason, Refused, Settings, Stage, State, Timestamp, TokenChange, TokenRef,
+    Event, HISTORY_FORMAT, JournalEntry, Journaled, JournaledToken, KickNote, LaneName,
+    LaneSettings, LineChange, LineName, Phase, Reason, Refused, Settings, Stage, State, Timestamp,
+    TokenChange, TokenRef,
 };
+
+use crate::shard::Entry;
 
 /// Lane (its place in the table) and number.
 pub type Id = (u8, u64);
@@ -30,6 +33,8 @@ pub struct Tok {
     pub moved_to: Option<Id>,
     pub jumps: u32,
     pub called: bool,
+    /// The `position_events` at or before which it entered, or to which it has come.
+    pub told: BTreeSet<u32>,
     /// Rank in the order of entries; a move is not an entry.
     pub entered_no: usize,
     /// Tokens of its lane that entered before it and were admitted while it waited.
@@ -56,6 +61,7 @@ impl Tok {
             moved_to: None,
             jumps: 0,
             called: false,
+            told: BTreeSet::new(),
             entered_no: 0,
             before: 0,
             overtaken_by: Vec::new(),
@@ -76,6 +82,8 @@ pub struct NaiveLine {
     pub wall_ms: u64,
     /// The newest format of an entry.
     pub format: u32,
+    /// The ETAs of waiting tokens after the newest operation on the line. How they are made is not modelled.
+    pub etas: BTreeMap<Id, u64>,
     /// All lanes that ever were.
     pub table: Vec<LaneName>,
     pub tokens: BTreeMap<Id, Tok>,
@@ -93,6 +101,17 @@ pub struct NaiveLine {
     pub journal: Vec<JournalEntry>,
     /// The settings before and after each entry `configured`, by its version.
     pub changes: BTreeMap<u64, (Settings, Settings)>,
+    /// The lanes and keys that wait to be told of room, in the order in which they asked.
+    pub callers: Vec<(u8, Vec<u8>)>,
+    /// Of each lane, since when it counts offers, how many it made since, and in the period before.
+    pub offers: BTreeMap<u8, (u64, u64, u64)>,
+    /// When callers are next to be told, as it was after the newest operation.
+    pub callers_due_ms: Option<u64>,
+    /// The seats that a backend told, until when, and whether it was found silent.
+    pub told: Option<(u32, u64, bool)>,
+    /// Units of the quota from before it was last renewed, and when it is renewed next.
+    pub completed_in_past: u64,
+    pub renews_at_ms: Option<u64>,
     /// What was said of each kick, by the version of its entry.
     pub kicks: BTreeMap<u64, KickNote>,
 }
@@ -106,6 +125,8 @@ pub enum Answer {
     },
     Remaining(u64),
     Recycled(u64),
+    /// The place on the list; none if there is room.
+    Callback(Option<u64>),
     /// How many tokens ended, of how many.
     Kicked(u64, u64),
     Nothing,
@@ -181,23 +202,115 @@ impl NaiveLine {
         waiting.map(|(id, _)| id.1).collect()
     }
 
+    pub fn seats(&self) -> u64 {
+        let least = self.settings.seats_when_silent.unwrap_or(u32::MAX);
+        let seats = match self.told {
+            None => self.settings.seats,
+            Some((seats, _, false)) => seats,
+            Some((seats, _, true)) => seats.min(least),
+        };
+        seats.into()
+    }
+
     fn free(&self) -> u64 {
-        u64::from(self.settings.seats).saturating_sub(self.held())
+        self.seats().saturating_sub(self.held())
+    }
+
+    /// A number of seats and for how long; or the setting is in force again.
+    pub fn capacity_told(
+        &mut self,
+        told: Option<(u32, u64)>,
+        entry: &mut Entry<'_>,
+    ) -> Result<Answer, Refused> {
+        if self.deleting {
+            return Err(Refused::LineClosed);
+        }
+        let silent = |told: Option<(u32, u64, bool)>| told.is_some_and(|told| told.2);
+        let before = (self.seats(), silent(self.told));
+        self.told = told.map(|(seats, for_ms)| (seats, entry.now_ms + for_ms, false));
+        if before != (self.seats(), false) {
+            self.seats_event(entry);
+            self.work(entry);
+        }
+        Ok(Answer::Line {
+            incarnation: self.incarnation,
+            version: self.version,
+        })
+    }
+
+    fn seats_event(&mut self, entry: &mut Entry<'_>) {
+        let what = LineChange::Seats {
+            seats: self.seats() as u32,
+            silent: self.told.is_some_and(|told| told.2),
+        };
+        self.line_event(what, entry.events);
+    }
+
+    pub fn silence_due_ms(&self) -> Option<u64> {
+        let (_, until_ms, silent) = self.told?;
+        (!silent && self.settings.seats_when_silent.is_some()).then_some(until_ms)
+    }
+
+    pub fn note_silence(&mut self, entry: &mut Entry<'_>) {
+        if self
+            .silence_due_ms()
+            .is_some_and(|due_ms| due_ms <= entry.now_ms)
+        {
+            self.told = self
+                .told
+                .map(|(seats, until_ms, _)| (seats, until_ms, true));
+            self.seats_event(entry);
+        }
+    }
+
+    fn completed_lately(&self) -> u64 {
+        self.completed() - self.completed_in_past
+    }
+
+    fn renews(&self) -> bool {
+        self.settings.quota.is_some_and(|q| q.renew.is_some())
+    }
+
+    /// When the line next has something to do by the wall clock.
+    pub fn next_by_wall_ms(&self) -> Option<u64> {
+        let ending = self.phase() == Phase::Closed && (self.deleting || self.live() > 0);
+        let renewal = self.renews().then(|| self.renews_at_ms.unwrap_or(0));
+        let renewal = renewal.filter(|_| !ending);
+        renewal.into_iter().chain(self.next_scheduled()).min()
+    }
+
+    pub fn renew_quota(&mut self, next_ms: u64, entry: &mut Entry<'_>) {
+        let due_ms = self.renews_at_ms.unwrap_or(0);
+        if !self.renews() || due_ms > self.wall_ms {
+            return;
+        }
+        let first = self.renews_at_ms.is_none();
+        self.renews_at_ms = Some(next_ms.max(self.wall_ms + 1));
+        if !first {
+            self.completed_in_past = self.completed();
+            self.line_event(LineChange::QuotaRenewed, entry.events);
+            self.journal.push(JournalEntry {
+                version: self.version,
+                at_ms: self.wall_ms,
+                what: Journaled::QuotaRenewed,
+            });
+            self.work(entry);
+        }
     }
 
     fn units(&self) -> u64 {
-        let taken = self.completed() + self.held();
+        let taken = self.completed_lately() + self.held();
         let quota = self.settings.quota;
         quota.map_or(u64::MAX, |q| q.total.saturating_sub(taken))
     }
 
     pub fn sold_out(&self) -> bool {
         let quota = self.settings.quota;
-        quota.is_some_and(|q| self.completed() >= q.total)
+        quota.is_some_and(|q| self.completed_lately() >= q.total)
     }
 
     pub fn hopeless(&self) -> bool {
-        let in_all = self.completed() + self.live();
+        let in_all = self.completed_lately() + self.live();
         let most = |q: nowserving_line::Quota| q.total * u64::from(100 + q.standby_percent) / 100;
         self.sold_out() || self.settings.quota.is_some_and(|q| in_all >= most(q))
     }
@@ -273,11 +386,11 @@ impl NaiveLine {
         if self.hopeless() || phase == Phase::Draining || phase == Phase::Closed {
             return 0;
         }
-        let limit = u64::from(self.settings.seats) + u64::from(self.settings.queue_limit);
+        let limit = self.seats() + u64::from(self.settings.queue_limit);
         let mut room = limit.saturating_sub(self.live());
         if let Some(q) = self.settings.quota {
             let most = q.total * u64::from(100 + q.standby_percent) / 100;
-            room = room.min(most - self.completed() - self.live());
+            room = room.min(most - self.completed_lately() - self.live());
         }
         if let Some(own) = set.queue_limit {
             let nobody = self.count(State::Waiting) == 0;
@@ -444,12 +557,68 @@ impl NaiveLine {
     pub fn to_call(&self) -> Vec<Id> {
         let mut call = Vec::new();
         for (lane, _) in self.lanes() {
-            let first = self.waiting(lane).into_iter();
-            let first = first.take(self.settings.call_ahead as usize);
-            call.extend(first.map(|token| (lane, token)));
+            let waiting = (1..).zip(self.waiting(lane));
+            let not_called = waiting.filter(|(_, token)| !self.tokens[&(lane, *token)].called);
+            let near = not_called.take_while(|(position, token)| {
+                let eta_ms = self.etas.get(&(lane, *token));
+                let within_ms = Some(self.settings.call_ahead_ms).filter(|ms| *ms > 0);
+                let soon = within_ms.zip(eta_ms).is_some_and(|(most, ms)| *ms <= most);
+                *position <= self.settings.call_ahead || soon
+            });
+            call.extend(near.map(|(_, token)| (lane, token)));
         }
-        call.retain(|id| !self.tokens[id].called);
         call
+    }
+
+    /// The next token to tell its position, over all lanes; of a lane the smallest position comes first.
+    pub fn to_tell(&self) -> Option<(Id, u64)> {
+        for (lane, _) in self.lanes() {
+            for mark in self.settings.position_events.iter().rev() {
+                let first = (1..).zip(self.waiting(lane)).take(*mark as usize);
+                for (position, token) in first {
+                    let id = (lane, token);
+                    if !self.tokens[&id].told.contains(mark) {
+                        return Some((id, position));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    pub fn tell(&mut self, id: Id, position: u64) {
+        let marks = self.settings.position_events.clone();
+        let come_to = marks.into_iter().filter(|mark| position <= (*mark).into());
+        self.tokens.get_mut(&id).unwrap().told.extend(come_to);
+    }
+
+    /// The newest token of its lane is told where it entered, unless one before it is still to be told.
+    pub fn tell_newcomer(&mut self, id: Id) {
+        let (position, waiting) = (self.position(id), self.waiting(id.0));
+        for mark in self.settings.position_events.clone() {
+            let mut before = waiting.iter().filter(|token| **token < id.1);
+            let all_told = before.all(|token| self.tokens[&(id.0, *token)].told.contains(&mark));
+            if position <= mark.into() && all_told {
+                self.tokens.get_mut(&id).unwrap().told.insert(mark);
+            }
+        }
+    }
+
+    /// Those who stand at a new position, or before it, have not come to it.
+    pub fn change_marks(&mut self, old: &[u32]) {
+        let new = self.settings.position_events.clone();
+        for id in self.tokens.keys().copied().collect::<Vec<_>>() {
+            let position = self.position(id);
+            let tok = self.tokens.get_mut(&id).unwrap();
+            tok.told.retain(|mark| new.contains(mark));
+            let mut told_of_larger = true;
+            for mark in &new {
+                if !old.contains(mark) && position <= (*mark).into() && told_of_larger {
+                    tok.told.insert(*mark);
+                }
+                told_of_larger = tok.told.contains(mark);
+            }
+        }
     }
 
     pub fn check(&self, at: TokenRef) -> Result<(), Refused> {

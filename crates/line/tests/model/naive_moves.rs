@@ -1,5 +1,7 @@
 //! Moves on the naive line.
 
+use std::collections::BTreeSet;
+
 use nowserving_line::{
     Forbidden, JournaledToken, LaneName, LaneSettings, MovedBy, Phase, Reason, Refused, State,
     TokenBy, TokenChange, TokenRef,
@@ -105,6 +107,7 @@ impl NaiveLine {
         }
         let tok = Tok {
             called: false,
+            told: BTreeSet::new(),
             ..self.tokens[&id].clone()
         };
         let new = self.issue(to, tok);

@@ -76,17 +76,34 @@ impl NaiveLine {
         while entry.work > 0 {
             let mut tokens = self.tokens.iter();
             let live = tokens.find(|(_, t)| t.state != State::Gone);
-            let Some((id, _)) = live else { return };
+            let Some((id, _)) = live else { break };
             self.end(*id, Reason::Closed, entry.events);
             entry.work -= 1;
+        }
+        if self.deleting {
+            self.drop_callers(entry);
+        }
+    }
+
+    /// While the line is being deleted, once nobody is left in it.
+    fn drop_callers(&mut self, entry: &mut Entry<'_>) {
+        while entry.work > 0 && !self.callers.is_empty() {
+            entry.work -= 1;
+            let first = (0..self.callers.len()).min_by_key(|place| self.callers[*place].0);
+            self.callers.remove(first.unwrap());
         }
     }
 
     /// The work that follows every operation.
     pub fn settle(&mut self, entry: &mut Entry<'_>) {
-        if self.phase() == Phase::Closed {
-            return;
+        self.note_silence(entry);
+        if self.phase() != Phase::Closed {
+            self.settle_tokens(entry);
+            self.tell_callers(entry);
         }
+    }
+
+    fn settle_tokens(&mut self, entry: &mut Entry<'_>) {
         if self.sold_out() {
             for (lane, _) in self.lanes() {
                 for token in self.waiting(lane) {
@@ -106,6 +123,14 @@ impl NaiveLine {
             entry.work -= 1;
             self.tokens.get_mut(&id).unwrap().called = true;
             self.event(id, TokenChange::CallAhead, entry.events);
+        }
+        while entry.work > 0 {
+            let Some((id, position)) = self.to_tell() else {
+                return;
+            };
+            entry.work -= 1;
+            self.tell(id, position);
+            self.event(id, TokenChange::Position { position }, entry.events);
         }
     }
 
@@ -155,6 +180,10 @@ impl NaiveLine {
         if scheduled_at_ms.is_some() {
             old.schedule = new.schedule.clone();
         }
+        let renew = |settings: &Settings| settings.quota.and_then(|quota| quota.renew);
+        if renew(&old) != renew(&new) {
+            self.renews_at_ms = None;
+        }
         if old.admission_rate != new.admission_rate {
             self.admissions.clear();
             let full = new
@@ -168,6 +197,7 @@ impl NaiveLine {
                 self.table.push(set.name.clone());
             }
         }
+        self.change_marks(&old.position_events);
         let phase = new.phase;
         if (Settings {
             phase,
@@ -198,7 +228,7 @@ impl NaiveLine {
             self.version += 1;
             self.work(entry);
         }
-        Ok(Answer::Remaining(self.live()))
+        Ok(Answer::Remaining(self.left_to_delete()))
     }
 
     pub fn enter(
@@ -235,6 +265,8 @@ impl NaiveLine {
         };
         let id = self.issue(lane, Tok::newcomer(key, entered));
         self.note_entered(id, entry.events);
+        self.tell_newcomer(id);
+        self.caller_entered(key, lane, now_ms);
         if self.count(State::Waiting) == 1 {
             self.admit(1, now_ms, entry.events);
         }
@@ -456,8 +488,8 @@ fn patched(old: &Settings, patch: &SettingsPatch) -> Settings {
     }
     set! {
         seats queue_limit waiting_idle_timeout_ms claim_timeout_ms checkout_timeout_ms
-        checkout_max_ms lanes call_ahead phase release_on_claim jumps_max schedule
-        event_key
+        checkout_max_ms lanes call_ahead call_ahead_ms callback_limit position_events phase
+        release_on_claim jumps_max schedule event_key
     }
     macro_rules! option {
         ($($field:ident)*) => {
@@ -468,6 +500,6 @@ fn patched(old: &Settings, patch: &SettingsPatch) -> Settings {
             })*
         };
     }
-    option!(max_wait_ms admission_rate quota position_cap default_lane);
+    option!(seats_when_silent max_wait_ms admission_rate quota position_cap default_lane);
     new
 }

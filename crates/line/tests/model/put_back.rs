@@ -69,6 +69,10 @@ impl Run {
         let mut expected = Vec::new();
         let line = self.naive_after(name, &mut expected);
         self.naive.lines.insert(name.clone(), line);
+        self.tell_etas(name.clone());
+        let now_ms = self.naive.now_ms;
+        let line = self.naive.lines.get_mut(name).unwrap();
+        line.note_callers_due(now_ms);
         assert_eq!(events, &expected, "events");
         // Its pointers and positions may fall.
         self.seen.remove(name);
@@ -103,6 +107,8 @@ impl Run {
                     skip(&mut line, lane, count);
                 }
                 line.completed_before += present.completed().saturating_sub(line.completed());
+                line.completed_in_past = line.completed_in_past.max(present.completed_in_past);
+                line.renews_at_ms = line.renews_at_ms.max(present.renews_at_ms);
                 line.version = line.version.max(present.version);
                 line.epoch = line.epoch.max(present.epoch);
             }
@@ -115,6 +121,10 @@ impl Run {
         line.version = line.version.max(floor);
         line.epoch = line.epoch.max(self.naive.epoch_floor);
         line.wall_ms = self.wall_ms;
+        line.offers.clear();
+        if let Some((_, until_ms, _)) = &mut line.told {
+            *until_ms += shift_ms;
+        }
         line.line_event(LineChange::Restored, events);
         line.settings_version = line.version;
         line.journal.push(JournalEntry {
@@ -148,6 +158,12 @@ fn in_parts(dump: &LineDump) -> LineBuilder {
         })
     });
     let mut parts: Vec<LinePart> = live.collect();
+    for (id, lane) in (0..).zip(&mut head.lanes) {
+        parts.extend(lane.take_callers(id).map(|caller| LinePart {
+            callers: vec![caller],
+            ..LinePart::default()
+        }));
+    }
     for gone in head.gone.drain(..) {
         parts.push(LinePart {
             gone: vec![gone],

@@ -1,8 +1,8 @@
 //! Random settings beyond the limits and timeouts.
 
 use nowserving_line::{
-    AdmissionRate, Change, LaneName, LaneSettings, Phase, Quota, Schedule, ScheduledChange,
-    SettingsPatch,
+    AdmissionRate, Change, LaneName, LaneSettings, Phase, Positions, Quota, Renew, Schedule,
+    ScheduledChange, SettingsPatch,
 };
 use proptest::prelude::*;
 
@@ -13,6 +13,10 @@ pub enum Rule {
     DefaultLane(Option<LaneName>),
     Rate(Option<AdmissionRate>),
     CallAhead(u32),
+    CallAheadMs(u64),
+    CallbackLimit(u32),
+    WhenSilent(Option<u32>),
+    Positions(Positions),
     Quota(Option<Quota>),
     Phase(Phase),
     Cap(Option<u32>),
@@ -90,9 +94,12 @@ fn simple_rule() -> impl Strategy<Value = Rule> {
             per_second_micro,
             burst,
         });
-    let quota = (1..20u64, 0..300u32).prop_map(|(total, standby_percent)| Quota {
+    let renew = prop::option::weighted(0.3, Just(Renew::Every { ms: 60_000 }));
+    let quota = (1..20u64, 0..300u32, renew);
+    let quota = quota.prop_map(|(total, standby_percent, renew)| Quota {
         total,
         standby_percent,
+        renew,
     });
     let phase = prop_oneof![
         8 => Just(Phase::Open),
@@ -106,6 +113,12 @@ fn simple_rule() -> impl Strategy<Value = Rule> {
         2 => prop::option::weighted(0.6, lane_name()).prop_map(Rule::DefaultLane),
         2 => prop::option::weighted(0.6, rate).prop_map(Rule::Rate),
         2 => (0..6u32).prop_map(Rule::CallAhead),
+        2 => (0..3_000u64).prop_map(Rule::CallAheadMs),
+        3 => (0..5u32).prop_map(Rule::CallbackLimit),
+        1 => prop::option::of(0..3u32).prop_map(Rule::WhenSilent),
+        3 => prop::collection::btree_set(1..8u32, 0..4).prop_map(|positions| {
+            Rule::Positions(positions.into_iter().rev().collect())
+        }),
         2 => prop::option::weighted(0.6, quota).prop_map(Rule::Quota),
         3 => phase.prop_map(Rule::Phase),
         1 => prop::option::of(1..6u32).prop_map(Rule::Cap),
@@ -128,6 +141,12 @@ pub fn patch(rules: &[Rule], mut patch: SettingsPatch) -> SettingsPatch {
             Rule::DefaultLane(name) => patch.default_lane = change(name),
             Rule::Rate(rate) => patch.admission_rate = change(rate),
             Rule::CallAhead(n) => patch.call_ahead = Some(Change::Set(*n)),
+            Rule::WhenSilent(seats) => patch.seats_when_silent = change(seats),
+            Rule::CallbackLimit(n) => patch.callback_limit = Some(Change::Set(*n)),
+            Rule::CallAheadMs(ms) => patch.call_ahead_ms = Some(Change::Set(*ms)),
+            Rule::Positions(positions) => {
+                patch.position_events = Some(Change::Set(positions.clone()));
+            }
             Rule::Quota(quota) => patch.quota = change(quota),
             Rule::Phase(phase) => patch.phase = Some(Change::Set(*phase)),
             Rule::MaxWait(ms) => patch.max_wait_ms = change(ms),

@@ -66,6 +66,7 @@ impl Naive {
         | Op::Touch { incarnation, .. }
         | Op::Kick { incarnation, .. }
         | Op::CountRefused { incarnation, .. }
+        | Op::RenewQuota { incarnation, .. }
         | Op::RunBackground { incarnation, .. } = op
             && current != Some(*incarnation)
         {
@@ -74,13 +75,14 @@ impl Naive {
         let line = line.ok_or(Refused::LineNotFound)?;
         let mut answer = on_line(line, op, self.gone_kept, &mut entry)?;
         line.settle(&mut entry);
+        line.note_callers_due(entry.now_ms);
         self.work_left = entry.work;
         match &mut answer {
             Answer::Line { version, .. } => *version = line.version,
-            Answer::Remaining(remaining) => *remaining = line.live(),
+            Answer::Remaining(remaining) => *remaining = line.left_to_delete(),
             _ => {}
         }
-        if line.deleting && line.live() == 0 {
+        if line.deleting && line.left_to_delete() == 0 {
             line.line_event(LineChange::Deleted, entry.events);
             self.version_floor = self.version_floor.max(line.version);
             self.epoch_floor = self.epoch_floor.max(line.epoch);
@@ -111,6 +113,7 @@ impl Naive {
             deleting: false,
             wall_ms,
             format: self.format,
+            etas: BTreeMap::new(),
             table: settings.lanes.iter().map(|set| set.name.clone()).collect(),
             tokens: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -122,6 +125,12 @@ impl Naive {
             journal: Vec::new(),
             changes: BTreeMap::new(),
             kicks: BTreeMap::new(),
+            callers: Vec::new(),
+            offers: BTreeMap::new(),
+            callers_due_ms: None,
+            told: None,
+            completed_in_past: 0,
+            renews_at_ms: None,
         };
         line.line_event(LineChange::Created, events);
         let version = line.version;
@@ -145,6 +154,12 @@ fn on_line(
         } => line.configure(patch, *if_version, entry),
         Op::Delete { force, .. } => line.delete(*force, entry),
         Op::Enter { key, lane, .. } => line.enter(key.as_deref(), lane.as_ref(), entry),
+        Op::RenewQuota { next_ms, .. } => {
+            line.renew_quota(*next_ms, entry);
+            Ok(Answer::Nothing)
+        }
+        Op::CapacityTold { told, .. } => line.capacity_told(*told, entry),
+        Op::Callback { key, lane, .. } => line.callback(key, lane.as_ref(), entry.now_ms),
         Op::Move {
             lane, token, to, ..
         } => line.move_token((lane, *token), to, kept, entry),

@@ -211,6 +211,15 @@ impl Parser {
                     lane: ask.lane,
                 })
             }
+            "callback" => {
+                reply.op = "callback";
+                let ask: user::Callback = decode_request(payload)?;
+                Ask::Write(Op::Callback {
+                    line,
+                    key: ask.key.into_bytes(),
+                    lane: ask.lane,
+                })
+            }
             "find" => {
                 reply.op = "find";
                 let ask: user::Find = decode_request(payload)?;

@@ -64,6 +64,12 @@ pub(super) fn admin_ask(
                 to: ask.to,
             })
         }
+        "capacity_told" => {
+            reply.op = "capacity_told";
+            let ask: admin::CapacityTold = decode_request(payload)?;
+            let told = ask.told()?;
+            Ask::Write(Op::CapacityTold { line, told })
+        }
         "kick" => {
             reply.op = "kick";
             let ask: admin::Kick = decode_request(payload)?;

@@ -101,6 +101,7 @@ fn every_operation_of_users_is_read() {
         ),
         ("leave", json!({"ticket": ticket})),
         ("jump", json!({"ticket": ticket, "to": "card"})),
+        ("callback", json!({"key": "k", "lane": "vip"})),
         ("info", json!({})),
     ];
     for (op, body) in bodies {
@@ -146,6 +147,14 @@ fn every_operation_of_users_is_read() {
                     ..
                 }),
             ) => assert_eq!((at.token, to.as_str()), (9, "card")),
+            (
+                "callback",
+                Ask::Write(Op::Callback {
+                    key,
+                    lane: Some(lane),
+                    ..
+                }),
+            ) => assert_eq!((&*key, lane.as_str()), (&b"k"[..], "vip")),
             ("info", Ask::Info(Consistency::Leader)) => {}
             (op, ask) => panic!("{op}: {ask:?}"),
         }

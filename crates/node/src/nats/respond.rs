@@ -208,6 +208,7 @@ impl Responder {
             Outcome::Journal(page) => encode(&*page, format),
             Outcome::Tokens(page) => encode(&*page, format),
             Outcome::Kicked(kicked) => encode(&*kicked, format),
+            Outcome::Callback(callback) => encode(&callback, format),
             Outcome::Deleted { line, remaining } => encode(
                 &DeleteReply {
                     line,
@@ -261,6 +262,7 @@ fn too_large_code(outcome: &Outcome) -> Code {
         | Outcome::Status { holes: Some(_), .. } => Code::BadRequest,
         Outcome::Line(_)
         | Outcome::Kicked(_)
+        | Outcome::Callback(_)
         | Outcome::Deleted { .. }
         | Outcome::MembersChanged(_)
         | Outcome::RestorePart { .. }

@@ -4,15 +4,17 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use nowserving_line::{
-    AdmissionRate, BOOST_MS_MAX, LANES_MAX, LaneName, LaneSettings, Phase, QUEUE_LIMIT_MAX,
-    QUOTA_TOTAL_MAX, Quota, RATE_BURST_MAX, SCHEDULE_MAX, STANDBY_PERCENT_MAX, ScheduledChange,
-    SettingsPatch,
+    AdmissionRate, BOOST_MS_MAX, LANES_MAX, LaneName, LaneSettings, POSITION_EVENT_MAX,
+    POSITION_EVENTS_MAX, Phase, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota, RATE_BURST_MAX,
+    RENEW_MS_MAX, RENEW_MS_MIN, Renew, SCHEDULE_MAX, STANDBY_PERCENT_MAX, ScheduledChange,
+    SettingsPatch, ZoneName,
 };
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 
 use super::{PerSecond, read_setting};
 use crate::codec::MapVisitor;
+use crate::wire::WholeVisitor;
 use crate::{time, wire};
 
 /// An admission rate in a request; both parts are required.
@@ -47,16 +49,59 @@ pub(super) struct QuotaParts {
         deserialize_with = "wire::whole_option::<u32, 0, { STANDBY_PERCENT_MAX as u64 }, _>"
     )]
     standby_percent: Option<u32>,
+    #[serde(default)]
+    renew: Option<RenewParts>,
 }
 
-pub(super) const QUOTA: MapVisitor<QuotaParts> =
-    MapVisitor("a map of `total` and `standby_percent`", PhantomData);
+pub(super) const QUOTA: MapVisitor<QuotaParts> = MapVisitor(
+    "a map of `total`, `standby_percent` and `renew`",
+    PhantomData,
+);
+
+/// When a quota is renewed, in a request.
+#[derive(Deserialize)]
+#[serde(try_from = "RenewFields")]
+struct RenewParts(Renew);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RenewFields {
+    #[serde(default)]
+    at: Option<String>,
+    #[serde(default)]
+    zone: Option<String>,
+    #[serde(
+        default,
+        deserialize_with = "wire::whole_option::<u64, RENEW_MS_MIN, RENEW_MS_MAX, _>"
+    )]
+    every_ms: Option<u64>,
+}
+
+impl TryFrom<RenewFields> for RenewParts {
+    type Error = String;
+
+    fn try_from(fields: RenewFields) -> Result<RenewParts, String> {
+        let RenewFields { at, zone, every_ms } = fields;
+        let (at, zone) = match (at, zone, every_ms) {
+            (None, None, Some(ms)) => return Ok(RenewParts(Renew::Every { ms })),
+            (Some(at), Some(zone), None) => (at, zone),
+            _ => return Err("either `at` and `zone`, or `every_ms`".to_owned()),
+        };
+        let minute = time::parse_minute(&at);
+        let minute = minute.ok_or_else(|| format!("at: a time of day as \"06:00\", not {at:?}"))?;
+        let known = ZoneName::new(&zone).filter(|zone| time::is_zone(zone.as_str()));
+        let zone =
+            known.ok_or_else(|| format!("zone: a time zone as \"Asia/Taipei\", not {zone:?}"))?;
+        Ok(RenewParts(Renew::Daily { minute, zone }))
+    }
+}
 
 impl From<QuotaParts> for Quota {
     fn from(parts: QuotaParts) -> Quota {
         Quota {
             total: parts.total,
             standby_percent: parts.standby_percent.unwrap_or(0),
+            renew: parts.renew.map(|RenewParts(renew)| renew),
         }
     }
 }
@@ -134,6 +179,39 @@ impl<'de> DeserializeSeed<'de> for NextLane<'_> {
             queue_limit: parts.queue_limit,
             jump: parts.jump.is_some_and(|wire::Flag(jump)| jump),
         })
+    }
+}
+
+/// Reads positions in any order, and puts the largest first. It stops at one too many, as [`LanesVisitor`] does.
+pub(super) struct PositionsVisitor;
+
+const POSITION: WholeVisitor<u32> = WholeVisitor {
+    min: 1,
+    max: POSITION_EVENT_MAX,
+};
+
+impl<'de> Visitor<'de> for PositionsVisitor {
+    type Value = Vec<u32>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of up to {POSITION_EVENTS_MAX} positions")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut positions = Vec::new();
+        while let Some(position) = seq.next_element_seed(Seed(POSITION))? {
+            if positions.len() == POSITION_EVENTS_MAX {
+                let limit = format_args!("at most {POSITION_EVENTS_MAX} positions");
+                return Err(A::Error::custom(limit));
+            }
+            if positions.contains(&position) {
+                let twice = format_args!("{position} is there twice");
+                return Err(A::Error::custom(twice));
+            }
+            positions.push(position);
+        }
+        positions.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(positions)
     }
 }
 

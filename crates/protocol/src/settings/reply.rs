@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use nowserving_line::{
-    AdmissionRate, Labels, LaneName, LaneSettings, Lanes, Phase, Quota, RATE_MICRO_MAX,
-    RATE_MICRO_MIN, Schedule, ScheduledChange, Settings,
+    AdmissionRate, Labels, LaneName, LaneSettings, Lanes, Phase, Positions, Quota, RATE_MICRO_MAX,
+    RATE_MICRO_MIN, Renew, Schedule, ScheduledChange, Settings,
 };
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -22,6 +22,7 @@ macro_rules! field_type {
     ($default:ident AdmissionRate) => { AdmissionRateReply };
     ($default:ident Quota) => { QuotaReply };
     ($default:ident Lanes) => { Vec<LaneSettingsReply> };
+    ($default:ident Positions) => { Vec<u32> };
     ($default:ident Schedule) => { Vec<ScheduledChangeReply> };
     ($default:ident LaneName) => { String };
     ($default:ident Phase) => { String };
@@ -82,6 +83,7 @@ as_reply! {
     AdmissionRate as AdmissionRateReply: rate => (*rate).into();
     Quota as QuotaReply: quota => (*quota).into();
     Lanes as Vec<LaneSettingsReply>: lanes => lanes.iter().map(Into::into).collect();
+    Positions as Vec<u32>: positions => positions.clone();
     Schedule as Vec<ScheduledChangeReply>: schedule => schedule.iter().map(Into::into).collect();
     Labels as Labels: labels => labels.clone();
 }
@@ -156,13 +158,46 @@ impl From<&ScheduledChange> for ScheduledChangeReply {
 }
 
 /// How many can complete.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaReply {
     /// The number of tokens.
     pub total: u64,
     /// How many more than `total` may enter, in percent of it.
     #[serde(default)]
     pub standby_percent: u32,
+    /// When what was completed counts no longer; null: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renew: Option<RenewReply>,
+}
+
+/// When a quota is renewed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum RenewReply {
+    /// Each day.
+    Daily {
+        /// The time of day, as `06:00`.
+        at: String,
+        /// The time zone, as `Asia/Taipei`.
+        zone: String,
+    },
+    /// At each multiple of this time since 1970.
+    Every {
+        /// In milliseconds.
+        every_ms: u64,
+    },
+}
+
+impl From<Renew> for RenewReply {
+    fn from(renew: Renew) -> RenewReply {
+        match renew {
+            Renew::Every { ms } => RenewReply::Every { every_ms: ms },
+            Renew::Daily { minute, zone } => RenewReply::Daily {
+                at: time::minute_text(minute),
+                zone: zone.as_str().to_owned(),
+            },
+        }
+    }
 }
 
 impl From<Quota> for QuotaReply {
@@ -170,6 +205,7 @@ impl From<Quota> for QuotaReply {
         QuotaReply {
             total: quota.total,
             standby_percent: quota.standby_percent,
+            renew: quota.renew.map(Into::into),
         }
     }
 }

@@ -220,8 +220,23 @@ fn board_differs(event: &BoardEvent, shadow: &Shadow) -> Option<String> {
         let told = holes.iter().flat_map(|[first, last]| *first..=*last);
         let told: BTreeSet<u64> = told.collect();
         let expected = line.holes(lane_id, event.prev_version, board.version);
-        if told != expected {
-            return Some(format!("holes {told:?} in {}, not {expected:?}", lane.lane));
+        let differs = match event.whole {
+            false => told != expected,
+            // Everybody between the pointers who does not wait, of whatever time.
+            true => {
+                let between = lane.admitted_through + 1..lane.next_token;
+                let count = between.clone().count() as u64;
+                let beyond = told.iter().any(|token| !between.contains(token));
+                let mut left = expected.iter().filter(|token| between.contains(token));
+                beyond || told.len() as u64 + waiting != count || left.any(|it| !told.contains(it))
+            }
+        };
+        if differs {
+            let whole = event.whole;
+            return Some(format!(
+                "holes {told:?} in {}, not {expected:?} (whole: {whole})",
+                lane.lane
+            ));
         }
     }
     None

@@ -394,7 +394,7 @@ impl ShadowLine {
                     MovedBy::Operator => Ok(()),
                 }
             }
-            TokenChange::CallAhead => Ok(()),
+            TokenChange::CallAhead | TokenChange::Position { .. } => Ok(()),
         }
     }
 
