@@ -518,15 +518,8 @@ impl Shard {
 
     /// A command of the leader's own that waits for its outcome will not have one.
     fn not_proposed(&mut self, command: &Command) {
-        match (command, &mut self.leader_state) {
-            (Command::Once(_, command), _) => self.not_proposed(command),
-            (Command::Line(Op::Kick { line, .. }), Some(leader_state)) => {
-                leader_state.kicks.not_proposed(line, older_member());
-            }
-            (Command::Line(op @ Op::CountRefused { .. }), Some(leader_state)) => {
-                leader_state.refusals.not_proposed(op);
-            }
-            _ => {}
+        if let Some(leader_state) = &mut self.leader_state {
+            leader_state.not_proposed(command, older_member());
         }
     }
 

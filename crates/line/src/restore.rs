@@ -189,7 +189,10 @@ impl Line {
         self.completed_before = self.completed_before.saturating_add(completed_since);
         // What it has renewed since stays renewed.
         self.completed_in_past = self.completed_in_past.max(present.completed_in_past);
-        self.renews_at_ms = self.renews_at_ms.max(present.renews_at_ms);
+        let renew = |line: &Line| line.settings.quota.and_then(|quota| quota.renew);
+        if renew(self) == renew(present) {
+            self.renews_at_ms = self.renews_at_ms.max(present.renews_at_ms);
+        }
         self.version = self.version.max(present.version);
         self.epoch = self.epoch.max(present.epoch);
         Ok(())

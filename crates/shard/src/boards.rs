@@ -253,9 +253,8 @@ impl Boards {
             self.repeat.insert((now_us + REPEAT_INTERVAL_US, name));
         }
         let all = published.whole.then(|| all_holes(line, &board, whole_left));
-        let all = all.flatten();
-        // If there are too many now, a later board may list them.
-        published.whole = published.whole && all.is_none();
+        published.whole = all == Some(Err(NotListed::ForNow));
+        let all = all.and_then(Result::ok);
         let whole = all.is_some();
         let holes = all.unwrap_or_else(|| by_lane(&board, &holes));
         let mut board = BoardReply::new(&board, now.wall_ms);
@@ -270,14 +269,28 @@ impl Boards {
     }
 }
 
-/// All holes of the line, by lane; `None` if they are too many for one board or for what this pass may still read.
-fn all_holes(line: &Line, board: &Board, left: &mut u64) -> Option<Vec<Vec<[Token; 2]>>> {
+/// Why a board does not list all holes of its line.
+#[derive(Debug, PartialEq, Eq)]
+enum NotListed {
+    /// They are more than this pass may still read: a later one may.
+    ForNow,
+    /// They are too many for one board. It is not tried again: each try reads all of them.
+    TooMany,
+}
+
+/// All holes of the line, by lane.
+fn all_holes(
+    line: &Line,
+    board: &Board,
+    left: &mut u64,
+) -> Result<Vec<Vec<[Token; 2]>>, NotListed> {
     let lanes = board.lanes.iter();
     let numbers = lanes.map(|lane| lane.next_token.saturating_sub(lane.admitted_through));
-    *left = left.checked_sub(numbers.sum())?;
-    let holes = line.all_holes(WHOLE_RANGES_MAX)?.into_iter();
+    *left = left.checked_sub(numbers.sum()).ok_or(NotListed::ForNow)?;
+    let holes = line.all_holes(WHOLE_RANGES_MAX);
+    let holes = holes.ok_or(NotListed::TooMany)?.into_iter();
     let ranges = |of_lane: Vec<(Token, Token)>| of_lane.into_iter().map(|(a, b)| [a, b]).collect();
-    Some(holes.map(ranges).collect())
+    Ok(holes.map(ranges).collect())
 }
 
 /// Holes by lane, in the order of the board. Those of a lane that is not listed any more are nobody's: it has no live

@@ -10,6 +10,7 @@ use nowserving_line::{
     Event, Line, LineChange, LineName, Lines, Live, Op, Reason, Refused, Reply, Timestamp,
     TokenChange, TokenRef,
 };
+use nowserving_protocol::error::ApiError;
 use nowserving_protocol::event::{LineEvent, TokenEvent};
 
 use crate::boards::Boards;
@@ -347,6 +348,20 @@ impl LeaderState {
             && let Some(line) = state.lines().get(name)
         {
             self.boards.before_change(name, line.version());
+        }
+    }
+
+    /// A command of the leader's own was not proposed, and `why`.
+    pub fn not_proposed(&mut self, command: &Command, why: ApiError) {
+        match command {
+            Command::Once(_, command) => self.not_proposed(command, why),
+            Command::Line(Op::Kick { line, .. }) => self.kicks.not_proposed(line, why),
+            Command::Line(op @ Op::CountRefused { .. }) => self.refusals.not_proposed(op),
+            // It is proposed again, until the member that does not know it runs this build, too.
+            Command::Line(Op::RenewQuota { .. }) => {
+                self.background_in_flight = self.background_in_flight.saturating_sub(1);
+            }
+            _ => {}
         }
     }
 

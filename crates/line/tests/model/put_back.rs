@@ -108,7 +108,10 @@ impl Run {
                 }
                 line.completed_before += present.completed().saturating_sub(line.completed());
                 line.completed_in_past = line.completed_in_past.max(present.completed_in_past);
-                line.renews_at_ms = line.renews_at_ms.max(present.renews_at_ms);
+                let renew = |line: &NaiveLine| line.settings.quota.and_then(|it| it.renew);
+                if renew(&line) == renew(present) {
+                    line.renews_at_ms = line.renews_at_ms.max(present.renews_at_ms);
+                }
                 line.version = line.version.max(present.version);
                 line.epoch = line.epoch.max(present.epoch);
             }
