@@ -61,9 +61,7 @@ fn crowd(waiting: u64, lanes: &[&str]) -> (Lines, LineName, u64) {
     for _ in 0..u64::from(SEATS) + COMPLETED {
         apply(&enter(lanes[0]));
     }
-    for lane in lanes.iter().cycle().take(waiting as usize) {
-        apply(&enter(lane));
-    }
+    // Before the others come: some of their lanes go first.
     for token in 1..=COMPLETED {
         let at = TokenRef {
             incarnation,
@@ -80,6 +78,9 @@ fn crowd(waiting: u64, lanes: &[&str]) -> (Lines, LineName, u64) {
             at,
             epoch: None,
         });
+    }
+    for lane in lanes.iter().cycle().take(waiting as usize) {
+        apply(&enter(lane));
     }
     (lines, line, incarnation)
 }

@@ -291,8 +291,11 @@ impl Disk {
         matches!(self.log.load(0), Err(LogError::Lost { .. }))
     }
 
-    /// A bit of a snapshot flips; false if there is none.
+    /// A bit of a snapshot flips; false if there is none, or one has flipped before: an operator can put one back.
     pub fn flip_bit_of_snapshot(&mut self, chance: u64) -> bool {
+        if self.flipped.is_some() {
+            return false;
+        }
         let shards: Vec<u32> = self.snapshots.keys().copied().collect();
         let shard = shards.get(chance as usize % shards.len().max(1)).copied();
         let Some((shard, bytes)) =

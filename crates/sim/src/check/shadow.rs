@@ -247,7 +247,9 @@ impl ShadowLine {
             Some(Change::Set(seats)) => seats.into(),
             _ => 0,
         });
-        seats.max().unwrap_or(0)
+        let passing = seats.max();
+        // What was held back before is done first, with the seats until then.
+        passing.map_or(0, |seats: u64| seats.max(self.seats))
     }
 
     /// A change of the schedule is made once, in its turn, and not before its time.
