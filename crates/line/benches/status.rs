@@ -16,7 +16,9 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use nowserving_line::{LaneSettings, LineName, Lines, Op, Reply, Settings, Stamp, TokenRef};
+use nowserving_line::{
+    Change, LaneSettings, LineName, Lines, Op, Reply, Settings, SettingsPatch, Stamp, TokenRef,
+};
 
 const SEATS: u32 = 100;
 /// Enough to make the line warm.
@@ -38,12 +40,15 @@ fn crowd(waiting: u64, lanes: &[&str]) -> (Lines, LineName, u64) {
         };
         lines.apply(stamp, op, None).unwrap()
     };
-    let named = lanes.iter().map(|name| LaneSettings {
-        boost_ms: 60_000 * (name.len() as u64 - 1),
-        ..LaneSettings::new((*name).try_into().unwrap())
-    });
+    let named = |boost_ms: u64| -> Vec<LaneSettings> {
+        let named = lanes.iter().map(|name| LaneSettings {
+            boost_ms: boost_ms * (name.len() as u64 - 1),
+            ..LaneSettings::new((*name).try_into().unwrap())
+        });
+        named.collect()
+    };
     let settings = Settings {
-        lanes: named.collect(),
+        lanes: named(0),
         ..Settings::new(SEATS, 10_000_000)
     };
     let create = Op::Create {
@@ -61,7 +66,9 @@ fn crowd(waiting: u64, lanes: &[&str]) -> (Lines, LineName, u64) {
     for _ in 0..u64::from(SEATS) + COMPLETED {
         apply(&enter(lanes[0]));
     }
-    // Before the others come: some of their lanes go first.
+    for lane in lanes.iter().cycle().take(waiting as usize) {
+        apply(&enter(lane));
+    }
     for token in 1..=COMPLETED {
         let at = TokenRef {
             incarnation,
@@ -79,9 +86,17 @@ fn crowd(waiting: u64, lanes: &[&str]) -> (Lines, LineName, u64) {
             epoch: None,
         });
     }
-    for lane in lanes.iter().cycle().take(waiting as usize) {
-        apply(&enter(lane));
-    }
+    // Not before: the seats of those who completed went to the first lane.
+    let patch = SettingsPatch {
+        lanes: Some(Change::Set(named(60_000))),
+        ..SettingsPatch::default()
+    };
+    apply(&Op::Configure {
+        line: line.clone(),
+        patch: patch.into(),
+        if_version: None,
+        incarnation: None,
+    });
     (lines, line, incarnation)
 }
 

@@ -31,6 +31,7 @@ mod peers;
 mod random;
 mod replay;
 mod service;
+mod settings;
 mod timeline;
 mod trace;
 mod transfers;
