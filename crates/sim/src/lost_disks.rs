@@ -6,6 +6,8 @@
 //!   acknowledged data may be gone for good, or no node can lead;
 //! - every other node that votes has written down the disk, and of a copy a start after it was made: one that has not
 //!   cannot know it;
+//! - these know each other's disks as well: one whose file of peers was put back may hold another for a copy until a
+//!   quorum without the lost disk has accepted it, and there is none;
 //! - no node is being replaced meanwhile: the new one could not know the disk either.
 
 use std::collections::BTreeSet;
@@ -49,15 +51,21 @@ impl World {
     }
 
     /// Whether every other member and voter could tell that this one lost its disk, or has a copy of it from an
-    /// earlier start than they know.
+    /// earlier start than they know, and know each other.
     fn is_known(&self, id: NodeId, boots: Option<u64>) -> bool {
         let members = self.checks.members();
         let voters = self.checks.electorates().into_iter().flatten();
-        let mut others = voters.chain(members.nodes.keys().copied());
-        let knows = |node: &Node| node.disk.identity.knows_later(id, boots);
+        let mut others: BTreeSet<NodeId> = voters.chain(members.nodes.keys().copied()).collect();
+        others.remove(&id);
+        let knows = |node: &Node| {
+            let identity = &node.disk.identity;
+            let mut rest = others.iter().filter(|it| **it != node.id);
+            identity.knows_later(id, boots) && rest.all(|it| identity.knows_later(*it, None))
+        };
+        let mut nodes = others.iter().map(|it| self.nodes.get(it));
         members.nodes.contains_key(&id)
             && !self.operator.replaces()
-            && others.all(|it| it == id || self.nodes.get(&it).is_some_and(knows))
+            && nodes.all(|it| it.is_some_and(knows))
     }
 
     /// A disk is wiped: that with a damaged log, if there is one.
