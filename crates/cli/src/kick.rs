@@ -65,7 +65,7 @@ pub struct KickArgs {
     yes: bool,
 }
 
-fn token(text: &str) -> Result<TokenName, String> {
+pub fn token(text: &str) -> Result<TokenName, String> {
     let wrong = || "LANE:NUMBER, such as vip:3".to_owned();
     let (lane, number) = text.rsplit_once(':').ok_or_else(wrong)?;
     Ok(TokenName {
@@ -74,7 +74,7 @@ fn token(text: &str) -> Result<TokenName, String> {
     })
 }
 
-fn key(text: &str) -> Result<Key, String> {
+pub fn key(text: &str) -> Result<Key, String> {
     Key::new(text.as_bytes()).map_err(|error| error.message)
 }
 

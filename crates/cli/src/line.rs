@@ -10,6 +10,7 @@ use nowserving_client::{
 };
 
 use crate::args::Global;
+use crate::calls::{self, CallNextArgs, TakeArgs};
 use crate::duration;
 use crate::journal::{self, JournalArgs};
 use crate::kick::{self, KickArgs};
@@ -26,7 +27,7 @@ const DELETE_POLL: Duration = Duration::from_millis(200);
 /// A kick of a long line has at least so much time.
 const KICK_TIME: Duration = Duration::from_secs(60);
 
-/// Creates, changes, shows, lists and deletes lines; lists, moves and kicks tokens; shows the journal.
+/// Creates, changes, shows, lists and deletes lines; lists, calls, moves and kicks tokens; shows the journal.
 #[derive(Debug, Subcommand)]
 pub enum LineCommand {
     /// Creates a line.
@@ -99,6 +100,8 @@ Example:
     Journal(JournalArgs),
     Kick(KickArgs),
     Tokens(TokensArgs),
+    CallNext(CallNextArgs),
+    Take(TakeArgs),
     /// Lists lines by name.
     #[command(after_help = "\
 Examples:
@@ -143,6 +146,8 @@ impl LineCommand {
             LineCommand::Journal(args) => Some(args.line()),
             LineCommand::Kick(args) => Some(args.line()),
             LineCommand::Tokens(args) => Some(args.line()),
+            LineCommand::CallNext(args) => Some(args.line()),
+            LineCommand::Take(args) => Some(args.line()),
             LineCommand::Set(args) => args.line(),
             LineCommand::Show { name }
             | LineCommand::Capacity { name, .. }
@@ -199,6 +204,14 @@ pub async fn run(
             let client = global.connect_for(KICK_TIME).await?;
             let line = client.admin().line(args.line())?;
             kick::run(&args, &line, output).await?;
+        }
+        LineCommand::CallNext(args) => {
+            let line = line(global, args.line()).await?;
+            calls::call_next(args, &line, output).await?;
+        }
+        LineCommand::Take(args) => {
+            let line = line(global, args.line()).await?;
+            calls::take(args, &line, output).await?;
         }
         LineCommand::Tokens(args) => {
             let line = line(global, args.line()).await?;

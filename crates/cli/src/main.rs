@@ -5,6 +5,7 @@ mod args;
 mod backup;
 mod bar;
 mod bench;
+mod calls;
 mod check;
 mod cluster;
 mod crowd;

@@ -150,6 +150,10 @@ fn options(setting: &'static Setting) -> Vec<Arg> {
             let phase = values::phase().map(SettingValue::Phase);
             option.value_name("PHASE").value_parser(phase)
         }
+        SettingKind::Admission => {
+            let admission = values::admission().map(SettingValue::Admission);
+            option.value_name("HOW").value_parser(admission)
+        }
         SettingKind::LaneName => {
             let lane = |text: &str| text.parse().map(SettingValue::LaneName);
             option.value_name("LANE").value_parser(lane)
@@ -276,6 +280,10 @@ fn help(setting: &Setting) -> String {
                                `closed` does neither and ends every live token"
                 .to_owned()
         }
+        SettingKind::Admission => {
+            ": `auto` as soon as seats are free, `called` by `line call-next` and `line take` only"
+                .to_owned()
+        }
         SettingKind::AdmissionRate => format!(
             ": admissions a second, 0.001 to 1,000,000, and how many can be saved up, 1 to {}",
             count(RATE_BURST_MAX.into())
@@ -312,6 +320,7 @@ fn help(setting: &Setting) -> String {
         }
         (_, Some(SettingValue::Number(number))) => format!(" (default {number})"),
         (_, Some(SettingValue::Flag(flag))) => format!(" (default {flag})"),
+        (_, Some(SettingValue::Admission(it))) => format!(" (default {})", it.as_str()),
         (_, Some(SettingValue::Phase(phase))) => format!(" (default {})", phase.as_str()),
         _ => String::new(),
     };
@@ -322,7 +331,7 @@ fn help(setting: &Setting) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use clap::{CommandFactory, Parser};
-    use nowserving_client::{AdmissionRate, Configure, Phase, Settings};
+    use nowserving_client::{Admission, AdmissionRate, Configure, Phase, Settings};
     use nowserving_protocol::codec::{Format, decode, encode};
 
     use super::*;
@@ -355,6 +364,7 @@ mod tests {
             SettingKind::Number { .. } => ("7", SettingValue::Number(7)),
             SettingKind::TimeMs { .. } => ("90s", SettingValue::Number(90_000)),
             SettingKind::Flag => ("true", SettingValue::Flag(true)),
+            SettingKind::Admission => ("called", SettingValue::Admission(Admission::Called)),
             SettingKind::Phase => ("paused", SettingValue::Phase(Phase::Paused)),
             SettingKind::LaneName => ("vip", SettingValue::LaneName("vip".parse().unwrap())),
             SettingKind::AdmissionRate => (

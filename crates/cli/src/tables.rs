@@ -231,6 +231,7 @@ pub fn held_back(held_back: &HeldBackReply) -> String {
         }
         "quota" => "the quota, no unit is left".to_owned(),
         "seats" => "the seats, all are held".to_owned(),
+        "called" => "that nobody is called: line call-next".to_owned(),
         "admission_rate" => {
             let in_ms = held_back.next_in_ms.unwrap_or_default();
             format!("the admission rate, next in {}", duration(in_ms))

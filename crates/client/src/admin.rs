@@ -2,10 +2,10 @@
 
 use nowserving_line::{LaneName, LineName};
 use nowserving_protocol::admin::{
-    CapacityTold, ChangeMembers, ClusterStatus, ClusterStatusRequest, Configure, ConfigureLines,
-    ConfigureLinesReply, Create, Delete, DeleteReply, Journal, JournalReply, Kick, KickReply,
-    LineList, LineReply, ListLines, ListTokens, MembersChangesReply, MembersReply, Move, Show,
-    TokensReply,
+    CallNext, CalledReply, CapacityTold, ChangeMembers, ClusterStatus, ClusterStatusRequest,
+    Configure, ConfigureLines, ConfigureLinesReply, Create, Delete, DeleteReply, Journal,
+    JournalReply, Kick, KickReply, LineList, LineReply, ListLines, ListTokens, MembersChangesReply,
+    MembersReply, Move, Show, Take, TokensReply,
 };
 use nowserving_protocol::backup::{
     Backup, BackupChunk, BackupChunkReply, BackupReply, RestoreLine, RestorePart, RestorePartReply,
@@ -193,6 +193,24 @@ impl AdminLine {
     /// that the line never had.
     pub async fn journal(&self, page: &Journal) -> Result<JournalReply> {
         self.call("journal", Effect::Read, page).await
+    }
+
+    /// Admits the next waiting tokens in service order, as far as seats, quota and rate allow. A call with the id of an
+    /// earlier one admits nobody and has the same answer: repeat it after [`crate::Kind::OutcomeUnknown`].
+    ///
+    /// # Errors
+    /// `line_not_found`, `line_closed`; `bad_request` for a lane that the line does not have.
+    pub async fn call_next(&self, request: &CallNext) -> Result<CalledReply> {
+        self.call("call_next", Effect::Write, request).await
+    }
+
+    /// Admits one waiting token, whoever waits before it. A token that holds a seat already is the answer, too.
+    ///
+    /// # Errors
+    /// `not_admitted` if nobody can be admitted now (no seat is free, for example), `token_gone`, `token_not_found`,
+    /// `line_closed`.
+    pub async fn take(&self, request: &Take) -> Result<CalledReply> {
+        self.call("take", Effect::Write, request).await
     }
 
     /// A page of the line's live tokens: by number, or the waiting ones in the order in which they would be admitted now.

@@ -4,7 +4,9 @@ use crate::envelope::StateHash;
 use nowserving_line::{
     Line, LineName, Lines, Live, Op, Reply, RestoreRefused, Status, Timestamp, TokenBy, TokenRef,
 };
-use nowserving_protocol::admin::{JournalReply, LineReply, ListTokens, MembersReply, TokensReply};
+use nowserving_protocol::admin::{
+    CalledReply, JournalReply, LineReply, ListTokens, MembersReply, TokensReply,
+};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::user::{CallbackReply, Consistency, Home, InfoReply};
 use nowserving_replica::{Committed, Payload};
@@ -492,6 +494,8 @@ fn repeated(
     // It was executed, and the line was deleted since: an error must not claim that nothing happened.
     let line = |op: &Op| lines.get(op.line()).ok_or_else(outcome_unknown);
     match (command, answer) {
+        (Command::Line(op @ Op::Take { .. }), Answer::Token(at)) => Ok(taken(line(op)?, *at)),
+        (Command::Line(op), Answer::Called) => called(line(op)?, op),
         (Command::Line(op), Answer::Token(at)) => {
             let status = line(op)?.status(*at, now.service_ms);
             let status = status.map_err(|_| outcome_unknown())?;
@@ -573,6 +577,22 @@ fn needs_ticket(op: &Op, token: TokenRef) -> bool {
     }
 }
 
+/// The kept answer of the call that this operation was or repeated.
+fn called(line: &Line, op: &Op) -> Result<Outcome, ApiError> {
+    let call_id = match op {
+        Op::CallNext { call_id, .. } => Some(call_id),
+        Op::Take { call_id, .. } => call_id.as_ref(),
+        _ => None,
+    };
+    let called = call_id.and_then(|id| CalledReply::of_call(line, id));
+    let called = called.ok_or_else(outcome_unknown)?;
+    Ok(Outcome::Called(Box::new(called)))
+}
+
+fn taken(line: &Line, at: TokenRef) -> Outcome {
+    Outcome::Called(Box::new(CalledReply::of_token(line, at)))
+}
+
 fn outcome(
     op: &Op,
     reply: Reply,
@@ -584,6 +604,8 @@ fn outcome(
         .get(op.line())
         .ok_or(nowserving_line::Refused::LineNotFound);
     match reply {
+        Reply::Called => called(line?, op),
+        Reply::Token(at) if matches!(op, Op::Take { .. }) => Ok(taken(line?, at)),
         Reply::Token(at) => {
             let status = line?.status(at, lines.now_ms())?;
             Ok(of_token(status, now, needs_ticket(op, at)))

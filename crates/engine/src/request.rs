@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use nowserving_line::{LineName, Op, Status, Timestamp, Token, TokenBy};
 use nowserving_protocol::admin::{
-    ClusterStatus, Configure, Journal, JournalReply, LineList, LineReply, ListLines, ListTokens,
-    MembersChangesReply, MembersReply, TokensReply,
+    CalledReply, ClusterStatus, Configure, Journal, JournalReply, LineList, LineReply, ListLines,
+    ListTokens, MembersChangesReply, MembersReply, TokensReply,
 };
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::kick::{Kick, KickReply};
@@ -168,6 +168,8 @@ pub enum Outcome {
     Tokens(Box<TokensReply>),
     Kicked(Box<KickReply>),
     Callback(CallbackReply),
+    /// `call_next`, `take`.
+    Called(Box<CalledReply>),
     /// `delete`.
     Deleted {
         line: LineName,

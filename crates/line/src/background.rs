@@ -184,15 +184,16 @@ impl Line {
             return self.deleting || self.live_count() > 0;
         }
         let waiting = self.waiting() > 0;
+        let admits = || self.admits_by_itself() && self.may_admit(now_ms);
         self.has_callers_to_tell(now_ms)
-            || waiting
-                && (self.sold_out() || self.may_admit(now_ms) || self.is_notice_behind(now_ms))
+            || waiting && (self.sold_out() || admits() || self.is_notice_behind(now_ms))
     }
 
     /// When the next token can be admitted (service clock), if it waits only for the admission rate.
     pub fn next_by_rate_ms(&self) -> Option<u64> {
         let (rate, bucket) = (self.settings.admission_rate?, self.bucket?);
-        let paced = self.waiting() > 0 && self.may_admit_ignoring_rate();
+        let waits = self.waiting() > 0 && self.admits_by_itself();
+        let paced = waits && self.may_admit_ignoring_rate();
         paced.then(|| bucket.ready_at_ms(&rate))
     }
 

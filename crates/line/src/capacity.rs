@@ -16,6 +16,8 @@ pub enum HeldBackBy {
     Quota,
     /// Every seat is held.
     Seats,
+    /// Nobody is admitted who is not called ([`crate::Admission::Called`]).
+    Called,
     /// The token bucket of the admission rate is empty.
     AdmissionRate {
         /// When it lets the next token pass (service clock).
@@ -33,6 +35,7 @@ impl HeldBackBy {
             HeldBackBy::Phase(_) => "phase",
             HeldBackBy::Quota => "quota",
             HeldBackBy::Seats => "seats",
+            HeldBackBy::Called => "called",
             HeldBackBy::AdmissionRate { .. } => "admission_rate",
             HeldBackBy::Admitting => "admitting",
         }
@@ -114,7 +117,7 @@ impl Line {
 
     /// How many newcomers would be admitted on entering now.
     fn admitted_at_once(&self, now_ms: u64) -> u64 {
-        if self.phase() != Phase::Open || self.waiting() > 0 {
+        if self.phase() != Phase::Open || self.waiting() > 0 || !self.admits_by_itself() {
             return 0;
         }
         let seats = self.free_seats().min(self.quota_left());
@@ -246,9 +249,10 @@ impl Line {
     }
 
     /// How many of the next numbers of the lane are certain not to wait. None if the line has several lanes,
-    /// as the free seats may go to another lane, or an admission rate, as too many may enter at once.
+    /// as the free seats may go to another lane, or an admission rate, as too many may enter at once, or if tokens are
+    /// called.
     fn promised(&self, id: u8) -> u64 {
-        let alone = self.order == [id];
+        let alone = self.order == [id] && self.admits_by_itself();
         if alone && self.settings.admission_rate.is_none() && self.phase() == Phase::Open {
             self.free_seats().min(self.quota_left())
         } else {
@@ -266,6 +270,8 @@ impl Line {
             HeldBackBy::Quota
         } else if self.free_seats() == 0 {
             HeldBackBy::Seats
+        } else if !self.admits_by_itself() {
+            HeldBackBy::Called
         } else if self.may_admit(now_ms) {
             HeldBackBy::Admitting
         } else {

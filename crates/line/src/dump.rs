@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::calls::Calls;
 use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::line::{Found, Lane};
 use crate::{
-    Arrivals, Bucket, Caller, ClockShift, Forecast, GoneFrom, JournalEntry, KEY_BYTES_MAX, Kicked,
-    LANE_TABLE_MAX, LaneName, Limits, Line, LineName, Lines, Live, MOVES_MAX, NUMBER_MAX, Offers,
-    PositionMark, Reason, RefusedCounts, SEATS_MAX, Settings, SettingsChange, Stage, Token, Told,
-    Totals,
+    Arrivals, Bucket, CallItem, Caller, ClockShift, Forecast, GoneFrom, JournalEntry,
+    KEY_BYTES_MAX, Kicked, LANE_TABLE_MAX, LaneName, Limits, Line, LineName, Lines, Live,
+    MOVES_MAX, NUMBER_MAX, Offers, PositionMark, Reason, RefusedCounts, SEATS_MAX, Settings,
+    SettingsChange, Stage, Token, Told, Totals,
 };
 
 /// The state of a shard beside its lines.
@@ -69,6 +70,8 @@ pub struct LineDump {
     pub settings_changes: Vec<SettingsChange>,
     /// Notes of the newest kicks in the journal, oldest first.
     pub kicks: Vec<Kicked>,
+    /// The newest calls and the tokens that each admitted, oldest first.
+    pub calls: Vec<CallItem>,
     pub forecast: Forecast,
 }
 
@@ -104,6 +107,7 @@ impl Line {
             lanes.collect(),
             0..self.gone.len(),
             0..self.journal.after(0).count(),
+            0..self.calls.len(),
         )
     }
 
@@ -130,6 +134,7 @@ impl Line {
             (0..).zip(&self.lanes).map(lane_dump).collect(),
             places(self.gone.len()),
             places(self.journal.after(0).count()),
+            places(self.calls.len()),
         )
     }
 
@@ -138,6 +143,7 @@ impl Line {
         lanes: Vec<LaneDump>,
         gone: Range<usize>,
         journal: Range<usize>,
+        calls: Range<usize>,
     ) -> LineDump {
         let entries = self.journal.after(0).take(journal.end);
         let journal: Vec<JournalEntry> = entries.skip(journal.start).copied().collect();
@@ -169,6 +175,12 @@ impl Line {
             journal,
             settings_changes,
             kicks,
+            calls: self
+                .calls
+                .items()
+                .take(calls.end)
+                .skip(calls.start)
+                .collect(),
             forecast: self.forecast,
         }
     }
@@ -264,6 +276,7 @@ pub struct LinePart {
     pub journal: Vec<JournalEntry>,
     pub settings_changes: Vec<SettingsChange>,
     pub kicks: Vec<Kicked>,
+    pub calls: Vec<CallItem>,
 }
 
 /// A line that is made from its dump, at once or in parts: live tokens first, then callers, then gone tokens. Each part is
@@ -356,6 +369,7 @@ impl LineBuilder {
             called_back: dump.called_back,
             moved: BTreeMap::new(),
             gone: GoneRing::new(limits.gone_kept),
+            calls: Calls::new(limits),
             journal: Journal::new(limits),
             gone_counts: dump.gone_counts,
             gone_from: dump.gone_from,
@@ -392,6 +406,7 @@ impl LineBuilder {
             journal: dump.journal,
             settings_changes: dump.settings_changes,
             kicks: dump.kicks,
+            calls: dump.calls,
         })?;
         Ok(builder)
     }
@@ -415,6 +430,8 @@ impl LineBuilder {
         self.journal.extend(part.journal);
         self.settings_changes.extend(part.settings_changes);
         self.kicks.extend(part.kicks);
+        let mut calls = part.calls.into_iter();
+        require(calls.all(|item| self.line.calls.add(item)), "not calls")?;
         let details = self.settings_changes.len().max(self.kicks.len());
         let fits = self.journal.len().max(details) <= self.limits.journal_kept;
         require(fits, "not a journal")
@@ -440,6 +457,7 @@ impl LineBuilder {
         let details = (self.settings_changes, self.kicks);
         let journal = Journal::restore(self.limits, self.journal, details, line.version);
         line.journal = journal.ok_or("not a journal")?;
+        require(line.has_issued_called(), "a call of no token")?;
         line.restore_order()?;
         let known = line
             .journal

@@ -130,7 +130,7 @@ impl Line {
         entered_at_ms: u64,
         now_ms: u64,
     ) -> Option<Eta> {
-        if !self.phase().admits() || self.seats() == 0 {
+        if !self.phase().admits() || !self.admits_by_itself() || self.seats() == 0 {
             return None;
         }
         let rivals = self.rivals(lane_id, entered_at_ms, now_ms);

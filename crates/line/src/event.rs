@@ -41,7 +41,9 @@ pub enum TokenChange {
         /// 1 + the number of tokens that waited before it in its lane.
         position: u64,
     },
-    Admitted,
+    Admitted {
+        by: AdmittedBy,
+    },
     Claimed,
     Gone {
         reason: Reason,
@@ -63,6 +65,17 @@ pub enum TokenChange {
         /// 1 + the number of tokens that wait before it in its lane.
         position: u64,
     },
+}
+
+/// How a token came to be admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdmittedBy {
+    /// It was its turn, of all lanes.
+    Turn,
+    /// It was the first of its lane, and an operator called that lane alone.
+    Call,
+    /// An operator took it out of order: it leaves a hole if others wait before it.
+    Take,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

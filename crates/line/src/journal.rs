@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use crate::line::Line;
 use crate::{
-    Entered, KickNote, Kicked, LaneName, Limits, MovedBy, OVERTAKERS_MAX, Reason, Refused,
-    Settings, SettingsPatch, Token, TokenRef,
+    AdmittedBy, Entered, KickNote, Kicked, LaneName, Limits, MovedBy, OVERTAKERS_MAX, Reason,
+    Refused, Settings, SettingsPatch, Token, TokenRef,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,7 @@ pub enum JournaledToken {
     Admitted {
         absolute: bool,
         boost_ms: u64,
+        by: AdmittedBy,
     },
     Claimed {
         epoch: u64,
@@ -366,6 +367,10 @@ pub enum OvertookBy {
     },
     /// The order keys were equal, and its lane is listed first.
     ListedFirst,
+    /// An operator called its lane alone.
+    Called,
+    /// An operator took it out of order.
+    Taken,
     /// None of these. The overtaken token stood in its lane behind another one that was not first yet, because
     /// it or the overtaker had been moved there, or its lane's settings were different then.
     BehindItsLane,
@@ -466,7 +471,12 @@ impl Line {
             lane,
             token,
             entered,
-            what: JournaledToken::Admitted { absolute, boost_ms },
+            what:
+                JournaledToken::Admitted {
+                    absolute,
+                    boost_ms,
+                    by,
+                },
         } = entry.what
         else {
             return None;
@@ -481,10 +491,11 @@ impl Line {
             entered_at_ms: entered.at.wall_ms,
             admitted_at_ms: entry.at_ms,
             version: entry.version,
-            by: if lane == own {
-                OvertookBy::BehindItsLane
-            } else {
-                self.overtook_by((lane, absolute, boost_ms), own, later_ms)
+            by: match by {
+                AdmittedBy::Take => OvertookBy::Taken,
+                _ if lane == own => OvertookBy::BehindItsLane,
+                AdmittedBy::Call => OvertookBy::Called,
+                AdmittedBy::Turn => self.overtook_by((lane, absolute, boost_ms), own, later_ms),
             },
         })
     }

@@ -40,6 +40,7 @@
 
 mod background;
 mod callback;
+mod calls;
 mod capacity;
 mod dump;
 mod eta;
@@ -75,9 +76,10 @@ mod waiting;
 mod cost_tests;
 
 pub use callback::{CALLBACK_LIMIT_MAX, Caller, Offers, ROOM_KEYS_MAX};
+pub use calls::{CALL_ID_BYTES_MAX, CallItem, CalledToken};
 pub use capacity::HeldBackBy;
 pub use dump::{BadDump, Head, LaneDump, LineBuilder, LineDump, LinePart};
-pub use event::{Event, LineChange, MovedBy, TokenChange};
+pub use event::{AdmittedBy, Event, LineChange, MovedBy, TokenChange};
 pub use forecast::{
     Arrivals, EtaGiven, FORECAST_WINDOWS, Forecast, ForecastRecord, OFF_BY_PERCENT, Window,
 };
@@ -92,12 +94,12 @@ pub use lines::{Limits, Lines};
 pub use list::{ListOrder, ListedThrough};
 pub use name::{BadName, LaneName, LineName, NAME_BYTES_MAX};
 pub use notices::PositionMark;
-pub use op::{Forbidden, Op, RecycleItem, Refused, Reply, Stamp, Timestamp};
+pub use op::{CannotAdmit, Forbidden, Op, RecycleItem, Refused, Reply, Stamp, Timestamp};
 pub use rate::{AdmissionRate, Bucket, RATE_BURST_MAX, RATE_MICRO_MAX, RATE_MICRO_MIN};
 pub use refused_counts::{RefusedCode, RefusedCounts};
 pub use restore::{ClockShift, Restore, RestoreRefused};
 pub use settings::{
-    BOOST_MS_MAX, BadField, CALL_AHEAD_MAX, Change, LABEL_BYTES_MAX, LABELS_MAX, Labels,
+    Admission, BOOST_MS_MAX, BadField, CALL_AHEAD_MAX, Change, LABEL_BYTES_MAX, LABELS_MAX, Labels,
     LaneSettings, Lanes, POSITION_CAP_MAX, POSITION_EVENT_MAX, POSITION_EVENTS_MAX, Phase,
     Positions, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota, RENEW_MS_MAX, RENEW_MS_MIN, Renew,
     SCHEDULE_BYTES_MAX, SCHEDULE_MAX, SEATS_MAX, SETTING_NAMES, SETTINGS, STANDBY_PERCENT_MAX,
@@ -105,7 +107,7 @@ pub use settings::{
     SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, WALL_MS_MAX, ZONE_BYTES_MAX, ZoneName,
 };
 pub use status::{Board, Counts, LaneBoard, Poll, Status, Totals};
-pub use token::{Entered, Live, Reason, Stage, State, Token, TokenBy, TokenRef};
+pub use token::{Entered, Live, Reason, Stage, State, TakeBy, Token, TokenBy, TokenRef};
 pub use told::Told;
 
 /// The most lanes of a line.
@@ -125,6 +127,12 @@ pub const JOURNAL_KEPT: usize = 4_096;
 pub const JOURNAL_CHANGES_BYTES: usize = 96 * 1_024;
 /// How often a token can be moved.
 pub const MOVES_MAX: usize = 16;
+/// The largest `n` of an [`Op::CallNext`]. A leader puts calls of as many tokens into one log entry at most.
+pub const CALL_MAX: u32 = 1_024;
+/// The answers of so many of a line's newest calls are kept …
+pub const CALLS_KEPT: usize = 1_024;
+/// … fewer, if these admitted more tokens than this.
+pub const CALLED_KEPT: usize = 65_536;
 /// How many overtakers an [`Explanation`] lists.
 pub const OVERTAKERS_MAX: usize = 256;
 /// How many tokens background work and recycling end or admit in one log entry at most. While an entry is applied,

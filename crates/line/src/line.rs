@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::background::Due;
 use crate::callback::Callers;
+use crate::calls::Calls;
 use crate::eta::poll_after_ms;
 use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
@@ -48,6 +49,7 @@ pub struct Line {
     /// From the former numbers of moved tokens to the current ones, while these are live.
     pub(crate) moved: BTreeMap<(u8, Token), (u8, Token)>,
     pub(crate) gone: GoneRing,
+    pub(crate) calls: Calls,
     pub(crate) journal: Journal,
     pub(crate) gone_counts: [u64; Reason::ALL.len()],
     pub(crate) gone_from: GoneFrom,
@@ -131,6 +133,7 @@ impl Line {
             called_back: 0,
             moved: BTreeMap::new(),
             gone: GoneRing::new(new.limits.gone_kept),
+            calls: Calls::new(new.limits),
             journal: Journal::new(new.limits),
             gone_counts: [0; Reason::ALL.len()],
             gone_from: GoneFrom::default(),

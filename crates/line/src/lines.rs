@@ -8,9 +8,9 @@ use crate::line::NewLine;
 use crate::schedule;
 use crate::transitions::ApplyCtx;
 use crate::{
-    Event, GONE_KEPT, Head, JOURNAL_CHANGES_BYTES, JOURNAL_KEPT, Line, LineChange, LineName,
-    NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, Refused, Reply, Settings, Stamp, Timestamp, Totals,
-    WORK_MAX,
+    CALLED_KEPT, CALLS_KEPT, Event, GONE_KEPT, Head, JOURNAL_CHANGES_BYTES, JOURNAL_KEPT, Line,
+    LineChange, LineName, NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, Refused, Reply, Settings, Stamp,
+    Timestamp, Totals, WORK_MAX,
 };
 
 /// Bounds that affect the state, so every replica must use the same. Nodes use the default. Tests use small ones,
@@ -25,6 +25,10 @@ pub struct Limits {
     pub journal_kept: usize,
     /// [`JOURNAL_CHANGES_BYTES`]
     pub journal_changes_bytes: usize,
+    /// [`CALLS_KEPT`]
+    pub calls_kept: usize,
+    /// [`CALLED_KEPT`]
+    pub called_kept: usize,
 }
 
 impl Default for Limits {
@@ -34,6 +38,8 @@ impl Default for Limits {
             gone_kept: GONE_KEPT,
             journal_kept: JOURNAL_KEPT,
             journal_changes_bytes: JOURNAL_CHANGES_BYTES,
+            calls_kept: CALLS_KEPT,
+            called_kept: CALLED_KEPT,
         }
     }
 }

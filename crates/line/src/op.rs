@@ -2,7 +2,7 @@
 
 use crate::{
     BadField, KickItem, KickNote, LaneName, LineName, Reason, RefusedCounts, Settings,
-    SettingsPatch, State,
+    SettingsPatch, State, TakeBy,
 };
 use crate::{Token, TokenBy, TokenRef};
 
@@ -126,6 +126,24 @@ pub enum Op {
         by: TokenBy,
         to: LaneName,
     },
+    /// Admits the next waiting tokens in service order, while the line may admit.
+    CallNext {
+        line: LineName,
+        /// At most so many, 1 to [`crate::CALL_MAX`].
+        n: u32,
+        /// Only tokens of this lane.
+        lane: Option<LaneName>,
+        /// Names the call: 1 to [`crate::CALL_ID_BYTES_MAX`] visible ASCII characters. One with the id of an earlier
+        /// call has the answer of that one, as long as that is kept.
+        call_id: Box<str>,
+    },
+    /// Admits a waiting token out of order, if the line may admit. A token that holds a seat is only replied with.
+    Take {
+        line: LineName,
+        by: TakeBy,
+        /// As in `CallNext`.
+        call_id: Option<Box<str>>,
+    },
     /// Ends expired tokens. A token that has not expired, or has changed since the proposer looked, is skipped.
     /// At most [`crate::RECYCLE_MAX`] tokens, and no more than the rest of the entry's [`crate::WORK_MAX`]; the
     /// others are skipped.
@@ -199,6 +217,8 @@ impl Op {
             | Op::Leave { line, .. }
             | Op::Move { line, .. }
             | Op::Jump { line, .. }
+            | Op::CallNext { line, .. }
+            | Op::Take { line, .. }
             | Op::Recycle { line, .. }
             | Op::Touch { line, .. }
             | Op::Kick { line, .. }
@@ -225,7 +245,7 @@ pub struct RecycleItem {
 /// answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
-    /// Of `Enter`, `Claim`, `Renew`, `Complete`, `Leave`, `Move`, `Jump`: the token as it is called now. That
+    /// Of `Enter`, `Claim`, `Renew`, `Complete`, `Leave`, `Move`, `Jump`, `Take`: the token as it is called now. That
     /// is another one than the operation named if it was moved: its holder needs a new ticket then.
     Token(TokenRef),
     /// Of `Create`, `Configure` and `CapacityTold`: look the line up for the rest.
@@ -242,6 +262,8 @@ pub enum Reply {
     },
     /// Of `Recycle`: how many tokens it ended.
     Recycled { count: u64 },
+    /// Of `CallNext`, and of `Take` with a `call_id`: [`crate::Line::called`] has the tokens.
+    Called,
     /// Of `Kick`.
     Kicked {
         /// How many tokens it ended.
@@ -309,10 +331,26 @@ pub enum Refused {
     /// `None`: gone for so long that the reason is forgotten.
     #[error("the token is gone: {}", .0.map_or("forgotten", Reason::as_str))]
     TokenGone(Option<Reason>),
+    /// Of `Take`.
+    #[error(transparent)]
+    CannotAdmit(#[from] CannotAdmit),
     #[error(transparent)]
     Forbidden(#[from] Forbidden),
     #[error(transparent)]
     BadField(#[from] BadField),
+}
+
+/// Why no token can be admitted now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CannotAdmit {
+    #[error("nobody is admitted in this phase of the line")]
+    Phase,
+    #[error("the quota has no unit left")]
+    Quota,
+    #[error("every seat is held")]
+    Seats,
+    #[error("the admission rate has no unit left")]
+    AdmissionRate,
 }
 
 /// The setting that forbids what was asked.

@@ -35,6 +35,10 @@ impl Line {
                 lane, token, to, ..
             } => reply = Reply::Token(self.move_token(lane, *token, to, ctx)?),
             Op::Jump { by, to, .. } => reply = Reply::Token(self.jump(by, to, ctx)?),
+            Op::CallNext {
+                n, lane, call_id, ..
+            } => reply = self.call_next(*n, lane.as_ref(), call_id, ctx)?,
+            Op::Take { by, call_id, .. } => reply = self.take(by, call_id.as_deref(), ctx)?,
             Op::Recycle { tokens, .. } => {
                 let count = self.recycle(tokens, ctx);
                 reply = Reply::Recycled { count };

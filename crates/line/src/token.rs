@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{EtaGiven, Timestamp};
+use crate::{EtaGiven, LaneName, Timestamp};
 
 /// A number in a lane: 1, 2, 3, … without gaps, at most [`crate::NUMBER_MAX`].
 pub type Token = u64;
@@ -24,6 +24,15 @@ pub enum TokenBy {
     At(TokenRef),
     /// The live token of this key.
     Key(Box<[u8]>),
+}
+
+/// How an operator names a token to admit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TakeBy {
+    /// The live token of this key.
+    Key(Box<[u8]>),
+    /// Its number in a lane, now or before it was moved.
+    Number { lane: LaneName, token: Token },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,9 +5,9 @@
 use crate::gone::Gone;
 use crate::line::Line;
 use crate::{
-    AdmissionRate, Bucket, Entered, Event, HISTORY_FORMAT, JournalEntry, Journaled, JournaledToken,
-    KickNote, Kicked, LineChange, Live, Reason, Refused, Stage, State, Timestamp, Token,
-    TokenChange, TokenRef,
+    AdmissionRate, AdmittedBy, Bucket, Entered, Event, HISTORY_FORMAT, JournalEntry, Journaled,
+    JournaledToken, KickNote, Kicked, LineChange, Live, Reason, Refused, Stage, State, Timestamp,
+    Token, TokenChange, TokenRef,
 };
 
 /// The context in which an operation is applied to a line.
@@ -72,10 +72,13 @@ impl Line {
         Ok(token)
     }
 
-    /// The one place that admits: at most `max` waiting tokens in their order, while seats are free. Returns
-    /// how many.
+    /// Admits at most `max` waiting tokens in their order, while seats are free. Returns how many; none if tokens are
+    /// called.
     pub(crate) fn admit(&mut self, max: u64, ctx: &mut ApplyCtx<'_>) -> u64 {
         let mut done = 0;
+        if !self.admits_by_itself() {
+            return done;
+        }
         while done < max && self.may_admit(ctx.now_ms) && self.admit_next(ctx) {
             done += 1;
         }
@@ -86,9 +89,7 @@ impl Line {
         let Some(lane_id) = self.next_lane() else {
             return false;
         };
-        self.measure(ctx.now_ms);
-        let deadline_ms = ctx.now_ms.saturating_add(self.settings.claim_timeout_ms);
-        let lane = &mut self.lanes[usize::from(lane_id)];
+        let lane = &self.lanes[usize::from(lane_id)];
         let Some(token) = lane.waiting.first() else {
             return false;
         };
@@ -97,6 +98,20 @@ impl Line {
             true => second_waiting(lane).unwrap_or(token),
             false => token,
         };
+        self.admit_token((lane_id, token), AdmittedBy::Turn, ctx);
+        true
+    }
+
+    /// The one place that admits: a waiting token, for which there is a free seat.
+    pub(crate) fn admit_token(
+        &mut self,
+        (lane_id, token): (u8, Token),
+        by: AdmittedBy,
+        ctx: &mut ApplyCtx<'_>,
+    ) {
+        self.measure(ctx.now_ms);
+        let deadline_ms = ctx.now_ms.saturating_add(self.settings.claim_timeout_ms);
+        let lane = &mut self.lanes[usize::from(lane_id)];
         lane.waiting.remove(token);
         let (mut entered, mut eta_given) = (Entered::default(), None);
         if let Some(live) = lane.live.get_mut(&token) {
@@ -106,17 +121,17 @@ impl Line {
         }
         self.admitted += 1;
         self.forecast.seated();
-        if let Some(given) = eta_given {
+        // An ETA was about the token's turn.
+        if let Some(given) = eta_given.filter(|_| by == AdmittedBy::Turn) {
             let wait_ms = ctx.now_ms.saturating_sub(entered.at.service_ms);
             self.forecast.judge(given, wait_ms, self.waiting());
         }
         if let (Some(rate), Some(bucket)) = (&self.settings.admission_rate, &mut self.bucket) {
             bucket.take(rate, ctx.now_ms);
         }
-        self.token_event(lane_id, token, TokenChange::Admitted, ctx);
-        let what = self.journaled_admission(lane_id);
+        self.token_event(lane_id, token, TokenChange::Admitted { by }, ctx);
+        let what = self.journaled_admission(lane_id, by);
         self.journal_token((lane_id, token), entered, what, ctx.wall_ms);
-        true
     }
 
     /// To be called before the number of held seats or of waiting tokens changes: it measures the time
@@ -126,12 +141,13 @@ impl Line {
         self.forecast.advance(now_ms, held, waiting);
     }
 
-    fn journaled_admission(&self, lane_id: u8) -> JournaledToken {
+    fn journaled_admission(&self, lane_id: u8, by: AdmittedBy) -> JournaledToken {
         let mut listed = self.listed();
         let set = listed.find(|(id, _, _)| *id == lane_id);
         JournaledToken::Admitted {
             absolute: set.is_some_and(|(_, _, set)| set.absolute),
             boost_ms: set.map_or(0, |(_, _, set)| set.boost_ms),
+            by,
         }
     }
 

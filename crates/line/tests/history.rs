@@ -29,7 +29,7 @@ fn keys(shard: &Shard) -> Vec<(&'static str, Option<&str>)> {
         Event::Token { key, what, .. } => {
             let word = match what {
                 TokenChange::Entered { .. } => "entered",
-                TokenChange::Admitted => "admitted",
+                TokenChange::Admitted { .. } => "admitted",
                 TokenChange::Claimed => "claimed",
                 TokenChange::Gone { .. } => "gone",
                 TokenChange::Moved { .. } => "moved",

@@ -6,11 +6,11 @@ mod common;
 
 use common::{Dump, Restart, Shard, name, shop};
 use nowserving_line::{
-    AdmissionRate, Change, Entered, Gone, GoneFrom, JournalEntry, Journaled, JournaledToken,
-    KickItem, KickNote, KickSelector, LaneDump, LaneSettings, Limits, LineDump, Lines, Live,
-    NUMBER_MAX, Op, Phase, PositionMark, Quota, Reason, RecycleItem, RefusedCounts,
-    ScheduledChange, Settings, SettingsPatch, Stage, Stamp, State, Timestamp, Token, TokenBy,
-    TokenRef, Told,
+    Admission, AdmissionRate, CallItem, CalledToken, Change, Entered, Gone, GoneFrom, JournalEntry,
+    Journaled, JournaledToken, KickItem, KickNote, KickSelector, LaneDump, LaneSettings, Limits,
+    LineDump, Lines, Live, NUMBER_MAX, Op, Phase, PositionMark, Quota, Reason, RecycleItem,
+    RefusedCounts, ScheduledChange, Settings, SettingsPatch, Stage, Stamp, State, TakeBy,
+    Timestamp, Token, TokenBy, TokenRef, Told,
 };
 use proptest::prelude::*;
 
@@ -109,6 +109,10 @@ fn rules() -> impl Strategy<Value = Settings> {
                 call_ahead: n,
                 position_cap: cap,
                 release_on_claim: release,
+                admission: match n % 3 {
+                    0 => Admission::Called,
+                    _ => Admission::Auto,
+                },
                 ..Settings::new(2, 3)
             },
         )
@@ -147,6 +151,7 @@ fn plain_patch() -> impl Strategy<Value = SettingsPatch> {
         position_cap: part(bits, 6, s.position_cap),
         release_on_claim: part(bits, 7, Some(s.release_on_claim)),
         default_lane: part(bits, 8, s.default_lane),
+        admission: part(bits, 9, Some(s.admission)),
         ..SettingsPatch::default()
     })
 }
@@ -193,6 +198,31 @@ fn kick() -> impl Strategy<Value = Op> {
             note: note.map(Box::new),
         }
     })
+}
+
+fn call() -> impl Strategy<Value = Op> {
+    let id = || prop_oneof!["[ab]".boxed(), ".{0,70}".boxed()];
+    let key = prop::collection::vec(any::<u8>(), 0..200);
+    let by = prop_oneof![
+        key.prop_map(|key| TakeBy::Key(key.into())),
+        (0..4usize, number()).prop_map(|(lane, token)| TakeBy::Number {
+            lane: LANES[lane].try_into().unwrap(),
+            token,
+        }),
+    ];
+    prop_oneof![
+        (number32(), prop::option::of(0..4usize), id()).prop_map(|(n, lane, id)| Op::CallNext {
+            line: shop(),
+            n,
+            lane: lane.map(|lane| LANES[lane].try_into().unwrap()),
+            call_id: id.into(),
+        }),
+        (by, prop::option::of(id())).prop_map(|(by, id)| Op::Take {
+            line: shop(),
+            by,
+            call_id: id.map(Into::into),
+        }),
+    ]
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -254,6 +284,7 @@ fn op() -> impl Strategy<Value = Op> {
             let refused = RefusedCounts::from_stored(&counts).unwrap();
             Op::CountRefused { line: shop(), incarnation, refused }
         }),
+        3 => call(),
         2 => (incarnation(), touched)
             .prop_map(|(incarnation, tokens)| Op::Touch { line: shop(), incarnation, tokens }),
         1 => incarnation().prop_map(|incarnation| Op::RunBackground { line: shop(), incarnation }),
@@ -316,7 +347,7 @@ fn stage() -> impl Strategy<Value = Stage> {
 
 /// One change to a dump that was good.
 fn tamper() -> impl Strategy<Value = (u8, u64, Stage, Settings)> {
-    (0..45u8, number(), stage(), settings())
+    (0..48u8, number(), stage(), settings())
 }
 
 fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage, Settings)) {
@@ -385,6 +416,16 @@ fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, Stage,
         30 => line.kicks[0].note.selector = KickSelector::Lane((n % 256) as u8),
         34 => line.refused = RefusedCounts::from_stored(&[n, n]).unwrap(),
         33 => line.gone_from.set(State::Waiting, Reason::Left, n % 3),
+        45 => line.calls.swap(0, 1),
+        46 => {
+            let key = Some(vec![b'x'; n as usize % 200].into());
+            let (lane, token) = ((n % 256) as u8, n);
+            let token = CalledToken { lane, token, key };
+            line.calls.push(CallItem::Admitted(token));
+        }
+        47 => line
+            .calls
+            .push(CallItem::Call("x".repeat(n as usize % 70).into())),
         27 => line.settings_changes[0].to.seats = Some(Change::Set(n as u32)),
         _ => {
             // A shard about to run out of numbers, which adds up all the same.
@@ -455,6 +496,13 @@ fn good_dump() -> Dump {
         call_ahead: Some(Change::Set(1)),
         ..SettingsPatch::default()
     });
+    shard
+        .apply(&Op::Take {
+            line: shop(),
+            by: TakeBy::Key(b"c"[..].into()),
+            call_id: Some("c-1".into()),
+        })
+        .unwrap();
     let newest = shard.enter_in("vip").unwrap().at;
     let incarnation = newest.incarnation;
     shard
@@ -553,6 +601,17 @@ fn a_dump_that_contradicts_itself_is_refused() {
     assert_eq!(refused(offers), "impossible offers");
     let from = |l: &mut LineDump| l.lanes[1].live[0].1.moved_from[0].1 = 2;
     assert_eq!(refused(from), "moved from a token that is not gone");
+    let early = |l: &mut LineDump| l.calls.swap(0, 1);
+    assert_eq!(refused(early), "not calls");
+    let again = |l: &mut LineDump| l.calls.push(l.calls[0].clone());
+    assert_eq!(refused(again), "not calls");
+    let never = |l: &mut LineDump| {
+        let CallItem::Admitted(token) = &mut l.calls[1] else {
+            panic!("{:?}", l.calls);
+        };
+        token.token = 77;
+    };
+    assert_eq!(refused(never), "a call of no token");
     let twice = |l: &mut LineDump| move_from(&mut l.lanes[1].live[0].1, (0, 5));
     assert_eq!(refused(twice), "a token moved twice");
     let often = |l: &mut LineDump| l.lanes[1].live[0].1.moved_from = [(0, 5); 17].into();

@@ -5,8 +5,8 @@ mod common;
 
 use common::{Restart, Shard};
 use nowserving_line::{
-    Change, JOURNAL_KEPT, Journaled, JournaledToken, LaneSettings, Limits, Lines, MOVES_MAX,
-    MovedBy, OVERTAKERS_MAX, OvertookBy, Reason, Refused, Settings, SettingsPatch,
+    AdmittedBy, Change, JOURNAL_KEPT, Journaled, JournaledToken, LaneSettings, Limits, Lines,
+    MOVES_MAX, MovedBy, OVERTAKERS_MAX, OvertookBy, Reason, Refused, Settings, SettingsPatch,
 };
 
 fn lane(name: &str, boost_ms: u64, absolute: bool) -> LaneSettings {
@@ -186,6 +186,7 @@ fn a_claim_is_in_it_with_its_epoch() {
     let admitted = JournaledToken::Admitted {
         absolute: false,
         boost_ms: 1_000,
+        by: AdmittedBy::Turn,
     };
     let claimed = JournaledToken::Claimed { epoch };
     let gone = JournaledToken::Gone(Reason::Completed);

@@ -50,7 +50,7 @@ fn admitted_now(shard: &Shard) -> Vec<(u8, u64)> {
         Event::Token {
             lane_id,
             token,
-            what: TokenChange::Admitted,
+            what: TokenChange::Admitted { .. },
             ..
         } => Some((*lane_id, *token)),
         _ => None,

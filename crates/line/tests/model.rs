@@ -21,6 +21,8 @@ mod movement;
 mod naive;
 #[path = "model/naive_callers.rs"]
 mod naive_callers;
+#[path = "model/naive_calls.rs"]
+mod naive_calls;
 #[path = "model/naive_moves.rs"]
 mod naive_moves;
 #[path = "model/naive_ops.rs"]
@@ -53,6 +55,8 @@ const LIMITS: Limits = Limits {
     gone_kept: 6,
     journal_kept: 20,
     journal_changes_bytes: 4_000,
+    calls_kept: 4,
+    called_kept: 6,
 };
 
 struct Run {
@@ -239,6 +243,7 @@ impl Run {
             Reply::Deleted { remaining } => Answer::Remaining(remaining),
             Reply::Recycled { count } => Answer::Recycled(count),
             Reply::Kicked { ended, taken } => Answer::Kicked(ended, taken),
+            Reply::Called => Answer::Called,
             Reply::Nothing => Answer::Nothing,
         });
         let reply = reply.map_err(|refused| match refused {

@@ -5,8 +5,8 @@ mod common;
 
 use common::{Restart, Shard, shop};
 use nowserving_line::{
-    Change, Event, Limits, LineChange, Lines, Op, Phase, Quota, Reason, Refused, Reply, Settings,
-    SettingsPatch, State, TokenChange, WORK_MAX,
+    AdmittedBy, Change, Event, Limits, LineChange, Lines, Op, Phase, Quota, Reason, Refused, Reply,
+    Settings, SettingsPatch, State, TokenChange, WORK_MAX,
 };
 
 const WORK: u64 = WORK_MAX as u64;
@@ -317,7 +317,8 @@ fn a_claim_can_also_complete() {
         was_waiting: false,
     };
     let whats: Vec<_> = whats.collect();
-    let admitted = TokenChange::Admitted;
+    let by = AdmittedBy::Turn;
+    let admitted = TokenChange::Admitted { by };
     assert_eq!(whats, [(1, TokenChange::Claimed), (1, gone), (2, admitted)]);
     // Also when the setting has changed since, and over a restart.
     shard.set(SettingsPatch {

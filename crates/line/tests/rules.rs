@@ -5,8 +5,8 @@ mod common;
 
 use common::{Restart, Shard, name, shop};
 use nowserving_line::{
-    Change, Event, Limits, LineBuilder, LineChange, Lines, Op, Reason, Refused, Reply, Restore,
-    Settings, SettingsPatch, Stamp, State, TokenChange,
+    AdmittedBy, Change, Event, Limits, LineBuilder, LineChange, Lines, Op, Reason, Refused, Reply,
+    Restore, Settings, SettingsPatch, Stamp, State, TokenChange,
 };
 
 fn open(seats: u32, queue_limit: u32) -> Shard {
@@ -340,6 +340,11 @@ fn whats(shard: &Shard) -> Vec<(u64, TokenChange, u64)> {
     whats.collect()
 }
 
+fn admitted() -> TokenChange {
+    let by = AdmittedBy::Turn;
+    TokenChange::Admitted { by }
+}
+
 #[test]
 fn every_event_has_a_version_of_its_own() {
     let mut shard = open(1, 9);
@@ -350,7 +355,7 @@ fn every_event_has_a_version_of_its_own() {
         whats(&shard),
         [
             (1, TokenChange::Entered { position: 1 }, created + 1),
-            (1, TokenChange::Admitted, created + 2),
+            (1, admitted(), created + 2),
         ]
     );
     shard.enter().unwrap();
@@ -369,10 +374,7 @@ fn every_event_has_a_version_of_its_own() {
         was_waiting: false,
     };
     let next = created + 6;
-    assert_eq!(
-        whats(&shard),
-        [(1, gone, next), (2, TokenChange::Admitted, next + 1)]
-    );
+    assert_eq!(whats(&shard), [(1, gone, next), (2, admitted(), next + 1)]);
     assert_eq!(shard.line().version(), next + 1);
 }
 

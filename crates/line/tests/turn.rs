@@ -64,7 +64,7 @@ fn admits_one(shard: &mut Shard, seats: u32) -> (u8, Token) {
         nowserving_line::Event::Token {
             lane_id,
             token,
-            what: nowserving_line::TokenChange::Admitted,
+            what: nowserving_line::TokenChange::Admitted { .. },
             ..
         } => Some((*lane_id, *token)),
         _ => None,

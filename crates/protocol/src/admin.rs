@@ -11,6 +11,7 @@ use nowserving_line::{
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+pub use crate::calls::{CALL_NEXT_MAX, CallNext, CalledReply, CalledTokenReply, Take};
 pub use crate::configure_lines::{
     ConfigureLines, ConfigureLinesReply, ConfiguredLine, SettingsChanges,
 };

@@ -197,7 +197,7 @@ impl From<line::Refused> for ApiError {
             Refused::SoldOut => error(Code::SoldOut),
             Refused::TokenNotFound => error(Code::TokenNotFound),
             Refused::TicketInvalid => error(Code::TicketInvalid),
-            Refused::NotAdmitted => error(Code::NotAdmitted),
+            Refused::NotAdmitted | Refused::CannotAdmit(_) => error(Code::NotAdmitted),
             Refused::NotClaimed => error(Code::NotClaimed),
             Refused::NotWaiting => error(Code::NotWaiting),
             Refused::EpochStale => error(Code::EpochStale),

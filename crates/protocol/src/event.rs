@@ -4,7 +4,7 @@
 //! so watchers drop what is not newer. `prev_version` is the version of the previous
 //! event of that kind, so that a watcher sees gaps.
 
-use nowserving_line::{Event, LaneName, LineChange, LineName, MovedBy, TokenChange};
+use nowserving_line::{AdmittedBy, Event, LaneName, LineChange, LineName, MovedBy, TokenChange};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ApiError;
@@ -70,7 +70,8 @@ pub struct TokenEvent {
     /// With `moved`: the number it has there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_token: Option<u64>,
-    /// With `moved`: `jump`, if its holder moved it.
+    /// With `moved`: `jump`, if its holder moved it. With `admitted`: `call`, if an operator called its lane alone;
+    /// `take`, if an operator took it out of order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
@@ -145,7 +146,7 @@ impl TokenEvent {
         };
         let (word, reason, to) = match what {
             TokenChange::Entered { .. } => ("entered", None, None),
-            TokenChange::Admitted => ("admitted", None, None),
+            TokenChange::Admitted { .. } => ("admitted", None, None),
             TokenChange::Claimed => ("claimed", None, None),
             TokenChange::Gone { reason, .. } => ("gone", Some(*reason), None),
             TokenChange::Moved { to_lane, to, .. } => ("moved", None, Some((to_lane, to.token))),
@@ -175,10 +176,21 @@ impl TokenEvent {
             to_token: to.map(|(_, token)| token),
             by: match what {
                 TokenChange::Moved { by, .. } => moved_by(*by),
+                TokenChange::Admitted { by } => admitted_by(*by),
                 _ => None,
             },
         })
     }
+}
+
+/// The contract's word for it; none if it was the token's turn.
+pub(crate) fn admitted_by(by: AdmittedBy) -> Option<String> {
+    let word = match by {
+        AdmittedBy::Turn => return None,
+        AdmittedBy::Call => "call",
+        AdmittedBy::Take => "take",
+    };
+    Some(word.to_owned())
 }
 
 /// The contract's word for it; none for an operator.

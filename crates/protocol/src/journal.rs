@@ -1,14 +1,15 @@
 //! `journal`: what happened in a line, and why one token was admitted before another.
 
 use nowserving_line::{
-    self as line, Explanation, JournalEntry, Journaled, JournaledToken, KickNote, KickSelector,
-    LaneName, LineName, Overtaker, OvertookBy, Refused, SETTING_NAMES, SettingsChange, TokenRef,
+    self as line, AdmittedBy, Explanation, JournalEntry, Journaled, JournaledToken, KickNote,
+    KickSelector, LaneName, LineName, Overtaker, OvertookBy, Refused, SETTING_NAMES,
+    SettingsChange, TokenRef,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{ApiError, Code};
-use crate::event::moved_by;
+use crate::event::{admitted_by, moved_by};
 use crate::settings::{self, SettingsReply};
 use crate::wire;
 
@@ -77,8 +78,8 @@ pub struct JournalEntryReply {
     pub version: u64,
     /// When, on the wall clock of the leader at that time.
     pub at_ms: u64,
-    /// `configured`, `schedule_failed`, `quota_renewed`, `kicked` or `restored` (of the line), `entered`, `admitted`, `claimed`, `gone` or
-    /// `moved` (of a token); later releases may have more.
+    /// `configured`, `schedule_failed`, `quota_renewed`, `kicked` or `restored` (of the line), `entered`, `admitted`,
+    /// `taken`, `claimed`, `gone` or `moved` (of a token); later releases may have more.
     pub what: String,
     /// Of a token: its lane.
     #[serde(
@@ -109,16 +110,17 @@ pub struct JournalEntryReply {
     /// With `kicked`: which tokens; missing once that is no longer kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<KickSelectorReply>,
-    /// With `kicked`: who asked, if that was said. With `moved`: `jump`, if its holder moved it.
+    /// With `kicked`: who asked, if that was said. With `moved`: `jump`, if its holder moved it. With
+    /// `admitted`: `call`, if an operator called its lane alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// With `gone`: why; with `kicked`: what the operator gave as the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// With `admitted`: whether its lane was absolute then.
+    /// With `admitted` and `taken`: whether its lane was absolute then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub absolute: bool,
-    /// With `admitted`: its lane's boost then, if there was one.
+    /// With `admitted` and `taken`: its lane's boost then, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boost_ms: Option<u64>,
     /// With `moved`: its lane since then.
@@ -255,7 +257,8 @@ pub struct OvertakerReply {
     /// The line's version right after that.
     pub version: u64,
     /// Why it was admitted first: `absolute` (its lane was), `boost` (its lane's was larger, by
-    /// `boost_ms`), `listed_first` (they tied, and its lane is listed first), or `behind_its_lane`:
+    /// `boost_ms`), `listed_first` (they tied, and its lane is listed first), `call` (an operator called its lane
+    /// alone), `take` (an operator took it out of order), or `behind_its_lane`:
     /// the explained token was behind a token of its lane whose turn had not come.
     pub by: String,
     /// With `boost`: by how much it was larger.
@@ -410,10 +413,20 @@ fn tell_of_token(
             reply.position = Some(position);
             "entered"
         }
-        JournaledToken::Admitted { absolute, boost_ms } => {
+        JournaledToken::Admitted {
+            absolute,
+            boost_ms,
+            by,
+        } => {
             reply.absolute = absolute;
             reply.boost_ms = (boost_ms > 0).then_some(boost_ms);
-            "admitted"
+            match by {
+                AdmittedBy::Take => "taken",
+                by => {
+                    reply.by = admitted_by(by);
+                    "admitted"
+                }
+            }
         }
         JournaledToken::Claimed { epoch } => {
             reply.epoch = Some(epoch);
@@ -450,6 +463,8 @@ impl From<Overtaker> for OvertakerReply {
             OvertookBy::Absolute => ("absolute", None),
             OvertookBy::Boost { ms } => ("boost", Some(ms)),
             OvertookBy::ListedFirst => ("listed_first", None),
+            OvertookBy::Called => ("call", None),
+            OvertookBy::Taken => ("take", None),
             OvertookBy::BehindItsLane => ("behind_its_lane", None),
         };
         OvertakerReply {

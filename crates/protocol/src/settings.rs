@@ -20,7 +20,9 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 
-use self::parts::{LanesVisitor, PhaseVisitor, PositionsVisitor, QUOTA, RATE, ScheduleVisitor};
+use self::parts::{
+    AdmissionVisitor, LanesVisitor, PhaseVisitor, PositionsVisitor, QUOTA, RATE, ScheduleVisitor,
+};
 use crate::wire::{BoolVisitor, Flag, LabelsVisitor, NameVisitor, WholeVisitor, fill};
 
 const VERSION: WholeVisitor<u64> = WholeVisitor {
@@ -112,6 +114,7 @@ fn read_value<'de, A: MapAccess<'de>>(
         }
         SettingKind::Flag => read(map, BoolVisitor, SettingValue::Flag),
         SettingKind::Phase => read(map, PhaseVisitor, SettingValue::Phase),
+        SettingKind::Admission => read(map, AdmissionVisitor, SettingValue::Admission),
         SettingKind::LaneName => read(map, NameVisitor::default(), SettingValue::LaneName),
         SettingKind::AdmissionRate => {
             read(map, RATE, |parts| SettingValue::AdmissionRate(parts.into()))
@@ -211,6 +214,7 @@ impl Serialize for Shown<'_> {
             SettingValue::Number(number) => number.serialize(serializer),
             SettingValue::Flag(flag) => flag.serialize(serializer),
             SettingValue::Phase(phase) => phase.as_str().serialize(serializer),
+            SettingValue::Admission(admission) => admission.as_str().serialize(serializer),
             SettingValue::LaneName(name) => name.as_str().serialize(serializer),
             SettingValue::AdmissionRate(rate) => {
                 AdmissionRateReply::from(*rate).serialize(serializer)

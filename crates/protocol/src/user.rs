@@ -452,7 +452,7 @@ impl BoardReply {
 /// Why the next token of a line is not admitted at this moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldBackReply {
-    /// `nothing` (nobody waits), `phase`, `quota`, `seats`, `admission_rate`, or `admitting`
+    /// `nothing` (nobody waits), `phase`, `quota`, `seats`, `called`, `admission_rate`, or `admitting`
     /// (nothing: waiting tokens are being admitted, in steps); the first that applies. Later releases
     /// may have more.
     pub by: String,

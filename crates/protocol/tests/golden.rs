@@ -100,6 +100,7 @@ fn replies_to_operators() {
     line.counts.refused.clear();
     // Nor this setting.
     line.settings.jumps_max = 0;
+    line.settings.admission = String::new();
     kept("line", &line);
     let node = NodeStatus {
         id: 2,

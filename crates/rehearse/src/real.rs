@@ -94,7 +94,7 @@ fn happened(event: &Event, line: Option<&Line>) -> Option<Happened> {
     };
     let place = (*lane_id, *token);
     match *what {
-        TokenChange::Admitted => Some(Happened::Admitted(place)),
+        TokenChange::Admitted { .. } => Some(Happened::Admitted(place)),
         TokenChange::Gone { reason, .. } => Some(Happened::Gone { place, reason }),
         TokenChange::Entered { .. }
         | TokenChange::Claimed

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nowserving_line::TokenChange;
+use nowserving_line::{AdmittedBy, TokenChange};
 use nowserving_line::{Board, Event, Line, LineChange, LineName, Lines, Timestamp, Token};
 use nowserving_protocol::event::BoardEvent;
 use nowserving_protocol::user::BoardReply;
@@ -108,8 +108,9 @@ impl Boards {
                 let hole = match what {
                     TokenChange::Gone { was_waiting, .. } => *was_waiting,
                     TokenChange::Moved { .. } => true,
+                    // Others may wait before it, and then no pointer says that it does not wait any more.
+                    TokenChange::Admitted { by } => *by == AdmittedBy::Take,
                     TokenChange::Entered { .. }
-                    | TokenChange::Admitted
                     | TokenChange::Claimed
                     | TokenChange::CallAhead
                     | TokenChange::Position { .. } => false,

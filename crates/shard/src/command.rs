@@ -6,7 +6,7 @@
 //! format, which changes with every addition. Nodes tell each other the newest format that they read, and a
 //! leader writes the newest that every member of its group reads: builds of two formats run side by side.
 
-use nowserving_line::{self as line, OPS_PER_ENTRY_MAX};
+use nowserving_line::{self as line, CALL_MAX, OPS_PER_ENTRY_MAX};
 use prost::Message;
 
 use crate::members::MembersCommand;
@@ -61,6 +61,15 @@ impl From<line::Op> for Command {
 }
 
 impl Command {
+    /// How many tokens it may admit as an operator's call: an entry's work is bounded.
+    fn calls(&self) -> u32 {
+        match self {
+            Command::Line(line::Op::CallNext { n, .. }) => *n,
+            Command::Once(_, command) => command.calls(),
+            _ => 0,
+        }
+    }
+
     /// The first format of entries that has this command with all its fields. It may not be proposed in others.
     #[must_use]
     pub fn format(&self) -> u32 {
@@ -167,6 +176,8 @@ pub struct EntryBuilder {
     format: u32,
     bytes: Vec<u8>,
     commands: Vec<Command>,
+    /// How many tokens its commands may call.
+    called: u32,
 }
 
 impl EntryBuilder {
@@ -177,6 +188,7 @@ impl EntryBuilder {
             format,
             bytes: begin(format),
             commands: Vec::new(),
+            called: 0,
         }
     }
 
@@ -190,7 +202,9 @@ impl EntryBuilder {
     #[must_use]
     pub fn push(&mut self, command: Command) -> Option<Command> {
         let length = self.bytes.len();
-        if self.commands.len() >= FOLDED_MAX {
+        let called = self.called.saturating_add(command.calls());
+        let is_much = called > CALL_MAX && !self.commands.is_empty();
+        if self.commands.len() >= FOLDED_MAX || is_much {
             return Some(command);
         }
         put(&mut self.bytes, &command);
@@ -199,6 +213,7 @@ impl EntryBuilder {
             return Some(command);
         }
         self.commands.push(command);
+        self.called = called;
         None
     }
 

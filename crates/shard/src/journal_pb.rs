@@ -1,6 +1,8 @@
 //! A line's journal between the line crate's types and protobuf.
 
-use nowserving_line::{JournalEntry, Journaled, JournaledToken, MovedBy, SettingsChange};
+use nowserving_line::{
+    AdmittedBy, JournalEntry, Journaled, JournaledToken, MovedBy, SettingsChange,
+};
 
 use crate::pb;
 use crate::pb::journal_entry::What;
@@ -51,9 +53,16 @@ pub(crate) fn journal_to_pb(entry: &JournalEntry) -> pb::JournalEntry {
 fn token_what_to_pb(what: JournaledToken) -> What {
     match what {
         JournaledToken::Entered { position } => What::Entered(position),
-        JournaledToken::Admitted { absolute, boost_ms } => {
-            What::Admitted(pb::JournalAdmitted { absolute, boost_ms })
-        }
+        JournaledToken::Admitted {
+            absolute,
+            boost_ms,
+            by,
+        } => What::Admitted(pb::JournalAdmitted {
+            absolute,
+            boost_ms,
+            called: by == AdmittedBy::Call,
+            taken: by == AdmittedBy::Take,
+        }),
         JournaledToken::Claimed { epoch } => What::Claimed(epoch),
         JournaledToken::Gone(reason) => What::Gone(reason.code().into()),
         JournaledToken::Moved { to_lane, to, .. } => What::Moved(token_to_pb((to_lane, to))),
@@ -85,9 +94,16 @@ pub(crate) fn journal_from_pb(entry: pb::JournalEntry) -> Result<JournalEntry, M
         Some(What::Kicked(_)) => Journaled::Kicked,
         Some(What::QuotaRenewed(_)) => Journaled::QuotaRenewed,
         Some(What::Restored(_)) => Journaled::Restored,
-        Some(What::Admitted(pb::JournalAdmitted { absolute, boost_ms })) => {
-            token(JournaledToken::Admitted { absolute, boost_ms })?
-        }
+        Some(What::Admitted(admitted)) => token(JournaledToken::Admitted {
+            absolute: admitted.absolute,
+            boost_ms: admitted.boost_ms,
+            by: match (admitted.called, admitted.taken) {
+                (false, false) => AdmittedBy::Turn,
+                (true, false) => AdmittedBy::Call,
+                (false, true) => AdmittedBy::Take,
+                (true, true) => return Err("a token both called and taken"),
+            },
+        })?,
         Some(What::Claimed(epoch)) => token(JournaledToken::Claimed { epoch })?,
         Some(What::Gone(reason)) => token(JournaledToken::Gone(reason_from_pb(reason)?))?,
         Some(What::Moved(to)) => {

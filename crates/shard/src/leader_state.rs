@@ -471,7 +471,9 @@ impl LeaderState {
                     None => self.recycler.forget(at),
                 }
             }
-            TokenChange::Admitted | TokenChange::Claimed => self.start(line, at, lines, now_ms),
+            TokenChange::Admitted { .. } | TokenChange::Claimed => {
+                self.start(line, at, lines, now_ms);
+            }
             // The clock of a newcomer was started with the answer. One that is called or told did nothing: none begins
             // anew.
             TokenChange::Entered { .. } | TokenChange::CallAhead | TokenChange::Position { .. } => {
@@ -561,7 +563,13 @@ fn count_recycled(events: &[Event]) {
 
 #[cfg(feature = "bite")]
 fn left_out(event: &Event) -> bool {
-    let is_admission = matches!(event, Event::Token { what, .. } if *what == TokenChange::Admitted);
+    let is_admission = matches!(
+        event,
+        Event::Token {
+            what: TokenChange::Admitted { .. },
+            ..
+        }
+    );
     let broken = nowserving_bite::is(nowserving_bite::Break::S16Events);
     broken && is_admission && event.version().is_multiple_of(16)
 }

@@ -15,6 +15,7 @@
 //! Pure: no I/O, no threads, no clock, no randomness. Time comes in as numbers.
 
 pub mod boards;
+mod calls_pb;
 pub mod clock;
 pub mod command;
 mod journal_pb;

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use nowserving_line::{Op, RecycleItem, RefusedCounts, State, TokenBy, TokenRef};
 
+use crate::calls_pb::{take_by_from_pb, take_by_to_pb};
 use crate::command::{FORMAT, FORMAT_MIN};
 use crate::kick_pb::{kick_item_from_pb, kick_item_to_pb, note_from_pb, note_to_pb};
 use crate::pb;
@@ -22,7 +23,9 @@ pub(crate) fn op_format(op: &Op) -> u32 {
         | Op::Callback { .. }
         | Op::Kick { .. }
         | Op::CapacityTold { .. }
-        | Op::RenewQuota { .. } => FORMAT,
+        | Op::RenewQuota { .. }
+        | Op::CallNext { .. }
+        | Op::Take { .. } => FORMAT,
         _ => FORMAT_MIN,
     }
 }
@@ -129,6 +132,24 @@ pub(crate) fn op_to_pb(op: &Op) -> pb::LineOp {
         Op::CapacityTold { line: _, told } => Kind::CapacityTold(pb::CapacityTold {
             told: told.map(|(seats, for_ms)| pb::ToldSeats { seats, for_ms }),
         }),
+        Op::CallNext {
+            line: _,
+            n,
+            lane,
+            call_id,
+        } => Kind::CallNext(pb::CallNext {
+            n: *n,
+            lane: lane.as_ref().map(|lane| lane.as_str().to_owned()),
+            call_id: call_id.to_string(),
+        }),
+        Op::Take {
+            line: _,
+            by,
+            call_id,
+        } => Kind::Take(pb::Take {
+            by: Some(take_by_to_pb(by)),
+            call_id: call_id.as_deref().map(str::to_owned),
+        }),
         Op::RunBackground { incarnation, .. } => {
             let incarnation = *incarnation;
             Kind::RunBackground(pb::RunBackground { incarnation })
@@ -234,6 +255,17 @@ pub(crate) fn op_from_pb(op: pb::LineOp) -> Result<Op, Malformed> {
         Kind::CapacityTold(pb::CapacityTold { told }) => Op::CapacityTold {
             line,
             told: told.map(|told| (told.seats, told.for_ms)),
+        },
+        Kind::CallNext(call) => Op::CallNext {
+            line,
+            n: call.n,
+            lane: call.lane.as_deref().map(lane_name_from_pb).transpose()?,
+            call_id: call.call_id.into(),
+        },
+        Kind::Take(take) => Op::Take {
+            line,
+            by: take_by_from_pb(take.by)?,
+            call_id: take.call_id.map(Into::into),
         },
         Kind::RunBackground(pb::RunBackground { incarnation }) => {
             Op::RunBackground { line, incarnation }

@@ -45,6 +45,8 @@ pub enum Answer {
     Line,
     /// There was this place on the list of those that are told of room, or room.
     Callback { position: Option<u64> },
+    /// The tokens that the call with the request's `call_id` admitted.
+    Called,
     /// So many tokens of the deleted line were still to be ended.
     Deleted { remaining: u64 },
     /// Refused, for this reason.
@@ -64,6 +66,7 @@ impl Answer {
             Ok(Reply::Callback { position }) => Answer::Callback {
                 position: *position,
             },
+            Ok(Reply::Called) => Answer::Called,
             Ok(Reply::Deleted { remaining }) => Answer::Deleted {
                 remaining: *remaining,
             },

@@ -1,7 +1,7 @@
 //! Remembered requests, between this crate's types and protobuf.
 
 use bytes::Bytes;
-use nowserving_line::{Forbidden, Refused};
+use nowserving_line::{CannotAdmit, Forbidden, Refused};
 
 use crate::members_pb::{answer_from_pb, answer_to_pb};
 use crate::op_pb::{at_from_pb, at_to_pb};
@@ -34,6 +34,7 @@ pub(crate) fn remembered_to_pb(key: u128, it: &Remembered) -> pb::RememberedRequ
             position: *position,
         }),
         Answer::Line => PbAnswer::Line(pb::Nothing {}),
+        Answer::Called => PbAnswer::Called(pb::Nothing {}),
         Answer::Deleted { remaining } => PbAnswer::DeletedRemaining(*remaining),
         Answer::Refused(refused) => PbAnswer::Refusal(refusal_to_pb(refused)),
         Answer::BadSettings => PbAnswer::BadSettings(pb::Nothing {}),
@@ -54,6 +55,7 @@ pub(crate) fn remembered_from_pb(
         Some(PbAnswer::Token(at)) => Answer::Token(at_from_pb(Some(at))?),
         Some(PbAnswer::Callback(pb::CallbackAnswer { position })) => Answer::Callback { position },
         Some(PbAnswer::Line(_)) => Answer::Line,
+        Some(PbAnswer::Called(_)) => Answer::Called,
         Some(PbAnswer::DeletedRemaining(remaining)) => Answer::Deleted { remaining },
         Some(PbAnswer::Refusal(refusal)) => Answer::Refused(refusal_from_pb(refusal)?),
         Some(PbAnswer::BadSettings(_)) => Answer::BadSettings,
@@ -69,7 +71,7 @@ pub(crate) fn remembered_from_pb(
 }
 
 /// The refusals that have nothing but their kind, by number.
-const PLAIN: [(u32, Refused); 20] = [
+const PLAIN: [(u32, Refused); 24] = [
     (1, Refused::LineNotFound),
     (2, Refused::LineExists),
     (3, Refused::LineNotEmpty),
@@ -90,6 +92,10 @@ const PLAIN: [(u32, Refused); 20] = [
     (31, Refused::Forbidden(Forbidden::JumpsMax)),
     (50, Refused::CallbacksFull),
     (51, Refused::Forbidden(Forbidden::Callback)),
+    (70, Refused::CannotAdmit(CannotAdmit::Phase)),
+    (71, Refused::CannotAdmit(CannotAdmit::Quota)),
+    (72, Refused::CannotAdmit(CannotAdmit::Seats)),
+    (73, Refused::CannotAdmit(CannotAdmit::AdmissionRate)),
 ];
 const LANE_FULL: u32 = 17;
 const TOKEN_GONE: u32 = 18;
@@ -143,6 +149,7 @@ mod tests {
             Answer::Line,
             Answer::Callback { position: Some(3) },
             Answer::Callback { position: None },
+            Answer::Called,
             Answer::Deleted { remaining: 5 },
             Answer::BadSettings,
             Answer::Members(Ok(MembersChanged {
@@ -190,6 +197,12 @@ mod tests {
                 | Refused::AnotherIncarnation
                 | Refused::TokenGone(_)
                 | Refused::CallbacksFull
+                | Refused::CannotAdmit(
+                    CannotAdmit::Phase
+                    | CannotAdmit::Quota
+                    | CannotAdmit::Seats
+                    | CannotAdmit::AdmissionRate,
+                )
                 | Refused::Forbidden(Forbidden::Jump | Forbidden::JumpsMax | Forbidden::Callback) =>
                 {
                     assert_ne!(*number, 0)

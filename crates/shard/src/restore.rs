@@ -342,6 +342,7 @@ pub fn parts_of(line: &Line) -> (Vec<Bytes>, [u8; 32]) {
     let journal = std::mem::take(&mut head.journal);
     let changes = std::mem::take(&mut head.settings_changes);
     let kicks = std::mem::take(&mut head.kicks);
+    let calls = std::mem::take(&mut head.calls);
     parts.push(line_to_pb(head).encode_to_vec());
     parts.cut(live, |live| LinePart {
         live,
@@ -365,6 +366,10 @@ pub fn parts_of(line: &Line) -> (Vec<Bytes>, [u8; 32]) {
     });
     parts.cut(kicks, |kicks| LinePart {
         kicks,
+        ..LinePart::default()
+    });
+    parts.cut(calls, |calls| LinePart {
+        calls,
         ..LinePart::default()
     });
     (parts.parts, parts.digest)

@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 
 use bytes::{Buf, Bytes};
 use nowserving_line::{
-    Change, LaneSettings, Phase, Quota, Renew, SETTINGS, ScheduledChange, Setting, SettingKind,
-    SettingValue, Settings, SettingsPatch, ZoneName,
+    Admission, Change, LaneSettings, Phase, Quota, Renew, SETTINGS, ScheduledChange, Setting,
+    SettingKind, SettingValue, Settings, SettingsPatch, ZoneName,
 };
 use prost::encoding::{self, DecodeContext, WireType};
 use prost::{DecodeError, Message};
@@ -153,6 +153,9 @@ fn write(number: u32, value: &SettingValue, bytes: &mut Vec<u8>) {
         SettingValue::Phase(phase) => {
             encoding::uint32::encode(number, &phase.code().into(), bytes);
         }
+        SettingValue::Admission(admission) => {
+            encoding::uint32::encode(number, &admission.code().into(), bytes);
+        }
         SettingValue::LaneName(name) => {
             encoding::string::encode(number, &name.as_str().to_owned(), bytes);
         }
@@ -194,6 +197,10 @@ impl Field {
             SettingKind::Flag => SettingValue::Flag(self.merged(encoding::bool::merge)?),
             SettingKind::Phase => {
                 SettingValue::Phase(phase_from_pb(self.merged(encoding::uint32::merge)?)?)
+            }
+            SettingKind::Admission => {
+                let code = self.merged(encoding::uint32::merge)?;
+                SettingValue::Admission(admission_from_pb(code)?)
             }
             SettingKind::LaneName => {
                 let name: String = self.merged(encoding::string::merge)?;
@@ -262,6 +269,11 @@ fn numbered(mut bytes: Bytes) -> Result<Vec<(u32, Field)>, Malformed> {
 fn phase_from_pb(code: u32) -> Result<Phase, Malformed> {
     let phase = u8::try_from(code).ok().and_then(Phase::from_code);
     phase.ok_or("a phase that this build does not know")
+}
+
+fn admission_from_pb(code: u32) -> Result<Admission, Malformed> {
+    let admission = u8::try_from(code).ok().and_then(Admission::from_code);
+    admission.ok_or("an admission that this build does not know")
 }
 
 fn lanes_to_pb(lanes: &[LaneSettings]) -> pb::LaneList {

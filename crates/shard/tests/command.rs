@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use nowserving_line::{
     AdmissionRate, Change, KickItem, KickNote, KickSelector, LaneName, LaneSettings, LineName, Op,
-    Phase, Quota, RecycleItem, RefusedCounts, Settings, SettingsPatch, State, TokenBy, TokenRef,
+    Phase, Quota, RecycleItem, RefusedCounts, Settings, SettingsPatch, State, TakeBy, TokenBy,
+    TokenRef,
 };
 use nowserving_shard::command::{
     self, COMMANDS_MAX, Command, Entry, EntryBuilder, EntryError, FORMAT, encode,
@@ -147,6 +148,13 @@ fn token_by() -> impl Strategy<Value = TokenBy> {
     ]
 }
 
+fn take_by() -> impl Strategy<Value = TakeBy> {
+    prop_oneof![
+        vec(any::<u8>(), 0..130).prop_map(|key| TakeBy::Key(key.into())),
+        (lane(), any::<u64>()).prop_map(|(lane, token)| TakeBy::Number { lane, token }),
+    ]
+}
+
 fn kick() -> impl Strategy<Value = Op> {
     let state = || of(prop_oneof![Just(State::Waiting), Just(State::InCheckout)]);
     let item = (any::<(u8, u64)>(), state(), any::<Option<u64>>());
@@ -225,6 +233,19 @@ fn op() -> impl Strategy<Value = Op> {
             to
         }),
         (line(), token_by(), lane()).prop_map(|(line, by, to)| Op::Jump { line, by, to }),
+        (line(), any::<u32>(), of(lane()), "[a-z]{0,9}").prop_map(|(line, n, lane, call_id)| {
+            Op::CallNext {
+                line,
+                n,
+                lane,
+                call_id: call_id.into(),
+            }
+        }),
+        (line(), take_by(), of("[a-z]{0,9}")).prop_map(|(line, by, call_id)| Op::Take {
+            line,
+            by,
+            call_id: call_id.map(Into::into),
+        }),
         (line(), any::<u64>(), vec(item(), 0..5)).prop_map(|(line, incarnation, tokens)| {
             Op::Recycle {
                 line,
@@ -380,6 +401,29 @@ fn an_entry_is_full_by_commands_or_by_bytes_and_the_first_one_always_fits() {
         decode(&bytes).unwrap(),
         entry,
         "what was refused left nothing behind"
+    );
+
+    let call = |n| {
+        Command::Line(Op::CallNext {
+            line: LineName::try_from("a").unwrap(),
+            n,
+            lane: None,
+            call_id: "c".into(),
+        })
+    };
+    let mut builder = EntryBuilder::new(FORMAT);
+    for n in [u32::MAX, 1] {
+        let refused = builder.push(call(n)).is_some();
+        assert_eq!(refused, n == 1, "the first one fits");
+    }
+    let mut builder = EntryBuilder::new(FORMAT);
+    for (n, fits) in [(600, true), (425, false), (424, true), (1, false)] {
+        assert_eq!(builder.push(call(n)).is_none(), fits, "{n}");
+    }
+    assert_eq!(
+        builder.push(Command::Stamp),
+        None,
+        "only calls are too many"
     );
 
     let mut builder = EntryBuilder::new(FORMAT);

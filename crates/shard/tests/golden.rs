@@ -79,6 +79,7 @@ fn patch() -> SettingsPatch {
         max_wait_ms: None,
         jumps_max: None,
         event_key: None,
+        admission: None,
         schedule: None,
         call_ahead_ms: None,
         callback_limit: None,

@@ -267,9 +267,49 @@ fn a_shard_with_a_kick() -> State {
     shard.state
 }
 
+/// Tokens that were called, and one that was taken.
+fn a_shard_with_calls() -> State {
+    let mut shard = Shard::new();
+    let called = || name("called");
+    let settings = Settings {
+        admission: line::Admission::Called,
+        ..Settings::new(9, 9)
+    };
+    let line = called();
+    shard.apply(Op::Create { line, settings });
+    let tokens: Vec<_> = (0..4_u8)
+        .map(|n| shard.enter("called", Some(&[n])))
+        .collect();
+    shard.apply(Op::Take {
+        line: called(),
+        by: line::TakeBy::Key([2][..].into()),
+        call_id: Some("t-1".into()),
+    });
+    for (n, lane, call_id) in [
+        (2, None, "n-1"),
+        (1, Some("normal"), "n-2"),
+        (1, None, "n-3"),
+    ] {
+        shard.apply(Op::CallNext {
+            line: called(),
+            n,
+            lane: lane.map(|lane| LaneName::try_from(lane).unwrap()),
+            call_id: call_id.into(),
+        });
+    }
+    let line = shard.state.lines().get(&called()).unwrap();
+    assert_eq!(line.dump().calls.len(), 4 + tokens.len());
+    shard.state
+}
+
 #[test]
 fn a_shard_comes_back_as_it_was() {
-    let mut states = vec![State::default(), a_shard(), a_shard_with_a_kick()];
+    let mut states = vec![
+        State::default(),
+        a_shard(),
+        a_shard_with_a_kick(),
+        a_shard_with_calls(),
+    ];
     states.extend([FORMAT_MIN, FORMAT].map(a_shard_with_everything));
     for state in states {
         let bytes = encode(&header(), &state);

@@ -7,8 +7,10 @@ use std::rc::Rc;
 
 use nowserving_engine::Outcome;
 use nowserving_line::{
-    Change, LaneName, LineName, Op, Phase, Settings, SettingsPatch, State, TokenBy, TokenRef,
+    Admission, Change, LaneName, LineName, Op, Phase, Settings, SettingsPatch, State, TakeBy,
+    TokenBy, TokenRef,
 };
+use nowserving_line::{AdmissionRate, Quota, TokenBy};
 use nowserving_protocol::error::Code;
 use nowserving_protocol::kick::{Kick, LiveState};
 use nowserving_protocol::subject::shard_of;
@@ -82,6 +84,8 @@ pub struct Clients {
     clients: Vec<Client>,
     random: Random,
     visits: u64,
+    /// The newest id of a call.
+    call_ids: u64,
 }
 
 impl Clients {
@@ -133,6 +137,7 @@ impl Clients {
             clients,
             random,
             visits: 0,
+            call_ids: 0,
         }
     }
 
@@ -192,6 +197,7 @@ impl Clients {
         };
         let patch = SettingsPatch {
             phase: Some(Change::Set(Phase::Open)),
+            admission: Some(Change::Set(Admission::Auto)),
             ..unique_patch(env.calls.all.len())
         };
         let op = Op::Configure {
@@ -369,7 +375,8 @@ impl Clients {
                 }
                 match (&query.what, &ended) {
                     (What::Write(Op::Configure { patch, .. }), Ended::Ok(_)) => {
-                        *opens &= patch.phase != Some(Change::Set(Phase::Open));
+                        let opened = patch.phase == Some(Change::Set(Phase::Open));
+                        *opens &= !opened || patch.admission.is_none();
                     }
                     (
                         What::Write(Op::Configure { .. }),
@@ -503,6 +510,10 @@ impl Clients {
                 if_version: None,
                 incarnation: named,
             },
+            Fault::OperatorCalls => match self.call(env, line, shop) {
+                Some(op) => op,
+                None => return,
+            },
             Fault::OperatorDeletes => Op::Delete {
                 line,
                 force: true,
@@ -538,6 +549,48 @@ impl Clients {
         }
         self.ask(env, number, shop, What::Write(op), time_us);
         env.counts.add(kind);
+    }
+}
+
+impl Clients {
+    /// A change of how tokens are admitted, or a call; sometimes with the id of an earlier one.
+    fn call(&mut self, env: &Env, line: LineName, shop: usize) -> Option<Op> {
+        let waiting = self.clients.iter().find_map(|client| client.waits_in(shop));
+        let lane = self.shops.get(shop)?.settings.lanes.first()?.name.clone();
+        let random = &mut self.random;
+        let kind = random.below(8);
+        if kind < 2 {
+            let admission = match random.below(3) {
+                0 => Admission::Auto,
+                _ => Admission::Called,
+            };
+            let patch = SettingsPatch {
+                admission: Some(Change::Set(admission)),
+                ..unique_patch(env.calls.all.len())
+            };
+            return Some(Op::Configure {
+                line,
+                patch: Box::new(patch),
+                if_version: None,
+                incarnation: None,
+            });
+        }
+        self.call_ids += u64::from(random.below(4) > 0);
+        let call_id = format!("call-{}", self.call_ids);
+        if kind < 6 {
+            return Some(Op::CallNext {
+                line,
+                n: random.between(1, 4) as u32,
+                lane: (random.below(4) == 0).then_some(lane),
+                call_id: call_id.into(),
+            });
+        }
+        let token = waiting?.token;
+        Some(Op::Take {
+            line,
+            by: TakeBy::Number { lane, token },
+            call_id: (random.below(3) > 0).then(|| call_id.into()),
+        })
     }
 }
 

@@ -161,6 +161,8 @@ kinds! {
     OperatorSchedules = "operator_schedules",
     /// A shopper jumps into another lane.
     ShopperJumps = "shopper_jumps",
+    /// An operator says whether tokens of a line are called, calls the next ones, or takes one out of order.
+    OperatorCalls = "operator_calls",
 }
 
 /// How often each kind of fault occurred.
@@ -306,6 +308,7 @@ fn interval(kind: Fault, random: &mut Random) -> Option<Time> {
         Fault::OperatorConfigures => (500, 4_000),
         Fault::OperatorDeletes => (4_000, 20_000),
         Fault::OperatorMoves => (1_000, 8_000),
+        Fault::OperatorCalls => (200, 2_000),
         Fault::OperatorKicks => (1_000, 8_000),
         Fault::OperatorSchedules => (1_500, 8_000),
         Fault::OperatorLooks => (500, 4_000),

@@ -185,6 +185,7 @@ impl World {
             | Fault::OperatorDeletes
             | Fault::OperatorMoves
             | Fault::OperatorKicks
+            | Fault::OperatorCalls
             | Fault::OperatorSchedules
             | Fault::OperatorLooks => self.clients.operate(&mut self.env, kind),
             _ => {}

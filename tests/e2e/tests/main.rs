@@ -6,6 +6,7 @@ mod backup;
 mod bad_input;
 mod bad_luck;
 mod bad_subjects;
+mod calls;
 mod clocks;
 mod command_line;
 mod config;

@@ -47,8 +47,8 @@ pub fn of_the_readme() -> Result<String> {
         ));
     }
     ensure!(
-        users.len() == 7,
-        "backends, operators, capacity, push services, nodes: {users:?}"
+        users.len() == 8,
+        "backends, operators, capacity, dispatchers, push services, nodes: {users:?}"
     );
     Ok(format!(
         "authorization {{ users = [\n{}\n] }}\n",
@@ -60,6 +60,7 @@ pub fn of_the_readme() -> Result<String> {
 pub async fn hold(cluster: &mut Cluster) -> Result<()> {
     work(cluster).await?;
     capacity(cluster).await?;
+    dispatchers(cluster).await?;
     strangers(cluster).await?;
     listeners(cluster).await?;
     missing(cluster).await?;
@@ -95,6 +96,45 @@ async fn capacity(cluster: &Cluster) -> Result<()> {
     let operator = Cli::new(cluster.nats.url_as("operators"));
     let words = ["line", "capacity", LINE, "--forget"];
     operator.run(&words).await?.done()?;
+    Ok(())
+}
+
+/// A dispatcher calls tokens, and does nothing else.
+async fn dispatchers(cluster: &Cluster) -> Result<()> {
+    let line = "rights-called";
+    let operator = Cli::new(cluster.nats.url_as("operators"));
+    let create = format!("line create {line} --seats 5 --queue-limit 9 --admission called");
+    let words: Vec<&str> = create.split(' ').collect();
+    operator.run(&words).await?.done()?;
+    let backend = Cli::new(cluster.nats.url_as("backends"));
+    for key in ["a", "b", "c"] {
+        let entered = backend.run(&["enter", line, "--key", key]).await?.done()?;
+        ensure!(entered["state"] == "waiting", "{entered}");
+    }
+    let dispatcher = Cli::new(cluster.nats.url_as("dispatchers"));
+    let listed = dispatcher.run(&["line", "tokens", line]).await?.done()?;
+    ensure!(listed["tokens"][2]["key"] == "c", "{listed}");
+    let called = dispatcher.run(&["line", "call-next", line]).await?.done()?;
+    ensure!(called["admitted"][0]["key"] == "a", "{called}");
+    let take = ["line", "take", line, "--key", "c"];
+    let taken = dispatcher.run(&take).await?.done()?;
+    ensure!(taken["admitted"][0]["token"] == 3, "{taken}");
+    for (words, subject) in [
+        ("line set rights-called --seats 9", "show"),
+        ("line show rights-called", "show"),
+        ("line kick rights-called --all", "kick"),
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        let error = dispatcher.run(&words).await?.failed(1, "forbidden")?;
+        let message = error["message"].as_str().unwrap_or_default();
+        let named = format!("publish to nowserving.admin.line.{line}.{subject}");
+        ensure!(message.contains(&named), "{words:?}: {message}");
+    }
+    let enter = ["enter", line, "--key", "d"];
+    dispatcher.run(&enter).await?.failed(1, "forbidden")?;
+    // Nor may a backend call.
+    let call = ["line", "call-next", line];
+    backend.run(&call).await?.failed(1, "forbidden")?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use nowserving_e2e::{Cli, Format, Options, Route, Scenarios, run};
 
-use crate::{kick, many_lines};
+use crate::{calls, kick, many_lines};
 
 /// An operator changes the settings of all lines with a label.
 #[tokio::test]
@@ -40,6 +40,35 @@ async fn tokens_are_kicked() -> Result<()> {
                 kick::every_selector(msgpack, "kick-msgpack"),
             )
             .with("kick_command", kick::by_command(json, cli, "kick-command"))
+            .run()
+            .await
+    })
+    .await
+}
+
+/// A dispatcher calls tokens, by raw requests and by the command.
+#[tokio::test]
+async fn tokens_are_called() -> Result<()> {
+    run(Options::default(), async |cluster| {
+        let shards = cluster.options().shards;
+        let json = cluster.api().by(Format::Json, Route::Plain);
+        let msgpack = cluster.api().by(Format::MsgPack, Route::Shard(shards));
+        let cli = Cli::new(cluster.nats.url());
+        Scenarios::default()
+            .with("call_json", calls::next_ones(json.clone(), "call-json"))
+            .with(
+                "call_msgpack",
+                calls::next_ones(msgpack.clone(), "call-msgpack"),
+            )
+            .with(
+                "take_json",
+                calls::one_out_of_order(cluster, json, "take-json"),
+            )
+            .with(
+                "take_msgpack",
+                calls::one_out_of_order(cluster, msgpack, "take-msgpack"),
+            )
+            .with("call_command", calls::by_command(cli))
             .run()
             .await
     })

@@ -1,7 +1,7 @@
 //! Settings that are more than a number, as they are typed and shown.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use nowserving_client::{AdmissionRate, LaneName, LaneSettings, PerSecond, Phase};
+use nowserving_client::{Admission, AdmissionRate, LaneName, LaneSettings, PerSecond, Phase};
 use nowserving_line::{RATE_BURST_MAX, RENEW_MS_MAX, RENEW_MS_MIN, Renew, SEATS_MAX, ZoneName};
 use nowserving_protocol::time;
 
@@ -29,6 +29,12 @@ pub fn label(text: &str) -> Result<(String, String), String> {
 pub fn phase() -> impl TypedValueParser<Value = Phase> {
     let words = PossibleValuesParser::new(Phase::ALL.map(Phase::as_str));
     words.try_map(|word| Phase::parse(&word).ok_or("not a phase"))
+}
+
+/// The contract's words for how tokens are admitted.
+pub fn admission() -> impl TypedValueParser<Value = Admission> {
+    let words = PossibleValuesParser::new(Admission::ALL.map(Admission::as_str));
+    words.try_map(|word| Admission::parse(&word).ok_or("auto or called"))
 }
 
 /// `per_second/burst`

@@ -120,7 +120,9 @@ fn explain(explained: &Explained, entries: &[JournalEntryReply], output: &Output
     let Some(entered_at_ms) = explained.entered_at_ms else {
         return format!("{name}: its entries are no longer kept");
     };
-    let admitted = entries.iter().find(|entry| entry.what == "admitted");
+    let admitted = entries
+        .iter()
+        .find(|entry| ["admitted", "taken"].contains(&entry.what.as_str()));
     let until = match admitted {
         Some(entry) => {
             let waited_ms = entry.at_ms.saturating_sub(entered_at_ms);
@@ -174,6 +176,8 @@ fn because(overtaker: &OvertakerReply, explained: &Explained) -> String {
         ("absolute", _) => "its lane was absolute".to_owned(),
         ("boost", Some(ms)) => format!("its lane's boost was larger by {}", duration(ms)),
         ("listed_first", _) => "they tied, and its lane is listed first".to_owned(),
+        ("call", _) => "an operator called its lane alone".to_owned(),
+        ("take", _) => "an operator took it out of order".to_owned(),
         ("behind_its_lane", _) if overtaker.lane == *own => {
             format!("a move had put {token} behind it")
         }

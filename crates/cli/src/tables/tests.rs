@@ -142,6 +142,7 @@ fn the_held_back_reason_is_shown_in_words() {
         ),
         (json!({"by": "quota"}), "the quota, no unit is left"),
         (json!({"by": "seats"}), "the seats, all are held"),
+        (json!({"by": "called"}), "nobody is called: line call-next"),
         (json!({"by": "admitting"}), "being admitted"),
         (json!({"by": "the weather"}), "the weather"),
     ] {

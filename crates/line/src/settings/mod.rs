@@ -1,6 +1,7 @@
 //! The settings of a line ([`SETTINGS`]), and the types of those settings that have
 //! parts.
 
+mod admission;
 mod lanes;
 mod patch;
 mod phase;
@@ -12,6 +13,7 @@ mod table;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+pub use admission::Admission;
 pub(crate) use lanes::names as lane_names;
 pub use lanes::{BOOST_MS_MAX, LaneSettings};
 pub use patch::Change;

@@ -11,7 +11,8 @@
 //! compiler then names every place.
 
 use super::{
-    BadField, LaneSettings, Phase, Positions, Quota, Schedule, lanes, positions, schedule,
+    Admission, BadField, LaneSettings, Phase, Positions, Quota, Schedule, lanes, positions,
+    schedule,
 };
 use super::{CALL_AHEAD_MAX, POSITION_CAP_MAX, QUEUE_LIMIT_MAX, SEATS_MAX};
 use super::{Change, LABEL_BYTES_MAX, LABELS_MAX, Labels, Lanes, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
@@ -58,6 +59,9 @@ macro_rules! for_each_setting {
             /// The longest checkout with renewals, counted from the claim
             6 checkout_max_ms: u64 = value(3_600_000),
                 TimeMs { least: TIMEOUT_MS_MIN, most: TIMEOUT_MS_MAX };
+
+            /// Whether the line admits tokens, or operators call them
+            70 admission: Admission = value(Admission::Auto), Admission;
 
             /// How fast seats are given
             9 admission_rate: AdmissionRate = unset("as fast as seats become free"), AdmissionRate;
@@ -125,6 +129,7 @@ pub enum SettingKind {
     },
     Flag,
     Phase,
+    Admission,
     LaneName,
     AdmissionRate,
     Quota,
@@ -140,6 +145,7 @@ pub enum SettingValue {
     Number(u64),
     Flag(bool),
     Phase(Phase),
+    Admission(Admission),
     LaneName(LaneName),
     AdmissionRate(AdmissionRate),
     Quota(Quota),
@@ -325,6 +331,7 @@ plain! {
     u64 Number
     bool Flag
     Phase Phase
+    Admission Admission
     LaneName LaneName
     AdmissionRate AdmissionRate
     Quota Quota

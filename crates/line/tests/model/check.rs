@@ -7,7 +7,7 @@ use nowserving_line::{
     RefusedCode, State, TokenRef, Totals,
 };
 
-use crate::command::{KEYS, key};
+use crate::command::{CALLS, KEYS, key};
 use crate::naive::{Id, NaiveLine, UNIT};
 use crate::shard::Naive;
 use crate::story;
@@ -91,16 +91,15 @@ fn has_job(model: &NaiveLine, now_ms: u64) -> bool {
         return true;
     }
     let waiting = model.count(State::Waiting) > 0;
+    let admits = model.may_admit() && !model.is_called();
     waiting
-        && (model.sold_out()
-            || model.may_admit()
-            || !model.to_call().is_empty()
-            || model.to_tell().is_some())
+        && (model.sold_out() || admits || !model.to_call().is_empty() || model.to_tell().is_some())
 }
 
 /// When a line that waits for nothing but its rate has something to do.
 fn wakes(line: &Line, model: &NaiveLine, now_ms: u64) -> Option<u64> {
-    let paced = model.count(State::Waiting) > 0 && model.may_admit_but_for_rate();
+    let waits = model.count(State::Waiting) > 0 && !model.is_called();
+    let paced = waits && model.may_admit_but_for_rate();
     let rate = model.settings.admission_rate.filter(|_| paced);
     let wake_ms = rate.map(|rate| {
         let missing = UNIT.saturating_sub(model.saved);
@@ -145,6 +144,7 @@ fn line_against_recount(line: &Line, model: &NaiveLine, naive: &Naive) {
     assert!(line.lane_names().eq(&model.table));
     counts(line, model);
     keys(line, model);
+    calls(line, model);
     for id in model.tokens.keys() {
         token_against_recount(line, model, *id, naive);
     }
@@ -172,6 +172,25 @@ fn turns(line: &Line, model: &NaiveLine, now_ms: u64) {
         assert_eq!(line.place_of(id.0, id.1), place, "place of {id:?}");
     }
     lists(line, model, &order);
+}
+
+/// The answers of the newest calls are kept, and no others.
+fn calls(line: &Line, model: &NaiveLine) {
+    for (id, admitted) in &model.calls {
+        let called = line.called(id).map(|tokens| {
+            let ids = tokens.iter().map(|it| {
+                let tok = &model.tokens[&(it.lane, it.token)];
+                assert_eq!(it.key.as_deref(), tok.key.as_deref());
+                (it.lane, it.token)
+            });
+            ids.collect::<Vec<_>>()
+        });
+        assert_eq!(called.as_ref(), Some(admitted), "call {id}");
+    }
+    for id in CALLS {
+        let known = model.calls.iter().any(|(of, _)| of == id);
+        assert_eq!(line.called(id).is_some(), known, "call {id}");
+    }
 }
 
 /// Pages of every list, each begun where the last one ended.

@@ -2,7 +2,7 @@
 
 use nowserving_line::{
     Change, KickItem, KickNote, KickSelector, LaneName, LineName, Op, RecycleItem, RefusedCounts,
-    Settings, SettingsPatch, State, TokenBy, TokenRef,
+    Settings, SettingsPatch, State, TakeBy, TokenBy, TokenRef,
 };
 use proptest::prelude::*;
 
@@ -48,6 +48,17 @@ pub enum Command {
     Recycle {
         picks: Option<Vec<u16>>,
         truly: bool,
+    },
+    CallNext {
+        n: u32,
+        lane: Option<usize>,
+        /// By its place in [`CALLS`].
+        call: usize,
+    },
+    Take {
+        pick: u16,
+        key: bool,
+        call: Option<usize>,
     },
     /// The picked tokens, each perhaps only if it is as it was seen, correctly or not.
     Kick {
@@ -121,6 +132,8 @@ pub enum Condition {
 
 pub const LINES: [&str; 2] = ["a", "b"];
 pub const KEYS: u8 = 6;
+/// Ids of calls, which come again and again.
+pub const CALLS: [&str; 7] = ["c-0", "c-1", "c-2", "c-3", "c-4", "c-5", ""];
 const IDLE_MS: u64 = 1_000;
 const CLAIM_MS: u64 = 500;
 const CHECKOUT_MS: u64 = 700;
@@ -221,6 +234,12 @@ pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
         astray,
         to,
     });
+    let lane = prop::option::weighted(0.3, rules::lane());
+    let call = (0..8u32, lane, 0..CALLS.len());
+    let call = call.prop_map(|(n, lane, call)| Command::CallNext { n, lane, call });
+    let id = prop::option::weighted(0.5, 0..CALLS.len());
+    let take = (any::<u16>(), any::<bool>(), id);
+    let take = take.prop_map(|(pick, key, call)| Command::Take { pick, key, call });
     let touched = prop::collection::vec((any::<u16>(), 0..2_000u16), 0..5);
     let create = (1..5u8, 0..9u8);
     let wall = prop::option::weighted(0.3, any::<u32>());
@@ -238,6 +257,8 @@ pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
         3 => moved,
         5 => jump,
         3 => kick(),
+        4 => call,
+        4 => take,
         9 => configure(),
         2 => create.prop_map(|(seats, queue_limit)| Command::Create { seats, queue_limit }),
         1 => prop::bool::ANY.prop_map(|force| Command::Delete { force }),
@@ -322,6 +343,29 @@ impl Command {
                 incarnation,
                 tokens: now.map_or(Vec::new(), |now| items(now, naive.now_ms, picks, *truly)),
             },
+            Command::CallNext { n, lane, call } => Op::CallNext {
+                line,
+                n: *n,
+                lane: lane.map(|lane| LANES[lane].try_into().unwrap()),
+                call_id: CALLS[*call].into(),
+            },
+            Command::Take {
+                pick,
+                key: by_key,
+                call,
+            } => {
+                let (lane, token) = now.map_or((0, 1), |now| moved_or_not(now, *pick));
+                let name = now.and_then(|now| now.table.get(usize::from(lane)));
+                let by = match by_key {
+                    true => TakeBy::Key(key((*pick % u16::from(KEYS)) as u8)),
+                    false => TakeBy::Number {
+                        lane: name.cloned().unwrap_or_else(LaneName::default),
+                        token,
+                    },
+                };
+                let call_id = call.map(|call| CALLS[call].into());
+                Op::Take { line, by, call_id }
+            }
             Command::Kick { picks, noted } => Op::Kick {
                 line,
                 incarnation,

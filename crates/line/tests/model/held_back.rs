@@ -2,7 +2,8 @@
 
 use crate::common::Restart;
 use nowserving_line::{
-    Change, Event, HeldBackBy, Lines, Op, Phase, Refused, SettingsPatch, Stamp, State, TokenChange,
+    Admission, Change, Event, HeldBackBy, Lines, Op, Phase, Refused, SettingsPatch, Stamp, State,
+    TokenChange,
 };
 
 use crate::LIMITS;
@@ -16,7 +17,8 @@ pub fn by_taking_it_away(lines: &Lines, naive: &Naive) {
         let nothing = held_back == HeldBackBy::Nothing;
         assert_eq!(nothing, !waiting, "nothing: nobody waits");
         let admitting = held_back == HeldBackBy::Admitting;
-        assert_eq!(admitting, waiting && model.may_admit(), "admitting");
+        let would_admit = waiting && model.may_admit() && !model.is_called();
+        assert_eq!(admitting, would_admit, "admitting");
         let mut patch = SettingsPatch::default();
         match held_back {
             HeldBackBy::Nothing | HeldBackBy::Admitting => continue,
@@ -27,6 +29,7 @@ pub fn by_taking_it_away(lines: &Lines, naive: &Naive) {
             // A backend has told them, and only that can take it back.
             HeldBackBy::Seats if model.told.is_some() => continue,
             HeldBackBy::Quota => patch.quota = Some(Change::Unset),
+            HeldBackBy::Called => patch.admission = Some(Change::Set(Admission::Auto)),
             HeldBackBy::Seats => patch.seats = Some(Change::Set(1_000)),
             HeldBackBy::AdmissionRate { next_at_ms } => {
                 assert_eq!(Some(next_at_ms), line.next_by_rate_ms(), "the next one");
@@ -58,7 +61,7 @@ pub fn by_taking_it_away(lines: &Lines, naive: &Naive) {
             let Event::Token { what, .. } = event else {
                 return false;
             };
-            *what == TokenChange::Admitted
+            matches!(what, TokenChange::Admitted { .. })
         });
         let left = lines.get(name).unwrap().held_back_by(naive.now_ms);
         // Those for whom nothing is left are sent away, in steps, too.

@@ -1,8 +1,10 @@
 //! Invariants over every step: the state changed only as the rules allow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use nowserving_line::{Event, Line, LineChange, LineName, Lines, Op, State, TokenChange};
+use nowserving_line::{
+    AdmittedBy, Event, Line, LineChange, LineName, Lines, Op, State, TokenChange,
+};
 
 use crate::naive::Id;
 
@@ -18,6 +20,8 @@ pub struct Seen {
     positions: BTreeMap<Id, u64>,
     /// The last number ever admitted, by lane.
     admitted: BTreeMap<u8, u64>,
+    /// Those that were admitted out of order.
+    taken: BTreeSet<Id>,
     /// The last number ever called, by lane.
     called: BTreeMap<u8, u64>,
     /// The smallest position that a token was told.
@@ -102,7 +106,14 @@ fn in_order(event: &Event, seen: &mut Seen) {
         return;
     };
     let last = match what {
-        TokenChange::Admitted => seen.admitted.entry(*lane_id).or_default(),
+        // Out of order.
+        TokenChange::Admitted {
+            by: AdmittedBy::Take,
+        } => {
+            seen.taken.insert((*lane_id, *token));
+            return;
+        }
+        TokenChange::Admitted { .. } => seen.admitted.entry(*lane_id).or_default(),
         TokenChange::Position { position } => {
             let least = seen.told.entry((*lane_id, *token)).or_insert(u64::MAX);
             assert!(
@@ -116,6 +127,7 @@ fn in_order(event: &Event, seen: &mut Seen) {
         _ => return,
     };
     assert!(*token > *last, "{token} {what:?} after {last}");
+    assert!(!seen.taken.contains(&(*lane_id, *token)), "it was taken");
     *last = *token;
 }
 
@@ -157,6 +169,7 @@ fn see(line: &Line, old: Option<&Seen>, now_ms: u64) -> Seen {
         seats: line.seats().into(),
         positions: waiting.collect(),
         admitted: old.map(|old| old.admitted.clone()).unwrap_or_default(),
+        taken: old.map(|old| old.taken.clone()).unwrap_or_default(),
         called: old.map(|old| old.called.clone()).unwrap_or_default(),
         told: old.map(|old| old.told.clone()).unwrap_or_default(),
     }

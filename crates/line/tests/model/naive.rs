@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use nowserving_line::{
-    Event, HISTORY_FORMAT, JournalEntry, Journaled, JournaledToken, KickNote, LaneName,
-    LaneSettings, LineChange, LineName, Phase, Reason, Refused, Settings, Stage, State, Timestamp,
-    TokenChange, TokenRef,
+    Admission, AdmittedBy, Event, HISTORY_FORMAT, JournalEntry, Journaled, JournaledToken,
+    KickNote, LaneName, LaneSettings, LineChange, LineName, Phase, Reason, Refused, Settings,
+    Stage, State, Timestamp, TokenChange, TokenRef,
 };
 
 use crate::shard::Entry;
@@ -114,6 +114,8 @@ pub struct NaiveLine {
     pub renews_at_ms: Option<u64>,
     /// What was said of each kick, by the version of its entry.
     pub kicks: BTreeMap<u64, KickNote>,
+    /// The calls that are remembered and the tokens that each admitted, oldest first.
+    pub calls: Vec<(String, Vec<Id>)>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -129,6 +131,7 @@ pub enum Answer {
     Callback(Option<u64>),
     /// How many tokens ended, of how many.
     Kicked(u64, u64),
+    Called,
     Nothing,
 }
 
@@ -393,7 +396,7 @@ impl NaiveLine {
             room = room.min(most - self.completed_lately() - self.live());
         }
         if let Some(own) = set.queue_limit {
-            let nobody = self.count(State::Waiting) == 0;
+            let nobody = self.count(State::Waiting) == 0 && !self.is_called();
             let at_once = if nobody && phase == Phase::Open {
                 self.free().min(self.units()).min(self.saved_units())
             } else {
@@ -427,6 +430,7 @@ impl NaiveLine {
         match self.waiting(lane).first() {
             Some(first) => first - 1,
             None if alone
+                && !self.is_called()
                 && self.settings.admission_rate.is_none()
                 && self.phase() == Phase::Open =>
             {
@@ -507,26 +511,42 @@ impl NaiveLine {
         id
     }
 
+    /// Nobody is admitted without an operator's call.
+    pub fn is_called(&self) -> bool {
+        self.settings.admission == Admission::Called
+    }
+
     pub fn admit(&mut self, most: u64, now_ms: u64, events: Events<'_>) -> u64 {
         for done in 0..most {
-            let (true, Some(id)) = (self.may_admit(), self.next()) else {
+            let (true, Some(id)) = (self.may_admit() && !self.is_called(), self.next()) else {
                 return done;
             };
-            if self.settings.admission_rate.is_some() {
-                self.saved -= UNIT;
-                self.admissions.push(now_ms);
-            }
-            let deadline_ms = now_ms + self.settings.claim_timeout_ms;
-            let tok = self.tokens.get_mut(&id).unwrap();
-            tok.state = State::Admitted;
-            tok.deadline_ms = deadline_ms;
-            self.note_turn(id);
-            self.event(id, TokenChange::Admitted, events);
-            let (_, set) = self.lanes().into_iter().find(|(l, _)| *l == id.0).unwrap();
-            let (absolute, boost_ms) = (set.absolute, set.boost_ms);
-            self.note(id, JournaledToken::Admitted { absolute, boost_ms });
+            self.admit_token(id, AdmittedBy::Turn, now_ms, events);
         }
         most
+    }
+
+    pub fn admit_token(&mut self, id: Id, by: AdmittedBy, now_ms: u64, events: Events<'_>) {
+        if self.settings.admission_rate.is_some() {
+            self.saved -= UNIT;
+            self.admissions.push(now_ms);
+        }
+        let deadline_ms = now_ms + self.settings.claim_timeout_ms;
+        let tok = self.tokens.get_mut(&id).unwrap();
+        tok.state = State::Admitted;
+        tok.deadline_ms = deadline_ms;
+        self.note_turn(id);
+        self.event(id, TokenChange::Admitted { by }, events);
+        let (_, set) = self.lanes().into_iter().find(|(l, _)| *l == id.0).unwrap();
+        let (absolute, boost_ms) = (set.absolute, set.boost_ms);
+        self.note(
+            id,
+            JournaledToken::Admitted {
+                absolute,
+                boost_ms,
+                by,
+            },
+        );
     }
 
     pub fn end(&mut self, id: Id, reason: Reason, events: Events<'_>) {

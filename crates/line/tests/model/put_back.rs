@@ -185,6 +185,12 @@ fn in_parts(dump: &LineDump) -> LineBuilder {
         kicks: std::mem::take(&mut head.kicks),
         ..LinePart::default()
     });
+    for call in head.calls.drain(..) {
+        parts.push(LinePart {
+            calls: vec![call],
+            ..LinePart::default()
+        });
+    }
     let mut builder = LineBuilder::new(head, LIMITS).unwrap();
     for part in parts {
         builder = LineBuilder::new(builder.dump(), LIMITS).unwrap();

@@ -1,8 +1,8 @@
 //! Random settings beyond the limits and timeouts.
 
 use nowserving_line::{
-    AdmissionRate, Change, LaneName, LaneSettings, Phase, Positions, Quota, Renew, Schedule,
-    ScheduledChange, SettingsPatch,
+    Admission, AdmissionRate, Change, LaneName, LaneSettings, Phase, Positions, Quota, Renew,
+    Schedule, ScheduledChange, SettingsPatch,
 };
 use proptest::prelude::*;
 
@@ -23,6 +23,7 @@ pub enum Rule {
     MaxWait(Option<u64>),
     Release(bool),
     EventKey(bool),
+    Admission(Admission),
     JumpsMax(u32),
     Schedule(Schedule),
 }
@@ -124,6 +125,7 @@ fn simple_rule() -> impl Strategy<Value = Rule> {
         1 => prop::option::of(1..6u32).prop_map(Rule::Cap),
         1 => any::<bool>().prop_map(Rule::Release),
         1 => any::<bool>().prop_map(Rule::EventKey),
+        2 => prop_oneof![Just(Admission::Auto), Just(Admission::Called)].prop_map(Rule::Admission),
         1 => (0..4u32).prop_map(Rule::JumpsMax),
         2 => prop::option::weighted(0.7, 1_000..3_000u64).prop_map(Rule::MaxWait),
     ]
@@ -151,6 +153,7 @@ pub fn patch(rules: &[Rule], mut patch: SettingsPatch) -> SettingsPatch {
             Rule::Phase(phase) => patch.phase = Some(Change::Set(*phase)),
             Rule::MaxWait(ms) => patch.max_wait_ms = change(ms),
             Rule::Cap(cap) => patch.position_cap = change(cap),
+            Rule::Admission(it) => patch.admission = Some(Change::Set(*it)),
             Rule::JumpsMax(n) => patch.jumps_max = Some(Change::Set(*n)),
             Rule::Schedule(schedule) => {
                 patch.schedule = Some(Change::Set(schedule.clone()));

@@ -131,6 +131,7 @@ impl Naive {
             told: None,
             completed_in_past: 0,
             renews_at_ms: None,
+            calls: Vec::new(),
         };
         line.line_event(LineChange::Created, events);
         let version = line.version;
@@ -164,6 +165,10 @@ fn on_line(
             lane, token, to, ..
         } => line.move_token((lane, *token), to, kept, entry),
         Op::Jump { by, to, .. } => line.jump(by, to, kept, entry),
+        Op::CallNext {
+            n, lane, call_id, ..
+        } => line.call_next(*n, lane.as_ref(), call_id, entry),
+        Op::Take { by, call_id, .. } => line.take(by, call_id.as_deref(), kept, entry),
         Op::Recycle { tokens, .. } => Ok(line.recycle(tokens, entry)),
         Op::Touch { tokens, .. } => {
             for (lane, token, seen_ms) in tokens {

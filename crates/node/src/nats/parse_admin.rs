@@ -80,6 +80,16 @@ pub(super) fn admin_ask(
             reply.op = "journal";
             Ask::Journal(decode_request(payload)?)
         }
+        "call_next" => {
+            reply.op = "call_next";
+            let ask: admin::CallNext = decode_request(payload)?;
+            Ask::Write(ask.into_op(line)?)
+        }
+        "take" => {
+            reply.op = "take";
+            let ask: admin::Take = decode_request(payload)?;
+            Ask::Write(ask.into_op(line)?)
+        }
         "list_tokens" => {
             reply.op = "list_tokens";
             let ask: admin::ListTokens = decode_request(payload)?;

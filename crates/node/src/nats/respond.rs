@@ -206,6 +206,7 @@ impl Responder {
             Outcome::Info(info) => encode(&*info, format),
             Outcome::Line(line) => encode(&*line, format),
             Outcome::Journal(page) => encode(&*page, format),
+            Outcome::Called(called) => encode(&*called, format),
             Outcome::Tokens(page) => encode(&*page, format),
             Outcome::Kicked(kicked) => encode(&*kicked, format),
             Outcome::Callback(callback) => encode(&callback, format),
@@ -263,6 +264,7 @@ fn too_large_code(outcome: &Outcome) -> Code {
         Outcome::Line(_)
         | Outcome::Kicked(_)
         | Outcome::Callback(_)
+        | Outcome::Called(_)
         | Outcome::Deleted { .. }
         | Outcome::MembersChanged(_)
         | Outcome::RestorePart { .. }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use nowserving_line::{
-    AdmissionRate, BOOST_MS_MAX, LANES_MAX, LaneName, LaneSettings, POSITION_EVENT_MAX,
+    Admission, AdmissionRate, BOOST_MS_MAX, LANES_MAX, LaneName, LaneSettings, POSITION_EVENT_MAX,
     POSITION_EVENTS_MAX, Phase, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota, RATE_BURST_MAX,
     RENEW_MS_MAX, RENEW_MS_MIN, Renew, SCHEDULE_MAX, STANDBY_PERCENT_MAX, ScheduledChange,
     SettingsPatch, ZoneName,
@@ -312,6 +312,21 @@ impl<'de> Visitor<'de> for SetVisitor {
             read_setting(&mut map, &field, &mut patch)?;
         }
         Ok(patch)
+    }
+}
+
+/// Reads the word for how tokens are admitted.
+pub(super) struct AdmissionVisitor;
+
+impl Visitor<'_> for AdmissionVisitor {
+    type Value = Admission;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("auto or called")
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<Admission, E> {
+        Admission::parse(word).ok_or_else(|| E::invalid_value(Unexpected::Str(word), &self))
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use nowserving_line::{
-    AdmissionRate, Labels, LaneName, LaneSettings, Lanes, Phase, Positions, Quota, RATE_MICRO_MAX,
-    RATE_MICRO_MIN, Renew, Schedule, ScheduledChange, Settings,
+    Admission, AdmissionRate, Labels, LaneName, LaneSettings, Lanes, Phase, Positions, Quota,
+    RATE_MICRO_MAX, RATE_MICRO_MIN, Renew, Schedule, ScheduledChange, Settings,
 };
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -26,6 +26,7 @@ macro_rules! field_type {
     ($default:ident Schedule) => { Vec<ScheduledChangeReply> };
     ($default:ident LaneName) => { String };
     ($default:ident Phase) => { String };
+    ($default:ident Admission) => { String };
     ($default:ident $plain:ident) => { $plain };
 }
 
@@ -79,6 +80,7 @@ as_reply! {
     u64 as u64: number => *number;
     bool as bool: flag => *flag;
     Phase as String: phase => phase.as_str().to_owned();
+    Admission as String: admission => admission.as_str().to_owned();
     LaneName as String: name => name.as_str().to_owned();
     AdmissionRate as AdmissionRateReply: rate => (*rate).into();
     Quota as QuotaReply: quota => (*quota).into();

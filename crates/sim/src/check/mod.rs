@@ -377,6 +377,7 @@ impl Checks {
                     ghosts.put_back(place, line);
                 }
                 answers.applied(place, name, state);
+                writes.put_back(name);
             }
         });
         if let Err(why) = applied {

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_line::{
-    Change, Event, LaneName, Line, LineName, MovedBy, Op, Reason, Refused, Reply, ScheduledChange,
-    Settings, Status, Token, TokenChange, TokenRef,
+    AdmittedBy, Change, Event, LaneName, Line, LineName, MovedBy, Op, Reason, Refused, Reply,
+    ScheduledChange, Settings, Status, Token, TokenChange, TokenRef,
 };
 
 use super::{Place, SLOW_CLOCK_PERCENT};
@@ -378,7 +378,7 @@ impl ShadowLine {
                     format!("{id:?} enters at position {position}, not {waiting}"),
                 ))
             }
-            TokenChange::Admitted => self.admitted(id, *version, place),
+            TokenChange::Admitted { by } => self.admitted(id, *by, *version, place),
             TokenChange::Claimed => {
                 let held = self.held.contains(&id);
                 self.restart_clock(id, place);
@@ -414,12 +414,21 @@ impl ShadowLine {
         lane.is_some_and(|lane| lane.remove(&id.1))
     }
 
-    fn admitted(&mut self, id: Id, version: u64, place: Place) -> Result<(), Broken> {
+    fn admitted(
+        &mut self,
+        id: Id,
+        by: AdmittedBy,
+        version: u64,
+        place: Place,
+    ) -> Result<(), Broken> {
+        let taken = by == AdmittedBy::Take;
         let first = self
             .waiting
             .get(&id.0)
             .and_then(|lane| lane.first().copied());
-        if first != Some(id.1) {
+        if taken {
+            self.holes.insert(version, id);
+        } else if first != Some(id.1) {
             return Err((
                 "S8",
                 format!("{id:?} is admitted, and {first:?} is first in its lane"),

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_engine::Outcome;
-use nowserving_line::{Line, Op, Refused, Reply, Status};
+use nowserving_line::{Event, Line, LineName, Op, Refused, Reply, Status, TokenChange};
+use nowserving_protocol::admin::CalledReply;
 use nowserving_protocol::error::{ApiError, Code};
 
 use super::{Place, SLOW_CLOCK_PERCENT};
@@ -24,6 +25,8 @@ pub struct Writes {
     by_text: BTreeMap<String, Operation>,
     /// How many calls have been looked at.
     calls_seen: usize,
+    /// The calls of operators that admitted tokens: by line, incarnation and id.
+    called: BTreeSet<(LineName, u64, Box<str>)>,
 }
 
 /// All calls that ask for one operation, and all entries in the log that carry it out.
@@ -41,7 +44,17 @@ struct Done {
     place: Place,
     result: Result<Reply, Refused>,
     status: Option<Status>,
+    /// Of a call: the tokens that it admitted.
+    called: Option<CalledReply>,
     has_effect: bool,
+}
+
+fn call_id_of(op: &Op) -> Option<&str> {
+    match op {
+        Op::CallNext { call_id, .. } => Some(call_id),
+        Op::Take { call_id, .. } => call_id.as_deref(),
+        _ => None,
+    }
 }
 
 fn text_of(op: &Op) -> String {
@@ -71,18 +84,41 @@ impl Writes {
         if has_effect {
             self.look_at_new_calls(&env.calls);
         }
+        let call_id = call_id_of(applied.op);
+        let admits = |event: &Event| {
+            let what = match event {
+                Event::Token { what, .. } => what,
+                Event::Line { .. } => return false,
+            };
+            matches!(what, TokenChange::Admitted { .. })
+        };
+        let admits = applied.events.iter().any(admits);
+        if let (true, Some(line), Some(id)) = (admits, line, call_id) {
+            let call = (line.name().clone(), line.incarnation(), id.into());
+            if !self.called.insert(call) {
+                let what = format!("a call admits tokens again: {:?}", applied.op);
+                env.violated("S13", what);
+            }
+        }
+        let called = line.and_then(|line| CalledReply::of_call(line, call_id?));
         let text = text_of(applied.op);
         let operation = self.by_text.entry(text).or_default();
         operation.done.push(Done {
             place,
             result: applied.result.clone(),
             status: applied.status.clone(),
+            called,
             has_effect,
         });
         if has_effect {
             let effect = operation.done.len() - 1;
             operation.find_cause(env, effect);
         }
+    }
+
+    /// A line was put back: later calls of it are not remembered any more.
+    pub fn put_back(&mut self, line: &LineName) {
+        self.called.retain(|(name, ..)| name != line);
     }
 
     fn look_at_new_calls(&mut self, calls: &Calls) {
@@ -310,6 +346,12 @@ fn is_answer_of(done: &Done, answer: &Answer) -> bool {
             }),
             Ok(Outcome::Line(line)),
         ) => *incarnation == line.incarnation && *version <= line.version,
+        (Ok(Reply::Called), Ok(Outcome::Called(called))) => {
+            done.called.as_ref() == Some(called.as_ref())
+        }
+        (Ok(Reply::Token(at)), Ok(Outcome::Called(called))) => {
+            called.admitted.iter().all(|it| it.token == at.token)
+        }
         (Ok(Reply::Deleted { remaining: done }), Ok(Outcome::Deleted { remaining, .. })) => {
             done == remaining
         }
