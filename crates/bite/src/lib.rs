@@ -57,6 +57,8 @@ breaks! {
     S7Restored: "S7",
     /// The second in a lane is admitted before the first.
     S8: "S8",
+    /// A line admits by itself although its tokens are called.
+    S8Called: "S8",
     /// A claim gets the fencing number of the one before it.
     S9: "S9",
     /// One more than there are seats is admitted.
@@ -69,6 +71,8 @@ breaks! {
     S13: "S13",
     /// Nobody remembers how requests were answered.
     S13Requests: "S13" | "S14",
+    /// Nobody remembers whom a call admitted.
+    S13Calls: "S13",
     /// An operation whose outcome is open is answered as not done.
     S14: "S14",
     /// No request is too old to be done.

@@ -56,6 +56,10 @@ impl Calls {
 
     /// Forgets the oldest ones beyond the limits, but not this one.
     fn remember(&mut self, id: &str, admitted: Vec<CalledToken>) {
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::S13Calls) {
+            return;
+        }
         let id: Arc<str> = id.into();
         self.tokens += admitted.len();
         self.by_id.insert(id.clone(), admitted);
@@ -126,6 +130,10 @@ impl Line {
 
     /// Whether waiting tokens are admitted without being called.
     pub(crate) fn admits_by_itself(&self) -> bool {
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::S8Called) {
+            return true;
+        }
         self.settings.admission == Admission::Auto
     }
 
@@ -239,6 +247,9 @@ impl Line {
         ctx: &mut ApplyCtx<'_>,
     ) -> CalledToken {
         self.admit_token(at, by, ctx);
+        // A call admits as many as were asked for: repeated, it could not go on. So it is not cut to the rest of the
+        // entry's work; the leader keeps the calls of one entry within `CALL_MAX`. Background work has what is left.
+        *ctx.work_left = ctx.work_left.saturating_sub(1);
         self.called_token(at)
     }
 

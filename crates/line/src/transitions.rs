@@ -121,8 +121,9 @@ impl Line {
         }
         self.admitted += 1;
         self.forecast.seated();
-        // An ETA was about the token's turn.
-        if let Some(given) = eta_given.filter(|_| by == AdmittedBy::Turn) {
+        // An ETA was about the token's turn in a line that admits by itself.
+        let is_judged = by == AdmittedBy::Turn && self.admits_by_itself();
+        if let Some(given) = eta_given.filter(|_| is_judged) {
             let wait_ms = ctx.now_ms.saturating_sub(entered.at.service_ms);
             self.forecast.judge(given, wait_ms, self.waiting());
         }

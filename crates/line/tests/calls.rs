@@ -228,6 +228,7 @@ fn every_refusal() {
     let quota = Quota {
         total: 1,
         standby_percent: 500,
+        renew: None,
     };
     set(
         &mut shard,

@@ -1,7 +1,9 @@
 #![allow(clippy::unwrap_used)]
 use std::collections::BTreeSet as Set;
 
-use nowserving_line::{Change, LaneName, Op, Phase, Settings, SettingsPatch, TokenRef};
+use nowserving_line::{
+    Admission, Change, LaneName, Op, Phase, Settings, SettingsPatch, TakeBy, TokenRef,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -173,6 +175,43 @@ fn holes_in_too_many_ranges_are_a_gap() {
 }
 
 #[test]
+fn a_taken_token_is_a_hole_and_a_called_one_is_none() {
+    let mut world = World::new(Settings {
+        admission: Admission::Called,
+        ..Settings::new(9, 9)
+    });
+    for _ in 0..5 {
+        world.enter().unwrap();
+    }
+    due(&mut world, SECOND_US);
+    let take = |token| Op::Take {
+        line: name("shop"),
+        by: TakeBy::Number {
+            lane: LaneName::default(),
+            token,
+        },
+        call_id: None,
+    };
+    world.apply(&take(4)).unwrap();
+    let call = Op::CallNext {
+        line: name("shop"),
+        n: 2,
+        lane: Some(LaneName::default()),
+        call_id: "c".into(),
+    };
+    world.apply(&call).unwrap();
+    let board = due(&mut world, 2 * SECOND_US).remove(0);
+    let lane = &board.board.lanes[0];
+    assert_eq!((lane.admitted_through, lane.waiting), (2, 2));
+    assert_eq!(lane.holes, Some(vec![[4, 4]]));
+    // The taken one is among the holes of a whole board, too.
+    world.change_leader();
+    let first = due(&mut world, 3 * SECOND_US).remove(0);
+    assert!(first.whole);
+    assert_eq!(first.board.lanes[0].holes, Some(vec![[4, 4]]));
+}
+
+#[test]
 fn a_moved_token_is_a_hole_of_its_lane_whatever_the_lanes_places() {
     let (mut world, tokens) = crowd(3);
     let set = |world: &mut World, names: &[&str]| {
@@ -301,6 +340,9 @@ enum Step {
     Lanes(usize),
     Phase(Phase),
     Seats(u32),
+    Admission(Admission),
+    Call(u32, Option<usize>),
+    Take(usize),
     Publish,
     ChangeLeader,
 }
@@ -325,6 +367,9 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0_usize..64).prop_map(Step::Leave),
         2 => (0_usize..64).prop_map(Step::Claim),
         1 => (1_u32..6).prop_map(Step::Seats),
+        1 => prop::sample::select(&Admission::ALL[..]).prop_map(Step::Admission),
+        1 => (1_u32..4, prop::option::of(0..NAMES.len())).prop_map(|(n, lane)| Step::Call(n, lane)),
+        2 => (0_usize..64).prop_map(Step::Take),
         3 => Just(Step::Publish),
         1 => Just(Step::ChangeLeader),
     ]
@@ -341,6 +386,7 @@ proptest! {
         let mut watchers: Vec<Watcher> = Vec::new();
         let mut now_us = SECOND_US;
         let mut leader_changed = false;
+        let mut calls = 0;
         for step in steps.into_iter().chain([Step::Publish]) {
             let live: Vec<_> = world.line().live_from((0, 0)).map(|(lane, token, _)| TokenRef {
                 incarnation: world.line().incarnation(), lane, token,
@@ -378,6 +424,26 @@ proptest! {
                         ..Default::default()
                     }).unwrap();
                 }
+                Step::Admission(admission) => {
+                    world.configure(SettingsPatch {
+                        admission: Some(Change::Set(admission)),
+                        ..Default::default()
+                    }).unwrap();
+                }
+                Step::Call(n, lane) => {
+                    calls += 1;
+                    let _ = world.apply(&Op::CallNext {
+                        line: name("shop"),
+                        n,
+                        lane: lane.map(|lane| LaneName::try_from(NAMES[lane]).unwrap()),
+                        call_id: calls.to_string().into(),
+                    });
+                }
+                Step::Take(n) => if let Some(at) = pick(n) {
+                    let lane = world.line().lane_names().nth(usize::from(at.lane)).cloned().unwrap();
+                    let by = TakeBy::Number { lane, token: at.token };
+                    let _ = world.apply(&Op::Take { line: name("shop"), by, call_id: None });
+                },
                 Step::ChangeLeader => {
                     world.change_leader();
                     leader_changed = true;

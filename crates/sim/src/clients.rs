@@ -10,7 +10,6 @@ use nowserving_line::{
     Admission, Change, LaneName, LineName, Op, Phase, Settings, SettingsPatch, State, TakeBy,
     TokenBy, TokenRef,
 };
-use nowserving_line::{AdmissionRate, Quota, TokenBy};
 use nowserving_protocol::error::Code;
 use nowserving_protocol::kick::{Kick, LiveState};
 use nowserving_protocol::subject::shard_of;

@@ -217,7 +217,10 @@ fn row_of(lane: &str, token: u64, journal: &Value) -> Result<Value> {
                 row["entered_at_ms"] = json!(at_ms);
                 row["position"] = entry["position"].clone();
             }
-            "admitted" => {
+            what @ ("admitted" | "taken") => {
+                if what == "taken" {
+                    row["taken"] = json!(true);
+                }
                 row["state"] = json!("admitted");
                 row["admitted_at_ms"] = json!(at_ms);
                 row["waited_ms"] = json!(waited_ms);

@@ -1,12 +1,16 @@
 //! A dispatcher admits tokens: the next ones, and one out of order; by raw requests and by the command.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use futures::StreamExt;
-use nowserving_e2e::{Api, Cli, Cluster, number};
+use nowserving_e2e::{Api, Cli, Cluster, eventually, number};
 use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
 use crate::command_line::{done, refused};
+
+const PATIENCE: Duration = Duration::from_secs(15);
 
 async fn create(api: &Api, line: &str, seats: u32) -> Result<()> {
     let lanes = json!([{"name": "normal"}, {"name": "vip", "boost_ms": 600_000}]);
@@ -70,11 +74,26 @@ pub async fn next_ones(api: Api, line: &str) -> Result<()> {
     let again = json!({"n": 1, "call_id": "shift-1"});
     ensure!(api.admin(line, "call_next", again).await? == called);
 
-    let auto = json!({"admission": "auto"});
-    api.admin(line, "configure", auto).await?;
+    switched(&api, line).await?;
     let dan = api.ok(line, "find", json!({"key": "dan"})).await?;
     ensure!(dan["state"] == "admitted", "{dan}");
     refusals(&api, line).await
+}
+
+/// By a schedule, and for all lines with a label.
+async fn switched(api: &Api, line: &str) -> Result<()> {
+    let nightly = json!([{"at": "2099-01-01T00:00:00Z", "set": {"admission": "called"}}]);
+    let set = json!({"labels": {"calls": line}, "schedule": nightly});
+    let set = api.admin(line, "configure", set).await?;
+    ensure!(set["settings"]["schedule"] == nightly, "{set}");
+    let auto = json!({"labels": {"calls": line}, "set": {"admission": "auto"}});
+    // The node that answers may apply the label a moment later.
+    eventually("the line is listed", PATIENCE, async || {
+        let answer = api.cluster("configure_lines", auto.clone()).await?;
+        let changes = json!([{"setting": "admission", "from": "called", "to": "auto"}]);
+        Ok((answer["lines"][0]["changes"] == changes).then_some(()))
+    })
+    .await
 }
 
 async fn refusals(api: &Api, line: &str) -> Result<()> {

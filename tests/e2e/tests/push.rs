@@ -38,6 +38,21 @@ pub async fn knows_every_place(cluster: &mut Cluster) -> Result<()> {
     }
     push.agrees(&api, &tickets).await?;
 
+    // A dispatcher takes some out of order, and calls the first of a lane.
+    let called = json!({"admission": "called", "seats": 7});
+    api.admin(LINE, "configure", called).await?;
+    for key in ["k16", "k23", "k18"] {
+        api.admin(LINE, "take", json!({"key": key})).await?;
+    }
+    let call = json!({"n": 2, "lane": "vip", "call_id": "push"});
+    let called = api.admin(LINE, "call_next", call).await?;
+    ensure!(
+        called["admitted"]
+            .as_array()
+            .is_some_and(|it| it.len() == 2)
+    );
+    push.agrees(&api, &tickets).await?;
+
     // One that comes late has not seen those who left.
     let mut late = Push::start(cluster).await?;
     let leader = cluster.leader_of(LINE).await?;

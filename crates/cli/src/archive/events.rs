@@ -46,7 +46,10 @@ pub enum What {
     Entered {
         position: Option<u64>,
     },
-    Admitted,
+    Admitted {
+        /// An operator took it out of order.
+        taken: bool,
+    },
     Claimed,
     Gone {
         reason: Box<str>,
@@ -115,7 +118,9 @@ impl Archive {
             "entered" => What::Entered {
                 position: event.position,
             },
-            "admitted" => What::Admitted,
+            "admitted" => What::Admitted {
+                taken: event.by.as_deref() == Some("take"),
+            },
             "claimed" => What::Claimed,
             "gone" => What::Gone {
                 reason: event.reason?.into(),

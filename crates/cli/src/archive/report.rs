@@ -70,6 +70,8 @@ pub struct Totals {
     pub without_entered: u64,
     /// Of all these.
     pub admitted: u64,
+    /// Of the admitted: out of order, by an operator.
+    pub taken: u64,
     pub claimed: u64,
     /// By reason.
     pub gone: BTreeMap<String, u64>,
@@ -112,6 +114,9 @@ pub struct TokenRow {
     pub position: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admitted_at_ms: Option<u64>,
+    /// An operator took it out of order.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub taken: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claimed_at_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -242,6 +247,7 @@ impl Totals {
     /// How a token fared whose last lane this is.
     fn ended_as(&mut self, visit: &Visit) {
         self.admitted += u64::from(visit.admitted_at_ms.is_some());
+        self.taken += u64::from(visit.taken);
         self.claimed += u64::from(visit.claimed_at_ms.is_some());
         let (counts, word) = match &visit.reason {
             Some(reason) => (&mut self.gone, &**reason),
@@ -255,6 +261,7 @@ impl Totals {
         self.entered += more.entered;
         self.without_entered += more.without_entered;
         self.admitted += more.admitted;
+        self.taken += more.taken;
         self.claimed += more.claimed;
         for (reason, count) in &more.gone {
             *self.gone.entry(reason.clone()).or_default() += count;
@@ -299,6 +306,7 @@ impl TokenRow {
             entered_at_ms: visit.entered_at_ms,
             position: visit.position,
             admitted_at_ms: visit.admitted_at_ms,
+            taken: visit.taken,
             claimed_at_ms: visit.claimed_at_ms,
             gone_at_ms: visit.gone_at_ms,
             reason: visit.reason,

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use nowserving_line::{
-    Event, HISTORY_FORMAT, Journaled, JournaledToken, LaneSettings, Lines, Op, Reason, Settings,
-    Stamp, State, TokenRef,
+    Admission, AdmittedBy, Change, Event, HISTORY_FORMAT, Journaled, JournaledToken, LaneSettings,
+    Lines, Op, Reason, Settings, SettingsPatch, Stamp, State, TakeBy, TokenRef,
 };
 use nowserving_protocol::event::{LineEvent, TokenEvent};
 use proptest::prelude::*;
@@ -30,6 +30,9 @@ enum Step {
     Complete(u64),
     Leave(u64),
     Move(u64),
+    Admission(Admission),
+    Call(u32),
+    Take(u64),
     Wait(u16),
     NewLeader,
 }
@@ -41,6 +44,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..40u64).prop_map(Step::Complete),
         2 => (0..40u64).prop_map(Step::Leave),
         2 => (0..40u64).prop_map(Step::Move),
+        1 => prop::sample::select(&Admission::ALL[..]).prop_map(Step::Admission),
+        1 => (1..3u32).prop_map(Step::Call),
+        2 => (0..40u64).prop_map(Step::Take),
         2 => any::<u16>().prop_map(Step::Wait),
         1 => Just(Step::NewLeader),
     ]
@@ -139,6 +145,33 @@ impl Day {
                     to: lane(1 - at.lane),
                 }
             }
+            Step::Admission(admission) => {
+                let patch = SettingsPatch {
+                    admission: Some(Change::Set(*admission)),
+                    ..SettingsPatch::default()
+                };
+                Op::Configure {
+                    line: line(),
+                    patch: patch.into(),
+                    if_version: None,
+                    incarnation: None,
+                }
+            }
+            Step::Call(n) => Op::CallNext {
+                line: line(),
+                n: *n,
+                lane: None,
+                call_id: self.index.to_string().into(),
+            },
+            Step::Take(pick) => {
+                let TokenRef { lane, token, .. } = self.at(*pick);
+                let lane = LANES[usize::from(lane)].try_into().unwrap();
+                Op::Take {
+                    line: line(),
+                    by: TakeBy::Number { lane, token },
+                    call_id: None,
+                }
+            }
             Step::Wait(ms) => {
                 self.now_ms += u64::from(*ms);
                 return;
@@ -190,6 +223,7 @@ fn by_the_journal(day: &Day) -> Vec<TokenRow> {
                 entered_at_ms: Some(entered.at.wall_ms),
                 position: Some(position),
                 admitted_at_ms: None,
+                taken: false,
                 claimed_at_ms: None,
                 gone_at_ms: None,
                 reason: None,
@@ -201,8 +235,9 @@ fn by_the_journal(day: &Day) -> Vec<TokenRow> {
         let row = &mut rows[place];
         match what {
             JournaledToken::Entered { .. } => {}
-            JournaledToken::Admitted { .. } => {
+            JournaledToken::Admitted { by, .. } => {
                 row.state = "admitted";
+                row.taken = by == AdmittedBy::Take;
                 row.admitted_at_ms = Some(entry.at_ms);
                 row.waited_ms = Some(entry.at_ms - entered.at.wall_ms);
             }
@@ -258,6 +293,8 @@ proptest! {
             row.key = None;
         }
         prop_assert_eq!(&found, &expected);
+        let taken = found.iter().filter(|row| row.taken).count() as u64;
+        prop_assert_eq!(report.total.taken, taken);
 
         let counts = day.line().counts();
         let total = report.total;

@@ -55,7 +55,7 @@ fn total(line: &str, lane: &str, totals: &Totals) -> Vec<Cell> {
         Cell::new(line),
         Cell::new(lane),
         number(totals.entered + totals.without_entered),
-        number(totals.admitted),
+        number(admitted(totals)),
         number(totals.claimed),
         Cell::new(counted(&totals.gone)),
         Cell::new(counted(&totals.live)),
@@ -63,6 +63,14 @@ fn total(line: &str, lane: &str, totals: &Totals) -> Vec<Cell> {
         wait(waits.p90_ms),
         wait(waits.p99_ms),
     ]
+}
+
+/// `12`, and `3 taken` of these
+fn admitted(totals: &Totals) -> String {
+    match totals.taken {
+        0 => totals.admitted.to_string(),
+        taken => format!("{}\n{taken} taken", totals.admitted),
+    }
 }
 
 /// `3 completed, 1 left`
@@ -83,6 +91,9 @@ fn rows(tokens: &[TokenRow], zone: &TimeZone, output: &Output) -> String {
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let key = row.key.as_ref().map(key_text);
         let mut state = row.reason.as_deref().unwrap_or(row.state).to_owned();
+        if row.taken {
+            state.push_str(", taken");
+        }
         if let Some(former) = row.former.first() {
             state.push_str(&format!(", was {} {}", former.lane, former.token));
         }

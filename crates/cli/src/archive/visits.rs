@@ -20,6 +20,8 @@ pub struct Visit {
     pub entered_at_ms: Option<u64>,
     pub position: Option<u64>,
     pub admitted_at_ms: Option<u64>,
+    /// An operator took it out of order.
+    pub taken: bool,
     pub claimed_at_ms: Option<u64>,
     pub gone_at_ms: Option<u64>,
     pub reason: Option<Box<str>>,
@@ -35,6 +37,7 @@ impl Visit {
             entered_at_ms: None,
             position: None,
             admitted_at_ms: None,
+            taken: false,
             claimed_at_ms: None,
             gone_at_ms: None,
             reason: None,
@@ -95,9 +98,10 @@ pub fn of_line(events: &LineEvents) -> Vec<Visit> {
                 visit.entered_at_ms = Some(at_ms);
                 visit.position = *position;
             }
-            What::Admitted => {
+            What::Admitted { taken } => {
                 visit.reopen();
                 visit.admitted_at_ms = Some(at_ms);
+                visit.taken = *taken;
             }
             What::Claimed => {
                 visit.reopen();

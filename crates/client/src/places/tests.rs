@@ -114,6 +114,38 @@ fn a_missed_hole_shows_and_a_whole_board_mends_it() {
 }
 
 #[test]
+fn a_token_that_is_taken_leaves_a_hole_whether_a_board_knew_it_or_not() {
+    let taken = |version, of| TokenEvent {
+        by: Some("take".to_owned()),
+        ..token(version, "admitted", of, None)
+    };
+    let mut places = PlacesFromEvents::new();
+    places.board(&whole(board((10, 10), (0, 5), 4, &[])));
+    // It waited when the last board came …
+    places.token(&taken(11, 3));
+    places.token(&token(12, "entered", 5, Some(4)));
+    places.token(&token(13, "entered", 6, Some(5)));
+    // … and this one is on no board yet.
+    places.token(&taken(14, 5));
+    assert_eq!(at(&places, 5), Standing::Passed);
+    assert!(places.board(&board((14, 10), (0, 7), 4, &[[3, 3], [5, 5]])));
+    for (token, standing) in [
+        (1, Standing::Position(1)),
+        (3, Standing::Passed),
+        (4, Standing::Position(3)),
+        (5, Standing::Passed),
+        (6, Standing::Position(4)),
+    ] {
+        assert_eq!(at(&places, token), standing, "{token}");
+    }
+    // One that is called is no hole: it was the first.
+    places.token(&token(15, "admitted", 1, None));
+    assert!(places.board(&board((15, 14), (1, 7), 3, &[])));
+    assert_eq!(at(&places, 1), Standing::Passed);
+    assert_eq!(at(&places, 6), Standing::Position(3));
+}
+
+#[test]
 fn another_incarnation_and_a_restored_line_begin_anew() {
     let mut places = PlacesFromEvents::new();
     places.board(&whole(board((10, 10), (2, 9), 5, &[[4, 4]])));

@@ -266,7 +266,7 @@ impl NaiveLine {
         }
     }
 
-    fn completed_lately(&self) -> u64 {
+    pub fn completed_lately(&self) -> u64 {
         self.completed() - self.completed_in_past
     }
 

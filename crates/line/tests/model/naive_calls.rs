@@ -47,6 +47,7 @@ impl NaiveLine {
                 Some(_) => AdmittedBy::Call,
             };
             self.admit_token(id, by, entry.now_ms, entry.events);
+            entry.work = entry.work.saturating_sub(1);
             admitted.push(id);
         }
         self.remember_call(call_id, admitted);
@@ -94,6 +95,7 @@ impl NaiveLine {
         if tok.state == State::Waiting {
             self.check_seat()?;
             self.admit_token(id, AdmittedBy::Take, entry.now_ms, entry.events);
+            entry.work = entry.work.saturating_sub(1);
         }
         Ok(match call_id {
             None => Answer::Token(id),
@@ -109,7 +111,7 @@ impl NaiveLine {
             return Err(CannotAdmit::Phase);
         }
         if let Some(quota) = self.settings.quota
-            && self.completed() + self.held() >= quota.total
+            && self.completed_lately() + self.held() >= quota.total
         {
             return Err(CannotAdmit::Quota);
         }

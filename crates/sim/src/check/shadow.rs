@@ -4,9 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_line::{
-    AdmittedBy, Change, Event, LaneName, Line, LineName, MovedBy, Op, Reason, Refused, Reply,
-    ScheduledChange, Settings, Status, Token, TokenChange, TokenRef,
+    Admission, AdmittedBy, Event, LaneName, Line, LineName, MovedBy, Op, Reason, Refused, Reply,
+    ScheduledChange, Status, Token, TokenChange, TokenRef,
 };
+
+mod settings;
 
 use super::{Place, SLOW_CLOCK_PERCENT};
 use crate::env::Env;
@@ -48,6 +50,8 @@ pub struct ShadowLine {
     jump_lanes: BTreeSet<u8>,
     jumps_max: u32,
     schedule: Vec<ScheduledChange>,
+    /// Nobody is admitted who is not called.
+    called: bool,
 }
 
 /// One token.
@@ -116,6 +120,7 @@ impl Shadow {
             if !matches!(op, Op::Configure { .. }) {
                 line.keeps_schedule(now.settings(), applied.wall_ms)?;
             }
+            line.keeps_called(op, now.settings(), events)?;
             let passing = line.seats_passing(op, now.settings());
             line.set(now);
             line.seats = line.seats.max(passing);
@@ -230,42 +235,6 @@ fn entered(events: &[Event]) -> Option<(Id, u64)> {
 }
 
 impl ShadowLine {
-    /// The most seats that the line had on the way to these settings: changes of the schedule that are due together
-    /// follow each other, and each admits.
-    fn seats_passing(&self, op: &Op, now: &Settings) -> u64 {
-        let made = match op {
-            Op::Configure { patch, .. } => match &patch.schedule {
-                Some(Change::Set(schedule)) => schedule.as_slice(),
-                _ => self.schedule.as_slice(),
-            },
-            _ => {
-                let made = self.schedule.len().saturating_sub(now.schedule.len());
-                self.schedule.get(..made).unwrap_or_default()
-            }
-        };
-        let seats = made.iter().map(|it| match it.set.seats {
-            Some(Change::Set(seats)) => seats.into(),
-            _ => 0,
-        });
-        let passing = seats.max();
-        // What was held back before is done first, with the seats until then.
-        passing.map_or(0, |seats: u64| seats.max(self.seats))
-    }
-
-    /// A change of the schedule is made once, in its turn, and not before its time.
-    fn keeps_schedule(&self, settings: &Settings, wall_ms: u64) -> Result<(), Broken> {
-        let (before, now) = (&self.schedule, &settings.schedule);
-        let made = before.len().saturating_sub(now.len());
-        let (made, rest) = before.split_at(made);
-        match rest == now && made.iter().all(|it| it.at_ms <= wall_ms) {
-            true => Ok(()),
-            false => Err((
-                "S10",
-                format!("the schedule was {before:?}, and is {now:?} at {wall_ms}"),
-            )),
-        }
-    }
-
     fn set(&mut self, line: &Line) {
         let settings = line.settings();
         let jumps_into =
@@ -275,6 +244,7 @@ impl ShadowLine {
         self.jump_lanes = lanes.map(|(id, _)| id).collect();
         self.jumps_max = settings.jumps_max;
         self.schedule.clone_from(&settings.schedule);
+        self.called = settings.admission == Admission::Called;
         self.seats = settings.seats.into();
         self.claim_timeout_ms = settings.claim_timeout_ms;
         self.checkout_timeout_ms = settings.checkout_timeout_ms;
