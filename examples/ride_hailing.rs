@@ -3,7 +3,7 @@
 //! A city is divided into hives. Each hive has a line for each type of vehicle; its seats are the drivers that
 //! are free there. Riders wait in lanes: normal, from a partner's channel, with priority, and absolute (before
 //! all others). The app of a rider knows only the order number: it is the key. A driver takes the next rider; the
-//! seat is free again at the end of the ride.
+//! seat is free again at the end of the ride. For vans a dispatcher decides which rider is next.
 //!
 //! Run it with the URL of the cluster's NATS server. It checks each step, and fails if one goes wrong.
 
@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use anyhow::{Context, Result, ensure};
 use nowserving_client::{
-    AdminLine, Code, Journal, JournalEntryReply, Key, LaneName, Line, State, StatusReply, TokenBy,
+    AdminLine, CallNext, CalledReply, Client, Code, Journal, JournalEntryReply, Key, LaneName,
+    Line, State, StatusReply, Take, TokenBy,
 };
 use nowserving_examples::{configure, connect, delete, journal, make, refused, ticket, turn};
 use serde_json::{Value, json};
@@ -41,6 +42,7 @@ async fn main() -> Result<()> {
 
     in_their_turn(&mut economy).await?;
     forced_exit(&economy).await?;
+    dispatcher(&client).await?;
     for queue in [&mut economy, &mut comfort] {
         while !queue.rides.is_empty() {
             queue.drop_off().await?;
@@ -133,6 +135,56 @@ async fn forced_exit(economy: &Queue) -> Result<()> {
     refused(economy.line.find(key(3)).await, Code::TokenNotFound)?;
     println!("No driver for orders 3 and 5 in the longest time that a rider may wait: they go.");
     Ok(())
+}
+
+/// Nobody gets a van whom the dispatcher does not call: the next rider, or one whose luggage fits.
+async fn dispatcher(client: &Client) -> Result<()> {
+    let mut called = settings("van", 2);
+    called["admission"] = json!("called");
+    let (line, admin) = make(client, "hive-7-van", called).await?;
+    let vans = Queue::new(line, admin);
+    for order in [21, 22, 23] {
+        let waits = vans.order(order, "normal").await?;
+        ensure!(waits.state == State::Waiting, "{waits:?}");
+    }
+    println!("Orders 21 to 23 ask for vans. Two are free, and stand until the dispatcher calls.");
+    let next = CallNext {
+        n: 1,
+        lane: None,
+        call_id: "morning-1".to_owned(),
+    };
+    let one = vans.admin.call_next(&next).await?;
+    ensure!(orders(&one)? == [21], "{one:?}");
+    // The answer was lost, perhaps: the same call calls nobody else.
+    ensure!(vans.admin.call_next(&next).await? == one);
+    let third = Take {
+        key: Some(Key::new(key(23).into_bytes())?),
+        ..Take::default()
+    };
+    let taken = vans.admin.take(&third).await?;
+    ensure!(orders(&taken)? == [23] && vans.place(22).await? == "1");
+    println!("The dispatcher calls order 21, and takes order 23 out of order.");
+    let page = Journal {
+        lane: Some(lane("normal")?),
+        token: Some(2),
+        ..Journal::default()
+    };
+    let explained = vans.admin.journal(&page).await?.explain;
+    let overtakers = explained.context("no explanation")?.overtakers;
+    ensure!(overtakers.iter().all(|other| other.by == "take") && overtakers.len() == 1);
+    println!("The journal explains it to order 22: an operator's word.");
+    delete(&vans.admin).await
+}
+
+/// The orders that were called.
+fn orders(called: &CalledReply) -> Result<Vec<u32>> {
+    let keys = called.admitted.iter().map(|token| token.key.as_ref());
+    let order = |key: Option<&Key>| {
+        let key = std::str::from_utf8(key.context("no key")?.as_bytes())?;
+        let order = key.strip_prefix("order-").context("no order")?;
+        Ok(order.parse()?)
+    };
+    keys.map(order).collect()
 }
 
 /// The day as the journal has it: how the orders of each lane ended.

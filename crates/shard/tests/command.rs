@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use nowserving_line::{
-    AdmissionRate, Change, KickItem, KickNote, KickSelector, LaneName, LaneSettings, LineName, Op,
-    Phase, Quota, RecycleItem, RefusedCounts, Settings, SettingsPatch, State, TakeBy, TokenBy,
-    TokenRef,
+    Admission, AdmissionRate, Change, KickItem, KickNote, KickSelector, LaneName, LaneSettings,
+    LineName, Op, Phase, Quota, RecycleItem, RefusedCounts, Settings, SettingsPatch, State, TakeBy,
+    TokenBy, TokenRef,
 };
 use nowserving_shard::command::{
     self, COMMANDS_MAX, Command, Entry, EntryBuilder, EntryError, FORMAT, encode,
@@ -101,10 +101,10 @@ prop_compose! {
         first in first_patch(), admission_rate in change(rate()), lanes in change(lanes()),
         call_ahead in change(any::<u32>()), quota in change(quota()), phase in change(phase()),
         position_cap in change(any::<u32>()), release_on_claim in change(any::<bool>()),
-        default_lane in change(lane()),
+        default_lane in change(lane()), admission in change(proptest::sample::select(&Admission::ALL[..])),
     ) -> SettingsPatch {
         SettingsPatch {
-            admission_rate, lanes, call_ahead, quota, phase, position_cap, release_on_claim, default_lane,
+            admission, admission_rate, lanes, call_ahead, quota, phase, position_cap, release_on_claim, default_lane,
             ..first
         }
     }
@@ -233,7 +233,8 @@ fn op() -> impl Strategy<Value = Op> {
             to
         }),
         (line(), token_by(), lane()).prop_map(|(line, by, to)| Op::Jump { line, by, to }),
-        (line(), any::<u32>(), of(lane()), "[a-z]{0,9}").prop_map(|(line, n, lane, call_id)| {
+        // An entry has calls of a bounded number of tokens.
+        (line(), 0..9_u32, of(lane()), "[a-z]{0,9}").prop_map(|(line, n, lane, call_id)| {
             Op::CallNext {
                 line,
                 n,
