@@ -15,7 +15,7 @@ use nowserving_protocol::kick::{Kick, LiveState};
 use nowserving_protocol::subject::shard_of;
 use nowserving_protocol::user::{Consistency, Key};
 
-use crate::calls::{Ended, Manner, What};
+use crate::calls::{Ended, Manner, Query, What};
 use crate::env::Env;
 use crate::faults::Fault;
 use crate::node::Setup;
@@ -33,6 +33,20 @@ struct Shop {
     name: LineName,
     shard: u32,
     settings: Settings,
+    /// An operator may have set that its tokens are called.
+    may_be_called: bool,
+}
+
+impl Shop {
+    /// Takes note of a call that ended so.
+    fn may_be_called(&mut self, query: &Query, ended: &Ended) -> bool {
+        if let What::Write(Op::Configure { patch, .. }) = &query.what
+            && patch.admission == Some(Change::Set(Admission::Called))
+        {
+            self.may_be_called |= !matches!(ended, Ended::Unavailable);
+        }
+        self.may_be_called
+    }
 }
 
 /// A shopper's visit.
@@ -101,6 +115,7 @@ impl Clients {
                 shard: shard_of(name.as_str(), setup.shards),
                 settings: settings(&mut random),
                 name,
+                may_be_called: false,
             });
         }
         let operators = (0..shops.len()).map(|shop| Role::Operator {
@@ -191,12 +206,18 @@ impl Clients {
     }
 
     fn open(&mut self, env: &mut Env, number: usize, shop: usize) {
-        let Some(Shop { name, .. }) = self.shops.get(shop) else {
+        let Some(Shop {
+            name,
+            may_be_called,
+            ..
+        }) = self.shops.get(shop)
+        else {
             return;
         };
         let patch = SettingsPatch {
             phase: Some(Change::Set(Phase::Open)),
-            admission: Some(Change::Set(Admission::Auto)),
+            // Not without need: until all members have told that they read the newest format, it is refused.
+            admission: may_be_called.then_some(Change::Set(Admission::Auto)),
             ..unique_patch(env.calls.all.len())
         };
         let op = Op::Configure {
@@ -372,10 +393,12 @@ impl Clients {
                 {
                     *incarnation = Some(line.incarnation);
                 }
+                let place = self.shops.get_mut(*shop);
+                let may_be_called = place.is_some_and(|place| place.may_be_called(&query, &ended));
                 match (&query.what, &ended) {
                     (What::Write(Op::Configure { patch, .. }), Ended::Ok(_)) => {
                         let opened = patch.phase == Some(Change::Set(Phase::Open));
-                        *opens &= !opened || patch.admission.is_none();
+                        *opens &= !opened || (may_be_called && patch.admission.is_none());
                     }
                     (
                         What::Write(Op::Configure { .. }),
