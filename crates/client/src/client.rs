@@ -174,6 +174,10 @@ impl Client {
         &self.inner.subjects
     }
 
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.inner.connection
+    }
+
     pub(crate) fn feeds(&self) -> &Arc<Feeds> {
         &self.inner.feeds
     }

@@ -1,6 +1,7 @@
 //! The operations of users on a line, called by their backend.
 
 use nowserving_line::{LaneName, LineName};
+use nowserving_protocol::event::{LineEvent, TokenEvent};
 use nowserving_protocol::user::{
     Callback, CallbackReply, Claim, Complete, Consistency, Enter, Find, Info, InfoReply, Jump, Key,
     Leave, Renew, StatusReply, StatusRequest, TokenBy,
@@ -10,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::client::Client;
 use crate::error::{Error, Kind, Result};
+use crate::events::{self, EventStream};
 use crate::feed::Watcher;
 use crate::retry::Effect;
 use crate::track::{Tracker, track};
@@ -204,6 +206,33 @@ impl Line {
     #[must_use]
     pub fn track(&self, ticket: &str) -> Tracker {
         track(self.clone(), ticket.to_owned())
+    }
+
+    /// The line's own events: `phase`, `room`, `quota_renewed`, … Subscribed to when this returns: a
+    /// [`Line::callback`] that is sent afterwards has its `room` on the stream.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] without a connection to NATS. A missing right is the first item of the stream.
+    pub async fn events(&self) -> Result<EventStream<LineEvent>> {
+        let subject = self.client.subjects().line_event(&self.name);
+        events::subscribe(&self.client, subject).await
+    }
+
+    /// The events of one token: `admitted`, `position`, `gone`, … There are none while the line's `token_events` is
+    /// false. After a `moved` the token has them under its new lane and number.
+    ///
+    /// # Errors
+    /// As [`Line::events`].
+    pub async fn token_events(
+        &self,
+        lane: &LaneName,
+        token: u64,
+    ) -> Result<EventStream<TokenEvent>> {
+        let subject = self
+            .client
+            .subjects()
+            .token_event(&self.name, lane.as_str(), token);
+        events::subscribe(&self.client, subject).await
     }
 
     /// The shared subscription behind [`Line::watch`] and [`Line::track`].

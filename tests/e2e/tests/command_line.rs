@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nowserving_e2e::{Cli, eventually, free_port, number};
+use nowserving_e2e::{Cli, Running, eventually, free_port, number};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(15);
 const REFUSED: i32 = 1;
@@ -235,7 +235,51 @@ pub async fn watch(cli: &Cli) -> Result<()> {
         "{last}"
     );
     ensure!(place.child.wait().await?.success());
+    watched_events(cli).await
+}
+
+/// `watch --events`: what happens in the line, and to the token that is followed.
+async fn watched_events(cli: &Cli) -> Result<()> {
+    let create =
+        "line create cli-events --seats 1 --queue-limit 2 --position-events 1 --callback-limit 9";
+    done(cli, create).await?;
+    let mut tickets = Vec::new();
+    for key in ["ann", "bob", "cat"] {
+        let entered = done(cli, &format!("enter cli-events --key {key}")).await?;
+        let ticket = entered["ticket"].as_str().context("ticket")?;
+        tickets.push(ticket.to_owned());
+    }
+    let mut line = cli.start(&words("watch cli-events --events")).await?;
+    let mut token = cli
+        .start(&["watch", "cli-events", "--events", "--ticket", &tickets[2]])
+        .await?;
+    // Each has subscribed once it prints.
+    for watch in [&mut line, &mut token] {
+        watch.next().await?.context("watch has ended")?;
+    }
+    done(cli, "callback cli-events --key dan").await?;
+    done(cli, &format!("leave cli-events {}", tickets[1])).await?;
+    let [told, room] = first_of(&mut token, ["position", "room"]).await?;
+    ensure!(told["token"] == 3 && told["position"] == 1, "{told}");
+    let [also] = first_of(&mut line, ["room"]).await?;
+    ensure!(room["keys"] == json!(["dan"]) && also == room, "{room}");
+    done(cli, &format!("leave cli-events {}", tickets[2])).await?;
+    while token.next().await?.is_some() {}
+    ensure!(token.child.wait().await?.success());
     Ok(())
+}
+
+/// The first event of each of these kinds. They come in any order, between boards and places.
+async fn first_of<const N: usize>(watch: &mut Running, kinds: [&str; N]) -> Result<[Value; N]> {
+    let mut found = [const { Value::Null }; N];
+    while found.contains(&Value::Null) {
+        let printed = watch.next().await?.context("watch has ended")?;
+        let nth = kinds.iter().position(|kind| printed["event"] == *kind);
+        if let Some(nth) = nth {
+            found[nth] = printed;
+        }
+    }
+    Ok(found)
 }
 
 /// Exit codes. Refused: 1. Wrong usage: 2. No node answers: 3.

@@ -1,6 +1,7 @@
 //! `nowserving watch`: a line's board, or one's own place in it, live.
 
 mod contact;
+mod happened;
 mod rates;
 mod scene;
 
@@ -12,6 +13,7 @@ use futures::stream::{self, BoxStream, StreamExt as _};
 use nowserving_client::{BoardReply, BoardUpdate, Error, InfoReply, Line, Result, StatusReply};
 
 use self::contact::{Contact, NoAnswer};
+use self::happened::{Events, Happened, Recent};
 use self::rates::Rates;
 use self::scene::Scene;
 use crate::args::Global;
@@ -23,22 +25,27 @@ const FRAME: Duration = Duration::from_millis(500);
 
 /// Shows a line's board whenever it changes; with a ticket, where its token stands.
 ///
-/// On a terminal it is a screen with the seats, the lanes, the pace of the last ten seconds and the
-/// wait of a newcomer, marked OLD after 3 s without contact to the line; elsewhere each change is a
-/// line (with --json a JSON object). With a ticket it also keeps the token alive, and ends once the
-/// token is gone.
+/// On a terminal it is a screen with the seats, the lanes, the pace of the last ten seconds, the
+/// wait of a newcomer and the newest events, marked OLD after 3 s without contact to the line; elsewhere
+/// each change is a line (with --json a JSON object). With a ticket it also keeps the token alive, and
+/// ends once the token is gone.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   nowserving watch shop-1
   nowserving watch shop-1 --json | jq .lanes[0].waiting
-  nowserving watch shop-1 --ticket $TICKET")]
+  nowserving watch shop-1 --ticket $TICKET
+  nowserving watch shop-1 --events --json | jq 'select(.keys).keys'")]
 pub struct WatchArgs {
     /// The line.
     pub line: String,
     /// What `enter` printed: follow this token.
     #[arg(long)]
     ticket: Option<String>,
+    /// Without a terminal: also prints the line's events (room, phase, …) and, with a ticket, those of
+    /// its token (position, moved, …). A screen always shows them.
+    #[arg(long)]
+    events: bool,
 }
 
 enum Update {
@@ -49,6 +56,10 @@ enum Update {
 /// Runs until interrupted, or until the line or token is gone.
 pub async fn run(args: WatchArgs, global: &Global, output: &Output) -> anyhow::Result<ExitCode> {
     let line = global.connect().await?.line(&args.line)?;
+    let mut events = match args.events || output.live {
+        true => Some(Events::of(&line).await?),
+        false => None,
+    };
     let mut updates = follow(&line, args.ticket.as_deref(), output.live);
     let mut answers = contact::ask(&line).boxed();
     let mut frames = tokio::time::interval(FRAME);
@@ -58,17 +69,23 @@ pub async fn run(args: WatchArgs, global: &Global, output: &Output) -> anyhow::R
         tokio::select! {
             update = updates.next() => match update {
                 Some(Ok(update)) => {
+                    if let (Update::Place(place), Some(events)) = (&update, &mut events)
+                        && let Err(error) = events.follow(place).await
+                    {
+                        // The next place tries again after a transient error.
+                        screen.trouble(error)?;
+                    }
                     let is_over = is_over(&update);
                     screen.show(update)?;
                     if is_over {
                         break;
                     }
                 }
-                // The streams continue after these.
-                Some(Err(error)) if error.is_transient() => screen.trouble(error)?,
-                Some(Err(error)) => return Err(error.into()),
+                // The streams continue after transient errors.
+                Some(Err(error)) => screen.trouble(error)?,
                 None => break,
             },
+            Some(event) = next_event(&mut events) => screen.happened(&event?)?,
             Some(answer) = answers.next() => screen.answer(answer),
             _ = frames.tick() => screen.frame()?,
         }
@@ -87,6 +104,14 @@ fn follow(line: &Line, ticket: Option<&str>, live: bool) -> BoxStream<'static, R
         stream::select(boards, places).boxed()
     } else {
         places.boxed()
+    }
+}
+
+/// Never, if they are not wanted.
+async fn next_event(events: &mut Option<Events>) -> Option<Result<Happened>> {
+    match events {
+        Some(events) => events.next().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -112,6 +137,7 @@ impl<'a> Screen<'a> {
             place: None,
             rates: Rates::default(),
             contact: Contact::new(Instant::now()),
+            recent: Recent::default(),
         };
         Screen {
             output,
@@ -137,6 +163,14 @@ impl<'a> Screen<'a> {
             }
             Update::Place(status) => self.scene.place = Some(status),
         }
+        self.draw()
+    }
+
+    fn happened(&mut self, event: &Happened) -> anyhow::Result<()> {
+        if !self.output.live {
+            return self.output.answer(event, Happened::text);
+        }
+        self.scene.recent.add(event, Instant::now());
         self.draw()
     }
 
@@ -195,8 +229,11 @@ impl<'a> Screen<'a> {
         self.output.line(&drawing)
     }
 
-    /// A screen shows its mark instead.
+    /// A screen shows its mark instead of an error that passes.
     fn trouble(&mut self, error: Error) -> anyhow::Result<()> {
+        if !error.is_transient() {
+            return Err(error.into());
+        }
         if self.output.json {
             let error = crate::output::error_json(&error.into());
             return self.output.line(&error.to_string());

@@ -6,6 +6,7 @@ use nowserving_client::{BoardReply, InfoReply, StatusReply};
 use nowserving_rehearse::duration;
 
 use super::contact::Contact;
+use super::happened::Recent;
 use super::rates::{PerSecond, Rates};
 use crate::bar::bar;
 use crate::tables;
@@ -23,6 +24,7 @@ pub struct Scene {
     pub place: Option<StatusReply>,
     pub rates: Rates,
     pub contact: Contact,
+    pub recent: Recent,
 }
 
 impl Scene {
@@ -44,6 +46,11 @@ impl Scene {
         if let Some(place) = &self.place {
             lines.push(String::new());
             lines.extend(place_lines(place));
+        }
+        let mut recent = self.recent.lines(now).peekable();
+        if recent.peek().is_some() {
+            lines.push(String::new());
+            lines.extend(recent);
         }
         let lines: Vec<String> = lines.iter().map(|line| format!("  {line}")).collect();
         lines.join("\n")
@@ -169,6 +176,7 @@ mod tests {
             place: None,
             rates: Rates::default(),
             contact: Contact::new(Instant::now()),
+            recent: Recent::default(),
         }
     }
 
