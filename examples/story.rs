@@ -1,12 +1,12 @@
-//! Helpers of the examples: a connection, a new line, the turn of a token, a journal.
+//! Helpers of the examples: a connection, a new line, the turn of a token, the next event, a journal.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use futures::StreamExt;
 use nowserving_client::{
-    AdminLine, Client, Code, Configure, Create, Delete, Journal, JournalEntryReply, Line, State,
-    StatusReply,
+    AdminLine, Client, Code, Configure, Create, Delete, EventStream, Journal, JournalEntryReply,
+    Line, LineEvent, State, StatusReply,
 };
 use serde_json::Value;
 
@@ -68,6 +68,28 @@ pub async fn turn(line: &Line, ticket: &str) -> Result<StatusReply> {
     };
     let turn = tokio::time::timeout(PATIENCE, watch).await;
     turn.context("its turn does not come")?
+}
+
+/// The next event of this kind. Others that come before it are passed over.
+pub async fn event(events: &mut EventStream<LineEvent>, kind: &str) -> Result<LineEvent> {
+    let wait = async {
+        while let Some(event) = events.next().await {
+            let event = event?;
+            if event.event == kind {
+                return Ok(event);
+            }
+        }
+        bail!("the events have ended")
+    };
+    let event = tokio::time::timeout(PATIENCE, wait).await;
+    event.with_context(|| format!("no event {kind}"))?
+}
+
+/// The keys that the next event `room` names.
+pub async fn room(events: &mut EventStream<LineEvent>) -> Result<Vec<String>> {
+    let keys = event(events, "room").await?.keys.unwrap_or_default();
+    let text = |key: &nowserving_client::Key| String::from_utf8_lossy(key.as_bytes()).into_owned();
+    Ok(keys.iter().map(text).collect())
 }
 
 /// The ticket of a token that has just entered.
