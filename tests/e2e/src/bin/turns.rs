@@ -35,6 +35,8 @@ const ECHO: &str = "turns.echo";
 /// Between two requests about it.
 const INTERVAL: Duration = Duration::from_millis(2);
 const PATIENCE: Duration = Duration::from_secs(600);
+/// The longest that a request may ask for.
+const KICK_TIMEOUT_MS: u64 = 60_000;
 /// A turn should not be longer: the metric's bucket.
 const TURN_MAX: &str = "0.02";
 const BUCKETS: [&str; 11] = [
@@ -101,6 +103,13 @@ async fn main() -> Result<()> {
         .await?;
     bench
         .phase(&cluster, "expire", expire(&bench.api, "idle", tokens))
+        .await?;
+    fill(bench.api.clone(), "kicked", tokens).await?;
+    bench
+        .phase(&cluster, "count for a kick", kick(&bench.api, tokens, true))
+        .await?;
+    bench
+        .phase(&cluster, "kick", kick(&bench.api, tokens, false))
         .await?;
     fill(bench.api.clone(), "deleted", tokens).await?;
     bench
@@ -406,6 +415,15 @@ async fn gone(api: &Api, line: &str, reason: &str, tokens: u64) -> Result<()> {
         }
     }
     bail!("{line}: not all are gone within {PATIENCE:?}")
+}
+
+/// All tokens at once, by one request.
+async fn kick(api: &Api, tokens: u64, dry_run: bool) -> Result<()> {
+    let body = json!({"all": true, "dry_run": dry_run});
+    let patient = api.within(KICK_TIMEOUT_MS);
+    let kicked = patient.admin("kicked", "kick", body).await?;
+    ensure!(number(&kicked, "kicked")? == tokens, "{kicked}");
+    Ok(())
 }
 
 async fn delete(api: &Api, line: &str) -> Result<()> {
