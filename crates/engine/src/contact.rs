@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::members::Members;
 
+pub use crate::electorates::Electorates;
+use crate::electorates::most;
 use crate::envelope::Verdict;
 pub use crate::peer_refusal::Refusal;
 
@@ -23,41 +25,14 @@ pub struct PeerHeader {
     pub start: Option<u64>,
     /// A quorum has accepted that start.
     pub in_touch: bool,
+    /// The peer has nothing of any group yet: it was never a voter.
+    pub in_no_group: bool,
     /// The peer's verdicts on starts of this node.
     pub verdicts: Vec<Verdict>,
     /// The version of the members that the peer knows.
     pub members_version: u64,
     /// These members, if the peer believes that this node has older ones.
     pub members: Option<Members>,
-}
-
-/// The sets of nodes whose majorities decide whether a node takes part.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Electorates {
-    /// The wanted members.
-    pub wanted: BTreeSet<u64>,
-    /// The voters of each group on this node. While members change they differ from the wanted ones.
-    pub groups: BTreeSet<BTreeSet<u64>>,
-}
-
-impl Electorates {
-    /// Whether such nodes are a majority of the wanted members, or of every group. With the second, a node
-    /// whose groups do not have a new member yet does not wait for it.
-    fn majority(&self, such: impl Fn(u64) -> bool) -> bool {
-        let all_groups = !self.groups.is_empty() && self.groups.iter().all(|it| most(it, &such));
-        all_groups || most(&self.wanted, &such)
-    }
-
-    /// The same of nodes that accept this one. One that is to be removed does not count: it may have been for long,
-    /// cut off, and know nothing of what this node's disk lost since.
-    fn accepted_by(&self, such: impl Fn(u64) -> bool) -> bool {
-        self.majority(|id| self.wanted.contains(&id) && such(id))
-    }
-}
-
-/// Whether such nodes are a majority.
-fn most(nodes: &BTreeSet<u64>, such: impl Fn(u64) -> bool) -> bool {
-    2 * nodes.iter().filter(|id| such(**id)).count() > nodes.len()
 }
 
 /// Whether a node takes part, with the reason if it does not.
@@ -106,6 +81,8 @@ struct Acceptance {
     accepted: Option<u64>,
     refused: Option<Refused>,
     says: Option<Says>,
+    /// It has nothing of any group yet, as its newest frame that was taken says.
+    in_no_group: bool,
 }
 
 #[derive(Debug)]
@@ -185,7 +162,10 @@ impl Contact {
             return false;
         };
         let news = match refused {
-            None => peer.accept(header.start),
+            None => {
+                peer.in_no_group = header.in_no_group;
+                peer.accept(header.start)
+            }
             Some(refusal) => peer.refuse(header.start, refusal, now),
         };
         let verdict = header.verdicts.iter().find(|v| v.start == self.start);
@@ -276,7 +256,7 @@ impl Contact {
     /// peer that is in touch keeps it out: that peer may be the only one left that knows which disk voted.
     fn decide(&mut self) {
         let refusing: BTreeSet<u64> = self.refusing().map(|(id, _)| id).collect();
-        let accepted = self.in_touch || self.electorates.accepted_by(|id| self.accepts(id));
+        let accepted = self.in_touch || self.is_accepted();
         let refused = match self.in_touch {
             true => self.no_quorum_without(&refusing),
             false => !refusing.is_empty(),
@@ -284,6 +264,23 @@ impl Contact {
         self.note_refused_disk();
         self.in_touch = accepted && !refused && self.disk_refused.is_none() && !self.other_cluster;
         self.was_in_touch |= self.in_touch;
+    }
+
+    /// A node that is to be removed counts as long as no group can have the new members, as each of those says: it is a
+    /// voter then, like any other, and knows the disks that vote. Otherwise three nodes of which one is being replaced
+    /// would not bear the loss of a second one.
+    fn is_accepted(&self) -> bool {
+        let accepts = |id| self.accepts(id);
+        let mut newcomers = self.electorates.newcomers().peekable();
+        let none_has_changed = newcomers.peek().is_some() && newcomers.all(|id| self.is_new(*id));
+        self.electorates.accepted_by(accepts)
+            || (none_has_changed && self.electorates.majority(accepts))
+    }
+
+    /// Whether a peer says that it is in no group, and does not refuse this node.
+    fn is_new(&self, id: u64) -> bool {
+        let peer = self.peers.get(&id);
+        peer.is_some_and(|it| it.in_no_group && !matches!(it.says, Some(Says::Refused { .. })))
     }
 
     /// A refusal of the disk is for good, if it is to count: once a quorum has accepted this start, only those of so
@@ -377,6 +374,7 @@ mod tests {
     const NOW: Micros = 1_000_000;
 
     /// One frame.
+    #[derive(Debug)]
     enum Frame {
         /// Taken; its sender accepts this start.
         Accepts(u64),
@@ -392,6 +390,8 @@ mod tests {
         BadRefuses(u64, bool),
         /// Not opened.
         Unreadable(u64),
+        /// Taken; its sender does not know this start yet, and is in no group.
+        OfANewcomer(u64),
     }
     use Frame::*;
 
@@ -402,6 +402,7 @@ mod tests {
         let (from, verdict, in_touch, refused) = match frame {
             Accepts(from) => (from, Some((ME, "")), true, None),
             OfOthers(from) => (from, Some((ME - 1, "an impostor")), true, None),
+            OfANewcomer(from) => (from, None, false, None),
             Refuses(from, in_touch) | RefusesDisk(from, in_touch) => {
                 (from, Some((ME, "another disk")), *in_touch, None)
             }
@@ -418,6 +419,7 @@ mod tests {
         let word = PeerHeader {
             start: (!matches!(frame, Unreadable(_))).then_some(*from),
             in_touch,
+            in_no_group: matches!(frame, OfANewcomer(_)),
             verdicts: verdicts.into_iter().collect(),
             ..PeerHeader::default()
         };
@@ -467,22 +469,40 @@ mod tests {
             wanted: set(&[2, 3, 4]),
             groups: groups.iter().map(|nodes| set(nodes)).collect(),
         };
-        for (groups, accepting, in_touch) in [
+        for (groups, frames, in_touch) in [
             // Node 1 may have been removed long ago, and not know that a newer disk of this node has voted since.
-            (&[&[1, 2, 3][..]][..], &[1][..], false),
-            (&[&[1, 2, 3]], &[2], true),
-            (&[&[1, 2, 3]], &[4], true),
-            (&[&[1, 2, 3], &[2, 3, 4]], &[1], false),
-            (&[&[1, 2, 3], &[2, 3, 4]], &[2], true),
-            (&[], &[1], false),
-            (&[], &[4], true),
+            (&[&[1, 2, 3][..]][..], vec![Accepts(1)], false),
+            (&[&[1, 2, 3]], vec![Accepts(2)], true),
+            (&[&[1, 2, 3]], vec![Accepts(4)], true),
+            (&[&[1, 2, 3], &[2, 3, 4]], vec![Accepts(1)], false),
+            (&[&[1, 2, 3], &[2, 3, 4]], vec![Accepts(2)], true),
+            (&[], vec![Accepts(1)], false),
+            (&[], vec![Accepts(4)], true),
+            // Not as long as node 4 is in no group: then node 1 is a voter of all.
+            (&[&[1, 2, 3]], vec![OfANewcomer(4), Accepts(1)], true),
+            (&[&[1, 2, 3]], vec![OfANewcomer(4)], false),
+            (
+                &[&[1, 2, 3]],
+                vec![OfANewcomer(4), OfOthers(4), Accepts(1)],
+                false,
+            ),
+            (
+                &[&[1, 2, 3]],
+                vec![OfANewcomer(4), Refuses(4, false), Accepts(1)],
+                false,
+            ),
+            (
+                &[&[1, 2, 3], &[2, 3, 4]],
+                vec![OfANewcomer(4), Accepts(1)],
+                false,
+            ),
         ] {
             let mut contact = Contact::new(3, ME, None);
             contact.set_members(&set(&[1, 2, 4]), electorates(groups));
-            for peer in accepting {
-                receive(&mut contact, &Accepts(*peer));
+            for frame in &frames {
+                receive(&mut contact, frame);
             }
-            assert_eq!(contact.is_in_touch(), in_touch, "{groups:?} {accepting:?}");
+            assert_eq!(contact.is_in_touch(), in_touch, "{groups:?} {frames:?}");
         }
     }
 

@@ -157,10 +157,7 @@ pub fn age(
     if forwarded && delivery.forwarded_at.is_some_and(|at| at.start != start) {
         return Age::ForAnother;
     }
-    let late_by_client = request.sent_ms.is_some_and(|sent_ms| {
-        let tolerance_ms = LATE_MAX_US / 1_000 + CLOCK_TOLERANCE_MS;
-        now.wall_ms > sent_ms.saturating_add(timeout_us / 1_000 + tolerance_ms)
-    });
+    let late_by_client = left_by_sender_ms(request, now).is_none();
     let late_by_forwarder = forwarded
         && (delivery.forwarded_at).is_none_or(|at| now.us >= at.us.saturating_add(timeout_us));
     #[cfg(feature = "bite")]
@@ -178,6 +175,27 @@ pub fn age(
         Age::BeforeLeader
     } else {
         Age::Fresh
+    }
+}
+
+/// For how much longer a request may wait for its place by its sender's clock. `None`: it is late.
+fn left_by_sender_ms(request: &Request, now: Now) -> Option<u64> {
+    let Some(sent_ms) = request.sent_ms else {
+        return Some(u64::MAX);
+    };
+    let timeout_us = request.deadline.saturating_sub(request.reply.taken);
+    let most_ms = (timeout_us + LATE_MAX_US) / 1_000 + CLOCK_TOLERANCE_MS;
+    sent_ms.saturating_add(most_ms).checked_sub(now.wall_ms)
+}
+
+/// A request as it is taken now: one that was held back on its way does not have its whole timeout again.
+#[must_use]
+pub fn taken_now(request: Request, now: Now) -> Request {
+    let left_ms = left_by_sender_ms(&request, now).unwrap_or(u64::MAX);
+    let latest = now.us.saturating_add(left_ms.saturating_mul(1_000));
+    Request {
+        deadline: request.deadline.min(latest),
+        ..request
     }
 }
 
@@ -544,6 +562,26 @@ mod tests {
         ] {
             let delivery = delivery(Via::Plain, TAKEN, None);
             assert_eq!(is_late(&write(Some(sent_ms)), delivery), late, "{sent_ms}");
+        }
+    }
+
+    #[test]
+    fn what_was_held_back_on_its_way_has_the_less_time_left() {
+        let oldest_ms = NOW.wall_ms - 2_000 - 1_000 - CLOCK_TOLERANCE_MS;
+        let whole = TAKEN + 2 * SECOND;
+        for (sent_ms, deadline) in [
+            (None, whole),
+            (Some(NOW.wall_ms), whole),
+            (Some(NOW.wall_ms + 3_600_000), whole),
+            (Some(oldest_ms + 2_000), whole),
+            (Some(oldest_ms + 500), NOW.us + SECOND / 2),
+            (Some(oldest_ms), NOW.us),
+        ] {
+            assert_eq!(
+                taken_now(write(sent_ms), NOW).deadline,
+                deadline,
+                "{sent_ms:?}"
+            );
         }
     }
 

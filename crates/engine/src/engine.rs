@@ -15,7 +15,7 @@ use nowserving_shard::state::State;
 use crate::balance::Balance;
 use crate::candidates::{self, Candidates};
 use crate::contact::{Contact, Standing};
-use crate::delivery::{Action, Age, Case, Copy, Delivery, Role, Via, age, decide};
+use crate::delivery::{Action, Age, Case, Copy, Delivery, Role, Via, age, decide, taken_now};
 use crate::elections::ClosedConnections;
 use crate::forwards::{Forwards, Leader};
 use crate::frames::{OutMessage, PeerBatch, PeerFrame};
@@ -312,7 +312,7 @@ impl Engine {
             metrics::counter!("nowserving_late_writes_total").increment(1);
         }
         let action = decide(case);
-        let (waiter, mut ask) = Waiter::of(request, delivery);
+        let (waiter, mut ask) = Waiter::of(taken_now(request, now), delivery);
         let mut refused = None;
         if let (Action::Take, Ask::Members(members)) = (&action, &mut ask) {
             refused = self.check_members_request(members, waiter.id, now.us).err();
@@ -607,29 +607,6 @@ impl Engine {
         frames.push(frame_of(batch, state_hashes));
         self.ctx.out.outputs.extend(frames);
         self.last_sent.insert(to, now);
-    }
-
-    /// A frame without content.
-    pub(crate) fn batch(&self, to: u64, now: Micros) -> PeerBatch {
-        PeerBatch {
-            client_reachable: self.client_reachable(now),
-            disk_full: self.ctx.disk_full,
-            refuses_snapshots: self.refuses_snapshots(now),
-            clock_us: now,
-            connection: self.connection,
-            closed: self.closed.to_frame(),
-            lagging: self.lagging.clone(),
-            entry_format: self.ctx.entry_format,
-            in_touch: self.contact.is_in_touch(),
-            verdicts: self.contact.verdicts(to, now),
-            reports_disks: self.is_out_of_touch(to),
-            messages: Vec::new(),
-            state_hashes: Vec::new(),
-            members_version: self.membership.wanted.version,
-            members: self.members_for(to),
-            snapshot_request: None,
-            snapshot_chunk: None,
-        }
     }
 
     fn note_hash(&mut self, node: u64, hash: StateHash) -> Result<(), ExitReason> {

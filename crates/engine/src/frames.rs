@@ -6,6 +6,7 @@ use protobuf::Message as _;
 use raft::eraftpb::Message;
 
 use crate::contact::{PeerHeader, Refusal};
+use crate::engine::Engine;
 use crate::envelope::{
     ClosedConnection, LaggingMember, SnapshotChunk, SnapshotRequest, StateHash, Verdict,
 };
@@ -64,6 +65,8 @@ pub struct PeerBatch {
     pub entry_format: u32,
     /// A quorum has accepted this start of this node.
     pub in_touch: bool,
+    /// This node has nothing of any group yet.
+    pub in_no_group: bool,
     /// This node's verdicts on starts of the peer.
     pub verdicts: Vec<Verdict>,
     /// The peer does not take part yet: the frame reports the disks that this node knows.
@@ -101,5 +104,31 @@ impl OutMessage {
             raft: raft.ok()?,
             append: !message.entries.is_empty(),
         })
+    }
+}
+
+impl Engine {
+    /// A frame without content.
+    pub(crate) fn batch(&self, to: u64, now: Micros) -> PeerBatch {
+        PeerBatch {
+            client_reachable: self.client_reachable(now),
+            disk_full: self.ctx.disk_full,
+            refuses_snapshots: self.refuses_snapshots(now),
+            clock_us: now,
+            connection: self.connection,
+            closed: self.closed.to_frame(),
+            lagging: self.lagging.clone(),
+            entry_format: self.ctx.entry_format,
+            in_touch: self.contact.is_in_touch(),
+            in_no_group: self.is_in_no_group(),
+            verdicts: self.contact.verdicts(to, now),
+            reports_disks: self.is_out_of_touch(to),
+            messages: Vec::new(),
+            state_hashes: Vec::new(),
+            members_version: self.membership.wanted.version,
+            members: self.members_for(to),
+            snapshot_request: None,
+            snapshot_chunk: None,
+        }
     }
 }

@@ -31,7 +31,7 @@ impl Shard {
         if !ask.dry_run && !ctx.has_room {
             return ctx.out.refuse(waiter.reply, disk_full());
         }
-        if !ask.dry_run && ctx.entry_format(&self.replica.members()) < FORMAT {
+        if !ask.dry_run && self.entry_format(ctx) < FORMAT {
             return ctx.out.refuse(waiter.reply, older_member());
         }
         let Some(leader_state) = &mut self.leader_state else {

@@ -22,6 +22,7 @@ mod contact;
 mod delivery;
 mod disk_room;
 mod elections;
+mod electorates;
 mod engine;
 pub mod envelope;
 mod forwards;

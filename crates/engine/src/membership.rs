@@ -190,6 +190,12 @@ impl Engine {
         }
     }
 
+    /// Whether this node was never in a group: it has joined, and no leader has sent it anything yet.
+    pub(crate) fn is_in_no_group(&self) -> bool {
+        let mut shards = self.shards.values();
+        shards.all(|shard| nodes_of(&shard.replica.members()).next().is_none())
+    }
+
     /// Whether a group may have a removed node, as far as this node can tell: of a group that it has not caught up
     /// with it knows nothing.
     fn may_be_in_a_group(&self, id: u64) -> bool {

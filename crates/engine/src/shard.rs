@@ -460,7 +460,7 @@ impl Shard {
                 return; // An earlier term's entries are still being applied; or we lead no more.
             };
             let now_ms = leader_state.now_ms(&self.state, &ctx.reachability);
-            let mut builder = EntryBuilder::new(ctx.entry_format(&self.replica.members()));
+            let mut builder = EntryBuilder::new(self.entry_format(ctx));
             let waiters = self.fold(&mut builder, ctx);
             if waiters.is_empty() {
                 return; // All were refused.
@@ -514,6 +514,13 @@ impl Shard {
             waiters.push(waiter);
         }
         waiters
+    }
+
+    /// The newest format of log entries that all members of the group read, whether they send frames or not: what is
+    /// in the log already, each has to read.
+    pub(crate) fn entry_format(&self, ctx: &NodeCtx) -> u32 {
+        let told = ctx.entry_format(&self.replica.members());
+        told.max(self.state.format())
     }
 
     /// A command of the leader's own that waits for its outcome will not have one.

@@ -116,6 +116,12 @@ impl State {
         self.clock.now_ms
     }
 
+    /// The newest format of an applied entry.
+    #[must_use]
+    pub fn format(&self) -> u32 {
+        self.format
+    }
+
     #[must_use]
     pub fn lines(&self) -> &Lines {
         &self.lines

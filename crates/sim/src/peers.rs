@@ -80,6 +80,7 @@ impl Node {
         let mut header = PeerHeader {
             start: stamp.starts.first().copied(),
             in_touch: batch.in_touch,
+            in_no_group: batch.in_no_group,
             verdicts: batch.verdicts.clone(),
             members_version: batch.members_version,
             members: batch.members.clone(),

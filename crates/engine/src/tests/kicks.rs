@@ -14,10 +14,15 @@ use crate::request::{Ask, Outcome};
 const TIMEOUT_US: Micros = 2_000_000;
 
 fn crowd(count: u32) -> Rig {
+    crowd_with(count, FORMAT)
+}
+
+/// Node 3 reads entries of formats up to this one.
+fn crowd_with(count: u32, format: u32) -> Rig {
     let mut rig = Rig::new(&[1, 2, 3]);
     rig.lead();
-    for peer in [2, 3] {
-        rig.entry_formats.insert(peer, FORMAT);
+    for (peer, format) in [(2, FORMAT), (3, format)] {
+        rig.entry_formats.insert(peer, format);
         rig.hears(peer, "", Vec::new());
     }
     rig.write(Op::Create {
@@ -132,9 +137,7 @@ fn with_the_lead_a_kick_is_lost() {
 
 #[test]
 fn a_group_with_an_older_member_refuses_it() {
-    let mut rig = crowd(3);
-    rig.entry_formats.insert(3, FORMAT - 1);
-    rig.hears(3, "", Vec::new());
+    let mut rig = crowd_with(3, FORMAT - 1);
     kick(&mut rig, false);
     assert_eq!(answer(&mut rig), Some(Err(Code::Unavailable)));
     assert_eq!(live(&rig), 3);
@@ -158,7 +161,9 @@ fn a_dry_run_that_takes_longer_than_its_request_is_answered_to_a_repetition() {
 
 #[test]
 fn one_that_an_older_member_stops_is_answered_at_once() {
-    let mut rig = crowd(3);
+    let mut rig = crowd_with(3, FORMAT - 1);
+    rig.entry_formats.insert(3, FORMAT);
+    rig.hears(3, "", Vec::new());
     kick(&mut rig, false);
     rig.entry_formats.insert(3, FORMAT - 1);
     rig.hears(3, "", Vec::new());

@@ -33,6 +33,7 @@ fn frame(rig: &mut Rig, members: Option<Members>, refused: &str) -> Vec<PeerBatc
         header: PeerHeader {
             start: Some(4),
             in_touch: true,
+            in_no_group: false,
             verdicts: vec![verdict],
             members_version: 5,
             members,

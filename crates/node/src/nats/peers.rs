@@ -137,6 +137,7 @@ impl Origin {
             connection: batch.connection,
             entry_format: batch.entry_format,
             key_id: Some(self.key_id),
+            in_no_group: batch.in_no_group,
         }
     }
 
@@ -411,6 +412,7 @@ fn check(
     let header = PeerHeader {
         start: frame.starts.first().copied(),
         in_touch: facts.in_touch,
+        in_no_group: facts.in_no_group,
         verdicts: frame.verdicts.clone(),
         members_version: facts.members_version,
         members: Members::decode(&frame.members).filter(|it| it.version > 0),
