@@ -35,6 +35,8 @@ struct Shop {
     settings: Settings,
     /// An operator may have set that its tokens are called.
     may_be_called: bool,
+    /// The newest id of a call.
+    call_ids: u64,
 }
 
 impl Shop {
@@ -97,8 +99,6 @@ pub struct Clients {
     clients: Vec<Client>,
     random: Random,
     visits: u64,
-    /// The newest id of a call.
-    call_ids: u64,
 }
 
 impl Clients {
@@ -116,6 +116,7 @@ impl Clients {
                 settings: settings(&mut random),
                 name,
                 may_be_called: false,
+                call_ids: 0,
             });
         }
         let operators = (0..shops.len()).map(|shop| Role::Operator {
@@ -151,7 +152,6 @@ impl Clients {
             clients,
             random,
             visits: 0,
-            call_ids: 0,
         }
     }
 
@@ -578,7 +578,8 @@ impl Clients {
     /// A change of how tokens are admitted, or a call; sometimes with the id of an earlier one.
     fn call(&mut self, env: &Env, line: LineName, shop: usize) -> Option<Op> {
         let waiting = self.clients.iter().find_map(|client| client.waits_in(shop));
-        let lane = self.shops.get(shop)?.settings.lanes.first()?.name.clone();
+        let place = self.shops.get_mut(shop)?;
+        let lane = place.settings.lanes.first()?.name.clone();
         let random = &mut self.random;
         let kind = random.below(8);
         if kind < 2 {
@@ -597,8 +598,8 @@ impl Clients {
                 incarnation: None,
             });
         }
-        self.call_ids += u64::from(random.below(4) > 0);
-        let call_id = format!("call-{}", self.call_ids);
+        place.call_ids += random.below(2);
+        let call_id = format!("call-{}", place.call_ids);
         if kind < 6 {
             return Some(Op::CallNext {
                 line,
