@@ -145,6 +145,25 @@ fn without_a_mix_every_lane_is_rehearsed_and_that_is_said() {
 }
 
 #[test]
+fn a_dispatcher_can_be_rehearsed() {
+    let words = [
+        "--shoppers",
+        "500",
+        "--seats",
+        "20",
+        "--admission",
+        "called",
+    ];
+    let rounds = ["--call-every", "2s", "--call-n", "5"];
+    let summary = one_line(&rehearse(&[&words[..], &rounds, &["--json"]].concat()));
+    let [calls, called] = ["calls", "called"].map(|field| summary[field].as_u64());
+    assert!(calls > Some(100) && called > Some(400), "{summary}");
+    let shown = rehearse(&words);
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.contains("calls of the dispatcher"), "{shown}");
+}
+
+#[test]
 fn invalid_arguments_are_wrong_usage() {
     for words in [
         ["--seats", "0"],
@@ -153,6 +172,8 @@ fn invalid_arguments_are_wrong_usage() {
         ["--lane-mix", "1,1"],
         ["--open-at", "27h"],
         ["--transaction-rate", "0"],
+        ["--call-after", "5s"],
+        ["--call-n", "5"],
         ["--preset", "none"],
     ] {
         let output = rehearse(&[&words[..], &["--json"]].concat());

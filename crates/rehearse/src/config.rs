@@ -1,6 +1,6 @@
 //! The configuration of a rehearsal: the crowd, the line, the network between them.
 
-use nowserving_line::{BadField, Phase, Settings};
+use nowserving_line::{Admission, BadField, CALL_MAX, Change, Phase, Settings};
 
 /// The most shoppers of one rehearsal.
 pub const SHOPPERS_MAX: u32 = 1_000_000;
@@ -63,6 +63,23 @@ pub enum Polls {
     AsAnswered,
 }
 
+/// When the dispatcher of a line with `admission` `called` calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Calls {
+    /// The next one, for each seat that is free while anybody waits, so long after that began.
+    PerSeat {
+        /// 0 to [`DURATION_MS_MAX`].
+        after_ms: u64,
+    },
+    /// In rounds.
+    Rounds {
+        /// The time between two calls, 1 to [`DURATION_MS_MAX`].
+        every_ms: u64,
+        /// How many tokens a call admits at most, 1 to 1,024.
+        n: u32,
+    },
+}
+
 /// The behaviour of the crowd.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Crowd {
@@ -115,6 +132,8 @@ pub struct Config {
     /// How many transactions a second the backend behind the checkout makes: a checkout queues for
     /// its own and holds its seat meanwhile. `None`: no limit.
     pub transaction_rate: Option<f64>,
+    /// Who calls while the line's `admission` is `called`; needed exactly if it is at any time.
+    pub calls: Option<Calls>,
     /// Also run the seed article's algorithm on the same crowd.
     pub compare_naive: bool,
 }
@@ -157,6 +176,7 @@ impl Config {
             starts_at_ms: 0,
             open_at_ms: None,
             transaction_rate: None,
+            calls: None,
             compare_naive: false,
         }
     }
@@ -193,6 +213,7 @@ impl Config {
             starts_at_ms: 0,
             open_at_ms: None,
             transaction_rate: None,
+            calls: None,
             compare_naive: false,
         }
     }
@@ -201,6 +222,14 @@ impl Config {
     pub(crate) fn is_opened_by_schedule(&self) -> bool {
         let mut changes = self.settings.schedule.iter();
         changes.any(|change| change.set.phase.is_some())
+    }
+
+    /// Whether tokens are called at any time.
+    pub fn is_called(&self) -> bool {
+        let mut changes = self.settings.schedule.iter();
+        let called = Some(Change::Set(Admission::Called));
+        self.settings.admission == Admission::Called
+            || changes.any(|change| change.set.admission == called)
     }
 
     /// Whether every field is within its range.
@@ -226,6 +255,7 @@ impl Config {
         {
             return Err(BadField::new("transaction_rate", "0.001 to 1,000,000").into());
         }
+        self.validate_calls()?;
         within("within_ms", crowd.arrival.within_ms(), 0, DURATION_MS_MAX)?;
         if let Arrival::Burst { waves, .. } = crowd.arrival {
             within("waves", waves.into(), 1, 1_000_000)?;
@@ -258,6 +288,21 @@ impl Config {
             within("patience_ms", mean_ms, 1, DURATION_MS_MAX)?;
         }
         self.validate_lane_mix()
+    }
+
+    fn validate_calls(&self) -> Result<(), BadField> {
+        match self.calls {
+            Some(_) if !self.is_called() => Err(BadField::new("calls", "none: nobody is called")),
+            None if self.is_called() => Err(BadField::new("calls", "required: nobody calls")),
+            Some(Calls::PerSeat { after_ms }) => {
+                within("call_after_ms", after_ms, 0, DURATION_MS_MAX)
+            }
+            Some(Calls::Rounds { every_ms, n }) => {
+                within("call_every_ms", every_ms, 1, DURATION_MS_MAX)?;
+                within("call_n", n.into(), 1, CALL_MAX.into())
+            }
+            None => Ok(()),
+        }
     }
 
     fn validate_lane_mix(&self) -> Result<(), BadConfig> {

@@ -5,7 +5,8 @@
 //!
 //! How data flows: `crowd` draws every shopper of a [`Config`] beforehand. `sim` takes the next event
 //! from `timeline` and gives it to that `shopper` or to the `queue`; a shopper's requests and timers,
-//! and the queue's answers, become later events. Behind the checkout may be a limiter (`transactions`). The queue is `real` (the line and the duties of its
+//! and the queue's answers, become later events. Behind the checkout may be a limiter (`transactions`), before it a
+//! dispatcher that calls (`dispatcher`). The queue is `real` (the line and the duties of its
 //! leader, as nodes run them) or `naive` (the seed article's algorithm, for comparison). `tally` counts
 //! what happens. `books` in it derives all places from the answers, and never asks a queue for its
 //! counters, so that a wrong queue is found out. At the end `tally` and `forecasts` make the [`Summary`]
@@ -18,6 +19,7 @@ mod books;
 mod config;
 mod crowd;
 mod dice;
+mod dispatcher;
 mod figures;
 mod forecasts;
 mod html;
@@ -45,8 +47,10 @@ mod verdict_tests;
 #[cfg(test)]
 mod wrong_tests;
 
+use nowserving_line::Admission;
+
 pub use config::{
-    Arrival, BadConfig, Config, Crowd, DURATION_MS_MAX, Polls, SHOPPERS_MAX, Service,
+    Arrival, BadConfig, Calls, Config, Crowd, DURATION_MS_MAX, Polls, SHOPPERS_MAX, Service,
 };
 pub use plots::BadPlot;
 pub use report::{FullSummary, LaneSummary, Report, Run, SAMPLE_EVERY_MS, Stages, Summary};
@@ -73,9 +77,11 @@ pub fn run(config: &Config, mut progress: impl FnMut(Progress)) -> Result<Report
         &mut progress,
     );
     // The article's test gives the seat back before its limiter, which then changes nothing, and it has no
-    // schedule.
+    // schedule and nobody who calls.
     let mut unlimited = config.clone();
     unlimited.transaction_rate = None;
+    unlimited.calls = None;
+    unlimited.settings.admission = Admission::Auto;
     unlimited.settings.schedule.clear();
     let naive = config.compare_naive.then(|| {
         let naive = naive::Naive::new(&config.settings);

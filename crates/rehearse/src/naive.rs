@@ -162,6 +162,10 @@ impl Queue for Naive {
         // The article has no phases: the line is always open.
     }
 
+    fn call(&mut self, _now_ms: u64, _n: u32) {
+        // Nor can it be called.
+    }
+
     fn happened(&mut self) -> Vec<Happened> {
         std::mem::take(&mut self.happened)
     }

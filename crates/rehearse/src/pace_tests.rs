@@ -2,10 +2,10 @@
 //! to ask again", whatever holds the line back.
 #![allow(clippy::unwrap_used)]
 
-use nowserving_line::{AdmissionRate, LaneName, LaneSettings, Phase, Quota};
+use nowserving_line::{Admission, AdmissionRate, LaneName, LaneSettings, Phase, Quota};
 use proptest::prelude::*;
 
-use crate::config::{Arrival, Config, Crowd, Polls, Service};
+use crate::config::{Arrival, Calls, Config, Crowd, Polls, Service};
 use crate::report::{Row, Run, SAMPLE_EVERY_MS};
 
 /// The bound holds over any ten seconds. (Over single ones chance would show.)
@@ -247,6 +247,15 @@ fn lanes() -> impl Strategy<Value = Vec<LaneSettings>> {
     })
 }
 
+fn calls() -> impl Strategy<Value = Option<Calls>> {
+    let per_seat = (0..10_000u64).prop_map(|after_ms| Some(Calls::PerSeat { after_ms }));
+    let rounds = (1..60_000u64, magnitude(1_024.0)).prop_map(|(every_ms, n)| {
+        let n = n as u32;
+        Some(Calls::Rounds { every_ms, n })
+    });
+    prop_oneof![4 => Just(None), 1 => per_seat, 1 => rounds]
+}
+
 fn config() -> impl Strategy<Value = Config> {
     let rate = (magnitude(100_000.0), magnitude(1_000.0)).prop_map(|(hundredths, burst)| {
         Some(AdmissionRate {
@@ -270,7 +279,8 @@ fn config() -> impl Strategy<Value = Config> {
     ];
     let timeouts = (15_000..300_000u64, 10_000..120_000u64);
     let line = (magnitude(3_000.0), rate, quota, lanes(), phase, timeouts);
-    (crowd(), line, any::<u64>(), 0..200u64).prop_map(|(crowd, line, seed, net_delay_ms)| {
+    let run = (any::<u64>(), 0..200u64, calls());
+    (crowd(), line, run).prop_map(|(crowd, line, (seed, net_delay_ms, calls))| {
         let mut config = Config::poc();
         let (seats, rate, quota, lanes, (phase, open_at_ms), timeouts) = line;
         config.settings.seats = seats as u32;
@@ -280,12 +290,16 @@ fn config() -> impl Strategy<Value = Config> {
         config.settings.phase = phase;
         config.settings.waiting_idle_timeout_ms = timeouts.0;
         config.settings.claim_timeout_ms = timeouts.1;
+        if calls.is_some() {
+            config.settings.admission = Admission::Called;
+        }
         Config {
             seed,
             crowd,
             net_delay_ms,
             until_ms: 180_000,
             open_at_ms,
+            calls,
             ..config
         }
     })

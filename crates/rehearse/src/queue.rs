@@ -36,6 +36,8 @@ pub(crate) enum Happened {
     Configured {
         seats: u64,
         admits: bool,
+        /// Nobody is admitted but by a call.
+        called: bool,
     },
     Admitted(Place),
     Gone {
@@ -69,6 +71,9 @@ pub(crate) trait Queue {
 
     /// The sale begins: from now on it gives seats.
     fn open(&mut self, now_ms: u64);
+
+    /// A dispatcher's message gets to the server: the next `n` are admitted, as far as seats are free.
+    fn call(&mut self, now_ms: u64, n: u32);
 
     /// The events since the last call, in order.
     fn happened(&mut self) -> Vec<Happened>;

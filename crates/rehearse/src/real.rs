@@ -1,8 +1,8 @@
 //! The real line under a real leader, without a log: proposals are applied at once.
 
 use nowserving_line::{
-    Change, Event, Line, LineChange, LineName, Op, Phase, Refused, Reply, Settings, SettingsPatch,
-    Status, TokenChange, TokenRef,
+    Admission, Change, Event, Line, LineChange, LineName, Op, Phase, Refused, Reply, Settings,
+    SettingsPatch, Status, TokenChange, TokenRef,
 };
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_shard::clock::ClientReachability;
@@ -32,6 +32,8 @@ pub(crate) struct Real {
     incarnation: u64,
     /// Of the newest log entry.
     index: u64,
+    /// How many calls there were: each has an id of its own.
+    calls: u64,
     happened: Vec<Happened>,
 }
 
@@ -81,6 +83,7 @@ fn happened(event: &Event, line: Option<&Line>) -> Option<Happened> {
         return Some(Happened::Configured {
             seats: line.settings().seats.into(),
             admits: line.settings().phase.admits(),
+            called: line.settings().admission == Admission::Called,
         });
     }
     let Event::Token {
@@ -118,6 +121,7 @@ impl Real {
             name: name.clone(),
             incarnation: 0,
             index: 0,
+            calls: 0,
             happened: Vec::new(),
         };
         let create = Op::Create {
@@ -284,6 +288,18 @@ impl Queue for Real {
             patch: patch.into(),
             if_version: None,
             incarnation: None,
+        };
+        self.change(now_ms, op);
+    }
+
+    fn call(&mut self, now_ms: u64, n: u32) {
+        self.advance(now_ms);
+        self.calls += 1;
+        let op = Op::CallNext {
+            line: self.name.clone(),
+            n,
+            lane: None,
+            call_id: format!("call-{}", self.calls).into(),
         };
         self.change(now_ms, op);
     }

@@ -26,7 +26,7 @@ pub struct Summary {
     pub overtakes: u64,
     /// The most seats ever held beyond `seats`. Must be 0.
     pub over_limit_max: u64,
-    /// Impossible observations: admitted twice or without a number, an answer with a seat that was never given, a
+    /// Impossible observations: admitted twice, without a number or without a call where that is needed, an answer with a seat that was never given, a
     /// number given again, gone twice. Must be 0.
     pub contradictions: u64,
     /// The median wait of admitted shoppers; a shopper admitted at once counts as 0.
@@ -79,6 +79,10 @@ pub struct Summary {
     pub contended_ms: u64,
     /// Duration of the run, in virtual time.
     pub virtual_ms: u64,
+    /// How often the dispatcher called, in a line whose tokens are called.
+    pub calls: u64,
+    /// How many were admitted by that.
+    pub called: u64,
     /// The most checkouts that queued for their transaction at once.
     pub transactions_queued_max: u64,
     /// The median time that a checkout queued for its transaction; `None` without a limiter.

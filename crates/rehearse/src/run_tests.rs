@@ -1,9 +1,11 @@
 //! Whole runs, with a look at each visit.
 #![allow(clippy::unwrap_used)]
 
-use nowserving_line::{AdmissionRate, Change, Phase, ScheduledChange, SettingsPatch};
+use nowserving_line::{
+    Admission, AdmissionRate, Change, Phase, Quota, ScheduledChange, SettingsPatch,
+};
 
-use crate::config::{Config, Polls};
+use crate::config::{Calls, Config, Polls};
 use crate::report::{Run, Visit};
 
 fn rehearsed(config: &Config) -> Run {
@@ -172,6 +174,112 @@ fn a_schedule_opens_the_line_and_changes_its_seats_at_its_times() {
         .iter()
         .any(|f| f.text.contains("never open"));
     assert!(!never_open && report.naive.unwrap().summary.seat_held_percent.is_some());
+}
+
+/// The small test with a dispatcher. All watch: polls would add their own delays.
+fn called(calls: Calls) -> Config {
+    let mut config = small_poc();
+    config.crowd.watch_percent = 100.0;
+    config.crowd.give_up_percent = 0.0;
+    config.settings.admission = Admission::Called;
+    config.calls = Some(calls);
+    config
+}
+
+#[test]
+fn a_dispatcher_calls_the_next_one_for_each_free_seat() {
+    let auto = {
+        let mut config = called(Calls::PerSeat { after_ms: 0 });
+        config.settings.admission = Admission::Auto;
+        config.calls = None;
+        rehearsed(&config).summary
+    };
+    let mut last_ms = auto.virtual_ms;
+    for after_ms in [0, 1_000, 5_000] {
+        let mut config = called(Calls::PerSeat { after_ms });
+        config.compare_naive = true;
+        let report = crate::run(&config, |_| {}).unwrap();
+        let summary = &report.real.summary;
+        assert!(summary.is_sound(), "{summary:?}");
+        assert_eq!((summary.completed, summary.called), (1_000, 1_000));
+        assert_eq!(summary.calls, 1_000, "none in vain");
+        assert_eq!(summary.eta_told, 0);
+        // Seats stand empty until the call.
+        assert!(summary.virtual_ms > last_ms + 10 * after_ms);
+        last_ms = summary.virtual_ms;
+        // Nobody gets a seat sooner than the dispatcher can know of it.
+        let waits = report.real.visits.iter().filter_map(Visit::wait_ms);
+        assert_eq!(waits.min(), Some(after_ms + 40));
+        let findings = report.findings();
+        let about = |words: &str| findings.iter().any(|f| f.text.contains(words));
+        assert!(about("no forecasts") && about("the dispatcher let nobody in"));
+        assert_eq!(report.naive.unwrap().summary.calls, 0);
+    }
+}
+
+#[test]
+fn a_dispatcher_calls_in_rounds() {
+    let config = called(Calls::Rounds {
+        every_ms: 2_000,
+        n: 20,
+    });
+    let run = rehearsed(&config);
+    let times = admissions(&run);
+    assert!(times.iter().all(|at_ms| at_ms % 2_000 == 40));
+    for round in times.chunk_by(|a, b| a == b) {
+        assert!(round.len() <= 20, "{round:?}");
+    }
+    let summary = &run.summary;
+    assert!(summary.is_sound() && summary.completed == 1_000);
+    assert!(summary.seats_held_max > 20 && summary.calls >= 50);
+}
+
+#[test]
+fn calls_wait_for_the_phase_the_rate_and_the_quota() {
+    let mut config = called(Calls::PerSeat { after_ms: 0 });
+    config.settings.phase = Phase::PreOpen;
+    config.open_at_ms = Some(30_000);
+    config.settings.admission_rate = Some(AdmissionRate {
+        per_second_micro: 10_000_000,
+        burst: 10,
+    });
+    config.settings.quota = Some(Quota {
+        total: 400,
+        standby_percent: 1_000,
+        renew: None,
+    });
+    let run = rehearsed(&config);
+    let summary = &run.summary;
+    assert!(admissions(&run)[0] >= 30_000);
+    assert!(
+        summary.is_sound() && summary.completed == 400,
+        "{summary:?}"
+    );
+    // One in vain a second, and as many as are on their way then.
+    assert!(summary.calls < 400 + 200 * 10, "{}", summary.calls);
+}
+
+#[test]
+fn a_schedule_can_begin_to_call() {
+    const NOON_MS: u64 = 1_795_320_000_000;
+    let mut config = called(Calls::PerSeat { after_ms: 2_000 });
+    config.settings.admission = Admission::Auto;
+    config.starts_at_ms = NOON_MS;
+    let set = SettingsPatch {
+        admission: Some(Change::Set(Admission::Called)),
+        ..SettingsPatch::default()
+    };
+    let at_ms = NOON_MS + 20_000;
+    config.settings.schedule = vec![ScheduledChange { at_ms, set }];
+    let run = rehearsed(&config);
+    let summary = &run.summary;
+    assert!(summary.is_sound() && summary.completed == 1_000);
+    let before = admissions(&run)
+        .iter()
+        .filter(|at_ms| **at_ms < 20_000)
+        .count();
+    assert!(before > 50, "{before}");
+    assert_eq!(summary.called, 1_000 - before as u64);
 }
 
 #[test]

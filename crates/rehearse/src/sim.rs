@@ -2,6 +2,7 @@
 
 use crate::config::{Config, Polls};
 use crate::crowd::{Nature, gather};
+use crate::dispatcher::{Dispatcher, Planned};
 use crate::queue::{Answer, Ask, Happened, Queue};
 use crate::report::{Row, SAMPLE_EVERY_MS};
 use crate::shopper::{Act, Shopper, Timer};
@@ -28,6 +29,10 @@ enum Event {
     Upkeep,
     /// The line's phase becomes `open`.
     Open,
+    /// A dispatcher's call gets to the server.
+    Call {
+        n: u32,
+    },
     /// A row of the table.
     Sample,
 }
@@ -39,6 +44,7 @@ struct Sim<'a, Q> {
     timeline: Timeline<(u32, Event)>,
     shoppers: Vec<Shopper>,
     transactions: Option<Transactions>,
+    dispatcher: Option<Dispatcher>,
     /// Shoppers that have come and not gone home.
     present: u64,
     gone_home: u64,
@@ -58,6 +64,7 @@ pub(crate) fn run<Q: Queue>(config: &Config, queue: Q, progress: &mut dyn FnMut(
         timeline: Timeline::new(),
         shoppers: Vec::with_capacity(crowd.len()),
         transactions: config.transaction_rate.map(Transactions::new),
+        dispatcher: dispatcher(config),
         present: 0,
         gone_home: 0,
         tally: Tally::new(config),
@@ -83,9 +90,19 @@ pub(crate) fn run<Q: Queue>(config: &Config, queue: Q, progress: &mut dyn FnMut(
         }
     }
     sim.sample();
-    let transactions = sim.transactions.take();
-    sim.tally
-        .finish(sim.rows, &config.settings.lanes, transactions)
+    let Sim {
+        tally,
+        rows,
+        transactions,
+        dispatcher,
+        ..
+    } = sim;
+    tally.finish(rows, &config.settings.lanes, transactions, dispatcher)
+}
+
+fn dispatcher(config: &Config) -> Option<Dispatcher> {
+    let calls = config.calls?;
+    Some(Dispatcher::new(calls, config.net_delay_ms))
 }
 
 impl<Q: Queue> Sim<'_, Q> {
@@ -137,6 +154,7 @@ impl<Q: Queue> Sim<'_, Q> {
                 self.spread();
                 self.plan_upkeep();
             }
+            Event::Call { n } => self.call(n),
             Event::Sample => {
                 self.sample();
                 self.plan(self.now_ms + SAMPLE_EVERY_MS, 0, Event::Sample);
@@ -178,11 +196,50 @@ impl<Q: Queue> Sim<'_, Q> {
         self.plan(at_ms, shopper, Event::Answer(answer));
     }
 
-    /// Passes the events of the queue to the books and to watching shoppers.
+    fn call(&mut self, n: u32) {
+        let wanted = self.tally.wanted();
+        self.queue.call(self.now_ms, n);
+        self.tally.begin_call(n);
+        self.tell();
+        let admitted = self.tally.end_call();
+        let dispatcher = self.dispatcher.as_mut();
+        let next = dispatcher.and_then(|it| it.called(self.now_ms, admitted, wanted));
+        self.plan_calls(next);
+        self.look();
+        self.plan_upkeep();
+    }
+
+    /// The dispatcher sees the board.
+    fn look(&mut self) {
+        let (now_ms, wanted) = (self.now_ms, self.tally.wanted());
+        let dispatcher = self.dispatcher.as_mut();
+        let planned = dispatcher.and_then(|it| it.look(now_ms, wanted));
+        self.plan_calls(planned);
+    }
+
+    fn plan_calls(&mut self, planned: Option<Planned>) {
+        if let Some(Planned { count, n, at_ms }) = planned {
+            for _ in 0..count {
+                self.plan(at_ms, 0, Event::Call { n });
+            }
+        }
+    }
+
+    /// All that the queue has done is passed on.
     fn spread(&mut self) {
+        self.tell();
+        self.look();
+    }
+
+    /// Passes the events of the queue to the books and to watching shoppers.
+    fn tell(&mut self) {
         for happened in self.queue.happened() {
             match happened {
-                Happened::Configured { seats, admits } => self.tally.configured(seats, admits),
+                Happened::Configured {
+                    seats,
+                    admits,
+                    called,
+                } => self.tally.configured(seats, admits, called),
                 Happened::Admitted(place) => {
                     let shopper = self.tally.admitted(place, self.now_ms, &self.queue);
                     if let Some(shopper) = shopper.filter(|shopper| self.watches(*shopper)) {

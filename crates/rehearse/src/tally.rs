@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_line::{LaneSettings, Reason, State};
+use nowserving_line::{Admission, LaneSettings, Reason, State};
 use nowserving_protocol::error::Code;
 
 use crate::books::{Books, Ended};
 use crate::config::Config;
 use crate::dice::Dice;
+use crate::dispatcher::Dispatcher;
 use crate::forecasts::Forecasts;
 use crate::queue::{Answer, Place, Pointers, Queue};
 use crate::report::{LaneRow, LaneSummary, Row, Run, Stages, Summary, Told, Visit};
@@ -21,6 +22,12 @@ pub(crate) struct Tally {
     at_ms: u64,
     /// Before, nobody can be given a seat.
     is_open: bool,
+    /// Now somebody can be given a seat …
+    admits: bool,
+    /// … but only by a call, and the one under way can give so many more.
+    is_called: bool,
+    callable: u32,
+    called: u64,
     /// The seats that there were, while anybody waited.
     seat_ms: f64,
     held_seat_ms: f64,
@@ -47,6 +54,8 @@ impl Tally {
             visits: vec![None; config.crowd.shoppers as usize],
             is_open: config.open_at_ms.is_none()
                 && (config.settings.phase.admits() || !config.is_opened_by_schedule()),
+            admits: config.settings.phase.admits(),
+            is_called: config.settings.admission == Admission::Called,
             ..Self::default()
         }
     }
@@ -75,9 +84,33 @@ impl Tally {
     }
 
     /// The settings have changed.
-    pub(crate) fn configured(&mut self, seats: u64, admits: bool) {
+    pub(crate) fn configured(&mut self, seats: u64, admits: bool, called: bool) {
         self.books.set_seats(seats);
         self.is_open |= admits;
+        (self.admits, self.is_called) = (admits, called);
+    }
+
+    /// How many seats are free for somebody who waits to be called.
+    pub(crate) fn wanted(&self) -> u64 {
+        let books = &self.books;
+        match self.admits && self.is_called {
+            true => books
+                .seats()
+                .saturating_sub(books.held())
+                .min(books.waiting()),
+            false => 0,
+        }
+    }
+
+    /// From now on up to `n` may be admitted.
+    pub(crate) fn begin_call(&mut self, n: u32) {
+        (self.callable, self.called) = (n, 0);
+    }
+
+    /// How many were.
+    pub(crate) fn end_call(&mut self) -> u64 {
+        self.callable = 0;
+        self.called
     }
 
     /// `lane` is the one that was asked for, whether the queue has it or not.
@@ -148,6 +181,12 @@ impl Tally {
     ) -> Option<u32> {
         let shopper = self.books.admitted(place, queue)?;
         self.admitted += 1;
+        if self.is_called && self.callable == 0 {
+            // Nobody has called it.
+            self.books.contradictions += 1;
+        }
+        self.callable = self.callable.saturating_sub(1);
+        self.called += 1;
         let is_second_turn = self.is_second_turn();
         if let Some(visit) = &mut self.visits[shopper as usize] {
             visit.admitted_ms = Some(now_ms);
@@ -204,6 +243,7 @@ impl Tally {
         rows: Vec<Row>,
         lanes: &[LaneSettings],
         transactions: Option<Transactions>,
+        dispatcher: Option<Dispatcher>,
     ) -> Run {
         let visits: Vec<Visit> = self.visits.iter().flatten().copied().collect();
         let gone = self.gone.iter();
@@ -241,6 +281,8 @@ impl Tally {
             gone: gone.collect(),
             gone_from: gone_from.collect(),
             refused: refused.collect(),
+            calls: dispatcher.as_ref().map_or(0, |it| it.made),
+            called: dispatcher.map_or(0, |it| it.admitted),
             transactions_queued_max,
             transaction_wait_p50_ms: rank(&transaction_waits, 50),
             transaction_wait_p99_ms: rank(&transaction_waits, 99),

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use nowserving_line::{Phase, Reason, Settings};
+use nowserving_line::{Admission, Phase, Reason, Settings};
 use nowserving_protocol::error::Code;
 
 use crate::figures::ARTICLE;
@@ -95,7 +95,7 @@ impl Report {
             slow_transactions(summary),
             turned_away(shoppers, summary),
             not_served(summary),
-            rare_forecasts(summary),
+            rare_forecasts(settings, summary),
         ];
         let mut findings = vec![rules(settings, summary), served(shoppers, summary)];
         if summary.lanes.len() > 1 {
@@ -181,11 +181,17 @@ fn never_full(settings: &Settings, summary: &Summary) -> Option<String> {
 
 fn free_seats(settings: &Settings, summary: &Summary) -> Option<String> {
     let free = 100.0 - summary.seat_held_percent?;
-    let why = match (settings.admission_rate, settings.quota) {
-        (Some(_), Some(_)) => "the admission rate or the quota",
-        (Some(_), None) => "the admission rate",
-        (None, Some(_)) => "the quota",
-        (None, None) => "the line",
+    let called = settings.admission == Admission::Called;
+    let reasons = [
+        (called, "the dispatcher"),
+        (settings.admission_rate.is_some(), "the admission rate"),
+        (settings.quota.is_some(), "the quota"),
+    ];
+    let reasons = reasons.iter().filter(|(is_set, _)| *is_set);
+    let reasons: Vec<&str> = reasons.map(|(_, words)| *words).collect();
+    let why = match reasons.is_empty() {
+        true => "the line".to_owned(),
+        false => reasons.join(" or "),
     };
     (free >= FREE_PERCENT).then(|| {
         format!(
@@ -256,6 +262,7 @@ fn not_served(summary: &Summary) -> Option<String> {
             Some(Reason::Idle) => "vanished while they waited",
             Some(Reason::NoShow) => "did not come when called",
             Some(Reason::CheckoutExpired) => "vanished from checkout",
+            Some(Reason::WaitExpired) => "waited too long",
             Some(Reason::SoldOut) => "found it sold out",
             _ => reason.as_str(),
         };
@@ -271,8 +278,13 @@ fn not_served(summary: &Summary) -> Option<String> {
     })
 }
 
-fn rare_forecasts(summary: &Summary) -> Option<String> {
+fn rare_forecasts(settings: &Settings, summary: &Summary) -> Option<String> {
     let told = summary.eta_told_percent?;
+    if settings.admission == Admission::Called && told == 0.0 {
+        return Some(
+            "There were no forecasts: no line knows when its dispatcher calls.".to_owned(),
+        );
+    }
     (told < TOLD_PERCENT).then(|| {
         format!(
             "Forecasts were rare: {} of those who had to wait were told one on entering.",

@@ -2,7 +2,7 @@
 
 use nowserving_line::{LaneSettings, Settings};
 
-use crate::config::{Arrival, Config, Crowd, Polls, Service};
+use crate::config::{Arrival, Calls, Config, Crowd, Polls, Service};
 use crate::report::{Report, Stages, Summary};
 use crate::text::{count, duration, many};
 
@@ -68,6 +68,10 @@ impl Summary {
             let most = count(self.transactions_queued_max);
             rows.add("queued for a transaction, most", most);
         }
+        if self.calls > 0 {
+            rows.add("calls of the dispatcher", count(self.calls));
+            rows.add("admitted by them", count(self.called));
+        }
         rows.add("still in the line at the end", count(self.still_live));
         rows.add("polls a second, mean", self.polls_per_second.to_string());
         rows.add("polls a second, most", count(self.polls_per_second_max));
@@ -120,6 +124,9 @@ impl Config {
         if let Some(rate) = self.transaction_rate {
             rows.add("transactions", format!("{rate} a second at most"));
         }
+        if let Some(calls) = self.calls {
+            rows.add("dispatcher", dispatcher(calls));
+        }
         rows.add("asking again", polls(crowd));
         rows.add("going home", going_home(crowd));
         rows.add("line", line(settings));
@@ -161,6 +168,18 @@ fn service(service: Service) -> String {
         Service::Uniform { max_ms } => format!("up to {}", duration(max_ms)),
         Service::LogNormal { median_ms, sigma } => {
             format!("log-normal, median {}, sigma {sigma}", duration(median_ms))
+        }
+    }
+}
+
+fn dispatcher(calls: Calls) -> String {
+    match calls {
+        Calls::PerSeat { after_ms } => {
+            let after = duration(after_ms);
+            format!("calls the next one {after} after a seat is free for it")
+        }
+        Calls::Rounds { every_ms, n } => {
+            format!("calls up to {n} every {}", duration(every_ms))
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use nowserving_line::{Reason, State, Token};
+use nowserving_line::{Admission, Reason, State, Token};
 use nowserving_protocol::error::Code;
 
-use crate::config::{Config, Crowd};
+use crate::config::{Calls, Config, Crowd};
 use crate::queue::{Answer, Ask, Happened, Place, Pointers, Queue};
 use crate::report::Summary;
 use crate::sim;
@@ -25,12 +25,18 @@ enum Fault {
     RepeatsNumbers,
     /// Says of everybody twice that it is gone.
     EndsTwice,
+    /// Admits without being called.
+    AdmitsUncalled,
+    /// Admits one more than a call is for.
+    CallsTooMany,
 }
 
 /// A plain queue but for its fault.
 struct Wrong {
     fault: Fault,
     seats: usize,
+    /// Who may be admitted, where tokens are called.
+    callable: Option<u32>,
     next: Token,
     waiting: VecDeque<Token>,
     seated: BTreeMap<Token, State>,
@@ -38,10 +44,11 @@ struct Wrong {
 }
 
 impl Wrong {
-    fn new(fault: Fault, seats: usize) -> Self {
+    fn new(fault: Fault, seats: usize, called: bool) -> Self {
         Self {
             fault,
             seats,
+            callable: (called && fault != Fault::AdmitsUncalled).then_some(0),
             next: 1,
             waiting: VecDeque::new(),
             seated: BTreeMap::new(),
@@ -51,12 +58,13 @@ impl Wrong {
 
     fn admit(&mut self) {
         let seats = self.seats + usize::from(self.fault == Fault::OverAdmits);
-        while self.seated.len() < seats {
+        while self.seated.len() < seats && self.callable != Some(0) {
             let next = match self.fault {
                 Fault::Overtakes => self.waiting.pop_back(),
                 _ => self.waiting.pop_front(),
             };
             let Some(token) = next else { break };
+            self.callable = self.callable.map(|left| left - 1);
             self.seated.insert(token, State::Admitted);
             self.tell(Happened::Admitted((0, token)), Fault::AdmitsTwice);
         }
@@ -136,6 +144,13 @@ impl Queue for Wrong {
 
     fn open(&mut self, _now_ms: u64) {}
 
+    fn call(&mut self, _now_ms: u64, n: u32) {
+        let more = u32::from(self.fault == Fault::CallsTooMany);
+        self.callable = self.callable.map(|_| n + more);
+        self.admit();
+        self.callable = self.callable.map(|_| 0);
+    }
+
     fn happened(&mut self) -> Vec<Happened> {
         std::mem::take(&mut self.happened)
     }
@@ -154,11 +169,20 @@ impl Queue for Wrong {
 }
 
 fn rehearsed(fault: Fault) -> Summary {
+    rehearsed_with(fault, None)
+}
+
+fn rehearsed_with(fault: Fault, calls: Option<Calls>) -> Summary {
     let mut config = Config::poc();
+    if calls.is_some() {
+        config.settings.admission = Admission::Called;
+        config.calls = calls;
+    }
     config.settings.seats = 5;
     config.crowd = Crowd::patient(40);
     config.until_ms = 600_000;
-    sim::run(&config, Wrong::new(fault, 5), &mut |_| {}).summary
+    let wrong = Wrong::new(fault, 5, calls.is_some());
+    sim::run(&config, wrong, &mut |_| {}).summary
 }
 
 #[test]
@@ -191,6 +215,21 @@ fn impossible_observations_are_counted() {
     ] {
         let found = found(&rehearsed(fault));
         assert!(found[2] > 10, "{fault:?}: {found:?}");
+    }
+}
+
+#[test]
+fn admissions_without_a_call_are_counted() {
+    let calls = Some(Calls::Rounds {
+        every_ms: 1_000,
+        n: 2,
+    });
+    let right = rehearsed_with(Fault::None, calls);
+    assert_eq!((right.completed, right.called), (40, 40));
+    assert_eq!(found(&right), [0, 0, 0]);
+    for fault in [Fault::AdmitsUncalled, Fault::CallsTooMany] {
+        let found = found(&rehearsed_with(fault, calls));
+        assert!(found[2] > 0 && found[0] == 0, "{fault:?}: {found:?}");
     }
 }
 

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use nowserving_client::{Change, Phase};
-use nowserving_rehearse::{Arrival, Config, Crowd, DURATION_MS_MAX, Polls, Service};
+use nowserving_client::{CALL_NEXT_MAX, Change, Phase};
+use nowserving_rehearse::{Arrival, Calls, Config, Crowd, DURATION_MS_MAX, Polls, Service};
 
 use crate::duration;
 use crate::output::WrongUsage;
@@ -60,6 +60,8 @@ pub struct RehearseArgs {
     #[command(flatten)]
     pub files: Files,
     #[command(flatten)]
+    calls: CallFlags,
+    #[command(flatten)]
     crowd: CrowdFlags,
     #[command(flatten, next_help_heading = "The line's settings")]
     settings: SettingsFlags,
@@ -74,6 +76,24 @@ pub struct Files {
     /// Writes a page with pictures that needs nothing else.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// The dispatcher of a line with `--admission called`.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "The dispatcher, with --admission called")]
+struct CallFlags {
+    /// Calls the next one so long after a seat is free for somebody who waits (default 1s).
+    #[arg(long = "call-after", value_name = "TIME", value_parser = time(0), conflicts_with = "call_every_ms")]
+    call_after_ms: Option<u64>,
+    /// Calls in rounds, at this interval.
+    #[arg(long = "call-every", value_name = "TIME", value_parser = time(1))]
+    call_every_ms: Option<u64>,
+    /// With --call-every: how many it calls at most, 1 to 1,024 (default 1).
+    #[arg(
+        long, value_name = "N", requires = "call_every_ms",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(CALL_NEXT_MAX))
+    )]
+    call_n: Option<u32>,
 }
 
 #[derive(Debug, Args)]
@@ -178,6 +198,7 @@ fn wall_clock(text: &str) -> Result<u64, String> {
     nowserving_protocol::time::parse(text).ok_or_else(wrong)
 }
 
+const CALL_AFTER_MS: u64 = 1_000;
 const WAVES: u32 = 10;
 const SIGMA: f64 = 0.7;
 const POLL_MAX_MS: u64 = 30_000;
@@ -212,12 +233,36 @@ impl RehearseArgs {
             (given, _) => set(&mut config.starts_at_ms, given),
         }
         config.transaction_rate = self.transaction_rate;
+        config.calls = self.calls.calls(&config)?;
         if self.open_at_ms.is_some_and(|at_ms| at_ms > config.until_ms) {
             let until = duration::typed(config.until_ms);
             return Err(WrongUsage(format!("--open-at: at most --until, {until}")));
         }
         self.crowd.change(&mut config.crowd)?;
         Ok(config)
+    }
+}
+
+impl CallFlags {
+    fn calls(&self, config: &Config) -> Result<Option<Calls>, WrongUsage> {
+        let given = [
+            (self.call_after_ms.is_some(), "--call-after"),
+            (self.call_every_ms.is_some(), "--call-every"),
+        ];
+        let given = given.into_iter().find(|(is_given, _)| *is_given);
+        match (given, config.is_called()) {
+            (Some((_, flag)), false) => Err(without_effect(flag, "--admission called")),
+            (None, false) => Ok(None),
+            (_, true) => Ok(Some(match self.call_every_ms {
+                Some(every_ms) => Calls::Rounds {
+                    every_ms,
+                    n: self.call_n.unwrap_or(1),
+                },
+                None => Calls::PerSeat {
+                    after_ms: self.call_after_ms.unwrap_or(CALL_AFTER_MS),
+                },
+            })),
+        }
     }
 }
 
@@ -334,6 +379,32 @@ mod tests {
     }
 
     #[test]
+    fn a_dispatcher_calls_where_tokens_are_called() {
+        assert_eq!(config("").calls, None);
+        for (words, calls) in [
+            ("", Calls::PerSeat { after_ms: 1_000 }),
+            ("--call-after 0s", Calls::PerSeat { after_ms: 0 }),
+            (
+                "--call-every 2s",
+                Calls::Rounds {
+                    every_ms: 2_000,
+                    n: 1,
+                },
+            ),
+            (
+                "--call-every 1m --call-n 7",
+                Calls::Rounds {
+                    every_ms: 60_000,
+                    n: 7,
+                },
+            ),
+        ] {
+            let config = config(&format!("--admission called {words}"));
+            assert_eq!(config.calls, Some(calls), "{words}");
+        }
+    }
+
+    #[test]
     fn a_line_that_opens_later_is_pre_open_by_default() {
         let phase = |words| config(words).settings.phase;
         assert_eq!(phase("--open-at 5s"), Phase::PreOpen);
@@ -349,6 +420,8 @@ mod tests {
             "--arrival steady --waves 3",
             "--preset steady --waves 3",
             "--poll told --poll-max 500ms",
+            "--call-after 5s",
+            "--call-every 5s --admission auto",
             "--starts-at 2026-11-22T12:00:00+08:00",
             "--preset steady --poll-max 500ms",
         ] {
