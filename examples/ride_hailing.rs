@@ -3,19 +3,31 @@
 //! A city is divided into hives. Each hive has a line for each type of vehicle; its seats are the drivers that
 //! are free there. Riders wait in lanes: normal, from a partner's channel, with priority, and absolute (before
 //! all others). The app of a rider knows only the order number: it is the key. A driver takes the next rider; the
-//! seat is free again at the end of the ride. For vans a dispatcher decides which rider is next.
+//! seat is free again at the end of the ride. For vans a dispatcher decides when and who. Riders that are not heard of
+//! are ended by force, and the day goes into an archive.
 //!
-//! Run it with the URL of the cluster's NATS server. It checks each step, and fails if one goes wrong.
+//! Run it with the URL of the cluster's NATS server, and a file for the archive. It checks each step, and fails if one
+//! goes wrong.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use nowserving_client::{
-    AdminLine, CallNext, CalledReply, Client, Code, Journal, JournalEntryReply, Key, LaneName,
-    Line, State, StatusReply, Take, TokenBy,
+    AdminLine, CallNext, CalledReply, Client, Code, Journal, JournalEntryReply, Key, Kick,
+    LaneName, Line, State, StatusReply, Take, TokenBy,
 };
-use nowserving_examples::{configure, connect, delete, journal, make, refused, ticket, turn};
+use nowserving_examples::{
+    Archivist, configure, connect, delete, eventually, journal, make, refused, ticket, turn,
+};
 use serde_json::{Value, json};
+
+const ECONOMY: &str = "hive-7-economy";
+const COMFORT: &str = "hive-7-comfort";
+const VAN: &str = "hive-7-van";
+const ZONE: &str = "Asia/Taipei";
 
 /// One type of vehicle in one hive.
 struct Queue {
@@ -28,29 +40,41 @@ struct Queue {
 #[tokio::main]
 async fn main() -> Result<()> {
     let client = connect().await?;
-    let (line, admin) = make(&client, "hive-7-economy", settings("economy", 2)).await?;
-    let mut economy = Queue::new(line, admin);
-    let (line, admin) = make(&client, "hive-7-comfort", settings("comfort", 1)).await?;
-    let mut comfort = Queue::new(line, admin);
+    let file = std::env::args().nth(2).map(PathBuf::from);
+    let file = file.unwrap_or_else(|| std::env::temp_dir().join("hive-7.jsonl"));
+    let archivist = Archivist::start(&client, &[ECONOMY, COMFORT, VAN], &file).await?;
+    let today = Timestamp::now().to_zoned(TimeZone::get(ZONE)?).date();
 
+    let mut economy = Queue::open(&client, ECONOMY, settings("economy", 2)).await?;
+    let mut comfort = Queue::open(&client, COMFORT, settings("comfort", 1)).await?;
     println!("Morning in hive 7: two economy drivers are free, and one comfort driver.");
     rush_hour(&mut economy).await?;
     println!("Order 4 also asks for a comfort car, gets it, and leaves the economy queue.");
     comfort.order(4, "normal").await?;
     comfort.pick_up(4).await?;
     economy.leave(4).await?;
-
     in_their_turn(&mut economy).await?;
-    forced_exit(&economy).await?;
-    dispatcher(&client).await?;
-    for queue in [&mut economy, &mut comfort] {
+
+    let mut called = settings("van", 2);
+    called["admission"] = json!("called");
+    let mut van = Queue::open(&client, VAN, called).await?;
+    dispatcher(&mut van).await?;
+    overtaken(&van).await?;
+    forced_exit(&economy, &van).await?;
+
+    for queue in [&mut economy, &mut comfort, &mut van] {
         while !queue.rides.is_empty() {
             queue.drop_off().await?;
         }
     }
-    archive(&economy).await?;
-    delete(&economy.admin).await?;
-    delete(&comfort.admin).await
+    books(&economy).await?;
+    for queue in [economy, comfort, van] {
+        delete(&queue.admin).await?;
+    }
+    archivist.end().await?;
+    let file = file.display();
+    println!("The day: nowserving archive report {file} --day {today} --zone {ZONE} --tokens");
+    Ok(())
 }
 
 fn settings(vehicle: &str, drivers: u32) -> Value {
@@ -67,6 +91,9 @@ fn settings(vehicle: &str, drivers: u32) -> Value {
             {"name": "absolute", "absolute": true},
         ],
         "default_lane": "normal",
+        "waiting_idle_timeout_ms": 60_000,
+        // The archive names orders, not only tokens.
+        "event_key": true,
     })
 }
 
@@ -109,118 +136,133 @@ async fn in_their_turn(economy: &mut Queue) -> Result<()> {
         economy.pick_up(order).await?;
     }
     // Why did others go before order 7, which came before them?
-    let page = Journal {
-        lane: Some(lane("channel")?),
-        token: Some(1),
-        ..Journal::default()
-    };
-    let explained = economy.admin.journal(&page).await?.explain;
-    let overtakers = explained.context("no explanation")?.overtakers;
-    let why: BTreeMap<String, String> = (overtakers.into_iter())
-        .map(|other| (other.lane.to_string(), other.by))
-        .collect();
+    let why = economy.overtakers("channel", 1).await?;
     println!("Before order 7 went, of those who came later: {why:?}.");
     ensure!(why["absolute"] == "absolute" && why["priority"] == "boost");
     Ok(())
 }
 
-/// Orders whose state has not changed for too long leave the queue by force.
-async fn forced_exit(economy: &Queue) -> Result<()> {
-    configure(&economy.admin, json!({"max_wait_ms": 1_000})).await?;
-    let tickets = [economy.ticket(3).await, economy.ticket(5).await];
-    for ticket in tickets.into_iter().flatten() {
-        let gone = turn(&economy.line, &ticket).await?;
-        ensure!(gone.reason.as_deref() == Some("wait_expired"), "{gone:?}");
-    }
-    refused(economy.line.find(key(3)).await, Code::TokenNotFound)?;
-    println!("No driver for orders 3 and 5 in the longest time that a rider may wait: they go.");
-    Ok(())
-}
-
-/// Nobody gets a van whom the dispatcher does not call: the next rider, or one whose luggage fits.
-async fn dispatcher(client: &Client) -> Result<()> {
-    let mut called = settings("van", 2);
-    called["admission"] = json!("called");
-    let (line, admin) = make(client, "hive-7-van", called).await?;
-    let vans = Queue::new(line, admin);
-    for order in [21, 22, 23] {
-        let waits = vans.order(order, "normal").await?;
+/// Nobody gets a van that the dispatcher does not call: the next rider, or one whose luggage fits.
+async fn dispatcher(van: &mut Queue) -> Result<()> {
+    for (order, lane) in [
+        (21, "normal"),
+        (22, "normal"),
+        (23, "normal"),
+        (24, "priority"),
+    ] {
+        let waits = van.order(order, lane).await?;
         ensure!(waits.state == State::Waiting, "{waits:?}");
     }
-    println!("Orders 21 to 23 ask for vans. Two are free, and stand until the dispatcher calls.");
-    let next = CallNext {
-        n: 1,
-        lane: None,
-        call_id: "morning-1".to_owned(),
-    };
-    let one = vans.admin.call_next(&next).await?;
-    ensure!(orders(&one)? == [21], "{one:?}");
+    println!("Orders 21 to 24 ask for vans. Two are free, and stand until the dispatcher calls.");
+    let first = van.call(1, "morning-1").await?;
+    ensure!(first == [24], "{first:?}");
     // The answer was lost, perhaps: the same call calls nobody else.
-    ensure!(vans.admin.call_next(&next).await? == one);
-    let third = Take {
+    ensure!(van.call(1, "morning-1").await? == first);
+    println!("The dispatcher calls the next one. It is order 24, with priority.");
+    let by_luggage = Take {
         key: Some(Key::new(key(23).into_bytes())?),
         ..Take::default()
     };
-    let taken = vans.admin.take(&third).await?;
-    ensure!(orders(&taken)? == [23] && vans.place(22).await? == "1");
-    println!("The dispatcher calls order 21, and takes order 23 out of order.");
-    let page = Journal {
-        lane: Some(lane("normal")?),
-        token: Some(2),
-        ..Journal::default()
-    };
-    let explained = vans.admin.journal(&page).await?.explain;
-    let overtakers = explained.context("no explanation")?.overtakers;
-    ensure!(overtakers.iter().all(|other| other.by == "take") && overtakers.len() == 1);
-    println!("The journal explains it to order 22: an operator's word.");
-    delete(&vans.admin).await
+    let taken = van.admin.take(&by_luggage).await?;
+    ensure!(orders(&taken)? == [23] && van.place(22).await? == "2");
+    println!(
+        "The other van has room for the luggage of order 23: the dispatcher takes it out of order."
+    );
+    let none = van.call(2, "morning-2").await?;
+    ensure!(none.is_empty(), "no van is free: {none:?}");
+
+    for order in [24, 23] {
+        van.pick_up(order).await?;
+    }
+    van.drop_off().await?;
+    let next = van.line.status_by_key(key(21)).await?;
+    ensure!(next.state == State::Waiting, "nobody has called: {next:?}");
+    let next = van.call(2, "morning-3").await?;
+    ensure!(next == [21], "one van is free: {next:?}");
+    van.pick_up(21).await?;
+    println!("A van comes back. It is free until the dispatcher calls: for order 21.");
+    Ok(())
 }
 
-/// The orders that were called.
-fn orders(called: &CalledReply) -> Result<Vec<u32>> {
-    let keys = called.admitted.iter().map(|token| token.key.as_ref());
-    let order = |key: Option<&Key>| {
-        let key = std::str::from_utf8(key.context("no key")?.as_bytes())?;
-        let order = key.strip_prefix("order-").context("no order")?;
-        Ok(order.parse()?)
-    };
-    keys.map(order).collect()
+/// The first of the normal lane asks why others went before it.
+async fn overtaken(van: &Queue) -> Result<()> {
+    let why = van.overtakers("normal", 1).await?;
+    println!("Before order 21 went, of those who came later: {why:?}.");
+    ensure!(why["normal"] == "take" && why["priority"] == "boost");
+    Ok(())
 }
 
-/// The day as the journal has it: how the orders of each lane ended.
-async fn archive(economy: &Queue) -> Result<()> {
+/// Orders whose state has not changed for too long leave the queue by force.
+async fn forced_exit(economy: &Queue, van: &Queue) -> Result<()> {
+    configure(&van.admin, json!({"max_wait_ms": 1_000})).await?;
+    let gone = turn(&van.line, &van.ticket(22).await?).await?;
+    ensure!(gone.reason.as_deref() == Some("wait_expired"), "{gone:?}");
+    println!("No van for order 22 in the longest time that a rider may wait: it goes.");
+
+    // Only those are hit whose apps have not asked for so long.
+    let mut silent = json!({"idle_over_ms": 500, "dry_run": true});
+    eventually("the apps of two orders are silent", async || {
+        let counted = economy.kick(&silent).await?;
+        Ok(counted == 2)
+    })
+    .await?;
+    silent["dry_run"] = json!(false);
+    silent["reason"] = json!("no driver, no word");
+    silent["by"] = json!("operations");
+    ensure!(economy.kick(&silent).await? == 2);
+    for order in [3, 5] {
+        refused(economy.line.find(key(order)).await, Code::TokenNotFound)?;
+    }
+    println!("The apps of orders 3 and 5 are silent. Operations ends both, and says why.");
+    Ok(())
+}
+
+/// The day as the line's own journal has it: how the orders of each lane ended, and what operations did.
+async fn books(economy: &Queue) -> Result<()> {
     let mut day = BTreeMap::<(String, String), u32>::new();
+    let mut notes = Vec::new();
     for entry in journal(&economy.admin).await? {
         let JournalEntryReply {
-            what, lane, reason, ..
+            what,
+            lane,
+            reason,
+            by,
+            ..
         } = entry;
-        if let Some(lane) = lane {
-            let what = reason.unwrap_or(what);
-            *day.entry((lane.to_string(), what)).or_default() += 1;
+        match lane {
+            Some(lane) => {
+                let what = reason.unwrap_or(what);
+                *day.entry((lane.to_string(), what)).or_default() += 1;
+            }
+            None if what == "kicked" => notes.push((reason, by)),
+            None => {}
         }
     }
-    println!("The day of hive 7, economy:");
+    println!("The books of hive 7, economy:");
     for ((lane, what), many) in &day {
         println!("  {lane:8}  {what:12}  {many}");
     }
     let many = |lane: &str, what: &str| day.get(&(lane.to_owned(), what.to_owned())).copied();
     ensure!(many("normal", "entered") == Some(6) && many("normal", "completed") == Some(2));
     ensure!(many("normal", "moved") == Some(1) && many("normal", "left") == Some(1));
-    ensure!(many("normal", "wait_expired") == Some(2));
+    ensure!(many("normal", "kicked") == Some(2));
     ensure!(many("priority", "entered") == Some(1) && many("priority", "completed") == Some(2));
     for lane in ["channel", "absolute"] {
         ensure!(many(lane, "entered") == Some(1) && many(lane, "completed") == Some(1));
     }
+    let note = |text: &str| Some(text.to_owned());
+    ensure!(notes == [(note("no driver, no word"), note("operations"))]);
     Ok(())
 }
 
 impl Queue {
-    fn new(line: Line, admin: AdminLine) -> Self {
-        Self {
+    async fn open(client: &Client, name: &str, settings: Value) -> Result<Self> {
+        let (line, admin) = make(client, name, settings).await?;
+        Ok(Self {
             line,
             admin,
             rides: VecDeque::new(),
-        }
+        })
     }
 
     async fn order(&self, order: u32, lane: &str) -> Result<StatusReply> {
@@ -262,6 +304,35 @@ impl Queue {
         self.line.complete(&ticket, epoch).await?;
         Ok(())
     }
+
+    /// Calls the next `n` riders. Gives their orders.
+    async fn call(&self, n: u32, call_id: &str) -> Result<Vec<u32>> {
+        let next = CallNext {
+            n,
+            lane: None,
+            call_id: call_id.to_owned(),
+        };
+        orders(&self.admin.call_next(&next).await?)
+    }
+
+    /// Ends riders by force, or counts them.
+    async fn kick(&self, selected: &Value) -> Result<u64> {
+        let kick: Kick = serde_json::from_value(selected.clone())?;
+        Ok(self.admin.kick(&kick).await?.kicked)
+    }
+
+    /// By lane: why riders who came later went before this one.
+    async fn overtakers(&self, lane: &str, token: u64) -> Result<BTreeMap<String, String>> {
+        let page = Journal {
+            lane: Some(self::lane(lane)?),
+            token: Some(token),
+            ..Journal::default()
+        };
+        let explained = self.admin.journal(&page).await?.explain;
+        let overtakers = explained.context("no explanation")?.overtakers;
+        let why = overtakers.into_iter();
+        Ok(why.map(|it| (it.lane.to_string(), it.by)).collect())
+    }
 }
 
 fn key(order: u32) -> String {
@@ -271,6 +342,17 @@ fn key(order: u32) -> String {
 /// By what the app knows.
 fn by_key(order: u32) -> Result<TokenBy> {
     Ok(TokenBy::Key(Key::new(key(order).into_bytes())?))
+}
+
+/// The orders that were called.
+fn orders(called: &CalledReply) -> Result<Vec<u32>> {
+    let keys = called.admitted.iter().map(|token| token.key.as_ref());
+    let order = |key: Option<&Key>| {
+        let key = std::str::from_utf8(key.context("no key")?.as_bytes())?;
+        let order = key.strip_prefix("order-").context("no order")?;
+        Ok(order.parse()?)
+    };
+    keys.map(order).collect()
 }
 
 fn lane(name: &str) -> Result<LaneName> {

@@ -1,5 +1,7 @@
 //! Helpers of the examples: a connection, a new line, the turn of a token, the next event, a journal.
 
+mod archivist;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -9,6 +11,8 @@ use nowserving_client::{
     Line, LineEvent, State, StatusReply,
 };
 use serde_json::Value;
+
+pub use archivist::Archivist;
 
 /// No step of a story takes longer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -68,6 +72,18 @@ pub async fn turn(line: &Line, ticket: &str) -> Result<StatusReply> {
     };
     let turn = tokio::time::timeout(PATIENCE, watch).await;
     turn.context("its turn does not come")?
+}
+
+/// Asks until the answer is yes.
+pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+    let ask = async {
+        while !is_so().await? {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    };
+    let asked = tokio::time::timeout(PATIENCE, ask).await;
+    asked.with_context(|| format!("not so: {what}"))?
 }
 
 /// The next event of this kind. Others that come before it are passed over.
