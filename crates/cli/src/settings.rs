@@ -227,8 +227,9 @@ fn scheduled(text: &str) -> Result<ScheduledChange, String> {
                 .value_delimiter(',')
                 .value_parser(unset()),
         );
-    let matches = command.try_get_matches_from(words.split_whitespace());
-    let matches = matches.map_err(|wrong| wrong.kind().to_string() + ": " + words)?;
+    let words = shlex::split(words).ok_or("a quote that is not closed")?;
+    let matches = command.try_get_matches_from(words);
+    let matches = matches.map_err(|wrong| first_line(&wrong.to_string()))?;
     let given = settings.filter_map(|setting| Some((setting, given(setting, &matches)?)));
     let unset: Vec<&Setting> = matches
         .get_many::<&'static Setting>(UNSET)
@@ -236,6 +237,12 @@ fn scheduled(text: &str) -> Result<ScheduledChange, String> {
     let set = SettingsFlags(given.collect()).patch(&unset);
     let set = set.map_err(|wrong| wrong.to_string())?;
     Ok(ScheduledChange { at_ms, set })
+}
+
+/// Of an error of the argument parser.
+fn first_line(wrong: &str) -> String {
+    let first = wrong.lines().next().unwrap_or_default();
+    first.trim_start_matches("error: ").to_owned()
 }
 
 /// The value that was given for a setting.
@@ -351,6 +358,25 @@ mod tests {
     fn patch_of<'a>(words: impl Iterator<Item = &'a str>) -> Result<SettingsPatch, WrongUsage> {
         let probe = Probe::try_parse_from(std::iter::once("probe").chain(words)).unwrap();
         probe.flags.patch(&probe.unset)
+    }
+
+    #[test]
+    fn scheduled_changes_take_words_in_quotes_and_say_what_is_wrong() {
+        let noon = "2026-11-22T12:00:00Z";
+        let change = format!("{noon} --quota 5 --quota-renew '06:00 Asia/Taipei'");
+        let set = scheduled(&change).unwrap().set;
+        let Some(Change::Set(quota)) = set.quota else {
+            panic!("{:?}", set.quota);
+        };
+        assert!(quota.renew.is_some());
+        for (words, wrong) in [
+            ("--seats many", "--seats"),
+            ("--seats 'many", "a quote that is not closed"),
+            ("--chairs 3", "--chairs"),
+        ] {
+            let error = scheduled(&format!("{noon} {words}")).unwrap_err();
+            assert!(error.contains(wrong) && !error.contains('\n'), "{error}");
+        }
     }
 
     #[test]

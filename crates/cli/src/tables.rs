@@ -17,6 +17,7 @@ pub use self::cluster::{caught_up, cluster, lags, members_changes};
 pub use self::journal::{changes, journal};
 use self::settings::settings_table;
 use crate::output::Output;
+use nowserving_protocol::time;
 
 /// A table in the one style of this program: numbers to the right. Styles of cells are dropped where
 /// there are no colours.
@@ -264,6 +265,8 @@ pub fn line(line: &LineReply, output: &Output) -> String {
             many(remaining, "token")
         ));
     }
+    text.push_str(&capacity_told(line));
+    text.push_str(&quota(line));
     text.push_str(&counts(&line.counts));
     text.push_str(&forecast(&line.forecast));
     format!(
@@ -272,6 +275,31 @@ pub fn line(line: &LineReply, output: &Output) -> String {
         line.settings_version,
         line.incarnation
     )
+}
+
+/// The seats that a backend told, if one did.
+fn capacity_told(line: &LineReply) -> String {
+    let Some(told) = &line.capacity_told else {
+        return String::new();
+    };
+    let until = match told.silent {
+        true => "it is silent".to_owned(),
+        false => format!("for {} more", duration(told.expires_in_ms)),
+    };
+    format!(
+        "\nthe backend told {}; {until}",
+        many(told.seats.into(), "seat")
+    )
+}
+
+/// What is left of the quota, and when it is renewed.
+fn quota(line: &LineReply) -> String {
+    let left = line.quota_left.map(|left| {
+        let renewed = line.quota_renews_at_ms.map(time::text);
+        let renewed = renewed.map_or(String::new(), |at| format!("; renewed at {at}"));
+        format!("\nquota: {left} left{renewed}")
+    });
+    left.unwrap_or_default()
 }
 
 /// The numbers issued, and the tokens gone by reason and by the state that they left.

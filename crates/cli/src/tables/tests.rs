@@ -107,6 +107,8 @@ fn a_lines_settings_stand_under_their_names() {
             "gone": {"completed": 3, "idle": 0},
             "gone_from": {"waiting": {}, "in_checkout": {"completed": 2}},
             "refused": {"line_full": 5, "sold_out": 0}},
+        "capacity_told": {"seats": 7, "silent": false, "expires_at_ms": 9, "expires_in_ms": 4_000},
+        "quota_left": 12, "quota_renews_at_ms": 1_800_000_000_000_u64,
         "forecast": {"told": 16, "untold": 4, "judged": 10, "p90_covered": 9,
             "off_by_percent": [3, 3, 2, 1, 1, 0]}
     }))
@@ -117,6 +119,8 @@ fn a_lines_settings_stand_under_their_names() {
         "1m30s",
         "1h30m",
         "city=Taipei",
+        "the backend told 7 seats; for 4 s more\n",
+        "quota: 12 left; renewed at 2027-01-15T08:00:00",
         "25 numbers issued; gone: 3 completed\n",
         "gone from in_checkout: 2 completed\n",
         "entrants refused: 5 line_full\n",

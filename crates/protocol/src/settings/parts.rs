@@ -59,9 +59,17 @@ pub(super) const QUOTA: MapVisitor<QuotaParts> = MapVisitor(
 );
 
 /// When a quota is renewed, in a request.
-#[derive(Deserialize)]
-#[serde(try_from = "RenewFields")]
 struct RenewParts(Renew);
+
+impl<'de> Deserialize<'de> for RenewParts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let fields = deserializer.deserialize_any(RENEW)?;
+        RenewParts::try_from(fields).map_err(D::Error::custom)
+    }
+}
+
+const RENEW: MapVisitor<RenewFields> =
+    MapVisitor("a map of `at` and `zone`, or of `every_ms`", PhantomData);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
