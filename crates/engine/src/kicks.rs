@@ -49,7 +49,10 @@ impl Shard {
     }
 
     /// Answers the requests of finished kicks.
+    ///
+    /// A dry run is in no entry: only a lease shows that its count is still that of the leader.
     pub(crate) fn answer_kicks(&mut self, ctx: &mut NodeCtx) {
+        let in_lease = self.in_lease(ctx.now.us);
         let Some(leader_state) = &mut self.leader_state else {
             return;
         };
@@ -60,7 +63,10 @@ impl Shard {
                 leader_state.kicks.give_up(&line);
                 let kick = self.kicks.remove(&line).unwrap_or_default();
                 for waiter in kick.waiters {
-                    answer_kick(waiter, answer.clone(), ctx);
+                    match waiter.effect.is_write() || in_lease {
+                        true => answer_kick(waiter, answer.clone(), ctx),
+                        false => ctx.at_deadline(waiter),
+                    }
                 }
             }
         }

@@ -19,7 +19,7 @@ pub struct KickItem {
     pub token: Token,
     /// Only while it is in this state.
     pub state: Option<State>,
-    /// Only while its clock ([`crate::Live::clock_ms`]) has this reading: its client was not seen since.
+    /// Only while its clock ([`crate::Live::clock_ms`]) has no later reading: its client was not seen since.
     pub clock_ms: Option<u64>,
 }
 
@@ -121,7 +121,7 @@ impl Line {
         let at = self.resolve(self.token_ref(item.lane, item.token));
         let live = self.live(at.lane, at.token)?;
         let same = item.state.is_none_or(|state| state == live.state())
-            && item.clock_ms.is_none_or(|ms| ms == live.clock_ms());
+            && item.clock_ms.is_none_or(|ms| live.clock_ms() <= ms);
         same.then_some(at)
     }
 

@@ -95,7 +95,7 @@ fn one_that_is_not_as_it_was_seen_stays() {
         clock_ms,
         ..any(token)
     };
-    let items = vec![waiting(1, None), waiting(2, Some(seen_ms + 1))];
+    let items = vec![waiting(1, None), waiting(2, Some(seen_ms - 1))];
     let reply = kick(&mut shard, items, Some(note("idle")));
     assert_eq!(reply, Ok(Reply::Kicked { ended: 0, taken: 2 }));
     let is_noted = what(&shard).contains(&Journaled::Kicked);

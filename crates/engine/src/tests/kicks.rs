@@ -160,6 +160,24 @@ fn a_dry_run_that_takes_longer_than_its_request_is_answered_to_a_repetition() {
 }
 
 #[test]
+fn the_count_of_a_dry_run_is_not_answered_without_a_lease() {
+    let mut rig = crowd(3_000);
+    let ask = Kick {
+        all: true,
+        dry_run: true,
+        ..Kick::default()
+    };
+    rig.ask(Ask::Kick(Box::new(ask)), rig.now + 1_000_000_000_000);
+    // Later than any lease, and nobody has acknowledged anything since.
+    rig.now += 50_000_000;
+    for _ in 0..4 {
+        rig.turn();
+        let answer = answer(&mut rig);
+        assert!(!matches!(answer, Some(Ok(_))), "{answer:?}");
+    }
+}
+
+#[test]
 fn one_that_an_older_member_stops_is_answered_at_once() {
     let mut rig = crowd_with(3, FORMAT - 1);
     rig.entry_formats.insert(3, FORMAT);

@@ -515,7 +515,8 @@ fn kick_items(line: &NaiveLine, picks: &[(u16, u8)]) -> Vec<KickItem> {
     let items = picks.iter().map(|(pick, how)| {
         let (lane, token) = moved_or_not(line, *pick);
         let tok = line.tokens.get(&(lane, token));
-        let seen_ms = tok.map(|tok| tok.last_seen_ms + u64::from(*how == 5));
+        let seen_ms =
+            tok.map(|tok| (tok.last_seen_ms + 1).saturating_sub(2 * u64::from(*how == 5)));
         KickItem {
             lane,
             token,

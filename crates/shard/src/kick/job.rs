@@ -227,7 +227,8 @@ impl Job {
             lane: at.lane,
             token: at.token,
             state: self.item_state(),
-            clock_ms: self.ask.idle_over_ms.map(|_| live.clock_ms()),
+            // What this leader saw may be written to the log before this.
+            clock_ms: (self.ask.idle_over_ms).map(|_| eyes.recycler.known_seen_ms(at, live)),
         })
     }
 

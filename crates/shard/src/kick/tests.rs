@@ -307,6 +307,27 @@ fn a_client_that_is_seen_after_it_was_chosen_stays() {
 }
 
 #[test]
+fn an_idle_one_is_found_whenever_the_leader_writes_down_its_last_poll() {
+    for waited_ms in (5_000..100_000).step_by(5_000) {
+        let mut settings = Settings::new(1, 10_000);
+        settings.waiting_idle_timeout_ms = 160_000;
+        let mut world = World::new(settings);
+        world.enter().unwrap();
+        let idle = world.enter().unwrap();
+        world.wait(1_000);
+        world.pass();
+        world.poll(idle);
+        // Nothing is written meanwhile: perhaps in the step that kicks.
+        world.wait(waited_ms);
+        let ask = Kick {
+            idle_over_ms: Some(1_000),
+            ..Kick::default()
+        };
+        assert_eq!(world.kick(&ask).0.unwrap().kicked, 1, "{waited_ms}");
+    }
+}
+
+#[test]
 fn a_copy_of_one_that_was_given_up_or_refused_is_not_executed() {
     let mut world = crowd(1, 3_000);
     let copy = |world: &mut World, id| match world.begin(&all(), Some(id)) {
