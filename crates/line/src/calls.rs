@@ -166,6 +166,9 @@ impl Line {
             && let Some((id, by)) = self.next_called(lane)
             && let Some(token) = self.lanes[usize::from(id)].waiting.first()
         {
+            if self.note_silence(ctx) {
+                continue;
+            }
             admitted.push(self.admit_called((id, token), by, ctx));
         }
         self.calls.remember(call_id, admitted);
@@ -202,7 +205,10 @@ impl Line {
             self.check_admits(ctx.now_ms)?;
         }
         let token = match waits {
-            true => self.admit_called((at.lane, at.token), AdmittedBy::Take, ctx),
+            true => {
+                self.note_silence(ctx);
+                self.admit_called((at.lane, at.token), AdmittedBy::Take, ctx)
+            }
             false => self.called_token((at.lane, at.token)),
         };
         Ok(match call_id {
@@ -231,7 +237,7 @@ impl Line {
             Err(CannotAdmit::Phase)
         } else if self.quota_left() == 0 {
             Err(CannotAdmit::Quota)
-        } else if self.free_seats() == 0 {
+        } else if self.held() >= self.seats_at(now_ms).into() {
             Err(CannotAdmit::Seats)
         } else if !self.may_admit(now_ms) {
             Err(CannotAdmit::AdmissionRate)

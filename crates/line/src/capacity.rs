@@ -268,7 +268,7 @@ impl Line {
             HeldBackBy::Phase(self.phase())
         } else if self.quota_left() == 0 {
             HeldBackBy::Quota
-        } else if self.free_seats() == 0 {
+        } else if self.held() >= self.seats_at(now_ms).into() {
             HeldBackBy::Seats
         } else if !self.admits_by_itself() {
             HeldBackBy::Called

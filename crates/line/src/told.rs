@@ -72,15 +72,26 @@ impl Line {
         self.settings.seats_when_silent.map(|_| told.until_ms)
     }
 
-    /// Takes note of a silence that is due.
-    pub(crate) fn note_silence(&mut self, ctx: &mut ApplyCtx<'_>) {
-        if self
-            .silence_due_ms()
-            .is_some_and(|due_ms| due_ms <= ctx.now_ms)
-            && let Some(told) = &mut self.told
-        {
+    /// Takes note of a silence that is due; to be called before a token is admitted, and after every operation. Returns
+    /// false if none is.
+    pub(crate) fn note_silence(&mut self, ctx: &mut ApplyCtx<'_>) -> bool {
+        let due_ms = self.silence_due_ms();
+        let due = due_ms.is_some_and(|due_ms| due_ms <= ctx.now_ms);
+        if due && let Some(told) = &mut self.told {
             told.silent = true;
             self.seats_event(ctx);
+        }
+        due
+    }
+
+    /// The same as [`Line::seats`], of a line that would take note of a silence first.
+    pub(crate) fn seats_at(&self, now_ms: u64) -> u32 {
+        let due_ms = self.silence_due_ms();
+        match (self.told, self.settings.seats_when_silent) {
+            (Some(told), Some(least)) if due_ms.is_some_and(|due_ms| due_ms <= now_ms) => {
+                told.seats.min(least)
+            }
+            _ => self.seats(),
         }
     }
 

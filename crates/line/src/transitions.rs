@@ -79,7 +79,13 @@ impl Line {
         if !self.admits_by_itself() {
             return done;
         }
-        while done < max && self.may_admit(ctx.now_ms) && self.admit_next(ctx) {
+        while done < max && self.waiting() > 0 && self.may_admit(ctx.now_ms) {
+            if self.note_silence(ctx) {
+                continue;
+            }
+            if !self.admit_next(ctx) {
+                break;
+            }
             done += 1;
         }
         done

@@ -98,6 +98,21 @@ fn the_seats_of_a_silent_backend_fall_once() {
 }
 
 #[test]
+fn whoever_finds_the_backend_silent_is_not_admitted_by_its_last_word() {
+    let mut shard = shard(Some(1));
+    tell(&mut shard, Some((3, 5_000))).unwrap();
+    shard.now_ms += 5_000;
+    // Nobody has looked at the line since.
+    shard.leave(1).unwrap();
+    assert_eq!((shard.board().seats, seats(&shard)), (1, vec![(1, true)]));
+    assert_eq!(shard.status(4).state, State::Waiting);
+    shard.leave(2).unwrap();
+    shard.leave(3).unwrap();
+    assert_eq!(shard.status(4).state, State::Admitted);
+    assert_eq!(shard.status(5).state, State::Waiting);
+}
+
+#[test]
 fn numbers_out_of_range_are_refused() {
     let mut shard = shard(None);
     for (told, field) in [

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use nowserving_engine::{Ask, Outcome, Question};
 use nowserving_line::{LineName, Op, TokenBy};
-use nowserving_protocol::admin::ListLines;
+use nowserving_protocol::admin::{ListLines, ListTokens};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::kick::Kick;
 use nowserving_protocol::user::Consistency;
@@ -61,6 +61,8 @@ pub enum What {
     },
     /// Who has this key?
     Find(Box<[u8]>),
+    /// A page of a line's live tokens.
+    Tokens(Rc<ListTokens>),
     /// Tokens of a line are to end.
     Kick(Rc<Kick>),
     /// A change of the cluster's members.
@@ -164,6 +166,7 @@ impl What {
                 holes: false,
             },
             What::Find(key) => Ask::Find(key.clone()),
+            What::Tokens(list) => Ask::ListTokens(Box::new(list.as_ref().clone())),
             What::Kick(kick) => Ask::Kick(Box::new(kick.as_ref().clone())),
             What::Members(request) => Ask::Members(Box::new(request.as_ref().clone())),
             What::Backup { index } => Ask::Backup { index: *index },
@@ -216,6 +219,7 @@ impl What {
             },
             What::Status { .. } => ("status", false),
             What::Find(_) => ("find", false),
+            What::Tokens(_) => ("list_tokens", true),
             What::Kick(_) => ("kick", true),
             What::Cluster => ("status", true),
             What::Lines => ("list_lines", true),
@@ -227,6 +231,7 @@ impl What {
             },
             What::Write(op) => match op {
                 Op::Enter { .. } => ("enter", false),
+                Op::Callback { .. } => ("callback", false),
                 Op::Claim { .. } => ("claim", false),
                 Op::Renew { .. } => ("renew", false),
                 Op::Complete { .. } => ("complete", false),
@@ -235,6 +240,7 @@ impl What {
                 Op::Create { .. } => ("create", true),
                 Op::Configure { .. } => ("configure", true),
                 Op::Delete { .. } => ("delete", true),
+                Op::CapacityTold { .. } => ("capacity_told", true),
                 _ => ("move", true),
             },
         }
@@ -627,6 +633,8 @@ pub fn version_of(answer: &Answer) -> Option<u64> {
         Ok(Outcome::Status { status, .. }) => Some(status.version),
         Ok(Outcome::Line(line)) => Some(line.version),
         Ok(Outcome::Info(info)) => Some(info.board.version),
+        Ok(Outcome::Tokens(page)) => Some(page.version),
+        Ok(Outcome::Callback(reply)) => Some(reply.version),
         _ => None,
     }
 }
@@ -655,6 +663,7 @@ pub fn describe_answer(answer: &Answer) -> String {
         Ok(Outcome::Line(line)) => format!("line {} v{}", line.line, line.version),
         Ok(Outcome::Deleted { remaining, .. }) => format!("deleted, {remaining} remain"),
         Ok(Outcome::Kicked(reply)) => format!("{} kicked", reply.kicked),
+        Ok(Outcome::Callback(reply)) => format!("place {:?} v{}", reply.position, reply.version),
         Ok(_) => "ok".to_owned(),
     }
 }

@@ -3,24 +3,23 @@
 //! Half of the shoppers ask through the SDK, which names each call and repeats it; the others send what they
 //! have to say once, some with an id, and when no answer comes, some say it again, and some go away.
 
-use std::rc::Rc;
+mod operators;
 
 use nowserving_engine::Outcome;
 use nowserving_line::{
-    Admission, Change, LaneName, LineName, Op, Phase, Settings, SettingsPatch, State, TakeBy,
-    TokenBy, TokenRef,
+    Admission, Change, LaneName, LineName, Op, Phase, Settings, SettingsPatch, State, TokenBy,
+    TokenRef,
 };
 use nowserving_protocol::error::Code;
-use nowserving_protocol::kick::{Kick, LiveState};
 use nowserving_protocol::subject::shard_of;
-use nowserving_protocol::user::{Consistency, Key};
+use nowserving_protocol::user::Consistency;
 
 use crate::calls::{Ended, Manner, Query, What};
 use crate::env::Env;
 use crate::faults::Fault;
 use crate::node::Setup;
 use crate::random::Random;
-use crate::settings::{patch, schedule, settings, unique_patch};
+use crate::settings::{settings, unique_patch};
 use crate::timeline::Time;
 use crate::world::Event;
 
@@ -63,6 +62,8 @@ struct Visit {
     epoch_is_stale: bool,
     state: Option<State>,
     renewals: u64,
+    /// It was refused, and asks to be told of room.
+    calls_back: bool,
 }
 
 #[derive(Debug)]
@@ -276,6 +277,13 @@ impl Clients {
         let random = &mut self.random;
         visit.epoch_is_stale = false;
         let what = match (visit.at, visit.state) {
+            (None, _)
+                if visit.calls_back
+                    && let Some(key) = visit.key.clone() =>
+            {
+                let lane = visit.lane.clone();
+                What::Write(Op::Callback { line, key, lane })
+            }
             (None, _) => What::Write(Op::Enter {
                 line,
                 key: visit.key.clone(),
@@ -428,9 +436,11 @@ impl Clients {
                 {
                     env.violated("S9", format!("an earlier epoch was taken: {query:?}"));
                 }
+                let full = matches!(ended, Ended::Refused(Code::LineFull));
+                let calls_back = full && env.strikes(Fault::ShopperCallsBack);
                 let over = visit
                     .as_mut()
-                    .is_none_or(|it| it.is_over_after(&ended, random));
+                    .is_none_or(|it| !it.goes_on(calls_back) && it.is_over_after(&ended, random));
                 if over {
                     *visit = None;
                     random.around(150_000)
@@ -464,157 +474,6 @@ impl Clients {
             }
         }
     }
-
-    /// An operator does what an operator does, if one can now.
-    pub fn operate(&mut self, env: &mut Env, kind: Fault) {
-        let shop = self.random.below(self.shops.len() as u64) as usize;
-        let Some(Shop { name, settings, .. }) = self.shops.get(shop) else {
-            return;
-        };
-        let idle = |client: &Client| {
-            let exists =
-                matches!(client.role, Role::Operator { shop: of, exists: true, .. } if of == shop);
-            exists && !client.busy
-        };
-        let Some(number) = self.clients.iter().position(idle) else {
-            return;
-        };
-        let line = name.clone();
-        let random = &mut self.random;
-        let mut named = None;
-        if let Some(Client {
-            role:
-                Role::Operator {
-                    incarnation,
-                    deleted,
-                    is_stale,
-                    ..
-                },
-            ..
-        }) = self.clients.get_mut(number)
-            && matches!(kind, Fault::OperatorConfigures | Fault::OperatorDeletes)
-        {
-            *is_stale = deleted.is_some() && env.strikes(Fault::IncarnationStale);
-            named = match *is_stale {
-                true => *deleted,
-                false => incarnation.filter(|_| random.below(2) == 0),
-            };
-        }
-        let op = match kind {
-            Fault::OperatorKicks => {
-                let Some(kick) = kick(&self.clients, shop, random) else {
-                    return;
-                };
-                env.counts.add(kind);
-                let time_us = random.between(500_000, 4_000_000);
-                return self.ask(env, number, shop, What::Kick(Rc::new(kick)), time_us);
-            }
-            Fault::OperatorSchedules => Op::Configure {
-                line,
-                patch: Box::new(SettingsPatch {
-                    schedule: Some(Change::Set(schedule(env.timeline.now(), settings, random))),
-                    ..unique_patch(env.calls.all.len())
-                }),
-                if_version: None,
-                incarnation: None,
-            },
-            Fault::OperatorLooks => {
-                let what = match random.below(2) {
-                    0 => What::Cluster,
-                    _ => What::Lines,
-                };
-                env.counts.add(kind);
-                return self.ask(env, number, shop, what, 2_000_000);
-            }
-            Fault::OperatorConfigures => Op::Configure {
-                line,
-                patch: Box::new(patch(settings, env.calls.all.len(), random)),
-                if_version: None,
-                incarnation: named,
-            },
-            Fault::OperatorCalls => match self.call(env, line, shop) {
-                Some(op) => op,
-                None => return,
-            },
-            Fault::OperatorDeletes => Op::Delete {
-                line,
-                force: true,
-                incarnation: named,
-            },
-            _ => {
-                let lane = settings.lanes.first().map(|lane| lane.name.clone());
-                let to = settings.lanes.last().map(|lane| lane.name.clone());
-                let token = self.clients.iter().find_map(|client| client.waits_in(shop));
-                let (Some(lane), Some(to), Some(token)) = (lane, to, token) else {
-                    return;
-                };
-                if lane == to {
-                    return;
-                }
-                let token = token.token;
-                Op::Move {
-                    line,
-                    lane,
-                    token,
-                    to,
-                }
-            }
-        };
-        let time_us = self.random.between(500_000, 4_000_000);
-        // Sometimes by the tool, sometimes by hand.
-        let manner = match self.random.below(2) {
-            0 => Manner::SDK,
-            _ => Manner::raw(&mut self.random),
-        };
-        if let Some(client) = self.clients.get_mut(number) {
-            client.manner = manner;
-        }
-        self.ask(env, number, shop, What::Write(op), time_us);
-        env.counts.add(kind);
-    }
-}
-
-impl Clients {
-    /// A change of how tokens are admitted, or a call; sometimes with the id of an earlier one.
-    fn call(&mut self, env: &Env, line: LineName, shop: usize) -> Option<Op> {
-        let waiting = self.clients.iter().find_map(|client| client.waits_in(shop));
-        let place = self.shops.get_mut(shop)?;
-        let lane = place.settings.lanes.first()?.name.clone();
-        let random = &mut self.random;
-        let kind = random.below(8);
-        if kind < 2 {
-            let admission = match random.below(3) {
-                0 => Admission::Auto,
-                _ => Admission::Called,
-            };
-            let patch = SettingsPatch {
-                admission: Some(Change::Set(admission)),
-                ..unique_patch(env.calls.all.len())
-            };
-            return Some(Op::Configure {
-                line,
-                patch: Box::new(patch),
-                if_version: None,
-                incarnation: None,
-            });
-        }
-        place.call_ids += random.below(2);
-        let call_id = format!("call-{}", place.call_ids);
-        if kind < 6 {
-            return Some(Op::CallNext {
-                line,
-                n: random.between(1, 4) as u32,
-                lane: (random.below(4) == 0).then_some(lane),
-                call_id: call_id.into(),
-            });
-        }
-        let token = waiting?.token;
-        Some(Op::Take {
-            line,
-            by: TakeBy::Number { lane, token },
-            call_id: (random.below(3) > 0).then(|| call_id.into()),
-        })
-    }
 }
 
 impl Client {
@@ -631,6 +490,13 @@ impl Client {
 }
 
 impl Visit {
+    /// A shopper who was refused asks to be told of room, once; then it tries again.
+    fn goes_on(&mut self, calls_back: bool) -> bool {
+        let asked = std::mem::take(&mut self.calls_back);
+        self.calls_back = calls_back && !asked && self.at.is_none() && self.key.is_some();
+        asked || self.calls_back
+    }
+
     /// Takes in how a call ended; true if the visit is over.
     fn is_over_after(&mut self, ended: &Ended, random: &mut Random) -> bool {
         match ended {
@@ -670,28 +536,4 @@ fn clock_off_ms(random: &mut Random) -> i64 {
 fn status(at: TokenRef, consistency: Consistency) -> What {
     let token = TokenBy::At(at);
     What::Status { token, consistency }
-}
-
-/// By key, or all.
-fn kick(clients: &[Client], shop: usize, random: &mut Random) -> Option<Kick> {
-    let key = |client: &Client| match &client.role {
-        Role::Shopper { visit: Some(visit) } if visit.shop == shop => visit.key.clone(),
-        _ => None,
-    };
-    let keys: Vec<Box<[u8]>> = clients.iter().filter_map(key).collect();
-    let some = keys.iter().filter(|_| random.below(4) == 0);
-    let some: Vec<Key> = some.filter_map(|key| Key::new(&**key).ok()).collect();
-    let mut kick = Kick {
-        state: match random.below(4) {
-            0 => Some(LiveState::Waiting),
-            _ => None,
-        },
-        ..Kick::default()
-    };
-    match random.below(4) {
-        0 => kick.all = true,
-        _ if some.is_empty() => return None,
-        _ => kick.keys = Some(some),
-    }
-    Some(kick)
 }

@@ -163,6 +163,10 @@ kinds! {
     ShopperJumps = "shopper_jumps",
     /// An operator says whether tokens of a line are called, calls the next ones, or takes one out of order.
     OperatorCalls = "operator_calls",
+    /// A backend tells its capacity, or takes that back.
+    BackendTells = "backend_tells",
+    /// A shopper who is refused asks to be told of room.
+    ShopperCallsBack = "shopper_calls_back",
 }
 
 /// How often each kind of fault occurred.
@@ -285,6 +289,7 @@ fn chance(kind: Fault, random: &mut Random) -> u32 {
         Fault::PauseMidTurn => random.between(10, 400) as u32,
         Fault::ClientVanishes => percent(random, 3, 15),
         Fault::ShopperJumps => percent(random, 5, 30),
+        Fault::ShopperCallsBack => percent(random, 50, 100),
         _ => 0,
     }
 }
@@ -309,6 +314,7 @@ fn interval(kind: Fault, random: &mut Random) -> Option<Time> {
         Fault::OperatorDeletes => (4_000, 20_000),
         Fault::OperatorMoves => (1_000, 8_000),
         Fault::OperatorCalls => (200, 2_000),
+        Fault::BackendTells => (200, 2_000),
         Fault::OperatorKicks => (1_000, 8_000),
         Fault::OperatorSchedules => (1_500, 8_000),
         Fault::OperatorLooks => (500, 4_000),

@@ -10,6 +10,7 @@
 //! must make progress. No real clock, no threads, no order of a hash: the same seed gives the same trace,
 //! byte for byte.
 
+mod backend;
 mod backups;
 #[cfg(feature = "bite")]
 pub mod bite;

@@ -1,8 +1,8 @@
 //! What operators set: settings of new lines, and changes of them.
 
 use nowserving_line::{
-    AdmissionRate, Change, LANE_DEFAULT, LaneName, LaneSettings, Phase, Quota, ScheduledChange,
-    Settings, SettingsPatch,
+    AdmissionRate, Change, LANE_DEFAULT, LaneName, LaneSettings, Phase, Quota, Renew,
+    ScheduledChange, Settings, SettingsPatch,
 };
 
 use crate::clock::wall_ms;
@@ -60,8 +60,16 @@ pub fn settings(random: &mut Random) -> Settings {
         settings.quota = Some(Quota {
             total: random.between(50, 400),
             standby_percent: 20,
-            renew: None,
+            renew: (random.below(2) == 0).then(|| Renew::Every {
+                ms: random.between(1_000, 8_000),
+            }),
         });
+    }
+    if random.below(2) == 0 {
+        settings.callback_limit = random.between(1, 20) as u32;
+    }
+    if random.below(2) == 0 {
+        settings.seats_when_silent = Some(random.between(1, 3) as u32);
     }
     if random.below(2) == 0
         && let (Ok(first), Ok(second)) = (

@@ -232,7 +232,7 @@ impl NaiveLine {
         let before = (self.seats(), silent(self.told));
         self.told = told.map(|(seats, for_ms)| (seats, entry.now_ms + for_ms, false));
         if before != (self.seats(), false) {
-            self.seats_event(entry);
+            self.seats_event(entry.events);
             self.work(entry);
         }
         Ok(Answer::Line {
@@ -241,12 +241,12 @@ impl NaiveLine {
         })
     }
 
-    fn seats_event(&mut self, entry: &mut Entry<'_>) {
+    fn seats_event(&mut self, events: Events<'_>) {
         let what = LineChange::Seats {
             seats: self.seats() as u32,
             silent: self.told.is_some_and(|told| told.2),
         };
-        self.line_event(what, entry.events);
+        self.line_event(what, events);
     }
 
     pub fn silence_due_ms(&self) -> Option<u64> {
@@ -254,16 +254,29 @@ impl NaiveLine {
         (!silent && self.settings.seats_when_silent.is_some()).then_some(until_ms)
     }
 
-    pub fn note_silence(&mut self, entry: &mut Entry<'_>) {
-        if self
-            .silence_due_ms()
-            .is_some_and(|due_ms| due_ms <= entry.now_ms)
-        {
+    /// Whether there was a silence to take note of.
+    pub fn note_silence(&mut self, now_ms: u64, events: Events<'_>) -> bool {
+        let due = self.silence_due_ms().is_some_and(|due_ms| due_ms <= now_ms);
+        if due {
             self.told = self
                 .told
                 .map(|(seats, until_ms, _)| (seats, until_ms, true));
-            self.seats_event(entry);
+            self.seats_event(events);
         }
+        due
+    }
+
+    /// The seats that are free once a silence is taken note of.
+    pub fn free_at(&self, now_ms: u64) -> u64 {
+        let least = self.settings.seats_when_silent.unwrap_or(u32::MAX);
+        let silent = self.silence_due_ms().is_some_and(|due_ms| due_ms <= now_ms);
+        let seats = self.seats();
+        let seats = if silent {
+            seats.min(least.into())
+        } else {
+            seats
+        };
+        seats.saturating_sub(self.held())
     }
 
     pub fn completed_lately(&self) -> u64 {
@@ -518,6 +531,9 @@ impl NaiveLine {
 
     pub fn admit(&mut self, most: u64, now_ms: u64, events: Events<'_>) -> u64 {
         for done in 0..most {
+            if self.may_admit() && !self.is_called() && self.next().is_some() {
+                self.note_silence(now_ms, events);
+            }
             let (true, Some(id)) = (self.may_admit() && !self.is_called(), self.next()) else {
                 return done;
             };

@@ -42,6 +42,9 @@ impl NaiveLine {
                 Some(lane) => self.waiting(lane).first().map(|token| (lane, *token)),
             };
             let Some(id) = next else { break };
+            if self.note_silence(entry.now_ms, entry.events) {
+                continue;
+            }
             let by = match only {
                 None => AdmittedBy::Turn,
                 Some(_) => AdmittedBy::Call,
@@ -93,7 +96,8 @@ impl NaiveLine {
             return Err(Refused::LineClosed);
         }
         if tok.state == State::Waiting {
-            self.check_seat()?;
+            self.check_seat(entry.now_ms)?;
+            self.note_silence(entry.now_ms, entry.events);
             self.admit_token(id, AdmittedBy::Take, entry.now_ms, entry.events);
             entry.work = entry.work.saturating_sub(1);
         }
@@ -106,7 +110,7 @@ impl NaiveLine {
         })
     }
 
-    fn check_seat(&self) -> Result<(), CannotAdmit> {
+    fn check_seat(&self, now_ms: u64) -> Result<(), CannotAdmit> {
         if !matches!(self.phase(), Phase::Open | Phase::Draining) {
             return Err(CannotAdmit::Phase);
         }
@@ -115,7 +119,7 @@ impl NaiveLine {
         {
             return Err(CannotAdmit::Quota);
         }
-        if self.held() >= self.seats() {
+        if self.free_at(now_ms) == 0 {
             return Err(CannotAdmit::Seats);
         }
         match self.may_admit() {

@@ -6,7 +6,10 @@
 use std::collections::BTreeMap;
 
 use nowserving_engine::Outcome;
-use nowserving_line::{LaneName, Line, LineName, Op, State, Status, TokenBy};
+use nowserving_line::{
+    LANE_DEFAULT, LaneName, Line, LineName, Op, Refused, State, Status, TokenBy, TokenRef,
+};
+use nowserving_protocol::admin::TokenOrder;
 use nowserving_protocol::error::{ApiError, Code};
 
 use super::Place;
@@ -16,6 +19,9 @@ use crate::calls::{Answer, Call, Query, What, describe_answer, version_of};
 use crate::env::Env;
 use crate::replay;
 use crate::timeline::Time;
+
+/// A key that nobody has.
+const NOBODY: &[u8] = b"nobody";
 
 /// What lines were like, and what clients know of it.
 #[derive(Debug, Default)]
@@ -37,6 +43,8 @@ struct LineState {
     incarnation: Option<u64>,
     /// How a newcomer is refused, by lane; the default lane is `None`.
     refusals: BTreeMap<Option<LaneName>, Code>,
+    /// The same of one that asks to be told of room.
+    callback_refusals: BTreeMap<Option<LaneName>, Code>,
 }
 
 impl LineState {
@@ -47,6 +55,7 @@ impl LineState {
             version: 0,
             incarnation: None,
             refusals: BTreeMap::new(),
+            callback_refusals: BTreeMap::new(),
         }
     }
 
@@ -59,15 +68,22 @@ impl LineState {
             };
         };
         let lanes = line.settings().lanes.iter().map(|it| Some(it.name.clone()));
-        let refusals = lanes.chain([None]).filter_map(|lane| {
+        let lanes = lanes.chain([None]);
+        let code = |refused: Refused| ApiError::from(refused).code;
+        let refusals = lanes.clone().filter_map(|lane| {
             let refused = line.would_refuse_enter(None, lane.as_ref(), now_ms)?;
-            Some((lane, ApiError::from(refused).code))
+            Some((lane, code(refused)))
+        });
+        let callback_refusals = lanes.filter_map(|lane| {
+            let refused = line.would_refuse_callback(NOBODY, lane.as_ref(), now_ms)?;
+            Some((lane, code(refused)))
         });
         LineState {
             index,
             version: line.version(),
             incarnation: Some(line.incarnation()),
             refusals: refusals.collect(),
+            callback_refusals: callback_refusals.collect(),
         }
     }
 }
@@ -138,6 +154,10 @@ impl Answers {
             (What::Write(Op::Enter { lane, .. }), _) => {
                 since.iter().any(|it| it.refusals.get(lane) == Some(&code))
             }
+            (What::Write(Op::Callback { lane, .. }), _) => {
+                let mut since = since.iter();
+                since.any(|it| it.callback_refusals.get(lane) == Some(&code))
+            }
             (
                 What::Status {
                     token: TokenBy::At(at),
@@ -207,6 +227,40 @@ pub fn position_is_true(env: &mut Env, query: &Query, answer: &Answer, shadow: &
             "{at:?} of {} at version {version} is told position {:?}, and counted {position:?}",
             query.line, status.position
         );
+        env.violated("S11", what);
+    }
+}
+
+/// S11: a page of tokens is as a count says, and in its order.
+pub fn page_is_true(env: &mut Env, query: &Query, answer: &Answer, shadow: &Shadow) {
+    let (What::Tokens(ask), Ok(Outcome::Tokens(page))) = (&query.what, answer.as_ref()) else {
+        return;
+    };
+    let Some(line) = shadow.line_at(page.incarnation, page.version) else {
+        let what = format!("incarnation {} never was", page.incarnation);
+        return env.violated("S11", what);
+    };
+    let by_service = ask.order == TokenOrder::Service;
+    let first = by_service && ask.after.is_empty() && ask.lane.is_none();
+    let mut listed = 0;
+    for (at, token) in (1..).zip(&page.tokens) {
+        let lane = u8::from(token.lane.as_str() != LANE_DEFAULT);
+        let place = TokenRef {
+            incarnation: page.incarnation,
+            lane,
+            token: token.token,
+        };
+        let counted = line.position(place, page.version);
+        let in_turn = !first || token.turn == Some(at);
+        listed += u64::from(counted.is_some());
+        if counted != token.position || !in_turn {
+            let what = format!("{token:?} is listed as number {at}, counted {counted:?}");
+            return env.violated("S11", what);
+        }
+    }
+    let waiting: u64 = (0..2).map(|lane| line.waiting_at(lane, page.version)).sum();
+    if first && page.next.is_none() && listed != waiting {
+        let what = format!("{listed} tokens are listed, and {waiting} wait");
         env.violated("S11", what);
     }
 }

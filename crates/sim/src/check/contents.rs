@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use nowserving_line::LineName;
 use nowserving_shard::snapshot::{self, Header};
 
 use crate::disk::CLUSTER;
@@ -18,15 +19,25 @@ pub fn contents(state: &State) -> (Vec<u8>, String) {
     let (lines, now_ms) = (state.lines(), state.now_ms());
     let requests = state.requests();
     let requests = (requests.len(), requests.newest());
-    let due: BTreeSet<_> = lines.background_work(now_ms).collect();
-    let ever_due: BTreeSet<_> = lines.background_work(u64::MAX).collect();
+    // Whom `call_ahead_ms` calls depends on forecasts as of now, which are looked at with each operation, and when a
+    // snapshot is read.
+    let by_time = |name: &LineName| {
+        let line = lines.get(name);
+        line.is_some_and(|line| line.settings().call_ahead_ms > 0)
+    };
+    let work = |now_ms| {
+        let work = lines.background_work(now_ms);
+        work.filter(|(name, _)| !by_time(name)).collect()
+    };
+    let due: BTreeSet<_> = work(now_ms);
+    let ever_due: BTreeSet<_> = work(u64::MAX);
     let totals = lines.totals();
     let mut text = format!("{now_ms} {requests:?} {totals:?} {due:?} {ever_due:?}");
     for line in lines.iter() {
         let line_text = format!("{line:?}");
         // Background work that became due after the line's last change is listed by its time. After a snapshot was
         // read it is listed as due: the leader does it all the same.
-        let is_due = due.contains(&(line.name(), line.incarnation()));
+        let is_due = due.contains(&(line.name(), line.incarnation())) || by_time(line.name());
         let before = line_text.rsplit_once(", background: ");
         let before = before.filter(|_| is_due).map(|(before, _)| before);
         // The bitmaps of waiting tokens follow from the live tokens. One that was read from a snapshot is
@@ -70,7 +81,7 @@ pub fn fingerprint(state: &State) -> u64 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use nowserving_line::{AdmissionRate, LineName, Op, Settings};
+    use nowserving_line::{AdmissionRate, Op, Settings};
     use nowserving_shard::command::{Command, Entry};
 
     use super::*;

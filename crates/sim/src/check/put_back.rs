@@ -65,7 +65,8 @@ impl Shadow {
             (saved, backup.state.now_ms()),
         )?;
         let since_us = place.appended_at.saturating_sub(backup.at);
-        self.replace(line, &backup.shadow, since_us)
+        let now_ms = put_back.state.now_ms();
+        self.replace((line, now_ms), &backup.shadow, since_us)
     }
 }
 

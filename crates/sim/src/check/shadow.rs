@@ -9,7 +9,9 @@ use nowserving_line::{
 };
 
 mod settings;
+mod told;
 
+use self::told::Told;
 use super::{Place, SLOW_CLOCK_PERCENT};
 use crate::env::Env;
 use crate::replay::Applied;
@@ -52,6 +54,7 @@ pub struct ShadowLine {
     schedule: Vec<ScheduledChange>,
     /// Nobody is admitted who is not called.
     called: bool,
+    told: Told,
 }
 
 /// One token.
@@ -93,7 +96,7 @@ impl Shadow {
         if let (Op::Create { line, .. }, Ok(Reply::Line { incarnation, .. })) = (op, result) {
             let mut new = ShadowLine::default();
             if let Some(line) = applied.state.lines().get(line) {
-                new.set(line);
+                new.set(line, applied.state.now_ms());
             }
             if self.lines.insert(*incarnation, new).is_some() {
                 return Err(("S7", format!("incarnation {incarnation} was given twice")));
@@ -116,13 +119,16 @@ impl Shadow {
         let Some(line) = self.lines.get_mut(&incarnation) else {
             return Err(("S7", format!("incarnation {incarnation} was never made")));
         };
+        let now_ms = applied.state.now_ms();
         if let Some(now) = now {
+            let settings = now.settings();
             if !matches!(op, Op::Configure { .. }) {
-                line.keeps_schedule(now.settings(), applied.wall_ms)?;
+                line.keeps_schedule(settings, applied.wall_ms)?;
             }
-            line.keeps_called(op, now.settings(), events)?;
-            let passing = line.seats_passing(op, now.settings());
-            line.set(now);
+            line.keeps_called(op, settings, events)?;
+            line.told.operation(op, result, settings, now_ms)?;
+            let passing = line.seats_passing(op, settings);
+            line.set(now, now_ms);
             line.seats = line.seats.max(passing);
         }
         if let (Op::Enter { key, .. }, Some(status)) = (op, &applied.status) {
@@ -142,9 +148,12 @@ impl Shadow {
             }
             last_version = event.version();
             line.event(event, place)?;
+            if let Some(now) = now {
+                line.tells(event, now.settings())?;
+            }
         }
         if let Some(now) = now {
-            line.set(now);
+            line.set(now, now_ms);
         }
         line.answered(op, result, place)?;
         if let Some(epoch) = line.claimed(op, applied.status.as_ref(), events)? {
@@ -164,7 +173,12 @@ impl Shadow {
     }
 
     /// A line is that of a backup now, made so long ago. S7: the numbers that were issued since are gone.
-    pub fn replace(&mut self, line: &Line, backup: &Shadow, since_us: Time) -> Result<(), Broken> {
+    pub fn replace(
+        &mut self,
+        (line, now_ms): (&Line, u64),
+        backup: &Shadow,
+        since_us: Time,
+    ) -> Result<(), Broken> {
         let (incarnation, version) = (line.incarnation(), line.version());
         let Some(saved) = backup.lines.get(&incarnation) else {
             let what = format!("incarnation {incarnation} was not in the backup");
@@ -172,7 +186,8 @@ impl Shadow {
         };
         self.versions.insert(line.name().clone(), version);
         let mut saved = saved.clone();
-        saved.set(line);
+        saved.told.put_back(line);
+        saved.set(line, now_ms);
         let present = self.lines.remove(&incarnation).unwrap_or_default();
         let lanes = (0..).zip(line.dump().lanes);
         for (id, lane) in lanes {
@@ -235,7 +250,7 @@ fn entered(events: &[Event]) -> Option<(Id, u64)> {
 }
 
 impl ShadowLine {
-    fn set(&mut self, line: &Line) {
+    fn set(&mut self, line: &Line, now_ms: u64) {
         let settings = line.settings();
         let jumps_into =
             |name: &LaneName| settings.lanes.iter().any(|it| it.jump && it.name == *name);
@@ -245,7 +260,7 @@ impl ShadowLine {
         self.jumps_max = settings.jumps_max;
         self.schedule.clone_from(&settings.schedule);
         self.called = settings.admission == Admission::Called;
-        self.seats = settings.seats.into();
+        self.seats = self.told.seats(settings, now_ms);
         self.claim_timeout_ms = settings.claim_timeout_ms;
         self.checkout_timeout_ms = settings.checkout_timeout_ms;
     }

@@ -68,6 +68,7 @@ fn is_clients(op: &Op) -> bool {
             | Op::Touch { .. }
             | Op::Kick { .. }
             | Op::CountRefused { .. }
+            | Op::RenewQuota { .. }
             | Op::RunBackground { .. }
     )
 }
@@ -346,6 +347,9 @@ fn is_answer_of(done: &Done, answer: &Answer) -> bool {
             }),
             Ok(Outcome::Line(line)),
         ) => *incarnation == line.incarnation && *version <= line.version,
+        (Ok(Reply::Callback { position }), Ok(Outcome::Callback(reply))) => {
+            *position == reply.position && reply.room == position.is_none()
+        }
         (Ok(Reply::Called), Ok(Outcome::Called(called))) => {
             done.called.as_ref() == Some(called.as_ref())
         }

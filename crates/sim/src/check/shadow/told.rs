@@ -1,0 +1,214 @@
+//! What a line is told and tells beside its tokens, as one would keep it by hand: keys that wait to be told of room, the
+//! capacity that a backend tells, and what of the quota is used up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nowserving_line::{
+    Event, LaneName, Line, LineChange, Op, Reason, Refused, Renew, Reply, Settings, TokenChange,
+};
+
+use super::{Broken, Id, ShadowLine};
+
+/// Of one line.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// Keys that wait to be told of room: by lane, in the order in which they asked.
+    callers: BTreeMap<LaneName, Vec<Box<[u8]>>>,
+    /// Seats that a backend told, and until when they hold (service clock).
+    capacity: Option<(u64, u64)>,
+    /// The window of the quota that was begun last.
+    window: Option<u64>,
+    /// What was completed since.
+    completed: u64,
+    /// Of which places tokens were told.
+    positions: BTreeSet<(Id, u64)>,
+}
+
+impl Told {
+    /// A line that was put back: what it is told is as it has it.
+    pub fn put_back(&mut self, line: &Line) {
+        let told = line.told();
+        self.capacity = told.map(|told| (told.seats.into(), told.until_ms));
+        let names: Vec<&LaneName> = line.lane_names().collect();
+        self.callers.clear();
+        for (name, lane) in names.iter().zip(line.dump().lanes) {
+            let keys = lane.callers.into_iter();
+            let keys = keys.map(|(_, key)| key.as_ref().into());
+            self.callers.insert((*name).clone(), keys.collect());
+        }
+    }
+
+    /// The seats that are in force at this reading of the service clock.
+    #[must_use]
+    pub fn seats(&self, settings: &Settings, now_ms: u64) -> u64 {
+        let least = settings.seats_when_silent.map(u64::from);
+        match (self.capacity, least) {
+            (None, _) => settings.seats.into(),
+            (Some((seats, until_ms)), Some(least)) if until_ms <= now_ms => seats.min(least),
+            (Some((seats, _)), _) => seats,
+        }
+    }
+
+    /// An operation is done, of which no event is taken in yet.
+    pub fn operation(
+        &mut self,
+        op: &Op,
+        result: &Result<Reply, Refused>,
+        settings: &Settings,
+        now_ms: u64,
+    ) -> Result<(), Broken> {
+        match (op, result) {
+            (Op::CapacityTold { told, .. }, Ok(_)) => {
+                self.capacity =
+                    told.map(|(seats, for_ms)| (seats.into(), now_ms.saturating_add(for_ms)));
+                Ok(())
+            }
+            (Op::Enter { key: Some(key), .. }, Ok(_)) => {
+                for keys in self.callers.values_mut() {
+                    keys.retain(|it| it != key);
+                }
+                Ok(())
+            }
+            (Op::Callback { key, lane, .. }, Ok(Reply::Callback { position })) => {
+                let lane = lane.as_ref().or(settings.effective_default_lane());
+                self.asked(key, lane.cloned().unwrap_or_default(), *position)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// S8: keys are told in the order in which they asked, and each knows its place in it.
+    fn asked(&mut self, key: &[u8], lane: LaneName, told: Option<u64>) -> Result<(), Broken> {
+        let mut lists = self.callers.values();
+        let before =
+            lists.find_map(|keys| Some(keys.iter().position(|it| **it == *key)? as u64 + 1));
+        let counted = match (before, told) {
+            (Some(place), _) => Some(place),
+            (None, None) => None,
+            (None, Some(_)) => {
+                let keys = self.callers.entry(lane).or_default();
+                keys.push(key.into());
+                Some(keys.len() as u64)
+            }
+        };
+        match counted == told {
+            true => Ok(()),
+            false => Err((
+                "S8",
+                format!("a key waits for room at {counted:?}, and is told {told:?}"),
+            )),
+        }
+    }
+
+    /// An event came of the operation.
+    pub fn event(&mut self, event: &Event, settings: &Settings) -> Result<(), Broken> {
+        let Event::Line { what, at_ms, .. } = event else {
+            return Ok(());
+        };
+        match what {
+            LineChange::Room { lane, keys } => self.room(lane, keys.iter().map(AsRef::as_ref)),
+            LineChange::QuotaRenewed => self.renewed(settings, *at_ms),
+            _ => Ok(()),
+        }
+    }
+
+    /// S8: the next keys are named, each once.
+    fn room<'a>(
+        &mut self,
+        lane: &LaneName,
+        named: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<(), Broken> {
+        let keys = self.callers.entry(lane.clone()).or_default();
+        for key in named {
+            if keys.first().map(AsRef::as_ref) != Some(key) {
+                let first = keys.first();
+                return Err((
+                    "S8",
+                    format!("{key:?} is told of room in {lane}, and {first:?} is first"),
+                ));
+            }
+            keys.remove(0);
+        }
+        Ok(())
+    }
+
+    /// S10: a quota is renewed once a window, however leaders change and whatever their clocks show.
+    fn renewed(&mut self, settings: &Settings, wall_ms: u64) -> Result<(), Broken> {
+        let renew = settings.quota.as_ref().and_then(|quota| quota.renew);
+        let window = match renew {
+            Some(Renew::Every { ms }) => wall_ms / ms.max(1),
+            _ => return Err(("S10", "a quota is renewed that is not to be".to_owned())),
+        };
+        let last = self.window.replace(window);
+        self.completed = 0;
+        match last.is_none_or(|last| last < window) {
+            true => Ok(()),
+            false => Err((
+                "S10",
+                format!("the quota is renewed in window {window}, after {last:?}"),
+            )),
+        }
+    }
+
+    /// A token has completed.
+    pub fn completed(&mut self) {
+        self.completed += 1;
+    }
+
+    /// S10: admitted are no more than the quota has units.
+    pub fn quota_holds(&self, settings: &Settings, held: u64) -> Result<(), Broken> {
+        let total = settings.quota.as_ref().map(|quota| quota.total);
+        let taken = self.completed + held;
+        match total.is_none_or(|total| taken <= total) {
+            true => Ok(()),
+            false => Err(("S10", format!("{taken} of a quota of {total:?} are taken"))),
+        }
+    }
+
+    /// S16: a token is told once that it came to a position, and stands there or before it.
+    pub fn position(&mut self, id: Id, told: u64, counted: Option<u64>) -> Result<(), Broken> {
+        let is_new = self.positions.insert((id, told));
+        match is_new && counted == Some(told) {
+            true => Ok(()),
+            false => Err((
+                "S16",
+                format!(
+                    "{id:?} is told position {told} (for the first time: {is_new}), counted {counted:?}"
+                ),
+            )),
+        }
+    }
+}
+
+impl ShadowLine {
+    /// What an event that is taken in says beside what became of tokens.
+    pub(super) fn tells(&mut self, event: &Event, settings: &Settings) -> Result<(), Broken> {
+        let Event::Token {
+            lane_id,
+            token,
+            what,
+            ..
+        } = event
+        else {
+            return self.told.event(event, settings);
+        };
+        let id = (*lane_id, *token);
+        match what {
+            TokenChange::Admitted { .. } => self.told.quota_holds(settings, self.held.len() as u64),
+            TokenChange::Gone {
+                reason: Reason::Completed,
+                ..
+            } => {
+                self.told.completed();
+                Ok(())
+            }
+            TokenChange::Position { position } => {
+                let waiting = self.waiting.get(lane_id);
+                let counted = waiting.filter(|it| it.contains(token));
+                let counted = counted.map(|it| it.range(..=*token).count() as u64);
+                self.told.position(id, *position, counted)
+            }
+            _ => Ok(()),
+        }
+    }
+}
