@@ -380,6 +380,12 @@ impl Line {
         holes.collect()
     }
 
+    /// How many words of bitmaps [`Line::all_holes`] reads at most.
+    pub fn hole_words(&self) -> usize {
+        let lanes = self.listed();
+        lanes.map(|(_, lane, _)| lane.waiting.hole_words()).sum()
+    }
+
     pub fn counts(&self) -> Counts {
         Counts {
             issued: self.lanes.iter().map(Lane::issued).sum(),

@@ -374,6 +374,12 @@ impl WaitingSet {
         (holes.len() <= HOLE_RANGES_MAX).then_some(holes)
     }
 
+    /// How many words [`WaitingSet::holes_before`] reads at most.
+    pub(crate) fn hole_words(&self) -> usize {
+        let chunks = self.chunks.len().saturating_sub(self.front);
+        (chunks * WORDS).min(HOLE_WORDS_MAX)
+    }
+
     /// The slot of a chunk, or where it would be.
     fn slot(&self, no: u64) -> Result<usize, usize> {
         let end = self.chunks.len();

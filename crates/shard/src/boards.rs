@@ -18,8 +18,9 @@ const REPEAT_INTERVAL_US: Micros = 60_000_000;
 const PASS_BOARDS_MAX: usize = 256;
 /// A board lists at most so many ranges if it lists all holes of its line …
 const WHOLE_RANGES_MAX: usize = 4_096;
-/// … and a pass reads the bitmaps of about so many numbers for that.
-const WHOLE_NUMBERS_MAX: u64 = 1_000_000;
+/// … and a pass reads so many words of bitmaps for that, of 64 numbers each, or those of one line. The boards of other
+/// lines wait for the next pass.
+const WHOLE_WORDS_MAX: usize = 16_384;
 /// More holes than this, over all lanes, are published as a gap: the watchers ask once instead.
 const HOLES_MAX: usize = 8_192;
 
@@ -158,21 +159,41 @@ impl Boards {
         self.continue_takeover(lines);
         self.list_repeats(lines, now_us);
         let mut out = Vec::new();
-        let mut whole_left = WHOLE_NUMBERS_MAX;
+        let mut words_left = WHOLE_WORDS_MAX;
+        let mut put_off = Vec::new();
         for _ in 0..PASS_BOARDS_MAX {
             let is_due = |(due_us, _): &&(Micros, LineName)| *due_us <= now_us;
             if self.changed.first().filter(is_due).is_none() {
                 break;
             }
-            let Some((_, name)) = self.changed.pop_first() else {
+            let Some(due) = self.changed.pop_first() else {
                 break;
             };
-            match lines.get(&name) {
-                Some(line) => out.extend(self.publish(line, now_us, now, &mut whole_left)),
-                None => drop(self.published.remove(&name)),
+            match lines.get(&due.1) {
+                Some(line) if self.fits(line, &mut words_left) => {
+                    out.extend(self.publish(line, now_us, now));
+                }
+                Some(_) => put_off.push(due),
+                None => drop(self.published.remove(&due.1)),
             }
         }
+        // They have been due for longest, so the next pass begins with them.
+        self.changed.extend(put_off);
         out
+    }
+
+    /// Whether this pass may still read what the line's next board is to list. The first such board always fits.
+    fn fits(&self, line: &Line, words_left: &mut usize) -> bool {
+        let published = self.published.get(line.name());
+        if !published.is_some_and(|it| it.whole) {
+            return true;
+        }
+        let words = line.hole_words();
+        let fits = words <= *words_left || *words_left == WHOLE_WORDS_MAX;
+        if fits {
+            *words_left = words_left.saturating_sub(words);
+        }
+        fits
     }
 
     /// When [`Boards::due`] will have something to do without any change meanwhile; it can be past.
@@ -220,13 +241,7 @@ impl Boards {
         }
     }
 
-    fn publish(
-        &mut self,
-        line: &Line,
-        now_us: Micros,
-        now: Timestamp,
-        whole_left: &mut u64,
-    ) -> Option<BoardEvent> {
+    fn publish(&mut self, line: &Line, now_us: Micros, now: Timestamp) -> Option<BoardEvent> {
         let board = line.board(now.service_ms);
         let content = Board {
             version: 0,
@@ -253,9 +268,9 @@ impl Boards {
         if board.lanes.iter().any(|lane| lane.waiting > 0) {
             self.repeat.insert((now_us + REPEAT_INTERVAL_US, name));
         }
-        let all = published.whole.then(|| all_holes(line, &board, whole_left));
-        published.whole = all == Some(Err(NotListed::ForNow));
-        let all = all.and_then(Result::ok);
+        // If there are too many, that is not tried again: each try reads all of them.
+        let listed = std::mem::take(&mut published.whole);
+        let all = listed.then(|| all_holes(line)).flatten();
         let whole = all.is_some();
         let holes = all.unwrap_or_else(|| by_lane(&board, &holes));
         let mut board = BoardReply::new(&board, now.wall_ms);
@@ -270,28 +285,11 @@ impl Boards {
     }
 }
 
-/// Why a board does not list all holes of its line.
-#[derive(Debug, PartialEq, Eq)]
-enum NotListed {
-    /// They are more than this pass may still read: a later one may.
-    ForNow,
-    /// They are too many for one board. It is not tried again: each try reads all of them.
-    TooMany,
-}
-
-/// All holes of the line, by lane.
-fn all_holes(
-    line: &Line,
-    board: &Board,
-    left: &mut u64,
-) -> Result<Vec<Vec<[Token; 2]>>, NotListed> {
-    let lanes = board.lanes.iter();
-    let numbers = lanes.map(|lane| lane.next_token.saturating_sub(lane.admitted_through));
-    *left = left.checked_sub(numbers.sum()).ok_or(NotListed::ForNow)?;
-    let holes = line.all_holes(WHOLE_RANGES_MAX);
-    let holes = holes.ok_or(NotListed::TooMany)?.into_iter();
+/// All holes of the line, by lane; `None` if they are too many for one board.
+fn all_holes(line: &Line) -> Option<Vec<Vec<[Token; 2]>>> {
+    let holes = line.all_holes(WHOLE_RANGES_MAX)?.into_iter();
     let ranges = |of_lane: Vec<(Token, Token)>| of_lane.into_iter().map(|(a, b)| [a, b]).collect();
-    Ok(holes.map(ranges).collect())
+    Some(holes.map(ranges).collect())
 }
 
 /// Holes by lane, in the order of the board. Those of a lane that is not listed any more are nobody's: it has no live

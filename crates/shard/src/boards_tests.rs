@@ -2,7 +2,8 @@
 use std::collections::BTreeSet as Set;
 
 use nowserving_line::{
-    Admission, Change, LaneName, Op, Phase, Settings, SettingsPatch, TakeBy, TokenRef,
+    Admission, Change, LaneName, LineDump, Live, Op, Phase, Reason, Settings, SettingsPatch,
+    TakeBy, TokenRef,
 };
 use proptest::prelude::*;
 
@@ -172,6 +173,76 @@ fn holes_in_too_many_ranges_are_a_gap() {
     let board = due(&mut world, 2 * SECOND_US).remove(0);
     assert!(!board.whole);
     assert_eq!(board.prev_version, board.board.version);
+}
+
+/// A paused line in which some of `numbers` wait in each lane, far apart: the bitmap has all of them.
+fn sparse(line: &str, count: usize, numbers: u64) -> LineDump {
+    let names = ["a", "b", "c", "d", "e"];
+    let mut world = World::new(Settings {
+        phase: Phase::Paused,
+        lanes: lanes(&names[..count]),
+        ..Settings::new(1, 10_000_000)
+    });
+    world.enter().unwrap();
+    let mut dump = world.line().dump();
+    dump.name = name(line);
+    let first = dump.lanes[0].live[0].1.clone();
+    let mut waiting = 0;
+    for lane in &mut dump.lanes {
+        lane.next_token = numbers + 1;
+        lane.live.clear();
+        for token in (1..=numbers).step_by(512) {
+            let mut live: Live = first.clone();
+            live.entered.version = token;
+            lane.live.push((token, live));
+        }
+        waiting += lane.live.len() as u64;
+    }
+    dump.version = numbers;
+    dump.settings_version = 1;
+    let left = usize::from(Reason::Left.code());
+    dump.gone_counts[left] = numbers * count as u64 - waiting;
+    dump
+}
+
+/// A new leader of these lines publishes for three minutes, as often as it may. Returns how many boards of each line
+/// were whole; all of them must be.
+fn whole_boards(dumps: Vec<LineDump>) -> BTreeMap<LineName, usize> {
+    let mut world = World::new(Settings::new(1, 1));
+    for dump in dumps {
+        world.state.lines.add(dump).unwrap();
+    }
+    world.change_leader();
+    let mut whole = BTreeMap::new();
+    for pass in 0..9_000 {
+        for board in due(&mut world, SECOND_US + pass * 20_000) {
+            assert!(board.whole, "{}", board.board.line);
+            *whole.entry(board.board.line).or_default() += 1;
+        }
+    }
+    whole
+}
+
+#[test]
+fn every_line_has_its_whole_boards_however_many_there_are() {
+    let lines = (0..25).map(|n| sparse(&format!("line-{n:02}"), 1, 50_000));
+    let lines: Vec<_> = lines.collect();
+    let words = lines.len() * 50_000 / 64;
+    assert!(words > WHOLE_WORDS_MAX, "one pass cannot read all of them");
+    let whole = whole_boards(lines);
+    assert_eq!(whole.len(), 25);
+    assert!(whole.values().all(|boards| *boards == 3), "{whole:?}");
+}
+
+#[test]
+fn a_line_that_is_too_long_for_a_pass_with_others_has_whole_boards() {
+    let lines = vec![
+        sparse("a", 1, 50_000),
+        sparse("b", 5, 210_000),
+        sparse("c", 1, 50_000),
+    ];
+    let whole = whole_boards(lines);
+    assert_eq!(whole.into_values().collect::<Vec<_>>(), [3, 3, 3]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::clock::Micros;
 use crate::command::Command;
 
 const WRITE_INTERVAL_US: Micros = 5_000_000;
-/// Lines that one pass writes: more wait for the next turn.
+/// Lines that one pass writes: more wait for the next turn. At a hand-over there is none.
 const LINES_MAX: usize = 1_024;
 
 /// The counts of a shard's leader.
@@ -72,17 +72,17 @@ impl Refusals {
 
     /// Commands for the lines that may write now.
     pub(crate) fn propose(&mut self, now: Micros) -> Vec<Command> {
-        self.write(now, now)
+        self.write(now, LINES_MAX, now)
     }
 
-    /// Before leadership is given away: also for lines that have written a moment ago.
+    /// Before leadership is given away: for all lines, also those that have written a moment ago.
     pub(crate) fn propose_last(&mut self, now: Micros) -> Vec<Command> {
-        self.write(Micros::MAX, now)
+        self.write(Micros::MAX, usize::MAX, now)
     }
 
-    fn write(&mut self, due_until: Micros, now: Micros) -> Vec<Command> {
+    fn write(&mut self, due_until: Micros, most: usize, now: Micros) -> Vec<Command> {
         let mut commands = Vec::new();
-        while commands.len() < LINES_MAX
+        while commands.len() < most
             && let Some((due, _)) = self.due.first()
             && *due <= due_until
             && let Some((_, line)) = self.due.pop_first()

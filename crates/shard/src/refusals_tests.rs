@@ -3,7 +3,7 @@ use nowserving_line::{Settings, SettingsPatch};
 use proptest::prelude::*;
 
 use super::*;
-use crate::command::FORMAT;
+use crate::command::{EntryBuilder, FORMAT};
 use crate::test_world::{World, name};
 
 /// Two can be in the line.
@@ -76,6 +76,35 @@ fn one_that_hands_over_takes_none() {
     world.apply_all(last);
     world.change_leader();
     assert_eq!(refused(&world, RefusedCode::LineFull), 2);
+}
+
+#[test]
+fn one_that_hands_over_many_lines_takes_none() {
+    let mut world = world();
+    let names: Vec<_> = (0..=LINES_MAX)
+        .map(|n| name(&format!("line-{n}")))
+        .collect();
+    for line in &names {
+        world.create(line.as_str(), Settings::new(1, 0));
+        for full in [false, true] {
+            let (line, key, lane) = (line.clone(), None, None);
+            let entered = world.apply(&Op::Enter { line, key, lane });
+            assert_eq!(entered.is_err(), full);
+        }
+    }
+    let now = world.now;
+    let last = world.leader_state.refusals.propose_last(now);
+    assert_eq!(last.len(), names.len());
+    // The engine folds them into entries, none of which is longer than others are.
+    let mut builder = EntryBuilder::new(FORMAT);
+    let rest = last.iter().cloned().filter_map(|it| builder.push(it));
+    assert_eq!(rest.count(), 1);
+    world.apply_all(last);
+    world.change_leader();
+    for line in &names {
+        let line = world.state.lines().get(line).unwrap();
+        assert_eq!(line.counts().refused.get(RefusedCode::LineFull), 1);
+    }
 }
 
 #[test]

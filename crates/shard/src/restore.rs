@@ -28,7 +28,8 @@ use crate::snapshot_pb::{line_from_pb, line_to_pb};
 /// The most bytes of a part. A request with one must not be larger than nodes read, in JSON too; and a turn that
 /// applies one must be short.
 pub const PART_BYTES_MAX: usize = 40 * 1_024;
-/// A part is sent once it has so many bytes; one more item makes it no larger than [`PART_BYTES_MAX`].
+/// A part is sent once it has so many bytes, or if the next item would make it larger than [`PART_BYTES_MAX`]. No item
+/// alone is larger than that, nor is part 0: names, labels and schedules are bounded.
 const PART_BYTES: usize = 32 * 1_024;
 /// The most lines that a shard takes in at once.
 pub const UPLOADS_MAX: usize = 8;
@@ -391,7 +392,12 @@ impl Parts {
     fn cut<T>(&mut self, items: Vec<T>, part: impl Fn(Vec<T>) -> LinePart) {
         let mut bytes = Vec::new();
         for item in items {
+            let before = bytes.len();
             part_to_pb(part(vec![item])).encode_raw(&mut bytes);
+            if before > 0 && bytes.len() > PART_BYTES_MAX {
+                let last = bytes.split_off(before);
+                self.push(std::mem::replace(&mut bytes, last));
+            }
             if bytes.len() >= PART_BYTES {
                 self.push(std::mem::take(&mut bytes));
             }

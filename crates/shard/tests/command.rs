@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use nowserving_line::{
     Admission, AdmissionRate, Change, KickItem, KickNote, KickSelector, LaneName, LaneSettings,
-    LineName, Op, Phase, Quota, RecycleItem, RefusedCounts, Settings, SettingsPatch, State, TakeBy,
-    TokenBy, TokenRef,
+    LineName, Op, Phase, Quota, RecycleItem, RefusedCounts, Renew, ScheduledChange, Settings,
+    SettingsPatch, State, TakeBy, TokenBy, TokenRef, ZoneName,
 };
 use nowserving_shard::command::{
     self, COMMANDS_MAX, Command, Entry, EntryBuilder, EntryError, FORMAT, encode,
@@ -61,10 +61,15 @@ fn lanes() -> impl Strategy<Value = Vec<LaneSettings>> {
 }
 
 fn quota() -> impl Strategy<Value = Quota> {
-    any::<(u64, u32)>().prop_map(|(total, standby_percent)| Quota {
+    let daily = (any::<u16>(), "[!-~]{1,40}").prop_map(|(minute, zone)| Renew::Daily {
+        minute,
+        zone: ZoneName::new(&zone).unwrap(),
+    });
+    let renew = prop_oneof![any::<u64>().prop_map(|ms| Renew::Every { ms }), daily];
+    (any::<(u64, u32)>(), of(renew)).prop_map(|((total, standby_percent), renew)| Quota {
         total,
         standby_percent,
-        renew: None,
+        renew,
     })
 }
 
@@ -97,7 +102,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn patch()(
+    fn second_patch()(
         first in first_patch(), admission_rate in change(rate()), lanes in change(lanes()),
         call_ahead in change(any::<u32>()), quota in change(quota()), phase in change(phase()),
         position_cap in change(any::<u32>()), release_on_claim in change(any::<bool>()),
@@ -107,6 +112,30 @@ prop_compose! {
             admission, admission_rate, lanes, call_ahead, quota, phase, position_cap, release_on_claim, default_lane,
             ..first
         }
+    }
+}
+
+prop_compose! {
+    fn change_of_a_schedule()(
+        second in second_patch(), position_events in change(vec(any::<u32>(), 0..9)),
+        call_ahead_ms in change(any::<u64>()), callback_limit in change(any::<u32>()),
+        seats_when_silent in change(any::<u32>()),
+    ) -> SettingsPatch {
+        SettingsPatch { position_events, call_ahead_ms, callback_limit, seats_when_silent, ..second }
+    }
+}
+
+fn schedule() -> impl Strategy<Value = Vec<ScheduledChange>> {
+    let change = (any::<u64>(), change_of_a_schedule());
+    vec(
+        change.prop_map(|(at_ms, set)| ScheduledChange { at_ms, set }),
+        0..3,
+    )
+}
+
+prop_compose! {
+    fn patch()(rest in change_of_a_schedule(), schedule in change(schedule())) -> SettingsPatch {
+        SettingsPatch { schedule, ..rest }
     }
 }
 

@@ -4,8 +4,10 @@
 
 use bytes::Bytes;
 use nowserving_line::{
-    AdmissionRate, Change, LaneName, LaneSettings, LineName, Lines, OPS_PER_ENTRY_MAX, Op, Phase,
-    Quota, RecycleItem, Restore, Settings, SettingsPatch, Stamp, State as TokenState, TokenRef,
+    Admission, AdmissionRate, Change, KickItem, KickNote, KickSelector, LaneName, LaneSettings,
+    LineName, Lines, OPS_PER_ENTRY_MAX, Op, Phase, Quota, RecycleItem, RefusedCounts, Renew,
+    Restore, ScheduledChange, Settings, SettingsPatch, Stamp, State as TokenState, TakeBy, TokenBy,
+    TokenRef, ZoneName,
 };
 use nowserving_shard::command::{Command, Entry, FORMAT, FORMAT_MIN, decode, encode};
 use nowserving_shard::members::{Member, Members, MembersChange, MembersCommand, MembersRequest};
@@ -103,6 +105,177 @@ fn patch() -> SettingsPatch {
         labels: Some(Change::Set(settings().labels)),
         default_lane: Some(Change::Set(lane("normal"))),
     }
+}
+
+/// Settings of format 7, too.
+fn settings_7() -> Settings {
+    let mut settings = settings();
+    settings.queue_limit = 2;
+    settings.phase = Phase::Open;
+    settings.admission_rate = None;
+    settings.release_on_claim = false;
+    settings.lanes[1].jump = true;
+    settings.lanes[1].queue_limit = None;
+    settings.max_wait_ms = Some(86_400_000);
+    settings.jumps_max = 2;
+    settings.event_key = true;
+    settings.admission = Admission::Called;
+    settings.call_ahead_ms = 2_000;
+    settings.callback_limit = 5;
+    settings.position_events = vec![2, 1];
+    settings.seats_when_silent = Some(1);
+    settings.quota = Some(Quota {
+        total: 50,
+        standby_percent: 10,
+        renew: Some(Renew::Daily {
+            minute: 360,
+            zone: ZoneName::new("Asia/Taipei").unwrap(),
+        }),
+    });
+    settings.schedule = vec![ScheduledChange {
+        at_ms: 1 << 41,
+        set: patch(),
+    }];
+    settings
+}
+
+/// Each of the settings that format 7 adds is changed, or back at its default.
+fn patches_7() -> [SettingsPatch; 2] {
+    let set = SettingsPatch {
+        max_wait_ms: Some(Change::Set(90_000_000)),
+        jumps_max: Some(Change::Set(3)),
+        event_key: Some(Change::Set(false)),
+        admission: Some(Change::Set(Admission::Auto)),
+        call_ahead_ms: Some(Change::Set(3_000)),
+        callback_limit: Some(Change::Set(6)),
+        position_events: Some(Change::Set(vec![3])),
+        seats_when_silent: Some(Change::Set(2)),
+        quota: Some(Change::Set(Quota {
+            total: 60,
+            standby_percent: 0,
+            renew: Some(Renew::Every { ms: 3_600_000 }),
+        })),
+        schedule: Some(Change::Set(Vec::new())),
+        ..patch()
+    };
+    let unset = SettingsPatch {
+        max_wait_ms: Some(Change::Unset),
+        jumps_max: Some(Change::Unset),
+        event_key: Some(Change::Unset),
+        admission: Some(Change::Unset),
+        call_ahead_ms: Some(Change::Unset),
+        callback_limit: Some(Change::Unset),
+        position_events: Some(Change::Unset),
+        seats_when_silent: Some(Change::Unset),
+        schedule: Some(Change::Unset),
+        ..SettingsPatch::default()
+    };
+    [set, unset]
+}
+
+/// Every kind of operation that format 7 adds: on a line whose seats are called, and on one that is changed.
+fn line_commands_7() -> Vec<Command> {
+    let line = || name("busy");
+    // The first entry has one command.
+    let (incarnation, changed) = (2 * OPS_PER_ENTRY_MAX, 2 * OPS_PER_ENTRY_MAX + 1);
+    let at = |token| TokenRef {
+        incarnation,
+        lane: 0,
+        token,
+    };
+    let key = |key: &str| -> Box<[u8]> { key.as_bytes().into() };
+    let mut ops = vec![
+        Op::Create {
+            line: line(),
+            settings: settings_7(),
+        },
+        Op::Create {
+            line: name("changed"),
+            settings: settings_7(),
+        },
+    ];
+    ops.extend(patches_7().map(|patch| Op::Configure {
+        line: name("changed"),
+        patch: Box::new(patch),
+        if_version: None,
+        incarnation: Some(changed),
+    }));
+    ops.push(Op::RenewQuota {
+        line: line(),
+        incarnation,
+        next_ms: 1 << 42,
+    });
+    ops.extend(["a", "b", "c", "d", "e"].map(|it| Op::Enter {
+        line: line(),
+        key: Some(key(it)),
+        lane: Some(lane("normal")),
+    }));
+    ops.extend(["x", "y", "z"].map(|it| Op::Callback {
+        line: line(),
+        key: key(it),
+        lane: Some(lane("normal")),
+    }));
+    ops.extend([
+        Op::CapacityTold {
+            line: line(),
+            told: Some((3, 60_000)),
+        },
+        Op::CallNext {
+            line: line(),
+            n: 1,
+            lane: Some(lane("normal")),
+            call_id: "next-1".into(),
+        },
+        Op::Take {
+            line: line(),
+            by: TakeBy::Key(key("d")),
+            call_id: Some("take-1".into()),
+        },
+        Op::Take {
+            line: line(),
+            by: TakeBy::Number {
+                lane: lane("normal"),
+                token: 4,
+            },
+            call_id: None,
+        },
+        Op::Jump {
+            line: line(),
+            by: TokenBy::Key(key("b")),
+            to: lane("vip"),
+        },
+        Op::Jump {
+            line: line(),
+            by: TokenBy::At(at(2)),
+            to: lane("vip"),
+        },
+        Op::Kick {
+            line: line(),
+            incarnation,
+            tokens: vec![KickItem {
+                lane: 0,
+                token: 5,
+                state: Some(TokenState::Waiting),
+                clock_ms: None,
+            }],
+            note: Some(Box::new(KickNote {
+                selector: KickSelector::Tokens(1),
+                state: Some(TokenState::Waiting),
+                reason: Some("rude".into()),
+                by: Some("ops".into()),
+            })),
+        },
+        Op::CountRefused {
+            line: line(),
+            incarnation,
+            refused: RefusedCounts::from_stored(&[3, 0, 1]).unwrap(),
+        },
+        Op::RunBackground {
+            line: line(),
+            incarnation,
+        },
+    ]);
+    ops.into_iter().map(Command::Line).collect()
 }
 
 fn line_commands() -> Vec<Command> {
@@ -245,22 +418,7 @@ fn members_commands() -> Vec<Command> {
 }
 
 /// One line whose last command is still to come, and one that is put in place.
-fn restore_commands() -> Vec<Command> {
-    let mut lines = Lines::new();
-    let stamp = Stamp {
-        index: 1,
-        op_no: 0,
-        now_ms: 1,
-        wall_ms: 1,
-        format: FORMAT_MIN,
-    };
-    for line in ["half", "whole"] {
-        let op = Op::Create {
-            line: name(line),
-            settings: Settings::new(1, 1),
-        };
-        lines.apply(stamp, &op, None).unwrap();
-    }
+fn restore_commands(lines: &Lines) -> Vec<Command> {
     let mut commands = Vec::new();
     for (upload, line) in lines.iter().enumerate() {
         let (parts, digest) = parts_of(line);
@@ -289,16 +447,71 @@ fn restore_commands() -> Vec<Command> {
     commands
 }
 
-/// Every kind of command.
-fn entries() -> Vec<Entry> {
-    let groups = [
-        vec![Command::Stamp],
-        line_commands(),
-        members_commands(),
-        restore_commands(),
-    ];
+fn half_and_whole() -> Lines {
+    let mut lines = Lines::new();
+    let stamp = Stamp {
+        index: 1,
+        op_no: 0,
+        now_ms: 1,
+        wall_ms: 1,
+        format: FORMAT_MIN,
+    };
+    for line in ["half", "whole"] {
+        let op = Op::Create {
+            line: name(line),
+            settings: Settings::new(1, 1),
+        };
+        lines.apply(stamp, &op, None).unwrap();
+    }
+    lines
+}
+
+/// With all that format 7 adds to a line, in parts and put in place.
+fn half_and_whole_7() -> Lines {
+    let mut state = State::default();
+    for (entry, index) in entries(7, [vec![Command::Stamp], line_commands_7()])
+        .iter()
+        .zip(1..)
+    {
+        state.apply_entry(index, entry, &mut ());
+    }
+    let mut lines = Lines::new();
+    for line in ["half", "whole"] {
+        let mut dump = state.lines().get(&name("busy")).unwrap().dump();
+        dump.name = name(line);
+        lines.add(dump).unwrap();
+    }
+    lines
+}
+
+/// Every kind of command: of format 7 those that it adds.
+fn entries_of(format: u32) -> Vec<Entry> {
+    let of_members = members_commands();
+    match format {
+        6 => entries(
+            6,
+            [
+                vec![Command::Stamp],
+                line_commands(),
+                of_members,
+                restore_commands(&half_and_whole()),
+            ],
+        ),
+        _ => entries(
+            7,
+            [
+                vec![Command::Stamp],
+                line_commands_7(),
+                of_members,
+                restore_commands(&half_and_whole_7()),
+            ],
+        ),
+    }
+}
+
+fn entries<const N: usize>(format: u32, groups: [Vec<Command>; N]) -> Vec<Entry> {
     let entries = groups.into_iter().zip(1..).map(|(commands, nth)| Entry {
-        format: 6,
+        format,
         now_ms: nth * 1_000,
         wall_ms: 1_766_222_333_444 + nth,
         compact_floor: nth,
@@ -308,23 +521,27 @@ fn entries() -> Vec<Entry> {
 }
 
 #[test]
-fn entries_of_format_6() {
-    for (entry, kind) in entries()
-        .iter()
-        .zip(["stamp", "line", "members", "restore"])
-    {
-        let kept = golden(&format!("entry-6-{kind}.bin"), &encode(entry));
-        assert_eq!(decode(&kept, FORMAT).unwrap(), *entry, "{kind}");
+fn entries_of_each_format() {
+    for format in [6, 7] {
+        let kinds = ["stamp", "line", "members", "restore"];
+        for (entry, kind) in entries_of(format).iter().zip(kinds) {
+            let kept = golden(&format!("entry-{format}-{kind}.bin"), &encode(entry));
+            assert_eq!(decode(&kept, FORMAT).unwrap(), *entry, "{format} {kind}");
+        }
     }
 }
 
-#[test]
-fn a_snapshot_of_format_6() {
+/// A shard that has applied the entries of a format.
+fn a_shard_of(format: u32) -> State {
     let mut state = State::default();
-    for (entry, index) in entries().iter().zip(1..) {
+    for (entry, index) in entries_of(format).iter().zip(1..) {
         state.apply_entry(index, entry, &mut ());
     }
-    let header = Header {
+    state
+}
+
+fn header() -> Header {
+    Header {
         cluster: "prod".to_owned(),
         shard: 7,
         index: 4,
@@ -334,7 +551,32 @@ fn a_snapshot_of_format_6() {
         voters_outgoing: vec![1, 2, 3],
         learners_next: vec![3],
         auto_leave: true,
-    };
+    }
+}
+
+#[test]
+fn a_snapshot_of_format_7() {
+    let (header, state) = (header(), a_shard_of(7));
+    let kept = golden("snapshot-7.snap", &snapshot::encode(&header, &state));
+    assert_eq!(kept[8], 7);
+    let (found, restored) = snapshot::decode(kept.clone().into(), FORMAT, "prod", 7).unwrap();
+    assert_eq!(found, header);
+    assert!(snapshot::encode(&header, &restored) == kept);
+    // Of a line that was put back, no place is offered.
+    for (line, offered) in [("busy", 1), ("whole", 0)] {
+        let dump = restored.lines().get(&name(line)).unwrap().dump();
+        assert!(dump.told.is_some() && dump.renews_at_ms.is_some());
+        assert!(!dump.kicks.is_empty() && dump.calls.len() > 2);
+        assert_eq!(dump.settings.schedule.len(), 1);
+        let lane = &dump.lanes[0];
+        let of_lane = (lane.callers.len(), lane.offers.recent, lane.marks.len());
+        assert_eq!(of_lane, (2, offered, 2), "{line}");
+    }
+}
+
+#[test]
+fn a_snapshot_of_format_6() {
+    let (header, state) = (header(), a_shard_of(6));
     let kept = golden("snapshot-6.snap", &snapshot::encode(&header, &state));
     let (found, restored) = snapshot::decode(kept.clone().into(), FORMAT, "prod", 7).unwrap();
     assert_eq!(found, header);

@@ -6,8 +6,8 @@
 use bytes::Bytes;
 use nowserving_line::{
     self as line, AdmissionRate, Change, Journaled, JournaledToken, KickItem, KickNote,
-    KickSelector, LaneName, LaneSettings, Line, LineName, Op, Phase, Quota, Reason, Reply,
-    Settings, SettingsPatch, TokenRef,
+    KickSelector, LaneName, LaneSettings, Line, LineName, Op, Phase, Quota, Reason, Renew, Reply,
+    ScheduledChange, Settings, SettingsPatch, TokenRef, ZoneName,
 };
 use nowserving_shard::command::{Command, Entry, FORMAT, FORMAT_MIN};
 use nowserving_shard::members::{MembersChange, MembersCommand, MembersRequest};
@@ -234,7 +234,82 @@ fn a_shard_with_everything(format: u32) -> State {
         matches!(what, JournaledToken::Claimed { .. })
     };
     assert!(dump.journal.iter().any(claimed) && !dump.settings_changes.is_empty());
+    if format == FORMAT {
+        with_what_format_7_adds(&mut shard);
+    }
     shard.state
+}
+
+/// Seats as told, a quota that is renewed, positions that were told of, and keys that wait for room, one of which was
+/// offered some.
+fn with_what_format_7_adds(shard: &mut Shard) {
+    let line = || name("busy");
+    let mut settings = Settings::new(1, 2);
+    settings.position_events = vec![2, 1];
+    settings.call_ahead_ms = 1_000;
+    settings.callback_limit = 5;
+    settings.seats_when_silent = Some(1);
+    settings.max_wait_ms = Some(86_400_000);
+    settings.jumps_max = 2;
+    settings.event_key = true;
+    settings.quota = Some(Quota {
+        total: 50,
+        standby_percent: 10,
+        renew: Some(Renew::Daily {
+            minute: 360,
+            zone: ZoneName::new("Asia/Taipei").unwrap(),
+        }),
+    });
+    settings.schedule = vec![ScheduledChange {
+        at_ms: 1 << 40,
+        set: SettingsPatch {
+            seats: Some(Change::Set(9)),
+            quota: Some(Change::Unset),
+            ..SettingsPatch::default()
+        },
+    }];
+    shard.apply(Op::Create {
+        line: line(),
+        settings,
+    });
+    let tokens: Vec<_> = (0..3_u8).map(|n| shard.enter("busy", Some(&[n]))).collect();
+    let incarnation = tokens[0].incarnation;
+    shard.apply(Op::RenewQuota {
+        line: line(),
+        incarnation,
+        next_ms: 1 << 41,
+    });
+    for key in 10..13_u8 {
+        shard.apply(Op::Callback {
+            line: line(),
+            key: [key].into(),
+            lane: None,
+        });
+    }
+    shard.apply(Op::Leave {
+        line: line(),
+        at: tokens[2],
+    });
+    shard.apply(Op::CapacityTold {
+        line: line(),
+        told: Some((1, 60_000)),
+    });
+    let refused = line::RefusedCounts::from_stored(&[1, 2]).unwrap();
+    shard.apply(Op::CountRefused {
+        line: line(),
+        incarnation,
+        refused,
+    });
+    shard.apply(Op::RunBackground {
+        line: line(),
+        incarnation,
+    });
+    let dump = shard.state.lines().get(&line()).unwrap().dump();
+    assert_eq!((dump.called_back, dump.refused), (3, refused));
+    assert!(dump.told.is_some() && dump.renews_at_ms == Some(1 << 41));
+    let lane = &dump.lanes[0];
+    assert_eq!((lane.callers.len(), lane.offers.recent), (2, 1));
+    assert!(lane.marks.iter().all(|mark| mark.through > 0));
 }
 
 /// What entries of format 7 add.

@@ -212,6 +212,8 @@ fn check_digest(file: &mut BufReader<File>, length: u64) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use nowserving_line::{LineName, Op, Settings};
+
     use super::*;
 
     fn header() -> Header {
@@ -230,6 +232,57 @@ mod tests {
             ..snapshot::Header::default()
         };
         snapshot::encode(&header, &State::default())
+    }
+
+    /// Of a shard with something that only snapshots of format 7 have.
+    fn snapshot_7(shard: u32) -> Vec<u8> {
+        let header = snapshot::Header {
+            cluster: "prod".to_owned(),
+            shard,
+            ..snapshot::Header::default()
+        };
+        let mut settings = Settings::new(1, 9);
+        settings.max_wait_ms = Some(60_000);
+        let line = LineName::try_from("shop").unwrap();
+        let told = Some((3, 60_000));
+        let ops = [
+            Op::Create {
+                line: line.clone(),
+                settings,
+            },
+            Op::CapacityTold { line, told },
+        ];
+        let entry = command::Entry {
+            format: 7,
+            now_ms: 1,
+            wall_ms: 2,
+            compact_floor: 0,
+            commands: ops.map(command::Command::Line).into(),
+        };
+        let mut state = State::default();
+        state.apply_entry(1, &entry, &mut ());
+        snapshot::encode(&header, &state)
+    }
+
+    #[test]
+    fn a_backup_of_format_1_with_snapshots_of_format_7() {
+        let write = |path: &Path| {
+            let mut writer = Writer::create(path, &header()).unwrap();
+            for shard in 0..2 {
+                writer.shard(&snapshot_7(shard)).unwrap();
+            }
+            writer.finish().unwrap();
+        };
+        let of = env!("CARGO_MANIFEST_DIR");
+        let path = nowserving_golden::path(of, "backup-1-snapshot-7.bin", write);
+        let mut reader = Reader::open(&path).unwrap();
+        for shard in 0..2 {
+            let (found, state) = reader.shard().unwrap().unwrap();
+            assert_eq!((found, state.format()), (shard, 7));
+            let line = state.lines().iter().next().unwrap();
+            assert_eq!(line.told().map(|told| told.seats), Some(3));
+            assert_eq!(line.settings().max_wait_ms, Some(60_000));
+        }
     }
 
     fn written(path: &Path) {

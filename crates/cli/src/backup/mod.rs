@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
-use nowserving_client::{Admin, AdminLine, Code, Delete};
+use nowserving_client::{Admin, AdminLine, Code, Delete, Error};
 use nowserving_line::Line;
 use nowserving_protocol::backup::{Backup, BackupChunk, Blob, Hex, RestoreLine, RestorePart};
 use nowserving_protocol::subject::shard_of;
@@ -55,6 +55,8 @@ cluster has the same key. The cluster may have another number of shards.
 A line that exists is left alone, and the exit code is then 1. With --overwrite it is replaced, and what was claimed,
 completed or left since the backup is forgotten, except how many units of a --quota were completed. If the line was deleted and
 created again since the backup, it is deleted first, and its tokens end. Interrupted, the command can be repeated.
+
+A line that the cluster refuses is reported at the end, and the exit code is then 1, too: the others are restored.
 
 Examples:
   nowserving cluster restore backup.nsb --dry-run
@@ -208,6 +210,9 @@ struct RestoredLine {
     /// Live tokens in the backup.
     live: u64,
     outcome: LineOutcome,
+    /// Why it was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -219,6 +224,8 @@ enum LineOutcome {
     Exists,
     /// It was being deleted when the backup was made.
     WasDeleted,
+    /// The cluster did not take it.
+    Refused,
     WouldRestore,
     WouldReplace,
 }
@@ -233,6 +240,7 @@ impl LineOutcome {
             LineOutcome::Replaced => "replaced",
             LineOutcome::Exists => "exists, left alone (--overwrite replaces it)",
             LineOutcome::WasDeleted => "left out: it was being deleted",
+            LineOutcome::Refused => "refused",
             LineOutcome::WouldRestore => "would be restored",
             LineOutcome::WouldReplace => "would be replaced",
         }
@@ -259,25 +267,40 @@ pub async fn restore(
                 continue;
             }
             let outcome = put_back(admin, line, state.now_ms(), args, output).await;
-            let outcome = outcome.with_context(|| {
-                format!(
-                    "line {name} is not restored, {} lines were",
-                    restored(&done)
-                )
-            })?;
+            let (outcome, error) = match outcome {
+                Ok(outcome) => (outcome, None),
+                // Of this line: the next one may be taken.
+                Err(error) if is_refusal(&error) => {
+                    (LineOutcome::Refused, Some(format!("{error:#}")))
+                }
+                Err(error) => {
+                    let restored = restored(&done);
+                    let what = format!("line {name} is not restored, {restored} lines were");
+                    return Err(error.context(what));
+                }
+            };
             done.lines.push(RestoredLine {
                 line: name.to_owned(),
                 live: line.counts().live(),
                 outcome,
+                error,
             });
         }
     }
     output.answer(&done, |done| table(done, args.dry_run))?;
-    let left = done
-        .lines
-        .iter()
-        .any(|it| it.outcome == LineOutcome::Exists);
-    Ok(ExitCode::from(u8::from(left)))
+    Ok(ExitCode::from(u8::from(lacks_lines(&done))))
+}
+
+/// The cluster has answered, and would answer so again.
+fn is_refusal(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<Error>();
+    error.is_some_and(|error| error.code().is_some())
+}
+
+/// Whether a line was left alone or refused.
+fn lacks_lines(done: &RestoreDone) -> bool {
+    let mut outcomes = done.lines.iter().map(|it| it.outcome);
+    outcomes.any(|it| matches!(it, LineOutcome::Exists | LineOutcome::Refused))
 }
 
 fn restored(done: &RestoreDone) -> usize {
@@ -293,7 +316,9 @@ fn table(done: &RestoreDone, dry_run: bool) -> String {
         .iter()
         .map(|it| {
             let outcome = it.outcome.text(dry_run);
-            format!("{}: {outcome} ({} in line)", it.line, it.live)
+            let error = it.error.iter().map(|error| format!(": {error}"));
+            let error: String = error.collect();
+            format!("{}: {outcome} ({} in line){error}", it.line, it.live)
         })
         .collect();
     if text.is_empty() {
@@ -432,6 +457,28 @@ fn wall_ms() -> u64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_line_that_is_refused_is_told_of_and_fails_the_command() {
+        let line = |line: &str, outcome, error: Option<&str>| RestoredLine {
+            line: line.to_owned(),
+            live: 2,
+            outcome,
+            error: error.map(str::to_owned),
+        };
+        let mut done = RestoreDone {
+            cluster: "prod".to_owned(),
+            created_at_ms: 1,
+            lines: vec![line("b", LineOutcome::Restored, None)],
+        };
+        assert!(!lacks_lines(&done));
+        let refused = line("a", LineOutcome::Refused, Some("bad_request: too long"));
+        done.lines.insert(0, refused);
+        assert!(lacks_lines(&done));
+        let shown = "a: refused (2 in line): bad_request: too long\nb: restored (2 in line)";
+        assert_eq!(table(&done, false), shown);
+        assert!(!is_refusal(&anyhow::anyhow!("no answer")));
+    }
 
     #[test]
     fn every_shard_has_a_name() {

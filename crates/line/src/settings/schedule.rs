@@ -1,16 +1,25 @@
 //! Changes of settings that a line makes by itself, each when its time has come.
 
-use super::{BadField, Settings, SettingsPatch};
+use super::{BadField, Change, SETTINGS, SettingValue, Settings, SettingsPatch};
 
 /// How many changes a schedule can have.
 pub const SCHEDULE_MAX: usize = 64;
-/// About how many bytes of memory they take at most: some 300 a change, more with lanes and labels.
-pub const SCHEDULE_BYTES_MAX: usize = 32 * 1_024;
+/// How many stored bytes they take at most, rounded up: 256 for each of [`SCHEDULE_MAX`]. A journal entry has two
+/// schedules, the old and the new one, and must fit one part of a line that is put back from a backup.
+pub const SCHEDULE_BYTES_MAX: usize = 16 * 1_024;
 /// The last time of a schedule: the end of the year 9999, less a day, so that it has four digits in every time zone.
 pub const WALL_MS_MAX: u64 = 253_402_207_200_000;
 
 /// Memory of a change without its patch, rounded up.
 const CHANGE_BYTES: usize = 32;
+/// Stored bytes of a change, of a setting in it, of an item of that, without texts; rounded up.
+const STORED_CHANGE_BYTES: usize = 16;
+const STORED_SETTING_BYTES: usize = 16;
+const STORED_LANE_BYTES: usize = 24;
+const STORED_LABEL_BYTES: usize = 8;
+const STORED_POSITION_BYTES: usize = 5;
+const STORED_RATE_BYTES: usize = 16;
+const STORED_QUOTA_BYTES: usize = 32 + super::ZONE_BYTES_MAX;
 
 /// A change of settings at a time of the leader's wall clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,11 +60,49 @@ pub(super) fn validate(schedule: &[ScheduledChange]) -> Result<(), BadField> {
         let set = change.set.validate();
         set.map_err(|bad| in_change(place, bad))?;
     }
-    if bytes(schedule) > SCHEDULE_BYTES_MAX {
-        let limit = "too long: fewer changes, or fewer lanes and labels in them";
+    let stored = schedule
+        .iter()
+        .map(|it| STORED_CHANGE_BYTES + stored_bytes(&it.set));
+    if stored.sum::<usize>() > SCHEDULE_BYTES_MAX {
+        let limit = format!(
+            "at most {SCHEDULE_BYTES_MAX} bytes: fewer changes, or fewer lanes and labels in them"
+        );
         return Err(BadField::new("schedule", limit));
     }
     Ok(())
+}
+
+/// No less than a change of these settings takes in snapshots and backups.
+fn stored_bytes(set: &SettingsPatch) -> usize {
+    let changes = SETTINGS.iter().filter_map(|setting| setting.change(set));
+    let bytes = changes.map(|change| match change {
+        Change::Set(value) => STORED_SETTING_BYTES + stored_value_bytes(&value),
+        Change::Unset => STORED_SETTING_BYTES,
+    });
+    bytes.sum()
+}
+
+fn stored_value_bytes(value: &SettingValue) -> usize {
+    match value {
+        SettingValue::LaneName(name) => name.as_str().len(),
+        SettingValue::AdmissionRate(_) => STORED_RATE_BYTES,
+        SettingValue::Quota(_) => STORED_QUOTA_BYTES,
+        SettingValue::Positions(positions) => positions.len() * STORED_POSITION_BYTES,
+        SettingValue::Lanes(lanes) => {
+            let names = lanes.iter().map(|lane| lane.name.as_str().len());
+            names.map(|name| STORED_LANE_BYTES + name).sum()
+        }
+        SettingValue::Labels(labels) => {
+            let texts = labels.iter().map(|(name, value)| name.len() + value.len());
+            texts.map(|text| STORED_LABEL_BYTES + text).sum()
+        }
+        SettingValue::Number(_)
+        | SettingValue::Flag(_)
+        | SettingValue::Phase(_)
+        | SettingValue::Admission(_)
+        // Refused within a schedule.
+        | SettingValue::Schedule(_) => 0,
+    }
 }
 
 fn in_change(place: usize, bad: BadField) -> BadField {
@@ -84,7 +131,6 @@ impl Settings {
 
     /// What the settings that the patch names are now.
     pub(crate) fn named_by(&self, patch: &SettingsPatch) -> SettingsPatch {
-        use super::{Change, SETTINGS};
         let mut named = SettingsPatch::default();
         for setting in SETTINGS {
             if setting.change(patch).is_some() {
