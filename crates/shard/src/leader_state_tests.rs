@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
-use nowserving_line::{AdmissionRate, Settings};
+use nowserving_line::{
+    AdmissionRate, Change, Quota, Renew, ScheduledChange, Settings, SettingsPatch,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -147,4 +149,70 @@ fn the_clock_is_stamped_before_leadership_is_given_away() {
     world.apply_all(vec![Command::Stamp]);
     assert_eq!(world.state.now_ms(), world.now_ms());
     assert_eq!(last(&mut world), []);
+}
+
+/// What the leader proposes now, applied.
+fn step_now(world: &mut World) -> Vec<Command> {
+    let (state, now, reachability) = (&world.state, world.wall(), &world.reachability);
+    let commands = world.leader_state.propose(state, now, reachability, true);
+    world.apply_all(commands.clone());
+    commands
+}
+
+#[test]
+fn a_scheduled_change_is_proposed_when_the_wall_clock_reaches_its_time_and_once() {
+    let mut world = world();
+    // The world's entries are a million milliseconds ahead of its leader's wall clock.
+    let at_ms = 1_002_000;
+    let set = SettingsPatch {
+        seats: Some(Change::Set(7)),
+        ..SettingsPatch::default()
+    };
+    let schedule = vec![ScheduledChange { at_ms, set }];
+    let patch = SettingsPatch {
+        schedule: Some(Change::Set(schedule)),
+        ..SettingsPatch::default()
+    };
+    world.configure(patch).unwrap();
+    let proposed = |world: &mut World| {
+        let commands = step_now(world);
+        let background = |it: &&Command| matches!(it, Command::Line(Op::RunBackground { .. }));
+        commands.iter().filter(background).count()
+    };
+    world.wait(at_ms - 1);
+    assert_eq!((proposed(&mut world), world.line().seats()), (0, 2));
+    world.wait(1);
+    assert_eq!((proposed(&mut world), world.line().seats()), (1, 7));
+    assert!(world.line().settings().schedule.is_empty());
+    world.wait(60_000);
+    assert_eq!(proposed(&mut world), 0);
+}
+
+#[test]
+fn a_quota_is_renewed_by_the_leaders_wall_clock_once_a_window() {
+    let mut world = world();
+    let quota = Quota {
+        total: 5,
+        standby_percent: 0,
+        renew: Some(Renew::Every { ms: 2_000_000 }),
+    };
+    let patch = SettingsPatch {
+        quota: Some(Change::Set(quota)),
+        ..SettingsPatch::default()
+    };
+    world.configure(patch).unwrap();
+    let renewed = |world: &mut World| {
+        let commands = step_now(world);
+        let renewals = |it: &&Command| matches!(it, Command::Line(Op::RenewQuota { .. }));
+        commands.iter().filter(renewals).count()
+    };
+    assert_eq!(renewed(&mut world), 1, "finds out when the next one is");
+    assert_eq!(world.line().renews_at_ms(), Some(2_000_000));
+    assert_eq!(renewed(&mut world), 0);
+    world.wait(1_999_999);
+    assert_eq!(renewed(&mut world), 0);
+    world.wait(1);
+    assert_eq!(renewed(&mut world), 1);
+    assert_eq!(world.line().renews_at_ms(), Some(4_000_000));
+    assert_eq!(renewed(&mut world), 0, "once");
 }

@@ -155,6 +155,16 @@ pub async fn by_command(api: Api, cli: Cli, line: &str) -> Result<()> {
         .run(&["line", "kick", line, "--token", "normal:1"])
         .await?;
     ensure!(one.done()?["kicked"] == 1);
+    for (which, count) in [
+        ("--key k5", 1),
+        ("--lane normal --state waiting", 1_198),
+        ("--idle-over 10m", 0),
+    ] {
+        let words = format!("line kick {line} {which} --dry-run");
+        let words: Vec<&str> = words.split(' ').collect();
+        let dry = cli.run(&words).await?.done()?;
+        ensure!(dry["kicked"] == count, "{which}: {dry}");
+    }
     let rest = [
         "line",
         "kick",

@@ -116,6 +116,7 @@ async fn a_cluster_serves_lines() -> Result<()> {
             .with("recycle_waits", recycle::waits_expire(cluster))
             .with("told_positions", told::positions(cluster))
             .with("told_room", told::room(cluster))
+            .with("told_no_room", told::no_room(cluster))
             .with("told_by_time", told::by_time(cluster))
             .with("told_renewed", told::renewed(cluster))
             .with("told_capacity", told::capacity(cluster))

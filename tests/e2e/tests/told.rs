@@ -8,6 +8,14 @@ use serde_json::{Value, json};
 
 use crate::events;
 
+/// The command refuses these words, and says why.
+async fn misused(cli: &Cli, words: &[&str], why: &str) -> Result<()> {
+    let wrong = cli.run(words).await?.failed(2, "bad_request")?;
+    let message = wrong["message"].as_str().unwrap_or_default();
+    ensure!(message.contains(why), "{why}: {wrong}");
+    Ok(())
+}
+
 /// A token event comes when a place falls to one of the positions, and not where a token enters.
 pub async fn positions(cluster: &Cluster) -> Result<()> {
     let (api, cli) = (cluster.api(), Cli::new(cluster.nats.url()));
@@ -45,6 +53,18 @@ pub async fn positions(cluster: &Cluster) -> Result<()> {
         let message = refused.await?.to_string();
         ensure!(message.contains(field), "{field}: {message}");
     }
+    let again = json!({"position_events": [2, 5]});
+    let shown = api.admin(line, "configure", again).await?;
+    ensure!(
+        shown["settings"]["position_events"] == json!([5, 2]),
+        "{shown}"
+    );
+    misused(
+        &cli,
+        &["line", "set", line, "--position-events", "3,0"],
+        "--position-events",
+    )
+    .await?;
     let unset = json!({"position_events": null});
     let shown = api.admin(line, "configure", unset).await?;
     ensure!(shown["settings"]["position_events"] == json!([]), "{shown}");
@@ -111,6 +131,7 @@ pub async fn room(cluster: &Cluster) -> Result<()> {
         "{event} after {listed}"
     );
     let entered = api.enter(line, "ann").await?;
+    misused(&cli, &["callback", line], "--key").await?;
     let full = api.admin(line, "configure", json!({"callback_limit": 0}));
     full.await?;
     api.refused(line, "callback", json!({"key": "eve"}), Code::Forbidden)
@@ -138,9 +159,31 @@ async fn named(incoming: &mut Subscriber) -> Result<Value> {
     }
 }
 
+/// Who cannot enter any more is not listed.
+pub async fn no_room(cluster: &Cluster) -> Result<()> {
+    let api = cluster.api();
+    let line = "told-no-room";
+    let settings = json!({
+        "seats": 1, "queue_limit": 9, "callback_limit": 2, "release_on_claim": true, "quota": {"total": 1},
+    });
+    api.admin(line, "create", settings).await?;
+    let first = api.enter(line, "first").await?;
+    api.ok(line, "claim", json!({"ticket": first["ticket"]}))
+        .await?;
+    api.refused(line, "callback", json!({"key": "ann"}), Code::SoldOut)
+        .await?;
+    for phase in ["draining", "closed"] {
+        api.admin(line, "configure", json!({"phase": phase}))
+            .await?;
+        api.refused(line, "callback", json!({"key": "ann"}), Code::LineClosed)
+            .await?;
+    }
+    Ok(())
+}
+
 /// A token that has little time left is called, and stays called.
 pub async fn by_time(cluster: &Cluster) -> Result<()> {
-    let api = cluster.api();
+    let (api, cli) = (cluster.api(), Cli::new(cluster.nats.url()));
     let line = "told-time";
     // Seats are given by the rate alone, so the forecast is known at once.
     let settings = json!({
@@ -149,6 +192,9 @@ pub async fn by_time(cluster: &Cluster) -> Result<()> {
     });
     let made = api.admin(line, "create", settings).await?;
     ensure!(made["settings"]["call_ahead_ms"] == 3_600_000, "{made}");
+    let mut incoming = api
+        .subscribe(format!("nowserving.event.{line}.token.>"))
+        .await?;
     let mut statuses = Vec::new();
     for key in ["a", "b", "c", "d", "e", "f", "g"] {
         statuses.push(api.enter(line, key).await?);
@@ -165,6 +211,22 @@ pub async fn by_time(cluster: &Cluster) -> Result<()> {
         others += u64::from(!soon);
     }
     ensure!(called > 0 && others > 0, "{called} called, {others} not");
+    for _ in 0..called {
+        while events::next(&mut incoming).await?["event"] != "call_ahead" {}
+    }
+    let words = ["line", "set", line, "--call-ahead-time", "30m"];
+    let set = cli.run(&words).await?.done()?;
+    ensure!(set["settings"]["call_ahead_ms"] == 1_800_000, "{set}");
+    misused(
+        &cli,
+        &["line", "set", line, "--call-ahead-time", "8d"],
+        "--call-ahead-time",
+    )
+    .await?;
+    let body = json!({"call_ahead_ms": 604_800_001});
+    let refused = api.admin_refused(line, "configure", body, Code::BadRequest);
+    let message = refused.await?.to_string();
+    ensure!(message.contains("call_ahead_ms"), "{message}");
     // Nothing is known of its time now, and it stays called.
     let paused = json!({"phase": "paused"});
     api.admin(line, "configure", paused).await?;
@@ -220,6 +282,7 @@ pub async fn capacity(cluster: &Cluster) -> Result<()> {
         let message = refused.await?.to_string();
         ensure!(message.contains(field), "{field}: {message}");
     }
+    misused(&cli, &["line", "capacity", line, "--seats", "3"], "--for").await?;
     let words = ["line", "capacity", line, "--forget"];
     let told = cli.run(&words).await?.done()?;
     ensure!(
@@ -280,7 +343,22 @@ pub async fn renewed(cluster: &Cluster) -> Result<()> {
     let set = cli.run(&words).await?.done()?;
     let daily = json!({"at": "06:00", "zone": "Asia/Taipei"});
     ensure!(set["settings"]["quota"]["renew"] == daily, "{set}");
+    let wrong = [
+        "line",
+        "set",
+        line,
+        "--quota",
+        "1",
+        "--quota-renew",
+        "25:00 Asia/Taipei",
+    ];
+    misused(&cli, &wrong, "--quota-renew").await?;
+    let hourly = json!({"quota": {"total": 1, "renew": {"every_ms": 3_600_000}}});
+    let set = api.admin(line, "configure", hourly).await?;
+    let every = json!({"every_ms": 3_600_000});
+    ensure!(set["settings"]["quota"]["renew"] == every, "{set}");
     for renew in [
+        json!(["06:00", "Asia/Taipei"]),
         json!({"at": "25:00", "zone": "Asia/Taipei"}),
         json!({"at": "06:00", "zone": "Asia/Nowhere"}),
         json!({"at": "06:00"}),
