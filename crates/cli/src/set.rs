@@ -147,7 +147,9 @@ async fn many(
                 // What was done stays done: it must not be lost with the error.
                 drop(progress);
                 all.next = page.after;
-                output.answer(&all, |all| text(all, output))?;
+                if !all.lines.is_empty() {
+                    output.answer(&all, |all| text(all, output))?;
+                }
                 return Err(error.into());
             }
         };

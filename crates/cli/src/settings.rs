@@ -228,6 +228,12 @@ fn scheduled(text: &str) -> Result<ScheduledChange, String> {
                 .value_parser(unset()),
         );
     let words = shlex::split(words).ok_or("a quote that is not closed")?;
+    if words.is_empty() {
+        let example = "'2026-11-22T12:00:00+08:00 --seats 40'";
+        return Err(format!(
+            "no settings: quote the time together with its settings, as {example}"
+        ));
+    }
     let matches = command.try_get_matches_from(words);
     let matches = matches.map_err(|wrong| first_line(&wrong.to_string()))?;
     let given = settings.filter_map(|setting| Some((setting, given(setting, &matches)?)));
@@ -372,6 +378,7 @@ mod tests {
         for (words, wrong) in [
             ("--seats many", "--seats"),
             ("--seats 'many", "a quote that is not closed"),
+            ("", "quote the time together with its settings"),
             ("--chairs 3", "--chairs"),
         ] {
             let error = scheduled(&format!("{noon} {words}")).unwrap_err();

@@ -26,7 +26,7 @@ const POLL_MIN: Duration = Duration::from_millis(20);
 ///
 /// The first item is the current status. While the token waits, later items come from polls or from
 /// boards; an item from a board has the board's `position`, `ahead`, `admitted_through`, `version`
-/// and `at_ms` (and `turn`, if the line has one lane), and the other fields of the last poll. `version` grows, and `position` never grows
+/// and `at_ms`, a `turn` only if the line has one lane, and the other fields of the last poll. `version` grows, and `position` never grows
 /// within a lane. Positions past a `position_cap` come as the cap with `position_capped`. The stream
 /// follows a token that is moved into another lane: its `lane`, `token` and `ticket` change.
 ///
@@ -210,8 +210,8 @@ impl View {
                 last.ahead = Some(position - 1);
                 last.turn = match event.board.lanes.len() {
                     1 => Some(position).filter(|_| !position_capped),
-                    // Not known from boards, but never less.
-                    _ => last.turn.map(|turn| turn.max(position)),
+                    // Boards do not tell how many of other lanes go first.
+                    _ => None,
                 };
                 last.admitted_through = lane.admitted_through;
                 last.version = version;

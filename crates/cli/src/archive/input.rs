@@ -1,7 +1,7 @@
 //! Where the events of an archive come from.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,6 +30,9 @@ const SUBJECT_PREFIX: &str = "nowserving";
 /// Reads files one after the other, or standard input.
 pub fn files(files: &[PathBuf], archive: &mut Archive) -> anyhow::Result<()> {
     if files.is_empty() {
+        if io::stdin().is_terminal() {
+            bail!("standard input is a terminal: name a file of events, or a stream by --stream");
+        }
         return rows(io::stdin().lock(), archive).context("standard input");
     }
     for path in files {

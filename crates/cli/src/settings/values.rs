@@ -87,6 +87,11 @@ pub fn lane(text: &str) -> Result<LaneSettings, String> {
 /// `06:00 Asia/Taipei` or `24h`
 pub fn renew(text: &str) -> Result<Renew, String> {
     let Some((at, zone)) = text.split_once(' ') else {
+        if text.contains(':') {
+            return Err(format!(
+                "{text:?} has no time zone, as '06:00 Asia/Taipei' has"
+            ));
+        }
         let ms = duration::parse_ms(text)?;
         let range = RENEW_MS_MIN..=RENEW_MS_MAX;
         let ms = range.contains(&ms).then_some(ms);
