@@ -494,7 +494,7 @@ fn repeated(
     // It was executed, and the line was deleted since: an error must not claim that nothing happened.
     let line = |op: &Op| lines.get(op.line()).ok_or_else(outcome_unknown);
     match (command, answer) {
-        (Command::Line(op @ Op::Take { .. }), Answer::Token(at)) => Ok(taken(line(op)?, *at)),
+        (Command::Line(op @ Op::Take { .. }), Answer::Token(at)) => taken(line(op)?, *at),
         (Command::Line(op), Answer::Called) => called(line(op)?, op),
         (Command::Line(op), Answer::Token(at)) => {
             let status = line(op)?.status(*at, now.service_ms);
@@ -589,8 +589,12 @@ fn called(line: &Line, op: &Op) -> Result<Outcome, ApiError> {
     Ok(Outcome::Called(Box::new(called)))
 }
 
-fn taken(line: &Line, at: TokenRef) -> Outcome {
-    Outcome::Called(Box::new(CalledReply::of_token(line, at)))
+fn taken(line: &Line, at: TokenRef) -> Result<Outcome, ApiError> {
+    // It was deleted since, and another one has its name.
+    if line.incarnation() != at.incarnation {
+        return Err(outcome_unknown());
+    }
+    Ok(Outcome::Called(Box::new(CalledReply::of_token(line, at))))
 }
 
 fn outcome(
@@ -605,7 +609,7 @@ fn outcome(
         .ok_or(nowserving_line::Refused::LineNotFound);
     match reply {
         Reply::Called => called(line?, op),
-        Reply::Token(at) if matches!(op, Op::Take { .. }) => Ok(taken(line?, at)),
+        Reply::Token(at) if matches!(op, Op::Take { .. }) => taken(line?, at),
         Reply::Token(at) => {
             let status = line?.status(at, lines.now_ms())?;
             Ok(of_token(status, now, needs_ticket(op, at)))

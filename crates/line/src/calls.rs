@@ -83,10 +83,20 @@ impl Calls {
     }
 
     pub(crate) fn items(&self) -> impl Iterator<Item = CallItem> + '_ {
-        self.order.iter().flat_map(|id| {
-            let admitted = self.get(id).unwrap_or_default().iter();
-            let call = CallItem::Call((**id).into());
-            std::iter::once(call).chain(admitted.cloned().map(CallItem::Admitted))
+        self.items_from(0)
+    }
+
+    /// Without so many of the first ones. O(calls) for those.
+    pub(crate) fn items_from(&self, first: usize) -> impl Iterator<Item = CallItem> + '_ {
+        let mut left_out = first;
+        self.order.iter().flat_map(move |id| {
+            let admitted = self.get(id).unwrap_or_default();
+            let of_this = left_out.min(1 + admitted.len());
+            left_out -= of_this;
+            let call = (of_this == 0).then(|| CallItem::Call((**id).into()));
+            let rest = admitted.iter().skip(of_this.saturating_sub(1));
+            call.into_iter()
+                .chain(rest.cloned().map(CallItem::Admitted))
         })
     }
 
@@ -196,6 +206,7 @@ impl Line {
                 return Ok(Reply::Called);
             }
         }
+        self.check_open()?;
         let at = self.resolve(self.taken_token(by)?);
         let waits = match self.live_mut(at) {
             Err(Refused::TicketInvalid) => return Err(Refused::TokenNotFound),

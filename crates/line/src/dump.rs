@@ -177,9 +177,8 @@ impl Line {
             kicks,
             calls: self
                 .calls
-                .items()
-                .take(calls.end)
-                .skip(calls.start)
+                .items_from(calls.start)
+                .take(calls.len())
                 .collect(),
             forecast: self.forecast,
         }

@@ -38,6 +38,8 @@ struct Published {
     holes_dropped: bool,
     /// The next board is to list all holes of the line: watchers may have missed some.
     whole: bool,
+    /// When a board was last to.
+    whole_at_us: Micros,
     /// Version of the last token event.
     token_version: u64,
     /// Version of the last line event.
@@ -170,7 +172,7 @@ impl Boards {
                 break;
             };
             match lines.get(&due.1) {
-                Some(line) if self.fits(line, &mut words_left) => {
+                Some(line) if self.fits(line, now_us, &mut words_left) => {
                     out.extend(self.publish(line, now_us, now));
                 }
                 Some(_) => put_off.push(due),
@@ -183,9 +185,13 @@ impl Boards {
     }
 
     /// Whether this pass may still read what the line's next board is to list. The first such board always fits.
-    fn fits(&self, line: &Line, words_left: &mut usize) -> bool {
-        let published = self.published.get(line.name());
-        if !published.is_some_and(|it| it.whole) {
+    fn fits(&mut self, line: &Line, now_us: Micros, words_left: &mut usize) -> bool {
+        let Some(published) = self.published.get_mut(line.name()) else {
+            return true;
+        };
+        // The board of a line that changes all the time is never repeated.
+        published.whole |= now_us >= published.whole_at_us + REPEAT_INTERVAL_US;
+        if !published.whole {
             return true;
         }
         let words = line.hole_words();
@@ -268,8 +274,11 @@ impl Boards {
         if board.lanes.iter().any(|lane| lane.waiting > 0) {
             self.repeat.insert((now_us + REPEAT_INTERVAL_US, name));
         }
-        // If there are too many, that is not tried again: each try reads all of them.
+        // If there are too many, that is not tried again for long: each try reads all of them.
         let listed = std::mem::take(&mut published.whole);
+        if listed {
+            published.whole_at_us = now_us;
+        }
         let all = listed.then(|| all_holes(line)).flatten();
         let whole = all.is_some();
         let holes = all.unwrap_or_else(|| by_lane(&board, &holes));

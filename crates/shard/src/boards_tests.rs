@@ -30,6 +30,19 @@ fn due(world: &mut World, now_us: Micros) -> Vec<BoardEvent> {
         .due(world.state.lines(), now_us, now)
 }
 
+#[test]
+fn a_line_that_changes_all_the_time_has_a_whole_board_each_minute() {
+    let (mut world, tokens) = crowd(20);
+    let mut whole = 0;
+    for (tenth, token) in (1..).zip(tokens.iter().skip(1).take(13)) {
+        world.leave(*token);
+        let boards = due(&mut world, SECOND_US + tenth * 10 * SECOND_US);
+        assert_eq!(boards.len(), 1);
+        whole += u64::from(boards[0].whole);
+    }
+    assert_eq!(whole, 2, "in 130 seconds");
+}
+
 /// A taken seat and `waiting` waiting tokens; the first board is out.
 fn crowd(waiting: usize) -> (World, Vec<TokenRef>) {
     let mut world = World::new(Settings::new(1, 100_000));

@@ -1,6 +1,6 @@
 //! Copies of a request at a leader that leads again.
 
-use nowserving_line::{Op, Settings, TokenRef};
+use nowserving_line::{Op, Settings, TakeBy, TokenRef};
 use nowserving_protocol::error::Code;
 use nowserving_shard::command::{Command, EntryBuilder, FORMAT};
 use nowserving_shard::requests::{Origin, RequestId};
@@ -16,9 +16,9 @@ const ID: RequestId = RequestId {
 };
 
 /// A client sends it again and again.
-fn send(rig: &mut Rig) {
+fn send(rig: &mut Rig, op: Op) {
     let far = rig.now + 1_000_000_000_000;
-    let (mut request, delivery) = rig.message(Ask::Write(enter("b")), far, Via::Forwarded);
+    let (mut request, delivery) = rig.message(Ask::Write(op), far, Via::Forwarded);
     request.id = Some(ID);
     rig.input(Input::Request { request, delivery });
     rig.turn();
@@ -61,10 +61,49 @@ fn a_copy_is_answered_with_what_another_leader_did_before_what_this_one_refused(
     rig.turn();
     rig.acknowledge();
     rig.answers();
-    send(&mut rig);
+    send(&mut rig, enter("b"));
     assert_eq!(rig.numbers(), [Err(Code::LineFull)]);
     leader_between(&mut rig);
     rig.lead();
-    send(&mut rig);
+    send(&mut rig, enter("b"));
     assert_eq!(rig.numbers(), [Ok(2)]);
+}
+
+#[test]
+fn a_copy_does_not_tell_of_a_token_of_the_line_that_has_the_name_now() {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    rig.lead();
+    for peer in [2, 3] {
+        rig.entry_formats.insert(peer, FORMAT);
+        rig.hears(peer, "", Vec::new());
+    }
+    let write = |rig: &mut Rig, op| {
+        rig.write(op);
+        rig.turn();
+        rig.acknowledge();
+        rig.answers();
+    };
+    let create = || Op::Create {
+        line: name("shop"),
+        settings: Settings::new(1, 9),
+    };
+    let take = || Op::Take {
+        line: name("shop"),
+        by: TakeBy::Key(b"a"[..].into()),
+        call_id: None,
+    };
+    write(&mut rig, create());
+    write(&mut rig, enter("a"));
+    send(&mut rig, take());
+    assert_eq!(rig.numbers(), [Ok(0)], "it has a seat already");
+    let delete = Op::Delete {
+        line: name("shop"),
+        force: true,
+        incarnation: None,
+    };
+    write(&mut rig, delete);
+    write(&mut rig, create());
+    write(&mut rig, enter("somebody else"));
+    send(&mut rig, take());
+    assert_eq!(rig.numbers(), [Err(Code::OutcomeUnknown)]);
 }

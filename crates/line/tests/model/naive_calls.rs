@@ -74,6 +74,9 @@ impl NaiveLine {
         {
             return Ok(Answer::Called);
         }
+        if self.phase() == Phase::Closed {
+            return Err(Refused::LineClosed);
+        }
         let id = match by {
             TakeBy::Key(key) => self.find(key).ok_or(Refused::TokenNotFound)?,
             TakeBy::Number { lane, token } => {
@@ -91,9 +94,6 @@ impl NaiveLine {
         if tok.state == State::Gone {
             let reason = tok.reason.filter(|_| self.remembers(&tok, kept));
             return Err(Refused::TokenGone(reason));
-        }
-        if self.phase() == Phase::Closed {
-            return Err(Refused::LineClosed);
         }
         if tok.state == State::Waiting {
             self.check_seat(entry.now_ms)?;
