@@ -103,12 +103,17 @@ impl LastSeen {
         }
     }
 
-    /// A line was put back: of its tokens no leader knows more than what the backup says.
+    /// A line was put back: of its tokens no leader knows more than what the backup says. Their wait goes on where it
+    /// was, so another `enter` with the key of one does not begin it.
     pub fn put_back(&mut self, now: Time, line: &Line) {
         let name = line.name();
         self.put_back_at.insert(name.clone(), now);
         for of in tokens(line) {
-            self.by_token.insert((name.clone(), of), Seen::default());
+            let seen = Seen {
+                issued_at: Some(0),
+                ..Seen::default()
+            };
+            self.by_token.insert((name.clone(), of), seen);
         }
     }
 
