@@ -1,0 +1,124 @@
+//! Fixed window.
+//!
+//! The rule: time is divided into windows of one unit that begin at fixed times, and in each at most
+//! `requests_per_unit` hits are allowed. Lyft's ratelimit counts so, by one Redis key a window
+//! (`src/limiter/cache_key.go`); but it also counts what it refuses. Around the edge of a window twice the limit can
+//! pass in one unit of time.
+//!
+//! Seconds, minutes and hours begin at multiples of their length by the service clock; days, weeks, months and years
+//! by the calendar of a time zone.
+//!
+//! Idle: when the window has ended.
+
+use nowserving_calendar::Window;
+
+use crate::{Answer, Limit, Moment};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FixedWindow {
+    /// The end of the window that is counted, in µs; 0 if there is none.
+    pub end_us: u64,
+    pub count: u32,
+}
+
+impl FixedWindow {
+    /// Begins a new window if the one that was counted is over.
+    ///
+    /// A clock that went back over an edge finds the window of after the edge still counted: hits go on to count
+    /// there, or an edge that is passed again and again would let the limit pass each time. If it went back
+    /// further, the count is kept and the window is that of the clock: a leap into the future must not block a
+    /// counter until then.
+    pub fn settle(&mut self, window: &Window) {
+        if self.end_us == window.end_us || self.end_us == window.next_end_us {
+            return;
+        }
+        if self.end_us < window.end_us {
+            self.count = 0;
+        }
+        self.end_us = window.end_us;
+    }
+
+    pub fn decide(&self, limit: &Limit, at: &Moment, hits: u32) -> Answer {
+        let left = limit.capacity().saturating_sub(self.count);
+        let allowed = self.count.saturating_add(hits) <= limit.capacity();
+        let reset_us = self.end_us.saturating_sub(at.now_us);
+        Answer {
+            allowed,
+            limit: limit.requests_per_unit(),
+            remaining: if allowed { left - hits } else { left },
+            reset_us,
+            retry_after_us: (!allowed).then_some(reset_us),
+            delay_us: 0,
+        }
+    }
+
+    pub fn record(&mut self, hits: u32) {
+        self.count = self.count.saturating_add(hits);
+    }
+
+    pub fn idle_at_us(&self) -> u64 {
+        match self.count {
+            0 => 0,
+            _ => self.end_us,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Unit;
+
+    fn at(now_us: u64) -> Moment {
+        Moment {
+            now_us,
+            window: Window::of_length(1_000_000, now_us),
+        }
+    }
+
+    fn takes(counter: &mut FixedWindow, limit: &Limit, now_us: u64) -> bool {
+        let at = at(now_us);
+        counter.settle(&at.window);
+        let answer = counter.decide(limit, &at, 1);
+        if answer.allowed {
+            counter.record(1);
+        }
+        answer.allowed
+    }
+
+    /// The article's example: 3 a second.
+    #[test]
+    fn three_a_second_and_then_none_until_the_next_second() {
+        let limit = Limit::fixed_window(3, Unit::Second);
+        let mut counter = FixedWindow::default();
+        for now_us in [7_000_000, 7_500_000, 7_900_000] {
+            assert!(takes(&mut counter, &limit, now_us));
+        }
+        assert!(!takes(&mut counter, &limit, 7_999_999));
+        let refused = counter.decide(&limit, &at(7_999_990), 1);
+        assert_eq!(refused.retry_after_us, Some(10));
+        assert!(takes(&mut counter, &limit, 8_000_000));
+        assert_eq!((counter.count, counter.idle_at_us()), (1, 9_000_000));
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_and_forth_over_an_edge_gains_nothing() {
+        let limit = Limit::fixed_window(3, Unit::Second);
+        let mut counter = FixedWindow::default();
+        assert!(takes(&mut counter, &limit, 7_999_999));
+        let back_and_forth = [8_000_000, 7_999_999].into_iter().cycle();
+        let passed = back_and_forth.take(100);
+        let passed = passed.filter(|now_us| takes(&mut counter, &limit, *now_us));
+        assert_eq!(passed.count(), 3);
+        assert!(takes(&mut counter, &limit, 9_000_000));
+    }
+
+    #[test]
+    fn a_leap_into_the_future_does_not_block() {
+        let limit = Limit::fixed_window(1, Unit::Second);
+        let mut counter = FixedWindow::default();
+        assert!(takes(&mut counter, &limit, 900_000_000));
+        assert!(!takes(&mut counter, &limit, 7_000_000));
+        assert!(takes(&mut counter, &limit, 8_000_000));
+    }
+}

@@ -1,0 +1,225 @@
+//! The limits of one request, decided together.
+//!
+//! All or nothing: if the request is refused, none of its limits counts it. So a refused request costs nothing
+//! elsewhere, and `retry_after_us` can be exact. Lyft's ratelimit counts each descriptor on its own, also those of
+//! refused requests, unless `STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT` is set; it is refused, there as here, if any
+//! descriptor is over its limit. Together are decided the limits whose counters one shard has. Those of other shards
+//! are decided there, each shard on its own, and count whatever the others say; [`combine`] makes one answer of all.
+//!
+//! A limit in shadow mode never refuses: if it is over, the request does not count there. Those in quota mode refuse only
+//! if all of them are over (`quota_mode` in Lyft's `src/service/ratelimit.go`).
+
+use crate::{Answer, Counter, Limit, Moment, Now};
+
+/// What happens to a request whose counter does not exist and finds no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WhenFull {
+    /// It is allowed and not counted: [`Verdict::is_untracked`].
+    #[default]
+    Allow,
+    /// It is refused.
+    Deny,
+}
+
+/// After how long a caller that was refused for want of room is told to come again, in µs. Nobody can know when there
+/// is room.
+pub const RETRY_WHEN_FULL_US: u64 = 1_000_000;
+
+/// One limit of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    pub limit: &'a Limit,
+    /// Of [`crate::key::encode`], with the algorithm and the unit of the limit.
+    pub key: &'a [u8],
+    /// 0 asks and counts nothing.
+    pub hits: u64,
+    /// By [`crate::Windows`], or out of the log.
+    pub at: Moment,
+    pub when_full: WhenFull,
+    pub is_shadow: bool,
+    pub is_quota: bool,
+}
+
+/// What one limit says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// `allowed` also tells here whether a limit in shadow mode would have refused.
+    pub answer: Answer,
+    pub is_shadow: bool,
+    pub is_quota: bool,
+    /// There was no room for a counter.
+    pub is_untracked: bool,
+}
+
+/// What all limits of a request say together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overall {
+    pub allowed: bool,
+    /// The answer to show: of the limits that decide, the one that is nearest to its end, or that refuses for
+    /// longest. `None` if no limit decides. Its `retry_after_us` and `delay_us` are those of the whole request.
+    pub shown: Option<Answer>,
+    /// The place of [`Overall::shown`] in the list.
+    pub shown_from: Option<usize>,
+}
+
+/// What a set of counters says of a request that is not counted yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peeked {
+    pub answer: Answer,
+    pub place: Place,
+}
+
+/// Whether there is a counter of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Known,
+    /// No, and there is room for one.
+    New,
+    Full,
+}
+
+/// A set of counters: [`crate::Table`] and [`crate::Saved`].
+pub trait Counters {
+    /// Answers so many hits and counts nothing. `reserved` counters are yet to be added for this request.
+    fn peek(&mut self, ask: &Ask<'_>, hits: u64, reserved: u32, now: Now) -> Peeked;
+
+    /// Counts the hits of a request that [`Counters::peek`] allowed, if there is a counter or room for one.
+    fn record(&mut self, ask: &Ask<'_>, now: Now);
+}
+
+/// Decides a request and, unless it is refused or a `dry_run`, counts its hits. A verdict for each limit, in the same
+/// order. In a refused request the answers of those that allow it are without its hits.
+pub fn check<C: Counters>(
+    counters: &mut C,
+    asks: &[Ask<'_>],
+    dry_run: bool,
+    now: Now,
+) -> Vec<Verdict> {
+    let mut verdicts = Vec::with_capacity(asks.len());
+    let mut reserved = 0;
+    for (nth, ask) in asks.iter().enumerate() {
+        let earlier = asks[..nth].iter().filter(|other| other.key == ask.key);
+        let hits = earlier.clone().map(|other| other.hits);
+        let hits = hits.fold(ask.hits, u64::saturating_add);
+        let peeked = counters.peek(ask, hits, reserved, now);
+        let is_new = peeked.place == Place::New && earlier.count() == 0;
+        reserved += u32::from(is_new);
+        verdicts.push(Verdict {
+            answer: peeked.answer,
+            is_shadow: ask.is_shadow,
+            is_quota: ask.is_quota,
+            is_untracked: peeked.place == Place::Full,
+        });
+    }
+    if !is_allowed(&verdicts) {
+        without_hits(counters, asks, &mut verdicts, now);
+    } else if !dry_run {
+        for (ask, verdict) in asks.iter().zip(&verdicts) {
+            if verdict.answer.allowed && ask.hits > 0 {
+                counters.record(ask, now);
+            }
+        }
+    }
+    verdicts
+}
+
+fn without_hits<C: Counters>(
+    counters: &mut C,
+    asks: &[Ask<'_>],
+    verdicts: &mut [Verdict],
+    now: Now,
+) {
+    let both = asks.iter().zip(verdicts);
+    for (ask, verdict) in both.filter(|(_, verdict)| verdict.answer.allowed) {
+        verdict.answer = counters.peek(ask, 0, 0, now).answer;
+        verdict.answer.delay_us = 0;
+    }
+}
+
+impl Verdict {
+    /// Whether it is over its limit and that counts.
+    pub fn refuses(&self) -> bool {
+        !self.answer.allowed && !self.is_shadow
+    }
+}
+
+/// The answer to the whole request, also if its limits are those of several shards.
+pub fn combine(verdicts: &[Verdict]) -> Overall {
+    let allowed = is_allowed(verdicts);
+    let shown_from = match allowed {
+        true => nearest(verdicts),
+        false => longest(verdicts),
+    };
+    let delays = verdicts.iter().filter(|verdict| !verdict.is_shadow);
+    let delay_us = delays.map(|verdict| verdict.answer.delay_us).max();
+    let shown = shown_from.and_then(|place| verdicts.get(place));
+    Overall {
+        allowed,
+        shown: shown.map(|verdict| Answer {
+            allowed,
+            delay_us: if allowed { delay_us.unwrap_or(0) } else { 0 },
+            ..verdict.answer
+        }),
+        shown_from,
+    }
+}
+
+fn is_allowed(verdicts: &[Verdict]) -> bool {
+    let mut quotas = verdicts.iter().filter(|verdict| verdict.is_quota);
+    let has_quotas = quotas.clone().next().is_some();
+    let quotas_refuse = has_quotas && quotas.all(Verdict::refuses);
+    let mut others = verdicts.iter().filter(|verdict| !verdict.is_quota);
+    !quotas_refuse && !others.any(Verdict::refuses)
+}
+
+/// The one with the least left.
+fn nearest(verdicts: &[Verdict]) -> Option<usize> {
+    let deciding = verdicts.iter().enumerate();
+    let deciding = deciding.filter(|(_, verdict)| !verdict.is_shadow && verdict.answer.allowed);
+    let nearest = deciding.min_by_key(|(_, verdict)| verdict.answer.remaining);
+    nearest.map(|(place, _)| place)
+}
+
+/// The one whose refusal lasts longest. Of those in quota mode only the shortest counts, and only if all refuse.
+fn longest(verdicts: &[Verdict]) -> Option<usize> {
+    // A refusal without an end is the longest.
+    let lasts = |verdict: &Verdict| verdict.answer.retry_after_us.unwrap_or(u64::MAX);
+    let refusing = |is_quota| {
+        let all = verdicts.iter().enumerate();
+        all.filter(move |(_, verdict)| verdict.is_quota == is_quota && verdict.refuses())
+    };
+    let all_quotas = verdicts.iter().filter(|verdict| verdict.is_quota).count();
+    let quota = refusing(true).min_by_key(|(_, verdict)| lasts(verdict));
+    let quota = quota.filter(|_| refusing(true).count() == all_quotas);
+    let longest = refusing(false).chain(quota);
+    // The first of several.
+    let longest = longest.reduce(|longest, other| match lasts(other.1) > lasts(longest.1) {
+        true => other,
+        false => longest,
+    });
+    longest.map(|(place, _)| place)
+}
+
+impl Peeked {
+    /// For a key without a counter.
+    pub(crate) fn without_counter(ask: &Ask<'_>, hits: u64, has_room: bool) -> Self {
+        let fresh = || Counter::fresh(ask.limit.algorithm()).peek(ask.limit, &ask.at, hits);
+        let (answer, place) = match (has_room, ask.when_full) {
+            (true, _) => (fresh(), Place::New),
+            (false, WhenFull::Allow) => (fresh(), Place::Full),
+            (false, WhenFull::Deny) => (refused_for_room(ask.limit), Place::Full),
+        };
+        Self { answer, place }
+    }
+}
+
+fn refused_for_room(limit: &Limit) -> Answer {
+    Answer {
+        allowed: false,
+        limit: limit.requests_per_unit(),
+        remaining: 0,
+        reset_us: RETRY_WHEN_FULL_US,
+        retry_after_us: Some(RETRY_WHEN_FULL_US),
+        delay_us: 0,
+    }
+}
