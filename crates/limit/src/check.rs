@@ -95,15 +95,17 @@ pub fn check<C: Counters>(
     dry_run: bool,
     now: Now,
 ) -> Vec<Verdict> {
-    let mut verdicts = Vec::with_capacity(asks.len());
+    let mut verdicts: Vec<Verdict> = Vec::with_capacity(asks.len());
     let mut reserved = 0;
-    for (nth, ask) in asks.iter().enumerate() {
-        let earlier = asks[..nth].iter().filter(|other| other.key == ask.key);
-        let hits = earlier.clone().map(|other| other.hits);
-        let hits = hits.fold(ask.hits, u64::saturating_add);
-        let peeked = counters.peek(ask, hits, reserved, now);
-        let is_new = peeked.place == Place::New && earlier.count() == 0;
-        reserved += u32::from(is_new);
+    for ask in asks {
+        let earlier = asks.iter().zip(&verdicts);
+        let mut earlier = earlier.filter(|(other, _)| other.key == ask.key);
+        let is_first = earlier.clone().next().is_none();
+        let hits = earlier.try_fold(ask.hits, |hits, (other, verdict)| {
+            hits.checked_add(verdict.counts(other.hits))
+        });
+        let peeked = counters.peek(ask, hits.unwrap_or(u64::MAX), reserved, now);
+        reserved += u32::from(is_first && peeked.place == Place::New);
         verdicts.push(Verdict {
             answer: peeked.answer,
             is_shadow: ask.is_shadow,
@@ -140,6 +142,16 @@ impl Verdict {
     /// Whether it is over its limit and that counts.
     pub fn refuses(&self) -> bool {
         !self.answer.allowed && !self.is_shadow
+    }
+
+    /// How many of its hits count before those of another descriptor with the same counter: none if the request can
+    /// pass without them.
+    fn counts(&self, hits: u64) -> u64 {
+        let can_be_over = self.is_shadow || self.is_quota;
+        match self.answer.allowed || !can_be_over {
+            true => hits,
+            false => 0,
+        }
     }
 }
 

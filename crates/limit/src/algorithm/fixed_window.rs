@@ -29,7 +29,7 @@ impl FixedWindow {
     /// further, the count is kept and the window is that of the clock: a leap into the future must not block a
     /// counter until then.
     pub fn settle(&mut self, window: &Window) {
-        if self.end_us == window.end_us || self.end_us == window.next_end_us {
+        if self.count > 0 && self.end_us == window.next_end_us {
             return;
         }
         if self.end_us < window.end_us {

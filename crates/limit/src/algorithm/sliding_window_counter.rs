@@ -30,7 +30,8 @@ pub struct SlidingWindowCounter {
 impl SlidingWindowCounter {
     /// Moves on to the present window. For clocks that go back see `FixedWindow::settle`.
     pub fn settle(&mut self, window: &Window) {
-        if self.end_us == window.end_us || self.end_us == window.next_end_us {
+        let is_empty = self.last == 0 && self.this == 0;
+        if self.end_us == window.end_us || (self.end_us == window.next_end_us && !is_empty) {
             return;
         }
         if self.end_us < window.end_us {

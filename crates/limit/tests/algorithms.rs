@@ -1,0 +1,200 @@
+//! Each algorithm against a naive model, with 10,000 random stories each.
+//!
+//! Besides allowed, remaining, reset and delay, each step checks that a refused request is allowed after
+//! `retry_after_us` and not a µs earlier, that a request without effect has none, and that a counter that says it is
+//! idle answers as a fresh one.
+#![allow(clippy::unwrap_used)]
+
+#[path = "algorithms/naive.rs"]
+mod naive;
+#[path = "algorithms/story.rs"]
+mod story;
+
+use naive::{Naive, NaiveFixedWindow, NaiveLog, NaiveQueue, NaiveSlidingCounter, NaiveTokens};
+use nowserving_limit::{Algorithm, Counter, Limit, Moment};
+use proptest::prelude::*;
+use story::{Step, Story, at, story};
+
+const CASES: u32 = 10_000;
+
+fn run(story: &Story, naive: &mut dyn Naive) -> Result<(), TestCaseError> {
+    let limit = &story.limit;
+    let mut counter = Counter::fresh(limit.algorithm());
+    let mut now_us = story.start_us;
+    for step in &story.steps {
+        now_us += step.after_us;
+        let moment = at(limit, now_us);
+        let before = counter.clone();
+        let answer = match step.dry_run {
+            true => counter.peek(limit, &moment, step.hits),
+            false => counter.take(limit, &moment, step.hits),
+        };
+        let expected = naive.check(limit, &moment, step.hits, step.dry_run);
+        prop_assert_eq!(answer.limit, limit.requests_per_unit());
+        prop_assert_eq!(answer.allowed, expected.allowed, "{:?} at {}", step, now_us);
+        prop_assert_eq!(
+            answer.remaining,
+            expected.remaining,
+            "{:?} at {}",
+            step,
+            now_us
+        );
+        prop_assert_eq!(
+            answer.reset_us,
+            expected.reset_us,
+            "{:?} at {}",
+            step,
+            now_us
+        );
+        prop_assert_eq!(
+            answer.delay_us,
+            expected.delay_us,
+            "{:?} at {}",
+            step,
+            now_us
+        );
+        if !answer.allowed {
+            retries(limit, &counter, now_us, step.hits, answer.retry_after_us)?;
+        } else {
+            prop_assert_eq!(answer.retry_after_us, None);
+        }
+        if step.dry_run || !answer.allowed || step.hits == 0 {
+            same_answers(limit, &mut before.clone(), &mut counter.clone(), &moment)?;
+        }
+        idle(limit, &counter, now_us)?;
+    }
+    Ok(())
+}
+
+/// The request is allowed after that time, and not a µs before.
+fn retries(
+    limit: &Limit,
+    counter: &Counter,
+    now_us: u64,
+    hits: u64,
+    after_us: Option<u64>,
+) -> Result<(), TestCaseError> {
+    let Some(after_us) = after_us else {
+        prop_assert!(hits > u64::from(limit.capacity()));
+        return Ok(());
+    };
+    prop_assert!(after_us > 0);
+    let peek = |us| counter.clone().peek(limit, &at(limit, us), hits);
+    prop_assert!(
+        !peek(now_us + after_us - 1).allowed,
+        "earlier than in {after_us} µs"
+    );
+    prop_assert!(peek(now_us + after_us).allowed, "not in {after_us} µs");
+    Ok(())
+}
+
+fn same_answers(
+    limit: &Limit,
+    one: &mut Counter,
+    other: &mut Counter,
+    at: &Moment,
+) -> Result<(), TestCaseError> {
+    for hits in [0, 1, u64::from(limit.capacity())] {
+        prop_assert_eq!(one.peek(limit, at, hits), other.peek(limit, at, hits));
+    }
+    Ok(())
+}
+
+fn idle(limit: &Limit, counter: &Counter, now_us: u64) -> Result<(), TestCaseError> {
+    let idle_at_us = counter.idle_at_us().max(now_us);
+    let mut fresh = Counter::fresh(limit.algorithm());
+    let mut idle = counter.clone();
+    same_answers(limit, &mut fresh, &mut idle, &at(limit, idle_at_us))?;
+    if idle_at_us > now_us {
+        let before = at(limit, idle_at_us - 1);
+        let answer = counter.clone().peek(limit, &before, 0);
+        prop_assert!(answer.reset_us > 0, "it is idle before {idle_at_us}");
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: CASES, ..ProptestConfig::default() })]
+
+    #[test]
+    fn token_bucket(story in story(Algorithm::TokenBucket, u32::MAX)) {
+        run(&story, &mut NaiveTokens::default())?;
+    }
+
+    #[test]
+    fn leaking_bucket(story in story(Algorithm::LeakingBucket, 50)) {
+        run(&story, &mut NaiveQueue::default())?;
+    }
+
+    #[test]
+    fn fixed_window(story in story(Algorithm::FixedWindow, u32::MAX)) {
+        run(&story, &mut NaiveFixedWindow::default())?;
+    }
+
+    #[test]
+    fn sliding_window_log(story in story(Algorithm::SlidingWindowLog, 10_000)) {
+        run(&story, &mut NaiveLog::default())?;
+    }
+
+    #[test]
+    fn sliding_window_counter(story in story(Algorithm::SlidingWindowCounter, u32::MAX)) {
+        run(&story, &mut NaiveSlidingCounter::default())?;
+    }
+}
+
+/// What holds whatever the clock does.
+fn run_any_clock(limit: &Limit, times: &[(u64, u64)]) -> Result<(), TestCaseError> {
+    let mut counter = Counter::fresh(limit.algorithm());
+    let mut latest_us = 0;
+    for (now_us, hits) in times {
+        let answer = counter.take(limit, &at(limit, *now_us), *hits);
+        prop_assert!(answer.remaining <= limit.capacity());
+        prop_assert!(!answer.allowed || *hits <= u64::from(limit.capacity()));
+        latest_us = latest_us.max(*now_us);
+    }
+    // However far it leapt: when time has passed it is as good as new.
+    if latest_us < 1 << 62 {
+        let idle_at_us = counter.idle_at_us().max(latest_us);
+        let answer = counter.peek(limit, &at(limit, idle_at_us), u64::from(limit.capacity()));
+        prop_assert!(answer.allowed);
+    }
+    Ok(())
+}
+
+/// A clock that goes on, but is now and then a little behind.
+fn passed_with_slips(limit: &Limit, steps: &[Step], slip_us: u64) -> (u64, u64) {
+    let pass = |slips: bool| {
+        let mut counter = Counter::fresh(limit.algorithm());
+        let mut now_us = 1 << 50;
+        let mut passed = 0;
+        for (nth, step) in steps.iter().enumerate() {
+            now_us += step.after_us;
+            let is_behind = slips && nth % 2 == 1;
+            let seen_us = if is_behind { now_us - slip_us } else { now_us };
+            let answer = counter.take(limit, &at(limit, seen_us), 1);
+            passed += u64::from(answer.allowed);
+        }
+        passed
+    };
+    (pass(false), pass(true))
+}
+
+proptest! {
+    #[test]
+    fn any_clock_is_harmless(
+        story in prop::sample::select(Algorithm::ALL.to_vec()).prop_flat_map(|algorithm| story(algorithm, u32::MAX)),
+        times in prop::collection::vec((prop_oneof![any::<u64>(), 0_u64..1 << 52, Just(u64::MAX)], any::<u64>()), 1..30),
+    ) {
+        run_any_clock(&story.limit, &times)?;
+    }
+
+    /// A clock that is behind at times lets no more pass than `capacity` hits more in all.
+    #[test]
+    fn a_clock_that_slips_gains_nothing(
+        story in prop::sample::select(Algorithm::ALL.to_vec()).prop_flat_map(|algorithm| story(algorithm, 20)),
+        slip_us in 0_u64..1_000_000,
+    ) {
+        let (steady, slipping) = passed_with_slips(&story.limit, &story.steps, slip_us);
+        prop_assert!(slipping <= steady + u64::from(story.limit.capacity()), "{slipping} > {steady}");
+    }
+}

@@ -1,0 +1,249 @@
+//! Several limits of one request.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{ask, key_of, limit, now, table};
+use nowserving_limit::{Algorithm, Answer, Ask, Counter, Limit, Unit, Verdict, check, combine};
+use proptest::prelude::*;
+
+#[derive(Debug, Clone)]
+struct Asked {
+    number: u64,
+    limit: usize,
+    hits: u64,
+    is_shadow: bool,
+    is_quota: bool,
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    let flag = || prop::bool::weighted(0.25);
+    (0_u64..2, 0_usize..5, 0_u64..4, flag(), flag()).prop_map(
+        |(number, limit, hits, is_shadow, is_quota)| Asked {
+            number,
+            limit,
+            hits,
+            is_shadow,
+            is_quota,
+        },
+    )
+}
+
+type Keyed = BTreeMap<Vec<u8>, Counter>;
+
+/// Takes one after the other, and gives everything back if that is refused.
+fn naive(counters: &mut Keyed, asks: &[Ask<'_>]) -> bool {
+    let before = counters.clone();
+    let (mut refused, mut quotas, mut quotas_over) = (false, 0, 0);
+    for ask in asks {
+        let fresh = || Counter::fresh(ask.limit.algorithm());
+        let counter = counters.entry(ask.key.to_vec()).or_insert_with(fresh);
+        let allowed = counter.take(ask.limit, &ask.at, ask.hits).allowed;
+        let is_over = !allowed && !ask.is_shadow;
+        if ask.is_quota {
+            quotas += 1;
+            quotas_over += u32::from(is_over);
+        } else {
+            refused |= is_over;
+        }
+    }
+    let allowed = !refused && (quotas == 0 || quotas_over < quotas);
+    if !allowed {
+        *counters = before;
+    }
+    allowed
+}
+
+fn all_limits() -> Vec<Limit> {
+    Vec::from(Algorithm::ALL.map(|algorithm| limit(algorithm, 5, Unit::Second)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_shrink_iters: 4_096, ..ProptestConfig::with_cases(10_000) })]
+
+    #[test]
+    fn all_limits_of_a_request_count_it_or_none(
+        requests in prop::collection::vec((prop_oneof![Just(0_u64), 0_u64..700_000], prop::collection::vec(asked(), 1..5)), 1..20),
+    ) {
+        let limits = all_limits();
+        let (mut table, mut counters, mut after_us) = (table(100), Keyed::new(), 0);
+        for (wait_us, asked) in &requests {
+            after_us += wait_us;
+            let now = now(after_us);
+            let keys: Vec<_> = asked.iter().map(|asked| key_of(&limits[asked.limit], asked.number)).collect();
+            let asks = asked.iter().zip(&keys).map(|(asked, key)| Ask {
+                is_shadow: asked.is_shadow,
+                is_quota: asked.is_quota,
+                ..ask(&limits[asked.limit], key, asked.hits, now)
+            });
+            let asks: Vec<_> = asks.collect();
+            let verdicts = check(&mut table, &asks, false, now);
+            let overall = combine(&verdicts);
+            let expected = naive(&mut counters, &asks);
+            prop_assert_eq!(overall.allowed, expected);
+            for ask in &asks {
+                let counter = counters.get_mut(ask.key);
+                let expected = counter.map(|counter| counter.peek(ask.limit, &ask.at, 1));
+                let mut has = table.get(ask.key).cloned();
+                let has = has.as_mut().map(|counter| counter.peek(ask.limit, &ask.at, 1));
+                let fresh = Counter::fresh(ask.limit.algorithm()).peek(ask.limit, &ask.at, 1);
+                prop_assert_eq!(has.unwrap_or(fresh), expected.unwrap_or(fresh));
+            }
+            retry(&counters, &asks, after_us, overall.shown)?;
+        }
+    }
+}
+
+/// A refused request is allowed at the time that it is told, and not before.
+fn retry(
+    counters: &Keyed,
+    asks: &[Ask<'_>],
+    after_us: u64,
+    shown: Option<Answer>,
+) -> Result<(), TestCaseError> {
+    let Some(retry_after_us) = shown.and_then(|answer| answer.retry_after_us) else {
+        return Ok(());
+    };
+    // Those in quota mode with the same counter may pass without each other: no single time is right then.
+    let is_simple = asks.iter().all(|ask| !ask.is_quota && !ask.is_shadow);
+    if !is_simple {
+        return Ok(());
+    }
+    let allowed_at = |after_us| {
+        let now = now(after_us);
+        let asks: Vec<_> = asks
+            .iter()
+            .map(|again| ask(again.limit, again.key, again.hits, now))
+            .collect();
+        naive(&mut counters.clone(), &asks)
+    };
+    prop_assert!(!allowed_at(after_us + retry_after_us - 1));
+    prop_assert!(allowed_at(after_us + retry_after_us));
+    Ok(())
+}
+
+fn answer(allowed: bool, remaining: u32, retry_after_us: Option<u64>) -> Answer {
+    Answer {
+        allowed,
+        limit: 10,
+        remaining,
+        reset_us: 7,
+        retry_after_us,
+        delay_us: 0,
+    }
+}
+
+fn verdict(answer: Answer) -> Verdict {
+    Verdict {
+        answer,
+        is_shadow: false,
+        is_quota: false,
+        is_untracked: false,
+    }
+}
+
+#[test]
+fn nothing_to_ask_is_allowed() {
+    let overall = combine(&check(&mut table(1), &[], false, now(0)));
+    assert!(overall.allowed && overall.shown.is_none());
+}
+
+#[test]
+fn the_nearest_limit_is_shown_and_the_longest_refusal() {
+    let (far, near) = (
+        verdict(answer(true, 9, None)),
+        verdict(answer(true, 2, None)),
+    );
+    assert_eq!(combine(&[far, near]).shown_from, Some(1));
+    let soon = verdict(answer(false, 0, Some(5)));
+    let late = verdict(answer(false, 0, Some(8)));
+    let never = verdict(answer(false, 0, None));
+    assert_eq!(combine(&[near, soon, late]).shown_from, Some(2));
+    let overall = combine(&[soon, never, late]);
+    assert_eq!((overall.allowed, overall.shown_from), (false, Some(1)));
+    assert_eq!(overall.shown.unwrap().retry_after_us, None);
+}
+
+#[test]
+fn the_longest_delay_counts() {
+    let delayed = |delay_us| {
+        verdict(Answer {
+            delay_us,
+            ..answer(true, 1, None)
+        })
+    };
+    assert_eq!(
+        combine(&[delayed(3), delayed(8), delayed(0)])
+            .shown
+            .unwrap()
+            .delay_us,
+        8
+    );
+    let refused = verdict(answer(false, 0, Some(5)));
+    assert_eq!(combine(&[delayed(3), refused]).shown.unwrap().delay_us, 0);
+}
+
+#[test]
+fn a_limit_in_shadow_mode_refuses_nobody_and_is_not_shown() {
+    let shadow = Verdict {
+        is_shadow: true,
+        ..verdict(answer(false, 0, Some(5)))
+    };
+    let other = verdict(answer(true, 4, None));
+    let overall = combine(&[shadow, other]);
+    assert!(overall.allowed);
+    assert_eq!(overall.shown_from, Some(1));
+    assert!(combine(&[shadow]).allowed);
+}
+
+#[test]
+fn limits_in_quota_mode_refuse_only_together() {
+    let quota = |answer| Verdict {
+        is_quota: true,
+        ..verdict(answer)
+    };
+    let over = |us| quota(answer(false, 0, Some(us)));
+    let fine = quota(answer(true, 3, None));
+    assert!(combine(&[over(5), fine]).allowed);
+    // The first that is free again is enough.
+    let overall = combine(&[over(5), over(3), over(9)]);
+    assert_eq!((overall.allowed, overall.shown_from), (false, Some(1)));
+    let other = verdict(answer(false, 0, Some(4)));
+    assert_eq!(combine(&[over(5), over(3), other]).shown_from, Some(2));
+    assert_eq!(combine(&[over(5), fine, other]).shown_from, Some(2));
+}
+
+#[test]
+fn a_refused_request_is_told_what_is_left_without_it() {
+    let (large, small) = (
+        limit(Algorithm::LeakingBucket, 10, Unit::Second),
+        limit(Algorithm::FixedWindow, 1, Unit::Second),
+    );
+    let keys = [key_of(&large, 1), key_of(&small, 1)];
+    let mut table = table(10);
+    let asks = [
+        ask(&large, &keys[0], 2, now(0)),
+        ask(&small, &keys[1], 2, now(0)),
+    ];
+    let verdicts = check(&mut table, &asks, false, now(0));
+    assert_eq!(verdicts[0].answer.remaining, 10);
+    assert!(verdicts[0].answer.allowed && !verdicts[1].answer.allowed);
+    assert!(table.is_empty(), "nobody was counted");
+}
+
+#[test]
+fn a_dry_run_counts_nothing() {
+    let limit = limit(Algorithm::FixedWindow, 1, Unit::Second);
+    let key = key_of(&limit, 1);
+    let mut table = table(10);
+    for _ in 0..3 {
+        let verdict = check(&mut table, &[ask(&limit, &key, 1, now(0))], true, now(0))[0];
+        assert_eq!(
+            (verdict.answer.allowed, verdict.answer.remaining),
+            (true, 0)
+        );
+    }
+    assert!(table.is_empty() && table.dirty() == 0);
+}
