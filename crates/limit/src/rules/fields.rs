@@ -25,6 +25,8 @@ pub(super) struct Fields<'a> {
     /// From the top of the document.
     pub path: String,
     fields: Vec<(&'a str, &'a Node)>,
+    /// The fields that are meant by unknown ones.
+    misspelt: Vec<String>,
 }
 
 impl<'a> Fields<'a> {
@@ -48,6 +50,7 @@ impl<'a> Fields<'a> {
             at: node.at,
             path: path.to_owned(),
             fields: Vec::new(),
+            misspelt: Vec::new(),
         };
         let (merged, own): (Vec<_>, Vec<_>) = pairs.iter().partition(|(key, _)| is_merge(key));
         for (key, value) in own {
@@ -85,7 +88,9 @@ impl<'a> Fields<'a> {
             return;
         };
         if !known.contains(&name.as_str()) {
-            mistakes.add(key.at, self.of(name), unknown(name, known));
+            let meant = alike(name, known);
+            self.misspelt.extend(meant.map(str::to_owned));
+            mistakes.add(key.at, self.of(name), unknown(meant, known));
         } else if self.fields.iter().any(|(other, _)| other == name) {
             mistakes.add(key.at, self.of(name), "the field is there twice");
         } else {
@@ -111,6 +116,16 @@ impl<'a> Fields<'a> {
     /// Where a field stands, or the mapping that lacks it.
     pub fn place(&self, name: &str) -> Position {
         self.get(name).map_or(self.at, |node| node.at)
+    }
+
+    /// Notes that a field is missing, unless it is there and wrong, or misspelt.
+    pub fn missing(&self, name: &str, limit: &str, mistakes: &mut Mistakes) {
+        let path = self.of(name);
+        let is_wrong = mistakes.0.iter().any(|mistake| mistake.field == path);
+        let is_misspelt = self.misspelt.iter().any(|meant| meant == name);
+        if !is_wrong && !is_misspelt {
+            mistakes.add(self.place(name), path, format!("missing: {limit}"));
+        }
     }
 
     /// A text of at most so many bytes. Numbers are texts too, as they are written. An empty one is none.
@@ -212,13 +227,16 @@ fn is_merge(key: &Node) -> bool {
     matches!(&key.kind, Kind::Scalar { text, is_plain: true } if text == "<<")
 }
 
-fn unknown(name: &str, known: &[&str]) -> String {
-    let alike = known.iter().find(|known| {
-        let plain = |text: &str| text.to_lowercase().replace(['_', '-'], "");
-        plain(known) == plain(name)
-    });
-    match alike {
-        Some(alike) => format!("an unknown field; `{alike}` is meant"),
+/// The known field that differs in case and separators only.
+fn alike<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let plain = |text: &str| text.to_lowercase().replace(['_', '-'], "");
+    let mut known = known.iter().copied();
+    known.find(|known| plain(known) == plain(name))
+}
+
+fn unknown(meant: Option<&str>, known: &[&str]) -> String {
+    match meant {
+        Some(meant) => format!("an unknown field; `{meant}` is meant"),
         None => format!("an unknown field; known ones are {}", known.join(", ")),
     }
 }

@@ -86,7 +86,7 @@ impl Rules {
         };
         let top = descriptors(&fields, mistakes);
         let Some(name) = fields.text("domain", DOMAIN_BYTES_MAX, mistakes) else {
-            missing(&fields, "domain", "a text that is not empty", mistakes);
+            fields.missing("domain", "a text that is not empty", mistakes);
             return;
         };
         let at = fields.place("domain");
@@ -102,14 +102,6 @@ impl Rules {
                 self.domains.insert(name.into(), Domain { at, top });
             }
         }
-    }
-}
-
-/// Notes that a field is missing, unless it is there and wrong.
-fn missing(fields: &Fields<'_>, name: &str, limit: &str, mistakes: &mut Mistakes) {
-    let path = fields.of(name);
-    if !mistakes.0.iter().any(|mistake| mistake.field == path) {
-        mistakes.add(fields.place(name), path, format!("missing: {limit}"));
     }
 }
 
@@ -129,7 +121,7 @@ fn add_descriptor(level: &mut Level, fields: &Fields<'_>, mistakes: &mut Mistake
     let value = fields.text("value", RULE_VALUE_BYTES_MAX, mistakes);
     let entry = entry(fields, value, mistakes);
     let Some(key) = key else {
-        missing(fields, "key", "a text that is not empty", mistakes);
+        fields.missing("key", "a text that is not empty", mistakes);
         return;
     };
     if let Err(first) = level.add(key, value, entry) {
@@ -204,20 +196,15 @@ fn limit(fields: &Fields<'_>, mistakes: &mut Mistakes) -> Option<Limit> {
     let algorithm = fields.choice("algorithm", ALGORITHMS, Algorithm::parse, mistakes);
     let burst = fields.number("burst", mistakes);
     let zone = zone(fields, mistakes);
-    let before = mistakes.0.len();
     if unit.is_none() {
-        missing(fields, "unit", &format!("one of {UNITS}"), mistakes);
+        fields.missing("unit", &format!("one of {UNITS}"), mistakes);
     }
     if requests_per_unit.is_none() {
-        missing(
-            fields,
+        fields.missing(
             "requests_per_unit",
             "a whole number from 0 to 4294967295",
             mistakes,
         );
-    }
-    if mistakes.0.len() > before {
-        return None;
     }
     let parts = LimitParts {
         algorithm: algorithm.unwrap_or_default(),
@@ -246,7 +233,7 @@ fn replaces(fields: &Fields<'_>, own: Option<&str>, mistakes: &mut Mistakes) -> 
             continue;
         };
         match fields.text("name", RULE_NAME_BYTES_MAX, mistakes) {
-            None => missing(&fields, "name", "the name of another rule", mistakes),
+            None => fields.missing("name", "the name of another rule", mistakes),
             Some(name) if Some(name) == own => {
                 mistakes.add(
                     fields.place("name"),
