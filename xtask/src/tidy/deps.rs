@@ -10,6 +10,7 @@ use super::Finding;
 /// The packages that a crate must not reach, not even by way of others.
 const FORBIDDEN: &str = "\
 nowserving-line: tokio async-nats raft raft-engine rand getrandom serde
+nowserving-limit: tokio async-nats raft raft-engine rand getrandom serde nowserving-line
 nowserving-protocol: tokio async-nats raft raft-engine nowserving-shard
 nowserving-shard: tokio async-nats raft raft-engine rand getrandom nowserving-replica nowserving-engine
 nowserving-replica: tokio async-nats raft-engine nowserving-shard nowserving-log nowserving-engine nowserving-node
@@ -32,6 +33,8 @@ nowserving-engine: rand getrandom
 /// All that a crate may name in its manifest, where the list is short enough to be closed.
 const ONLY: &str = "\
 nowserving-line: libm nowserving-bite thiserror
+nowserving-calendar: jiff
+nowserving-limit: nowserving-calendar saphyr-parser thiserror
 ";
 
 /// The lines of a table: a crate, and a list of packages.

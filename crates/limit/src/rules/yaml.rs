@@ -14,7 +14,7 @@ use super::error::{Position, RuleError};
 
 /// The longest text of rules, in bytes.
 pub const RULES_BYTES_MAX: usize = 4 << 20;
-/// The most nodes of a text, those that aliases repeat included.
+/// The most nodes of a text. What has an anchor counts twice, and once more for each alias.
 pub const RULES_NODES_MAX: usize = 400_000;
 /// How deep nodes may be nested.
 pub const RULES_DEPTH_MAX: usize = 64;
@@ -148,6 +148,8 @@ impl<'a> Loader<'a> {
         self.count(1, at)?;
         let node = Node::new(at, kind);
         if anchor > 0 {
+            // A copy is kept, of parts too that have copies of their own.
+            self.count(node.size, at)?;
             self.anchors.insert(anchor, node.clone());
         }
         Ok(node)

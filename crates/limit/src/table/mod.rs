@@ -197,6 +197,27 @@ impl Table {
         }
     }
 
+    fn peek_at(
+        &mut self,
+        place: Option<u32>,
+        ask: &Ask<'_>,
+        hits: u64,
+        reserved: u32,
+        now: Now,
+    ) -> Peeked {
+        let Some(slot) = place.and_then(|place| self.slots.get_mut(place)) else {
+            let has_room = self.has_room(ask.key.len(), reserved, now);
+            return Peeked::without_counter(ask, hits, has_room);
+        };
+        self.log_hits -= slot.counter.log_len() as u64;
+        let answer = slot.counter.peek(ask.limit, &ask.at, hits);
+        self.log_hits += slot.counter.log_len() as u64;
+        Peeked {
+            answer,
+            place: Place::Known,
+        }
+    }
+
     /// Whether a counter with a key of so many bytes has room, besides those that are reserved; drops idle counters to
     /// make it.
     fn has_room(&mut self, key_bytes: usize, reserved: u32, now: Now) -> bool {
@@ -238,15 +259,7 @@ impl Counters for Table {
     fn peek(&mut self, ask: &Ask<'_>, hits: u64, reserved: u32, now: Now) -> Peeked {
         self.sweep(now, SWEPT_A_CHECK);
         let found = self.slots.find(self.seed.hash(ask.key), ask.key);
-        if let Some(slot) = found.and_then(|place| self.slots.get_mut(place)) {
-            self.log_hits -= slot.counter.log_len() as u64;
-            let answer = slot.counter.peek(ask.limit, &ask.at, hits);
-            self.log_hits += slot.counter.log_len() as u64;
-            let place = Place::Known;
-            return Peeked { answer, place };
-        }
-        let has_room = self.has_room(ask.key.len(), reserved, now);
-        Peeked::without_counter(ask, hits, has_room)
+        self.peek_at(found, ask, hits, reserved, now)
     }
 
     fn record(&mut self, ask: &Ask<'_>, now: Now) {
@@ -264,7 +277,6 @@ impl Counters for Table {
         self.dirty.push(&mut self.slots, place);
     }
 }
-
 /// A leader's counters over those of the last checkpoint, in which it finds what it does not have itself: after a
 /// failover it need not load them.
 ///
@@ -278,14 +290,15 @@ pub struct Live<'a> {
 
 impl Counters for Live<'_> {
     fn peek(&mut self, ask: &Ask<'_>, hits: u64, reserved: u32, now: Now) -> Peeked {
-        let hash = self.table.seed.hash(ask.key);
-        if self.table.slots.find(hash, ask.key).is_none()
-            && let Some(counter) = self.saved.get(ask.key)
-            && counter.idle_at_us() > now.by(ask.limit.clock())
-        {
-            self.table.insert(hash, ask.key, counter.clone());
-        }
-        self.table.peek(ask, hits, reserved, now)
+        let table = &mut *self.table;
+        table.sweep(now, SWEPT_A_CHECK);
+        let hash = table.seed.hash(ask.key);
+        let found = table.slots.find(hash, ask.key).or_else(|| {
+            let counter = self.saved.get(ask.key)?;
+            let is_in_use = counter.idle_at_us() > now.by(ask.limit.clock());
+            is_in_use.then(|| table.insert(hash, ask.key, counter.clone()))
+        });
+        table.peek_at(found, ask, hits, reserved, now)
     }
 
     fn record(&mut self, ask: &Ask<'_>, now: Now) {
