@@ -9,5 +9,5 @@ mod window;
 mod zone;
 
 pub use daily::next_daily;
-pub use window::{Span, Window};
+pub use window::{CALENDAR_UNTIL_US, Span, Window};
 pub use zone::{ZONE_BYTES_MAX, Zone, is_zone};

@@ -25,6 +25,9 @@ pub enum Span {
     Year,
 }
 
+/// The year 9990, µs since 1970: the last times that the calendars of the time zones know are not far from there.
+pub const CALENDAR_UNTIL_US: u64 = 253_086_768_000_000_000;
+
 impl Window {
     /// The window of this length, at least 1 µs, that a time lies in; windows begin at multiples of their length.
     /// The very last ones before 2⁶⁴ µs are shorter.
@@ -56,11 +59,23 @@ impl Zone {
     /// The day, week, month or year of this zone that a time of the wall clock lies in (µs since 1970).
     ///
     /// A day lasts as long as the zone's clocks say: 23 hours when they are put forward. One that is left out
-    /// altogether, as Samoa's 30 December 2011, is part of no window. After the year 9998 windows have the lengths
-    /// of [`Span::usual_us`].
+    /// altogether, as Samoa's 30 December 2011, is part of no window. From [`CALENDAR_UNTIL_US`] on windows have the
+    /// lengths of [`Span::usual_us`]; there one ends.
     pub fn window(&self, span: Span, wall_us: u64) -> Window {
-        let window = self.by_calendar(span, wall_us);
-        window.unwrap_or_else(|| Window::of_length(span.usual_us(), wall_us))
+        if wall_us >= CALENDAR_UNTIL_US {
+            return span.beyond(wall_us);
+        }
+        let usual = || Window::of_length(span.usual_us(), wall_us);
+        let window = self.by_calendar(span, wall_us).unwrap_or_else(usual);
+        let next_end_us = match window.end_us < CALENDAR_UNTIL_US {
+            true => window.next_end_us.min(CALENDAR_UNTIL_US),
+            false => span.beyond(CALENDAR_UNTIL_US).end_us,
+        };
+        Window {
+            end_us: window.end_us.min(CALENDAR_UNTIL_US),
+            next_end_us,
+            ..window
+        }
     }
 
     fn by_calendar(&self, span: Span, wall_us: u64) -> Option<Window> {
@@ -103,6 +118,15 @@ impl Span {
             Span::Week => 7 * DAY_US,
             Span::Month => 30 * DAY_US,
             Span::Year => 365 * DAY_US,
+        }
+    }
+
+    /// The window of a time after the end of the calendars.
+    fn beyond(self, wall_us: u64) -> Window {
+        let window = Window::of_length(self.usual_us(), wall_us);
+        Window {
+            start_us: window.start_us.max(CALENDAR_UNTIL_US),
+            ..window
         }
     }
 
@@ -286,7 +310,10 @@ mod tests {
                 "America/St_Johns", "Africa/Monrovia",
             ]),
             span in prop::sample::select(SPANS.to_vec()),
-            now_us in 0_u64..4_000_000_000_000_000,
+            now_us in prop_oneof![
+                0_u64..4_000_000_000_000_000,
+                CALENDAR_UNTIL_US - 100_000_000_000_000..CALENDAR_UNTIL_US + 100_000_000_000_000,
+            ],
         ) {
             let zone = Zone::get(zone).unwrap();
             let window = zone.window(span, now_us);

@@ -1,5 +1,6 @@
 //! Hits that drain at a constant rate: what token bucket and leaking bucket have in common.
 
+use super::SLIP_US;
 use crate::{Answer, Limit};
 
 /// How full a bucket of hits is, told by when it will be empty.
@@ -48,13 +49,14 @@ fn saturated(value: u128) -> u64 {
 }
 
 impl Drain {
-    /// A bucket is never fuller than full: if its size or rate was changed, or the clock went back by more than it
-    /// holds, it counts as full now.
+    /// A bucket that is fuller than full is full, but for what a clock that slipped has still to catch up with: its size
+    /// or rate was changed, or the clock leapt.
     pub fn settle(&mut self, limit: &Limit, now_us: u64) {
         let bucket = Bucket::of(limit);
         // A fraction that the present rate cannot have is of an earlier one.
         self.part = self.part.min(limit.requests_per_unit().saturating_sub(1));
-        if self.level(bucket, now_us) > bucket.full() {
+        let slipped = u128::from(SLIP_US) * bucket.per_period;
+        if self.level(bucket, now_us) > bucket.full() + slipped {
             *self = Self::empty_in(bucket, now_us, bucket.full());
         }
     }

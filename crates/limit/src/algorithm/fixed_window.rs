@@ -12,7 +12,15 @@
 
 use nowserving_calendar::Window;
 
+use super::SLIP_US;
 use crate::{Answer, Limit, Moment};
+
+/// Whether a window that ends then is later than the present one, by so little that the clock only slipped. It is the
+/// next one, or one of the next if these are short.
+pub(super) fn is_ahead(end_us: u64, window: &Window) -> bool {
+    let slipped_us = window.end_us.saturating_add(SLIP_US);
+    end_us > window.end_us && end_us <= window.next_end_us.max(slipped_us)
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FixedWindow {
@@ -22,14 +30,10 @@ pub struct FixedWindow {
 }
 
 impl FixedWindow {
-    /// Begins a new window if the one that was counted is over.
-    ///
-    /// A clock that went back over an edge finds the window of after the edge still counted: hits go on to count
-    /// there, or an edge that is passed again and again would let the limit pass each time. If it went back
-    /// further, the count is kept and the window is that of the clock: a leap into the future must not block a
-    /// counter until then.
+    /// Begins a new window if the one that was counted is over. After a clock slipped back over an edge, hits go on to
+    /// count behind it.
     pub fn settle(&mut self, window: &Window) {
-        if self.count > 0 && self.end_us == window.next_end_us {
+        if self.count > 0 && is_ahead(self.end_us, window) {
             return;
         }
         if self.end_us < window.end_us {

@@ -13,6 +13,7 @@
 
 use nowserving_calendar::Window;
 
+use super::fixed_window::is_ahead;
 use crate::{Answer, Limit, Moment};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,10 +29,10 @@ pub struct SlidingWindowCounter {
 }
 
 impl SlidingWindowCounter {
-    /// Moves on to the present window. For clocks that go back see `FixedWindow::settle`.
+    /// Moves on to the present window, as `FixedWindow::settle`.
     pub fn settle(&mut self, window: &Window) {
         let is_empty = self.last == 0 && self.this == 0;
-        if self.end_us == window.end_us || (self.end_us == window.next_end_us && !is_empty) {
+        if self.end_us == window.end_us || (is_ahead(self.end_us, window) && !is_empty) {
             return;
         }
         if self.end_us < window.end_us {
@@ -85,8 +86,8 @@ impl SlidingWindowCounter {
         u64::from(portion(self.last, to_come_us, length_us))
     }
 
-    /// The length of the window that is counted, which after a clock went back over an edge is the one after the
-    /// present one.
+    /// The length of the window that is counted. After a clock slipped that is the next one, or one of the next, of
+    /// equal lengths.
     fn length_us(&self, window: &Window) -> u64 {
         match self.end_us == window.end_us {
             true => window.length_us(),

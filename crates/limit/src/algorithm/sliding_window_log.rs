@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 
+use super::SLIP_US;
 use crate::{Answer, Limit};
 
 /// Hits at one time.
@@ -51,6 +52,21 @@ impl SlidingWindowLog {
     pub fn settle(&mut self, limit: &Limit, now_us: u64) {
         self.period_us = limit.period_us();
         self.forget(now_us);
+        let newest_us = self.hits.back().map_or(0, |newest| newest.at_us);
+        if newest_us > now_us.saturating_add(SLIP_US) {
+            self.come_back(now_us);
+        }
+    }
+
+    /// After a clock leapt and came back: what it hit in between was hit now.
+    fn come_back(&mut self, now_us: u64) {
+        let mut hits = 0_u32;
+        while let Some(newest) = self.hits.pop_back_if(|newest| newest.at_us >= now_us) {
+            hits = hits.saturating_add(newest.hits);
+        }
+        let at_us = now_us;
+        self.hits.push_back(LogHits { at_us, hits });
+        self.replaces_saved = true;
     }
 
     fn forget(&mut self, now_us: u64) {
@@ -249,6 +265,24 @@ mod tests {
         assert!(takes(&mut log, &limit, 5, true));
         assert!(!takes(&mut log, &limit, 60 * SECOND_US + 4, true));
         assert!(takes(&mut log, &limit, 60 * SECOND_US + 5, true));
+    }
+
+    #[test]
+    fn a_leap_into_the_future_does_not_block() {
+        let (limit, mut log) = (limit(3), SlidingWindowLog::default());
+        assert!(takes(&mut log, &limit, 5 * SECOND_US, true));
+        assert!(takes(&mut log, &limit, 60 * SECOND_US, true));
+        assert!(takes(&mut log, &limit, 62 * SECOND_US, true));
+        let slipped = log.clone();
+        assert!(!takes(&mut log, &limit, 52 * SECOND_US, true), "by 10 s");
+        assert_eq!(log, slipped);
+        assert!(!takes(&mut log, &limit, 51 * SECOND_US, true));
+        let hits: Vec<_> = log
+            .hits()
+            .map(|hits| (hits.at_us / SECOND_US, hits.hits))
+            .collect();
+        assert_eq!(hits, [(5, 1), (51, 2)]);
+        assert!(takes(&mut log, &limit, 65 * SECOND_US, true));
     }
 
     #[test]

@@ -53,14 +53,15 @@ impl Rules {
                 all.insert(path, "no rules".to_owned());
             }
         }
-        self.each_entry(&mut |path, entry, place| {
-            all.insert(path.clone(), described(entry, place));
-        });
+        for listed in self.entries() {
+            let text = described(listed.entry, listed.wildcard);
+            all.insert(listed.path, text);
+        }
         all
     }
 }
 
-fn described(entry: &Entry, place: Option<(usize, usize)>) -> String {
+fn described(entry: &Entry, wildcard: Option<(usize, usize)>) -> String {
     let mut text = match &entry.rule {
         Some(rule) => rule.to_string(),
         None => "no limit of its own".to_owned(),
@@ -71,7 +72,7 @@ fn described(entry: &Entry, place: Option<(usize, usize)>) -> String {
     if entry.value_to_metric {
         text.push_str(", value in metric");
     }
-    match place {
+    match wildcard {
         Some((nth, count)) if count > 1 => {
             text.push_str(&format!(", wildcard {nth} of {count}"));
         }

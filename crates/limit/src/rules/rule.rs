@@ -143,39 +143,37 @@ impl Rules {
         self.domains.keys().map(|name| &**name)
     }
 
-    /// All rules with their paths, by domain, key and value.
+    /// All rules with their paths, by domain and key; of a key by value, then wildcards in their order.
     pub fn rules(&self) -> Vec<(RulePath, &Rule)> {
-        let mut all = Vec::new();
-        self.each_entry(&mut |path, entry, _| {
-            if let Some(rule) = &entry.rule {
-                all.push((path.clone(), rule));
-            }
-        });
-        all
+        let entries = self.entries().into_iter();
+        entries
+            .filter_map(|listed| Some((listed.path, listed.entry.rule.as_ref()?)))
+            .collect()
     }
 
-    /// Calls for each entry, and for wildcards with their place among those of their key, from 1, and how many these
-    /// are.
-    pub(super) fn each_entry<'a>(
-        &'a self,
-        call: &mut dyn FnMut(&RulePath, &'a Entry, Option<(usize, usize)>),
-    ) {
+    pub(super) fn entries(&self) -> Vec<Listed<'_>> {
+        let mut all = Vec::new();
         for (name, domain) in &self.domains {
             let mut path = RulePath {
                 domain: name.clone(),
                 entries: Vec::new(),
             };
-            domain.top.each_entry(&mut path, call);
+            domain.top.list(&mut path, &mut all);
         }
+        all
     }
 }
 
+/// An entry and where it stands.
+pub(super) struct Listed<'a> {
+    pub path: RulePath,
+    pub entry: &'a Entry,
+    /// Of a wildcard: its place among those of its key, from 1, and how many these are.
+    pub wildcard: Option<(usize, usize)>,
+}
+
 impl Level {
-    fn each_entry<'a>(
-        &'a self,
-        path: &mut RulePath,
-        call: &mut dyn FnMut(&RulePath, &'a Entry, Option<(usize, usize)>),
-    ) {
+    fn list<'a>(&'a self, path: &mut RulePath, all: &mut Vec<Listed<'a>>) {
         for (key, choices) in &self.keys {
             let values = choices.values.iter();
             let values = values.map(|(value, entry)| (Some(value.clone()), entry, None));
@@ -186,10 +184,14 @@ impl Level {
                 (value, entry, Some((nth, count)))
             });
             let any = choices.any.iter().map(|entry| (None, entry, None));
-            for (value, entry, place) in values.chain(wildcards).chain(any) {
+            for (value, entry, wildcard) in values.chain(wildcards).chain(any) {
                 path.entries.push((key.clone(), value));
-                call(path, entry, place);
-                entry.next.each_entry(path, call);
+                all.push(Listed {
+                    path: path.clone(),
+                    entry,
+                    wildcard,
+                });
+                entry.next.list(path, all);
                 path.entries.pop();
             }
         }

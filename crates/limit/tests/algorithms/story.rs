@@ -103,7 +103,12 @@ fn hits(limit: &Limit) -> impl Strategy<Value = u64> + use<> {
 }
 
 pub fn story(algorithm: Algorithm, requests_max: u32) -> impl Strategy<Value = Story> {
-    let start = prop_oneof![Just(0), 0_u64..4_000_000_000_000_000, 0_u64..1 << 60];
+    let start = prop_oneof![
+        Just(0),
+        0_u64..4_000_000_000_000_000,
+        253_000_000_000_000_000_u64..253_100_000_000_000_000,
+        0_u64..1 << 60
+    ];
     (limit(algorithm, requests_max), start).prop_flat_map(|(limit, start_us)| {
         let step = (after_us(&limit), hits(&limit), prop::bool::weighted(0.2));
         let step = step.prop_map(|(after_us, hits, dry_run)| Step {
