@@ -11,7 +11,7 @@ use crate::check::{Counters, Peeked, Place};
 use crate::table::SWEPT_FOR_ROOM;
 use crate::{Answer, Ask, Change, ChangedState, Counter, Now, TableMax, key};
 
-/// See the top of this file. About 70 bytes a counter and its key.
+/// See the top of this file. About 70 bytes a counter, its key not counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
     counters: BTreeMap<Box<[u8]>, Counter>,
