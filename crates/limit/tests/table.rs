@@ -297,6 +297,29 @@ fn what_finds_no_room_is_refused_if_its_rule_says_so() {
     assert!(table.is_empty());
 }
 
+/// Each of the new counters of a request needs room of its own.
+#[test]
+fn room_for_one_is_not_room_for_two() {
+    let limit = limit(Algorithm::FixedWindow, 5, Unit::Second);
+    let keys = [1, 2, 2].map(|number| key_of(&limit, number));
+    let mut asks = keys.each_ref().map(|key| ask(&limit, key, 1, now(0)));
+    for ask in &mut asks {
+        ask.when_full = WhenFull::Deny;
+    }
+    let verdicts = check(&mut table(1), &asks, false, now(0));
+    let untracked: Vec<_> = verdicts
+        .iter()
+        .map(|verdict| verdict.is_untracked)
+        .collect();
+    assert_eq!(untracked, [false, true, true]);
+    let verdicts = check(&mut table(2), &asks, false, now(0));
+    assert!(
+        verdicts
+            .iter()
+            .all(|verdict| verdict.answer.allowed && !verdict.is_untracked)
+    );
+}
+
 #[test]
 fn keys_take_no_more_bytes_than_they_may() {
     let limit = limit(Algorithm::FixedWindow, 5, Unit::Second);
@@ -382,8 +405,9 @@ fn a_checkpoint_without_room_keeps_what_it_has() {
 
 #[test]
 fn idle_counters_of_a_checkpoint_expire_a_few_at_a_time() {
+    // Those in use are first in the order of their keys.
     let (short, long) = (
-        limit(Algorithm::FixedWindow, 1, Unit::Second),
+        limit(Algorithm::TokenBucket, 1, Unit::Second),
         limit(Algorithm::FixedWindow, 1, Unit::Hour),
     );
     let mut saved = Saved::new(max(1_000));

@@ -268,6 +268,17 @@ mod tests {
     }
 
     #[test]
+    fn a_hit_by_a_clock_that_slipped_counts_as_late_as_the_newest() {
+        let (limit, mut log) = (limit(3), SlidingWindowLog::default());
+        assert!(takes(&mut log, &limit, 60 * SECOND_US, true));
+        assert!(takes(&mut log, &limit, 55 * SECOND_US, true));
+        assert!(takes(&mut log, &limit, 61 * SECOND_US, true));
+        let refused = log.decide(&limit, 61 * SECOND_US, 1);
+        assert_eq!(refused.retry_after_us, Some(59 * SECOND_US));
+        assert_eq!(log.hits().len(), 2);
+    }
+
+    #[test]
     fn a_leap_into_the_future_does_not_block() {
         let (limit, mut log) = (limit(3), SlidingWindowLog::default());
         assert!(takes(&mut log, &limit, 5 * SECOND_US, true));
