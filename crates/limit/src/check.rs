@@ -95,24 +95,7 @@ pub fn check<C: Counters>(
     dry_run: bool,
     now: Now,
 ) -> Vec<Verdict> {
-    let mut verdicts: Vec<Verdict> = Vec::with_capacity(asks.len());
-    let mut reserved = 0;
-    for ask in asks {
-        let earlier = asks.iter().zip(&verdicts);
-        let mut earlier = earlier.filter(|(other, _)| other.key == ask.key);
-        let is_first = earlier.clone().next().is_none();
-        let hits = earlier.try_fold(ask.hits, |hits, (other, verdict)| {
-            hits.checked_add(verdict.counts(other.hits))
-        });
-        let peeked = counters.peek(ask, hits.unwrap_or(u64::MAX), reserved, now);
-        reserved += u32::from(is_first && peeked.place == Place::New);
-        verdicts.push(Verdict {
-            answer: peeked.answer,
-            is_shadow: ask.is_shadow,
-            is_quota: ask.is_quota,
-            is_untracked: peeked.place == Place::Full,
-        });
-    }
+    let mut verdicts = peek_all(counters, asks, now);
     if !is_allowed(&verdicts) {
         without_hits(counters, asks, &mut verdicts, now);
     } else if !dry_run {
@@ -125,6 +108,34 @@ pub fn check<C: Counters>(
     verdicts
 }
 
+/// What each limit says. Descriptors with the same counter are answered as if one came after the other.
+fn peek_all<C: Counters>(counters: &mut C, asks: &[Ask<'_>], now: Now) -> Vec<Verdict> {
+    let mut verdicts: Vec<Verdict> = Vec::with_capacity(asks.len());
+    let mut reserved = 0_u32;
+    for ask in asks {
+        let earlier = asks.iter().zip(&verdicts);
+        let mut earlier = earlier.filter(|(other, _)| other.key == ask.key);
+        let first = earlier.clone().next();
+        // A counter that is reserved for an earlier one is there for this one too.
+        let has_reserved = first.is_some_and(|(_, verdict)| !verdict.is_untracked);
+        let reserved_for_others = reserved.saturating_sub(u32::from(has_reserved));
+        let hits = earlier.try_fold(ask.hits, |hits, (other, verdict)| {
+            hits.checked_add(verdict.counts(other.hits))
+        });
+        let hits = hits.unwrap_or(u64::MAX);
+        let peeked = counters.peek(ask, hits, reserved_for_others, now);
+        reserved += u32::from(first.is_none() && peeked.place == Place::New);
+        verdicts.push(Verdict {
+            answer: peeked.answer,
+            is_shadow: ask.is_shadow,
+            is_quota: ask.is_quota,
+            is_untracked: peeked.place == Place::Full,
+        });
+    }
+    verdicts
+}
+
+/// Answers those again that allow a request that is refused.
 fn without_hits<C: Counters>(
     counters: &mut C,
     asks: &[Ask<'_>],
