@@ -23,7 +23,7 @@ pub fn run(only: &[String]) -> Result<ExitCode> {
     });
     // Each once, and without a clock: that they still do what they measure.
     steps.step("benches", || {
-        cargo("test --locked -p nowserving-line --bench status")
+        cargo("test --locked -p nowserving-line -p nowserving-limit --bench status --bench check")
     });
     steps.step("sim", simulation);
     steps.step("bite", || {
