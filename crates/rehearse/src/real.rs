@@ -75,16 +75,12 @@ impl Observer for Watch<'_> {
 
 fn happened(event: &Event, line: Option<&Line>) -> Option<Happened> {
     if let Event::Line {
+        version,
         what: LineChange::Configured | LineChange::Phase { .. },
         ..
     } = event
     {
-        let line = line?;
-        return Some(Happened::Configured {
-            seats: line.settings().seats.into(),
-            admits: line.settings().phase.admits(),
-            called: line.settings().admission == Admission::Called,
-        });
+        return line.map(|line| configured(line, *version));
     }
     let Event::Token {
         lane_id,
@@ -105,6 +101,35 @@ fn happened(event: &Event, line: Option<&Line>) -> Option<Happened> {
         | TokenChange::Position { .. }
         | TokenChange::Moved { .. } => None,
     }
+}
+
+/// The settings at that version. Several scheduled changes can be due in one entry, with admissions between them: the
+/// settings after the entry are not those of each event in it.
+fn configured(line: &Line, version: u64) -> Happened {
+    let later = line.journal_after(version);
+    let later = later.filter_map(|entry| line.settings_change(entry.version));
+    let later: Vec<&SettingsPatch> = later.map(|change| &change.from).collect();
+    let settings = line.settings();
+    let phase = before(&later, |from| from.phase.as_ref(), settings.phase);
+    let admission = before(&later, |from| from.admission.as_ref(), settings.admission);
+    Happened::Configured {
+        seats: before(&later, |from| from.seats.as_ref(), settings.seats).into(),
+        admits: phase.admits(),
+        called: admission == Admission::Called,
+    }
+}
+
+/// The value of a setting before these changes, oldest first. `now`: after them.
+fn before<T: Copy>(
+    later: &[&SettingsPatch],
+    of: impl Fn(&SettingsPatch) -> Option<&Change<T>>,
+    now: T,
+) -> T {
+    let from = later.iter().find_map(|from| match of(from) {
+        Some(Change::Set(value)) => Some(*value),
+        _ => None,
+    });
+    from.unwrap_or(now)
 }
 
 impl Real {

@@ -283,6 +283,35 @@ fn a_schedule_can_begin_to_call() {
 }
 
 #[test]
+fn changes_that_are_due_together_are_no_contradiction() {
+    const NOON_MS: u64 = 1_795_320_000_000;
+    let mut config = called(Calls::PerSeat { after_ms: 2_000 });
+    config.settings.phase = Phase::PreOpen;
+    config.starts_at_ms = NOON_MS - 20_000;
+    let change = |admission, seats| {
+        let set = SettingsPatch {
+            admission: Some(Change::Set(admission)),
+            seats: Some(Change::Set(seats)),
+            phase: Some(Change::Set(Phase::Open)),
+            ..SettingsPatch::default()
+        };
+        let at_ms = NOON_MS;
+        ScheduledChange { at_ms, set }
+    };
+    config.settings.schedule = vec![change(Admission::Auto, 80), change(Admission::Called, 20)];
+    let run = rehearsed(&config);
+    let summary = &run.summary;
+    assert!(summary.is_sound(), "{summary:?}");
+    assert_eq!(
+        (summary.seats_held_max, summary.called),
+        (80, 1_000 - 80),
+        "admitted between the changes"
+    );
+    let later = run.rows.iter().find(|row| row.at_ms > 20_000).unwrap();
+    assert_eq!(later.seats, 20);
+}
+
+#[test]
 fn who_is_not_served_is_counted_by_stage_and_by_code() {
     let mut config = small_poc();
     config.settings.queue_limit = 300;
