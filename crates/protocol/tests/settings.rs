@@ -114,7 +114,7 @@ fn a_schedule_is_read_and_its_errors_name_the_field() {
         assert_eq!(seats, [1, 2, 3].map(|n| Some(Change::Set(n))));
     }
     let noon = "2026-11-22T12:00:00+08:00";
-    let good = || set(noon, json!({}));
+    let good = || set(noon, json!({"seats": 1}));
     for (schedule, named) in [
         (
             json!([good(), set(noon, json!({"seats": 0}))]),
@@ -126,6 +126,10 @@ fn a_schedule_is_read_and_its_errors_name_the_field() {
             "1970 to 9999",
         ),
         (json!([{"at": noon}]), "`set`"),
+        (
+            json!([good(), set(noon, json!({}))]),
+            "schedule[1].set: at least one setting",
+        ),
         (
             json!([set(noon, json!({"schedule": []}))]),
             "no schedule within",

@@ -310,7 +310,7 @@ impl<'de> Visitor<'de> for SetVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SettingsPatch, A::Error> {
-        let mut patch = SettingsPatch::default();
+        let (mut patch, mut is_empty) = (SettingsPatch::default(), true);
         while let Some(field) = map.next_key::<String>()? {
             // Not read at all, so that requests cannot nest them.
             if field == "schedule" {
@@ -318,6 +318,10 @@ impl<'de> Visitor<'de> for SetVisitor {
                 return Err(A::Error::custom(message));
             }
             read_setting(&mut map, &field, &mut patch)?;
+            is_empty = false;
+        }
+        if is_empty {
+            return Err(A::Error::custom("at least one setting"));
         }
         Ok(patch)
     }
