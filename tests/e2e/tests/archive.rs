@@ -300,14 +300,18 @@ async fn by_day(cli: &Cli, cluster: &Cluster, by_stream: &Value) -> Result<()> {
     for part in [
         "6 tokens entered",
         "kicked, was normal 3",
-        "no events, first row",
+        "are no events, the first is row",
     ] {
         ensure!(text.contains(part), "{part}: {text}");
     }
+    let path = cluster.folder().join("garbage.jsonl");
+    std::fs::write(&path, "no event\n{}\n")?;
+    let garbage = path.to_str().context("a folder that is no text")?;
     for (words, code, error) in [
         (&["--day", "2026-02-30"][..], 2, "bad_request"),
         (&["--zone", "Mars/Olympus"], 2, "bad_request"),
         (&["no-such-file"], 1, "failed"),
+        (&[garbage], 1, "failed"),
         (&["--stream", "NO_SUCH_STREAM"], 1, "failed"),
     ] {
         let words = [&["archive", "report"], words].concat();

@@ -1,6 +1,7 @@
 //! The events of an archive, each once and in the order of their versions.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_client::{Key, LaneName, LineName};
 use nowserving_protocol::event::{LineEvent, TokenEvent};
@@ -16,11 +17,24 @@ pub struct Archive {
     pub lines: BTreeMap<(LineName, u64), LineEvents>,
     /// Events of tokens and lines that came more than once.
     pub duplicates: u64,
-    /// Rows that are no events, and which was the first.
+    /// Rows that are no events.
     pub unreadable: u64,
-    pub first_unreadable: Option<u64>,
+    pub first_unreadable: Option<RowOf>,
     /// All rows.
     pub rows: u64,
+    /// What is being read, and its last row.
+    place: RowOf,
+    /// Rows that are events, boards too.
+    readable: u64,
+}
+
+/// Where a row stands.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct RowOf {
+    /// A file, standard input or a stream.
+    pub source: String,
+    /// From 1.
+    pub row: u64,
 }
 
 /// The events of one creation of a line, by version. No two of one kind have the same.
@@ -29,6 +43,8 @@ pub struct LineEvents {
     pub lanes: Vec<LaneName>,
     pub tokens: BTreeMap<u64, Happened>,
     pub line: BTreeMap<u64, OfLine>,
+    /// Versions of which two events differ.
+    pub differing: BTreeSet<u64>,
 }
 
 /// What happened to a token. Small: an archive of a day has millions.
@@ -78,14 +94,31 @@ struct Kind {
 }
 
 impl Archive {
+    /// The next rows come from there.
+    pub fn begin(&mut self, source: &str) {
+        self.place = RowOf {
+            source: source.to_owned(),
+            row: 0,
+        };
+    }
+
+    /// Whether there were rows, and none of them could be read.
+    pub fn is_unreadable(&self) -> bool {
+        self.unreadable > 0 && self.readable == 0
+    }
+
     /// Takes the next row: an event as it was published; its subject may stand before it.
     pub fn add(&mut self, row: &[u8]) {
         self.rows += 1;
+        self.place.row += 1;
         let begin = row.iter().position(|byte| *byte == b'{');
         let read = begin.and_then(|begin| self.read(&row[begin..]));
-        if read.is_none() && !row.trim_ascii().is_empty() {
+        if read.is_some() {
+            self.readable += 1;
+        } else if !row.trim_ascii().is_empty() {
             self.unreadable += 1;
-            self.first_unreadable.get_or_insert(self.rows);
+            self.first_unreadable
+                .get_or_insert_with(|| self.place.clone());
         }
     }
 
@@ -139,9 +172,18 @@ impl Archive {
             what,
         };
         // What an old and a new leader published may differ in `prev_version`: the first one counts.
-        match line.tokens.contains_key(&event.version) {
-            true => self.duplicates += 1,
-            false => drop(line.tokens.insert(event.version, happened)),
+        match line.tokens.entry(event.version) {
+            Entry::Vacant(place) => drop(place.insert(happened)),
+            Entry::Occupied(first) => {
+                self.duplicates += 1;
+                let as_published = Happened {
+                    prev_version: first.get().prev_version,
+                    ..happened
+                };
+                if *first.get() != as_published {
+                    line.differing.insert(event.version);
+                }
+            }
         }
         Some(())
     }
@@ -152,8 +194,16 @@ impl Archive {
             at_ms: event.at_ms,
             event: event.event.into(),
         };
-        let known = line.or_default().line.insert(event.version, of_line);
-        self.duplicates += u64::from(known.is_some());
+        let line = line.or_default();
+        match line.line.entry(event.version) {
+            Entry::Vacant(place) => drop(place.insert(of_line)),
+            Entry::Occupied(first) => {
+                self.duplicates += 1;
+                if *first.get() != of_line {
+                    line.differing.insert(event.version);
+                }
+            }
+        }
     }
 }
 

@@ -22,6 +22,14 @@ pub struct Gap {
     pub before_at_ms: u64,
 }
 
+/// Two events of one version that say different things: one of them was altered, or is of another line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Differing {
+    pub line: String,
+    pub incarnation: u64,
+    pub version: u64,
+}
+
 /// Numbers of a lane that were issued, as a later one is known, and of which there is no event at all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MissingNumbers {

@@ -25,6 +25,7 @@ const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// The ends of a batch that is not full.
 const ENDS: [StatusCode; 2] = [StatusCode::NOT_FOUND, StatusCode::TIMEOUT];
+const STANDARD_INPUT: &str = "standard input";
 const SUBJECT_PREFIX: &str = "nowserving";
 
 /// Reads files one after the other, or standard input.
@@ -33,9 +34,14 @@ pub fn files(files: &[PathBuf], archive: &mut Archive) -> anyhow::Result<()> {
         if io::stdin().is_terminal() {
             bail!("standard input is a terminal: name a file of events, or a stream by --stream");
         }
-        return rows(io::stdin().lock(), archive).context("standard input");
+        archive.begin(STANDARD_INPUT);
+        return rows(io::stdin().lock(), archive).context(STANDARD_INPUT);
     }
     for path in files {
+        match path.as_path() == Path::new("-") {
+            true => archive.begin(STANDARD_INPUT),
+            false => archive.begin(&path.display().to_string()),
+        }
         let read = match path.as_path() == Path::new("-") {
             true => rows(io::stdin().lock(), archive),
             false => File::open(path).and_then(|file| rows(BufReader::new(file), archive)),
@@ -68,6 +74,7 @@ pub async fn stream(
     archive: &mut Archive,
 ) -> anyhow::Result<()> {
     let client = global.connect().await?;
+    archive.begin(&format!("stream {stream}"));
     let prefix = global.prefix.as_deref().unwrap_or(SUBJECT_PREFIX);
     for subject in subjects(prefix, lines) {
         let read = read_subject(client.nats(), stream, &subject, archive).await;
@@ -175,6 +182,7 @@ async fn ask(nats: &async_nats::Client, op: &str, body: &Value) -> anyhow::Resul
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -186,9 +194,20 @@ mod tests {
     #[test]
     fn rows_are_read_to_the_last_one_without_an_end() {
         let mut archive = Archive::default();
+        archive.begin("a.jsonl");
         let text = b"{}\n\nnothing\r\n{\"lanes\": []}\n{\"event\": 1}";
         assert!(rows(&text[..], &mut archive).is_ok());
         assert_eq!((archive.rows, archive.unreadable), (5, 3));
-        assert_eq!(archive.first_unreadable, Some(1));
+        assert!(!archive.is_unreadable(), "a board is there");
+        let first = archive.first_unreadable.unwrap();
+        assert_eq!((&*first.source, first.row), ("a.jsonl", 1));
+        let mut garbage = Archive::default();
+        for source in ["empty", "b.jsonl"] {
+            assert!(!garbage.is_unreadable(), "there was nothing to read");
+            garbage.begin(source);
+        }
+        assert!(rows(&b"\nnothing\n"[..], &mut garbage).is_ok());
+        assert!(garbage.is_unreadable());
+        assert_eq!(garbage.first_unreadable.unwrap().row, 2);
     }
 }

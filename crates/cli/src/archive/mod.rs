@@ -12,7 +12,7 @@ mod tests;
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -32,7 +32,8 @@ pub enum ArchiveCommand {
 /// Rebuilds from archived events who entered, waited, was admitted, and how it ended.
 ///
 /// Reads events as they were published, one a row, as `nats consumer next --raw` prints them; the subject may stand before
-/// the event. With --stream it reads them from JetStream. Doubles are dropped, and gaps are named. A token belongs to the
+/// the event. With --stream it reads them from JetStream. Doubles are dropped, and gaps are named; rows that are no events are
+/// counted on standard error, and it fails if nothing else is there. A token belongs to the
 /// day on which it entered, whenever it ended.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -92,6 +93,12 @@ pub async fn run(command: ArchiveCommand, global: &Global, output: &Output) -> a
         zone: args.zone.iana_name().unwrap_or("UTC").to_owned(),
         ..Report::new(&archive, &scope)
     };
+    if let Some(warning) = text::unreadable(&report) {
+        if archive.is_unreadable() {
+            bail!("nothing could be read: {warning}");
+        }
+        eprintln!("{warning}");
+    }
     output.answer(&report, |report| text::report(report, &args.zone, output))
 }
 

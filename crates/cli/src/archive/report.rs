@@ -6,7 +6,7 @@ use nowserving_client::{Key, LineName};
 use serde::Serialize;
 
 use super::events::{Archive, Id, LineEvents};
-use super::gaps::{self, Gap, MissingNumbers};
+use super::gaps::{self, Differing, Gap, MissingNumbers};
 use super::visits::{self, Visit};
 
 /// The answer of `archive report`.
@@ -24,15 +24,19 @@ pub struct Report {
     /// Where events are missing, of any day.
     pub gaps: Vec<Gap>,
     pub missing_numbers: Vec<MissingNumbers>,
+    /// Events that came again with another content; the first one counts.
+    pub differing: Vec<Differing>,
     /// When lines were put back from a backup: what was undone by that, no event says.
     pub restored: Vec<Restored>,
     /// Events that came more than once, and were dropped.
     pub duplicates: u64,
     /// Rows that are no events.
     pub unreadable: u64,
-    /// The first of those, from 1.
+    /// The first of those: which row, from 1, of which file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_unreadable: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_unreadable_in: Option<String>,
     /// All rows that were read.
     pub rows: u64,
 }
@@ -161,7 +165,9 @@ impl Report {
         let mut report = Report {
             duplicates: archive.duplicates,
             unreadable: archive.unreadable,
-            first_unreadable: archive.first_unreadable,
+            first_unreadable: archive.first_unreadable.as_ref().map(|first| first.row),
+            first_unreadable_in: (archive.first_unreadable.as_ref())
+                .map(|first| first.source.clone()),
             rows: archive.rows,
             ..Report::default()
         };
@@ -175,6 +181,12 @@ impl Report {
                 .extend(gaps::of_line(name, *incarnation, events));
             let missing = gaps::missing_numbers(name, *incarnation, events);
             report.missing_numbers.extend(missing);
+            let differing = events.differing.iter().map(|version| Differing {
+                line: name.to_string(),
+                incarnation: *incarnation,
+                version: *version,
+            });
+            report.differing.extend(differing);
             report.restored.extend(restored(name, *incarnation, events));
             let mut visits = visits::of_line(events);
             visits.retain(|visit| scope.has(visit));

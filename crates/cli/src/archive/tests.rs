@@ -389,6 +389,26 @@ fn an_archive_that_begins_late_says_so() {
 }
 
 #[test]
+fn two_events_of_one_version_that_differ_are_a_gap() {
+    let mut day = Day::new();
+    day.step(&Step::Enter(Some(1), false));
+    let event = day.rows.last().unwrap().clone();
+    // A new leader may know of another event before it.
+    let mut repeated: TokenEvent = serde_json::from_str(&event).unwrap();
+    repeated.prev_version = 0;
+    day.rows.push(serde_json::to_string(&repeated).unwrap());
+    let report = Report::new(&Day::archive(&day.rows), &everything());
+    assert_eq!((report.duplicates, &report.differing[..]), (1, &[][..]));
+    repeated.at_ms += 1;
+    day.rows.push(serde_json::to_string(&repeated).unwrap());
+    day.rows.push(day.rows[0].replace("created", "deleted"));
+    let report = Report::new(&Day::archive(&day.rows), &everything());
+    assert_eq!(report.duplicates, 3);
+    let versions: Vec<u64> = report.differing.iter().map(|it| it.version).collect();
+    assert_eq!(versions, [1, repeated.version]);
+}
+
+#[test]
 fn what_the_subject_and_other_rows_are() {
     let mut day = Day::new();
     day.step(&Step::Enter(None, false));
@@ -399,6 +419,6 @@ fn what_the_subject_and_other_rows_are() {
     archive.add(br#"{"line": "s p", "event": "created", "token": 1}"#);
     archive.add(b"[]");
     assert_eq!((archive.rows, archive.unreadable), (4, 2));
-    assert_eq!(archive.first_unreadable, Some(3));
+    assert_eq!(archive.first_unreadable.unwrap().row, 3);
     assert_eq!(archive.lines.len(), 1);
 }

@@ -122,6 +122,10 @@ fn remarks(report: &Report, zone: &TimeZone) -> Vec<String> {
     }
     remarks.extend(report.gaps.iter().map(|gap| gap_text(gap, zone)));
     remarks.extend(report.missing_numbers.iter().map(missing));
+    remarks.extend(report.differing.iter().map(|it| {
+        let (line, version) = (&it.line, it.version);
+        format!("gap: {line}: two events of version {version} differ, and the first one counts")
+    }));
     for it in &report.restored {
         let at = clock(it.at_ms, zone);
         remarks.push(format!(
@@ -133,14 +137,18 @@ fn remarks(report: &Report, zone: &TimeZone) -> Vec<String> {
         let dropped = many(report.duplicates, "event");
         remarks.push(format!("{dropped} came more than once and were dropped"));
     }
-    if let Some(first) = report.first_unreadable {
-        let rows = many(report.unreadable, "row");
-        remarks.push(format!(
-            "{rows} of {} are no events, first row {first}",
-            report.rows
-        ));
-    }
     remarks
+}
+
+/// Of rows that are no events.
+pub fn unreadable(report: &Report) -> Option<String> {
+    let first = report.first_unreadable?;
+    let rows = many(report.unreadable, "row");
+    let of = report.first_unreadable_in.as_deref().unwrap_or_default();
+    let all = report.rows;
+    Some(format!(
+        "{rows} of {all} are no events, the first is row {first} of {of}"
+    ))
 }
 
 fn gap_text(gap: &Gap, zone: &TimeZone) -> String {
