@@ -13,7 +13,7 @@ use crate::tables;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  nowserving line journal shop-1 --limit 20
+  nowserving line journal shop-1 --newest 20              what happened last?
   nowserving line journal shop-1 --token 17               why did it take so long?
   nowserving line journal shop-1 --lane vip --after 4711 --json")]
 pub struct JournalArgs {
@@ -29,12 +29,18 @@ pub struct JournalArgs {
     /// Begin after this version.
     #[arg(long, value_name = "VERSION")]
     after: Option<u64>,
-    /// How many entries at most.
+    /// How many entries at most: the oldest ones.
     #[arg(
-        long, value_name = "N", default_value_t = 4_096,
+        long, value_name = "N", default_value_t = 4_096, conflicts_with = "newest",
         value_parser = clap::value_parser!(u64).range(1..=1_000_000)
     )]
     limit: u64,
+    /// Only the newest N entries, also oldest first.
+    #[arg(
+        long, value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000)
+    )]
+    newest: Option<u64>,
 }
 
 impl JournalArgs {
@@ -46,15 +52,17 @@ impl JournalArgs {
 
 /// Asks page by page until there is no more, or enough.
 pub async fn run(args: &JournalArgs, line: &AdminLine, output: &Output) -> anyhow::Result<()> {
+    // The newest are found by reading all: a line keeps few.
+    let limit = args.newest.map_or(args.limit, |_| u64::MAX);
     let mut page = Journal {
         after: args.after,
-        limit: Some(args.limit.min(JOURNAL_LIMIT_MAX)),
+        limit: Some(limit.min(JOURNAL_LIMIT_MAX)),
         lane: args.lane.clone(),
         token: args.token,
     };
     let mut all = line.journal(&page).await?;
     while let Some(next) = all.next
-        && let Some(left) = args.limit.checked_sub(all.entries.len() as u64)
+        && let Some(left) = limit.checked_sub(all.entries.len() as u64)
         && left > 0
     {
         page.after = Some(next);
@@ -65,5 +73,32 @@ pub async fn run(args: &JournalArgs, line: &AdminLine, output: &Output) -> anyho
         all.entries.extend(got.entries);
         all.explain = got.explain.or(all.explain);
     }
+    if let Some(newest) = args.newest {
+        keep_newest(&mut all.entries, newest);
+    }
     output.answer(&all, |all| tables::journal(all, output))
+}
+
+fn keep_newest<T>(entries: &mut Vec<T>, newest: u64) {
+    let newest = usize::try_from(newest).unwrap_or(usize::MAX);
+    entries.drain(..entries.len().saturating_sub(newest));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_entries_are_the_last_ones() {
+        for (newest, expected) in [
+            (1, &[3][..]),
+            (2, &[2, 3]),
+            (3, &[1, 2, 3]),
+            (9, &[1, 2, 3]),
+        ] {
+            let mut entries = vec![1, 2, 3];
+            keep_newest(&mut entries, newest);
+            assert_eq!(entries, expected);
+        }
+    }
 }
