@@ -226,7 +226,7 @@ pub async fn run(
             let from = ListLines {
                 after: after.as_deref().map(line_name).transpose()?,
                 limit: None,
-                labels: labels.into_iter().collect(),
+                labels: settings::labels(labels).map_err(WrongUsage)?,
             };
             let all = all_lines(&admin, from, limit).await?;
             output.answer(&all, |all| tables::lines(all, output))?;

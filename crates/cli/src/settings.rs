@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use clap::builder::{BoolValueParser, PossibleValuesParser, TypedValueParser};
+use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use nowserving_client::{Change, LaneSettings, Quota, SettingsPatch};
 use nowserving_line::{
@@ -17,7 +18,7 @@ use nowserving_line::{
 use nowserving_protocol::time;
 use nowserving_rehearse::count;
 
-pub use self::values::label;
+pub use self::values::{label, labels};
 
 use crate::duration;
 use crate::output::WrongUsage;
@@ -43,6 +44,20 @@ const UNSET: &str = "unset";
 pub struct SettingsFlags(Vec<(&'static Setting, SettingValue)>);
 
 impl SettingsFlags {
+    /// Those that were given.
+    fn given(
+        settings: impl Iterator<Item = &'static Setting>,
+        matches: &ArgMatches,
+    ) -> Result<Self, String> {
+        let given = |setting| {
+            let value = given(setting, matches).transpose()?;
+            Some(value.map(|value| (setting, value)))
+        };
+        Ok(SettingsFlags(
+            settings.filter_map(given).collect::<Result<_, _>>()?,
+        ))
+    }
+
     /// The patch that the flags ask for, with `unset` put back to their defaults.
     ///
     /// # Errors
@@ -86,8 +101,8 @@ impl Args for SettingsFlags {
 
 impl FromArgMatches for SettingsFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = |setting| Some((setting, given(setting, matches)?));
-        Ok(SettingsFlags(SETTINGS.iter().filter_map(given).collect()))
+        let given = SettingsFlags::given(SETTINGS.iter(), matches);
+        given.map_err(|wrong| clap::Error::raw(ErrorKind::ArgumentConflict, format!("{wrong}\n")))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -236,11 +251,11 @@ fn scheduled(text: &str) -> Result<ScheduledChange, String> {
     }
     let matches = command.try_get_matches_from(words);
     let matches = matches.map_err(|wrong| first_line(&wrong.to_string()))?;
-    let given = settings.filter_map(|setting| Some((setting, given(setting, &matches)?)));
+    let given = SettingsFlags::given(settings, &matches)?;
     let unset: Vec<&Setting> = matches
         .get_many::<&'static Setting>(UNSET)
         .map_or(Vec::new(), |unset| unset.copied().collect());
-    let set = SettingsFlags(given.collect()).patch(&unset);
+    let set = given.patch(&unset);
     let set = set.map_err(|wrong| wrong.to_string())?;
     Ok(ScheduledChange { at_ms, set })
 }
@@ -252,7 +267,17 @@ fn first_line(wrong: &str) -> String {
 }
 
 /// The value that was given for a setting.
-fn given(setting: &Setting, matches: &ArgMatches) -> Option<SettingValue> {
+fn given(setting: &Setting, matches: &ArgMatches) -> Result<Option<SettingValue>, String> {
+    if setting.kind != SettingKind::Labels {
+        return Ok(given_otherwise(setting, matches));
+    }
+    let labels = matches.get_many::<(String, String)>(setting.name);
+    let labels = labels.map(|labels| values::labels(labels.cloned()));
+    Ok(labels.transpose()?.map(SettingValue::Labels))
+}
+
+/// The same, of a setting that cannot be given wrongly as a whole.
+fn given_otherwise(setting: &Setting, matches: &ArgMatches) -> Option<SettingValue> {
     let name = setting.name;
     Some(match setting.kind {
         SettingKind::Quota => {
@@ -270,10 +295,6 @@ fn given(setting: &Setting, matches: &ArgMatches) -> Option<SettingValue> {
         SettingKind::Schedule => {
             let changes = matches.get_many::<ScheduledChange>(name)?;
             SettingValue::Schedule(changes.cloned().collect())
-        }
-        SettingKind::Labels => {
-            let labels = matches.get_many::<(String, String)>(name)?;
-            SettingValue::Labels(labels.cloned().collect())
         }
         _ => matches.get_one::<SettingValue>(name)?.clone(),
     })
@@ -380,10 +401,22 @@ mod tests {
             ("--seats 'many", "a quote that is not closed"),
             ("", "quote the time together with its settings"),
             ("--chairs 3", "--chairs"),
+            ("--label a=1 --label a=2", "\"a\" is given twice"),
         ] {
             let error = scheduled(&format!("{noon} {words}")).unwrap_err();
             assert!(error.contains(wrong) && !error.contains('\n'), "{error}");
         }
+    }
+
+    #[test]
+    fn a_label_that_is_given_twice_is_refused() {
+        let probe = |words: &str| Probe::try_parse_from(words.split(' ')).map(|_| ());
+        assert!(probe("probe --label a=1 --label b=1").is_ok());
+        let wrong = probe("probe --label a=1 --label b=1 --label a=2").unwrap_err();
+        assert!(
+            wrong.to_string().contains("--label: \"a\" is given twice"),
+            "{wrong}"
+        );
     }
 
     #[test]

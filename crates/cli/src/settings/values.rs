@@ -1,5 +1,7 @@
 //! Settings that are more than a number, as they are typed and shown.
 
+use std::collections::BTreeMap;
+
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use nowserving_client::{Admission, AdmissionRate, LaneName, LaneSettings, PerSecond, Phase};
 use nowserving_line::{RATE_BURST_MAX, RENEW_MS_MAX, RENEW_MS_MIN, Renew, SEATS_MAX, ZoneName};
@@ -23,6 +25,20 @@ pub fn label(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("not NAME=VALUE".to_owned()),
     }
+}
+
+/// Labels by name; each name once.
+pub fn labels(
+    given: impl IntoIterator<Item = (String, String)>,
+) -> Result<BTreeMap<String, String>, String> {
+    let mut labels = BTreeMap::new();
+    for (name, value) in given {
+        if labels.contains_key(&name) {
+            return Err(format!("--label: {name:?} is given twice"));
+        }
+        labels.insert(name, value);
+    }
+    Ok(labels)
 }
 
 /// The contract's words for phases.
