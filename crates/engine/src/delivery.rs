@@ -16,7 +16,7 @@ use nowserving_shard::clock::Micros;
 
 use crate::io::Now;
 use crate::refusals::{outcome_unknown, overloaded};
-use crate::request::{Effect, Request};
+use crate::request::{Ask, Effect, Request};
 
 /// A write is not executed later than this after the deadline that its sender set.
 pub const LATE_MAX_US: Micros = 1_000_000;
@@ -188,11 +188,17 @@ fn left_by_sender_ms(request: &Request, now: Now) -> Option<u64> {
     sent_ms.saturating_add(most_ms).checked_sub(now.wall_ms)
 }
 
-/// A request as it is taken now: one that was held back on its way does not have its whole timeout again.
+/// A request as it is taken now: one that was held back on its way does not have its whole timeout again. A kick goes on
+/// for [`LATE_MAX_US`] after its deadline, which ends so much earlier; it can be past.
 #[must_use]
 pub fn taken_now(request: Request, now: Now) -> Request {
     let left_ms = left_by_sender_ms(&request, now).unwrap_or(u64::MAX);
     let latest = now.us.saturating_add(left_ms.saturating_mul(1_000));
+    let goes_on = matches!(&request.ask, Ask::Kick(kick) if !kick.dry_run);
+    let latest = match goes_on && left_ms < u64::MAX {
+        true => latest.saturating_sub(LATE_MAX_US),
+        false => latest,
+    };
     Request {
         deadline: request.deadline.min(latest),
         ..request
@@ -583,6 +589,28 @@ mod tests {
                 "{sent_ms:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_kick_that_was_held_back_ends_with_the_others() {
+        let oldest_ms = NOW.wall_ms - 2_000 - 1_000 - CLOCK_TOLERANCE_MS;
+        let kick = |sent_ms, dry_run| {
+            let ask = nowserving_protocol::kick::Kick {
+                dry_run,
+                ..Default::default()
+            };
+            let request = Request {
+                ask: Ask::Kick(Box::new(ask)),
+                ..write(sent_ms)
+            };
+            taken_now(request, NOW).deadline
+        };
+        let whole = TAKEN + 2 * SECOND;
+        assert_eq!(kick(None, false), whole);
+        assert_eq!(kick(Some(NOW.wall_ms), false), whole);
+        assert_eq!(kick(Some(oldest_ms + 1_500), false), NOW.us + SECOND / 2);
+        assert_eq!(kick(Some(oldest_ms), false), NOW.us - SECOND);
+        assert_eq!(kick(Some(oldest_ms + 500), true), NOW.us + SECOND / 2);
     }
 
     #[test]

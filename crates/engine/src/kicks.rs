@@ -19,7 +19,7 @@ use crate::shard::{Shard, Waiter};
 #[derive(Debug, Default)]
 pub(crate) struct KickWaiters {
     waiters: Vec<Waiter>,
-    /// The job goes on for so long after their deadlines: the sender may repeat the request, and joins it then.
+    /// The job goes on until then, after their deadlines: the sender may repeat the request, and joins it then.
     keep_until: Micros,
 }
 
@@ -42,7 +42,7 @@ impl Shard {
             Begun::Answered(answer) => answer_kick(waiter, answer, ctx),
             Begun::Waits => {
                 let kick = self.kicks.entry(waiter.line.clone()).or_default();
-                kick.keep_until = kick.keep_until.max(waiter.deadline + LATE_MAX_US);
+                kick.keep_until = kick.keep_until.max(ends_at(&waiter));
                 kick.waiters.push(waiter);
             }
         }
@@ -105,6 +105,15 @@ impl Shard {
             }
         }
     }
+}
+
+/// The last moment for its tokens. The time that the request may have spent in this node's buffers counts.
+fn ends_at(waiter: &Waiter) -> Micros {
+    let held_back = waiter
+        .reply
+        .taken
+        .saturating_sub(waiter.delivery.routed_after);
+    waiter.deadline + LATE_MAX_US.saturating_sub(held_back)
 }
 
 fn answer_kick(waiter: Waiter, answer: Result<KickReply, ApiError>, ctx: &mut NodeCtx) {
