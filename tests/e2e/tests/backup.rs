@@ -172,6 +172,26 @@ async fn into_another(
     ensure!(lines[0]["outcome"] == "exists", "{lines}");
     let next = api.enter(QUIET, "one more").await?;
     ensure!(next["token"] == PEOPLE + 2, "{next}");
+    one_is_refused(&api, &cli, &restore).await
+}
+
+/// A line of the backup exists, the other one does not: it comes back, and the exit code says that one is missing.
+async fn one_is_refused(api: &Api, cli: &Cli, restore: &[OsString]) -> Result<()> {
+    api.admin(QUIET, "delete", json!({"force": true})).await?;
+    let busy = api.admin(BUSY, "show", json!({})).await?;
+    let some = cli.run(restore).await?;
+    ensure!(some.code == 1, "exit code {}", some.code);
+    let lines = &some.lines[0]["lines"];
+    let outcome = |name: &str| {
+        let mut lines = lines.as_array().into_iter().flatten();
+        lines.find(|it| it["line"] == name).map(|it| &it["outcome"])
+    };
+    ensure!(outcome(BUSY) == Some(&json!("exists")), "{lines}");
+    ensure!(outcome(QUIET) == Some(&json!("restored")), "{lines}");
+    let after = api.admin(BUSY, "show", json!({})).await?;
+    ensure!(after["version"] == busy["version"], "{after} is not {busy}");
+    let known = api.enter(QUIET, "key-20").await?;
+    ensure!(known["token"] == 21, "{known}");
     Ok(())
 }
 
