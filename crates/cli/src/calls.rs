@@ -96,7 +96,35 @@ pub async fn take(args: TakeArgs, line: &AdminLine, output: &Output) -> anyhow::
         call_id: args.call_id,
     };
     let taken = line.take(&request).await?;
-    output.answer(&taken, |taken| text(taken, output))
+    output.answer(&taken, |taken| {
+        let rows = text(taken, output);
+        match not_taken(&request, taken) {
+            Some(why) => format!("{rows}\n{why}"),
+            None => rows,
+        }
+    })
+}
+
+/// Says so if the answer is about another token: a call id has one answer, whatever the call asks for.
+fn not_taken(asked: &Take, taken: &CalledReply) -> Option<String> {
+    asked.call_id.as_ref()?;
+    let mut taken = taken.admitted.iter();
+    let (named, found) = match (&asked.key, &asked.lane, asked.token) {
+        (Some(key), ..) => {
+            let found = taken.any(|it| it.key.as_ref() == Some(key));
+            (tables::key_text(key), found)
+        }
+        (None, Some(lane), Some(token)) => {
+            let found = taken.any(|it| it.lane == *lane && it.token == token);
+            (format!("{lane}:{token}"), found)
+        }
+        _ => return None,
+    };
+    (!found).then(|| {
+        format!(
+            "{named} is not in this answer: an earlier call had this call id, or the token has been moved"
+        )
+    })
 }
 
 fn text(called: &CalledReply, output: &Output) -> String {
@@ -131,6 +159,47 @@ mod tests {
         let (one, other) = (new_call_id(), new_call_id());
         assert_ne!(one, other);
         assert!(one.len() <= 64 && one.bytes().all(|byte| byte.is_ascii_graphic()));
+    }
+
+    #[test]
+    fn an_answer_about_another_token_is_told_of() {
+        let key = |key: &str| Some(Key::new(key.as_bytes()).unwrap());
+        let ann = CalledReply {
+            admitted: vec![CalledTokenReply {
+                lane: "vip".parse().unwrap(),
+                token: 17,
+                key: key("ann"),
+            }],
+        };
+        let by_key = |name: &str| Take {
+            key: key(name),
+            lane: None,
+            token: None,
+            call_id: Some("1".to_owned()),
+        };
+        let by_number = |token| Take {
+            key: None,
+            lane: Some("vip".parse().unwrap()),
+            token: Some(token),
+            ..by_key("ann")
+        };
+        assert_eq!(not_taken(&by_key("ann"), &ann), None);
+        assert_eq!(not_taken(&by_number(17), &ann), None);
+        assert!(
+            not_taken(&by_key("bob"), &ann)
+                .unwrap()
+                .starts_with("bob is not")
+        );
+        assert!(
+            not_taken(&by_number(3), &ann)
+                .unwrap()
+                .starts_with("vip:3 is not")
+        );
+        let without_id = Take {
+            call_id: None,
+            ..by_number(3)
+        };
+        assert_eq!(not_taken(&without_id, &ann), None, "it was moved");
     }
 
     #[test]

@@ -114,23 +114,23 @@ pub async fn run(args: &KickArgs, line: &AdminLine, output: &Output) -> anyhow::
     if !args.yes || args.dry_run {
         let counted = line.kick(&request).await?;
         if args.dry_run {
-            return output.answer(&counted, |reply| text(reply, output));
+            return output.answer(&counted, |reply| text(args, reply, output));
         }
-        if counted.kicked > UNASKED_MAX && !agreed(&counted, output)? {
+        if counted.kicked > UNASKED_MAX && !agreed(args, &counted, output)? {
             return output.line("nobody was kicked");
         }
     }
     request.dry_run = false;
     let kicked = line.kick(&request).await?;
-    output.answer(&kicked, |reply| text(reply, output))
+    output.answer(&kicked, |reply| text(args, reply, output))
 }
 
-fn agreed(counted: &KickReply, output: &Output) -> anyhow::Result<bool> {
+fn agreed(args: &KickArgs, counted: &KickReply, output: &Output) -> anyhow::Result<bool> {
     if output.json || !io::stdin().is_terminal() {
         let what = format!("this would kick {} tokens: give --yes", counted.kicked);
         return Err(WrongUsage(what).into());
     }
-    eprintln!("{}", text(counted, output));
+    eprintln!("{}", text(args, counted, output));
     eprint!("Kick {} tokens? [y/N] ", counted.kicked);
     io::stderr().flush()?;
     let mut answer = String::new();
@@ -138,7 +138,7 @@ fn agreed(counted: &KickReply, output: &Output) -> anyhow::Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn text(reply: &KickReply, output: &Output) -> String {
+fn text(args: &KickArgs, reply: &KickReply, output: &Output) -> String {
     let verb = match reply.dry_run {
         true => "would be kicked",
         false => "kicked",
@@ -165,7 +165,35 @@ fn text(reply: &KickReply, output: &Output) -> String {
     if unlisted > 0 {
         text.push_str(&format!("\nand {unlisted} more"));
     }
+    for row in passed_over(args, reply) {
+        text.push('\n');
+        text.push_str(&row);
+    }
     text
+}
+
+/// `2 of 3 keys: no such live token: ann, bob`
+fn passed_over(args: &KickArgs, reply: &KickReply) -> Vec<String> {
+    let tokens = args.tokens.iter();
+    let tokens = tokens.map(|it| format!("{}:{}", it.lane, it.token));
+    let named: Vec<String> = tokens
+        .chain(args.keys.iter().map(tables::key_text))
+        .collect();
+    let what = match args.keys.is_empty() {
+        true => tables::many(named.len() as u64, "token"),
+        false => tables::many(named.len() as u64, "key"),
+    };
+    let both = [
+        (&reply.not_found, "no such live token"),
+        (&reply.other_state, "in another state"),
+    ];
+    let some = both.into_iter().filter(|(places, _)| !places.is_empty());
+    let rows = some.map(|(places, why)| {
+        let names = places.iter().filter_map(|place| named.get(*place as usize));
+        let names: Vec<&str> = names.map(String::as_str).collect();
+        format!("{} of {what}: {why}: {}", places.len(), names.join(", "))
+    });
+    rows.collect()
 }
 
 fn tokens(count: u64) -> String {
@@ -178,7 +206,43 @@ fn tokens(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Probe {
+        #[command(flatten)]
+        kick: KickArgs,
+    }
+
+    #[test]
+    fn those_passed_over_are_named() {
+        let rows = |words: &str, not_found: &[u32], other_state: &[u32]| {
+            let words = ["probe", "shop"].into_iter().chain(words.split(' '));
+            let args = Probe::try_parse_from(words).unwrap().kick;
+            let reply = KickReply {
+                not_found: not_found.to_vec(),
+                other_state: other_state.to_vec(),
+                ..KickReply::default()
+            };
+            passed_over(&args, &reply)
+        };
+        let keys = "--key ann --key bob --key cat";
+        assert_eq!(
+            rows(keys, &[0, 2], &[]),
+            ["2 of 3 keys: no such live token: ann, cat"]
+        );
+        let tokens = "--token vip:3 --token normal:1 --state waiting";
+        assert_eq!(
+            rows(tokens, &[1], &[0]),
+            [
+                "1 of 2 tokens: no such live token: normal:1",
+                "1 of 2 tokens: in another state: vip:3"
+            ]
+        );
+        assert!(rows("--all", &[], &[]).is_empty());
+    }
 
     #[test]
     fn a_token_has_a_lane_and_a_number() {

@@ -185,6 +185,12 @@ pub struct KickReply {
     pub sample: Vec<KickedToken>,
     /// Nothing was ended.
     pub dry_run: bool,
+    /// The places, from 0, of the `tokens` or `keys` that named no live token when the kick began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_found: Vec<u32>,
+    /// Those whose tokens were not in the `state` that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_state: Vec<u32>,
 }
 
 /// A token in the sample of a [`KickReply`].

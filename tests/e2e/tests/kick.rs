@@ -41,12 +41,15 @@ pub async fn every_selector(api: Api, line: &str) -> Result<()> {
     let kicked = kick(&api, line, named.clone()).await?;
     ensure!(kicked["kicked"] == 1 && kicked["sample"] == ann, "{kicked}");
     ensure!(api.ok(line, "find", json!({"key": "bob"})).await?["state"] == "admitted");
-    ensure!(kick(&api, line, named).await?["kicked"] == 0, "it is gone");
+    let again = kick(&api, line, named).await?;
+    ensure!(again["kicked"] == 0, "it is gone: {again}");
+    ensure!(again["not_found"] == json!([0, 1]), "{again}");
     let kicked = kick(&api, line, json!({"keys": ["cat", "nobody"]})).await?;
     ensure!(
         kicked["kicked"] == 1 && kicked["sample"][0]["token"] == 3,
         "{kicked}"
     );
+    ensure!(kicked["not_found"] == json!([1]), "{kicked}");
     let kicked = kick(&api, line, json!({"idle_over_ms": 600_000})).await?;
     ensure!(
         kicked["kicked"] == 0 && kicked["sample"] == json!([]),

@@ -9,7 +9,12 @@ use nowserving_protocol::user::Key;
 
 /// The tokens among which a kick chooses.
 pub(super) enum Choice {
-    Named(Vec<TokenRef>),
+    /// Each once, with its place in the request.
+    Named {
+        tokens: Vec<(u32, TokenRef)>,
+        /// The places of keys without a live token.
+        not_found: Vec<u32>,
+    },
     /// All of a lane, or of the line.
     Lane(Option<u8>),
 }
@@ -20,22 +25,35 @@ pub(super) fn choose(line: &Line, ask: &Kick) -> Result<(KickSelector, Choice), 
     let mut once = |at: TokenRef| known.insert(at).then_some(at);
     if let Some(tokens) = &ask.tokens {
         let mut named = Vec::with_capacity(tokens.len());
-        for (place, it) in tokens.iter().enumerate() {
+        for (place, it) in (0..).zip(tokens) {
             let lane = lane_id(line, &it.lane, &format!("tokens[{place}].lane"))?;
-            named.extend(once(line.resolve(TokenRef {
+            let at = line.resolve(TokenRef {
                 incarnation: line.incarnation(),
                 lane,
                 token: it.token,
-            })));
+            });
+            named.extend(once(at).map(|at| (place, at)));
         }
         let selector = KickSelector::Tokens(count(tokens.len()));
-        return Ok((selector, Choice::Named(named)));
+        let not_found = Vec::new();
+        return Ok((
+            selector,
+            Choice::Named {
+                tokens: named,
+                not_found,
+            },
+        ));
     }
     if let Some(keys) = &ask.keys {
-        let named = keys.iter().filter_map(|key| line.find(key.as_bytes()));
-        let named = named.filter_map(once).collect();
+        let (mut tokens, mut not_found) = (Vec::new(), Vec::new());
+        for (place, key) in (0..).zip(keys) {
+            match line.find(key.as_bytes()) {
+                Some(at) => tokens.extend(once(at).map(|at| (place, at))),
+                None => not_found.push(place),
+            }
+        }
         let selector = KickSelector::Keys(count(keys.len()));
-        return Ok((selector, Choice::Named(named)));
+        return Ok((selector, Choice::Named { tokens, not_found }));
     }
     if let Some(lane) = &ask.lane {
         let id = lane_id(line, lane, "lane")?;

@@ -96,7 +96,12 @@ impl Job {
             candidates: Vec::new(),
         };
         match choice {
-            Choice::Named(tokens) => tokens.into_iter().for_each(|at| job.take(line, at)),
+            Choice::Named { tokens, not_found } => {
+                job.done.not_found = not_found;
+                for (place, at) in tokens {
+                    job.take_named(line, place, at);
+                }
+            }
             Choice::Lane(lane) => job.scan = Some(job.first_pass(lane)),
         }
         Ok(job)
@@ -161,13 +166,26 @@ impl Job {
         })
     }
 
+    /// Takes a token that the request names at this place, or says there why not.
+    fn take_named(&mut self, line: &Line, place: u32, at: TokenRef) {
+        match line.live(at.lane, at.token) {
+            None => self.done.not_found.push(place),
+            Some(live) if self.is_in_other_state(live) => self.done.other_state.push(place),
+            Some(_) => self.take(line, at),
+        }
+    }
+
+    fn is_in_other_state(&self, live: &Live) -> bool {
+        let state = self.item_state();
+        state.is_some_and(|state| state != live.state())
+    }
+
     /// Takes a token that was looked at, if it is meant by its time of entering and its state.
     fn take(&mut self, line: &Line, at: TokenRef) {
         let Some(live) = line.live(at.lane, at.token) else {
             return;
         };
-        let wrong_state = self.item_state().is_some_and(|state| state != live.state());
-        if live.entered.version > self.through_version || wrong_state {
+        if live.entered.version > self.through_version || self.is_in_other_state(live) {
             return;
         }
         if !self.ask.dry_run {

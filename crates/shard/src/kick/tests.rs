@@ -61,6 +61,42 @@ impl World {
     }
 }
 
+#[test]
+fn the_answer_says_which_of_the_named_were_passed_over() {
+    let mut world = crowd(1, 3);
+    let tokens = |tokens: &[u64]| {
+        let tokens = tokens
+            .iter()
+            .map(|token| nowserving_protocol::kick::TokenName {
+                lane: lane("normal"),
+                token: *token,
+            });
+        Some(tokens.collect())
+    };
+    let ask = Kick {
+        // The first one holds a seat, and no number 9 was issued.
+        tokens: tokens(&[9, 1, 2, 2]),
+        state: Some(nowserving_protocol::kick::LiveState::Waiting),
+        ..Kick::default()
+    };
+    let dry = Kick {
+        dry_run: true,
+        ..ask.clone()
+    };
+    for ask in [dry, ask] {
+        let reply = world.kick(&ask).0.unwrap();
+        assert_eq!(reply.kicked, 1);
+        assert_eq!((reply.not_found, reply.other_state), (vec![0], vec![1]));
+    }
+    let key = |key: &str| Key::new(key.as_bytes()).unwrap();
+    let keys = Kick {
+        keys: Some(vec![key("nobody"), key("neither")]),
+        ..Kick::default()
+    };
+    assert_eq!(world.kick(&keys).0.unwrap().not_found, [0, 1]);
+    assert!(world.kick(&all()).0.unwrap().not_found.is_empty());
+}
+
 fn is_kick(command: &Command) -> bool {
     match command {
         Command::Once(_, inner) => is_kick(inner),
