@@ -111,11 +111,12 @@ pub async fn errors(cluster: &Cluster) -> Result<()> {
             json!({"at": at, "set": {"seats": 0}}),
             "schedule[1].set.seats",
         ),
-        (json!({"at": "noon", "set": {}}), "schedule[1].at"),
+        (json!({"at": "noon", "set": {"seats": 2}}), "schedule[1].at"),
         (
-            json!({"at": "2026-11-22T12:00:00Z", "set": {}}),
+            json!({"at": "2026-11-22T12:00:00Z", "set": {"seats": 2}}),
             "schedule[1].at",
         ),
+        (json!({"at": at, "set": {}}), "schedule[1].set"),
         (
             json!({"at": at, "set": {"schedule": []}}),
             "schedule[1].set",
