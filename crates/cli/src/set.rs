@@ -9,9 +9,10 @@ use nowserving_client::{
     LineReply, SettingChangeReply, SettingsChanges, SettingsPatch,
 };
 use nowserving_line::Setting;
+use nowserving_protocol::error::{ApiError, Code};
 
 use crate::args::Global;
-use crate::output::{Output, REFUSED, WrongUsage};
+use crate::output::{Output, REFUSED, UNREACHABLE, WrongUsage};
 use crate::progress::Progress;
 use crate::settings::{self, SettingsFlags};
 use crate::tables;
@@ -164,10 +165,24 @@ async fn many(
     }
     drop(progress);
     output.answer(&all, |all| text(all, output))?;
-    Ok(match all.lines.iter().any(|line| line.error.is_some()) {
-        true => ExitCode::from(REFUSED),
-        false => ExitCode::SUCCESS,
-    })
+    Ok(ExitCode::from(ending(&all.lines)))
+}
+
+/// One line that refused is a refusal; if the others only were not answered in time, a repetition can do.
+fn ending(lines: &[ConfiguredLine]) -> u8 {
+    let errors = lines.iter().filter_map(|line| line.error.as_ref());
+    let codes = errors.map(|error| match is_refusal(error) {
+        true => REFUSED,
+        false => UNREACHABLE,
+    });
+    codes.min().unwrap_or(0)
+}
+
+fn is_refusal(error: &ApiError) -> bool {
+    !matches!(
+        error.code,
+        Code::Unavailable | Code::Overloaded | Code::OutcomeUnknown
+    )
 }
 
 fn text(all: &ConfigureLinesReply, output: &Output) -> String {
@@ -187,7 +202,41 @@ fn text(all: &ConfigureLinesReply, output: &Output) -> String {
 
 fn what(line: &ConfiguredLine) -> String {
     match &line.error {
-        Some(error) => format!("refused: {error}"),
+        Some(error) if is_refusal(error) => format!("refused: {error}"),
+        Some(error) => format!("failed: {error}"),
         None => tables::changes(&line.changes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn line(code: Option<Code>) -> ConfiguredLine {
+        ConfiguredLine {
+            line: "shop-1".try_into().unwrap(),
+            settings_version: None,
+            changes: Vec::new(),
+            error: code.map(|code| ApiError::new(code, "why")),
+        }
+    }
+
+    #[test]
+    fn a_line_that_did_not_answer_in_time_is_not_one_that_refused() {
+        let late = Some(Code::Unavailable);
+        for (codes, exit_code) in [
+            (vec![], 0),
+            (vec![None], 0),
+            (vec![None, late], UNREACHABLE),
+            (vec![Some(Code::OutcomeUnknown), late], UNREACHABLE),
+            (vec![late, Some(Code::BadRequest), None], REFUSED),
+        ] {
+            let lines: Vec<_> = codes.iter().copied().map(line).collect();
+            assert_eq!(ending(&lines), exit_code, "{codes:?}");
+        }
+        assert_eq!(what(&line(late)), "failed: unavailable: why");
+        let refused = line(Some(Code::BadRequest));
+        assert_eq!(what(&refused), "refused: bad_request: why");
     }
 }

@@ -3,6 +3,8 @@
 use nowserving_line::{Reason, State, Token};
 use nowserving_protocol::error::Code;
 
+use crate::report::FailedChange;
+
 /// Which number, in which lane (by its place in the line's table).
 pub(crate) type Place = (u8, Token);
 
@@ -30,7 +32,7 @@ pub(crate) enum Ask {
 }
 
 /// An event in the queue.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Happened {
     /// The settings are these now.
     Configured {
@@ -39,6 +41,7 @@ pub(crate) enum Happened {
         /// Nobody is admitted but by a call.
         called: bool,
     },
+    ScheduleFailed(FailedChange),
     Admitted(Place),
     Gone {
         place: Place,

@@ -5,6 +5,7 @@ use nowserving_line::{
     SettingsPatch, Status, TokenChange, TokenRef,
 };
 use nowserving_protocol::error::{ApiError, Code};
+use nowserving_protocol::time;
 use nowserving_shard::clock::ClientReachability;
 use nowserving_shard::command::{Command, Entry};
 use nowserving_shard::leader_state::LeaderState;
@@ -13,6 +14,7 @@ use nowserving_shard::state::{AppliedToLine, Observer, State};
 
 use crate::config::BadConfig;
 use crate::queue::{Answer, Ask, Happened, Place, Pointers, Queue};
+use crate::report::FailedChange;
 
 /// Everybody reaches this leader all the time: an echo proves it this often. Further ahead than that
 /// the leader does not know its own clock.
@@ -81,6 +83,19 @@ fn happened(event: &Event, line: Option<&Line>) -> Option<Happened> {
     } = event
     {
         return line.map(|line| configured(line, *version));
+    }
+    if let Event::Line {
+        what: LineChange::ScheduleFailed {
+            scheduled_at_ms,
+            wrong,
+        },
+        ..
+    } = event
+    {
+        return Some(Happened::ScheduleFailed(FailedChange {
+            at: time::text(*scheduled_at_ms),
+            error: wrong.to_string(),
+        }));
     }
     let Event::Token {
         lane_id,

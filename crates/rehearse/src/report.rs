@@ -1,7 +1,7 @@
 //! The results of a rehearsal: the summary, the table of the run, the visits.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use nowserving_line::State;
 use serde::Serialize;
@@ -69,6 +69,8 @@ pub struct Summary {
     pub turned_away: u64,
     /// The same by the code of the refusal.
     pub refused: BTreeMap<String, u64>,
+    /// Changes of the schedule that could not be applied when their time came, in order.
+    pub schedule_failed: Vec<FailedChange>,
     /// Shoppers that got a number.
     pub entered: u64,
     /// Still in the line when the rehearsal ended.
@@ -101,6 +103,25 @@ impl Summary {
     /// Whether the run broke no rule.
     pub fn is_sound(&self) -> bool {
         self.overtakes + self.over_limit_max + self.contradictions == 0
+    }
+}
+
+/// A change of the line's schedule that was dropped, with all its settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FailedChange {
+    /// The time for which it was meant, in RFC 3339.
+    pub at: String,
+    /// The setting, and what is wrong with it.
+    pub error: String,
+}
+
+impl fmt::Display for FailedChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FailedChange { at, error } = self;
+        write!(
+            f,
+            "the change of the schedule for {at} could not be applied: {error}"
+        )
     }
 }
 

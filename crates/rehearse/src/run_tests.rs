@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use nowserving_line::{
-    Admission, AdmissionRate, Change, Phase, Quota, ScheduledChange, SettingsPatch,
+    Admission, AdmissionRate, Change, LaneSettings, Phase, Quota, ScheduledChange, SettingsPatch,
 };
 
 use crate::config::{Calls, Config, Polls};
@@ -280,6 +280,42 @@ fn a_schedule_can_begin_to_call() {
         .count();
     assert!(before > 50, "{before}");
     assert_eq!(summary.called, 1_000 - before as u64);
+}
+
+#[test]
+fn a_change_of_the_schedule_that_fails_is_reported() {
+    const NOON_MS: u64 = 1_795_320_000_000;
+    let mut config = called(Calls::PerSeat { after_ms: 2_000 });
+    config.settings.admission = Admission::Auto;
+    config.starts_at_ms = NOON_MS;
+    let other = SettingsPatch {
+        lanes: Some(Change::Set(vec![LaneSettings::new(
+            "other".try_into().unwrap(),
+        )])),
+        ..SettingsPatch::default()
+    };
+    let seats = SettingsPatch {
+        seats: Some(Change::Set(90)),
+        ..SettingsPatch::default()
+    };
+    config.settings.schedule = vec![
+        ScheduledChange {
+            at_ms: NOON_MS + 5_000,
+            set: other,
+        },
+        ScheduledChange {
+            at_ms: NOON_MS + 6_000,
+            set: seats,
+        },
+    ];
+    let report = crate::run(&config, |_| {}).unwrap();
+    let failed = &report.real.summary.schedule_failed;
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    assert_eq!(failed[0].at, "2026-11-22T04:00:05Z");
+    assert!(failed[0].error.starts_with("lanes"), "{failed:?}");
+    let said = report.findings();
+    let said = said.iter().filter(|f| f.text.contains(&failed[0].error));
+    assert_eq!(said.count(), 1);
 }
 
 #[test]

@@ -240,6 +240,7 @@ impl<Q: Queue> Sim<'_, Q> {
                     admits,
                     called,
                 } => self.tally.configured(seats, admits, called),
+                Happened::ScheduleFailed(change) => self.tally.schedule_failed(change),
                 Happened::Admitted(place) => {
                     let shopper = self.tally.admitted(place, self.now_ms, &self.queue);
                     if let Some(shopper) = shopper.filter(|shopper| self.watches(*shopper)) {

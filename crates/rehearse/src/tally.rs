@@ -11,7 +11,7 @@ use crate::dice::Dice;
 use crate::dispatcher::Dispatcher;
 use crate::forecasts::Forecasts;
 use crate::queue::{Answer, Place, Pointers, Queue};
-use crate::report::{LaneRow, LaneSummary, Row, Run, Stages, Summary, Told, Visit};
+use crate::report::{FailedChange, LaneRow, LaneSummary, Row, Run, Stages, Summary, Told, Visit};
 use crate::transactions::Transactions;
 
 /// Counts while the run goes on.
@@ -88,6 +88,11 @@ impl Tally {
         self.books.set_seats(seats);
         self.is_open |= admits;
         (self.admits, self.is_called) = (admits, called);
+    }
+
+    /// A change of the schedule could not be applied.
+    pub(crate) fn schedule_failed(&mut self, change: FailedChange) {
+        self.summary.schedule_failed.push(change);
     }
 
     /// How many seats are free for somebody who waits to be called.

@@ -97,11 +97,14 @@ impl Report {
             not_served(summary),
             rare_forecasts(settings, summary),
         ];
+        let failed = summary.schedule_failed.iter();
+        let failed = failed.map(|change| format!("In the rehearsal {change}."));
         let mut findings = vec![rules(settings, summary), served(shoppers, summary)];
         if summary.lanes.len() > 1 {
             findings.extend(summary.lanes.iter().map(of_lane));
         }
         let caution = |text| Tone::Caution.finding(text);
+        findings.extend(failed.map(caution));
         findings.extend(cautions.into_iter().flatten().map(caution));
         findings.extend(forecasts(summary));
         findings.extend(short_forecasts(summary).map(caution));

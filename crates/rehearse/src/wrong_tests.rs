@@ -80,7 +80,7 @@ impl Wrong {
     }
 
     fn tell(&mut self, happened: Happened, twice_if: Fault) {
-        self.happened.push(happened);
+        self.happened.push(happened.clone());
         if self.fault == twice_if {
             self.happened.push(happened);
         }

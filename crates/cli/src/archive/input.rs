@@ -5,8 +5,8 @@ use std::io::{self, BufRead, BufReader, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use async_nats::StatusCode;
+use anyhow::{Context as _, anyhow, bail};
+use async_nats::{RequestErrorKind, StatusCode};
 use futures::StreamExt as _;
 use nowserving_client::LineName;
 use serde_json::{Value, json};
@@ -172,7 +172,14 @@ async fn pull(
 async fn ask(nats: &async_nats::Client, op: &str, body: &Value) -> anyhow::Result<Value> {
     let payload = serde_json::to_vec(body)?;
     let asked = nats.request(format!("$JS.API.{op}"), payload.into());
-    let answer = asked.await.context("JetStream does not answer")?;
+    let answer = asked.await.map_err(|error| match error.kind() {
+        RequestErrorKind::NoResponders => {
+            anyhow!(
+                "this NATS server has no JetStream: deploy/jetstream says how to archive events"
+            )
+        }
+        _ => anyhow::Error::from(error).context("JetStream does not answer"),
+    })?;
     let answer: Value = serde_json::from_slice(&answer.payload)?;
     if let Some(error) = answer["error"]["description"].as_str() {
         bail!("JetStream: {error}");

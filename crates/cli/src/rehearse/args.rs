@@ -232,6 +232,11 @@ impl RehearseArgs {
             }
             (given, _) => set(&mut config.starts_at_ms, given),
         }
+        if self.transaction_rate.is_some() && config.settings.release_on_claim {
+            // Nobody is in checkout.
+            let needed = "--release-on-claim false";
+            return Err(without_effect("--transaction-rate", needed));
+        }
         config.transaction_rate = self.transaction_rate;
         config.calls = self.calls.calls(&config)?;
         if self.open_at_ms.is_some_and(|at_ms| at_ms > config.until_ms) {
@@ -422,6 +427,7 @@ mod tests {
             "--poll told --poll-max 500ms",
             "--call-after 5s",
             "--call-every 5s --admission auto",
+            "--transaction-rate 5 --release-on-claim true",
             "--starts-at 2026-11-22T12:00:00+08:00",
             "--preset steady --poll-max 500ms",
         ] {

@@ -57,6 +57,9 @@ pub fn run(args: RehearseArgs, output: &Output) -> anyhow::Result<ExitCode> {
     output.answer(&report.summary(), |_| text(&report, output))?;
     tell_if_spread(&report);
     tell_if_cut_off("the rehearsal", &report.real.summary, &report);
+    for change in &report.real.summary.schedule_failed {
+        eprintln!("{change}");
+    }
     if let Some(naive) = &report.naive {
         tell_if_cut_off("the article's algorithm", &naive.summary, &report);
     }
