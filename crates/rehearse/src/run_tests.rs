@@ -285,8 +285,7 @@ fn a_schedule_can_begin_to_call() {
 #[test]
 fn a_change_of_the_schedule_that_fails_is_reported() {
     const NOON_MS: u64 = 1_795_320_000_000;
-    let mut config = called(Calls::PerSeat { after_ms: 2_000 });
-    config.settings.admission = Admission::Auto;
+    let mut config = small_poc();
     config.starts_at_ms = NOON_MS;
     let other = SettingsPatch {
         lanes: Some(Change::Set(vec![LaneSettings::new(
