@@ -64,8 +64,8 @@ pub struct Error {
     after_unknown: bool,
 }
 
-/// `Result` with this crate's [`Error`].
-pub type Result<T> = std::result::Result<T, Error>;
+/// `Result` with this crate's [`Error`], if no other is named.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Error {

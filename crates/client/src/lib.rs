@@ -42,6 +42,7 @@ mod discovery;
 mod error;
 mod events;
 mod feed;
+mod guard;
 mod line;
 pub mod place;
 pub mod places;
@@ -55,6 +56,9 @@ pub use client::{Client, ClientOptions};
 pub use denials::Denials;
 pub use error::{Error, Kind, Result};
 pub use events::EventStream;
+pub use guard::{
+    Ask, Guard, GuardCounts, GuardOptions, Lost, OnUnavailable, Refused, Slot, SlotKind,
+};
 pub use line::Line;
 pub use places::{PlacesFromEvents, Standing};
 pub use track::Tracker;

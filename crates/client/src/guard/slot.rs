@@ -1,0 +1,163 @@
+//! The right to run, while it is held.
+
+use std::fmt;
+use std::time::Duration;
+
+use nowserving_line::LaneName;
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+
+/// Tells that the release is done.
+pub(crate) type Ack = oneshot::Sender<()>;
+
+/// The right to run one handler. Dropping it gives it back, in the background; see also [`Slot::release`].
+#[must_use = "dropping it gives the slot back"]
+pub struct Slot {
+    held: Held,
+    waited: Duration,
+}
+
+enum Held {
+    Seat(Seat),
+    Local { _permits: [OwnedSemaphorePermit; 2] },
+    Allowed,
+}
+
+/// The holder's end of a claimed seat; the visit's task has the other one.
+pub(crate) struct Seat {
+    pub(crate) lane: LaneName,
+    pub(crate) token: u64,
+    pub(crate) epoch: u64,
+    pub(crate) end: oneshot::Sender<Ack>,
+    pub(crate) lost: watch::Receiver<bool>,
+}
+
+/// Who gave a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SlotKind {
+    /// The cluster: one of the line's seats.
+    Seat,
+    /// This process, while the cluster is away: [`OnUnavailable::Local`](crate::OnUnavailable::Local).
+    Local,
+    /// Nobody: [`OnUnavailable::Allow`](crate::OnUnavailable::Allow).
+    Allowed,
+}
+
+/// The seat was lost while the slot was held: another handler may run in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost;
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the seat was lost while it was held")
+    }
+}
+
+impl std::error::Error for Lost {}
+
+impl Slot {
+    pub(crate) fn seat(seat: Seat, waited: Duration) -> Slot {
+        let held = Held::Seat(seat);
+        Slot { held, waited }
+    }
+
+    pub(crate) fn local(permits: [OwnedSemaphorePermit; 2], waited: Duration) -> Slot {
+        let held = Held::Local { _permits: permits };
+        Slot { held, waited }
+    }
+
+    pub(crate) fn allowed(waited: Duration) -> Slot {
+        let held = Held::Allowed;
+        Slot { held, waited }
+    }
+
+    /// Who gave it.
+    #[must_use]
+    pub fn kind(&self) -> SlotKind {
+        match self.held {
+            Held::Seat(_) => SlotKind::Seat,
+            Held::Local { .. } => SlotKind::Local,
+            Held::Allowed => SlotKind::Allowed,
+        }
+    }
+
+    /// The fencing number of a seat: it grows with every slot that the line gives. A store that refuses smaller numbers
+    /// than it has seen refuses a handler that lost its seat. `None` if the cluster was away.
+    #[must_use]
+    pub fn epoch(&self) -> Option<u64> {
+        self.as_seat().map(|seat| seat.epoch)
+    }
+
+    /// The number in the line's lane; `None` if the cluster was away.
+    #[must_use]
+    pub fn token(&self) -> Option<u64> {
+        self.as_seat().map(|seat| seat.token)
+    }
+
+    /// The lane; `None` if the cluster was away.
+    #[must_use]
+    pub fn lane(&self) -> Option<&LaneName> {
+        self.as_seat().map(|seat| &seat.lane)
+    }
+
+    /// From the call to the slot.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Completes when the seat is lost: an operator kicked it, `checkout_max_ms` is over, it could not be renewed in time.
+    /// The handler should stop then. Never for a slot that is no seat, nor once it is given back.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
+        let lost = self.as_seat().map(|seat| seat.lost.clone());
+        async move {
+            if let Some(mut lost) = lost
+                && lost.wait_for(|lost| *lost).await.is_ok()
+            {
+                return;
+            }
+            std::future::pending().await
+        }
+    }
+
+    /// Runs `work` to its end, then gives the slot back; or drops `work` when the seat is lost.
+    ///
+    /// # Errors
+    /// The seat was lost first.
+    pub async fn run<T>(self, work: impl Future<Output = T>) -> Result<T, Lost> {
+        tokio::select! {
+            biased;
+            () = self.lost() => Err(Lost),
+            done = work => Ok(done),
+        }
+    }
+
+    /// Gives it back, and returns when the cluster knows, or cannot be told in time. The seat comes free also if this
+    /// future is dropped.
+    pub async fn release(self) {
+        if let Held::Seat(seat) = self.held {
+            let (ack, done) = oneshot::channel();
+            // Fails only if the visit's task was dropped with its runtime.
+            if seat.end.send(ack).is_ok() {
+                let _ = done.await;
+            }
+        }
+    }
+
+    fn as_seat(&self) -> Option<&Seat> {
+        match &self.held {
+            Held::Seat(seat) => Some(seat),
+            Held::Local { .. } | Held::Allowed => None,
+        }
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut slot = f.debug_struct("Slot");
+        slot.field("kind", &self.kind());
+        slot.field("token", &self.token());
+        slot.field("epoch", &self.epoch());
+        slot.finish_non_exhaustive()
+    }
+}
