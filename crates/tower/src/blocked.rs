@@ -1,0 +1,90 @@
+//! Why a request gets no response of its handler.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::StatusCode;
+use nowserving_client::{Lost, Refused};
+
+/// Why the guard answers in place of the handler.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Blocked {
+    /// The handler did not run.
+    Refused(Refused),
+    /// The seat was lost while the handler ran, which was dropped.
+    Lost(Lost),
+}
+
+impl Blocked {
+    /// One word, for metrics.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Blocked::Refused(refused) => match refused {
+                Refused::Full { .. } => "full",
+                Refused::WaitedTooLong { .. } => "waited_too_long",
+                Refused::Closed => "closed",
+                Refused::Removed { .. } => "removed",
+                Refused::Unavailable => "unavailable",
+                Refused::Busy => "busy",
+                _ => "failed",
+            },
+            Blocked::Lost(_) => "lost",
+        }
+    }
+
+    /// The status of an HTTP response.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Blocked::Refused(refused) => match refused {
+                Refused::Full { .. } => StatusCode::TOO_MANY_REQUESTS,
+                Refused::WaitedTooLong { .. } => StatusCode::GATEWAY_TIMEOUT,
+                Refused::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+                _ => StatusCode::SERVICE_UNAVAILABLE,
+            },
+            Blocked::Lost(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// The status of a gRPC response.
+    #[must_use]
+    pub fn grpc_status(&self) -> u8 {
+        match self {
+            Blocked::Refused(refused) => match refused {
+                Refused::Full { .. } => 8,
+                Refused::WaitedTooLong { .. } => 4,
+                Refused::Failed(_) => 13,
+                _ => 14,
+            },
+            Blocked::Lost(_) => 10,
+        }
+    }
+
+    /// If the line is full: after how many whole seconds to come again, at least one.
+    #[must_use]
+    pub fn retry_after_s(&self) -> Option<u64> {
+        let Blocked::Refused(Refused::Full { retry_after }) = self else {
+            return None;
+        };
+        let wait = retry_after.unwrap_or_default().max(Duration::from_secs(1));
+        Some(
+            wait.as_millis()
+                .div_ceil(1_000)
+                .try_into()
+                .unwrap_or(u64::MAX),
+        )
+    }
+}
+
+/// For the client: a fault of the set-up is not described to it, but logged.
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Blocked::Refused(Refused::Failed(_)) => f.write_str("the guard is not set up"),
+            Blocked::Refused(refused) => refused.fmt(f),
+            Blocked::Lost(lost) => lost.fmt(f),
+        }
+    }
+}

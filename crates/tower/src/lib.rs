@@ -1,0 +1,44 @@
+//! nowserving in front of a service: `tower` layers for axum, hyper and tonic.
+//!
+//! [`ConcurrencyGuardLayer`] lets at most a line's `seats` requests run at once, over all hosts. The others wait in that
+//! line, in its order, and a full line refuses:
+//!
+//! ```no_run
+//! use nowserving_client::{Client, Guard, GuardOptions};
+//! use nowserving_tower::ConcurrencyGuardLayer;
+//!
+//! # async fn layer() -> nowserving_client::Result<()> {
+//! let client = Client::connect("nats://127.0.0.1:4222").await?;
+//! let guard = Guard::new(client.line("reports")?, GuardOptions::default());
+//! let layer = ConcurrencyGuardLayer::new(guard);
+//! // axum: Router::new().route("/report", get(report)).layer(layer)
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | what happens to a request | HTTP | gRPC, with [`GrpcResponses`] |
+//! |---|---|---|
+//! | the line is full | 429 with `Retry-After` | 8, `RESOURCE_EXHAUSTED` |
+//! | it waited too long | 504 | 4, `DEADLINE_EXCEEDED` |
+//! | the line is closed; the token was removed; the cluster is away with `Deny`; the process has too many under way | 503 | 14, `UNAVAILABLE` |
+//! | its seat is lost while its handler runs | 503, and the handler is dropped | 10, `ABORTED` |
+//! | the line does not exist, a right is missing | 500 | 13, `INTERNAL` |
+//!
+//! The slot is held from the admission until the inner service has produced its response, which is before the response's
+//! body is sent. It is given back however that ends: a response, an error, a panic, a client that goes away (the server
+//! drops the future), a process that is killed (after the line's `checkout_timeout_ms`). A request whose client goes away
+//! while it waits leaves the line.
+//!
+//! Metrics, by the `metrics` facade, each with the label `line`: the counters `nowserving_guard_allowed`, `_enqueued`,
+//! `_dequeued`, `_unavailable`, `_lost` (those of [`GuardCounts`](nowserving_client::GuardCounts)) and `_blocked` (with
+//! `reason`), and the histogram `nowserving_guard_wait_seconds` of those allowed.
+
+#![warn(missing_docs)]
+
+mod blocked;
+mod guard;
+mod response;
+
+pub use blocked::Blocked;
+pub use guard::{Anyone, AskBy, ConcurrencyGuard, ConcurrencyGuardLayer};
+pub use response::{GrpcResponses, HttpResponses, Respond};

@@ -1,0 +1,130 @@
+//! The responses of a guard, for any protocol.
+
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+
+use crate::blocked::Blocked;
+
+/// Makes the response to a request that the guard answers itself. A closure does, too.
+pub trait Respond<R>: Clone + Send + Sync + 'static {
+    /// The response.
+    fn respond(&self, blocked: &Blocked) -> R;
+}
+
+impl<R, F> Respond<R> for F
+where
+    F: Fn(&Blocked) -> R + Clone + Send + Sync + 'static,
+{
+    fn respond(&self, blocked: &Blocked) -> R {
+        self(blocked)
+    }
+}
+
+/// For axum and hyper: a status, `Retry-After` where the line is full, and a line of text.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HttpResponses;
+
+impl<B: From<String>> Respond<Response<B>> for HttpResponses {
+    fn respond(&self, blocked: &Blocked) -> Response<B> {
+        let mut response = Response::new(B::from(format!("{blocked}\n")));
+        *response.status_mut() = blocked.status();
+        let headers = response.headers_mut();
+        let text = HeaderValue::from_static("text/plain; charset=utf-8");
+        headers.insert(CONTENT_TYPE, text);
+        if let Some(seconds) = blocked.retry_after_s() {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+/// For tonic: a gRPC status in a response of headers alone.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GrpcResponses;
+
+impl<B: Default> Respond<Response<B>> for GrpcResponses {
+    fn respond(&self, blocked: &Blocked) -> Response<B> {
+        let mut response = Response::new(B::default());
+        *response.status_mut() = StatusCode::OK;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        let status = HeaderValue::from(u16::from(blocked.grpc_status()));
+        headers.insert(HeaderName::from_static("grpc-status"), status);
+        // All of its texts are plain ASCII, which needs no percent encoding.
+        if let Ok(message) = HeaderValue::from_str(&blocked.to_string()) {
+            headers.insert(HeaderName::from_static("grpc-message"), message);
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use http_body_util::Full;
+    use nowserving_client::{Lost, Refused};
+
+    use super::*;
+
+    fn all() -> Vec<(Blocked, u16, u8, Option<&'static str>)> {
+        let full = |ms| Refused::Full {
+            retry_after: Some(Duration::from_millis(ms)),
+        };
+        let refused = [
+            (full(3_001), 429, 8, Some("4")),
+            (full(10), 429, 8, Some("1")),
+            (Refused::Full { retry_after: None }, 429, 8, Some("1")),
+            (
+                Refused::WaitedTooLong {
+                    waited: Duration::from_secs(5),
+                },
+                504,
+                4,
+                None,
+            ),
+            (Refused::Closed, 503, 14, None),
+            (
+                Refused::Removed {
+                    reason: "kicked".to_owned(),
+                },
+                503,
+                14,
+                None,
+            ),
+            (Refused::Unavailable, 503, 14, None),
+            (Refused::Busy, 503, 14, None),
+        ];
+        let refused = refused.map(|(why, status, grpc, retry_after)| {
+            (Blocked::Refused(why), status, grpc, retry_after)
+        });
+        let mut all = Vec::from(refused);
+        all.push((Blocked::Lost(Lost), 503, 10, None));
+        all
+    }
+
+    #[test]
+    fn http() {
+        for (blocked, status, _, retry_after) in all() {
+            let response: Response<Full<Bytes>> = HttpResponses.respond(&blocked);
+            assert_eq!(response.status().as_u16(), status, "{blocked}");
+            let header = response.headers().get(RETRY_AFTER);
+            let header = header.and_then(|value| value.to_str().ok());
+            assert_eq!(header, retry_after, "{blocked}");
+        }
+    }
+
+    #[test]
+    fn grpc() {
+        for (blocked, _, status, _) in all() {
+            let response: Response<Full<Bytes>> = GrpcResponses.respond(&blocked);
+            assert_eq!(response.status(), StatusCode::OK);
+            let headers = response.headers();
+            assert_eq!(headers["content-type"], "application/grpc");
+            assert_eq!(headers["grpc-status"], *status.to_string(), "{blocked}");
+            assert_eq!(headers["grpc-message"], *blocked.to_string());
+            assert!(!blocked.to_string().contains('%'), "{blocked}");
+        }
+    }
+}
