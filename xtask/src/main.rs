@@ -1,4 +1,4 @@
-//! Set-up and checks of the workspace: `cargo xtask demo|test|bench|failover|soak|upgrade|turns|sim|bite|tidy`.
+//! Set-up and checks of the workspace: `cargo xtask demo|test|bench|failover|soak|guard|upgrade|turns|sim|bite|tidy`.
 //!
 //! Every command installs what it lacks first, so that a machine with Rust and
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
@@ -43,6 +43,9 @@ enum Command {
     /// Kills, stops and cuts off nodes of real clusters under an audited crowd
     #[command(disable_help_flag = true)]
     Soak(PassedOn),
+    /// Puts many processes behind one concurrency guard, and counts from outside how many handlers run at once
+    #[command(disable_help_flag = true)]
+    Guard(PassedOn),
     /// Rolls a cluster from the build of a revision to this one, under an audited crowd: REVISION [--minutes N]
     Upgrade {
         /// A commit, tag or branch
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Demo(PassedOn { args }) => release::run("demo", &args),
         Command::Bench(PassedOn { args }) => release::run("bench", &args),
         Command::Soak(PassedOn { args }) => release::measure("soak", &args),
+        Command::Guard(PassedOn { args }) => release::measure("guard", &args),
         Command::Upgrade { revision, args } => upgrade::run(&revision, &args),
         Command::Turns(PassedOn { args }) => release::measure("turns", &args),
         Command::Failover(PassedOn { args }) => release::measure("failover", &args),

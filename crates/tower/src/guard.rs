@@ -30,6 +30,12 @@ pub struct ConcurrencyGuardLayer<R = HttpResponses, A = Anyone> {
 pub trait AskBy<Request>: Clone + Send + Sync + 'static {
     /// For this request.
     fn ask(&self, request: &Request) -> Ask;
+
+    /// The request has this slot, and goes to the inner service: to tell that the slot's fencing number, say, in the
+    /// request's extensions. By default nothing.
+    fn admitted(&self, request: &mut Request, slot: &Slot) {
+        let _ = (request, slot);
+    }
 }
 
 impl<Request, F> AskBy<Request> for F
@@ -133,7 +139,7 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request) -> Self::Future {
+    fn call(&mut self, mut request: Request) -> Self::Future {
         let layer = self.layer.clone();
         let mut inner = self.inner.clone();
         let ask = layer.ask.ask(&request);
@@ -142,6 +148,7 @@ where
                 Ok(slot) => slot,
                 Err(refused) => return Ok(layer.blocked(Blocked::Refused(refused))),
             };
+            layer.ask.admitted(&mut request, &slot);
             let work = async move {
                 poll_fn(|context| inner.poll_ready(context)).await?;
                 inner.call(request).await

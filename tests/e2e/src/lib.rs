@@ -12,6 +12,7 @@ mod api;
 mod cli;
 mod cluster;
 mod disk;
+pub mod guarded;
 mod http;
 mod languages;
 mod members;

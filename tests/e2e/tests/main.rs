@@ -22,6 +22,7 @@ mod examples;
 mod failed_syncs;
 mod full_disks;
 mod grown;
+mod guarded;
 mod harness;
 mod history;
 mod kick;
@@ -184,6 +185,18 @@ async fn a_restore_can_be_broken_off() -> Result<()> {
         ..Options::default()
     };
     run(options, backup::broken_off).await
+}
+
+/// A short form of `cargo xtask guard`: never more handlers than seats, through the loss of a process and of the leader.
+#[tokio::test]
+async fn guarded_handlers_run_within_their_seats() -> Result<()> {
+    guarded::however_they_end().await
+}
+
+/// An axum service behind the layer, by HTTP.
+#[tokio::test]
+async fn a_guarded_service_speaks_http() -> Result<()> {
+    run(Options::default(), guarded::by_http).await
 }
 
 /// Short forms of `cargo xtask soak`: nothing is lost, doubled, overtaken or oversold.
