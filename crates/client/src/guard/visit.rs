@@ -255,14 +255,16 @@ async fn renew<C: Calls>(
                 expires.send_replace(Some(sent + left));
                 next = sent + renew_after(left);
             }
-            Err(error) if is_away(&error) => {
-                note_away(calls, shared, &error);
-                if shared.options.on_unavailable != OnUnavailable::Deny {
-                    expires.send_replace(None);
+            Err(error) if matches!(error.kind(), Kind::Refused(_)) => return error,
+            Err(error) => {
+                if is_away(&error) {
+                    note_away(calls, shared, &error);
+                    if shared.options.on_unavailable != OnUnavailable::Deny {
+                        expires.send_replace(None);
+                    }
                 }
                 next = Instant::now() + RETRY_DELAY + up_to(RETRY_DELAY);
             }
-            Err(error) => return error,
         }
     }
 }
