@@ -69,6 +69,7 @@ pub async fn by_http(cluster: &mut Cluster) -> Result<()> {
     let late = answer(&mut get(addr, "/report/50").await?).await?;
     ensure!(late.starts_with("HTTP/1.1 504"), "{late}");
     drop(runs);
+    live(cluster, [0, 0]).await?;
 
     // Its end leaves no seat behind.
     let runs = get(addr, "/report/600000").await?;
