@@ -6,6 +6,7 @@
 mod observer;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -83,10 +84,13 @@ async fn guarded(cluster: &mut Cluster, plan: Plan) -> Result<Report> {
     let socket = cluster.folder().join("observer");
     let observer = Observer::listen(&socket)?;
     let begin = Instant::now();
+    let program = example("guarded").await?;
     let mut processes = Vec::new();
-    for nth in 0..plan.processes {
-        processes.push(start(cluster, plan, nth).await?);
+    for nth in 1..plan.processes {
+        processes.push(start(cluster, &program, plan, nth).await?);
     }
+    // The one that is killed comes last: it holds its slot for `CHECKOUT_MAX` at most.
+    processes.insert(0, start(cluster, &program, plan, 0).await?);
     let (victim, killed_at) = kill_holder(&observer, &mut processes).await?;
     if plan.leader_dies {
         restart_leader(cluster).await?;
@@ -117,8 +121,7 @@ async fn guarded(cluster: &mut Cluster, plan: Plan) -> Result<Report> {
     Ok(report)
 }
 
-async fn start(cluster: &Cluster, plan: Plan, nth: usize) -> Result<Process> {
-    // The first process holds a slot until it is killed, in the midst of its handlers.
+async fn start(cluster: &Cluster, program: &Path, plan: Plan, nth: usize) -> Result<Process> {
     let share = plan.handlers.div_ceil(plan.processes);
     let socket = cluster.folder().join("observer");
     let mut args: Vec<OsString> = vec!["--nats".into(), cluster.nats_urls().into()];
@@ -126,10 +129,10 @@ async fn start(cluster: &Cluster, plan: Plan, nth: usize) -> Result<Process> {
     args.extend(["--observer".into(), socket.into()]);
     args.extend(["--process".into(), nth.to_string().into()]);
     args.extend(["--handlers".into(), share.to_string().into()]);
+    // Until it is killed, in the midst of its handlers.
     if nth == 0 {
         args.push("--holds".into());
     }
-    let program = example("guarded").await?;
     let log = cluster.folder().join(format!("guarded-{nth}.log"));
     Process::start(&format!("process {nth}"), program.as_os_str(), args, &log).await
 }
