@@ -57,7 +57,7 @@ pub use denials::Denials;
 pub use error::{Error, Kind, Result};
 pub use events::EventStream;
 pub use guard::{
-    Ask, Guard, GuardCounts, GuardOptions, Lost, OnUnavailable, Refused, Slot, SlotKind,
+    Ask, Guard, GuardCounts, GuardEvent, GuardOptions, Lost, OnUnavailable, Refused, Slot, SlotKind,
 };
 pub use line::Line;
 pub use places::{PlacesFromEvents, Standing};

@@ -1,5 +1,7 @@
 //! What a guard asks of a line, so that its rules are tested without a cluster.
 
+use std::time::Duration;
+
 use futures::StreamExt;
 use nowserving_line::{LaneName, State};
 use nowserving_protocol::event::TokenEvent;
@@ -9,6 +11,9 @@ use crate::error::Result;
 use crate::events::EventStream;
 use crate::line::Line;
 
+/// A read that decides whether the cluster is away may take this long.
+pub(super) const ASK_FOR: Duration = Duration::from_secs(1);
+
 /// The operations of one line.
 pub(crate) trait Calls: Clone + Send + Sync + 'static {
     fn enter(
@@ -16,8 +21,9 @@ pub(crate) trait Calls: Clone + Send + Sync + 'static {
         key: Key,
         lane: Option<LaneName>,
     ) -> impl Future<Output = Result<StatusReply>> + Send;
-    /// Waits until the token waits no longer.
-    fn turn(&self, place: &Place) -> impl Future<Output = Result<Turn>> + Send;
+    /// Waits until the token waits no longer. Keeps `place` up to date if the token is moved, also when it is dropped.
+    /// Fails when a poll is not answered.
+    fn turn(&self, place: &mut Place) -> impl Future<Output = Result<Turn>> + Send;
     fn claim(&self, ticket: &str) -> impl Future<Output = Result<StatusReply>> + Send;
     fn renew(&self, ticket: &str, epoch: u64) -> impl Future<Output = Result<StatusReply>> + Send;
     fn complete(
@@ -27,8 +33,8 @@ pub(crate) trait Calls: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<StatusReply>> + Send;
     fn leave(&self, ticket: &str) -> impl Future<Output = Result<StatusReply>> + Send;
     fn find(&self, key: Key) -> impl Future<Output = Result<StatusReply>> + Send;
-    /// Whether the cluster answers.
-    fn is_back(&self) -> impl Future<Output = bool> + Send;
+    /// Whether a read is answered within [`ASK_FOR`].
+    fn answers(&self) -> impl Future<Output = bool> + Send;
 }
 
 /// A token in line.
@@ -53,24 +59,27 @@ impl Calls for Line {
 
     /// Its own event comes first; boards and polls find what no event tells, and keep the token alive. An event that was
     /// published before the subscription is in the tracker's first poll.
-    async fn turn(&self, place: &Place) -> Result<Turn> {
-        let events = self.token_events(&place.lane, place.token).await;
-        let mut events = events.unwrap_or_else(|_| futures::stream::pending().boxed());
+    async fn turn(&self, place: &mut Place) -> Result<Turn> {
+        let mut events = own_events(self, place).await;
         let mut places = self.track(&place.ticket);
         loop {
-            tokio::select! {
+            let status = tokio::select! {
                 turn = own_turn(&mut events) => return Ok(turn),
-                status = places.next() => match status {
-                    Some(status) => {
-                        let status = status?;
-                        match status.state {
-                            State::Waiting => {}
-                            State::Gone => return Ok(Turn::Gone(reason(status.reason))),
-                            State::Admitted | State::InCheckout => return Ok(Turn::Admitted),
-                        }
-                    }
-                    None => return Ok(Turn::Gone(reason(None))),
-                },
+                status = places.next() => status,
+            };
+            let Some(status) = status.transpose()? else {
+                return Ok(Turn::Gone(reason(None)));
+            };
+            match status.state {
+                State::Waiting => {}
+                State::Gone => return Ok(Turn::Gone(reason(status.reason))),
+                State::Admitted | State::InCheckout => {
+                    place.follow(&status);
+                    return Ok(Turn::Admitted);
+                }
+            }
+            if place.follow(&status) {
+                events = own_events(self, place).await;
             }
         }
     }
@@ -95,19 +104,41 @@ impl Calls for Line {
         self.find(key.as_bytes()).await
     }
 
-    async fn is_back(&self) -> bool {
-        let info = self.info().await;
+    async fn answers(&self) -> bool {
+        let deadline = self.client().deadline().min(ASK_FOR);
+        let client = self.client().with_deadline(deadline);
+        let info = Line::new(client, self.name().clone()).info().await;
         info.map_or_else(|error| !super::is_away(&error), |_| true)
     }
 }
 
-/// The event that ends the waiting. Never, once there can be no more events: polls find out. Cancel-safe.
+impl Place {
+    /// Where the token is now. Returns whether it was moved.
+    fn follow(&mut self, status: &StatusReply) -> bool {
+        if let Some(ticket) = &status.ticket {
+            // The old ticket works only as long as the line remembers the move.
+            self.ticket.clone_from(ticket);
+        }
+        let is_moved = (&self.lane, self.token) != (&status.lane, status.token);
+        self.lane.clone_from(&status.lane);
+        self.token = status.token;
+        is_moved
+    }
+}
+
+/// Without a subscription the polls must do.
+async fn own_events(line: &Line, place: &Place) -> EventStream<TokenEvent> {
+    let events = line.token_events(&place.lane, place.token).await;
+    events.unwrap_or_else(|_| futures::stream::pending().boxed())
+}
+
+/// The event that ends the waiting. Pending for ever once there are no more events: polls find out. Cancel-safe.
 async fn own_turn(events: &mut EventStream<TokenEvent>) -> Turn {
     while let Some(Ok(event)) = events.next().await {
         match event.event.as_str() {
             "admitted" => return Turn::Admitted,
             "gone" => return Turn::Gone(reason(event.reason)),
-            // `moved`: the tracker follows.
+            // `moved`: the next poll has the new lane and ticket.
             _ => {}
         }
     }

@@ -1,5 +1,6 @@
-//! What a guard has decided, as counts.
+//! What a guard has decided: counts, and an event for each step of a count.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The decisions of one guard since it was made. Counts only grow.
@@ -10,7 +11,7 @@ pub struct GuardCounts {
     pub allowed: u64,
     /// Callers that had to wait in line.
     pub enqueued: u64,
-    /// Callers that wait no longer, for whatever reason: `enqueued - dequeued` wait now.
+    /// Callers that stopped waiting, for any reason: `enqueued - dequeued` wait now.
     pub dequeued: u64,
     /// Callers refused; `full` and `late` are among them.
     pub blocked: u64,
@@ -24,52 +25,65 @@ pub struct GuardCounts {
     pub unavailable: u64,
     /// Seats lost while their slot was held: not renewed in time, held for `checkout_max_ms`, or kicked.
     pub lost: u64,
-    /// Seats or places that the cluster could not be told to be free: they time out.
+    /// Seats or places in line whose release the cluster did not take: they time out.
     pub abandoned: u64,
 }
 
-/// [`GuardCounts`] in the making.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) allowed: Counter,
-    pub(crate) enqueued: Counter,
-    pub(crate) dequeued: Counter,
-    pub(crate) blocked: Counter,
-    pub(crate) full: Counter,
-    pub(crate) late: Counter,
-    pub(crate) left: Counter,
-    pub(crate) unavailable: Counter,
-    pub(crate) lost: Counter,
-    pub(crate) abandoned: Counter,
+/// One step of the count of the same name in [`GuardCounts`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum GuardEvent {
+    Allowed,
+    Enqueued,
+    Dequeued,
+    Blocked,
+    Full,
+    Late,
+    Left,
+    Unavailable,
+    Lost,
+    Abandoned,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+const KINDS: usize = GuardEvent::Abandoned as usize + 1;
 
-impl Counter {
-    pub(crate) fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
+type Observer = Box<dyn Fn(GuardEvent) + Send + Sync>;
 
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
+/// [`GuardCounts`] in the making.
+#[derive(Default)]
+pub(crate) struct Counters {
+    counts: [AtomicU64; KINDS],
+    observer: OnceLock<Observer>,
 }
 
 impl Counters {
+    pub(crate) fn add(&self, event: GuardEvent) {
+        self.counts[event as usize].fetch_add(1, Ordering::Relaxed);
+        if let Some(observer) = self.observer.get() {
+            observer(event);
+        }
+    }
+
+    /// The first observer stays. Returns whether it is this one.
+    pub(crate) fn observe(&self, observer: Observer) -> bool {
+        self.observer.set(observer).is_ok()
+    }
+
     pub(crate) fn snapshot(&self) -> GuardCounts {
+        let count = |event: GuardEvent| self.counts[event as usize].load(Ordering::Relaxed);
         GuardCounts {
-            allowed: self.allowed.get(),
-            // First: so never fewer have been enqueued than dequeued.
-            dequeued: self.dequeued.get(),
-            enqueued: self.enqueued.get(),
-            blocked: self.blocked.get(),
-            full: self.full.get(),
-            late: self.late.get(),
-            left: self.left.get(),
-            unavailable: self.unavailable.get(),
-            lost: self.lost.get(),
-            abandoned: self.abandoned.get(),
+            allowed: count(GuardEvent::Allowed),
+            // Read before `enqueued`, so that it is never the larger one.
+            dequeued: count(GuardEvent::Dequeued),
+            enqueued: count(GuardEvent::Enqueued),
+            blocked: count(GuardEvent::Blocked),
+            full: count(GuardEvent::Full),
+            late: count(GuardEvent::Late),
+            left: count(GuardEvent::Left),
+            unavailable: count(GuardEvent::Unavailable),
+            lost: count(GuardEvent::Lost),
+            abandoned: count(GuardEvent::Abandoned),
         }
     }
 }

@@ -28,8 +28,11 @@
 //! The line is made by an operator, with `release_on_claim` off (the default):
 //! `nowserving line create reports --seats 8 --queue-limit 200 …`.
 
+mod away;
 mod calls;
 mod counts;
+mod health;
+mod lease;
 mod options;
 mod slot;
 mod visit;
@@ -38,24 +41,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use nowserving_protocol::error::Code;
 use nowserving_protocol::user::UserSettings;
 use rand::RngExt;
-use tokio::sync::{Semaphore, TryAcquireError, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::debug;
 
-pub use self::counts::GuardCounts;
+pub use self::counts::{GuardCounts, GuardEvent};
 pub use self::options::{Ask, GuardOptions, OnUnavailable, Refused};
 pub use self::slot::{Lost, Slot, SlotKind};
 
 use self::calls::Calls;
 use self::counts::Counters;
+use self::health::Health;
 use self::visit::{Stop, Visit};
 use crate::error::{Error, Kind, Result};
 use crate::line::Line;
 
-/// While the cluster is away, it is asked this often whether it is back, and up to half as long later.
-const PROBE_EVERY: Duration = Duration::from_millis(500);
+/// [`GuardOptions::patience`] is no longer than this.
+const PATIENCE_MAX: Duration = Duration::from_secs(3_600);
 
 /// At most a line's `seats` handlers at once. Cheap to clone; clones share the counts and limits.
 ///
@@ -74,21 +79,28 @@ pub(crate) struct Shared {
     in_flight: Arc<Semaphore>,
     /// With [`OnUnavailable::Local`].
     local: Arc<Semaphore>,
-    /// A call has failed for want of the cluster, and no probe has been answered since.
-    away: AtomicBool,
+    /// How many slots of [`OnUnavailable::Allow`] are held. `in_flight_max` does not limit them.
+    outside: watch::Sender<usize>,
+    draining: AtomicBool,
+    health: Health,
 }
+
+/// Counts a slot of [`OnUnavailable::Allow`] while it lives.
+pub(crate) struct Outside(Arc<Shared>);
 
 impl Guard {
     /// A guard over this line. Sends no request; [`Guard::check`] does.
     #[must_use]
     pub fn new(line: Line, options: GuardOptions) -> Guard {
-        let client = line.client().with_deadline(options.patience);
+        let client = line.client();
+        let client = client.with_deadline(options.patience.min(PATIENCE_MAX));
         let shared = Arc::new(Shared::new(line.name().as_str(), options));
         let line = Line::new(client, line.name().clone());
         Guard { line, shared }
     }
 
-    /// Whether the line is there and fits a guard, with its settings: for a service's start.
+    /// Whether the line is there and fits a guard, with its settings: for a service's start. A service that is to start
+    /// also while the cluster is away goes on after a [transient](Error::is_transient) error.
     ///
     /// # Errors
     /// `line_not_found`; [`Kind::BadArgument`] if `release_on_claim` is set, which gives a seat back at once;
@@ -111,6 +123,12 @@ impl Guard {
         acquire(&self.line, &self.shared, ask).await
     }
 
+    /// Calls `observer` at each step of a count, for metrics. It must not block. Clones share one observer, the first.
+    /// Returns whether it is this one.
+    pub fn observe(&self, observer: impl Fn(GuardEvent) + Send + Sync + 'static) -> bool {
+        self.shared.counts.observe(Box::new(observer))
+    }
+
     /// The line's name.
     #[must_use]
     pub fn line(&self) -> &str {
@@ -123,7 +141,7 @@ impl Guard {
         self.shared.counts.snapshot()
     }
 
-    /// Whether the cluster did not answer lately, so that [`GuardOptions::on_unavailable`] decides.
+    /// Whether the cluster is away, so that [`GuardOptions::on_unavailable`] decides.
     #[must_use]
     pub fn is_away(&self) -> bool {
         self.shared.is_away()
@@ -132,6 +150,8 @@ impl Guard {
     /// Returns when all slots are given back and the cluster knows. For a service that stops: without it, seats whose
     /// release is under way when the process ends are free only after the line's `checkout_timeout_ms`. From the call on,
     /// [`Guard::acquire`] is refused as [`Refused::Busy`].
+    ///
+    /// While the cluster is away it does not learn of releases, and this does not return: limit it by a timeout.
     pub async fn drained(&self) {
         self.shared.drained().await;
     }
@@ -149,20 +169,56 @@ impl Shared {
             local: Arc::new(Semaphore::new(local as usize)),
             options,
             counts: Counters::default(),
-            away: AtomicBool::new(false),
+            outside: watch::Sender::new(0),
+            draining: AtomicBool::new(false),
+            health: Health::new(),
         }
     }
 
     fn is_away(&self) -> bool {
-        self.away.load(Ordering::Relaxed)
+        self.health.is_away()
+    }
+
+    /// A place among those under way.
+    fn in_flight(&self) -> Result<OwnedSemaphorePermit, Refused> {
+        let place = self.in_flight.clone().try_acquire_owned();
+        let place = place.map_err(|_| Refused::Busy)?;
+        self.takes_callers()?;
+        Ok(place)
+    }
+
+    /// To be asked once the place is taken: either `drained` waits for that place, or this refuses.
+    fn takes_callers(&self) -> Result<(), Refused> {
+        match self.draining.load(Ordering::SeqCst) {
+            true => Err(Refused::Busy),
+            false => Ok(()),
+        }
     }
 
     async fn drained(&self) {
-        // Fails only if the semaphore were closed.
+        self.draining.store(true, Ordering::SeqCst);
+        // These fail only if the semaphore were closed, and without the sender, which is `self`.
         let _ = self
             .in_flight
             .acquire_many(self.options.in_flight_max)
             .await;
+        let mut outside = self.outside.subscribe();
+        let _ = outside.wait_for(|slots| *slots == 0).await;
+    }
+}
+
+impl Outside {
+    fn new(shared: &Arc<Shared>) -> Result<Outside, Refused> {
+        shared.outside.send_modify(|slots| *slots += 1);
+        let outside = Outside(shared.clone());
+        shared.takes_callers()?;
+        Ok(outside)
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        self.0.outside.send_modify(|slots| *slots -= 1);
     }
 }
 
@@ -172,19 +228,19 @@ pub(crate) async fn acquire<C: Calls>(
     shared: &Arc<Shared>,
     ask: Ask,
 ) -> Result<Slot, Refused> {
-    let decided = decide(calls, shared, ask).await;
+    let decided = decide(calls, shared, &ask).await;
     let counts = &shared.counts;
     let line = &shared.line;
     match &decided {
         Ok(slot) => {
-            counts.allowed.add();
+            counts.add(GuardEvent::Allowed);
             debug!(line, token = slot.token(), "allowed");
         }
         Err(refused) => {
-            counts.blocked.add();
+            counts.add(GuardEvent::Blocked);
             match refused {
-                Refused::Full { .. } => counts.full.add(),
-                Refused::WaitedTooLong { .. } => counts.late.add(),
+                Refused::Full { .. } => counts.add(GuardEvent::Full),
+                Refused::WaitedTooLong { .. } => counts.add(GuardEvent::Late),
                 _ => {}
             }
             debug!(line, %refused, "blocked");
@@ -193,90 +249,104 @@ pub(crate) async fn acquire<C: Calls>(
     decided
 }
 
-async fn decide<C: Calls>(calls: &C, shared: &Arc<Shared>, ask: Ask) -> Result<Slot, Refused> {
+async fn decide<C: Calls>(calls: &C, shared: &Arc<Shared>, ask: &Ask) -> Result<Slot, Refused> {
     let begin = Instant::now();
     let max_wait = ask.max_wait.or(shared.options.max_wait);
-    let gives_up = max_wait.map(|wait| begin + wait);
-    if !shared.is_away() {
-        let in_flight = shared.in_flight.clone().try_acquire_owned();
-        let (caller, outcome) = oneshot::channel();
-        let visit = Visit {
-            key: ask.key()?,
-            lane: ask.lane,
-            begin,
-            gives_up,
-            caller,
-            _in_flight: in_flight.map_err(busy)?,
-        };
-        tokio::spawn(visit.run(calls.clone(), shared.clone()));
-        match outcome.await {
-            Ok(Ok(slot)) => return Ok(slot),
-            Ok(Err(Stop::Refused(refused))) => return Err(refused),
-            Ok(Err(Stop::Away | Stop::CallerGone)) => {}
-            // The task was dropped with its runtime.
-            Err(_) => return Err(Refused::Busy),
+    // A time out of the clock's range is no limit.
+    let gives_up = max_wait.and_then(|wait| begin.checked_add(wait));
+    loop {
+        if !shared.is_away()
+            && let Some(slot) = visit(calls, shared, ask, begin, gives_up).await?
+        {
+            return Ok(slot);
+        }
+        if let Some(slot) = without_cluster(shared, begin, gives_up).await? {
+            return Ok(slot);
         }
     }
-    without_cluster(shared, begin, gives_up).await
 }
 
-/// [`GuardOptions::on_unavailable`] decides.
+/// One visit to the line. `None` if the cluster does not answer.
+async fn visit<C: Calls>(
+    calls: &C,
+    shared: &Arc<Shared>,
+    ask: &Ask,
+    begin: Instant,
+    gives_up: Option<Instant>,
+) -> Result<Option<Slot>, Refused> {
+    let in_flight = shared.in_flight()?;
+    let (caller, outcome) = oneshot::channel();
+    let visit = Visit {
+        key: ask.key()?,
+        lane: ask.lane.clone(),
+        begin,
+        gives_up,
+        caller,
+        _in_flight: in_flight,
+    };
+    tokio::spawn(visit.run(calls.clone(), shared.clone()));
+    tokio::select! {
+        biased;
+        outcome = outcome => match outcome {
+            Ok(Ok(slot)) => Ok(Some(slot)),
+            Ok(Err(Stop::Refused(refused))) => Err(refused),
+            Ok(Err(Stop::Away | Stop::CallerGone)) => Ok(None),
+            // The task was dropped with its runtime.
+            Err(_) => Err(Refused::Busy),
+        },
+        // The visit goes on until it has left the line.
+        () = at(gives_up) => Err(too_late(begin)),
+    }
+}
+
+/// [`GuardOptions::on_unavailable`] decides. `None` if the cluster is back first.
 async fn without_cluster(
     shared: &Arc<Shared>,
     begin: Instant,
     gives_up: Option<Instant>,
-) -> Result<Slot, Refused> {
-    shared.counts.unavailable.add();
-    match shared.options.on_unavailable {
-        OnUnavailable::Allow => Ok(Slot::allowed(begin.elapsed())),
+) -> Result<Option<Slot>, Refused> {
+    let decided = match shared.options.on_unavailable {
+        OnUnavailable::Allow => {
+            Outside::new(shared).map(|outside| Slot::allowed(outside, begin.elapsed()))
+        }
         OnUnavailable::Deny => Err(Refused::Unavailable),
         OnUnavailable::Local(_) => {
             // Bounds those that wait here.
-            let in_flight = shared.in_flight.clone().try_acquire_owned();
-            let in_flight = in_flight.map_err(busy)?;
+            let in_flight = shared.in_flight()?;
             tokio::select! {
-                local = shared.local.clone().acquire_owned() => {
-                    // Fails only if the semaphore were closed.
-                    let local = local.map_err(|_| Refused::Unavailable)?;
-                    Ok(Slot::local([local, in_flight], begin.elapsed()))
-                }
-                () = at(gives_up) => Err(Refused::WaitedTooLong { waited: begin.elapsed() }),
+                biased;
+                local = shared.local.clone().acquire_owned() => match local {
+                    Ok(local) => Ok(Slot::local([local, in_flight], begin.elapsed())),
+                    // The semaphore is never closed.
+                    Err(_) => Err(Refused::Unavailable),
+                },
+                () = shared.health.back() => return Ok(None),
+                () = at(gives_up) => Err(too_late(begin)),
             }
         }
+    };
+    shared.counts.add(GuardEvent::Unavailable);
+    decided.map(Some)
+}
+
+fn too_late(begin: Instant) -> Refused {
+    Refused::WaitedTooLong {
+        waited: begin.elapsed(),
     }
 }
 
-fn busy(_: TryAcquireError) -> Refused {
-    Refused::Busy
-}
-
-/// Whether the error says that the cluster is away, and not that it refuses.
-fn is_away(error: &Error) -> bool {
+/// Whether the cluster may answer the same call later.
+fn is_unanswered(error: &Error) -> bool {
     error.is_transient() || error.kind() == Kind::Connection
 }
 
-/// From now until a probe is answered, nobody waits for the cluster.
-fn note_away<C: Calls>(calls: &C, shared: &Arc<Shared>, error: &Error) {
-    if shared.away.swap(true, Ordering::Relaxed) {
-        return;
-    }
-    warn!(line = shared.line, %error, decides = ?shared.options.on_unavailable, "the cluster is away");
-    let calls = calls.clone();
-    let shared = Arc::downgrade(shared);
-    tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(PROBE_EVERY + up_to(PROBE_EVERY / 2)).await;
-            let is_back = calls.is_back().await;
-            let Some(shared) = shared.upgrade() else {
-                return;
-            };
-            if is_back {
-                shared.away.store(false, Ordering::Relaxed);
-                info!(line = shared.line, "the cluster is back");
-                return;
-            }
-        }
-    });
+/// A busy cluster is not away.
+fn is_away(error: &Error) -> bool {
+    is_unanswered(error) && !is_overloaded(error)
+}
+
+fn is_overloaded(error: &Error) -> bool {
+    error.api().is_some_and(|api| api.code == Code::Overloaded)
 }
 
 /// Never, without a time.

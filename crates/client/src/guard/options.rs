@@ -7,6 +7,7 @@ use nowserving_line::LaneName;
 use nowserving_protocol::error::Code;
 use nowserving_protocol::user::Key;
 
+use super::is_overloaded;
 use crate::error::{Error, Kind};
 
 /// The options of a [`Guard`](crate::Guard).
@@ -15,10 +16,13 @@ use crate::error::{Error, Kind};
 pub struct GuardOptions {
     /// What happens to callers while the cluster does not answer; default [`OnUnavailable::Allow`].
     pub on_unavailable: OnUnavailable,
-    /// How long the cluster may take to answer a call, all attempts together, before it counts as away; default 2 s, which
-    /// a change of leader seldom takes. Then it is away at once for later callers, until a probe is answered.
+    /// How long the cluster may take to answer a call, all attempts together; at most an hour. Default 5 s, in which a
+    /// request that was lost with a leader is sent again, and answered by the next leader. After a call that took longer
+    /// the guard asks once more, for a second at most: without an answer the cluster is away. Then later callers do not
+    /// wait for it, until a write of this process's is answered.
     pub patience: Duration,
-    /// How long a caller waits in line at most, besides the line's own `max_wait_ms`; default: no limit.
+    /// How long [`Guard::acquire`](crate::Guard::acquire) takes at most: from the call to the slot, so including the time
+    /// in which the cluster does not answer. The line's own `max_wait_ms` counts the time in line alone. Default: no limit.
     pub max_wait: Option<Duration>,
     /// How many visits of this process may be under way: callers that wait, slots held, and releases that the cluster
     /// does not know of yet. Default 16,384; more are refused as [`Refused::Busy`].
@@ -29,7 +33,7 @@ impl Default for GuardOptions {
     fn default() -> GuardOptions {
         GuardOptions {
             on_unavailable: OnUnavailable::default(),
-            patience: Duration::from_secs(2),
+            patience: Duration::from_secs(5),
             max_wait: None,
             in_flight_max: 16_384,
         }
@@ -38,17 +42,18 @@ impl Default for GuardOptions {
 
 /// What happens to callers while the cluster does not answer.
 ///
-/// It decides for newcomers at once, and for a caller in line when its own next question is not answered. Slots that are
+/// It decides for newcomers at once, and for a caller in line when its own next poll is not answered. Slots that are
 /// held stay: with `Deny` until their time is up by this process's clock, else until the cluster says that the seat is
-/// gone. (The cluster's clock stands still while it has no quorum.)
+/// gone, or `checkout_max_ms` ends. (The cluster's clock stands still while it has no quorum.)
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnUnavailable {
-    /// They run, without a limit: the guard never makes a service less available than it was without one.
+    /// They run, without a limit. A service stays available, at the cost of more handlers at once.
     #[default]
     Allow,
     /// They are refused as [`Refused::Unavailable`].
     Deny,
-    /// At most so many of them run at once in this process, besides those that hold seats; the others wait for them.
+    /// At most this many of them run at once in this process, besides those that hold seats. The others wait until one
+    /// of these ends, or until the cluster is back: then they enter the line.
     Local(u32),
 }
 
@@ -75,7 +80,7 @@ impl Ask {
         Ask { label, ..self }
     }
 
-    /// Waits no longer than this, in place of [`GuardOptions::max_wait`].
+    /// In place of [`GuardOptions::max_wait`].
     #[must_use]
     pub fn max_wait(self, wait: Duration) -> Ask {
         let max_wait = Some(wait);
@@ -104,22 +109,28 @@ pub enum Refused {
         /// After how long the cluster suggests another attempt.
         retry_after: Option<Duration>,
     },
-    /// It has waited for the line's `max_wait_ms`, or for as long as this process allows: 504.
+    /// It has waited for the line's `max_wait_ms`, or for [`GuardOptions::max_wait`]: 504.
     WaitedTooLong {
-        /// Since it asked.
+        /// From the call on.
         waited: Duration,
     },
     /// The line takes nobody now (`line_closed`): 503.
     Closed,
-    /// It was removed from the line: `kicked` by an operator, `closed`, or `idle` or `no_show` because this process did
-    /// not get its word through in time: 503.
+    /// It was removed from the line: `kicked` by an operator, `closed`, or `idle` or `no_show` because this process's
+    /// requests did not get through in time: 503.
     Removed {
         /// The reason with which the token is gone.
         reason: String,
     },
     /// The cluster does not answer, and [`OnUnavailable::Deny`] decides: 503.
     Unavailable,
-    /// This process has [`GuardOptions::in_flight_max`] visits under way, or is ending: 503.
+    /// The cluster answers that it has too many requests: 503. It is not away, so [`OnUnavailable`] does not decide.
+    Overloaded {
+        /// After how long the cluster suggests another attempt.
+        retry_after: Option<Duration>,
+    },
+    /// This process has [`GuardOptions::in_flight_max`] visits under way, or [`Guard::drained`](crate::Guard::drained)
+    /// was called: 503.
     Busy,
     /// Something is wrong with the set-up: the line does not exist, a right is missing: 500.
     Failed(Error),
@@ -130,7 +141,7 @@ impl Refused {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Refused::Full { retry_after } => *retry_after,
+            Refused::Full { retry_after } | Refused::Overloaded { retry_after } => *retry_after,
             _ => None,
         }
     }
@@ -142,6 +153,15 @@ impl Refused {
                 retry_after: error.retry_after(),
             },
             Some(Code::LineClosed) => Refused::Closed,
+            Some(Code::TokenGone) => {
+                let reason = error.api().and_then(|api| api.reason.clone());
+                Refused::Removed {
+                    reason: reason.unwrap_or_else(|| "gone".to_owned()),
+                }
+            }
+            _ if is_overloaded(&error) => Refused::Overloaded {
+                retry_after: error.retry_after(),
+            },
             _ => Refused::Failed(error),
         }
     }
@@ -157,6 +177,9 @@ impl fmt::Display for Refused {
             Refused::Closed => f.write_str("the line takes nobody now"),
             Refused::Removed { reason } => write!(f, "removed from the line ({reason})"),
             Refused::Unavailable => f.write_str("the cluster that admits does not answer"),
+            Refused::Overloaded { .. } => {
+                f.write_str("the cluster that admits has too many requests")
+            }
             Refused::Busy => f.write_str("too many are under way in this process"),
             Refused::Failed(error) => write!(f, "{error}"),
         }

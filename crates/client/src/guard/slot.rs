@@ -6,10 +6,12 @@ use std::time::Duration;
 use nowserving_line::LaneName;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
+use super::Outside;
+
 /// Tells that the release is done.
 pub(crate) type Ack = oneshot::Sender<()>;
 
-/// The right to run one handler. Dropping it gives it back, in the background; see also [`Slot::release`].
+/// The right to run one handler. Dropping it gives it back in the background; see also [`Slot::release`].
 #[must_use = "dropping it gives the slot back"]
 pub struct Slot {
     held: Held,
@@ -19,7 +21,7 @@ pub struct Slot {
 enum Held {
     Seat(Seat),
     Local { _permits: [OwnedSemaphorePermit; 2] },
-    Allowed,
+    Allowed { _outside: Outside },
 }
 
 /// The holder's end of a claimed seat; the visit's task has the other one.
@@ -28,7 +30,15 @@ pub(crate) struct Seat {
     pub(crate) token: u64,
     pub(crate) epoch: u64,
     pub(crate) end: oneshot::Sender<Ack>,
-    pub(crate) lost: watch::Receiver<bool>,
+    /// Closed while it is [`Tenure::Held`] if the visit's task ended with its runtime: nobody renews the claim any more.
+    pub(crate) tenure: watch::Receiver<Tenure>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tenure {
+    Held,
+    Lost,
+    GivenBack,
 }
 
 /// Who gave a slot.
@@ -66,8 +76,8 @@ impl Slot {
         Slot { held, waited }
     }
 
-    pub(crate) fn allowed(waited: Duration) -> Slot {
-        let held = Held::Allowed;
+    pub(crate) fn allowed(outside: Outside, waited: Duration) -> Slot {
+        let held = Held::Allowed { _outside: outside };
         Slot { held, waited }
     }
 
@@ -77,12 +87,15 @@ impl Slot {
         match self.held {
             Held::Seat(_) => SlotKind::Seat,
             Held::Local { .. } => SlotKind::Local,
-            Held::Allowed => SlotKind::Allowed,
+            Held::Allowed { .. } => SlotKind::Allowed,
         }
     }
 
-    /// The fencing number of a seat: it grows with every slot that the line gives. A store that refuses smaller numbers
-    /// than it has seen refuses a handler that lost its seat. `None` if the cluster was away.
+    /// The fencing number of a seat: it grows with every slot that the line gives. `None` if the cluster was away.
+    ///
+    /// A store that refuses numbers smaller than the largest that it has seen keeps out a handler that lost its seat only
+    /// where one handler at a time may write: with `seats` = 1, or where the store keeps a number for each object that
+    /// one handler works on at a time. With more seats a smaller number can be that of a handler that holds its seat.
     #[must_use]
     pub fn epoch(&self) -> Option<u64> {
         self.as_seat().map(|seat| seat.epoch)
@@ -106,15 +119,18 @@ impl Slot {
         self.waited
     }
 
-    /// Completes when the seat is lost: an operator kicked it, `checkout_max_ms` is over, it could not be renewed in time.
-    /// The handler should stop then. Never for a slot that is no seat, nor once it is given back.
+    /// Completes when the seat is lost: an operator kicked it, `checkout_max_ms` is over, it could not be renewed in time,
+    /// or the runtime that renews it ended. The handler should stop then. Never for a slot that is no seat, nor once it is
+    /// given back.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
-        let lost = self.as_seat().map(|seat| seat.lost.clone());
+        let tenure = self.as_seat().map(|seat| seat.tenure.clone());
         async move {
-            if let Some(mut lost) = lost
-                && lost.wait_for(|lost| *lost).await.is_ok()
-            {
-                return;
+            if let Some(mut tenure) = tenure {
+                let ended = tenure.wait_for(|tenure| *tenure != Tenure::Held).await;
+                let ended = ended.map_or(Tenure::Lost, |tenure| *tenure);
+                if ended == Tenure::Lost {
+                    return;
+                }
             }
             std::future::pending().await
         }
@@ -132,8 +148,8 @@ impl Slot {
         }
     }
 
-    /// Gives it back, and returns when the cluster knows, or cannot be told in time. The seat comes free also if this
-    /// future is dropped.
+    /// Gives it back, and returns when the cluster knows, which can take as long as the cluster is away. The seat comes
+    /// free also if this future is dropped.
     pub async fn release(self) {
         if let Held::Seat(seat) = self.held {
             let (ack, done) = oneshot::channel();
@@ -147,7 +163,7 @@ impl Slot {
     fn as_seat(&self) -> Option<&Seat> {
         match &self.held {
             Held::Seat(seat) => Some(seat),
-            Held::Local { .. } | Held::Allowed => None,
+            Held::Local { .. } | Held::Allowed { .. } => None,
         }
     }
 }

@@ -16,20 +16,24 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use super::away::{note_failed, noted};
 use super::calls::{Calls, Place, Turn};
+use super::counts::GuardEvent;
+use super::lease::Lease;
 use super::options::{OnUnavailable, Refused};
-use super::slot::{Seat, Slot};
-use super::{Shared, at, is_away, note_away, released_on_claim, up_to};
+use super::slot::{Seat, Slot, Tenure};
+use super::{Shared, at, is_away, is_unanswered, released_on_claim, too_late, up_to};
 use crate::error::{Error, Kind, Result};
 
-/// Renewals are at least this far apart, however little of the claim is left.
-const RENEW_MIN: Duration = Duration::from_millis(50);
 /// After an unanswered call the next one comes after this long, up to twice of it.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
-/// For so long the cluster is told again and again that a seat or a place in line is free.
+/// A seat or a place in line is given back for at least this long, if the cluster is there and does not take it.
 const GIVE_BACK: Duration = Duration::from_secs(60);
-/// An `enter` without an answer takes effect within its attempt's timeout of 2 s and another second, or never.
-const UNKNOWN_FOR: Duration = Duration::from_millis(3_500);
+/// The time of a claim counts for giving it back up to this.
+const GIVE_BACK_MAX: Duration = Duration::from_secs(86_400);
+/// An `enter` without an answer takes effect within its attempt's timeout (2 s) + 1 s + 5 s of tolerance for clocks after
+/// it was sent, or never. A second is added for an attempt that was sent late.
+const UNKNOWN_FOR: Duration = Duration::from_secs(9);
 
 /// A caller that has asked.
 pub(crate) struct Visit {
@@ -37,7 +41,7 @@ pub(crate) struct Visit {
     pub(crate) lane: Option<LaneName>,
     /// When it asked.
     pub(crate) begin: Instant,
-    /// When it waits no longer.
+    /// When the caller stops waiting. It is gone then.
     pub(crate) gives_up: Option<Instant>,
     pub(crate) caller: Caller,
     /// Until the visit is over, and what it held is given back.
@@ -59,19 +63,19 @@ pub(crate) enum Stop {
 struct Claim {
     ticket: String,
     epoch: u64,
-    /// No later than the cluster takes it away. Counted from before the request.
-    expires: Instant,
-    renew: Instant,
+    lease: Lease,
+    /// How long it would take the cluster to give the seat to another by itself.
+    lasts: Duration,
 }
 
 impl Visit {
     pub(crate) async fn run<C: Calls>(mut self, calls: C, shared: Arc<Shared>) {
-        let entered = calls.enter(self.key.clone(), self.lane.take()).await;
-        let stop = |error: Error| stop(&calls, &shared, error);
-        let entered = match entered {
-            Ok(entered) => entered,
+        let enter = calls.enter(self.key.clone(), self.lane.take());
+        let entered = noted(&calls, &shared, enter).await;
+        let (mut place, state) = match entered.and_then(placed) {
+            Ok(placed) => placed,
             Err(error) => {
-                let may_be_in_line = error.may_have_happened();
+                let may_be_in_line = may_be_in_line(&error);
                 let _ = self.caller.send(Err(stop(error)));
                 if may_be_in_line {
                     leave_by_key(&calls, &shared, self.key).await;
@@ -79,17 +83,7 @@ impl Visit {
                 return;
             }
         };
-        let Some(ticket) = entered.ticket.clone() else {
-            let error = Error::new(Kind::BadReply, "the answer to enter has no ticket");
-            let _ = self.caller.send(Err(stop(error)));
-            return;
-        };
-        let place = Place {
-            lane: entered.lane.clone(),
-            token: entered.token,
-            ticket,
-        };
-        match self.seat(&calls, &shared, &place, entered.state).await {
+        match self.seat(&calls, &shared, &mut place, state).await {
             Ok((claimed, claim)) => {
                 self.hold(&calls, &shared, &claimed, claim).await;
             }
@@ -108,24 +102,23 @@ impl Visit {
         &mut self,
         calls: &C,
         shared: &Arc<Shared>,
-        place: &Place,
-        mut state: State,
+        place: &mut Place,
+        state: State,
     ) -> Result<(StatusReply, Claim), Stop> {
+        if state == State::Waiting {
+            self.turn(calls, shared, place).await?;
+        }
         loop {
-            if state == State::Waiting {
-                shared.counts.enqueued.add();
-                debug!(line = shared.line, token = place.token, "enqueued");
-                let turn = self.turn(calls, shared, place).await;
-                shared.counts.dequeued.add();
-                debug!(line = shared.line, token = place.token, ?turn, "dequeued");
-                turn?;
-            }
             let sent = Instant::now();
-            match calls.claim(&place.ticket).await {
+            let claimed = noted(calls, shared, calls.claim(&place.ticket)).await;
+            match claimed {
                 Ok(claimed) => return claim(shared, place, claimed, sent),
-                // An event of an earlier leader's that was not to be trusted: it waits on.
-                Err(error) if error.code() == Some(Code::NotAdmitted) => state = State::Waiting,
-                Err(error) => return Err(stop(calls, shared, error)),
+                // An earlier leader said that it is admitted, and was not to be trusted: it waits on.
+                Err(error) if error.code() == Some(Code::NotAdmitted) => {
+                    pause().await;
+                    self.turn(calls, shared, place).await?;
+                }
+                Err(error) => return Err(stop(error)),
             }
         }
     }
@@ -134,26 +127,30 @@ impl Visit {
         &mut self,
         calls: &C,
         shared: &Arc<Shared>,
-        place: &Place,
+        place: &mut Place,
     ) -> Result<(), Stop> {
-        let too_late = |begin: Instant| {
-            Stop::Refused(Refused::WaitedTooLong {
-                waited: begin.elapsed(),
-            })
-        };
-        tokio::select! {
+        shared.counts.add(GuardEvent::Enqueued);
+        debug!(line = shared.line, token = place.token, "enqueued");
+        let turn = tokio::select! {
             () = self.caller.closed() => {
-                shared.counts.left.add();
+                // A caller that has waited too long is counted by its refusal.
+                if self.gives_up.is_none_or(|time| Instant::now() < time) {
+                    shared.counts.add(GuardEvent::Left);
+                }
                 Err(Stop::CallerGone)
             }
-            turn = calls.turn(place) => match turn {
+            turn = admitted(calls, shared, place) => match turn {
                 Ok(Turn::Admitted) => Ok(()),
-                Ok(Turn::Gone(reason)) if reason == "wait_expired" => Err(too_late(self.begin)),
+                Ok(Turn::Gone(reason)) if reason == "wait_expired" => {
+                    Err(Stop::Refused(too_late(self.begin)))
+                }
                 Ok(Turn::Gone(reason)) => Err(Stop::Refused(Refused::Removed { reason })),
-                Err(error) => Err(stop(calls, shared, error)),
+                Err(error) => Err(stop(error)),
             },
-            () = at(self.gives_up) => Err(too_late(self.begin)),
-        }
+        };
+        shared.counts.add(GuardEvent::Dequeued);
+        debug!(line = shared.line, token = place.token, ?turn, "dequeued");
+        turn
     }
 
     /// Hands the slot out, renews the claim until the slot is given back, and tells the cluster.
@@ -165,17 +162,17 @@ impl Visit {
         claim: Claim,
     ) {
         let (end, mut ended) = oneshot::channel();
-        let (loses, lost) = watch::channel(false);
+        let (tenures, tenure) = watch::channel(Tenure::Held);
         let seat = Seat {
             lane: claimed.lane.clone(),
             token: claimed.token,
             epoch: claim.epoch,
             end,
-            lost,
+            tenure,
         };
         // A caller that is gone drops the slot here: `ended` follows at once.
         drop(self.caller.send(Ok(Slot::seat(seat, self.begin.elapsed()))));
-        let (expires, watched) = watch::channel(Some(claim.expires));
+        let (ends, watched) = watch::channel(own_end(shared, &claim.lease));
         let lose = |why: String| {
             warn!(
                 line = shared.line,
@@ -183,28 +180,47 @@ impl Visit {
                 why,
                 "a seat is lost"
             );
-            shared.counts.lost.add();
-            loses.send_replace(true);
+            shared.counts.add(GuardEvent::Lost);
+            tenures.send_replace(Tenure::Lost);
         };
         let ack = tokio::select! {
             biased;
-            ack = &mut ended => ack,
-            why = renew(calls, shared, &claim, &expires) => {
+            ack = &mut ended => {
+                tenures.send_replace(Tenure::GivenBack);
+                ack
+            }
+            why = renew(calls, shared, &claim, &ends) => {
                 lose(why.to_string());
                 ended.await
             }
             () = expired(watched) => {
-                lose("it was not renewed in time".to_owned());
+                lose("its time is up".to_owned());
                 ended.await
             }
         };
-        give_back(shared, || calls.complete(&claim.ticket, claim.epoch)).await;
+        let least = GIVE_BACK.max(claim.lasts.min(GIVE_BACK_MAX));
+        let complete = || noted(calls, shared, calls.complete(&claim.ticket, claim.epoch));
+        give_back(shared, least, complete).await;
         debug!(line = shared.line, token = claimed.token, "given back");
         if let Ok(ack) = ack {
             // Fails only if nobody waits for it any more.
             let _ = ack.send(());
         }
     }
+}
+
+/// What the answer to `enter` says.
+fn placed(entered: StatusReply) -> Result<(Place, State)> {
+    let Some(ticket) = entered.ticket else {
+        let what = "the answer to enter has no ticket";
+        return Err(Error::new(Kind::BadReply, what));
+    };
+    let place = Place {
+        lane: entered.lane,
+        token: entered.token,
+        ticket,
+    };
+    Ok((place, entered.state))
 }
 
 /// What the answer to `claim` says.
@@ -222,60 +238,82 @@ fn claim(
     let Some(expires_in_ms) = claimed.expires_in_ms else {
         return Err(failed(released_on_claim(&shared.line)));
     };
-    let expires_in = Duration::from_millis(expires_in_ms);
+    let lasts = Duration::from_millis(expires_in_ms);
     let ticket = claimed.ticket.as_ref().unwrap_or(&place.ticket).clone();
     let claim = Claim {
         ticket,
         epoch,
-        expires: sent + expires_in,
-        renew: sent + renew_after(expires_in),
+        lease: Lease::new(sent, lasts),
+        lasts,
     };
     Ok((claimed, claim))
 }
 
-/// A third of what is left: two more attempts fit in before the seat is lost.
-fn renew_after(expires_in: Duration) -> Duration {
-    (expires_in / 3).max(RENEW_MIN)
+/// Waits until the token waits no longer. A poll without an answer is repeated as long as the cluster answers others.
+async fn admitted<C: Calls>(calls: &C, shared: &Arc<Shared>, place: &mut Place) -> Result<Turn> {
+    loop {
+        let error = match calls.turn(place).await {
+            Ok(turn) => return Ok(turn),
+            Err(error) => error,
+        };
+        if !is_unanswered(&error) {
+            return Err(error);
+        }
+        if shared.is_away() || !calls.answers().await {
+            // The poll took as long as a call may.
+            let now = Instant::now();
+            let sent = now.checked_sub(shared.options.patience).unwrap_or(now);
+            note_failed(calls, shared, sent, &error);
+            return Err(error);
+        }
+        pause().await;
+    }
 }
 
-/// Renews until the cluster refuses it. `expires`: when the seat is lost by this process's clock, `None` for never.
+/// When the seat is lost by this process's clock, `None` for never.
+///
+/// With `Deny` no handler runs without a seat, so it ends with its claim. Else only an answer that named the end for good
+/// counts: an outage must not cost a service its handlers.
+fn own_end(shared: &Shared, lease: &Lease) -> Option<Instant> {
+    let by_clock = shared.options.on_unavailable == OnUnavailable::Deny || lease.is_last();
+    lease.expires().filter(|_| by_clock)
+}
+
+/// Renews until the cluster refuses it. `ends`: see [`own_end`].
 async fn renew<C: Calls>(
     calls: &C,
     shared: &Arc<Shared>,
     claim: &Claim,
-    expires: &watch::Sender<Option<Instant>>,
+    ends: &watch::Sender<Option<Instant>>,
 ) -> Error {
-    let mut next = claim.renew;
+    let mut lease = claim.lease;
+    let mut next = lease.renew();
     loop {
-        tokio::time::sleep_until(next).await;
+        at(next).await;
         let sent = Instant::now();
-        match calls.renew(&claim.ticket, claim.epoch).await {
-            Ok(renewed) => {
-                let left = Duration::from_millis(renewed.expires_in_ms.unwrap_or_default());
-                expires.send_replace(Some(sent + left));
-                next = sent + renew_after(left);
+        let renewal = calls.renew(&claim.ticket, claim.epoch);
+        let renewed = noted(calls, shared, renewal).await;
+        match renewed.map(|renewed| renewed.expires_in_ms) {
+            Ok(Some(left_ms)) => {
+                lease = lease.renewed(sent, Duration::from_millis(left_ms));
+                ends.send_replace(own_end(shared, &lease));
+                next = lease.renew();
             }
             Err(error) if matches!(error.kind(), Kind::Refused(_)) => return error,
-            Err(error) => {
-                if is_away(&error) {
-                    note_away(calls, shared, &error);
-                    if shared.options.on_unavailable != OnUnavailable::Deny {
-                        expires.send_replace(None);
-                    }
-                }
-                next = Instant::now() + RETRY_DELAY + up_to(RETRY_DELAY);
+            Ok(None) | Err(_) => {
+                next = Some(Instant::now() + RETRY_DELAY + up_to(RETRY_DELAY));
             }
         }
     }
 }
 
 /// Completes when the time is up, which can be put off meanwhile.
-async fn expired(mut expires: watch::Receiver<Option<Instant>>) {
+async fn expired(mut ends: watch::Receiver<Option<Instant>>) {
     loop {
-        let time = *expires.borrow_and_update();
+        let time = *ends.borrow_and_update();
         tokio::select! {
             () = at(time) => return,
-            changed = expires.changed() => if changed.is_err() {
+            changed = ends.changed() => if changed.is_err() {
                 // Not while `renew` runs, which has the other end.
                 return at(time).await;
             },
@@ -283,49 +321,82 @@ async fn expired(mut expires: watch::Receiver<Option<Instant>>) {
     }
 }
 
-fn stop<C: Calls>(calls: &C, shared: &Arc<Shared>, error: Error) -> Stop {
-    if is_away(&error) {
-        note_away(calls, shared, &error);
-        return Stop::Away;
+fn stop(error: Error) -> Stop {
+    match is_away(&error) {
+        true => Stop::Away,
+        false => Stop::Refused(Refused::from_error(error)),
     }
-    let api = error.api();
-    if error.code() == Some(Code::TokenGone) {
-        let reason = api.and_then(|api| api.reason.clone());
-        let reason = reason.unwrap_or_else(|| "gone".to_owned());
-        return Stop::Refused(Refused::Removed { reason });
-    }
-    Stop::Refused(Refused::from_error(error))
 }
 
-async fn leave<C: Calls>(calls: &C, shared: &Shared, ticket: &str) {
-    give_back(shared, || calls.leave(ticket)).await;
+/// Whether the caller of a failed `enter` may be in line, or come into it later.
+fn may_be_in_line(error: &Error) -> bool {
+    match error.kind() {
+        Kind::Refused(_) | Kind::Unavailable => error.may_have_happened(),
+        Kind::BadArgument => false,
+        Kind::OutcomeUnknown | Kind::Forbidden | Kind::Connection | Kind::BadReply => true,
+    }
+}
+
+pub(super) async fn leave<C: Calls>(calls: &C, shared: &Arc<Shared>, ticket: &str) {
+    let leave = || noted(calls, shared, calls.leave(ticket));
+    give_back(shared, GIVE_BACK, leave).await;
 }
 
 /// It may have entered, or may still enter.
-async fn leave_by_key<C: Calls>(calls: &C, shared: &Shared, key: Key) {
+pub(super) async fn leave_by_key<C: Calls>(calls: &C, shared: &Arc<Shared>, key: Key) {
     tokio::time::sleep(UNKNOWN_FOR).await;
-    let found = give_back(shared, || calls.find(key.clone())).await;
+    let found = give_back(shared, GIVE_BACK, || calls.find(key.clone())).await;
     if let Some(ticket) = found.and_then(|status| status.ticket) {
         leave(calls, shared, &ticket).await;
     }
 }
 
-/// Repeats the call until the cluster answers. Past [`GIVE_BACK`] the line's own timeouts must do.
-async fn give_back<F>(shared: &Shared, mut call: impl FnMut() -> F) -> Option<StatusReply>
+/// Repeats the call until the cluster answers: while it is away, and then for `least`. After that the line's own timeouts
+/// must do.
+async fn give_back<F>(
+    shared: &Shared,
+    least: Duration,
+    mut call: impl FnMut() -> F,
+) -> Option<StatusReply>
 where
     F: Future<Output = Result<StatusReply>>,
 {
-    let gives_up = Instant::now() + GIVE_BACK;
+    let mut gives_up = Instant::now() + least;
     loop {
-        match call().await {
+        let error = match call().await {
             Ok(status) => return Some(status),
-            Err(error) if !is_away(&error) => return None,
-            Err(error) if Instant::now() >= gives_up => {
-                warn!(line = shared.line, %error, "given up: a seat or a place in line has to time out");
-                shared.counts.abandoned.add();
-                return None;
-            }
-            Err(_) => tokio::time::sleep(RETRY_DELAY + up_to(RETRY_DELAY)).await,
+            Err(error) => error,
+        };
+        if error.code().is_some_and(is_free_already) {
+            return None;
         }
+        if !is_unanswered(&error) || (!shared.is_away() && Instant::now() >= gives_up) {
+            warn!(line = shared.line, %error, "given up: a seat or a place in line has to time out");
+            shared.counts.add(GuardEvent::Abandoned);
+            return None;
+        }
+        if shared.is_away() {
+            shared.health.back().await;
+            gives_up = Instant::now() + least;
+        }
+        pause().await;
     }
+}
+
+/// Refusals that say that there is nothing to give back.
+fn is_free_already(code: Code) -> bool {
+    matches!(
+        code,
+        Code::TokenGone
+            | Code::EpochStale
+            | Code::TicketInvalid
+            | Code::TokenNotFound
+            | Code::LineNotFound
+            | Code::LineClosed
+    )
+}
+
+/// Before a call is repeated.
+async fn pause() {
+    tokio::time::sleep(RETRY_DELAY + up_to(RETRY_DELAY)).await;
 }

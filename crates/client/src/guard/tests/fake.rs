@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::error::{Error, Kind, Result};
-use crate::guard::calls::{Calls, Place, Turn};
+use crate::guard::calls::{ASK_FOR, Calls, Place, Turn};
 
 /// A call takes this long.
 pub(super) const TRIP: Duration = Duration::from_millis(5);
@@ -19,6 +19,8 @@ pub(super) const TRIP: Duration = Duration::from_millis(5);
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 pub(super) const CHECKOUT: Duration = Duration::from_secs(30);
 pub(super) const CHECKOUT_MAX: Duration = Duration::from_secs(300);
+/// The latest that the contract allows an `enter` to take effect: 2 s + 1 s + 5 s after it was sent.
+const ENTERS_WITHIN: Duration = Duration::from_secs(8);
 
 #[derive(Clone)]
 pub(super) struct Fake {
@@ -35,6 +37,9 @@ struct Lines {
     next: u64,
     epoch: u64,
     renewals: u64,
+    claims: u64,
+    /// Since when no call is answered: the cluster's clock stands still.
+    stopped: Option<Instant>,
     /// In the order of admission.
     admitted: Vec<u64>,
     release_on_claim: bool,
@@ -45,12 +50,30 @@ pub(super) enum Answers {
     #[default]
     Always,
     Never,
-    /// To `enter`: it takes effect, and is not answered.
+    /// `enter` takes effect, and is not answered.
     NotToEnter,
+    /// `enter` takes effect as late as it can, and is not answered.
+    EnterLate,
+    /// No call that changes the line.
+    OnlyReads,
+    /// Too many requests.
+    Busy,
+    /// All changes are refused.
+    Forbids,
+    /// The turn is told too early.
+    Early,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Op {
+    Enter,
+    Write,
+    Read,
 }
 
 struct Token {
     key: Vec<u8>,
+    ticket: String,
     state: State,
     reason: &'static str,
     epoch: u64,
@@ -73,7 +96,27 @@ impl Fake {
     }
 
     pub(super) fn answers(&self, answers: Answers) {
-        self.lock().answers = answers;
+        let mut line = self.lock();
+        line.answers = answers;
+        if answers == Answers::Never {
+            line.stopped.get_or_insert_with(Instant::now);
+        } else if let Some(stopped) = line.stopped.take() {
+            for token in line.tokens.values_mut() {
+                token.expires += stopped.elapsed();
+                token.claimed += stopped.elapsed();
+            }
+        }
+    }
+
+    /// Into another lane: the token has a new ticket, and the old one is forgotten.
+    pub(super) fn moves(&self, token: u64) {
+        let mut line = self.lock();
+        let moved = line.tokens.get_mut(&token).expect("a token");
+        moved.ticket = format!("moved-{token}");
+    }
+
+    pub(super) fn claims(&self) -> u64 {
+        self.lock().claims
     }
 
     pub(super) fn release_on_claim(&self) {
@@ -115,22 +158,32 @@ impl Fake {
         line
     }
 
-    async fn call<T>(
-        &self,
-        is_enter: bool,
-        does: impl FnOnce(&mut Lines) -> Result<T>,
-    ) -> Result<T> {
+    async fn call<T>(&self, op: Op, does: impl FnOnce(&mut Lines) -> Result<T>) -> Result<T> {
         tokio::time::sleep(TRIP).await;
         let answers = self.lock().answers;
-        if answers == Answers::Never {
-            tokio::time::sleep(PATIENCE).await;
-            return Err(Error::new(Kind::Unavailable, "nobody answers"));
+        let nobody = |kind| Error::new(kind, "nobody answers");
+        match answers {
+            Answers::Never => {
+                tokio::time::sleep(PATIENCE).await;
+                return Err(nobody(Kind::Unavailable));
+            }
+            Answers::OnlyReads if op != Op::Read => {
+                tokio::time::sleep(PATIENCE).await;
+                return Err(nobody(Kind::Unavailable));
+            }
+            Answers::Busy => {
+                tokio::time::sleep(PATIENCE).await;
+                let busy = ApiError::new(Code::Overloaded, "busy").retry_after_ms(2_000);
+                return Err(nobody(Kind::Unavailable).with_api(busy));
+            }
+            Answers::Forbids if op != Op::Read => return Err(refused(Code::Forbidden)),
+            _ => {}
         }
         let done = does(&mut self.lock());
         self.changed.notify_waiters();
-        if is_enter && answers == Answers::NotToEnter {
+        if op == Op::Enter && answers == Answers::NotToEnter {
             tokio::time::sleep(PATIENCE).await;
-            return Err(Error::new(Kind::OutcomeUnknown, "nobody answers"));
+            return Err(nobody(Kind::OutcomeUnknown));
         }
         tokio::time::sleep(TRIP).await;
         done
@@ -147,6 +200,9 @@ impl Lines {
     }
 
     fn expire(&mut self) {
+        if self.stopped.is_some() {
+            return;
+        }
         let now = Instant::now();
         let is_over = |token: &Token| token.state == State::InCheckout && token.expires <= now;
         let over = self.tokens.iter().filter(|(_, token)| is_over(token));
@@ -176,14 +232,53 @@ impl Lines {
         }
     }
 
-    fn live(&mut self, ticket: &str) -> Result<&mut Token> {
-        let token = self.tokens.get_mut(&number(ticket)).expect("its ticket");
+    fn enter(&mut self, key: &Key) -> Result<StatusReply> {
+        if let Some(number) = self.find(key) {
+            return Ok(self.status(number));
+        }
+        if self.held() + self.count(State::Waiting) >= self.seats + self.queue_limit {
+            let api = ApiError::new(Code::LineFull, "full").retry_after_ms(3_000);
+            return Err(refused(Code::LineFull).with_api(api));
+        }
+        let number = self.next;
+        self.next += 1;
+        let now = Instant::now();
+        let token = Token {
+            key: key.as_bytes().to_vec(),
+            ticket: format!("T{number}"),
+            state: State::Waiting,
+            reason: "",
+            epoch: 0,
+            claimed: now,
+            expires: now,
+        };
+        self.tokens.insert(number, token);
+        self.fill();
+        Ok(self.status(number))
+    }
+
+    fn find(&self, key: &Key) -> Option<u64> {
+        let is_it = |token: &Token| token.key == key.as_bytes() && token.state != State::Gone;
+        let mut tokens = self.tokens.iter();
+        let found = tokens.find(|(_, token)| is_it(token));
+        found.map(|(number, _)| *number)
+    }
+
+    /// The number of a live token.
+    fn live(&self, ticket: &str) -> Result<u64> {
+        let mut tokens = self.tokens.iter();
+        let found = tokens.find(|(_, token)| token.ticket == ticket);
+        let (number, token) = found.ok_or_else(|| refused(Code::TicketInvalid))?;
         if token.state == State::Gone {
             let mut api = ApiError::new(Code::TokenGone, "gone");
             api.reason = Some(token.reason.to_owned());
             return Err(refused(Code::TokenGone).with_api(api));
         }
-        Ok(token)
+        Ok(*number)
+    }
+
+    fn token(&mut self, number: u64) -> &mut Token {
+        self.tokens.get_mut(&number).expect("a live token")
     }
 
     fn status(&self, number: u64) -> StatusReply {
@@ -212,15 +307,10 @@ impl Lines {
             poll_after_ms: 1_000,
             version: 1,
             at_ms: 1,
-            ticket: Some(format!("T{number}")),
+            ticket: Some(token.ticket.clone()),
             holes: None,
         }
     }
-}
-
-fn number(ticket: &str) -> u64 {
-    let number = ticket.strip_prefix('T').and_then(|it| it.parse().ok());
-    number.expect("a ticket of this line")
 }
 
 fn refused(code: Code) -> Error {
@@ -229,38 +319,31 @@ fn refused(code: Code) -> Error {
 
 impl Calls for Fake {
     async fn enter(&self, key: Key, _: Option<LaneName>) -> Result<StatusReply> {
-        let enter = |line: &mut Lines| {
-            if line.held() + line.count(State::Waiting) >= line.seats + line.queue_limit {
-                let api = ApiError::new(Code::LineFull, "full").retry_after_ms(3_000);
-                return Err(refused(Code::LineFull).with_api(api));
-            }
-            let number = line.next;
-            line.next += 1;
-            let now = Instant::now();
-            let token = Token {
-                key: key.into_bytes().into_vec(),
-                state: State::Waiting,
-                reason: "",
-                epoch: 0,
-                claimed: now,
-                expires: now,
-            };
-            line.tokens.insert(number, token);
-            line.fill();
-            Ok(line.status(number))
-        };
-        self.call(true, enter).await
+        if self.lock().answers == Answers::EnterLate {
+            let (line, held_back) = (self.clone(), key);
+            tokio::spawn(async move {
+                // It was sent again until the caller gave up.
+                tokio::time::sleep(PATIENCE + ENTERS_WITHIN).await;
+                let entered = line.lock().enter(&held_back);
+                entered.expect("there is room");
+            });
+            tokio::time::sleep(PATIENCE).await;
+            return Err(Error::new(Kind::OutcomeUnknown, "nobody answers"));
+        }
+        self.call(Op::Enter, |line| line.enter(&key)).await
     }
 
-    async fn turn(&self, place: &Place) -> Result<Turn> {
+    async fn turn(&self, place: &mut Place) -> Result<Turn> {
         loop {
             let changed = self.changed.notified();
-            let (state, reason) = {
+            let (state, reason, answers) = {
                 let line = self.lock();
                 let token = &line.tokens[&place.token];
-                (token.state, token.reason)
+                place.ticket.clone_from(&token.ticket);
+                (token.state, token.reason, line.answers)
             };
             match state {
+                State::Waiting if answers == Answers::Early => return Ok(Turn::Admitted),
                 State::Waiting => {}
                 State::Admitted | State::InCheckout => return Ok(Turn::Admitted),
                 State::Gone => return Ok(Turn::Gone(reason.to_owned())),
@@ -270,74 +353,79 @@ impl Calls for Fake {
                 .await
                 .is_err()
             {
-                self.call(false, |_| Ok(())).await?;
+                self.call(Op::Read, |_| Ok(())).await?;
             }
         }
     }
 
     async fn claim(&self, ticket: &str) -> Result<StatusReply> {
         let claim = |line: &mut Lines| {
-            line.epoch += 1;
-            let epoch = line.epoch;
-            let release_on_claim = line.release_on_claim;
-            let token = line.live(ticket)?;
-            if token.state == State::Waiting {
+            line.claims += 1;
+            let number = line.live(ticket)?;
+            if line.token(number).state == State::Waiting {
                 return Err(refused(Code::NotAdmitted));
             }
+            line.epoch += 1;
+            let epoch = line.epoch;
+            let token = line.token(number);
             token.state = State::InCheckout;
             token.epoch = epoch;
             token.claimed = Instant::now();
             token.expires = token.claimed + CHECKOUT;
-            if release_on_claim {
-                line.end(number(ticket), "completed");
+            if line.release_on_claim {
+                line.end(number, "completed");
             }
-            Ok(line.status(number(ticket)))
+            Ok(line.status(number))
         };
-        self.call(false, claim).await
+        self.call(Op::Write, claim).await
     }
 
     async fn renew(&self, ticket: &str, epoch: u64) -> Result<StatusReply> {
         let renew = |line: &mut Lines| {
             line.renewals += 1;
-            let token = line.live(ticket)?;
+            let number = line.live(ticket)?;
+            let token = line.token(number);
             assert_eq!(token.epoch, epoch);
             token.expires = (Instant::now() + CHECKOUT).min(token.claimed + CHECKOUT_MAX);
-            Ok(line.status(number(ticket)))
+            Ok(line.status(number))
         };
-        self.call(false, renew).await
+        self.call(Op::Write, renew).await
     }
 
     async fn complete(&self, ticket: &str, epoch: u64) -> Result<StatusReply> {
         let complete = |line: &mut Lines| {
-            assert_eq!(line.live(ticket)?.epoch, epoch);
-            line.end(number(ticket), "completed");
-            Ok(line.status(number(ticket)))
+            let number = line.live(ticket)?;
+            assert_eq!(line.token(number).epoch, epoch);
+            line.end(number, "completed");
+            Ok(line.status(number))
         };
-        self.call(false, complete).await
+        self.call(Op::Write, complete).await
     }
 
     async fn leave(&self, ticket: &str) -> Result<StatusReply> {
         let leave = |line: &mut Lines| {
-            line.live(ticket)?;
-            line.end(number(ticket), "left");
-            Ok(line.status(number(ticket)))
+            let number = line.live(ticket)?;
+            line.end(number, "left");
+            Ok(line.status(number))
         };
-        self.call(false, leave).await
+        self.call(Op::Write, leave).await
     }
 
     async fn find(&self, key: Key) -> Result<StatusReply> {
         let find = |line: &mut Lines| {
-            let is_it = |token: &Token| token.key == key.as_bytes() && token.state != State::Gone;
-            let found = line.tokens.iter().find(|(_, token)| is_it(token));
-            let number = found.map(|(number, _)| *number);
+            let number = line.find(&key);
             let number = number.ok_or_else(|| refused(Code::TokenNotFound))?;
             Ok(line.status(number))
         };
-        self.call(false, find).await
+        self.call(Op::Read, find).await
     }
 
-    async fn is_back(&self) -> bool {
+    async fn answers(&self) -> bool {
         tokio::time::sleep(TRIP).await;
-        self.lock().answers != Answers::Never
+        let answers = self.lock().answers != Answers::Never;
+        if !answers {
+            tokio::time::sleep(ASK_FOR).await;
+        }
+        answers
     }
 }

@@ -8,6 +8,7 @@ use futures::FutureExt;
 use tokio::task::JoinHandle;
 
 use self::fake::{Answers, CHECKOUT, CHECKOUT_MAX, Fake, PATIENCE, TRIP};
+use super::away::PROBE_EVERY;
 use super::*;
 
 struct Rig {
@@ -56,13 +57,24 @@ impl Rig {
     }
 
     async fn until_live(&self, live: (usize, usize)) {
-        for _ in 0..2_000 {
+        for _ in 0..4_000 {
             if self.fake.live() == live {
                 return;
             }
             tokio::time::sleep(TRIP).await;
         }
         panic!("{:?} instead of {live:?}", self.fake.live());
+    }
+
+    /// Until the cluster is away, or is not.
+    async fn until_away(&self, away: bool) {
+        for _ in 0..4_000 {
+            if self.shared.is_away() == away {
+                return;
+            }
+            tokio::time::sleep(TRIP).await;
+        }
+        panic!("away: {}", !away);
     }
 
     fn counts(&self) -> GuardCounts {
@@ -76,7 +88,7 @@ impl Rig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_run_as_there_are_seats_in_the_order_of_the_line() {
+async fn as_many_run_as_there_are_seats() {
     let rig = Rig::new(3, 100);
     let running = Arc::new(Mutex::new((0, 0)));
     let handlers = (0..40).map(|nth| {
@@ -98,11 +110,33 @@ async fn as_many_run_as_there_are_seats_in_the_order_of_the_line() {
         handler.await.unwrap();
     }
     assert_eq!(running.lock().unwrap().1, 3);
-    assert!(rig.fake.admitted().is_sorted());
     rig.all_is_free().await;
     let counts = rig.counts();
     assert_eq!((counts.allowed, counts.blocked), (40, 0));
     assert_eq!((counts.enqueued, counts.dequeued), (37, 37));
+}
+
+#[tokio::test(start_paused = true)]
+async fn slots_are_given_in_the_order_of_the_line() {
+    let rig = Rig::new(1, 10);
+    let slot = rig.acquire().await.unwrap();
+    let began = Arc::new(Mutex::new(Vec::new()));
+    let mut handlers = Vec::new();
+    for nth in 0..6 {
+        let (waits, began) = (rig.waits().await, began.clone());
+        handlers.push(tokio::spawn(async move {
+            let slot = waits.await.unwrap().unwrap();
+            began.lock().unwrap().push((nth, slot.token()));
+            drop(slot);
+        }));
+    }
+    drop(slot);
+    for handler in handlers {
+        handler.await.unwrap();
+    }
+    let in_order: Vec<_> = (0..6).map(|nth| (nth, Some(nth + 2))).collect();
+    assert_eq!(*began.lock().unwrap(), in_order);
+    rig.all_is_free().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -127,7 +161,7 @@ async fn a_slot_comes_free_however_its_handler_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_while_waiting_is_out_of_the_line() {
+async fn a_caller_that_goes_while_waiting_is_out_of_the_line() {
     let rig = Rig::new(1, 10);
     let slot = rig.acquire().await.unwrap();
     let (second, third) = (rig.waits().await, rig.waits().await);
@@ -149,7 +183,7 @@ async fn who_goes_while_waiting_is_out_of_the_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_while_it_is_admitted_frees_the_seat() {
+async fn a_caller_that_goes_while_it_is_admitted_frees_the_seat() {
     let rig = Rig::new(1, 10);
     let first = rig.asks();
     // `enter` is answered, and `claim` is under way.
@@ -190,6 +224,7 @@ async fn a_full_line_and_a_long_wait_are_told_apart() {
     assert!(matches!(&kicked, Refused::Removed { reason } if reason == "kicked"));
     let counts = rig.counts();
     assert_eq!((counts.blocked, counts.full, counts.late), (4, 1, 2));
+    assert_eq!(counts.left, 0);
     drop(slot);
     rig.all_is_free().await;
 }
@@ -236,18 +271,22 @@ async fn without_the_cluster_callers_are_allowed_by_default() {
     assert_eq!(first.kind(), SlotKind::Allowed);
     assert_eq!((first.token(), first.epoch()), (None, None));
     assert_eq!(begin.elapsed(), TRIP + PATIENCE);
+    rig.until_away(true).await;
     // From now on nobody waits for it.
     let begin = Instant::now();
     assert_eq!(rig.acquire().await.unwrap().kind(), SlotKind::Allowed);
     assert_eq!(begin.elapsed(), Duration::ZERO);
-    // It may be that the cluster's clock stands still: the seat is kept.
-    tokio::time::sleep(CHECKOUT - Duration::from_secs(8)).await;
+    // The cluster's clock stands still: the seat is kept, however long it takes.
+    tokio::time::sleep(CHECKOUT * 3).await;
     assert!(held.lost().now_or_never().is_none());
     rig.fake.answers(Answers::Always);
-    tokio::time::sleep(PROBE_EVERY * 2 + PATIENCE).await;
+    rig.until_away(false).await;
     assert_eq!(rig.acquire().await.unwrap().kind(), SlotKind::Seat);
     assert_eq!(rig.counts().unavailable, 2);
-    drop(held);
+    tokio::time::sleep(CHECKOUT * 3).await;
+    assert!(held.lost().now_or_never().is_none());
+    assert_eq!(rig.counts().lost, 0);
+    drop((first, held));
     rig.all_is_free().await;
 }
 
@@ -293,7 +332,7 @@ async fn without_the_cluster_a_process_can_limit_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_when_the_cluster_goes_is_decided_with_its_own_next_poll() {
+async fn a_waiting_caller_is_decided_by_its_own_next_poll_when_the_cluster_goes() {
     let rig = Rig::when_away(OnUnavailable::Allow);
     let seats = (rig.acquire().await.unwrap(), rig.acquire().await.unwrap());
     let waits = rig.waits().await;
@@ -313,13 +352,228 @@ async fn who_waits_when_the_cluster_goes_is_decided_with_its_own_next_poll() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn callers_that_wait_in_the_process_enter_the_line_when_the_cluster_is_back() {
+    for limit in [0, 1] {
+        let rig = Rig::when_away(OnUnavailable::Local(limit));
+        rig.fake.answers(Answers::Never);
+        let mut slots = Vec::new();
+        for _ in 0..limit {
+            slots.push(rig.acquire().await.unwrap());
+        }
+        let waits = rig.asks();
+        rig.until_away(true).await;
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        assert!(!waits.is_finished());
+        rig.fake.answers(Answers::Always);
+        let slot = waits.await.unwrap().unwrap();
+        assert_eq!(slot.kind(), SlotKind::Seat);
+        drop((slot, slots));
+        rig.all_is_free().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_entrant_without_an_answer_does_not_stay_in_line() {
-    let rig = Rig::when_away(OnUnavailable::Deny);
+    for answers in [Answers::NotToEnter, Answers::EnterLate] {
+        let rig = Rig::when_away(OnUnavailable::Deny);
+        rig.fake.answers(answers);
+        assert!(rig.acquire().await.is_err());
+        rig.until_live((0, 1)).await;
+        rig.all_is_free().await;
+        assert_eq!(rig.fake.reason(1), "left");
+        assert_eq!(rig.counts().abandoned, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_call_without_an_answer_does_not_make_the_cluster_away() {
+    let rig = Rig::when_away(OnUnavailable::Allow);
     rig.fake.answers(Answers::NotToEnter);
-    assert!(rig.acquire().await.is_err());
-    assert_eq!(rig.fake.live(), (0, 1));
+    // For this one caller the choice decides.
+    assert_eq!(rig.acquire().await.unwrap().kind(), SlotKind::Allowed);
+    rig.fake.answers(Answers::Always);
+    assert_eq!(rig.acquire().await.unwrap().kind(), SlotKind::Seat);
+    for _ in 0..1_000 {
+        assert!(!rig.shared.is_away());
+        tokio::time::sleep(TRIP).await;
+    }
     rig.all_is_free().await;
-    assert_eq!(rig.fake.reason(1), "left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_answers_only_reads_is_away_until_a_write_is_answered() {
+    let rig = Rig::when_away(OnUnavailable::Allow);
+    rig.fake.answers(Answers::OnlyReads);
+    assert_eq!(rig.acquire().await.unwrap().kind(), SlotKind::Allowed);
+    assert!(!rig.shared.is_away(), "a read is answered");
+    assert_eq!(rig.acquire().await.unwrap().kind(), SlotKind::Allowed);
+    assert!(rig.shared.is_away());
+    for _ in 0..1_000 {
+        assert!(rig.shared.is_away());
+        tokio::time::sleep(PROBE_EVERY).await;
+    }
+    rig.fake.answers(Answers::Always);
+    rig.until_away(false).await;
+    // The probe has left the line.
+    rig.all_is_free().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_cluster_is_not_away() {
+    let rig = Rig::when_away(OnUnavailable::Allow);
+    rig.fake.answers(Answers::Busy);
+    for _ in 0..3 {
+        let busy = rig.acquire().await.unwrap_err();
+        assert!(matches!(busy, Refused::Overloaded { .. }), "{busy}");
+        assert_eq!(busy.retry_after(), Some(Duration::from_secs(2)));
+        assert!(!rig.shared.is_away());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn seats_are_given_back_after_an_outage_of_any_length() {
+    let rig = Rig::when_away(OnUnavailable::Allow);
+    let slot = rig.acquire().await.unwrap();
+    rig.fake.answers(Answers::Never);
+    drop(slot);
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    rig.fake.answers(Answers::Always);
+    rig.all_is_free().await;
+    assert_eq!(rig.fake.reason(1), "completed");
+    assert_eq!(rig.counts().abandoned, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_the_cluster_refuses_is_counted() {
+    let rig = Rig::new(1, 10);
+    let slot = rig.acquire().await.unwrap();
+    rig.fake.answers(Answers::Forbids);
+    slot.release().await;
+    assert_eq!(rig.counts().abandoned, 1);
+    // Of a token that is gone there is nothing to give back.
+    rig.fake.answers(Answers::Always);
+    rig.fake.end(1, "kicked");
+    let slot = rig.acquire().await.unwrap();
+    rig.fake.end(2, "kicked");
+    slot.release().await;
+    assert_eq!(rig.counts().abandoned, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_moved_token_is_claimed_by_its_new_ticket() {
+    let rig = Rig::new(1, 10);
+    let slot = rig.acquire().await.unwrap();
+    let (second, third) = (rig.waits().await, rig.waits().await);
+    rig.fake.moves(2);
+    rig.fake.moves(3);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    // The new ticket is the one to leave with, too.
+    third.abort();
+    rig.until_live((1, 1)).await;
+    assert_eq!(rig.fake.reason(3), "left");
+    drop(slot);
+    assert_eq!(second.await.unwrap().unwrap().token(), Some(2));
+    rig.all_is_free().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_wait_covers_entering_and_may_be_any_duration() {
+    let rig = Rig::new(1, 10);
+    let ask = Ask::default().max_wait(Duration::MAX);
+    drop(acquire(&rig.fake, &rig.shared, ask).await.unwrap());
+    rig.fake.answers(Answers::NotToEnter);
+    let ask = Ask::default().max_wait(PATIENCE / 2);
+    let begin = Instant::now();
+    let late = acquire(&rig.fake, &rig.shared, ask).await.unwrap_err();
+    assert!(matches!(late, Refused::WaitedTooLong { .. }), "{late}");
+    assert_eq!(begin.elapsed(), PATIENCE / 2);
+    rig.fake.answers(Answers::Always);
+    rig.all_is_free().await;
+    let counts = rig.counts();
+    assert_eq!((counts.late, counts.left), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_is_told_too_early_is_not_claimed_in_a_loop() {
+    let rig = Rig::new(1, 10);
+    let slot = rig.acquire().await.unwrap();
+    rig.fake.answers(Answers::Early);
+    let waits = rig.asks();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let claims = rig.fake.claims();
+    assert!((10..=41).contains(&claims), "{claims}");
+    drop(slot);
+    assert_eq!(waits.await.unwrap().unwrap().token(), Some(2));
+    rig.all_is_free().await;
+}
+
+/// Without a runtime nobody renews the claim, and nobody asks whether the cluster is back.
+#[test]
+fn a_seat_is_lost_with_the_runtime_that_renews_it() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+    let (rig, slot, given_back) = runtime.block_on(async {
+        let rig = Rig::when_away(OnUnavailable::Allow);
+        let (slot, second) = (rig.acquire().await.unwrap(), rig.acquire().await.unwrap());
+        let given_back = second.lost();
+        second.release().await;
+        rig.fake.answers(Answers::Never);
+        let _ = rig.acquire().await;
+        rig.until_away(true).await;
+        (rig, slot, given_back)
+    });
+    assert!(slot.lost().now_or_never().is_none());
+    drop(runtime);
+    assert!(slot.lost().now_or_never().is_some());
+    assert!(given_back.now_or_never().is_none());
+    assert!(!rig.shared.is_away());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_drains_refuses_and_waits_for_all_slots() {
+    let rig = Rig::when_away(OnUnavailable::Allow);
+    let seat = rig.acquire().await.unwrap();
+    rig.fake.answers(Answers::Never);
+    let allowed = rig.acquire().await.unwrap();
+    assert_eq!(allowed.kind(), SlotKind::Allowed);
+    rig.fake.answers(Answers::Always);
+    let shared = rig.shared.clone();
+    let drains = tokio::spawn(async move { shared.drained().await });
+    tokio::task::yield_now().await;
+    let refused = rig.acquire().await.unwrap_err();
+    assert!(matches!(refused, Refused::Busy), "{refused}");
+    seat.release().await;
+    tokio::time::sleep(CHECKOUT).await;
+    assert!(!drains.is_finished());
+    drop(allowed);
+    drains.await.unwrap();
+    // Also afterwards, with and without the cluster; and it can be called again.
+    rig.shared.drained().await;
+    assert!(rig.acquire().await.is_err());
+    assert!(Outside::new(&rig.shared).is_err());
+    assert_eq!(rig.fake.live(), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_step_of_a_count_is_an_event() {
+    let rig = Rig::new(1, 10);
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let seen = events.clone();
+    let push = move |event: GuardEvent| seen.lock().unwrap().push(event);
+    assert!(rig.shared.counts.observe(Box::new(push)));
+    assert!(!rig.shared.counts.observe(Box::new(|_| {})));
+    let slot = rig.acquire().await.unwrap();
+    let waits = rig.waits().await;
+    tokio::time::sleep(TRIP * 4).await;
+    // The waiting caller's own decision is not made yet.
+    let first = vec![GuardEvent::Allowed, GuardEvent::Enqueued];
+    assert_eq!(*events.lock().unwrap(), first);
+    waits.abort();
+    rig.until_live((0, 1)).await;
+    let then = [GuardEvent::Left, GuardEvent::Dequeued];
+    assert_eq!(events.lock().unwrap()[2..], then);
+    drop(slot);
+    rig.all_is_free().await;
 }
 
 #[tokio::test(start_paused = true)]
