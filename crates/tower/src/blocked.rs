@@ -27,6 +27,7 @@ impl Blocked {
                 Refused::Closed => "closed",
                 Refused::Removed { .. } => "removed",
                 Refused::Unavailable => "unavailable",
+                Refused::Overloaded { .. } => "overloaded",
                 Refused::Busy => "busy",
                 _ => "failed",
             },
@@ -62,19 +63,18 @@ impl Blocked {
         }
     }
 
-    /// If the line is full: after how many whole seconds to come again, at least one.
+    /// After how many whole seconds to come again, at least one: if the line is full, or if the cluster suggests it.
     #[must_use]
     pub fn retry_after_s(&self) -> Option<u64> {
-        let Blocked::Refused(Refused::Full { retry_after }) = self else {
+        let Blocked::Refused(refused) = self else {
             return None;
         };
-        let wait = retry_after.unwrap_or_default().max(Duration::from_secs(1));
-        Some(
-            wait.as_millis()
-                .div_ceil(1_000)
-                .try_into()
-                .unwrap_or(u64::MAX),
-        )
+        let wait = match refused {
+            Refused::Full { retry_after } => retry_after.unwrap_or_default(),
+            _ => refused.retry_after()?,
+        };
+        let wait_ms = wait.max(Duration::from_secs(1)).as_millis();
+        Some(wait_ms.div_ceil(1_000).try_into().unwrap_or(u64::MAX))
     }
 }
 

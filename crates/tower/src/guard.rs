@@ -3,10 +3,9 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use metrics::{counter, histogram};
-use nowserving_client::{Ask, Guard, Refused, Slot};
+use nowserving_client::{Ask, Guard, GuardEvent, Refused, Slot};
 use tower_layer::Layer;
 use tower_service::Service;
 use tracing::error;
@@ -26,13 +25,13 @@ pub struct ConcurrencyGuardLayer<R = HttpResponses, A = Anyone> {
     cancel_lost: bool,
 }
 
-/// What a request asks the guard for: its lane, label and patience. A closure does, too.
+/// Chooses the lane, the label and the longest wait of a request. Closures implement it.
 pub trait AskBy<Request>: Clone + Send + Sync + 'static {
-    /// For this request.
+    /// Called before the request enters the line.
     fn ask(&self, request: &Request) -> Ask;
 
-    /// The request has this slot, and goes to the inner service: to tell that the slot's fencing number, say, in the
-    /// request's extensions. By default nothing.
+    /// Called before the request goes to the inner service, for example to put the slot's fencing number into the
+    /// request's extensions. Does nothing by default.
     fn admitted(&self, request: &mut Request, slot: &Slot) {
         let _ = (request, slot);
     }
@@ -59,8 +58,11 @@ impl<Request> AskBy<Request> for Anyone {
 
 impl ConcurrencyGuardLayer {
     /// With HTTP responses, all requests in the line's default lane, and handlers that are dropped when their seat is lost.
+    /// Reports the guard's events as metrics, unless the guard has an [observer](Guard::observe) already.
     #[must_use]
     pub fn new(guard: Guard) -> ConcurrencyGuardLayer {
+        let line = guard.line().to_owned();
+        guard.observe(move |event| count(&line, event));
         ConcurrencyGuardLayer {
             guard,
             responses: HttpResponses,
@@ -82,7 +84,7 @@ impl<R, A> ConcurrencyGuardLayer<R, A> {
         }
     }
 
-    /// Asks per request: for a lane by a header, say.
+    /// Asks per request, for example for a lane by a header.
     #[must_use]
     pub fn ask_by<N>(self, ask: N) -> ConcurrencyGuardLayer<R, N> {
         ConcurrencyGuardLayer {
@@ -93,8 +95,8 @@ impl<R, A> ConcurrencyGuardLayer<R, A> {
         }
     }
 
-    /// A handler whose seat is lost runs to its end, besides the one that has its seat since. For handlers that must not
-    /// be dropped half-way.
+    /// A handler whose seat is lost runs to its end, at the same time as the next holder of the seat. For handlers that
+    /// must not be dropped half-way.
     #[must_use]
     pub fn keep_running_when_lost(self) -> ConcurrencyGuardLayer<R, A> {
         ConcurrencyGuardLayer {
@@ -134,7 +136,7 @@ where
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
 
-    /// Always: a request waits in line in its own future, and takes nothing of the inner service meanwhile.
+    /// Always ready: a request waits in line in its own future, and takes nothing of the inner service meanwhile.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         Poll::Ready(Ok(()))
     }
@@ -168,9 +170,10 @@ where
 
 impl<R, A> ConcurrencyGuardLayer<R, A> {
     async fn slot(&self, ask: Ask) -> Result<Slot, Refused> {
-        let slot = self.guard.acquire(ask).await;
-        self.measure(slot.as_ref().ok().map(Slot::waited));
-        slot
+        let slot = self.guard.acquire(ask).await?;
+        let line = [("line", self.guard.line().to_owned())];
+        histogram!("nowserving_guard_wait_seconds", &line).record(slot.waited().as_secs_f64());
+        Ok(slot)
     }
 
     fn blocked<Response>(&self, blocked: Blocked) -> Response
@@ -188,18 +191,20 @@ impl<R, A> ConcurrencyGuardLayer<R, A> {
         counter!("nowserving_guard_blocked", &labels).increment(1);
         self.responses.respond(&blocked)
     }
+}
 
-    /// The guard's own counts, of which each decision shows the present ones.
-    fn measure(&self, waited: Option<Duration>) {
-        let counts = self.guard.counts();
-        let line = [("line", self.guard.line().to_owned())];
-        counter!("nowserving_guard_allowed", &line).absolute(counts.allowed);
-        counter!("nowserving_guard_enqueued", &line).absolute(counts.enqueued);
-        counter!("nowserving_guard_dequeued", &line).absolute(counts.dequeued);
-        counter!("nowserving_guard_unavailable", &line).absolute(counts.unavailable);
-        counter!("nowserving_guard_lost", &line).absolute(counts.lost);
-        if let Some(waited) = waited {
-            histogram!("nowserving_guard_wait_seconds", &line).record(waited.as_secs_f64());
-        }
-    }
+/// At the event itself: most of them come while no response is made.
+fn count(line: &str, event: GuardEvent) {
+    let name = match event {
+        GuardEvent::Allowed => "nowserving_guard_allowed",
+        GuardEvent::Enqueued => "nowserving_guard_enqueued",
+        GuardEvent::Dequeued => "nowserving_guard_dequeued",
+        GuardEvent::Left => "nowserving_guard_left",
+        GuardEvent::Unavailable => "nowserving_guard_unavailable",
+        GuardEvent::Lost => "nowserving_guard_lost",
+        GuardEvent::Abandoned => "nowserving_guard_abandoned",
+        // `nowserving_guard_blocked` has them, by reason.
+        _ => return,
+    };
+    counter!(name, "line" => line.to_owned()).increment(1);
 }

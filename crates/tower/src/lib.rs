@@ -11,16 +11,18 @@
 //! let client = Client::connect("nats://127.0.0.1:4222").await?;
 //! let guard = Guard::new(client.line("reports")?, GuardOptions::default());
 //! let layer = ConcurrencyGuardLayer::new(guard);
-//! // axum: Router::new().route("/report", get(report)).layer(layer)
+//! // axum: Router::new().route("/report", get(report)).route_layer(layer)
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! With axum use `route_layer`: `layer` would put requests for unknown paths into the line, too.
 //!
 //! | what happens to a request | HTTP | gRPC, with [`GrpcResponses`] |
 //! |---|---|---|
 //! | the line is full | 429 with `Retry-After` | 8, `RESOURCE_EXHAUSTED` |
 //! | it waited too long | 504 | 4, `DEADLINE_EXCEEDED` |
-//! | the line is closed; the token was removed; the cluster is away with `Deny`; the process has too many under way | 503 | 14, `UNAVAILABLE` |
+//! | the line is closed; the token was removed; the cluster is away with `Deny`, or has too many requests; the process has too many under way | 503 | 14, `UNAVAILABLE` |
 //! | its seat is lost while its handler runs | 503, and the handler is dropped | 10, `ABORTED` |
 //! | the line does not exist, a right is missing | 500 | 13, `INTERNAL` |
 //!
@@ -30,8 +32,9 @@
 //! while it waits leaves the line.
 //!
 //! Metrics, by the `metrics` facade, each with the label `line`: the counters `nowserving_guard_allowed`, `_enqueued`,
-//! `_dequeued`, `_unavailable`, `_lost` (those of [`GuardCounts`](nowserving_client::GuardCounts)) and `_blocked` (with
-//! `reason`), and the histogram `nowserving_guard_wait_seconds` of those allowed.
+//! `_dequeued`, `_left`, `_unavailable`, `_lost` and `_abandoned` (see [`GuardCounts`](nowserving_client::GuardCounts)),
+//! each incremented at its event; `_blocked`, with `reason`, by the layer; and the histogram
+//! `nowserving_guard_wait_seconds` of the allowed requests.
 
 #![warn(missing_docs)]
 

@@ -5,9 +5,9 @@ use http::{Response, StatusCode};
 
 use crate::blocked::Blocked;
 
-/// Makes the response to a request that the guard answers itself. A closure does, too.
+/// Makes the response to a request that does not get one of its handler. Closures implement it.
 pub trait Respond<R>: Clone + Send + Sync + 'static {
-    /// The response.
+    /// Called once for each such request.
     fn respond(&self, blocked: &Blocked) -> R;
 }
 
@@ -20,7 +20,7 @@ where
     }
 }
 
-/// For axum and hyper: a status, `Retry-After` where the line is full, and a line of text.
+/// For axum and hyper: a status, `Retry-After` if the line is full, and a line of text.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HttpResponses;
 
@@ -95,6 +95,15 @@ mod tests {
             ),
             (Refused::Unavailable, 503, 14, None),
             (Refused::Busy, 503, 14, None),
+            (
+                Refused::Overloaded {
+                    retry_after: Some(Duration::from_secs(2)),
+                },
+                503,
+                14,
+                Some("2"),
+            ),
+            (Refused::Overloaded { retry_after: None }, 503, 14, None),
         ];
         let refused = refused.map(|(why, status, grpc, retry_after)| {
             (Blocked::Refused(why), status, grpc, retry_after)

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::StatusCode;
-use nowserving_client::{Ask, Client, Guard, GuardOptions, OnUnavailable};
+use nowserving_client::{Ask, Client, Guard, GuardOptions, OnUnavailable, SlotKind};
 use nowserving_tower::{AskBy, Blocked, ConcurrencyGuardLayer, Respond};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -120,6 +120,13 @@ fn said(blocked: &Blocked) -> Said {
     Said::Blocked(blocked.status())
 }
 
+/// The guard learns that the cluster is away after its first call has failed.
+async fn until_away(guard: &Guard) {
+    while !guard.is_away() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 async fn ask<S, Q>(service: &S, request: Q) -> Result<S::Response, S::Error>
 where
     S: Service<Q> + Clone,
@@ -171,10 +178,10 @@ async fn a_long_wait_is_a_504_and_each_request_may_ask_for_its_own() {
     let nats = Nats::start();
     let guard = nats.guard(OnUnavailable::Local(1)).await;
     let slot = guard.acquire(Ask::default()).await.unwrap();
-    let patience = |_: &Does| Ask::default().max_wait(Duration::from_millis(200));
+    let longest = |_: &Does| Ask::default().max_wait(Duration::from_millis(200));
     let layer = ConcurrencyGuardLayer::new(guard)
         .respond_with(said)
-        .ask_by(patience);
+        .ask_by(longest);
     let service = layer.layer(Handler::default());
     let late = Ok(Said::Blocked(StatusCode::GATEWAY_TIMEOUT));
     assert_eq!(ask(&service, Does::Returns).await, late);
@@ -190,9 +197,11 @@ async fn without_a_cluster_deny_is_a_503() {
     let service = layer.layer(Handler::default());
     let denied = Ok(Said::Blocked(StatusCode::SERVICE_UNAVAILABLE));
     assert_eq!(ask(&service, Does::Returns).await, denied);
-    assert!(guard.is_away());
+    until_away(&guard).await;
     assert_eq!(ask(&service, Does::Returns).await, denied);
     let allowed = nats.guard(OnUnavailable::Allow).await;
+    let slot = allowed.acquire(Ask::default()).await.unwrap();
+    assert_eq!(slot.kind(), SlotKind::Allowed);
     let layer = ConcurrencyGuardLayer::new(allowed).respond_with(said);
     let service = layer.layer(Handler::default());
     assert_eq!(ask(&service, Does::Returns).await, Ok(Said::Done));
