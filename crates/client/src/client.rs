@@ -33,6 +33,9 @@ pub struct ClientOptions {
     pub prefix: String,
     /// How long connecting may take, and then each call, all its attempts together; default 10 s.
     pub deadline: Duration,
+    /// Return a client at once, and connect in the background, again and again. For services that start also while NATS
+    /// is away: calls fail with [`Kind::Unavailable`] meanwhile, also while the login is refused. Default `false`.
+    pub connect_in_background: bool,
     /// The name of the connection, as NATS shows it; default `nowserving-client`.
     pub name: String,
     /// The rights that the connection is found to lack. Share it with a connection of your own for
@@ -45,6 +48,7 @@ impl Default for ClientOptions {
         ClientOptions {
             prefix: DEFAULT_PREFIX.to_owned(),
             deadline: Duration::from_secs(10),
+            connect_in_background: false,
             name: "nowserving-client".to_owned(),
             denials: Denials::default(),
         }
@@ -251,7 +255,7 @@ pub(crate) fn line_name(name: &str) -> Result<LineName> {
 
 fn connect_options(servers: &Servers, options: &ClientOptions) -> ConnectOptions {
     let ClientOptions { name, denials, .. } = options.clone();
-    servers
+    let connect = servers
         .log_in(
             ConnectOptions::new(),
             ConnectOptions::user_and_password,
@@ -273,7 +277,11 @@ fn connect_options(servers: &Servers, options: &ClientOptions) -> ConnectOptions
                     _ => debug!(%event, "NATS"),
                 }
             }
-        })
+        });
+    match options.connect_in_background {
+        true => connect.retry_on_initial_connect(),
+        false => connect,
+    }
 }
 
 /// Doubles from 50 ms to 3.2 s, half of it at random, so that clients that lost their server at the

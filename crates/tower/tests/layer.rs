@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::StatusCode;
-use nowserving_client::{Ask, Client, Guard, GuardOptions, OnUnavailable, SlotKind};
+use nowserving_client::{Ask, Client, ClientOptions, Guard, GuardOptions, OnUnavailable, SlotKind};
 use nowserving_tower::{AskBy, Blocked, ConcurrencyGuardLayer, Respond};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -203,6 +203,22 @@ async fn without_a_cluster_deny_is_a_503() {
     let slot = allowed.acquire(Ask::default()).await.unwrap();
     assert_eq!(slot.kind(), SlotKind::Allowed);
     let layer = ConcurrencyGuardLayer::new(allowed).respond_with(said);
+    let service = layer.layer(Handler::default());
+    assert_eq!(ask(&service, Does::Returns).await, Ok(Said::Done));
+}
+
+/// The service is there before NATS is.
+#[tokio::test]
+async fn a_service_starts_without_nats() {
+    let mut connect = ClientOptions::default();
+    connect.connect_in_background = true;
+    // Nobody listens on this port.
+    let client = Client::connect_with("nats://127.0.0.1:1", connect).await;
+    let mut options = GuardOptions::default();
+    options.patience = Duration::from_millis(100);
+    let guard = Guard::new(client.unwrap().line("reports").unwrap(), options);
+    assert!(guard.check().await.unwrap_err().is_transient());
+    let layer = ConcurrencyGuardLayer::new(guard).respond_with(said);
     let service = layer.layer(Handler::default());
     assert_eq!(ask(&service, Does::Returns).await, Ok(Said::Done));
 }
