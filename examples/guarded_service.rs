@@ -7,7 +7,7 @@
 //!     curl http://127.0.0.1:8080/report/1000
 //!
 //! A full line is answered with 429, a wait of more than five seconds with 504. A request whose client goes away leaves
-//! the line, or gives its seat back.
+//! the line, or gives its seat back. The service starts and answers also while NATS or the cluster is away.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
-use nowserving_client::{Client, Guard, GuardOptions};
+use nowserving_client::{Client, ClientOptions, Guard, GuardOptions};
 use nowserving_tower::ConcurrencyGuardLayer;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -27,20 +27,26 @@ async fn main() -> Result<()> {
     let (url, line) = (arg("NATS-URL LINE ADDRESS")?, arg("LINE ADDRESS")?);
     let address = arg("ADDRESS")?;
 
-    let client = Client::connect(&url).await?;
+    let mut connect = ClientOptions::default();
+    connect.connect_in_background = true;
+    let client = Client::connect_with(&url, connect).await?;
     let mut options = GuardOptions::default();
     options.max_wait = Some(Duration::from_secs(5));
     let guard = Guard::new(client.line(&line)?, options);
-    let settings = guard.check().await?;
-    println!(
-        "{} run at once, {} wait",
-        settings.seats, settings.queue_limit
-    );
+    match guard.check().await {
+        Ok(settings) => println!(
+            "{} run at once, {} wait",
+            settings.seats, settings.queue_limit
+        ),
+        Err(error) if error.is_transient() => eprintln!("goes on without the cluster: {error}"),
+        Err(error) => return Err(error.into()),
+    }
 
     let service = Router::new()
         .route("/report/{ms}", get(report))
-        .layer(ConcurrencyGuardLayer::new(guard.clone()))
-        // Added after the layer, so not behind it.
+        // Not `layer`: requests for unknown paths would wait in line, too.
+        .route_layer(ConcurrencyGuardLayer::new(guard.clone()))
+        // Added after the guard, so not behind it.
         .route("/health", get(async || "ok\n"));
     let mut terminated = signal(SignalKind::terminate())?;
     let stop = async move {
@@ -50,8 +56,9 @@ async fn main() -> Result<()> {
         .with_graceful_shutdown(stop)
         .await?;
     // Without this, seats that are being given back now would be free only after the line's `checkout_timeout_ms`.
-    guard.drained().await;
-    Ok(())
+    // Within a time, because the cluster may be away.
+    let drained = tokio::time::timeout(Duration::from_secs(10), guard.drained()).await;
+    drained.context("the cluster does not know of all releases")
 }
 
 /// Takes so long.

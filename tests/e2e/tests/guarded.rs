@@ -20,6 +20,7 @@ pub async fn however_they_end() -> Result<()> {
         handlers: 160,
         seats: 3,
         leader_dies: true,
+        default_options: false,
     })
     .await?;
     for kind in ["returned", "failed", "panicked", "cancelled", "lost"] {
@@ -27,6 +28,21 @@ pub async fn however_they_end() -> Result<()> {
     }
     ensure!(report.ended["abandoned"] == 0, "{report:?}");
     ensure!(report.at_once == 3, "the seats are used: {report:?}");
+    Ok(())
+}
+
+/// The loss of a leader does not open a guard that allows callers while the cluster is away.
+pub async fn through_a_change_of_leader() -> Result<()> {
+    let report = guarded::run(Plan {
+        processes: 3,
+        handlers: 120,
+        seats: 2,
+        leader_dies: true,
+        default_options: true,
+    })
+    .await?;
+    ensure!(report.ended["without_cluster"] == 0, "{report:?}");
+    ensure!(report.ended["abandoned"] == 0, "{report:?}");
     Ok(())
 }
 
@@ -49,7 +65,9 @@ pub async fn by_http(cluster: &mut Cluster) -> Result<()> {
         full.starts_with("http/1.1 429") && full.contains("\r\nretry-after: "),
         "{full}"
     );
-    // Not behind the guard.
+    // Not behind the guard, as an unknown path is not.
+    let unknown = answer(&mut get(addr, "/unknown").await?).await?;
+    ensure!(unknown.starts_with("HTTP/1.1 404"), "{unknown}");
     let health = answer(&mut get(addr, "/health").await?).await?;
     ensure!(health.starts_with("HTTP/1.1 200"), "{health}");
 
@@ -63,7 +81,7 @@ pub async fn by_http(cluster: &mut Cluster) -> Result<()> {
     ensure!(answer(&mut waits).await?.starts_with("HTTP/1.1 200"));
     live(cluster, [0, 0]).await?;
 
-    // The example's own patience: five seconds.
+    // The example waits for five seconds.
     let runs = get(addr, "/report/600000").await?;
     live(cluster, [0, 1]).await?;
     let late = answer(&mut get(addr, "/report/50").await?).await?;

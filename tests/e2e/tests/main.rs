@@ -193,6 +193,12 @@ async fn guarded_handlers_run_within_their_seats() -> Result<()> {
     guarded::however_they_end().await
 }
 
+/// With the guard's default options no caller is let through while a leader is lost.
+#[tokio::test]
+async fn a_guard_stays_closed_through_a_change_of_leader() -> Result<()> {
+    guarded::through_a_change_of_leader().await
+}
+
 /// An axum service behind the layer, by HTTP.
 #[tokio::test]
 async fn a_guarded_service_speaks_http() -> Result<()> {

@@ -17,6 +17,9 @@ struct Args {
     handlers: u32,
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=1_000))]
     seats: u16,
+    /// The guard's default options in place of `Deny`
+    #[arg(long)]
+    default_options: bool,
     /// One line of JSON instead of the table
     #[arg(long)]
     json: bool,
@@ -31,6 +34,7 @@ async fn main() -> Result<()> {
         handlers: args.handlers as usize,
         seats: args.seats.into(),
         leader_dies: true,
+        default_options: args.default_options,
     })
     .await?;
     if args.json {

@@ -41,6 +41,9 @@ struct Args {
     /// The middle handler never ends, and is renewed until this process is killed
     #[arg(long)]
     holds: bool,
+    /// The guard's default options, and no handler that hangs until its seat is lost
+    #[arg(long)]
+    default_options: bool,
 }
 
 /// What a request's handler does, and its client.
@@ -77,7 +80,7 @@ impl Request {
             1 => Does::Panics,
             2 | 7 => Does::IsCancelled,
             // One in the whole process.
-            3 if nth == 3 => Does::Hangs,
+            3 if nth == 3 && !args.default_options => Does::Hangs,
             _ => Does::Returns,
         };
         Request {
@@ -100,9 +103,11 @@ async fn main() -> Result<()> {
     std::panic::set_hook(Box::new(|_| {}));
     let client = Client::connect(&args.nats).await?;
     let mut options = GuardOptions::default();
-    // The observer counts all handlers: none may run without a seat. On a slow machine an answer takes its time.
-    options.on_unavailable = OnUnavailable::Deny;
-    options.patience = Duration::from_secs(10);
+    if !args.default_options {
+        // No handler runs without a seat, however slow the machine is.
+        options.on_unavailable = OnUnavailable::Deny;
+        options.patience = Duration::from_secs(10);
+    }
     let guard = Guard::new(client.line(&args.line)?, options);
     guard.check().await?;
 
@@ -129,7 +134,9 @@ async fn main() -> Result<()> {
     }
     guard.drained().await;
     let mut ended = ended.lock().ok().context("a caller has failed")?.clone();
-    ended.insert("abandoned".to_owned(), guard.counts().abandoned);
+    let counts = guard.counts();
+    ended.insert("abandoned".to_owned(), counts.abandoned);
+    ended.insert("without_cluster".to_owned(), counts.unavailable);
     println!("{}", serde_json::to_string(&ended)?);
     Ok(())
 }

@@ -28,6 +28,8 @@ const LINE: &str = "guarded";
 const CHECKOUT: Duration = Duration::from_secs(5);
 /// A handler that hangs loses its seat after this long.
 const CHECKOUT_MAX: Duration = Duration::from_secs(8);
+/// A killed process's seat is free after `CHECKOUT`, on a slow machine, and with the loss of the leader meanwhile.
+const FREED_MAX: Duration = Duration::from_secs(4 * CHECKOUT.as_secs());
 /// Nothing takes longer, with as many handlers as a plan can have.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -39,6 +41,8 @@ pub struct Plan {
     pub handlers: usize,
     pub seats: usize,
     pub leader_dies: bool,
+    /// Those of the guard: callers are allowed while the cluster is away. No handler hangs then.
+    pub default_options: bool,
 }
 
 /// What came of it.
@@ -50,7 +54,7 @@ pub struct Report {
     pub started: u64,
     /// The most that ran at once, as the observer saw.
     pub at_once: usize,
-    /// Tokens admitted after a later one.
+    /// Tokens that the line admitted after a later one.
     pub overtaken: usize,
     /// How the processes' requests ended, by kind; without those of the killed process.
     pub ended: Value,
@@ -62,7 +66,7 @@ pub struct Report {
 /// Runs one, with a cluster of its own.
 ///
 /// # Errors
-/// More handlers ran than there are seats, somebody was overtaken, or a seat did not come back.
+/// More handlers ran than there are seats, or one without a seat; a token was overtaken; a seat did not come back.
 pub async fn run(plan: Plan) -> Result<Report> {
     let mut report = None;
     scenario::run(Options::default(), async |cluster| {
@@ -104,7 +108,9 @@ async fn guarded(cluster: &mut Cluster, plan: Plan) -> Result<Report> {
     }
     nothing_is_held(cluster).await?;
     let took = begin.elapsed();
-    let freed = events.gone_at(victim.token)?.duration_since(killed_at);
+    let (gone_at, reason) = events.gone(victim.token)?;
+    ensure!(reason == "checkout_expired", "{victim:?}: {reason}");
+    let freed = gone_at.duration_since(killed_at);
     let report = Report {
         processes: plan.processes,
         seats: plan.seats,
@@ -117,6 +123,8 @@ async fn guarded(cluster: &mut Cluster, plan: Plan) -> Result<Report> {
     };
     ensure!(report.at_once <= plan.seats, "{report:?}");
     ensure!(report.overtaken == 0, "{report:?}");
+    ensure!(freed <= FREED_MAX, "{report:?}");
+    each_has_a_seat_of_its_own(observer.tokens())?;
     all_seats_are_there(cluster, plan).await?;
     Ok(report)
 }
@@ -132,6 +140,9 @@ async fn start(cluster: &Cluster, program: &Path, plan: Plan, nth: usize) -> Res
     // Until it is killed, in the midst of its handlers.
     if nth == 0 {
         args.push("--holds".into());
+    }
+    if plan.default_options {
+        args.push("--default-options".into());
     }
     let log = cluster.folder().join(format!("guarded-{nth}.log"));
     Process::start(&format!("process {nth}"), program.as_os_str(), args, &log).await
@@ -169,6 +180,15 @@ async fn nothing_is_held(cluster: &Cluster) -> Result<()> {
     .await
 }
 
+/// No handler ran without a token, or by another's.
+fn each_has_a_seat_of_its_own(mut tokens: Vec<u64>) -> Result<()> {
+    tokens.sort_unstable();
+    ensure!(!tokens.contains(&0), "a handler ran without a seat");
+    let twice = tokens.windows(2).find(|pair| pair[0] == pair[1]);
+    ensure!(twice.is_none(), "two handlers ran by one token: {twice:?}");
+    Ok(())
+}
+
 /// As many are admitted at once as there are seats, and no more.
 async fn all_seats_are_there(cluster: &Cluster, plan: Plan) -> Result<()> {
     for nth in 0..=plan.seats {
@@ -201,7 +221,8 @@ struct Events(std::sync::Arc<std::sync::Mutex<Seen>>);
 struct Seen {
     version: u64,
     admitted: Vec<u64>,
-    gone: std::collections::BTreeMap<u64, Instant>,
+    /// When, and why.
+    gone: std::collections::BTreeMap<u64, (Instant, String)>,
 }
 
 impl Events {
@@ -227,10 +248,10 @@ impl Events {
         Ok(pairs.filter(|pair| pair[0] >= pair[1]).count())
     }
 
-    fn gone_at(&self, token: u64) -> Result<Instant> {
+    fn gone(&self, token: u64) -> Result<(Instant, String)> {
         let seen = self.0.lock().ok().context("the reader has failed")?;
-        let at = seen.gone.get(&token).copied();
-        at.with_context(|| format!("no event that token {token} is gone"))
+        let gone = seen.gone.get(&token).cloned();
+        gone.with_context(|| format!("no event that token {token} is gone"))
     }
 }
 
@@ -247,7 +268,10 @@ impl Seen {
         self.version = version;
         match event["event"].as_str() {
             Some("admitted") => self.admitted.push(token),
-            Some("gone") => drop(self.gone.insert(token, Instant::now())),
+            Some("gone") => {
+                let reason = event["reason"].as_str().unwrap_or_default();
+                self.gone.insert(token, (Instant::now(), reason.to_owned()));
+            }
             _ => {}
         }
     }

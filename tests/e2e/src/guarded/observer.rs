@@ -37,6 +37,8 @@ struct Books {
     next: u64,
     running: BTreeMap<u64, Handler>,
     most: usize,
+    /// Of all handlers that began.
+    tokens: Vec<u64>,
 }
 
 impl Observer {
@@ -75,6 +77,12 @@ impl Observer {
         self.lock().most
     }
 
+    /// The tokens of all handlers so far, in the order in which they began. 0 for one without a seat.
+    #[must_use]
+    pub fn tokens(&self) -> Vec<u64> {
+        self.lock().tokens.clone()
+    }
+
     /// Those that run now.
     #[must_use]
     pub fn running(&self) -> Vec<Handler> {
@@ -102,6 +110,7 @@ impl Observer {
         books.next += 1;
         let id = books.next;
         books.running.insert(id, handler);
+        books.tokens.push(handler.token);
         books.most = books.most.max(books.running.len());
         id
     }
