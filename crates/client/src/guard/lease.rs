@@ -56,7 +56,7 @@ impl Lease {
         self.renew
     }
 
-    /// The cluster ends it, whatever is renewed: `checkout_max_ms`.
+    /// No renewal puts the end off any more: `checkout_max_ms`.
     pub(super) fn is_last(&self) -> bool {
         self.renew.is_none()
     }

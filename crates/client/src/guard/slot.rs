@@ -41,15 +41,15 @@ pub(crate) enum Tenure {
     GivenBack,
 }
 
-/// Who gave a slot.
+/// What a slot rests on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SlotKind {
-    /// The cluster: one of the line's seats.
+    /// One of the line's seats.
     Seat,
-    /// This process, while the cluster is away: [`OnUnavailable::Local`](crate::OnUnavailable::Local).
+    /// This process's own limit, while the cluster is away: [`OnUnavailable::Local`](crate::OnUnavailable::Local).
     Local,
-    /// Nobody: [`OnUnavailable::Allow`](crate::OnUnavailable::Allow).
+    /// No limit, while the cluster is away: [`OnUnavailable::Allow`](crate::OnUnavailable::Allow).
     Allowed,
 }
 
@@ -81,7 +81,7 @@ impl Slot {
         Slot { held, waited }
     }
 
-    /// Who gave it.
+    /// A seat of the line, or a choice for the time without the cluster.
     #[must_use]
     pub fn kind(&self) -> SlotKind {
         match self.held {

@@ -40,13 +40,13 @@ impl Rig {
         acquire(&self.fake, &self.shared, Ask::default()).await
     }
 
-    /// Somebody who asks, in a task.
+    /// A caller in a task of its own.
     fn asks(&self) -> JoinHandle<Result<Slot, Refused>> {
         let (fake, shared) = (self.fake.clone(), self.shared.clone());
         tokio::spawn(async move { acquire(&fake, &shared, Ask::default()).await })
     }
 
-    /// Somebody who waits in line already.
+    /// A caller that waits in line already.
     async fn waits(&self) -> JoinHandle<Result<Slot, Refused>> {
         let waiting = self.fake.live().0;
         let asks = self.asks();
