@@ -99,6 +99,8 @@ breaks! {
     S17Install: "S17",
     /// A change of the members is not recorded.
     S18: "S18",
+    /// A key-value is put whatever revision it has.
+    S19: "S19",
     /// Nobody stands for election again, once there was a leader.
     L1: "L1",
     /// What a leader answers is not relayed to the client.
@@ -167,7 +169,7 @@ mod tests {
         assert_eq!(documented(), broken);
         let mut invariants: Vec<_> = broken.iter().map(|(invariant, _)| *invariant).collect();
         invariants.dedup();
-        let all = (1..=18).map(|it| format!("S{it}"));
+        let all = (1..=19).map(|it| format!("S{it}"));
         let all: Vec<_> = all.chain((1..=6).map(|it| format!("L{it}"))).collect();
         assert_eq!(invariants, all);
     }

@@ -11,6 +11,7 @@ use super::Finding;
 const FORBIDDEN: &str = "\
 nowserving-line: tokio async-nats raft raft-engine rand getrandom serde
 nowserving-limit: tokio async-nats raft raft-engine rand getrandom serde nowserving-line
+nowserving-kv: tokio async-nats raft raft-engine rand getrandom serde nowserving-line
 nowserving-protocol: tokio async-nats raft raft-engine nowserving-shard
 nowserving-shard: tokio async-nats raft raft-engine rand getrandom nowserving-replica nowserving-engine
 nowserving-replica: tokio async-nats raft-engine nowserving-shard nowserving-log nowserving-engine nowserving-node
@@ -36,6 +37,7 @@ const ONLY: &str = "\
 nowserving-line: libm nowserving-bite thiserror
 nowserving-calendar: jiff
 nowserving-limit: nowserving-calendar saphyr-parser thiserror
+nowserving-kv: nowserving-bite thiserror
 ";
 
 /// The lines of a table: a crate, and a list of packages.

@@ -1,0 +1,159 @@
+//! The key-values of one shard as a pure state machine: `apply(now, op) -> reply, events`.
+//!
+//! No I/O, no clock, no randomness and no iteration in hash order: all replicas that apply the same log hold the
+//! same state. Time is the shard's service clock, and comes in with each operation. The rules are those of
+//! `docs/protocol.md`, section 8.
+//!
+//! A bucket exists while it has a key. Every change takes the next revision of the shard, deletions and expiries too:
+//! so a key that is put again has a larger revision than before, and no tombstones are kept for that.
+//!
+//! A key is expired when the replicated clock has passed its deadline, whether [`Store::expire`] has removed it or not.
+//! A leader's own reading of the clock, which may be ahead, must not be used: after a failover the key would be back.
+
+mod store;
+
+pub use store::Store;
+
+/// The longest key, in bytes; the shortest has one byte.
+pub const KEY_BYTES_MAX: usize = 512;
+/// The longest value, in bytes.
+pub const VALUE_BYTES_MAX: usize = 10_240;
+/// The longest time to live: a year.
+pub const TTL_MS_MAX: u64 = 365 * 24 * 3_600_000;
+/// A key counts as so many bytes beside those of its name and value: about what it takes in memory.
+pub const OVERHEAD_BYTES: u64 = 128;
+/// The most keys that [`Store::expire`] removes: a log entry's work is bounded.
+pub const EXPIRE_MAX: usize = 256;
+
+/// What one shard holds at most. The same on all nodes: they decide what is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Keys of a bucket.
+    pub bucket_keys: usize,
+    /// Bytes of a bucket: of names and values, and [`OVERHEAD_BYTES`] a key.
+    pub bucket_bytes: u64,
+    pub buckets: usize,
+    /// The same bytes, of all buckets.
+    pub bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            bucket_keys: 16_384,
+            bucket_bytes: 8 << 20,
+            buckets: 1_024,
+            bytes: 32 << 20,
+        }
+    }
+}
+
+/// An operation on one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    Put {
+        bucket: Box<str>,
+        key: Box<str>,
+        value: Box<[u8]>,
+        /// Only if the key has this revision; 0: only if there is no such key.
+        if_revision: Option<u64>,
+        /// It expires after so long.
+        ttl_ms: Option<u64>,
+        /// Its revision is larger than this one, too: it comes back from a backup.
+        above: u64,
+    },
+    Delete {
+        bucket: Box<str>,
+        key: Box<str>,
+        /// Only if the key has this revision.
+        if_revision: Option<u64>,
+    },
+}
+
+impl Op {
+    #[must_use]
+    pub fn bucket(&self) -> &str {
+        match self {
+            Op::Put { bucket, .. } | Op::Delete { bucket, .. } => bucket,
+        }
+    }
+
+    #[must_use]
+    pub fn key(&self) -> &str {
+        match self {
+            Op::Put { key, .. } | Op::Delete { key, .. } => key,
+        }
+    }
+}
+
+/// The outcome of an [`Op`] that was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The key's; of a deletion, that of the deletion itself.
+    pub revision: u64,
+}
+
+/// Why nothing happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("no such key")]
+    KeyNotFound,
+    #[error("the key has revision {revision} (0: there is none)")]
+    VersionConflict { revision: u64 },
+    #[error("no room: {0}")]
+    Full(Full),
+}
+
+/// The limit that an operation would exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Full {
+    #[error("the bucket has as many keys in this shard as it may")]
+    BucketKeys,
+    #[error("the bucket has as many bytes in this shard as it may")]
+    BucketBytes,
+    #[error("this shard has as many buckets as it may")]
+    Buckets,
+    #[error("this shard has as many bytes of key-values as it may")]
+    Bytes,
+}
+
+/// A key's value and what belongs to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub value: Box<[u8]>,
+    pub revision: u64,
+    /// On the service clock.
+    pub expires_at_ms: Option<u64>,
+}
+
+impl Entry {
+    fn is_expired(&self, now_ms: u64) -> bool {
+        self.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms)
+    }
+}
+
+/// A key has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub bucket: Box<str>,
+    pub key: Box<str>,
+    pub what: Change,
+    /// Of the change. Those of one key grow.
+    pub revision: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    Put,
+    Deleted,
+    Expired,
+}
+
+/// The entry of a snapshot is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadEntry {
+    #[error("a key is there twice")]
+    Twice,
+    #[error("two keys have one revision, or one is newer than the shard's")]
+    Revision,
+}
