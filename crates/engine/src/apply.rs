@@ -1,6 +1,7 @@
 //! Committed entries become state, answers and events; confirmed reads become answers.
 
 use crate::envelope::StateHash;
+use nowserving_kv as kv;
 use nowserving_line::{
     Line, LineName, Lines, Live, Op, Reply, RestoreRefused, Status, Timestamp, TokenBy, TokenRef,
 };
@@ -292,6 +293,10 @@ impl Shard {
     /// Answers a read from the applied state.
     pub(crate) fn answer_read(&self, waiter: Waiter, ask: &Ask, ctx: &mut NodeCtx) {
         let now = self.timestamp(ctx.now, &ctx.reachability);
+        if let Ask::KvGet(ask) = ask {
+            let result = crate::kv::get(&self.state, &waiter.line, ask, now);
+            return ctx.out.answer(waiter.reply, result);
+        }
         let result = match self.state.lines().get(&waiter.line) {
             Some(line) => self.read(line, ask, now),
             None => Err(nowserving_line::Refused::LineNotFound.into()),
@@ -399,6 +404,19 @@ impl Observer for Watch<'_> {
         }
     }
 
+    fn kv(&mut self, place: usize, _: &kv::Op, result: Result<kv::Reply, kv::Refused>) {
+        let waiter = self.waiters.get_mut(place).and_then(Option::take);
+        if let Some(waiter) = waiter {
+            self.out.answer(waiter.reply, crate::kv::done(result));
+        }
+    }
+
+    fn kv_events(&mut self, events: &[kv::Event], wall_ms: u64) {
+        if self.leader_state.is_some() {
+            self.events.extend(LeaderState::kv_events(events, wall_ms));
+        }
+    }
+
     fn discard(&mut self, discarded: Discarded) {
         self.out.outputs.push(Output::Drop(Dropped(discarded)));
     }
@@ -468,6 +486,8 @@ fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, A
         Ask::Write(_)
         | Ask::Members(_)
         | Ask::Restore(_)
+        | Ask::Kv(_)
+        | Ask::KvGet(_)
         | Ask::Kick(_)
         | Ask::ListTokens(_)
         | Ask::Backup { .. }
@@ -519,6 +539,7 @@ fn repeated(
             "a setting was out of its range, as the first answer to this request said",
         )),
         (Command::Members(_), Answer::Members(result)) => members_outcome(result),
+        (Command::Kv(_), Answer::Kv(result)) => crate::kv::done(*result),
         // Another request had this id.
         _ => Err(outcome_unknown()),
     }

@@ -20,6 +20,7 @@ use crate::elections::ClosedConnections;
 use crate::forwards::{Forwards, Leader};
 use crate::frames::{OutMessage, PeerBatch, PeerFrame};
 use crate::io::{Boot, Config, ExitReason, Input, Now, Output, RestoredShard, Subscription};
+use crate::kv;
 use crate::listing;
 use crate::membership::Membership;
 use crate::outbox::{Clocks, NodeCtx, Outbox};
@@ -350,6 +351,10 @@ impl Engine {
                 Question::ListLines(ask) => {
                     let lines = self.shards.values().map(|shard| shard.state.lines());
                     Outcome::Lines(Box::new(listing::page(ask, lines)))
+                }
+                Question::KvList { bucket, ask } => {
+                    let states = self.shards.values().map(|shard| &shard.state);
+                    kv::list(bucket, ask, states)
                 }
                 Question::MembersChanges => {
                     Outcome::MembersChanges(Box::new(self.members_changes(now)))

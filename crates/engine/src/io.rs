@@ -300,8 +300,9 @@ pub struct ForwardId(pub u64);
 pub struct ForwardTry {
     pub id: ForwardId,
     pub shard: u32,
+    /// Or the bucket.
     pub line: LineName,
-    /// The last word of the subject.
+    /// The last word of the subject; of a request about a key-value after `kv_`.
     pub op: &'static str,
     /// It is an operator's.
     pub admin: bool,

@@ -31,6 +31,7 @@ mod gauges;
 mod io;
 mod kicks;
 mod known_disk;
+mod kv;
 mod lagging;
 mod listing;
 mod maintenance;

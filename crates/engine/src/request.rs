@@ -1,6 +1,7 @@
 //! Checked requests and their outcomes.
 
 use bytes::Bytes;
+use nowserving_kv as kv;
 use nowserving_line::{LineName, Op, Status, Timestamp, Token, TokenBy};
 use nowserving_protocol::admin::{
     CalledReply, ClusterStatus, Configure, Journal, JournalReply, LineList, LineReply, ListLines,
@@ -8,6 +9,7 @@ use nowserving_protocol::admin::{
 };
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::kick::{Kick, KickReply};
+use nowserving_protocol::kv::{KvGet, KvGetReply, KvList, KvListReply, KvReply};
 use nowserving_protocol::user::{CallbackReply, Consistency, InfoReply};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::members::MembersRequest;
@@ -29,10 +31,11 @@ pub struct ReplyTo {
     pub taken: Micros,
 }
 
-/// A checked request about one line.
+/// A checked request about one line, or one key-value.
 #[derive(Debug, PartialEq)]
 pub struct Request {
     pub shard: u32,
+    /// Or the bucket.
     pub line: LineName,
     pub ask: Ask,
     pub reply: ReplyTo,
@@ -85,6 +88,9 @@ pub enum Ask {
     },
     /// A step of putting a line back; it goes through the log.
     Restore(Box<RestoreCommand>),
+    /// An operation on a key-value; it goes through the log.
+    Kv(kv::Op),
+    KvGet(KvGet),
 }
 
 /// The part of a request that decides where it is executed.
@@ -113,6 +119,10 @@ impl Ask {
                 Consistency::Local => Effect::ReadLocal,
                 Consistency::Leader | Consistency::Linearizable => Effect::Read,
             },
+            Ask::KvGet(ask) => match ask.consistency.unwrap_or_default() {
+                Consistency::Local => Effect::ReadLocal,
+                Consistency::Leader | Consistency::Linearizable => Effect::Read,
+            },
             Ask::Kick(ask) if !ask.dry_run => Effect::Write,
             Ask::Find(_)
             | Ask::Kick(_)
@@ -122,7 +132,7 @@ impl Ask {
             | Ask::ListTokens(_)
             | Ask::Backup { .. }
             | Ask::BackupChunk { .. } => Effect::Read,
-            Ask::Write(_) | Ask::Members(_) | Ask::Restore(_) => Effect::Write,
+            Ask::Write(_) | Ask::Members(_) | Ask::Restore(_) | Ask::Kv(_) => Effect::Write,
         }
     }
 
@@ -135,6 +145,10 @@ impl Ask {
                 consistency: Consistency::Linearizable,
                 ..
             } | Ask::Info(Consistency::Linearizable)
+                | Ask::KvGet(KvGet {
+                    consistency: Some(Consistency::Linearizable),
+                    ..
+                })
         )
     }
 }
@@ -144,6 +158,11 @@ impl Ask {
 pub enum Question {
     ClusterStatus,
     ListLines(ListLines),
+    /// About a bucket; it is no operator's.
+    KvList {
+        bucket: LineName,
+        ask: KvList,
+    },
     /// The newest changes of the members.
     MembersChanges,
 }
@@ -196,4 +215,8 @@ pub enum Outcome {
         line: LineName,
         parts: u32,
     },
+    KvGot(Box<KvGetReply>),
+    /// `put`, `delete`, and `restore` of a key-value.
+    KvDone(KvReply),
+    KvListed(Box<KvListReply>),
 }

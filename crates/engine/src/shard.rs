@@ -44,6 +44,7 @@ struct Queued {
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub shard: u32,
+    /// Or the bucket.
     pub line: LineName,
     pub effect: Effect,
     pub delivery: Delivery,
@@ -250,6 +251,7 @@ impl Shard {
                 let command = Command::Members(MembersCommand::Request(*request));
                 self.take_write(waiter, command, ctx);
             }
+            Ask::Kv(op) => self.take_write(waiter, Command::Kv(op), ctx),
             Ask::Restore(command) => self.take_restore(waiter, *command, ctx),
             ask if !ask.is_linearizable() && self.in_lease(ctx.now.us) => {
                 self.answer_leading(waiter, ask, ctx);

@@ -23,7 +23,7 @@ pub const TTL_MS_MAX: u64 = 365 * 24 * 3_600_000;
 /// A key counts as so many bytes beside those of its name and value: about what it takes in memory.
 pub const OVERHEAD_BYTES: u64 = 128;
 /// The most keys that [`Store::expire`] removes: a log entry's work is bounded.
-pub const EXPIRE_MAX: usize = 256;
+pub const EXPIRE_MAX: usize = 1_024;
 
 /// What one shard holds at most. The same on all nodes: they decide what is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

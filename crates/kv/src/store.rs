@@ -47,7 +47,10 @@ impl Store {
         mut events: Option<&mut Vec<Event>>,
     ) -> Result<Reply, Refused> {
         let (bucket, key) = (op.bucket(), op.key());
-        if self.entry(bucket, key).is_some_and(|it| it.is_expired(now_ms)) {
+        if self
+            .entry(bucket, key)
+            .is_some_and(|it| it.is_expired(now_ms))
+        {
             self.remove(bucket, key, Change::Expired, events.as_deref_mut());
         }
         let revision = self.entry(bucket, key).map_or(0, |entry| entry.revision);

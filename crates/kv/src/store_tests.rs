@@ -73,7 +73,10 @@ fn revisions_grow_over_deletions() {
     assert_eq!(store.apply(0, &put("k", "1"), None).unwrap().revision, 1);
     assert_eq!(store.apply(0, &delete("k"), None).unwrap().revision, 2);
     assert!(store.is_empty());
-    assert_eq!(store.apply(0, &delete("k"), None), Err(Refused::KeyNotFound));
+    assert_eq!(
+        store.apply(0, &delete("k"), None),
+        Err(Refused::KeyNotFound)
+    );
     let again = if_revision(put("k", "2"), 0);
     assert_eq!(store.apply(0, &again, None).unwrap().revision, 3);
     let conflict = Err(Refused::VersionConflict { revision: 3 });
@@ -109,7 +112,9 @@ fn what_comes_back_from_a_backup_is_newer_than_that() {
 fn an_expired_key_is_gone_before_it_is_removed() {
     let mut store = Store::default();
     for n in 0..EXPIRE_MAX + 5 {
-        store.apply(0, &living(&format!("k{n:04}"), 10), None).unwrap();
+        store
+            .apply(0, &living(&format!("k{n:04}"), 10), None)
+            .unwrap();
     }
     store.apply(0, &living("later", 20), None).unwrap();
     assert_eq!(store.next_expiry_ms(), Some(10));
@@ -128,7 +133,10 @@ fn an_expired_key_is_gone_before_it_is_removed() {
     assert_eq!(store.expire(10, None), 4);
     assert_eq!(store.expire(10, None), 0);
     assert_eq!(store.len(), 2);
-    assert_eq!(store.apply(20, &delete("later"), None), Err(Refused::KeyNotFound));
+    assert_eq!(
+        store.apply(20, &delete("later"), None),
+        Err(Refused::KeyNotFound)
+    );
     assert_eq!(keys(&store, 20, "", None), ["k0000"]);
 }
 
@@ -168,7 +176,10 @@ fn limits_count_names_values_and_what_a_key_takes() {
     let mut store = Store::new(limits, 0);
     let full = |what| Err(Refused::Full(what));
     store.apply(0, &put("a", "12345"), None).unwrap();
-    assert_eq!(store.apply(0, &put("b", "123456"), None), full(Full::BucketBytes));
+    assert_eq!(
+        store.apply(0, &put("b", "123456"), None),
+        full(Full::BucketBytes)
+    );
     store.apply(0, &put("b", "12345"), None).unwrap();
     assert_eq!(store.apply(0, &put("c", ""), None), full(Full::BucketKeys));
     // What is replaced makes room.
@@ -201,6 +212,9 @@ fn a_snapshot_that_contradicts_itself_is_noticed() {
     assert_eq!(store.add("b", "k", entry(4, None)), Err(BadEntry::Twice));
     assert_eq!(store.add("b", "l", entry(6, None)), Err(BadEntry::Revision));
     assert_eq!(store.add("b", "l", entry(0, None)), Err(BadEntry::Revision));
-    assert_eq!(store.add("c", "k", entry(5, Some(9))), Err(BadEntry::Revision));
+    assert_eq!(
+        store.add("c", "k", entry(5, Some(9))),
+        Err(BadEntry::Revision)
+    );
     assert_eq!(store.next_expiry_ms(), Some(9));
 }

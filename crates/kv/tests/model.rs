@@ -204,8 +204,13 @@ fn check(store: &Store, naive: &Naive, now_ms: u64) {
         revision: it.revision,
         expires_at_ms: it.expires_at_ms,
     };
-    let expected: Vec<_> = all.iter().map(|it| (it.bucket, it.key, entry(it))).collect();
-    let there = store.iter_from(0).map(|(b, k, entry)| (b, k, entry.clone()));
+    let expected: Vec<_> = all
+        .iter()
+        .map(|it| (it.bucket, it.key, entry(it)))
+        .collect();
+    let there = store
+        .iter_from(0)
+        .map(|(b, k, entry)| (b, k, entry.clone()));
     assert_eq!(there.collect::<Vec<_>>(), expected);
     assert_eq!(store.len(), all.len());
     assert_eq!(store.iter_from(2).count(), all.len().saturating_sub(2));

@@ -68,6 +68,8 @@ codes! {
     LineNotFound = "line_not_found", 404;
     /// No live token has this key, or the number was never given.
     TokenNotFound = "token_not_found", 404;
+    /// The bucket has no such key.
+    KeyNotFound = "key_not_found", 404;
     /// No member of the cluster, or no candidate, is named so.
     NodeNotFound = "node_not_found", 404;
     /// A line with this name exists.
@@ -82,7 +84,7 @@ codes! {
     NotWaiting = "not_waiting", 409;
     /// The epoch is not that of the current claim.
     EpochStale = "epoch_stale", 409;
-    /// The settings have changed since `if_version`, or the line has another `incarnation`.
+    /// The settings have changed since `if_version`, the line has another `incarnation`, or the key another revision.
     VersionConflict = "version_conflict", 409;
     /// An earlier change of the members is not finished.
     MembersChanging = "members_changing", 409;
@@ -94,6 +96,8 @@ codes! {
     LineFull = "line_full", 429;
     /// Everything the quota allows is completed or held.
     SoldOut = "sold_out", 429;
+    /// The bucket, or the shard, has no room for more key-values.
+    KvFull = "kv_full", 429;
     /// The node has too many requests; nothing happened.
     Overloaded = "overloaded", 503;
     /// This node does not lead the shard; `leader` is the node that does, if known.
@@ -278,6 +282,7 @@ mod tests {
             ("line_closed", 403),
             ("line_not_found", 404),
             ("token_not_found", 404),
+            ("key_not_found", 404),
             ("node_not_found", 404),
             ("line_exists", 409),
             ("line_not_empty", 409),
@@ -291,6 +296,7 @@ mod tests {
             ("token_gone", 410),
             ("line_full", 429),
             ("sold_out", 429),
+            ("kv_full", 429),
             ("overloaded", 503),
             ("not_leader", 503),
             ("unavailable", 503),

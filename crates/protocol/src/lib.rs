@@ -29,6 +29,7 @@ mod journal;
 mod key;
 pub mod keys;
 pub mod kick;
+pub mod kv;
 pub mod members;
 pub mod rights;
 pub mod servers;

@@ -3,6 +3,7 @@
 use nowserving_line::LineName;
 
 use crate::error::ApiError;
+use crate::kv::key_hash;
 
 /// The prefix of all subjects unless configured otherwise.
 pub const DEFAULT_PREFIX: &str = "nowserving";
@@ -49,6 +50,17 @@ pub enum Target<'a> {
         shard: Option<u32>,
         /// The line's name.
         line: LineName,
+        /// The operation's name, as in docs/protocol.md.
+        op: &'a str,
+    },
+    /// `kv.<bucket>.<op>` or `shard.<n>.kv.<bucket>.<op>`, with `admin.` before it from operators.
+    Kv {
+        /// Whether it is an operator's request.
+        admin: bool,
+        /// The shard, if the request is to its leader and not to any node.
+        shard: Option<u32>,
+        /// The bucket's name, which is formed as a line's.
+        bucket: LineName,
         /// The operation's name, as in docs/protocol.md.
         op: &'a str,
     },
@@ -125,6 +137,42 @@ impl Subjects {
     /// All operators' requests about the cluster.
     pub fn admin_cluster_all(&self) -> String {
         format!("{}.admin.cluster.>", self.prefix)
+    }
+
+    /// A request about key-values, to any node.
+    pub fn kv(&self, bucket: &LineName, op: &str) -> String {
+        format!("{}.kv.{}.{op}", self.prefix, bucket.as_str())
+    }
+
+    /// All requests about key-values to any node.
+    pub fn kv_all(&self) -> String {
+        format!("{}.kv.>", self.prefix)
+    }
+
+    /// A request about a key-value, to the leader of the key's shard.
+    pub fn kv_shard(&self, shard: u32, bucket: &LineName, op: &str) -> String {
+        format!("{}.shard.{shard}.kv.{}.{op}", self.prefix, bucket.as_str())
+    }
+
+    /// An operator's request about a key-value, to any node.
+    pub fn admin_kv(&self, bucket: &LineName, op: &str) -> String {
+        format!("{}.admin.kv.{}.{op}", self.prefix, bucket.as_str())
+    }
+
+    /// All operators' requests about key-values to any node.
+    pub fn admin_kv_all(&self) -> String {
+        format!("{}.admin.kv.>", self.prefix)
+    }
+
+    /// An operator's request about a key-value, to the leader of the key's shard.
+    pub fn admin_kv_shard(&self, shard: u32, bucket: &LineName, op: &str) -> String {
+        let prefix = &self.prefix;
+        format!("{prefix}.admin.shard.{shard}.kv.{}.{op}", bucket.as_str())
+    }
+
+    /// Where the events of a key are published.
+    pub fn kv_event(&self, bucket: &str, key: &str) -> String {
+        format!("{}.event.kv.{bucket}.{}", self.prefix, key_hash(key))
     }
 
     /// The line of a NATS server's configuration that maps plain requests to their shards.
@@ -214,6 +262,18 @@ impl Subjects {
             Some((&"admin", rest)) => (true, rest),
             _ => (false, &words[..]),
         };
+        if let Some((shard, bucket, op)) = match *words {
+            ["kv", bucket, op] => Some((None, bucket, op)),
+            ["shard", shard, "kv", bucket, op] => Some((Some(shard_number(shard)?), bucket, op)),
+            _ => None,
+        } {
+            return Ok(Target::Kv {
+                admin,
+                shard,
+                bucket: name_of("bucket", bucket)?,
+                op: op_name(op)?,
+            });
+        }
         let (shard, line, op) = match *words {
             ["line", line, op] => (None, line, op),
             ["shard", shard, line, op] => (Some(shard_number(shard)?), line, op),
@@ -221,7 +281,7 @@ impl Subjects {
             _ => {
                 return Err(ApiError::bad_request(format!(
                     "subject: not one of {0}.line.<line>.<op>, {0}.shard.<n>.<line>.<op>, \
-                     {0}.admin.line.<line>.<op>, {0}.admin.cluster.<op>",
+                     {0}.admin.line.<line>.<op>, {0}.admin.cluster.<op>, {0}.kv.<bucket>.<op>",
                     self.prefix
                 )));
             }
@@ -229,7 +289,7 @@ impl Subjects {
         Ok(Target::Line {
             admin,
             shard,
-            line: line_name(line)?,
+            line: name_of("line", line)?,
             op: op_name(op)?,
         })
     }
@@ -247,10 +307,10 @@ fn is_word(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
 }
 
-fn line_name(text: &str) -> Result<LineName, ApiError> {
+fn name_of(what: &str, text: &str) -> Result<LineName, ApiError> {
     LineName::try_from(text).map_err(|_| {
         ApiError::bad_request(format!(
-            "line: 1 to 64 of [A-Za-z0-9_-] are needed in the subject, not {:?}",
+            "{what}: 1 to 64 of [A-Za-z0-9_-] are needed in the subject, not {:?}",
             start_of(text)
         ))
     })

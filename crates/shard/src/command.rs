@@ -6,9 +6,11 @@
 //! format, which changes with every addition. Nodes tell each other the newest format that they read, and a
 //! leader writes the newest that every member of its group reads: builds of two formats run side by side.
 
+use nowserving_kv as kv;
 use nowserving_line::{self as line, CALL_MAX, OPS_PER_ENTRY_MAX};
 use prost::Message;
 
+use crate::kv_pb::{kv_op_from_pb, kv_op_to_pb};
 use crate::members::MembersCommand;
 use crate::members_pb::{members_command_from_pb, members_command_to_pb};
 use crate::op_pb::{op_format, op_from_pb, op_to_pb};
@@ -49,7 +51,9 @@ pub enum Command {
     Members(MembersCommand),
     /// A step of putting a line back from a backup.
     Restore(RestoreCommand),
-    /// Done unless a request with this id was done lately: a [`Command::Line`], or a [`Command::Members`] of an
+    /// An operation on a key-value.
+    Kv(kv::Op),
+    /// Done unless a request with this id was done lately: a [`Command::Line`], a [`Command::Kv`], or a [`Command::Members`] of an
     /// operator.
     Once(RequestId, Box<Command>),
 }
@@ -79,6 +83,7 @@ impl Command {
             Command::Stamp | Command::Members(_) => FORMAT_MIN,
             // Its parts are those of a snapshot of any format.
             Command::Restore(_) => FORMAT,
+            Command::Kv(_) => 7,
         }
     }
 }
@@ -261,6 +266,7 @@ fn command_to_pb(command: &Command) -> pb::Command {
         Command::Line(op) => Kind::Line(op_to_pb(op)),
         Command::Members(command) => Kind::Members(members_command_to_pb(command)),
         Command::Restore(command) => Kind::Restore(restore_to_pb(command)),
+        Command::Kv(op) => Kind::Kv(kv_op_to_pb(op)),
         Command::Once(id, command) => Kind::Once(Box::new(pb::Once {
             id: Some(id_to_pb(*id)),
             command: Some(Box::new(command_to_pb(command))),
@@ -277,6 +283,7 @@ fn command_from_pb(command: pb::Command) -> Result<Command, Malformed> {
         Some(Kind::Line(op)) => Ok(Command::Line(op_from_pb(op)?)),
         Some(Kind::Members(command)) => Ok(Command::Members(members_command_from_pb(command)?)),
         Some(Kind::Restore(command)) => Ok(Command::Restore(restore_from_pb(command)?)),
+        Some(Kind::Kv(op)) => Ok(Command::Kv(kv_op_from_pb(op)?)),
         Some(Kind::Once(once)) => {
             let id = id_from_pb(&once.id.ok_or("a request without an id")?)?;
             match command_from_pb(*once.command.ok_or("a request without a command")?)? {

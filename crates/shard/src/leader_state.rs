@@ -6,12 +6,14 @@
 //! reports what clients asked ([`LeaderState::touch`]) and what was applied ([`LeaderState::before`],
 //! [`LeaderState::after`]).
 
+use nowserving_kv as kv;
 use nowserving_line::{
     Event, Line, LineChange, LineName, Lines, Live, Op, Reason, Refused, Reply, Timestamp,
     TokenChange, TokenRef,
 };
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::event::{LineEvent, TokenEvent};
+use nowserving_protocol::kv::KvEvent;
 
 use crate::boards::Boards;
 use crate::clock::{ClientReachability, Micros, ServiceClock};
@@ -25,6 +27,8 @@ use crate::state::{AppliedRestore, AppliedToLine, State};
 
 /// The clock is stamped at least this often while anybody holds a token.
 const STAMP_INTERVAL_MS_MAX: u64 = 600_000;
+/// While a key-value has a deadline: a change of leader must not put that off for long.
+const KV_STAMP_INTERVAL_MS: u64 = 10_000;
 /// And at most this often.
 const STAMP_INTERVAL_MS_MIN: u64 = 250;
 /// Passes of the recycler are at least so far apart, so that one entry expires many tokens.
@@ -173,7 +177,9 @@ impl LeaderState {
                 false => PASS_INTERVAL_US,
             };
         let mut commands: Vec<_> = ops.into_iter().map(Command::Line).collect();
-        if commands.is_empty() && self.stamp_due_ms().is_some_and(|due_ms| due_ms <= now_ms) {
+        // Every entry removes key-values that have expired by its time.
+        let stamp_due_ms = self.stamp_due_ms(state);
+        if commands.is_empty() && stamp_due_ms.is_some_and(|due_ms| due_ms <= now_ms) {
             commands.push(Command::Stamp);
         }
         self.own_in_flight = commands.iter().filter(|it| is_of_a_pass(it)).count();
@@ -223,7 +229,7 @@ impl LeaderState {
     ) -> Vec<Command> {
         let mut commands = self.refusals.propose_last(now);
         let unstamped = self.now_ms(state, reachability) > self.last_stamp_ms;
-        if unstamped && self.recycler.watched() > 0 {
+        if unstamped && (self.recycler.watched() > 0 || state.kv().next_expiry_ms().is_some()) {
             commands.extend(self.propose_stamp());
         }
         commands
@@ -237,13 +243,17 @@ impl LeaderState {
     /// When the clock should be written down, so that a next leader does not set it back too far: a
     /// sixteenth of the shortest timeout is what the grace of a new leader leaves of the half that
     /// a change of leader may cost.
-    fn stamp_due_ms(&self) -> Option<u64> {
-        if self.recycler.watched() == 0 {
-            return None;
-        }
-        let interval_ms = self.recycler.shortest_timeout_ms()? / 16;
-        let interval_ms = interval_ms.clamp(STAMP_INTERVAL_MS_MIN, STAMP_INTERVAL_MS_MAX);
-        Some(self.last_stamp_ms.saturating_add(interval_ms))
+    fn stamp_due_ms(&self, state: &State) -> Option<u64> {
+        let watched = self.recycler.watched() > 0;
+        let interval_ms = watched.then(|| self.recycler.shortest_timeout_ms());
+        let interval_ms = interval_ms
+            .flatten()
+            .map(|ms| (ms / 16).clamp(STAMP_INTERVAL_MS_MIN, STAMP_INTERVAL_MS_MAX));
+        let due_ms = interval_ms.map(|ms| self.last_stamp_ms.saturating_add(ms));
+        let kv_due_ms = state.kv().next_expiry_ms();
+        let kv_due_ms = kv_due_ms
+            .map(|at_ms| at_ms.min(self.last_stamp_ms.saturating_add(KV_STAMP_INTERVAL_MS)));
+        due_ms.into_iter().chain(kv_due_ms).min()
     }
 
     /// The boards that are due.
@@ -291,7 +301,7 @@ impl LeaderState {
         let mut pass = None;
         if self.own_in_flight == 0 {
             let expiry_ms = self.recycler.next_due_ms();
-            let due_ms = expiry_ms.into_iter().chain(self.stamp_due_ms()).min();
+            let due_ms = expiry_ms.into_iter().chain(self.stamp_due_ms(state)).min();
             let due = due_ms.and_then(when);
             pass = due.map(|due| due.max(self.next_pass_at));
         }
@@ -415,6 +425,12 @@ impl LeaderState {
         {
             self.refusals.count(line, refused);
         }
+    }
+
+    /// The events of key-values that have changed.
+    pub fn kv_events(events: &[kv::Event], wall_ms: u64) -> impl Iterator<Item = OutEvent> {
+        let events = events.iter();
+        events.map(move |event| OutEvent::Kv(KvEvent::new(event, wall_ms)))
     }
 
     /// After a step of putting a line back was applied.

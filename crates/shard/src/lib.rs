@@ -21,6 +21,7 @@ pub mod command;
 mod journal_pb;
 pub mod kick;
 mod kick_pb;
+mod kv_pb;
 pub mod leader_state;
 pub mod members;
 mod members_pb;

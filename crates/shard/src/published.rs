@@ -1,6 +1,7 @@
 //! Events for subscribers, not yet encoded.
 
 use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};
+use nowserving_protocol::kv::KvEvent;
 
 /// One event for subscribers.
 #[derive(Debug, PartialEq)]
@@ -10,6 +11,8 @@ pub enum OutEvent {
     Token(TokenEvent),
     /// A change of a line.
     Line(LineEvent),
+    /// A change of a key-value.
+    Kv(KvEvent),
 }
 
 impl OutEvent {
@@ -22,6 +25,7 @@ impl OutEvent {
             }
             OutEvent::Token(it) => (&it.line, it.incarnation, "token", it.version),
             OutEvent::Line(it) => (&it.line, it.incarnation, "line", it.version),
+            OutEvent::Kv(it) => return it.id(),
         };
         format!("{line}/{incarnation}/{kind}/{version}")
     }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use nowserving_kv as kv;
 use nowserving_line::{Refused, Reply, TokenRef};
 
 use crate::members::{MembersChanged, MembersRefused};
@@ -55,6 +56,8 @@ pub enum Answer {
     BadSettings,
     /// To a request about the members.
     Members(Result<MembersChanged, MembersRefused>),
+    /// To an operation on a key-value.
+    Kv(Result<kv::Reply, kv::Refused>),
 }
 
 impl Answer {

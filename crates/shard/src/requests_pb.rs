@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use nowserving_line::{CannotAdmit, Forbidden, Refused};
 
+use crate::kv_pb::{kv_answer_from_pb, kv_answer_to_pb};
 use crate::members_pb::{answer_from_pb, answer_to_pb};
 use crate::op_pb::{at_from_pb, at_to_pb};
 use crate::pb;
@@ -39,6 +40,7 @@ pub(crate) fn remembered_to_pb(key: u128, it: &Remembered) -> pb::RememberedRequ
         Answer::Refused(refused) => PbAnswer::Refusal(refusal_to_pb(refused)),
         Answer::BadSettings => PbAnswer::BadSettings(pb::Nothing {}),
         Answer::Members(answer) => PbAnswer::Members(answer_to_pb(answer)),
+        Answer::Kv(answer) => PbAnswer::Kv(kv_answer_to_pb(answer)),
     };
     pb::RememberedRequest {
         id: Some(id_to_pb(RequestId { key, origin })),
@@ -60,6 +62,7 @@ pub(crate) fn remembered_from_pb(
         Some(PbAnswer::Refusal(refusal)) => Answer::Refused(refusal_from_pb(refusal)?),
         Some(PbAnswer::BadSettings(_)) => Answer::BadSettings,
         Some(PbAnswer::Members(answer)) => Answer::Members(answer_from_pb(answer)?),
+        Some(PbAnswer::Kv(answer)) => Answer::Kv(kv_answer_from_pb(answer)?),
         None => return Err("a remembered request without an answer"),
     };
     let remembered = Remembered {
@@ -131,6 +134,7 @@ fn refusal_from_pb(refusal: pb::Refusal) -> Result<Refused, Malformed> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use nowserving_kv as kv;
     use nowserving_line::{LaneName, Reason, TokenRef};
 
     use super::*;
@@ -158,6 +162,13 @@ mod tests {
             })),
             Answer::Members(Err(MembersRefused::NoMajority { alive: 1, all: 2 })),
             Answer::Members(Err(MembersRefused::TooMany)),
+            Answer::Kv(Ok(kv::Reply { revision: 7 })),
+            Answer::Kv(Err(kv::Refused::KeyNotFound)),
+            Answer::Kv(Err(kv::Refused::VersionConflict { revision: 0 })),
+            Answer::Kv(Err(kv::Refused::Full(kv::Full::BucketKeys))),
+            Answer::Kv(Err(kv::Refused::Full(kv::Full::BucketBytes))),
+            Answer::Kv(Err(kv::Refused::Full(kv::Full::Buckets))),
+            Answer::Kv(Err(kv::Refused::Full(kv::Full::Bytes))),
             Answer::Refused(Refused::LaneFull { lane, limit: 8 }),
             Answer::Refused(Refused::TokenGone(Some(Reason::Idle))),
         ];

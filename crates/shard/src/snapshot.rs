@@ -18,6 +18,7 @@
 //! | requests | a `RememberedRequest` each, the oldest first |
 //! | members | one `Members`, then a `RecordedChange` each, the oldest first |
 //! | uploads | an `Upload` each, by line |
+//! | key-values | a `KvState`, then a `KvKey` each, by bucket and key; without the section no key was ever put |
 //!
 //! The digest is checked before anything is decoded: a file that was cut or
 //! altered is refused, whatever it would have decoded to. It has no key, because a process that
@@ -26,10 +27,12 @@
 use std::fmt;
 
 use bytes::{Buf, Bytes};
+use nowserving_kv as kv;
 use nowserving_line::{BadDump, Head, Limits, Lines};
 use prost::Message;
 
 use crate::command::FORMAT_MIN;
+use crate::kv_pb::{kv_entry_from_pb, kv_entry_to_pb};
 use crate::members::MembersState;
 use crate::members_pb::{members_from_pb, members_to_pb, recorded_from_pb, recorded_to_pb};
 use crate::pb;
@@ -126,6 +129,14 @@ pub fn encode(header: &Header, state: &State) -> Vec<u8> {
     for upload in uploads.to_pb(true) {
         put(&mut bytes, &upload);
     }
+    let kv = &state.kv;
+    if !kv.is_unused() {
+        put_section(&mut bytes, SectionKind::Kv, 1 + kv.len() as u64);
+        put(&mut bytes, &kv_to_pb(kv));
+        for entry in kv.iter_from(0) {
+            put(&mut bytes, &kv_entry_to_pb(entry));
+        }
+    }
     let digest = blake3::hash(&bytes);
     bytes.extend_from_slice(digest.as_bytes());
     bytes
@@ -157,6 +168,10 @@ pub fn decode(
     let requests = take_requests(&mut rest)?;
     let members = take_members(&mut rest)?;
     let uploads = take_uploads(&mut rest)?;
+    let kv = match rest.has_remaining() {
+        true => take_kv(&mut rest)?,
+        false => kv::Store::default(),
+    };
     if rest.has_remaining() {
         return Err(SnapshotError::decode("bytes after its end"));
     }
@@ -167,6 +182,7 @@ pub fn decode(
         requests,
         members,
         uploads,
+        kv,
     };
     Ok((header, state))
 }
@@ -234,6 +250,18 @@ fn take_uploads(rest: &mut Bytes) -> Result<Uploads, SnapshotError> {
     Ok(uploads)
 }
 
+fn take_kv(rest: &mut Bytes) -> Result<kv::Store, SnapshotError> {
+    let records = take_section(rest, SectionKind::Kv)?;
+    let head = take::<pb::KvState>(rest)?;
+    let mut store = kv::Store::new(kv::Limits::default(), head.revision);
+    for _ in 1..records {
+        let key = take::<pb::KvKey>(rest)?;
+        let added = store.add(&key.bucket, &key.key, kv_entry_from_pb(&key));
+        added.map_err(SnapshotError::decode)?;
+    }
+    Ok(store)
+}
+
 /// The digest of everything before it at the end of a snapshot; it names a snapshot's content.
 #[must_use]
 pub fn digest_of(snapshot: &[u8]) -> Option<[u8; DIGEST_BYTES]> {
@@ -249,6 +277,8 @@ const PART_LINES: u64 = 16;
 const PART_TOKENS: u64 = 1_024;
 /// The remembered requests in it.
 const PART_REQUESTS: u64 = 256;
+/// The key-values in it: half a mebibyte at most.
+const PART_KEYS: u64 = 48;
 
 /// The hash of a part of a shard's state, of bounded size. The parts follow each other as `nth` grows,
 /// and begin again after the last one. For the same state and `nth` it is the same on every node.
@@ -282,6 +312,15 @@ pub fn hash_part(state: &State, nth: u64) -> [u8; 32] {
             .iter_from(usize::try_from(first).unwrap_or(0));
         for (key, remembered) in remembered.take(PART_REQUESTS as usize) {
             put(&mut part, &remembered_to_pb(key, remembered));
+        }
+    }
+    let kv = &state.kv;
+    if !kv.is_unused() {
+        put(&mut part, &kv_to_pb(kv));
+        let parts = kv.len() as u64 / PART_KEYS + 1;
+        let first = usize::try_from((nth % parts) * PART_KEYS).unwrap_or(0);
+        for entry in kv.iter_from(first).take(PART_KEYS as usize) {
+            put(&mut part, &kv_entry_to_pb(entry));
         }
     }
     blake3::hash(&part).into()
@@ -346,5 +385,11 @@ fn lines_to_pb(lines: &Lines) -> pb::LinesState {
         version_floor: head.version_floor,
         epoch_floor: head.epoch_floor,
         incarnation_floor: head.incarnation_floor,
+    }
+}
+
+fn kv_to_pb(kv: &kv::Store) -> pb::KvState {
+    pb::KvState {
+        revision: kv.revision(),
     }
 }

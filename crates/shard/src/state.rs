@@ -3,6 +3,7 @@
 //! All log entries are applied here: by the leader, which watches the events in order
 //! to answer and to publish; by followers; by the thread that makes snapshots; and by a node that starts.
 
+use nowserving_kv as kv;
 use nowserving_line::{self as line, Lines, NUMBER_MAX, Stamp};
 
 use crate::command::{Command, Entry, FORMAT_MIN};
@@ -26,6 +27,7 @@ pub struct State {
     pub(crate) requests: Requests,
     pub(crate) members: MembersState,
     pub(crate) uploads: Uploads,
+    pub(crate) kv: kv::Store,
 }
 
 /// The largest reading of the service clock in any applied entry. It never falls.
@@ -81,6 +83,12 @@ pub trait Observer {
     /// A step of putting a line back was applied.
     fn restore(&mut self, _state: &State, _applied: AppliedRestore<'_>) {}
 
+    /// An operation on a key-value was applied; it has this place in its entry.
+    fn kv(&mut self, _place: usize, _op: &kv::Op, _result: Result<kv::Reply, kv::Refused>) {}
+
+    /// Key-values have changed, in this order.
+    fn kv_events(&mut self, _events: &[kv::Event], _wall_ms: u64) {}
+
     /// This is no part of the state any more, and may take long to drop.
     fn discard(&mut self, _discarded: Discarded) {}
 
@@ -105,6 +113,7 @@ impl Default for State {
             requests: Requests::default(),
             members: MembersState::default(),
             uploads: Uploads::default(),
+            kv: kv::Store::default(),
         }
     }
 }
@@ -139,6 +148,11 @@ impl State {
         &self.members
     }
 
+    #[must_use]
+    pub fn kv(&self) -> &kv::Store {
+        &self.kv
+    }
+
     /// The bytes of the parts of lines that are being restored.
     #[must_use]
     pub fn staged_bytes(&self) -> u64 {
@@ -159,7 +173,9 @@ impl State {
         self.requests.forget(self.clock.now_ms);
         self.uploads.forget(self.clock.now_ms);
         let mut events = Vec::new();
-        let mut work = entry.commands.len();
+        let mut kv_events = observer.wants_events().then(Vec::new);
+        let expired = self.kv.expire(self.clock.now_ms, kv_events.as_mut());
+        let mut work = entry.commands.len() + expired;
         for (place, command) in entry.commands.iter().enumerate() {
             let (id, command) = match command {
                 Command::Once(id, command) => (Some(*id), command.as_ref()),
@@ -203,6 +219,15 @@ impl State {
                     events.clear();
                     continue;
                 }
+                Command::Kv(op) => {
+                    let result = self.kv.apply(self.clock.now_ms, op, kv_events.as_mut());
+                    if let Some(id) = id {
+                        self.requests
+                            .remember(id, Answer::Kv(result), self.clock.now_ms);
+                    }
+                    observer.kv(place, op, result);
+                    continue;
+                }
                 // Nothing else has an answer: the clock has been advanced already.
                 Command::Stamp | Command::Once(..) => continue,
             };
@@ -222,6 +247,9 @@ impl State {
             };
             observer.line(self, applied);
             events.clear();
+        }
+        if let Some(kv_events) = kv_events.filter(|events| !events.is_empty()) {
+            observer.kv_events(&kv_events, entry.wall_ms);
         }
         for discarded in self.uploads.take_discarded() {
             observer.discard(discarded);

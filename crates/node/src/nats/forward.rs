@@ -100,9 +100,11 @@ pub async fn run(
 }
 
 async fn try_once(client: &Client, subjects: &Subjects, it: ForwardTry) -> ForwardResult {
-    let subject = match it.admin {
-        true => subjects.admin_shard(it.shard, &it.line, it.op),
-        false => subjects.shard(it.shard, &it.line, it.op),
+    let subject = match (it.admin, it.op.strip_prefix("kv_")) {
+        (true, Some(op)) => subjects.admin_kv_shard(it.shard, &it.line, op),
+        (false, Some(op)) => subjects.kv_shard(it.shard, &it.line, op),
+        (true, None) => subjects.admin_shard(it.shard, &it.line, it.op),
+        (false, None) => subjects.shard(it.shard, &it.line, it.op),
     };
     let headers = headers(&it);
     let request = Request::new()

@@ -10,6 +10,7 @@ pub mod mapping;
 pub mod neighbours;
 pub mod parse;
 mod parse_admin;
+mod parse_kv;
 pub mod peers;
 pub mod probe;
 pub mod respond;

@@ -14,8 +14,9 @@ use nowserving_protocol::user;
 
 use super::forward;
 use super::parse_admin::{admin_ask, cluster_question, members_ask};
+use super::parse_kv::{KvAsk, kv_ask};
 use crate::clock::monotonic_us;
-use nowserving_engine::{Ask, Delivery, Input, ReplyTo, Request, Via};
+use nowserving_engine::{Ask, Delivery, Input, Question, ReplyTo, Request, Via};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::requests::{Origin, RequestId};
 
@@ -102,6 +103,25 @@ impl Parser {
                     }
                 }
             }
+            Target::Kv {
+                admin,
+                shard,
+                bucket,
+                op,
+            } => {
+                reply.admin = admin;
+                match kv_ask(op, &bucket, &message.payload, self.shards, reply)? {
+                    KvAsk::OfKey(home, ask) => {
+                        let home = is_home(shard, home, "the key", self.shards)?;
+                        (home, bucket, ask)
+                    }
+                    KvAsk::List(ask) => {
+                        let question = Question::KvList { bucket, ask };
+                        let reply = take(reply);
+                        return Ok(Input::Cluster { question, reply });
+                    }
+                }
+            }
             Target::Line {
                 admin,
                 shard,
@@ -167,14 +187,7 @@ impl Parser {
     /// The shard of a line, which must be the one in the subject.
     fn home(&self, line: &LineName, shard: Option<u32>) -> Result<u32, ApiError> {
         let home = shard_of(line.as_str(), self.shards);
-        match shard.is_some_and(|shard| shard != home) {
-            true => Err(ApiError::bad_request(format!(
-                "subject: line {} is in shard {home} of {}",
-                line.as_str(),
-                self.shards
-            ))),
-            false => Ok(home),
-        }
+        is_home(shard, home, &format!("line {}", line.as_str()), self.shards)
     }
 
     fn user_ask(
@@ -265,6 +278,16 @@ impl Parser {
             }
             _ => return Err(unknown_op(op)),
         })
+    }
+}
+
+/// The shard that holds it, which must be the one in the subject.
+fn is_home(asked: Option<u32>, home: u32, what: &str, shards: u32) -> Result<u32, ApiError> {
+    match asked.is_some_and(|shard| shard != home) {
+        true => Err(ApiError::bad_request(format!(
+            "subject: {what} is in shard {home} of {shards}"
+        ))),
+        false => Ok(home),
     }
 }
 

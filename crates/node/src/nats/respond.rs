@@ -225,6 +225,9 @@ impl Responder {
             Outcome::RestorePart { line, parts } => {
                 encode(&RestorePartReply { line, parts }, format)
             }
+            Outcome::KvGot(got) => encode(&*got, format),
+            Outcome::KvDone(done) => encode(&done, format),
+            Outcome::KvListed(page) => encode(&*page, format),
             // These are read from the disk.
             Outcome::Backup { .. } | Outcome::BackupChunk { .. } => Vec::new(),
         }
@@ -245,6 +248,10 @@ impl Responder {
                 self.subjects.line_event(&line.line),
                 encode(line, Format::Json).into(),
             ),
+            OutEvent::Kv(it) => (
+                self.subjects.kv_event(&it.bucket, &it.key),
+                encode(it, Format::Json).into(),
+            ),
         }
     }
 }
@@ -260,6 +267,8 @@ fn too_large_code(outcome: &Outcome) -> Code {
         | Outcome::Info(_)
         | Outcome::Backup { .. }
         | Outcome::BackupChunk { .. }
+        | Outcome::KvGot(_)
+        | Outcome::KvListed(_)
         | Outcome::Status { holes: Some(_), .. } => Code::BadRequest,
         Outcome::Line(_)
         | Outcome::Kicked(_)
@@ -268,6 +277,7 @@ fn too_large_code(outcome: &Outcome) -> Code {
         | Outcome::Deleted { .. }
         | Outcome::MembersChanged(_)
         | Outcome::RestorePart { .. }
+        | Outcome::KvDone(_)
         | Outcome::Status { .. } => Code::OutcomeUnknown,
     }
 }

@@ -92,6 +92,8 @@ impl Service {
             subjects.line_all(),
             subjects.admin_line_all(),
             subjects.admin_cluster_all(),
+            subjects.kv_all(),
+            subjects.admin_kv_all(),
         ];
         let mut listeners = Vec::new();
         loop {

@@ -77,6 +77,34 @@ fn the_contract_s_words() {
 }
 
 #[test]
+fn subjects_of_key_values_come_back() {
+    let subjects = Subjects::new("a.b").unwrap();
+    let visits = line("visits");
+    let target = |admin, shard| Target::Kv {
+        admin,
+        shard,
+        bucket: visits.clone(),
+        op: "put",
+    };
+    for (subject, expected) in [
+        (subjects.kv(&visits, "put"), target(false, None)),
+        (subjects.admin_kv(&visits, "put"), target(true, None)),
+        (subjects.kv_shard(3, &visits, "put"), target(false, Some(3))),
+        (
+            subjects.admin_kv_shard(3, &visits, "put"),
+            target(true, Some(3)),
+        ),
+    ] {
+        assert_eq!(subjects.parse(&subject).unwrap(), expected, "{subject}");
+    }
+    // A line may be called kv.
+    let line_kv = subjects.parse("a.b.shard.3.kv.enter").unwrap();
+    assert!(matches!(line_kv, Target::Line { shard: Some(3), .. }));
+    let event = subjects.kv_event("visits", "foobar");
+    assert_eq!(event, "a.b.event.kv.visits.85944171f73967e8");
+}
+
+#[test]
 fn errors_of_malformed_subjects_name_the_fault() {
     let long = "x".repeat(65);
     let cases = [
@@ -95,6 +123,10 @@ fn errors_of_malformed_subjects_name_the_fault() {
         ("nowserving.shard.+1.shop.enter", "shard:"),
         ("nowserving.shard.01.shop.enter", "shard:"),
         ("nowserving.shard.4294967296.shop.enter", "shard:"),
+        ("nowserving.kv.a b.put", "bucket:"),
+        ("nowserving.kv.visits", "subject:"),
+        ("nowserving.kv.visits.PUT", "op:"),
+        ("nowserving.shard.x.kv.visits.put", "shard:"),
         ("nowserving.admin.cluster", "subject:"),
         ("nowserving.cluster.status", "subject:"),
         ("nowserving.admin.admin.line.shop.show", "subject:"),

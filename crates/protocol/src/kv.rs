@@ -1,0 +1,488 @@
+//! Requests, replies and events of key-values: section 8 of the contract.
+//!
+//! Unknown fields are ignored, in requests and by readers of replies.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use nowserving_kv::{
+    self as kv, Change, Entry, Event, KEY_BYTES_MAX, Op, Refused, TTL_MS_MAX, VALUE_BYTES_MAX,
+};
+use nowserving_line::{LineName, NUMBER_MAX};
+use serde::de::{Deserializer, Error, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::backup::Blob;
+use crate::error::{ApiError, Code};
+use crate::user::Consistency;
+use crate::wire;
+
+/// The largest `limit` of `list`.
+pub const KV_LIST_MAX: u64 = 1_000;
+/// The `limit` of `list` if it has none.
+pub const KV_LIST_DEFAULT: u64 = 100;
+/// A page has this many bytes of keys at most: as JSON, where a byte can take six, it fits a NATS message.
+const PAGE_BYTES_MAX: usize = 128 * 1_024;
+
+/// The shard that holds a key, in a cluster of so many.
+pub fn kv_shard_of(bucket: &LineName, key: &str, shards: u32) -> u32 {
+    crate::subject::shard_of(&format!("{}\0{key}", bucket.as_str()), shards)
+}
+
+/// The last word of the subject of a key's events: 16 hex digits of the 64-bit FNV-1a hash of its bytes.
+pub fn key_hash(key: &str) -> String {
+    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}
+
+/// Text of a bounded length; `MIN` and `MAX` in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Text<const MIN: usize, const MAX: usize>(String);
+
+/// The name of a value: UTF-8, 1 to 512 bytes.
+pub type KvKey = Text<1, KEY_BYTES_MAX>;
+/// The beginning of a key, which may be empty.
+pub type KvPrefix = Text<0, KEY_BYTES_MAX>;
+
+impl<const MIN: usize, const MAX: usize> Text<MIN, MAX> {
+    /// `bad_request` unless the text has the length.
+    pub fn new(text: impl Into<String>) -> Result<Self, ApiError> {
+        let text = text.into();
+        match (MIN..=MAX).contains(&text.len()) {
+            true => Ok(Text(text)),
+            false => {
+                let bytes = text.len();
+                Err(ApiError::bad_request(format!(
+                    "{MIN} to {MAX} bytes of text are needed, not {bytes}"
+                )))
+            }
+        }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de, const MIN: usize, const MAX: usize> Deserialize<'de> for Text<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextVisitor(PhantomData))
+    }
+}
+
+struct TextVisitor<T>(PhantomData<T>);
+
+impl<const MIN: usize, const MAX: usize> Visitor<'_> for TextVisitor<Text<MIN, MAX>> {
+    type Value = Text<MIN, MAX>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a string of {MIN} to {MAX} bytes")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Text::new(text).map_err(|_| E::invalid_length(text.len(), &self))
+    }
+}
+
+/// A value, at most 10,240 bytes. In JSON a string; in MessagePack binary, and a reader takes a string, too.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KvValue(Box<[u8]>);
+
+impl KvValue {
+    /// `bad_request` if it is too long.
+    pub fn new(bytes: impl Into<Box<[u8]>>) -> Result<KvValue, ApiError> {
+        let bytes = bytes.into();
+        if bytes.len() > VALUE_BYTES_MAX {
+            return Err(ApiError::bad_request(format!(
+                "value: at most {VALUE_BYTES_MAX} bytes, not {}",
+                bytes.len()
+            )));
+        }
+        Ok(KvValue(bytes))
+    }
+
+    /// The value's bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The value's bytes.
+    pub fn into_bytes(self) -> Box<[u8]> {
+        self.0
+    }
+}
+
+/// Values can be personal data: logs get the length only.
+impl fmt::Debug for KvValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KvValue({} bytes)", self.0.len())
+    }
+}
+
+impl Serialize for KvValue {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) if serializer.is_human_readable() => serializer.serialize_str(text),
+            _ => serializer.serialize_bytes(&self.0),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for KvValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<KvValue, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl Visitor<'_> for ValueVisitor {
+    type Value = KvValue;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a string or binary of at most {VALUE_BYTES_MAX} bytes")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<KvValue, E> {
+        self.visit_bytes(text.as_bytes())
+    }
+
+    fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<KvValue, E> {
+        KvValue::new(bytes).map_err(|_| E::invalid_length(bytes.len(), &self))
+    }
+}
+
+/// `get`: the value of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvGet {
+    /// Which one.
+    pub key: KvKey,
+    /// The consistency of the answer; by default [`Consistency::Leader`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consistency: Option<Consistency>,
+}
+
+/// The answer to `get`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "GetFields")]
+pub struct KvGetReply {
+    /// As asked for.
+    pub key: KvKey,
+    /// In JSON, a value that is no UTF-8 is in the field `value_base64` instead.
+    pub value: KvValue,
+    /// Of the put that wrote it.
+    pub revision: u64,
+    /// What is left until it expires, if it does.
+    pub expires_in_ms: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct GetFields {
+    key: KvKey,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    value: Option<KvValue>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    value_base64: Option<Blob>,
+    revision: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires_in_ms: Option<u64>,
+}
+
+impl TryFrom<GetFields> for KvGetReply {
+    type Error = &'static str;
+
+    fn try_from(fields: GetFields) -> Result<KvGetReply, &'static str> {
+        let binary = fields.value_base64.map(|Blob(bytes)| KvValue(bytes.into()));
+        Ok(KvGetReply {
+            key: fields.key,
+            value: fields.value.or(binary).ok_or("value: required")?,
+            revision: fields.revision,
+            expires_in_ms: fields.expires_in_ms,
+        })
+    }
+}
+
+impl Serialize for KvGetReply {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let is_text = std::str::from_utf8(self.value.as_bytes()).is_ok();
+        let (value, value_base64) = match is_text || !serializer.is_human_readable() {
+            true => (Some(self.value.clone()), None),
+            false => (None, Some(Blob(self.value.as_bytes().to_vec()))),
+        };
+        let fields = GetFields {
+            key: self.key.clone(),
+            value,
+            value_base64,
+            revision: self.revision,
+            expires_in_ms: self.expires_in_ms,
+        };
+        fields.serialize(serializer)
+    }
+}
+
+impl KvGetReply {
+    /// Shows an entry; `service_ms` is the service clock at the time of the answer.
+    pub fn new(key: KvKey, entry: &Entry, service_ms: u64) -> KvGetReply {
+        KvGetReply {
+            key,
+            value: KvValue(entry.value.clone()),
+            revision: entry.revision,
+            expires_in_ms: expires_in_ms(entry, service_ms),
+        }
+    }
+}
+
+fn expires_in_ms(entry: &Entry, service_ms: u64) -> Option<u64> {
+    let at_ms = entry.expires_at_ms?;
+    Some(at_ms.saturating_sub(service_ms))
+}
+
+/// `put`: sets the value of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvPut {
+    /// Which one.
+    pub key: KvKey,
+    /// Its new value.
+    pub value: KvValue,
+    /// Only if the key has this revision; 0: only if there is no such key.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::number_option"
+    )]
+    pub if_revision: Option<u64>,
+    /// It expires after so many milliseconds, 1 to a year. Without it, it does not.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::whole_option::<u64, 1, TTL_MS_MAX, _>"
+    )]
+    pub ttl_ms: Option<u64>,
+}
+
+impl KvPut {
+    /// The operation on this bucket.
+    pub fn into_op(self, bucket: &LineName) -> Op {
+        Op::Put {
+            bucket: bucket.as_str().into(),
+            key: self.key.0.into(),
+            value: self.value.0,
+            if_revision: self.if_revision,
+            ttl_ms: self.ttl_ms,
+            above: 0,
+        }
+    }
+}
+
+/// `delete`: removes a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvDelete {
+    /// Which one.
+    pub key: KvKey,
+    /// Only if the key has this revision.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::number_option"
+    )]
+    pub if_revision: Option<u64>,
+}
+
+impl KvDelete {
+    /// The operation on this bucket.
+    pub fn into_op(self, bucket: &LineName) -> Op {
+        Op::Delete {
+            bucket: bucket.as_str().into(),
+            key: self.key.0.into(),
+            if_revision: self.if_revision,
+        }
+    }
+}
+
+/// The operators' `restore`: puts a key back from a backup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KvRestore {
+    /// Which one.
+    pub key: KvKey,
+    /// Its value.
+    pub value: KvValue,
+    /// What was left until it expired, if it did.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::whole_option::<u64, 1, TTL_MS_MAX, _>"
+    )]
+    pub expires_in_ms: Option<u64>,
+    /// The largest revision in the backup: the key gets a larger one.
+    #[serde(deserialize_with = "wire::whole::<u64, 0, ABOVE_MAX, _>")]
+    pub above_revision: u64,
+    /// Replaces a key that is there.
+    #[serde(default, deserialize_with = "wire::flag")]
+    pub overwrite: bool,
+}
+
+/// Half of all revisions stay for what comes.
+const ABOVE_MAX: u64 = NUMBER_MAX / 2;
+
+impl KvRestore {
+    /// The operation on this bucket.
+    pub fn into_op(self, bucket: &LineName) -> Op {
+        Op::Put {
+            bucket: bucket.as_str().into(),
+            key: self.key.0.into(),
+            value: self.value.0,
+            if_revision: (!self.overwrite).then_some(0),
+            ttl_ms: self.expires_in_ms,
+            above: self.above_revision,
+        }
+    }
+}
+
+/// The answer to `put`, `delete` and `restore`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvReply {
+    /// Of the key; after `delete`, of its deletion.
+    pub revision: u64,
+}
+
+/// `list`: a page of the keys of a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvList {
+    /// Only keys that begin so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<KvPrefix>,
+    /// The page begins after this key; by default at the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<KvKey>,
+    /// How many keys, 1 to [`KV_LIST_MAX`]; by default [`KV_LIST_DEFAULT`].
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::whole_option::<u64, 1, KV_LIST_MAX, _>"
+    )]
+    pub limit: Option<u64>,
+}
+
+/// The answer to `list`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvListReply {
+    /// In the order of their keys.
+    pub entries: Vec<KvListed>,
+    /// The `after` of the next page; null at the end.
+    pub next: Option<KvKey>,
+}
+
+/// A key as `list` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvListed {
+    /// Its name.
+    pub key: KvKey,
+    /// Of the put that wrote it.
+    pub revision: u64,
+    /// The length of its value.
+    pub bytes: u64,
+    /// What is left until it expires, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_ms: Option<u64>,
+}
+
+impl KvListReply {
+    /// A page over these shards: each a store, and the service clock as replicated there.
+    pub fn new<'a>(
+        bucket: &LineName,
+        ask: &'a KvList,
+        shards: impl Iterator<Item = (&'a kv::Store, u64)>,
+    ) -> KvListReply {
+        let limit = usize::try_from(ask.limit.unwrap_or(KV_LIST_DEFAULT)).unwrap_or(usize::MAX);
+        let prefix = ask.prefix.as_ref().map_or("", KvPrefix::as_str);
+        let after = ask.after.as_ref().map(KvKey::as_str);
+        // Each shard gives its first ones, one more to see whether there is a next page.
+        let found = shards.flat_map(|(store, now_ms)| {
+            let keys = store.list(now_ms, bucket.as_str(), prefix, after);
+            keys.take(limit + 1)
+                .map(move |(key, entry)| (key, entry, now_ms))
+        });
+        let mut found: Vec<_> = found.collect();
+        found.sort_unstable_by_key(|(key, ..)| *key);
+        let mut bytes = 0;
+        let fitting = found.iter().take(limit).take_while(|(key, ..)| {
+            bytes += key.len();
+            bytes <= PAGE_BYTES_MAX
+        });
+        let entries: Vec<_> = fitting
+            .map(|(key, entry, now_ms)| KvListed {
+                key: Text((*key).to_owned()),
+                revision: entry.revision,
+                bytes: entry.value.len() as u64,
+                expires_in_ms: expires_in_ms(entry, *now_ms),
+            })
+            .collect();
+        let more = found.len() > entries.len();
+        let last = entries.last().filter(|_| more);
+        KvListReply {
+            next: last.map(|entry| entry.key.clone()),
+            entries,
+        }
+    }
+}
+
+/// A change of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvEvent {
+    /// The bucket's name.
+    pub bucket: String,
+    /// The key.
+    pub key: String,
+    /// `put`, `deleted` or `expired`; later releases may have more.
+    pub event: String,
+    /// Of the change. Those of one key grow.
+    pub revision: u64,
+    /// When, on the leader's wall clock.
+    pub at_ms: u64,
+}
+
+impl KvEvent {
+    /// The event for a change.
+    pub fn new(event: &Event, at_ms: u64) -> KvEvent {
+        let what = match event.what {
+            Change::Put => "put",
+            Change::Deleted => "deleted",
+            Change::Expired => "expired",
+        };
+        KvEvent {
+            bucket: event.bucket.as_ref().to_owned(),
+            key: event.key.as_ref().to_owned(),
+            event: what.to_owned(),
+            revision: event.revision,
+            at_ms,
+        }
+    }
+
+    /// The same for an event that a new leader publishes again, and no other event has it.
+    pub fn id(&self) -> String {
+        let KvEvent {
+            bucket, revision, ..
+        } = self;
+        format!("kv/{bucket}/{}/{revision}", key_hash(&self.key))
+    }
+}
+
+impl From<Refused> for ApiError {
+    fn from(refused: Refused) -> ApiError {
+        let code = match refused {
+            Refused::KeyNotFound => Code::KeyNotFound,
+            Refused::VersionConflict { .. } => Code::VersionConflict,
+            Refused::Full(_) => Code::KvFull,
+        };
+        ApiError::new(code, refused.to_string())
+    }
+}
+
+#[cfg(test)]
+#[path = "kv_tests.rs"]
+mod tests;
