@@ -15,6 +15,7 @@ use crate::demo::DemoArgs;
 use crate::dev::DevArgs;
 use crate::duration;
 use crate::embedded::leash::{self, LeashArgs};
+use crate::kv::KvCommand;
 use crate::line::LineCommand;
 use crate::node::NodeArgs;
 use crate::rehearse::RehearseArgs;
@@ -125,6 +126,8 @@ pub enum Command {
     #[command(subcommand)]
     Line(LineCommand),
     #[command(subcommand)]
+    Kv(KvCommand),
+    #[command(subcommand)]
     Archive(ArchiveCommand),
     #[command(subcommand)]
     Cluster(ClusterCommand),
@@ -222,6 +225,9 @@ mod tests {
             "nowserving line set shop --unset nonsense",
             "nowserving line set shop --seats 5 --unset seats",
             "nowserving status shop T --consistency sometimes",
+            "nowserving kv put visits k",
+            "nowserving kv put visits k v --ttl 0s",
+            "nowserving kv list visits --limit 1001",
         ] {
             let error = Cli::try_parse_from(words.split(' ')).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{words}");

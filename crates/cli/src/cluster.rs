@@ -90,7 +90,8 @@ pub async fn run(
     global: &Global,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
-    let admin = global.connect().await?.admin();
+    let client = global.connect().await?;
+    let admin = client.admin();
     match command {
         ClusterCommand::Status(args) => {
             let status = match args.wait {
@@ -110,7 +111,7 @@ pub async fn run(
             Ok(ExitCode::SUCCESS)
         }
         ClusterCommand::Backup(args) => backup::back_up(&admin, &args, output).await,
-        ClusterCommand::Restore(args) => backup::restore(&admin, &args, output).await,
+        ClusterCommand::Restore(args) => backup::restore(&client, &admin, &args, output).await,
         ClusterCommand::AddNode(args) => members::add(&admin, args, output).await,
         ClusterCommand::RemoveNode(args) => members::remove(&admin, args, output).await,
         ClusterCommand::ReplaceNode(args) => members::replace(&admin, args, output).await,

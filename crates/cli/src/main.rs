@@ -15,6 +15,7 @@ mod duration;
 mod embedded;
 mod journal;
 mod kick;
+mod kv;
 mod line;
 mod logs;
 mod members;
@@ -84,6 +85,7 @@ async fn dispatch(command: Command, global: &Global, output: &Output) -> anyhow:
         Command::Crowd(args) => crowd::run(args, global).await,
         Command::Demo(args) => demo::run(args, global.json).await,
         Command::Line(command) => line::run(command, global, output).await,
+        Command::Kv(command) => kv::run(command, global, output).await,
         Command::Archive(command) => {
             archive::run(command, global, output).await?;
             Ok(ExitCode::SUCCESS)

@@ -43,7 +43,7 @@ impl Admin {
     pub fn line(&self, name: &str) -> Result<AdminLine> {
         Ok(AdminLine {
             client: self.client.clone(),
-            name: line_name(name)?,
+            name: line_name("line", name)?,
         })
     }
 

@@ -7,6 +7,7 @@ use async_nats::{ConnectErrorKind, ConnectOptions, Event};
 use bytes::Bytes;
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{self, Format};
+use nowserving_protocol::kv::kv_shard_of;
 use nowserving_protocol::servers::{BadServers, Servers};
 use nowserving_protocol::subject::{DEFAULT_PREFIX, Subjects, shard_of};
 use rand::RngExt;
@@ -159,7 +160,7 @@ impl Client {
     /// # Errors
     /// [`Kind::BadArgument`] if `name` is not `[A-Za-z0-9_-]{1,64}`.
     pub fn line(&self, name: &str) -> Result<Line> {
-        Ok(Line::new(self.clone(), line_name(name)?))
+        Ok(Line::new(self.clone(), line_name("line", name)?))
     }
 
     /// The operators' side.
@@ -194,6 +195,41 @@ impl Client {
         effect: Effect,
         body: &Q,
     ) -> Result<R> {
+        let subjects = &self.inner.subjects;
+        let on_shard = |shards| {
+            let shard = shard_of(line.as_str(), shards);
+            subjects.shard(shard, line, op)
+        };
+        let plain = subjects.line(line, op);
+        self.shard_call(on_shard, plain, effect, body).await
+    }
+
+    /// A user's operation on a key-value.
+    pub(crate) async fn kv_call<Q: Serialize, R: DeserializeOwned>(
+        &self,
+        bucket: &LineName,
+        key: &str,
+        op: &str,
+        effect: Effect,
+        body: &Q,
+    ) -> Result<R> {
+        let subjects = &self.inner.subjects;
+        let on_shard = |shards| {
+            let shard = kv_shard_of(bucket, key, shards);
+            subjects.kv_shard(shard, bucket, op)
+        };
+        let plain = subjects.kv(bucket, op);
+        self.shard_call(on_shard, plain, effect, body).await
+    }
+
+    /// To the leader of a shard, of which `on_shard` has the subject in a cluster of so many shards.
+    async fn shard_call<Q: Serialize, R: DeserializeOwned>(
+        &self,
+        on_shard: impl FnOnce(u32) -> String,
+        plain_subject: String,
+        effect: Effect,
+        body: &Q,
+    ) -> Result<R> {
         let deadline = Instant::now() + self.deadline;
         let Inner {
             connection,
@@ -201,13 +237,10 @@ impl Client {
             shards,
             ..
         } = &*self.inner;
-        let shard = shards
-            .get(connection, subjects)
-            .await
-            .map(|count| shard_of(line.as_str(), count));
+        let count = shards.get(connection, subjects).await;
         let request = Request {
-            shard_subject: shard.map(|shard| subjects.shard(shard, line, op)),
-            plain_subject: subjects.line(line, op),
+            shard_subject: count.map(on_shard),
+            plain_subject,
             payload: encode(body),
             effect,
         };
@@ -243,12 +276,13 @@ fn encode<Q: Serialize>(body: &Q) -> Bytes {
     codec::encode(body, Format::MsgPack).into()
 }
 
-pub(crate) fn line_name(name: &str) -> Result<LineName> {
+/// `what` is of that name: a line or a bucket.
+pub(crate) fn line_name(what: &str, name: &str) -> Result<LineName> {
     LineName::try_from(name).map_err(|_| {
         let start: String = name.chars().take(80).collect();
         Error::new(
             Kind::BadArgument,
-            format!("a line's name is 1 to 64 of [A-Za-z0-9_-], not {start:?}"),
+            format!("a {what}'s name is 1 to 64 of [A-Za-z0-9_-], not {start:?}"),
         )
     })
 }
@@ -313,10 +347,10 @@ mod tests {
     fn bad_line_names_are_refused_before_anything_is_sent() {
         for name in ["", "a b", "a.b", "*", ">", "票", &"x".repeat(65)] {
             assert_eq!(
-                line_name(name).map_err(|error| error.kind()),
+                line_name("line", name).map_err(|error| error.kind()),
                 Err(Kind::BadArgument)
             );
         }
-        assert!(line_name("shop-1").is_ok());
+        assert!(line_name("line", "shop-1").is_ok());
     }
 }

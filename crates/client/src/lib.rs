@@ -43,6 +43,7 @@ mod error;
 mod events;
 mod feed;
 mod guard;
+mod kv;
 mod line;
 pub mod place;
 pub mod places;
@@ -59,6 +60,7 @@ pub use events::EventStream;
 pub use guard::{
     Ask, Guard, GuardCounts, GuardEvent, GuardOptions, Lost, OnUnavailable, Refused, Slot, SlotKind,
 };
+pub use kv::Kv;
 pub use line::Line;
 pub use places::{PlacesFromEvents, Standing};
 pub use track::Tracker;
@@ -82,6 +84,10 @@ pub use nowserving_protocol::admin::{
 };
 pub use nowserving_protocol::error::{ApiError, Code};
 pub use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};
+pub use nowserving_protocol::kv::{
+    KV_LIST_MAX, KvDelete, KvEvent, KvGet, KvGetReply, KvKey, KvList, KvListReply, KvListed,
+    KvPrefix, KvPut, KvReply, KvRestore, KvValue,
+};
 pub use nowserving_protocol::user::{
     BoardReply, CallbackReply, Consistency, HeldBackReply, InfoReply, Key, LaneReply, StatusReply,
     StatusRequest, TokenBy, UserQuota, UserSettings,

@@ -173,7 +173,7 @@ mod tests {
             Answer::Refused(Refused::TokenGone(Some(Reason::Idle))),
         ];
         answers.extend(PLAIN.map(|(_, refused)| Answer::Refused(refused)));
-        for (key, answer) in (u128::MAX - 40..).zip(answers) {
+        for (key, answer) in (u128::MAX - 60..).zip(answers) {
             for origin in [Origin::Client, Origin::Direct, Origin::Forwarder] {
                 let remembered = Remembered {
                     origin,

@@ -1,6 +1,7 @@
 //! `nowserving cluster backup` and `restore`.
 
 mod file;
+mod keys;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
-use nowserving_client::{Admin, AdminLine, Code, Delete, Error};
+use nowserving_client::{Admin, AdminLine, Client, Code, Delete, Error};
 use nowserving_line::Line;
 use nowserving_protocol::backup::{Backup, BackupChunk, Blob, Hex, RestoreLine, RestorePart};
 use nowserving_protocol::subject::shard_of;
@@ -18,6 +19,7 @@ use nowserving_shard::snapshot;
 use serde::Serialize;
 
 use self::file::{Header, Reader, Writer};
+use self::keys::Keys;
 use crate::line::until_gone;
 use crate::output::{Output, WrongUsage};
 use crate::progress::Progress;
@@ -31,12 +33,12 @@ const ANEW_MAX: u32 = 20;
 /// The last command is repeated so often at most, if it does not end within its timeout.
 const FINISH_MAX: u32 = 100;
 
-/// Saves all lines to a file.
+/// Saves all lines and key-values to a file.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Each shard is saved as of one moment, under load too. The file is in its place only when it is whole; what an
-interrupted backup leaves is FILE.part. It has the keys that callers gave to enter, which may be personal data. It does
-not have the cluster's key file: keep a copy of that elsewhere, tickets are good only with it.
+interrupted backup leaves is FILE.part. It has the keys that callers gave to enter, and all key-values, which may be
+personal data. It does not have the cluster's key file: keep a copy of that elsewhere, tickets are good only with it.
 
 Examples:
   nowserving cluster backup /backups/shop-$(date +%F).nsb")]
@@ -45,7 +47,7 @@ pub struct BackupArgs {
     file: PathBuf,
 }
 
-/// Puts lines back from a file, into this or another cluster.
+/// Puts lines and key-values back from a file, into this or another cluster.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Lines come back as they were, with everybody in line, and with what was left of their times. Numbers, versions and
@@ -56,6 +58,9 @@ A line that exists is left alone, and the exit code is then 1. With --overwrite 
 completed or left since the backup is forgotten, except how many units of a --quota were completed. If the line was deleted and
 created again since the backup, it is deleted first, and its tokens end. Interrupted, the command can be repeated.
 
+Key-values come back unless --line is given, with revisions that are larger than any in the backup. One that exists is
+left alone, as a line is.
+
 A line that the cluster refuses is reported at the end, and the exit code is then 1, too: the others are restored.
 
 Examples:
@@ -65,10 +70,10 @@ Examples:
 pub struct RestoreArgs {
     /// The file.
     file: PathBuf,
-    /// Only this line; may be repeated.
+    /// Only this line, and no key-values; may be repeated.
     #[arg(long = "line", value_name = "NAME")]
     lines: Vec<String>,
-    /// Replaces lines that exist.
+    /// Replaces lines and key-values that exist.
     #[arg(long)]
     overwrite: bool,
     /// Shows what would be done, and does nothing.
@@ -81,6 +86,7 @@ struct BackupDone {
     cluster: String,
     shards: u32,
     lines: u64,
+    keys: u64,
     bytes: u64,
 }
 
@@ -98,7 +104,7 @@ pub async fn back_up(
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let mut writer = Writer::create(&args.file, &header)?;
-    let mut lines = 0;
+    let (mut lines, mut keys) = (0, 0);
     let progress = Progress::new(None, "{spinner} shard {msg}: {bytes}");
     for shard in 0..header.shards {
         let at = format!("{shard} of {}", header.shards);
@@ -108,6 +114,7 @@ pub async fn back_up(
         let read = snapshot::decode(bytes.clone().into(), FORMAT, &header.cluster, shard);
         let (_, state) = read.with_context(|| format!("shard {shard}"))?;
         lines += state.lines().len() as u64;
+        keys += state.kv().len() as u64;
         writer.shard(&bytes)?;
     }
     let done = BackupDone {
@@ -115,13 +122,15 @@ pub async fn back_up(
         cluster: header.cluster,
         shards: header.shards,
         lines,
+        keys,
     };
     drop(progress);
     output.answer(&done, |done| {
         format!(
-            "{} has {} lines in {} shards of {}, {} bytes",
+            "{} has {} lines and {} key-values in {} shards of {}, {} bytes",
             args.file.display(),
             done.lines,
+            done.keys,
             done.shards,
             done.cluster,
             done.bytes
@@ -202,6 +211,7 @@ struct RestoreDone {
     cluster: String,
     created_at_ms: u64,
     lines: Vec<RestoredLine>,
+    keys: Keys,
 }
 
 #[derive(Debug, Serialize)]
@@ -249,6 +259,7 @@ impl LineOutcome {
 
 /// Runs `restore`.
 pub async fn restore(
+    client: &Client,
     admin: &Admin,
     args: &RestoreArgs,
     output: &Output,
@@ -259,7 +270,9 @@ pub async fn restore(
         cluster: reader.header.cluster.clone(),
         created_at_ms: reader.header.created_at_ms,
         lines: Vec::new(),
+        keys: Keys::default(),
     };
+    let above_revision = keys::newest_revision(Reader::open(&args.file)?)?;
     while let Some((_, state)) = reader.shard()? {
         for line in state.lines().iter() {
             let name = line.name().as_str();
@@ -286,9 +299,12 @@ pub async fn restore(
                 error,
             });
         }
+        if args.lines.is_empty() {
+            keys::restore(client, &state, above_revision, args, &mut done.keys).await?;
+        }
     }
     output.answer(&done, |done| table(done, args.dry_run))?;
-    Ok(ExitCode::from(u8::from(lacks_lines(&done))))
+    Ok(ExitCode::from(u8::from(lacks_some(&done))))
 }
 
 /// The cluster has answered, and would answer so again.
@@ -297,10 +313,11 @@ fn is_refusal(error: &anyhow::Error) -> bool {
     error.is_some_and(|error| error.code().is_some())
 }
 
-/// Whether a line was left alone or refused.
-fn lacks_lines(done: &RestoreDone) -> bool {
+/// Whether something was left alone or refused.
+fn lacks_some(done: &RestoreDone) -> bool {
     let mut outcomes = done.lines.iter().map(|it| it.outcome);
     outcomes.any(|it| matches!(it, LineOutcome::Exists | LineOutcome::Refused))
+        || done.keys.lacks_some()
 }
 
 fn restored(done: &RestoreDone) -> usize {
@@ -321,6 +338,9 @@ fn table(done: &RestoreDone, dry_run: bool) -> String {
             format!("{}: {outcome} ({} in line){error}", it.line, it.live)
         })
         .collect();
+    if !done.keys.is_empty() {
+        text.push(done.keys.text(dry_run));
+    }
     if text.is_empty() {
         text.push("the backup has no lines".to_owned());
     }
@@ -470,11 +490,12 @@ mod tests {
             cluster: "prod".to_owned(),
             created_at_ms: 1,
             lines: vec![line("b", LineOutcome::Restored, None)],
+            keys: Keys::default(),
         };
-        assert!(!lacks_lines(&done));
+        assert!(!lacks_some(&done));
         let refused = line("a", LineOutcome::Refused, Some("bad_request: too long"));
         done.lines.insert(0, refused);
-        assert!(lacks_lines(&done));
+        assert!(lacks_some(&done));
         let shown = "a: refused (2 in line): bad_request: too long\nb: restored (2 in line)";
         assert_eq!(table(&done, false), shown);
         assert!(!is_refusal(&anyhow::anyhow!("no answer")));

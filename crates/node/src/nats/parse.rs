@@ -14,9 +14,9 @@ use nowserving_protocol::user;
 
 use super::forward;
 use super::parse_admin::{admin_ask, cluster_question, members_ask};
-use super::parse_kv::{KvAsk, kv_ask};
+use super::parse_kv::{kv_ask, kv_question};
 use crate::clock::monotonic_us;
-use nowserving_engine::{Ask, Delivery, Input, Question, ReplyTo, Request, Via};
+use nowserving_engine::{Ask, Delivery, Input, ReplyTo, Request, Via};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::requests::{Origin, RequestId};
 
@@ -110,17 +110,13 @@ impl Parser {
                 op,
             } => {
                 reply.admin = admin;
-                match kv_ask(op, &bucket, &message.payload, self.shards, reply)? {
-                    KvAsk::OfKey(home, ask) => {
-                        let home = is_home(shard, home, "the key", self.shards)?;
-                        (home, bucket, ask)
-                    }
-                    KvAsk::List(ask) => {
-                        let question = Question::KvList { bucket, ask };
-                        let reply = take(reply);
-                        return Ok(Input::Cluster { question, reply });
-                    }
+                if let Some(question) = kv_question(op, &bucket, &message.payload, reply)? {
+                    let reply = take(reply);
+                    return Ok(Input::Cluster { question, reply });
                 }
+                let (home, ask) = kv_ask(op, &bucket, &message.payload, self.shards, reply)?;
+                let home = is_home(shard, home, "the key", self.shards)?;
+                (home, bucket, ask)
             }
             Target::Line {
                 admin,

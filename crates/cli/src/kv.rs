@@ -1,0 +1,199 @@
+//! `nowserving kv`: the key-values of a bucket.
+
+use std::io::{Read as _, Write as _};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use nowserving_client::{
+    ApiError, KV_LIST_MAX, KvDelete, KvGet, KvGetReply, KvKey, KvList, KvListReply, KvPrefix,
+    KvPut, KvReply, KvValue,
+};
+
+use crate::args::Global;
+use crate::duration;
+use crate::output::{Output, WrongUsage};
+use crate::tables;
+use crate::user::Freshness;
+
+/// Small values beside the lines: what belongs to a visit.
+#[derive(Debug, Subcommand)]
+pub enum KvCommand {
+    /// Prints the value of a key. Exit code 1 if there is none.
+    #[command(after_help = "Example:\n  nowserving kv get visits order-4711")]
+    Get {
+        #[command(flatten)]
+        of: KeyArgs,
+        /// How fresh the answer must be.
+        #[arg(long, value_enum, default_value_t)]
+        consistency: Freshness,
+    },
+    /// Sets the value of a key, and prints its revision.
+    #[command(after_help = "\
+Examples:
+  nowserving kv put visits order-4711 '{\"shoes\": 42}' --ttl 1h
+  nowserving kv put visits order-4711 - < basket.json
+  nowserving kv put visits order-4711 mine --if-revision 0      only if there is no such key")]
+    Put {
+        #[command(flatten)]
+        of: KeyArgs,
+        /// At most 10,240 bytes; `-`: what stdin has.
+        #[arg(allow_hyphen_values = true)]
+        value: String,
+        /// Only if the key has this revision; 0: only if there is no such key.
+        #[arg(long, value_name = "N")]
+        if_revision: Option<u64>,
+        /// It expires after so long, 1ms to 365d.
+        #[arg(
+            long = "ttl", value_name = "TIME",
+            value_parser = duration::between(1..=31_536_000_000)
+        )]
+        ttl_ms: Option<u64>,
+    },
+    /// Removes a key. Exit code 1 if there is none.
+    #[command(after_help = "Example:\n  nowserving kv delete visits order-4711")]
+    Delete {
+        #[command(flatten)]
+        of: KeyArgs,
+        /// Only if the key has this revision.
+        #[arg(long, value_name = "N")]
+        if_revision: Option<u64>,
+    },
+    /// Lists keys, without their values.
+    ///
+    /// Any node answers, from all shards; it may be behind.
+    #[command(after_help = "Example:\n  nowserving kv list visits --prefix order-")]
+    List {
+        /// The bucket.
+        bucket: String,
+        /// Only keys that begin so.
+        #[arg(long, value_name = "TEXT")]
+        prefix: Option<String>,
+        /// Begins after this key.
+        #[arg(long, value_name = "KEY")]
+        after: Option<String>,
+        /// How many keys, 1 to 1,000 [default: 100].
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=KV_LIST_MAX))]
+        limit: Option<u64>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct KeyArgs {
+    /// The bucket.
+    bucket: String,
+    /// The key, 1 to 512 bytes.
+    key: String,
+}
+
+fn usage(field: &'static str) -> impl Fn(ApiError) -> WrongUsage {
+    move |error| WrongUsage(format!("{field}: {}", error.message))
+}
+
+fn key(text: &str) -> Result<KvKey, WrongUsage> {
+    KvKey::new(text).map_err(usage("key"))
+}
+
+/// Runs one of them.
+pub async fn run(command: KvCommand, global: &Global, output: &Output) -> anyhow::Result<ExitCode> {
+    let open = async |bucket: &str| anyhow::Ok(global.connect().await?.kv(bucket)?);
+    match command {
+        KvCommand::Get { of, consistency } => {
+            let request = KvGet {
+                key: key(&of.key)?,
+                consistency: Some(consistency.into()),
+            };
+            let reply = open(&of.bucket).await?.get_with(&request).await?;
+            show(&reply, output)?;
+        }
+        KvCommand::Put {
+            of,
+            value,
+            if_revision,
+            ttl_ms,
+        } => {
+            let request = KvPut {
+                key: key(&of.key)?,
+                value: KvValue::new(read(value)?).map_err(|error| WrongUsage(error.message))?,
+                if_revision,
+                ttl_ms,
+            };
+            let reply = open(&of.bucket).await?.put_with(&request).await?;
+            output.answer(&reply, revision)?;
+        }
+        KvCommand::Delete { of, if_revision } => {
+            let request = KvDelete {
+                key: key(&of.key)?,
+                if_revision,
+            };
+            let reply = open(&of.bucket).await?.delete_with(&request).await?;
+            output.answer(&reply, revision)?;
+        }
+        KvCommand::List {
+            bucket,
+            prefix,
+            after,
+            limit,
+        } => {
+            let prefix = prefix.map(KvPrefix::new).transpose();
+            let after = after.map(KvKey::new).transpose();
+            let page = KvList {
+                prefix: prefix.map_err(usage("--prefix"))?,
+                after: after.map_err(usage("--after"))?,
+                limit,
+            };
+            let reply = open(&bucket).await?.list(&page).await?;
+            output.answer(&reply, |reply| table(reply, output))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(value: String) -> anyhow::Result<Vec<u8>> {
+    if value != "-" {
+        return Ok(value.into_bytes());
+    }
+    let mut bytes = Vec::new();
+    // One byte more than may be: to see that it is too long.
+    let limit = nowserving_kv::VALUE_BYTES_MAX as u64 + 1;
+    std::io::stdin()
+        .lock()
+        .take(limit)
+        .read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The value alone, as it is: it can go into a file.
+fn show(reply: &KvGetReply, output: &Output) -> anyhow::Result<()> {
+    if output.json {
+        return output.answer(reply, |_| String::new());
+    }
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(reply.value.as_bytes())?;
+    if output.live {
+        stdout.write_all(b"\n")?;
+    }
+    stdout.flush()?;
+    Ok(())
+}
+
+fn revision(reply: &KvReply) -> String {
+    format!("revision {}", reply.revision)
+}
+
+fn table(reply: &KvListReply, output: &Output) -> String {
+    let rows = reply.entries.iter().map(|entry| {
+        let expires = entry.expires_in_ms.map(tables::duration);
+        vec![
+            entry.key.as_str().escape_debug().to_string(),
+            entry.revision.to_string(),
+            entry.bytes.to_string(),
+            expires.unwrap_or_else(|| "-".to_owned()),
+        ]
+    });
+    let mut text = tables::plain("key, revision, bytes, expires in", rows.collect(), output);
+    if let Some(next) = &reply.next {
+        let next = next.as_str().escape_debug();
+        text.push_str(&format!("\nmore: --after '{next}'"));
+    }
+    text
+}
