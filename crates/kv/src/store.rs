@@ -7,6 +7,9 @@ use crate::{
     BadEntry, Change, EXPIRE_MAX, Entry, Event, Full, Limits, OVERHEAD_BYTES, Op, Refused, Reply,
 };
 
+/// So that revisions never run out.
+const ABOVE_MAX: u64 = 1 << 52;
+
 /// All key-values of one shard.
 #[derive(Debug, Default)]
 pub struct Store {
@@ -65,7 +68,7 @@ impl Store {
                 is_as_wanted(*if_revision, revision)?;
                 self.has_room(bucket, key, value)?;
                 self.take_out(bucket, key);
-                self.revision = self.revision.max(*above).saturating_add(1);
+                self.revision = self.revision.max((*above).min(ABOVE_MAX)) + 1;
                 let entry = Entry {
                     value: value.clone(),
                     revision: self.revision,
@@ -254,7 +257,7 @@ impl Store {
 
     fn remove(&mut self, bucket: &str, key: &str, why: Change, events: Option<&mut Vec<Event>>) {
         self.take_out(bucket, key);
-        self.revision = self.revision.saturating_add(1);
+        self.revision += 1;
         self.note(bucket, key, why, events);
     }
 

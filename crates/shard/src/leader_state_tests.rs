@@ -216,3 +216,34 @@ fn a_quota_is_renewed_by_the_leaders_wall_clock_once_a_window() {
     assert_eq!(world.line().renews_at_ms(), Some(4_000_000));
     assert_eq!(renewed(&mut world), 0, "once");
 }
+
+fn put(world: &mut World, key: &str, ttl_ms: u64) {
+    world.apply_all(vec![Command::Kv(kv::Op::Put {
+        bucket: "visits".into(),
+        key: key.into(),
+        value: Box::default(),
+        if_revision: None,
+        ttl_ms: Some(ttl_ms),
+        above: 0,
+    })]);
+}
+
+/// Without any token, and over a change of leader that the clock survives.
+#[test]
+fn key_values_expire_without_other_traffic() {
+    let mut world = world();
+    put(&mut world, "k", 25_000);
+    assert_eq!(world.pass(), []);
+    // The clock is written down meanwhile: a next leader must not begin anew.
+    assert_eq!(world.step(KV_STAMP_INTERVAL_MS), [Command::Stamp]);
+    assert_eq!(world.pass(), []);
+    assert_eq!(world.step(KV_STAMP_INTERVAL_MS), [Command::Stamp]);
+    world.change_leader();
+    assert_eq!(world.step(4_999), []);
+    let due = world.next_due().unwrap();
+    assert!(due <= world.wall().0 + 1_000, "{due}");
+    assert_eq!(world.state.kv().len(), 1);
+    assert_eq!(world.step(1), [Command::Stamp]);
+    assert!(world.state.kv().is_empty());
+    assert_eq!(world.step(60_000), []);
+}

@@ -7,10 +7,12 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use nowserving_engine::{Ask, Outcome, Question};
+use nowserving_kv as kv;
 use nowserving_line::{LineName, Op, TokenBy};
 use nowserving_protocol::admin::{ListLines, ListTokens};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::kick::Kick;
+use nowserving_protocol::kv::KvGet;
 use nowserving_protocol::user::Consistency;
 use nowserving_shard::members::{MembersChange, MembersRequest};
 use nowserving_shard::requests::{Origin, RequestId};
@@ -85,6 +87,10 @@ pub enum What {
     },
     /// A step of putting a line back.
     Restore(Rc<RestoreCommand>),
+    /// A change of a key-value.
+    Kv(kv::Op),
+    /// The value of a key.
+    KvGet(KvGet),
 }
 
 /// What is asked, as the engine has it.
@@ -175,6 +181,8 @@ impl What {
                 offset: *offset,
             },
             What::Restore(command) => Ask::Restore(Box::new(command.as_ref().clone())),
+            What::Kv(op) => Ask::Kv(op.clone()),
+            What::KvGet(ask) => Ask::KvGet(ask.clone()),
             What::Cluster => return Asked::Cluster(Question::ClusterStatus),
             What::Lines => {
                 return Asked::Cluster(Question::ListLines(ListLines::default()));
@@ -185,10 +193,12 @@ impl What {
     /// Whether any node may answer from its own state.
     #[must_use]
     pub fn is_local(&self) -> bool {
-        let What::Status { consistency, .. } = self else {
-            return false;
+        let consistency = match self {
+            What::Status { consistency, .. } => Some(*consistency),
+            What::KvGet(ask) => ask.consistency,
+            _ => None,
         };
-        *consistency == Consistency::Local
+        consistency == Some(Consistency::Local)
     }
 
     /// Whether what it is refused for is said of a line.
@@ -196,7 +206,12 @@ impl What {
     pub fn is_of_a_line(&self) -> bool {
         !matches!(
             self,
-            What::Members(_) | What::Backup { .. } | What::BackupChunk { .. } | What::Restore(_)
+            What::Members(_)
+                | What::Backup { .. }
+                | What::BackupChunk { .. }
+                | What::Restore(_)
+                | What::Kv(_)
+                | What::KvGet(_)
         )
     }
 
@@ -204,7 +219,7 @@ impl What {
     fn is_change(&self) -> bool {
         matches!(
             self,
-            What::Write(_) | What::Kick(_) | What::Members(_) | What::Restore(_)
+            What::Write(_) | What::Kick(_) | What::Members(_) | What::Restore(_) | What::Kv(_)
         )
     }
 
@@ -217,6 +232,9 @@ impl What {
                 MembersChange::Drain { .. } => ("drain", true),
                 MembersChange::Prefer { .. } => ("transfer", true),
             },
+            What::Kv(kv::Op::Put { .. }) => ("kv_put", false),
+            What::Kv(kv::Op::Delete { .. }) => ("kv_delete", false),
+            What::KvGet(_) => ("kv_get", false),
             What::Status { .. } => ("status", false),
             What::Find(_) => ("find", false),
             What::Tokens(_) => ("list_tokens", true),
@@ -317,6 +335,14 @@ pub struct Calls {
     relayed: Vec<Answer>,
     /// Writes that were answered as done.
     pub acknowledged: u64,
+}
+
+impl Call {
+    /// Whether its client gave it an id.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        self.manner.has_id
+    }
 }
 
 impl Calls {
@@ -448,6 +474,7 @@ impl Env {
         // An operators' subject is not mapped.
         let subject = match &call.query.what {
             What::Cluster | What::Lines | What::Members(_) => Subject::Plain,
+            What::Kv(_) | What::KvGet(_) if !own_subject => Subject::Plain,
             _ if own_subject || (mapped && !call.query.admin) => Subject::Shard(call.query.shard),
             _ => Subject::Plain,
         };

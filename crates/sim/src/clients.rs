@@ -3,6 +3,7 @@
 //! Half of the shoppers ask through the SDK, which names each call and repeats it; the others send what they
 //! have to say once, some with an id, and when no answer comes, some say it again, and some go away.
 
+mod keepers;
 mod operators;
 
 use nowserving_engine::Outcome;
@@ -22,6 +23,8 @@ use crate::random::Random;
 use crate::settings::{settings, unique_patch};
 use crate::timeline::Time;
 use crate::world::Event;
+
+use self::keepers::{KEEPERS, Keeper};
 
 /// Shoppers at a time.
 const SHOPPERS: usize = 48;
@@ -85,6 +88,8 @@ enum Role {
         /// Wants the line open, whatever it was made before.
         opens: bool,
     },
+    /// Of key-values.
+    Keeper(Keeper),
 }
 
 #[derive(Debug)]
@@ -100,6 +105,8 @@ pub struct Clients {
     clients: Vec<Client>,
     random: Random,
     visits: u64,
+    /// Of the cluster.
+    shards: u32,
 }
 
 impl Clients {
@@ -129,7 +136,8 @@ impl Clients {
             opens: false,
         });
         let shoppers = (0..SHOPPERS).map(|_| Role::Shopper { visit: None });
-        let clients = operators.chain(shoppers).enumerate();
+        let keepers = (0..KEEPERS).map(|_| Role::Keeper(Keeper::default()));
+        let clients = operators.chain(shoppers).chain(keepers).enumerate();
         let clients: Vec<Client> = clients
             .map(|(number, role)| Client {
                 role,
@@ -144,7 +152,7 @@ impl Clients {
         for (client, it) in clients.iter().enumerate() {
             let at = match it.role {
                 Role::Operator { .. } => 1_200_000,
-                Role::Shopper { .. } => 2_000_000 + random.below(2_000_000),
+                Role::Shopper { .. } | Role::Keeper(_) => 2_000_000 + random.below(2_000_000),
             };
             env.timeline.at(at, Event::Client { client });
         }
@@ -153,6 +161,7 @@ impl Clients {
             clients,
             random,
             visits: 0,
+            shards: setup.shards,
         }
     }
 
@@ -182,6 +191,7 @@ impl Clients {
                 let visit = visit.take();
                 self.shop(env, number, visit);
             }
+            Role::Keeper(_) => self.keep(env, number),
         }
     }
 
@@ -429,6 +439,10 @@ impl Clients {
                     _ => {}
                 }
                 random.between(5_000, 300_000)
+            }
+            Role::Keeper(keeper) => {
+                keeper.call_ended(&query, &ended);
+                random.around(300_000)
             }
             Role::Shopper { visit } => {
                 if visit.as_ref().is_some_and(|it| it.epoch_is_stale)

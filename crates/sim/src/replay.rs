@@ -1,5 +1,6 @@
 //! Applying log entries to a state, by the same code as nodes.
 
+use nowserving_kv as kv;
 use nowserving_line::{Event, Line, Op, Refused, Reply, Status};
 use nowserving_replica::{Committed, Payload};
 use nowserving_shard::command::{self, Command};
@@ -43,16 +44,22 @@ pub enum Change<'a> {
     Operation(&'a Applied<'a>),
     /// A restore.
     PutBack(PutBack<'a>),
+    /// An operation on a key-value, at this time of the service clock.
+    Kv(&'a kv::Op, Result<kv::Reply, kv::Refused>, u64),
+    /// Key-values have changed, at this time of the leader's wall clock.
+    KvEvents(&'a [kv::Event], u64),
 }
 
 struct Watch<'a> {
     version_before: u64,
+    now_ms: u64,
     wall_ms: u64,
     after: &'a mut dyn FnMut(Change<'_>),
 }
 
 impl Observer for Watch<'_> {
     fn before(&mut self, state: &State, command: &Command) {
+        self.now_ms = state.now_ms();
         if let Command::Line(op) = command {
             let line = state.lines().get(op.line());
             self.version_before = line.map_or(0, Line::version);
@@ -76,6 +83,14 @@ impl Observer for Watch<'_> {
             version_before: self.version_before,
             wall_ms: self.wall_ms,
         }));
+    }
+
+    fn kv(&mut self, _: usize, op: &kv::Op, result: Result<kv::Reply, kv::Refused>) {
+        (self.after)(Change::Kv(op, result, self.now_ms));
+    }
+
+    fn kv_events(&mut self, events: &[kv::Event], wall_ms: u64) {
+        (self.after)(Change::KvEvents(events, wall_ms));
     }
 
     fn restore(&mut self, state: &State, applied: AppliedRestore<'_>) {
@@ -104,6 +119,7 @@ pub fn apply(
     let read = command::decode(data, NEXT_FORMAT).map_err(|error| error.to_string())?;
     let mut watch = Watch {
         version_before: 0,
+        now_ms: 0,
         wall_ms: read.wall_ms,
         after,
     };

@@ -26,6 +26,7 @@ mod guarded;
 mod harness;
 mod history;
 mod kick;
+mod kv;
 mod large_lines;
 mod late_writes;
 mod left_behind;

@@ -47,8 +47,8 @@ pub fn of_the_readme() -> Result<String> {
         ));
     }
     ensure!(
-        users.len() == 8,
-        "backends, operators, capacity, dispatchers, push services, nodes: {users:?}"
+        users.len() == 9,
+        "backends, operators, capacity, dispatchers, key-values, push services, nodes: {users:?}"
     );
     Ok(format!(
         "authorization {{ users = [\n{}\n] }}\n",
@@ -61,6 +61,7 @@ pub async fn hold(cluster: &mut Cluster) -> Result<()> {
     work(cluster).await?;
     capacity(cluster).await?;
     dispatchers(cluster).await?;
+    key_values(cluster).await?;
     strangers(cluster).await?;
     listeners(cluster).await?;
     missing(cluster).await?;
@@ -136,6 +137,28 @@ async fn dispatchers(cluster: &Cluster) -> Result<()> {
     // Nor may a backend call.
     let call = ["line", "call-next", line];
     backend.run(&call).await?.failed(1, "forbidden")?;
+    Ok(())
+}
+
+/// A backend that keeps key-values does that, and nothing else.
+async fn key_values(cluster: &Cluster) -> Result<()> {
+    let keeper = Cli::new(cluster.nats.url_as("key-values"));
+    for words in [
+        "kv put rights k v",
+        "kv get rights k",
+        "kv list rights",
+        "kv delete rights k",
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        keeper.run(&words).await?.done()?;
+    }
+    let enter = ["enter", LINE, "--key", "stranger"];
+    keeper.run(&enter).await?.failed(1, "forbidden")?;
+    let backend = Cli::new(cluster.nats.url_as("backends"));
+    backend
+        .run(&["kv", "put", "rights", "k", "v"])
+        .await?
+        .done()?;
     Ok(())
 }
 

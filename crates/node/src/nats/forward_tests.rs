@@ -192,3 +192,23 @@ async fn tries_do_not_wait_for_each_other() {
         assert_eq!(test.result().await.0, ForwardId(id));
     }
 }
+
+#[tokio::test]
+async fn a_request_about_a_key_goes_to_the_subject_of_its_bucket() {
+    let mut test = Test::start().await;
+    for (op, admin, subject) in [
+        ("kv_put", false, "nowserving.forward.shard.3.kv.shop.put"),
+        (
+            "kv_restore",
+            true,
+            "nowserving.forward.admin.shard.3.kv.shop.restore",
+        ),
+    ] {
+        let it = ForwardTry {
+            op,
+            admin,
+            ..a_try(1)
+        };
+        assert_eq!(test.sent(it).await.subject, subject);
+    }
+}

@@ -57,3 +57,7 @@ pub(super) fn kv_question(
         ask: decode_request(payload)?,
     }))
 }
+
+#[cfg(test)]
+#[path = "parse_kv_tests.rs"]
+mod tests;

@@ -1,9 +1,11 @@
 #![allow(clippy::unwrap_used)]
+use nowserving_kv::{Full, Refused};
 use nowserving_line::{LineName, Lines, Op, Settings, Stamp, Timestamp};
 use nowserving_protocol::admin::LineList;
 use nowserving_protocol::codec::decode;
 use nowserving_protocol::event::LineEvent;
 use nowserving_protocol::keys::ClusterKey;
+use nowserving_protocol::kv::{KvEvent, KvGetReply, KvKey, KvReply, KvValue};
 
 use super::super::testing::{MAX_PAYLOAD, TestServer};
 use super::*;
@@ -266,4 +268,70 @@ async fn an_event_is_json_with_an_id_by_which_streams_drop_copies() {
     assert_eq!(sent.subject, Subjects::default().line_event(&shop()));
     assert_eq!(sent.header("Nats-Msg-Id"), Some("shop/5/line/7"));
     assert_eq!(sent.json()["phase"], "paused");
+}
+
+#[tokio::test]
+async fn key_values_are_answered_in_the_format_of_the_request() {
+    let mut test = Test::start().await;
+    for format in [Format::Json, Format::MsgPack] {
+        for value in [&b"text"[..], &[0xff, 0][..]] {
+            let got = KvGetReply {
+                key: KvKey::new("k").unwrap(),
+                value: KvValue::new(value).unwrap(),
+                revision: 3,
+                expires_in_ms: Some(5),
+            };
+            let outcome = Outcome::KvGot(Box::new(got.clone()));
+            let to = to("_INBOX.1", format);
+            test.responder.answer(&to, Ok(outcome)).await;
+            let sent = test.server.next_published().await;
+            assert_eq!(Format::of(&sent.payload), format);
+            assert_eq!(decode::<KvGetReply>(&sent.payload).unwrap(), got);
+        }
+        let done = Outcome::KvDone(KvReply { revision: 4 });
+        test.responder
+            .answer(&to("_INBOX.1", format), Ok(done))
+            .await;
+        let sent = test.server.next_published().await;
+        assert_eq!(decode::<KvReply>(&sent.payload).unwrap().revision, 4);
+        for (refused, code, http) in [
+            (Refused::KeyNotFound, Code::KeyNotFound, "404"),
+            (
+                Refused::VersionConflict { revision: 7 },
+                Code::VersionConflict,
+                "409",
+            ),
+            (Refused::Full(Full::BucketKeys), Code::KvFull, "429"),
+        ] {
+            let to = to("_INBOX.1", format);
+            test.responder.answer(&to, Err(refused.into())).await;
+            let sent = test.server.next_published().await;
+            assert_eq!(sent.header(ERROR_CODE_HEADER), Some(http));
+            let body: ErrorReply = decode(&sent.payload).unwrap();
+            assert_eq!(body.error.code, code);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_event_of_a_key_goes_to_its_hash() {
+    let mut test = Test::start().await;
+    let (events, turns) = mpsc::channel(1);
+    let event = KvEvent {
+        bucket: "visits".into(),
+        key: "foobar".into(),
+        event: "put".into(),
+        revision: 7,
+        at_ms: 1_000,
+    };
+    events.send(vec![OutEvent::Kv(event)]).await.unwrap();
+    drop(events);
+    test.responder.clone().run_events(turns).await;
+    let sent = test.server.next_published().await;
+    assert_eq!(sent.subject, "nowserving.event.kv.visits.85944171f73967e8");
+    assert_eq!(
+        sent.header("Nats-Msg-Id"),
+        Some("kv/visits/85944171f73967e8/7")
+    );
+    assert!(sent.json().get("value").is_none());
 }

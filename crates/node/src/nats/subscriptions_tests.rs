@@ -149,7 +149,7 @@ async fn plain_subjects_are_subscribed_to_while_the_node_takes_part() {
     for _ in 0..2 {
         told.send_replace(Standing::InTouch);
         let mut sids = Vec::new();
-        for word in ["line", "admin.line", "admin.cluster"] {
+        for word in ["line", "admin.line", "admin.cluster", "kv", "admin.kv"] {
             let Sent::Subscribe {
                 subject,
                 in_group,
@@ -166,7 +166,7 @@ async fn plain_subjects_are_subscribed_to_while_the_node_takes_part() {
         let taken = test.next_input().await;
         assert!(matches!(taken, Input::Request { delivery, .. } if delivery.via == Via::Plain));
         told.send_replace(Standing::Refused(Refusal::of_disk("another disk".into())));
-        assert_eq!(test.server.next_unsubscribed(3).await, sids);
+        assert_eq!(test.server.next_unsubscribed(5).await, sids);
     }
     told.send_replace(Standing::InTouch);
     for _ in 0..3 {

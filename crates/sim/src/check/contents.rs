@@ -60,6 +60,8 @@ pub fn fingerprint(state: &State) -> u64 {
         hash = fnv1a64(hash, &key.to_le_bytes());
         hash = fnv1a64(hash, format!("{answer:?}").as_bytes());
     }
+    hash = fnv1a64(hash, &state.kv().revision().to_le_bytes());
+    hash = fnv1a64(hash, &state.kv().len().to_le_bytes());
     for line in state.lines().iter() {
         let counts = line.counts();
         let numbers = [

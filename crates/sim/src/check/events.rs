@@ -36,7 +36,8 @@ struct Link<'a> {
 }
 
 impl<'a> Link<'a> {
-    fn of(event: &'a OutEvent) -> Link<'a> {
+    /// Events of key-values have none: their revisions only grow.
+    fn of(event: &'a OutEvent) -> Option<Link<'a>> {
         let (line, incarnation, kind, prev, version) = match event {
             OutEvent::Board(it) => {
                 let board = &it.board;
@@ -51,14 +52,15 @@ impl<'a> Link<'a> {
                 let of = (&it.line, it.incarnation);
                 (of.0, of.1, "line", it.prev_version, it.version)
             }
+            OutEvent::Kv(_) => return None,
         };
-        Link {
+        Some(Link {
             line,
             incarnation,
             kind,
             prev,
             version,
-        }
+        })
     }
 }
 
@@ -101,7 +103,7 @@ impl Events {
             return;
         };
         let events = outputs.iter().filter_map(|output| match output {
-            Output::Event(event) => Some(Link::of(event)).filter(|it| it.kind != "board"),
+            Output::Event(event) => Link::of(event).filter(|it| it.kind != "board"),
             _ => None,
         });
         let published: BTreeSet<(&LineName, u64)> =
@@ -128,7 +130,9 @@ impl Events {
         let Some(running) = &node.running else {
             return;
         };
-        let link = Link::of(event);
+        let Some(link) = Link::of(event) else {
+            return;
+        };
         let shards = running.engine.shards().count() as u32;
         let id = shard_of(link.line.as_str(), shards);
         let of_line = running.engine.shards().find(|shard| shard.shard == id);
@@ -140,6 +144,7 @@ impl Events {
                 OutEvent::Board(board) => shadow(id).and_then(|it| board_differs(board, it)),
                 OutEvent::Token(token) => self.token_differs(token),
                 OutEvent::Line(line) => self.line_differs(line),
+                OutEvent::Kv(_) => None,
             },
         };
         if let Some(why) = broken {

@@ -1,4 +1,4 @@
-//! What must hold, checked at every step: the invariants S1 to S18 and L1 to L6.
+//! What must hold, checked at every step: the invariants S1 to S19 and L1 to L6.
 //!
 //! ```text
 //! nodes' writes, messages, applied entries ─► log: S1 to S3, S6
@@ -7,6 +7,7 @@
 //!                                              └─► ghosts: L4
 //! published events ─► events: S16
 //! members, groups ─► operators: S18
+//! operations on key-values, and calls about them ─► kv: S19
 //! clients' calls ─► writes: S5, S13, S14; answers: S11, S15; idle: S12; liveness: L2
 //! ```
 //!
@@ -18,6 +19,7 @@ mod events;
 mod ghosts;
 mod idle;
 mod kicks;
+mod kv;
 pub mod liveness;
 mod log;
 mod operators;
@@ -33,6 +35,7 @@ use nowserving_engine::{Output, PeerBatch};
 use nowserving_line::{Line, Phase};
 use nowserving_replica::{BOOTSTRAP_INDEX, Committed};
 use nowserving_shard::members::Members;
+use nowserving_shard::published::OutEvent;
 use nowserving_shard::snapshot;
 use protobuf::Message as _;
 use raft::eraftpb::Message;
@@ -45,6 +48,7 @@ use self::events::Events;
 use self::ghosts::Ghosts;
 use self::idle::LastSeen;
 use self::kicks::Kicks;
+use self::kv::Keys;
 use self::log::LogCheck;
 use self::operators::Operators;
 use self::put_back::BackedUp;
@@ -76,6 +80,7 @@ pub struct Checks {
     last_seen: LastSeen,
     kicks: Kicks,
     events: Events,
+    keys: Keys,
     operators: Operators,
     /// Writes that were acknowledged after everything was healed.
     pub progress: u64,
@@ -130,6 +135,7 @@ impl Checks {
             last_seen: LastSeen::default(),
             kicks: Kicks::default(),
             events: Events::default(),
+            keys: Keys::default(),
             operators: Operators::new(setup.shards),
             progress: 0,
             snapshots_installed: 0,
@@ -262,12 +268,16 @@ impl Checks {
                     let (from, to) = (from + 1, replica.applied());
                     let own = |index: &u64| replica.term_at(*index) == Some(replica.term());
                     let applied = (from..=to).filter(own);
+                    let keys = &self.keys;
+                    keys.published(env, node, id, applied.clone(), outputs);
                     self.events.none_left_out(env, node, id, applied, outputs);
                 }
             }
         }
         for output in outputs {
-            if let Output::Event(event) = output {
+            if let Output::Event(OutEvent::Kv(event)) = output {
+                self.keys.is_true(env, node, event);
+            } else if let Output::Event(event) = output {
                 let shards = &self.shards;
                 let shadow = |shard: u32| shards.get(shard as usize).map(|it| &it.shadow);
                 self.events.published(env, node, event, &shadow);
@@ -356,7 +366,7 @@ impl Checks {
         } = shard;
         let (writes, answers) = (&mut self.writes, &mut self.answers);
         let (last_seen, events) = (&mut self.last_seen, &mut self.events);
-        let kicks = &mut self.kicks;
+        let (kicks, keys) = (&mut self.kicks, &mut self.keys);
         let applied = replay::apply(reference, entry, &mut |change| match change {
             Change::Operation(applied) => {
                 shadow.applied(env, place, applied);
@@ -379,6 +389,8 @@ impl Checks {
                 answers.applied(place, name, state);
                 writes.put_back(name);
             }
+            Change::Kv(op, result, now_ms) => keys.applied(env, place, op, result, now_ms),
+            Change::KvEvents(events, wall_ms) => keys.happened(env, place, events, wall_ms),
         });
         if let Err(why) = applied {
             env.violated("S4", format!("entry {} of shard {id}: {why}", entry.index));
@@ -435,6 +447,7 @@ impl Checks {
         if let What::Write(op) = &call.query.what {
             self.writes.call_ended(env, &call, op);
         }
+        self.keys.call_ended(env, &call, *now, ended);
         match ended {
             Ended::Ok(answer) => self.answered(env, &call, answer, *now),
             Ended::Refused(_) if !call.query.what.is_of_a_line() => {}
@@ -512,6 +525,7 @@ impl Checks {
                     let backup = backups.get(&put_back.command.upload);
                     shadow.put_back(env, place, &put_back, backup.map(Rc::as_ref));
                 }
+                Change::Kv(..) | Change::KvEvents(..) => {}
             });
             if let Err(why) = applied {
                 env.violated("S4", format!("shard {id}: {why}"));
@@ -536,6 +550,7 @@ impl Checks {
     /// The run is over: everything once more, with all that is known now, on these nodes.
     pub fn at_end(&mut self, env: &mut Env, nodes: &[&Node]) {
         self.writes.at_end(env);
+        self.keys.at_end(env);
         self.operators.all_completed(env);
         for (id, shard) in self.shards.iter().enumerate() {
             liveness::none_overdue(env, id, &shard.shadow, &shard.ghosts);

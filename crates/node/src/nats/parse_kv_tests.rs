@@ -1,0 +1,173 @@
+#![allow(clippy::unwrap_used)]
+use async_nats::Message;
+use nowserving_engine::{Delivery, Effect, Input, Request, ShardDelivery, Via};
+use nowserving_kv::Op;
+use nowserving_protocol::codec::{Format, encode};
+use nowserving_protocol::error::Code;
+use nowserving_protocol::keys::ClusterKey;
+use nowserving_protocol::subject::Subjects;
+use serde_json::{Value, json};
+
+use super::super::parse::Parser;
+use super::*;
+
+const SHARDS: u32 = 16;
+
+fn message(subject: &str, payload: Vec<u8>) -> Message {
+    Message {
+        subject: subject.into(),
+        reply: Some("_INBOX.1".into()),
+        length: payload.len(),
+        payload: payload.into(),
+        headers: None,
+        status: None,
+        description: None,
+    }
+}
+
+/// By the subscription to its subject; both formats say the same.
+fn read(subject: &str, body: &Value) -> Result<Input, ApiError> {
+    let key = ClusterKey::new([7; 32]);
+    let parser = Parser::new(Subjects::default(), SHARDS, key.ticket_keys()).unwrap();
+    let via = match subject.split('.').nth(1) {
+        Some("forward") => Via::Forwarded,
+        Some("shard") => Via::Shard(ShardDelivery::Leader),
+        _ => Via::Plain,
+    };
+    let [json, msgpack] = [Format::Json, Format::MsgPack].map(|format| {
+        let read = parser.parse(&message(subject, encode(body, format)), via, 7);
+        read.map_err(|refused| refused.error)
+    });
+    assert_eq!(
+        json.as_ref().map(|_| ()).map_err(|it| &it.code),
+        msgpack.as_ref().map(|_| ()).map_err(|it| &it.code)
+    );
+    json
+}
+
+fn request(subject: &str, body: &Value) -> (Request, Delivery) {
+    match read(subject, body).unwrap() {
+        Input::Request { request, delivery } => (*request, delivery),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn home() -> u32 {
+    let bucket = LineName::try_from("visits").unwrap();
+    kv_shard_of(&bucket, "k", SHARDS)
+}
+
+#[test]
+fn every_operation_is_read_on_every_subject() {
+    let put = json!({"key": "k", "value": "v", "if_revision": 0, "ttl_ms": 5, "unknown": 1});
+    let back = json!({"key": "k", "value": "v", "above_revision": 9, "expires_in_ms": 5});
+    for (admin, op, body, effect) in [
+        ("", "get", json!({"key": "k"}), Effect::Read),
+        (
+            "",
+            "get",
+            json!({"key": "k", "consistency": "linearizable"}),
+            Effect::Read,
+        ),
+        (
+            "",
+            "get",
+            json!({"key": "k", "consistency": "local"}),
+            Effect::ReadLocal,
+        ),
+        ("", "put", put, Effect::Write),
+        ("", "delete", json!({"key": "k"}), Effect::Write),
+        ("admin.", "restore", back, Effect::Write),
+    ] {
+        let home = home();
+        for subject in [
+            format!("nowserving.{admin}kv.visits.{op}"),
+            format!("nowserving.{admin}shard.{home}.kv.visits.{op}"),
+            format!("nowserving.forward.{admin}shard.{home}.kv.visits.{op}"),
+        ] {
+            let (request, _) = request(&subject, &body);
+            assert_eq!(request.ask.effect(), effect, "{subject}");
+            assert_eq!((request.shard, request.line.as_str()), (home, "visits"));
+            assert_eq!(request.reply.op.strip_prefix("kv_"), Some(op));
+            assert_eq!(request.reply.admin, !admin.is_empty());
+            // A write that another node may have, too, has an id.
+            let named = effect == Effect::Write && subject.contains("nowserving.shard");
+            assert!(!named || request.id.is_some(), "{subject}");
+        }
+    }
+    let is_linearizable = json!({"key": "k", "consistency": "linearizable"});
+    let (asked, _) = request("nowserving.kv.visits.get", &is_linearizable);
+    assert!(asked.ask.is_linearizable());
+}
+
+#[test]
+fn what_comes_back_replaces_only_if_it_may() {
+    for (overwrite, wanted) in [(false, Some(0)), (true, None)] {
+        let body = json!({"key": "k", "value": "v", "above_revision": 9, "overwrite": overwrite});
+        let (request, _) = request("nowserving.admin.kv.visits.restore", &body);
+        let Ask::Kv(Op::Put {
+            if_revision, above, ..
+        }) = request.ask
+        else {
+            panic!("{request:?}");
+        };
+        assert_eq!((if_revision, above), (wanted, 9));
+    }
+}
+
+#[test]
+fn a_list_is_a_question_to_any_node() {
+    let asked = read(
+        "nowserving.kv.visits.list",
+        &json!({"prefix": "a", "limit": 7}),
+    )
+    .unwrap();
+    let Input::Cluster {
+        question: Question::KvList { bucket, ask },
+        reply,
+    } = asked
+    else {
+        panic!("{asked:?}");
+    };
+    assert_eq!((bucket.as_str(), reply.op), ("visits", "kv_list"));
+    assert_eq!((ask.prefix.unwrap().as_str(), ask.limit), ("a", Some(7)));
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let key = json!({"key": "k"});
+    let long = json!({"key": "k", "value": "v".repeat(10_241)});
+    let other = (home() + 1) % SHARDS;
+    for (subject, body, named) in [
+        ("nowserving.kv.visits.put", &key, "missing field `value`"),
+        (
+            "nowserving.kv.visits.put",
+            &long,
+            "value: invalid length 10241",
+        ),
+        (
+            "nowserving.kv.visits.get",
+            &json!({"key": ""}),
+            "key: invalid length 0",
+        ),
+        ("nowserving.kv.visits.list", &json!({"limit": 0}), "limit: "),
+        ("nowserving.kv.visits.restore", &key, "op: "),
+        ("nowserving.kv.visits.enter", &key, "op: "),
+        ("nowserving.admin.kv.visits.get", &key, "op: "),
+        ("nowserving.admin.kv.visits.list", &key, "op: "),
+        (
+            "nowserving.admin.kv.visits.restore",
+            &json!({"k": 1}),
+            "unknown field `k`",
+        ),
+        (
+            &format!("nowserving.shard.{other}.kv.visits.get"),
+            &key,
+            "subject: the key is in shard",
+        ),
+    ] {
+        let error = read(subject, body).unwrap_err();
+        assert_eq!(error.code, Code::BadRequest);
+        assert!(error.message.starts_with(named), "{subject}: {error}");
+    }
+}

@@ -1,0 +1,492 @@
+//! Key-values, by raw requests in both formats and by the command.
+
+pub mod crash;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use async_nats::HeaderMap;
+use futures::StreamExt;
+use futures::future::try_join_all;
+use futures::stream;
+use nowserving_e2e::{Api, Cli, Options, Scenarios, eventually, number, run};
+use nowserving_line::LineName;
+use nowserving_protocol::codec::{Format, decode, encode};
+use nowserving_protocol::error::{ApiError, Code, ErrorReply};
+use nowserving_protocol::header::{ERROR_CODE_HEADER, REQUEST_ID_HEADER};
+use nowserving_protocol::kv::{
+    KvGet, KvGetReply, KvKey, KvListReply, KvPut, KvReply, KvValue, key_hash, kv_shard_of,
+};
+use nowserving_protocol::user::Consistency;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// All that needs no trouble, in one cluster, side by side.
+#[tokio::test]
+async fn key_values() -> Result<()> {
+    run(Options::default(), async |cluster| {
+        let shards = cluster.options().shards;
+        let api = cluster.api();
+        let plain = |bucket| Kv::new(api, Format::Json, None, bucket);
+        let on_shard = |bucket| Kv::new(api, Format::MsgPack, Some(shards), bucket);
+        Scenarios::default()
+            .with("kv_json", every_operation(plain("json")?))
+            .with("kv_msgpack", every_operation(on_shard("msgpack")?))
+            .with("kv_errors_json", every_error(plain("err-json")?))
+            .with("kv_errors_msgpack", every_error(on_shard("err-msgpack")?))
+            .with("kv_full", full(on_shard("full")?, shards))
+            .with(
+                "kv_expiry",
+                expiry_and_events(api.clone(), on_shard("expiry")?),
+            )
+            .with("kv_lists_json", lists(plain("lists-json")?))
+            .with("kv_lists_msgpack", lists(on_shard("lists-msgpack")?))
+            .with("kv_command", by_command(Cli::new(cluster.nats.url())))
+            .run()
+            .await
+    })
+    .await
+}
+
+/// A leader dies, and few entries make a snapshot.
+#[tokio::test]
+async fn key_values_survive_a_crash() -> Result<()> {
+    let options = Options {
+        shards: 1,
+        snapshot_entries: 100,
+        ..Options::default()
+    };
+    run(options, crash::of_a_leader).await
+}
+
+#[tokio::test]
+async fn key_values_come_back_from_a_backup() -> Result<()> {
+    let options = Options {
+        shards: 4,
+        ..Options::default()
+    };
+    run(options, crash::backup).await
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The key-values of a bucket, asked for by hand.
+#[derive(Clone)]
+pub struct Kv {
+    nats: async_nats::Client,
+    format: Format,
+    bucket: LineName,
+    /// Requests go to the leader of the key's shard, of so many; `None`: to any node.
+    shards: Option<u32>,
+}
+
+impl Kv {
+    pub fn new(api: &Api, format: Format, shards: Option<u32>, bucket: &str) -> Result<Kv> {
+        Ok(Kv {
+            nats: api.client().clone(),
+            format,
+            bucket: LineName::try_from(bucket).ok().context("a bucket")?,
+            shards,
+        })
+    }
+
+    fn subject(&self, key: &str, op: &str) -> String {
+        let bucket = self.bucket.as_str();
+        match self.shards.filter(|_| op != "list") {
+            Some(shards) => {
+                let shard = kv_shard_of(&self.bucket, key, shards);
+                format!("nowserving.shard.{shard}.kv.{bucket}.{op}")
+            }
+            None => format!("nowserving.kv.{bucket}.{op}"),
+        }
+    }
+
+    /// One request; `None`: no answer, or none that says what happened.
+    async fn ask_once(
+        &self,
+        subject: &str,
+        payload: &[u8],
+        id: &str,
+    ) -> Result<Option<Result<Vec<u8>, ApiError>>> {
+        let mut headers = HeaderMap::new();
+        headers.insert(REQUEST_ID_HEADER, id);
+        let request = async_nats::Request::new()
+            .payload(payload.to_vec().into())
+            .headers(headers);
+        let Ok(message) = self.nats.send_request(subject.to_owned(), request).await else {
+            return Ok(None);
+        };
+        let is_error = message.headers.as_ref();
+        let is_error = is_error.is_some_and(|it| it.get(ERROR_CODE_HEADER).is_some());
+        ensure!(
+            Format::of(&message.payload) == self.format,
+            "another format: {message:?}"
+        );
+        if !is_error {
+            return Ok(Some(Ok(message.payload.to_vec())));
+        }
+        let ErrorReply { error } = decode(&message.payload)?;
+        let passes = matches!(
+            error.code,
+            Code::Unavailable | Code::NotLeader | Code::Overloaded | Code::OutcomeUnknown
+        );
+        Ok((!passes).then_some(Err(error)))
+    }
+
+    /// Repeats the request until it is answered, with one id.
+    pub async fn call<R: DeserializeOwned>(
+        &self,
+        key: &str,
+        op: &str,
+        body: &impl Serialize,
+    ) -> Result<Result<R, ApiError>> {
+        let subject = self.subject(key, op);
+        let (payload, id) = (encode(body, self.format), unique());
+        let answer = eventually(&subject, PATIENCE, async || {
+            self.ask_once(&subject, &payload, &id).await
+        });
+        Ok(match answer.await? {
+            Ok(payload) => Ok(decode(&payload)?),
+            Err(error) => Err(error),
+        })
+    }
+
+    async fn refused(&self, key: &str, op: &str, body: Value, code: Code) -> Result<ApiError> {
+        match self.call::<Value>(key, op, &body).await? {
+            Err(error) if error.code == code => Ok(error),
+            other => bail!("{op} {key}: {other:?} instead of {code}"),
+        }
+    }
+
+    pub async fn put(&self, key: &str, value: impl Into<Vec<u8>>) -> Result<u64> {
+        Ok(self.put_if(key, value, None).await??)
+    }
+
+    pub async fn put_if(
+        &self,
+        key: &str,
+        value: impl Into<Vec<u8>>,
+        if_revision: Option<u64>,
+    ) -> Result<Result<u64, ApiError>> {
+        let put = KvPut {
+            key: KvKey::new(key)?,
+            value: KvValue::new(value.into())?,
+            if_revision,
+            ttl_ms: None,
+        };
+        let done = self.call::<KvReply>(key, "put", &put).await?;
+        Ok(done.map(|done| done.revision))
+    }
+
+    pub async fn get(&self, key: &str, consistency: Option<Consistency>) -> Result<KvGetReply> {
+        let get = KvGet {
+            key: KvKey::new(key)?,
+            consistency,
+        };
+        Ok(self.call(key, "get", &get).await??)
+    }
+
+    async fn list(&self, body: Value) -> Result<KvListReply> {
+        Ok(self.call("", "list", &body).await??)
+    }
+}
+
+fn unique() -> String {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!(
+        "kv-{}-{}",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    )
+}
+
+pub async fn every_operation(kv: Kv) -> Result<()> {
+    let first = kv.put("order", "one").await?;
+    for consistency in [None, Some(Consistency::Linearizable)] {
+        let got = kv.get("order", consistency).await?;
+        let shown = (got.key.as_str(), got.value.as_bytes(), got.revision);
+        ensure!(shown == ("order", &b"one"[..], first), "{got:?}");
+        ensure!(got.expires_in_ms.is_none(), "{got:?}");
+    }
+    eventually("any node has it", PATIENCE, async || {
+        let get = json!({"key": "order", "consistency": "local"});
+        let got = kv.call::<KvGetReply>("order", "get", &get).await?;
+        Ok(got.ok().filter(|got| got.revision == first))
+    })
+    .await?;
+    let second = kv.put_if("order", "two", Some(first)).await??;
+    ensure!(second > first, "{second} after {first}");
+    kv.refused(
+        "order",
+        "put",
+        json!({"key": "order", "value": "", "if_revision": first}),
+        Code::VersionConflict,
+    )
+    .await?;
+    kv.refused(
+        "order",
+        "put",
+        json!({"key": "order", "value": "", "if_revision": 0}),
+        Code::VersionConflict,
+    )
+    .await?;
+    kv.refused(
+        "order",
+        "delete",
+        json!({"key": "order", "if_revision": first}),
+        Code::VersionConflict,
+    )
+    .await?;
+    let deleted: KvReply = kv
+        .call(
+            "order",
+            "delete",
+            &json!({"key": "order", "if_revision": second}),
+        )
+        .await??;
+    ensure!(deleted.revision > second, "{deleted:?}");
+    for op in ["get", "delete"] {
+        kv.refused("order", op, json!({"key": "order"}), Code::KeyNotFound)
+            .await?;
+    }
+    let again = kv.put_if("order", "three", Some(0)).await??;
+    ensure!(again > deleted.revision, "{again} after {deleted:?}");
+    // Bytes that are no text, and the longest there may be.
+    let longest: Vec<u8> = (0..10_240_u32).map(|n| n as u8).collect();
+    if kv.format == Format::MsgPack {
+        kv.put("binary", longest.clone()).await?;
+        let got = kv.get("binary", None).await?;
+        ensure!(got.value.as_bytes() == longest, "another value");
+        let in_json = Kv {
+            format: Format::Json,
+            ..kv.clone()
+        };
+        let json: Value = in_json
+            .call("binary", "get", &json!({"key": "binary"}))
+            .await??;
+        ensure!(
+            json.get("value").is_none() && json["value_base64"].is_string(),
+            "{json}"
+        );
+    }
+    let long_key = "k".repeat(512);
+    kv.put(&long_key, "\u{1}".repeat(10_240)).await?;
+    ensure!(kv.get(&long_key, None).await?.value.as_bytes().len() == 10_240);
+    Ok(())
+}
+
+pub async fn every_error(kv: Kv) -> Result<()> {
+    for (op, body, named) in [
+        ("put", json!({"value": "v"}), "missing field `key`"),
+        ("put", json!({"key": "", "value": "v"}), "key: "),
+        (
+            "put",
+            json!({"key": "k".repeat(513), "value": "v"}),
+            "key: ",
+        ),
+        (
+            "put",
+            json!({"key": "k", "value": "v".repeat(10_241)}),
+            "value: ",
+        ),
+        ("put", json!({"key": "k"}), "missing field `value`"),
+        (
+            "put",
+            json!({"key": "k", "value": "v", "ttl_ms": 0}),
+            "ttl_ms: ",
+        ),
+        (
+            "put",
+            json!({"key": "k", "value": "v", "if_revision": "1"}),
+            "if_revision: ",
+        ),
+        (
+            "get",
+            json!({"key": "k", "consistency": "sometimes"}),
+            "consistency: ",
+        ),
+        ("list", json!({"limit": 1_001}), "limit: "),
+        ("list", json!({"prefix": "p".repeat(513)}), "prefix: "),
+        ("enter", json!({"key": "k"}), "op: "),
+        (
+            "restore",
+            json!({"key": "k", "value": "v", "above_revision": 1}),
+            "op: ",
+        ),
+    ] {
+        let error = kv.refused("k", op, body, Code::BadRequest).await?;
+        ensure!(error.message.starts_with(named), "{op}: {error}");
+    }
+    if let Some(shards) = kv.shards {
+        let other = (kv_shard_of(&kv.bucket, "k", shards) + 1) % shards;
+        let subject = format!("nowserving.shard.{other}.kv.{}.get", kv.bucket.as_str());
+        let body = encode(&json!({"key": "k"}), kv.format);
+        let answer = eventually("an answer", PATIENCE, async || {
+            kv.ask_once(&subject, &body, &unique()).await
+        });
+        let error = answer.await?.err().context("no error")?;
+        ensure!(error.message.starts_with("subject: "), "{error}");
+    }
+    Ok(())
+}
+
+/// A bucket takes no more than its limit of one shard, and has room again after a deletion.
+pub async fn full(kv: Kv, shards: u32) -> Result<()> {
+    let in_shard = |nth: &u32| kv_shard_of(&kv.bucket, &format!("k{nth}"), shards) == 0;
+    let mut numbers = (0..).filter(in_shard);
+    let value = vec![b'v'; 10_240];
+    // 8 MiB, of which each takes its bytes and 128.
+    let fit = (8 << 20) / (10_240 + 128 + 7);
+    let first: Vec<u32> = numbers.by_ref().take(fit - 20).collect();
+    let keys = first.iter().map(|nth| format!("k{nth}"));
+    let puts = keys.map(|key| (kv.clone(), key, value.clone()));
+    let puts = stream::iter(puts).map(async |(kv, key, value)| kv.put(&key, value).await);
+    let done: Vec<Result<u64>> = puts.buffer_unordered(16).collect().await;
+    done.into_iter().collect::<Result<Vec<_>>>()?;
+    let mut refused = None;
+    for nth in numbers.by_ref().take(40) {
+        let key = format!("k{nth}");
+        if let Err(error) = kv.put_if(&key, value.clone(), None).await? {
+            refused = Some((key, error));
+            break;
+        }
+    }
+    let (key, error) = refused.context("never full")?;
+    ensure!(error.code == Code::KvFull, "{error}");
+    // What is there can be replaced and read.
+    let there = format!("k{}", first[0]);
+    kv.put(&there, value.clone()).await?;
+    kv.call::<KvReply>(&there, "delete", &json!({"key": there}))
+        .await??;
+    kv.put(&key, value).await?;
+    Ok(())
+}
+
+/// Keys expire without any other request, and subscribers are told.
+pub async fn expiry_and_events(api: Api, kv: Kv) -> Result<()> {
+    let bucket = kv.bucket.as_str();
+    let subject = format!("nowserving.event.kv.{bucket}.{}", key_hash("short"));
+    let mut events = api.subscribe(subject).await?;
+    let put = json!({"key": "short", "value": "secret", "ttl_ms": 400});
+    let done: KvReply = kv.call("short", "put", &put).await??;
+    kv.put("other", "v").await?;
+    let mut seen = Vec::new();
+    for expected in ["put", "expired"] {
+        let message = tokio::time::timeout(PATIENCE, events.next()).await?;
+        let event: Value = serde_json::from_slice(&message.context("an event")?.payload)?;
+        ensure!(event["event"] == expected, "{event}");
+        let of = (&event["bucket"], &event["key"]);
+        ensure!(of == (&json!(bucket), &json!("short")), "{event}");
+        ensure!(event.get("value").is_none() && number(&event, "at_ms")? > 0);
+        seen.push(number(&event, "revision")?);
+    }
+    ensure!(seen[0] == done.revision && seen[1] > seen[0], "{seen:?}");
+    kv.refused("short", "get", json!({"key": "short"}), Code::KeyNotFound)
+        .await?;
+    let again = kv.put_if("short", "v", Some(0)).await??;
+    ensure!(again > seen[1], "{again} after {seen:?}");
+    let deleted: KvReply = kv
+        .call("short", "delete", &json!({"key": "short"}))
+        .await??;
+    for (expected, revision) in [("put", again), ("deleted", deleted.revision)] {
+        let message = tokio::time::timeout(PATIENCE, events.next()).await?;
+        let event: Value = serde_json::from_slice(&message.context("an event")?.payload)?;
+        let shown = (event["event"].as_str(), event["revision"].as_u64());
+        ensure!(shown == (Some(expected), Some(revision)), "{event}");
+    }
+    // A key that has long to live shows what is left.
+    let long = json!({"key": "long", "value": "", "ttl_ms": 3_600_000});
+    kv.call::<KvReply>("long", "put", &long).await??;
+    let left = kv.get("long", None).await?.expires_in_ms;
+    ensure!(
+        left.is_some_and(|ms| (3_000_000..=3_600_000).contains(&ms)),
+        "{left:?}"
+    );
+    Ok(())
+}
+
+/// Pages over all shards, from the state of any node.
+pub async fn lists(kv: Kv) -> Result<()> {
+    let mut keys: Vec<String> = (0..60).map(|n| format!("visit/{n:02}")).collect();
+    keys.push("zoo".to_owned());
+    try_join_all(keys.iter().map(|key| kv.put(key, key.as_str()))).await?;
+    eventually("any node has all", PATIENCE, async || {
+        let all = kv.list(json!({})).await?;
+        let listed: Vec<_> = all.entries.iter().map(|it| it.key.as_str()).collect();
+        Ok((listed == keys && all.next.is_none()).then_some(()))
+    })
+    .await?;
+    // As each node may answer, and be behind by little, all of them have it now or soon.
+    let pages = eventually("pages", PATIENCE, async || {
+        let (mut after, mut pages) = (None, Vec::new());
+        loop {
+            let mut body = json!({"prefix": "visit/", "limit": 25});
+            if let Some(after) = &after {
+                body["after"] = json!(after);
+            }
+            let page = kv.list(body).await?;
+            pages.push(page.entries);
+            match page.next {
+                Some(next) => after = Some(next.as_str().to_owned()),
+                None => break,
+            }
+        }
+        Ok((pages.concat().len() == 60).then_some(pages))
+    })
+    .await?;
+    let sizes: Vec<_> = pages.iter().map(Vec::len).collect();
+    ensure!(sizes == [25, 25, 10], "{sizes:?}");
+    ensure!(
+        pages[0][0].bytes == 8 && pages[0][0].revision > 0,
+        "{:?}",
+        pages[0][0]
+    );
+    let none = kv.list(json!({"prefix": "nobody"})).await?;
+    ensure!(none.entries.is_empty() && none.next.is_none(), "{none:?}");
+    Ok(())
+}
+
+/// `nowserving kv put|get|delete|list`, and by way of it the SDK.
+pub async fn by_command(cli: Cli) -> Result<()> {
+    let run = async |words: &str| cli.run(&words.split(' ').collect::<Vec<_>>()).await;
+    let put = run("kv put cli k one --ttl 1h").await?.done()?;
+    let got = run("kv get cli k").await?.done()?;
+    ensure!(
+        got["value"] == "one" && got["revision"] == put["revision"],
+        "{got}"
+    );
+    ensure!(number(&got, "expires_in_ms")? <= 3_600_000, "{got}");
+    let got = run("kv get cli k --consistency linearizable")
+        .await?
+        .done()?;
+    ensure!(got["value"] == "one", "{got}");
+    let text = cli.run_as_text(&["kv", "put", "cli", "k", "two"]).await?;
+    ensure!(text.stderr.is_empty() && text.code == 0, "{}", text.stderr);
+    run("kv put cli k three --if-revision 1")
+        .await?
+        .failed(1, "version_conflict")?;
+    run("kv put cli k three --if-revision 0")
+        .await?
+        .failed(1, "version_conflict")?;
+    eventually("any node lists it", PATIENCE, async || {
+        let listed = run("kv list cli --prefix k").await?.done()?;
+        Ok((listed["entries"][0]["key"] == "k").then_some(()))
+    })
+    .await?;
+    let deleted = run("kv delete cli k").await?.done()?;
+    ensure!(
+        number(&deleted, "revision")? > number(&put, "revision")?,
+        "{deleted}"
+    );
+    for words in ["kv get cli k", "kv delete cli k"] {
+        run(words).await?.failed(1, "key_not_found")?;
+    }
+    let long = "v".repeat(10_241);
+    run(&format!("kv put cli k {long}"))
+        .await?
+        .failed(2, "bad_request")?;
+    run("kv get a.b k").await?.failed(2, "bad_request")?;
+    Ok(())
+}
