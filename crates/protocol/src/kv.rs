@@ -1,4 +1,4 @@
-//! Requests, replies and events of key-values: section 8 of the contract.
+//! Requests, replies and events of key-values: section 7 of the contract.
 //!
 //! Unknown fields are ignored, in requests and by readers of replies.
 

@@ -91,6 +91,7 @@ struct Kind {
     event: Option<IgnoredAny>,
     token: Option<IgnoredAny>,
     lanes: Option<IgnoredAny>,
+    bucket: Option<IgnoredAny>,
 }
 
 impl Archive {
@@ -129,6 +130,10 @@ impl Archive {
                 let event: TokenEvent = serde_json::from_slice(event).ok()?;
                 self.token(event)
             }
+            // Of a key-value.
+            Kind {
+                bucket: Some(_), ..
+            } => Some(()),
             Kind { event: Some(_), .. } => {
                 let event: LineEvent = serde_json::from_slice(event).ok()?;
                 self.line(event);
