@@ -7,6 +7,7 @@ mod disk_room;
 mod elections;
 mod group;
 mod kicks;
+mod kv;
 mod members;
 mod refusals;
 mod refused_disks;

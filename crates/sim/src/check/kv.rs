@@ -35,8 +35,8 @@ struct Key {
     held: Option<Held>,
     /// Since this entry the key has this revision; `None`: there is no such key.
     history: Vec<(u64, Option<u64>)>,
-    /// The entry of each revision.
-    entries: BTreeMap<u64, u64>,
+    /// By revision: the entry, and what is published.
+    entries: BTreeMap<u64, (u64, KvEvent)>,
     values: BTreeMap<u64, Box<[u8]>>,
     /// From this time on, some client knew of the state after this entry.
     told: Vec<(Time, u64)>,
@@ -134,9 +134,11 @@ impl Keys {
             let key = self.keys.entry(event.key.clone()).or_default();
             let state = (event.what == Change::Put).then_some(event.revision);
             key.history.push((place.index, state));
-            key.entries.insert(event.revision, place.index);
+            let event = KvEvent::new(event, wall_ms);
+            key.entries
+                .insert(event.revision, (place.index, event.clone()));
             let of_entry = self.happened.entry((place.shard, place.index));
-            of_entry.or_default().push(KvEvent::new(event, wall_ms));
+            of_entry.or_default().push(event);
         }
     }
 
@@ -165,8 +167,9 @@ impl Keys {
 
     /// S16: a node publishes what has happened.
     pub fn is_true(&self, env: &mut Env, node: &Node, event: &KvEvent) {
-        let mut happened = self.happened.values().flatten();
-        if !happened.any(|it| it == event) {
+        let key = self.keys.get(event.key.as_str());
+        let happened = key.and_then(|key| key.entries.get(&event.revision));
+        if happened.map(|(_, it)| it) != Some(event) {
             let what = format!("node {} publishes {event:?}, which did not happen", node.id);
             env.violated("S16", what);
         }
@@ -229,11 +232,8 @@ impl Keys {
     fn written(&mut self, env: &mut Env, call: &Call, op: &Op, revision: u64, now: Time) {
         let key = self.keys.entry(op.key().into()).or_default();
         let floor = key.floor_at(call.began_at);
-        let index = key
-            .entries
-            .get(&revision)
-            .copied()
-            .filter(|index| *index > floor);
+        let entry = key.entries.get(&revision).map(|(index, _)| *index);
+        let index = entry.filter(|index| *index > floor);
         let is_it = match op {
             Op::Put { value, .. } => key.values.get(&revision) == Some(value),
             Op::Delete { .. } => !key.values.contains_key(&revision),

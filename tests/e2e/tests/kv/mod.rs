@@ -113,7 +113,8 @@ impl Kv {
         headers.insert(REQUEST_ID_HEADER, id);
         let request = async_nats::Request::new()
             .payload(payload.to_vec().into())
-            .headers(headers);
+            .headers(headers)
+            .timeout(Some(Duration::from_secs(3)));
         let Ok(message) = self.nats.send_request(subject.to_owned(), request).await else {
             return Ok(None);
         };
