@@ -299,6 +299,7 @@ impl Run {
                 OutEvent::Board(event) => event.board.at_ms,
                 OutEvent::Token(event) => event.at_ms,
                 OutEvent::Line(event) => event.at_ms,
+                OutEvent::Kv(event) => event.at_ms,
             };
             assert_eq!(at_ms, self.rig.wall_ms);
         }

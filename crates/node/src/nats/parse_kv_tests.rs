@@ -158,7 +158,7 @@ fn what_is_wrong_is_named() {
         (
             "nowserving.admin.kv.visits.restore",
             &json!({"k": 1}),
-            "unknown field `k`",
+            "k: unknown field",
         ),
         (
             &format!("nowserving.shard.{other}.kv.visits.get"),
