@@ -126,11 +126,9 @@ pub async fn backup(cluster: &mut Cluster) -> Result<()> {
     }
     let left = back.get("long", None).await?.expires_in_ms;
     ensure!(left.is_some_and(|ms| ms <= 3_600_000), "{left:?}");
-    let gone = back.call::<KvReply>("k0", "delete", &json!({"key": "k0"}));
-    ensure!(
-        gone.await?
-            .is_err_and(|error| error.code == Code::KeyNotFound)
-    );
+    let body = json!({"key": "k0"});
+    let gone = back.call::<KvReply>("k0", "delete", &body).await?;
+    ensure!(gone.is_err_and(|error| error.code == Code::KeyNotFound));
 
     // Repeated, it leaves alone what is there, and says so.
     let changed = back.put("k1", "new").await?;
