@@ -61,13 +61,14 @@ Examples:
     /// Lists keys, without their values.
     ///
     /// Any node answers, from all shards; it may be behind.
-    #[command(after_help = "Example:\n  nowserving kv list visits --prefix order-")]
+    #[command(after_help = "Example:\n  nowserving kv list visits order-")]
     List {
         /// The bucket.
         bucket: String,
         /// Only keys that begin so.
-        #[arg(long, value_name = "TEXT")]
-        prefix: Option<String>,
+        // Not a flag: all commands have a --prefix, which is that of the subjects.
+        #[arg(value_name = "PREFIX")]
+        begins: Option<String>,
         /// Begins after this key.
         #[arg(long, value_name = "KEY")]
         after: Option<String>,
@@ -130,14 +131,14 @@ pub async fn run(command: KvCommand, global: &Global, output: &Output) -> anyhow
         }
         KvCommand::List {
             bucket,
-            prefix,
+            begins,
             after,
             limit,
         } => {
-            let prefix = prefix.map(KvPrefix::new).transpose();
+            let prefix = begins.map(KvPrefix::new).transpose();
             let after = after.map(KvKey::new).transpose();
             let page = KvList {
-                prefix: prefix.map_err(usage("--prefix"))?,
+                prefix: prefix.map_err(usage("PREFIX"))?,
                 after: after.map_err(usage("--after"))?,
                 limit,
             };

@@ -472,7 +472,7 @@ pub async fn by_command(cli: Cli) -> Result<()> {
         .await?
         .failed(1, "version_conflict")?;
     eventually("any node lists it", PATIENCE, async || {
-        let listed = run("kv list cli --prefix k").await?.done()?;
+        let listed = run("kv list cli k").await?.done()?;
         Ok((listed["entries"][0]["key"] == "k").then_some(()))
     })
     .await?;
