@@ -28,7 +28,7 @@ pub async fn keeps_what_happened(cluster: &Cluster) -> Result<()> {
     one_visit(cluster).await?;
 
     for (what, expected) in [
-        ("token.>", &["entered", "admitted", "claimed", "gone"][..]),
+        ("token.*.*", &["entered", "admitted", "claimed", "gone"][..]),
         ("line", &["created", "phase"]),
     ] {
         let subject = format!("nowserving.event.{LINE}.{what}");
@@ -258,7 +258,7 @@ fn row_of(lane: &str, token: u64, journal: &Value) -> Result<Value> {
 /// The same events from a file, each twice; and by day.
 async fn by_day(cli: &Cli, cluster: &Cluster, by_stream: &Value) -> Result<()> {
     let mut rows = String::new();
-    for subject in ["token.>", "line"] {
+    for subject in ["token.*.*", "line"] {
         let subject = format!("nowserving.event.{DAY}.{subject}");
         for event in events(cluster, &subject).await? {
             rows.push_str(&format!("{event}\n{subject} {event}\n"));

@@ -33,16 +33,19 @@ pub fn of_the_readme() -> Result<String> {
         let [who, rights @ ..] = &cells[..] else {
             continue;
         };
+        let mut denied = String::new();
         for (cell, had) in rights.iter().zip(&mut before) {
             let same = cell.starts_with("the same");
-            let subjects: Vec<_> = cell.split('`').skip(1).step_by(2).collect();
-            let more: String = subjects.iter().map(|s| format!("{s:?},")).collect();
+            let (allowed, not) = cell.split_once(", not ").unwrap_or((*cell, ""));
+            let more = quoted(allowed);
             *had = if same { format!("{had}{more}") } else { more };
+            denied = quoted(not);
         }
         let [publish, subscribe] = &before;
         users.push(format!(
             "{{user: {who:?}, password: {PASSWORD:?}, permissions: {{\
-             publish: {{allow: [{publish}], deny: [{}]}}, subscribe: [{subscribe}]}}}}",
+             publish: {{allow: [{publish}], deny: [{}]}}, \
+             subscribe: {{allow: [{subscribe}], deny: [{denied}]}}}}}}",
             if publish.is_empty() { "\">\"" } else { "" },
         ));
     }
@@ -54,6 +57,12 @@ pub fn of_the_readme() -> Result<String> {
         "authorization {{ users = [\n{}\n] }}\n",
         users.join("\n")
     ))
+}
+
+/// The subjects in a cell, as a NATS server's configuration has them.
+fn quoted(cell: &str) -> String {
+    let subjects = cell.split('`').skip(1).step_by(2);
+    subjects.map(|subject| format!("{subject:?},")).collect()
 }
 
 /// Each role can do its work and is refused the rest.
@@ -218,7 +227,32 @@ async fn listeners(cluster: &Cluster) -> Result<()> {
     board.context("a board")?;
     let shown = api.admin(LINE, "show", json!({})).await?;
     ensure!(shown["counts"]["issued"] == 2, "{shown}");
-    Ok(())
+    hear_no_keys(cluster, &push).await
+}
+
+/// Of all that is published, a push service gets the events of lines, and none of key-values.
+async fn hear_no_keys(cluster: &Cluster, push: &async_nats::Client) -> Result<()> {
+    let mut all = push.subscribe("nowserving.event.>").await?;
+    push.flush().await?;
+    let keeper = connect(cluster, "key-values").await?;
+    let mut of_keys = keeper.subscribe("nowserving.event.kv.*.*").await?;
+    keeper.flush().await?;
+    let cli = Cli::new(cluster.nats.url_as("key-values"));
+    cli.run(&["kv", "put", "rights", "k", "v"]).await?.done()?;
+    let event = tokio::time::timeout(PATIENCE, of_keys.next()).await?;
+    let published = event.context("an event")?.subject;
+    // Published after it: a push service that got the first would get it before this one.
+    let marker = "nowserving.event.kv.board";
+    cluster.api().client().publish(marker, "{}".into()).await?;
+    loop {
+        let message = tokio::time::timeout(PATIENCE, all.next()).await?;
+        let subject = message.context("a message")?.subject;
+        ensure!(subject != published, "a push service hears of keys");
+        if subject.as_str() == marker {
+            return Ok(());
+        }
+    }
+}
 }
 
 /// A command without the right for it reports that at once, in both forms; `watch` too.

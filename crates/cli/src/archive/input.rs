@@ -88,7 +88,8 @@ fn subjects(prefix: &str, lines: &[LineName]) -> Vec<String> {
         true => vec!["*".to_owned()],
         false => lines.iter().map(ToString::to_string).collect(),
     };
-    let kinds = ["line", "token.>"];
+    // Not `token.>`: the events of a bucket named `token` match that, too.
+    let kinds = ["line", "token.*.*"];
     let both = |line: String| kinds.map(|kind| format!("{prefix}.event.{line}.{kind}"));
     lines.into_iter().flat_map(both).collect()
 }
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn events_of_lines_come_before_those_of_their_tokens() {
-        let expected = ["shops.event.*.line", "shops.event.*.token.>"];
+        let expected = ["shops.event.*.line", "shops.event.*.token.*.*"];
         assert_eq!(subjects("shops", &[]), expected);
     }
 
