@@ -111,6 +111,13 @@ impl Store {
         first.map(|(&(at_ms, _), _)| at_ms)
     }
 
+    /// Whether keys whose deadline has come are left after the next [`Store::expire`].
+    #[must_use]
+    pub fn expires_more_than_once(&self, now_ms: u64) -> bool {
+        let after = self.deadlines.keys().nth(EXPIRE_MAX);
+        after.is_some_and(|(at_ms, _)| *at_ms <= now_ms)
+    }
+
     /// The entry of a key that has not expired at this time of the replicated clock.
     #[must_use]
     pub fn get(&self, now_ms: u64, bucket: &str, key: &str) -> Option<&Entry> {

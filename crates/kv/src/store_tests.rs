@@ -129,7 +129,9 @@ fn an_expired_key_is_gone_before_it_is_removed() {
     let whats: Vec<_> = events.iter().map(|event| event.what).collect();
     assert_eq!(whats, [Change::Expired, Change::Put]);
     assert!(events[0].revision < events[1].revision);
+    assert!(!store.expires_more_than_once(9) && store.expires_more_than_once(10));
     assert_eq!(store.expire(10, None), EXPIRE_MAX);
+    assert!(!store.expires_more_than_once(10));
     assert_eq!(store.expire(10, None), 4);
     assert_eq!(store.expire(10, None), 0);
     assert_eq!(store.len(), 2);

@@ -142,7 +142,7 @@ impl LeaderState {
     }
 
     /// Commands that the leader proposes without a request. Tokens expire only after the inbox has been
-    /// `drained`, so that an unread poll counts.
+    /// `drained`, so that an unread poll counts. No poll keeps a key-value alive: those do not wait for that.
     pub fn propose(
         &mut self,
         state: &State,
@@ -163,23 +163,28 @@ impl LeaderState {
     /// The recycler's commands; if there are none, a stamp if one is due.
     fn pass(&mut self, state: &State, now: Micros, now_ms: u64, drained: bool) -> Vec<Command> {
         // One pass at a time: its entries are applied before the next one looks.
-        if !drained || self.own_in_flight > 0 || now < self.next_pass_at {
+        if self.own_in_flight > 0 || now < self.next_pass_at {
             return Vec::new();
         }
-        let ops = self.recycler.pass(state.lines(), now_ms);
-        let full = self
-            .recycler
-            .next_due_ms()
-            .is_some_and(|due_ms| due_ms <= now_ms);
+        let is_due = |due_ms: Option<u64>| due_ms.is_some_and(|due_ms| due_ms <= now_ms);
+        let keys_are_due = is_due(self.kv_stamp_due_ms(state));
+        if !drained && !keys_are_due {
+            return Vec::new();
+        }
+        let ops = match drained {
+            true => self.recycler.pass(state.lines(), now_ms),
+            false => Vec::new(),
+        };
+        let tokens_are_left = drained && is_due(self.recycler.next_due_ms());
         self.next_pass_at = now
-            + match full {
+            + match tokens_are_left || state.kv().expires_more_than_once(now_ms) {
                 true => FULL_PASS_INTERVAL_US,
                 false => PASS_INTERVAL_US,
             };
         let mut commands: Vec<_> = ops.into_iter().map(Command::Line).collect();
         // Every entry removes key-values that have expired by its time.
-        let stamp_due_ms = self.stamp_due_ms(state);
-        if commands.is_empty() && stamp_due_ms.is_some_and(|due_ms| due_ms <= now_ms) {
+        let stamp_is_due = keys_are_due || (drained && is_due(self.token_stamp_due_ms()));
+        if commands.is_empty() && stamp_is_due {
             commands.push(Command::Stamp);
         }
         self.own_in_flight = commands.iter().filter(|it| is_of_a_pass(it)).count();
@@ -240,20 +245,28 @@ impl LeaderState {
         self.last_stamp_ms = now_ms;
     }
 
+    /// When a stamp is due, for tokens or for key-values.
+    fn stamp_due_ms(&self, state: &State) -> Option<u64> {
+        let for_tokens = self.token_stamp_due_ms().into_iter();
+        for_tokens.chain(self.kv_stamp_due_ms(state)).min()
+    }
+
     /// When the clock should be written down, so that a next leader does not set it back too far: a
     /// sixteenth of the shortest timeout is what the grace of a new leader leaves of the half that
     /// a change of leader may cost.
-    fn stamp_due_ms(&self, state: &State) -> Option<u64> {
+    fn token_stamp_due_ms(&self) -> Option<u64> {
         let watched = self.recycler.watched() > 0;
         let interval_ms = watched.then(|| self.recycler.shortest_timeout_ms());
         let interval_ms = interval_ms
             .flatten()
             .map(|ms| (ms / 16).clamp(STAMP_INTERVAL_MS_MIN, STAMP_INTERVAL_MS_MAX));
-        let due_ms = interval_ms.map(|ms| self.last_stamp_ms.saturating_add(ms));
-        let kv_due_ms = state.kv().next_expiry_ms();
-        let kv_due_ms = kv_due_ms
-            .map(|at_ms| at_ms.min(self.last_stamp_ms.saturating_add(KV_STAMP_INTERVAL_MS)));
-        due_ms.into_iter().chain(kv_due_ms).min()
+        interval_ms.map(|ms| self.last_stamp_ms.saturating_add(ms))
+    }
+
+    /// When an entry should remove a key-value that has expired, or write down the clock for one that will.
+    fn kv_stamp_due_ms(&self, state: &State) -> Option<u64> {
+        let expiry_ms = state.kv().next_expiry_ms()?;
+        Some(expiry_ms.min(self.last_stamp_ms.saturating_add(KV_STAMP_INTERVAL_MS)))
     }
 
     /// The boards that are due.

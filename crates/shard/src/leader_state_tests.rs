@@ -247,3 +247,51 @@ fn key_values_expire_without_other_traffic() {
     assert!(world.state.kv().is_empty());
     assert_eq!(world.step(60_000), []);
 }
+
+/// What the leader proposes now, with its pauses, while requests are still unread.
+fn under_a_flood(world: &mut World) -> Vec<Command> {
+    let (state, now, reachability) = (&world.state, world.wall(), &world.reachability);
+    let commands = world.leader_state.propose(state, now, reachability, false);
+    world.apply_all(commands.clone());
+    commands
+}
+
+#[test]
+fn key_values_expire_while_requests_are_unread() {
+    let mut world = world();
+    let at = world.enter().unwrap();
+    put(&mut world, "k", 12_000);
+    world.wait(KV_STAMP_INTERVAL_MS);
+    assert_eq!(under_a_flood(&mut world), [Command::Stamp]);
+    world.wait(1_999);
+    assert_eq!(under_a_flood(&mut world), []);
+    world.wait(1);
+    assert_eq!(under_a_flood(&mut world), [Command::Stamp]);
+    assert!(world.state.kv().is_empty());
+    // The token has long been due, and its polls may be among the requests.
+    assert!(world.lives(at));
+    world.wait(60_000);
+    assert_eq!(under_a_flood(&mut world), []);
+    world.pass();
+    assert!(!world.lives(at));
+}
+
+#[test]
+fn one_pass_of_key_values_is_in_flight_and_more_follow_soon() {
+    let mut world = world();
+    for n in 0..kv::EXPIRE_MAX + 1 {
+        put(&mut world, &format!("k{n}"), 1_000);
+    }
+    world.wait(1_000);
+    let (state, now, reachability) = (&world.state, world.wall(), &world.reachability);
+    let leader_state = &mut world.leader_state;
+    let first = leader_state.propose(state, now, reachability, false);
+    assert_eq!(first, [Command::Stamp]);
+    assert_eq!(leader_state.propose(state, now, reachability, false), []);
+    world.apply_all(first);
+    assert_eq!(world.state.kv().len(), 1);
+    assert_eq!(under_a_flood(&mut world), []);
+    world.now += FULL_PASS_INTERVAL_US;
+    assert_eq!(under_a_flood(&mut world), [Command::Stamp]);
+    assert!(world.state.kv().is_empty());
+}
