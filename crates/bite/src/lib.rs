@@ -93,6 +93,8 @@ breaks! {
     S16: "S16",
     /// Now and then an event is not published.
     S16Events: "S16",
+    /// Now and then the event of a key-value is not published.
+    S16Kv: "S16",
     /// What a snapshot says of answered requests is not read.
     S17: "S17",
     /// The state in a peer's snapshot does not become the shard's.
@@ -101,6 +103,8 @@ breaks! {
     S18: "S18",
     /// A key-value is put whatever revision it has.
     S19: "S19",
+    /// A leader takes a key-value for expired by its own reading of the clock.
+    S19Clock: "S19",
     /// Nobody stands for election again, once there was a leader.
     L1: "L1",
     /// What a leader answers is not relayed to the client.

@@ -412,9 +412,7 @@ impl Observer for Watch<'_> {
     }
 
     fn kv_events(&mut self, events: &[kv::Event], wall_ms: u64) {
-        if self.leader_state.is_some() {
-            self.events.extend(LeaderState::kv_events(events, wall_ms));
-        }
+        self.events.extend(LeaderState::kv_events(events, wall_ms));
     }
 
     fn discard(&mut self, discarded: Discarded) {

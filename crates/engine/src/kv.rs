@@ -15,9 +15,15 @@ pub(crate) fn get(
     ask: &KvGet,
     now: Timestamp,
 ) -> Result<Outcome, ApiError> {
+    let now_ms = state.now_ms();
+    #[cfg(feature = "bite")]
+    let now_ms = match nowserving_bite::is(nowserving_bite::Break::S19Clock) {
+        true => now.service_ms,
+        false => now_ms,
+    };
     let entry = state
         .kv()
-        .get(state.now_ms(), bucket.as_str(), ask.key.as_str());
+        .get(now_ms, bucket.as_str(), ask.key.as_str());
     let entry = entry.ok_or(Refused::KeyNotFound)?;
     let reply = KvGetReply::new(ask.key.clone(), entry, now.service_ms);
     Ok(Outcome::KvGot(Box::new(reply)))

@@ -443,6 +443,8 @@ impl LeaderState {
     /// The events of key-values that have changed.
     pub fn kv_events(events: &[kv::Event], wall_ms: u64) -> impl Iterator<Item = OutEvent> {
         let events = events.iter();
+        #[cfg(feature = "bite")]
+        let events = events.filter(|event| !kv_left_out(event));
         events.map(move |event| OutEvent::Kv(KvEvent::new(event, wall_ms)))
     }
 
@@ -601,6 +603,12 @@ fn left_out(event: &Event) -> bool {
     );
     let broken = nowserving_bite::is(nowserving_bite::Break::S16Events);
     broken && is_admission && event.version().is_multiple_of(16)
+}
+
+#[cfg(feature = "bite")]
+fn kv_left_out(event: &kv::Event) -> bool {
+    let broken = nowserving_bite::is(nowserving_bite::Break::S16Kv);
+    broken && event.revision.is_multiple_of(16)
 }
 
 /// The event as subscribers get it; none for tokens of a line whose `token_events` are off.

@@ -66,7 +66,8 @@ pub struct AppliedRestore<'a> {
 /// Watches an entry being applied. Every call comes with the state of that very moment: what an answer
 /// shows is the effect of its command and of nothing later.
 pub trait Observer {
-    /// Whether [`AppliedToLine::events`] and [`AppliedRestore::events`] are wanted. Otherwise none are made.
+    /// Whether events are wanted: [`AppliedToLine::events`], [`AppliedRestore::events`], [`Observer::kv_events`].
+    /// Otherwise none are made.
     fn wants_events(&self) -> bool {
         true
     }
