@@ -14,17 +14,28 @@ use nowserving_protocol::user::Consistency;
 use serde_json::json;
 
 use super::{Kv, PATIENCE};
+use crate::snapshots::written;
 
 const WORKERS: u64 = 8;
 const ROUNDS: u64 = 60;
+/// Entries of the log that make a snapshot due, and a few more.
+const BEFORE: u64 = 110;
 
 /// kill -9 of the leader while keys are put and a counter is raised by `if_revision`: what was acknowledged is there, and
-/// no revision was taken twice.
+/// no revision was taken twice. It starts again from a snapshot and the log behind it, and has the same as the others.
 pub async fn of_a_leader(cluster: &mut Cluster) -> Result<()> {
     let shards = cluster.options().shards;
     let kv = Kv::new(cluster.api(), Format::MsgPack, Some(shards), "crash")?;
     kv.put("counter", "0").await?;
+    // One after the other: each is an entry.
+    for nth in 0..BEFORE {
+        kv.put("before", nth.to_string()).await?;
+    }
     let leader = cluster.leaders().await?[0].context("no leader")?;
+    eventually("the leader has a snapshot", PATIENCE, async || {
+        Ok((written(cluster, leader).await? > 0.0).then_some(()))
+    })
+    .await?;
     let work = (0..WORKERS).map(|worker| {
         let kv = kv.clone();
         async move {
@@ -52,7 +63,7 @@ pub async fn of_a_leader(cluster: &mut Cluster) -> Result<()> {
     let crash = async {
         eventually("some have been raised", PATIENCE, async || {
             let counter = kv.get("counter", None).await?;
-            Ok((counter.revision > 150).then_some(()))
+            Ok((counter.revision > BEFORE + 150).then_some(()))
         })
         .await?;
         cluster.process(leader)?.kill().await?;
@@ -67,12 +78,30 @@ pub async fn of_a_leader(cluster: &mut Cluster) -> Result<()> {
     );
     cluster.start_node(leader).await?;
     cluster.wait_ready().await?;
+    lead_again(cluster, leader).await?;
     for (key, (revision, value)) in done.iter().flat_map(|(newest, _)| newest) {
         let got = kv.get(key, None).await?;
         let shown = (got.revision, got.value.as_bytes());
         ensure!(shown == (*revision, value.as_bytes()), "{key}: {got:?}");
     }
+    let before = kv.get("before", None).await?;
+    let last = (BEFORE - 1).to_string();
+    ensure!(before.value.as_bytes() == last.as_bytes(), "{before:?}");
+    let leaders = cluster.leaders().await?;
+    ensure!(leaders == [Some(leader)], "others answered: {leaders:?}");
     Ok(())
+}
+
+/// The shard is handed to the node that was restarted: what it answers is its own state.
+async fn lead_again(cluster: &Cluster, node: u64) -> Result<()> {
+    let (cli, to) = (Cli::new(cluster.nats.url()), node.to_string());
+    let words = ["cluster", "transfer", "all", "--to", &to];
+    eventually("it leads again", PATIENCE, async || {
+        // Refused until it has caught up.
+        cli.run(&words).await?;
+        Ok((cluster.leaders().await? == [Some(node)]).then_some(()))
+    })
+    .await
 }
 
 fn words(words: &[&str], file: &Path) -> Vec<OsString> {
