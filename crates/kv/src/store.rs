@@ -176,7 +176,9 @@ impl Store {
         self.buckets.iter().flat_map(move |(name, bucket)| {
             let skipped = left.min(bucket.keys.len());
             left -= skipped;
-            let keys = bucket.keys.iter().skip(skipped);
+            // One that is skipped whole is not walked: a part of the state's hash begins anywhere.
+            let keys = (skipped < bucket.keys.len()).then(|| bucket.keys.iter().skip(skipped));
+            let keys = keys.into_iter().flatten();
             keys.map(move |(key, entry)| (&**name, &**key, entry))
         })
     }

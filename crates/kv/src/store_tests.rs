@@ -168,6 +168,33 @@ fn lists_are_pages_by_prefix() {
 }
 
 #[test]
+fn all_entries_from_any_one_on_go_over_the_buckets() {
+    let mut store = Store::default();
+    let mut all = Vec::new();
+    for (bucket, keys) in [("a", 3), ("b", 1), ("c", 4)] {
+        for nth in 0..keys {
+            let key = nth.to_string();
+            let op = Op::Put {
+                bucket: bucket.into(),
+                key: key.as_str().into(),
+                value: Box::default(),
+                if_revision: None,
+                ttl_ms: None,
+                above: 0,
+            };
+            store.apply(0, &op, None).unwrap();
+            all.push((bucket.to_owned(), key));
+        }
+    }
+    for nth in 0..=all.len() + 1 {
+        let from = store.iter_from(nth);
+        let from = from.map(|(bucket, key, _)| (bucket.to_owned(), key.to_owned()));
+        let expected = all.get(nth..).unwrap_or_default();
+        assert_eq!(from.collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
 fn limits_count_names_values_and_what_a_key_takes() {
     let limits = Limits {
         bucket_keys: 2,

@@ -2,6 +2,7 @@
 //!
 //! Unknown fields are ignored, in requests and by readers of replies.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -401,34 +402,54 @@ impl KvListReply {
         let limit = usize::try_from(ask.limit.unwrap_or(KV_LIST_DEFAULT)).unwrap_or(usize::MAX);
         let prefix = ask.prefix.as_ref().map_or("", KvPrefix::as_str);
         let after = ask.after.as_ref().map(KvKey::as_str);
-        // Each shard gives its first ones, one more to see whether there is a next page.
-        let found = shards.flat_map(|(store, now_ms)| {
+        let keys = shards.map(|(store, now_ms)| {
             let keys = store.list(now_ms, bucket.as_str(), prefix, after);
-            keys.take(limit + 1)
-                .map(move |(key, entry)| (key, entry, now_ms))
+            keys.map(move |(key, entry)| (key, entry, now_ms))
         });
-        let mut found: Vec<_> = found.collect();
-        found.sort_unstable_by_key(|(key, ..)| *key);
-        let mut bytes = 0;
-        let fitting = found.iter().take(limit).take_while(|(key, ..)| {
+        let mut found = merged(keys.collect()).peekable();
+        let (mut entries, mut bytes): (Vec<KvListed>, usize) = (Vec::new(), 0);
+        let fits = |bytes: usize, key: &str| bytes + key.len() <= PAGE_BYTES_MAX;
+        while entries.len() < limit
+            && let Some((key, entry, now_ms)) = found.next_if(|(key, ..)| fits(bytes, key))
+        {
             bytes += key.len();
-            bytes <= PAGE_BYTES_MAX
-        });
-        let entries: Vec<_> = fitting
-            .map(|(key, entry, now_ms)| KvListed {
-                key: Text((*key).to_owned()),
+            entries.push(KvListed {
+                key: Text(key.to_owned()),
                 revision: entry.revision,
                 bytes: entry.value.len() as u64,
-                expires_in_ms: expires_in_ms(entry, *now_ms),
-            })
-            .collect();
-        let more = found.len() > entries.len();
+                expires_in_ms: expires_in_ms(entry, now_ms),
+            });
+        }
+        let more = found.peek().is_some();
         let last = entries.last().filter(|_| more);
         KvListReply {
             next: last.map(|entry| entry.key.clone()),
             entries,
         }
     }
+}
+
+/// A key of a shard, and the service clock as replicated there.
+type Found<'a> = (&'a str, &'a Entry, u64);
+
+/// The keys of all shards in order, each of which comes in order. Not sorted: a page is made on the node's loop, and
+/// takes no more of them than it shows, and the next one of each shard.
+fn merged<'a, I: Iterator<Item = Found<'a>>>(
+    mut shards: Vec<I>,
+) -> impl Iterator<Item = Found<'a>> {
+    let mut heads = BTreeMap::new();
+    for (nth, keys) in shards.iter_mut().enumerate() {
+        if let Some(first) = keys.next() {
+            heads.insert((first.0, nth), first);
+        }
+    }
+    std::iter::from_fn(move || {
+        let ((_, nth), found) = heads.pop_first()?;
+        if let Some(next) = shards.get_mut(nth).and_then(Iterator::next) {
+            heads.insert((next.0, nth), next);
+        }
+        Some(found)
+    })
 }
 
 /// A change of a key.

@@ -161,6 +161,29 @@ fn a_list_goes_over_all_shards_in_pages() {
 }
 
 #[test]
+fn a_page_that_has_just_all_keys_is_the_last_one() {
+    let keys: Vec<String> = (0..20).map(|n| format!("k{n:02}")).collect();
+    let stores = stores(&keys);
+    for (limit, sizes) in [
+        (20, &[20][..]),
+        (19, &[19, 1]),
+        (10, &[10, 10]),
+        (1_000, &[20]),
+    ] {
+        let ask = KvList {
+            limit: Some(limit),
+            ..KvList::default()
+        };
+        let all = pages(&stores, 0, ask);
+        assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), sizes);
+        let listed: Vec<_> = all.iter().flatten().map(|it| it.key.as_str()).collect();
+        assert_eq!(listed, keys);
+    }
+    let none = pages(&[], 0, KvList::default());
+    assert!(none.concat().is_empty());
+}
+
+#[test]
 fn a_page_fits_a_message() {
     let keys: Vec<String> = (0..1_000)
         .map(|n| format!("{n:04}{}", "\u{1}".repeat(KEY_BYTES_MAX - 4)))
