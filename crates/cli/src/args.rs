@@ -228,6 +228,8 @@ mod tests {
             "nowserving kv put visits k",
             "nowserving kv put visits k v --ttl 0s",
             "nowserving kv list visits --limit 1001",
+            "nowserving kv put visits k v --if-revision 9007199254740992",
+            "nowserving kv delete visits k --if-revision 9007199254740992",
         ] {
             let error = Cli::try_parse_from(words.split(' ')).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{words}");

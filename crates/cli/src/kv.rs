@@ -1,6 +1,6 @@
 //! `nowserving kv`: the key-values of a bucket.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write as _};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -8,6 +8,8 @@ use nowserving_client::{
     ApiError, KV_LIST_MAX, KvDelete, KvGet, KvGetReply, KvKey, KvList, KvListReply, KvPrefix,
     KvPut, KvReply, KvValue,
 };
+use nowserving_kv::VALUE_BYTES_MAX;
+use nowserving_line::NUMBER_MAX;
 
 use crate::args::Global;
 use crate::duration;
@@ -15,7 +17,7 @@ use crate::output::{Output, WrongUsage};
 use crate::tables;
 use crate::user::Freshness;
 
-/// Small values beside the lines: what belongs to a visit.
+/// Small values beside the lines, such as a visit's basket.
 #[derive(Debug, Subcommand)]
 pub enum KvCommand {
     /// Prints the value of a key. Exit code 1 if there is none.
@@ -36,11 +38,11 @@ Examples:
     Put {
         #[command(flatten)]
         of: KeyArgs,
-        /// At most 10,240 bytes; `-`: what stdin has.
+        /// At most 10,240 bytes; `-` reads standard input.
         #[arg(allow_hyphen_values = true)]
         value: String,
         /// Only if the key has this revision; 0: only if there is no such key.
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=NUMBER_MAX))]
         if_revision: Option<u64>,
         /// It expires after so long, 1ms to 365d.
         #[arg(
@@ -55,7 +57,7 @@ Examples:
         #[command(flatten)]
         of: KeyArgs,
         /// Only if the key has this revision.
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=NUMBER_MAX))]
         if_revision: Option<u64>,
     },
     /// Lists keys, without their values.
@@ -153,13 +155,18 @@ fn read(value: String) -> anyhow::Result<Vec<u8>> {
     if value != "-" {
         return Ok(value.into_bytes());
     }
+    read_from(std::io::stdin().lock())
+}
+
+/// Reads no more than shows that it is too long.
+fn read_from(input: impl Read) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // One byte more than may be: to see that it is too long.
-    let limit = nowserving_kv::VALUE_BYTES_MAX as u64 + 1;
-    std::io::stdin()
-        .lock()
-        .take(limit)
-        .read_to_end(&mut bytes)?;
+    let limit = VALUE_BYTES_MAX as u64 + 1;
+    input.take(limit).read_to_end(&mut bytes)?;
+    if bytes.len() > VALUE_BYTES_MAX {
+        let what = format!("value: standard input has more than {VALUE_BYTES_MAX} bytes");
+        return Err(WrongUsage(what).into());
+    }
     Ok(bytes)
 }
 
@@ -193,8 +200,43 @@ fn table(reply: &KvListReply, output: &Output) -> String {
     });
     let mut text = tables::plain("key, revision, bytes, expires in", rows.collect(), output);
     if let Some(next) = &reply.next {
-        let next = next.as_str().escape_debug();
-        text.push_str(&format!("\nmore: --after '{next}'"));
+        text.push('\n');
+        text.push_str(&more(next.as_str()));
     }
     text
+}
+
+/// How to get the next page: as words for a shell, unless the key would change what the terminal shows.
+fn more(next: &str) -> String {
+    match shlex::try_quote(next) {
+        Ok(quoted) if !next.chars().any(char::is_control) => format!("more: --after={quoted}"),
+        _ => "more: --after with the key in `next`, which --json prints".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_next_page_is_said_in_words_for_a_shell() {
+        for key in ["order-1", "--x", "it's", "a b", "$HOME", "\"", "票", "*"] {
+            let words = shlex::split(&more(key)).unwrap();
+            assert_eq!(words, ["more:".to_owned(), format!("--after={key}")]);
+        }
+        for key in ["a\nb", "\u{1b}[2J", "\0"] {
+            assert!(more(key).contains("--json"), "{key:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_from_stdin_has_a_limit() {
+        let longest = vec![7; VALUE_BYTES_MAX];
+        assert_eq!(read_from(&longest[..]).unwrap(), longest);
+        let endless = std::io::repeat(7);
+        let error = read_from(endless).unwrap_err();
+        assert!(error.is::<WrongUsage>());
+        assert!(error.to_string().contains("more than 10240 bytes"));
+    }
 }

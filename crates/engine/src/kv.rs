@@ -21,9 +21,7 @@ pub(crate) fn get(
         true => now.service_ms,
         false => now_ms,
     };
-    let entry = state
-        .kv()
-        .get(now_ms, bucket.as_str(), ask.key.as_str());
+    let entry = state.kv().get(now_ms, bucket.as_str(), ask.key.as_str());
     let entry = entry.ok_or(Refused::KeyNotFound)?;
     let reply = KvGetReply::new(ask.key.clone(), entry, now.service_ms);
     Ok(Outcome::KvGot(Box::new(reply)))

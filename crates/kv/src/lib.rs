@@ -20,6 +20,8 @@ pub const KEY_BYTES_MAX: usize = 512;
 pub const VALUE_BYTES_MAX: usize = 10_240;
 /// The longest time to live: a year.
 pub const TTL_MS_MAX: u64 = 365 * 24 * 3_600_000;
+/// A restored key's revision is made larger than a given one, which counts up to this: revisions never run out.
+pub const REVISION_ABOVE_MAX: u64 = 1 << 52;
 /// A key counts as so many bytes beside those of its name and value: about what it takes in memory.
 pub const OVERHEAD_BYTES: u64 = 128;
 /// The most keys that [`Store::expire`] removes: a log entry's work is bounded.
@@ -59,7 +61,7 @@ pub enum Op {
         if_revision: Option<u64>,
         /// It expires after so long.
         ttl_ms: Option<u64>,
-        /// Its revision is larger than this one, too: it comes back from a backup.
+        /// Its revision is larger than this one, too, up to [`REVISION_ABOVE_MAX`]: the key is restored from a backup.
         above: u64,
     },
     Delete {

@@ -2,21 +2,25 @@
 //!
 //! Unknown fields are ignored, in requests and by readers of replies.
 
+mod value;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
 use nowserving_kv::{
-    self as kv, Change, Entry, Event, KEY_BYTES_MAX, Op, Refused, TTL_MS_MAX, VALUE_BYTES_MAX,
+    self as kv, Change, Entry, Event, KEY_BYTES_MAX, Op, REVISION_ABOVE_MAX, Refused, TTL_MS_MAX,
 };
-use nowserving_line::{LineName, NUMBER_MAX};
+use nowserving_line::LineName;
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::backup::Blob;
+use self::value::Base64;
 use crate::error::{ApiError, Code};
 use crate::user::Consistency;
 use crate::wire;
+
+pub use self::value::KvValue;
 
 /// The largest `limit` of `list`.
 pub const KV_LIST_MAX: u64 = 1_000;
@@ -89,78 +93,10 @@ impl<const MIN: usize, const MAX: usize> Visitor<'_> for TextVisitor<Text<MIN, M
     }
 }
 
-/// A value, at most 10,240 bytes. In JSON a string; in MessagePack binary, and a reader takes a string, too.
-#[derive(Clone, PartialEq, Eq)]
-pub struct KvValue(Box<[u8]>);
-
-impl KvValue {
-    /// `bad_request` if it is too long.
-    pub fn new(bytes: impl Into<Box<[u8]>>) -> Result<KvValue, ApiError> {
-        let bytes = bytes.into();
-        if bytes.len() > VALUE_BYTES_MAX {
-            return Err(ApiError::bad_request(format!(
-                "value: at most {VALUE_BYTES_MAX} bytes, not {}",
-                bytes.len()
-            )));
-        }
-        Ok(KvValue(bytes))
-    }
-
-    /// The value's bytes.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// The value's bytes.
-    pub fn into_bytes(self) -> Box<[u8]> {
-        self.0
-    }
-}
-
-/// Values can be personal data: logs get the length only.
-impl fmt::Debug for KvValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KvValue({} bytes)", self.0.len())
-    }
-}
-
-impl Serialize for KvValue {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match std::str::from_utf8(&self.0) {
-            Ok(text) if serializer.is_human_readable() => serializer.serialize_str(text),
-            _ => serializer.serialize_bytes(&self.0),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for KvValue {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<KvValue, D::Error> {
-        deserializer.deserialize_any(ValueVisitor)
-    }
-}
-
-struct ValueVisitor;
-
-impl Visitor<'_> for ValueVisitor {
-    type Value = KvValue;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a string or binary of at most {VALUE_BYTES_MAX} bytes")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<KvValue, E> {
-        self.visit_bytes(text.as_bytes())
-    }
-
-    fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<KvValue, E> {
-        KvValue::new(bytes).map_err(|_| E::invalid_length(bytes.len(), &self))
-    }
-}
-
 /// `get`: the value of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KvGet {
-    /// Which one.
+    /// The key.
     pub key: KvKey,
     /// The consistency of the answer; by default [`Consistency::Leader`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -171,7 +107,7 @@ pub struct KvGet {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "GetFields")]
 pub struct KvGetReply {
-    /// As asked for.
+    /// The key, as in the request.
     pub key: KvKey,
     /// In JSON, a value that is no UTF-8 is in the field `value_base64` instead.
     pub value: KvValue,
@@ -187,7 +123,7 @@ struct GetFields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     value: Option<KvValue>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    value_base64: Option<Blob>,
+    value_base64: Option<Base64>,
     revision: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires_in_ms: Option<u64>,
@@ -197,10 +133,9 @@ impl TryFrom<GetFields> for KvGetReply {
     type Error = &'static str;
 
     fn try_from(fields: GetFields) -> Result<KvGetReply, &'static str> {
-        let binary = fields.value_base64.map(|Blob(bytes)| KvValue(bytes.into()));
         Ok(KvGetReply {
             key: fields.key,
-            value: fields.value.or(binary).ok_or("value: required")?,
+            value: KvValue::of_fields((fields.value, fields.value_base64))?,
             revision: fields.revision,
             expires_in_ms: fields.expires_in_ms,
         })
@@ -209,11 +144,7 @@ impl TryFrom<GetFields> for KvGetReply {
 
 impl Serialize for KvGetReply {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let is_text = std::str::from_utf8(self.value.as_bytes()).is_ok();
-        let (value, value_base64) = match is_text || !serializer.is_human_readable() {
-            true => (Some(self.value.clone()), None),
-            false => (None, Some(Blob(self.value.as_bytes().to_vec()))),
-        };
+        let (value, value_base64) = self.value.fields(&serializer);
         let fields = GetFields {
             key: self.key.clone(),
             value,
@@ -230,7 +161,7 @@ impl KvGetReply {
     pub fn new(key: KvKey, entry: &Entry, service_ms: u64) -> KvGetReply {
         KvGetReply {
             key,
-            value: KvValue(entry.value.clone()),
+            value: KvValue::of(entry),
             revision: entry.revision,
             expires_in_ms: expires_in_ms(entry, service_ms),
         }
@@ -243,26 +174,66 @@ fn expires_in_ms(entry: &Entry, service_ms: u64) -> Option<u64> {
 }
 
 /// `put`: sets the value of a key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "PutFields")]
 pub struct KvPut {
-    /// Which one.
+    /// The key.
     pub key: KvKey,
-    /// Its new value.
+    /// Its new value. In JSON, the field `value_base64` takes bytes that are no UTF-8.
     pub value: KvValue,
     /// Only if the key has this revision; 0: only if there is no such key.
+    pub if_revision: Option<u64>,
+    /// The key expires after so many milliseconds, 1 to a year; `None`: never.
+    pub ttl_ms: Option<u64>,
+}
+
+/// The fields of a [`KvPut`].
+#[derive(Serialize, Deserialize)]
+struct PutFields {
+    key: KvKey,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    value: Option<KvValue>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    value_base64: Option<Base64>,
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "wire::number_option"
     )]
-    pub if_revision: Option<u64>,
-    /// It expires after so many milliseconds, 1 to a year. Without it, it does not.
+    if_revision: Option<u64>,
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "wire::whole_option::<u64, 1, TTL_MS_MAX, _>"
     )]
-    pub ttl_ms: Option<u64>,
+    ttl_ms: Option<u64>,
+}
+
+impl TryFrom<PutFields> for KvPut {
+    type Error = &'static str;
+
+    fn try_from(fields: PutFields) -> Result<KvPut, &'static str> {
+        Ok(KvPut {
+            key: fields.key,
+            value: KvValue::of_fields((fields.value, fields.value_base64))?,
+            if_revision: fields.if_revision,
+            ttl_ms: fields.ttl_ms,
+        })
+    }
+}
+
+impl Serialize for KvPut {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (value, value_base64) = self.value.fields(&serializer);
+        let fields = PutFields {
+            key: self.key.clone(),
+            value,
+            value_base64,
+            if_revision: self.if_revision,
+            ttl_ms: self.ttl_ms,
+        };
+        fields.serialize(serializer)
+    }
 }
 
 impl KvPut {
@@ -271,7 +242,7 @@ impl KvPut {
         Op::Put {
             bucket: bucket.as_str().into(),
             key: self.key.0.into(),
-            value: self.value.0,
+            value: self.value.into_bytes(),
             if_revision: self.if_revision,
             ttl_ms: self.ttl_ms,
             above: 0,
@@ -282,7 +253,7 @@ impl KvPut {
 /// `delete`: removes a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KvDelete {
-    /// Which one.
+    /// The key.
     pub key: KvKey,
     /// Only if the key has this revision.
     #[serde(
@@ -305,30 +276,70 @@ impl KvDelete {
 }
 
 /// The operators' `restore`: puts a key back from a backup.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "RestoreFields")]
 pub struct KvRestore {
-    /// Which one.
+    /// The key.
     pub key: KvKey,
-    /// Its value.
+    /// Its value. In JSON, the field `value_base64` takes bytes that are no UTF-8.
     pub value: KvValue,
-    /// What was left until it expired, if it did.
+    /// The time that was left until the key expired, if it did.
+    pub expires_in_ms: Option<u64>,
+    /// The largest revision in the backup, at most [`REVISION_ABOVE_MAX`]: the key gets a larger one.
+    pub above_revision: u64,
+    /// Replaces a key that is there.
+    pub overwrite: bool,
+}
+
+/// The fields of a [`KvRestore`].
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RestoreFields {
+    key: KvKey,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    value: Option<KvValue>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    value_base64: Option<Base64>,
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "wire::whole_option::<u64, 1, TTL_MS_MAX, _>"
     )]
-    pub expires_in_ms: Option<u64>,
-    /// The largest revision in the backup: the key gets a larger one.
-    #[serde(deserialize_with = "wire::whole::<u64, 0, ABOVE_MAX, _>")]
-    pub above_revision: u64,
-    /// Replaces a key that is there.
+    expires_in_ms: Option<u64>,
+    #[serde(deserialize_with = "wire::whole::<u64, 0, REVISION_ABOVE_MAX, _>")]
+    above_revision: u64,
     #[serde(default, deserialize_with = "wire::flag")]
-    pub overwrite: bool,
+    overwrite: bool,
 }
 
-/// Half of all revisions stay for what comes.
-const ABOVE_MAX: u64 = NUMBER_MAX / 2;
+impl TryFrom<RestoreFields> for KvRestore {
+    type Error = &'static str;
+
+    fn try_from(fields: RestoreFields) -> Result<KvRestore, &'static str> {
+        Ok(KvRestore {
+            key: fields.key,
+            value: KvValue::of_fields((fields.value, fields.value_base64))?,
+            expires_in_ms: fields.expires_in_ms,
+            above_revision: fields.above_revision,
+            overwrite: fields.overwrite,
+        })
+    }
+}
+
+impl Serialize for KvRestore {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (value, value_base64) = self.value.fields(&serializer);
+        let fields = RestoreFields {
+            key: self.key.clone(),
+            value,
+            value_base64,
+            expires_in_ms: self.expires_in_ms,
+            above_revision: self.above_revision,
+            overwrite: self.overwrite,
+        };
+        fields.serialize(serializer)
+    }
+}
 
 impl KvRestore {
     /// The operation on this bucket.
@@ -336,7 +347,7 @@ impl KvRestore {
         Op::Put {
             bucket: bucket.as_str().into(),
             key: self.key.0.into(),
-            value: self.value.0,
+            value: self.value.into_bytes(),
             if_revision: (!self.overwrite).then_some(0),
             ttl_ms: self.expires_in_ms,
             above: self.above_revision,

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-use nowserving_kv::{Limits, Store};
+use nowserving_kv::{Limits, Store, VALUE_BYTES_MAX};
 
 use super::*;
 use crate::codec::{Format, MAX_REQUEST_BYTES, decode, decode_request, encode};
@@ -57,6 +57,38 @@ fn a_value_that_is_no_text_is_base64_in_json() {
 }
 
 #[test]
+fn bytes_are_put_and_restored_in_both_formats() {
+    for (value, in_json) in [(&b"text"[..], "value"), (&[0xff, 0][..], "value_base64")] {
+        let put = KvPut {
+            key: KvKey::new("k").unwrap(),
+            value: KvValue::new(value).unwrap(),
+            if_revision: Some(3),
+            ttl_ms: Some(4),
+        };
+        let restore = KvRestore {
+            key: put.key.clone(),
+            value: put.value.clone(),
+            expires_in_ms: None,
+            above_revision: 9,
+            overwrite: true,
+        };
+        for format in [Format::Json, Format::MsgPack] {
+            let bytes = encode(&put, format);
+            assert_eq!(decode_request::<KvPut>(&bytes).unwrap(), put);
+            let field = match format {
+                Format::Json => in_json,
+                Format::MsgPack => "value",
+            };
+            let fields: BTreeMap<String, serde::de::IgnoredAny> = decode(&bytes).unwrap();
+            let names: Vec<_> = fields.keys().map(String::as_str).collect();
+            assert_eq!(names, ["if_revision", "key", "ttl_ms", field]);
+            let bytes = encode(&restore, format);
+            assert_eq!(decode_request::<KvRestore>(&bytes).unwrap(), restore);
+        }
+    }
+}
+
+#[test]
 fn what_is_wrong_is_named() {
     let long = "k".repeat(KEY_BYTES_MAX + 1);
     let value = "v".repeat(VALUE_BYTES_MAX + 1);
@@ -101,8 +133,21 @@ fn what_is_wrong_is_named() {
     let message = refused::<KvGet>(r#"{"key":"k","consistency":"sometimes"}"#);
     assert!(message.starts_with("consistency: "), "{message}");
     let message =
-        refused::<KvRestore>(r#"{"key":"k","value":"","above_revision":4503599627370496}"#);
+        refused::<KvRestore>(r#"{"key":"k","value":"","above_revision":4503599627370497}"#);
     assert!(message.starts_with("above_revision: "), "{message}");
+    let most = br#"{"key":"k","value":"","above_revision":4503599627370496}"#;
+    let most: KvRestore = decode_request(most).unwrap();
+    assert_eq!(most.above_revision, REVISION_ABOVE_MAX);
+    let both = refused::<KvPut>(r#"{"key":"k","value":"v","value_base64":"dg=="}"#);
+    assert_eq!(both, "value_base64: not together with value");
+    let long = data_encoding::BASE64.encode(&[0xff; VALUE_BYTES_MAX + 1]);
+    for (value, named) in [
+        (long.as_str(), "value_base64: invalid length 10241"),
+        ("?", "value_base64: no base64"),
+    ] {
+        let message = refused::<KvPut>(&format!(r#"{{"key":"k","value_base64":"{value}"}}"#));
+        assert!(message.starts_with(named), "{message}");
+    }
     assert!(KvKey::new("").is_err() && KvPrefix::new("").is_ok());
     assert!(KvValue::new(vec![0; VALUE_BYTES_MAX + 1]).is_err());
 }

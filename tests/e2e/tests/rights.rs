@@ -253,7 +253,6 @@ async fn hear_no_keys(cluster: &Cluster, push: &async_nats::Client) -> Result<()
         }
     }
 }
-}
 
 /// A command without the right for it reports that at once, in both forms; `watch` too.
 async fn missing(cluster: &Cluster) -> Result<()> {

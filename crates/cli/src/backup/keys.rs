@@ -2,7 +2,8 @@
 
 use anyhow::Context as _;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use nowserving_client::{Client, Code, Error, KvGet, KvKey, KvRestore, KvValue};
+use nowserving_client::{Client, Code, Error, Kv, KvGetReply, KvKey, KvRestore, KvValue};
+use nowserving_kv::REVISION_ABOVE_MAX;
 use nowserving_shard::state::State;
 use serde::Serialize;
 
@@ -33,6 +34,11 @@ impl Keys {
 
     pub fn is_empty(&self) -> bool {
         *self == Keys::default()
+    }
+
+    /// How many were put back.
+    pub fn restored(&self) -> u64 {
+        self.restored
     }
 
     pub fn text(&self, dry_run: bool) -> String {
@@ -104,7 +110,10 @@ pub async fn restore(
             let put = put_back(client, bucket, &request, args.dry_run).await;
             match put {
                 Err(error) if is_refusal(&error) => Ok(Outcome::Refused(format!("{error:#}"))),
-                put => put.with_context(|| format!("bucket {bucket}")),
+                put => put.with_context(|| {
+                    let key = request.key.as_str();
+                    format!("key {key:?} of bucket {bucket} is not restored")
+                }),
             }
         })
         .buffer_unordered(AT_ONCE);
@@ -121,28 +130,48 @@ async fn put_back(
     dry_run: bool,
 ) -> anyhow::Result<Outcome> {
     let kv = client.kv(bucket)?;
-    let code = |error: &Error| error.code();
     if dry_run {
-        let key = request.key.clone();
-        let consistency = None;
-        return match kv.get_with(&KvGet { key, consistency }).await {
-            Ok(_) if !request.overwrite => Ok(Outcome::Exists),
-            Err(error) if code(&error) != Some(Code::KeyNotFound) => Err(error.into()),
-            _ => Ok(Outcome::Restored),
-        };
+        // One that is there would be replaced.
+        let exists = !request.overwrite && is_there(&kv, request, |_| true).await?;
+        return Ok(match exists {
+            true => Outcome::Exists,
+            false => Outcome::Restored,
+        });
     }
     match kv.restore(request).await {
         Ok(_) => Ok(Outcome::Restored),
-        Err(error) if code(&error) == Some(Code::VersionConflict) => Ok(Outcome::Exists),
+        Err(error) if error.code() == Some(Code::VersionConflict) => {
+            // An attempt whose answer was lost may have put it back.
+            let is_same = |got: &KvGetReply| {
+                got.value == request.value && got.revision > request.above_revision
+            };
+            match error.may_have_happened() && is_there(&kv, request, is_same).await? {
+                true => Ok(Outcome::Restored),
+                false => Ok(Outcome::Exists),
+            }
+        }
         Err(error) => Err(error.into()),
     }
 }
 
-/// The largest revision that any shard of the backup has given: a key can come into another shard.
+/// Whether the cluster has the key, and it `is` so.
+async fn is_there(
+    kv: &Kv,
+    request: &KvRestore,
+    is: impl Fn(&KvGetReply) -> bool,
+) -> Result<bool, Error> {
+    match kv.get(request.key.as_str()).await {
+        Ok(got) => Ok(is(&got)),
+        Err(error) if error.code() == Some(Code::KeyNotFound) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The largest revision that any shard of the backup has given, as far as one counts: a key can come into another shard.
 pub fn newest_revision(mut reader: Reader) -> anyhow::Result<u64> {
     let mut newest = 0;
     while let Some((_, state)) = reader.shard()? {
         newest = newest.max(state.kv().revision());
     }
-    Ok(newest)
+    Ok(newest.min(REVISION_ABOVE_MAX))
 }

@@ -272,7 +272,12 @@ pub async fn restore(
         lines: Vec::new(),
         keys: Keys::default(),
     };
-    let above_revision = keys::newest_revision(Reader::open(&args.file)?)?;
+    // Without key-values the backup is read once.
+    let with_keys = args.lines.is_empty();
+    let above_revision = match with_keys {
+        true => keys::newest_revision(Reader::open(&args.file)?)?,
+        false => 0,
+    };
     while let Some((_, state)) = reader.shard()? {
         for line in state.lines().iter() {
             let name = line.name().as_str();
@@ -299,8 +304,12 @@ pub async fn restore(
                 error,
             });
         }
-        if args.lines.is_empty() {
-            keys::restore(client, &state, above_revision, args, &mut done.keys).await?;
+        if with_keys {
+            let put = keys::restore(client, &state, above_revision, args, &mut done.keys).await;
+            put.with_context(|| {
+                let (lines, keys) = (restored(&done), done.keys.restored());
+                format!("{lines} lines and {keys} key-values were restored, and then")
+            })?;
         }
     }
     output.answer(&done, |done| table(done, args.dry_run))?;

@@ -141,6 +141,12 @@ pub async fn backup(cluster: &mut Cluster) -> Result<()> {
     let dry = words(&["cluster", "restore", "FILE", "--dry-run"], &file);
     let dry = cli.run(&dry).await?.done()?;
     ensure!(dry["keys"]["restored"] == 40, "{dry}");
+    let dry = words(
+        &["cluster", "restore", "FILE", "--dry-run", "--overwrite"],
+        &file,
+    );
+    let dry = cli.run(&dry).await?.done()?;
+    ensure!(dry["keys"]["restored"] == 40, "{dry}");
     let restore = words(&["cluster", "restore", "FILE"], &file);
     let done = cli.run(&restore).await?.done()?;
     ensure!(
@@ -158,6 +164,10 @@ pub async fn backup(cluster: &mut Cluster) -> Result<()> {
     let body = json!({"key": "k0"});
     let gone = back.call::<KvReply>("k0", "delete", &body).await?;
     ensure!(gone.is_err_and(|error| error.code == Code::KeyNotFound));
+
+    let dry = words(&["cluster", "restore", "FILE", "--dry-run"], &file);
+    let dry = cli.run(&dry).await?;
+    ensure!(dry.lines[0]["keys"]["exist"] == 40, "{:?}", dry.lines);
 
     // Repeated, it leaves alone what is there, and says so.
     let changed = back.put("k1", "new").await?;

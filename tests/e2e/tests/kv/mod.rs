@@ -254,6 +254,10 @@ pub async fn every_operation(kv: Kv) -> Result<()> {
     }
     let again = kv.put_if("order", "three", Some(0)).await??;
     ensure!(again > deleted.revision, "{again} after {deleted:?}");
+    let bytes = json!({"key": "bytes", "value_base64": "/wA="});
+    kv.call::<KvReply>("bytes", "put", &bytes).await??;
+    let got = kv.get("bytes", None).await?;
+    ensure!(got.value.as_bytes() == [0xff, 0], "{got:?}");
     // Bytes that are no text, and the longest there may be.
     let longest: Vec<u8> = (0..10_240_u32).map(|n| n as u8).collect();
     if kv.format == Format::MsgPack {
