@@ -27,7 +27,7 @@ pub const OVERHEAD_BYTES: u64 = 128;
 /// The most keys that [`Store::expire`] removes: a log entry's work is bounded.
 pub const EXPIRE_MAX: usize = 1_024;
 
-/// What one shard holds at most. The same on all nodes: they decide what is refused.
+/// The limits of one shard. They are the same on all nodes, as they decide whether a put is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Keys of a bucket.
@@ -39,14 +39,19 @@ pub struct Limits {
     pub bytes: u64,
 }
 
+impl Limits {
+    /// Those of every node; only tests have others.
+    pub const DEFAULT: Limits = Limits {
+        bucket_keys: 16_384,
+        bucket_bytes: 8 << 20,
+        buckets: 1_024,
+        bytes: 32 << 20,
+    };
+}
+
 impl Default for Limits {
     fn default() -> Self {
-        Limits {
-            bucket_keys: 16_384,
-            bucket_bytes: 8 << 20,
-            buckets: 1_024,
-            bytes: 32 << 20,
-        }
+        Limits::DEFAULT
     }
 }
 
@@ -106,20 +111,20 @@ pub enum Refused {
     Full(Full),
 }
 
-/// The limit that an operation would exceed.
+/// The limit that an operation would exceed; in the text with its number, which is that of [`Limits::DEFAULT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
-    #[error("the bucket has as many keys in this shard as it may")]
+    #[error("a bucket has at most {} keys in a shard", Limits::DEFAULT.bucket_keys)]
     BucketKeys,
-    #[error("the bucket has as many bytes in this shard as it may")]
+    #[error("a bucket has at most {} bytes in a shard", Limits::DEFAULT.bucket_bytes)]
     BucketBytes,
-    #[error("this shard has as many buckets as it may")]
+    #[error("a shard has at most {} buckets", Limits::DEFAULT.buckets)]
     Buckets,
-    #[error("this shard has as many bytes of key-values as it may")]
+    #[error("a shard has at most {} bytes of key-values", Limits::DEFAULT.bytes)]
     Bytes,
 }
 
-/// A key's value and what belongs to it.
+/// A key's value, revision and deadline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub value: Box<[u8]>,
@@ -151,7 +156,7 @@ pub enum Change {
     Expired,
 }
 
-/// The entry of a snapshot is none.
+/// Why an entry of a snapshot contradicts the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadEntry {
     #[error("a key is there twice")]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use crate::{
     BadEntry, Change, EXPIRE_MAX, Entry, Event, Full, Limits, OVERHEAD_BYTES, Op,
@@ -14,15 +15,16 @@ pub struct Store {
     limits: Limits,
     /// The newest revision that was given.
     revision: u64,
-    buckets: BTreeMap<Box<str>, Bucket>,
+    buckets: BTreeMap<Arc<str>, Bucket>,
     bytes: u64,
-    /// The keys that expire, by deadline and revision.
-    deadlines: BTreeMap<(u64, u64), (Box<str>, Box<str>)>,
+    /// The bucket and key of those that expire, by deadline and revision. The names are shared with the buckets: a key
+    /// with a deadline does not take its bytes twice.
+    deadlines: BTreeMap<(u64, u64), (Arc<str>, Arc<str>)>,
 }
 
 #[derive(Debug, Default)]
 struct Bucket {
-    keys: BTreeMap<Box<str>, Entry>,
+    keys: BTreeMap<Arc<str>, Entry>,
     bytes: u64,
 }
 
@@ -234,18 +236,18 @@ impl Store {
 
     fn insert(&mut self, bucket: &str, key: &str, entry: Entry) {
         let bytes = cost(key, &entry.value);
+        let known = self.buckets.get_key_value(bucket);
+        let name: Arc<str> = known.map_or_else(|| bucket.into(), |(name, _)| Arc::clone(name));
+        let key: Arc<str> = key.into();
         if let Some(at_ms) = entry.expires_at_ms {
             let deadline = (at_ms, entry.revision);
-            self.deadlines.insert(deadline, (bucket.into(), key.into()));
+            let of = (Arc::clone(&name), Arc::clone(&key));
+            self.deadlines.insert(deadline, of);
         }
         self.bytes += bytes;
-        if !self.buckets.contains_key(bucket) {
-            self.buckets.insert(bucket.into(), Bucket::default());
-        }
-        if let Some(bucket) = self.buckets.get_mut(bucket) {
-            bucket.bytes += bytes;
-            bucket.keys.insert(key.into(), entry);
-        }
+        let bucket = self.buckets.entry(name).or_default();
+        bucket.bytes += bytes;
+        bucket.keys.insert(key, entry);
     }
 
     fn take_out(&mut self, name: &str, key: &str) {

@@ -152,6 +152,17 @@ fn a_put_without_a_ttl_ends_the_earlier_one() {
 }
 
 #[test]
+fn a_deadline_shares_the_names() {
+    let mut store = Store::default();
+    store.apply(0, &put("other", "v"), None).unwrap();
+    store.apply(0, &living("k", 10), None).unwrap();
+    let (name, key) = store.deadlines.values().next().unwrap();
+    let (held, bucket) = store.buckets.first_key_value().unwrap();
+    assert!(Arc::ptr_eq(name, held));
+    assert!(Arc::ptr_eq(key, bucket.keys.get_key_value("k").unwrap().0));
+}
+
+#[test]
 fn lists_are_pages_by_prefix() {
     let mut store = Store::default();
     for key in ["a", "b/1", "b/2", "b/3", "c"] {

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-use nowserving_kv::{Limits, Store, VALUE_BYTES_MAX};
+use nowserving_kv::{Full, Limits, Store, VALUE_BYTES_MAX};
 
 use super::*;
 use crate::codec::{Format, MAX_REQUEST_BYTES, decode, decode_request, encode};
@@ -254,6 +254,28 @@ fn hashes_are_those_of_the_contract() {
     assert_eq!(key_hash("foobar"), "85944171f73967e8");
     let shard = kv_shard_of(&bucket(), "k", 16);
     assert_eq!(shard, crate::subject::fnv1a32(b"visits\0k") % 16);
+}
+
+#[test]
+fn kv_full_names_the_limit_and_its_number() {
+    for (full, text) in [
+        (
+            Full::BucketKeys,
+            "no room: a bucket has at most 16384 keys in a shard",
+        ),
+        (
+            Full::BucketBytes,
+            "no room: a bucket has at most 8388608 bytes in a shard",
+        ),
+        (Full::Buckets, "no room: a shard has at most 1024 buckets"),
+        (
+            Full::Bytes,
+            "no room: a shard has at most 33554432 bytes of key-values",
+        ),
+    ] {
+        let error = ApiError::from(Refused::Full(full));
+        assert_eq!((error.code, error.message.as_str()), (Code::KvFull, text));
+    }
 }
 
 #[test]

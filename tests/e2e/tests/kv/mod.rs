@@ -35,7 +35,14 @@ async fn key_values() -> Result<()> {
             .with("kv_msgpack", every_operation(on_shard("msgpack")?))
             .with("kv_errors_json", every_error(plain("err-json")?))
             .with("kv_errors_msgpack", every_error(on_shard("err-msgpack")?))
-            .with("kv_full", full(on_shard("full")?, shards))
+            .with("kv_full_msgpack", full(on_shard("full")?, shards))
+            .with(
+                "kv_full_json",
+                full(
+                    Kv::new(api, Format::Json, Some(shards), "full-json")?,
+                    shards,
+                ),
+            )
             .with(
                 "kv_expiry",
                 expiry_and_events(api.clone(), on_shard("expiry")?),
@@ -360,6 +367,7 @@ pub async fn full(kv: Kv, shards: u32) -> Result<()> {
     }
     let (key, error) = refused.context("never full")?;
     ensure!(error.code == Code::KvFull, "{error}");
+    ensure!(error.message.contains("8388608 bytes"), "{error}");
     // What is there can be replaced and read.
     let there = format!("k{}", first[0]);
     kv.put(&there, value.clone()).await?;
