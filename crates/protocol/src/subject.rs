@@ -281,7 +281,9 @@ impl Subjects {
             _ => {
                 return Err(ApiError::bad_request(format!(
                     "subject: not one of {0}.line.<line>.<op>, {0}.shard.<n>.<line>.<op>, \
-                     {0}.admin.line.<line>.<op>, {0}.admin.cluster.<op>, {0}.kv.<bucket>.<op>",
+                     {0}.admin.line.<line>.<op>, {0}.admin.shard.<n>.<line>.<op>, {0}.admin.cluster.<op>, \
+                     {0}.kv.<bucket>.<op>, {0}.shard.<n>.kv.<bucket>.<op>, \
+                     {0}.admin.kv.<bucket>.<op>, {0}.admin.shard.<n>.kv.<bucket>.<op>",
                     self.prefix
                 )));
             }

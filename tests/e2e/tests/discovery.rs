@@ -47,6 +47,9 @@ pub async fn nats_services(cluster: &Cluster) -> Result<()> {
         // A client that knows the number of shards can find a line's shard.
         let shards = one["metadata"]["shards"].as_str();
         ensure!(verb == "STATS" || shards == Some("16"), "{verb}: {one}");
+        let endpoints = one["endpoints"].as_array().into_iter().flatten();
+        let names: Vec<_> = endpoints.filter_map(|it| it["name"].as_str()).collect();
+        ensure!(verb == "PING" || names == ["line", "admin", "kv"], "{one}");
     }
     Ok(())
 }

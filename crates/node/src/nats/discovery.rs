@@ -45,6 +45,7 @@ impl Discovery {
             endpoints: vec![
                 ("line", format!("{prefix}.line.>")),
                 ("admin", format!("{prefix}.admin.>")),
+                ("kv", format!("{prefix}.kv.>")),
             ],
             started: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
             stats,
@@ -119,7 +120,7 @@ impl Discovery {
             "STATS" => {
                 body["type"] = json!("io.nats.micro.v1.stats_response");
                 body["started"] = json!(self.started);
-                // In the order of the endpoints: users' subjects, operators'.
+                // In the order of the endpoints.
                 let mut totals = self.stats.totals().into_iter();
                 body["endpoints"] = self.endpoints(|name, subject| {
                     let totals = totals.next().unwrap_or_default();

@@ -41,7 +41,7 @@ pub(super) fn kv_ask(
     })
 }
 
-/// A question about all keys of a bucket; `None`: this operation is none.
+/// The question about all keys of a bucket, if the operation asks one.
 pub(super) fn kv_question(
     op: &str,
     bucket: &LineName,

@@ -15,8 +15,8 @@ pub const UNDER_WAY_MAX: usize = 16_384;
 pub struct Stats {
     under_way: AtomicUsize,
     turned_away: AtomicU64,
-    /// Of users, and of operators.
-    totals: Mutex<[Totals; 2]>,
+    /// Of users about lines, of operators, and of users about key-values.
+    totals: Mutex<[Totals; 3]>,
 }
 
 /// The answers so far on one kind of subject.
@@ -58,7 +58,13 @@ impl Stats {
     /// Counts an answer.
     pub fn count(&self, reply: &ReplyTo, code: &'static str) {
         let took_us = monotonic_us().saturating_sub(reply.taken);
-        let of = &mut self.lock()[usize::from(reply.admin)];
+        let mut totals = self.lock();
+        let [lines, operators, keys] = &mut *totals;
+        let of = match (reply.admin, reply.op.starts_with("kv_")) {
+            (true, _) => operators,
+            (false, true) => keys,
+            (false, false) => lines,
+        };
         of.requests += 1;
         of.processing_us += took_us;
         of.errors += u64::from(code != "ok");
@@ -72,12 +78,12 @@ impl Stats {
             .increment(1);
     }
 
-    /// Answers so far on users' subjects, and on operators'.
-    pub fn totals(&self) -> [Totals; 2] {
+    /// Answers so far to users about lines, to operators, and to users about key-values.
+    pub fn totals(&self) -> [Totals; 3] {
         *self.lock()
     }
 
-    fn lock(&self) -> MutexGuard<'_, [Totals; 2]> {
+    fn lock(&self) -> MutexGuard<'_, [Totals; 3]> {
         self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
