@@ -495,7 +495,7 @@ impl KvEvent {
         }
     }
 
-    /// The same for an event that a new leader publishes again, and no other event has it.
+    /// Of the event and of no other one.
     pub fn id(&self) -> String {
         let KvEvent {
             bucket, revision, ..
