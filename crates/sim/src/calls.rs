@@ -12,7 +12,7 @@ use nowserving_line::{LineName, Op, TokenBy};
 use nowserving_protocol::admin::{ListLines, ListTokens};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::kick::Kick;
-use nowserving_protocol::kv::KvGet;
+use nowserving_protocol::kv::{KvGet, KvList};
 use nowserving_protocol::user::Consistency;
 use nowserving_shard::members::{MembersChange, MembersRequest};
 use nowserving_shard::requests::{Origin, RequestId};
@@ -91,6 +91,13 @@ pub enum What {
     Kv(kv::Op),
     /// The value of a key.
     KvGet(KvGet),
+    /// A page of the keys of a bucket.
+    KvList {
+        /// The bucket.
+        bucket: LineName,
+        /// Which page.
+        ask: KvList,
+    },
 }
 
 /// What is asked, as the engine has it.
@@ -183,6 +190,12 @@ impl What {
             What::Restore(command) => Ask::Restore(Box::new(command.as_ref().clone())),
             What::Kv(op) => Ask::Kv(op.clone()),
             What::KvGet(ask) => Ask::KvGet(ask.clone()),
+            What::KvList { bucket, ask } => {
+                return Asked::Cluster(Question::KvList {
+                    bucket: bucket.clone(),
+                    ask: ask.clone(),
+                });
+            }
             What::Cluster => return Asked::Cluster(Question::ClusterStatus),
             What::Lines => {
                 return Asked::Cluster(Question::ListLines(ListLines::default()));
@@ -196,6 +209,7 @@ impl What {
         let consistency = match self {
             What::Status { consistency, .. } => Some(*consistency),
             What::KvGet(ask) => ask.consistency,
+            What::KvList { .. } => Some(Consistency::Local),
             _ => None,
         };
         consistency == Some(Consistency::Local)
@@ -212,6 +226,7 @@ impl What {
                 | What::Restore(_)
                 | What::Kv(_)
                 | What::KvGet(_)
+                | What::KvList { .. }
         )
     }
 
@@ -232,9 +247,11 @@ impl What {
                 MembersChange::Drain { .. } => ("drain", true),
                 MembersChange::Prefer { .. } => ("transfer", true),
             },
+            What::Kv(kv::Op::Put { above: 1.., .. }) => ("kv_restore", true),
             What::Kv(kv::Op::Put { .. }) => ("kv_put", false),
             What::Kv(kv::Op::Delete { .. }) => ("kv_delete", false),
             What::KvGet(_) => ("kv_get", false),
+            What::KvList { .. } => ("kv_list", false),
             What::Status { .. } => ("status", false),
             What::Find(_) => ("find", false),
             What::Tokens(_) => ("list_tokens", true),
@@ -473,7 +490,7 @@ impl Env {
         let own_subject = call.manner.own_subject && attempt.is_multiple_of(2);
         // An operators' subject is not mapped.
         let subject = match &call.query.what {
-            What::Cluster | What::Lines | What::Members(_) => Subject::Plain,
+            What::Cluster | What::Lines | What::Members(_) | What::KvList { .. } => Subject::Plain,
             What::Kv(_) | What::KvGet(_) if !own_subject => Subject::Plain,
             _ if own_subject || (mapped && !call.query.admin) => Subject::Shard(call.query.shard),
             _ => Subject::Plain,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use nowserving_engine::{Outcome, Output};
 use nowserving_kv::{Change, Event, Op, Refused, Reply};
 use nowserving_protocol::error::Code;
-use nowserving_protocol::kv::KvEvent;
+use nowserving_protocol::kv::{KV_LIST_DEFAULT, KvEvent, KvGet, KvKey, KvList, KvListReply};
 use nowserving_shard::published::OutEvent;
 
 use super::Place;
@@ -111,6 +111,11 @@ impl Keys {
             env.violated("S19", what);
         }
         newest.0 = revision;
+        if let Op::Put { above, .. } = op
+            && revision <= *above
+        {
+            env.violated("S19", format!("{op:?}: revision {revision}"));
+        }
         key.held = match op {
             Op::Put { value, ttl_ms, .. } => {
                 key.values.insert(revision, value.clone());
@@ -201,31 +206,84 @@ impl Keys {
                     Ended::Refused(Code::KeyNotFound) => None,
                     _ => return,
                 };
-                let key = self.keys.entry(ask.key.as_str().into()).or_default();
-                let revision = found.map(|(revision, _)| revision);
-                if let Some((revision, value)) = found
-                    && key.values.get(&revision).map(|it| &it[..]) != Some(value)
+                self.read(env, call, ask, found, now);
+            }
+            What::KvList { ask, .. } => {
+                if let Ended::Ok(answer) = ended
+                    && let Ok(Outcome::KvListed(page)) = answer.as_ref()
+                    && let Err(why) = self.was_listed(ask, page)
                 {
-                    let what = format!("{call:?}: revision {revision} never had {value:?}");
-                    return env.violated("S19", what);
-                }
-                let floor = match call.query.what.is_local() {
-                    true => 0,
-                    false => key.floor_at(call.began_at),
-                };
-                match key.was_so_after(floor, revision) {
-                    Some(_) if call.query.what.is_local() => {}
-                    Some(index) => key.tell(now, index.max(floor)),
-                    None => {
-                        let what = format!(
-                            "{ask:?} since {}: revision {revision:?}, but entry {floor} was known; {:?}",
-                            call.began_at, key.history
-                        );
-                        env.violated("S19", what);
-                    }
+                    env.violated("S19", format!("{ask:?}: {page:?}: {why}"));
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A client has read a key: its revision and value, if there was one.
+    fn read(
+        &mut self,
+        env: &mut Env,
+        call: &Call,
+        ask: &KvGet,
+        found: Option<(u64, &[u8])>,
+        now: Time,
+    ) {
+        let key = self.keys.entry(ask.key.as_str().into()).or_default();
+        let revision = found.map(|(revision, _)| revision);
+        if let Some((revision, value)) = found
+            && key.values.get(&revision).map(|it| &it[..]) != Some(value)
+        {
+            let what = format!("{call:?}: revision {revision} never had {value:?}");
+            return env.violated("S19", what);
+        }
+        let is_local = call.query.what.is_local();
+        let floor = match is_local {
+            true => 0,
+            false => key.floor_at(call.began_at),
+        };
+        match key.was_so_after(floor, revision) {
+            Some(_) if is_local => {}
+            Some(index) => key.tell(now, index.max(floor)),
+            None => {
+                let what = format!(
+                    "{ask:?} since {}: revision {revision:?}, but entry {floor} was known; {:?}",
+                    call.began_at, key.history
+                );
+                env.violated("S19", what);
+            }
+        }
+    }
+
+    /// Any node's page: keys in order, each as it was after some entry.
+    fn was_listed(&self, ask: &KvList, page: &KvListReply) -> Result<(), String> {
+        if page.entries.len() as u64 > ask.limit.unwrap_or(KV_LIST_DEFAULT) {
+            return Err("more than was asked for".to_owned());
+        }
+        let mut last = ask.after.as_ref().map(KvKey::as_str);
+        for entry in &page.entries {
+            let (name, revision) = (entry.key.as_str(), entry.revision);
+            let fits = ask
+                .prefix
+                .as_ref()
+                .is_none_or(|it| name.starts_with(it.as_str()));
+            if !fits || last.is_some_and(|last| last >= name) {
+                return Err(format!("{name} after {last:?}"));
+            }
+            last = Some(name);
+            let key = self.keys.get(name);
+            let value = key.and_then(|key| key.values.get(&revision));
+            if value.map(|it| it.len() as u64) != Some(entry.bytes) {
+                return Err(format!("revision {revision} of {name} has {value:?}"));
+            }
+            if key.is_none_or(|key| key.was_so_after(0, Some(revision)).is_none()) {
+                return Err(format!("{name} never had revision {revision}"));
+            }
+        }
+        let next = page.next.as_ref().map(KvKey::as_str);
+        match next.is_none_or(|next| Some(next) == last) {
+            true => Ok(()),
+            false => Err("the next page does not follow".to_owned()),
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nowserving_engine::Outcome;
 use nowserving_kv::Op;
 use nowserving_line::LineName;
-use nowserving_protocol::kv::{KvGet, KvKey, kv_shard_of};
+use nowserving_protocol::kv::{KvGet, KvKey, KvList, KvPrefix, kv_shard_of};
 use nowserving_protocol::user::Consistency;
 
 use super::{Clients, Role};
@@ -17,6 +17,8 @@ pub(super) const KEEPERS: usize = 8;
 /// They meet at few keys.
 const KEYS: u64 = 5;
 const BUCKET: &str = "visits";
+/// Revisions of a run come to some thousands: a backup's is larger now and then.
+const RESTORED_ABOVE_MAX: u64 = 5_000;
 
 /// One of them: by key the newest revision that it was told of.
 #[derive(Debug, Default)]
@@ -47,7 +49,7 @@ impl Keeper {
 }
 
 impl Clients {
-    /// A keeper changes a key, or reads it.
+    /// A keeper changes a key, reads it, lists some, or restores one.
     pub(super) fn keep(&mut self, env: &mut Env, number: usize) {
         let random = &mut self.random;
         let Some(client) = self.clients.get_mut(number) else {
@@ -63,7 +65,7 @@ impl Clients {
         };
         let revision = known.get(name.as_str()).copied();
         let conditional = random.below(2) == 0;
-        let what = match random.below(8) {
+        let what = match random.below(10) {
             0..3 => What::KvGet(KvGet {
                 key,
                 consistency: match random.below(4) {
@@ -77,13 +79,27 @@ impl Clients {
                 key: name.as_str().into(),
                 if_revision: revision.filter(|_| conditional),
             }),
-            _ => What::Kv(Op::Put {
+            4 => What::KvList {
+                bucket: bucket.clone(),
+                ask: KvList {
+                    prefix: KvPrefix::new("key-").ok().filter(|_| conditional),
+                    after: (random.below(2) == 0).then_some(key),
+                    limit: Some(random.between(1, KEYS)),
+                },
+            },
+            kind => What::Kv(Op::Put {
                 bucket: BUCKET.into(),
                 key: name.as_str().into(),
                 value: env.calls.all.len().to_string().into_bytes().into(),
-                if_revision: conditional.then_some(revision.unwrap_or(0)),
+                if_revision: match kind {
+                    5 => conditional.then_some(0),
+                    _ => conditional.then_some(revision.unwrap_or(0)),
+                },
                 ttl_ms: (random.below(4) == 0).then(|| random.between(50, 3_000)),
-                above: 0,
+                above: match kind {
+                    5 => random.between(1, RESTORED_ABOVE_MAX),
+                    _ => 0,
+                },
             }),
         };
         let shard = kv_shard_of(&bucket, &name, self.shards);
