@@ -1,0 +1,197 @@
+//! What a client asks, and what the engine gets of it.
+
+use std::rc::Rc;
+
+use nowserving_engine::{Ask, Question};
+use nowserving_kv as kv;
+use nowserving_line::{LineName, Op, TokenBy};
+use nowserving_protocol::admin::{ListLines, ListTokens};
+use nowserving_protocol::kick::Kick;
+use nowserving_protocol::kv::{KvGet, KvList};
+use nowserving_protocol::user::Consistency;
+use nowserving_shard::members::{MembersChange, MembersRequest};
+use nowserving_shard::restore::{RestoreCommand, RestoreStep};
+
+/// What is asked, as a client means it.
+#[derive(Clone, Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "as large as the operation that makes a line"
+)]
+pub enum What {
+    /// A change.
+    Write(Op),
+    /// The status of a token.
+    Status {
+        /// Which token.
+        token: TokenBy,
+        /// How fresh.
+        consistency: Consistency,
+    },
+    /// Who has this key?
+    Find(Box<[u8]>),
+    /// A page of a line's live tokens.
+    Tokens(Rc<ListTokens>),
+    /// Tokens of a line are to end.
+    Kick(Rc<Kick>),
+    /// A change of the cluster's members.
+    Members(Rc<MembersRequest>),
+    /// What the cluster is like.
+    Cluster,
+    /// Which lines there are.
+    Lines,
+    /// A snapshot of a shard.
+    Backup {
+        /// With all entries through this one.
+        index: Option<u64>,
+    },
+    /// A part of it.
+    BackupChunk {
+        /// The name under which the node keeps it.
+        id: String,
+        /// Where the part begins.
+        offset: u64,
+    },
+    /// A step of putting a line back.
+    Restore(Rc<RestoreCommand>),
+    /// A change of a key-value.
+    Kv(kv::Op),
+    /// The value of a key.
+    KvGet(KvGet),
+    /// A page of the keys of a bucket.
+    KvList {
+        /// The bucket.
+        bucket: LineName,
+        /// Which page.
+        ask: KvList,
+    },
+}
+
+/// What is asked, as the engine has it.
+#[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "as large as the operation that makes a line"
+)]
+pub enum Asked {
+    /// Of a line.
+    Line(Ask),
+    /// Of the cluster.
+    Cluster(Question),
+}
+
+impl What {
+    /// As the engine has it.
+    #[must_use]
+    pub fn ask(&self) -> Asked {
+        Asked::Line(match self {
+            What::Write(op) => Ask::Write(op.clone()),
+            What::Status { token, consistency } => Ask::Status {
+                token: token.clone(),
+                consistency: *consistency,
+                holes: false,
+            },
+            What::Find(key) => Ask::Find(key.clone()),
+            What::Tokens(list) => Ask::ListTokens(Box::new(list.as_ref().clone())),
+            What::Kick(kick) => Ask::Kick(Box::new(kick.as_ref().clone())),
+            What::Members(request) => Ask::Members(Box::new(request.as_ref().clone())),
+            What::Backup { index } => Ask::Backup { index: *index },
+            What::BackupChunk { id, offset } => Ask::BackupChunk {
+                id: id.clone(),
+                offset: *offset,
+            },
+            What::Restore(command) => Ask::Restore(Box::new(command.as_ref().clone())),
+            What::Kv(op) => Ask::Kv(op.clone()),
+            What::KvGet(ask) => Ask::KvGet(ask.clone()),
+            What::KvList { bucket, ask } => {
+                return Asked::Cluster(Question::KvList {
+                    bucket: bucket.clone(),
+                    ask: ask.clone(),
+                });
+            }
+            What::Cluster => return Asked::Cluster(Question::ClusterStatus),
+            What::Lines => {
+                return Asked::Cluster(Question::ListLines(ListLines::default()));
+            }
+        })
+    }
+
+    /// Whether any node may answer from its own state.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        let consistency = match self {
+            What::Status { consistency, .. } => Some(*consistency),
+            What::KvGet(ask) => ask.consistency,
+            What::KvList { .. } => Some(Consistency::Local),
+            _ => None,
+        };
+        consistency == Some(Consistency::Local)
+    }
+
+    /// Whether what it is refused for is said of a line.
+    #[must_use]
+    pub fn is_of_a_line(&self) -> bool {
+        !matches!(
+            self,
+            What::Members(_)
+                | What::Backup { .. }
+                | What::BackupChunk { .. }
+                | What::Restore(_)
+                | What::Kv(_)
+                | What::KvGet(_)
+                | What::KvList { .. }
+        )
+    }
+
+    /// Whether it may have an effect.
+    pub(super) fn is_change(&self) -> bool {
+        matches!(
+            self,
+            What::Write(_) | What::Kick(_) | What::Members(_) | What::Restore(_) | What::Kv(_)
+        )
+    }
+
+    /// Its operation's name in the contract, and whether it is one of `admin`.
+    pub(super) fn name(&self) -> (&'static str, bool) {
+        match self {
+            What::Members(request) => match request.change {
+                MembersChange::Add { .. } => ("add_node", true),
+                MembersChange::Remove { .. } => ("remove_node", true),
+                MembersChange::Replace { .. } => ("replace_node", true),
+                MembersChange::Drain { .. } => ("drain", true),
+                MembersChange::Prefer { .. } => ("transfer", true),
+            },
+            What::Kv(kv::Op::Put { above: 1.., .. }) => ("kv_restore", true),
+            What::Kv(kv::Op::Put { .. }) => ("kv_put", false),
+            What::Kv(kv::Op::Delete { .. }) => ("kv_delete", false),
+            What::KvGet(_) => ("kv_get", false),
+            What::KvList { .. } => ("kv_list", false),
+            What::Status { .. } => ("status", false),
+            What::Find(_) => ("find", false),
+            What::Tokens(_) => ("list_tokens", true),
+            What::Kick(_) => ("kick", true),
+            What::Cluster => ("status", true),
+            What::Lines => ("list_lines", true),
+            What::Backup { .. } => ("backup", true),
+            What::BackupChunk { .. } => ("backup_chunk", true),
+            What::Restore(command) => match command.step {
+                RestoreStep::Part { .. } => ("restore_part", true),
+                RestoreStep::Finish { .. } => ("restore", true),
+            },
+            What::Write(op) => match op {
+                Op::Enter { .. } => ("enter", false),
+                Op::Callback { .. } => ("callback", false),
+                Op::Claim { .. } => ("claim", false),
+                Op::Renew { .. } => ("renew", false),
+                Op::Complete { .. } => ("complete", false),
+                Op::Leave { .. } => ("leave", false),
+                Op::Jump { .. } => ("jump", false),
+                Op::Create { .. } => ("create", true),
+                Op::Configure { .. } => ("configure", true),
+                Op::Delete { .. } => ("delete", true),
+                Op::CapacityTold { .. } => ("capacity_told", true),
+                _ => ("move", true),
+            },
+        }
+    }
+}
