@@ -71,7 +71,7 @@ Examples:
         // Not a flag: all commands have a --prefix, which is that of the subjects.
         #[arg(value_name = "PREFIX")]
         begins: Option<String>,
-        /// Begins after this key.
+        /// Begins after this key; an empty one: at the start.
         #[arg(long, value_name = "KEY")]
         after: Option<String>,
         /// How many keys, 1 to 1,000 [default: 100].
@@ -138,7 +138,7 @@ pub async fn run(command: KvCommand, global: &Global, output: &Output) -> anyhow
             limit,
         } => {
             let prefix = begins.map(KvPrefix::new).transpose();
-            let after = after.map(KvKey::new).transpose();
+            let after = after.map(KvPrefix::new).transpose();
             let page = KvList {
                 prefix: prefix.map_err(usage("PREFIX"))?,
                 after: after.map_err(usage("--after"))?,

@@ -94,7 +94,7 @@ impl Output {
 pub fn usage(error: &clap::Error) -> ExitCode {
     // Clap gives the help instead only if no flag is set, and takes one from the environment for set.
     let lacks_subcommand = error.kind() == ErrorKind::MissingSubcommand;
-    if error.exit_code() == 0 || !std::env::args().any(|word| word == "--json") {
+    if error.exit_code() == 0 || !std::env::args_os().any(|word| word == "--json") {
         if lacks_subcommand {
             let help = args::help(std::env::args_os());
             match wants_colour(io::stderr().is_terminal()) {

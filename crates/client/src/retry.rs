@@ -131,6 +131,10 @@ impl Attempts {
         let what = match &failure {
             // `Display` prints the kind before the message: do not repeat it there.
             Failure::Api(api) if api.code == kind.code() => api.message.clone(),
+            // It may say of its own attempt that nothing happened.
+            Failure::Api(api) if self.uncertain => {
+                format!("an attempt got no answer; the last one: {api}")
+            }
             Failure::Api(api) => api.to_string(),
             Failure::NoResponders => "no node listens".to_owned(),
             Failure::NoAnswer => "no answer in time".to_owned(),

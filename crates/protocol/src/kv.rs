@@ -1,6 +1,7 @@
 //! Requests, replies and events of key-values: section 7 of the contract.
 //!
-//! Unknown fields are ignored, in requests and by readers of replies.
+//! Unknown fields are refused in requests, as a misspelt `if_revision` must not become an unconditional put; readers of
+//! replies ignore them.
 
 mod value;
 
@@ -73,6 +74,13 @@ impl<const MIN: usize, const MAX: usize> Text<MIN, MAX> {
     }
 }
 
+/// A key as the `after` of the page behind it.
+impl From<KvKey> for KvPrefix {
+    fn from(key: KvKey) -> KvPrefix {
+        Text(key.0)
+    }
+}
+
 impl<'de, const MIN: usize, const MAX: usize> Deserialize<'de> for Text<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(TextVisitor(PhantomData))
@@ -95,6 +103,7 @@ impl<const MIN: usize, const MAX: usize> Visitor<'_> for TextVisitor<Text<MIN, M
 
 /// `get`: the value of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct KvGet {
     /// The key.
     pub key: KvKey,
@@ -189,6 +198,7 @@ pub struct KvPut {
 
 /// The fields of a [`KvPut`].
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct PutFields {
     key: KvKey,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -252,6 +262,7 @@ impl KvPut {
 
 /// `delete`: removes a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct KvDelete {
     /// The key.
     pub key: KvKey,
@@ -364,13 +375,14 @@ pub struct KvReply {
 
 /// `list`: a page of the keys of a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct KvList {
     /// Only keys that begin so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<KvPrefix>,
-    /// The page begins after this key; by default at the start.
+    /// The page begins after this key; by default, and with an empty one, at the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<KvKey>,
+    pub after: Option<KvPrefix>,
     /// How many keys, 1 to [`KV_LIST_MAX`]; by default [`KV_LIST_DEFAULT`].
     #[serde(
         default,
@@ -412,7 +424,7 @@ impl KvListReply {
     ) -> KvListReply {
         let limit = usize::try_from(ask.limit.unwrap_or(KV_LIST_DEFAULT)).unwrap_or(usize::MAX);
         let prefix = ask.prefix.as_ref().map_or("", KvPrefix::as_str);
-        let after = ask.after.as_ref().map(KvKey::as_str);
+        let after = ask.after.as_ref().map(KvPrefix::as_str);
         let keys = shards.map(|(store, now_ms)| {
             let keys = store.list(now_ms, bucket.as_str(), prefix, after);
             keys.map(move |(key, entry)| (key, entry, now_ms))

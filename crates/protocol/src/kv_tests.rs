@@ -109,6 +109,14 @@ fn what_is_wrong_is_named() {
             "value: invalid length 10241",
         ),
         (
+            r#"{"key":"k","value":"","if_revison":0}"#.to_owned(),
+            "unknown field `if_revison`",
+        ),
+        (
+            r#"{"key":"k","value":"","ttl":1000}"#.to_owned(),
+            "unknown field `ttl`",
+        ),
+        (
             r#"{"key":"k","value":[1]}"#.to_owned(),
             "value: invalid type",
         ),
@@ -176,7 +184,7 @@ fn pages(stores: &[Store], now_ms: u64, mut ask: KvList) -> Vec<Vec<KvListed>> {
         let page = KvListReply::new(&bucket(), &ask, stores.iter().map(|it| (it, now_ms)));
         pages.push(page.entries);
         match page.next {
-            Some(next) => ask.after = Some(next),
+            Some(next) => ask.after = Some(next.into()),
             None => return pages,
         }
     }
@@ -188,6 +196,7 @@ fn a_list_goes_over_all_shards_in_pages() {
     let stores = stores(&keys);
     assert!(stores.iter().all(|store| store.len() > 5));
     let ask = KvList {
+        after: Some(KvPrefix::new("").unwrap()),
         limit: Some(7),
         ..KvList::default()
     };

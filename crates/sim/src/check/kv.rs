@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use nowserving_engine::{Outcome, Output};
 use nowserving_kv::{Change, Event, Op, Refused, Reply};
 use nowserving_protocol::error::Code;
-use nowserving_protocol::kv::{KV_LIST_DEFAULT, KvEvent, KvGet, KvKey, KvList, KvListReply};
+use nowserving_protocol::kv::{
+    KV_LIST_DEFAULT, KvEvent, KvGet, KvKey, KvList, KvListReply, KvPrefix,
+};
 use nowserving_shard::published::OutEvent;
 
 use super::Place;
@@ -260,7 +262,7 @@ impl Keys {
         if page.entries.len() as u64 > ask.limit.unwrap_or(KV_LIST_DEFAULT) {
             return Err("more than was asked for".to_owned());
         }
-        let mut last = ask.after.as_ref().map(KvKey::as_str);
+        let mut last = ask.after.as_ref().map(KvPrefix::as_str);
         for entry in &page.entries {
             let (name, revision) = (entry.key.as_str(), entry.revision);
             let fits = ask

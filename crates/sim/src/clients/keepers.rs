@@ -83,7 +83,7 @@ impl Clients {
                 bucket: bucket.clone(),
                 ask: KvList {
                     prefix: KvPrefix::new("key-").ok().filter(|_| conditional),
-                    after: (random.below(2) == 0).then_some(key),
+                    after: (random.below(2) == 0).then(|| key.into()),
                     limit: Some(random.between(1, KEYS)),
                 },
             },

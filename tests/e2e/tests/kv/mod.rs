@@ -319,6 +319,22 @@ pub async fn every_error(kv: Kv) -> Result<()> {
             json!({"key": "k", "consistency": "sometimes"}),
             "consistency: ",
         ),
+        (
+            "put",
+            json!({"key": "k", "value": "v", "if_revison": 0}),
+            "unknown field `if_revison`",
+        ),
+        (
+            "get",
+            json!({"key": "k", "consistensy": "local"}),
+            "unknown field `consistensy`",
+        ),
+        (
+            "delete",
+            json!({"key": "k", "revision": 1}),
+            "unknown field `revision`",
+        ),
+        ("list", json!({"prefx": "k"}), "unknown field `prefx`"),
         ("list", json!({"limit": 1_001}), "limit: "),
         ("list", json!({"prefix": "p".repeat(513)}), "prefix: "),
         ("enter", json!({"key": "k"}), "op: "),
