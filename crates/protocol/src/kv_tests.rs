@@ -110,11 +110,11 @@ fn what_is_wrong_is_named() {
         ),
         (
             r#"{"key":"k","value":"","if_revison":0}"#.to_owned(),
-            "unknown field `if_revison`",
+            "if_revison: unknown field",
         ),
         (
             r#"{"key":"k","value":"","ttl":1000}"#.to_owned(),
-            "unknown field `ttl`",
+            "ttl: unknown field",
         ),
         (
             r#"{"key":"k","value":[1]}"#.to_owned(),

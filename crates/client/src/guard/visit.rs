@@ -1,8 +1,10 @@
 //! One visit to the line, from entering to giving the seat back: a task of its own, so that the caller can go at any
 //! moment and nothing is left behind.
 //!
-//!     enter ─► wait ─► claim ─► hold (renew, renew, …) ─► complete
-//!       └────────┴───────┴─ the caller is gone, or nothing comes of it ─► leave
+//! ```text
+//! enter ─► wait ─► claim ─► hold (renew, renew, …) ─► complete
+//!   └────────┴───────┴─ the caller is gone, or nothing comes of it ─► leave
+//! ```
 //!
 //! `enter` and `claim` are not broken off when the caller goes: their outcome decides what is to be undone.
 

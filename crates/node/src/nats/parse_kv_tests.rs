@@ -59,7 +59,7 @@ fn home() -> u32 {
 
 #[test]
 fn every_operation_is_read_on_every_subject() {
-    let put = json!({"key": "k", "value": "v", "if_revision": 0, "ttl_ms": 5, "unknown": 1});
+    let put = json!({"key": "k", "value": "v", "if_revision": 0, "ttl_ms": 5});
     let back = json!({"key": "k", "value": "v", "above_revision": 9, "expires_in_ms": 5});
     for (admin, op, body, effect) in [
         ("", "get", json!({"key": "k"}), Effect::Read),

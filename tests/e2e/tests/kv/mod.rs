@@ -322,19 +322,19 @@ pub async fn every_error(kv: Kv) -> Result<()> {
         (
             "put",
             json!({"key": "k", "value": "v", "if_revison": 0}),
-            "unknown field `if_revison`",
+            "if_revison: unknown field",
         ),
         (
             "get",
             json!({"key": "k", "consistensy": "local"}),
-            "unknown field `consistensy`",
+            "consistensy: unknown field",
         ),
         (
             "delete",
             json!({"key": "k", "revision": 1}),
-            "unknown field `revision`",
+            "revision: unknown field",
         ),
-        ("list", json!({"prefx": "k"}), "unknown field `prefx`"),
+        ("list", json!({"prefx": "k"}), "prefx: unknown field"),
         ("list", json!({"limit": 1_001}), "limit: "),
         ("list", json!({"prefix": "p".repeat(513)}), "prefix: "),
         ("enter", json!({"key": "k"}), "op: "),
