@@ -3,8 +3,9 @@
 use std::error::Error;
 use std::path::Path;
 
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "entry.proto",
+    "limit.proto",
     "members.proto",
     "settings.proto",
     "snapshot.proto",

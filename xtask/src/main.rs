@@ -1,4 +1,4 @@
-//! Set-up and checks of the workspace: `cargo xtask demo|test|bench|failover|soak|guard|upgrade|turns|sim|bite|tidy`.
+//! Set-up and checks of the workspace: `cargo xtask demo|test|bench|failover|soak|guard|limits|upgrade|turns|sim|bite|tidy`.
 //!
 //! Every command installs what it lacks first, so that a machine with Rust and
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
@@ -46,6 +46,9 @@ enum Command {
     /// Puts many processes behind one concurrency guard, and counts from outside how many handlers run at once
     #[command(disable_help_flag = true)]
     Guard(PassedOn),
+    /// Lets many processes share rate limits, with kill -9 of the leader that counts
+    #[command(disable_help_flag = true)]
+    Limits(PassedOn),
     /// Rolls a cluster from the build of a revision to this one, under an audited crowd: REVISION [--minutes N]
     Upgrade {
         /// A commit, tag or branch
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Bench(PassedOn { args }) => release::run("bench", &args),
         Command::Soak(PassedOn { args }) => release::measure("soak", &args),
         Command::Guard(PassedOn { args }) => release::measure("guard", &args),
+        Command::Limits(PassedOn { args }) => release::measure("limits", &args),
         Command::Upgrade { revision, args } => upgrade::run(&revision, &args),
         Command::Turns(PassedOn { args }) => release::measure("turns", &args),
         Command::Failover(PassedOn { args }) => release::measure("failover", &args),

@@ -16,6 +16,7 @@ use crate::dev::DevArgs;
 use crate::duration;
 use crate::embedded::leash::{self, LeashArgs};
 use crate::kv::KvCommand;
+use crate::limit::LimitCommand;
 use crate::line::LineCommand;
 use crate::node::NodeArgs;
 use crate::rehearse::RehearseArgs;
@@ -127,6 +128,8 @@ pub enum Command {
     Line(LineCommand),
     #[command(subcommand)]
     Kv(KvCommand),
+    #[command(subcommand)]
+    Limit(LimitCommand),
     #[command(subcommand)]
     Archive(ArchiveCommand),
     #[command(subcommand)]

@@ -16,6 +16,7 @@ mod embedded;
 mod journal;
 mod kick;
 mod kv;
+mod limit;
 mod line;
 mod logs;
 mod members;
@@ -86,6 +87,7 @@ async fn dispatch(command: Command, global: &Global, output: &Output) -> anyhow:
         Command::Demo(args) => demo::run(args, global.json).await,
         Command::Line(command) => line::run(command, global, output).await,
         Command::Kv(command) => kv::run(command, global, output).await,
+        Command::Limit(command) => limit::run(command, global, output).await,
         Command::Archive(command) => {
             archive::run(command, global, output).await?;
             Ok(ExitCode::SUCCESS)

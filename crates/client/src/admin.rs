@@ -10,6 +10,10 @@ use nowserving_protocol::admin::{
 use nowserving_protocol::backup::{
     Backup, BackupChunk, BackupChunkReply, BackupReply, RestoreLine, RestorePart, RestorePartReply,
 };
+use nowserving_protocol::limits::{
+    ApplyRules, CheckReply, DeleteRules, LimitStats, LimitStatsReply, ResetLimit, ResetReply,
+    RulesChanged, RulesReply, ShowRules, TestLimits,
+};
 use nowserving_protocol::user::StatusReply;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -92,6 +96,68 @@ impl Admin {
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn members_changes(&self) -> Result<MembersChangesReply> {
         self.read("members_changes", &ClusterStatusRequest {}).await
+    }
+
+    /// Replaces the rules of rate limits of one domain, or only compares them ([`ApplyRules::dry_run`]).
+    ///
+    /// # Errors
+    /// `bad_request` with line and column of a mistake; `version_conflict`.
+    pub async fn apply_limits(&self, request: &ApplyRules) -> Result<RulesChanged> {
+        let effect = match request.dry_run {
+            true => Effect::Read,
+            false => Effect::Write,
+        };
+        self.limit("apply", effect, request).await
+    }
+
+    /// Removes the rules of a domain.
+    ///
+    /// # Errors
+    /// `domain_not_found`, `version_conflict`.
+    pub async fn delete_limits(&self, request: &DeleteRules) -> Result<RulesChanged> {
+        self.limit("delete", Effect::Write, request).await
+    }
+
+    /// The rules of rate limits, in the view of the node that answers.
+    ///
+    /// # Errors
+    /// `domain_not_found`.
+    pub async fn show_limits(&self, request: &ShowRules) -> Result<RulesReply> {
+        self.limit("show", Effect::Read, request).await
+    }
+
+    /// How many counters of rate limits each shard has.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Unavailable`] if a shard has no leader.
+    pub async fn limit_stats(&self) -> Result<LimitStatsReply> {
+        self.limit("stats", Effect::Read, &LimitStats {}).await
+    }
+
+    /// Forgets what was counted of one descriptor.
+    ///
+    /// # Errors
+    /// `domain_not_found`; `bad_request` if no rule limits it.
+    pub async fn reset_limit(&self, request: &ResetLimit) -> Result<ResetReply> {
+        self.limit("reset", Effect::Write, request).await
+    }
+
+    /// What a check would answer, and by which rules. Counts nothing.
+    ///
+    /// # Errors
+    /// `bad_request` naming the field.
+    pub async fn test_limits(&self, request: &TestLimits) -> Result<CheckReply> {
+        self.limit("test", Effect::Read, request).await
+    }
+
+    async fn limit<Q: Serialize, R: DeserializeOwned>(
+        &self,
+        op: &str,
+        effect: Effect,
+        body: &Q,
+    ) -> Result<R> {
+        let subject = self.client.subjects().admin_limit(op);
+        self.client.admin_call(subject, effect, body).await
     }
 
     async fn read<Q: Serialize, R: DeserializeOwned>(&self, op: &str, body: &Q) -> Result<R> {

@@ -22,6 +22,7 @@ use crate::denials::{Denials, login_refused};
 use crate::discovery::Shards;
 use crate::error::{Error, Kind, Result};
 use crate::feed::Feeds;
+use crate::limiter::{Limiter, LimiterOptions};
 use crate::line::Line;
 use crate::retry::Effect;
 use crate::transport::{Connection, bad_reply};
@@ -163,6 +164,23 @@ impl Client {
         Ok(Line::new(self.clone(), line_name("line", name)?))
     }
 
+    /// The rate limits of a domain, with the default options. Sends no request.
+    ///
+    /// # Errors
+    /// [`Kind::BadArgument`] if `domain` is not `[A-Za-z0-9_-]{1,64}`.
+    pub fn limiter(&self, domain: &str) -> Result<Limiter> {
+        self.limiter_with(domain, LimiterOptions::default())
+    }
+
+    /// The rate limits of a domain. Sends no request.
+    ///
+    /// # Errors
+    /// [`Kind::BadArgument`] if `domain` is not `[A-Za-z0-9_-]{1,64}`.
+    pub fn limiter_with(&self, domain: &str, options: LimiterOptions) -> Result<Limiter> {
+        let domain = line_name("domain", domain)?;
+        Ok(Limiter::new(self.clone(), domain, options))
+    }
+
     /// The operators' side.
     #[must_use]
     pub fn admin(&self) -> Admin {
@@ -276,7 +294,7 @@ fn encode<Q: Serialize>(body: &Q) -> Bytes {
     codec::encode(body, Format::MsgPack).into()
 }
 
-/// `what` is of that name: a line or a bucket.
+/// `what` is of that name: a line, a bucket or a domain.
 pub(crate) fn line_name(what: &str, name: &str) -> Result<LineName> {
     LineName::try_from(name).map_err(|_| {
         let start: String = name.chars().take(80).collect();

@@ -44,6 +44,7 @@ mod events;
 mod feed;
 mod guard;
 mod kv;
+mod limiter;
 mod line;
 pub mod place;
 pub mod places;
@@ -61,6 +62,7 @@ pub use guard::{
     Ask, Guard, GuardCounts, GuardEvent, GuardOptions, Lost, OnUnavailable, Refused, Slot, SlotKind,
 };
 pub use kv::Kv;
+pub use limiter::{LimitFallback, Limiter, LimiterCounts, LimiterOptions, LocalLimit, Slices};
 pub use line::Line;
 pub use places::{PlacesFromEvents, Standing};
 pub use track::Tracker;
@@ -88,6 +90,7 @@ pub use nowserving_protocol::kv::{
     KV_LIST_MAX, KvDelete, KvEvent, KvGet, KvGetReply, KvKey, KvList, KvListReply, KvListed,
     KvPrefix, KvPut, KvReply, KvRestore, KvValue,
 };
+pub use nowserving_protocol::limits;
 pub use nowserving_protocol::user::{
     BoardReply, CallbackReply, Consistency, HeldBackReply, InfoReply, Key, LaneReply, StatusReply,
     StatusRequest, TokenBy, UserQuota, UserSettings,

@@ -18,10 +18,12 @@ use nowserving_shard::published::OutEvent;
 use nowserving_shard::requests::Answer;
 use nowserving_shard::restore::{Discarded, RestoreError, RestoreReply};
 use nowserving_shard::snapshot;
-use nowserving_shard::state::{AppliedRestore, AppliedToLine, Observer, State};
+use nowserving_shard::state::{AppliedLimit, AppliedRestore, AppliedToLine, Observer, State};
 
 use crate::candidates;
+use crate::engine::draw;
 use crate::io::{Dropped, ExitReason, Output};
+use crate::limits;
 use crate::outbox::{NodeCtx, Outbox};
 use crate::refusals::{disk_full, outcome_unknown, overloaded};
 use crate::request::{Ask, Outcome};
@@ -150,13 +152,15 @@ impl Shard {
         let began = self.leader_state.as_ref().map(|it| it.term) == Some(entry.term);
         if self.leads() && self.replica.term() == entry.term && !began {
             tracing::info!(shard = self.id, term = entry.term, "leading");
-            self.leader_state = Some(LeaderState::begin(
+            let leader_state = LeaderState::begin(
                 entry.term,
                 &self.state,
                 &ctx.reachability,
                 ctx.now.us,
                 ctx.now.wall_ms,
-            ));
+            );
+            let seed = [1, 2].map(|nth| draw([ctx.seed, self.id.into(), entry.term, nth]));
+            self.leader_state = Some(leader_state.with_hash_seed(seed));
             // Its clients wait.
             self.keep_lease(ctx.now.us, 0);
         }
@@ -187,9 +191,11 @@ impl Shard {
             out: &mut ctx.out,
         };
         let members_before = self.state.members().wanted().version;
+        let rules_before = self.state.limits().rules().version();
         let work = self.state.apply_entry(committed.index, &entry, &mut watch);
         let events = watch.events;
         ctx.members_changed |= self.state.members().wanted().version != members_before;
+        ctx.rules_changed |= self.state.limits().rules().version() != rules_before;
         ctx.out.publish(events);
         ctx.work_left = ctx.work_left.saturating_sub(work);
         if hash_due {
@@ -245,6 +251,7 @@ impl Shard {
                 return ctx.out.answer(waiter.reply, Ok(outcome));
             }
             Ask::Kick(ask) => return self.kick(waiter, &ask, ctx),
+            Ask::Limit(request) => return self.answer_limit(waiter, &request, ctx),
             _ => {}
         }
         let Some(touch) = self.touch(&waiter.line, &ask, now_ms) else {
@@ -285,7 +292,7 @@ impl Shard {
         ctx: &mut NodeCtx,
     ) {
         let now = self.timestamp(ctx.now, &ctx.reachability);
-        let result = repeated(command, answer, self.state.lines(), now, self.home());
+        let result = repeated(command, answer, &self.state, now, self.home());
         let result = with_refused(result, &self.state, self.leader_state.as_ref());
         ctx.out.answer(waiter.reply, result);
     }
@@ -415,6 +422,17 @@ impl Observer for Watch<'_> {
         self.events.extend(LeaderState::kv_events(events, wall_ms));
     }
 
+    fn limit(&mut self, _: &State, applied: AppliedLimit<'_>) {
+        if let Some(leader_state) = &mut self.leader_state {
+            leader_state.after_limit(&applied);
+        }
+        let waiter = self.waiters.get_mut(applied.place).and_then(Option::take);
+        if let Some(waiter) = waiter {
+            let result = limits::outcome(applied.command, &applied.reply);
+            self.out.answer(waiter.reply, result);
+        }
+    }
+
     fn discard(&mut self, discarded: Discarded) {
         self.out.outputs.push(Output::Drop(Dropped(discarded)));
     }
@@ -425,7 +443,7 @@ impl Observer for Watch<'_> {
         }
         let waiter = self.waiters.get_mut(place).and_then(Option::take);
         if let Some(waiter) = waiter {
-            let result = repeated(command, answer, state.lines(), self.now, self.home);
+            let result = repeated(command, answer, state, self.now, self.home);
             let result = self.with_refused(result, state);
             self.out.answer(waiter.reply, result);
         }
@@ -488,6 +506,7 @@ fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, A
         | Ask::KvGet(_)
         | Ask::Kick(_)
         | Ask::ListTokens(_)
+        | Ask::Limit(_)
         | Ask::Backup { .. }
         | Ask::BackupChunk { .. } => Err(ApiError::bad_request("not a read of a line")),
     }
@@ -505,12 +524,12 @@ fn members_outcome(result: &Result<MembersChanged, MembersRefused>) -> Result<Ou
 fn repeated(
     command: &Command,
     answer: &Answer,
-    lines: &Lines,
+    state: &State,
     now: Timestamp,
     home: Home,
 ) -> Result<Outcome, ApiError> {
     // It was executed, and the line was deleted since: an error must not claim that nothing happened.
-    let line = |op: &Op| lines.get(op.line()).ok_or_else(outcome_unknown);
+    let line = |op: &Op| state.lines().get(op.line()).ok_or_else(outcome_unknown);
     match (command, answer) {
         (Command::Line(op @ Op::Take { .. }), Answer::Token(at)) => taken(line(op)?, *at),
         (Command::Line(op), Answer::Called) => called(line(op)?, op),
@@ -538,6 +557,7 @@ fn repeated(
         )),
         (Command::Members(_), Answer::Members(result)) => members_outcome(result),
         (Command::Kv(_), Answer::Kv(result)) => crate::kv::done(*result),
+        (Command::Limit(command), answer) => limits::repeated(command, answer, state.limits()),
         // Another request had this id.
         _ => Err(outcome_unknown()),
     }

@@ -8,6 +8,9 @@
 //! Two nodes can get one message on a shard's own subject while leadership changes. The leader's own
 //! copy alone is executed. The other node forwards its copy, marked as shared, to learn the leader's
 //! answer; if the leader has not got the message, nobody executes it.
+//!
+//! A check of a rate limit counts in the leader's memory, and leaves no id by which a copy were known. It comes only on the
+//! subject of forwards, to which nobody but the leader subscribes, so no node forwards it.
 
 #[cfg(feature = "bite")]
 use nowserving_bite::{Break, is};
@@ -449,6 +452,47 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// A check of a rate limit counts each time that it is taken: it would count twice if the leader got both a message
+    /// and a node's copy of it. On a shard's own subject that happens while leadership changes.
+    #[test]
+    fn a_read_is_passed_on_from_a_shards_own_subject_and_never_from_that_of_forwards() {
+        for role in ROLES {
+            for age in [Age::Fresh, Age::Late, Age::Over, Age::ForAnother] {
+                let read = |via| {
+                    decide(Case {
+                        role,
+                        via,
+                        shared: false,
+                        age,
+                        effect: Read,
+                        named: false,
+                        copy: Copy::None,
+                    })
+                };
+                let forwarded = read(Via::Forwarded);
+                assert!(
+                    !matches!(forwarded, Action::Forward { .. }),
+                    "{role:?} {age:?}"
+                );
+                let takes = role == Role::Leader && age != Age::Over;
+                assert_eq!(forwarded == Action::Take, takes, "{role:?} {age:?}");
+            }
+        }
+        // Why a check does not come there.
+        for (role, to) in [(Role::Leader, Draining), (Role::NotLeader, Leaderless)] {
+            let passed_on = decide(Case {
+                role,
+                via: Via::Shard(to),
+                shared: false,
+                age: Age::Fresh,
+                effect: Read,
+                named: false,
+                copy: Copy::None,
+            });
+            assert_eq!(passed_on, Action::Forward { shared: false });
         }
     }
 

@@ -158,6 +158,8 @@ impl Engine {
                 out: Outbox::default(),
                 forwards: Forwards::new(config.seed),
                 members_changed: false,
+                rules_changed: true,
+                seed: config.seed,
                 work_left: WORK_IN_TURN_MAX,
             },
             last_sent: BTreeMap::new(),
@@ -519,6 +521,9 @@ impl Engine {
         }
         if self.ctx.members_changed {
             self.members_changed();
+        }
+        if self.ctx.rules_changed {
+            self.tell_rules();
         }
         self.more_to_apply = more || stopped_at.is_some();
         self.resume_at = stopped_at.unwrap_or(0);

@@ -10,6 +10,7 @@ use nowserving_protocol::admin::Mapping;
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_replica::{Connection, ReadFailed, Restored, SnapshotMeta, Write};
 use nowserving_shard::clock::Micros;
+use nowserving_shard::limits::RuleTexts;
 use nowserving_shard::members::Members;
 use nowserving_shard::published::OutEvent;
 use nowserving_shard::requests::RequestId;
@@ -263,6 +264,8 @@ pub enum Output {
         wanted: Members,
         peers: BTreeSet<u64>,
     },
+    /// The rules of rate limits, of all domains.
+    Rules(RuleTexts),
     /// Drop this on another thread: that can take a tenth of a second.
     Drop(Dropped),
     /// Tell a candidate that it was added.

@@ -33,6 +33,7 @@ mod kicks;
 mod known_disk;
 mod kv;
 mod lagging;
+mod limits;
 mod listing;
 mod maintenance;
 mod membership;
@@ -64,7 +65,7 @@ pub use io::{
     Now, Output, ReadFailure, ReceivedState, RelayedAnswer, RestoredShard, Subscription,
 };
 pub use known_disk::{KnownDisk, KnownDisks, NotTaken};
-pub use request::{Ask, Effect, Outcome, Question, ReplyTo, Request};
+pub use request::{Ask, Effect, LimitRequest, Outcome, Question, ReplyTo, Request};
 pub use snapshot_file::SnapshotFile;
 
 /// Generated from `proto/frame.proto`.

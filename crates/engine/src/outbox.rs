@@ -102,6 +102,10 @@ pub(crate) struct NodeCtx {
     pub forwards: Forwards,
     /// The members in a shard's state, or a group's members, have changed.
     pub members_changed: bool,
+    /// Rules of rate limits in a shard's state have changed.
+    pub rules_changed: bool,
+    /// [`crate::Config::seed`].
+    pub seed: u64,
     /// How much work on log entries is left for this turn.
     pub work_left: usize,
 }

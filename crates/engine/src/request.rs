@@ -10,8 +10,10 @@ use nowserving_protocol::admin::{
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::kick::{Kick, KickReply};
 use nowserving_protocol::kv::{KvGet, KvGetReply, KvList, KvListReply, KvReply};
+use nowserving_protocol::limits::{PartReply, ResetReply, ShardLimitStats};
 use nowserving_protocol::user::{CallbackReply, Consistency, InfoReply};
 use nowserving_shard::clock::Micros;
+use nowserving_shard::limits::{LimitAsk, LimitCommand};
 use nowserving_shard::members::MembersRequest;
 use nowserving_shard::requests::RequestId;
 use nowserving_shard::restore::RestoreCommand;
@@ -91,6 +93,26 @@ pub enum Ask {
     /// An operation on a key-value; it goes through the log.
     Kv(kv::Op),
     KvGet(KvGet),
+    /// About rate limits. The request's line is the domain.
+    Limit(Box<LimitRequest>),
+}
+
+/// What is asked of a shard about rate limits.
+#[derive(Debug, PartialEq)]
+pub enum LimitRequest {
+    /// Decides by the counters in the leader's memory.
+    Check {
+        asks: Vec<LimitAsk>,
+        dry_run: bool,
+    },
+    /// Decides by counters that all nodes have, in the log.
+    Exact {
+        asks: Vec<LimitAsk>,
+        dry_run: bool,
+    },
+    /// An operator's: rules, which are in shard 0, or a reset.
+    Command(LimitCommand),
+    Stats,
 }
 
 /// The part of a request that decides where it is executed.
@@ -132,6 +154,16 @@ impl Ask {
             | Ask::ListTokens(_)
             | Ask::Backup { .. }
             | Ask::BackupChunk { .. } => Effect::Read,
+            Ask::Limit(request) => match **request {
+                // A check writes nothing. It counts each time that it is taken, so it comes only where the leader alone
+                // gets it (see `delivery`); one that is repeated counts too much, never too little.
+                LimitRequest::Check { .. }
+                | LimitRequest::Exact { dry_run: true, .. }
+                | LimitRequest::Stats => Effect::Read,
+                LimitRequest::Exact { dry_run: false, .. } | LimitRequest::Command(_) => {
+                    Effect::Write
+                }
+            },
             Ask::Write(_) | Ask::Members(_) | Ask::Restore(_) | Ask::Kv(_) => Effect::Write,
         }
     }
@@ -219,4 +251,13 @@ pub enum Outcome {
     /// `put`, `delete`, and `restore` of a key-value.
     KvDone(KvReply),
     KvListed(Box<KvListReply>),
+    /// What a shard's counters say: the node that asked makes an answer of it.
+    LimitPart(Box<PartReply>),
+    /// The version of a domain's rules.
+    LimitRules {
+        domain: LineName,
+        version: u64,
+    },
+    LimitReset(ResetReply),
+    LimitStats(ShardLimitStats),
 }

@@ -253,6 +253,9 @@ impl Shard {
             }
             Ask::Kv(op) => self.take_write(waiter, Command::Kv(op), ctx),
             Ask::Restore(command) => self.take_restore(waiter, *command, ctx),
+            Ask::Limit(request) if waiter.effect.is_write() => {
+                self.take_limit(waiter, *request, ctx);
+            }
             ask if !ask.is_linearizable() && self.in_lease(ctx.now.us) => {
                 self.answer_leading(waiter, ask, ctx);
             }
@@ -265,7 +268,7 @@ impl Shard {
         }
     }
 
-    fn take_write(&mut self, waiter: Waiter, command: Command, ctx: &mut NodeCtx) {
+    pub(crate) fn take_write(&mut self, waiter: Waiter, command: Command, ctx: &mut NodeCtx) {
         if let Some(id) = waiter.id {
             let in_lease = self.in_lease(ctx.now.us);
             let answered = self.state.requests().answer(id).filter(|_| in_lease);

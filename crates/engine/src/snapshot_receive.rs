@@ -246,6 +246,7 @@ impl Shard {
             let what = format!("shard {shard}: no state for the snapshot through {index}");
             return Err(ExitReason::EntryUnreadable(what));
         };
+        ctx.rules_changed = true;
         tracing::info!(shard = self.id, index = meta.index, "snapshot installed");
         metrics::counter!("nowserving_snapshots_received_total", "outcome" => "installed")
             .increment(1);

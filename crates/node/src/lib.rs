@@ -47,6 +47,7 @@ use crate::health::Health;
 use crate::identity::DataDir;
 use crate::nats::connect::ConnectionNumber;
 use crate::nats::discovery::Discovery;
+use crate::nats::limits::{self, Limits};
 use crate::nats::many_lines::ManyLines;
 use crate::nats::parse::Parser;
 use crate::nats::peers::{self, NatsLink, Origin, PeerList, Senders};
@@ -57,6 +58,7 @@ use crate::nats::stats::Stats;
 use crate::nats::witness::{self, Connections, Listening, Witness};
 use crate::nats::{candidates, connect, forward, mapping, neighbours, probe};
 use crate::shards::{EngineLoop, FRAMES_MAX, Inputs, Outputs, REQUESTS_MAX};
+use nowserving_shard::limits::RuleTexts;
 use nowserving_shard::members::Members;
 use nowserving_shard::published::OutEvent;
 
@@ -130,6 +132,7 @@ struct NatsEnds {
     subscriptions: watch::Receiver<BTreeMap<u32, Subscription>>,
     standing: watch::Receiver<Standing>,
     peer_list: watch::Receiver<PeerList>,
+    rules: watch::Receiver<Option<RuleTexts>>,
 }
 
 /// The service's tasks, which the node waits for when it ends.
@@ -437,15 +440,18 @@ impl Node {
             backups: self.open_backups()?,
         };
         let (probed, echoes) = watch::channel(0);
+        let (knows, known) = watch::channel(None);
+        start("rules of limits", limits::rules::run(ends.rules, knows));
         let parser = Parser::new(
             self.subjects.clone(),
             self.config.shards,
             self.tickets.as_ref().clone(),
+            known.clone(),
         )?;
         let (forward, results) = (parser.forward.clone(), ends.control.clone());
         tokio::spawn(forward::run(
             client.clone(),
-            forward,
+            forward.clone(),
             ends.forwards,
             results,
         ));
@@ -455,6 +461,13 @@ impl Node {
             parser: Arc::new(parser),
             requests: ends.requests,
             responder: responder.clone(),
+            limits: Limits::new(
+                client.clone(),
+                (subjects.clone(), forward),
+                responder.clone(),
+                known,
+                self.config.shards,
+            ),
             many_lines: ManyLines::new(client.clone(), subjects, responder.clone()),
             subscriptions: ends.subscriptions,
             probed: echoes,
@@ -592,6 +605,7 @@ fn channels(
     let (forwards_out, forwards) = mpsc::unbounded_channel();
     let (subscriptions_out, subscriptions) = watch::channel(BTreeMap::new());
     let (peer_list_out, peer_list) = watch::channel(PeerList::default());
+    let (rules_out, rules) = watch::channel(None);
     let (standing_out, standing) = watch::channel(Standing::Waiting("starting".to_owned()));
     let ends = NatsEnds {
         requests,
@@ -603,6 +617,7 @@ fn channels(
         subscriptions,
         standing,
         peer_list,
+        rules,
     };
     let inputs = Inputs {
         requests: requests_in,
@@ -614,6 +629,7 @@ fn channels(
         events: events_out,
         peers,
         peer_list: peer_list_out,
+        rules: rules_out,
         welcomes,
         forwards: forwards_out,
         subscriptions: subscriptions_out,

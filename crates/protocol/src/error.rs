@@ -72,6 +72,8 @@ codes! {
     KeyNotFound = "key_not_found", 404;
     /// No member of the cluster, or no candidate, is named so.
     NodeNotFound = "node_not_found", 404;
+    /// There are no rules of this domain.
+    DomainNotFound = "domain_not_found", 404;
     /// A line with this name exists.
     LineExists = "line_exists", 409;
     /// The line still has live tokens.
@@ -284,6 +286,7 @@ mod tests {
             ("token_not_found", 404),
             ("key_not_found", 404),
             ("node_not_found", 404),
+            ("domain_not_found", 404),
             ("line_exists", 409),
             ("line_not_empty", 409),
             ("not_admitted", 409),

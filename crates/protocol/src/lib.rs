@@ -30,6 +30,7 @@ mod key;
 pub mod keys;
 pub mod kick;
 pub mod kv;
+pub mod limits;
 pub mod members;
 pub mod rights;
 pub mod servers;

@@ -21,7 +21,12 @@ pub fn fnv1a32(bytes: &[u8]) -> u32 {
 /// The shard that holds a line, as NATS's `partition(shards, 1)` mapping computes
 /// it. `shards` counts from 1; with 0 every line is in shard 0.
 pub fn shard_of(line: &str, shards: u32) -> u32 {
-    fnv1a32(line.as_bytes()).checked_rem(shards).unwrap_or(0)
+    shard_of_bytes(line.as_bytes(), shards)
+}
+
+/// The shard of anything else than lines that is spread over the shards by its bytes.
+pub fn shard_of_bytes(bytes: &[u8], shards: u32) -> u32 {
+    fnv1a32(bytes).checked_rem(shards).unwrap_or(0)
 }
 
 /// Builds and reads the subjects under one prefix.
@@ -61,6 +66,18 @@ pub enum Target<'a> {
         shard: Option<u32>,
         /// The bucket's name, which is formed as a line's.
         bucket: LineName,
+        /// The operation's name, as in docs/protocol.md.
+        op: &'a str,
+    },
+    /// `limit.<domain>.<op>`: about the rate limits of a domain, to any node.
+    Limit {
+        /// Named as lines are.
+        domain: LineName,
+        /// The operation's name, as in docs/protocol.md.
+        op: &'a str,
+    },
+    /// `admin.limit.<op>`: an operator's request about rate limits, to any node.
+    AdminLimit {
         /// The operation's name, as in docs/protocol.md.
         op: &'a str,
     },
@@ -127,6 +144,26 @@ impl Subjects {
     /// All operators' requests to the leader of one shard.
     pub fn admin_shard_all(&self, shard: u32) -> String {
         format!("{}.admin.shard.{shard}.>", self.prefix)
+    }
+
+    /// A request about the rate limits of a domain, to any node.
+    pub fn limit(&self, domain: &LineName, op: &str) -> String {
+        format!("{}.limit.{}.{op}", self.prefix, domain.as_str())
+    }
+
+    /// All requests about rate limits.
+    pub fn limit_all(&self) -> String {
+        format!("{}.limit.>", self.prefix)
+    }
+
+    /// An operator's request about rate limits, to any node.
+    pub fn admin_limit(&self, op: &str) -> String {
+        format!("{}.admin.limit.{op}", self.prefix)
+    }
+
+    /// All operators' requests about rate limits.
+    pub fn admin_limit_all(&self) -> String {
+        format!("{}.admin.limit.>", self.prefix)
     }
 
     /// An operator's request about the cluster.
@@ -278,12 +315,21 @@ impl Subjects {
             ["line", line, op] => (None, line, op),
             ["shard", shard, line, op] => (Some(shard_number(shard)?), line, op),
             ["cluster", op] if admin => return Ok(Target::Cluster { op: op_name(op)? }),
+            ["limit", op] if admin => return Ok(Target::AdminLimit { op: op_name(op)? }),
+            // A domain with dots is refused as such.
+            ["limit", ref domain @ .., op] if !admin && !domain.is_empty() => {
+                return Ok(Target::Limit {
+                    domain: name_of("domain", &domain.join("."))?,
+                    op: op_name(op)?,
+                });
+            }
             _ => {
                 return Err(ApiError::bad_request(format!(
                     "subject: not one of {0}.line.<line>.<op>, {0}.shard.<n>.<line>.<op>, \
                      {0}.admin.line.<line>.<op>, {0}.admin.shard.<n>.<line>.<op>, {0}.admin.cluster.<op>, \
                      {0}.kv.<bucket>.<op>, {0}.shard.<n>.kv.<bucket>.<op>, \
-                     {0}.admin.kv.<bucket>.<op>, {0}.admin.shard.<n>.kv.<bucket>.<op>",
+                     {0}.admin.kv.<bucket>.<op>, {0}.admin.shard.<n>.kv.<bucket>.<op>, \
+                     {0}.limit.<domain>.<op>, {0}.admin.limit.<op>",
                     self.prefix
                 )));
             }

@@ -11,6 +11,8 @@ use nowserving_line::{self as line, CALL_MAX, OPS_PER_ENTRY_MAX};
 use prost::Message;
 
 use crate::kv_pb::{kv_op_from_pb, kv_op_to_pb};
+use crate::limits::LimitCommand;
+use crate::limits::pb::{limit_command_from_pb, limit_command_to_pb};
 use crate::members::MembersCommand;
 use crate::members_pb::{members_command_from_pb, members_command_to_pb};
 use crate::op_pb::{op_format, op_from_pb, op_to_pb};
@@ -53,8 +55,10 @@ pub enum Command {
     Restore(RestoreCommand),
     /// An operation on a key-value.
     Kv(kv::Op),
-    /// Done unless a request with this id was done lately: a [`Command::Line`], a [`Command::Kv`], or a [`Command::Members`] of an
-    /// operator.
+    /// About rate limits.
+    Limit(LimitCommand),
+    /// Done unless a request with this id was done lately: a [`Command::Line`], [`Command::Kv`] or
+    /// [`Command::Limit`], or a [`Command::Members`] of an operator.
     Once(RequestId, Box<Command>),
 }
 
@@ -84,6 +88,7 @@ impl Command {
             // Its parts are those of a snapshot of any format.
             Command::Restore(_) => FORMAT,
             Command::Kv(_) => 7,
+            Command::Limit(_) => 7,
         }
     }
 }
@@ -267,6 +272,7 @@ fn command_to_pb(command: &Command) -> pb::Command {
         Command::Members(command) => Kind::Members(members_command_to_pb(command)),
         Command::Restore(command) => Kind::Restore(restore_to_pb(command)),
         Command::Kv(op) => Kind::Kv(kv_op_to_pb(op)),
+        Command::Limit(command) => Kind::Limit(limit_command_to_pb(command)),
         Command::Once(id, command) => Kind::Once(Box::new(pb::Once {
             id: Some(id_to_pb(*id)),
             command: Some(Box::new(command_to_pb(command))),
@@ -284,6 +290,7 @@ fn command_from_pb(command: pb::Command) -> Result<Command, Malformed> {
         Some(Kind::Members(command)) => Ok(Command::Members(members_command_from_pb(command)?)),
         Some(Kind::Restore(command)) => Ok(Command::Restore(restore_from_pb(command)?)),
         Some(Kind::Kv(op)) => Ok(Command::Kv(kv_op_from_pb(op)?)),
+        Some(Kind::Limit(command)) => Ok(Command::Limit(limit_command_from_pb(command)?)),
         Some(Kind::Once(once)) => {
             let id = id_from_pb(&once.id.ok_or("a request without an id")?)?;
             match command_from_pb(*once.command.ok_or("a request without a command")?)? {
@@ -292,6 +299,9 @@ fn command_from_pb(command: pb::Command) -> Result<Command, Malformed> {
                     Err("a request with an id that is no operator's")
                 }
                 Command::Restore(_) => Err("a request with an id to put a line back"),
+                Command::Limit(LimitCommand::Checkpoint { .. }) => {
+                    Err("a request with an id that is a checkpoint of limits")
+                }
                 command => Ok(Command::Once(id, Box::new(command))),
             }
         }

@@ -19,16 +19,20 @@ use crate::boards::Boards;
 use crate::clock::{ClientReachability, Micros, ServiceClock};
 use crate::command::Command;
 use crate::kick::Kicks;
+use crate::limits::LeaderLimits;
 use crate::published::OutEvent;
 use crate::recycle::Recycler;
 use crate::refusals::Refusals;
 use crate::renewal;
-use crate::state::{AppliedRestore, AppliedToLine, State};
+use crate::state::{AppliedLimit, AppliedRestore, AppliedToLine, State};
 
 /// The clock is stamped at least this often while anybody holds a token.
 const STAMP_INTERVAL_MS_MAX: u64 = 600_000;
 /// While a key-value has a deadline: a change of leader must not put that off for long.
 const KV_STAMP_INTERVAL_MS: u64 = 10_000;
+/// While counters of rate limits are in use: a next leader that begins behind what they were counted by lets hits
+/// count longer.
+const LIMITS_STAMP_INTERVAL_MS: u64 = 5_000;
 /// And at most this often.
 const STAMP_INTERVAL_MS_MIN: u64 = 250;
 /// Passes of the recycler are at least so far apart, so that one entry expires many tokens.
@@ -60,6 +64,8 @@ pub struct LeaderState {
     pub kicks: Kicks,
     /// The entrants that it has refused.
     pub refusals: Refusals,
+    /// The counters of rate limits.
+    pub limits: LeaderLimits,
     /// Recyclings and stamps that were proposed and are not yet applied.
     own_in_flight: usize,
     /// [`Op::RunBackground`]s and [`Op::RenewQuota`]s that were proposed and are not yet applied. They are counted apart: a
@@ -93,6 +99,7 @@ impl LeaderState {
             boards: Boards::new(),
             kicks: Kicks::default(),
             refusals: Refusals::default(),
+            limits: LeaderLimits::new([0, 0]),
             own_in_flight: 0,
             background_in_flight: 0,
             background_turn: None,
@@ -100,6 +107,15 @@ impl LeaderState {
             next_publish_at: 0,
             next_background_at: 0,
             wall: (now, wall_ms),
+        }
+    }
+
+    /// Before anything is counted: `seed` is what no client knows.
+    #[must_use]
+    pub fn with_hash_seed(self, seed: [u64; 2]) -> Self {
+        LeaderState {
+            limits: LeaderLimits::new(seed),
+            ..self
         }
     }
 
@@ -157,6 +173,9 @@ impl LeaderState {
         let kicks = &mut self.kicks;
         commands.extend(kicks.propose(state, &self.recycler, now, now_ms));
         commands.extend(self.refusals.propose(now));
+        let resets = state.limits.resets;
+        let checkpoint = self.limits.propose(resets, now, (now_ms, wall_ms));
+        commands.extend(checkpoint.map(Command::Limit));
         commands
     }
 
@@ -167,8 +186,9 @@ impl LeaderState {
             return Vec::new();
         }
         let is_due = |due_ms: Option<u64>| due_ms.is_some_and(|due_ms| due_ms <= now_ms);
-        let keys_are_due = is_due(self.kv_stamp_due_ms(state));
-        if !drained && !keys_are_due {
+        let others = [self.kv_stamp_due_ms(state), self.limits_stamp_due_ms()];
+        let others_are_due = others.into_iter().any(is_due);
+        if !drained && !others_are_due {
             return Vec::new();
         }
         let ops = match drained {
@@ -183,7 +203,7 @@ impl LeaderState {
             };
         let mut commands: Vec<_> = ops.into_iter().map(Command::Line).collect();
         // Every entry removes key-values that have expired by its time.
-        let stamp_is_due = keys_are_due || (drained && is_due(self.token_stamp_due_ms()));
+        let stamp_is_due = others_are_due || (drained && is_due(self.token_stamp_due_ms()));
         if commands.is_empty() && stamp_is_due {
             commands.push(Command::Stamp);
         }
@@ -234,9 +254,14 @@ impl LeaderState {
     ) -> Vec<Command> {
         let mut commands = self.refusals.propose_last(now);
         let unstamped = self.now_ms(state, reachability) > self.last_stamp_ms;
-        if unstamped && (self.recycler.watched() > 0 || state.kv().next_expiry_ms().is_some()) {
+        let is_needed = self.recycler.watched() > 0
+            || state.kv().next_expiry_ms().is_some()
+            || !self.limits.table().is_empty();
+        if unstamped && is_needed {
             commands.extend(self.propose_stamp());
         }
+        let checkpoints = self.limits.propose_last(state.limits.resets).into_iter();
+        commands.extend(checkpoints.map(Command::Limit));
         commands
     }
 
@@ -245,10 +270,14 @@ impl LeaderState {
         self.last_stamp_ms = now_ms;
     }
 
-    /// When a stamp is due, for tokens or for key-values.
+    /// When a stamp is due, for tokens, key-values, or counters of rate limits.
     fn stamp_due_ms(&self, state: &State) -> Option<u64> {
-        let for_tokens = self.token_stamp_due_ms().into_iter();
-        for_tokens.chain(self.kv_stamp_due_ms(state)).min()
+        let for_each = [
+            self.token_stamp_due_ms(),
+            self.kv_stamp_due_ms(state),
+            self.limits_stamp_due_ms(),
+        ];
+        for_each.into_iter().flatten().min()
     }
 
     /// When the clock should be written down, so that a next leader does not set it back too far: a
@@ -267,6 +296,11 @@ impl LeaderState {
     fn kv_stamp_due_ms(&self, state: &State) -> Option<u64> {
         let expiry_ms = state.kv().next_expiry_ms()?;
         Some(expiry_ms.min(self.last_stamp_ms.saturating_add(KV_STAMP_INTERVAL_MS)))
+    }
+
+    fn limits_stamp_due_ms(&self) -> Option<u64> {
+        let in_use = !self.limits.table().is_empty();
+        in_use.then(|| self.last_stamp_ms.saturating_add(LIMITS_STAMP_INTERVAL_MS))
     }
 
     /// The boards that are due.
@@ -330,7 +364,12 @@ impl LeaderState {
             };
             background = due.map(|due| due.max(self.next_background_at));
         }
-        let others = [background, self.kicks.next_due(), self.refusals.next_due()];
+        let others = [
+            background,
+            self.kicks.next_due(),
+            self.refusals.next_due(),
+            self.limits.next_due(),
+        ];
         pass.into_iter().chain(others.into_iter().flatten()).min()
     }
 
@@ -380,6 +419,7 @@ impl LeaderState {
             Command::Once(_, command) => self.not_proposed(command, why),
             Command::Line(Op::Kick { line, .. }) => self.kicks.not_proposed(line, why),
             Command::Line(op @ Op::CountRefused { .. }) => self.refusals.not_proposed(op),
+            Command::Limit(command) => self.limits.not_proposed(command),
             // It is proposed again, until the member that does not know it runs this build, too.
             Command::Line(Op::RenewQuota { .. }) => {
                 self.background_in_flight = self.background_in_flight.saturating_sub(1);
@@ -465,6 +505,11 @@ impl LeaderState {
             out.extend(publishable(event, prev_version, state.lines()));
         }
         self.boards.changed(line);
+    }
+
+    /// After a command about rate limits was applied.
+    pub fn after_limit(&mut self, applied: &AppliedLimit<'_>) {
+        self.limits.after(applied.command, &applied.reply);
     }
 
     fn start(&mut self, line: &LineName, at: TokenRef, lines: &Lines, now_ms: u64) {

@@ -23,6 +23,7 @@ pub mod kick;
 mod kick_pb;
 mod kv_pb;
 pub mod leader_state;
+pub mod limits;
 pub mod members;
 mod members_pb;
 mod op_pb;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use nowserving_kv as kv;
 use nowserving_line::{Refused, Reply, TokenRef};
 
+use crate::limits::{HitsAnswer, LimitReply, RulesRefused};
 use crate::members::{MembersChanged, MembersRefused};
 
 /// An answer is remembered for this long, on the service clock.
@@ -58,9 +59,26 @@ pub enum Answer {
     Members(Result<MembersChanged, MembersRefused>),
     /// To an operation on a key-value.
     Kv(Result<kv::Reply, kv::Refused>),
+    /// To hits on exact limits.
+    LimitHits(HitsAnswer),
+    /// To a request about the rules of limits: their version.
+    LimitRules(Result<u64, RulesRefused>),
+    /// There was such a counter, or not.
+    LimitReset(bool),
 }
 
 impl Answer {
+    /// The answer of a command about rate limits; a checkpoint has none.
+    #[must_use]
+    pub fn of_limit(reply: &LimitReply) -> Option<Self> {
+        match reply {
+            LimitReply::Hits(verdicts) => Some(Answer::LimitHits(HitsAnswer::new(verdicts))),
+            LimitReply::Rules(result) => Some(Answer::LimitRules(*result)),
+            LimitReply::Reset(was_there) => Some(Answer::LimitReset(*was_there)),
+            LimitReply::Checkpoint(_) => None,
+        }
+    }
+
     /// The answer of an operation on a line.
     #[must_use]
     pub fn of(result: &Result<Reply, Refused>) -> Self {

@@ -4,6 +4,9 @@ use bytes::Bytes;
 use nowserving_line::{CannotAdmit, Forbidden, Refused};
 
 use crate::kv_pb::{kv_answer_from_pb, kv_answer_to_pb};
+use crate::limits::pb::{
+    hits_answer_from_pb, hits_answer_to_pb, rules_answer_from_pb, rules_answer_to_pb,
+};
 use crate::members_pb::{answer_from_pb, answer_to_pb};
 use crate::op_pb::{at_from_pb, at_to_pb};
 use crate::pb;
@@ -41,6 +44,9 @@ pub(crate) fn remembered_to_pb(key: u128, it: &Remembered) -> pb::RememberedRequ
         Answer::BadSettings => PbAnswer::BadSettings(pb::Nothing {}),
         Answer::Members(answer) => PbAnswer::Members(answer_to_pb(answer)),
         Answer::Kv(answer) => PbAnswer::Kv(kv_answer_to_pb(answer)),
+        Answer::LimitHits(answer) => PbAnswer::LimitHits(hits_answer_to_pb(answer)),
+        Answer::LimitRules(answer) => PbAnswer::LimitRules(rules_answer_to_pb(answer)),
+        Answer::LimitReset(was_there) => PbAnswer::LimitReset(*was_there),
     };
     pb::RememberedRequest {
         id: Some(id_to_pb(RequestId { key, origin })),
@@ -63,6 +69,9 @@ pub(crate) fn remembered_from_pb(
         Some(PbAnswer::BadSettings(_)) => Answer::BadSettings,
         Some(PbAnswer::Members(answer)) => Answer::Members(answer_from_pb(answer)?),
         Some(PbAnswer::Kv(answer)) => Answer::Kv(kv_answer_from_pb(answer)?),
+        Some(PbAnswer::LimitHits(answer)) => Answer::LimitHits(hits_answer_from_pb(&answer)),
+        Some(PbAnswer::LimitRules(answer)) => Answer::LimitRules(rules_answer_from_pb(&answer)?),
+        Some(PbAnswer::LimitReset(was_there)) => Answer::LimitReset(was_there),
         None => return Err("a remembered request without an answer"),
     };
     let remembered = Remembered {

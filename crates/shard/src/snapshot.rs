@@ -19,6 +19,7 @@
 //! | members | one `Members`, then a `RecordedChange` each, the oldest first |
 //! | uploads | an `Upload` each, by line |
 //! | key-values | a `KvState`, then a `KvKey` each, by bucket and key; without the section no key was ever put |
+//! | limits | a `LimitsState`, then one `LimitDomain` per domain, by name, and a `LimitCounter` each, by key; missing if nothing was ever said of limits |
 //!
 //! The digest is checked before anything is decoded: a file that was cut or
 //! altered is refused, whatever it would have decoded to. It has no key, because a process that
@@ -33,6 +34,7 @@ use prost::Message;
 
 use crate::command::FORMAT_MIN;
 use crate::kv_pb::{kv_entry_from_pb, kv_entry_to_pb};
+use crate::limits::{self, LimitsState};
 use crate::members::MembersState;
 use crate::members_pb::{members_from_pb, members_to_pb, recorded_from_pb, recorded_to_pb};
 use crate::pb;
@@ -137,6 +139,9 @@ pub fn encode(header: &Header, state: &State) -> Vec<u8> {
             put(&mut bytes, &kv_entry_to_pb(entry));
         }
     }
+    if !state.limits.is_unused() {
+        put_limits(&mut bytes, &state.limits);
+    }
     let digest = blake3::hash(&bytes);
     bytes.extend_from_slice(digest.as_bytes());
     bytes
@@ -168,9 +173,13 @@ pub fn decode(
     let requests = take_requests(&mut rest)?;
     let members = take_members(&mut rest)?;
     let uploads = take_uploads(&mut rest)?;
-    let kv = match rest.has_remaining() {
+    let kv = match is_next(&rest, SectionKind::Kv) {
         true => take_kv(&mut rest)?,
         false => kv::Store::default(),
+    };
+    let limits = match is_next(&rest, SectionKind::Limits) {
+        true => take_limits(&mut rest)?,
+        false => LimitsState::default(),
     };
     if rest.has_remaining() {
         return Err(SnapshotError::decode("bytes after its end"));
@@ -183,8 +192,37 @@ pub fn decode(
         members,
         uploads,
         kv,
+        limits,
     };
     Ok((header, state))
+}
+
+fn put_limits(bytes: &mut Vec<u8>, limits: &LimitsState) {
+    let records = 1 + limits.rules.domains().len() + limits.saved.len();
+    put_section(bytes, SectionKind::Limits, records as u64);
+    put(bytes, &limits::pb::state_to_pb(limits));
+    for domain in limits::pb::domains_to_pb(&limits.rules) {
+        put(bytes, &domain);
+    }
+    for counter in limits::pb::counters_to_pb(&limits.saved, None) {
+        put(bytes, &counter);
+    }
+}
+
+fn take_limits(rest: &mut Bytes) -> Result<LimitsState, SnapshotError> {
+    let records = take_section(rest, SectionKind::Limits)?;
+    let head = take::<pb::LimitsState>(rest)?;
+    let domains = head.domains;
+    let mut limits = limits::pb::state_from_pb(head);
+    for _ in 0..domains {
+        let added = limits::pb::add_domain(&mut limits.rules, take(rest)?);
+        added.map_err(SnapshotError::decode)?;
+    }
+    for _ in domains.saturating_add(1)..records {
+        let added = limits::pb::add_counter(&mut limits.saved, take(rest)?);
+        added.map_err(SnapshotError::decode)?;
+    }
+    Ok(limits)
 }
 
 fn take_clock(rest: &mut Bytes) -> Result<Clock, SnapshotError> {
@@ -279,6 +317,8 @@ const PART_TOKENS: u64 = 1_024;
 const PART_REQUESTS: u64 = 256;
 /// The key-values in it: half a mebibyte at most.
 const PART_KEYS: u64 = 48;
+/// The counters of limits in it: those from which on idle ones are looked for next, which moves on as they are used.
+const PART_COUNTERS: usize = 256;
 
 /// The hash of a part of a shard's state, of bounded size. The parts follow each other as `nth` grows,
 /// and begin again after the last one. For the same state and `nth` it is the same on every node.
@@ -323,7 +363,22 @@ pub fn hash_part(state: &State, nth: u64) -> [u8; 32] {
             put(&mut part, &kv_entry_to_pb(entry));
         }
     }
+    if !state.limits.is_unused() {
+        put_part_of_limits(&mut part, &state.limits);
+    }
     blake3::hash(&part).into()
+}
+
+/// Without the texts of rules, but for their versions.
+fn put_part_of_limits(part: &mut Vec<u8>, limits: &LimitsState) {
+    put(part, &limits::pb::state_to_pb(limits));
+    for (_, rules) in limits.rules.domains() {
+        prost::encoding::encode_varint(rules.version, part);
+    }
+    let counters = limits::pb::counters_to_pb(&limits.saved, limits.saved.expired_to());
+    for counter in counters.take(PART_COUNTERS) {
+        put(part, &counter);
+    }
 }
 
 /// The format, and the bytes between it and the digest, after a check of both.
@@ -360,6 +415,12 @@ fn put_section(bytes: &mut Vec<u8>, kind: SectionKind, records: u64) {
 
 fn take<M: Message + Default>(rest: &mut Bytes) -> Result<M, SnapshotError> {
     M::decode_length_delimited(rest).map_err(SnapshotError::decode)
+}
+
+/// Whether there is another section, and it is of this kind.
+fn is_next(rest: &Bytes, kind: SectionKind) -> bool {
+    let section = take::<pb::SectionHeader>(&mut rest.clone());
+    section.is_ok_and(|section| section.kind == i32::from(kind))
 }
 
 /// The number of records of the next section, which must be of this kind.

@@ -7,6 +7,7 @@ use nowserving_kv as kv;
 use nowserving_line::{self as line, Lines, NUMBER_MAX, Stamp};
 
 use crate::command::{Command, Entry, FORMAT_MIN};
+use crate::limits::{LimitCommand, LimitReply, LimitsState};
 use crate::members::{MembersChanged, MembersRefused, MembersState};
 use crate::requests::{Answer, Requests};
 use crate::restore::{Discarded, RestoreCommand, RestoreError, RestoreReply, Uploads};
@@ -28,6 +29,7 @@ pub struct State {
     pub(crate) members: MembersState,
     pub(crate) uploads: Uploads,
     pub(crate) kv: kv::Store,
+    pub(crate) limits: LimitsState,
 }
 
 /// The largest reading of the service clock in any applied entry. It never falls.
@@ -63,6 +65,15 @@ pub struct AppliedRestore<'a> {
     pub events: &'a [line::Event],
 }
 
+/// The outcome of a command about rate limits.
+#[derive(Debug)]
+pub struct AppliedLimit<'a> {
+    /// The place of the command in its entry.
+    pub place: usize,
+    pub command: &'a LimitCommand,
+    pub reply: LimitReply,
+}
+
 /// Watches an entry being applied. Every call comes with the state of that very moment: what an answer
 /// shows is the effect of its command and of nothing later.
 pub trait Observer {
@@ -89,6 +100,8 @@ pub trait Observer {
 
     /// Key-values have changed, in this order.
     fn kv_events(&mut self, _events: &[kv::Event], _wall_ms: u64) {}
+    /// A command about rate limits was applied.
+    fn limit(&mut self, _state: &State, _applied: AppliedLimit<'_>) {}
 
     /// This is no part of the state any more, and may take long to drop.
     fn discard(&mut self, _discarded: Discarded) {}
@@ -115,6 +128,7 @@ impl Default for State {
             members: MembersState::default(),
             uploads: Uploads::default(),
             kv: kv::Store::default(),
+            limits: LimitsState::default(),
         }
     }
 }
@@ -152,6 +166,12 @@ impl State {
     #[must_use]
     pub fn kv(&self) -> &kv::Store {
         &self.kv
+    }
+
+    /// Rate limits.
+    #[must_use]
+    pub fn limits(&self) -> &LimitsState {
+        &self.limits
     }
 
     /// The bytes of the parts of lines that are being restored.
@@ -227,6 +247,21 @@ impl State {
                             .remember(id, Answer::Kv(result), self.clock.now_ms);
                     }
                     observer.kv(place, op, result);
+                    continue;
+                }
+                Command::Limit(command) => {
+                    work += command.work();
+                    let now_ms = self.clock.now_ms;
+                    let reply = self.limits.apply(command, now_ms, entry.wall_ms);
+                    if let (Some(id), Some(answer)) = (id, Answer::of_limit(&reply)) {
+                        self.requests.remember(id, answer, now_ms);
+                    }
+                    let applied = AppliedLimit {
+                        place,
+                        command,
+                        reply,
+                    };
+                    observer.limit(self, applied);
                     continue;
                 }
                 // Nothing else has an answer: the clock has been advanced already.

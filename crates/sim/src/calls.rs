@@ -306,6 +306,9 @@ impl Env {
         let subject = match &call.query.what {
             What::Cluster | What::Lines | What::Members(_) | What::KvList { .. } => Subject::Plain,
             What::Kv(_) | What::KvGet(_) if !own_subject => Subject::Plain,
+            // As a node asks for a client.
+            What::Limit { exact: true, .. } => Subject::Shard(call.query.shard),
+            What::Limit { exact: false, .. } => Subject::Forward(call.query.shard),
             _ if own_subject || (mapped && !call.query.admin) => Subject::Shard(call.query.shard),
             _ => Subject::Plain,
         };

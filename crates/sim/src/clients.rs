@@ -4,6 +4,7 @@
 //! have to say once, some with an id, and when no answer comes, some say it again, and some go away.
 
 mod keepers;
+mod limited;
 mod operators;
 
 use nowserving_engine::Outcome;
@@ -25,6 +26,7 @@ use crate::timeline::Time;
 use crate::world::Event;
 
 use self::keepers::{KEEPERS, Keeper};
+use self::limited::LIMITED;
 
 /// Shoppers at a time.
 const SHOPPERS: usize = 48;
@@ -90,6 +92,8 @@ enum Role {
     },
     /// Of key-values.
     Keeper(Keeper),
+    /// Asks whether requests may pass.
+    Limited,
 }
 
 #[derive(Debug)]
@@ -137,7 +141,9 @@ impl Clients {
         });
         let shoppers = (0..SHOPPERS).map(|_| Role::Shopper { visit: None });
         let keepers = (0..KEEPERS).map(|_| Role::Keeper(Keeper::default()));
-        let clients = operators.chain(shoppers).chain(keepers).enumerate();
+        let limited = (0..LIMITED).map(|_| Role::Limited);
+        let others = shoppers.chain(keepers).chain(limited);
+        let clients = operators.chain(others).enumerate();
         let clients: Vec<Client> = clients
             .map(|(number, role)| Client {
                 role,
@@ -152,7 +158,9 @@ impl Clients {
         for (client, it) in clients.iter().enumerate() {
             let at = match it.role {
                 Role::Operator { .. } => 1_200_000,
-                Role::Shopper { .. } | Role::Keeper(_) => 2_000_000 + random.below(2_000_000),
+                Role::Shopper { .. } | Role::Keeper(_) | Role::Limited => {
+                    2_000_000 + random.below(2_000_000)
+                }
             };
             env.timeline.at(at, Event::Client { client });
         }
@@ -192,6 +200,7 @@ impl Clients {
                 self.shop(env, number, visit);
             }
             Role::Keeper(_) => self.keep(env, number),
+            Role::Limited => self.check_limit(env, number),
         }
     }
 
@@ -444,6 +453,7 @@ impl Clients {
                 keeper.call_ended(&query, &ended);
                 random.around(300_000)
             }
+            Role::Limited => random.around(150_000),
             Role::Shopper { visit } => {
                 if visit.as_ref().is_some_and(|it| it.epoch_is_stale)
                     && matches!(ended, Ended::Ok(_))

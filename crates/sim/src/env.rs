@@ -23,7 +23,7 @@ pub const PANIC: &str = "panic";
 /// A rule that was broken.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// Which one: S1 to S19, L1 to L6, or [`PANIC`].
+    /// Which one: S1 to S20, L1 to L6, or [`PANIC`].
     pub invariant: &'static str,
     /// What was seen.
     pub what: String,

@@ -360,7 +360,8 @@ impl Node {
                     self.reply(env, &to, answer);
                 }
             }
-            Output::Event(_) | Output::Serves(_) | Output::Drop(_) => {}
+            // Rules are read outside of the engine: clients here ask for counters.
+            Output::Event(_) | Output::Serves(_) | Output::Drop(_) | Output::Rules(_) => {}
             Output::Members { wanted, peers } => {
                 env.note(format_args!("n{id}: {wanted:?}, peers {peers:?}"));
                 self.disk.identity.members = wanted;

@@ -4,9 +4,10 @@ use nowserving_kv as kv;
 use nowserving_line::{Event, Line, Op, Refused, Reply, Status};
 use nowserving_replica::{Committed, Payload};
 use nowserving_shard::command::{self, Command};
+use nowserving_shard::limits::{LimitCommand, LimitReply};
 use nowserving_shard::restore::RestoreCommand;
 pub use nowserving_shard::state::State;
-use nowserving_shard::state::{AppliedRestore, AppliedToLine, Observer};
+use nowserving_shard::state::{AppliedLimit, AppliedRestore, AppliedToLine, Observer};
 
 use crate::upgrade::NEXT_FORMAT;
 
@@ -48,6 +49,8 @@ pub enum Change<'a> {
     Kv(&'a kv::Op, Result<kv::Reply, kv::Refused>, u64),
     /// Key-values have changed, at this time of the leader's wall clock.
     KvEvents(&'a [kv::Event], u64),
+    /// A command about rate limits, and what it was answered.
+    Limit(&'a LimitCommand, &'a LimitReply),
 }
 
 struct Watch<'a> {
@@ -91,6 +94,10 @@ impl Observer for Watch<'_> {
 
     fn kv_events(&mut self, events: &[kv::Event], wall_ms: u64) {
         (self.after)(Change::KvEvents(events, wall_ms));
+    }
+
+    fn limit(&mut self, _: &State, applied: AppliedLimit<'_>) {
+        (self.after)(Change::Limit(applied.command, &applied.reply));
     }
 
     fn restore(&mut self, state: &State, applied: AppliedRestore<'_>) {

@@ -270,6 +270,50 @@ impl Api {
         repeat(true, ask).await
     }
 
+    /// Asks for one hit, or as the body says, on the rate limits of a domain.
+    ///
+    /// # Errors
+    /// No answer by the deadline, or one that is not a map.
+    pub async fn check(&self, domain: &str, body: &Value) -> Result<Reply> {
+        let subject = format!("nowserving.limit.{domain}.check");
+        let ask = async || self.ask_subject(&subject, self.encode(body)?).await;
+        repeat(true, ask).await
+    }
+
+    /// An operator's request about rate limits; must not be answered with an error.
+    ///
+    /// # Errors
+    /// It is.
+    pub async fn limit(&self, op: &str, body: Value) -> Result<Value> {
+        let reply = self.call_limit(op, &body).await?;
+        reply
+            .accepted(self.format)
+            .with_context(|| format!("admin limit {op} {:.200}", body.to_string()))
+    }
+
+    /// The same; must be answered with this error.
+    ///
+    /// # Errors
+    /// It is not.
+    pub async fn limit_refused(&self, op: &str, body: Value, code: Code) -> Result<Value> {
+        let reply = self.call_limit(op, &body).await?;
+        reply
+            .refused(self.format, code)
+            .with_context(|| format!("admin limit {op} {:.200}", body.to_string()))
+    }
+
+    async fn call_limit(&self, op: &str, body: &Value) -> Result<Reply> {
+        let subject = format!("nowserving.admin.limit.{op}");
+        let ask = async || self.ask_subject(&subject, self.encode(body)?).await;
+        repeat(true, ask).await
+    }
+
+    /// The format of requests and answers.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
     /// Takes a number for `key`.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ mod disk;
 pub mod guarded;
 mod http;
 mod languages;
+pub mod limited;
 mod members;
 mod metrics;
 mod nats;

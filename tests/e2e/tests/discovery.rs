@@ -49,7 +49,10 @@ pub async fn nats_services(cluster: &Cluster) -> Result<()> {
         ensure!(verb == "STATS" || shards == Some("16"), "{verb}: {one}");
         let endpoints = one["endpoints"].as_array().into_iter().flatten();
         let names: Vec<_> = endpoints.filter_map(|it| it["name"].as_str()).collect();
-        ensure!(verb == "PING" || names == ["line", "admin", "kv"], "{one}");
+        ensure!(
+            verb == "PING" || names == ["line", "admin", "kv", "limit"],
+            "{one}"
+        );
     }
     Ok(())
 }

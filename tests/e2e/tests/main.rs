@@ -39,6 +39,7 @@ mod operators;
 mod places;
 mod polls;
 mod push;
+mod rate_limits;
 mod readme;
 mod recycle;
 mod rights;
@@ -238,6 +239,18 @@ async fn tokens_are_listed() -> Result<()> {
             .await
     })
     .await
+}
+
+/// Rate limits, by raw requests and by the command, and over a crash.
+#[tokio::test]
+async fn requests_are_limited() -> Result<()> {
+    run(Options::default(), rate_limits::everything).await
+}
+
+/// A short form of `cargo xtask limits`: many processes share limits, and the leader that counts is killed.
+#[tokio::test]
+async fn limits_hold_over_many_processes_and_a_crash() -> Result<()> {
+    rate_limits::over_many_processes().await
 }
 
 /// The command line tool, command by command; lines with tens of thousands in them; and the SDK,

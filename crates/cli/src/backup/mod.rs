@@ -2,6 +2,7 @@
 
 mod file;
 mod keys;
+mod rules;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,6 +21,7 @@ use serde::Serialize;
 
 use self::file::{Header, Reader, Writer};
 use self::keys::Keys;
+use self::rules::RestoredRules;
 use crate::line::until_gone;
 use crate::output::{Output, WrongUsage};
 use crate::progress::Progress;
@@ -59,7 +61,7 @@ completed or left since the backup is forgotten, except how many units of a --qu
 created again since the backup, it is deleted first, and its tokens end. Interrupted, the command can be repeated.
 
 Key-values come back unless --line is given, with revisions that are larger than any in the backup. One that exists is
-left alone, as a line is.
+left alone, as a line is. So do the rules of rate limits; what was counted does not.
 
 A line that the cluster refuses is reported at the end, and the exit code is then 1, too: the others are restored.
 
@@ -212,6 +214,9 @@ struct RestoreDone {
     created_at_ms: u64,
     lines: Vec<RestoredLine>,
     keys: Keys,
+    /// Of rate limits, by domain.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rules: Vec<RestoredRules>,
 }
 
 #[derive(Debug, Serialize)]
@@ -271,6 +276,7 @@ pub async fn restore(
         created_at_ms: reader.header.created_at_ms,
         lines: Vec::new(),
         keys: Keys::default(),
+        rules: Vec::new(),
     };
     // Without key-values the backup is read once.
     let with_keys = args.lines.is_empty();
@@ -311,6 +317,16 @@ pub async fn restore(
                 format!("{lines} lines and {keys} key-values were restored, and then")
             })?;
         }
+        // Whoever names lines wants these alone.
+        let rules = state.limits().rules().domains();
+        for (domain, rules) in rules.filter(|_| args.lines.is_empty()) {
+            let restored = rules::put_back(admin, domain, rules, args).await;
+            let restored = restored.with_context(|| {
+                let domain = domain.as_str();
+                format!("the rules of domain {domain} are not restored")
+            })?;
+            done.rules.push(restored);
+        }
     }
     output.answer(&done, |done| table(done, args.dry_run))?;
     Ok(ExitCode::from(u8::from(lacks_some(&done))))
@@ -324,7 +340,8 @@ fn is_refusal(error: &anyhow::Error) -> bool {
 
 /// Whether something was left alone or refused.
 fn lacks_some(done: &RestoreDone) -> bool {
-    let mut outcomes = done.lines.iter().map(|it| it.outcome);
+    let lines = done.lines.iter().map(|it| it.outcome);
+    let mut outcomes = lines.chain(done.rules.iter().map(|it| it.outcome));
     outcomes.any(|it| matches!(it, LineOutcome::Exists | LineOutcome::Refused))
         || done.keys.lacks_some()
 }
@@ -350,6 +367,14 @@ fn table(done: &RestoreDone, dry_run: bool) -> String {
     if !done.keys.is_empty() {
         text.push(done.keys.text(dry_run));
     }
+    text.extend(done.rules.iter().map(|it| {
+        let (domain, outcome) = (&it.domain, it.outcome.text(dry_run));
+        let error = it.error.iter().map(|error| format!(": {error}"));
+        format!(
+            "rate limits of {domain}: {outcome}{}",
+            error.collect::<String>()
+        )
+    }));
     if text.is_empty() {
         text.push("the backup has no lines".to_owned());
     }
@@ -500,6 +525,7 @@ mod tests {
             created_at_ms: 1,
             lines: vec![line("b", LineOutcome::Restored, None)],
             keys: Keys::default(),
+            rules: Vec::new(),
         };
         assert!(!lacks_some(&done));
         let refused = line("a", LineOutcome::Refused, Some("bad_request: too long"));

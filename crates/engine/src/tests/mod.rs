@@ -8,6 +8,7 @@ mod elections;
 mod group;
 mod kicks;
 mod kv;
+mod limits;
 mod members;
 mod refusals;
 mod refused_disks;

@@ -123,6 +123,23 @@ impl SlidingWindowLog {
         newest.map_or(0, |hits| hits.at_us.saturating_add(self.period_us))
     }
 
+    /// A log that remembers exactly this, all of it saved: for what a snapshot says. The times ascend.
+    pub fn restored(period_us: u64, hits: Vec<LogHits>) -> Self {
+        let total = hits.iter().map(|hits| hits.hits);
+        Self {
+            total: total.fold(0, u32::saturating_add),
+            saved: hits.len() as u32,
+            hits: hits.into(),
+            replaces_saved: false,
+            period_us,
+        }
+    }
+
+    /// How long a hit counts, in µs.
+    pub fn period_us(&self) -> u64 {
+        self.period_us
+    }
+
     pub fn hits(&self) -> impl ExactSizeIterator<Item = LogHits> {
         self.hits.iter().copied()
     }

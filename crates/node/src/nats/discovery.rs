@@ -46,6 +46,7 @@ impl Discovery {
                 ("line", format!("{prefix}.line.>")),
                 ("admin", format!("{prefix}.admin.>")),
                 ("kv", format!("{prefix}.kv.>")),
+                ("limit", format!("{prefix}.limit.>")),
             ],
             started: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
             stats,

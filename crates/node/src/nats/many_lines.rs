@@ -209,7 +209,7 @@ impl Work {
     }
 }
 
-fn read_answer<R: DeserializeOwned>(message: &Message) -> Result<R, ApiError> {
+pub(super) fn read_answer<R: DeserializeOwned>(message: &Message) -> Result<R, ApiError> {
     let is_error = |headers: &HeaderMap| headers.get(ERROR_CODE_HEADER).is_some();
     if message.headers.as_ref().is_some_and(is_error) {
         let reply: ErrorReply = decode(&message.payload)?;

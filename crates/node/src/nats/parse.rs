@@ -13,8 +13,10 @@ use nowserving_protocol::ticket::TicketKeys;
 use nowserving_protocol::user;
 
 use super::forward;
+use super::limits::rules::RulesReceiver;
 use super::parse_admin::{admin_ask, cluster_question, members_ask};
 use super::parse_kv::{kv_ask, kv_question};
+use super::parse_limit::{Asked, limit_op};
 use crate::clock::monotonic_us;
 use nowserving_engine::{Ask, Delivery, Input, ReplyTo, Request, Via};
 use nowserving_shard::clock::Micros;
@@ -35,6 +37,8 @@ pub struct Parser {
     pub forward: Subjects,
     shards: u32,
     tickets: TicketKeys,
+    /// Of rate limits, as this node knows them.
+    rules: RulesReceiver,
 }
 
 /// A request that was refused.
@@ -50,12 +54,18 @@ impl Parser {
     ///
     /// # Errors
     /// The prefix is too long.
-    pub fn new(subjects: Subjects, shards: u32, tickets: TicketKeys) -> Result<Self, ApiError> {
+    pub fn new(
+        subjects: Subjects,
+        shards: u32,
+        tickets: TicketKeys,
+        rules: RulesReceiver,
+    ) -> Result<Self, ApiError> {
         Ok(Parser {
             forward: Subjects::new(format!("{}.{FORWARD_WORD}", subjects.prefix()))?,
             subjects,
             shards,
             tickets,
+            rules,
         })
     }
 
@@ -125,22 +135,38 @@ impl Parser {
                 op,
             } => {
                 reply.admin = admin;
-                let members = match admin && via == Via::Forwarded {
-                    true => members_ask(op, &message.payload, self.shards, reply)?,
-                    false => None,
-                };
-                match members {
-                    Some(ask) => (0, line, ask),
-                    None => {
-                        let home = self.home(&line, shard)?;
-                        let ask = match admin {
-                            true => admin_ask(op, &line, &message.payload, reply)?,
-                            false => self.user_ask(op, &line, &message.payload, reply)?,
-                        };
-                        (home, line, ask)
+                if let Some(op) = limit_op(op, admin, via) {
+                    let shard = self.known_shard(shard)?;
+                    let rules = self.rules.borrow().clone();
+                    let asked = Asked {
+                        op,
+                        domain: &line,
+                        shard,
+                        shards: self.shards,
+                        rules: rules.as_deref(),
+                    };
+                    let ask = asked.read(&message.payload, reply)?;
+                    (shard, line, ask)
+                } else {
+                    let members = match admin && via == Via::Forwarded {
+                        true => members_ask(op, &message.payload, self.shards, reply)?,
+                        false => None,
+                    };
+                    match members {
+                        Some(ask) => (0, line, ask),
+                        None => {
+                            let home = self.home(&line, shard)?;
+                            let ask = match admin {
+                                true => admin_ask(op, &line, &message.payload, reply)?,
+                                false => self.user_ask(op, &line, &message.payload, reply)?,
+                            };
+                            (home, line, ask)
+                        }
                     }
                 }
             }
+            // Those are answered before.
+            Target::Limit { op, .. } | Target::AdminLimit { op } => return Err(unknown_op(op)),
         };
         // Only nodes send these, and only there.
         let (passed_on_as, forwarded_at, shared) = match via {
@@ -184,6 +210,14 @@ impl Parser {
     fn home(&self, line: &LineName, shard: Option<u32>) -> Result<u32, ApiError> {
         let home = shard_of(line.as_str(), self.shards);
         is_home(shard, home, &format!("line {}", line.as_str()), self.shards)
+    }
+
+    /// The shard of a request that is about no line.
+    fn known_shard(&self, shard: Option<u32>) -> Result<u32, ApiError> {
+        let known = shard.filter(|shard| *shard < self.shards);
+        known.ok_or_else(|| {
+            ApiError::bad_request(format!("subject: a shard from 0 to {}", self.shards - 1))
+        })
     }
 
     fn user_ask(

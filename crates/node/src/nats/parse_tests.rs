@@ -10,6 +10,7 @@ use nowserving_protocol::ticket::Ticket;
 use nowserving_protocol::user::Consistency;
 use serde_json::{Value, json};
 
+use super::super::testing::no_rules;
 use super::*;
 
 const SHARDS: u32 = 16;
@@ -17,7 +18,7 @@ const ROUTED_AFTER: Micros = 7;
 
 fn parser() -> Parser {
     let key = ClusterKey::new([7; 32]);
-    Parser::new(Subjects::default(), SHARDS, key.ticket_keys()).unwrap()
+    Parser::new(Subjects::default(), SHARDS, key.ticket_keys(), no_rules()).unwrap()
 }
 
 fn message(subject: &str, payload: Vec<u8>) -> Message {

@@ -10,6 +10,7 @@ use nowserving_protocol::backup::RestorePartReply;
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::header::{ERROR_CODE_HEADER, ERROR_HEADER};
+use nowserving_protocol::limits::RulesChanged;
 use nowserving_protocol::subject::Subjects;
 use nowserving_protocol::ticket::{Ticket, TicketKeys};
 use nowserving_protocol::user::StatusReply;
@@ -228,6 +229,18 @@ impl Responder {
             Outcome::KvGot(got) => encode(&*got, format),
             Outcome::KvDone(done) => encode(&done, format),
             Outcome::KvListed(page) => encode(&*page, format),
+            Outcome::LimitPart(part) => encode(&*part, format),
+            Outcome::LimitRules { domain, version } => encode(
+                &RulesChanged {
+                    domain,
+                    version,
+                    dry_run: false,
+                    changes: Vec::new(),
+                },
+                format,
+            ),
+            Outcome::LimitReset(reset) => encode(&reset, format),
+            Outcome::LimitStats(stats) => encode(&stats, format),
             // These are read from the disk.
             Outcome::Backup { .. } | Outcome::BackupChunk { .. } => Vec::new(),
         }
@@ -265,6 +278,7 @@ fn too_large_code(outcome: &Outcome) -> Code {
         | Outcome::Cluster(_)
         | Outcome::MembersChanges(_)
         | Outcome::Info(_)
+        | Outcome::LimitStats(_)
         | Outcome::Backup { .. }
         | Outcome::BackupChunk { .. }
         | Outcome::KvGot(_)
@@ -278,6 +292,9 @@ fn too_large_code(outcome: &Outcome) -> Code {
         | Outcome::MembersChanged(_)
         | Outcome::RestorePart { .. }
         | Outcome::KvDone(_)
+        | Outcome::LimitPart(_)
+        | Outcome::LimitRules { .. }
+        | Outcome::LimitReset(_)
         | Outcome::Status { .. } => Code::OutcomeUnknown,
     }
 }

@@ -11,6 +11,7 @@ use nowserving_engine::{Input, Subscription, Via};
 use nowserving_shard::clock::Micros;
 use tokio::sync::watch;
 
+use super::limits::Limits;
 use super::many_lines::ManyLines;
 use super::mapping;
 use super::parse::{Parser, reply_to};
@@ -26,6 +27,7 @@ pub struct Service {
     /// Back out.
     pub responder: Responder,
     pub many_lines: ManyLines,
+    pub limits: Limits,
     pub subscriptions: watch::Receiver<BTreeMap<u32, Subscription>>,
     /// The time of sending of the newest probe that came back.
     pub probed: watch::Receiver<Micros>,
@@ -49,6 +51,10 @@ impl Service {
         if self.many_lines.takes(&message) {
             let reply = reply_to(&message);
             return self.many_lines.handle(message, reply).await;
+        }
+        if via == Via::Plain && self.limits.takes(&message) {
+            let reply = reply_to(&message);
+            return self.limits.handle(message, reply).await;
         }
         match self.parser.parse(&message, via, routed_after) {
             Ok(input) => self.hand_in(input).await,

@@ -15,8 +15,8 @@ pub const UNDER_WAY_MAX: usize = 16_384;
 pub struct Stats {
     under_way: AtomicUsize,
     turned_away: AtomicU64,
-    /// Of users about lines, of operators, and of users about key-values.
-    totals: Mutex<[Totals; 3]>,
+    /// Of users about lines, of operators, and of users about key-values and rate limits.
+    totals: Mutex<[Totals; 4]>,
 }
 
 /// The answers so far on one kind of subject.
@@ -59,11 +59,12 @@ impl Stats {
     pub fn count(&self, reply: &ReplyTo, code: &'static str) {
         let took_us = monotonic_us().saturating_sub(reply.taken);
         let mut totals = self.lock();
-        let [lines, operators, keys] = &mut *totals;
-        let of = match (reply.admin, reply.op.starts_with("kv_")) {
-            (true, _) => operators,
-            (false, true) => keys,
-            (false, false) => lines,
+        let [lines, operators, keys, limits] = &mut *totals;
+        let of = match reply.op.split_once('_') {
+            _ if reply.admin => operators,
+            Some(("kv", _)) => keys,
+            Some(("limit", _)) => limits,
+            _ => lines,
         };
         of.requests += 1;
         of.processing_us += took_us;
@@ -78,12 +79,12 @@ impl Stats {
             .increment(1);
     }
 
-    /// Answers so far to users about lines, to operators, and to users about key-values.
-    pub fn totals(&self) -> [Totals; 3] {
+    /// Answers so far to users about lines, to operators, and to users about key-values and rate limits.
+    pub fn totals(&self) -> [Totals; 4] {
         *self.lock()
     }
 
-    fn lock(&self) -> MutexGuard<'_, [Totals; 3]> {
+    fn lock(&self) -> MutexGuard<'_, [Totals; 4]> {
         self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

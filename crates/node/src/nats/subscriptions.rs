@@ -94,6 +94,8 @@ impl Service {
             subjects.admin_cluster_all(),
             subjects.kv_all(),
             subjects.admin_kv_all(),
+            subjects.limit_all(),
+            subjects.admin_limit_all(),
         ];
         let mut listeners = Vec::new();
         loop {

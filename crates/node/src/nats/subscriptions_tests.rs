@@ -149,7 +149,15 @@ async fn plain_subjects_are_subscribed_to_while_the_node_takes_part() {
     for _ in 0..2 {
         told.send_replace(Standing::InTouch);
         let mut sids = Vec::new();
-        for word in ["line", "admin.line", "admin.cluster", "kv", "admin.kv"] {
+        for word in [
+            "line",
+            "admin.line",
+            "admin.cluster",
+            "kv",
+            "admin.kv",
+            "limit",
+            "admin.limit",
+        ] {
             let Sent::Subscribe {
                 subject,
                 in_group,

@@ -17,6 +17,8 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
+use super::limits::Limits;
+use super::limits::rules::{KnownRules, RulesReceiver};
 use super::many_lines::ManyLines;
 use super::parse::Parser;
 use super::respond::Responder;
@@ -27,6 +29,11 @@ pub const MAX_PAYLOAD: usize = 4_096;
 /// The number of shards of the service's cluster.
 pub const SHARDS: u32 = 16;
 const FENCE: &str = "fence";
+
+/// A node that knows that there are no rules of limits.
+pub fn no_rules() -> RulesReceiver {
+    watch::channel(Some(Arc::new(KnownRules::default()))).1
+}
 
 /// What the node sends to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -247,8 +254,15 @@ impl TestService {
         let (requests, inbox) = bounded(inbox_max);
         let (subscriptions, wanted) = watch::channel(BTreeMap::new());
         let (_probed, echoes) = watch::channel(0);
-        let parser = Parser::new(Subjects::default(), SHARDS, tickets).unwrap();
+        let parser = Parser::new(Subjects::default(), SHARDS, tickets, no_rules()).unwrap();
         let client = server.client.clone();
+        let limits = Limits::new(
+            client.clone(),
+            (Subjects::default(), Subjects::default()),
+            responder.clone(),
+            no_rules(),
+            SHARDS,
+        );
         let many_lines = ManyLines::new(client, Subjects::default(), responder.clone());
         let service = Service {
             client: server.client.clone(),
@@ -256,6 +270,7 @@ impl TestService {
             requests,
             responder,
             many_lines,
+            limits,
             subscriptions: wanted,
             probed: echoes,
         };

@@ -17,6 +17,7 @@ use nowserving_engine::{
     Dropped, Engine, ExitReason, ForwardTry, Input, Output, Standing, Subscription,
 };
 use nowserving_log::EngineLog;
+use nowserving_shard::limits::RuleTexts;
 use nowserving_shard::published::OutEvent;
 
 use self::worker::Worker;
@@ -59,6 +60,8 @@ pub struct Outputs {
     pub peers: Senders,
     /// The nodes that frames are taken from.
     pub peer_list: tokio::sync::watch::Sender<PeerList>,
+    /// Of rate limits.
+    pub rules: tokio::sync::watch::Sender<Option<RuleTexts>>,
     /// Candidates that were added.
     pub welcomes: tokio::sync::mpsc::Sender<Welcome>,
     /// Requests to forward. Not bounded here, like their outcomes.
@@ -204,6 +207,7 @@ impl EngineLoop {
                     };
                     self.outputs.peer_list.send_replace(list);
                 }
+                Output::Rules(rules) => drop(self.outputs.rules.send_replace(Some(rules))),
                 Output::Drop(dropped) => drop_elsewhere(dropped),
                 // Full: it asks again.
                 Output::Welcome(welcome) => drop(self.outputs.welcomes.try_send(welcome)),

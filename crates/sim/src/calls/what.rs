@@ -2,13 +2,14 @@
 
 use std::rc::Rc;
 
-use nowserving_engine::{Ask, Question};
+use nowserving_engine::{Ask, LimitRequest, Question};
 use nowserving_kv as kv;
 use nowserving_line::{LineName, Op, TokenBy};
 use nowserving_protocol::admin::{ListLines, ListTokens};
 use nowserving_protocol::kick::Kick;
 use nowserving_protocol::kv::{KvGet, KvList};
 use nowserving_protocol::user::Consistency;
+use nowserving_shard::limits::LimitAsk;
 use nowserving_shard::members::{MembersChange, MembersRequest};
 use nowserving_shard::restore::{RestoreCommand, RestoreStep};
 
@@ -65,6 +66,13 @@ pub enum What {
         /// Which page.
         ask: KvList,
     },
+    /// Whether hits pass a rate limit.
+    Limit {
+        /// The limit, and the hits.
+        ask: Box<LimitAsk>,
+        /// They go through the log.
+        exact: bool,
+    },
 }
 
 /// What is asked, as the engine has it.
@@ -101,6 +109,13 @@ impl What {
                 offset: *offset,
             },
             What::Restore(command) => Ask::Restore(Box::new(command.as_ref().clone())),
+            What::Limit { ask, exact } => {
+                let (asks, dry_run) = (vec![ask.as_ref().clone()], false);
+                Ask::Limit(Box::new(match exact {
+                    true => LimitRequest::Exact { asks, dry_run },
+                    false => LimitRequest::Check { asks, dry_run },
+                }))
+            }
             What::Kv(op) => Ask::Kv(op.clone()),
             What::KvGet(ask) => Ask::KvGet(ask.clone()),
             What::KvList { bucket, ask } => {
@@ -140,6 +155,7 @@ impl What {
                 | What::Kv(_)
                 | What::KvGet(_)
                 | What::KvList { .. }
+                | What::Limit { .. }
         )
     }
 
@@ -147,7 +163,12 @@ impl What {
     pub(super) fn is_change(&self) -> bool {
         matches!(
             self,
-            What::Write(_) | What::Kick(_) | What::Members(_) | What::Restore(_) | What::Kv(_)
+            What::Write(_)
+                | What::Kick(_)
+                | What::Members(_)
+                | What::Restore(_)
+                | What::Kv(_)
+                | What::Limit { exact: true, .. }
         )
     }
 
@@ -166,6 +187,8 @@ impl What {
             What::Kv(kv::Op::Delete { .. }) => ("kv_delete", false),
             What::KvGet(_) => ("kv_get", false),
             What::KvList { .. } => ("kv_list", false),
+            What::Limit { exact: true, .. } => ("limit_exact", false),
+            What::Limit { exact: false, .. } => ("limit_check", false),
             What::Status { .. } => ("status", false),
             What::Find(_) => ("find", false),
             What::Tokens(_) => ("list_tokens", true),

@@ -62,6 +62,9 @@ pub fn fingerprint(state: &State) -> u64 {
     }
     hash = fnv1a64(hash, &state.kv().revision().to_le_bytes());
     hash = fnv1a64(hash, &state.kv().len().to_le_bytes());
+    let limits = state.limits();
+    hash = fnv1a64(hash, &limits.rules().version().to_le_bytes());
+    hash = fnv1a64(hash, &limits.saved().len().to_le_bytes());
     for line in state.lines().iter() {
         let counts = line.counts();
         let numbers = [

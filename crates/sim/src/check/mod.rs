@@ -1,4 +1,4 @@
-//! What must hold, checked at every step: the invariants S1 to S19 and L1 to L6.
+//! What must hold, checked at every step: the invariants S1 to S20 and L1 to L6.
 //!
 //! ```text
 //! nodes' writes, messages, applied entries ─► log: S1 to S3, S6
@@ -8,6 +8,7 @@
 //! published events ─► events: S16
 //! members, groups ─► operators: S18
 //! operations on key-values, and calls about them ─► kv: S19
+//! checkpoints and exact hits, and calls that check limits ─► limits: S20
 //! clients' calls ─► writes: S5, S13, S14; answers: S11, S15; idle: S12; liveness: L2
 //! ```
 //!
@@ -20,6 +21,7 @@ mod ghosts;
 mod idle;
 mod kicks;
 mod kv;
+mod limits;
 pub mod liveness;
 mod log;
 mod operators;
@@ -49,6 +51,7 @@ use self::ghosts::Ghosts;
 use self::idle::LastSeen;
 use self::kicks::Kicks;
 use self::kv::Keys;
+use self::limits::LimitChecks;
 use self::log::LogCheck;
 use self::operators::Operators;
 use self::put_back::BackedUp;
@@ -81,6 +84,7 @@ pub struct Checks {
     kicks: Kicks,
     events: Events,
     keys: Keys,
+    limits: LimitChecks,
     operators: Operators,
     /// Writes that were acknowledged after everything was healed.
     pub progress: u64,
@@ -136,6 +140,7 @@ impl Checks {
             kicks: Kicks::default(),
             events: Events::default(),
             keys: Keys::default(),
+            limits: LimitChecks::default(),
             operators: Operators::new(setup.shards),
             progress: 0,
             snapshots_installed: 0,
@@ -366,7 +371,8 @@ impl Checks {
         } = shard;
         let (writes, answers) = (&mut self.writes, &mut self.answers);
         let (last_seen, events) = (&mut self.last_seen, &mut self.events);
-        let (kicks, keys) = (&mut self.kicks, &mut self.keys);
+        let (kicks, keys, limits) = (&mut self.kicks, &mut self.keys, &mut self.limits);
+        limits.entry(env, id, entry.term);
         let applied = replay::apply(reference, entry, &mut |change| match change {
             Change::Operation(applied) => {
                 shadow.applied(env, place, applied);
@@ -391,6 +397,7 @@ impl Checks {
             }
             Change::Kv(op, result, now_ms) => keys.applied(env, place, op, result, now_ms),
             Change::KvEvents(events, wall_ms) => keys.happened(env, place, events, wall_ms),
+            Change::Limit(command, reply) => limits.applied(env, place, command, reply),
         });
         if let Err(why) = applied {
             env.violated("S4", format!("entry {} of shard {id}: {why}", entry.index));
@@ -448,6 +455,7 @@ impl Checks {
             self.writes.call_ended(env, &call, op);
         }
         self.keys.call_ended(env, &call, *now, ended);
+        self.limits.call_ended(env, &call, *now, ended);
         match ended {
             Ended::Ok(answer) => self.answered(env, &call, answer, *now),
             Ended::Refused(_) if !call.query.what.is_of_a_line() => {}
@@ -525,7 +533,7 @@ impl Checks {
                     let backup = backups.get(&put_back.command.upload);
                     shadow.put_back(env, place, &put_back, backup.map(Rc::as_ref));
                 }
-                Change::Kv(..) | Change::KvEvents(..) => {}
+                Change::Kv(..) | Change::KvEvents(..) | Change::Limit(..) => {}
             });
             if let Err(why) = applied {
                 env.violated("S4", format!("shard {id}: {why}"));
@@ -551,6 +559,7 @@ impl Checks {
     pub fn at_end(&mut self, env: &mut Env, nodes: &[&Node]) {
         self.writes.at_end(env);
         self.keys.at_end(env);
+        self.limits.at_end(env);
         self.operators.all_completed(env);
         for (id, shard) in self.shards.iter().enumerate() {
             liveness::none_overdue(env, id, &shard.shadow, &shard.ghosts);

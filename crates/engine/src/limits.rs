@@ -1,0 +1,150 @@
+//! Rate limits on a node: what the leader of a shard answers, and the rules that this node knows.
+
+use nowserving_protocol::error::{ApiError, Code};
+use nowserving_protocol::limits::{ResetReply, ShardLimitStats};
+use nowserving_shard::command::Command;
+use nowserving_shard::limits::{LimitCommand, LimitReply, LimitsState, RulesRefused, part_reply};
+use nowserving_shard::requests::Answer;
+
+use crate::engine::Engine;
+use crate::io::Output;
+use crate::outbox::NodeCtx;
+use crate::refusals::outcome_unknown;
+use crate::request::{LimitRequest, Outcome};
+use crate::shard::{Shard, Waiter};
+
+impl Shard {
+    /// Answers as the leader, from its memory.
+    pub(crate) fn answer_limit(
+        &mut self,
+        waiter: Waiter,
+        request: &LimitRequest,
+        ctx: &mut NodeCtx,
+    ) {
+        let service_ms = self.service_ms(&ctx.reachability);
+        let (Some(service_ms), Some(leader_state)) = (service_ms, &mut self.leader_state) else {
+            return ctx.lead_lost(waiter, self);
+        };
+        let (limits, saved) = (&mut leader_state.limits, self.state.limits().saved());
+        let now = (service_ms, ctx.now.wall_ms);
+        let result = match request {
+            LimitRequest::Check { asks, dry_run } => {
+                let verdicts = limits.check(saved, asks, *dry_run, now);
+                Ok(Outcome::LimitPart(Box::new(part_reply(&verdicts))))
+            }
+            LimitRequest::Exact { asks, .. } => {
+                let verdicts = limits.dry_run_exact(saved, asks, now);
+                Ok(Outcome::LimitPart(Box::new(part_reply(&verdicts))))
+            }
+            LimitRequest::Stats => Ok(Outcome::LimitStats(self.limit_stats())),
+            LimitRequest::Command(_) => Err(ApiError::bad_request("op: not a read")),
+        };
+        ctx.out.answer(waiter.reply, result);
+    }
+
+    /// Takes a write as the leader.
+    pub(crate) fn take_limit(&mut self, waiter: Waiter, request: LimitRequest, ctx: &mut NodeCtx) {
+        let service_ms = self.service_ms(&ctx.reachability);
+        let (Some(service_ms), Some(leader_state)) = (service_ms, &mut self.leader_state) else {
+            return ctx.lead_lost(waiter, self);
+        };
+        let command = match request {
+            LimitRequest::Exact { asks, .. } => LimitCommand::Hits {
+                domain: waiter.line.clone(),
+                asks: leader_state
+                    .limits
+                    .timed(asks, (service_ms, ctx.now.wall_ms)),
+            },
+            LimitRequest::Command(command) => command,
+            request => return self.answer_limit(waiter, &request, ctx),
+        };
+        self.take_write(waiter, Command::Limit(command), ctx);
+    }
+
+    fn limit_stats(&self) -> ShardLimitStats {
+        let saved = self.state.limits().saved().len() as u64;
+        let Some(leader_state) = &self.leader_state else {
+            return ShardLimitStats::default();
+        };
+        let (table, (checks, refused)) =
+            (leader_state.limits.table(), leader_state.limits.counts());
+        ShardLimitStats {
+            shard: self.id,
+            counters: table.len().into(),
+            key_bytes: table.key_bytes(),
+            log_hits: table.log_hits(),
+            changed: leader_state.limits.changed(),
+            saved,
+            checks,
+            refused,
+        }
+    }
+}
+
+impl Engine {
+    /// Tells the rules once this node has caught up with shard 0: a node that has just started must not take requests
+    /// for unlimited that are not.
+    pub(crate) fn tell_rules(&mut self) {
+        let Some(shard) = self.shards.get(&0) else {
+            return;
+        };
+        let replica = &shard.replica;
+        let caught_up = replica.leader().is_some() && replica.applied() >= replica.committed();
+        if caught_up {
+            self.ctx.rules_changed = false;
+            let rules = shard.state.limits().rules().clone();
+            self.ctx.out.outputs.push(Output::Rules(rules));
+        }
+    }
+}
+
+/// The answer to a command about limits.
+pub(crate) fn outcome(command: &LimitCommand, reply: &LimitReply) -> Result<Outcome, ApiError> {
+    match reply {
+        LimitReply::Hits(verdicts) => Ok(Outcome::LimitPart(Box::new(part_reply(verdicts)))),
+        LimitReply::Reset(known) => Ok(Outcome::LimitReset(ResetReply { known: *known })),
+        LimitReply::Rules(result) => of_rules(command, *result),
+        LimitReply::Checkpoint(_) => Err(outcome_unknown()),
+    }
+}
+
+/// The answer to a copy of it.
+pub(crate) fn repeated(
+    command: &LimitCommand,
+    answer: &Answer,
+    limits: &LimitsState,
+) -> Result<Outcome, ApiError> {
+    match (command, answer) {
+        (LimitCommand::Hits { asks, .. }, Answer::LimitHits(answer)) => {
+            let verdicts = answer.again(asks, limits.saved());
+            let verdicts = verdicts.ok_or_else(outcome_unknown)?;
+            Ok(Outcome::LimitPart(Box::new(part_reply(&verdicts))))
+        }
+        (LimitCommand::Reset { .. }, Answer::LimitReset(known)) => {
+            Ok(Outcome::LimitReset(ResetReply { known: *known }))
+        }
+        (LimitCommand::Apply(_) | LimitCommand::Delete(_), Answer::LimitRules(result)) => {
+            of_rules(command, *result)
+        }
+        // Another request had this id.
+        _ => Err(outcome_unknown()),
+    }
+}
+
+fn of_rules(
+    command: &LimitCommand,
+    result: Result<u64, RulesRefused>,
+) -> Result<Outcome, ApiError> {
+    let version = result.map_err(refusal)?;
+    let domain = command.domain().cloned().ok_or_else(outcome_unknown)?;
+    Ok(Outcome::LimitRules { domain, version })
+}
+
+fn refusal(refused: RulesRefused) -> ApiError {
+    let code = match refused {
+        RulesRefused::Version => Code::VersionConflict,
+        RulesRefused::NoDomain => Code::DomainNotFound,
+        RulesRefused::TooManyDomains | RulesRefused::TooLarge => Code::BadRequest,
+    };
+    ApiError::new(code, refused.to_string())
+}

@@ -1,0 +1,200 @@
+//! Rate limits through a shard with its log: checks write nothing, checkpoints do, and a new leader goes on from them.
+
+use nowserving_limit::{Algorithm, Limit, LimitParts, Unit, WhenFull, combine, key};
+use nowserving_protocol::error::Code;
+use nowserving_shard::command::FORMAT;
+use nowserving_shard::limits::{ApplyRules, LimitAsk, LimitCommand, verdicts_of};
+
+use super::rig::{Rig, name};
+use crate::request::{Ask, LimitRequest, Outcome};
+
+const TIMEOUT_US: u64 = 2_000_000;
+
+fn ask() -> LimitAsk {
+    let limit = Limit::new(LimitParts {
+        algorithm: Algorithm::SlidingWindowCounter,
+        ..Limit::fixed_window(5, Unit::Hour).parts().clone()
+    })
+    .unwrap();
+    let entries = [("ip", "a")].into_iter();
+    let key = key::encode(limit.algorithm(), limit.unit(), "shop", entries).unwrap();
+    LimitAsk {
+        limit,
+        key: key.into(),
+        hits: 1,
+        when_full: WhenFull::Allow,
+        is_shadow: false,
+        is_quota: false,
+    }
+}
+
+fn leader(formats: [u32; 2]) -> Rig {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    rig.lead();
+    for (peer, format) in [2, 3].into_iter().zip(formats) {
+        rig.entry_formats.insert(peer, format);
+        rig.hears(peer, "", Vec::new());
+    }
+    settle(&mut rig);
+    rig.answers();
+    rig
+}
+
+fn settle(rig: &mut Rig) {
+    for _ in 0..4 {
+        rig.turn();
+        rig.acknowledge();
+    }
+}
+
+fn request(rig: &mut Rig, request: LimitRequest) -> Result<Outcome, Code> {
+    let deadline = rig.now + TIMEOUT_US;
+    rig.ask(Ask::Limit(Box::new(request)), deadline);
+    settle(rig);
+    let mut answers = rig.answers();
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    answers.remove(0).map_err(|error| error.code)
+}
+
+fn allowed(outcome: Result<Outcome, Code>) -> bool {
+    match outcome {
+        Ok(Outcome::LimitPart(part)) => combine(&verdicts_of(&part)).allowed,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn passed(rig: &mut Rig, checks: usize) -> usize {
+    let check = || LimitRequest::Check {
+        asks: vec![ask()],
+        dry_run: false,
+    };
+    (0..checks)
+        .filter(|_| allowed(request(rig, check())))
+        .count()
+}
+
+#[test]
+fn checks_write_nothing_and_a_checkpoint_follows() {
+    let mut rig = leader([FORMAT, FORMAT]);
+    let before = rig.replica().last_index();
+    let deadline = rig.now + TIMEOUT_US;
+    let dry_run = LimitRequest::Check {
+        asks: vec![ask()],
+        dry_run: true,
+    };
+    rig.ask(Ask::Limit(Box::new(dry_run)), deadline);
+    rig.turn();
+    assert_eq!(rig.answers().len(), 1, "under the lease, at once");
+    assert_eq!(rig.replica().last_index(), before);
+    assert_eq!(passed(&mut rig, 7), 5);
+    for _ in 0..2 {
+        rig.pass_ms(200);
+        settle(&mut rig);
+    }
+    assert_eq!(rig.state().limits().saved().len(), 1);
+    let after = rig.replica().last_index();
+    assert!(after <= before + 2, "{before} {after}");
+    for _ in 0..5 {
+        rig.pass_ms(200);
+        settle(&mut rig);
+    }
+    assert_eq!(rig.replica().last_index(), after, "nothing changed");
+}
+
+#[test]
+fn a_new_leader_forgets_at_most_what_the_last_checkpoint_lacks() {
+    let mut rig = leader([FORMAT, FORMAT]);
+    assert_eq!(passed(&mut rig, 1), 1);
+    for _ in 0..2 {
+        rig.pass_ms(200);
+        settle(&mut rig);
+    }
+    assert_eq!(passed(&mut rig, 2), 2);
+    // It loses the lead before the next checkpoint, and gets it again.
+    let (term, last) = (rig.replica().term(), rig.replica().last_index());
+    let committed = rig.replica().committed();
+    rig.overwrite(term + 1, last + 1, committed + 1);
+    assert!(rig.shard().leader_state.is_none());
+    rig.lead();
+    settle(&mut rig);
+    let again = passed(&mut rig, 9);
+    assert!(
+        (2..=4).contains(&again),
+        "{again}: the first is in the checkpoint"
+    );
+}
+
+#[test]
+fn hits_on_exact_limits_are_in_the_log_before_they_are_answered() {
+    let mut rig = leader([FORMAT, FORMAT]);
+    let before = rig.replica().last_index();
+    let exact = |dry_run| LimitRequest::Exact {
+        asks: vec![ask()],
+        dry_run,
+    };
+    let deadline = rig.now + TIMEOUT_US;
+    rig.ask(Ask::Limit(Box::new(exact(false))), deadline);
+    rig.turn();
+    assert!(rig.answers().is_empty(), "not yet committed");
+    settle(&mut rig);
+    assert!(allowed(Ok(rig.answers().remove(0).unwrap())));
+    assert_eq!(rig.replica().last_index(), before + 1);
+    for _ in 0..4 {
+        assert!(allowed(request(&mut rig, exact(false))));
+    }
+    assert!(!allowed(request(&mut rig, exact(true))));
+    assert!(!allowed(request(&mut rig, exact(false))));
+    assert_eq!(rig.state().limits().saved().len(), 1);
+}
+
+#[test]
+fn rules_are_told_and_a_reset_counts_anew() {
+    let mut rig = leader([FORMAT, FORMAT]);
+    let apply = LimitCommand::Apply(ApplyRules {
+        domain: name("shop"),
+        text: "domain: shop".into(),
+        if_version: None,
+        by: String::new(),
+        reason: String::new(),
+    });
+    let applied = request(&mut rig, LimitRequest::Command(apply));
+    let domain = name("shop");
+    assert_eq!(applied, Ok(Outcome::LimitRules { domain, version: 1 }));
+    assert_eq!(rig.state().limits().rules().version(), 1);
+    assert_eq!(passed(&mut rig, 9), 5);
+    let reset = LimitCommand::Reset {
+        domain: name("shop"),
+        key: ask().key,
+    };
+    assert!(request(&mut rig, LimitRequest::Command(reset)).is_ok());
+    assert_eq!(passed(&mut rig, 9), 5);
+    let stats = request(&mut rig, LimitRequest::Stats);
+    let Ok(Outcome::LimitStats(stats)) = stats else {
+        panic!("{stats:?}")
+    };
+    assert_eq!((stats.counters, stats.checks, stats.refused), (1, 18, 8));
+}
+
+#[test]
+fn a_group_with_an_older_member_counts_in_memory_alone() {
+    let mut rig = leader([FORMAT, FORMAT - 1]);
+    assert_eq!(passed(&mut rig, 9), 5);
+    let before = rig.replica().last_index();
+    for _ in 0..3 {
+        rig.pass_ms(200);
+        settle(&mut rig);
+    }
+    assert_eq!(rig.replica().last_index(), before);
+    let exact = LimitRequest::Exact {
+        asks: vec![ask()],
+        dry_run: false,
+    };
+    assert_eq!(request(&mut rig, exact), Err(Code::Unavailable));
+    rig.entry_formats.insert(3, FORMAT);
+    rig.hears(3, "", Vec::new());
+    for _ in 0..3 {
+        rig.pass_ms(200);
+        settle(&mut rig);
+    }
+    assert_eq!(rig.state().limits().saved().len(), 1, "written at last");
+}

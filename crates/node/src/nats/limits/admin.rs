@@ -1,0 +1,207 @@
+//! Operators' requests about rate limits.
+
+use std::time::Duration;
+
+use async_nats::Message;
+use futures::future::try_join_all;
+use nowserving_engine::ReplyTo;
+use nowserving_limit::Matched;
+use nowserving_limit::Rules;
+use nowserving_line::LineName;
+use nowserving_protocol::codec::{MAX_REQUEST_BYTES, decode, decode_request, encode};
+use nowserving_protocol::error::{ApiError, Code};
+use nowserving_protocol::limits::{
+    ApplyRules, Check, DeleteRules, DomainReply, LimitStats, LimitStatsReply, ResetLimit,
+    ResetReply, RulesChanged, RulesReply, ShardLimitStats, ShowRules, TestLimits, check_descriptor,
+};
+use nowserving_protocol::subject::unknown_op;
+use nowserving_shard::limits::home_of;
+use tokio::time::Instant;
+
+use super::parts::Effect;
+use super::rules::{KnownDomain, KnownRules, changes, described, read_one};
+use super::{Call, Limits, entries, resolve};
+
+/// A text of rules in JSON can be longer than what it says.
+const APPLY_BYTES_MAX: usize = 3 * MAX_REQUEST_BYTES;
+/// After a change, for so long at most its answer waits until this node knows it.
+const LEARNING_MAX: Duration = Duration::from_secs(1);
+
+impl Limits {
+    pub(super) async fn answer_admin(
+        &self,
+        op: &str,
+        message: &Message,
+        reply: &mut ReplyTo,
+    ) -> Result<Vec<u8>, ApiError> {
+        let (payload, format) = (&message.payload, reply.format);
+        let call = Call::of(message)?;
+        match op {
+            "apply" => {
+                reply.op = "limit_apply";
+                if payload.len() > APPLY_BYTES_MAX {
+                    let bytes = payload.len();
+                    let what = format!("payload: {bytes} bytes, at most {APPLY_BYTES_MAX}");
+                    return Err(ApiError::bad_request(what));
+                }
+                let ask: ApplyRules = decode(payload)?;
+                ask.check()?;
+                Ok(encode(&self.apply(ask, &call).await?, format))
+            }
+            "delete" => {
+                reply.op = "limit_delete";
+                let ask: DeleteRules = decode_request(payload)?;
+                ask.check()?;
+                Ok(encode(&self.delete(&ask, &call).await?, format))
+            }
+            "show" => {
+                reply.op = "limit_show";
+                let ask: ShowRules = decode_request(payload)?;
+                let known = self.known(call.until).await?;
+                Ok(encode(&show(&known, ask.domain.as_ref())?, format))
+            }
+            "stats" => {
+                reply.op = "limit_stats";
+                let _: LimitStats = decode_request(payload)?;
+                Ok(encode(&self.stats(&call).await?, format))
+            }
+            "reset" => {
+                reply.op = "limit_reset";
+                let ask: ResetLimit = decode_request(payload)?;
+                check_descriptor("descriptor", &ask.descriptor)?;
+                Ok(encode(&self.reset(ask, &call).await?, format))
+            }
+            "test" => {
+                reply.op = "limit_test";
+                let ask: TestLimits = decode_request(payload)?;
+                let check = Check {
+                    descriptors: ask.descriptors,
+                    hits: ask.hits,
+                    dry_run: true,
+                };
+                check.check()?;
+                let tested = self.check(&ask.domain, &check, &call, true);
+                Ok(encode(&tested.await?, format))
+            }
+            _ => Err(unknown_op(op)),
+        }
+    }
+
+    async fn apply(&self, ask: ApplyRules, call: &Call) -> Result<RulesChanged, ApiError> {
+        let (domain, rules) = read_one(&ask.rules)?;
+        let known = self.known(call.until).await?;
+        let known = known.domains.get(&domain);
+        let changes = changes(known.map(AsRef::as_ref), &rules);
+        if ask.dry_run {
+            let version = known.map_or(0, |known| known.of.version);
+            if ask.if_version.is_some_and(|it| it != version) {
+                let what = format!("the rules of this domain have version {version}");
+                return Err(ApiError::new(Code::VersionConflict, what));
+            }
+            return Ok(RulesChanged {
+                domain,
+                version,
+                dry_run: true,
+                changes,
+            });
+        }
+        let changed: RulesChanged = self.change("limit_apply", &domain, &ask, call).await?;
+        Ok(RulesChanged { changes, ..changed })
+    }
+
+    async fn delete(&self, ask: &DeleteRules, call: &Call) -> Result<RulesChanged, ApiError> {
+        let known = self.known(call.until).await?;
+        let known = known.domains.get(&ask.domain);
+        let changes = changes(known.map(AsRef::as_ref), &Rules::default());
+        let changed: RulesChanged = self.change("limit_delete", &ask.domain, ask, call).await?;
+        Ok(RulesChanged { changes, ..changed })
+    }
+
+    /// Has shard 0 change rules, and waits until this node knows them.
+    async fn change(
+        &self,
+        op: &str,
+        domain: &LineName,
+        body: &impl serde::Serialize,
+        call: &Call,
+    ) -> Result<RulesChanged, ApiError> {
+        let subject = self.subjects.admin_shard(0, domain, op);
+        let id = call.id_for(0, op);
+        let effect = Effect::Once(id);
+        let changed: RulesChanged = self.ask(subject, body, effect, call.until).await?;
+        let mut known = self.known.clone();
+        let knows = known.wait_for(|known| {
+            let known = known.as_ref().map_or(0, |known| known.version);
+            known >= changed.version
+        });
+        // It has happened, whether this node knows it or not.
+        let until = call.until.min(Instant::now() + LEARNING_MAX);
+        let _ = tokio::time::timeout_at(until, knows).await;
+        Ok(changed)
+    }
+
+    async fn stats(&self, call: &Call) -> Result<LimitStatsReply, ApiError> {
+        let name = LineName::try_from("-").map_err(|_| unknown_op("stats"))?;
+        let asked = (0..self.shards).map(|shard| {
+            let subject = self.subjects.admin_shard(shard, &name, "limit_stats");
+            self.ask::<ShardLimitStats>(subject, &LimitStats {}, Effect::None, call.until)
+        });
+        let shards = try_join_all(asked).await?;
+        Ok(LimitStatsReply { shards })
+    }
+
+    async fn reset(&self, ask: ResetLimit, call: &Call) -> Result<ResetReply, ApiError> {
+        let known = self.known(call.until).await?;
+        let known = known.domains.get(&ask.domain).cloned();
+        let known: std::sync::Arc<KnownDomain> = known.ok_or_else(|| no_domain(&ask.domain))?;
+        let descriptors = [ask.descriptor];
+        let entries = entries(&descriptors);
+        let matched = resolve(&known, &ask.domain, &entries)?;
+        let Some(Matched::Limited { key, .. }) = matched.first() else {
+            let what = "descriptor: no rule limits it";
+            return Err(ApiError::bad_request(what));
+        };
+        let shard = home_of(key, self.shards);
+        let op = "limit_reset";
+        let subject = self.subjects.admin_shard(shard, &ask.domain, op);
+        let id = call.id_for(shard, op);
+        let [descriptor] = descriptors;
+        let body = Check::new(vec![descriptor]);
+        self.ask(subject, &body, Effect::Once(id), call.until).await
+    }
+}
+
+fn show(known: &KnownRules, domain: Option<&LineName>) -> Result<RulesReply, ApiError> {
+    let whole = domain.is_some();
+    let of = |(name, known): (&LineName, &std::sync::Arc<KnownDomain>)| {
+        let rules = described(&known.rules);
+        DomainReply {
+            domain: name.clone(),
+            version: known.of.version,
+            at_ms: known.of.at_ms,
+            by: known.of.by.clone(),
+            reason: known.of.reason.clone(),
+            rules_total: rules.len() as u64,
+            rules: if whole { rules } else { Vec::new() },
+            text: whole.then(|| known.of.text.to_string()),
+        }
+    };
+    let domains: Vec<_> = match domain {
+        Some(domain) => known
+            .domains
+            .get_key_value(domain)
+            .map(of)
+            .into_iter()
+            .collect(),
+        None => known.domains.iter().map(of).collect(),
+    };
+    match domain {
+        Some(domain) if domains.is_empty() => Err(no_domain(domain)),
+        _ => Ok(RulesReply { domains }),
+    }
+}
+
+fn no_domain(domain: &LineName) -> ApiError {
+    let what = format!("there are no rules of domain {}", domain.as_str());
+    ApiError::new(Code::DomainNotFound, what)
+}

@@ -1,0 +1,397 @@
+//! Rate limits for clients: any node takes a request, asks the leaders of the shards that have its counters, and makes
+//! one answer of theirs.
+//!
+//! ```text
+//! limit.<domain>.check ─► the rules: which limit, which counter, which shard
+//!     ─► forward.shard.<n>.<domain>.limit_check or shard.<n>.<domain>.limit_exact, one for each shard, at once
+//!     ─► combine ─► the answer
+//! admin.limit.<op> ─► admin.shard.<n>.<domain>.limit_<op>
+//! ```
+//!
+//! So all descriptors whose counters one shard has are decided together; those of other shards, and those of exact
+//! limits, each on their own.
+
+mod admin;
+mod parts;
+pub mod rules;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::{Client, Message};
+use futures::future::join_all;
+use nowserving_engine::ReplyTo;
+use nowserving_engine::refusals::{overloaded, unavailable};
+use nowserving_limit::{Answer, Entries, Matched, Verdict, combine};
+use nowserving_line::LineName;
+use nowserving_protocol::codec::{decode_request, encode};
+use nowserving_protocol::error::ApiError;
+use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId};
+use nowserving_protocol::limits::{Check, CheckReply, Descriptor, DescriptorReply, PartReply};
+use nowserving_protocol::subject::{Subjects, Target, unknown_op};
+use nowserving_shard::limits::{home_of, verdicts_of};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+pub(super) use self::parts::OTHER_RULES;
+use self::rules::{KnownDomain, KnownRules, RulesReceiver};
+use super::parse::{client_id, deadline, hash, header, message_id};
+use super::respond::Responder;
+use crate::clock::monotonic_us;
+
+/// Requests of a node at the same time; others are refused.
+const REQUESTS_AT_ONCE: usize = 8_192;
+/// A change of rules is known to all nodes about that soon.
+const LEARNING: Duration = Duration::from_millis(20);
+
+/// Answers requests about rate limits.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    client: Client,
+    subjects: Subjects,
+    /// Those to which only leaders subscribe.
+    forward: Subjects,
+    responder: Responder,
+    known: RulesReceiver,
+    shards: u32,
+    free: Arc<Semaphore>,
+}
+
+/// One request under way.
+struct Call {
+    /// Names it: the names of the writes that it makes are made from this.
+    id: u128,
+    until: Instant,
+}
+
+/// A shard, and whether its exact limits are asked.
+type Home = (u32, bool);
+/// The descriptors whose counters one shard has, by their places in the request.
+type Parts = BTreeMap<Home, Vec<usize>>;
+/// What was answered for these counters.
+type Answered = BTreeMap<(Home, Vec<Vec<u8>>), PartReply>;
+
+impl Limits {
+    /// Sends its requests by `client`, and the answers by `responder`. `forward`: the subjects of requests that nodes
+    /// forward.
+    pub fn new(
+        client: Client,
+        (subjects, forward): (Subjects, Subjects),
+        responder: Responder,
+        known: RulesReceiver,
+        shards: u32,
+    ) -> Self {
+        Limits {
+            client,
+            subjects,
+            forward,
+            responder,
+            known,
+            shards,
+            free: Arc::new(Semaphore::new(REQUESTS_AT_ONCE)),
+        }
+    }
+
+    /// Whether the message is such a request.
+    pub fn takes(&self, message: &Message) -> bool {
+        let rest = message.subject.strip_prefix(self.subjects.prefix());
+        rest.is_some_and(|rest| rest.starts_with(".limit.") || rest.starts_with(".admin.limit."))
+    }
+
+    /// Answers it, in a task of its own.
+    pub async fn handle(&self, message: Message, mut reply: ReplyTo) {
+        let Ok(permit) = self.free.clone().try_acquire_owned() else {
+            return self.responder.refuse(&reply, overloaded()).await;
+        };
+        let this = self.clone();
+        tokio::spawn(async move {
+            let encoded = this.answer(&message, &mut reply).await;
+            this.responder.finish(&reply, encoded).await;
+            drop(permit);
+        });
+    }
+
+    async fn answer(&self, message: &Message, reply: &mut ReplyTo) -> Result<Vec<u8>, ApiError> {
+        match self.subjects.parse(&message.subject)? {
+            Target::Limit {
+                domain,
+                op: "check",
+            } => {
+                reply.op = "limit_check";
+                let ask: Check = decode_request(&message.payload)?;
+                ask.check()?;
+                let call = Call::of(message)?;
+                let checked = self.check(&domain, &ask, &call, false);
+                Ok(encode(&checked.await?, reply.format))
+            }
+            Target::AdminLimit { op } => {
+                reply.admin = true;
+                self.answer_admin(op, message, reply).await
+            }
+            Target::Limit { op, .. } => Err(unknown_op(op)),
+            Target::Line { .. } | Target::Cluster { .. } => Err(unknown_op("limit")),
+        }
+    }
+
+    /// The rules, as soon as this node knows them.
+    async fn known(&self, until: Instant) -> Result<Arc<KnownRules>, ApiError> {
+        let mut known = self.known.clone();
+        let known = tokio::time::timeout_at(until, known.wait_for(Option::is_some));
+        let known = known.await.map_err(|_| unavailable())?;
+        let known = known.map_err(|_| unavailable())?.clone();
+        known.ok_or_else(unavailable)
+    }
+
+    /// `explained`: with the rules in words.
+    async fn check(
+        &self,
+        domain: &LineName,
+        ask: &Check,
+        call: &Call,
+        explained: bool,
+    ) -> Result<CheckReply, ApiError> {
+        let mut answered = Answered::new();
+        loop {
+            let known = self.known(call.until).await?;
+            let Some(known) = known.domains.get(domain).cloned() else {
+                return Ok(without_rules(ask));
+            };
+            let entries = entries(&ask.descriptors);
+            let matched = resolve(&known, domain, &entries)?;
+            match self
+                .ask_parts(&matched, domain, ask, call, &mut answered)
+                .await
+            {
+                // The leader of a shard knows other rules: so will this node in a moment.
+                Err(error) if error.code == OTHER_RULES => {
+                    if Instant::now() + LEARNING >= call.until {
+                        return Err(unavailable());
+                    }
+                    tokio::time::sleep(LEARNING).await;
+                }
+                verdicts => return Ok(reply(&matched, &verdicts?, explained)),
+            }
+        }
+    }
+
+    /// The verdicts on all descriptors that are limited, by their places. What a shard has answered is kept in `answered`:
+    /// it has counted, and is not asked again because another shard's leader knows other rules.
+    async fn ask_parts(
+        &self,
+        matched: &[Matched<'_>],
+        domain: &LineName,
+        ask: &Check,
+        call: &Call,
+        answered: &mut Answered,
+    ) -> Result<Vec<Option<Verdict>>, ApiError> {
+        let parts: Vec<_> = parts_of(matched, self.shards)
+            .into_iter()
+            .map(|(home, places)| ((home, keys_of(matched, &places)), places))
+            .collect();
+        let open = parts
+            .iter()
+            .filter(|(part, _)| !answered.contains_key(part));
+        let open: Vec<_> = open.collect();
+        let asked = open.into_iter().map(|(part, places)| async move {
+            let reply = self.ask_part(part.0, domain, part_of(ask, places), call);
+            (part, reply.await)
+        });
+        // All of them: that one failed undoes no other.
+        let mut failed = None;
+        for (part, reply) in join_all(asked).await {
+            match reply {
+                Ok(reply) => drop(answered.insert(part.clone(), reply)),
+                Err(error) => failed = Some(worse(failed, error)),
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let mut verdicts = vec![None; matched.len()];
+        for (part, places) in &parts {
+            let reply = answered.get(part).ok_or_else(unavailable)?;
+            place(&mut verdicts, places, reply)?;
+        }
+        Ok(verdicts)
+    }
+}
+
+/// Of two errors the one to tell: rules that differ are tried again, so only if there is no other.
+fn worse(known: Option<ApiError>, error: ApiError) -> ApiError {
+    match known {
+        Some(known) if known.code != OTHER_RULES => known,
+        _ => error,
+    }
+}
+
+fn parts_of(matched: &[Matched<'_>], shards: u32) -> Parts {
+    let mut parts = Parts::new();
+    for (place, matched) in matched.iter().enumerate() {
+        if let Matched::Limited { rule, key } = matched {
+            let home = (home_of(key, shards), rule.is_exact);
+            parts.entry(home).or_default().push(place);
+        }
+    }
+    parts
+}
+
+fn keys_of(matched: &[Matched<'_>], places: &[usize]) -> Vec<Vec<u8>> {
+    let matched = places.iter().filter_map(|place| matched.get(*place));
+    let keys = matched.filter_map(|matched| match matched {
+        Matched::Limited { key, .. } => Some(key.clone()),
+        _ => None,
+    });
+    keys.collect()
+}
+
+impl Call {
+    fn of(message: &Message) -> Result<Self, ApiError> {
+        let left_us = deadline(message)?.saturating_sub(monotonic_us());
+        let id = match header(message, REQUEST_ID_HEADER, RequestId::new)? {
+            Some(named) => client_id(&named).key,
+            // A client may send the same message twice and mean it.
+            None => {
+                let random = getrandom::u64().map_err(|_| unavailable())?;
+                let key = message_id(message).key.to_le_bytes();
+                hash([b"limit", &key, &random.to_le_bytes()])
+            }
+        };
+        Ok(Call {
+            id,
+            until: Instant::now() + Duration::from_micros(left_us),
+        })
+    }
+
+    /// The same for each copy of the request.
+    fn id_for(&self, shard: u32, op: &str) -> RequestId {
+        let (call, shard) = (self.id.to_le_bytes(), shard.to_le_bytes());
+        RequestId::from_bits(hash([b"limit", &call, &shard, op.as_bytes()]))
+    }
+}
+
+/// Keys and values of descriptors, as rules read them.
+pub(super) fn entries<'a>(descriptors: &'a [Descriptor]) -> Vec<Vec<(&'a str, &'a str)>> {
+    let pairs = |descriptor: &'a Descriptor| -> Vec<(&'a str, &'a str)> {
+        let pairs = descriptor.iter();
+        pairs
+            .map(|entry| (entry.key.as_str(), entry.value.as_str()))
+            .collect()
+    };
+    descriptors.iter().map(pairs).collect()
+}
+
+pub(super) fn resolve<'r>(
+    known: &'r KnownDomain,
+    domain: &LineName,
+    entries: &[Vec<(&str, &str)>],
+) -> Result<Vec<Matched<'r>>, ApiError> {
+    let entries: Vec<Entries<'_>> = entries.iter().map(Vec::as_slice).collect();
+    let resolved = known.rules.resolve(domain.as_str(), &entries);
+    resolved.map_err(|error| ApiError::bad_request(error.to_string()))
+}
+
+fn part_of(ask: &Check, places: &[usize]) -> Check {
+    let descriptors = places
+        .iter()
+        .filter_map(|place| ask.descriptors.get(*place));
+    Check {
+        descriptors: descriptors.cloned().collect(),
+        ..ask.clone()
+    }
+}
+
+fn place(
+    verdicts: &mut [Option<Verdict>],
+    places: &[usize],
+    part: &PartReply,
+) -> Result<(), ApiError> {
+    let part = verdicts_of(part);
+    if part.len() != places.len() {
+        return Err(unavailable());
+    }
+    for (place, verdict) in places.iter().zip(part) {
+        if let Some(slot) = verdicts.get_mut(*place) {
+            *slot = Some(verdict);
+        }
+    }
+    Ok(())
+}
+
+fn without_rules(ask: &Check) -> CheckReply {
+    let unmatched = || DescriptorReply {
+        allowed: true,
+        unmatched: true,
+        ..DescriptorReply::default()
+    };
+    CheckReply {
+        allowed: true,
+        unmatched: true,
+        descriptors: ask.descriptors.iter().map(|_| unmatched()).collect(),
+        ..CheckReply::default()
+    }
+}
+
+/// `explained`: with the rules in words.
+fn reply(matched: &[Matched<'_>], verdicts: &[Option<Verdict>], explained: bool) -> CheckReply {
+    let counted: Vec<Verdict> = verdicts.iter().flatten().copied().collect();
+    let overall = combine(&counted);
+    let shown = overall.shown.as_ref();
+    let descriptors = matched.iter().zip(verdicts);
+    CheckReply {
+        allowed: overall.allowed,
+        limit: shown.map(|answer| answer.limit),
+        remaining: shown.map(|answer| answer.remaining),
+        reset_ms: shown.map(Answer::reset_ms),
+        retry_after_ms: shown.and_then(Answer::retry_after_ms),
+        delay_ms: shown.and_then(delay_ms),
+        unmatched: false,
+        without_cluster: false,
+        descriptors: descriptors
+            .map(|(matched, verdict)| DescriptorReply {
+                rule: matched
+                    .rule()
+                    .filter(|_| explained)
+                    .map(ToString::to_string),
+                ..descriptor_reply(matched, verdict.as_ref())
+            })
+            .collect(),
+    }
+}
+
+fn delay_ms(answer: &Answer) -> Option<u64> {
+    Some(answer.delay_ms()).filter(|ms| *ms > 0)
+}
+
+fn descriptor_reply(matched: &Matched<'_>, verdict: Option<&Verdict>) -> DescriptorReply {
+    let rule = matched.rule();
+    let limit = rule.and_then(|rule| rule.limit.as_ref());
+    let reply = DescriptorReply {
+        allowed: true,
+        name: rule.and_then(|rule| rule.name.as_deref().map(str::to_owned)),
+        unmatched: matches!(matched, Matched::Nothing),
+        unlimited: matches!(matched, Matched::Unlimited(_)),
+        replaced: matches!(matched, Matched::Replaced(_)),
+        ..DescriptorReply::default()
+    };
+    let Some(verdict) = verdict else {
+        return reply;
+    };
+    let answer = &verdict.answer;
+    DescriptorReply {
+        allowed: answer.allowed,
+        limit: Some(answer.limit),
+        unit: limit.map(|limit| limit.unit().name().to_owned()),
+        remaining: Some(answer.remaining),
+        reset_ms: Some(answer.reset_ms()),
+        retry_after_ms: answer.retry_after_ms(),
+        delay_ms: delay_ms(answer),
+        shadow: verdict.is_shadow,
+        quota: verdict.is_quota,
+        untracked: verdict.is_untracked,
+        ..reply
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

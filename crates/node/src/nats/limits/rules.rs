@@ -1,0 +1,152 @@
+//! The rules that this node knows: the texts that shard 0 has, read off the loop's thread.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nowserving_limit::{RulePath, Rules};
+use nowserving_line::LineName;
+use nowserving_protocol::error::ApiError;
+use nowserving_protocol::limits::RULES_BYTES_MAX;
+use nowserving_shard::limits::{DomainRules, RuleTexts};
+use tokio::sync::watch;
+
+/// The rules of all domains.
+#[derive(Debug, Default)]
+pub struct KnownRules {
+    pub domains: BTreeMap<LineName, Arc<KnownDomain>>,
+    /// Of the newest change.
+    pub version: u64,
+}
+
+/// Those of one.
+#[derive(Debug)]
+pub struct KnownDomain {
+    pub of: DomainRules,
+    pub rules: Rules,
+}
+
+/// `None` until this node has caught up with shard 0.
+pub type RulesReceiver = watch::Receiver<Option<Arc<KnownRules>>>;
+
+/// Reads what the engine tells, until it ends.
+pub async fn run(
+    mut texts: watch::Receiver<Option<RuleTexts>>,
+    known: watch::Sender<Option<Arc<KnownRules>>>,
+) -> anyhow::Result<()> {
+    loop {
+        let told = texts.borrow_and_update().clone();
+        if let Some(told) = told {
+            let before = known.borrow().clone();
+            let read = tokio::task::spawn_blocking(move || read(&told, before.as_deref()));
+            known.send_replace(Some(Arc::new(read.await?)));
+        }
+        if texts.changed().await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+/// Domains that have not changed are not read again.
+fn read(texts: &RuleTexts, before: Option<&KnownRules>) -> KnownRules {
+    let domains = texts.domains().map(|(domain, of)| {
+        let known = before.and_then(|before| before.domains.get(domain));
+        let known = known
+            .filter(|known| known.of.version == of.version)
+            .cloned();
+        let domain_rules = known.unwrap_or_else(|| {
+            // They were read before they were replicated. A node with an older release may not understand all.
+            let rules = Rules::parse(&of.text).unwrap_or_else(|errors| {
+                let domain = domain.as_str();
+                tracing::error!(domain, %errors, "the rules of this domain are not understood");
+                Rules::default()
+            });
+            let of = of.clone();
+            Arc::new(KnownDomain { of, rules })
+        });
+        (domain.clone(), domain_rules)
+    });
+    KnownRules {
+        domains: domains.collect(),
+        version: texts.version(),
+    }
+}
+
+/// Reads a text with the rules of one domain.
+///
+/// # Errors
+/// `bad_request` with the first mistakes, each with its line and column.
+pub fn read_one(text: &str) -> Result<(LineName, Rules), ApiError> {
+    let bad = |what: String| ApiError::bad_request(format!("rules: {what}"));
+    if text.len() > RULES_BYTES_MAX {
+        let bytes = text.len();
+        return Err(bad(format!("{bytes} bytes; at most {RULES_BYTES_MAX}")));
+    }
+    let rules = Rules::parse(text).map_err(|errors| bad(errors.to_string()))?;
+    let domains: Vec<&str> = rules.domains().collect();
+    let [domain] = domains[..] else {
+        let count = domains.len();
+        return Err(bad(format!("{count} domains; exactly one is needed")));
+    };
+    let domain = LineName::try_from(domain).map_err(|_| {
+        bad(format!(
+            "domain: 1 to 64 of [A-Za-z0-9_-], as it is a part of subjects, not {domain:?}"
+        ))
+    })?;
+    Ok((domain, rules))
+}
+
+/// What is different, in words, a line each.
+pub fn changes(before: Option<&KnownDomain>, after: &Rules) -> Vec<String> {
+    const LINES_MAX: usize = 1_000;
+    let nothing = Rules::default();
+    let before = before.map_or(&nothing, |known| &known.rules);
+    let all = before.diff(after);
+    let mut lines: Vec<String> = all
+        .iter()
+        .take(LINES_MAX)
+        .map(ToString::to_string)
+        .collect();
+    if all.len() > LINES_MAX {
+        lines.push(format!("… and {} more", all.len() - LINES_MAX));
+    }
+    lines
+}
+
+/// Each rule in words.
+pub fn described(rules: &Rules) -> Vec<String> {
+    let line = |(path, rule): (RulePath, _)| format!("{path}: {rule}");
+    let all = rules.rules().into_iter();
+    all.map(|(path, rule): (RulePath, &nowserving_limit::Rule)| line((path, rule)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_text_has_one_domain_that_fits_a_subject() {
+        let (domain, rules) = read_one("domain: shop\ndescriptors: []\n").unwrap();
+        assert_eq!(domain.as_str(), "shop");
+        assert!(described(&rules).is_empty());
+        for (text, part) in [
+            ("", "0 domains"),
+            ("domain: a\n---\ndomain: b\n", "2 domains"),
+            ("domain: a.b\n", "part of subjects"),
+            ("domain: a\ndescriptors: {}\n", "line 2, column"),
+        ] {
+            let error = read_one(text).unwrap_err();
+            assert!(error.message.starts_with("rules: "), "{error}");
+            assert!(error.message.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn changes_are_told_in_words() {
+        let text = "domain: shop\ndescriptors:\n  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 5}}\n";
+        let (_, rules) = read_one(text).unwrap();
+        let lines = changes(None, &rules);
+        assert_eq!(lines, ["+ shop / ip: 5 per minute, fixed_window"]);
+    }
+}

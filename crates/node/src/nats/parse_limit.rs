@@ -1,0 +1,144 @@
+//! What nodes ask the leader of a shard about rate limits, for the clients and operators that asked them.
+
+use nowserving_engine::{Ask, LimitRequest, ReplyTo, Via};
+use nowserving_limit::Matched;
+use nowserving_line::LineName;
+use nowserving_protocol::codec::{decode, decode_request};
+use nowserving_protocol::error::ApiError;
+use nowserving_protocol::limits::{ApplyRules, Check, DeleteRules, LimitStats};
+use nowserving_shard::limits::{self as shard, LimitAsk, LimitCommand, home_of};
+
+use super::limits::rules::{KnownRules, read_one};
+use super::limits::{OTHER_RULES, entries, resolve};
+
+/// The operations on a shard's subject that are about limits; `None`: this one is not.
+///
+/// A check counts in the leader's memory, each time that it is taken. So it is taken from the subject alone to which
+/// nobody but the leader subscribes: see `Limits::ask_part`.
+pub(super) fn limit_op(op: &str, admin: bool, via: Via) -> Option<&'static str> {
+    let ops: &[&'static str] = match (admin, via) {
+        (true, _) => &["limit_apply", "limit_delete", "limit_reset", "limit_stats"],
+        (false, Via::Forwarded) => &["limit_check", "limit_exact"],
+        (false, Via::Plain | Via::Shard(_)) => &["limit_exact"],
+    };
+    ops.iter().copied().find(|known| *known == op)
+}
+
+/// Where a request goes, and what it may read.
+pub(super) struct Asked<'a> {
+    pub op: &'static str,
+    pub domain: &'a LineName,
+    pub shard: u32,
+    pub shards: u32,
+    pub rules: Option<&'a KnownRules>,
+}
+
+impl Asked<'_> {
+    pub fn read(&self, payload: &[u8], reply: &mut ReplyTo) -> Result<Ask, ApiError> {
+        reply.op = self.op;
+        let request = match self.op {
+            "limit_check" | "limit_exact" => {
+                let ask: Check = decode_request(payload)?;
+                ask.check()?;
+                let is_exact = self.op == "limit_exact";
+                let (asks, dry_run) = (self.asks(&ask, Some(is_exact))?, ask.dry_run);
+                match is_exact {
+                    true => LimitRequest::Exact { asks, dry_run },
+                    false => LimitRequest::Check { asks, dry_run },
+                }
+            }
+            "limit_reset" => {
+                let ask: Check = decode_request(payload)?;
+                ask.check()?;
+                let mut asks = self.asks(&ask, None)?;
+                let (Some(ask), true) = (asks.pop(), asks.is_empty()) else {
+                    return Err(ApiError::bad_request("descriptors: exactly one"));
+                };
+                LimitRequest::Command(LimitCommand::Reset {
+                    domain: self.domain.clone(),
+                    key: ask.key,
+                })
+            }
+            "limit_apply" => LimitRequest::Command(LimitCommand::Apply(self.apply(payload)?)),
+            "limit_delete" => {
+                self.in_shard_0()?;
+                let ask: DeleteRules = decode_request(payload)?;
+                ask.check()?;
+                LimitRequest::Command(LimitCommand::Delete(shard::DeleteRules {
+                    domain: self.domain.clone(),
+                    if_version: ask.if_version,
+                    by: ask.by.unwrap_or_default(),
+                    reason: ask.reason.unwrap_or_default(),
+                }))
+            }
+            _ => {
+                let _: LimitStats = decode_request(payload)?;
+                LimitRequest::Stats
+            }
+        };
+        Ok(Ask::Limit(Box::new(request)))
+    }
+
+    fn in_shard_0(&self) -> Result<(), ApiError> {
+        match self.shard {
+            0 => Ok(()),
+            _ => Err(ApiError::bad_request("subject: rules are in shard 0")),
+        }
+    }
+
+    fn apply(&self, payload: &[u8]) -> Result<shard::ApplyRules, ApiError> {
+        self.in_shard_0()?;
+        let ask: ApplyRules = decode(payload)?;
+        ask.check()?;
+        // Whoever sent it: what is replicated can be read.
+        let (domain, _) = read_one(&ask.rules)?;
+        if domain != *self.domain {
+            return Err(ApiError::bad_request("rules: of another domain"));
+        }
+        Ok(shard::ApplyRules {
+            domain,
+            text: ask.rules.into(),
+            if_version: ask.if_version,
+            by: ask.by.unwrap_or_default(),
+            reason: ask.reason.unwrap_or_default(),
+        })
+    }
+
+    /// Every descriptor must have a counter of this shard, of an exact limit or of another, as asked.
+    fn asks(&self, ask: &Check, is_exact: Option<bool>) -> Result<Vec<LimitAsk>, ApiError> {
+        let known = self.rules.and_then(|rules| rules.domains.get(self.domain));
+        let known = known.ok_or_else(other_rules)?;
+        let entries = entries(&ask.descriptors);
+        let matched = resolve(known, self.domain, &entries)?;
+        let asks = matched.into_iter().map(|matched| {
+            let Matched::Limited { rule, key } = matched else {
+                return Err(other_rules());
+            };
+            let fits = is_exact.is_none_or(|it| it == rule.is_exact);
+            let limit = rule.limit.as_ref().filter(|_| fits);
+            if home_of(&key, self.shards) != self.shard {
+                return Err(other_rules());
+            }
+            Ok(LimitAsk {
+                limit: limit.ok_or_else(other_rules)?.clone(),
+                key: key.into(),
+                hits: ask.hits().into(),
+                when_full: rule.when_full,
+                is_shadow: rule.is_shadow,
+                is_quota: rule.is_quota,
+            })
+        });
+        asks.collect()
+    }
+}
+
+fn other_rules() -> ApiError {
+    ApiError::new(
+        OTHER_RULES,
+        "the rules have just changed, and the nodes do not all know it yet",
+    )
+}
+
+#[cfg(test)]
+#[path = "parse_limit_tests.rs"]
+mod tests;

@@ -1,0 +1,123 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nowserving_engine::ShardDelivery;
+use nowserving_protocol::codec::{Format, encode};
+use nowserving_protocol::limits::Entry;
+
+use super::super::limits::tests::{known, shop};
+use super::*;
+
+const SHARDS: u32 = 4;
+
+fn rules() -> KnownRules {
+    KnownRules {
+        domains: BTreeMap::from([(shop(), Arc::new(known()))]),
+        version: 1,
+    }
+}
+
+fn read(op: &'static str, shard: u32, body: &impl serde::Serialize) -> Result<Ask, ApiError> {
+    let (domain, rules) = (shop(), rules());
+    let asked = Asked {
+        op,
+        domain: &domain,
+        shard,
+        shards: SHARDS,
+        rules: Some(&rules),
+    };
+    let mut reply = ReplyTo {
+        inbox: None,
+        format: Format::Json,
+        op: "unknown",
+        admin: false,
+        taken: 0,
+    };
+    asked.read(&encode(body, Format::MsgPack), &mut reply)
+}
+
+fn check(key: &str) -> Check {
+    Check::new(vec![vec![Entry::new(key, "a")]])
+}
+
+/// The shard that takes it; all others must not.
+fn home(op: &'static str, body: &Check) -> Option<u32> {
+    let taken = (0..SHARDS).filter(|shard| match read(op, *shard, body) {
+        Ok(_) => true,
+        Err(error) => {
+            assert_eq!(error.code, OTHER_RULES, "{error}");
+            false
+        }
+    });
+    let taken: Vec<u32> = taken.collect();
+    assert!(taken.len() <= 1, "{taken:?}");
+    taken.first().copied()
+}
+
+#[test]
+fn only_the_counters_of_the_shard_and_of_the_kind_are_asked() {
+    assert!(home("limit_check", &check("ip")).is_some());
+    assert!(home("limit_exact", &check("id")).is_some());
+    for (op, key) in [
+        ("limit_check", "id"),
+        ("limit_exact", "ip"),
+        ("limit_check", "free"),
+        ("limit_check", "none"),
+    ] {
+        assert_eq!(home(op, &check(key)), None, "{op} {key}");
+    }
+    let shard = home("limit_check", &check("ip")).unwrap();
+    let hits = Check {
+        hits: Some(3),
+        dry_run: true,
+        ..check("ip")
+    };
+    let Ok(Ask::Limit(request)) = read("limit_check", shard, &hits) else {
+        panic!("refused")
+    };
+    let LimitRequest::Check { asks, dry_run } = *request else {
+        panic!("{request:?}")
+    };
+    assert_eq!((asks.len(), asks[0].hits, dry_run), (1, 3, true));
+    assert!(home("limit_reset", &check("ip")).is_some());
+}
+
+#[test]
+fn rules_are_in_shard_0_and_valid() {
+    let apply = |rules: &str| ApplyRules {
+        rules: rules.to_owned(),
+        ..ApplyRules::default()
+    };
+    assert!(read("limit_apply", 0, &apply("domain: shop")).is_ok());
+    for (shard, rules, says) in [
+        (1, "domain: shop", "subject"),
+        (0, "domain: other", "rules: of another domain"),
+        (0, "domain: [", "rules: line 2"),
+    ] {
+        let error = read("limit_apply", shard, &apply(rules)).unwrap_err();
+        assert!(error.message.starts_with(says), "{error}");
+    }
+    assert!(read("limit_stats", 3, &LimitStats {}).is_ok());
+}
+
+#[test]
+fn only_these_are_about_limits() {
+    let shard = Via::Shard(ShardDelivery::Leader);
+    assert_eq!(limit_op("limit_exact", false, shard), Some("limit_exact"));
+    assert_eq!(limit_op("limit_check", true, Via::Forwarded), None);
+    assert_eq!(limit_op("limit_apply", false, shard), None);
+    assert_eq!(limit_op("enter", false, shard), None);
+}
+
+#[test]
+fn hits_in_memory_come_only_where_no_second_node_gets_them() {
+    let check = |via| limit_op("limit_check", false, via);
+    assert_eq!(check(Via::Forwarded), Some("limit_check"));
+    use ShardDelivery::*;
+    let shared = [Leader, Leaderless, Draining].map(Via::Shard);
+    for via in shared.into_iter().chain([Via::Plain]) {
+        assert_eq!(check(via), None, "{via:?}");
+    }
+}

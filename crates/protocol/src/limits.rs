@@ -1,0 +1,472 @@
+//! Requests and replies about rate limits: sections 7 and 8 of the contract.
+
+use nowserving_line::LineName;
+use serde::{Deserialize, Serialize};
+
+use crate::error::ApiError;
+use crate::members::{BY_MAX_BYTES, REASON_MAX_BYTES};
+use crate::wire;
+
+/// The most descriptors of a request.
+pub const DESCRIPTORS_MAX: usize = 16;
+/// The most entries of a descriptor.
+pub const ENTRIES_MAX: usize = 16;
+/// The longest key of an entry, in bytes; it has at least one.
+pub const ENTRY_KEY_BYTES_MAX: usize = 256;
+/// The longest value of an entry, in bytes.
+pub const ENTRY_VALUE_BYTES_MAX: usize = 1_024;
+/// The longest text of a domain's rules, in bytes.
+pub const RULES_BYTES_MAX: usize = 49_152;
+const HITS_MAX: u64 = u32::MAX as u64;
+
+/// One entry of a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// What it is about: `remote_address`.
+    pub key: String,
+    /// Which one: `127.0.0.1`. Empty if it is left out.
+    #[serde(default)]
+    pub value: String,
+}
+
+impl Entry {
+    /// An entry.
+    pub fn new(key: impl Into<String>, value: impl Into<String>) -> Entry {
+        Entry {
+            key: key.into(),
+            value: value.into(),
+        }
+    }
+}
+
+/// What a limit is for: entries, in the order of the rules.
+pub type Descriptor = Vec<Entry>;
+
+/// `check`: whether a request may pass, and counts it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// 1 to [`DESCRIPTORS_MAX`], each of 1 to [`ENTRIES_MAX`] entries.
+    pub descriptors: Vec<Descriptor>,
+    /// How many hits it is, for each descriptor; by default 1.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::whole_option::<u32, 0, HITS_MAX, _>"
+    )]
+    pub hits: Option<u32>,
+    /// Only asks.
+    #[serde(
+        default,
+        skip_serializing_if = "std::ops::Not::not",
+        deserialize_with = "wire::flag"
+    )]
+    pub dry_run: bool,
+}
+
+impl Check {
+    /// One hit.
+    pub fn new(descriptors: Vec<Descriptor>) -> Check {
+        Check {
+            descriptors,
+            hits: None,
+            dry_run: false,
+        }
+    }
+
+    /// Checks what the types do not say; `bad_request` names the field.
+    pub fn check(&self) -> Result<(), ApiError> {
+        if !(1..=DESCRIPTORS_MAX).contains(&self.descriptors.len()) {
+            return Err(bad(format!("descriptors: 1 to {DESCRIPTORS_MAX} of them")));
+        }
+        for (nth, descriptor) in self.descriptors.iter().enumerate() {
+            check_descriptor(&format!("descriptors[{nth}]"), descriptor)?;
+        }
+        Ok(())
+    }
+
+    /// How many hits it is.
+    pub fn hits(&self) -> u32 {
+        self.hits.unwrap_or(1)
+    }
+}
+
+/// `bad_request` names the part of `field` that is wrong.
+pub fn check_descriptor(field: &str, descriptor: &[Entry]) -> Result<(), ApiError> {
+    if !(1..=ENTRIES_MAX).contains(&descriptor.len()) {
+        return Err(bad(format!("{field}: 1 to {ENTRIES_MAX} entries")));
+    }
+    for (nth, entry) in descriptor.iter().enumerate() {
+        if !(1..=ENTRY_KEY_BYTES_MAX).contains(&entry.key.len()) {
+            let limit = format!("1 to {ENTRY_KEY_BYTES_MAX} bytes");
+            return Err(bad(format!("{field}[{nth}].key: {limit}")));
+        }
+        if entry.value.len() > ENTRY_VALUE_BYTES_MAX {
+            let limit = format!("at most {ENTRY_VALUE_BYTES_MAX} bytes");
+            return Err(bad(format!("{field}[{nth}].value: {limit}")));
+        }
+    }
+    Ok(())
+}
+
+fn bad(message: String) -> ApiError {
+    ApiError::bad_request(message)
+}
+
+/// The answer to `check`. Over the limit is an answer, not an error.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckReply {
+    /// Whether it may pass.
+    pub allowed: bool,
+    /// The `requests_per_unit` of the limit that is nearest to its end, or that refuses for longest. Like all that
+    /// follows it is null if nothing limits the request.
+    pub limit: Option<u32>,
+    /// How many more hits that limit allows now.
+    pub remaining: Option<u32>,
+    /// After how many ms its counter is as good as new if nobody comes.
+    pub reset_ms: Option<u64>,
+    /// After how many ms the same request is allowed if nobody else comes. Null if it is allowed now, or never will be.
+    pub retry_after_ms: Option<u64>,
+    /// How long the caller has to wait before it goes on: a leaking bucket says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+    /// The domain has no rules.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unmatched: bool,
+    /// The SDK decided, because the cluster did not answer. Nodes leave it out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_cluster: bool,
+    /// One for each descriptor, in the order of the request.
+    pub descriptors: Vec<DescriptorReply>,
+}
+
+/// What is said of one descriptor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DescriptorReply {
+    /// Whether its own limit allows it; with `shadow` or `quota` the request may pass all the same.
+    pub allowed: bool,
+    /// As in [`CheckReply`]; null if nothing limits it.
+    pub limit: Option<u32>,
+    /// `second` to `year`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    /// The name of the rule, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// As in [`CheckReply`].
+    pub remaining: Option<u32>,
+    /// As in [`CheckReply`].
+    pub reset_ms: Option<u64>,
+    /// As in [`CheckReply`].
+    pub retry_after_ms: Option<u64>,
+    /// As in [`CheckReply`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+    /// No rule counts for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unmatched: bool,
+    /// Its rule says so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unlimited: bool,
+    /// A rule of another descriptor counts in place of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replaced: bool,
+    /// Its rule never refuses.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shadow: bool,
+    /// Its rule refuses only if all others in quota mode do.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub quota: bool,
+    /// There was no room for its counter.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub untracked: bool,
+    /// The rule in words: only of `test`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+}
+
+/// What the leader of a shard answers to a node of the counters that it has: one for each descriptor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartReply {
+    /// In the order of the request.
+    pub verdicts: Vec<PartVerdict>,
+}
+
+/// What it says of one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct PartVerdict {
+    pub allowed: bool,
+    pub limit: u32,
+    pub remaining: u32,
+    pub reset_us: u64,
+    #[serde(default)]
+    pub retry_after_us: Option<u64>,
+    #[serde(default)]
+    pub delay_us: u64,
+    #[serde(default)]
+    pub shadow: bool,
+    #[serde(default)]
+    pub quota: bool,
+    #[serde(default)]
+    pub untracked: bool,
+}
+
+/// `admin.limit.apply`: replaces the rules of one domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApplyRules {
+    /// YAML, of one domain, at most [`RULES_BYTES_MAX`] bytes.
+    pub rules: String,
+    /// Only shows what would change.
+    #[serde(
+        default,
+        skip_serializing_if = "std::ops::Not::not",
+        deserialize_with = "wire::flag"
+    )]
+    pub dry_run: bool,
+    /// Only if the rules of the domain have this version; 0: only if it has none.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::number_option"
+    )]
+    pub if_version: Option<u64>,
+    /// Who applies them, at most 128 bytes, to be shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why, at most 512 bytes, to be shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl ApplyRules {
+    /// Checks what the types do not say; `bad_request` names the field.
+    pub fn check(&self) -> Result<(), ApiError> {
+        if self.rules.len() > RULES_BYTES_MAX {
+            let bytes = self.rules.len();
+            return Err(bad(format!(
+                "rules: {bytes} bytes; those of a domain have at most {RULES_BYTES_MAX}"
+            )));
+        }
+        check_note(&self.by, &self.reason)
+    }
+}
+
+/// The answer to `apply` and `delete`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RulesChanged {
+    /// The domain.
+    #[serde(with = "wire::name")]
+    pub domain: LineName,
+    /// The version of its rules since; of a dry run, that which they have now (0: none).
+    pub version: u64,
+    /// Nothing was changed.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// What changed, a line each, as the answering node knew the rules before.
+    pub changes: Vec<String>,
+}
+
+/// `admin.limit.delete`: removes the rules of a domain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeleteRules {
+    /// The domain.
+    #[serde(with = "wire::name")]
+    pub domain: LineName,
+    /// As in [`ApplyRules`].
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::number_option"
+    )]
+    pub if_version: Option<u64>,
+    /// As in [`ApplyRules`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// As in [`ApplyRules`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl DeleteRules {
+    /// Checks what the types do not say; `bad_request` names the field.
+    pub fn check(&self) -> Result<(), ApiError> {
+        check_note(&self.by, &self.reason)
+    }
+}
+
+fn check_note(by: &Option<String>, reason: &Option<String>) -> Result<(), ApiError> {
+    for (field, text, max) in [
+        ("by", by, BY_MAX_BYTES),
+        ("reason", reason, REASON_MAX_BYTES),
+    ] {
+        if text.as_ref().is_some_and(|text| text.len() > max) {
+            return Err(bad(format!("{field}: at most {max} bytes")));
+        }
+    }
+    Ok(())
+}
+
+/// `admin.limit.show`: the rules, as the answering node has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShowRules {
+    /// Only of this domain, with their text.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "wire::name_option"
+    )]
+    pub domain: Option<LineName>,
+}
+
+/// The answer to `show`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RulesReply {
+    /// By name.
+    pub domains: Vec<DomainReply>,
+}
+
+/// The rules of one domain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DomainReply {
+    /// Its name.
+    #[serde(with = "wire::name")]
+    pub domain: LineName,
+    /// Of its rules.
+    pub version: u64,
+    /// When they were applied, on the wall clock.
+    pub at_ms: u64,
+    /// Who applied them.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+    /// How many there are.
+    pub rules_total: u64,
+    /// In words, a line each: only if the domain was named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<String>,
+    /// The YAML: only if the domain was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+/// `admin.limit.stats`: the counters of all shards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitStats {}
+
+/// The answer to `stats`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitStatsReply {
+    /// By number.
+    pub shards: Vec<ShardLimitStats>,
+}
+
+/// The counters of one shard's leader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardLimitStats {
+    /// The shard.
+    pub shard: u32,
+    /// In the leader's memory, those that are idle and not yet dropped included.
+    pub counters: u64,
+    /// The bytes of their keys.
+    pub key_bytes: u64,
+    /// The times that sliding window logs remember.
+    pub log_hits: u64,
+    /// Changed since the last checkpoint.
+    pub changed: u64,
+    /// On all nodes: those of checkpoints and of exact limits.
+    pub saved: u64,
+    /// Requests that this leader has answered.
+    pub checks: u64,
+    /// Those of them that it refused.
+    pub refused: u64,
+}
+
+/// `admin.limit.reset`: forgets what was counted of one descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResetLimit {
+    /// The domain.
+    #[serde(with = "wire::name")]
+    pub domain: LineName,
+    /// Its entries.
+    pub descriptor: Descriptor,
+}
+
+/// The answer to `reset`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResetReply {
+    /// There was such a counter on all nodes. One that only the leader had in its memory is forgotten as well.
+    pub known: bool,
+}
+
+/// `admin.limit.test`: what `check` would answer, and by which rules.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TestLimits {
+    /// The domain.
+    #[serde(with = "wire::name")]
+    pub domain: LineName,
+    /// As in [`Check`].
+    pub descriptors: Vec<Descriptor>,
+    /// As in [`Check`].
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::whole_option::<u32, 0, HITS_MAX, _>"
+    )]
+    pub hits: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::codec::{Format, decode, decode_request, encode};
+
+    #[test]
+    fn a_check_is_read_in_both_formats() {
+        let check = Check {
+            hits: Some(3),
+            ..Check::new(vec![vec![Entry::new("remote_address", "127.0.0.1")]])
+        };
+        for format in [Format::Json, Format::MsgPack] {
+            let read: Check = decode_request(&encode(&check, format)).unwrap();
+            assert_eq!(read, check);
+            read.check().unwrap();
+        }
+        let plain: Check = decode(br#"{"descriptors":[[{"key":"a"}]]}"#).unwrap();
+        assert_eq!(plain, Check::new(vec![vec![Entry::new("a", "")]]));
+        assert_eq!(plain.hits(), 1);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (body, field) in [
+            ("{}", "descriptors"),
+            (r#"{"descriptors":[]}"#, "descriptors"),
+            (r#"{"descriptors":[[]]}"#, "descriptors[0]"),
+            (r#"{"descriptors":[[{"key":""}]]}"#, "descriptors[0][0].key"),
+            (r#"{"descriptors":[[{"value":"x"}]]}"#, "descriptors[0][0]"),
+            (r#"{"descriptors":[[{"key":"a"}]],"hits":-1}"#, "hits"),
+            (
+                r#"{"descriptors":[[{"key":"a"}]],"hits":4294967296}"#,
+                "hits",
+            ),
+            (r#"{"descriptors":[[{"key":"a"}]],"dry_run":1}"#, "dry_run"),
+        ] {
+            let read = decode_request::<Check>(body.as_bytes());
+            let error = read.and_then(|check| check.check()).unwrap_err();
+            let names = error.message.contains(&format!("`{field}`"));
+            assert!(names || error.message.starts_with(field), "{body}: {error}");
+        }
+        let long = Check::new(vec![vec![Entry::new("a", "x".repeat(1_025))]]);
+        let error = long.check().unwrap_err();
+        assert!(error.message.starts_with("descriptors[0][0].value"));
+        let many = Check::new(vec![vec![Entry::new("a", "")]; 17]);
+        assert!(many.check().is_err());
+    }
+}

@@ -1,0 +1,252 @@
+//! The counters in a leader's memory, and when they go into the log.
+//!
+//! Every [`CHECKPOINT_INTERVAL_US`] the counters that changed since the last checkpoint are proposed, in portions of
+//! bounded size, one at a time. What a leader counted after its last checkpoint is forgotten if it dies; a planned
+//! hand-over writes it first.
+
+use nowserving_limit::{
+    Change, HashSeed, Limit, LimitParts, Live, PortionMax, Saved, Table, Verdict, Windows, check,
+    combine,
+};
+
+use super::{COUNTERS_MAX, LimitAsk, LimitCommand, LimitReply, TimedAsk, limits_now};
+use crate::clock::Micros;
+
+/// From the beginning of a checkpoint to that of the next one.
+pub const CHECKPOINT_INTERVAL_US: Micros = 200_000;
+/// From one portion of a checkpoint to the next.
+const PORTION_INTERVAL_US: Micros = 10_000;
+const PORTION: PortionMax = PortionMax {
+    counters: 1_024,
+    bytes: 65_536,
+};
+/// Portions that a hand-over writes at most: with more it would take too long.
+const LAST_PORTIONS_MAX: usize = 16;
+/// Idle counters also go when nobody asks: so many slots a second are looked at.
+const SWEEP_INTERVAL_US: Micros = 1_000_000;
+const SWEPT_SLOTS: u32 = 4_096;
+
+/// See the top of this file.
+#[derive(Debug)]
+pub struct LeaderLimits {
+    table: Table,
+    windows: Windows,
+    /// Checkpoints that were proposed and are not yet applied.
+    in_flight: usize,
+    /// The counters in these.
+    counters_in_flight: usize,
+    /// How many changed counters the present checkpoint has still to write.
+    left: u32,
+    /// When the present checkpoint began.
+    began_at: Micros,
+    next_portion_at: Micros,
+    next_sweep_at: Micros,
+    /// Requests that were answered, and those of them that were refused.
+    checks: u64,
+    refused: u64,
+}
+
+impl LeaderLimits {
+    /// `seed`: what clients cannot know, so that they cannot make keys of equal hashes.
+    #[must_use]
+    pub fn new(seed: [u64; 2]) -> Self {
+        LeaderLimits {
+            table: Table::new(COUNTERS_MAX, HashSeed(seed)),
+            windows: Windows::new(),
+            in_flight: 0,
+            counters_in_flight: 0,
+            left: 0,
+            began_at: 0,
+            next_portion_at: 0,
+            next_sweep_at: 0,
+            checks: 0,
+            refused: 0,
+        }
+    }
+
+    #[must_use]
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// How many counters changed that no checkpoint in the log has yet.
+    #[must_use]
+    pub fn changed(&self) -> u64 {
+        u64::from(self.table.dirty()) + self.counters_in_flight as u64
+    }
+
+    /// Requests that this leader answered, and those of them that were refused.
+    #[must_use]
+    pub fn counts(&self) -> (u64, u64) {
+        (self.checks, self.refused)
+    }
+
+    /// Decides a request and counts its hits unless it is a `dry_run`. A verdict for each limit.
+    pub fn check(
+        &mut self,
+        saved: &Saved,
+        asks: &[LimitAsk],
+        dry_run: bool,
+        (service_ms, wall_ms): (u64, u64),
+    ) -> Vec<Verdict> {
+        let now = limits_now(service_ms, wall_ms);
+        let windows = &mut self.windows;
+        let asks: Vec<_> = asks
+            .iter()
+            .map(|ask| ask.at(windows.moment(&ask.limit, now)))
+            .collect();
+        let table = &mut self.table;
+        let verdicts = check(&mut Live { table, saved }, &asks, dry_run, now);
+        if !dry_run {
+            self.count(&verdicts);
+        }
+        verdicts
+    }
+
+    /// What a request to exact limits would be answered. Nothing is counted.
+    pub fn dry_run_exact(
+        &mut self,
+        saved: &Saved,
+        asks: &[LimitAsk],
+        (service_ms, wall_ms): (u64, u64),
+    ) -> Vec<Verdict> {
+        let now = limits_now(service_ms, wall_ms);
+        let windows = &mut self.windows;
+        let verdict = |ask: &LimitAsk| Verdict {
+            answer: saved.dry_run(&ask.at(windows.moment(&ask.limit, now))),
+            is_shadow: ask.is_shadow,
+            is_quota: ask.is_quota,
+            is_untracked: false,
+        };
+        asks.iter().map(verdict).collect()
+    }
+
+    /// The times for a request to exact limits: those of the leader count on all nodes.
+    pub fn timed(
+        &mut self,
+        asks: Vec<LimitAsk>,
+        (service_ms, wall_ms): (u64, u64),
+    ) -> Vec<TimedAsk> {
+        let now = limits_now(service_ms, wall_ms);
+        let timed = asks.into_iter().map(|ask| TimedAsk {
+            at: self.windows.moment(&ask.limit, now),
+            ask: LimitAsk {
+                limit: without_zone(&ask.limit),
+                ..ask
+            },
+        });
+        timed.collect()
+    }
+
+    fn count(&mut self, verdicts: &[Verdict]) {
+        let allowed = combine(verdicts).allowed;
+        self.checks += 1;
+        self.refused += u64::from(!allowed);
+        let answer = if allowed { "allowed" } else { "refused" };
+        metrics::counter!("nowserving_limit_checks_total", "answer" => answer).increment(1);
+    }
+
+    /// The next portion of a checkpoint if it is due.
+    pub(crate) fn propose(
+        &mut self,
+        resets: u64,
+        now: Micros,
+        (service_ms, wall_ms): (u64, u64),
+    ) -> Option<LimitCommand> {
+        if now >= self.next_sweep_at && !self.table.is_empty() {
+            self.next_sweep_at = now + SWEEP_INTERVAL_US;
+            self.table
+                .sweep(limits_now(service_ms, wall_ms), SWEPT_SLOTS);
+        }
+        if now < self.portion_due()? {
+            return None;
+        }
+        if self.left == 0 {
+            self.began_at = now;
+            self.left = self.table.dirty();
+        }
+        let changes = self.portion();
+        self.next_portion_at = match self.left {
+            0 => self.began_at + CHECKPOINT_INTERVAL_US,
+            _ => now + PORTION_INTERVAL_US,
+        };
+        if changes.is_empty() {
+            return None;
+        }
+        self.in_flight += 1;
+        self.counters_in_flight += changes.len();
+        Some(LimitCommand::Checkpoint { resets, changes })
+    }
+
+    fn portion(&mut self) -> Vec<Change> {
+        let before = self.table.dirty();
+        let changes = self.table.changes(PORTION);
+        let written = before.saturating_sub(self.table.dirty());
+        self.left = self.left.saturating_sub(written).min(self.table.dirty());
+        changes
+    }
+
+    /// Before leadership is given away: everything that is not in a checkpoint yet.
+    pub(crate) fn propose_last(&mut self, resets: u64) -> Vec<LimitCommand> {
+        let mut commands = Vec::new();
+        while commands.len() < LAST_PORTIONS_MAX && self.table.dirty() > 0 {
+            let changes = self.portion();
+            if !changes.is_empty() {
+                self.in_flight += 1;
+                self.counters_in_flight += changes.len();
+                commands.push(LimitCommand::Checkpoint { resets, changes });
+            }
+        }
+        commands
+    }
+
+    /// When a portion is due, if something is to be written and nothing is on its way.
+    fn portion_due(&self) -> Option<Micros> {
+        (self.in_flight == 0 && self.table.dirty() > 0).then_some(self.next_portion_at)
+    }
+
+    /// When [`LeaderLimits::propose`] has something to do.
+    pub(crate) fn next_due(&self) -> Option<Micros> {
+        let sweep = (!self.table.is_empty()).then_some(self.next_sweep_at);
+        self.portion_due().into_iter().chain(sweep).min()
+    }
+
+    /// A command of this term was applied.
+    pub(crate) fn after(&mut self, command: &LimitCommand, reply: &LimitReply) {
+        match (command, reply) {
+            (LimitCommand::Checkpoint { changes, .. }, LimitReply::Checkpoint(merged)) => {
+                self.left_log(changes);
+                if !merged {
+                    self.table.put_back(changes);
+                }
+            }
+            (LimitCommand::Reset { key, .. }, _) => {
+                self.table.remove(key);
+            }
+            (LimitCommand::Hits { .. }, LimitReply::Hits(verdicts)) => self.count(verdicts),
+            _ => {}
+        }
+    }
+
+    /// A member of the group does not know the command yet.
+    pub(crate) fn not_proposed(&mut self, command: &LimitCommand) {
+        if let LimitCommand::Checkpoint { changes, .. } = command {
+            self.left_log(changes);
+            self.table.put_back(changes);
+        }
+    }
+
+    fn left_log(&mut self, changes: &[Change]) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.counters_in_flight = self.counters_in_flight.saturating_sub(changes.len());
+    }
+}
+
+/// Of a window by the calendar the leader's reading counts: nodes need not know its zone.
+fn without_zone(limit: &Limit) -> Limit {
+    let parts = LimitParts {
+        zone: None,
+        ..limit.parts().clone()
+    };
+    Limit::new(parts).unwrap_or_else(|_| limit.clone())
+}

@@ -1,0 +1,276 @@
+//! Rate limits in a shard: what is replicated of them, and what its leader has in memory.
+//!
+//! ```text
+//! rules:   Apply, Delete (in shard 0) ─► RuleTexts ─► every node reads them there
+//! a check: the leader's LeaderLimits, over Saved ─► nothing is written
+//!          its changed counters, every 200 ms ─► Checkpoint ─► Saved, on all nodes
+//! exact:   Hits ─► Saved, on all nodes ─► the answer
+//! ```
+//!
+//! Rules are texts here: who reads them finds out which limits count for a request, and asks the leaders of the shards
+//! that have the counters ([`home_of`]). So a shard needs no rules to decide.
+
+mod answer;
+mod leader;
+pub(crate) mod pb;
+mod rules;
+
+use nowserving_limit::{
+    Answer, Ask, Change, Limit, Moment, Now, Saved, TableMax, Verdict, WhenFull, check, key,
+};
+use nowserving_line::LineName;
+use nowserving_protocol::limits::{PartReply, PartVerdict};
+use nowserving_protocol::subject::shard_of_bytes;
+
+pub use answer::HitsAnswer;
+pub use leader::LeaderLimits;
+pub use rules::{
+    ApplyRules, DOMAINS_MAX, DeleteRules, DomainRules, RULES_TEXT_BYTES_MAX, RuleTexts,
+    RulesRefused,
+};
+
+/// The counters of a shard, in its leader's memory and again in every node's: those of 16 shards are ten million.
+pub const COUNTERS_MAX: TableMax = TableMax {
+    counters: 625_000,
+    key_bytes: 64 << 20,
+    log_hits: 2 << 20,
+};
+/// How many idle counters of a checkpoint a command may drop: more than it can add.
+const EXPIRED_AT_LEAST: usize = 64;
+
+/// The shard that has a counter. Algorithm and unit do not count, so a rule that changes them stays where it is.
+#[must_use]
+pub fn home_of(counter: &[u8], shards: u32) -> u32 {
+    shard_of_bytes(counter.get(2..).unwrap_or_default(), shards)
+}
+
+/// One limit of a request, and the hits on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitAsk {
+    pub limit: Limit,
+    pub key: Box<[u8]>,
+    pub hits: u64,
+    pub when_full: WhenFull,
+    pub is_shadow: bool,
+    pub is_quota: bool,
+}
+
+impl LimitAsk {
+    fn at(&self, at: Moment) -> Ask<'_> {
+        Ask {
+            limit: &self.limit,
+            key: &self.key,
+            hits: self.hits,
+            at,
+            when_full: self.when_full,
+            is_shadow: self.is_shadow,
+            is_quota: self.is_quota,
+        }
+    }
+}
+
+/// With the time of the check, by the leader's clocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimedAsk {
+    pub ask: LimitAsk,
+    pub at: Moment,
+}
+
+/// Verdicts on their way between nodes.
+#[must_use]
+pub fn part_reply(verdicts: &[Verdict]) -> PartReply {
+    let verdicts = verdicts.iter().map(|verdict| PartVerdict {
+        allowed: verdict.answer.allowed,
+        limit: verdict.answer.limit,
+        remaining: verdict.answer.remaining,
+        reset_us: verdict.answer.reset_us,
+        retry_after_us: verdict.answer.retry_after_us,
+        delay_us: verdict.answer.delay_us,
+        shadow: verdict.is_shadow,
+        quota: verdict.is_quota,
+        untracked: verdict.is_untracked,
+    });
+    PartReply {
+        verdicts: verdicts.collect(),
+    }
+}
+
+/// The other way.
+#[must_use]
+pub fn verdicts_of(part: &PartReply) -> Vec<Verdict> {
+    let verdicts = part.verdicts.iter().map(|it| Verdict {
+        answer: Answer {
+            allowed: it.allowed,
+            limit: it.limit,
+            remaining: it.remaining,
+            reset_us: it.reset_us,
+            retry_after_us: it.retry_after_us,
+            delay_us: it.delay_us,
+        },
+        is_shadow: it.shadow,
+        is_quota: it.quota,
+        is_untracked: it.untracked,
+    });
+    verdicts.collect()
+}
+
+/// A command about rate limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LimitCommand {
+    Apply(ApplyRules),
+    Delete(DeleteRules),
+    /// What the leader counted since the last one.
+    Checkpoint {
+        /// How many counters had been reset when it was made: it may have one that was reset since, so with another
+        /// number it is not applied, and the leader makes another one.
+        resets: u64,
+        changes: Vec<Change>,
+    },
+    /// Hits on exact limits, decided together.
+    Hits {
+        domain: LineName,
+        asks: Vec<TimedAsk>,
+    },
+    /// Forgets what was counted.
+    Reset {
+        domain: LineName,
+        key: Box<[u8]>,
+    },
+}
+
+/// What became of a [`LimitCommand`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LimitReply {
+    /// The version of the rules, or why they were not changed.
+    Rules(Result<u64, RulesRefused>),
+    /// Whether it was merged.
+    Checkpoint(bool),
+    /// One for each limit.
+    Hits(Vec<Verdict>),
+    /// Whether there was such a counter among those that all nodes have.
+    Reset(bool),
+}
+
+/// What a shard replicates of rate limits.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LimitsState {
+    pub(crate) rules: RuleTexts,
+    /// The counters of the last checkpoint, and those of exact limits.
+    pub(crate) saved: Saved,
+    /// How many counters were reset.
+    pub(crate) resets: u64,
+}
+
+impl Default for LimitsState {
+    fn default() -> Self {
+        LimitsState {
+            rules: RuleTexts::default(),
+            saved: Saved::new(COUNTERS_MAX),
+            resets: 0,
+        }
+    }
+}
+
+impl LimitsState {
+    #[must_use]
+    pub fn rules(&self) -> &RuleTexts {
+        &self.rules
+    }
+
+    #[must_use]
+    pub fn saved(&self) -> &Saved {
+        &self.saved
+    }
+
+    /// Whether nothing was ever said of limits here.
+    pub(crate) fn is_unused(&self) -> bool {
+        let Self {
+            rules,
+            saved,
+            resets,
+        } = self;
+        rules.version() == 0 && saved.is_empty() && saved.expired_to().is_none() && *resets == 0
+    }
+
+    /// `now_ms`: by the service clock.
+    pub(crate) fn apply(
+        &mut self,
+        command: &LimitCommand,
+        now_ms: u64,
+        wall_ms: u64,
+    ) -> LimitReply {
+        let now = limits_now(now_ms, wall_ms);
+        match command {
+            LimitCommand::Apply(apply) => LimitReply::Rules(self.rules.apply(apply, wall_ms)),
+            LimitCommand::Delete(delete) => LimitReply::Rules(self.rules.delete(delete)),
+            LimitCommand::Checkpoint { resets, changes } => {
+                let is_current = *resets == self.resets;
+                #[cfg(feature = "bite")]
+                if nowserving_bite::is(nowserving_bite::Break::S20) {
+                    return LimitReply::Checkpoint(is_current);
+                }
+                if is_current {
+                    for change in changes {
+                        self.saved.merge(change, now);
+                    }
+                }
+                let expired = 2 * changes.len() + EXPIRED_AT_LEAST;
+                self.saved.expire(now, expired);
+                LimitReply::Checkpoint(is_current)
+            }
+            LimitCommand::Hits { asks, .. } => {
+                let expired = 2 * asks.len();
+                let asks: Vec<_> = asks.iter().map(|timed| timed.ask.at(timed.at)).collect();
+                #[cfg(feature = "bite")]
+                let forgets = nowserving_bite::is(nowserving_bite::Break::S20Exact);
+                #[cfg(not(feature = "bite"))]
+                let forgets = false;
+                let verdicts = check(&mut self.saved, &asks, forgets, now);
+                self.saved.expire(now, expired);
+                LimitReply::Hits(verdicts)
+            }
+            LimitCommand::Reset { key, .. } => {
+                self.resets += 1;
+                LimitReply::Reset(self.saved.remove(key))
+            }
+        }
+    }
+}
+
+impl LimitCommand {
+    /// About how many counters it touches.
+    pub(crate) fn work(&self) -> usize {
+        match self {
+            LimitCommand::Checkpoint { changes, .. } => changes.len(),
+            LimitCommand::Hits { asks, .. } => asks.len(),
+            LimitCommand::Apply(_) | LimitCommand::Delete(_) | LimitCommand::Reset { .. } => 0,
+        }
+    }
+
+    /// The domain of a request; a checkpoint has none.
+    #[must_use]
+    pub fn domain(&self) -> Option<&LineName> {
+        match self {
+            LimitCommand::Apply(apply) => Some(&apply.domain),
+            LimitCommand::Delete(delete) => Some(&delete.domain),
+            LimitCommand::Hits { domain, .. } | LimitCommand::Reset { domain, .. } => Some(domain),
+            LimitCommand::Checkpoint { .. } => None,
+        }
+    }
+}
+
+/// Both clocks as limits read them.
+fn limits_now(service_ms: u64, wall_ms: u64) -> Now {
+    Now {
+        service_us: service_ms.saturating_mul(1_000),
+        wall_us: wall_ms.saturating_mul(1_000),
+    }
+}
+
+/// Whether these bytes are the key of a counter of this limit.
+fn is_key_of(counter: &[u8], limit: &Limit) -> bool {
+    key::head(counter) == Some((limit.algorithm(), limit.unit()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,484 @@
+#![allow(clippy::unwrap_used)]
+
+use bytes::Bytes;
+use nowserving_limit::{Algorithm, Unit, combine};
+
+use super::*;
+use crate::command::{self, Command, Entry, FORMAT, FORMAT_MIN};
+use crate::requests::{Answer, Origin, RequestId};
+use crate::snapshot::{self, Header};
+use crate::state::{AppliedLimit, Observer, State};
+
+const START_MS: u64 = 1_766_222_333_444;
+
+fn name(text: &str) -> LineName {
+    LineName::try_from(text).unwrap()
+}
+
+fn limit(algorithm: Algorithm, requests_per_unit: u32) -> Limit {
+    let parts = Limit::fixed_window(requests_per_unit, Unit::Minute);
+    Limit::new(nowserving_limit::LimitParts {
+        algorithm,
+        ..parts.parts().clone()
+    })
+    .unwrap()
+}
+
+fn ask(algorithm: Algorithm, value: &str) -> LimitAsk {
+    let limit = limit(algorithm, 5);
+    let entries = [("ip", value)].into_iter();
+    let key = key::encode(algorithm, limit.unit(), "shop", entries).unwrap();
+    LimitAsk {
+        limit,
+        key: key.into(),
+        hits: 1,
+        when_full: WhenFull::Allow,
+        is_shadow: false,
+        is_quota: false,
+    }
+}
+
+/// A shard's state, its leader's memory, and its log of one entry a command.
+struct World {
+    state: State,
+    leader: LeaderLimits,
+    index: u64,
+    now_ms: u64,
+}
+
+/// What became of the commands of an entry.
+#[derive(Default)]
+struct Seen {
+    replies: Vec<LimitReply>,
+    copies: Vec<Answer>,
+}
+
+impl Observer for Seen {
+    fn limit(&mut self, _: &State, applied: AppliedLimit<'_>) {
+        self.replies.push(applied.reply);
+    }
+
+    fn copy(&mut self, _: &State, _: usize, _: &Command, answer: &Answer) {
+        self.copies.push(answer.clone());
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        World {
+            state: State::default(),
+            leader: LeaderLimits::new([3, 5]),
+            index: 0,
+            now_ms: START_MS,
+        }
+    }
+
+    fn now(&self) -> (u64, u64) {
+        (self.now_ms, self.now_ms)
+    }
+
+    fn now_us(&self) -> u64 {
+        self.now_ms * 1_000
+    }
+
+    fn is_allowed(&mut self, ask: &LimitAsk) -> bool {
+        let now = self.now();
+        let saved = self.state.limits().saved();
+        let asks = std::slice::from_ref(ask);
+        combine(&self.leader.check(saved, asks, false, now)).allowed
+    }
+
+    /// How many of so many checks pass.
+    fn passed(&mut self, ask: &LimitAsk, checks: u32) -> u32 {
+        (0..checks).map(|_| u32::from(self.is_allowed(ask))).sum()
+    }
+
+    /// Applies a command as every node does: from its bytes.
+    fn apply(&mut self, command: Command) -> Seen {
+        let entry = Entry {
+            now_ms: self.now_ms,
+            wall_ms: self.now_ms,
+            commands: vec![command],
+            ..Entry::default()
+        };
+        let read = command::decode(&command::encode(&entry), FORMAT).unwrap();
+        assert_eq!(read, entry);
+        self.index += 1;
+        let mut seen = Seen::default();
+        self.state.apply_entry(self.index, &read, &mut seen);
+        if let (Command::Limit(command), Some(reply)) = (&read.commands[0], seen.replies.first()) {
+            self.leader.after(command, reply);
+        }
+        seen
+    }
+
+    fn propose(&mut self) -> Option<LimitCommand> {
+        let (now, now_us) = (self.now(), self.now_us());
+        self.leader.propose(self.state.limits().resets, now_us, now)
+    }
+
+    /// As long as a checkpoint is due.
+    fn checkpoint(&mut self) {
+        while let Some(command) = self.propose() {
+            self.apply(Command::Limit(command));
+            self.now_ms += 10;
+        }
+    }
+
+    fn failover(&mut self) {
+        self.leader = LeaderLimits::new([7, 9]);
+    }
+}
+
+#[test]
+fn after_a_failover_the_hits_since_the_last_checkpoint_are_forgotten_and_no_others() {
+    for algorithm in Algorithm::ALL {
+        let (mut world, ask) = (World::new(), ask(algorithm, "a"));
+        assert_eq!(world.passed(&ask, 3), 3, "{algorithm:?}");
+        world.checkpoint();
+        assert_eq!(world.passed(&ask, 1), 1);
+        world.failover();
+        assert_eq!(world.passed(&ask, 5), 2, "{algorithm:?}: one is forgotten");
+        world.now_ms += 200;
+        world.checkpoint();
+        world.failover();
+        assert_eq!(world.passed(&ask, 5), 0, "{algorithm:?}: none is");
+    }
+}
+
+#[test]
+fn before_a_hand_over_everything_is_written() {
+    let (mut world, ask) = (World::new(), ask(Algorithm::FixedWindow, "a"));
+    world.checkpoint();
+    assert_eq!(world.passed(&ask, 4), 4);
+    for command in world.leader.propose_last(0) {
+        world.apply(Command::Limit(command));
+    }
+    world.failover();
+    assert_eq!(world.passed(&ask, 5), 1);
+}
+
+#[test]
+fn a_checkpoint_comes_every_200_ms_and_only_if_something_changed() {
+    let (mut world, ask) = (World::new(), ask(Algorithm::TokenBucket, "a"));
+    assert_eq!(world.propose(), None);
+    assert_eq!(world.leader.next_due(), None, "nothing is counted");
+    world.is_allowed(&ask);
+    let first = world.propose().unwrap();
+    assert_eq!(world.propose(), None, "one at a time");
+    world.is_allowed(&ask);
+    world.apply(Command::Limit(first));
+    assert_eq!(world.propose(), None, "200 ms after the first");
+    let due = world.leader.next_due().unwrap();
+    assert_eq!(due, world.now_us() + 200_000);
+    world.now_ms += 200;
+    let second = world.propose().unwrap();
+    world.apply(Command::Limit(second));
+    world.now_ms += 10_000;
+    assert_eq!(world.propose(), None, "nothing changed");
+}
+
+#[test]
+fn many_changes_are_written_in_portions_one_after_the_other() {
+    let mut world = World::new();
+    for nth in 0..3_000 {
+        world.is_allowed(&ask(Algorithm::FixedWindow, &nth.to_string()));
+    }
+    let mut portions = 0;
+    while let Some(command) = world.propose() {
+        assert!(command.work() <= 1_024);
+        world.apply(Command::Limit(command));
+        world.now_ms += 10;
+        portions += 1;
+        // A counter that changes all the time does not keep the checkpoint from its end.
+        world.is_allowed(&ask(Algorithm::FixedWindow, "0"));
+    }
+    assert!((3..=4).contains(&portions), "{portions}");
+    assert_eq!(world.state.limits().saved().len(), 3_000);
+}
+
+#[test]
+fn a_checkpoint_from_before_a_reset_does_not_bring_the_counter_back() {
+    let (mut world, ask) = (World::new(), ask(Algorithm::FixedWindow, "a"));
+    world.passed(&ask, 5);
+    world.checkpoint();
+    world.now_ms += 200;
+    let other = self::ask(Algorithm::FixedWindow, "b");
+    world.passed(&other, 5);
+    world.leader.propose_last(0);
+    world.leader = LeaderLimits::new([1, 1]);
+    world.passed(&ask, 1);
+    world.passed(&other, 5);
+    let late = world.propose().unwrap();
+    let reset = LimitCommand::Reset {
+        domain: name("shop"),
+        key: ask.key.clone(),
+    };
+    let seen = world.apply(Command::Limit(reset));
+    assert_eq!(seen.replies, [LimitReply::Reset(true)]);
+    let seen = world.apply(Command::Limit(late));
+    assert_eq!(seen.replies, [LimitReply::Checkpoint(false)]);
+    assert_eq!(world.passed(&ask, 9), 5, "counted anew");
+    world.now_ms += 200;
+    world.checkpoint();
+    world.failover();
+    assert_eq!(world.passed(&other, 5), 0, "what was put back is written");
+}
+
+#[test]
+fn hits_on_exact_limits_count_once_for_each_request_and_survive_everything() {
+    let mut world = World::new();
+    let ask = ask(Algorithm::SlidingWindowLog, "a");
+    let hit = |world: &mut World, key| {
+        let now = world.now();
+        let asks = world.leader.timed(vec![ask.clone()], now);
+        let command = LimitCommand::Hits {
+            domain: name("shop"),
+            asks,
+        };
+        let id = RequestId {
+            key,
+            origin: Origin::Client,
+        };
+        world.apply(Command::Once(id, Box::new(Command::Limit(command))))
+    };
+    let allowed = |seen: &Seen| match &seen.replies[..] {
+        [LimitReply::Hits(verdicts)] => combine(verdicts).allowed,
+        replies => panic!("{replies:?}"),
+    };
+    for key in 0..5 {
+        assert!(allowed(&hit(&mut world, key)));
+        world.now_ms += 1;
+    }
+    let copy = hit(&mut world, 3);
+    let [Answer::LimitHits(answer)] = copy.copies[..] else {
+        panic!("{:?}", copy.copies)
+    };
+    assert!(combine(&answered_again(&mut world, answer, &ask)).allowed);
+    world.failover();
+    assert!(!allowed(&hit(&mut world, 77)));
+    let verdict = world.leader.dry_run_exact(
+        world.state.limits().saved(),
+        std::slice::from_ref(&ask),
+        (world.now_ms, 0),
+    );
+    assert!(!verdict[0].answer.allowed);
+}
+
+/// The answer to a copy of a request that this was the answer to.
+fn answered_again(world: &mut World, answer: HitsAnswer, ask: &LimitAsk) -> Vec<Verdict> {
+    let now = world.now();
+    let asks = world
+        .leader
+        .timed(vec![ask.clone(); answer.limits as usize], now);
+    answer.again(&asks, world.state.limits().saved()).unwrap()
+}
+
+/// However many limits the request had: 65,536 answers are remembered.
+#[test]
+fn the_answer_to_hits_is_small_and_tells_a_copy_the_same() {
+    assert!(size_of::<HitsAnswer>() <= 24);
+    let mut world = World::new();
+    let mut asks: Vec<_> = (0..16)
+        .map(|nth| ask(Algorithm::ALL[nth % Algorithm::ALL.len()], &nth.to_string()))
+        .collect();
+    asks[3].is_shadow = true;
+    asks[4].is_quota = true;
+    let mut hit = |world: &mut World, key, hits| {
+        for ask in &mut asks {
+            ask.hits = hits;
+        }
+        let asks = world.leader.timed(asks.clone(), world.now());
+        let command = Command::Limit(LimitCommand::Hits {
+            domain: name("shop"),
+            asks: asks.clone(),
+        });
+        let id = RequestId {
+            key,
+            origin: Origin::Client,
+        };
+        let seen = world.apply(Command::Once(id, Box::new(command.clone())));
+        let [LimitReply::Hits(first)] = &seen.replies[..] else {
+            panic!("{:?}", seen.replies)
+        };
+        let seen = world.apply(Command::Once(id, Box::new(command)));
+        let [Answer::LimitHits(answer)] = seen.copies[..] else {
+            panic!("{:?}", seen.copies)
+        };
+        let again = answer.again(&asks, world.state.limits().saved()).unwrap();
+        assert!(
+            answer
+                .again(&asks[1..], world.state.limits().saved())
+                .is_none()
+        );
+        assert_eq!(combine(&again).allowed, combine(first).allowed);
+        for (first, again) in first.iter().zip(&again) {
+            let decided = |it: &Verdict| {
+                (
+                    it.answer.allowed,
+                    it.answer.limit,
+                    it.is_shadow,
+                    it.is_quota,
+                )
+            };
+            assert_eq!(decided(first), decided(again));
+        }
+        assert_eq!(
+            combine(&again).shown.map(|it| it.delay_us),
+            combine(first).shown.map(|it| it.delay_us)
+        );
+        combine(first).allowed
+    };
+    assert!(hit(&mut world, 1, 3));
+    assert!(!hit(&mut world, 2, 3), "2 are left");
+    assert!(!hit(&mut world, 3, 6), "never");
+    assert!(hit(&mut world, 4, 2));
+}
+
+fn apply_rules(domain: &str, text: &str, if_version: Option<u64>) -> Command {
+    Command::Limit(LimitCommand::Apply(ApplyRules {
+        domain: name(domain),
+        text: text.into(),
+        if_version,
+        by: "ann".into(),
+        reason: "sale".into(),
+    }))
+}
+
+fn delete_rules(domain: &str, if_version: Option<u64>) -> Command {
+    Command::Limit(LimitCommand::Delete(DeleteRules {
+        domain: name(domain),
+        if_version,
+        by: String::new(),
+        reason: String::new(),
+    }))
+}
+
+#[test]
+fn versions_of_rules_only_grow() {
+    let mut world = World::new();
+    let mut rules = |command| match &world.apply(command).replies[..] {
+        [LimitReply::Rules(result)] => *result,
+        replies => panic!("{replies:?}"),
+    };
+    assert_eq!(rules(apply_rules("a", "1", Some(0))), Ok(1));
+    assert_eq!(rules(apply_rules("b", "1", None)), Ok(2));
+    assert_eq!(rules(apply_rules("a", "1", Some(77))), Ok(1), "the same");
+    assert_eq!(
+        rules(apply_rules("a", "2", Some(2))),
+        Err(RulesRefused::Version)
+    );
+    assert_eq!(rules(apply_rules("a", "2", Some(1))), Ok(3));
+    assert_eq!(
+        rules(delete_rules("a", Some(1))),
+        Err(RulesRefused::Version)
+    );
+    assert_eq!(rules(delete_rules("a", Some(3))), Ok(4));
+    assert_eq!(rules(delete_rules("a", None)), Err(RulesRefused::NoDomain));
+    assert_eq!(rules(apply_rules("a", "1", Some(0))), Ok(5));
+    let shown = world.state.limits().rules().get(&name("a")).unwrap();
+    assert_eq!((shown.version, &*shown.text, &*shown.by), (5, "1", "ann"));
+    assert_eq!(shown.at_ms, START_MS);
+}
+
+#[test]
+fn rules_are_bounded() {
+    let mut rules = RuleTexts::default();
+    let apply = |domain: String, bytes| ApplyRules {
+        domain: name(&domain),
+        text: "x".repeat(bytes).into(),
+        if_version: None,
+        by: String::new(),
+        reason: String::new(),
+    };
+    for nth in 0..DOMAINS_MAX {
+        rules.apply(&apply(format!("d{nth}"), 1), 0).unwrap();
+    }
+    let one_more = rules.apply(&apply("more".into(), 1), 0);
+    assert_eq!(one_more, Err(RulesRefused::TooManyDomains));
+    let results = (0..DOMAINS_MAX).map(|nth| {
+        let apply = apply(format!("d{nth}"), RULES_TEXT_BYTES_MAX);
+        rules.apply(&apply, 0).is_ok()
+    });
+    let taken = results.filter(|taken| *taken).count();
+    assert_eq!(taken, (4 << 20) / RULES_TEXT_BYTES_MAX);
+}
+
+fn header() -> Header {
+    Header {
+        cluster: "test".into(),
+        shard: 3,
+        index: 9,
+        term: 2,
+        ..Header::default()
+    }
+}
+
+#[test]
+fn a_snapshot_has_rules_and_counters_and_goes_on_as_the_state_does() {
+    let mut world = World::new();
+    world.apply(apply_rules("shop", "domain: shop", None));
+    for algorithm in Algorithm::ALL {
+        world.passed(&ask(algorithm, "a"), 3);
+        world.now_ms += 7;
+        world.passed(&ask(algorithm, "b"), 9);
+    }
+    world.checkpoint();
+    let bytes = snapshot::encode(&header(), &world.state);
+    let (_, restored) = snapshot::decode(Bytes::from(bytes), FORMAT, "test", 3).unwrap();
+    assert_eq!(restored.limits(), world.state.limits());
+    for second in 0..3 {
+        let hashes = [&restored, &world.state].map(|state| snapshot::hash_part(state, second));
+        assert_eq!(hashes[0], hashes[1]);
+    }
+    world.state = restored;
+    world.failover();
+    for algorithm in Algorithm::ALL {
+        assert_eq!(world.passed(&ask(algorithm, "a"), 9), 2, "{algorithm:?}");
+        assert_eq!(world.passed(&ask(algorithm, "b"), 9), 0, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn what_was_never_used_leaves_no_trace_and_what_was_is_of_format_7() {
+    let unused = snapshot::encode(&header(), &State::default());
+    let mut world = World::new();
+    world.apply(apply_rules("shop", "x", None));
+    let used = snapshot::encode(&header(), &world.state);
+    assert!(used.len() > unused.len() + 4);
+    assert_ne!(
+        snapshot::hash_part(&world.state, 0),
+        snapshot::hash_part(&State::default(), 0)
+    );
+    assert_eq!(apply_rules("shop", "x", None).format(), 7);
+    assert!(FORMAT_MIN < 7);
+}
+
+#[test]
+fn counters_expire_from_the_checkpoint_too() {
+    let mut world = World::new();
+    for nth in 0..100 {
+        world.is_allowed(&ask(Algorithm::FixedWindow, &nth.to_string()));
+    }
+    world.checkpoint();
+    assert_eq!(world.state.limits().saved().len(), 100);
+    for _ in 0..4 {
+        world.now_ms += 120_000;
+        world.is_allowed(&ask(Algorithm::FixedWindow, "x"));
+        world.checkpoint();
+    }
+    assert!(world.state.limits().saved().len() <= 2);
+}
+
+#[test]
+fn a_counter_s_home_does_not_depend_on_its_algorithm() {
+    let home = |algorithm| home_of(&ask(algorithm, "a").key, 16);
+    let first = home(Algorithm::FixedWindow);
+    assert!(Algorithm::ALL.into_iter().all(|it| home(it) == first));
+    let homes = (0..100).map(|nth| {
+        let ask = ask(Algorithm::FixedWindow, &nth.to_string());
+        home_of(&ask.key, 16)
+    });
+    let homes: std::collections::BTreeSet<u32> = homes.collect();
+    assert_eq!(homes.len(), 16);
+}
