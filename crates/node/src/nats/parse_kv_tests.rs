@@ -9,6 +9,7 @@ use nowserving_protocol::subject::Subjects;
 use serde_json::{Value, json};
 
 use super::super::parse::Parser;
+use super::super::testing::no_rules;
 use super::*;
 
 const SHARDS: u32 = 16;
@@ -28,7 +29,7 @@ fn message(subject: &str, payload: Vec<u8>) -> Message {
 /// By the subscription to its subject; both formats say the same.
 fn read(subject: &str, body: &Value) -> Result<Input, ApiError> {
     let key = ClusterKey::new([7; 32]);
-    let parser = Parser::new(Subjects::default(), SHARDS, key.ticket_keys()).unwrap();
+    let parser = Parser::new(Subjects::default(), SHARDS, key.ticket_keys(), no_rules()).unwrap();
     let via = match subject.split('.').nth(1) {
         Some("forward") => Via::Forwarded,
         Some("shard") => Via::Shard(ShardDelivery::Leader),

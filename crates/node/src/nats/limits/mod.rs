@@ -130,7 +130,9 @@ impl Limits {
                 self.answer_admin(op, message, reply).await
             }
             Target::Limit { op, .. } => Err(unknown_op(op)),
-            Target::Line { .. } | Target::Cluster { .. } => Err(unknown_op("limit")),
+            Target::Line { .. } | Target::Kv { .. } | Target::Cluster { .. } => {
+                Err(unknown_op("limit"))
+            }
         }
     }
 
