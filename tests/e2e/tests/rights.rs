@@ -50,8 +50,8 @@ pub fn of_the_readme() -> Result<String> {
         ));
     }
     ensure!(
-        users.len() == 9,
-        "backends, operators, capacity, dispatchers, key-values, push services, nodes: {users:?}"
+        users.len() == 10,
+        "backends, operators, capacity, dispatchers, key-values, rate limits, push services, nodes: {users:?}"
     );
     Ok(format!(
         "authorization {{ users = [\n{}\n] }}\n",
@@ -71,6 +71,7 @@ pub async fn hold(cluster: &mut Cluster) -> Result<()> {
     capacity(cluster).await?;
     dispatchers(cluster).await?;
     key_values(cluster).await?;
+    rate_limits(cluster).await?;
     strangers(cluster).await?;
     listeners(cluster).await?;
     missing(cluster).await?;
@@ -168,6 +169,23 @@ async fn key_values(cluster: &Cluster) -> Result<()> {
         .run(&["kv", "put", "rights", "k", "v"])
         .await?
         .done()?;
+    Ok(())
+}
+
+/// A service that checks rate limits does that, and nothing else.
+async fn rate_limits(cluster: &Cluster) -> Result<()> {
+    for who in ["rate limits", "backends"] {
+        let service = Cli::new(cluster.nats.url_as(who));
+        let checked = service.run(&["limit", "check", "rights", "ip=1"]).await?;
+        ensure!(checked.done()?["allowed"] == true, "{who}");
+        service
+            .run(&["limit", "show"])
+            .await?
+            .failed(1, "forbidden")?;
+    }
+    let service = Cli::new(cluster.nats.url_as("rate limits"));
+    let enter = ["enter", LINE, "--key", "stranger"];
+    service.run(&enter).await?.failed(1, "forbidden")?;
     Ok(())
 }
 
