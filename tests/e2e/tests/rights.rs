@@ -51,7 +51,7 @@ pub fn of_the_readme() -> Result<String> {
     }
     ensure!(
         users.len() == 10,
-        "backends, operators, capacity, dispatchers, key-values, rate limits, push services, nodes: {users:?}"
+        "backends, operators, capacity, dispatchers, key-values, limits, push services, nodes: {users:?}"
     );
     Ok(format!(
         "authorization {{ users = [\n{}\n] }}\n",
@@ -174,7 +174,7 @@ async fn key_values(cluster: &Cluster) -> Result<()> {
 
 /// A service that checks rate limits does that, and nothing else.
 async fn rate_limits(cluster: &Cluster) -> Result<()> {
-    for who in ["rate limits", "backends"] {
+    for who in ["limits", "backends"] {
         let service = Cli::new(cluster.nats.url_as(who));
         let checked = service.run(&["limit", "check", "rights", "ip=1"]).await?;
         ensure!(checked.done()?["allowed"] == true, "{who}");
@@ -183,7 +183,7 @@ async fn rate_limits(cluster: &Cluster) -> Result<()> {
             .await?
             .failed(1, "forbidden")?;
     }
-    let service = Cli::new(cluster.nats.url_as("rate limits"));
+    let service = Cli::new(cluster.nats.url_as("limits"));
     let enter = ["enter", LINE, "--key", "stranger"];
     service.run(&enter).await?.failed(1, "forbidden")?;
     Ok(())
