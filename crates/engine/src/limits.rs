@@ -9,7 +9,7 @@ use nowserving_shard::requests::Answer;
 use crate::engine::Engine;
 use crate::io::Output;
 use crate::outbox::NodeCtx;
-use crate::refusals::outcome_unknown;
+use crate::refusals::{outcome_unknown, unavailable};
 use crate::request::{LimitRequest, Outcome};
 use crate::shard::{Shard, Waiter};
 
@@ -21,10 +21,16 @@ impl Shard {
         request: &LimitRequest,
         ctx: &mut NodeCtx,
     ) {
+        let is_offered = self.offered_since().is_some();
         let service_ms = self.service_ms(&ctx.reachability);
         let (Some(service_ms), Some(leader_state)) = (service_ms, &mut self.leader_state) else {
             return ctx.lead_lost(waiter, self);
         };
+        let counts = matches!(request, LimitRequest::Check { dry_run: false, .. });
+        if counts && is_offered {
+            // What it counted would be in no checkpoint. The next leader answers in a moment.
+            return ctx.out.refuse(waiter.reply, unavailable());
+        }
         let (limits, saved) = (&mut leader_state.limits, self.state.limits().saved());
         let now = (service_ms, ctx.now.wall_ms);
         let result = match request {
@@ -83,13 +89,16 @@ impl Shard {
 
 impl Engine {
     /// Tells the rules once this node has caught up with shard 0: a node that has just started must not take requests
-    /// for unlimited that are not.
+    /// for unlimited that are not. It has when it has applied an entry of the leader's own term, which comes after all that
+    /// was committed before. What it knows to be committed does not tell: a heartbeat says 0 to a node with an empty log.
     pub(crate) fn tell_rules(&mut self) {
         let Some(shard) = self.shards.get(&0) else {
             return;
         };
         let replica = &shard.replica;
-        let caught_up = replica.leader().is_some() && replica.applied() >= replica.committed();
+        let has_leader = replica.leader().is_some();
+        let of_term = replica.term_at(replica.applied()) == Some(replica.term());
+        let caught_up = has_leader && of_term && replica.applied() >= replica.committed();
         if caught_up {
             self.ctx.rules_changed = false;
             let rules = shard.state.limits().rules().clone();

@@ -1,7 +1,7 @@
 //! The key of a counter: its algorithm, its unit, the domain and the entries of the descriptor.
 //!
-//! As algorithm and unit are in the key, a rule that changes them begins with fresh counters, and the old ones expire.
-//! Nothing else of a limit is: a changed `requests_per_unit` counts what was counted. (In Lyft's ratelimit a key has
+//! As algorithm and unit are in the key, and whether the limit is exact, a rule that changes them begins with fresh
+//! counters, and the old ones expire. Nothing else of a limit is: a changed `requests_per_unit` counts what was counted. (In Lyft's ratelimit a key has
 //! the domain, the entries and the begin of the window, with the same effect.)
 
 use crate::{Algorithm, Clock, Unit};
@@ -66,13 +66,24 @@ pub fn decode(key: &[u8]) -> Option<KeyParts<'_>> {
     })
 }
 
+/// Set in the first byte of an exact limit's key: its counter is another one than that of a limit which is not, as one is
+/// in the log and the other one in a leader's memory.
+const EXACT: u8 = 0x80;
+
+/// Makes it the key of an exact limit.
+pub fn set_exact(key: &mut [u8]) {
+    if let Some(first) = key.first_mut() {
+        *first |= EXACT;
+    }
+}
+
 /// The algorithm and the unit of a key.
 pub fn head(key: &[u8]) -> Option<(Algorithm, Unit)> {
     let [algorithm, unit, ..] = key else {
         return None;
     };
     let mut algorithms = Algorithm::ALL.into_iter();
-    let algorithm = algorithms.find(|known| algorithm_number(*known) == *algorithm)?;
+    let algorithm = algorithms.find(|known| algorithm_number(*known) == *algorithm & !EXACT)?;
     let mut units = Unit::ALL.into_iter();
     let unit = units.find(|known| unit_number(*known) == *unit)?;
     Some((algorithm, unit))
@@ -150,9 +161,29 @@ mod tests {
         fn other_bytes_are_no_key(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             if let Some(parts) = decode(&bytes) {
                 let again = encode(parts.algorithm, parts.unit, parts.domain, parts.entries.into_iter());
-                prop_assert_eq!(again, Ok(bytes));
+                let mut again = again.unwrap();
+                if bytes[0] & EXACT != 0 {
+                    set_exact(&mut again);
+                }
+                prop_assert_eq!(again, bytes);
             }
         }
+    }
+
+    #[test]
+    fn an_exact_limit_has_a_key_of_its_own() {
+        let key = encode(
+            Algorithm::TokenBucket,
+            Unit::Day,
+            "shop",
+            [("a", "b")].into_iter(),
+        );
+        let plain = key.unwrap();
+        let mut exact = plain.clone();
+        set_exact(&mut exact);
+        assert_ne!(exact, plain);
+        assert_eq!(decode(&exact), decode(&plain));
+        assert_eq!(exact[2..], plain[2..]);
     }
 
     #[test]

@@ -319,6 +319,8 @@ const PART_REQUESTS: u64 = 256;
 const PART_KEYS: u64 = 48;
 /// The counters of limits in it: those from which on idle ones are looked for next, which moves on as they are used.
 const PART_COUNTERS: usize = 256;
+/// Fewer of them if they are long: the last one begins within this many bytes of the first.
+const PART_COUNTERS_BYTES: usize = 65_536;
 
 /// The hash of a part of a shard's state, of bounded size. The parts follow each other as `nth` grows,
 /// and begin again after the last one. For the same state and `nth` it is the same on every node.
@@ -376,8 +378,12 @@ fn put_part_of_limits(part: &mut Vec<u8>, limits: &LimitsState) {
         prost::encoding::encode_varint(rules.version, part);
     }
     let counters = limits::pb::counters_to_pb(&limits.saved, limits.saved.expired_to());
+    let first = part.len();
     for counter in counters.take(PART_COUNTERS) {
         put(part, &counter);
+        if part.len() - first > PART_COUNTERS_BYTES {
+            break;
+        }
     }
 }
 

@@ -317,7 +317,7 @@ pub async fn restore(
                 format!("{lines} lines and {keys} key-values were restored, and then")
             })?;
         }
-        // Whoever names lines wants these alone.
+        // With --line only lines come back.
         let rules = state.limits().rules().domains();
         for (domain, rules) in rules.filter(|_| args.lines.is_empty()) {
             let restored = rules::put_back(admin, domain, rules, args).await;

@@ -3,6 +3,7 @@
 use nowserving_client::limits::{ApplyRules, ShowRules};
 use nowserving_client::{Admin, Code};
 use nowserving_line::LineName;
+use nowserving_protocol::members::REASON_MAX_BYTES;
 use nowserving_shard::limits::DomainRules;
 use serde::Serialize;
 
@@ -60,12 +61,21 @@ async fn apply(
         rules: rules.text.to_string(),
         dry_run: false,
         if_version: Some(present),
-        by: Some(rules.by.clone()),
-        reason: Some(rules.reason.clone()),
+        by: None,
+        reason: Some(reason(rules)),
     };
     admin.apply_limits(&request).await?;
     Ok(match present {
         0 => LineOutcome::Restored,
         _ => LineOutcome::Replaced,
     })
+}
+
+/// The rules are those of somebody else, and this is another change.
+fn reason(rules: &DomainRules) -> String {
+    let DomainRules { by, reason, .. } = rules;
+    let whole = format!("restored from a backup; applied by {by:?}: {reason}");
+    // The longest that is taken.
+    let end = (0..=REASON_MAX_BYTES.min(whole.len())).rfind(|end| whole.is_char_boundary(*end));
+    whole.get(..end.unwrap_or(0)).unwrap_or_default().to_owned()
 }

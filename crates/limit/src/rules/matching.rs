@@ -115,7 +115,10 @@ impl Rules {
         };
         let counted = steps.iter().zip(entries);
         let counted = counted.map(|(step, (key, value))| (*key, step.counted(value)));
-        let key = key::encode(limit.algorithm(), limit.unit(), domain, counted)?;
+        let mut key = key::encode(limit.algorithm(), limit.unit(), domain, counted)?;
+        if rule.is_exact {
+            key::set_exact(&mut key);
+        }
         Ok(Matched::Limited { rule, key })
     }
 }

@@ -176,7 +176,11 @@ fn rule(descriptor: &Fields<'_>, mistakes: &mut Mistakes) -> Option<Rule> {
         is_quota,
         has_detailed_metric,
         is_exact,
-        when_full: when_full.unwrap_or_default(),
+        // An exact limit that has no counter must not let everything pass.
+        when_full: when_full.unwrap_or(match is_exact {
+            true => WhenFull::Deny,
+            false => WhenFull::Allow,
+        }),
     })
 }
 

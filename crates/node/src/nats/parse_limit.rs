@@ -90,7 +90,7 @@ impl Asked<'_> {
         self.in_shard_0()?;
         let ask: ApplyRules = decode(payload)?;
         ask.check()?;
-        // Whoever sent it: what is replicated can be read.
+        // Not only gateways can send this, and only rules that can be read are replicated.
         let (domain, _) = read_one(&ask.rules)?;
         if domain != *self.domain {
             return Err(ApiError::bad_request("rules: of another domain"));

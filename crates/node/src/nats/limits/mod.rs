@@ -22,11 +22,11 @@ use std::time::Duration;
 use async_nats::{Client, Message};
 use futures::future::join_all;
 use nowserving_engine::ReplyTo;
-use nowserving_engine::refusals::{overloaded, unavailable};
+use nowserving_engine::refusals::{outcome_unknown, overloaded, unavailable};
 use nowserving_limit::{Answer, Entries, Matched, Verdict, combine};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{decode_request, encode};
-use nowserving_protocol::error::ApiError;
+use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId};
 use nowserving_protocol::limits::{Check, CheckReply, Descriptor, DescriptorReply, PartReply};
 use nowserving_protocol::subject::{Subjects, Target, unknown_op};
@@ -65,12 +65,19 @@ struct Call {
     until: Instant,
 }
 
-/// A shard, and whether its exact limits are asked.
-type Home = (u32, bool);
+/// A shard, whether its exact limits are asked, and whether those in quota mode are, apart from the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Home {
+    shard: u32,
+    exact: bool,
+    quota: bool,
+}
 /// The descriptors whose counters one shard has, by their places in the request.
 type Parts = BTreeMap<Home, Vec<usize>>;
+/// A home, and the counters there.
+type Part = (Home, Vec<Vec<u8>>);
 /// What was answered for these counters.
-type Answered = BTreeMap<(Home, Vec<Vec<u8>>), PartReply>;
+type Answered = BTreeMap<Part, PartReply>;
 
 impl Limits {
     /// Sends its requests by `client`, and the answers by `responder`. `forward`: the subjects of requests that nodes
@@ -168,11 +175,12 @@ impl Limits {
                 // The leader of a shard knows other rules: so will this node in a moment.
                 Err(error) if error.code == OTHER_RULES => {
                     if Instant::now() + LEARNING >= call.until {
-                        return Err(unavailable());
+                        return Err(undone(unavailable(), ask, &answered));
                     }
                     tokio::time::sleep(LEARNING).await;
                 }
-                verdicts => return Ok(reply(&matched, &verdicts?, explained)),
+                Err(error) => return Err(undone(error, ask, &answered)),
+                Ok(verdicts) => return Ok(reply(&matched, &verdicts, explained)),
             }
         }
     }
@@ -196,7 +204,7 @@ impl Limits {
             .filter(|(part, _)| !answered.contains_key(part));
         let open: Vec<_> = open.collect();
         let asked = open.into_iter().map(|(part, places)| async move {
-            let reply = self.ask_part(part.0, domain, part_of(ask, places), call);
+            let reply = self.ask_part(part, domain, part_of(ask, places), call);
             (part, reply.await)
         });
         // All of them: that one failed undoes no other.
@@ -219,23 +227,59 @@ impl Limits {
     }
 }
 
-/// Of two errors the one to tell: rules that differ are tried again, so only if there is no other.
+/// Of two errors the one to tell: that nothing is known goes before others; rules that differ are tried again, so only if
+/// there is no other.
 fn worse(known: Option<ApiError>, error: ApiError) -> ApiError {
     match known {
-        Some(known) if known.code != OTHER_RULES => known,
+        Some(known) if error.code != Code::OutcomeUnknown && known.code != OTHER_RULES => known,
         _ => error,
     }
 }
 
-fn parts_of(matched: &[Matched<'_>], shards: u32) -> Parts {
-    let mut parts = Parts::new();
-    for (place, matched) in matched.iter().enumerate() {
-        if let Matched::Limited { rule, key } = matched {
-            let home = (home_of(key, shards), rule.is_exact);
-            parts.entry(home).or_default().push(place);
-        }
+/// An error must not claim that nothing happened if a part has counted.
+fn undone(error: ApiError, ask: &Check, answered: &Answered) -> ApiError {
+    let counted = |part: &PartReply| {
+        let mut verdicts = part.verdicts.iter();
+        verdicts.any(|verdict| verdict.allowed)
+    };
+    match !ask.dry_run && answered.values().any(counted) {
+        true => outcome_unknown(),
+        false => error,
     }
-    parts
+}
+
+/// Each part is decided on its own. Limits in quota mode refuse only if all of them do, which one shard alone cannot say: if
+/// they are in several parts, they are asked apart from the others, which would not be counted otherwise where the quotas of
+/// that part are used up.
+fn parts_of(matched: &[Matched<'_>], shards: u32) -> Parts {
+    let parts = |quotas_apart: bool| {
+        let mut parts = Parts::new();
+        for (place, matched) in matched.iter().enumerate() {
+            if let Matched::Limited { rule, key } = matched {
+                let home = Home {
+                    shard: home_of(key, shards),
+                    exact: rule.is_exact,
+                    quota: quotas_apart && rule.is_quota,
+                };
+                parts.entry(home).or_default().push(place);
+            }
+        }
+        parts
+    };
+    let together = parts(false);
+    let is_quota = |place: &usize| {
+        let matched = matched.get(*place);
+        matched
+            .and_then(Matched::rule)
+            .is_some_and(|rule| rule.is_quota)
+    };
+    let with_quotas = together
+        .values()
+        .filter(|places| places.iter().any(is_quota));
+    match with_quotas.count() {
+        0 | 1 => together,
+        _ => parts(true),
+    }
 }
 
 fn keys_of(matched: &[Matched<'_>], places: &[usize]) -> Vec<Vec<u8>> {
@@ -265,10 +309,22 @@ impl Call {
         })
     }
 
-    /// The same for each copy of the request.
+    /// The same for each copy of an operator's request.
     fn id_for(&self, shard: u32, op: &str) -> RequestId {
         let (call, shard) = (self.id.to_le_bytes(), shard.to_le_bytes());
         RequestId::from_bits(hash([b"limit", &call, &shard, op.as_bytes()]))
+    }
+
+    /// The same for each copy of hits on exact limits, and another one for other counters or as many hits: a caller may
+    /// name several checks of one user's request by the same id.
+    fn id_of_hits(&self, (home, keys): &Part, hits: u32) -> RequestId {
+        let (call, shard) = (self.id.to_le_bytes(), home.shard.to_le_bytes());
+        let mut counters = hits.to_le_bytes().to_vec();
+        for key in keys {
+            counters.extend((key.len() as u64).to_le_bytes());
+            counters.extend(key);
+        }
+        RequestId::from_bits(hash([b"hits", &call, &shard, &counters]))
     }
 }
 

@@ -15,11 +15,13 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::super::many_lines::read_answer;
-use super::{Call, Limits};
+use super::{Call, Home, Limits, Part};
 use crate::clock::wall_ms;
 
-/// Between two tries while no node leads the shard.
+/// Between two tries while no node leads the shard: at first, and at most. It doubles, as a storm of them would delay the
+/// election that they wait for.
 const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_millis(320);
 /// A leader answers so when its rules say that a counter is not its own.
 pub(in super::super) const OTHER_RULES: Code = Code::VersionConflict;
 
@@ -32,26 +34,27 @@ impl Limits {
     /// count both.
     pub(super) async fn ask_part(
         &self,
-        (shard, is_exact): (u32, bool),
+        part: &Part,
         domain: &LineName,
-        part: Check,
+        ask: Check,
         call: &Call,
     ) -> Result<PartReply, ApiError> {
-        let (subject, effect) = if is_exact {
+        let Home { shard, exact, .. } = part.0;
+        let (subject, effect) = if exact {
             let op = "limit_exact";
-            let effect = match part.dry_run {
+            let effect = match ask.dry_run {
                 true => Effect::None,
-                false => Effect::Once(call.id_for(shard, op)),
+                false => Effect::Once(call.id_of_hits(part, ask.hits())),
             };
             (self.subjects.shard(shard, domain, op), effect)
         } else {
-            let effect = match part.dry_run {
+            let effect = match ask.dry_run {
                 true => Effect::None,
                 false => Effect::Counts,
             };
             (self.forward.shard(shard, domain, "limit_check"), effect)
         };
-        self.ask(subject, &part, effect, call.until).await
+        self.ask(subject, &ask, effect, call.until).await
     }
 
     /// Asks until a leader answers or the time is over.
@@ -63,7 +66,7 @@ impl Limits {
         until: Instant,
     ) -> Result<R, ApiError> {
         let payload = encode(body, Format::MsgPack);
-        let mut in_doubt = false;
+        let (mut in_doubt, mut pause) = (false, PAUSE);
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -87,9 +90,16 @@ impl Limits {
                 // Sent again, hits in memory would count twice. The time is over in most cases.
                 Err(_) => return Err(unanswered(in_doubt || effect != Effect::None)),
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pause + spread(pause)).await;
+            pause = (pause * 2).min(PAUSE_MAX);
         }
     }
+}
+
+/// Up to half as long again.
+fn spread(pause: Duration) -> Duration {
+    let random = getrandom::u32().unwrap_or_default();
+    pause / 2 * (random % 256) / 256
 }
 
 /// What a request does at the leader that takes it.

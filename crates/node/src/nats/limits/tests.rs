@@ -12,6 +12,7 @@ descriptors:
   - {key: ip, rate_limit: {unit: minute, requests_per_unit: 5, name: by_ip}}
   - {key: id, rate_limit: {unit: day, requests_per_unit: 5, exact: true}}
   - {key: free, rate_limit: {unlimited: true}}
+  - {key: quota, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 5}}
 ";
 
 pub(in super::super) fn known() -> KnownDomain {
@@ -86,18 +87,84 @@ fn descriptors_of_one_shard_go_together_and_exact_ones_apart() {
     let parts = parts_of(&matched, 4);
     let places: usize = parts.values().map(Vec::len).sum();
     assert_eq!(places, 17, "an unlimited one is not asked");
-    assert!(parts.keys().all(|(shard, _)| *shard < 4));
-    let exact: Vec<_> = parts.iter().filter(|((_, exact), _)| *exact).collect();
+    assert!(parts.keys().all(|home| home.shard < 4 && !home.quota));
+    let exact: Vec<_> = parts.iter().filter(|(home, _)| home.exact).collect();
     assert_eq!(exact.len(), 1);
     assert_eq!(*exact[0].1, [16]);
-    for ((shard, _), places) in &parts {
+    for (home, places) in &parts {
         for place in places {
             let Matched::Limited { key, .. } = &matched[*place] else {
                 panic!("{place}")
             };
-            assert_eq!(home_of(key, 4), *shard);
+            assert_eq!(home_of(key, 4), home.shard);
         }
     }
+}
+
+/// A shard whose quotas are used up counts nothing of what it is asked together with them, though another quota lets the
+/// request pass.
+#[test]
+fn quotas_of_several_parts_are_asked_apart_from_other_limits() {
+    let known = known();
+    let values: Vec<_> = (0..8).map(|nth| nth.to_string()).collect();
+    let pairs = values
+        .iter()
+        .flat_map(|it| [("quota", it.as_str()), ("ip", it.as_str())]);
+    let asked = descriptors(&pairs.collect::<Vec<_>>());
+    let entries = entries(&asked);
+    let matched = resolve(&known, &shop(), &entries).unwrap();
+    let parts = parts_of(&matched, 4);
+    assert_eq!(parts.values().map(Vec::len).sum::<usize>(), 16);
+    for (home, places) in &parts {
+        // Quotas have the even places.
+        assert!(
+            places.iter().all(|place| (place % 2 == 0) == home.quota),
+            "{parts:?}"
+        );
+    }
+    // One part has them all: it decides them with the others.
+    assert_eq!(parts_of(&matched, 1).len(), 1);
+    assert!(parts_of(&matched[..2], 4).keys().all(|home| !home.quota));
+}
+
+#[test]
+fn one_id_names_hits_on_different_counters_apart() {
+    let call = Call {
+        id: 7,
+        until: Instant::now(),
+    };
+    let home = Home {
+        shard: 1,
+        exact: true,
+        quota: false,
+    };
+    let part = |keys: &[&[u8]]| (home, keys.iter().map(|key| key.to_vec()).collect());
+    let first = call.id_of_hits(&part(&[b"ab", b"c"]), 1);
+    assert_eq!(first, call.id_of_hits(&part(&[b"ab", b"c"]), 1));
+    assert_ne!(first, call.id_of_hits(&part(&[b"a", b"bc"]), 1));
+    assert_ne!(first, call.id_of_hits(&part(&[b"ab"]), 1));
+    assert_ne!(first, call.id_of_hits(&part(&[b"ab", b"c"]), 50));
+}
+
+#[test]
+fn an_error_after_a_part_has_counted_does_not_claim_that_nothing_happened() {
+    let home = Home {
+        shard: 1,
+        exact: true,
+        quota: false,
+    };
+    let answered = |allowed| {
+        let part = nowserving_shard::limits::part_reply(&[verdict(allowed, 0)]);
+        Answered::from([((home, Vec::new()), part)])
+    };
+    let ask = Check::new(descriptors(&[("id", "x")]));
+    let code = |ask: &Check, answered: &Answered| undone(unavailable(), ask, answered).code;
+    assert_eq!(code(&ask, &answered(true)), Code::OutcomeUnknown);
+    assert_eq!(code(&ask, &answered(false)), Code::Unavailable);
+    assert_eq!(code(&ask, &Answered::new()), Code::Unavailable);
+    let dry_run = true;
+    let dry = Check { dry_run, ..ask };
+    assert_eq!(code(&dry, &answered(true)), Code::Unavailable);
 }
 
 #[test]
@@ -126,4 +193,10 @@ fn rules_that_differ_are_told_only_if_nothing_else_is_wrong() {
     assert_eq!(worse(None, other.clone()).code, OTHER_RULES);
     assert_eq!(worse(Some(other.clone()), failed.clone()).code, failed.code);
     assert_eq!(worse(Some(failed.clone()), other).code, failed.code);
+    let unknown = outcome_unknown();
+    assert_eq!(
+        worse(Some(failed.clone()), unknown.clone()).code,
+        unknown.code
+    );
+    assert_eq!(worse(Some(unknown.clone()), failed).code, unknown.code);
 }
