@@ -124,6 +124,31 @@ fn a_new_leader_forgets_at_most_what_the_last_checkpoint_lacks() {
     );
 }
 
+/// It would be in no checkpoint.
+#[test]
+fn nothing_is_counted_once_leadership_is_offered() {
+    let mut rig = leader([FORMAT, FORMAT]);
+    assert_eq!(passed(&mut rig, 2), 2);
+    rig.input(crate::io::Input::Stop);
+    rig.pass_ms(300);
+    rig.hears(2, "", Vec::new());
+    rig.turn();
+    assert!(rig.shard().offered_since().is_some());
+    rig.acknowledge();
+    assert_eq!(rig.state().limits().saved().len(), 1, "written first");
+    rig.answers();
+    let check = LimitRequest::Check {
+        asks: vec![ask()],
+        dry_run: false,
+    };
+    let deadline = rig.now + TIMEOUT_US;
+    rig.ask(Ask::Limit(Box::new(check)), deadline);
+    rig.turn();
+    rig.acknowledge();
+    rig.turn();
+    assert!(rig.answers().iter().all(Result::is_err));
+}
+
 #[test]
 fn hits_on_exact_limits_are_in_the_log_before_they_are_answered() {
     let mut rig = leader([FORMAT, FORMAT]);
