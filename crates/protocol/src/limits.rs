@@ -21,6 +21,7 @@ const HITS_MAX: u64 = u32::MAX as u64;
 
 /// One entry of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Entry {
     /// What it is about: `remote_address`.
     pub key: String,
@@ -44,6 +45,7 @@ pub type Descriptor = Vec<Entry>;
 
 /// `check`: whether a request may pass, and counts it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Check {
     /// 1 to [`DESCRIPTORS_MAX`], each of 1 to [`ENTRIES_MAX`] entries.
     pub descriptors: Vec<Descriptor>,
@@ -457,6 +459,7 @@ mod tests {
                 "hits",
             ),
             (r#"{"descriptors":[[{"key":"a"}]],"dry_run":1}"#, "dry_run"),
+            (r#"{"descriptors":[[{"key":"a"}]],"hit":5}"#, "hit"),
         ] {
             let read = decode_request::<Check>(body.as_bytes());
             let error = read.and_then(|check| check.check()).unwrap_err();
