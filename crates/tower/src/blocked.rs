@@ -4,16 +4,28 @@ use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
+use nowserving_client::limits::CheckReply;
 use nowserving_client::{Lost, Refused};
 
-/// Why the guard answers in place of the handler.
+/// Why a layer answers in place of the handler.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Blocked {
-    /// The handler did not run.
+    /// The guard refused, and the handler did not run.
     Refused(Refused),
-    /// The seat was lost while the handler ran, which was dropped.
+    /// The guard's seat was lost while the handler ran, which was dropped.
     Lost(Lost),
+    /// Over a rate limit.
+    OverLimit(CheckReply),
+    /// A leaking bucket's delay is longer than [`RateLimitLayer::longest_delay`](crate::RateLimitLayer::longest_delay).
+    DelayedTooLong(CheckReply),
+    /// The cluster does not decide about rate limits, and this process's own limit was reached.
+    OverLocalLimit {
+        /// After how long it allows as much. `None`: never.
+        retry_after: Option<Duration>,
+    },
+    /// The cluster does not decide about rate limits, and the layer denies meanwhile.
+    Undecided,
 }
 
 impl Blocked {
@@ -32,6 +44,10 @@ impl Blocked {
                 _ => "failed",
             },
             Blocked::Lost(_) => "lost",
+            Blocked::OverLimit(_) => "over_limit",
+            Blocked::DelayedTooLong(_) => "delayed_too_long",
+            Blocked::OverLocalLimit { .. } => "over_local_limit",
+            Blocked::Undecided => "undecided",
         }
     }
 
@@ -45,7 +61,10 @@ impl Blocked {
                 Refused::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
                 _ => StatusCode::SERVICE_UNAVAILABLE,
             },
-            Blocked::Lost(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Blocked::OverLimit(_)
+            | Blocked::DelayedTooLong(_)
+            | Blocked::OverLocalLimit { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Blocked::Lost(_) | Blocked::Undecided => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -60,18 +79,24 @@ impl Blocked {
                 _ => 14,
             },
             Blocked::Lost(_) => 10,
+            Blocked::OverLimit(_)
+            | Blocked::DelayedTooLong(_)
+            | Blocked::OverLocalLimit { .. } => 8,
+            Blocked::Undecided => 14,
         }
     }
 
-    /// After how many whole seconds to come again, at least one: if the line is full, or if the cluster suggests it.
+    /// After how many whole seconds to come again, at least one: if the line is full, if a rate limit says so, or if the
+    /// cluster suggests it.
     #[must_use]
     pub fn retry_after_s(&self) -> Option<u64> {
-        let Blocked::Refused(refused) = self else {
-            return None;
-        };
-        let wait = match refused {
-            Refused::Full { retry_after } => retry_after.unwrap_or_default(),
-            _ => refused.retry_after()?,
+        let wait = match self {
+            Blocked::Refused(Refused::Full { retry_after }) => retry_after.unwrap_or_default(),
+            Blocked::Refused(refused) => refused.retry_after()?,
+            Blocked::OverLimit(reply) => Duration::from_millis(reply.retry_after_ms?),
+            Blocked::DelayedTooLong(reply) => Duration::from_millis(reply.delay_ms?),
+            Blocked::OverLocalLimit { retry_after } => (*retry_after)?,
+            Blocked::Lost(_) | Blocked::Undecided => return None,
         };
         let wait_ms = wait.max(Duration::from_secs(1)).as_millis();
         Some(wait_ms.div_ceil(1_000).try_into().unwrap_or(u64::MAX))
@@ -85,6 +110,11 @@ impl fmt::Display for Blocked {
             Blocked::Refused(Refused::Failed(_)) => f.write_str("the guard is not set up"),
             Blocked::Refused(refused) => refused.fmt(f),
             Blocked::Lost(lost) => lost.fmt(f),
+            Blocked::OverLimit(_) | Blocked::OverLocalLimit { .. } => {
+                f.write_str("too many requests")
+            }
+            Blocked::DelayedTooLong(_) => f.write_str("too many requests are waiting"),
+            Blocked::Undecided => f.write_str("the cluster that limits does not answer"),
         }
     }
 }

@@ -16,7 +16,26 @@
 //! # }
 //! ```
 //!
-//! With axum use `route_layer`: `layer` would put requests for unknown paths into the line, too.
+//! [`RateLimitLayer`] asks the cluster whether a request may pass, by the rules of a domain:
+//!
+//! ```no_run
+//! use http::Request;
+//! use nowserving_client::Client;
+//! use nowserving_client::limits::{Check, Entry};
+//! use nowserving_tower::RateLimitLayer;
+//!
+//! # async fn layer() -> nowserving_client::Result<()> {
+//! let client = Client::connect("nats://127.0.0.1:4222").await?;
+//! let by_key = |request: &Request<String>| {
+//!     let key = request.headers().get("x-api-key")?.to_str().ok()?;
+//!     Some(Check::new(vec![vec![Entry::new("api_key", key)]]))
+//! };
+//! let layer = RateLimitLayer::new(client.limiter("shop")?, by_key);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! With axum use `route_layer`: `layer` would put requests for unknown paths into the line, and count them, too.
 //!
 //! | what happens to a request | HTTP | gRPC, with [`GrpcResponses`] |
 //! |---|---|---|
@@ -25,8 +44,10 @@
 //! | the line is closed; the token was removed; the cluster is away with `Deny`, or has too many requests; the process has too many under way | 503 | 14, `UNAVAILABLE` |
 //! | its seat is lost while its handler runs | 503, and the handler is dropped | 10, `ABORTED` |
 //! | the line does not exist, a right is missing | 500 | 13, `INTERNAL` |
+//! | it is over a rate limit, or this process's own while the cluster is away; a leaking bucket would delay it for too long | 429 with `Retry-After` | 8, `RESOURCE_EXHAUSTED` |
+//! | the cluster does not decide about rate limits, with [`WhenUndecided::Deny`] | 503 | 14, `UNAVAILABLE` |
 //!
-//! The slot is held from the admission until the inner service has produced its response, which is before the response's
+//! The slot of a guard is held from the admission until the inner service has produced its response, which is before the response's
 //! body is sent. It is given back however that ends: a response, an error, a panic, a client that goes away (the server
 //! drops the future), a process that is killed (after the line's `checkout_timeout_ms`). A request whose client goes away
 //! while it waits leaves the line.
@@ -34,14 +55,23 @@
 //! Metrics, by the `metrics` facade, each with the label `line`: the counters `nowserving_guard_allowed`, `_enqueued`,
 //! `_dequeued`, `_left`, `_unavailable`, `_lost` and `_abandoned` (see [`GuardCounts`](nowserving_client::GuardCounts)),
 //! each incremented at its event; `_blocked`, with `reason`, by the layer; and the histogram
-//! `nowserving_guard_wait_seconds` of the allowed requests.
+//! `nowserving_guard_wait_seconds` of the allowed requests. With the label `domain`: `nowserving_rate_limit_allowed`,
+//! `_blocked`, with `reason`, and `_unavailable`, the requests of either kind about which the cluster did not decide.
 
 #![warn(missing_docs)]
 
 mod blocked;
+mod fields;
 mod guard;
+mod limit;
+mod local;
+mod patience;
 mod response;
 
 pub use blocked::Blocked;
+pub use fields::rate_limit_fields;
 pub use guard::{Anyone, AskBy, ConcurrencyGuard, ConcurrencyGuardLayer};
+pub use limit::{Decide, RateLimit, RateLimitLayer, WhenUndecided};
+pub use local::LocalLimit;
+pub use patience::{Patience, Unanswered};
 pub use response::{GrpcResponses, HttpResponses, Respond};

@@ -1,4 +1,4 @@
-//! The responses of a guard, for any protocol.
+//! The responses of the layers, for any protocol.
 
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
@@ -20,7 +20,7 @@ where
     }
 }
 
-/// For axum and hyper: a status, `Retry-After` if the line is full, and a line of text.
+/// For axum and hyper: a status, `Retry-After` where it is known, and a line of text.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HttpResponses;
 
@@ -64,6 +64,7 @@ mod tests {
 
     use bytes::Bytes;
     use http_body_util::Full;
+    use nowserving_client::limits::CheckReply;
     use nowserving_client::{Lost, Refused};
 
     use super::*;
@@ -110,7 +111,30 @@ mod tests {
         });
         let mut all = Vec::from(refused);
         all.push((Blocked::Lost(Lost), 503, 10, None));
+        all.extend(limited());
         all
+    }
+
+    fn limited() -> Vec<(Blocked, u16, u8, Option<&'static str>)> {
+        let over = |retry_after_ms| {
+            Blocked::OverLimit(CheckReply {
+                retry_after_ms,
+                ..CheckReply::default()
+            })
+        };
+        let delayed = Blocked::DelayedTooLong(CheckReply {
+            delay_ms: Some(12_001),
+            ..CheckReply::default()
+        });
+        let local = |retry_after| Blocked::OverLocalLimit { retry_after };
+        vec![
+            (over(Some(2_000)), 429, 8, Some("2")),
+            (over(None), 429, 8, None),
+            (delayed, 429, 8, Some("13")),
+            (local(Some(Duration::ZERO)), 429, 8, Some("1")),
+            (local(None), 429, 8, None),
+            (Blocked::Undecided, 503, 14, None),
+        ]
     }
 
     #[test]
