@@ -16,6 +16,7 @@ use crate::dev::DevArgs;
 use crate::duration;
 use crate::embedded::leash::{self, LeashArgs};
 use crate::kv::KvCommand;
+use crate::envoy::EnvoyArgs;
 use crate::limit::LimitCommand;
 use crate::line::LineCommand;
 use crate::node::NodeArgs;
@@ -107,6 +108,11 @@ impl Global {
         let mut options = ClientOptions::default();
         options.deadline = Duration::from_millis(self.timeout_ms).max(least);
         options.name = "nowserving-cli".to_owned();
+        self.connect_as(options).await
+    }
+
+    /// A client with these options, but for the prefix.
+    pub async fn connect_as(&self, mut options: ClientOptions) -> anyhow::Result<Client> {
         if let Some(prefix) = &self.prefix {
             options.prefix.clone_from(prefix);
         }
@@ -121,6 +127,7 @@ pub enum Command {
     Crowd(CrowdArgs),
     Demo(DemoArgs),
     Dev(DevArgs),
+    Envoy(EnvoyArgs),
     Node(NodeArgs),
     // Boxed: its many flags would make every command as large.
     Rehearse(Box<RehearseArgs>),

@@ -13,6 +13,7 @@ mod demo;
 mod dev;
 mod duration;
 mod embedded;
+mod envoy;
 mod journal;
 mod kick;
 mod kv;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
     };
     logs::start(match &cli.command {
         Command::Node(args) => args.log_format(),
+        Command::Envoy(args) => args.log_format(),
         _ => logs::Format::Text,
     });
     let output = Output::new(cli.global.json);
@@ -81,6 +83,7 @@ async fn dispatch(command: Command, global: &Global, output: &Output) -> anyhow:
     match command {
         Command::Node(args) => node::run(args, global, output).await,
         Command::Dev(args) => dev::run(args).await,
+        Command::Envoy(args) => envoy::run(args, global).await,
         Command::Bench(args) => bench::run(args, output).await,
         Command::Rehearse(args) => rehearse::run(*args, output),
         Command::Crowd(args) => crowd::run(args, global).await,

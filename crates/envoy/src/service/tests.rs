@@ -1,0 +1,149 @@
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use nowserving_client::limits::Entry;
+use tonic::Code as Grpc;
+
+use super::*;
+use crate::pb::{self, Code, DescriptorStatus, RateLimitDescriptor};
+
+/// Allows `hits` up to 5 to each descriptor; remembers what it was asked.
+#[derive(Clone, Default)]
+struct Five {
+    asked: Arc<Mutex<Vec<(String, Check)>>>,
+    fails: Option<Unanswered>,
+}
+
+impl Cluster for Five {
+    async fn check(&self, domain: &LineName, check: Check) -> Result<CheckReply, Unanswered> {
+        let asked = (domain.as_str().to_owned(), check.clone());
+        self.asked.lock().unwrap().push(asked);
+        if let Some(fails) = &self.fails {
+            return Err(fails.clone());
+        }
+        let allowed = check.hits() <= 5;
+        let remaining = Some(5_u32.saturating_sub(check.hits()));
+        let descriptor = |entries: &Vec<Entry>| DescriptorReply {
+            allowed,
+            limit: Some(5),
+            unit: Some("second".to_owned()),
+            name: Some(entries[0].key.clone()),
+            remaining,
+            ..DescriptorReply::default()
+        };
+        Ok(CheckReply {
+            allowed,
+            limit: Some(5),
+            remaining,
+            retry_after_ms: (!allowed).then_some(900),
+            descriptors: check.descriptors.iter().map(descriptor).collect(),
+            ..CheckReply::default()
+        })
+    }
+}
+
+fn service(cluster: Five, on_unavailable: OnUnavailable) -> Service<Five> {
+    let shop = LineName::try_from("shop").unwrap();
+    let answering = Answering {
+        domains: BTreeMap::from([("default/shop.http".to_owned(), shop)]),
+        on_unavailable,
+        patience: Patience::new(Duration::from_secs(1)),
+        with_headers: true,
+    };
+    Service::new(cluster, answering)
+}
+
+fn request(domain: &str, hits: &[Option<u64>]) -> RateLimitRequest {
+    let descriptors = hits.iter().enumerate().map(|(nth, hits)| RateLimitDescriptor {
+        entries: vec![pb::Entry {
+            key: format!("key-{nth}"),
+            value: b"value".to_vec(),
+        }],
+        limit: Some(pb::RateLimitOverride::default()),
+        hits_addend: *hits,
+    });
+    RateLimitRequest {
+        domain: domain.to_owned(),
+        descriptors: descriptors.collect(),
+        hits_addend: 0,
+    }
+}
+
+async fn ask(service: &Service<Five>, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+    let answered = service.should_rate_limit(Request::new(request)).await;
+    answered.map(Response::into_inner)
+}
+
+#[tokio::test]
+async fn a_domain_can_have_another_name_in_the_cluster() {
+    let cluster = Five::default();
+    let service = service(cluster.clone(), OnUnavailable::Error);
+    for (asked, known) in [("default/shop.http", Some("shop")), ("own", Some("own")), ("a.b", None)] {
+        let response = ask(&service, request(asked, &[None])).await.unwrap();
+        assert_eq!(response.overall_code(), Code::Ok, "{asked}");
+        assert_eq!(response.statuses.len(), 1);
+        let asked = cluster.asked.lock().unwrap().pop();
+        assert_eq!(asked.as_ref().map(|(domain, _)| domain.as_str()), known);
+        assert_eq!(response.statuses[0].current_limit.is_some(), known.is_some());
+    }
+}
+
+#[tokio::test]
+async fn parts_are_put_together_in_the_order_of_the_request() {
+    let service = service(Five::default(), OnUnavailable::Error);
+    let asked = request("shop", &[Some(2), Some(6), Some(3), Some(2)]);
+    let response = ask(&service, asked).await.unwrap();
+    assert_eq!(response.overall_code(), Code::OverLimit);
+    let codes = response.statuses.iter().map(DescriptorStatus::code);
+    let expected = [Code::Ok, Code::OverLimit, Code::Ok, Code::Ok];
+    assert_eq!(codes.collect::<Vec<_>>(), expected);
+    let names = response.statuses.iter();
+    let names = names.map(|it| it.current_limit.clone().unwrap().name);
+    let expected = ["key-0", "key-1", "key-2", "key-3"];
+    assert_eq!(names.collect::<Vec<_>>(), expected);
+    let header = |name: &str| {
+        let mut headers = response.response_headers_to_add.iter();
+        headers.find(|it| it.key == name).map(|it| it.value.clone())
+    };
+    assert_eq!(header("x-ratelimit-remaining").as_deref(), Some("0"));
+    assert_eq!(header("retry-after").as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn what_the_cluster_does_not_decide() {
+    for fails in [
+        Unanswered::Unavailable("no leader".to_owned()),
+        Unanswered::Failed("forbidden".to_owned()),
+    ] {
+        let cluster = Five {
+            fails: Some(fails),
+            ..Five::default()
+        };
+        for (on_unavailable, code) in [
+            (OnUnavailable::Allow, Code::Ok),
+            (OnUnavailable::Deny, Code::OverLimit),
+        ] {
+            let service = service(cluster.clone(), on_unavailable);
+            let response = ask(&service, request("shop", &[None, None])).await.unwrap();
+            assert_eq!(response.overall_code(), code);
+            let codes = response.statuses.iter().map(DescriptorStatus::code);
+            assert_eq!(codes.collect::<Vec<_>>(), [code, code]);
+        }
+        let service = service(cluster, OnUnavailable::Error);
+        let error = ask(&service, request("shop", &[None])).await.unwrap_err();
+        assert_eq!(error.code(), Grpc::Unavailable);
+    }
+}
+
+#[tokio::test]
+async fn bad_requests() {
+    let cluster = Five::default();
+    let service = service(cluster.clone(), OnUnavailable::Allow);
+    for bad in [request("", &[None]), request("shop", &[])] {
+        let error = ask(&service, bad).await.unwrap_err();
+        assert_eq!(error.code(), Grpc::InvalidArgument);
+    }
+    assert!(cluster.asked.lock().unwrap().is_empty());
+}
